@@ -3,38 +3,25 @@
 from __future__ import annotations
 
 import json
-import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from statistics import median
-from time import perf_counter, thread_time
+from time import thread_time
 from typing import Any
 
-import numpy as np
 from cost_model_family import Sample
-from harness import of_size, take_turns
+from harness import take_turns
 from threadpoolctl import threadpool_limits
 
 from skforge.compiler.cost.shape import ForestShape
-from skforge.compiler.defaults.cpu import default_schedules
-from skforge.compiler.schedule.families import tiled_schedule
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import ScheduleError
 from skforge.tuning.measure.bench import SampleRows
 from skforge.tuning.measure.measure import KernelMeasurer, Runner
-from skforge.tuning.space.space import ScheduleSpace
-
-#: One size of each stratum is drawn: schedules change between them.
-STRATA = ((1, 1), (2, 7), (8, 30), (31, 80), (81, 250), (251, 1200), (1500, 5000))
-
-#: Schedules drawn of each kind of walk for a forest, and of these for a batch size.
-DRAWN = {"rows": (9, 5), "trees": (4, 3), "vector": (2, 2), "tiles": (8, 6),
-         "bitsliced": (5, 5), "lanes": (1, 1), "tile-row": (2, 2)}  # fmt: skip
-VALUE_TILES = tuple((rows, nodes) for rows in (128, 256, 512) for nodes in (7, 15))
 
 #: Padding of trees that are walked without leaf checks at most.
 MOST_PADDING = 4.0
@@ -125,61 +112,9 @@ def targets() -> dict[str, Target]:
     return {"host": host, "v3": level}
 
 
-def measure(sample: Sample, name: str, target: Target, file: Path) -> None:
-    """Append the times of one forest's schedules to a file."""
-    random = np.random.default_rng([zlib.crc32(sample.name.encode()), len(name)])
-    defaults = default_schedules(sample.forest, target)
-    pool = _pool(sample, defaults.values(), random)
-    timed, start = Timed(sample, target), perf_counter()
-    for low, high in STRATA:
-        n_rows = int(random.integers(low, high + 1))
-        chosen = [s for _, s in _for_batch(pool, n_rows, random)]
-        some = dict.fromkeys([of_size(defaults, n_rows), *chosen])
-        write(file, (sample.name, name, n_rows), timed.times(some, n_rows))
-    print(f"{sample.name}, {name}: {perf_counter() - start:.0f} s", flush=True)
-
-
-def _pool(
-    sample: Sample, known: Any, random: np.random.Generator
-) -> list[tuple[str, Schedule]]:
-    shape = ForestShape.of(sample.forest)
-    space = ScheduleSpace.cpu(threads=False)
-    by_walk: dict[str, list[Any]] = {}
-    for point in space:
-        by_walk.setdefault(point["walk"], []).append(point)
-    made: dict[Schedule, str] = dict.fromkeys(known, "known")
-    for walk, (most, _) in DRAWN.items():
-        points = by_walk[walk]
-        for i in random.permutation(len(points))[:most]:
-            if is_large(points[i], shape):
-                continue  # takes minutes, and is never any good
-            try:
-                made.setdefault(space.schedule(points[i], shape), walk)
-            except ScheduleError:
-                continue
-    for i in random.permutation(len(VALUE_TILES))[:3]:
-        made.setdefault(tiled_schedule(*VALUE_TILES[i], codes=False), "values")
-    return [(walk, schedule) for schedule, walk in made.items()]
-
-
 def is_large(point: Any, shape: ForestShape) -> bool:
     """Whether trees are padded, or stored as complete ones, far beyond their size."""
     if point["hops"] == "unroll" and shape.padded_nodes > MOST_PADDING:
         return True
     complete = shape.n_trees * 2.0**shape.max_depth * 16
     return point["layout"] != "sparse" and complete > MOST_COMPLETE
-
-
-def _for_batch(
-    pool: list[tuple[str, Schedule]], n_rows: int, random: np.random.Generator
-) -> Iterator[tuple[str, Schedule]]:
-    """Yield schedules for a batch: not what is for far more rows, or far fewer."""
-    taken: dict[str, int] = {}
-    for i in random.permutation(len(pool)):
-        walk, schedule = pool[i]
-        most = DRAWN.get(walk, (9, 9))[1]
-        if walk in ("lanes", "tile-row", "trees") and n_rows > 300:
-            continue
-        if taken.get(walk, 0) < most:
-            taken[walk] = taken.get(walk, 0) + 1
-            yield walk, schedule

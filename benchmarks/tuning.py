@@ -1,14 +1,13 @@
 """How close each strategy comes to the best schedule of the whole CPU space.
 
-    python benchmarks/train_cost_model.py measure times.jsonl
-    python benchmarks/tuning.py --times times.jsonl
+    python benchmarks/tuning.py
 
 Every schedule of ``ScheduleSpace.cpu(threads=False)`` is timed once for each model,
 batch size and target, as processor time of one thread, those near the best again beside
 each other; then every strategy searches on what was recorded (``tuning_recorded.py``),
-all batch sizes with one budget, as ``fit`` does. The cost model is trained anew without
-the models that are tuned. Results are tables, and Figures 2, 5, 11 and 12 of
-SilvanForge for this machine; the other hardware is this CPU without AVX-512.
+all batch sizes with one budget, as ``fit`` does. Results are tables, and Figures 2, 5,
+11 and 12 of SilvanForge for this machine; the other hardware is this CPU without
+AVX-512.
 """
 
 from __future__ import annotations
@@ -28,7 +27,6 @@ from cost_model_family import MAKERS, Sample, get
 from harness import mean_and_worst
 from models import cache_folder
 from threadpoolctl import threadpool_limits
-from train_cost_model import without
 from tuning_plots import figures, wholes_of
 from tuning_plots import strategies as draw_strategies
 from tuning_recorded import Recorded
@@ -40,7 +38,6 @@ from skforge.compiler.schedule.ranges import BatchRange
 from skforge.compiler.target import Target
 from skforge.exceptions import ScheduleError, TuningWarning
 from skforge.tuning import Heuristic, Random, ScheduleSpace, Tuner
-from skforge.tuning.cost.cost_model import CostModel
 from skforge.tuning.search.learned import Learned
 from skforge.tuning.search.strategies import Strategy
 
@@ -72,14 +69,10 @@ RANGES: dict[BatchRange, int] = {
 BATCHES = tuple(RANGES.values())
 SEEDS = 1
 
-#: Of the models without one, as of the shipped one.
-MARGIN = 1.5
-
 Rows = list[dict[str, Any]]
 
 
 def main(
-    times: Annotated[Path, typer.Option(help="What the cost model learns from.")],
     output: Annotated[Path, typer.Option(help="Folder.")] = Path(__file__).parent
     / "results",
     models: Annotated[
@@ -97,8 +90,6 @@ def main(
     times_of: dict[tuple[str, str], list[dict[str, float]]] = {}
     rows: Rows = []
     sizes: dict[str, tuple[int, int]] = {}
-    names = [spec.partition("@")[0] for spec in harness.parts(models)]
-    forest = without(times, names)
     for spec in harness.parts(models):
         name, _, label = spec.partition("@")
         label = label or "host"
@@ -111,10 +102,7 @@ def main(
         times_of[name, label] = [machine.times(batch) for batch in BATCHES]
         if record_only:
             continue
-        listed = strategies(
-            CostModel(forest, {"margin": MARGIN}), CostModel(forest, {"margin": 1.0})
-        )
-        for one in compare(machine, space, target, budget, listed):
+        for one in compare(machine, space, target, budget):
             rows.append({"model": name, "target": label, **one})
         timed = [size for size, _ in sizes.values()]
         document = {
@@ -178,22 +166,18 @@ def record(machine: Recorded, space: ScheduleSpace, target: Target) -> tuple[int
     return len(set(schedules)), codes
 
 
-def strategies(model: CostModel, eager: CostModel) -> Iterator[tuple[str, Strategy]]:
-    """Yield what is compared."""
-    yield "heuristic", Heuristic(model)
-    yield "random", Random()
-    yield "learned, one-shot, no margin", Learned("one-shot", model=eager)
-    yield "learned, one-shot", Learned("one-shot", model=model)
-    yield "learned, top 5", Learned("top-5", model=model)
-    yield "learned, autotune", Learned("autotune", model=model)
+#: What is compared.
+STRATEGIES: dict[str, Strategy] = {
+    "heuristic": Heuristic(),
+    "random": Random(),
+    "learned, one-shot": Learned("one-shot"),
+    "learned, top 5": Learned("top-5"),
+    "learned, autotune": Learned("autotune"),
+}
 
 
 def compare(
-    machine: Recorded,
-    space: ScheduleSpace,
-    target: Target,
-    budget: float,
-    listed: Iterator[tuple[str, Strategy]],
+    machine: Recorded, space: ScheduleSpace, target: Target, budget: float
 ) -> Iterator[dict[str, Any]]:
     """Yield how far each strategy is from the best of all, and its time."""
     best = {n: min(machine.times(n).values()) for n in BATCHES}
@@ -205,7 +189,7 @@ def compare(
         row = {"strategy": "exhaustive", "batch": n, "slowdown": 1.0, "alone": 1.0}
         tried = len(machine.times(n)) * len(BATCHES)
         yield {**row, "seconds": machine.build_seconds, "tried": tried}
-    for name, strategy in listed:
+    for name, strategy in STRATEGIES.items():
         for seed in range(1 if "one-shot" in name else SEEDS):
             start = machine.clock()
             warnings.simplefilter("ignore", TuningWarning)  # nothing to try is fine
@@ -250,7 +234,7 @@ def page(document: harness.Document) -> str:
         f"beyond four times their size. There are {len(models)} "
         f"models and batches of {', '.join(map(str, BATCHES))} rows. Times are "
         f"processor time of one thread; a search has {document['budget']:g} s for all "
-        "batch sizes together. The cost model was not trained on any of these models.",
+        "batch sizes together.",
         "",
     ]
     heads = ["strategy", "AVX-512: geomean", "worst", "AVX2: geomean", "worst"]

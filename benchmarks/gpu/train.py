@@ -18,17 +18,19 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import geometric_mean
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 import typer
 from cost_model_family import get
-from train_cost_model import Group, boosted, left_out
+from numpy.typing import NDArray
 
+from skforge import load_forest
 from skforge.compiler.cost.counts import shape_on
+from skforge.compiler.cost.gpu import GpuWork
 from skforge.compiler.cost.schedule_facts import facts_of
 from skforge.compiler.cost.shape import Setting
 from skforge.compiler.runtime.gpu.cupy import current
@@ -36,11 +38,25 @@ from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.tuning import ScheduleSpace, Tuner
 from skforge.tuning.cost.cost_model import SHIPPED_GPU, CostModel
-from skforge.tuning.cost.features import GPU_NAMES as NAMES
-from skforge.tuning.cost.features import from_facts
+from skforge.tuning.cost.features import features
 from skforge.tuning.search.strategies import Random
 
 app = typer.Typer(add_completion=False)
+
+PARAMETERS: dict[str, Any] = {
+    "objective": "regression",
+    "num_leaves": 24,
+    "learning_rate": 0.06,
+    "min_data_in_leaf": 30,
+    "feature_fraction": 0.5,
+    "bagging_fraction": 0.8,
+    "bagging_freq": 1,
+    "lambda_l2": 1.0,
+    "verbose": -1,
+    "num_threads": 1,
+    "seed": 0,
+    "deterministic": True,
+}
 
 ROUNDS = 200
 BATCHES = (512, 1024, 2048, 4096, 8192, 16384, 32768, 65536)
@@ -53,6 +69,26 @@ FORESTS = (
     *("ExtraTreesRegressor-100x8x30", "airline.json", "year_prediction_msd.json"),
     "lightgbm/NYC_taxi.txt",
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """The schedules of one model, GPU and batch size that were timed."""
+
+    model: str
+    target: str
+    n_rows: int
+    work: GpuWork
+    log_row: NDArray[np.float64]  # of nanoseconds
+
+    @property
+    def weight(self) -> NDArray[np.float64]:
+        """Schedules near the best are to be told apart, the rest to be avoided."""
+        return np.asarray(np.exp(2.0 * (self.log_row.min() - self.log_row)))
+
+    def slowdown(self, predicted: NDArray[np.float64]) -> float:
+        """Return the time of the predicted best, by that of the best."""
+        return float(np.exp(self.log_row[predicted.argmin()] - self.log_row.min()))
 
 
 @app.command()
@@ -125,24 +161,33 @@ def groups(file: Path) -> Iterator[Group]:
         for n in sorted({int(n) for seconds in times.values() for n in seconds}):
             seconds = np.array([one.get(str(n), np.nan) for one in times.values()])
             known = ~np.isnan(seconds)
-            featured = from_facts(Setting(forest, target, n), facts[known])
-            log_row = np.log(seconds[known] / n * 1e9)
-            yield Group(name, target.cpu, n, featured, log_row, sharpness=2.0)
+            work = GpuWork(Setting(forest, target, n), facts[known])
+            yield Group(name, target.cpu, n, work, np.log(seconds[known] / n * 1e9))
 
 
 def train(kept: Sequence[Group]) -> CostModel:
     """Return a model of the error of the estimate."""
-    forest = boosted(kept, NAMES, ROUNDS, min_data_in_leaf=30)
+    import lightgbm
+
+    found = [features(g.work) for g in kept]
+    names = list(found[0])
+    X = np.concatenate([np.column_stack([*one.values()]) for one in found])
+    y = np.concatenate([g.log_row - np.log(g.work.estimate) for g in kept])
+    weight = np.concatenate([g.weight for g in kept])
+    data = lightgbm.Dataset(X, y, weight=weight, feature_name=names)
+    forest = load_forest(lightgbm.train(PARAMETERS, data, ROUNDS))
     facts = {"margin": 1.0, **{g.target: 1.0 for g in kept}}
-    return CostModel(forest, facts, NAMES)
+    return CostModel(forest, facts, names)
 
 
 def report(found: Sequence[Group]) -> None:
     """Print how good models are for the forest that they were not trained on."""
     slow: dict[str, list[tuple[float, float]]] = {}
-    for g, predicted in left_out(found, train):
-        own, estimate = g.slowdown(predicted), g.slowdown(g.featured.log_estimate)
-        slow.setdefault(g.target, []).append((own, estimate))
+    for name in dict.fromkeys(g.model for g in found):
+        trained = train([g for g in found if g.model != name])
+        for g in (g for g in found if g.model == name):
+            own = g.slowdown(trained.log_row(g.work))
+            slow.setdefault(g.target, []).append((own, g.slowdown(g.work.estimate)))
     print("first choice by the best timed: geomean and worst; of the estimate alone")
     for arch, ratios in slow.items():
         cells = (

@@ -15,7 +15,7 @@ from skforge.tuning.search.strategies import Random
 from tests.exactness.forests import drawn
 from tests.tuning_tools import FakeMachine
 
-lightgbm = pytest.importorskip("lightgbm")
+pytest.importorskip("lightgbm")
 
 
 @pytest.fixture
@@ -50,4 +50,4 @@ def test_times_of_a_gpu_become_a_model_of_it(file, tmp_path, capsys):
     assert model.knows(Target.cuda("sm_86"))
     assert not model.knows(Target.cuda("sm_80"))
     assert not model.knows(Target.x86_64())
-    assert np.isfinite(model.log_row(one.featured)).all()
+    assert np.isfinite(model.log_row(one.work)).all()

@@ -11,7 +11,6 @@ import pytest
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import ScheduleError
-from skforge.tuning.cost.features import Featured
 from tests.exactness.forests import drawn
 
 FOLDER = Path(__file__).resolve().parents[2] / "benchmarks"
@@ -24,7 +23,6 @@ def benchmarks(monkeypatch):
     monkeypatch.syspath_prepend(str(FOLDER))
     before = set(sys.modules)
     import default_choices
-    import train_cost_model
     import tuning
     import tuning_plots
     import tuning_recorded
@@ -33,7 +31,6 @@ def benchmarks(monkeypatch):
         m.__name__: m
         for m in (
             default_choices,
-            train_cost_model,
             tuning,
             tuning_plots,
             tuning_recorded,
@@ -44,19 +41,6 @@ def benchmarks(monkeypatch):
         if file and Path(file).parent == FOLDER:
             monkeypatch.delitem(sys.modules, name)
     return found
-
-
-def test_one_shot_keeps_the_default_within_the_margin(benchmarks):
-    module = benchmarks["train_cost_model"]
-    log_row = np.log([2.0, 1.0, 4.0])
-    featured = Featured(np.zeros((3, 1)), np.zeros(3))
-    group = module.Group("a", "host", 8, featured, log_row, 0)
-    right = [(group, np.log([2.0, 1.0, 4.0]))]
-    assert module._one_shot(right, 1.5) == pytest.approx((1.0, 2.0, 2.0))
-    assert module._one_shot(right, 3.0) == pytest.approx((2.0, 2.0, 1.0))
-    wrong = [(group, np.log([2.0, 3.0, 1.0]))]
-    assert module._one_shot(wrong, 1.0) == pytest.approx((4.0, 2.0, 0.5))
-    assert group.weight.argmax() == 1
 
 
 def test_matrices_say_what_a_carried_schedule_loses(benchmarks):

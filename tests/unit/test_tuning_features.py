@@ -11,20 +11,15 @@ import numpy as np
 import pytest
 
 from skforge.compiler.cost.counts import shape_on
-from skforge.compiler.cost.estimate import CostEstimate
+from skforge.compiler.cost.gpu import GpuWork
 from skforge.compiler.cost.schedule_facts import FACTS, LAYOUTS, facts_of
-from skforge.compiler.cost.shape import ForestShape
-from skforge.compiler.schedule.families import (
-    bitsliced_schedule,
-    lanes_schedule,
-    tiled_row_schedule,
-    tiled_schedule,
-)
+from skforge.compiler.cost.shape import ForestShape, Setting
+from skforge.compiler.schedule.families import bitsliced_schedule, tiled_row_schedule
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.tuning import ScheduleSpace
-from skforge.tuning.cost.features import GPU_NAMES, NAMES, Setting, featurize
-from skforge.tuning.search.learned import REASONS, reasons
+from skforge.tuning.cost.features import features
+from skforge.tuning.search.learned import pruned
 from tests.exactness.forests import drawn
 
 FOREST = drawn(20, 4)
@@ -47,11 +42,6 @@ POINT = {
 
 def facts(schedule):
     return dict(zip(FACTS, facts_of([schedule])[0], strict=True))
-
-
-def features(schedule, n_rows=100, threads=1, target=TARGET):
-    found = featurize(Setting(FORESTS, target, n_rows, threads), [schedule])
-    return dict(zip(NAMES, found.matrix[0], strict=True))
 
 
 def test_facts_of_walks_are_read_off_the_directives():
@@ -99,80 +89,47 @@ def test_facts_of_gpu_schedules_count_threads():
     assert one["block_rows"] * point["rows_per_thread"] == point["rows_per_block"]
 
 
-@pytest.mark.sampled(4)
 @pytest.mark.parametrize("n_rows", [1, 7, 100, 5000])
-@pytest.mark.parametrize("threads", [1, 4])
-def test_all_features_are_finite_over_whole_spaces(n_rows, threads):
+def test_all_features_are_finite_over_whole_spaces(n_rows):
     for target, space in (
-        (TARGET, ScheduleSpace.cpu()),
         (Target.cuda(), ScheduleSpace.gpu()),
         (Target.hip(), ScheduleSpace.gpu().with_values(rows_per_block=[8, 32])),
     ):
         schedules = [
             space.schedule(p, SHAPE) for p in space.sample(300, random_state=0)
         ]
-        setting = Setting(shape_on(FOREST, target), target, n_rows, threads)
-        found = featurize(setting, schedules)
-        names = GPU_NAMES if target.is_gpu else NAMES
-        assert found.matrix.shape == (len(schedules), len(names))
-        assert np.isfinite(found.matrix).all()
-        assert np.isfinite(found.log_estimate).all()
-        alone = [featurize(setting, [s]).matrix[0] for s in schedules[:20]]
-        # NumPy's exp may differ in the last bit between one value and many.
-        np.testing.assert_allclose(alone, found.matrix[:20], rtol=1e-14)
-
-
-def test_features_of_cpus_are_terms_of_the_estimate_and_directives():
-    estimate = CostEstimate(FORESTS, TARGET)
-    for schedule in (bitsliced_schedule(64), lanes_schedule(), tiled_schedule(64, 7)):
-        for threads in (1, 4):
-            one = features(schedule, n_rows=1000, threads=threads)
-            ns = sum(value for name, value in one.items() if name.startswith("ns_of_"))
-            seconds = float(estimate.seconds(schedule, 1000, threads))
-            assert ns * 1000e-9 == pytest.approx(seconds)
-            assert 2 ** one["estimate"] == pytest.approx(ns)
-            assert one["inner_parallelism"] == threads
-    block = features(bitsliced_schedule(64), n_rows=1000)
-    assert (block["layout_bitsliced"], block["layout_lanes"]) == (1, 0)
-    assert block["ns_of_folded"] > 0 == block["ns_of_hop"]
-    assert block["row_block"] == 64
-    assert (block["num_rows"], block["num_trees"]) == (1000, FOREST.n_trees)
-    many = Schedule().tile("batch", "b0", "b1", 64).parallel("b0")
-    assert features(many, n_rows=1000)["num_tasks"] == 16
-    walk = Schedule().interleave("tree", 8).peel_walk("tree", 3)
-    assert features(walk)["trees_in_flight"] == 8
-    assert features(walk)["peel_walk"] == 3
-
-
-def test_representations_of_others_are_taken_for_walks():
-    toy = features(Schedule().represent("toy"))
-    walk = features(Schedule())
-    assert toy["layout_other"] == 1 == walk["layout_sparse"]
-    assert toy["estimate"] == walk["estimate"]
+        setting = Setting(SHAPE, target, n_rows)
+        found = features(GpuWork(setting, facts_of(schedules)))
+        assert all(np.isfinite(column).all() for column in found.values())
+        assert {column.shape for column in found.values()} == {(len(schedules),)}
+        for i, schedule in enumerate(schedules[:20]):
+            alone = features(GpuWork(setting, facts_of([schedule])))
+            for name, column in found.items():
+                # NumPy's exp may differ in the last bit between one value and many.
+                np.testing.assert_allclose(alone[name], column[i], rtol=1e-14)
 
 
 def test_every_feature_is_in_the_table_of_the_page():
     page = Path(__file__).parents[2] / "docs" / "cost_model.md"
     text = page.read_text(encoding="utf-8")
     named = set(re.findall(r"`(\w+)`", text))
-    names = [*NAMES, *GPU_NAMES]
-    groups = ("layout_", "ns_of_")
-    assert not [n for n in names if n not in named and not n.startswith(groups)]
-    assert all(group in text for group in groups)
+    names = gpu_features()
+    assert not [n for n in names if n not in named and not n.startswith("layout_")]
+    assert "layout_" in text
+
+
+def first_reason(setting, schedule):
+    """Return the first reason why a schedule is pruned, or an empty string."""
+    found = pruned(setting, [schedule])
+    return next((reason for reason, (is_so,) in found.items() if is_so), "")
 
 
 def test_pruning_names_its_reasons():
-    def reason(schedule, n_rows=100, threads=1, forest=FORESTS, target=TARGET):
-        setting = Setting(forest, target, n_rows, threads)
-        return REASONS[int(reasons(setting, [schedule])[0])]
+    def reason(schedule, n_rows=100, forest=FORESTS, target=TARGET):
+        return first_reason(Setting(forest, target, n_rows), schedule)
 
     assert reason(bitsliced_schedule(128)) == ""
-    assert "padding" in reason(bitsliced_schedule(1024), n_rows=8)
-    rows = Schedule().tile("batch", "b0", "b1", 16).reorder("b0", "tree", "b1")
-    many = drawn(300, 4)
-    facts_many = shape_on(many, TARGET)
-    assert "threads" in reason(rows, 1000, 2, facts_many)
-    assert reason(rows.parallel("b0"), 1000, 2, facts_many) == ""
+    facts_many = shape_on(drawn(300, 4), TARGET)
     assert "too long" in reason(
         Schedule().interleave("tree", 64).unroll_walk("tree", 64),
         forest=_deep(FORESTS, depth=40),
@@ -189,11 +146,9 @@ def test_pruning_names_its_reasons():
 
 def gpu_features(n_rows=5000, target=None, **changed):
     target = target or GPU
-    found = featurize(
-        Setting(shape_on(FOREST, target), target, n_rows),
-        [ScheduleSpace.gpu().schedule({**POINT, **changed}, SHAPE)],
-    )
-    return dict(zip(GPU_NAMES, found.matrix[0], strict=True))
+    schedule = ScheduleSpace.gpu().schedule({**POINT, **changed}, SHAPE)
+    found = features(GpuWork(Setting(SHAPE, target, n_rows), facts_of([schedule])))
+    return {name: float(column[0]) for name, column in found.items()}
 
 
 def test_features_of_gpus_say_what_their_names_say():
@@ -232,8 +187,7 @@ def test_what_limits_the_occupancy_of_a_gpu():
 def test_pruning_leaves_no_multiprocessor_or_lane_idle():
     def reason(n_rows, target=GPU, **changed):
         schedule = ScheduleSpace.gpu().schedule({**POINT, **changed}, SHAPE)
-        setting = Setting(shape_on(FOREST, target), target, n_rows)
-        return REASONS[int(reasons(setting, [schedule])[0])]
+        return first_reason(Setting(SHAPE, target, n_rows), schedule)
 
     assert reason(5000) == reason(5000, tree_threads=10) == ""
     assert "multiprocessors" in reason(512)  # 16 blocks of 32 rows for 108

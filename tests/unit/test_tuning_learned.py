@@ -10,8 +10,9 @@ import pytest
 
 from skforge.compiler.cost.counts import shape_on
 from skforge.compiler.cost.estimate import CostEstimate
-from skforge.compiler.cost.shape import ForestShape
-from skforge.compiler.defaults.cpu import default_schedules
+from skforge.compiler.cost.schedule_facts import LAYOUTS, PLACE, facts_of
+from skforge.compiler.cost.shape import ForestShape, Setting
+from skforge.compiler.defaults.cpu import candidates, default_schedules
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import (
@@ -21,8 +22,7 @@ from skforge.exceptions import (
     TuningError,
 )
 from skforge.tuning import CostModel, Learned, Problem, ScheduleSpace, Tuner
-from skforge.tuning.cost.cost_model import SHIPPED_GPU, Retrained
-from skforge.tuning.cost.features import GPU_NAMES, NAMES, Setting
+from skforge.tuning.cost.cost_model import SHIPPED_GPU
 from skforge.tuning.search.learned import _drawn
 from tests.exactness.forests import drawn
 from tests.tuning_tools import FakeMachine
@@ -48,19 +48,17 @@ class Model:
 
     def __init__(self, log_row=None, margin=1.1):
         self.facts = {"margin": margin}
-        self._log_row = log_row
+        self._log_row = log_row or in_flight
 
-    def log_row(self, featured):
-        if self._log_row is not None:
-            return self._log_row(featured.matrix)
-        rows, trees = (
-            column(featured.matrix, f"{of}_in_flight") for of in ("rows", "trees")
-        )
-        return -np.log(np.maximum(1.0, np.maximum(rows, trees)))
+    def seconds(self, setting, schedules):
+        facts = facts_of(schedules)
+        log_row = self._log_row({name: facts[:, at] for name, at in PLACE.items()})
+        return np.exp(log_row) * 1e-9 * setting.n_rows
 
 
-def column(matrix, name):
-    return matrix[:, NAMES.index(name)]
+def in_flight(facts):
+    most = np.maximum(facts["rows_in_flight"], facts["trees_in_flight"])
+    return -np.log(np.maximum(1.0, most))
 
 
 def search(strategy, machine=None, **options):
@@ -87,7 +85,7 @@ def test_one_shot_takes_what_should_beat_the_default_and_measures_nothing():
     assert clear.notes == (
         "the schedules are predictions of the cost model: nothing was measured",
     )
-    same = Model(lambda matrix: np.zeros(len(matrix)))
+    same = Model(lambda facts: 0 * facts["codes"])
     for model in (same, Model(margin=1e9)):
         kept = search(Learned("one-shot", model=model))
         assert kept.table == {BATCH: DEFAULT}
@@ -143,14 +141,11 @@ def test_one_shot_on_a_gpu_needs_a_model_of_it():
 
 
 def test_sizes_that_were_not_drawn_are_found_beside_those_that_were():
-    def cost(matrix):  # 8 rows by 10 parts, 2 rows a thread
-        names = GPU_NAMES
-        rows, each, parts = (
-            matrix[:, names.index(name)]
-            for name in ("rows_per_block", "rows_per_thread", "tree_threads")
-        )
-        off = abs(np.log2(rows / 8)) + abs(np.log2(each / 2)) + abs(np.log2(parts / 10))
-        return off + 1.0
+    def cost(facts):  # 8 rows by 10 parts, 2 rows a thread
+        rows, parts = facts["row_block"], facts["block_trees"]
+        each = rows / np.maximum(1, facts["block_rows"])
+        wanted = ((rows, 8), (each, 2), (parts, 10))
+        return sum(abs(np.log2(np.maximum(x, 0.5) / y)) for x, y in wanted) + 1.0
 
     space = ScheduleSpace.gpu_full().with_values(deal=["parts"])
     machine = FakeMachine(FOREST, lambda s, n: 1e-5)
@@ -207,8 +202,8 @@ def test_autotune_learns_that_its_model_is_wrong():
     def seconds(schedule, n_rows):
         return 1e-6 if "bitsliced" in repr(schedule) else 1e-5
 
-    def wrong(matrix):  # bit logic is thought to be slow
-        return column(matrix, "layout_bitsliced") * 3.0
+    def wrong(facts):  # bit logic is thought to be slow
+        return (facts["layout"] == LAYOUTS.index("bitsliced")) * 3.0
 
     machine = FakeMachine(FOREST, seconds)
     result = search(Learned(iterations=4, model=Model(wrong)), machine)
@@ -281,19 +276,21 @@ def little_model(facts=None):
         "right": np.array([2, -1, -1]),
         "leaf": np.array([-1, 0, 1]),
         "leaf_value": np.array([[0.5], [-0.5]]),
-        "feature": np.array([NAMES.index("rows_in_flight")]),
+        "feature": np.array([0]),
         "comparison": np.array([1], np.uint8),
         "threshold": np.array([8.0]),
         "missing": np.array([0], np.uint8),
         "missing_left": np.array([True]),
     }
-    return CostModel(_forest_of(arrays), facts)
+    names = ["walks_in_flight", "num_rows"]
+    return CostModel(_forest_of(arrays, len(names)), facts, names)
 
 
 def test_a_model_is_arrays_and_comes_back_the_same(tmp_path):
-    setting = Setting(shape_on(FOREST, TARGET), TARGET, 64)
+    target = Target.cuda("sm_90")
+    setting = Setting(shape_on(FOREST, target), target, 64)
     model = little_model({"margin": 1.25})
-    schedules = [Schedule(), BEST]
+    schedules = [GPU.schedule(p, SHAPE) for p in GPU.sample(2, random_state=0)]
     few, many = model.seconds(setting, schedules)
     model.save(tmp_path / "one.npz")
     again = CostModel.load(tmp_path / "one.npz")
@@ -304,7 +301,7 @@ def test_a_model_is_arrays_and_comes_back_the_same(tmp_path):
 
 def test_files_that_are_no_model_are_refused(tmp_path):
     bad = tmp_path / "bad.npz"
-    np.savez(bad, names=np.array(NAMES))
+    np.savez(bad, names=np.array(["num_rows"]))
     with pytest.raises(InvalidModelError, match="not a valid cost model"):
         CostModel.load(bad)
     bad.write_bytes(b"nothing")
@@ -322,8 +319,13 @@ def test_files_that_are_no_model_are_refused(tmp_path):
         InvalidModelError, match="not a valid cost model: it is not a regular"
     ):
         CostModel.load(tmp_path / "pipe")
+    forest, target = little_model().forest, Target.cuda("sm_90")
     with pytest.raises(InvalidModelError, match="other features"):
-        CostModel(little_model().forest, names=["one"])
+        CostModel(forest, names=["one"])
+    setting, schedules = Setting(SHAPE, target, 64), [*GPU.sample(1, random_state=0)]
+    schedules = [GPU.schedule(point, SHAPE) for point in schedules]
+    with pytest.raises(InvalidModelError, match="other features"):
+        CostModel(forest, names=["one", "two"]).seconds(setting, schedules)
 
 
 def with_left(path, payload):
@@ -376,11 +378,31 @@ def test_the_shipped_model_is_small_and_predicts():
 def test_cpus_have_no_model_and_begin_with_the_estimate():
     assert CostModel.shipped() is None
     assert CostModel.shipped(TARGET) is None
-    setting = Setting(shape_on(FOREST, TARGET), TARGET, 64)
-    schedules = [SPACE.schedule(p, SHAPE) for p in SPACE.sample(50, random_state=0)]
-    predicted = np.exp(Retrained(None, setting).log_row(schedules)) * 64e-9
     estimate = CostEstimate(FOREST, TARGET)
-    expected = [float(estimate.seconds(s, 64)) for s in schedules]
-    np.testing.assert_allclose(predicted, expected, rtol=1e-12)
-    found = search(Learned("one-shot"))
-    assert found.table and found.trials == ()
+    legal = [s for s in candidates(FOREST, TARGET) if s != DEFAULT]
+    found = proposed(search(Learned("top-5"), space=ScheduleSpace.of(legal)))
+    times = {s: float(estimate.seconds(s, 64)) for s in legal}
+    best = [s for s in sorted(legal, key=times.__getitem__)]
+    assert found[0].schedule == best[0]
+    result = search(Learned("one-shot"))
+    assert result.table and result.trials == ()
+    with pytest.raises(InvalidInputError, match="cost models are for GPUs"):
+        search(Learned(model=CostModel.shipped(Target.cuda("sm_90"))))
+
+
+def test_what_no_estimate_knows_is_taken_to_be_as_fast_as_the_default():
+    toy = Schedule().represent("toy")
+    problem = Problem(
+        FOREST,
+        SHAPE,
+        TARGET,
+        "exact",
+        BATCH,
+        64,
+        1,
+        ScheduleSpace.of([Schedule(), toy]),
+        np.random.default_rng(0),
+        DEFAULT,
+    )
+    (asked,) = Learned("top-5").rounds(problem)
+    assert [c.schedule for c in asked.candidates] == [toy, Schedule()]

@@ -16,7 +16,7 @@ from skforge.tuning import Candidate, Heuristic, Trial, Tuner
 from skforge.tuning import tuner as tuner_module
 from skforge.tuning.measure.measure import KernelMeasurer
 from skforge.tuning.search import heuristic
-from skforge.tuning.search.odds import Odds, kind_of
+from skforge.tuning.search.odds import Odds, kind_of, one_by_one
 from skforge.tuning.search.ranges import plan_ranges
 from tests.exactness.forests import drawn
 from tests.tuning_tools import FakeMachine, Stated
@@ -70,7 +70,7 @@ def test_the_automatic_search_compiles_nothing_then(monkeypatch):
         return 1e-5 if schedule == BITS else 1e-5 * SLOWER
 
     monkeypatch.setenv("SKFORGE_CACHE", "off")
-    monkeypatch.setattr(heuristic, "_estimate", lambda problem: Stated(estimated))
+    monkeypatch.setattr(heuristic, "estimate_of", lambda problem: Stated(estimated))
     monkeypatch.setattr(KernelMeasurer, "build", None)
     result = Tuner().tune(FOREST, ranges=MANY, target=TARGET)
     assert result.trials == () and result.complete
@@ -147,7 +147,8 @@ def test_a_gain_pays_for_trials_that_are_cheap_enough():
 def gain(ratio, *, call=1e-3, trials=(), schedule=TILES, best=1.0):
     """Return the mean gain of a schedule, estimated at a ratio to bit slices."""
     known = {BITS: call, schedule: ratio * call}
-    odds = Odds(Stated(lambda one, n_rows: known.get(one, call)), 1)
+    stated = Stated(lambda one, n_rows: known.get(one, call))
+    odds = Odds(one_by_one(stated, 1))
     for one, relative in trials:
         odds.gain(one, BITS, 64, 1.0, 1.0)
         candidate = Candidate(one)
@@ -219,10 +220,10 @@ def test_a_search_waits_for_others_as_long_as_it_is_worth(monkeypatch, tmp_path)
 
     monkeypatch.setenv("SKFORGE_CACHE_DIR", str(tmp_path))
     monkeypatch.setattr(tuner_module, "alone", alone)
-    monkeypatch.setattr(heuristic, "_estimate", lambda problem: Stated(estimated))
+    monkeypatch.setattr(heuristic, "estimate_of", lambda problem: Stated(estimated))
     result = Tuner().tune(FOREST, ranges=MANY, target=TARGET)
     assert result.trials == () and result.complete and waits == []
-    monkeypatch.setattr(heuristic, "_estimate", lambda problem: Stated())
+    monkeypatch.setattr(heuristic, "estimate_of", lambda problem: Stated())
     result = Tuner().tune(FOREST, ranges=MANY, target=TARGET)
     assert result.trials == () and not result.complete
     Tuner(budget=3.0).tune(FOREST, ranges=MANY, target=TARGET)

@@ -25,24 +25,26 @@ from typing import Any
 import numpy as np
 
 from skforge.compiler.cost.counts import counted
-from skforge.compiler.cost.estimate import CostEstimate
 from skforge.compiler.cost.gpu import GpuWork
 from skforge.compiler.cost.schedule_facts import facts_of
 from skforge.compiler.cost.shape import Setting
-from skforge.compiler.defaults.cpu import candidates
-from skforge.compiler.runtime.machine import machine_profile
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.tuning.cost.cost_model import CostModel
-from skforge.tuning.search.learned import Learned, beside, proposals
+from skforge.tuning.search.learned import (
+    Learned,
+    allowed_kinds,
+    allows,
+    beside,
+    estimate_of,
+    proposals,
+)
 from skforge.tuning.search.odds import (
     BETWEEN,
-    WALK,
     WITHIN,
     Estimate,
-    Kind,
     Odds,
-    kind_of,
     layout_of,
+    one_by_one,
 )
 from skforge.tuning.search.strategies import Problem, Round, Rounds
 from skforge.tuning.search.trial import Candidate, Trial
@@ -84,7 +86,7 @@ class Heuristic:
     Parameters
     ----------
     model : CostModel, optional
-        The cost model that proposes CPU schedules of a custom space; None uses the
+        The cost model that proposes GPU schedules of a custom space; None uses the
         shipped model.
     estimate : object, optional
         Its method ``seconds(schedule, n_rows, n_threads)`` estimates one call; inf for
@@ -204,7 +206,9 @@ def _gpu_estimates(
 def _cpu_rounds(problem: Problem, strategy: Heuristic) -> Rounds:
     odds = problem.shared(
         "odds",
-        lambda: Odds(strategy.estimate or _estimate(problem), problem.n_threads),
+        lambda: Odds(
+            one_by_one(strategy.estimate or estimate_of(problem), problem.n_threads)
+        ),
     )
     default, n_rows, best = problem.default, problem.n_rows, 1.0
     pool = _Pool(problem, strategy.name)
@@ -238,11 +242,6 @@ def _cpu_rounds(problem: Problem, strategy: Heuristic) -> Rounds:
                     pool.add(neighbours(dict(candidate.params), problem), best)
 
 
-def _estimate(problem: Problem) -> Estimate:
-    profile = machine_profile(problem.target)  # as for the defaults
-    return CostEstimate(problem.shape, problem.target, profile)
-
-
 class _Pool:
     """Schedules that are not tried yet, each once.
 
@@ -254,12 +253,8 @@ class _Pool:
         self._problem, self._name = problem, name
         self.left: dict[Schedule, tuple[Candidate, float]] = {}
         self._seen = {problem.default}
-        self._kinds: set[Kind] = problem.shared(
-            "kinds",
-            lambda: {
-                *map(kind_of, candidates(problem.shape, problem.target)),
-                kind_of(problem.default),
-            },
+        self._kinds = problem.shared(
+            "kinds", lambda: allowed_kinds(problem.shape, problem.target)
         )
         self.put((Candidate(s, {}, name) for s in problem.known), inf)
 
@@ -276,8 +271,7 @@ class _Pool:
                 self.left[schedule] = candidate, min(like, self.left[schedule][1])
             elif schedule is not None and schedule not in self._seen:
                 self._seen.add(schedule)
-                kind = kind_of(schedule)
-                if kind[0] in (WALK, "other") or kind in self._kinds:
+                if allows(schedule, self._kinds):
                     self.left[schedule] = candidate, like
 
 

@@ -2,36 +2,49 @@
 
 Follows *Learning to Schedule Halide Pipelines for the GPU* (Anderson et al.) with its
 three modes: take the model's best schedule, measure its five best, or alternate rounds
-of measuring and retraining. The model scores the whole space, or many points drawn from
-it, because the paper's beam search gained nothing here.
+of measuring and learning. The model scores the whole space, or many points drawn from
+it, because the paper's beam search gained nothing here. It is a trained one on GPUs and
+the estimate of the defaults on CPUs, and ``odds.py`` learns its error.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
-from itertools import islice, repeat
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from math import isfinite
 from operator import itemgetter
 from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from skforge.compiler.cost.counts import ForestCounts, shape_on
+from skforge.compiler.cost.counts import shape_on
+from skforge.compiler.cost.estimate import CostEstimate, plan_of
 from skforge.compiler.cost.gpu import Array, GpuWork
 from skforge.compiler.cost.schedule_facts import LAYOUTS, PLACE, facts_of
-from skforge.compiler.cost.shape import Setting
-from skforge.compiler.defaults.cpu import TABLE_LIMIT
+from skforge.compiler.cost.shape import ForestShape, Setting
+from skforge.compiler.defaults.cpu import TABLE_LIMIT, candidates
+from skforge.compiler.runtime.machine import machine_profile
 from skforge.compiler.schedule.schedule import Schedule
+from skforge.compiler.target import Target
 from skforge.exceptions import InvalidInputError, ScheduleError, TuningError
-from skforge.tuning.cost.cost_model import CostModel, Retrained
+from skforge.tuning.cost.cost_model import CostModel
+from skforge.tuning.search.odds import (
+    WALK,
+    Estimated,
+    Kind,
+    Odds,
+    kind_of,
+    one_by_one,
+)
 from skforge.tuning.search.strategies import MOST_DRAWN, Problem, Round, Rounds
 from skforge.tuning.search.trial import Candidate, Trial
 from skforge.tuning.space.space import Point, ScheduleSpace
 
-#: Maximum rows of a padded block: this many, or a multiple of the batch's rows.
-SMALL_BLOCK, PADDED = 128, 4
+Mask: TypeAlias = NDArray[np.bool_]
 
 #: Maximum node visits that are unrolled, summed over interleaved traversals.
 UNROLLED_HOPS = 512
@@ -42,93 +55,83 @@ WALKS_A_REGISTER = 2
 #: Maximum bytes of a forest, including padding; bytes of a node besides its threshold.
 FOREST_BYTES, NODE_EXTRA = 512 << 20, 8
 
-#: Minimum traversals (rows times trees) of a batch that justify a second thread.
-SHARED_WALKS = 20_000
-
 #: Least rows of a GPU's block to demand smaller blocks, and least share of a warp's
 #: lanes that walk. For four forests on three GPUs (72 tables of modelled times of Table
 #: 5), these rules drop 28 % and 9 % of the points, and none that is the best.
 FEWEST_ROWS, BUSY_LANES = 8, 0.5
 
-#: Reasons to exclude a schedule, in the order in which the rules are checked.
-REASONS = (
-    "",
-    "most rows of its blocks would be padding",
-    "threads would have nothing to do",
-    "its unrolled walks are too long",
-    "more walks are in flight than fit in registers",
-    "its trees or tables take too much memory",
-    "the target does not allow so many threads in a block, or so much shared memory",
-    "this forest does not allow such walks",
-    "most multiprocessors would have no block, even with half the rows in a block",
-    "most lanes of its warps would have nothing to do",
-)
-_MEMORY, _LIMIT, _REFUSED, _IDLE, _LANES = range(5, 10)
 
+def pruned(setting: Setting, schedules: Sequence[Schedule]) -> dict[str, Mask]:
+    """Return which schedules are left out before they are scored, by the reason.
 
-def reasons(setting: Setting, schedules: Sequence[Schedule]) -> NDArray[np.int64]:
-    """Return the index in ``REASONS`` for each schedule; 0 means it is kept."""
-    if setting.target.is_gpu:
-        return _gpu_reasons(setting, schedules)
+    Padding and threads without work need no rules on a CPU: the estimate counts them.
+    """
     facts = facts_of(schedules)
+    if setting.target.is_gpu:
+        return _pruned_on_gpu(GpuWork(setting, facts))
     of = {name: facts[:, at] for name, at in PLACE.items()}
     forest, n = setting.forest, max(1, setting.n_rows)
-    assert isinstance(forest, ForestCounts)
     layout = {name: of["layout"] == i for i, name in enumerate(LAYOUTS)}
-    names = "bitsliced", "lanes", "tiles", "pieces"
-    bits, lanes, tiles, pieces = (layout[name] for name in names)
-    by_row = tiles & (of["vector_trees"] > 0)
-    walks = ~(bits | lanes | tiles | pieces)
+    walks = np.array([kind_of(s)[0] in (WALK, "other") for s in schedules], bool)
     block = np.ceil(n / np.maximum(of["row_blocks"], 1))
     block = np.where(of["row_block"] > 0, of["row_block"], block)
-
-    padded = of["cache_predicates"] > 0
-    waste = padded & (block > max(SMALL_BLOCK, PADDED * n))
-    alone = (of["parallel_rows"] == 0) & (of["parallel_trees"] == 0) & (block < n)
-    many = n * forest.n_trees >= SHARED_WALKS
-    idle = alone & (setting.n_threads > 1) & many
     rows = _of_loop(of["rows_in_flight"], np.minimum(block, n))
     in_flight = np.maximum(rows, _of_loop(of["trees_in_flight"], forest.n_trees))
     unrolled = np.minimum(of["unroll_walk"], forest.max_depth)
     unrolled = np.where(of["pad_trees"] > 0, forest.max_depth, unrolled)
     unchecked = np.maximum(unrolled, np.minimum(of["peel_walk"], forest.min_depth))
     scalar = walks & (of["vector_rows"] == 0)
-    length = scalar & (in_flight * unchecked > UNROLLED_HOPS)
     registers = max(16, setting.target.vector_registers) * WALKS_A_REGISTER
-    flight = scalar & (in_flight > registers)
     complete = forest.n_trees * 2.0 ** min(forest.max_depth, 40)
     nodes = np.where(
         layout["array"] | layout["reorg"], complete, float(forest.inner_nodes)
     )
     padding = 2.0 ** np.minimum(unrolled, 30) / max(1.0, forest.leaves_per_tree)
     size = nodes * np.maximum(1.0, padding) * (forest.value_bytes + NODE_EXTRA)
-    table = block * forest.n_predicates / 8
-    memory = (walks & (size > FOREST_BYTES)) | (padded & (table > TABLE_LIMIT))
-    values = tiles & ~by_row & (of["codes"] == 0)
-    refused = (
-        (bits & (not forest.allows_bits))
-        | (lanes & (not forest.allows_lanes))
-        | (by_row & (not forest.allows_tile_rows))
-        | (values & (not forest.allows_value_tiles))
-        | (tiles & ~by_row & ~values & (not forest.allows_tiles))
-    )
-    rules = [waste, idle, length, flight, memory]
-    return np.select([*rules, refused], [*range(1, len(rules) + 1), _REFUSED], 0)
+    table = (of["cache_predicates"] > 0) * block * forest.n_predicates / 8
+    kinds = allowed_kinds(forest, setting.target)
+    return {
+        "its unrolled walks are too long": scalar
+        & (in_flight * unchecked > UNROLLED_HOPS),
+        "more walks are in flight than fit in registers": scalar
+        & (in_flight > registers),
+        "its trees or tables take too much memory": (walks & (size > FOREST_BYTES))
+        | (table > TABLE_LIMIT),
+        "this forest does not allow such walks": ~np.array(
+            [allows(schedule, kinds) for schedule in schedules], bool
+        ),
+    }
+
+
+def _pruned_on_gpu(work: GpuWork) -> dict[str, Mask]:
+    idle = (2 * work.blocks <= work.processors) & (work.rows > FEWEST_ROWS)
+    walking = work.lanes * work.busy * np.minimum(1.0, work.n / work.rows)
+    return {
+        "its trees take too much memory": work.node_bytes > FOREST_BYTES,
+        "the target has not so many threads in a block, or so much shared memory": (
+            ~work.fits
+        ),
+        "this forest does not allow such walks": work.bits
+        & (not work.forest.allows_bits),
+        "most multiprocessors would have no block, even with half the rows": idle,
+        "most lanes of its warps would have nothing to do": walking < BUSY_LANES,
+    }
+
+
+def allowed_kinds(forest: ForestShape, target: Target) -> set[Kind]:
+    """Return the kinds besides walks that a forest allows on a CPU."""
+    return {*map(kind_of, candidates(forest, target))}
+
+
+def allows(schedule: Schedule, kinds: set[Kind]) -> bool:
+    """Return whether a schedule walks, or is of one of the kinds."""
+    kind = kind_of(schedule)
+    return kind[0] in (WALK, "other") or kind in kinds
 
 
 def _of_loop(in_flight: Array, extent: Array | float) -> Array:
     """Return the walks in flight; all of a loop for -1."""
     return np.where(in_flight < 0, extent, np.minimum(in_flight, extent))
-
-
-def _gpu_reasons(setting: Setting, schedules: Sequence[Schedule]) -> NDArray[np.int64]:
-    work = GpuWork(setting, facts_of(schedules))
-    idle = (2 * work.blocks <= work.processors) & (work.rows > FEWEST_ROWS)
-    walking = work.lanes * work.busy * np.minimum(1.0, work.n / work.rows)
-    refused = work.bits & (not setting.forest.allows_bits)
-    memory = work.node_bytes > FOREST_BYTES
-    rules = [memory, ~work.fits, refused, idle, walking < BUSY_LANES]
-    return np.select(rules, [_MEMORY, _LIMIT, _REFUSED, _IDLE, _LANES], 0)
 
 
 Mode: TypeAlias = Literal["one-shot", "top-5", "autotune"]
@@ -169,7 +172,7 @@ class Learned:
     mode : {"autotune", "one-shot", "top-5"}, default="autotune"
         "one-shot" measures nothing and takes the model's best schedule if the model
         predicts that it is clearly faster than the default. "top-5" measures the five
-        best. "autotune" measures rounds of a few schedules, and retrains the model
+        best. "autotune" measures rounds of a few schedules, and corrects the model
         after each, until time is up.
     iterations : int, default=20
         Maximum number of rounds of "autotune".
@@ -177,9 +180,10 @@ class Learned:
         Largest space that is scored completely; of larger spaces, 4,096 points are
         drawn and scored.
     model : CostModel, optional
-        The cost model. None uses the estimate of static defaults for a CPU, and the
-        shipped model for a GPU. For a GPU that it was not trained for, "one-shot"
-        raises an error, and the other modes begin with an estimate.
+        The cost model of a GPU; None uses the shipped one. On a GPU that it was not
+        trained for, "one-shot" raises an error, and the other modes begin with an
+        estimate. CPUs have no model: the search begins with the estimate of static
+        defaults.
     """
 
     mode: Mode = "autotune"
@@ -222,6 +226,34 @@ def proposals(problem: Problem, n: int, strategy: Learned) -> list[Candidate]:
     return _Proposer(strategy, problem).best(n)
 
 
+def estimate_of(problem: Problem) -> CostEstimate:
+    """Return the estimate by which the defaults of a CPU are chosen."""
+    profile = machine_profile(problem.target)
+    return CostEstimate(problem.shape, problem.target, profile)
+
+
+def _estimated(problem: Problem, model: CostModel | None) -> Estimated:
+    """Return the estimate of a model, or of formulas if there is none."""
+    shape, target, threads = problem.shape, problem.target, problem.n_threads
+    if model is not None:
+        return lambda schedules, n: model.seconds(
+            Setting(shape, target, n, threads), schedules
+        ).tolist()
+    if target.is_gpu:
+        return lambda schedules, n: (
+            n * GpuWork(Setting(shape, target, n), facts_of(schedules)).estimate
+        ).tolist()
+    one = one_by_one(estimate_of(problem), threads)
+
+    def seconds(schedules: Sequence[Schedule], n: int) -> list[float]:
+        # Many schedules are one to the estimate, which takes .1 ms.
+        alike = {plan_of(schedule): schedule for schedule in schedules}
+        times = dict(zip(alike, one([*alike.values()], n), strict=True))
+        return [float(times[plan_of(schedule)]) for schedule in schedules]
+
+    return seconds
+
+
 class _Proposer:
     """Ranks the candidates of one batch size and learns from their trials."""
 
@@ -229,80 +261,84 @@ class _Proposer:
         model = strategy.model or CostModel.shipped(problem.target)
         if model is None and not strategy.measures and problem.target.is_gpu:
             raise TuningError(UNKNOWN.format(arch=problem.target.cpu))
-        self._strategy, self._problem = strategy, problem
-        self._margin = MARGIN if model is None else model.facts.get("margin", MARGIN)
         shape = problem.shared(
             "learned: shape", lambda: shape_on(problem.shape, problem.target)
         )
-        self._setting = Setting(
-            shape, problem.target, problem.n_rows, problem.n_threads
+        self._strategy, self._problem = strategy, replace(problem, shape=shape)
+        self._margin = MARGIN if model is None else model.facts.get("margin", MARGIN)
+        self._estimated: Estimated = problem.shared(
+            "learned: estimated", lambda: _estimated(self._problem, model)
         )
-        self._predictor = Retrained(model, self._setting)
-        self._tried: set[Schedule] = {problem.default}
-        self._measured: dict[Schedule, float] = {}
-        self._random = problem.random
+        self._odds = problem.shared("learned: odds", lambda: Odds(self._estimated))
+        self._tried = {problem.default}
+        #: What may be proposed: points by schedule, and the estimated seconds.
+        self._points: dict[Schedule, Point] = {}
+        self._seconds: list[float] = []
 
     # ---------------------------------------------------------------- proposing
 
     def better(self, n: int) -> list[Candidate]:
         """Return those of the ``n`` best that should beat the default by the margin."""
-        (default,) = self._predictor.log_row([self._problem.default])
-        limit = np.exp(default) / self._margin
-        return [c for c, cost in islice(self._ranked(), n) if cost < limit]
+        problem = self._problem
+        default = self._odds.seconds(problem.default, problem.n_rows)
+        ranked = islice(self._ranked(), n)
+        return [c for c, seconds in ranked if seconds < default / self._margin]
 
     def best(self, n: int, drawn: int = 0) -> list[Candidate]:
         """Return ``n`` untried candidates: the best, and ``drawn`` random others."""
         ranked = [candidate for candidate, _ in self._ranked()]
         chosen = _diverse(ranked, n - drawn)
         rest = [c for c in ranked if c not in chosen]
-        for i in self._random.permutation(len(rest))[: n - len(chosen)]:
+        for i in self._problem.random.permutation(len(rest))[: n - len(chosen)]:
             chosen.append(rest[int(i)])
         self._tried.update(c.schedule for c in chosen if c.schedule is not None)
         return chosen
 
     def learn(self, trials: Sequence[Trial]) -> None:
-        for trial in trials:
-            if trial.schedule is not None and trial.samples:
-                self._measured[trial.schedule] = trial.seconds
-                # The default was timed in the same rounds: derive its time.
-                seconds = trial.seconds / trial.relative
-                self._measured.setdefault(self._problem.default, seconds)
-        self._predictor.learn(list(self._measured), list(self._measured.values()))
+        self._odds.learn(self._problem.default, trials)
 
     def _ranked(self) -> Iterator[tuple[Candidate, float]]:
-        """Yield untried candidates with their costs, best first."""
-        # Building schedules is the slowest step, so all ranges share them.
-        written = self._problem.shared("learned: written", self._written)
-        known = [s for s in self._problem.known if s not in self._tried]
-        choices = [*zip(repeat({}), known), *written]
-        costs = self._costs([schedule for _, schedule in choices])
-        if self._is_drawn:
-            self._vary(choices, costs)
-        seen = set(self._tried)
-        for i in np.argsort(costs, kind="stable").tolist():
-            (point, schedule), cost = choices[i], costs[i]
-            if not np.isfinite(cost):
-                return
-            if schedule not in seen:
-                seen.add(schedule)
-                yield Candidate(schedule, point, self._strategy.name), cost
+        """Yield untried candidates with their likely seconds, best first."""
+        problem = self._problem
+        if not self._points:
+            # Building schedules is the slowest step, so all ranges share them.
+            written = problem.shared("learned: written", self._written)
+            self._add([*((schedule, {}) for schedule in problem.known), *written])
+        for _ in range(PASSES if self._is_drawn else 0):
+            # What is drawn has every structure, but few sizes of each.
+            best = [point for _, point, _ in islice(self._order(), VARIED)]
+            near = (p for point in best for p in beside(point, problem.space))
+            known = {tuple(point.values()) for point in self._points.values()}
+            fresh = {tuple(p.values()): p for p in near}
+            self._add(self._written(p for k, p in fresh.items() if k not in known))
+        for schedule, point, seconds in self._order():
+            if schedule not in self._tried:
+                yield Candidate(schedule, point, self._strategy.name), seconds
 
-    def _vary(self, choices: list[tuple[Point, Schedule]], costs: list[float]) -> None:
-        """Add points that differ from the best ones in one parameter, and their costs.
+    def _add(self, choices: Iterable[tuple[Schedule, Point]]) -> None:
+        """Add schedules that are not pruned, with their estimates.
 
-        What is drawn has every structure, but few sizes of each.
+        What no estimate knows is taken to be as fast as the default.
         """
-        seen = {tuple(point.values()) for point, _ in choices}
-        for _ in range(PASSES):
-            best = np.argsort(costs, kind="stable")[:VARIED].tolist()
-            points = [
-                p for i in best for p in beside(choices[i][0], self._problem.space)
-            ]
-            fresh = {tuple(p.values()): p for p in points}
-            more = self._written([p for key, p in fresh.items() if key not in seen])
-            seen |= fresh.keys()
-            choices += more
-            costs += self._costs([schedule for _, schedule in more])
+        problem = self._problem
+        fresh = {s: point for s, point in choices if s not in self._points}
+        how = problem.shape, problem.target, problem.n_rows, problem.n_threads
+        dropped = np.any([*pruned(Setting(*how), [*fresh]).values()], axis=0)
+        kept = [s for s, drop in zip(fresh, dropped, strict=True) if not drop]
+        default = self._odds.seconds(problem.default, problem.n_rows)
+        if kept:
+            times = self._estimated(kept, problem.n_rows)
+            self._seconds += [t if isfinite(t) else default for t in times]
+            self._points |= {schedule: fresh[schedule] for schedule in kept}
+
+    def _order(self) -> Iterator[tuple[Schedule, Point, float]]:
+        """Yield schedules, points and likely seconds, best first."""
+        kinds = [*map(kind_of, self._points)]
+        usual = {kind: self._odds.usual(kind) for kind in set(kinds)}
+        seconds = np.array(self._seconds) * [usual[kind] for kind in kinds]
+        choices = [*self._points.items()]
+        for i in np.argsort(seconds, kind="stable").tolist():
+            yield *choices[i], float(seconds[i])
 
     @property
     def _is_drawn(self) -> bool:
@@ -311,29 +347,19 @@ class _Proposer:
 
     def _written(
         self, points: Iterable[Point] | None = None
-    ) -> list[tuple[Point, Schedule]]:
-        """Return the points that have a schedule, with the schedules.
+    ) -> list[tuple[Schedule, Point]]:
+        """Return the points that have a schedule, behind their schedules.
 
         None is the whole space, or what is drawn of it.
         """
-        space = self._problem.space
+        space, random = self._problem.space, self._problem.random
         if points is None:
-            points = _drawn(space, self._random) if self._is_drawn else space
+            points = _drawn(space, random) if self._is_drawn else space
         written = []
         for point in points:
-            try:
-                written.append((point, space.schedule(point, self._problem.shape)))
-            except ScheduleError:
-                continue
+            with suppress(ScheduleError):
+                written.append((space.schedule(point, self._problem.shape), point))
         return written
-
-    def _costs(self, schedules: Sequence[Schedule]) -> list[float]:
-        """Return predicted nanoseconds per row; infinity for pruned schedules."""
-        if not schedules:
-            return []
-        costs = np.exp(self._predictor.log_row(schedules))
-        dropped = reasons(self._setting, schedules) > 0
-        return [float(c) for c in np.where(dropped, np.inf, costs)]
 
 
 def _drawn(space: ScheduleSpace, random: np.random.Generator) -> Iterator[Point]:

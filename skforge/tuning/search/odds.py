@@ -10,7 +10,7 @@ mean gain, too.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from math import erfc, exp, inf, isfinite, log, sqrt
 from statistics import median
@@ -53,13 +53,18 @@ class Estimate(Protocol):
         """Return the seconds of one call; inf for a schedule it knows nothing of."""
 
 
-@lru_cache(maxsize=4096)
+#: What walks of one kind have in common on a CPU, and on a GPU.
+_INSIDE = ("rows_in_flight", "trees_in_flight", "vector_rows")
+_ON_GPU = ("block_trees", "lane_trees", "grid_trees", "cache_trees", "codes")
+
+
+@lru_cache(maxsize=1 << 16)
 def kind_of(schedule: Schedule) -> Kind:
     """Return what schedules of one kind share: layout, rows or trees inside, codes."""
     facts = facts_of([schedule])[0]
     layout = LAYOUTS[int(facts[PLACE["layout"]])]
     if layout in _WALKED:
-        inside = ("rows_in_flight", "trees_in_flight", "vector_rows")
+        inside = _INSIDE if schedule.kind == "cpu" else _ON_GPU
         return (WALK, *(facts[PLACE[name]] != 0 for name in inside))
     return layout, facts[PLACE["vector_trees"]] != 0, facts[PLACE["codes"]] != 0
 
@@ -70,11 +75,20 @@ def layout_of(schedule: Schedule) -> str:
     return named[-1] if named else ""
 
 
+#: Estimated seconds of a call with some rows, for each of several schedules.
+Estimated: TypeAlias = Callable[[Sequence[Schedule], int], Sequence[float]]
+
+
+def one_by_one(estimate: Estimate, n_threads: int) -> Estimated:
+    """Return an estimate of single schedules as one of several."""
+    return lambda schedules, n: [estimate.seconds(s, n, n_threads) for s in schedules]
+
+
 class Odds:
     """An estimate, corrected for each kind of schedule by what was timed so far."""
 
-    def __init__(self, estimate: Estimate, n_threads: int) -> None:
-        self._estimate, self._threads = estimate, n_threads
+    def __init__(self, estimated: Estimated) -> None:
+        self._estimated = estimated
         self._seconds: dict[tuple[Schedule, int], float] = {}
         #: Logarithms of measured by estimated seconds, of each kind.
         self._errors: dict[Kind, list[float]] = {}
@@ -87,7 +101,7 @@ class Odds:
         """Return the estimated seconds of a call, not corrected; inf if unknown."""
         key = schedule, n_rows
         if key not in self._seconds:
-            seconds = float(self._estimate.seconds(schedule, n_rows, self._threads))
+            seconds = float(self._estimated([schedule], n_rows)[0])
             self._seconds[key] = seconds if seconds > 0 else inf
         return self._seconds[key]
 
@@ -126,6 +140,15 @@ class Odds:
             ratio *= shift
             share *= DIFFERS
         return share * _mean_gain(ratio, error, best)
+
+    def usual(self, kind: Kind) -> float:
+        """Return the usual ratio of measured to estimated times of a kind.
+
+        Of a kind that was not timed, it is the median of the others; 1 if none was.
+        """
+        if kind in self._errors:
+            return exp(median(self._errors[kind]))
+        return exp(median([*map(median, self._errors.values())] or [0.0]))
 
     def _within(self) -> tuple[float, float]:
         """Return the usual error within a kind, as a factor, and its deviation.
