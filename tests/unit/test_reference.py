@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
+from skforge.compiler.forest import reference
 from skforge.compiler.forest.arrays import ZERO_THRESHOLD, Comparison, Missing
 from skforge.compiler.forest.forest import Forest, deduplicate_predicates
 from skforge.compiler.forest.reference import draw_rows, reference_leaves, reference_raw
@@ -305,3 +306,17 @@ def test_drawn_categories_lie_in_and_around_the_sets():
     assert (x != np.floor(x)).any()
     leaves = reference_leaves(forest, np.stack([x, x], axis=1))[:, 0]
     assert_array_equal(leaves == 2, np.isin(np.floor(x), [0, 63]) & (x >= 0))
+
+
+def test_rows_of_huge_forests_are_drawn_around_some_thresholds_of_each_column(
+    monkeypatch,
+):
+    cuts = np.concatenate([np.arange(1e6, 2e6, 500), [-7e6]]).astype(np.float32)
+    column = np.where(cuts > 0, 0, 2)
+    rows = np.zeros((4000, 3), np.float32)
+    monkeypatch.setattr(reference, "_MOST_CUTS", 100)
+    reference._draw_around(rows, column, cuts, np.random.default_rng(0))
+    assert ((7e5 < rows[:, 0]) & (rows[:, 0] < 2.3e6)).all()
+    assert len(np.unique(rows[:, 0] // 1e4)) > 100
+    assert (rows[:, 2] < -6e6).all()
+    assert not rows[:, 1].any()

@@ -14,7 +14,7 @@ from skforge.compiler.binning.category_rows import set_groups
 from skforge.compiler.binning.search import Registers
 from skforge.compiler.binning.transpose import tile_starts
 from skforge.compiler.cost.shape import ForestShape
-from skforge.compiler.forest.arrays import Comparison, Missing
+from skforge.compiler.forest.arrays import Comparison, Missing, fronts_of
 from skforge.compiler.forest.bins import column_count
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.layouts.bitsliced import predicate_table
@@ -88,11 +88,11 @@ def shares(forest: Forest) -> Counts:
     weight = leaves.astype(np.float64)
     if len(forest.cover) and float(forest.cover[leaves].sum()) > 0:
         weight[leaves] = np.maximum(forest.cover[leaves], 0.0)
-    inner = np.flatnonzero(~leaves)
-    depth = forest.node_depths()[inner].astype(np.int16)
-    order = inner[np.argsort(depth, kind="stable")]
-    for level in np.split(order, np.cumsum(np.bincount(depth))[:-1])[::-1]:
-        weight[level] = weight[forest.left[level]] + weight[forest.right[level]]
+    for first, fronts in fronts_of(forest.left, forest.right, forest.tree_offset):
+        for front in reversed(list(fronts)):
+            nodes = front + first
+            level = nodes[forest.left[nodes] >= 0]
+            weight[level] = weight[forest.left[level]] + weight[forest.right[level]]
     whole = np.repeat(weight[forest.tree_offset[:-1]], np.diff(forest.tree_offset))
     return np.asarray(weight / np.maximum(whole, 1e-300))
 

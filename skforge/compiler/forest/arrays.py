@@ -255,6 +255,14 @@ def level_order(left: _Ints, right: _Ints, offset: _Offsets) -> tuple[_Ints, _In
     return order, depth
 
 
+def fronts_of(
+    left: _Ints, right: _Ints, offset: _Offsets
+) -> Iterator[tuple[int, Iterator[NDArray[np.integer]]]]:
+    """Yield the first node of some trees, and the nodes of their levels, from there."""
+    for first, last in _parts(offset):
+        yield int(offset[first]), _fronts(left, right, offset, first, last)
+
+
 def _parts(offset: _Offsets) -> Iterator[tuple[int, int]]:
     """Yield ranges of trees with at most ``_PART`` nodes, or of one tree."""
     first, n_trees = 0, len(offset) - 1

@@ -223,24 +223,26 @@ def column_count(
     """Return the number of columns of codes, without planning them."""
     equal = _merged_equal(forest, merge, dtype)
     ordered = (forest.comparison <= Comparison.LE) | equal
-    counts = _counts(forest, ordered & chosen, 1 + equal, merge)
+    counts = _counts(forest, ordered & chosen, equal, merge)
     most = int(np.iinfo(dtype).max)
     return int((-(-counts // most)).sum()) + int((~ordered & chosen).sum())
 
 
 def _counts(
-    forest: Forest, ordered: NDArray[np.bool_], thresholds: Any, merge: bool = False
+    forest: Forest, ordered: NDArray[np.bool_], equal: Any, merge: bool = False
 ) -> NDArray[np.int64]:
     """Return the number of thresholds of each column before splitting."""
     key = _keys(forest, np.bool_(not merge))
-    counts: NDArray[np.int64] = np.bincount(key[ordered], thresholds[ordered])
-    return counts[counts > 0].astype(np.int64)
+    counts = np.bincount(key if ordered.all() else key[ordered])
+    if np.any(equal):  # these have two
+        counts += np.bincount(key[ordered & equal], minlength=len(counts))
+    return counts[counts > 0]
 
 
 def code_dtype(forest: Forest) -> type[np.unsignedinteger[Any]]:
     """Return uint8 if no column of codes is then split, else uint16."""
     ordered = forest.comparison <= Comparison.LE
-    counts = _counts(forest, ordered, np.ones(forest.n_predicates))
+    counts = _counts(forest, ordered, False)
     return np.uint8 if counts.max(initial=0) <= 255 else np.uint16
 
 

@@ -237,22 +237,17 @@ def deduplicate_predicates(
         code *= size
         code += column
     keys.append(code)
-    order = _sorted(keys)
-    new = np.zeros(shape, dtype=np.bool_)
-    new[:1] = True
-    for key in keys:
-        ranked = key[order]
-        new[1:] |= ranked[1:] != ranked[:-1]
+    order, new = _sorted(keys)
     index = np.empty(shape, dtype=np.int32)
     index[order] = np.cumsum(new, dtype=np.int32) - 1
     pick = order[new]
     words = [sets[i] for i in set_of[pick]] if len(sets) > 1 else []
     sizes = [len(w) for w in words] if words else np.zeros(len(pick), np.int64)
     fields_ = {
-        "feature": columns[0][pick].astype(np.int64),
-        "comparison": columns[1][pick].astype(np.int64),
+        "feature": columns[0][pick],
+        "comparison": columns[1][pick],
         "threshold": value[pick],
-        "missing": columns[2][pick].astype(np.int64),
+        "missing": columns[2][pick],
         "missing_left": columns[3][pick] != 0,
         "category_offset": np.concatenate(([0], np.cumsum(sizes))).astype(np.int64),
         "category_words": np.concatenate([np.zeros(0, np.uint32), *words]),
@@ -260,21 +255,53 @@ def deduplicate_predicates(
     return fields_, index
 
 
-def _sorted(keys: list[NDArray[Any]]) -> NDArray[np.int64]:
-    """Return the order of rows by several keys, the last one first.
+def _sorted(keys: list[NDArray[Any]]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Return the order of rows by several keys, the last one first, and what is new.
 
-    As ``numpy.lexsort``, but integers are sorted 16 bits at a time, in linear time, and
-    equal rows are in any order: 5 times faster for a million tests.
+    Equal rows are in any order, and the first of them in that order is new.
     """
+    if (found := _sorted_packed(*keys)) is not None:
+        return found
     order = np.argsort(keys[0])
     for key in keys[1:]:
         if key.dtype.kind == "f" or key.min(initial=0) < 0:
             order = order[np.argsort(key[order], kind="stable")]
             continue
+        # 16 bits at a time, in linear time: 5 times faster for a million tests
         for shift in range(0, int(key.max(initial=0)).bit_length(), 16):
             digit = (key >> shift).astype(np.uint16)
             order = order[np.argsort(digit[order], kind="stable")]
-    return order
+    new = np.zeros(len(order), np.bool_)
+    new[:1] = True
+    for key in keys:
+        ranked = key[order]
+        new[1:] |= ranked[1:] != ranked[:-1]
+    return order, new
+
+
+def _sorted_packed(
+    value: NDArray[Any], *others: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.bool_]] | None:
+    """Sort float32 values with one other key in a word each; None if these are wider.
+
+    A sort of words takes a third of the time of finding their order, and the rows'
+    numbers are in them.
+    """
+    bits, (code, *more) = len(value).bit_length(), others
+    narrow = 0 <= code.min(initial=0) <= code.max(initial=0) < 1 << 24
+    if value.dtype != np.float32 or more or not narrow:
+        return None
+    rank = np.cumsum(np.bincount(code) > 0)
+    if rank[-1:].sum() >> (32 - bits):
+        return None
+    word = value.view(np.uint32)
+    word = np.where(word >> 31, ~word, word | np.uint32(1 << 31))  # in their order
+    packed = rank.astype(np.uint64)[code] << np.uint64(32) | word
+    packed = packed << np.uint64(bits) | np.arange(len(value), dtype=np.uint64)
+    packed.sort()
+    order = (packed & np.uint64((1 << bits) - 1)).view(np.int64)
+    packed >>= np.uint64(bits)
+    return order, np.diff(packed, prepend=~packed[:1]) != 0
 
 
 def _distinct_sets(

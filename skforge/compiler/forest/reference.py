@@ -17,6 +17,7 @@ from skforge.compiler.forest.rows import read_columns
 from skforge.exceptions import InvalidInputError
 
 _CELLS = 1 << 20  # row-tree pairs walked at a time, to bound memory
+_MOST_CUTS = 1 << 18  # thresholds around which rows are drawn
 _COMPARE = {
     Comparison.LT: np.less, Comparison.LE: np.less_equal, Comparison.GT: np.greater,
     Comparison.GE: np.greater_equal, Comparison.EQ: np.equal,
@@ -199,6 +200,10 @@ def _draw_around(
     random: np.random.Generator,
 ) -> None:
     """Write numbers around finite thresholds to the columns that have some."""
+    if len(feature) > _MOST_CUTS:  # sorting 12 million takes 3 s
+        some = np.arange(0, len(feature), len(feature) // _MOST_CUTS)
+        some = np.union1d(some, np.flatnonzero(np.diff(feature, prepend=-1)))
+        feature, threshold = feature[some], threshold[some]
     finite = np.flatnonzero(np.isfinite(threshold))
     at = finite[np.lexsort((threshold[finite], feature[finite]))]
     column, cuts = feature[at], threshold[at]

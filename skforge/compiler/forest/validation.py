@@ -248,5 +248,7 @@ def _check_shape_of_trees(forest: ForestArrays) -> None:
             damaged(f"the root of tree {tree}, node {at}, is a child of another node")
         what = "no parent" if parents[at] == 0 else f"{parents[at]} parents"
         damaged(f"node {at} in tree {tree} has {what}")
+    if (left[inner] > inner).all() and (right[inner] > inner).all():
+        return  # no path leads back to a node
     if (at := first_true(forest.node_depths() < 0)) >= 0:
         damaged(f"node {at} in tree {_tree_of(forest, at)} lies on a cycle")

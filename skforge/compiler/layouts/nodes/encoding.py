@@ -195,8 +195,4 @@ def node_tests(hir: PredictEnsemble) -> NodeTests:
 
 def _take(table: NDArray[Any], index: NDArray[np.int32], missing: Any) -> NDArray[Any]:
     """Return ``table[index]``, with ``missing`` where the index is -1."""
-    if not len(table):
-        return np.full(index.shape, missing, table.dtype)
-    taken = table[np.maximum(index, 0)]
-    taken[index < 0] = missing
-    return taken
+    return np.append(table, np.asarray(missing, table.dtype))[index]

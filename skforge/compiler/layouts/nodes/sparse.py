@@ -76,8 +76,9 @@ class SparseLayout(records.RecordLayout):
 
 def _pairs(tiles: TiledForest) -> NDArray[np.int64]:
     """Return each tree's first record, and the end, in pairs of siblings."""
-    inner = np.concatenate([[0], np.cumsum(tiles.leaf < 0)])[tiles.item_offset]
-    return (inner + np.arange(len(inner))) * 2
+    first = tiles.item_offset[:-1]
+    inner = np.add.reduceat(tiles.leaf < 0, first, dtype=np.int64)
+    return 2 * np.append(0, np.cumsum(inner + 1))
 
 
 class SingleNodes(SparseLayout):
@@ -95,9 +96,9 @@ class SingleNodes(SparseLayout):
         children = (np.arange(len(inner)) + tree[inner] + 1) * 2
         record = np.zeros(tiles.n_items, np.int64)
         record[tiles.item_offset[:-1]] = first[:-1] + 1
-        exits = tiles.child[inner]
-        present = exits >= 0
-        record[exits[present]] = (children[:, None] + np.arange(2))[present]
+        for side, exits in enumerate(tiles.child[inner].T):
+            present = exits >= 0
+            record[exits[present]] = children[present] + side
         child = record - 1  # leaves: the test is false, exit 1, themselves
         child[inner] = children
         n_records = int(first[-1])
