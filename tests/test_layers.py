@@ -20,6 +20,7 @@ LAYERS = (
         "skforge._version",
         "skforge.config",
         "skforge.exceptions",
+        "skforge.runtime",
     ),
     (
         "skforge.compiler.system",

@@ -136,7 +136,7 @@ def _at(seconds: float) -> str:
 
 
 def _cache() -> dict[str, str]:
-    from skforge.compiler.runtime import object_cache
+    from skforge.runtime import object_cache
 
     folder = object_cache.directory()
     if folder is None:
@@ -156,7 +156,7 @@ def _cache() -> dict[str, str]:
 
 
 def _anew() -> str:
-    from skforge.compiler.runtime import object_cache
+    from skforge.runtime import object_cache
 
     anew = "; the folder is read-only, so that every process compiles new kernels anew"
     return "" if object_cache.is_writable() else anew

@@ -18,6 +18,9 @@ TRIPLE_SUFFIX = {"darwin": "apple-darwin", "win32": "pc-windows-msvc-elf"}.get(
     sys.platform, "unknown-linux-gnu"
 )
 
+#: How names of functions end that free the scratch that a kernel keeps.
+RELEASE = ".release"
+
 _HEAP = ("declare noalias ptr @aligned_alloc(i64, i64)", "declare void @free(ptr)")
 _WINDOWS_HEAP = """declare noalias ptr @_aligned_malloc(i64, i64)
 declare void @_aligned_free(ptr)

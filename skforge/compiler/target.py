@@ -16,6 +16,8 @@ from typing import Any, Literal, TypeAlias, cast, get_args
 
 from skforge.compiler.system import TRIPLE_SUFFIX, WINDOWS
 from skforge.exceptions import TargetError
+from skforge.runtime import object_cache
+from skforge.runtime.facts import cpu_count, cpu_facts, llvm_version
 
 Kind: TypeAlias = Literal["cpu", "cuda", "hip", "emulated"]
 KINDS: list[str] = [*get_args(Kind)]  # GPU devices of plugins add theirs
@@ -373,7 +375,33 @@ def _machine() -> str:
 
 @lru_cache(maxsize=1)
 def _host() -> Target:
-    import joblib
+    triple, cpu, features = _known_by_llvm()
+    on = frozenset(flag[1:] for flag in features.split(",") if flag.startswith("+"))
+    l1, l2, l3 = _cache_bytes()
+    return Target(
+        "cpu",
+        triple=triple,
+        cpu=cpu,
+        features=features,
+        vector_bits=_vector_bits(triple, on),
+        n_cores=cpu_count(),
+        l1_bytes=l1,
+        l2_bytes=l2,
+        l3_bytes=l3,
+    )
+
+
+def _known_by_llvm() -> tuple[str, str, str]:
+    """Return LLVM's names of this machine, its CPU and its features.
+
+    LLVM takes 50 ms to import, so that they are kept with what Linux says of the CPU.
+    """
+    facts = cpu_facts()
+    key = object_cache.key_of(("host", llvm_version(), facts))
+    stored = object_cache.read(key, "hosts") if facts else None
+    if stored is not None:
+        triple, cpu, features = stored.tobytes().decode().split("\n")
+        return triple, cpu, features
     from llvmlite import binding
 
     try:
@@ -385,20 +413,10 @@ def _host() -> Target:
         triple = "aarch64" + triple.removeprefix("arm64")
     if WINDOWS:
         triple = f"{_machine()}-{TRIPLE_SUFFIX}"
-    on = frozenset(flag[1:] for flag in features.split(",") if flag.startswith("+"))
-    l1, l2, l3 = _cache_bytes()
-    return Target(
-        "cpu",
-        triple=triple,
-        cpu=str(binding.get_host_cpu_name()),
-        features=features,
-        vector_bits=_vector_bits(triple, on),
-        # joblib honours the affinity mask, cgroup quotas and LOKY_MAX_CPU_COUNT.
-        n_cores=int(joblib.cpu_count()),
-        l1_bytes=l1,
-        l2_bytes=l2,
-        l3_bytes=l3,
-    )
+    names = triple, str(binding.get_host_cpu_name()), features
+    if facts:
+        object_cache.write(key, "hosts", ["\n".join(names).encode()])
+    return names
 
 
 def _cache_bytes(

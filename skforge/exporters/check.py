@@ -13,11 +13,11 @@ from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.rows import prepare_rows
 from skforge.compiler.outputs.transforms import apply_transform, decide, predict_proba
 from skforge.compiler.runtime.contributions import Contributions
-from skforge.compiler.runtime.cpu.jit import load_object
 from skforge.compiler.runtime.module import compile_forest
 from skforge.compiler.target import Target
 from skforge.exceptions import TargetError, VerificationError
 from skforge.exporters.contents import Library
+from skforge.runtime.loading import load_object
 
 #: Number of rows compared, some on thresholds; the maximum number of values, which
 #: limits wide rows (kernels of larger batches are then not run); and the minimum rows.

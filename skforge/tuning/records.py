@@ -6,7 +6,7 @@ finds a record measures nothing.
 
 A file of :class:`TuningRecords` is only appended to, and its keys are exact. The
 :class:`UserStore` is for default searches. It lies in the cache of machine code
-(:mod:`skforge.compiler.runtime.object_cache` has the rules for its place, damage, size
+(:mod:`skforge.runtime.object_cache` has the rules for its place, damage, size
 and several writers), so ``SKFORGE_CACHE=off`` switches it off. Its key is exact in what
 decides which schedules are legal, in the machine, in the versions of skforge and LLVM
 and in what was asked for; the sizes of the forest and the machine's profile may differ
@@ -33,12 +33,12 @@ import numpy as np
 
 from skforge._version import __version__
 from skforge.compiler.forest.forest import Forest
-from skforge.compiler.runtime import object_cache
 from skforge.compiler.runtime.schedules import schedule_table
 from skforge.compiler.schedule.ranges import BatchRange
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import InvalidInputError, TuningWarning, warn
+from skforge.runtime import object_cache
 from skforge.tuning.search.odds import layout_of
 
 T = TypeVar("T")

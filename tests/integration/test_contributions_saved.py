@@ -34,7 +34,7 @@ from skforge import (
     load_forest,
 )
 from skforge.compiler.runtime.auto import AutoModule
-from skforge.compiler.runtime.cpu.jit import JitModule
+from skforge.compiler.runtime.cpu.code import MachineCode
 
 xgb = pytest.importorskip("xgboost")
 lgb = pytest.importorskip("lightgbm")
@@ -227,14 +227,14 @@ def test_a_gpu_beside_the_cpu_leaves_them_to_the_cpu(fitted):
 @pytest.mark.parametrize("sizes", [None, [1, 5, 64, 300]])
 def test_after_warm_up_no_call_compiles(sizes, monkeypatch):
     made = []
-    honest = JitModule.__init__
+    honest = MachineCode.__init__
 
     def watched(self, *args):
         made.append(args)
         honest(self, *args)
 
     fast = CompiledForest(MODELS["lightgbm"](), tuning="off").fit(X)
-    monkeypatch.setattr(JitModule, "__init__", watched)
+    monkeypatch.setattr(MachineCode, "__init__", watched)
     assert fast.warm_up(sizes) is fast
     made.clear()
     fast.predict_contribs(X)

@@ -18,12 +18,13 @@ import pytest
 import skforge
 from skforge import CompiledForest, Schedule, Target, compile_forest
 from skforge.compiler.defaults.gpu import GPU_MIN_ROWS
-from skforge.compiler.runtime import object_cache, on_device
+from skforge.compiler.runtime import on_device
 from skforge.compiler.runtime.gpu import compilers as gpu_compilers
 from skforge.compiler.runtime.gpu import cupy as device_cupy
 from skforge.compiler.runtime.gpu import device as gpu_device
 from skforge.compiler.runtime.gpu import kernel as gpu_runtime
 from skforge.exceptions import InvalidInputError, TargetError, UnsupportedModelError
+from skforge.runtime import object_cache
 from skforge.tuning.measure.measure import ModuleMeasurer
 from tests.exactness.checks import assert_same_bits, expected
 from tests.exactness.forests import forest

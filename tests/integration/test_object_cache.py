@@ -22,10 +22,12 @@ from sklearn.ensemble import RandomForestClassifier
 from skforge import CompiledForest, Schedule, compile_forest, load_forest
 from skforge import config as _config
 from skforge.compiler.cost.profile import MachineProfile
-from skforge.compiler.runtime import machine, object_cache
+from skforge.compiler.runtime import machine
+from skforge.compiler.runtime.cpu import code
 from skforge.compiler.runtime.cpu import jit as llvm_jit
 from skforge.compiler.runtime.cpu.jit import compile_functions
 from skforge.compiler.target import Target
+from skforge.runtime import object_cache
 from tests.run_kernel import call
 
 ROOT = Path(__file__).parents[2]
@@ -136,15 +138,13 @@ def test_what_code_depends_on_is_in_its_name(what, folder, compiled, monkeypatch
             pytest.skip("another CPU is asked for by its name on x86-64")
         target = Target.x86_64("v2")
     elif what == "llvm":
-        from llvmlite import binding
-
-        monkeypatch.setattr(binding, "llvm_version_info", (99, 0, 0))
+        monkeypatch.setattr(code, "llvm_version", lambda: "99")
     elif what == "package":
-        monkeypatch.setattr(llvm_jit, "__version__", "0.0.9")
+        monkeypatch.setattr(code, "__version__", "0.0.9")
     else:
-        real = llvm_jit._machine_options
+        real = code.machine_options
         monkeypatch.setattr(
-            llvm_jit, "_machine_options", lambda target: real(target) | {"opt": 1}
+            code, "machine_options", lambda target: real(target) | {"opt": 1}
         )
     assert added(1, target) == 101
     assert len(compiled) == 2

@@ -12,7 +12,7 @@ from sklearn.ensemble import IsolationForest, RandomForestClassifier
 
 import skforge
 from skforge import CompiledForest, InvalidInputError, compile_forest
-from skforge.compiler.runtime.cpu.jit import JitModule
+from skforge.compiler.runtime.cpu.code import MachineCode
 
 xgb = pytest.importorskip("xgboost")
 lgb = pytest.importorskip("lightgbm")
@@ -30,13 +30,13 @@ METHODS = (
 def compilations(monkeypatch):
     """Count what is compiled, or found in the cache and loaded."""
     made = []
-    honest = JitModule.__init__
+    honest = MachineCode.__init__
 
     def watched(self, *args):
         made.append(args)
         honest(self, *args)
 
-    monkeypatch.setattr(JitModule, "__init__", watched)
+    monkeypatch.setattr(MachineCode, "__init__", watched)
     return made
 
 

@@ -16,8 +16,8 @@ from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
-from skforge.compiler.runtime import object_cache
 from skforge.exceptions import TargetError
+from skforge.runtime import object_cache
 
 _HEADERS = Path(__file__).parent
 _FLAGS = ("-std=c++20", "-O1", "-g1", "-ffp-contract=off", "-U_FORTIFY_SOURCE")

@@ -26,11 +26,11 @@ from skforge.cli.report import (
     own_speed,
     speed,
 )
-from skforge.compiler.runtime import object_cache
 from skforge.compiler.runtime.module import CompiledModule
 from skforge.compiler.schedule.presets import PRESETS
 from skforge.compiler.target import Target
 from skforge.exceptions import InvalidInputError, ScheduleError
+from skforge.runtime import object_cache
 
 pd = pytest.importorskip("pandas")
 

@@ -16,9 +16,10 @@ import pytest
 from sklearn.ensemble import RandomForestClassifier
 
 from skforge import CompiledForest
-from skforge.compiler.runtime import machine, object_cache
+from skforge.compiler.runtime import machine
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
+from skforge.runtime import object_cache
 from skforge.tuning import Tuner, records
 from skforge.tuning.measure.measure import KernelMeasurer
 from skforge.tuning.records import MOST_ENTRIES, Record, RecordKey, UserStore, alone

@@ -1,22 +1,29 @@
 """The C library's ``exp``, ``log`` and ``log1p`` over arrays, bit for bit.
 
 Source libraries transform margins with the C library's scalar functions. NumPy's vector
-versions differ in the last bit, so loops around the scalar functions are compiled, once
-per process, on first use.
+versions differ in the last bit, so loops around the scalar functions are compiled on
+first use, and kept in the cache.
 """
 
 from __future__ import annotations
 
 import ctypes
+import sys
+from contextlib import suppress
 from functools import lru_cache, partial
 from importlib.resources import files
+from platform import machine
 from string import Template
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from skforge.compiler.system import WINDOWS, c_address
+from skforge.compiler.system import c_address, code_model
+from skforge.exceptions import CompilerError
+from skforge.runtime import object_cache
+from skforge.runtime.facts import llvm_version
+from skforge.runtime.loading import llvm, load_object
 
 #: XGBoost clips the exponent in its logistic function: expf overflows above this.
 SIGMOID_LIMIT = 88.7
@@ -35,29 +42,30 @@ exp, log, log1p = (partial(_apply, name) for name in ("exp", "log", "log1p"))
 
 
 @lru_cache
-def _compiled(name: str, dtype: np.dtype[Any]) -> tuple[Any, tuple[Any, ...]]:
-    """Return the loop around one function, and the objects that own its code."""
-    from llvmlite import binding
-
-    binding.initialize_native_target()
-    binding.initialize_native_asmprinter()
-    machine = binding.Target.from_default_triple().create_target_machine(
-        jit=True, opt=2
-    )
-    jit = binding.create_lljit_compiler(machine, use_jit_link=not WINDOWS)
+def _compiled(name: str, dtype: np.dtype[Any]) -> tuple[Any, Any]:
+    """Return the loop around one function, and the object that owns its code."""
     kind, f = {"f": ("float", "f"), "d": ("double", "")}[dtype.char]
     name += f
     loop = files("skforge.compiler.outputs").joinpath("libm_loop.ll")
     text = Template(loop.read_text("utf-8")).substitute(name=name, type=kind)
-    tracker = (
-        binding.JITLibraryBuilder()
-        .add_ir(text)
-        .import_symbol(f"skforge_{name}", c_address(name))
-        .export_symbol(f"loop_{name}")
-        .link(jit, f"libm_{name}")
-    )
+    key = object_cache.key_of(("libm", llvm_version(), sys.platform, machine(), text))
+    stored = object_cache.find(key)
+    if stored is not None:
+        with suppress(CompilerError):
+            return _loaded(name, stored)
+    with llvm() as binding:
+        how = {"opt": 2, **code_model(binding.get_process_triple())}
+        target = binding.Target.from_default_triple().create_target_machine(**how)
+        binary = target.emit_object(binding.parse_assembly(text))
+    object_cache.store(key, binary)
+    return _loaded(name, binary)
+
+
+def _loaded(name: str, binary: bytes) -> tuple[Any, Any]:
+    loop = f"loop_{name}"
+    code = load_object(binary, [loop], {f"skforge_{name}": c_address(name)})
     prototype = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)
-    return prototype(tracker[f"loop_{name}"]), (jit, tracker)
+    return prototype(int(code[loop])), code
 
 
 # NumPy computes float64 powers with its own vector code, whose last bit differs from

@@ -1,7 +1,7 @@
 ; One scalar call per element; it must not be replaced by a vector version.
 declare ${type} @skforge_${name}(${type})
 
-define void @loop_${name}(ptr %out, ptr %in, i64 %n) {
+define void @loop_${name}(ptr %out, ptr %in, i64 %n) nounwind {
 entry:
   %some = icmp sgt i64 %n, 0
   br i1 %some, label %body, label %done

@@ -2,7 +2,7 @@
 
 A kernel's key is a digest of all that it is made from: the forest, the schedule, the
 target, the reduction, and the sources of the compiler. A hit skips the lowering, the
-encoding of the trees and the LLVM text; :mod:`~skforge.compiler.runtime.object_cache`
+encoding of the trees and the LLVM text; :mod:`~skforge.runtime.object_cache`
 has the rules for the folder, damage and several writers. As a key cannot know of code
 outside this package, kernels of others' directives or representations are not kept.
 
@@ -13,29 +13,25 @@ its kernel stored, and in .94 s without (two cores of Emerald Rapids).
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from skforge._compat import cached_property
-from skforge._version import __version__
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.hir.nodes import Reduction
 from skforge.compiler.ir.mir.nodes import Element
 from skforge.compiler.layouts import base as representations
-from skforge.compiler.runtime import object_cache
-from skforge.compiler.runtime.cpu.jit import code_facts
+from skforge.compiler.runtime.cpu import programs
+from skforge.compiler.runtime.cpu.code import code_facts
 from skforge.compiler.schedule.directives import Represent
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
-from skforge.config import cache_switched_on, dump_levels, verify_every_pass
+from skforge.runtime import object_cache
 
 #: The folder of the cache, and the bytes that arrays are aligned to.
 _KIND, _LINE = "kernels", 64
@@ -77,10 +73,8 @@ class KernelStore:
             object_cache.write(key, _KIND, list(_packed(kernel)))
 
     def _keeps(self, schedule: Schedule) -> bool:
-        if self._target.kind != "cpu" or not cache_switched_on():
+        if self._target.kind != "cpu" or not programs.keeps():
             return False
-        if verify_every_pass() or dump_levels():
-            return False  # somebody wants the passes to run
         makers: list[object] = list(schedule.directives)
         makers += [
             representations.get(directive.representation)
@@ -96,40 +90,8 @@ class KernelStore:
     def _facts(self) -> tuple[str, ...]:
         forest, target = self._forest.content_hash(), self._target
         code = code_facts(target)
-        return (_sources(), *code, target.to_json(), self._reduction, forest)
-
-
-@lru_cache(maxsize=1)
-def _sources() -> str:
-    """Return a digest of the compiler's version, and of its files' names and contents.
-
-    Reading the files takes 13 ms and listing them 2 ms, so the digest is kept under
-    that of the list. Other times or another folder cost one more reading.
-    """
-    compiler = str(Path(__file__).parents[1])
-    files = sorted(_files(compiler))
-    listed = object_cache.key_of(("sources", __version__, *map(str, files)))
-    stored = object_cache.find(listed)
-    if stored is not None:
-        return stored.decode()
-    parts = [__version__]
-    for path, *_ in files:
-        with suppress(OSError), open(path, encoding="utf-8") as file:
-            parts += [path[len(compiler) :], file.read()]
-    digest = object_cache.key_of(parts)
-    object_cache.store(listed, digest.encode())
-    return digest
-
-
-def _files(folder: str) -> Iterator[tuple[str, int, int]]:
-    """Yield the path, size and time of each Python file."""
-    with suppress(OSError), os.scandir(folder) as entries:
-        for entry in entries:
-            if entry.name.endswith(".py"):
-                facts = entry.stat()
-                yield entry.path, facts.st_size, facts.st_mtime_ns
-            elif entry.is_dir() and entry.name != "__pycache__":
-                yield from _files(entry.path)
+        width = str(target.vector_bits)  # cores and caches change the schedule alone
+        return (programs.sources(), *code, width, self._reduction, forest)
 
 
 def _packed(kernel: StoredKernel) -> Iterator[object_cache.Part]:

@@ -24,7 +24,8 @@ from skforge.compiler.ir.mir.nodes import Element
 from skforge.compiler.ir.mir.walk import statements
 from skforge.compiler.layouts import base as representations
 from skforge.compiler.pipeline import HirCache, Lowered, build_hir, lower
-from skforge.compiler.runtime.cpu.jit import JitModule, compile_functions, load_module
+from skforge.compiler.runtime.cpu.code import MachineCode
+from skforge.compiler.runtime.cpu.jit import JitModule, compile_functions
 from skforge.compiler.runtime.cpu.threads import parallel_for_pointer
 from skforge.compiler.runtime.kernel_store import KernelStore, StoredKernel
 from skforge.compiler.schedule.directives import Kind, Represent
@@ -54,14 +55,15 @@ class Kernel:
                 from skforge.compiler.passes.lir import emulate_grids
 
                 function, target = emulate_grids.run(function), Target.host()
-            name, jit = function.name, compile_functions([function], target)
+            name = function.name
+            self.jit: MachineCode = compile_functions([function], target)
             data = {k.buffer.name: aligned(k.data) for k in source.kernel.data}
             most = most_rows(source, SCRATCH_BYTES)
         else:
-            name, jit = source.name, load_module(source.binary, source.names, target)
+            name = source.name
+            self.jit = MachineCode(source.names, source.binary, target)
             data, most = source.data, source.most_rows
-        self.jit: JitModule = jit
-        self._function, self.address = jit.function(name), jit.address(name)
+        self._function, self.address = self.jit.function(name), self.jit.address(name)
         self._names = list(data)
         self._set([*data.values()])
         #: Most rows per run; None if scratch does not grow with the batch.
@@ -295,7 +297,7 @@ def code_text(kernel: Kernel | GpuKernel, level: str) -> str:
     assert kernel.function is not None
     if level in ("cuda", "ptx"):
         return gpu_text(kernel.function, kernel.target, level)
-    assert isinstance(kernel, Kernel)
+    assert isinstance(kernel, Kernel) and isinstance(kernel.jit, JitModule)
     return kernel.jit.llvm_ir() if level == "llvm" else kernel.jit.assembly()
 
 

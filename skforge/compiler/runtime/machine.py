@@ -16,9 +16,9 @@ from pathlib import Path
 
 from skforge._version import __version__
 from skforge.compiler.cost.profile import MachineProfile
-from skforge.compiler.runtime import object_cache
 from skforge.compiler.runtime.microkernels import far_off, measure
 from skforge.compiler.target import Target
+from skforge.runtime import object_cache
 
 #: Share of a core below which other work ran, too; seconds until a doubtful profile is
 #: measured again, and any other; folder of the cache, and the format of its files.

@@ -39,7 +39,7 @@ from skforge.compiler.ir.lir.builder import Builder
 from skforge.compiler.ir.lir.nodes import BOOL, I32, I64, Buffer, Scalar, Value
 from skforge.compiler.ir.lir.types import scalar_of
 from skforge.compiler.passes.hir import normalize_predicates
-from skforge.compiler.runtime.cpu.jit import compile_functions
+from skforge.compiler.runtime.cpu.programs import program
 from skforge.compiler.runtime.cpu.threads import parallel_for_pointer
 from skforge.compiler.target import Target
 
@@ -207,8 +207,12 @@ def _near_zero(forest: Forest) -> bool:
 
 @lru_cache(maxsize=8)
 def _compiled(values: str, sums: str, less: bool) -> Any:
-    types = scalar_of(np.dtype(values)), scalar_of(np.dtype(sums))
-    return compile_functions([_function(*types, less)], Target.host())
+    def write() -> list[lir.Function]:
+        types = scalar_of(np.dtype(values)), scalar_of(np.dtype(sums))
+        return [_function(*types, less)]
+
+    facts = "sparse", values, sums, str(less)
+    return program(facts, write, Target.host())
 
 
 def _function(value: Scalar, sum_: Scalar, less: bool) -> lir.Function:

@@ -15,11 +15,10 @@ from importlib.resources import files
 from string import Template
 
 from skforge.compiler.codegen.llvm.types import quoted
+from skforge.compiler.system import RELEASE
 
 #: Blocks kept for each function, a power of two; further threads allocate their own.
 KEPT = 64
-
-RELEASE = ".release"
 
 
 def pool_function(kernel: str, verb: str, pool: int) -> str:

@@ -15,6 +15,7 @@ import contextlib
 import ctypes
 import importlib
 import os
+import sys
 from functools import lru_cache
 from typing import Any, TypeAlias
 
@@ -35,7 +36,7 @@ def resolve_n_jobs(n_jobs: int | None) -> int:
     None is 1 outside a ``joblib.parallel_config``; -1 is every core this process may
     use (affinity mask, cgroup quota, ``LOKY_MAX_CPU_COUNT``), -2 all but one.
     """
-    if n_jobs == 1:
+    if n_jobs == 1 or (n_jobs is None and "joblib" not in sys.modules):
         return 1
     from joblib import effective_n_jobs
 

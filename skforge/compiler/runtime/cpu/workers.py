@@ -39,7 +39,8 @@ from typing import Any
 
 from skforge.compiler.ir.lir.builder import Builder
 from skforge.compiler.ir.lir.nodes import BOOL, I32, I64, Buffer, Routine, Scalar, Value
-from skforge.compiler.runtime.cpu.jit import JitModule, compile_functions
+from skforge.compiler.runtime.cpu.code import MachineCode
+from skforge.compiler.runtime.cpu.programs import program
 from skforge.compiler.target import Target
 
 _PFOR = ctypes.CFUNCTYPE(
@@ -365,7 +366,7 @@ class Workers:
         self._memory = ctypes.create_string_buffer(self._size + _LINE)
         self._pool = -(-ctypes.addressof(self._memory) // _LINE) * _LINE
         self._started = ctypes.c_int64.from_address(self._pool + _STARTED)
-        self._module: JitModule | None = None
+        self._module: MachineCode | None = None
         self._lock = threading.Lock()
 
     def pointer(self, threads: int) -> int:
@@ -401,17 +402,17 @@ class Workers:
         if self._python is not None:
             self._python.forget()
 
-    def _compiled(self) -> JitModule:
+    def _compiled(self) -> MachineCode:
         if self._python is not None:
-            return compile_functions([_limit()], Target.host())
+            return program(["limit"], lambda: [_limit()], Target.host())
         host, symbols = Target.host(), {"skforge_pool": self._pool}
-        module = compile_functions(_routines(host.arch), host, symbols)
+        module = program(["workers"], lambda: _routines(host.arch), host, symbols)
         # Workers run this code until the process ends, after Python's own end.
-        for owner in (module._loaded, self._memory):
+        for owner in (module.loaded, self._memory):
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(owner))
         return module
 
-    def _start(self, module: JitModule, wanted: int) -> None:
+    def _start(self, module: MachineCode, wanted: int) -> None:
         """Start workers; without signals, so that these interrupt Python's threads."""
         library = ctypes.CDLL(None)
         thread = ctypes.c_size_t()

@@ -27,7 +27,7 @@ import sys
 import sysconfig
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from inspect import Parameter, signature
 from types import BuiltinFunctionType, FunctionType
 from typing import Any
@@ -37,7 +37,8 @@ import numpy as np
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.outputs.libm import power_loop
 from skforge.compiler.outputs.steps import EntryKind, Steps
-from skforge.compiler.runtime.cpu.jit import JitModule, compile_functions
+from skforge.compiler.runtime.cpu.code import MachineCode
+from skforge.compiler.runtime.cpu.programs import program
 from skforge.compiler.runtime.cpu.threads import entry_symbols
 from skforge.compiler.runtime.entry import routines
 from skforge.compiler.system import c_address
@@ -130,7 +131,7 @@ class _Holder:
 
     def __init__(self, table: KernelTable) -> None:
         self.table = table
-        self.jit: JitModule | None = None
+        self.jit: MachineCode | None = None
         #: The method's owner while its entry may answer, and its function.
         self.words = (ctypes.c_int64 * 2)()
         #: Calls that the entry has answered, and their rows.
@@ -263,7 +264,10 @@ def build_entry(
     labels = (ctypes.c_int64 * len(kind.steps.labels))(*kind.steps.labels)
     holder.kept.append(labels)
     symbols["skf_labels"] = ctypes.addressof(labels)
-    holder.jit = compile_functions(routines.write(kind), target, symbols)
+    # The code reads objects of Python and NumPy where these releases have them.
+    releases = str(sys.implementation.cache_tag), np.__version__
+    facts = "entry", *releases, repr(kind)
+    holder.jit = program(facts, partial(routines.write, kind), target, symbols)
     return holder.define("skf_entry", _METH_O, "predict", None)
 
 

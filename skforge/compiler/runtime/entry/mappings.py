@@ -8,6 +8,7 @@ certain about: other keys, another order of them, values of other types.
 from __future__ import annotations
 
 import ctypes
+import sys
 from collections.abc import Mapping, Sequence
 from functools import lru_cache, partial, reduce
 from math import nan
@@ -20,7 +21,7 @@ from numpy.typing import NDArray
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir.builder import Builder
 from skforge.compiler.ir.lir.nodes import F64, I32, I64, Buffer, Value
-from skforge.compiler.runtime.cpu.jit import compile_functions
+from skforge.compiler.runtime.cpu.programs import program
 from skforge.compiler.runtime.entry.entry import addresses, is_known_python
 from skforge.compiler.runtime.entry.routines import OB_TYPE, field
 from skforge.compiler.target import Target
@@ -120,7 +121,8 @@ def _reader() -> Any:
         return None
     symbols = {f"skf_{name}": id(kind) for name, kind in _KINDS.items()}
     symbols |= {**addresses(_FUNCTIONS), "skf_none": id(None)}
-    jit = compile_functions([_routine()], Target.host(), symbols)
+    facts = "mappings", str(sys.implementation.cache_tag)
+    jit = program(facts, lambda: [_routine()], Target.host(), symbols)
     size, place = ctypes.c_int64, ctypes.c_void_p
     kind = ctypes.PYFUNCTYPE(
         size, ctypes.py_object, size, size, size, place, place, place, size, place

@@ -59,6 +59,7 @@ _ANEW = ", so that every process compiles its kernels anew"
 
 
 def key_of(parts: Iterable[str]) -> str:
+    """Return a digest of texts, which tells where each ends."""
     digest = hashlib.sha256()
     for part in parts:
         encoded = part.encode()

@@ -1,0 +1,145 @@
+"""Links an object into this process: ELF for x86-64, as our own code is emitted.
+
+LLVM's linker does the same for every format, but importing LLVM takes 50 ms and 40 MiB.
+What this one does not know, it refuses, and LLVM's is used. Code and constants are
+written first, and then made executable and read-only; data that code writes has pages
+of its own. Functions outside are called through stubs, as they may be far away::
+
+    code and constants | a stub for each symbol outside | data that code writes
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import struct
+import sys
+from collections.abc import Iterator, Mapping
+from typing import Any, TypeAlias
+
+_SECTION, _SYMBOL, _RELOCATION = map(struct.Struct, ("<IIQQQQIIQQ", "<IBBHQQ", "<QQq"))
+#: Kinds of sections: with contents, symbols, relocations, zeros.
+_CONTENTS, _SYMBOLS, _RELOCATIONS, _ZEROS = 1, 2, 4, 8
+#: Flags of sections: code writes it, it is loaded, each thread has its own.
+_WRITTEN, _LOADED, _OF_THREADS = 1, 2, 0x400
+#: The last kind of symbols that have a place; later ones are threads' or computed.
+_FILE = 4
+#: Kinds of relocations: an address, a distance, the distance to where an address is.
+_ADDRESS, _DISTANCE, _TO_ADDRESS = (1,), (2, 4), (9, 41, 42)
+#: A stub: ``jmp [rip + 2]``, two bytes, and the address.
+_STUB, _JUMP, _ADDRESS_AT = struct.Struct("<8sQ"), b"\xff\x25\x02\0\0\0\0\0", 8
+_LINE = 64
+
+
+Section: TypeAlias = tuple[int, ...]
+
+
+class LinkError(Exception):
+    """An object that this linker does not know, or memory that it does not get."""
+
+
+class Image(dict[str, int]):
+    """The addresses of an object's symbols, which are valid while this lives."""
+
+    memory: mmap.mmap
+
+
+def link(binary: bytes, outside: Mapping[str, int]) -> Image:
+    """Link an object; raise ``LinkError`` if it has to be left to LLVM's linker.
+
+    ``outside`` has addresses of functions that the object does not define; others are
+    looked up in this process.
+    """
+    if sys.platform != "linux":
+        raise LinkError("memory is mapped as Linux does")
+    try:
+        return _linked(binary, outside)
+    except (struct.error, LookupError, OverflowError, ValueError, OSError) as error:
+        raise LinkError(str(error)) from error
+
+
+def _linked(binary: bytes, outside: Mapping[str, int]) -> Image:
+    sections, symbols = _tables(binary)
+    foreign = [name for name, section, _ in symbols if name and not section]
+    places: dict[int, int] = {}
+    end = _up(_place(sections, 0, 0, places), _STUB.size)
+    stubs = {name: end + k * _STUB.size for k, name in enumerate(foreign)}
+    fixed = _up(end + len(stubs) * _STUB.size, mmap.PAGESIZE)
+    size = _place(sections, _WRITTEN, fixed, places)
+    memory = mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    base = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+    for i, at in places.items():
+        _, kind, _, _, offset, length, *_ = sections[i]
+        if kind == _CONTENTS:
+            memory[at : at + length] = binary[offset : offset + length]
+    for name, at in stubs.items():
+        _STUB.pack_into(memory, at, _JUMP, outside.get(name) or _address(name))
+    for section in sections:
+        if section[1] == _RELOCATIONS and section[7] in places:
+            start = places[section[7]]
+            for offset, info, addend in _entries(_RELOCATION, binary, section):
+                name, of, value = symbols[info >> 32]
+                kind, at = info & 0xFFFFFFFF, start + offset
+                target = places[of] + value if of else stubs[name]
+                if kind in _ADDRESS and of:
+                    struct.pack_into("<Q", memory, at, base + target + addend)
+                elif kind in _DISTANCE:
+                    struct.pack_into("<i", memory, at, target + addend - at)
+                elif kind in _TO_ADDRESS and not of:
+                    distance = target + _ADDRESS_AT + addend - at
+                    struct.pack_into("<i", memory, at, distance)
+                else:
+                    raise ValueError(f"a relocation of kind {kind}")
+    pages = ctypes.c_void_p(base), ctypes.c_size_t(fixed)
+    if ctypes.CDLL(None).mprotect(*pages, mmap.PROT_READ | mmap.PROT_EXEC):
+        raise OSError("the system refuses executable memory")
+    image = Image(
+        (name, base + places[of] + at) for name, of, at in symbols if of in places
+    )
+    image.memory = memory
+    return image
+
+
+def _tables(binary: bytes) -> tuple[list[Section], list[tuple[str, int, int]]]:
+    """Return the sections, and each symbol's name, section and place there."""
+    if struct.unpack_from("<7s9xHH", binary) != (b"\x7fELF\2\1\1", 1, 62):
+        raise ValueError("no object of 64 bits for x86-64")
+    (first,) = struct.unpack_from("<Q", binary, 40)
+    size, count = struct.unpack_from("<HH", binary, 58)
+    at = range(first, first + count * size, size)
+    sections = [_SECTION.unpack_from(binary, place) for place in at]
+    (table,) = (section for section in sections if section[1] == _SYMBOLS)
+    names, symbols = sections[table[6]][4], []
+    for name, info, _, section, value, _ in _entries(_SYMBOL, binary, table):
+        if info & 15 > _FILE:
+            raise ValueError(f"a symbol of kind {info & 15}")
+        end = binary.index(b"\0", names + name)
+        symbols.append((binary[names + name : end].decode(), section, value))
+    return sections, symbols
+
+
+def _entries(form: struct.Struct, binary: bytes, table: Section) -> Iterator[Any]:
+    return form.iter_unpack(binary[table[4] : table[4] + table[5]])
+
+
+def _place(sections: list[Section], written: int, at: int, to: dict[int, int]) -> int:
+    """Place the loaded sections that code writes, or the others; return the end."""
+    for i, (_, kind, flags, _, _, size, _, _, align, _) in enumerate(sections):
+        if flags & _LOADED and flags & _WRITTEN == written:
+            known = kind in (_CONTENTS, _ZEROS) and not flags & _OF_THREADS
+            if not known or align > mmap.PAGESIZE:
+                raise ValueError(f"a section of kind {kind} with flags {flags}")
+            to[i] = _up(at, max(align, _LINE))
+            at = to[i] + size
+    return at
+
+
+def _up(size: int, step: int) -> int:
+    return -(-size // step) * step
+
+
+def _address(name: str) -> int:
+    function = getattr(ctypes.CDLL(None), name, None)
+    if function is None:
+        raise LookupError(f"no symbol {name!r}")
+    return int(ctypes.cast(function, ctypes.c_void_p).value or 0)

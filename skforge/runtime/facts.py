@@ -1,0 +1,73 @@
+"""What this process runs on, found without the packages that know it, slow to import.
+
+joblib takes 60 ms, and llvmlite 50.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+from contextlib import suppress
+from functools import lru_cache
+from importlib.util import find_spec
+from pathlib import Path
+
+#: What tells CPUs apart, in the words of Linux for x86-64 and for aarch64.
+_OF_A_CPU = (
+    *("vendor_id", "cpu family", "model", "stepping", "flags"),
+    *("CPU implementer", "CPU variant", "CPU part", "CPU revision", "Features"),
+)
+
+
+def cpu_facts(file: Path = Path("/proc/cpuinfo")) -> str:
+    """Return what Linux says of the first CPU and its features, or nothing."""
+    with suppress(OSError), file.open(encoding="utf-8", errors="replace") as lines:
+        facts = []
+        for line in lines:
+            name, _, value = line.partition(":")
+            if not value:
+                break
+            if name.strip() in _OF_A_CPU:
+                facts.append(line)
+        return "".join(facts)
+    return ""
+
+
+def cpu_count(cgroup: Path = Path("/sys/fs/cgroup")) -> int:
+    """Return the cores that this process may use, as joblib counts them.
+
+    The affinity mask, the quota of the cgroup and ``LOKY_MAX_CPU_COUNT`` limit them.
+    """
+    if sys.platform != "linux" or "JOBLIB_MULTIPROCESSING" in os.environ:
+        import joblib
+
+        return int(joblib.cpu_count())
+    cores = os.cpu_count() or 1
+    asked = int(os.environ.get("LOKY_MAX_CPU_COUNT", cores))
+    may = min(cores, len(os.sched_getaffinity(0)), asked, _quota(cgroup) or cores)
+    return max(1, may)
+
+
+def _quota(cgroup: Path) -> int | None:
+    """Return the cores of a cgroup's quota, in version 2 or 1; None without one."""
+    version_1 = "cpu/cpu.cfs_quota_us", "cpu/cpu.cfs_period_us"
+    for names in (("cpu.max",), version_1):
+        with suppress(FileNotFoundError):
+            words = " ".join((cgroup / name).read_text() for name in names).split()
+            if len(words) == 2:
+                limits = words[0] != "max" and int(words[0]) > 0 and int(words[1]) > 0
+                return math.ceil(int(words[0]) / int(words[1])) if limits else None
+    return None
+
+
+@lru_cache(maxsize=1)
+def llvm_version() -> str:
+    """Return what tells versions of llvmlite apart, which has its LLVM inside."""
+    spec = find_spec("llvmlite")
+    for folder in (spec and spec.submodule_search_locations) or ():
+        with suppress(OSError):
+            return Path(folder, "_version.py").read_text("utf-8")
+    from llvmlite import binding
+
+    return ".".join(map(str, binding.llvm_version_info))
