@@ -26,7 +26,7 @@ import struct
 import time
 import zipfile
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import prod
 from pathlib import Path
 from typing import Any, BinaryIO, TypeAlias
@@ -53,6 +53,8 @@ MOST_ARRAYS = 4096
 
 _MANIFEST = "manifest.json"
 _COMMENT = b"skforge "
+_LINE, _PADDING = 64, 0xD935  # arrays begin on a line, behind a zip's extra field
+_MANY = 8 << 20  # bytes whose digests are worth threads
 _STALE = 3600  # seconds after which a temporary file is abandoned
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # equal contents, equal bytes
 
@@ -97,17 +99,20 @@ def _write(
     file: BinaryIO, manifest: Mapping[str, Any], arrays: Mapping[str, Array]
 ) -> None:
     described: dict[str, dict[str, Any]] = {}
-    payloads: dict[str, bytes] = {}
+    payloads: dict[str, tuple[bytes, memoryview]] = {}
     for name, array in arrays.items():
+        if array.dtype.hasobject:
+            raise ValueError(f"the array {name!r} holds Python objects")
         little = np.ascontiguousarray(array, array.dtype.newbyteorder("<"))
         buffer = io.BytesIO()
-        npy.write_array(buffer, little.reshape(array.shape), allow_pickle=False)
-        payloads[name] = buffer.getvalue()
-        described[name] = {
-            "dtype": little.dtype.str,
-            "shape": list(array.shape),
-            "sha256": hashlib.sha256(payloads[name]).hexdigest(),
-        }
+        facts = npy.header_data_from_array_1_0(little.reshape(array.shape))
+        npy.write_array_header_1_0(buffer, facts)
+        values = little.reshape(-1).view(np.uint8).data if little.size else b""
+        payloads[name] = buffer.getvalue(), memoryview(values)
+        described[name] = {"dtype": little.dtype.str, "shape": list(array.shape)}
+    digests = _digests([*payloads.values()])
+    for facts, digest in zip(described.values(), digests, strict=True):
+        facts["sha256"] = digest
     whole = {
         "format": "skforge",
         "format_version": FORMAT,
@@ -117,9 +122,32 @@ def _write(
     text = json.dumps(whole, allow_nan=False).encode()
     with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
         archive.writestr(zipfile.ZipInfo(_MANIFEST, _EPOCH), text)
-        for name, payload in payloads.items():
-            archive.writestr(zipfile.ZipInfo(_member(name), _EPOCH), payload)
+        for name, parts in payloads.items():
+            entry = zipfile.ZipInfo(_member(name), _EPOCH)
+            entry.file_size = sum(map(len, parts))
+            room = -(file.tell() + 34 + len(entry.filename)) % _LINE
+            entry.extra = struct.pack("<HH", _PADDING, room) + bytes(room)
+            with archive.open(entry, "w") as member:
+                for part in parts:
+                    member.write(part)
         archive.comment = _COMMENT + hashlib.sha256(text).hexdigest().encode()
+
+
+def _digest_of(parts: Iterable[Any]) -> str:
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(part)
+    return digest.hexdigest()
+
+
+def _digests(payloads: Sequence[Sequence[Any]]) -> list[str]:
+    """Return the digest of each payload, which may be in parts."""
+    if sum(len(part) for parts in payloads for part in parts) < _MANY:
+        return [*map(_digest_of, payloads)]
+    from concurrent.futures import ThreadPoolExecutor
+
+    with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as threads:
+        return [*threads.map(_digest_of, payloads)]
 
 
 @contextlib.contextmanager
@@ -174,7 +202,9 @@ def read_container(
     """
     try:
         with open(path, "rb") as file:
-            return _read_file(file, os.fspath(path))
+            content = np.empty(os.fstat(file.fileno()).st_size, np.uint8)
+            content = content[: file.readinto(content.data)]
+            return _read_file(file, content, os.fspath(path))
     except OSError as error:
         lost = isinstance(error, FileNotFoundError)
         raise (ModelNotFoundError if lost else InvalidModelError)(
@@ -186,14 +216,16 @@ def container_from(
     payload: bytes, name: str
 ) -> tuple[dict[str, Any], dict[str, Array]]:
     """Return what :func:`read_container` returns for these bytes."""
-    return _read_file(io.BytesIO(payload), name)
+    content = np.frombuffer(payload, np.uint8)
+    return _read_file(io.BytesIO(payload), content, name)
 
 
-def _read_file(file: BinaryIO, name: str) -> tuple[dict[str, Any], dict[str, Array]]:
-    size = file.seek(0, os.SEEK_END)
+def _read_file(
+    file: BinaryIO, content: Array, name: str
+) -> tuple[dict[str, Any], dict[str, Array]]:
     try:
         with zipfile.ZipFile(file) as archive:
-            return _read(archive, size, name)
+            return _read(archive, content, name)
     except UnsupportedModelError:
         raise
     except _DAMAGE as error:
@@ -205,7 +237,7 @@ def _read_file(file: BinaryIO, name: str) -> tuple[dict[str, Any], dict[str, Arr
 
 
 def _read(
-    archive: zipfile.ZipFile, size: int, name: str
+    archive: zipfile.ZipFile, content: Array, name: str
 ) -> tuple[dict[str, Any], dict[str, Array]]:
     members = {info.filename: info for info in archive.infolist()}
     if _MANIFEST not in members:
@@ -217,7 +249,11 @@ def _read(
     for info in members.values():
         # Stored, and no longer than the file: reading cannot need more memory.
         stored = info.compress_type == zipfile.ZIP_STORED
-        if not stored or info.compress_size != info.file_size or info.file_size > size:
+        if (
+            not stored
+            or info.compress_size != info.file_size
+            or info.file_size > len(content)
+        ):
             raise InvalidModelError(
                 f"its entry {info.filename!r} is compressed or has a wrong size"
             )
@@ -231,9 +267,17 @@ def _read(
     described = manifest["arrays"]
     if members.keys() != {_MANIFEST, *map(_member, described)}:
         raise InvalidModelError(f"its entries are not those that its {_MANIFEST} lists")
-    return manifest, {
-        name: _read_array(archive, members[_member(name)], name, facts)
+    payloads = {
+        name: _payload(content, members[_member(name)], name, facts)
         for name, facts in described.items()
+    }
+    digests = _digests([[payload] for payload in payloads.values()])
+    for (name, facts), found in zip(described.items(), digests, strict=True):
+        if found != facts["sha256"]:
+            raise InvalidModelError(f"its array {name!r} is damaged")
+    return manifest, {
+        name: _array(payload, name, described[name])
+        for name, payload in payloads.items()
     }
 
 
@@ -282,22 +326,28 @@ def _bytes_of(name: str, facts: Any) -> int:
     raise InvalidModelError(f"the description of its array {name!r} is wrong")
 
 
-def _read_array(
-    archive: zipfile.ZipFile, info: zipfile.ZipInfo, name: str, facts: dict[str, Any]
+def _payload(
+    content: Array, info: zipfile.ZipInfo, name: str, facts: dict[str, Any]
 ) -> Array:
+    """Return the bytes of an array's file, which its digest has to cover."""
     n_bytes = _bytes_of(name, facts)
     if not n_bytes < info.file_size <= n_bytes + HEADER_BYTES:
         raise InvalidModelError(f"the size of its array {name!r} is wrong")
-    payload = archive.read(info.filename)
-    if hashlib.sha256(payload).hexdigest() != facts["sha256"]:
-        raise InvalidModelError(f"its array {name!r} is damaged")
+    lengths = struct.unpack_from("<HH", content.data, info.header_offset + 26)
+    first = info.header_offset + 30 + sum(lengths)
+    return content[first : first + info.file_size]
+
+
+def _array(payload: Array, name: str, facts: dict[str, Any]) -> Array:
     dtype, shape = np.dtype(facts["dtype"]), tuple(facts["shape"])
     array = plain_array(payload)
     if array is None:
         raise InvalidModelError(f"its array {name!r} has an unknown header")
     if (array.dtype, array.shape) != (dtype, shape):
         raise InvalidModelError(f"its array {name!r} has a wrong dtype or shape")
-    return array.astype(dtype.newbyteorder("="), copy=False)
+    native = array.astype(dtype.newbyteorder("="), copy=not array.flags.aligned)
+    native.flags.writeable = False
+    return native
 
 
 # ------------------------------------------------------------ .npy files
@@ -312,16 +362,16 @@ _HEADER = re.compile(
 )
 
 
-def plain_array(payload: bytes) -> NDArray[Any] | None:
+def plain_array(payload: bytes | Array) -> NDArray[Any] | None:
     """Return the array of a ``.npy`` file, read-only; None if it is no plain one.
 
     Nothing of the header is evaluated and no memory is taken: the size it states has
     to fit the bytes that are there.
     """
-    if payload[:8] != npy.magic(1, 0):
+    if bytes(payload[:8]) != npy.magic(1, 0):
         return None
     start = 10 + int.from_bytes(payload[8:10], "little")
-    header = _HEADER.fullmatch(payload[10:start])
+    header = _HEADER.fullmatch(bytes(payload[10:start]))
     dtype = None if header is None else plain_dtype(header[1].decode())
     if header is None or dtype is None:
         return None

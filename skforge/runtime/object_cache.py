@@ -33,7 +33,7 @@ Bytes: TypeAlias = NDArray[np.uint8]
 Part: TypeAlias = bytes | memoryview
 
 #: Most bytes and files kept in a folder; the least recently used are removed first.
-MOST_BYTES = 256 << 20
+MOST_BYTES = 1 << 30
 MOST_FILES = 4096
 
 #: A file holds this, the digest of key and object, the key, and the object.

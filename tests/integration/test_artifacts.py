@@ -1047,7 +1047,7 @@ def test_every_damaged_byte_is_noticed_or_harmless(kind, step, tmp_path):
         assert found is None or found == expected, at
         harmless += found is not None
     # dates, attributes and versions of zip entries: nobody reads them
-    assert 0 < harmless * step < 0.2 * len(whole)
+    assert 0 < harmless * step < 0.4 * len(whole)
 
 
 @pytest.mark.parametrize("n_bytes", [4, 64])

@@ -454,7 +454,7 @@ def test_leftovers_are_cleared(folder):
 
 
 def test_bounds_are_what_is_documented():
-    assert (object_cache.MOST_BYTES, object_cache.MOST_FILES) == (256 << 20, 4096)
+    assert (object_cache.MOST_BYTES, object_cache.MOST_FILES) == (1 << 30, 4096)
 
 
 # ------------------------------------------------------------ many at once

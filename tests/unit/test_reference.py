@@ -316,7 +316,7 @@ def test_rows_of_huge_forests_are_drawn_around_some_thresholds_of_each_column(
     rows = np.zeros((4000, 3), np.float32)
     monkeypatch.setattr(reference, "_MOST_CUTS", 100)
     reference._draw_around(rows, column, cuts, np.random.default_rng(0))
-    assert ((7e5 < rows[:, 0]) & (rows[:, 0] < 2.3e6)).all()
+    assert ((rows[:, 0] > 7e5) & (rows[:, 0] < 2.3e6)).all()
     assert len(np.unique(rows[:, 0] // 1e4)) > 100
     assert (rows[:, 2] < -6e6).all()
     assert not rows[:, 1].any()

@@ -89,10 +89,12 @@ def shares(forest: Forest) -> Counts:
     if len(forest.cover) and float(forest.cover[leaves].sum()) > 0:
         weight[leaves] = np.maximum(forest.cover[leaves], 0.0)
     for first, fronts in fronts_of(forest.left, forest.right, forest.tree_offset):
+        below = np.zeros(0)  # of the children of a level, side by side
         for front in reversed(list(fronts)):
             nodes = front + first
-            level = nodes[forest.left[nodes] >= 0]
-            weight[level] = weight[forest.left[level]] + weight[forest.right[level]]
+            level = weight[nodes]
+            level[forest.left[nodes] >= 0] = below[::2] + below[1::2]
+            weight[nodes] = below = level
     whole = np.repeat(weight[forest.tree_offset[:-1]], np.diff(forest.tree_offset))
     return np.asarray(weight / np.maximum(whole, 1e-300))
 

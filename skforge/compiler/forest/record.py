@@ -22,7 +22,8 @@ def forest_out(forest: Forest, arrays: Arrays, name: str = "forest") -> dict[str
     for field in fields(Forest):
         value = getattr(forest, field.name)
         if isinstance(value, np.ndarray):
-            arrays[f"{name}.{field.name}"] = value
+            if (stored := _stored(field.name, value, forest)) is not None:
+                arrays[f"{name}.{field.name}"] = stored
         elif field.name == "outputs":
             parts = {f.name: plain_out(getattr(value, f.name)) for f in fields(value)}
             record[field.name] = parts
@@ -33,12 +34,18 @@ def forest_out(forest: Forest, arrays: Arrays, name: str = "forest") -> dict[str
 
 def forest_in(record: dict[str, Any], arrays: Arrays, of: str = "forest") -> Forest:
     """Return the forest of a record and its arrays, not yet validated."""
-    values: dict[str, Any] = {}
-    for field in fields(Forest):
-        if field.name not in _CHECKS:
-            values[field.name] = arrays.get(f"{of}.{field.name}")
-            if values[field.name] is None:
-                raise InvalidModelError(f"it lacks the array {of}.{field.name}.")
+    values: dict[str, Any] = {
+        field.name: arrays.get(f"{of}.{field.name}")
+        for field in fields(Forest)
+        if field.name not in _CHECKS
+    }
+    for name, array in values.items():
+        if array is None and name not in _FOLLOWS:
+            raise InvalidModelError(f"it lacks the array {of}.{name}.")
+    try:
+        _fill(values)
+    except (IndexError, TypeError, ValueError) as error:
+        raise refusal("forest") from error
     if record.keys() != _CHECKS.keys():
         raise refusal("forest")
     for name, check in _CHECKS.items():
@@ -46,6 +53,71 @@ def forest_in(record: dict[str, Any], arrays: Arrays, of: str = "forest") -> For
         if not check(values[name]):
             raise refusal(name)
     return Forest(**values)
+
+
+# ------------------------------------------------------------ smaller arrays
+
+#: Arrays that most forests have as others tell, which are not stored then.
+_FOLLOWS: dict[str, Callable[[Any, Any, Any], Array]] = {
+    # leaves are numbered in the order of the nodes
+    "leaf": lambda offset, predicate, _: np.where(
+        predicate < 0, np.cumsum(predicate < 0, dtype=np.int32) - 1, -1
+    ),
+    # a node is followed by its left child, or a left child by its right sibling
+    "left": lambda offset, predicate, _: np.where(
+        predicate < 0, -1, np.arange(1, 1 + len(predicate), dtype=np.int32)
+    ),
+    "right": lambda offset, _, left: np.where(left < 0, -1, left + 1),
+    # the source numbers the nodes of a tree as the forest does
+    "source_node": lambda offset, predicate, _: (
+        np.arange(len(predicate), dtype=np.int32)
+        - np.repeat(offset[:-1].astype(np.int32), np.diff(offset))
+    ),
+}
+#: Arrays of predicates that may be stored as the one value of all, and those with one
+#: element more.
+_ALIKE = {"comparison": 0, "missing": 0, "missing_left": 0, "category_offset": 1}
+
+
+def _stored(name: str, array: Array, forest: Forest) -> Array | None:
+    """Return what is stored of a forest's array; None if it follows from others."""
+    if name in _FOLLOWS:
+        follows = _FOLLOWS[name](forest.tree_offset, forest.predicate, forest.left)
+        if np.array_equal(follows, array):
+            return None
+    if name in _ALIKE and len(array) > 1 and (array == array[0]).all():
+        array = array[:1]
+    return array if name in ("leaf_value", "threshold", "base") else _narrowed(array)
+
+
+def _narrowed(array: Array) -> Array:
+    """Return an array in the smallest dtype that holds the same numbers."""
+    if array.dtype.kind == "b" or not array.size:
+        return array
+    least, most = array.min(), array.max()
+    with np.errstate(invalid="ignore", over="ignore"):
+        for dtype in "|u1", "|i1", "<u2", "<i2", "<u4", "<f4":
+            if array.dtype.kind == "f" or dtype != "<f4":
+                info = np.finfo(dtype) if dtype == "<f4" else np.iinfo(dtype)
+                if info.min <= least and most <= info.max:
+                    narrow = array.astype(dtype)
+                    if narrow.astype(array.dtype).tobytes() == array.tobytes():
+                        return narrow
+    return array
+
+
+def _fill(values: dict[str, Any]) -> None:
+    """Add the arrays of a forest that are not stored, and repeat what is alike."""
+    offset, predicate = values["tree_offset"], values["predicate"]
+    whole = offset[0] == 0 and offset[-1] == len(predicate)
+    if not whole or (np.diff(offset) < 0).any():
+        raise ValueError("the trees are not the nodes")  # and may be too many
+    for name, follows in _FOLLOWS.items():
+        if values[name] is None:
+            values[name] = follows(offset, predicate, values["left"])
+    for name, more in _ALIKE.items():
+        if len(values[name]) == 1:
+            values[name] = np.repeat(values[name], len(values["feature"]) + more)
 
 
 def entry(record: Mapping[str, Any], name: str, *types: type | None) -> Any:

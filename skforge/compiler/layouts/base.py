@@ -22,7 +22,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -108,7 +108,7 @@ class TreeLayout(ABC):
         """Return the index into :attr:`leaf_row` of the leaf where a walk ended."""
 
     @abstractmethod
-    def item_of(self) -> NDArray[np.int64]:
+    def item_of(self) -> NDArray[np.integer[Any]]:
         """Return the ``leaf_item`` number of each HIR item (-1 if it is not stored)."""
 
     @property

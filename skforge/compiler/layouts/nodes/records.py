@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 from abc import abstractmethod
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -70,9 +71,10 @@ class RecordLayout(Layout):
         self,
         hir: PredictEnsemble,
         shape: RecordShape,
-        record: NDArray[np.int64],
+        record: NDArray[np.integer[Any]],
         n_records: int,
-        children: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None,
+        children: tuple[NDArray[np.integer[Any]], NDArray[np.integer[Any]]]
+        | None = None,
         leaf_flag: int = 0,
     ) -> None:
         self.shape, self.encoding = shape, shape.encoding
@@ -89,7 +91,7 @@ class RecordLayout(Layout):
     def _filled(
         self,
         tiles: TiledForest,
-        children: tuple[NDArray[np.int64], NDArray[np.int64]] | None,
+        children: tuple[NDArray[np.integer[Any]], NDArray[np.integer[Any]]] | None,
         leaf_flag: int,
     ) -> NDArray[np.uint32]:
         record, shape, encoding = self.record, self.shape, self.encoding
@@ -125,7 +127,7 @@ class RecordLayout(Layout):
                 words[record, shape.child_at] = child
         return words.reshape(-1)
 
-    def item_of(self) -> NDArray[np.int64]:
+    def item_of(self) -> NDArray[np.integer[Any]]:
         return self.record
 
     @property

@@ -89,20 +89,23 @@ class SingleNodes(SparseLayout):
     def __init__(self, hir: PredictEnsemble, shape: records.RecordShape) -> None:
         tiles = hir.tiles
         first = _pairs(tiles)
-        tree = np.repeat(np.arange(tiles.n_trees), np.diff(tiles.item_offset))
         inner = np.flatnonzero(tiles.leaf < 0)
         # The k-th inner node of a tree owns the tree's (k + 1)-th pair of records; the
         # root is the last of pair 0, so that siblings never straddle a pair.
-        children = (np.arange(len(inner)) + tree[inner] + 1) * 2
-        record = np.zeros(tiles.n_items, np.int64)
+        pairs = np.arange(1, len(inner) + 1, dtype=np.int32)
+        pairs += np.repeat(
+            np.arange(tiles.n_trees, dtype=np.int32), np.diff(first) // 2 - 1
+        )
+        children = pairs * np.int32(2)
+        record = np.zeros(tiles.n_items, np.int32)
         record[tiles.item_offset[:-1]] = first[:-1] + 1
         for side, exits in enumerate(tiles.child[inner].T):
-            present = exits >= 0
-            record[exits[present]] = children[present] + side
-        child = record - 1  # leaves: the test is false, exit 1, themselves
+            present = slice(None) if exits.min(initial=0) >= 0 else exits >= 0
+            record[exits[present]] = children[present] + np.int32(side)
+        child = record - np.int32(1)  # leaves: the test is false, exit 1, themselves
         child[inner] = children
         n_records = int(first[-1])
-        idle = np.maximum(np.arange(n_records) - 1, 0)
+        idle = np.maximum(np.arange(-1, n_records - 1, dtype=np.int32), 0)
         super().__init__(hir, shape, record, n_records, (child, idle))
         self._add_trees(first[:-1] + 1, first)
 
