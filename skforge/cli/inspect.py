@@ -87,8 +87,8 @@ def _level_text(
     from skforge.compiler.codegen.llvm.emitter import emit_llvm
     from skforge.compiler.passes.lir import emulate_grids
     from skforge.compiler.pipeline import MIR_PASSES, build_hir, lir_passes, lower
+    from skforge.compiler.runtime.compiling import code_levels, gpu_text
     from skforge.compiler.runtime.cpu.jit import emit_assembly
-    from skforge.compiler.runtime.kernels import code_levels, gpu_text
     from skforge.compiler.runtime.schedules import table_at
     from skforge.compiler.runtime.targets import default_table
     from skforge.compiler.target import Target

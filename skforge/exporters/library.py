@@ -23,9 +23,9 @@ from skforge.compiler.ir.mir.nodes import Element
 from skforge.compiler.outputs.steps import Output, Steps, proba_output, steps
 from skforge.compiler.passes.lir import place_scratch
 from skforge.compiler.pipeline import HirCache, build_hir, lower
+from skforge.compiler.runtime.compiling import most_rows
 from skforge.compiler.runtime.contributions import parts_of
 from skforge.compiler.runtime.cpu.jit import emit_object, machine_attributes
-from skforge.compiler.runtime.kernels import most_rows
 from skforge.compiler.schedule.ranges import BatchRange
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target

@@ -15,7 +15,6 @@ from skforge._docs import documented
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.frontends.base import unwrap
 from skforge.compiler.frontends.content import held
-from skforge.compiler.ir.hir.nodes import Reduction
 from skforge.compiler.runtime.auto import AutoModule
 from skforge.compiler.runtime.module import CompiledModule
 from skforge.compiler.runtime.schedules import ScheduleTable
@@ -40,6 +39,8 @@ from skforge.sources.fitted import (
 
 if TYPE_CHECKING:
     from typing_extensions import Self
+
+    from skforge.compiler.ir.hir.nodes import Reduction
 
 
 class Answering:

@@ -14,7 +14,6 @@ from skforge.compiler.runtime.kernels import KernelCache
 from skforge.compiler.runtime.module import CompiledModule, compile_forest
 from skforge.compiler.runtime.schedules import schedule_table, table_at
 from skforge.compiler.runtime.targets import default_table, gpu_here, resolve_target
-from skforge.compiler.schedule.bind import kind_of
 from skforge.compiler.schedule.ranges import BatchRange
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
@@ -62,7 +61,7 @@ def choose(
             return Choice(host, table)
         gpu_table = dispatch_table(schedule, batch_sizes, forest, gpu, reduction)
         return Choice(host, table, gpu, gpu_table)
-    gpu_table = {k: s for k, s in table.items() if kind_of(s.directives) == "gpu"}
+    gpu_table = {k: s for k, s in table.items() if s.kind == "gpu"}
     if not gpu_table:
         return Choice(host, table)
     resolved = resolve_target("auto", gpu_table.values())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,10 +23,12 @@ from skforge.compiler.forest.rows import prepare_rows
 from skforge.compiler.runtime.auto import AutoModule
 from skforge.compiler.runtime.module import CompiledModule
 from skforge.compiler.runtime.ranges import RangeKernels, raw_scores
-from skforge.compiler.schedule.bound import BoundLoop
 from skforge.compiler.schedule.ranges import BatchRange
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.exceptions import VerificationError, VerificationWarning, warn
+
+if TYPE_CHECKING:
+    from skforge.compiler.schedule.bound import BoundLoop
 
 Array = NDArray[Any]
 

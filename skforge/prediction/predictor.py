@@ -22,7 +22,7 @@ from skforge.compiler.outputs.transforms import apply_transform
 from skforge.compiler.runtime.auto import AutoModule
 from skforge.compiler.runtime.entry.entry import as_method, retire
 from skforge.compiler.runtime.entry.mappings import DictReader
-from skforge.compiler.runtime.gpu.cupy import is_device_array
+from skforge.compiler.runtime.gpu.arrays import is_device_array
 from skforge.compiler.runtime.module import CompiledModule, compile_forest
 from skforge.compiler.runtime.out import into
 from skforge.compiler.runtime.sparse import SparseWalk

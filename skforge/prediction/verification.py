@@ -17,7 +17,8 @@ from sklearn.utils.validation import _num_samples
 from skforge.compiler.forest.reference import differing_rows
 from skforge.compiler.forest.rows import read_columns
 from skforge.compiler.outputs.transforms import apply_transform
-from skforge.compiler.runtime.gpu.cupy import is_device_array, rows_on_host
+from skforge.compiler.runtime.gpu.arrays import is_device_array
+from skforge.compiler.runtime.gpu.cupy import rows_on_host
 from skforge.exceptions import VerificationError, VerificationWarning
 from skforge.prediction.kernel_checks import ADVICE, Sample, compare_now
 from skforge.prediction.predictor import METHODS, Predictor

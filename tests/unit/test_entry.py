@@ -1099,5 +1099,5 @@ def test_loops_make_no_addresses_of_integers(monkeypatch, tmp_path):
     assert sum("getelementptr" in text for text in texts) > 20
     assert [line for text in texts for line in pointers_in_loops(text)] == []
     # Objects of Python arrive as integers, and come from no buffer.
-    read = pointers_in_loops(emit_llvm(mappings._routine(), Target.host()))
+    read = pointers_in_loops(emit_llvm(mappings._routines()[0], Target.host()))
     assert len(read) == 4 and not [line for line in read if "= ptrtoint" in line]

@@ -17,7 +17,7 @@ from skforge import CompiledForest
 from skforge.compiler.forest.reference import reference_leaves, reference_raw
 from skforge.compiler.frontends import load_forest
 from skforge.compiler.pipeline import MIR_PASSES
-from skforge.compiler.runtime import kernels as module_kernels
+from skforge.compiler.runtime import compiling
 from skforge.compiler.runtime import shares as module_shares
 from skforge.compiler.runtime.kernels import KernelCache
 from skforge.compiler.runtime.module import compile_forest
@@ -444,7 +444,7 @@ def test_equal_schedules_share_a_kernel() -> None:
 def test_compile_all_leaves_nothing_to_compile(monkeypatch) -> None:
     module = compile_forest(FOREST)
     assert module.compile_all() > 0
-    monkeypatch.setattr(module_kernels, "compile_functions", None)
+    monkeypatch.setattr(compiling, "compile_functions", None)
     rows, raw, _ = expected("scalar")
     for n in (1, 2, 63, 1000):
         assert_same_bits(raw_of(module, rows[:n]), raw[:n], n)
@@ -509,7 +509,7 @@ def test_batches_too_big_for_their_scratch_run_in_parts(
     schedule = S.reorder("tree", "batch").parallel("tree")
     rows = expected(name)[0][:200]
     whole = raw_of(compile_forest(forest(name), schedule, reduction=reduction), rows)
-    monkeypatch.setattr(module_kernels, "SCRATCH_BYTES", 5000)
+    monkeypatch.setattr(compiling, "SCRATCH_BYTES", 5000)
     module = compile_forest(forest(name), schedule, reduction=reduction)
     assert_same_bits(raw_of(module, rows), whole, reduction)
     (kernel,) = module.kernels._ready.values()

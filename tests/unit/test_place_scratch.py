@@ -15,7 +15,7 @@ from skforge.compiler.ir.lir.walk import statements
 from skforge.compiler.passes.lir import place_scratch
 from skforge.compiler.passes.lir.simplify import constants_of
 from skforge.compiler.pipeline import build_hir, lower
-from skforge.compiler.runtime.kernels import most_rows
+from skforge.compiler.runtime.compiling import most_rows
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import CompilerError

@@ -112,12 +112,15 @@ def test_an_entry_is_found_by_its_kind_and_by_python_and_numpy(monkeypatch):
 
 
 def test_the_reader_of_mappings_is_found(monkeypatch):
-    honest = mappings._routine
+    honest = mappings._routines
     for written in (True, False):
         made = []
-        monkeypatch.setattr(
-            mappings, "_routine", lambda m=made: m.append(1) or honest()
-        )
+
+        def watched(made=made):
+            made.append(1)
+            return honest()
+
+        monkeypatch.setattr(mappings, "_routines", watched)
         mappings._reader.cache_clear()
         rows = mappings.DictReader({"a": 0}, {}, 1).read([{"a": 2.0}, {"a": 3}])
         assert rows.tolist() == [[2.0], [3.0]]

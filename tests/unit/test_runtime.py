@@ -81,7 +81,7 @@ def test_ranges_are_disjoint_and_leave_some_for_late_threads(count, n_threads):
 def without_semaphores(monkeypatch):
     """Take the workers of systems without POSIX semaphores: Python threads."""
     monkeypatch.setattr(workers, "SEMAPHORES", False)
-    made = workers.Workers()
+    made = workers.Workers(runtime._routines)
     monkeypatch.setattr(runtime, "_workers", made)
     return made
 

@@ -14,8 +14,8 @@ from sklearn.ensemble import RandomForestRegressor
 from threadpoolctl import threadpool_limits
 
 from skforge import CompiledForest
+from skforge.compiler.cost import estimate
 from skforge.compiler.forest.forest import Forest
-from skforge.compiler.runtime import module as modules
 from skforge.compiler.runtime import shares
 from skforge.compiler.runtime.cpu import threads as runtime
 from skforge.compiler.runtime.module import compile_forest
@@ -180,13 +180,13 @@ def two_threads() -> Iterator[None]:
 def counted(monkeypatch: pytest.MonkeyPatch, two_threads: None) -> list[Forest]:
     """Return the forests that calls count."""
     found = []
-    real = modules.CostEstimate
+    real = estimate.CostEstimate
 
     def recorded(forest: Forest, *given: Any) -> Any:
         found.append(forest)
         return real(forest, *given)
 
-    monkeypatch.setattr(modules, "CostEstimate", recorded)
+    monkeypatch.setattr(estimate, "CostEstimate", recorded)
     return found
 
 

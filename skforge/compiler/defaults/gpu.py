@@ -66,9 +66,6 @@ FEWEST_TREES = 8
 #: Blocks that should fit in a processor's shared memory together.
 BLOCKS_TOGETHER = 2
 
-#: Approximate batch size from which a GPU is faster than its machine's CPU.
-GPU_MIN_ROWS = 100
-
 #: Trees in flight: with 8 padded walks, 2,048 threads still have enough registers.
 IN_FLIGHT, IN_FLIGHT_PADDED = 4, 8
 

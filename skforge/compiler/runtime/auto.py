@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from skforge.compiler.defaults.gpu import GPU_MIN_ROWS
 from skforge.compiler.forest.arrays import Array
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.reference import draw_rows
-from skforge.compiler.ir.hir.nodes import Reduction
-from skforge.compiler.runtime.gpu.cupy import is_device_array, is_forked
+from skforge.compiler.runtime.gpu.arrays import is_device_array, is_forked
 from skforge.compiler.runtime.module import CompiledModule, Method
 from skforge.compiler.runtime.ranges import RangeKernels
 from skforge.compiler.runtime.schedules import is_count
@@ -21,6 +19,12 @@ from skforge.compiler.schedule.ranges import BatchRange
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import InvalidInputError
+
+if TYPE_CHECKING:
+    from skforge.compiler.ir.hir.nodes import Reduction
+
+#: Approximate batch size from which a GPU is faster than its machine's CPU.
+GPU_MIN_ROWS = 100
 
 #: Batch sizes at which the two are compared, and calls at each, with one to warm up.
 TRIED_ROWS = tuple(1 << power for power in range(4, 15))

@@ -9,16 +9,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from skforge.compiler.defaults.contributions import contribution_schedules
 from skforge.compiler.forest.arrays import Array
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.means import Means, approximate, changes, explained
 from skforge.compiler.forest.outputs import SCORES
 from skforge.compiler.forest.reference import reference_raw
 from skforge.compiler.forest.rows import prepare_rows
-from skforge.compiler.ir.mir.nodes import Element
 from skforge.compiler.runtime.cpu.threads import resolve_n_jobs
-from skforge.compiler.runtime.gpu.cupy import is_device_array
+from skforge.compiler.runtime.gpu.arrays import is_device_array
 from skforge.compiler.runtime.kernels import Kernel, KernelCache
 from skforge.compiler.runtime.schedules import check_count, table_at
 from skforge.compiler.schedule.ranges import BatchRange
@@ -27,6 +25,7 @@ from skforge.compiler.target import Target
 from skforge.exceptions import InvalidInputError, UnsupportedModelError
 
 if TYPE_CHECKING:
+    from skforge.compiler.ir.mir.nodes import Element
     from skforge.compiler.runtime.gpu.kernel import GpuKernel
 
 #: Bytes of scratch for the sums of a block's vector leaves; more outputs are computed
@@ -46,6 +45,8 @@ class Contributions:
         target: Target,
         schedule: dict[BatchRange, Schedule] | None = None,
     ) -> None:
+        from skforge.compiler.defaults.contributions import contribution_schedules
+
         forest = explained(forest)
         host = Target.host() if target.is_gpu else target
         self.forest, self._target, self._host = forest, target, host

@@ -13,25 +13,26 @@ its kernel stored, and in .94 s without (two cores of Emerald Rapids).
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from skforge._compat import cached_property
 from skforge.compiler.forest.forest import Forest
-from skforge.compiler.ir.hir.nodes import Reduction
-from skforge.compiler.ir.mir.nodes import Element
-from skforge.compiler.layouts import base as representations
 from skforge.compiler.runtime.cpu import programs
 from skforge.compiler.runtime.cpu.code import code_facts
-from skforge.compiler.schedule.directives import Represent
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.runtime import object_cache
+
+if TYPE_CHECKING:
+    from skforge.compiler.ir.hir.nodes import Reduction
+    from skforge.compiler.ir.mir.nodes import Element
 
 #: The folder of the cache, and the bytes that arrays are aligned to.
 _KIND, _LINE = "kernels", 64
@@ -76,11 +77,11 @@ class KernelStore:
         if self._target.kind != "cpu" or not programs.keeps():
             return False
         makers: list[object] = list(schedule.directives)
-        makers += [
-            representations.get(directive.representation)
-            for directive in schedule.directives
-            if isinstance(directive, Represent)
-        ]
+        if "skforge.compiler.layouts.base" in sys.modules:  # else all are ours
+            from skforge.compiler.layouts import base as representations
+
+            names = (getattr(d, "representation", None) for d in schedule.directives)
+            makers += [representations.get(name) for name in names if name is not None]
         return all(type(maker).__module__.startswith("skforge.") for maker in makers)
 
     def _key(self, schedule: Schedule, element: Element) -> str:

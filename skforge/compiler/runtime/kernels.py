@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import struct
 import threading
@@ -14,31 +13,23 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from skforge.compiler.defaults.walks import walking_schedules
+from skforge._compat import cached_property
 from skforge.compiler.forest.arrays import Array
 from skforge.compiler.forest.forest import Forest
-from skforge.compiler.ir.hir.nodes import PredictEnsemble, Reduction
-from skforge.compiler.ir.lir import nodes as lir
-from skforge.compiler.ir.mir import nodes as mir
-from skforge.compiler.ir.mir.nodes import Element
-from skforge.compiler.ir.mir.walk import statements
-from skforge.compiler.layouts import base as representations
-from skforge.compiler.pipeline import HirCache, Lowered, build_hir, lower
 from skforge.compiler.runtime.cpu.code import MachineCode
-from skforge.compiler.runtime.cpu.jit import JitModule, compile_functions
 from skforge.compiler.runtime.cpu.threads import parallel_for_pointer
 from skforge.compiler.runtime.kernel_store import KernelStore, StoredKernel
-from skforge.compiler.schedule.directives import Kind, Represent
-from skforge.compiler.schedule.nest import size_value
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import CompilerError, InvalidInputError
 
 if TYPE_CHECKING:
+    from skforge.compiler.ir.hir.nodes import PredictEnsemble, Reduction
+    from skforge.compiler.ir.lir import nodes as lir
+    from skforge.compiler.ir.mir.nodes import Element
+    from skforge.compiler.pipeline import Lowered
+    from skforge.compiler.runtime.compiling import Lowering
     from skforge.compiler.runtime.gpu.kernel import GpuKernel
-
-#: Bytes of scratch per kernel above which a batch runs in parts.
-SCRATCH_BYTES = 64 << 20
 
 
 class Kernel:
@@ -49,20 +40,17 @@ class Kernel:
         #: None in a kernel from the store.
         self.function: lir.Function | None = None
         self._narrow = target.is_gpu  # emulated, with 32-bit indices
-        if isinstance(source, Lowered):
-            self.function = function = source.kernel.function
-            if target.is_gpu:
-                from skforge.compiler.passes.lir import emulate_grids
-
-                function, target = emulate_grids.run(function), Target.host()
-            name = function.name
-            self.jit: MachineCode = compile_functions([function], target)
-            data = {k.buffer.name: aligned(k.data) for k in source.kernel.data}
-            most = most_rows(source, SCRATCH_BYTES)
-        else:
+        if isinstance(source, StoredKernel):
             name = source.name
             self.jit = MachineCode(source.names, source.binary, target)
             data, most = source.data, source.most_rows
+        else:
+            from skforge.compiler.runtime import compiling
+
+            self.function = source.kernel.function
+            name, self.jit = self.function.name, compiling.compiled(source, target)
+            data = {k.buffer.name: aligned(k.data) for k in source.kernel.data}
+            most = compiling.most_rows(source, compiling.SCRATCH_BYTES)
         self._function, self.address = self.jit.function(name), self.jit.address(name)
         self._names = list(data)
         self._set([*data.values()])
@@ -118,31 +106,6 @@ class Kernel:
         self._function(slots, address, threads)
 
 
-def most_rows(lowered: Lowered, limit: int) -> int | None:
-    """Return how many rows keep a kernel's scratch below ``limit`` bytes.
-
-    Parallel trees may need a number per tree and row, more than fits in memory for a
-    million rows. Rows are independent, so they can run in parts.
-    """
-    body = list(lowered.stages.values())[-1].body
-    arrays = [s.array.dims for s in statements(body) if isinstance(s, mir.AllocArray)]
-    n_outputs = lowered.hir.forest.n_outputs
-
-    def scratch(n_rows: int) -> int:
-        sizes = [
-            [n_outputs if dim is None else size_value(dim, n_rows) for dim in dims]
-            for dims in arrays
-        ]
-        return sum(8 * math.prod(size) for size in sizes)
-
-    if scratch(1 << 40) == scratch(1):
-        return None
-    most = 1 << 40
-    while most > 1 and scratch(most) > limit:
-        most //= 2
-    return most
-
-
 #: The slots before the model's: rows, n_rows, row_stride, result.
 _CALL = struct.Struct("4q")
 
@@ -171,13 +134,6 @@ def _after_fork_in_child() -> None:
         cache.unlock()
 
 
-def _gives_numbers(schedule: Schedule) -> bool:
-    """Tell whether a schedule walks nodes, so that it yields leaf numbers."""
-    names = (d.representation for d in schedule.directives if isinstance(d, Represent))
-    walks = representations.WalkRepresentation
-    return all(isinstance(representations.get(name), walks) for name in names)
-
-
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork_in_child)
 
@@ -188,7 +144,6 @@ class KernelCache:
     def __init__(self, forest: Forest, target: Target, reduction: Reduction) -> None:
         self.forest, self._target = forest, target
         self._reduction: Reduction = reduction
-        self._hir = HirCache()
         self._kernels: dict[tuple[Schedule, Element], Kernel | GpuKernel] = {}
         #: Where kernels are kept for other processes, if they are.
         self.store: KernelStore | None = None
@@ -228,13 +183,8 @@ class KernelCache:
 
     def that_runs(self, schedule: Schedule, element: Element) -> Schedule:
         """Return the schedule of the kernel: bits and lanes yield leaf values only."""
-        if element != "leaf_number" or _gives_numbers(schedule):
-            return schedule
-        if self._target.is_gpu:
-            from skforge.compiler.defaults.gpu import walking_gpu_schedule
-
-            return walking_gpu_schedule(self.forest, self._target)
-        return walking_schedules(self.forest, self._target)[(128, 2048)]
+        leaves = element == "leaf_number"
+        return self._lowering.walking(schedule) if leaves else schedule
 
     def made(self, lowered: Lowered) -> Kernel | GpuKernel:
         """Compile a kernel from its LIR; it is not kept."""
@@ -254,17 +204,20 @@ class KernelCache:
         """Replace the lock: in a forked child its holder does not exist."""
         self.lock = threading.RLock()
 
+    @cached_property
+    def _lowering(self) -> Lowering:
+        from skforge.compiler.runtime.compiling import Lowering
+
+        return Lowering(self.forest, self._target, self._reduction)
+
     def bind(
         self, schedule: Schedule, element: Element = "accumulator"
     ) -> PredictEnsemble:
         """Return a schedule's HIR; raises if the schedule does not fit."""
-        kind: Kind = "gpu" if self._target.is_gpu else "cpu"
-        forest, reduction = self.forest, self._reduction
-        return build_hir(forest, schedule, reduction, self._hir, kind, element)
+        return self._lowering.bind(schedule, element)
 
     def lowered(self, schedule: Schedule, element: Element) -> Lowered:
-        hir = self.bind(schedule, element)
-        return lower(hir, self._target, element=element)
+        return self._lowering.lowered(schedule, element)
 
     def text(self, schedule: Schedule, element: Element, level: str) -> str:
         """Return a level of a schedule's kernel; see ``CompiledModule.inspect``."""
@@ -272,6 +225,8 @@ class KernelCache:
             return repr(schedule)
         if level == "loops":
             return str(schedule.loop_nest(self.forest))
+        from skforge.compiler.runtime.compiling import code_levels, code_text
+
         code = code_levels(self._target)
         if level in code:
             return code_text(self.with_text(schedule, element), level)
@@ -282,34 +237,3 @@ class KernelCache:
                 f"level must be one of {names}. Got {level!r} instead."
             )
         return lowered.text(level)
-
-
-def code_levels(target: Target) -> tuple[str, ...]:
-    if target.kind == "cpu":
-        return ("llvm", "asm")
-    if target.kind == "emulated":
-        return ("llvm", "asm", "cuda", "ptx")
-    return ("cuda", "ptx")
-
-
-def code_text(kernel: Kernel | GpuKernel, level: str) -> str:
-    """Return a compiled kernel's code; PTX needs NVRTC but no GPU."""
-    assert kernel.function is not None
-    if level in ("cuda", "ptx"):
-        return gpu_text(kernel.function, kernel.target, level)
-    assert isinstance(kernel, Kernel) and isinstance(kernel.jit, JitModule)
-    return kernel.jit.llvm_ir() if level == "llvm" else kernel.jit.assembly()
-
-
-def gpu_text(function: lir.Function, target: Target, level: str) -> str:
-    """Return a function's C++ text, or the PTX that NVRTC compiles from it.
-
-    PTX is for the target's CUDA architecture, or sm_80 for other targets.
-    """
-    from skforge.compiler.codegen.cuda.emitter import emit_gpu
-    from skforge.compiler.runtime.gpu.compilers import compile_ptx
-
-    source = emit_gpu(function, target).source
-    if level == "cuda":
-        return source
-    return compile_ptx(source, target.cpu if target.cpu.startswith("sm_") else "sm_80")

@@ -17,15 +17,12 @@ from numpy.typing import ArrayLike, NDArray
 
 from skforge._compat import cached_property
 from skforge._docs import documented
-from skforge.compiler.cost.estimate import CostEstimate
 from skforge.compiler.forest.arrays import Array
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.leaves import leaf_finder, numbers_of_leaves
 from skforge.compiler.forest.rows import prepare_rows
 from skforge.compiler.frontends import load_forest
 from skforge.compiler.frontends.checks import refuse_arguments
-from skforge.compiler.ir.hir.nodes import Reduction
-from skforge.compiler.ir.mir.nodes import Element
 from skforge.compiler.outputs.steps import OUTPUTS, REFUSED, Output, Refused, steps
 from skforge.compiler.outputs.transforms import apply_transform
 from skforge.compiler.runtime import targets
@@ -36,10 +33,9 @@ from skforge.compiler.runtime.cpu.threads import (
     resolve_n_jobs,
 )
 from skforge.compiler.runtime.entry import entry as entries
-from skforge.compiler.runtime.gpu.cupy import is_device_array
+from skforge.compiler.runtime.gpu.arrays import is_device_array
 from skforge.compiler.runtime.kernel_store import KernelStore
 from skforge.compiler.runtime.kernels import Kernel, KernelCache
-from skforge.compiler.runtime.machine import machine_profile
 from skforge.compiler.runtime.out import into
 from skforge.compiler.runtime.ranges import RangeKernels, raw_scores
 from skforge.compiler.runtime.schedules import Schedules, check_count, schedule_table
@@ -50,6 +46,9 @@ from skforge.compiler.target import Target
 from skforge.exceptions import InvalidInputError
 
 if TYPE_CHECKING:
+    from skforge.compiler.cost.estimate import CostEstimate
+    from skforge.compiler.ir.hir.nodes import Reduction
+    from skforge.compiler.ir.mir.nodes import Element
     from skforge.compiler.runtime.gpu.kernel import GpuKernel
 
 OutArray: TypeAlias = Array | None
@@ -564,6 +563,9 @@ def restored(
 
 
 def _estimate(forest: Forest, target: Target) -> CostEstimate:
+    from skforge.compiler.cost.estimate import CostEstimate
+    from skforge.compiler.runtime.machine import machine_profile
+
     return CostEstimate(forest, target, machine_profile(target))
 
 

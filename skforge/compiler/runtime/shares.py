@@ -12,20 +12,19 @@ import sys
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from skforge._compat import cached_property
-from skforge.compiler.cost.estimate import CostEstimate
 from skforge.compiler.forest.forest import Forest
-from skforge.compiler.layouts import base as representations
 from skforge.compiler.runtime.cpu.threads import resolve_n_jobs, thread_limit
 from skforge.compiler.runtime.entry.entry import ShareTable
-from skforge.compiler.schedule.bound import marked
-from skforge.compiler.schedule.directives import Parallel, Quantize
 from skforge.compiler.schedule.schedule import Schedule
+
+if TYPE_CHECKING:
+    from skforge.compiler.cost.estimate import CostEstimate
 
 #: Seconds to share a batch, for each doubling of its threads. A worker that still spins
 #: costs 1 us, one that sleeps 5 (Emerald Rapids, two cores).
@@ -155,7 +154,8 @@ class Shares:
 
     def most_threads(self, n_jobs: int) -> int:
         """Return the most threads of any call."""
-        return 1 if self.least_rows == sys.maxsize else self._wanted(n_jobs)
+        wanted = self._wanted(n_jobs)
+        return 1 if wanted == 1 or self.least_rows == sys.maxsize else wanted
 
     def table(self, n_jobs: int) -> ShareTable:
         """Return the plan for ``n_jobs`` threads as entries read it."""
@@ -183,6 +183,10 @@ class Shares:
         return {k: loop for k, loop in loops.items() if loop is not None}
 
     def _loop(self, schedule: Schedule) -> _Loop | None:
+        from skforge.compiler.layouts import base as representations
+        from skforge.compiler.schedule.bound import marked
+        from skforge.compiler.schedule.directives import Parallel, Quantize
+
         nest = schedule.loop_nest(self._forest.n_trees)
         if schedule.kind == "cpu" and not marked(nest.loops, Parallel):
             return None

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from skforge.compiler.cost.shape import ForestShape
-from skforge.compiler.defaults.cpu import default_schedules
 from skforge.compiler.forest.forest import Forest
-from skforge.compiler.ir.hir.nodes import Reduction
-from skforge.compiler.runtime.gpu import cupy as device_cupy
-from skforge.compiler.runtime.machine import machine_profile
-from skforge.compiler.schedule.bind import kind_of
 from skforge.compiler.schedule.ranges import BatchRange
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import ScheduleError, TargetError
+
+if TYPE_CHECKING:
+    from skforge.compiler.cost.shape import ForestShape
+    from skforge.compiler.ir.hir.nodes import Reduction
 
 
 def resolve_target(target: str | Target, schedules: Iterable[Schedule] = ()) -> Target:
@@ -26,15 +24,17 @@ def resolve_target(target: str | Target, schedules: Iterable[Schedule] = ()) -> 
     the other kind of machine.
     """
     wanted = tuple(schedules)
-    if target == "auto" and any(kind_of(s.directives) == "gpu" for s in wanted):
+    if target == "auto" and any(s.kind == "gpu" for s in wanted):
         resolved = _gpu_for_schedules()
     else:
         resolved = Target.parse(target)
         if target in ("cuda", "hip"):
+            from skforge.compiler.runtime.gpu import cupy as device_cupy
+
             resolved = device_cupy.current(resolved.kind).target()  # type: ignore[arg-type]
     check_available(resolved)
     for schedule in wanted:
-        if resolved.is_gpu and kind_of(schedule.directives) == "cpu":
+        if resolved.is_gpu and schedule.kind == "cpu":
             raise ScheduleError(
                 f"the schedule {schedule!r} maps no loop to a GPU, but the target is "
                 f"{resolved.kind!r}; use gpu_dimension, or target='cpu'."
@@ -43,6 +43,8 @@ def resolve_target(target: str | Target, schedules: Iterable[Schedule] = ()) -> 
 
 
 def _gpu_for_schedules() -> Target:
+    from skforge.compiler.runtime.gpu import cupy as device_cupy
+
     try:
         return device_cupy.current().target()
     except TargetError as error:
@@ -54,6 +56,8 @@ def _gpu_for_schedules() -> Target:
 
 def gpu_here() -> Target | None:
     """Return the GPU that "auto" may use, or None."""
+    from skforge.compiler.runtime.gpu import cupy as device_cupy
+
     device = device_cupy.found()
     return None if device is None else device.target()
 
@@ -63,6 +67,8 @@ def check_available(target: Target) -> None:
     if target.kind not in ("cuda", "hip"):
         target.check_runs_here()
         return
+    from skforge.compiler.runtime.gpu import cupy as device_cupy
+
     device = device_cupy.current(target.kind)
     if not _runs(target.cpu, device.arch):
         raise TargetError(
@@ -89,6 +95,10 @@ def _runs(wanted: str, found: str) -> bool:
 def default_table(
     forest: Forest | ForestShape, target: Target, reduction: Reduction
 ) -> dict[BatchRange, Schedule]:
+    from skforge.compiler.cost.shape import ForestShape
+    from skforge.compiler.defaults.cpu import default_schedules
+    from skforge.compiler.runtime.machine import machine_profile
+
     if target.is_gpu:
         whole = ForestShape.of(forest).forest
         from skforge.compiler.defaults.gpu import default_gpu_schedules

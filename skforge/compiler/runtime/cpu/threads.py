@@ -16,15 +16,26 @@ import ctypes
 import importlib
 import os
 import sys
+from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
 from skforge.compiler.runtime.cpu.workers import Workers
 from skforge.exceptions import InvalidInputError
 
-_workers = Workers()
+if TYPE_CHECKING:
+    from skforge.compiler.ir.lir.nodes import Routine
+
+
+def _routines(arch: str | None) -> Sequence[Routine]:
+    from skforge.compiler.runtime.cpu.worker_routines import routines
+
+    return routines(arch)
+
+
+_workers = Workers(_routines)
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_workers.forget)

@@ -30,7 +30,7 @@ from dataclasses import replace
 from functools import lru_cache, partial
 from inspect import Parameter, signature
 from types import BuiltinFunctionType, FunctionType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -40,9 +40,12 @@ from skforge.compiler.outputs.steps import EntryKind, Steps
 from skforge.compiler.runtime.cpu.code import MachineCode
 from skforge.compiler.runtime.cpu.programs import program
 from skforge.compiler.runtime.cpu.threads import entry_symbols
-from skforge.compiler.runtime.entry import routines
+from skforge.compiler.runtime.entry import objects
 from skforge.compiler.system import c_address
 from skforge.compiler.target import Target
+
+if TYPE_CHECKING:
+    from skforge.compiler.ir.lir.nodes import Routine
 
 #: Work, in rows * node visits, from which the GIL is released: about 20 us.
 GIL_WORK = 30_000
@@ -267,8 +270,14 @@ def build_entry(
     # The code reads objects of Python and NumPy where these releases have them.
     releases = str(sys.implementation.cache_tag), np.__version__
     facts = "entry", *releases, repr(kind)
-    holder.jit = program(facts, partial(routines.write, kind), target, symbols)
+    holder.jit = program(facts, partial(_routines, kind), target, symbols)
     return holder.define("skf_entry", _METH_O, "predict", None)
+
+
+def _routines(kind: EntryKind) -> Sequence[Routine]:
+    from skforge.compiler.runtime.entry import routines
+
+    return routines.write(kind)
 
 
 def _labels(classes: Any) -> tuple[int, ...] | None:
@@ -343,28 +352,28 @@ def _arrays_are_laid_out_as_known() -> bool:
     """Check that an array's type and data are where an entry reads them."""
     if ctypes.sizeof(ctypes.c_void_p) != 8:
         return False
-    for dtype, code in routines.DTYPE_CODES.items():
+    for dtype, code in objects.DTYPE_CODES.items():
         array = np.empty((3, 5), dtype)
         kind, data, shape, strides, descr = (
             ctypes.c_int64.from_address(id(array) + offset).value
             for offset in (
-                routines.OB_TYPE,
-                routines.ARRAY_DATA,
-                routines.ARRAY_SHAPE,
-                routines.ARRAY_STRIDES,
-                routines.ARRAY_DTYPE,
+                objects.OB_TYPE,
+                objects.ARRAY_DATA,
+                objects.ARRAY_SHAPE,
+                objects.ARRAY_STRIDES,
+                objects.ARRAY_DTYPE,
             )
         )
         if (kind, data, descr) != (id(np.ndarray), array.ctypes.data, id(array.dtype)):
             return False
-        n_dims = ctypes.c_int.from_address(id(array) + routines.ARRAY_NDIM).value
+        n_dims = ctypes.c_int.from_address(id(array) + objects.ARRAY_NDIM).value
         if n_dims != array.ndim:
             return False
         pair = ctypes.c_int64 * 2
         laid_out = *pair.from_address(shape), *pair.from_address(strides)
         if laid_out != (*array.shape, *array.strides):
             return False
-        bits = ctypes.c_uint32.from_address(descr + routines.DTYPE_KIND).value
+        bits = ctypes.c_uint32.from_address(descr + objects.DTYPE_KIND).value
         if bits & 0xFFFFFF != code:
             return False
     return True

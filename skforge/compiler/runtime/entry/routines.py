@@ -20,21 +20,21 @@ from skforge.compiler.ir.lir.nodes import (
 )
 from skforge.compiler.ir.lir.types import scalar_of
 from skforge.compiler.outputs.steps import EntryKind
+from skforge.compiler.runtime.entry.objects import (
+    ARRAY_DATA,
+    ARRAY_DTYPE,
+    ARRAY_NDIM,
+    ARRAY_SHAPE,
+    ARRAY_STRIDES,
+    DTYPE_CODES,
+    DTYPE_KIND,
+    MAX_SLOTS,
+    OB_TYPE,
+)
 from skforge.compiler.runtime.entry.results import Results
 
-#: Most model slots of a kernel that an entry can call.
-MAX_SLOTS = 60
 #: Numbers of scratch on the stack: converted rows, sums before the transform.
 MAX_SCRATCH = 2048
-
-#: Offsets in PyObject, PyArrayObject and PyArray_Descr on 64-bit machines.
-OB_TYPE, ARRAY_DATA, ARRAY_NDIM, ARRAY_SHAPE, ARRAY_STRIDES = 8, 16, 24, 32, 40
-ARRAY_DTYPE, DTYPE_KIND = 56, 24
-#: Kind, character and byte order of the row dtypes, as three bytes of a number.
-DTYPE_CODES = {
-    dtype: int.from_bytes(f"f{np.dtype(dtype).char}=".encode(), "little")
-    for dtype in ("float32", "float64")
-}
 
 
 def field(b: Builder, at: Value, offset: int, type_: Scalar = I64) -> Value:

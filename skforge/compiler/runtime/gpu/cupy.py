@@ -20,6 +20,7 @@ from skforge.compiler.codegen.cuda.host_plan import POINTER, KernelCall
 from skforge.compiler.forest.arrays import Array
 from skforge.compiler.ir.lir.nodes import Scalar
 from skforge.compiler.ir.lir.types import dtype_of
+from skforge.compiler.runtime.gpu.arrays import USED_BY, is_forked
 from skforge.compiler.runtime.gpu.compilers import Kind, code_of, compiler_version
 from skforge.compiler.runtime.gpu.device import GpuDevice, Staging, Start
 from skforge.compiler.target import Target
@@ -36,9 +37,6 @@ _INSTALL: dict[Kind, str] = {
 #: Shared memory, in bytes, that a kernel may use without an attribute.
 _SHARED_BYTES = 48 << 10
 _MAX_DYNAMIC_SHARED = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-
-#: DLPack's device numbers: CUDA, CUDA managed, ROCm; and those of host memory.
-_DLPACK_GPUS = (2, 13, 10)
 
 
 # ---------------------------------------------------------------- which device
@@ -65,16 +63,6 @@ def found() -> CupyDevice | None:
         return None
 
 
-def is_device_array(X: Any) -> bool:
-    """Tell whether X is an array in a GPU's memory; imports nothing."""
-    if isinstance(X, np.ndarray):
-        return False
-    kind = type(X)  # a frame would look for a column of that name, in 8 µs
-    if hasattr(kind, "__dlpack_device__"):
-        return int(X.__dlpack_device__()[0]) in _DLPACK_GPUS
-    return hasattr(kind, "__cuda_array_interface__")
-
-
 def as_cupy(X: Any, kind: Kind) -> tuple[CupyDevice, Any]:
     """Return a device array's device and a CuPy array that shares its memory.
 
@@ -98,7 +86,7 @@ def forget() -> None:
     """Forget CuPy and the devices found, for tests."""
     _checked.cache_clear()
     _device.cache_clear()
-    _USED_BY.clear()
+    USED_BY.clear()
 
 
 def rows_on_host(X: Any, at: Array) -> Array:
@@ -106,11 +94,6 @@ def rows_on_host(X: Any, at: Array) -> Array:
     with _device(int(array.device.id)).current():
         copy: Array = array[_cupy(None).asarray(at)].get()
     return copy
-
-
-def is_forked() -> bool:
-    """Tell whether this process was forked from one that had used a GPU."""
-    return bool(_USED_BY) and _USED_BY[0] != os.getpid()
 
 
 def _cupy(kind: Kind | None) -> Any:
@@ -121,9 +104,6 @@ def _cupy(kind: Kind | None) -> Any:
             "used them; start processes with 'spawn', as joblib's 'loky' does."
         )
     return _checked(kind or "cuda")
-
-
-_USED_BY: list[int] = []  # id of the process
 
 
 @lru_cache(maxsize=2)
@@ -141,7 +121,7 @@ def _checked(kind: Kind) -> Any:
         raise TargetError(_broken(error)) from error
     try:
         if cupy.cuda.runtime.getDeviceCount() > 0:
-            _USED_BY[:] = [os.getpid()]
+            USED_BY[:] = [os.getpid()]
             return cupy
         reason = "it reports 0 devices"
     except Exception as error:  # noqa: BLE001 - CuPy's own, and libraries it misses

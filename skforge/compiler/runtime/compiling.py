@@ -1,0 +1,124 @@
+"""What makes kernels: schedules bound to forests, lowered, and shown as text.
+
+Only :mod:`.kernels` imports it, where the cache has no kernel: it imports the compiler.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from skforge.compiler.defaults.walks import walking_schedules
+from skforge.compiler.forest.forest import Forest
+from skforge.compiler.ir.hir.nodes import PredictEnsemble, Reduction
+from skforge.compiler.ir.lir import nodes as lir
+from skforge.compiler.ir.mir import nodes as mir
+from skforge.compiler.ir.mir.nodes import Element
+from skforge.compiler.ir.mir.walk import statements
+from skforge.compiler.layouts import base as representations
+from skforge.compiler.pipeline import HirCache, Lowered, build_hir, lower
+from skforge.compiler.runtime.cpu.jit import JitModule, compile_functions
+from skforge.compiler.schedule.directives import Kind, Represent
+from skforge.compiler.schedule.nest import size_value
+from skforge.compiler.schedule.schedule import Schedule
+from skforge.compiler.target import Target
+
+#: Bytes of scratch per kernel above which a batch runs in parts.
+SCRATCH_BYTES = 64 << 20
+
+
+class Lowering:
+    """Lowers schedules of one forest for a target."""
+
+    def __init__(self, forest: Forest, target: Target, reduction: Reduction) -> None:
+        self._forest, self._target = forest, target
+        self._reduction: Reduction = reduction
+        self._hir = HirCache()
+
+    def bind(self, schedule: Schedule, element: Element) -> PredictEnsemble:
+        """Return a schedule's HIR; raises if the schedule does not fit."""
+        kind: Kind = "gpu" if self._target.is_gpu else "cpu"
+        forest, reduction = self._forest, self._reduction
+        return build_hir(forest, schedule, reduction, self._hir, kind, element)
+
+    def lowered(self, schedule: Schedule, element: Element) -> Lowered:
+        return lower(self.bind(schedule, element), self._target, element=element)
+
+    def walking(self, schedule: Schedule) -> Schedule:
+        """Return a schedule that walks nodes, so that it yields leaf numbers."""
+        names = [
+            d.representation for d in schedule.directives if isinstance(d, Represent)
+        ]
+        walks = representations.WalkRepresentation
+        if all(isinstance(representations.get(name), walks) for name in names):
+            return schedule
+        if self._target.is_gpu:
+            from skforge.compiler.defaults.gpu import walking_gpu_schedule
+
+            return walking_gpu_schedule(self._forest, self._target)
+        return walking_schedules(self._forest, self._target)[(128, 2048)]
+
+
+def compiled(lowered: Lowered, target: Target) -> JitModule:
+    """Return the code of a kernel, which another machine may emulate."""
+    function = lowered.kernel.function
+    if target.is_gpu:
+        from skforge.compiler.passes.lir import emulate_grids
+
+        function, target = emulate_grids.run(function), Target.host()
+    return compile_functions([function], target)
+
+
+def most_rows(lowered: Lowered, limit: int) -> int | None:
+    """Return how many rows keep a kernel's scratch below ``limit`` bytes.
+
+    Parallel trees may need a number per tree and row, more than fits in memory for a
+    million rows. Rows are independent, so they can run in parts.
+    """
+    body = list(lowered.stages.values())[-1].body
+    arrays = [s.array.dims for s in statements(body) if isinstance(s, mir.AllocArray)]
+    n_outputs = lowered.hir.forest.n_outputs
+
+    def scratch(n_rows: int) -> int:
+        sizes = [
+            [n_outputs if dim is None else size_value(dim, n_rows) for dim in dims]
+            for dims in arrays
+        ]
+        return sum(8 * math.prod(size) for size in sizes)
+
+    if scratch(1 << 40) == scratch(1):
+        return None
+    most = 1 << 40
+    while most > 1 and scratch(most) > limit:
+        most //= 2
+    return most
+
+
+def code_levels(target: Target) -> tuple[str, ...]:
+    if target.kind == "cpu":
+        return ("llvm", "asm")
+    if target.kind == "emulated":
+        return ("llvm", "asm", "cuda", "ptx")
+    return ("cuda", "ptx")
+
+
+def code_text(kernel: Any, level: str) -> str:
+    """Return a compiled kernel's code; PTX needs NVRTC but no GPU."""
+    if level in ("cuda", "ptx"):
+        return gpu_text(kernel.function, kernel.target, level)
+    text: str = kernel.jit.llvm_ir() if level == "llvm" else kernel.jit.assembly()
+    return text
+
+
+def gpu_text(function: lir.Function, target: Target, level: str) -> str:
+    """Return a function's C++ text, or the PTX that NVRTC compiles from it.
+
+    PTX is for the target's CUDA architecture, or sm_80 for other targets.
+    """
+    from skforge.compiler.codegen.cuda.emitter import emit_gpu
+    from skforge.compiler.runtime.gpu.compilers import compile_ptx
+
+    source = emit_gpu(function, target).source
+    if level == "cuda":
+        return source
+    return compile_ptx(source, target.cpu if target.cpu.startswith("sm_") else "sm_80")
