@@ -21,6 +21,7 @@ from skforge.compiler.forest.reference import (
 )
 from skforge.compiler.forest.rows import prepare_rows
 from skforge.compiler.runtime.auto import AutoModule
+from skforge.compiler.runtime.kernel_store import KernelStore
 from skforge.compiler.runtime.module import CompiledModule
 from skforge.compiler.runtime.ranges import RangeKernels, raw_scores
 from skforge.compiler.schedule.ranges import BatchRange
@@ -138,16 +139,29 @@ def compare_now(module: CompiledModule, sample: Callable[[], Sample]) -> None:
 def by_reference(module: CompiledModule | AutoModule) -> None:
     """Have a module's kernels compared with the forest as they arrive."""
     for part in module.parts:
-        part.kernels.arrives = KernelChecks(part, partial(_drawn, part.forest))
+        sample = partial(_sample, part.forest, part.compiler.store)
+        part.kernels.arrives = KernelChecks(part, sample)
 
 
-def _drawn(forest: Forest) -> Sample:
+def drawn_rows(module: CompiledModule | AutoModule) -> Array:
+    """Return the rows on which kernels are compared with the forest."""
+    part = module.parts[0]
+    return _sample(part.forest, part.compiler.store).rows
+
+
+def _sample(forest: Forest, store: KernelStore | None) -> Sample:
+    scored = partial(_scored, forest)
+    found = scored() if store is None else store.drawn(scored)
+    rows, raw = found["rows"], found["scores"]
+    names = [f"row {i} drawn around the model's thresholds" for i in range(len(rows))]
+    return Sample(rows, names, raw[:, 0] if forest.n_outputs == 1 else raw)
+
+
+def _scored(forest: Forest) -> dict[str, Array]:
     """Return drawn rows and what walking the forest in NumPy gives them."""
     missing = 0.05 if (forest.missing != Missing.NEVER).any() else 0.0
     rows = draw_rows(forest, REFERENCE_ROWS, 0, missing)
-    raw = reference_raw(forest, rows)
-    names = [f"row {i} drawn around the model's thresholds" for i in range(len(rows))]
-    return Sample(rows, names, raw[:, 0] if forest.n_outputs == 1 else raw)
+    return {"rows": rows, "scores": reference_raw(forest, rows)}
 
 
 def batch_sizes(forest: Forest, batch: BatchRange, schedule: Schedule) -> list[int]:

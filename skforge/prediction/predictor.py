@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 
 from skforge._compat import cached_property
 from skforge.compiler.forest.forest import Forest
-from skforge.compiler.forest.reference import draw_rows
 from skforge.compiler.frontends.base import last_step
 from skforge.compiler.frontends.checks import ROUNDS, refuse_arguments
 from skforge.compiler.outputs.answers import labels_of
@@ -25,6 +24,7 @@ from skforge.compiler.runtime.entry.mappings import DictReader
 from skforge.compiler.runtime.gpu.arrays import is_device_array
 from skforge.compiler.runtime.module import CompiledModule, compile_forest
 from skforge.compiler.runtime.out import into
+from skforge.compiler.runtime.ranges import raw_scores
 from skforge.compiler.runtime.sparse import SparseWalk
 from skforge.exceptions import (
     InvalidInputError,
@@ -41,7 +41,7 @@ from skforge.prediction.counters import (
     Counters,
     rows_of,
 )
-from skforge.prediction.kernel_checks import by_reference
+from skforge.prediction.kernel_checks import by_reference, drawn_rows
 from skforge.prediction.sparse import Narrow, dense_blocks, narrowed, walk_of
 from skforge.sources.base import METHODS as OF_SCORES
 from skforge.sources.base import Source, UnsureError
@@ -430,8 +430,7 @@ class Predictor:
         most = min(CHECKED_ROWS, getattr(module, "gpu_min_rows", CHECKED_ROWS + 1) - 1)
         if entry is None or most < 1:
             return None
-        with np.errstate(all="ignore"):
-            rows = draw_rows(forest, most, 0).astype(forest.input_dtype)
+        rows = drawn_rows(module)[:most]
         if refused != "nothing":
             half = source.limit / 2
             rows = np.clip(np.nan_to_num(rows), -half, half)
@@ -440,7 +439,8 @@ class Predictor:
             if entry(rows) is None:  # until threads are planned, if they may share rows
                 parts = [rows[i : i + 1] for i in range(len(rows))]
             for part in parts:
-                wanted = self.of_scores(method, self.scores(part, 1))
+                kernel = module.kernels.scores(len(part))
+                wanted = self.of_scores(method, raw_scores(forest, kernel, part))
                 if not _same(wanted, entry(part)):
                     return None
         self.counters.watch(entry)

@@ -22,6 +22,7 @@ from skforge.compiler.runtime.cpu import programs
 from skforge.compiler.runtime.kernels import KernelCache
 from skforge.compiler.schedule import directives
 from skforge.compiler.target import Target
+from skforge.prediction import kernel_checks
 from skforge.runtime import object_cache
 
 X, Y = make_classification(400, 6, n_informative=4, random_state=0)
@@ -244,6 +245,42 @@ def test_a_stored_kernel_of_another_forest_is_found_before_it_answers(folder):
     object_cache.write(other.name, "kernels", [content])
     with pytest.raises(VerificationError):
         plain(MODELS[1]).fit(X)
+
+
+def test_the_rows_that_kernels_are_compared_on_are_scored_once(
+    folder, tmp_path, monkeypatch
+):
+    first = plain().fit(X)
+    check(first)
+    skforge.save(first, tmp_path / "a.skforge")
+    (sample,) = files(folder.parent / "samples")
+    walked = []
+    honest = kernel_checks.reference_raw
+    monkeypatch.setattr(
+        kernel_checks,
+        "reference_raw",
+        lambda *how: walked.append(how) or honest(*how),
+    )
+    check(skforge.load(tmp_path / "a.skforge"))
+    assert not walked
+    for junk in (b"", b"junk", sample.read_bytes()[:-1]):
+        sample.write_bytes(junk)
+        check(skforge.load(tmp_path / "a.skforge"))
+    assert len(walked) == 3
+
+
+def test_a_kernel_that_is_wrong_about_the_stored_rows_never_answers(folder, tmp_path):
+    saved = []
+    for model in MODELS:
+        fast = plain(model).fit(X)
+        check(fast, model)
+        skforge.save(fast, tmp_path / "a.skforge")
+        saved.append((*(set(files(folder)) - {path for path, _ in saved}), model))
+    (first, _), (second, _) = saved
+    content = object_cache.read(first.name, "kernels").tobytes()
+    object_cache.write(second.name, "kernels", [content])
+    with pytest.raises(VerificationError, match="drawn around the model's thresholds"):
+        skforge.load(tmp_path / "a.skforge").predict(X)
 
 
 # ------------------------------------------------------------ what is kept

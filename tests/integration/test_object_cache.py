@@ -334,7 +334,7 @@ def test_nothing_is_made_where_others_may_write(level, before, folder):
     if before == "used":
         CompiledForest(source, **options).fit(X)
         kinds = {path.name for path in cache.iterdir()}
-        assert kinds - {"machines"} == {"kernels", "locks", "objects"}
+        assert kinds - {"machines"} == {"kernels", "locks", "objects", "samples"}
         modes = {mode for mode, _ in everything(cache).values()}
         assert modes == {0o700, 0o600}
     loose = cache if level == "cache" else cache / level

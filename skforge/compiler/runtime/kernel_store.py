@@ -14,10 +14,11 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from math import prod
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,8 +35,10 @@ if TYPE_CHECKING:
     from skforge.compiler.ir.hir.nodes import Reduction
     from skforge.compiler.ir.mir.nodes import Element
 
-#: The folder of the cache, and the bytes that arrays are aligned to.
-_KIND, _LINE = "kernels", 64
+Arrays: TypeAlias = dict[str, NDArray[Any]]
+
+#: The folders of the cache, and the bytes that arrays are aligned to.
+_KERNELS, _SAMPLES, _LINE = "kernels", "samples", 64
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -46,7 +49,7 @@ class StoredKernel:
     names: list[str]  # all functions of the object
     most_rows: int | None
     binary: bytes
-    data: dict[str, NDArray[Any]]
+    data: Arrays
 
 
 class KernelStore:
@@ -59,19 +62,24 @@ class KernelStore:
         """Return a schedule's kernel, or None if there is none that is intact."""
         if not self._keeps(schedule):
             return None
-        content = object_cache.read(self._key(schedule, element), _KIND)
-        if content is None:
-            return None
-        with suppress(ValueError, TypeError, KeyError):
-            return _unpacked(content)
-        return None
+        return _read(self._key(schedule, element), _KERNELS)
 
     def add(self, schedule: Schedule, element: Element, kernel: StoredKernel) -> None:
         """Keep a kernel, if it is not too large."""
         size = len(kernel.binary) + sum(data.nbytes for data in kernel.data.values())
         if self._keeps(schedule) and size < object_cache.MOST_OF_ONE:
             key = self._key(schedule, element)
-            object_cache.write(key, _KIND, list(_packed(kernel)))
+            object_cache.write(key, _KERNELS, list(_packed(kernel)))
+
+    def drawn(self, draw: Callable[[], Arrays]) -> Arrays:
+        """Return rows and their scores, drawn once for all kernels and processes."""
+        if not programs.keeps():
+            return draw()
+        key = object_cache.key_of(self._facts)
+        if (stored := _read(key, _SAMPLES)) is None:
+            stored = StoredKernel("", [], None, b"", draw())
+            object_cache.write(key, _SAMPLES, list(_packed(stored)))
+        return stored.data
 
     def _keeps(self, schedule: Schedule) -> bool:
         if self._target.kind != "cpu" or not programs.keeps():
@@ -95,6 +103,14 @@ class KernelStore:
         return (programs.sources(), *code, width, self._reduction, forest)
 
 
+def _read(key: str, kind: str) -> StoredKernel | None:
+    content = object_cache.read(key, kind)
+    if content is not None:
+        with suppress(ValueError, TypeError, KeyError):
+            return _unpacked(content)
+    return None
+
+
 def _packed(kernel: StoredKernel) -> Iterator[object_cache.Part]:
     """Yield a header's length, the header, the object and the arrays.
 
@@ -108,7 +124,7 @@ def _packed(kernel: StoredKernel) -> Iterator[object_cache.Part]:
         "most_rows": kernel.most_rows,
         "buffers": list(kernel.data),
         "dtypes": [part.dtype.str for part in parts],
-        "sizes": [part.nbytes for part in parts],
+        "shapes": [part.shape for part in parts],
     }
     header = json.dumps(facts).encode()
     header += b" " * (-(8 + len(header)) % _LINE)
@@ -126,8 +142,9 @@ def _unpacked(content: object_cache.Bytes) -> StoredKernel:
     at = 8 + int.from_bytes(content[:8].tobytes(), "little")
     facts = json.loads(content[8:at].tobytes())
     parts = []
-    for dtype, size in zip(facts["dtypes"], facts["sizes"], strict=True):
-        parts.append(content[at : at + size].view(np.dtype(dtype)))
+    for dtype, shape in zip(facts["dtypes"], facts["shapes"], strict=True):
+        size = prod(shape) * np.dtype(dtype).itemsize
+        parts.append(content[at : at + size].view(dtype).reshape(shape))
         at += _room(size)
     if at != len(content):
         raise ValueError("the sizes of the parts do not add up")
