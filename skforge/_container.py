@@ -21,7 +21,6 @@ import io
 import json
 import os
 import re
-import secrets
 import struct
 import time
 import zipfile
@@ -153,7 +152,7 @@ def _digests(payloads: Sequence[Sequence[Any]]) -> list[str]:
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[BinaryIO]:
     """Yield a new file beside ``path`` and rename it to ``path`` on success."""
-    beside = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
+    beside = path.with_name(f".{path.name}.{os.urandom(8).hex()}.tmp")
     _remove_leftovers(path)
     # os.open respects the umask; a tempfile would always be private
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)

@@ -110,10 +110,12 @@ import sys, pickle, numpy as np
 import skforge
 fast = skforge.load({path!r})
 X = np.load({rows!r})
+fast.predict(X[:1])
+compiler = [m for m in sys.modules if m.startswith("skforge.compiler.schedule.d")]
 for name in ("predict", "predict_proba", "predict_raw"):
     getattr(fast, name)(X)
     getattr(fast, name)(X[:1])
-compiler = [m for m in sys.modules if m.startswith({compiler!r})]
+compiler += [m for m in sys.modules if m.startswith({compiler!r})]
 fast.warm_up(); fast.counters(); fast.n_jobs = 2; fast.classes_; fast.n_features_in_
 hasattr(fast, "transform_"), hasattr(fast, "__array__")
 print([m for m in {heavy} if m in sys.modules] + compiler)

@@ -35,7 +35,7 @@ from skforge.compiler.frontends import answers_itself, read_forests
 from skforge.compiler.frontends.content import held
 from skforge.compiler.frontends.members import is_wrapper, kind_of
 from skforge.compiler.runtime.module import CompiledModule, restored
-from skforge.compiler.runtime.schedules import ScheduleTable
+from skforge.compiler.runtime.schedules import ScheduleTable, stored_schedule
 from skforge.compiler.runtime.targets import stored_target
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
@@ -284,7 +284,7 @@ def _schedule_in(value: Any) -> Any:
     if type(value) is dict and value.keys() == {"table"}:
         return _table_in(entry(value, "table", list))
     if type(value) is dict and value.keys() == {"schedule"}:
-        return Schedule.from_json(json.dumps(value["schedule"]))
+        return stored_schedule(json.dumps(value["schedule"]))
     raise refusal("schedule")
 
 

@@ -16,7 +16,6 @@ import contextlib
 import hashlib
 import logging
 import os
-import secrets
 import stat
 import sys
 import time
@@ -171,7 +170,7 @@ def write(key: str, kind: str, parts: Sequence[Part]) -> None:
     folder = opened(kind, create=True)
     if folder is None:
         return
-    beside = folder / f".{key[:16]}.{secrets.token_hex(8)}"
+    beside = folder / f".{key[:16]}.{os.urandom(8).hex()}"
     body = [key.encode(), *parts]
     try:
         try:

@@ -186,7 +186,7 @@ def draw_rows(forest: Forest, n: int, seed: int, missing: float = 0.0) -> NDArra
     in_sets = forest.comparison >= Comparison.IN
     with np.errstate(over="ignore", under="ignore"):
         _draw_around(rows, forest.feature, forest.threshold, random)
-    for feature in np.unique(forest.feature[in_sets]):
+    for feature in sorted({*forest.feature[in_sets].tolist()}):
         sets = np.flatnonzero(in_sets & (forest.feature == feature))
         rows[:, feature] = _draw_categories(forest, sets, n, random)
     rows[random.random(rows.shape) < missing] = forest.missing_value
@@ -209,8 +209,9 @@ def _draw_around(
     column, cuts = feature[at], threshold[at]
     new = (np.diff(column, prepend=-1) != 0) | (np.diff(cuts, prepend=0) != 0)
     cuts = cuts[new]
-    about = np.unique(column[new], return_index=True, return_counts=True)
-    columns, first, count = about
+    column = column[new]  # sorted; ``np.unique`` imports masked arrays, in 7 ms
+    first = np.flatnonzero(np.diff(column, prepend=-1))
+    columns, count = column[first], np.diff(first, append=len(column))
     least, most = (cuts[i].astype(np.float64) for i in (first, first + count - 1))
     margin = np.maximum(np.abs(least) * 1e-3, most / 4 - least / 4).clip(1e-30)
     # the edges of a column's gaps: its cuts, and one more at either end

@@ -11,9 +11,7 @@ import ctypes
 import sys
 from contextlib import suppress
 from functools import lru_cache, partial
-from importlib.resources import files
 from platform import machine
-from string import Template
 from typing import Any
 
 import numpy as np
@@ -44,6 +42,9 @@ exp, log, log1p = (partial(_apply, name) for name in ("exp", "log", "log1p"))
 @lru_cache
 def _compiled(name: str, dtype: np.dtype[Any]) -> tuple[Any, Any]:
     """Return the loop around one function, and the object that owns its code."""
+    from importlib.resources import files
+    from string import Template
+
     kind, f = {"f": ("float", "f"), "d": ("double", "")}[dtype.char]
     name += f
     loop = files("skforge.compiler.outputs").joinpath("libm_loop.ll")

@@ -84,13 +84,14 @@ class KernelStore:
     def _keeps(self, schedule: Schedule) -> bool:
         if self._target.kind != "cpu" or not programs.keeps():
             return False
-        makers: list[object] = list(schedule.directives)
-        if "skforge.compiler.layouts.base" in sys.modules:  # else all are ours
-            from skforge.compiler.layouts import base as representations
+        if "skforge.compiler.layouts.base" not in sys.modules:  # to which others add
+            return schedule.is_ours
+        from skforge.compiler.layouts import base as representations
 
-            names = (getattr(d, "representation", None) for d in schedule.directives)
-            makers += [representations.get(name) for name in names if name is not None]
-        return all(type(maker).__module__.startswith("skforge.") for maker in makers)
+        names = (getattr(d, "representation", None) for d in schedule.directives)
+        makers = [type(representations.get(name)) for name in names if name is not None]
+        ours = all(maker.__module__.startswith("skforge.") for maker in makers)
+        return ours and schedule.is_ours
 
     def _key(self, schedule: Schedule, element: Element) -> str:
         return object_cache.key_of((*self._facts, schedule.to_json(), element))

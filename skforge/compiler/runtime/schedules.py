@@ -7,14 +7,27 @@ from itertools import pairwise
 from numbers import Integral
 from typing import TypeAlias, TypeGuard, TypeVar
 
+from skforge.compiler.runtime.cpu import programs
 from skforge.compiler.schedule.ranges import BatchRange
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.exceptions import InvalidInputError, ScheduleError, with_article
+from skforge.runtime import object_cache
 
 T = TypeVar("T")
 
 #: One for all batches or one per range, or a preset's name; None and "auto": defaults.
 Schedules: TypeAlias = Schedule | str | Mapping[BatchRange, Schedule | str] | None
+
+
+def stored_schedule(text: str) -> Schedule:
+    """Return the schedule of a stored text, which one process checks for all."""
+    key = object_cache.key_of(("schedule", programs.sources(), text))
+    if programs.keeps() and object_cache.read(key, "schedules") is not None:
+        return Schedule.known(text)
+    schedule = Schedule.from_json(text)
+    if schedule.is_ours and schedule.to_json() == text:
+        object_cache.write(key, "schedules", [b"checked"])
+    return schedule
 
 
 class ScheduleTable(dict[BatchRange, Schedule]):

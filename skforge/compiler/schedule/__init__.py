@@ -1,6 +1,13 @@
 """The scheduling language: directives, loop nests, legality, families, presets."""
 
-from skforge.compiler.schedule.presets import PRESETS
-from skforge.compiler.schedule.schedule import Schedule
+from __future__ import annotations
 
-__all__ = ["PRESETS", "Schedule"]
+from importlib import import_module
+
+_HOME = {"PRESETS": "presets", "Schedule": "schedule"}
+
+
+def __getattr__(name: str) -> object:
+    if name in _HOME:
+        return getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

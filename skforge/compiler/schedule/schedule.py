@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from difflib import get_close_matches
+from dataclasses import dataclass, field
 from functools import lru_cache
+from importlib import import_module
 from inspect import signature
 from numbers import Integral
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
+from skforge._compat import LazyModule
 from skforge.compiler.forest.forest import Forest
-from skforge.compiler.schedule import directives as d
-from skforge.compiler.schedule.apply import apply, apply_all
-from skforge.compiler.schedule.bind import bind, explain, kind_of
-from skforge.compiler.schedule.bound import BoundNest
-from skforge.compiler.schedule.nest import Nest, root_nest
-from skforge.compiler.schedule.serialize import dumps, loads
 from skforge.exceptions import InvalidInputError, ScheduleError
+
+if TYPE_CHECKING:
+    from skforge.compiler.schedule import apply, bind, nest, serialize
+    from skforge.compiler.schedule import directives as d
+    from skforge.compiler.schedule.bound import BoundNest
+else:  # imported where a schedule is written or read, not where a model is loaded
+    apply, bind, nest, serialize, d = (
+        LazyModule(f"skforge.compiler.schedule.{name}")
+        for name in ("apply", "bind", "nest", "serialize", "directives")
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +52,39 @@ class Schedule:
     """
 
     directives: tuple[d.Directive, ...] = ()
+    #: The text of :meth:`known`.
+    known_text: str | None = field(default=None, init=False, repr=False)
+
+    @classmethod
+    def known(cls, text: str) -> Schedule:
+        """Return the schedule of a text of ``to_json`` that was checked before.
+
+        It is read on the first use of its directives.
+        """
+        schedule: Schedule = object.__new__(cls)
+        object.__setattr__(schedule, "known_text", text)
+        return schedule
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether no other package has defined one of the directives."""
+        makers = () if self.known_text else map(type, self.directives)
+        return all(maker.__module__.startswith("skforge.") for maker in makers)
+
+    def __eq__(self, other: object) -> bool:
+        """Compare texts that need not be read, or directives."""
+        if not isinstance(other, Schedule):
+            return NotImplemented
+        if self.known_text is not None and self.known_text == other.known_text:
+            return True
+        return self.directives == other.directives
+
+    def __hash__(self) -> int:
+        """Return the hash of the directives; their values in JSON have the same."""
+        if self.known_text is None:
+            return hash(self.directives)
+        steps = json.loads(self.known_text)["directives"]
+        return hash(tuple(_hashed([*step.values()][1:]) for step in steps))
 
     def __post_init__(self) -> None:
         """Raise if a directive is not legal where it is."""
@@ -54,7 +93,7 @@ class Schedule:
         if all(d.problem(directive) is None for directive in self.directives):
             _nest_of(self.directives)
         else:
-            apply_all(self.directives)
+            apply.apply_all(self.directives)
 
     def _with(self, directive: d.Directive) -> Schedule:
         if d.problem(directive) is not None:
@@ -62,6 +101,7 @@ class Schedule:
         # The earlier directives were checked when they were added.
         longer = object.__new__(Schedule)
         object.__setattr__(longer, "directives", (*self.directives, directive))
+        object.__setattr__(longer, "known_text", None)
         _nest_of(longer.directives)
         return longer
 
@@ -71,8 +111,14 @@ class Schedule:
 
     if not TYPE_CHECKING:  # mypy names a wrong method itself
 
-        def __getattr__(self, name: str) -> NoReturn:
-            """Suggest a method for a name as it is written in the papers."""
+        def __getattr__(self, name: str) -> Any:
+            """Read the directives, or suggest a method for a name of the papers."""
+            if name == "directives":
+                directives = serialize.loads(self.known_text)
+                object.__setattr__(self, "directives", directives)
+                return directives
+            from difflib import get_close_matches
+
             words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
             near = (
                 [] if name.startswith("_") else get_close_matches(words, d.BY_NAME, 1)
@@ -446,7 +492,7 @@ class Schedule:
     @property
     def kind(self) -> d.Kind:
         """The kind of target: "gpu" if a loop is mapped to one, else "cpu"."""
-        return kind_of(self.directives)
+        return bind.kind_of(self.directives)
 
     @staticmethod
     def preset(name: str, **sizes: int) -> Schedule:
@@ -474,6 +520,7 @@ class Schedule:
         >>> Schedule.preset("tahoe-direct", rows=32).kind
         'gpu'
         """
+        import_module("skforge.compiler.schedule.presets")  # which imports this module
         make = PRESETS.get(name)
         if make is None:
             quoted = ", ".join(f'"{known}"' for known in PRESETS)
@@ -510,7 +557,7 @@ class Schedule:
             for tree in 0 to 10:
               result[b0 + b1] += walk(trees[tree], rows[b0 + b1])
         """
-        return bind(self, _count(forest))
+        return bind.bind(self, _count(forest))
 
     def explain(self, forest: Forest | int) -> str:
         """Draw the loops and describe each directive in one line.
@@ -525,9 +572,9 @@ class Schedule:
         str
             The text.
         """
-        nest = self.loop_nest(forest)
-        lines = explain(self.directives, nest)
-        return "\n".join([str(nest), "", *lines]) if lines else str(nest)
+        loops = self.loop_nest(forest)
+        lines = bind.explain(self.directives, loops)
+        return "\n".join([str(loops), "", *lines]) if lines else str(loops)
 
     def to_json(self) -> str:
         """Return the schedule as JSON text; ``from_json`` reads it back.
@@ -542,7 +589,7 @@ class Schedule:
         >>> Schedule().parallel("batch").to_json()
         '{"version": 1, "directives": [{"op": "parallel", "index": "batch"}]}'
         """
-        return dumps(self.directives)
+        return self.known_text or serialize.dumps(self.directives)
 
     @classmethod
     def from_json(cls, text: str) -> Schedule:
@@ -563,7 +610,7 @@ class Schedule:
         ScheduleError
             If the text is not a schedule, or was written by a later version.
         """
-        return cls(loads(text))
+        return cls(serialize.loads(text))
 
 
 #: Presets by name; filled by ``presets``, which imports Schedule.
@@ -581,6 +628,11 @@ def _count(forest: Forest | int) -> int:
     )
 
 
+def _hashed(value: Any) -> Any:
+    """Return a value of JSON as directives have it."""
+    return tuple(map(_hashed, value)) if isinstance(value, list) else value
+
+
 def _whole(value: Any) -> int:
     """Convert a NumPy integer to an int; other values are left for the check."""
     plain = type(value) in (int, bool)
@@ -590,9 +642,9 @@ def _whole(value: Any) -> int:
 # Directives are applied one by one while a schedule is written, so each prefix has been
 # checked just before.
 @lru_cache(maxsize=4096)
-def _nest_of(directives: tuple[d.Directive, ...]) -> Nest:
+def _nest_of(directives: tuple[d.Directive, ...]) -> nest.Nest:
     if not directives:
-        return root_nest()
+        return nest.root_nest()
     if len(directives) > 50:  # too deep for recursion
-        return apply_all(directives)
-    return apply(_nest_of(directives[:-1]), directives[-1])
+        return apply.apply_all(directives)
+    return apply.apply(_nest_of(directives[:-1]), directives[-1])

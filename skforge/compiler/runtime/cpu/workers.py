@@ -16,7 +16,6 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +24,8 @@ from skforge.compiler.runtime.cpu.programs import program
 from skforge.compiler.target import Target
 
 if TYPE_CHECKING:
+    from concurrent.futures import ThreadPoolExecutor
+
     from skforge.compiler.ir.lir.nodes import Routine
 
 _PFOR = ctypes.CFUNCTYPE(
@@ -59,6 +60,8 @@ class Pool:
 
     def _threads(self) -> ThreadPoolExecutor:
         with self._lock:
+            from concurrent.futures import ThreadPoolExecutor
+
             if self._executor is None:
                 self._executor = ThreadPoolExecutor(self._most, _POOL)
             return self._executor

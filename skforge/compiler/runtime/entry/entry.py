@@ -24,7 +24,6 @@ from __future__ import annotations
 
 import ctypes
 import sys
-import sysconfig
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache, partial
@@ -189,7 +188,7 @@ _METH_O, _METH_FASTCALL_KEYWORDS = 0x0008, 0x0080 | 0x0002
 
 def is_known_python() -> bool:
     """Tell whether compiled code can read the objects of this interpreter."""
-    free = sysconfig.get_config_var("Py_GIL_DISABLED")
+    free = "free-threading" in sys.version
     return sys.implementation.name == "cpython" and not free
 
 
@@ -264,6 +263,8 @@ def build_entry(
     if shares is not None:
         holder.kept.append(shares)
         symbols |= {**entry_symbols(), "skf_shares": shares.address}
+    if kind.steps.function == "path_length":
+        symbols["skf_power"] = power_loop() or 0
     labels = (ctypes.c_int64 * len(kind.steps.labels))(*kind.steps.labels)
     holder.kept.append(labels)
     symbols["skf_labels"] = ctypes.addressof(labels)
@@ -404,5 +405,4 @@ def _python_symbols() -> dict[str, int]:
     }
     symbols: dict[str, int | None] = {**addresses(names)}
     symbols |= {name: c_address(name) for name in ("expf", "exp", "log1pf", "log1p")}
-    symbols["skf_power"] = power_loop()
     return {name: int(address or 0) for name, address in symbols.items()}
