@@ -27,8 +27,7 @@ import zipfile
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import prod
-from pathlib import Path
-from typing import Any, BinaryIO, TypeAlias
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias
 
 import numpy as np
 from numpy.lib import format as npy
@@ -41,6 +40,9 @@ from skforge.exceptions import (
     UnsupportedModelError,
     shortened,
 )
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 Array: TypeAlias = NDArray[Any]
 
@@ -83,6 +85,8 @@ def write_container(
     The manifest holds JSON values without NaN; ``format``, ``format_version`` and
     ``arrays`` are added. Arrays hold numbers, booleans or text.
     """
+    from pathlib import Path
+
     with replacing(Path(os.path.realpath(path))) as file:
         _write(file, manifest, arrays)
 

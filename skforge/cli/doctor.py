@@ -145,14 +145,14 @@ def _cache() -> dict[str, str]:
         object_cache.opened(kind, create=False) for kind in ("objects", "kernels")
     ]
     if not any(opened):
-        usable = not folder.exists() or object_cache.opened("", create=False)
+        usable = not os.path.exists(folder) or object_cache.opened("", create=False)
         note = f"none yet{_anew()}"
         note = note if usable else "not used: other users could write here"
-        return {"folder": str(folder), "kernels": note}
+        return {"folder": folder, "kernels": note}
     entries = chain.from_iterable(map(os.scandir, filter(None, opened)))
     sizes = [entry.stat().st_size for entry in entries if entry.is_file()]
     held = f"{len(sizes):,} files, {sum(sizes) / 1e6:.1f} MB"
-    return {"folder": str(folder), "kernels": held + _anew()}
+    return {"folder": folder, "kernels": held + _anew()}
 
 
 def _anew() -> str:

@@ -9,15 +9,15 @@ from __future__ import annotations
 import json
 import os
 import platform
+from contextlib import suppress
 from dataclasses import asdict, dataclass, fields
 from functools import lru_cache
-from pathlib import Path
 from typing import Any, Literal, TypeAlias, cast, get_args
 
 from skforge.compiler.system import TRIPLE_SUFFIX, WINDOWS
 from skforge.exceptions import TargetError
 from skforge.runtime import object_cache
-from skforge.runtime.facts import cpu_count, cpu_facts, llvm_version
+from skforge.runtime.facts import cpu_count, cpu_facts, llvm_version, read_text
 
 Kind: TypeAlias = Literal["cpu", "cuda", "hip", "emulated"]
 KINDS: list[str] = [*get_args(Kind)]  # GPU devices of plugins add theirs
@@ -420,19 +420,23 @@ def _known_by_llvm() -> tuple[str, str, str]:
 
 
 def _cache_bytes(
-    folder: Path = Path("/sys/devices/system/cpu/cpu0/cache"),
+    folder: str = "/sys/devices/system/cpu/cpu0/cache",
 ) -> tuple[int, int, int]:
     """Return the data cache sizes, or common ones if the system reports none."""
-    sizes = {1: 32 << 10, 2: 512 << 10, 3: 0}
+    sizes, found = {1: 32 << 10, 2: 512 << 10, 3: 0}, list[str]()
     for level in sizes:
         name = f"SC_LEVEL{level}_{'D' if level == 1 else ''}CACHE_SIZE"
         if name in getattr(os, "sysconf_names", {}) and (size := os.sysconf(name)) > 0:
             sizes[level] = size
-    for entry in folder.glob("index*"):
+    with suppress(OSError):
+        found = os.listdir(folder)
+    for entry in found:
         try:
-            kind = (entry / "type").read_text().strip()
-            level = int((entry / "level").read_text())
-            size_text = (entry / "size").read_text().strip()
+            kind, level_text, size_text = (
+                read_text(folder, entry, name).strip()
+                for name in ("type", "level", "size")
+            )
+            level = int(level_text)
             size = int(size_text.rstrip("KMG")) << {"K": 10, "M": 20, "G": 30}.get(
                 size_text[-1:], 0
             )

@@ -7,7 +7,6 @@ import os
 import sys
 from collections.abc import Mapping
 from io import BufferedIOBase, RawIOBase, TextIOBase
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias
 from zipfile import is_zipfile
 
@@ -183,11 +182,14 @@ def load(
         If another release wrote it in another format; the text names both.
     """
     if isinstance(path, (str, os.PathLike)):
-        name, file = os.fspath(path), Path(os.fsdecode(path))
+        name = os.fspath(path)
         try:
             loaded: CompiledForest = _checked(*read_container(path), name)
             return loaded
         except InvalidModelError as error:
+            from pathlib import Path
+
+            file = Path(os.fsdecode(path))
             if file.suffix == ".skforge" or not file.is_file() or is_zipfile(file):
                 raise
             with file.open("rb") as opened:

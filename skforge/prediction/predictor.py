@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from inspect import signature
 from threading import RLock
@@ -43,6 +42,7 @@ from skforge.prediction.counters import (
 )
 from skforge.prediction.kernel_checks import by_reference, drawn_rows
 from skforge.prediction.sparse import Narrow, dense_blocks, narrowed, walk_of
+from skforge.runtime.log import INFO, log
 from skforge.sources.base import METHODS as OF_SCORES
 from skforge.sources.base import Source, UnsureError
 from skforge.sources.find import Fingerprint, Start, source_of
@@ -51,7 +51,6 @@ from skforge.sources.mappings import Mappings, is_mapped
 from skforge.sources.plain import Read
 
 Array = NDArray[Any]
-_LOG = logging.getLogger("skforge")
 
 #: Forms of rows that are looked into, and those whose routes are remembered.
 _MOST_FORMS, _MOST_ROUTES = 32, 256
@@ -293,7 +292,7 @@ class Predictor:
             self._routes = {}
             who = "kernels of their own" if self.variants[form] else "the model itself"
             who = "the kernels of float64 rows" if source is self.source else who
-            _LOG.info("rows of the form %s are answered by %s", told(form), who)
+            log(INFO, "rows of the form %s are answered by %s", told(form), who)
         return self.variants[form]
 
     @cached_property
@@ -409,7 +408,7 @@ class Predictor:
         by_members = self._by_members and method != "predict_raw"
         entry = (self._answering if by_members else self._checked_entry)(method, n_jobs)
         self.entries[method] = entry
-        _LOG.info("%s has %s compiled entry", method, "no" if entry is None else "a")
+        log(INFO, "%s has %s compiled entry", method, "no" if entry is None else "a")
         self.offered.clear()  # the methods found so far lack the entry
         self._routes = {}
 

@@ -11,7 +11,6 @@ import sys
 from contextlib import suppress
 from functools import lru_cache
 from importlib.util import find_spec
-from pathlib import Path
 
 #: What tells CPUs apart, in the words of Linux for x86-64 and for aarch64.
 _OF_A_CPU = (
@@ -20,9 +19,15 @@ _OF_A_CPU = (
 )
 
 
-def cpu_facts(file: Path = Path("/proc/cpuinfo")) -> str:
+def read_text(*path: str) -> str:
+    """Return the text of a file; ``pathlib`` takes 5 ms to import."""
+    with open(os.path.join(*path), encoding="utf-8", errors="replace") as file:
+        return file.read()
+
+
+def cpu_facts(file: str = "/proc/cpuinfo") -> str:
     """Return what Linux says of the first CPU and its features, or nothing."""
-    with suppress(OSError), file.open(encoding="utf-8", errors="replace") as lines:
+    with suppress(OSError), open(file, encoding="utf-8", errors="replace") as lines:
         facts = []
         for line in lines:
             name, _, value = line.partition(":")
@@ -34,7 +39,7 @@ def cpu_facts(file: Path = Path("/proc/cpuinfo")) -> str:
     return ""
 
 
-def cpu_count(cgroup: Path = Path("/sys/fs/cgroup")) -> int:
+def cpu_count(cgroup: str = "/sys/fs/cgroup") -> int:
     """Return the cores that this process may use, as joblib counts them.
 
     The affinity mask, the quota of the cgroup and ``LOKY_MAX_CPU_COUNT`` limit them.
@@ -49,12 +54,12 @@ def cpu_count(cgroup: Path = Path("/sys/fs/cgroup")) -> int:
     return max(1, may)
 
 
-def _quota(cgroup: Path) -> int | None:
+def _quota(cgroup: str) -> int | None:
     """Return the cores of a cgroup's quota, in version 2 or 1; None without one."""
     version_1 = "cpu/cpu.cfs_quota_us", "cpu/cpu.cfs_period_us"
     for names in (("cpu.max",), version_1):
         with suppress(FileNotFoundError):
-            words = " ".join((cgroup / name).read_text() for name in names).split()
+            words = " ".join(read_text(cgroup, name) for name in names).split()
             if len(words) == 2:
                 limits = words[0] != "max" and int(words[0]) > 0 and int(words[1]) > 0
                 return math.ceil(int(words[0]) / int(words[1])) if limits else None
@@ -67,7 +72,7 @@ def llvm_version() -> str:
     spec = find_spec("llvmlite")
     for folder in (spec and spec.submodule_search_locations) or ():
         with suppress(OSError):
-            return Path(folder, "_version.py").read_text("utf-8")
+            return read_text(folder, "_version.py")
     from llvmlite import binding
 
     return ".".join(map(str, binding.llvm_version_info))

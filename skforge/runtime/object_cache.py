@@ -14,19 +14,18 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import logging
 import os
 import stat
 import sys
 import time
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import IO, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from skforge.config import cache_switched_on
+from skforge.runtime.log import DEBUG, INFO, log
 
 Bytes: TypeAlias = NDArray[np.uint8]
 Part: TypeAlias = bytes | memoryview
@@ -53,7 +52,6 @@ _WRITES = os.O_WRONLY | os.O_RDWR
 #: Seconds until a use is recorded again, and until a temporary file is abandoned.
 _TOUCH, _STALE = 600, 3600
 
-_LOG = logging.getLogger("skforge")
 _ANEW = ", so that every process compiles its kernels anew"
 
 
@@ -67,7 +65,7 @@ def key_of(parts: Iterable[str]) -> str:
     return digest.hexdigest()
 
 
-def directory() -> Path | None:
+def directory() -> str | None:
     """Return the cache directory; None if ``SKFORGE_CACHE`` is off.
 
     It is ``SKFORGE_CACHE_DIR``, or else ``skforge`` in the user's cache directory.
@@ -76,16 +74,17 @@ def directory() -> Path | None:
         return None
     folder = os.environ.get("SKFORGE_CACHE_DIR", "").strip()
     if folder:
-        return Path(folder)
-    with contextlib.suppress(RuntimeError):  # no home directory
-        home = Path.home()
-        if sys.platform == "win32":
-            local = os.environ.get("LOCALAPPDATA")
-            return Path(local) / "skforge" if local else None
-        if sys.platform == "darwin":
-            return home / "Library" / "Caches" / "skforge"
-        return Path(os.environ.get("XDG_CACHE_HOME") or home / ".cache") / "skforge"
-    return None
+        return folder
+    home = os.path.expanduser("~")
+    if home == "~":
+        return None
+    if sys.platform == "win32":
+        local = os.environ.get("LOCALAPPDATA")
+        return os.path.join(local, "skforge") if local else None
+    if sys.platform == "darwin":
+        return os.path.join(home, "Library", "Caches", "skforge")
+    caches = os.environ.get("XDG_CACHE_HOME") or os.path.join(home, ".cache")
+    return os.path.join(caches, "skforge")
 
 
 def find(key: str) -> bytes | None:
@@ -94,7 +93,7 @@ def find(key: str) -> bytes | None:
     return None if payload is None else payload.tobytes()
 
 
-def open_own(path: Path, flags: int) -> IO[bytes]:
+def open_own(path: str, flags: int) -> IO[bytes]:
     """Open a file of the cache without following links or waiting for pipes.
 
     If the flags ask for a new file, its mode is 0600. Raises OSError if it is no
@@ -118,7 +117,7 @@ def read(key: str, kind: str) -> Bytes | None:
     folder = opened(kind, create=False)
     if folder is None:
         return None
-    path = folder / key
+    path = os.path.join(folder, key)
     try:
         with open_own(path, os.O_RDONLY) as file:
             facts = os.fstat(file.fileno())
@@ -170,7 +169,7 @@ def write(key: str, kind: str, parts: Sequence[Part]) -> None:
     folder = opened(kind, create=True)
     if folder is None:
         return
-    beside = folder / f".{key[:16]}.{os.urandom(8).hex()}"
+    beside = os.path.join(folder, f".{key[:16]}.{os.urandom(8).hex()}")
     body = [key.encode(), *parts]
     try:
         try:
@@ -179,7 +178,7 @@ def write(key: str, kind: str, parts: Sequence[Part]) -> None:
                 for part in body:
                     file.write(part)
                 size = file.tell()
-            os.replace(beside, folder / key)
+            os.replace(beside, os.path.join(folder, key))
         except BaseException:
             with contextlib.suppress(OSError):
                 os.unlink(beside)
@@ -188,10 +187,10 @@ def write(key: str, kind: str, parts: Sequence[Part]) -> None:
         if size >= _LARGE or int(key[:2], 16) < 8:
             evict(folder)
     except OSError as error:
-        _log(f"nothing is stored in %s: %s{_ANEW}", folder, error, level=logging.INFO)
+        _log(f"nothing is stored in %s: %s{_ANEW}", folder, error, level=INFO)
 
 
-def evict(folder: Path) -> None:
+def evict(folder: str) -> None:
     """Remove the least recently used files until the rest is within the bounds."""
     now, files, total = time.time(), [], 0
     with os.scandir(folder) as entries:
@@ -213,7 +212,7 @@ def evict(folder: Path) -> None:
         excess -= 1
 
 
-def opened(name: str, create: bool) -> Path | None:
+def opened(name: str, create: bool) -> str | None:
     """Return a folder of the cache if only this user may write it.
 
     Nothing is made in a directory that others may write.
@@ -221,14 +220,14 @@ def opened(name: str, create: bool) -> Path | None:
     parent = directory()
     if parent is None:
         return None
-    folder = parent / name
-    text, level = "%s is not used: %s", logging.DEBUG
+    folder = os.path.join(parent, name)
+    text, level = "%s is not used: %s", DEBUG
     if create:
-        text, level = text + _ANEW, logging.INFO
+        text, level = text + _ANEW, INFO
     try:
         for place in (parent, folder):
             if create:
-                place.mkdir(mode=0o700, parents=place == parent, exist_ok=True)
+                os.makedirs(place, 0o700, exist_ok=True)
             facts = os.stat(place, follow_symlinks=place == parent)
             if not stat.S_ISDIR(facts.st_mode) or not _is_own(facts):
                 _log(text, place, "other users own it or may write to it", level=level)
@@ -244,9 +243,9 @@ def opened(name: str, create: bool) -> Path | None:
 def is_writable() -> bool:
     """Tell whether the cache directory can be written, or made."""
     place = directory()
-    while place is not None and not place.exists() and place != place.parent:
-        place = place.parent
-    return place is not None and os.access(place, os.W_OK)
+    while place and not os.path.exists(place):
+        place = os.path.dirname(place)
+    return bool(place) and os.access(str(place), os.W_OK)
 
 
 def _is_own(facts: os.stat_result) -> bool:
@@ -256,12 +255,12 @@ def _is_own(facts: os.stat_result) -> bool:
     return facts.st_uid == os.geteuid() and not facts.st_mode & 0o022
 
 
-def _log(message: str, *values: object, level: int = logging.DEBUG) -> None:
+def _log(message: str, *values: object, level: int = DEBUG) -> None:
     """Log each message once; a missing cache is not an error."""
     said = (message, *map(str, values))
     if said not in _SAID and len(_SAID) < 64:
         _SAID.add(said)
-        _LOG.log(level, "object cache: " + message, *values)
+        log(level, "object cache: " + message, *values)
 
 
 _SAID: set[tuple[str, ...]] = set()

@@ -9,7 +9,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from contextlib import suppress
-from difflib import get_close_matches
 from typing import Any, NoReturn
 
 import numpy as np
@@ -128,6 +127,8 @@ class _Declined:
         if self.names and source.compares and (named or not source.has_forms):
             absent = [n for n in source.needed(self.names) if n not in given]
             if absent:
+                from difflib import get_close_matches
+
                 near = get_close_matches(absent[0], given, 1)
                 hint = f"; the column nearest to {absent[0]!r} is {[*near, ''][0]!r}"
                 return (

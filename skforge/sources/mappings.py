@@ -15,7 +15,6 @@ import struct
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from itertools import chain, repeat
 from operator import itemgetter
 from typing import Any
@@ -595,6 +594,8 @@ def _categorical(labels: list[Any], rule: ColumnRule) -> Any:
 def _nearest(name: Any, names: Iterable[Any]) -> Any:
     """Return the name that is spelled most alike, or None if there is none."""
     folded = {str(known).casefold(): known for known in names}
+    from difflib import get_close_matches
+
     near = get_close_matches(str(name).casefold(), folded, 1, _NEAR)
     return folded[near[0]] if near else None
 

@@ -21,7 +21,6 @@ from skforge.compiler.forest.frames import (
 )
 from skforge.compiler.forest.mistakes import check_shape
 from skforge.compiler.frontends.checks import refuse_arguments
-from skforge.compiler.frontends.xgboost.model import index_dtypes
 from skforge.exceptions import InvalidInputError, warn
 from skforge.sources.base import Answers, Array, Source, are, are_answers, register
 from skforge.sources.mappings import Columns
@@ -70,6 +69,8 @@ class _XGBoostRows(Source):
         names, dtypes = self.forest.category_names, self.rules.get("index_dtypes", ())
         integers = any(type(label) is int for labels in names for label in labels[:1])
         if integers and self.model is not None:
+            from skforge.compiler.frontends.xgboost.model import index_dtypes
+
             dtypes = index_dtypes(self._booster)
         return FrameColumns(names, tuple(dtypes), self.forest.missing_value)
 

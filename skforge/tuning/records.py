@@ -491,7 +491,7 @@ def alone(seconds: float) -> Iterator[bool]:
         folder = object_cache.opened("locks", create=True)
         if folder is not None:
             machine = hashlib.sha256(platform.node().encode()).hexdigest()[:12]
-            path = folder / f"tuning-{machine}.lock"
+            path = os.path.join(folder, f"tuning-{machine}.lock")
             file = object_cache.open_own(path, os.O_WRONLY | os.O_CREAT)
     if file is None:
         yield True

@@ -9,6 +9,7 @@ import shutil
 import sys
 import weakref
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from types import SimpleNamespace
 
 import joblib
@@ -661,7 +662,7 @@ def test_the_cache_of_code(monkeypatch, tmp_path) -> None:
     monkeypatch.setattr(gpu_compilers, "compiler_version", lambda kind: "13.1")
     gpu_compilers.code_of("text 1", "sm_90", "cuda")
     assert len(calls) == 3
-    folder = object_cache.directory() / "objects"
+    folder = Path(object_cache.directory()) / "objects"
     newest = max(folder.iterdir(), key=lambda file: file.stat().st_mtime_ns)
     newest.write_bytes(newest.read_bytes()[:-1] + b"?")
     assert gpu_compilers.code_of("text 1", "sm_90", "cuda") == b"code of text 1"

@@ -11,6 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict, replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -330,7 +331,7 @@ def test_a_profile_that_another_process_has_kept_meanwhile_is_used(fake, monkeyp
 
 def test_profiles_of_older_releases_are_measured_anew(fake):
     """They had no more than the numbers, in a file of another name."""
-    folder = object_cache.opened("machines", create=True)
+    folder = Path(object_cache.opened("machines", create=True))
     old = {**TRUE, "mux": 115.6}
     (folder / f"{'0' * 32}.json").write_text(json.dumps(old))
     object_cache.write(machine._key(TARGET), "machines", [json.dumps(old).encode()])

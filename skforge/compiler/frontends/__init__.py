@@ -9,8 +9,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from importlib import import_module
-from pathlib import Path
-from pkgutil import iter_modules
 from typing import Any
 
 from skforge._container import container_from, read_container
@@ -112,7 +110,7 @@ def read_forest(model: Any, iteration_range: tuple[int, int] | None = None) -> F
     model = content.held(unwrap(model))
     _discover(model)
     if content.is_path(model):
-        return _load_file(Path(model), iteration_range)
+        return _load_file(model, iteration_range)
     for frontend in registered():
         if frontend.detect(model):
             return frontend.load(model, iteration_range).validate()
@@ -206,13 +204,18 @@ def _discover(model: object = "") -> None:
     """Import all frontends, or for an object in memory those that may read it."""
     a_file = isinstance(model, (str, bytes, os.PathLike, dict))  # or its content
     packages = {name.partition(".")[0] for name in class_names(model)}
+    from pkgutil import iter_modules
+
     for module in iter_modules(__path__):
         needed = a_file or module.name not in _APART or module.name in packages
         if module.ispkg and needed:
             import_module(f"{__name__}.{module.name}")
 
 
-def _load_file(path: Path, iteration_range: tuple[int, int] | None) -> Forest:
+def _load_file(model: Any, iteration_range: tuple[int, int] | None) -> Forest:
+    from pathlib import Path
+
+    path = Path(model)
     try:
         if path.is_dir():
             raise InvalidModelError(

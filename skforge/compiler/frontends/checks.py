@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import json
 from collections.abc import Iterable
-from importlib.resources import files
 from typing import Any, NoReturn
 
 from skforge.exceptions import (
@@ -31,6 +30,8 @@ def known_fields(kind: str) -> dict[str, frozenset[str]]:
 
     A field with another name may change predictions.
     """
+    from importlib.resources import files
+
     folder = files("skforge.compiler.frontends")
     text = folder.joinpath("known_fields.json").read_text("utf-8")
     return {where: frozenset(names) for where, names in json.loads(text)[kind].items()}

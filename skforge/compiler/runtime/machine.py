@@ -93,7 +93,7 @@ def known_profile(target: Target) -> MachineProfile:
 def kept_in(target: Target) -> Path | None:
     """Return the file that keeps a measured profile, or None without a cache."""
     folder = object_cache.opened(KIND, create=True)
-    return None if folder is None else folder / _key(target)
+    return None if folder is None else Path(folder, _key(target))
 
 
 def from_cache(target: Target) -> Measured | None:

@@ -10,7 +10,6 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from skforge._version import __version__
@@ -62,7 +61,7 @@ def sources() -> str:
     Reading the files takes 13 ms and listing them 2 ms, so the digest is kept under
     that of the list. Other times or another folder cost one more reading.
     """
-    compiler = str(Path(__file__).parents[2])
+    compiler = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
     files = sorted(_files(compiler))
     listed = object_cache.key_of(("sources", __version__, *map(str, files)))
     stored = object_cache.find(listed)

@@ -12,7 +12,6 @@ from __future__ import annotations
 import ctypes
 import itertools
 import os
-import signal
 import sys
 import threading
 from collections.abc import Callable, Sequence
@@ -93,6 +92,8 @@ class Pool:
                 interrupted = True
                 helpers += 1  # it may have come between counting and starting
         if interrupted:
+            import signal
+
             signal.raise_signal(signal.SIGINT)
 
 
@@ -196,6 +197,8 @@ class Workers:
 
     def _start(self, module: MachineCode, wanted: int) -> None:
         """Start workers; without signals, so that these interrupt Python's threads."""
+        import signal
+
         library = ctypes.CDLL(None)
         thread = ctypes.c_size_t()
         entry = ctypes.c_void_p(module.address("skforge_worker"))
