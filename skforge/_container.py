@@ -23,8 +23,6 @@ import os
 import re
 import struct
 import time
-import zipfile
-import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import prod
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias
@@ -59,20 +57,8 @@ _MANY = 8 << 20  # bytes whose digests are worth threads
 _STALE = 3600  # seconds after which a temporary file is abandoned
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # equal contents, equal bytes
 
-# Exceptions of zipfile for damage, besides its own.
-_DAMAGE = (
-    zipfile.BadZipFile,
-    zipfile.LargeZipFile,
-    zlib.error,
-    struct.error,
-    EOFError,
-    KeyError,
-    IndexError,
-    NotImplementedError,
-    OverflowError,
-    RuntimeError,  # "encrypted"
-    ValueError,  # negative seeks, names that are not text
-)
+_DAMAGE = (struct.error, IndexError, KeyError, OverflowError, ValueError)
+_WIDE = 0xFFFFFFFF  # in place of a number that has 64 bits elsewhere
 
 
 def write_container(
@@ -123,6 +109,8 @@ def _write(
         "arrays": described,
     }
     text = json.dumps(whole, allow_nan=False).encode()
+    import zipfile  # 20 ms, which a loaded model need not wait for
+
     with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
         archive.writestr(zipfile.ZipInfo(_MANIFEST, _EPOCH), text)
         for name, parts in payloads.items():
@@ -207,7 +195,7 @@ def read_container(
         with open(path, "rb") as file:
             content = np.empty(os.fstat(file.fileno()).st_size, np.uint8)
             content = content[: file.readinto(content.data)]
-            return _read_file(file, content, os.fspath(path))
+            return _checked(content, os.fspath(path))
     except OSError as error:
         lost = isinstance(error, FileNotFoundError)
         raise (ModelNotFoundError if lost else InvalidModelError)(
@@ -219,16 +207,12 @@ def container_from(
     payload: bytes, name: str
 ) -> tuple[dict[str, Any], dict[str, Array]]:
     """Return what :func:`read_container` returns for these bytes."""
-    content = np.frombuffer(payload, np.uint8)
-    return _read_file(io.BytesIO(payload), content, name)
+    return _checked(np.frombuffer(payload, np.uint8), name)
 
 
-def _read_file(
-    file: BinaryIO, content: Array, name: str
-) -> tuple[dict[str, Any], dict[str, Array]]:
+def _checked(content: Array, name: str) -> tuple[dict[str, Any], dict[str, Array]]:
     try:
-        with zipfile.ZipFile(file) as archive:
-            return _read(archive, content, name)
+        return _read(content, name)
     except UnsupportedModelError:
         raise
     except _DAMAGE as error:
@@ -239,41 +223,29 @@ def _read_file(
         ) from error
 
 
-def _read(
-    archive: zipfile.ZipFile, content: Array, name: str
-) -> tuple[dict[str, Any], dict[str, Array]]:
-    members = {info.filename: info for info in archive.infolist()}
+def _read(content: Array, name: str) -> tuple[dict[str, Any], dict[str, Array]]:
+    comment, entries = _entries(content)
+    members = dict(entries)
     if _MANIFEST not in members:
         raise InvalidModelError(f"it has no {_MANIFEST}, so skforge did not write it")
-    if len(members) != len(archive.infolist()) or len(members) > MOST_ARRAYS + 1:
+    if len(members) != len(entries) or len(entries) > MOST_ARRAYS + 1:
         raise InvalidModelError(
             "its directory lists an entry twice, or too many entries"
         )
-    for info in members.values():
-        # Stored, and no longer than the file: reading cannot need more memory.
-        stored = info.compress_type == zipfile.ZIP_STORED
-        if (
-            not stored
-            or info.compress_size != info.file_size
-            or info.file_size > len(content)
-        ):
-            raise InvalidModelError(
-                f"its entry {info.filename!r} is compressed or has a wrong size"
-            )
-    if members[_MANIFEST].file_size > MANIFEST_BYTES:
+    if len(members[_MANIFEST]) > MANIFEST_BYTES:
         raise InvalidModelError(f"its {_MANIFEST} is too large")
-    text = archive.read(_MANIFEST)
-    digest = hashlib.sha256(text).hexdigest().encode()
-    if archive.comment != _COMMENT + digest:
+    text = members[_MANIFEST].tobytes()
+    if comment != _COMMENT + hashlib.sha256(text).hexdigest().encode():
         raise InvalidModelError(f"the checksum of its {_MANIFEST} is wrong")
     manifest = _parse(text, name)
     described = manifest["arrays"]
     if members.keys() != {_MANIFEST, *map(_member, described)}:
         raise InvalidModelError(f"its entries are not those that its {_MANIFEST} lists")
-    payloads = {
-        name: _payload(content, members[_member(name)], name, facts)
-        for name, facts in described.items()
-    }
+    payloads = {name: members[_member(name)] for name in described}
+    for name, payload in payloads.items():
+        n_bytes = _bytes_of(name, described[name])
+        if not n_bytes < len(payload) <= n_bytes + HEADER_BYTES:
+            raise InvalidModelError(f"the size of its array {name!r} is wrong")
     digests = _digests([[payload] for payload in payloads.values()])
     for (name, facts), found in zip(described.items(), digests, strict=True):
         if found != facts["sha256"]:
@@ -282,6 +254,53 @@ def _read(
         name: _array(payload, name, described[name])
         for name, payload in payloads.items()
     }
+
+
+def _entries(content: Array) -> tuple[bytes, list[tuple[str, Array]]]:
+    """Return a zip's comment, and the name and bytes of each entry.
+
+    Entries are stored, and no longer than the file, so that reading them cannot need
+    more memory.
+    """
+    raw = content.data
+    last = bytes(raw[-(1 << 16) :])
+    end = len(raw) - len(last) + last.rfind(b"PK\5\6")
+    if end < len(raw) - len(last) or len(raw) < 22:
+        raise ValueError("File is not a zip file")
+    count, _, at, n_comment = struct.unpack_from("<10xH2IH", raw, end)
+    if n_comment != len(raw) - end - 22:
+        raise ValueError("its end is not one of a zip file")
+    if at == _WIDE:
+        (record,) = struct.unpack_from("<8xQ", raw, end - 20)
+        count, at = struct.unpack_from("<32xQ8xQ", raw, record)
+    entries = []
+    for _ in range(min(count, MOST_ARRAYS + 2)):
+        mark, method, packed, size, n_name, n_extra, n_more, start = struct.unpack_from(
+            "<4s6xH8x2I3H8xI", raw, at
+        )
+        name = bytes(raw[at + 46 : at + 46 + n_name]).decode()
+        extra = raw[at + 46 + n_name :][:n_extra]
+        if _WIDE in (packed, size, start):
+            size, packed, start = _wide(extra, size, packed, start)
+        n_before = sum(struct.unpack_from("<26x2H", raw, start))
+        payload = content[start + 30 + n_before :][:size]
+        if mark != b"PK\1\2" or method or packed != size or len(payload) != size:
+            raise InvalidModelError(
+                f"its entry {name!r} is compressed or has a wrong size"
+            )
+        entries.append((name, payload))
+        at += 46 + n_name + n_extra + n_more
+    return bytes(raw[end + 22 :]), entries
+
+
+def _wide(extra: memoryview, *numbers: int) -> list[int]:
+    """Return numbers of a zip's entry, with those of 64 bits from its extra fields."""
+    kind = length = at = 0
+    while kind != 1:
+        kind, length = struct.unpack_from("<2H", extra, at)
+        at += 4 + (length if kind != 1 else 0)
+    wide = iter(struct.unpack_from(f"<{length // 8}Q", extra, at))
+    return [next(wide, n) if n == _WIDE else n for n in numbers]
 
 
 def _member(name: str) -> str:
@@ -327,18 +346,6 @@ def _bytes_of(name: str, facts: Any) -> int:
         if dtype is not None and whole and isinstance(facts["sha256"], str):
             return prod(shape) * dtype.itemsize
     raise InvalidModelError(f"the description of its array {name!r} is wrong")
-
-
-def _payload(
-    content: Array, info: zipfile.ZipInfo, name: str, facts: dict[str, Any]
-) -> Array:
-    """Return the bytes of an array's file, which its digest has to cover."""
-    n_bytes = _bytes_of(name, facts)
-    if not n_bytes < info.file_size <= n_bytes + HEADER_BYTES:
-        raise InvalidModelError(f"the size of its array {name!r} is wrong")
-    lengths = struct.unpack_from("<HH", content.data, info.header_offset + 26)
-    first = info.header_offset + 30 + sum(lengths)
-    return content[first : first + info.file_size]
 
 
 def _array(payload: Array, name: str, facts: dict[str, Any]) -> Array:

@@ -153,6 +153,7 @@ def test_a_loaded_model_answers_without_scikit_learn(library, tmp_path):
     np.save(rows, X)
     heavy = [*HEAVY, "skforge.tuning", "skforge.compiler.runtime.gpu.kernel"]
     compiler = tuple(f"skforge.compiler.{name}" for name in COMPILER)
+    compiler += ("difflib", "tempfile", "zipfile")
     code = LOADED.format(path=path, rows=rows, heavy=heavy, compiler=compiler)
     python(code)  # fills the cache
     assert python(code) == "[]"

@@ -8,7 +8,6 @@ import sys
 from collections.abc import Mapping
 from io import BufferedIOBase, RawIOBase, TextIOBase
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias
-from zipfile import is_zipfile
 
 import numpy as np
 
@@ -188,6 +187,7 @@ def load(
             return loaded
         except InvalidModelError as error:
             from pathlib import Path
+            from zipfile import is_zipfile
 
             file = Path(os.fsdecode(path))
             if file.suffix == ".skforge" or not file.is_file() or is_zipfile(file):

@@ -593,8 +593,9 @@ def _categorical(labels: list[Any], rule: ColumnRule) -> Any:
 
 def _nearest(name: Any, names: Iterable[Any]) -> Any:
     """Return the name that is spelled most alike, or None if there is none."""
-    folded = {str(known).casefold(): known for known in names}
     from difflib import get_close_matches
+
+    folded = {str(known).casefold(): known for known in names}
 
     near = get_close_matches(str(name).casefold(), folded, 1, _NEAR)
     return folded[near[0]] if near else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import io
 import json
@@ -88,6 +89,22 @@ def test_arrays_begin_on_a_line_of_the_file(tmp_path):
     write_container(path, {}, arrays)
     whole = path.read_bytes()
     assert {whole.index(x.tobytes(), 200) % 64 for x in [*arrays.values()][9:]} == {0}
+
+
+def test_files_beyond_4_gb_have_wider_numbers(tmp_path, monkeypatch):
+    path = tmp_path / "a.skforge"
+    arrays = {"x": np.arange(100), "y": np.arange(3)}
+    monkeypatch.setattr(zipfile, "ZIP64_LIMIT", 300)  # of bytes, in place of 2 GB
+    write_container(path, {"kind": "test"}, arrays)
+    assert path.read_bytes().count(b"PK\x06\x07") == 1
+    _, found = read_container(path)
+    assert all(found[n].tobytes() == arrays[n].tobytes() for n in arrays)
+    whole = path.read_bytes()
+    for at in range(len(whole) - 700, len(whole)):
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ 255]) + whole[at + 1 :])
+        with contextlib.suppress(InvalidModelError):
+            _, found = read_container(path)
+            assert all(found[n].tobytes() == arrays[n].tobytes() for n in arrays)
 
 
 def test_every_truncation_is_noticed(file):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+import os
 from collections.abc import Iterable
 from typing import Any, NoReturn
 
@@ -30,11 +31,10 @@ def known_fields(kind: str) -> dict[str, frozenset[str]]:
 
     A field with another name may change predictions.
     """
-    from importlib.resources import files
-
-    folder = files("skforge.compiler.frontends")
-    text = folder.joinpath("known_fields.json").read_text("utf-8")
-    return {where: frozenset(names) for where, names in json.loads(text)[kind].items()}
+    beside = os.path.join(os.path.dirname(__file__), "known_fields.json")
+    with open(beside, encoding="utf-8") as file:
+        known = json.load(file)[kind]
+    return {where: frozenset(names) for where, names in known.items()}
 
 
 def refuse_unfitted(model: Any) -> NoReturn:

@@ -8,6 +8,7 @@ first use, and kept in the cache.
 from __future__ import annotations
 
 import ctypes
+import os
 import sys
 from contextlib import suppress
 from functools import lru_cache, partial
@@ -42,13 +43,14 @@ exp, log, log1p = (partial(_apply, name) for name in ("exp", "log", "log1p"))
 @lru_cache
 def _compiled(name: str, dtype: np.dtype[Any]) -> tuple[Any, Any]:
     """Return the loop around one function, and the object that owns its code."""
-    from importlib.resources import files
     from string import Template
 
     kind, f = {"f": ("float", "f"), "d": ("double", "")}[dtype.char]
     name += f
-    loop = files("skforge.compiler.outputs").joinpath("libm_loop.ll")
-    text = Template(loop.read_text("utf-8")).substitute(name=name, type=kind)
+    # importlib.resources takes 15 ms, which a loaded model need not wait for
+    beside = os.path.join(os.path.dirname(__file__), "libm_loop.ll")
+    with open(beside, encoding="utf-8") as file:
+        text = Template(file.read()).substitute(name=name, type=kind)
     key = object_cache.key_of(("libm", llvm_version(), sys.platform, machine(), text))
     stored = object_cache.find(key)
     if stored is not None:
