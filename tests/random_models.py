@@ -31,15 +31,15 @@ from sklearn import ensemble, tree
 from skforge import compile_forest, load_forest
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.reference import draw_rows, reference_leaves, reference_raw
-from skforge.compiler.outputs.transforms import (
-    UNKNOWN,
+from skforge.compiler.outputs.functions import UNKNOWN
+from skforge.compiler.schedule.schedule import Schedule
+from skforge.exceptions import SkforgeError, UnsupportedModelError
+from tests.answers_of import (
     apply_transform,
     class_labels,
     decide,
     predict_proba,
 )
-from skforge.compiler.schedule.schedule import Schedule
-from skforge.exceptions import SkforgeError, UnsupportedModelError
 from tests.onnx_models import MODES, POSTS, RandomTrees, make_model
 from tests.plain import plain
 

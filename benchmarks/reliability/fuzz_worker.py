@@ -38,7 +38,7 @@ from skforge import CompiledForest, Schedule, SkforgeError
 from skforge.compiler.forest.arrays import Comparison
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.reference import reference_raw
-from skforge.compiler.outputs import transforms
+from skforge.compiler.outputs.answers import of_scores
 from skforge.compiler.runtime.module import CompiledModule
 
 #: Address space that reading one small file may add to what the process has.
@@ -203,7 +203,7 @@ def differs(forest: Forest, raw: Any, outputs: dict[str, Any]) -> None:
         pairs = _onnx_pairs(forest, raw, [*outputs.values()])
     else:
         flat = raw[:, 0] if raw.shape[1] == 1 else raw
-        value = transforms.apply_transform(forest, raw)
+        value = of_scores(forest.answers, "transformed", raw)
         pairs = [("raw", flat, outputs["raw"]), ("value", value, outputs["value"])]
     for name, found, expected in pairs:
         if not same(found, expected):
@@ -223,12 +223,13 @@ def _onnx_pairs(
         theirs = _table(forest, output)
         if forest.task == "regression":
             flat = theirs.ndim == 2 and theirs.shape[1] == 1
-            value = transforms.apply_transform(forest, raw)
+            value = of_scores(forest.answers, "transformed", raw)
             pairs.append(("value", value, theirs[:, 0] if flat else theirs))
         elif theirs.dtype.kind == "f":
-            pairs.append(("value", transforms.predict_proba(forest, raw), theirs))
+            ours = of_scores(forest.answers, "probabilities", raw)
+            pairs.append(("value", ours, theirs))
         else:
-            label = transforms.decide(forest, raw)
+            label = of_scores(forest.answers, "labels", raw)
             if forest.class_labels:
                 label = np.array(forest.class_labels)[label]
             kind = theirs.dtype if theirs.dtype.kind == "i" else object

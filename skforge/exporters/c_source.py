@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from skforge._version import __version__
 from skforge.compiler.forest.arrays import ZERO_THRESHOLD, Comparison, Missing
 from skforge.compiler.forest.forest import Forest
-from skforge.compiler.outputs.functions import ELEMENTWISE, evaluate
+from skforge.compiler.outputs.functions import FUNCTIONS
 from skforge.compiler.outputs.steps import Steps
 from skforge.compiler.outputs.text import CCode, Terms, c_number
 from skforge.exporters.contents import ERRORS, Library, filled
@@ -275,9 +275,7 @@ def _array(type_: str, name: str, values: NDArray[Any]) -> str:
 # ------------------------------------------------------------ results
 
 
-def _finish(
-    function: str, steps: Steps, result: tuple[str, int], forest: Forest
-) -> str:
+def _finish(name: str, steps: Steps, result: tuple[str, int], forest: Forest) -> str:
     """Return the C function that turns one row's sums into a result."""
     k, dtype = forest.n_outputs, forest.accumulator_dtype.name
     each = f"for (int k = 0; k < {k}; k++)"
@@ -285,14 +283,14 @@ def _finish(
         f"{each} sums[k] = sums[k] / {c_number(divisor, dtype)};"
         for divisor in steps.divisors
     ]
-    code = CCode()
+    code, function = CCode(), FUNCTIONS[steps.function]
     if steps.function == "softmax":
         exp = "expf" if dtype == "float32" else "exp"
         lines += filled("softmax.c", each=each, exp=exp).splitlines()
-    elif steps.function != "identity":
-        alone = steps.function in ELEMENTWISE
+    elif steps.function != "identity" and function.code != "columns":
+        alone = function.code == "value"
         names = ("sums[k]",) if alone else tuple(f"sums[{j}]" for j in range(k))
-        x = evaluate(steps.function, Terms(code, names, dtype), steps.parameter, code)
+        x = function.of(Terms(code, names, dtype), steps.spec, code)
         store = [f"{names[j]} = {value};" for j, value in enumerate(x.values)]
         lines += [f"{each if alone else ''} {{", *code.lines(x), *store, "}"]
     compare = {"ogt": "{} > {}", "oge": "{} >= {}", "uge": "!({} < {})"}
@@ -301,9 +299,12 @@ def _finish(
         words = ", ".join(map(str, steps.labels))
         lines.append(f"static const int64_t label[] = {{{words}}};")
         place = "label[place]"
-    match steps.result:
-        case "values":
-            lines.append(f"{each} out[k] = sums[k];")
+    match steps.choice:
+        case _ if function.code == "columns":
+            scores = Terms(code, tuple(f"sums[{j}]" for j in range(k)), dtype)
+            values = steps.of_row(scores)
+            lines += code.lines(values)
+            lines += [f"out[{j}] = {name};" for j, name in enumerate(values.values)]
         case "both_classes":
             lines.append("out[0] = 1 - sums[0];\n  out[1] = sums[0];")
         case "above":
@@ -320,10 +321,7 @@ def _finish(
                 f"out[0] = {place};",
             ]
         case _:
-            scores = Terms(code, tuple(f"sums[{j}]" for j in range(k)), dtype)
-            values = steps.of_row(scores, code)
-            lines += code.lines(values)
-            lines += [f"out[{j}] = {name};" for j, name in enumerate(values.values)]
+            lines.append(f"{each} out[k] = sums[k];")
     body = "\n  ".join(lines)
-    head = f"static void finish_{function}(SUM *sums, {C_TYPES[result[0]]} *out)"
+    head = f"static void finish_{name}(SUM *sums, {C_TYPES[result[0]]} *out)"
     return f"{head} {{\n  {body}\n}}\n"

@@ -11,12 +11,12 @@ from skforge.compiler.forest import reference
 from skforge.compiler.forest.arrays import Array
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.rows import prepare_rows
-from skforge.compiler.outputs.transforms import apply_transform, decide, predict_proba
+from skforge.compiler.outputs.answers import of_scores
 from skforge.compiler.runtime.contributions import Contributions
 from skforge.compiler.runtime.module import compile_forest
 from skforge.compiler.target import Target
 from skforge.exceptions import TargetError, VerificationError
-from skforge.exporters.contents import Library
+from skforge.exporters.contents import OUTPUT_OF, Library
 from skforge.runtime.loading import load_object
 
 #: Number of rows compared, some on thresholds; the maximum number of values, which
@@ -122,18 +122,10 @@ class _Loaded:
 
 def expected(forest: Forest, function: str, raw: Array, leaves: Array) -> Any:
     """Return the expected result of a function for raw scores and leaves."""
+    if function == "apply":
+        return forest.source_node[leaves].astype(np.int32)
     with np.errstate(all="ignore"):
-        match function:
-            case "apply":
-                return forest.source_node[leaves].astype(np.int32)
-            case "predict_raw":
-                return raw
-            case "predict":
-                return apply_transform(forest, raw)
-            case "predict_class":
-                return decide(forest, raw)
-            case _:
-                return predict_proba(forest, raw)
+        return of_scores(forest.answers, OUTPUT_OF[function], raw)
 
 
 def _same(result: Array, wanted: Any, limit: Array) -> bool:

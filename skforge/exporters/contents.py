@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.hir.nodes import Reduction
-from skforge.compiler.outputs.steps import Steps
+from skforge.compiler.outputs.steps import Output, Steps
 from skforge.compiler.schedule.ranges import BatchRange
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
@@ -24,6 +24,14 @@ ERRORS = {
     "ERROR_COUNT": "a count is negative",
     "ERROR_CPU": "this CPU lacks features that every variant needs",
     "ERROR_MEMORY": "out of memory",
+}
+
+#: The outputs that functions of libraries return; the last two are for classifiers.
+OUTPUT_OF: dict[str, Output] = {
+    "predict_raw": "raw",
+    "predict": "transformed",
+    "predict_proba": "probabilities",
+    "predict_class": "labels",
 }
 
 #: Maximum values and rows of a part when rows are converted in parts.

@@ -20,7 +20,7 @@ from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.means import explained
 from skforge.compiler.ir.hir.nodes import Reduction
 from skforge.compiler.ir.mir.nodes import Element
-from skforge.compiler.outputs.steps import Output, Steps, proba_output, steps
+from skforge.compiler.outputs.steps import Steps, steps
 from skforge.compiler.passes.lir import place_scratch
 from skforge.compiler.pipeline import HirCache, build_hir, lower
 from skforge.compiler.runtime.compiling import most_rows
@@ -33,6 +33,7 @@ from skforge.exceptions import TargetError, UnsupportedModelError
 from skforge.exporters import llvm_wrapper as code
 from skforge.exporters.c_source import source_text
 from skforge.exporters.contents import (
+    OUTPUT_OF,
     ExportedKernel,
     ExportedVariant,
     Library,
@@ -220,14 +221,12 @@ def outputs_of(forest: Forest) -> tuple[dict[str, Steps], dict[str, str]]:
             "cannot be exported, because libraries only add leaf values; predict in "
             "Python."
         )
-    wanted: dict[str, Output] = {"predict_raw": "raw", "predict": "transformed"}
-    if forest.classifies:
-        wanted |= {"predict_proba": proba_output(forest), "predict_class": "labels"}
+    names = list(OUTPUT_OF) if forest.classifies else ["predict_raw", "predict"]
     functions: dict[str, Steps] = {}
     left_out = {}
-    for name, output in wanted.items():
-        arithmetic = steps(forest, output)
-        if arithmetic is None or arithmetic.function == "path_length":
+    for name in names:
+        arithmetic = steps(forest, OUTPUT_OF[name])
+        if arithmetic is None:
             left_out[name] = (
                 "the model does not name its objective"
                 if forest.outputs.function == "unknown"

@@ -225,7 +225,7 @@ def _predict(
     """Return one of the library's public functions; without steps, a kernel's own."""
     name = library.name
     dtype, columns = library.results[output]
-    in_place, run = steps is None or steps.result == "values", f"{name}.run"
+    in_place, run = steps is None or steps.in_place, f"{name}.run"
     finishes = steps is not None
     if steps is None:
         run = f"{run}.{output}"

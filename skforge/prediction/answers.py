@@ -80,7 +80,8 @@ def _scored(model: Any, method: str) -> Array:
     width = sum(part.n_outputs for part in (forest, *answers.more))
     raw = np.zeros((1, width) if width > 1 else 1, forest.accumulator_dtype)
     with np.errstate(all="ignore"):
-        of_scores = answers.of_scores(forest, labels_of(forest, model_of(model)))
+        labels = labels_of(forest.answers, model_of(model))
+        of_scores = answers.of_scores(forest, labels)
         return as_array(of_scores(method, raw))
 
 

@@ -14,9 +14,7 @@ from skforge._compat import cached_property
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.frontends.base import last_step
 from skforge.compiler.frontends.checks import ROUNDS, refuse_arguments
-from skforge.compiler.outputs.answers import labels_of
-from skforge.compiler.outputs.steps import Output, proba_output
-from skforge.compiler.outputs.transforms import apply_transform
+from skforge.compiler.outputs.answers import labels_of, of_scores, output_of
 from skforge.compiler.runtime.auto import AutoModule
 from skforge.compiler.runtime.entry.entry import as_method, retire
 from skforge.compiler.runtime.entry.mappings import DictReader
@@ -98,7 +96,7 @@ class Predictor:
         self.variants: dict[Any, Predictor | None] = {}
         self._dtype = module.forest.input_dtype
         #: The labels that ``predict`` returns; None for 0, 1, ...
-        self._classes: Any = labels_of(self.forest, estimator)
+        self._classes: Any = labels_of(self.forest.answers, estimator)
         #: Returns a method's answer for raw scores.
         self.of_scores = self.source.answers.of_scores(self.forest, self._classes)
         #: Methods known to be offered; see ``fitted.offered``.
@@ -418,9 +416,10 @@ class Predictor:
         On drawn rows, it has given what the method gives without it.
         """
         module, forest, source = self.module, self.forest, self.source
-        refused, output = source.declines, _output(forest, method)
+        refused, output = source.declines, output_of(forest.answers, method)
         several = source.answers.by_members and source.answers.more
-        if refused is None or output is None or several:
+        targets = output == "probabilities" and len(forest.output_sizes) > 1
+        if refused is None or several or targets:
             return None
         labels = self._classes if isinstance(self._classes, np.ndarray) else None
         how = {"n_jobs": n_jobs, "classes": labels, "limit": source.limit}
@@ -509,7 +508,7 @@ class Predictor:
     def transformed(self, X: Any) -> Any:
         """Return raw scores after the source's transform, as a Booster returns them."""
         raw = self._by_kernels("predict_raw", X, None)
-        return apply_transform(self.forest, np.asarray(raw))
+        return of_scores(self.forest.answers, "transformed", np.asarray(raw))
 
     def apply(self, X: Any, n_jobs: int | None = None) -> Any:
         """Return leaf numbers in the source's dtype and shape."""
@@ -627,17 +626,3 @@ def _same(wanted: Any, answer: Any) -> bool:
         and wanted.dtype == answer.dtype
         and np.array_equal(wanted, answer)
     )
-
-
-def _output(forest: Forest, method: str) -> Output | None:
-    """Return the output that a method's entry computes, or None."""
-    if method == "predict_proba":
-        return None if len(forest.output_sizes) > 1 else proba_output(forest)
-    decisions: dict[str, Output] = {"scores": "raw", "paths": "decision"}
-    outputs: dict[str, Output | None] = {
-        "predict_raw": "raw",
-        "predict": "labels" if forest.classifies else "transformed",
-        "decision_function": decisions.get(forest.outputs.decision),
-        "score_samples": "scores",
-    }
-    return outputs[method]

@@ -16,7 +16,7 @@ from sklearn.utils.validation import _num_samples
 
 from skforge.compiler.forest.reference import differing_rows
 from skforge.compiler.forest.rows import read_columns
-from skforge.compiler.outputs.transforms import apply_transform
+from skforge.compiler.outputs.answers import of_scores
 from skforge.compiler.runtime.gpu.arrays import is_device_array
 from skforge.compiler.runtime.gpu.cupy import rows_on_host
 from skforge.exceptions import VerificationError, VerificationWarning
@@ -130,7 +130,8 @@ def _verify_outputs(
             # a file: no live model to compare
             outputs = {"predict_raw": raw}
             if predictor.forest.outputs.function != "unknown":
-                outputs["transformed"] = apply_transform(predictor.forest, raw)
+                spec = predictor.forest.answers
+                outputs["transformed"] = of_scores(spec, "transformed", raw)
         for method, expected in outputs.items():
             other = {"transformed": predictor.transformed}
             answer = other.get(method, partial(predictor.answer, method))(X)

@@ -90,7 +90,9 @@ class Answers:
 
         It raises ``UnsureError`` if the model itself must answer.
         """
-        return self._of_members if self.by_members else partial(answer, forest, classes)
+        if self.by_members:
+            return self._of_members
+        return partial(answer, forest.answers, classes)
 
     def _of_members(self, method: str, raw: Array) -> Any:
         if method == "predict_raw":

@@ -17,7 +17,8 @@ from skforge.compiler.forest.outputs import CLASSIFICATION
 from skforge.compiler.frontends import load_forest
 from skforge.compiler.frontends.base import class_names, last_step, unwrap
 from skforge.compiler.frontends.content import is_path
-from skforge.compiler.outputs.transforms import UNKNOWN, class_labels, has_method
+from skforge.compiler.outputs.answers import class_labels
+from skforge.compiler.outputs.functions import UNKNOWN
 from skforge.exceptions import with_article
 from skforge.sources.stored_model import StoredModel
 
@@ -105,7 +106,7 @@ _task_of_file = lru_cache(maxsize=16)(_task_read)
 def attribute_of(forest: Forest, name: str) -> Any:
     """Return a fitted attribute for a Booster or file that lacks it."""
     if name == "classes_" and forest.task in ("binary", "multiclass"):
-        labels = class_labels(forest)
+        labels = class_labels(forest.answers)
         return np.arange(max(2, forest.n_outputs)) if labels is None else labels
     if name == "n_features_in_":
         return forest.n_features
@@ -140,7 +141,7 @@ def offered(name: str, *, entry: bool = False) -> Callable[[Method], Method]:
             return task in CLASSIFICATION
         if name in ("decision_function", "score_samples"):
             forest = self.__dict__.get("forest_", model)
-            return isinstance(forest, Forest) and has_method(forest, name)
+            return isinstance(forest, Forest) and forest.answers.has(name)
         return name in ("predict", "apply", "score")
 
     def decorate(method: Method) -> Method:

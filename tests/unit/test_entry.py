@@ -34,13 +34,6 @@ from skforge.compiler.outputs.steps import (
     inlier_length,
     steps,
 )
-from skforge.compiler.outputs.transforms import (
-    apply_transform,
-    decide,
-    decision_function,
-    predict_proba,
-    score_samples,
-)
 from skforge.compiler.runtime.cpu import jit, threads
 from skforge.compiler.runtime.entry import entry as entries
 from skforge.compiler.runtime.entry import mappings
@@ -50,6 +43,13 @@ from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import InvalidInputError
 from skforge.exporters import api, library
+from tests.answers_of import (
+    apply_transform,
+    decide,
+    decision_function,
+    predict_proba,
+    score_samples,
+)
 from tests.outputs_of import outputs_of
 
 SIZES = (1, 2, 63, 64, 65, 600)
@@ -121,7 +121,7 @@ def wanted(module: CompiledModule, output: str, rows: np.ndarray) -> np.ndarray:
         return raw
     functions = {
         "transformed": apply_transform,
-        "both_classes": predict_proba,
+        "probabilities": predict_proba,
         "labels": decide,
         "scores": score_samples,
         "decision": decision_function,
@@ -243,7 +243,7 @@ def test_binary_boosting_of_scikit_learn(transform):
     forest = forest_of(
         1, transform, "float64", "float64", source="sklearn", task="binary"
     )
-    assert check_all_outputs(forest) == {"raw", "both_classes", "labels"}
+    assert check_all_outputs(forest) == {"raw", "probabilities", "labels", "decision"}
 
 
 @pytest.mark.parametrize("transform", ["gb_softmax", "hist_softmax"])
@@ -251,7 +251,7 @@ def test_multiclass_boosting_of_scikit_learn_has_no_compiled_softmax(transform):
     forest = forest_of(
         3, transform, "float64", "float64", source="sklearn", task="multiclass"
     )
-    assert check_all_outputs(forest) == {"raw", "labels"}
+    assert check_all_outputs(forest) == {"raw", "labels", "decision"}
 
 
 def test_a_raw_score_of_zero_is_cut_as_each_source_cuts_it():
@@ -282,7 +282,8 @@ def test_labels_of_several_yes_or_no_questions_are_float64():
 @pytest.mark.parametrize("n_outputs", [2, 3])
 def test_votes_of_scikit_learns_forests(n_outputs):
     forest = forest_of(n_outputs, source="sklearn", sum_dtype="float64", divisor=10)
-    assert check_all_outputs(forest) == {"raw", "transformed", "labels"}
+    there = {"raw", "transformed", "probabilities", "labels"}
+    assert check_all_outputs(forest) == there
 
 
 @pytest.mark.sampled(3)
@@ -318,7 +319,9 @@ def check_all_outputs(forest: Forest, sizes: tuple[int, ...] = SIZES) -> set[str
         for n in sizes:
             rows = rows_of(forest, n, seed=n)
             found = entry(rows)
-            changes_shape = output in ("both_classes", "labels")
+            changes_shape = output == "labels" or (
+                output == "probabilities" and forest.n_outputs == 1
+            )
             if changes_shape and n * forest.n_outputs > MAX_SCRATCH:
                 assert found is None
                 continue
@@ -335,8 +338,8 @@ def check_all_outputs(forest: Forest, sizes: tuple[int, ...] = SIZES) -> set[str
 def test_outputs_a_forest_does_not_have_are_none():
     regressor = compiled(forest_of(1, "exp"))
     assert regressor.entry("labels") is None
-    assert regressor.entry("both_classes") is None
-    assert compiled(forest_of(3, "softmax")).entry("both_classes") is None
+    assert regressor.entry("probabilities") is None
+    assert compiled(forest_of(3, "softmax")).entry("decision") is None
     for kind in ("gb_softmax", "hist_softmax", "samme"):
         several = replace(forest_of(3, kind, source="sklearn"), task="multiclass")
         assert compiled(several).entry("transformed") is None
@@ -353,7 +356,7 @@ def test_unknown_arguments_are_refused(arguments, given):
     with pytest.raises(InvalidInputError) as error:
         compile_forest(forest_of()).entry(*arguments)
     assert str(error.value) == (
-        "output must be one of raw, transformed, both_classes, labels, scores, "
+        "output must be one of raw, transformed, probabilities, labels, scores, "
         f"decision and refused one of nothing, infinite, not_finite. Got {given}."
     )
 
@@ -403,9 +406,12 @@ def test_onnxs_post_transforms(number, post, row_dtype, sum_dtype, dtype):
         )
         with np.errstate(all="ignore"):
             there = check_all_outputs(forest, sizes=(1, 65))
-        labels = set() if task == "regression" else {"labels"}
-        values = set() if post == "probit" else {"transformed"}
-        assert there == {"raw"} | labels | values
+        answers = {"transformed", "probabilities", "labels"}
+        if task == "regression":
+            answers -= {"probabilities", "labels"}
+        if post == "probit":
+            answers -= {"transformed", "probabilities"}
+        assert there == {"raw"} | answers
 
 
 @pytest.mark.sampled(2)
@@ -454,7 +460,7 @@ def test_votes_of_adaboost(n_outputs):
         transform="samme",
         constants={"parameter": 3.7},
     )
-    assert check_all_outputs(forest) == {"raw", "labels"}
+    assert check_all_outputs(forest) == {"raw", "labels", "decision"}
 
 
 @pytest.mark.sampled(4)
@@ -471,7 +477,7 @@ def test_outliers_are_told_by_the_length_of_their_paths(scale, cutoff):
         transform="path_length",
         constants={"parameter": scale, "cutoff": cutoff},
     )
-    cut = inlier_length(forest)
+    cut = inlier_length(forest.outputs)
     assert cut is not None and steps(forest, "transformed") is not None
     near = cut + np.spacing(cut) * np.array([-9e9, -2000, -1, 0, 1, 2000, 9e9])
     for first in range(4):
@@ -597,7 +603,7 @@ def test_huge_batches_are_left_to_the_ordinary_path():
 MODULE = compiled(forest_of(1, "sigmoid"))
 ROWS = rows_of(MODULE.forest, 12)
 #: Outputs of all but isolation forests.
-OF_SCORES = ("raw", "transformed", "both_classes", "labels")
+OF_SCORES = ("raw", "transformed", "probabilities", "labels")
 
 
 class Rows(np.ndarray):
@@ -1089,7 +1095,7 @@ def test_loops_make_no_addresses_of_integers(monkeypatch, tmp_path):
     monkeypatch.setattr(library, "emit_llvm", emit)
     for forest in (forest_of(3, "softmax", seed=7), forest_of(1, "sigmoid", seed=7)):
         module = compiled(forest)
-        for output in ("raw", "transformed", "labels", "both_classes"):
+        for output in ("raw", "transformed", "labels", "probabilities"):
             entry = module.entry(output)
             if entry is not None:
                 rows = rows_of(forest, 3).astype(np.float64)

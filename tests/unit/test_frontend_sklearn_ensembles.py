@@ -18,13 +18,13 @@ from sklearn.neighbors import KNeighborsRegressor
 from sklearn.tree import DecisionTreeClassifier, ExtraTreeClassifier, ExtraTreeRegressor
 
 from skforge.compiler.frontends import load_forest
-from skforge.compiler.outputs.transforms import (
+from skforge.exceptions import InvalidModelError, UnsupportedModelError
+from tests.answers_of import (
     apply_transform,
     decide,
     decision_function,
     predict_proba,
 )
-from skforge.exceptions import InvalidModelError, UnsupportedModelError
 from tests.sklearn_rows import kernels_agree, same_bits, tie_rows
 
 N = 300

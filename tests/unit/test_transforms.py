@@ -6,6 +6,7 @@ import ctypes
 import subprocess
 import sys
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -19,12 +20,14 @@ from sklearn.ensemble import (
 )
 from sklearn.tree import DecisionTreeRegressor
 
+from skforge.compiler.forest.outputs import CHOICES
 from skforge.compiler.forest.record import forest_in, forest_out
 from skforge.compiler.frontends import load_forest
 from skforge.compiler.outputs import libm
-from skforge.compiler.outputs.functions import total
-from skforge.compiler.outputs.transforms import apply_transform, decide, predict_proba
+from skforge.compiler.outputs.functions import FUNCTIONS, Name
+from skforge.compiler.outputs.library import total
 from skforge.exceptions import InvalidModelError, UnsupportedModelError
+from tests.answers_of import apply_transform, decide, predict_proba
 from tests.outputs_of import outputs_of
 
 N = 100_000
@@ -124,7 +127,7 @@ def test_exp_keeps_the_shape(shape):
 
 def test_importing_the_transforms_loads_no_llvm():
     code = (
-        "import sys, skforge.compiler.outputs.transforms\n"
+        "import sys, skforge.compiler.outputs.answers\n"
         "print([m for m in ('llvmlite', 'scipy.special', 'xgboost') "
         "if m in sys.modules])"
     )
@@ -138,6 +141,12 @@ def test_importing_the_transforms_loads_no_llvm():
 def regressor():
     model = DecisionTreeRegressor(max_depth=1).fit([[0.0], [1.0]], [0.0, 1.0])
     return load_forest(model)
+
+
+def test_every_function_has_its_arithmetic():
+    names = [name for literal in get_args(Name) for name in get_args(literal)]
+    assert FUNCTIONS.keys() == {*names}
+    assert {*CHOICES["function"]} < {*names}
 
 
 @pytest.mark.parametrize("function", [predict_proba, decide])

@@ -10,7 +10,13 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from skforge.compiler.forest.outputs import CLASSIFICATION, SCORES, OutputSpec, Task
+from skforge.compiler.forest.outputs import (
+    CLASSIFICATION,
+    SCORES,
+    AnswerSpec,
+    OutputSpec,
+    Task,
+)
 from skforge.exceptions import InvalidModelError
 
 Array: TypeAlias = NDArray[Any]
@@ -143,6 +149,13 @@ class ForestArrays(_Known):
     def classifies(self) -> bool:
         """Whether the forest predicts class labels."""
         return self.task in CLASSIFICATION
+
+    @property
+    def answers(self) -> AnswerSpec:
+        """How raw scores become the answers of the model's methods."""
+        sizes, names = self.output_sizes, self.class_labels
+        rules = self.outputs, self.task, self.source
+        return AnswerSpec(*rules, self.n_outputs, sizes, names)
 
     @property
     def vector_leaves(self) -> bool:

@@ -102,6 +102,34 @@ class OutputSpec:
 #: For regressors whose predictions are their scores.
 SCORES = OutputSpec()
 
+
+@dataclass(frozen=True, slots=True)
+class AnswerSpec:
+    """How a forest's raw scores become the answers of its model's methods, as data.
+
+    A row has ``n_outputs`` scores. ``sizes`` tells how many belong to each target, if
+    there are several; ``class_labels`` are those that a model file holds.
+    """
+
+    outputs: OutputSpec
+    task: Task
+    source: str
+    n_outputs: int
+    sizes: tuple[int, ...] = ()
+    class_labels: tuple[str | float, ...] = ()
+
+    @property
+    def classifies(self) -> bool:
+        """Whether ``predict`` returns class labels."""
+        return self.task in CLASSIFICATION
+
+    def has(self, method: str) -> bool:
+        """Tell whether there is ``decision_function`` or ``score_samples``."""
+        if method == "score_samples":
+            return self.outputs.function == "path_length"
+        return self.outputs.decision != "none"
+
+
 #: The permitted values of the fields that hold names.
 CHOICES = {
     "function": get_args(Function),

@@ -1,50 +1,123 @@
-"""The answers of a model's methods, from the raw scores of its forest."""
+"""The answers of a model's methods, from the raw scores of its forest.
+
+They repeat the source's arithmetic, operation by operation and in its precision, so
+that equal raw scores give equal bits.
+"""
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 import numpy as np
 
 from skforge.compiler.forest.arrays import Array
-from skforge.compiler.forest.forest import Forest
-from skforge.compiler.outputs import transforms
+from skforge.compiler.forest.outputs import AnswerSpec
+from skforge.compiler.outputs.functions import FUNCTIONS
+from skforge.compiler.outputs.library import HOST, Library
+from skforge.compiler.outputs.steps import Output, Steps, steps_of
+from skforge.exceptions import UnsupportedModelError
+
+_COMPARE = {"ogt": operator.gt, "oge": operator.ge}
 
 
-def labels_of(forest: Forest, model: Any) -> Any:
+def class_labels(spec: AnswerSpec) -> Array | None:
+    """Return the labels that a model file holds, or None."""
+    names = spec.class_labels
+    if not names:
+        return None
+    kinds = {str: object, int: np.int64}
+    return np.array(names, dtype=kinds.get(type(names[0])))
+
+
+def labels_of(spec: AnswerSpec, model: Any) -> Any:
     """Return the labels that ``predict`` returns; None for 0, 1, ..."""
-    labels = transforms.class_labels(forest)
-    if labels is None and forest.outputs.named:
+    labels = class_labels(spec)
+    if labels is None and spec.outputs.named:
         labels = getattr(model, "classes_", None)
-    if forest.outputs.labels == "column":  # each answer has a row of its own
-        known = np.arange(forest.n_outputs) if labels is None else labels
+    if spec.outputs.labels == "column":  # each answer has a row of its own
+        known = np.arange(spec.n_outputs) if labels is None else labels
         return np.reshape(known, (-1, 1))
     return labels
 
 
-def answer(forest: Forest, classes: Any, method: str, raw: Array) -> Any:
+def output_of(spec: AnswerSpec, method: str) -> Output:
+    """Return which output a method's answer is."""
     match method:
         case "predict_raw":
-            return raw
+            return "raw"
         case "score_samples":
-            return transforms.score_samples(forest, raw)
-        case "decision_function":
-            is_custom = forest.outputs.decision == "none"  # of a custom objective
-            return raw if is_custom else transforms.decision_function(forest, raw)
-        case "predict" if forest.classifies:
-            return _labels(classes, transforms.decide(forest, raw))
-        case "predict_proba" if forest.classifies:
-            return transforms.predict_proba(forest, raw)
+            return "scores"
+        case "decision_function":  # a custom objective has only scores
+            return "decision" if spec.has(method) else "raw"
+        case "predict" if spec.classifies:
+            return "labels"
+        case "predict_proba" if spec.classifies:
+            return "probabilities"
         case _:  # a regressor, or a custom objective
-            return transforms.apply_transform(forest, raw)
+            return "transformed"
 
 
-def _labels(classes: Any, index: Array) -> Array:
-    if classes is None:
-        return index
+def answer(spec: AnswerSpec, classes: Any, method: str, raw: Array) -> Any:
+    """Return a method's answer; ``classes`` are those of :func:`labels_of`."""
+    output = output_of(spec, method)
+    values = of_scores(spec, output, raw)
+    if output != "labels" or classes is None:
+        return values
     if not isinstance(classes, list):
-        return np.asarray(classes.take(index, axis=0))
-    labels = np.empty(index.shape, classes[0].dtype)
+        return np.asarray(classes.take(values, axis=0))
+    labels = np.empty(values.shape, classes[0].dtype)
     for target, names in enumerate(classes):
-        labels[:, target] = names.take(index[:, target], axis=0)
+        labels[:, target] = names.take(values[:, target], axis=0)
     return labels
+
+
+def of_scores(spec: AnswerSpec, output: Output, raw: Any, on: Library = HOST) -> Any:
+    """Return an output for raw scores of shape (n, n_outputs) or (n,).
+
+    Probabilities of several targets are a list of arrays. ``on`` is the library of the
+    array; for arrays of GPUs, ``UnsupportedModelError`` is raised for outputs that only
+    the host computes.
+    """
+    if output == "raw":
+        return raw
+    steps = steps_of(spec, output)
+    if on is not HOST:
+        _check_device(spec, output, steps)
+    x: Any = raw if hasattr(raw, "reshape") else np.asarray(raw)
+    x = x.reshape(-1, spec.n_outputs)
+    for divisor in steps.divisors:
+        x = x / x.dtype.type(divisor)
+    function = FUNCTIONS[steps.function]
+    with np.errstate(all="ignore" if function.code else None):
+        x = function.of(x, steps.spec, on)
+    if steps.choice in ("targets", "best"):
+        ends = np.cumsum(spec.sizes)[:-1]
+        targets = np.split(x, ends, axis=1) if len(ends) else [x]
+        if steps.choice == "targets":
+            return targets if len(targets) > 1 else x
+        best = [target.argmax(axis=1) for target in targets]
+        return best[0] if len(best) == 1 else np.stack(best, axis=1)
+    x = x[:, 0] if x.ndim == 2 and x.shape[1] == 1 else x
+    if steps.choice == "both_classes":
+        return on.xp.vstack((1.0 - x, x)).transpose()
+    if steps.choice == "above":
+        x = _COMPARE[steps.comparison](x, x.dtype.type(steps.cut))
+    return x.astype(steps.dtype, copy=False) if steps.dtype else x
+
+
+def _check_device(spec: AnswerSpec, output: Output, steps: Steps) -> None:
+    """Raise unless GPUs compute an output."""
+    what = ""
+    # a GPU may decide near ties of probabilities differently
+    ties = output == "labels" and spec.source == "lightgbm"
+    by_host = ties or len(spec.sizes) > 1 or steps.function == "scipy_softmax"
+    if by_host and output in ("labels", "probabilities"):
+        what = f"The {output} of this {spec.source} model are"
+    elif not FUNCTIONS[steps.function].on_devices:
+        what = f"The transform {spec.outputs.name!r} of {spec.source} models is"
+    if what:
+        raise UnsupportedModelError(
+            f"{what} not computed on GPUs: call predict_raw, or pass the rows as a "
+            "NumPy array."
+        )

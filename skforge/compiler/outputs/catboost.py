@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skforge.compiler.forest.arrays import Array
-from skforge.compiler.outputs.functions import total
+from skforge.compiler.outputs.library import total
 
 _STEPS = 2048
 _LANES = 4

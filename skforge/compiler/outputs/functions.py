@@ -1,51 +1,57 @@
-"""Functions of scores, written once for arrays and for generated code.
+"""Every function of scores, written once for arrays and for generated code.
 
-They take scores as rows and columns: an array on the host or on a GPU, or
-:class:`~skforge.compiler.outputs.text.Terms` of one row. Both have Python's operators;
-``on`` has the other operations: a :class:`Library`, or a
-:class:`~skforge.compiler.outputs.text.Code`.
+A function takes scores, an :class:`OutputSpec` with its constants, and ``on``, see
+:mod:`skforge.compiler.outputs.library`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
-from skforge.compiler.forest.outputs import EXPECTILE_GAP, Function
-from skforge.compiler.outputs import libm
+from skforge.compiler.forest.outputs import EXPECTILE_GAP, Function, OutputSpec
+from skforge.compiler.outputs import catboost, libm, onnx, sklearn
+from skforge.compiler.outputs.library import Library, total
+from skforge.exceptions import UnsupportedModelError
 
-#: Functions of one value in the C library's arithmetic.
-ELEMENTWISE: frozenset[Function] = frozenset(
-    ("identity", "exp", "hinge", "sigmoid", "logistic", "signed_square", "log1p_exp")
+#: Functions of scores: those of an :class:`OutputSpec`, and what decisions and labels
+#: need beside them.
+Name: TypeAlias = (
+    Function
+    | Literal["pair", "path_score", "path_decision", "scipy_softmax"]
+    | Literal["above_bound", "first_greatest"]
+)
+
+#: Why there are only raw scores, see :class:`OutputSpec`.
+UNKNOWN = (
+    "The model does not name its objective, as dumps of LightGBM before 2.2.3 do not, "
+    "so predictions cannot be made of its raw scores. Call predict_raw, or read what "
+    "Booster.save_model wrote."
 )
 
 
-def evaluate(function: Function, x: Any, parameter: float, on: Any) -> Any:
-    """Return a function of ``ELEMENTWISE`` of each score, or expectiles of each row."""
-    match function:
-        case "exp":
-            return on.exp(x)
-        case "hinge":
-            return (x > 0).astype(x.dtype)
-        case "sigmoid":
-            return 1 / (on.exp(on.least(-x, libm.SIGMOID_LIMIT)) + 1)
-        case "logistic":
-            return 1 / (1 + on.exp(-parameter * x))
-        case "signed_square":
-            return ((x > 0).astype(x.dtype) - (x < 0).astype(x.dtype)) * x * x
-        case "log1p_exp":
-            return on.log1p(on.exp(x))
-        case "expectiles":
-            return _expectiles(x, on)
-        case _:
-            return x
+@dataclass(frozen=True, slots=True)
+class ScoreFunction:
+    """A function of scores, and who computes it.
+
+    ``code`` says how entries and exports write it, in the C library's arithmetic:
+    ``value``, of each score in its place; ``row``, of a row's scores in their places;
+    ``columns``, of a row's scores, to other places. None: only arrays have it, because
+    NumPy and SciPy round differently. GPUs compute those ``on_devices``; with ``exp``,
+    which is the device's own, results are within 8 units in the last place of the
+    host's, and others have the host's bits. ``width`` tells the number of columns.
+    """
+
+    of: Callable[[Any, OutputSpec, Any], Any]
+    code: Literal["value", "row", "columns"] | None = None
+    on_devices: bool = False
+    width: Callable[[OutputSpec, int], int] = lambda _, n_outputs: n_outputs
 
 
-def _expectiles(scores: Any, on: Any) -> Any:
+def _expectiles(scores: Any, _: OutputSpec, on: Any) -> Any:
     """Return XGBoost's expectiles: each is the one before and a softplus."""
     result = last = scores[:, :1]
     for k in range(1, scores.shape[1]):
@@ -56,77 +62,70 @@ def _expectiles(scores: Any, on: Any) -> Any:
     return result
 
 
-def softmax(scores: Any, on: Library) -> Any:
+def _softmax(scores: Any, _: OutputSpec, on: Library) -> Any:
     """Return XGBoost's softmax: exponentials, their sum in float64, in order."""
     powers = on.exp(scores - scores.max(axis=1, keepdims=True))
     return powers / total(powers, "float64").astype(scores.dtype)
 
 
-def total(x: Any, dtype: str) -> Any:
-    """Return each row's sum, in the order of the columns."""
-    if isinstance(x, np.ndarray) and x.shape[1] > 2 * len(x):
-        # In the same order, without a Python operation for each column.
-        return np.add.accumulate(x, axis=1, dtype=dtype)[:, -1:]
-    result = x[:, :1].astype(dtype)
-    for k in range(1, x.shape[1]):
-        result = result + x[:, k : k + 1]
-    return result
+def _scipy_softmax(scores: Any, _: OutputSpec, on: Any) -> Any:
+    from scipy.special import softmax  # type: ignore[import-untyped, unused-ignore]
+
+    return softmax(scores, axis=1)
 
 
-@dataclass(frozen=True, slots=True)
-class Library:
-    """The operations of an array library: NumPy, or a device's own.
-
-    NumPy's ``exp`` is the C library's. Results of a row have one column.
-    """
-
-    xp: Any
-    exp: Callable[[Any], Any]
-    sort: Callable[[Any], Any]
-
-    def each_column(self, function: Callable[[Any], Any], x: Any) -> Any:
-        return function(x)
-
-    def log1p(self, x: Any) -> Any:
-        """Return the C library's ``log1p``."""
-        return libm.log1p(x)
-
-    def where(self, test: Any, a: Any, b: Any) -> Any:
-        """Return ``a`` where the test is true, else ``b``, in the array's dtype."""
-        dtype = next(x.dtype for x in (a, b) if hasattr(x, "dtype"))
-        return self.xp.where(test, *(self.xp.asarray(x, dtype) for x in (a, b)))
-
-    def least(self, x: Any, limit: float) -> Any:
-        """Return the lesser of each value and a limit; NaN stays NaN."""
-        return self.xp.minimum(x, x.dtype.type(limit))
-
-    def join(self, a: Any, b: Any) -> Any:
-        return self.xp.concatenate((a, b), axis=1)
-
-    def index(self, k: int, x: Any) -> Any:
-        """Return a number for each row."""
-        return self.xp.full((len(x), 1), k, "int64")
-
-    def add_offsets(self, x: Any, offsets: tuple[float, ...]) -> Any:
-        """Add a constant to each column; NaN makes the column 0."""
-        known = np.array(offsets, dtype=x.dtype)
-        result = x + known
-        result[:, np.isnan(known)] = 0
-        return result
-
-    def greatest(self, x: Any) -> Any:
-        """Return each row's greatest float32, at least -FLT_MAX, without NaN."""
-        largest = np.fmax(np.fmax.reduce(x, axis=1), LOWEST)
-        return largest[:, np.newaxis]
+def _unknown(scores: Any, _: OutputSpec, on: Any) -> Any:
+    raise UnsupportedModelError(UNKNOWN)
 
 
-#: The lowest finite float32.
-LOWEST = np.finfo(np.float32).min
-
-#: NumPy with the C library's ``exp``.
-HOST = Library(np, libm.exp, partial(np.sort, axis=1, kind="stable"))
+def _of_value(of: Callable[[Any, OutputSpec, Any], Any], gpu: bool) -> ScoreFunction:
+    return ScoreFunction(of, "value", gpu)
 
 
-def library_of(xp: Any) -> Library:
-    """Return a device's array library with its own ``exp``."""
-    return Library(xp, xp.exp, partial(xp.sort, axis=1))
+def _label(of: Callable[[Any, OutputSpec, Any], Any]) -> ScoreFunction:
+    return ScoreFunction(of, "columns", width=lambda spec, n_outputs: 1)
+
+
+FUNCTIONS: dict[Name, ScoreFunction] = {
+    "identity": _of_value(lambda x, spec, on: x, True),
+    "exp": _of_value(lambda x, spec, on: on.exp(x), True),
+    "hinge": _of_value(lambda x, spec, on: (x > 0).astype(x.dtype), True),
+    "sigmoid": _of_value(
+        lambda x, spec, on: 1 / (on.exp(on.least(-x, libm.SIGMOID_LIMIT)) + 1), True
+    ),
+    "logistic": _of_value(
+        lambda x, spec, on: 1 / (1 + on.exp(-spec.parameter * x)), False
+    ),
+    "signed_square": _of_value(
+        lambda x, spec, on: ((x > 0).astype(x.dtype) - (x < 0).astype(x.dtype)) * x * x,
+        False,
+    ),
+    "log1p_exp": _of_value(lambda x, spec, on: on.log1p(on.exp(x)), False),
+    "expectiles": ScoreFunction(_expectiles, "row"),
+    "softmax": ScoreFunction(_softmax, "row", True),
+    "onnx": ScoreFunction(onnx.values, "columns", width=onnx.width),
+    "above_bound": _label(onnx.above_bound),
+    "first_greatest": _label(onnx.first_greatest),
+    "pair": _label(sklearn.pair),
+    "argmax": ScoreFunction(
+        lambda x, spec, on: x.argmax(axis=1).astype(x.dtype), on_devices=True
+    ),
+    "sorted": ScoreFunction(lambda x, spec, on: on.sort(x), on_devices=True),
+    "expit": ScoreFunction(sklearn.both_expit),
+    "softmax_by_rows": ScoreFunction(
+        lambda x, spec, on: sklearn.softmax(np.array(x, order="C"))
+    ),
+    "softmax_by_columns": ScoreFunction(
+        lambda x, spec, on: sklearn.softmax(np.array(x, order="F"))
+    ),
+    "numpy_exp": ScoreFunction(lambda x, spec, on: np.exp(x.reshape(-1))),
+    "samme": ScoreFunction(sklearn.samme),
+    "path_length": ScoreFunction(sklearn.inliers),
+    "path_score": ScoreFunction(sklearn.path_scores),
+    "path_decision": ScoreFunction(sklearn.path_decision),
+    "scipy_softmax": ScoreFunction(_scipy_softmax),
+    "fast_exp": ScoreFunction(lambda x, spec, on: catboost.exp(x.reshape(-1))),
+    "fast_softmax": ScoreFunction(lambda x, spec, on: catboost.softmax(x)),
+    "uncertainty": ScoreFunction(lambda x, spec, on: catboost.uncertainty(x)),
+    "unknown": ScoreFunction(_unknown),
+}

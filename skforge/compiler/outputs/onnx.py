@@ -2,8 +2,7 @@
 
 The operations are those of onnxruntime's CPU kernel: scores have the thresholds' type,
 post transforms are always float32, and outputs are float32 except those of
-``TreeEnsemble`` with double input. Arguments ``scores`` and ``on`` are described in
-:mod:`skforge.compiler.outputs.functions`.
+``TreeEnsemble`` with double input.
 
 Layouts:
 
@@ -27,14 +26,14 @@ import numpy as np
 from skforge.compiler.forest.arrays import Array
 from skforge.compiler.forest.outputs import OutputSpec, Post
 from skforge.compiler.outputs import libm
-from skforge.compiler.outputs.functions import total
+from skforge.compiler.outputs.library import total
 
 _PI = np.float32(np.pi)
 _SQRT2 = np.float32(np.sqrt(2.0))
 _TINY = float(np.float32(1e-7))  # SOFTMAX_ZERO treats smaller magnitudes as zero
 
 
-def values(spec: OutputSpec, scores: Any, on: Any) -> Any:
+def values(scores: Any, spec: OutputSpec, on: Any) -> Any:
     """Return targets, or all classes' scores, from sums or averages of weights."""
     # an output that no leaf scores is 0, with or without a base value
     scores = on.add_offsets(scores, spec.offsets)
@@ -48,7 +47,11 @@ def values(spec: OutputSpec, scores: Any, on: Any) -> Any:
     return result.astype(spec.dtype)
 
 
-def above_bound(spec: OutputSpec, scores: Any, on: Any) -> Any:
+def width(spec: OutputSpec, n_outputs: int) -> int:
+    return n_outputs * (2 if spec.layout in ("one", "mirrored") else 1)
+
+
+def above_bound(scores: Any, spec: OutputSpec, on: Any) -> Any:
     """Return the index of one of two labels, chosen as onnxruntime does."""
     # the second class's score decides; the first's if the second has none
     k = 0 if np.isnan(spec.offsets[-1]) else len(spec.offsets) - 1
@@ -56,7 +59,7 @@ def above_bound(spec: OutputSpec, scores: Any, on: Any) -> Any:
     return (deciding > spec.parameter).astype("int64")
 
 
-def first_greatest(spec: OutputSpec, scores: Any, on: Any) -> Any:
+def first_greatest(scores: Any, spec: OutputSpec, on: Any) -> Any:
     """Return the index of one of several labels, chosen as onnxruntime does."""
     scores = on.add_offsets(scores, spec.offsets)
     known = np.flatnonzero(~np.isnan(spec.offsets)).tolist()

@@ -12,16 +12,15 @@ from typing import Any
 import numpy as np
 
 from skforge.compiler.forest.arrays import Array
-from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.outputs import OutputSpec
 
 
-def both_expit(scores: Array, slope: float) -> Array:
+def both_expit(scores: Array, spec: OutputSpec, on: Any) -> Array:
     """Return SciPy's logistic function of one score, for both classes."""
     from scipy.special import expit  # type: ignore[import-untyped, unused-ignore]
 
     probability = np.empty((len(scores), 2), scores.dtype)
-    probability[:, 1] = expit(slope * scores.reshape(-1))
+    probability[:, 1] = expit(spec.parameter * scores.reshape(-1))
     probability[:, 0] = 1 - probability[:, 1]
     return probability
 
@@ -34,35 +33,26 @@ def softmax(scores: Array) -> Array:
     return scores
 
 
-def samme_decision(forest: Forest, votes: Array) -> Array:
-    """Return ``AdaBoostClassifier.decision_function`` for votes."""
-    if forest.n_outputs == 2:
-        difference: Array = pair_difference(forest.outputs, votes)[:, 0]
-        return difference
-    shares: Array = votes / forest.outputs.parameter
-    return shares
-
-
-def pair_difference(spec: OutputSpec, votes: Any) -> Any:
+def pair(votes: Any, spec: OutputSpec, on: Any) -> Any:
     """Return by how much the second class's share of the votes is greater."""
     shares = votes / spec.parameter
     return -shares[:, :1] + shares[:, 1:]
 
 
-def samme_proba(forest: Forest, votes: Array) -> Array:
+def samme(votes: Array, spec: OutputSpec, on: Any) -> Array:
     """Return ``AdaBoostClassifier.predict_proba`` for votes."""
-    decision = samme_decision(forest, votes)
-    if forest.n_outputs == 2:
-        decision = np.vstack([-decision, decision]).T / 2
-    else:
-        decision = np.array(decision / (forest.n_outputs - 1), order="F")
-    return softmax(decision)
+    n_classes = votes.shape[1]
+    if n_classes == 2:
+        difference = pair(votes, spec, on)[:, 0]
+        return softmax(np.vstack([-difference, difference]).T / 2)
+    shares = votes / spec.parameter
+    return softmax(np.array(shares / (n_classes - 1), order="F"))
 
 
-def path_scores(forest: Forest, raw: Array) -> Array:
+def path_scores(raw: Array, spec: OutputSpec, on: Any) -> Array:
     """Return ``IsolationForest.score_samples`` for summed path lengths."""
     lengths = raw.reshape(-1)
-    denominator = np.array([forest.outputs.parameter])
+    denominator = np.array([spec.parameter])
     # trees of one training row have average length 0: all rows score alike
     relative = np.divide(
         lengths, denominator, out=np.ones_like(lengths), where=denominator != 0
@@ -71,8 +61,12 @@ def path_scores(forest: Forest, raw: Array) -> Array:
     return scores
 
 
-def inliers(forest: Forest, raw: Array) -> Array:
+def path_decision(raw: Array, spec: OutputSpec, on: Any) -> Array:
+    return path_scores(raw, spec, on) - spec.cutoff
+
+
+def inliers(raw: Array, spec: OutputSpec, on: Any) -> Array:
     """Return ``IsolationForest.predict``: -1 for an outlier, 1 for an inlier."""
     inlier = np.ones(len(raw), dtype=int)
-    inlier[path_scores(forest, raw) - forest.outputs.cutoff < 0] = -1
+    inlier[path_decision(raw, spec, on) < 0] = -1
     return inlier

@@ -1,36 +1,37 @@
-"""The arithmetic of a compiled entry on sums, equal to ``outputs.transforms``.
+"""The rules of answers: which function of the scores, and what is made of its values.
 
-A forest and a wanted output give a few steps of scalar arithmetic, or None if the
-source's arithmetic is not the C library's (NumPy's ``exp`` rounds differently) or not
-scalar.
+Arrays follow them in :mod:`skforge.compiler.outputs.answers`, entries and exports in
+code, unless the source's arithmetic is not the C library's (NumPy's ``exp`` rounds
+differently) or not scalar.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Literal, TypeAlias, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from skforge.compiler.forest.forest import Forest
-from skforge.compiler.forest.outputs import Function, OutputSpec
-from skforge.compiler.outputs import libm, onnx, sklearn
-from skforge.compiler.outputs.functions import ELEMENTWISE
+from skforge.compiler.forest.outputs import SCORES, AnswerSpec, OutputSpec
+from skforge.compiler.outputs import libm, sklearn
+from skforge.compiler.outputs.functions import FUNCTIONS, Name
 from skforge.compiler.outputs.libm import power_loop
-from skforge.compiler.outputs.transforms import decision_function
+from skforge.compiler.outputs.library import HOST
+from skforge.compiler.outputs.text import Terms
+from skforge.exceptions import UnsupportedModelError
 
 Output: TypeAlias = Literal[
-    "raw", "transformed", "both_classes", "labels", "scores", "decision"
+    "raw", "transformed", "probabilities", "labels", "scores", "decision"
 ]
 OUTPUTS: tuple[Output, ...] = get_args(Output)
 Refused: TypeAlias = Literal["nothing", "infinite", "not_finite"]
 REFUSED: tuple[Refused, ...] = get_args(Refused)
-Result: TypeAlias = Literal[
-    "values", "both_classes", "above", "best", "pair", "above_bound", "first_greatest",
-    "onnx",
-]  # fmt: skip
+Choice: TypeAlias = Literal[
+    "values", "targets", "both_classes", "above", "best", "index"
+]
 
 #: Most columns of a row whose arithmetic is unrolled.
 MAX_WRITTEN = 64
@@ -38,55 +39,122 @@ MAX_WRITTEN = 64
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """Divisions, a function of each value or row, and the result.
+    """Divisions, a function of the scores with its constants, and a choice.
 
-    ``values`` returns all values; ``both_classes`` returns ``1 - p`` and ``p`` for
-    each; ``above`` is 1 if ``value <comparison> cut``, an integer for one output and a
-    float64 per output for several; ``best`` is the index of the greatest value. The
-    others are functions of whole rows with the constants of ``outputs``: ``pair``, the
-    label of AdaBoost's two classes, ONNX Runtime's rules for labels, and its scores.
-    The function is elementwise, ``softmax``, ``expectiles``, or ``path_length``:
-    ``-(2 ** -x) - parameter``. Class indices are replaced by ``labels``, if there are
-    any.
+    ``values`` and ``index`` are all values, and ``targets`` those of each target;
+    ``both_classes`` is ``1 - p`` and ``p`` of the one value; ``above`` tells of each
+    whether ``value <comparison> cut``; ``best`` is the index of the greatest value.
+    ``dtype`` is that of the answer, and empty for that of the scores. In code, class
+    indices are replaced by ``labels``, if there are any.
     """
 
     divisors: tuple[float, ...] = ()
-    function: Function = "identity"
-    parameter: float = 1.0
-    result: Result = "values"
+    function: Name = "identity"
+    spec: OutputSpec = SCORES
+    choice: Choice = "values"
     comparison: str = "ogt"  # LLVM's predicate: ordered and greater than
     cut: float = 0.5
-    outputs: OutputSpec | None = None
+    dtype: str = ""
     labels: tuple[int, ...] = ()
 
-    def shape(self, n_outputs: int, sum_dtype: str) -> tuple[str, int]:
-        """Return the dtype and the number of columns of the result."""
-        match self.result:
-            case "values":
-                return sum_dtype, n_outputs
-            case "both_classes":
-                return sum_dtype, 2
-            case "above":
-                return "int64" if n_outputs == 1 else "float64", n_outputs
-            case "onnx":
-                assert self.outputs is not None
-                doubled = self.outputs.layout in ("one", "mirrored")
-                return self.outputs.dtype, n_outputs * (2 if doubled else 1)
-            case _:
-                return "int64", 1
+    @property
+    def in_place(self) -> bool:
+        """Whether code leaves the answer where the sums are."""
+        return self.choice == "values" and FUNCTIONS[self.function].code != "columns"
 
-    def of_row(self, scores: Any, on: Any) -> Any:
-        spec = self.outputs
-        assert spec is not None
-        match self.result:
-            case "pair":
-                return (sklearn.pair_difference(spec, scores) > 0).astype("int64")
-            case "above_bound":
-                return onnx.above_bound(spec, scores, on)
-            case "first_greatest":
-                return onnx.first_greatest(spec, scores, on)
-            case _:
-                return onnx.values(spec, scores, on)
+    def shape(self, n_outputs: int, sum_dtype: str) -> tuple[str, int]:
+        """Return the dtype and the number of columns of the answer."""
+        width = FUNCTIONS[self.function].width(self.spec, n_outputs)
+        columns = {"both_classes": 2, "best": 1}.get(self.choice, width)
+        return self.dtype or sum_dtype, columns
+
+    def of_row(self, scores: Terms) -> Terms:
+        """Write the answer for a row's scores to other places."""
+        x: Terms = FUNCTIONS[self.function].of(scores, self.spec, scores.code)
+        return (x > self.cut).astype(self.dtype) if self.choice == "above" else x
+
+
+@lru_cache(maxsize=256)
+def steps_of(spec: AnswerSpec, output: Output) -> Steps:
+    """Return the steps from raw scores to an output.
+
+    ``raw`` is ``predict_raw``, ``transformed`` a Booster's or regressor's ``predict``.
+    The others are ``predict_proba``, the indices of the classes that ``predict``
+    chooses, ``score_samples`` and ``decision_function``. Raises
+    ``UnsupportedModelError`` if the model lacks the method.
+    """
+    rules = spec.outputs
+    if output in ("probabilities", "labels") and not spec.classifies:
+        raise UnsupportedModelError(
+            f"This {spec.task} model has no classes; use predict instead."
+        )
+    match output:
+        case "raw":
+            return Steps()
+        case "transformed":
+            return _values(rules)
+        case "probabilities":
+            match rules.probabilities:
+                case "scores":
+                    return Steps(choice="targets")
+                case "values":
+                    return _values(rules)
+                case "complement":
+                    return _values(rules, "both_classes")
+                case "softmax":
+                    return Steps(function="scipy_softmax", choice="targets")
+        case "labels":
+            return _labels(spec)
+        case "scores" | "decision":
+            return _decision(spec, output)
+
+
+def _values(rules: OutputSpec, choice: Choice = "values", dtype: str = "") -> Steps:
+    divisors = (rules.divisor,) if rules.divisor != 1 else ()
+    dtype = rules.dtype if rules.function == "onnx" else dtype
+    return Steps(divisors, rules.function, rules, choice, dtype=dtype)
+
+
+def _labels(spec: AnswerSpec) -> Steps:
+    rules = spec.outputs
+    match rules.labels:
+        case "best_score" | "column":
+            shares = (rules.parameter,) if rules.decision == "votes" else ()
+            return Steps(shares, choice="best", dtype="int64")
+        case "best":
+            return _values(rules, "best", "int64")
+        case "half":
+            flags = "int64" if spec.n_outputs == 1 else "float64"
+            return _values(rules, "above", flags)
+        case "index":
+            return _values(rules, "index", "int32")
+        case "from_zero" | "above_zero":
+            above = replace(_decision(spec), choice="above", dtype="int64")
+            if rules.labels == "from_zero":
+                return replace(above, comparison="oge", cut=0.0)
+            return replace(above, cut=rules.cutoff)
+        case "above_bound" | "first_greatest":
+            return Steps(function=rules.labels, spec=rules, dtype="int64")
+
+
+def _decision(spec: AnswerSpec, output: Output = "decision") -> Steps:
+    rules = spec.outputs
+    by_path = rules.function == "path_length"
+    match output, rules.decision:
+        case "scores", _ if by_path:
+            return Steps(function="path_score", spec=rules)
+        case "decision", "scores":
+            return Steps()
+        case "decision", "votes" if spec.n_outputs == 2:
+            return Steps(function="pair", spec=rules)
+        case "decision", "votes":
+            return Steps((rules.parameter,))
+        case "decision", "paths" if by_path:
+            return Steps(function="path_decision", spec=rules)
+    raise UnsupportedModelError(
+        f"A forest with the transform {rules.name!r} has neither decision_function nor "
+        "score_samples."
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,140 +178,72 @@ class EntryKind:
 
 
 def steps(forest: Forest, output: Output) -> Steps | None:
-    """Return how an entry computes an output, or None if it cannot.
-
-    ``raw`` is ``predict_raw``. The other outputs are those of
-    :mod:`skforge.compiler.outputs.transforms`: ``apply_transform``, ``predict_proba``
-    for a classifier with one output, ``decide``, and for an isolation forest
-    ``score_samples`` and ``decision_function``.
-    """
-    if forest.aggregate != "sum":
+    """Return how entries and exports write an output, or None if they cannot."""
+    one, several = forest.n_outputs == 1, len(forest.output_sizes) > 1
+    if forest.aggregate != "sum" or (several and output == "labels"):
+        return None
+    try:
+        steps = steps_of(forest.answers, output)
+    except UnsupportedModelError:
+        return None
+    # neither a choice of one class nor the probabilities of two
+    if steps.choice in ("index", "best" if one else "both_classes"):
+        return None
+    if steps.function == "expit":
+        if output != "probabilities" or not expit_is_libm():
+            return None
+        steps = replace(steps, function="logistic", choice="both_classes")
+    written = _written(steps, forest)
+    if written is None:
         return None
     averages = (forest.divisor,) if forest.divisor != 1 else ()
-    answers = forest.classifies and len(forest.output_sizes) < 2
-    match output:
-        case "raw":
-            return Steps(averages)
-        case "transformed":
-            return _transformed(forest, averages)
-        case "both_classes":
-            return _both_classes(forest, averages) if answers else None
-        case "labels":
-            return _labels(forest, averages) if answers else None
-        case "scores":
-            return _path_score(forest, averages, 0.0)
-        case "decision":
-            return _path_score(forest, averages, forest.outputs.cutoff)
+    choice = "values" if written.choice == "targets" else written.choice
+    return replace(written, divisors=(*averages, *written.divisors), choice=choice)
 
 
-def proba_output(forest: Forest) -> Output:
-    """Return the output that ``predict_proba`` of a one-target classifier gives."""
-    match forest.outputs.probabilities:
-        case "scores":
-            return "raw"
-        case "complement" | "softmax":
-            return "both_classes"
-        case "values":
-            both = forest.outputs.function == "expit"  # from one score
-            return "both_classes" if both else "transformed"
-
-
-def _values(
-    forest: Forest, averages: tuple[float, ...], result: Result
-) -> Steps | None:
-    """Return a function of the scores and a result, if it is the C library's."""
-    spec = forest.outputs
-    by_rows = "softmax", *(["expectiles"] if forest.n_outputs <= MAX_WRITTEN else ())
-    if spec.function not in ELEMENTWISE.union(by_rows):
-        return None
-    if spec.divisor != 1:
-        averages = (*averages, spec.divisor)
-    return Steps(averages, spec.function, spec.parameter, result)
-
-
-def _transformed(forest: Forest, averages: tuple[float, ...]) -> Steps | None:
-    spec = forest.outputs
-    match spec.function:
-        case "onnx":  # NaNs of probit have either sign
-            written = _is_narrow(forest) and spec.post != "probit"
-            return Steps(averages, result="onnx", outputs=spec) if written else None
+def _written(steps: Steps, forest: Forest) -> Steps | None:
+    """Return steps in the C library's arithmetic, with the constants they need."""
+    rules, narrow = forest.outputs, forest.n_outputs <= MAX_WRITTEN
+    match steps.function:
         case "path_length":
-            cut = inlier_length(forest)
+            cut = inlier_length(rules) if forest.n_outputs == 1 else None
             if cut is None:
                 return None
-            return Steps(
-                averages, result="above", comparison="uge", cut=cut, labels=(-1, 1)
-            )
-        case _:
-            return _values(forest, averages, "values")
-
-
-def _both_classes(forest: Forest, averages: tuple[float, ...]) -> Steps | None:
-    spec = forest.outputs
-    if forest.n_outputs != 1:
-        return None
-    if spec.function == "expit" and expit_is_libm():
-        return Steps(averages, "logistic", spec.parameter, "both_classes")
-    complement = spec.probabilities == "complement"
-    return _values(forest, averages, "both_classes") if complement else None
-
-
-def _labels(forest: Forest, averages: tuple[float, ...]) -> Steps | None:
-    spec = forest.outputs
-    match spec.labels:
-        case "best_score" | "column":
-            if forest.n_outputs == 1:
-                return None  # not a choice of one class
-            shares = (spec.parameter,) if spec.decision == "votes" else ()
-            return Steps((*averages, *shares), result="best")
-        case "from_zero" | "above_zero":
-            if spec.decision == "votes":
-                return Steps(averages, result="pair", outputs=spec)
-            comparison = "oge" if spec.labels == "from_zero" else "ogt"
-            cut = 0.0 if spec.labels == "from_zero" else spec.cutoff
-            return Steps(averages, result="above", comparison=comparison, cut=cut)
-        case "best":
-            return _values(forest, averages, "best")
-        case "half":
-            return _values(forest, averages, "above")
-        case "index":
-            return None
+            above = Steps(choice="above", comparison="uge", cut=cut, dtype="int64")
+            return replace(above, labels=(-1, 1))
+        case "path_score" | "path_decision":  # with NumPy's power
+            known = forest.n_outputs == 1 and forest.accumulator_dtype == np.float64
+            if not known or rules.parameter <= 0 or power_loop() is None:
+                return None
+            less = rules.cutoff if steps.function == "path_decision" else 0.0
+            return Steps((rules.parameter,), "path_score", cut=less)
+        case "onnx":  # NaNs of probit have either sign
+            return steps if narrow and rules.post != "probit" else None
         case "above_bound" | "first_greatest":
-            none = not _is_narrow(forest) or np.isnan(spec.offsets).all()
-            return None if none else Steps(averages, result=spec.labels, outputs=spec)
+            return steps if narrow and not np.isnan(rules.offsets).all() else None
+        case "pair":
+            return steps
+        case "expectiles" if not narrow:
+            return None
+        case function:
+            constants = OutputSpec(parameter=steps.spec.parameter)
+            known = FUNCTIONS[function].code is not None
+            return replace(steps, spec=constants) if known else None
 
 
-def _path_score(
-    forest: Forest, averages: tuple[float, ...], less: float
-) -> Steps | None:
-    """Return an isolation forest's score, computed with NumPy's power."""
-    spec = forest.outputs
-    known = spec.function == "path_length" and forest.n_outputs == 1
-    known = known and spec.parameter > 0 and forest.accumulator_dtype == np.float64
-    if not known or power_loop() is None:
-        return None
-    return Steps((*averages, spec.parameter), "path_length", less)
-
-
-def _is_narrow(forest: Forest) -> bool:
-    """Tell whether a row's arithmetic is short enough to unroll."""
-    n_outputs = forest.n_outputs
-    return len(forest.outputs.offsets) == n_outputs <= MAX_WRITTEN
-
-
-def inlier_length(forest: Forest) -> float | None:
+def inlier_length(rules: OutputSpec) -> float | None:
     """Return the shortest path length of an inlier of an isolation forest.
 
     A row is an outlier if NumPy's rounded power of 2 is below a cutoff. The power is
     off by some ulps, so thousands of lengths around the cutoff are tried here; further
     away the result is certain.
     """
-    scale = forest.outputs.parameter
-    if not scale > 0 or forest.n_outputs != 1:
+    scale = rules.parameter
+    if not scale > 0:
         return None
 
     def outlier(lengths: NDArray[np.float64]) -> NDArray[np.bool_]:
-        below: NDArray[np.bool_] = decision_function(forest, lengths) < 0
+        below: NDArray[np.bool_] = sklearn.path_decision(lengths, rules, HOST) < 0
         return below
 
     low, high = np.array([0.0, 1000 * scale]).view(np.int64).tolist()

@@ -1,7 +1,7 @@
 """Generated code of functions of scores.
 
 :class:`Terms` have the operators of arrays and :class:`Code` the other operations of a
-:class:`~skforge.compiler.outputs.functions.Library`; each writes its instructions.
+:class:`~skforge.compiler.outputs.library.Library`; each writes its instructions.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from skforge.compiler.outputs.functions import LOWEST
+from skforge.compiler.outputs.library import LOWEST
 
 
 def c_number(value: float, dtype: str) -> str:

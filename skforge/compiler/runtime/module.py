@@ -23,8 +23,8 @@ from skforge.compiler.forest.leaves import leaf_finder, numbers_of_leaves
 from skforge.compiler.forest.rows import prepare_rows
 from skforge.compiler.frontends import load_forest
 from skforge.compiler.frontends.checks import refuse_arguments
+from skforge.compiler.outputs.answers import of_scores
 from skforge.compiler.outputs.steps import OUTPUTS, REFUSED, Output, Refused, steps
-from skforge.compiler.outputs.transforms import apply_transform
 from skforge.compiler.runtime import targets
 from skforge.compiler.runtime.contributions import Explained
 from skforge.compiler.runtime.cpu.threads import (
@@ -232,7 +232,9 @@ class CompiledModule(Explained):
             from skforge.compiler.runtime import on_device
 
             return on_device.predict_on_device(*place, X)
-        return apply_transform(self.forest, self._raw(X, n_jobs, "transformed"))
+        raw = self._raw(X, n_jobs, "transformed")
+        values: Array = of_scores(self.forest.answers, "transformed", raw)
+        return values
 
     @documented(predict_raw)
     def apply(self, X: Any, *, n_jobs: int | None = None) -> NDArray[np.int32]:
@@ -382,10 +384,9 @@ class CompiledModule(Explained):
 
         Parameters
         ----------
-        output : {"raw", "transformed", "both_classes", "labels", "scores", "decision"}
-            Raw scores; the source's output; both classes' probabilities of a binary
-            model with one output; the predicted class numbers; ``score_samples`` and
-            ``decision_function`` of an isolation forest.
+        output : {"raw", "transformed", "probabilities", "labels", "scores", "decision"}
+            Raw scores; the source's output; ``predict_proba``, several targets side by
+            side; the predicted class numbers; ``score_samples``; ``decision_function``.
         refused : {"nothing", "infinite", "not_finite"}
             Values in the rows that the entry declines.
         n_jobs : int or None

@@ -19,8 +19,9 @@ from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.mistakes import check_shape
 from skforge.compiler.forest.rows import read_columns
 from skforge.compiler.ir.mir.nodes import Element
-from skforge.compiler.outputs.functions import library_of
-from skforge.compiler.outputs.transforms import apply_transform, decide, predict_proba
+from skforge.compiler.outputs.answers import of_scores, output_of
+from skforge.compiler.outputs.library import library_of
+from skforge.compiler.outputs.steps import Output
 from skforge.compiler.runtime.gpu import cupy as device_cupy
 from skforge.compiler.runtime.gpu.cupy import CupyDevice
 from skforge.compiler.runtime.gpu.kernel import MOST_ELEMENTS, GpuKernel
@@ -46,9 +47,15 @@ def predict_on_device(
     forest: Forest, target: Target, find: FindKernel, X: Any
 ) -> Array:
     raw = raw_on_device(forest, target, find, X)
+    return _of_scores(forest, target, "transformed", raw)[0]
+
+
+def _of_scores(
+    forest: Forest, target: Target, output: Output, raw: Any
+) -> tuple[Array, CupyDevice]:
     device, raw = device_cupy.as_cupy(raw, _kind(target))
     with device.current():
-        return apply_transform(forest, raw, library_of(device.xp))
+        return of_scores(forest.answers, output, raw, library_of(device.xp)), device
 
 
 def leaves_on_device(
@@ -68,31 +75,24 @@ def answer_on_device(module: Any, method: str, X: Any, classes: Any) -> Any:
     ``predict``, None for 0, 1, and so on. Raises ``UnsupportedModelError`` for answers
     that are only computed on the host.
     """
-    forest: Forest = module.forest
     if method == "predict_raw":
         return module.predict_raw(X)
-    if method == "predict" and not forest.classifies:
-        return module.predict(X)
     if method not in ("predict", "predict_proba"):
         raise UnsupportedModelError(
             f"{method} is not computed on GPUs: call predict_raw, or pass the rows as "
             "a NumPy array."
         )
-    raw = module.predict_raw(X)
-    device, raw = device_cupy.as_cupy(raw, _kind(module.target))
+    output, raw = output_of(module.forest.answers, method), module.predict_raw(X)
+    answer, device = _of_scores(module.forest, module.target, output, raw)
+    if output != "labels" or classes is None:
+        return answer
+    if not isinstance(classes, np.ndarray) or classes.dtype.kind not in "fiub":
+        raise UnsupportedModelError(
+            "The labels of this model are not numbers, so they cannot be returned on a "
+            "GPU: call predict_proba or predict_raw, or pass the rows as a NumPy array."
+        )
     with device.current():
-        if method == "predict_proba":
-            return predict_proba(forest, raw, library_of(device.xp))
-        labels = decide(forest, raw, library_of(device.xp))
-        if classes is None:
-            return labels
-        if not isinstance(classes, np.ndarray) or classes.dtype.kind not in "fiub":
-            raise UnsupportedModelError(
-                "The labels of this model are not numbers, so they cannot be returned "
-                "on a GPU: call predict_proba or predict_raw, or pass the rows as a "
-                "NumPy array."
-            )
-        return device.xp.asarray(classes)[labels]
+        return device.xp.asarray(classes)[answer]
 
 
 def _kind(target: Target) -> Any:

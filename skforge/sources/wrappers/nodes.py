@@ -18,7 +18,8 @@ from skforge.compiler.forest.forest import Forest
 from skforge.compiler.frontends.members import with_members
 from skforge.compiler.frontends.wrappers.model import Part
 from skforge.compiler.outputs.answers import labels_of
-from skforge.compiler.outputs.functions import HOST, evaluate
+from skforge.compiler.outputs.functions import FUNCTIONS
+from skforge.compiler.outputs.library import HOST
 from skforge.sources.base import METHODS, Array, Source, UnsureError
 
 #: From all raw scores to a member's answer.
@@ -65,7 +66,7 @@ class Leaf(Node):
         self.columns = np.r_[tuple(part.places)]
         first = part.places[0]
         self._columns: Any = first.start if first.stop - first.start == 1 else first
-        labels = labels_of(self.forest, part.model)
+        labels = labels_of(self.forest.answers, part.model)
         self._of_scores = source.answers.of_scores(self.forest, labels)
         self._offers = {name for name in METHODS if hasattr(part.model, name)}
 
@@ -168,6 +169,6 @@ def positives(nodes: Sequence[Node], methods: Sequence[str]) -> Answer | None:
         scores = np.take(raw.T, columns, axis=0).astype(dtype, copy=False)
         if plain:
             return scores
-        return np.asarray(evaluate(spec.function, scores, spec.parameter, HOST))
+        return np.asarray(FUNCTIONS[spec.function].of(scores, spec, HOST))
 
     return values

@@ -263,7 +263,7 @@ def build_entry(
     if shares is not None:
         holder.kept.append(shares)
         symbols |= {**entry_symbols(), "skf_shares": shares.address}
-    if kind.steps.function == "path_length":
+    if kind.steps.function == "path_score":
         symbols["skf_power"] = power_loop() or 0
     labels = (ctypes.c_int64 * len(kind.steps.labels))(*kind.steps.labels)
     holder.kept.append(labels)

@@ -11,7 +11,7 @@ import numpy as np
 from skforge.compiler.ir.lir.builder import Builder
 from skforge.compiler.ir.lir.nodes import F32, F64, I64, Buffer, Scalar, Value
 from skforge.compiler.ir.lir.types import scalar_of
-from skforge.compiler.outputs.functions import evaluate
+from skforge.compiler.outputs.functions import FUNCTIONS
 from skforge.compiler.outputs.steps import Steps
 from skforge.compiler.outputs.text import Code, Terms
 
@@ -66,7 +66,7 @@ class Results:
     ) -> None:
         self.steps, self.n_outputs, self._labels = steps, n_outputs, labels
         self.sum_dtype, self.sum = sum_dtype, scalar_of(np.dtype(sum_dtype))
-        self.in_place = steps.result == "values"
+        self.in_place = steps.in_place
         dtype, self.columns = steps.shape(n_outputs, sum_dtype)
         self.dtype = np.dtype(dtype)
         self.element = scalar_of(self.dtype)
@@ -74,9 +74,10 @@ class Results:
     def write(self, b: Builder, sums: Buffer, data: Buffer, n: Value) -> None:
         """Write the results of ``n`` rows to ``data``, which may be their sums."""
         self._transform(b, sums, n)
-        match self.steps.result:
-            case "values":
-                pass
+        if FUNCTIONS[self.steps.function].code == "columns":
+            self._of_row(b, sums, data, n)
+            return
+        match self.steps.choice:
             case "above":
                 self._above(b, sums, data, n)
             case "both_classes":
@@ -86,27 +87,30 @@ class Results:
             case "best":
                 self._best(b, sums, data, n)
             case _:
-                self._of_row(b, sums, data, n)
+                assert self.in_place
 
     # ------------------------------------------------------------ sums
 
     def _transform(self, b: Builder, sums: Buffer, n: Value) -> None:
-        function, parameter = self.steps.function, self.steps.parameter
-        code, count = _LirCode(b), n * self.n_outputs
-        if self.steps.divisors or function not in ("identity", "softmax"):
+        function, code = self.steps.function, FUNCTIONS[self.steps.function].code
+        count, lir = n * self.n_outputs, _LirCode(b)
+        loops = function in ("identity", "softmax") or code == "columns"
+        if self.steps.divisors or not loops:
             width = self.n_outputs if function == "expectiles" else 1
             with b.loop(n if width > 1 else count) as i:
                 places = [i * width + j for j in range(width)] if width > 1 else [i]
-                x = Terms(code, tuple(sums[at] for at in places), self.sum_dtype)
+                x = Terms(lir, tuple(sums[at] for at in places), self.sum_dtype)
                 for divisor in self.steps.divisors:
                     x = x / divisor
-                x = -x if function == "path_length" else x
-                x = evaluate(function, x, parameter, code)
+                if function == "path_score":
+                    x = -x
+                elif not loops:
+                    x = FUNCTIONS[function].of(x, self.steps.spec, lir)
                 for at, value in zip(places, x.values, strict=True):
                     sums[at] = value
         if function == "softmax":
             self._softmax(b, sums, n)
-        elif function == "path_length":
+        elif function == "path_score":
             self._path_score(b, sums, count)
 
     def _path_score(self, b: Builder, sums: Buffer, count: Value) -> None:
@@ -119,7 +123,7 @@ class Results:
         pointers = [b.address(array) for array in (places, counts, steps)]
         b.run("skf_power", *pointers, b.const(0))
         with b.loop(count) as i:
-            sums[i] = -sums[i] - self.steps.parameter
+            sums[i] = -sums[i] - self.steps.cut
 
     def _softmax(self, b: Builder, sums: Buffer, n: Value) -> None:
         """Write softmax: exp(x - greatest), the sum in order in float64, a division."""
@@ -170,7 +174,7 @@ class Results:
         with b.loop(n) as i:
             row = b.view("row", self.sum, sums, i * self.n_outputs)
             scores = tuple(row[j] for j in range(self.n_outputs))
-            results = self.steps.of_row(Terms(code, scores, self.sum_dtype), code)
+            results = self.steps.of_row(Terms(code, scores, self.sum_dtype))
             first = i * self.columns
             for j, result in enumerate(results.values):
                 data[first + j] = self._labelled(b, result)
