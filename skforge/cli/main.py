@@ -1,4 +1,4 @@
-"""``skforge demo | bench | predict | inspect | tune | export | plot | doctor``.
+"""``skforge demo | bench | predict | inspect | tune | export | warm | plot | doctor``.
 
 Exit codes: 0 success; 1 predictions differ from the source's; 2 a bad option, model
 file, data file or schedule; 3 a fault of skforge; 130 Ctrl-C.
@@ -21,6 +21,7 @@ from skforge.cli.export import export
 from skforge.cli.inspect import inspect
 from skforge.cli.predict import predict
 from skforge.cli.tune import plot, tune
+from skforge.cli.warm import warm
 
 app = typer.Typer(
     cls=OneLineGroup,
@@ -29,7 +30,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for _command in (demo, bench, predict, inspect, tune, export, plot, doctor):
+for _command in (demo, bench, predict, inspect, tune, export, warm, plot, doctor):
     app.command()(_command)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from contextlib import suppress
 from inspect import signature
 from threading import RLock
 from typing import Any, TypeAlias
@@ -496,6 +497,9 @@ class Predictor:
             self._narrow.module.warm_up()  # sparse rows use it in blocks
         for method in methods:
             self._seek_entry(method, n_jobs)
+        with suppress(InvalidInputError):  # the model knows no names
+            if self._mappings is not None:
+                self._mappings.load()
 
     def predict_log_proba(self, X: Any, n_jobs: int | None = None) -> Any:
         if self.source.answers.own_log_proba:

@@ -3,8 +3,8 @@
 An object's key is a digest of everything it depends on: the LLVM text, the target,
 LLVM's version and options, this package's version. An object is used only if its own
 digest matches, as a damaged object crashes the loader. Directories and files that
-another user owns or may write are never used. If anything fails here, kernels are
-compiled as without a cache.
+another user than root owns, or others may write, are never used. If anything fails
+here, kernels are compiled as without a cache.
 
 ``SKFORGE_CACHE=off`` disables the cache; ``SKFORGE_CACHE_DIR`` moves it. Anyone who may
 write the directory can run code through it: digests detect damage, not forgery.
@@ -249,10 +249,10 @@ def is_writable() -> bool:
 
 
 def _is_own(facts: os.stat_result) -> bool:
-    """Tell whether only this user may write a file or directory."""
+    """Tell whether only this user, or root, may write a file or directory."""
     if not hasattr(os, "geteuid"):  # Windows: a user's folder is not shared
         return True
-    return facts.st_uid == os.geteuid() and not facts.st_mode & 0o022
+    return facts.st_uid in (0, os.geteuid()) and not facts.st_mode & 0o022
 
 
 def _log(message: str, *values: object, level: int = DEBUG) -> None:

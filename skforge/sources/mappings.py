@@ -178,6 +178,9 @@ class Mappings:
         self._free: list[tuple[Array, memoryview]] = []
         self._index: Any = None
 
+    def load(self) -> None:
+        self._dicts.load()
+
     def ask(self, entry: Callable[[Any], Any], X: Any, whole: bool = False) -> Any:
         """Return a compiled entry's answer, or None if it cannot be certain.
 

@@ -26,6 +26,7 @@ TABLES = r"Pred|skforge|predict|Time| *rows| *[\d,]+  | +predict|─|$"
 SHOWN = {
     "demo": f"training|XGB|trained|{TABLES}",
     "bench": f"model.json|read in|{TABLES}",
+    "warm": r"(?!)",
     "doctor": r"Machine|Profile| *work  |Cache|Libraries",
 }
 

@@ -15,10 +15,12 @@ from pathlib import Path
 from threading import Thread
 
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.datasets import make_classification
-from sklearn.ensemble import RandomForestClassifier
+from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
 
+import skforge
 from skforge import CompiledForest, Schedule, compile_forest, load_forest
 from skforge import config as _config
 from skforge.compiler.cost.profile import MachineProfile
@@ -368,6 +370,29 @@ def test_what_others_own_is_not_used(level, folder, compiled, monkeypatch):
         monkeypatch.setattr(os, "geteuid", lambda: 12345)
     assert added(1) == 101
     assert len(compiled) == 2
+
+
+SERVED = """
+import os, sys, skforge
+os.geteuid = lambda: 12345
+fast = skforge.load(sys.argv[1])
+print(fast.predict([{"a": 1.0, "b": 2.0}, {"a": -1.0, "b": 0.5}]).tolist())
+print([m for m in ("llvmlite", "skforge.compiler.ir.lir.nodes") if m in sys.modules])
+"""
+
+
+@pytest.mark.skipif(getattr(os, "geteuid", lambda: 1)() != 0, reason="for root")
+def test_a_cache_that_root_has_filled_serves_other_users(folder, tmp_path):
+    frame = pd.DataFrame({"a": [1.0, -1.0], "b": [2.0, 0.5]})
+    model = RandomForestRegressor(3, random_state=0).fit(frame, [3.0, 4.0])
+    path = tmp_path / "m.skforge"
+    skforge.save(CompiledForest(model, tuning="off").fit(frame), path)
+    command = "from skforge.cli.main import app; import sys; app(sys.argv[1:])"
+    warm = sys.executable, "-c", command, "warm", path, "--shared"
+    subprocess.run(warm, check=True)
+    command = sys.executable, "-c", SERVED, path
+    served = subprocess.check_output(command, text=True)
+    assert served == f"{model.predict(frame).tolist()}\n[]\n"
 
 
 @posix

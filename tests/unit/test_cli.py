@@ -117,11 +117,46 @@ def test_doctor_says_that_a_read_only_cache_keeps_nothing(monkeypatch, tmp_path,
     assert _cache()["kernels"].endswith(("0.0 MB" if made else "none yet") + anew)
 
 
-@pytest.mark.parametrize("command", ["demo", "bench", "inspect", "export", "doctor"])
+@pytest.mark.parametrize(
+    "command", ["demo", "bench", "inspect", "export", "warm", "doctor"]
+)
 def test_help(run, command):
     code, out, _ = run(command, "--help")
     assert code == 0
     assert f"Usage: skforge {command}" in out
+
+
+def test_warm_fills_the_cache(run, tmp_path, monkeypatch):
+    monkeypatch.setenv("SKFORGE_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("SKFORGE_CACHE", "on")
+    path, X = tmp_path / "m.skforge", np.random.default_rng(0).normal(size=(50, 3))
+    model = RandomForestRegressor(3, random_state=0).fit(X, X[:, 0])
+    skforge.save(skforge.CompiledForest(model, tuning="off").fit(X), path)
+    code, out, _ = run("warm", path, path)
+    entries = [*(tmp_path / "cache").glob("*/*")]
+    assert code == 0
+    assert out.startswith(f"{tmp_path / 'cache'}: {len(entries)} entries, ")
+    assert {entry.stat().st_mode & 0o777 for entry in entries} == {0o600}
+    keep = tmp_path / "cache" / "kernels" / "mine.txt"
+    keep.write_text("not an entry")
+    keep.chmod(0o600)
+    assert run("warm", path, "--shared")[0] == 0
+    assert {entry.stat().st_mode & 0o777 for entry in entries} == {0o644}
+    assert keep.stat().st_mode & 0o777 == 0o600
+
+
+def test_warm_says_what_it_cannot_do(run, tmp_path, monkeypatch, two_columns):
+    monkeypatch.setenv("SKFORGE_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("SKFORGE_CACHE", "off")
+    path = tmp_path / "forest.skforge"
+    skforge.save(two_columns, path)
+    code, _, err = run("warm", path)
+    assert code == 2
+    assert "cannot be written. Set SKFORGE_CACHE_DIR" in err
+    monkeypatch.setenv("SKFORGE_CACHE", "on")
+    code, _, err = run("warm", path)
+    assert code == 2
+    assert "forest.skforge holds no compiled model" in err
 
 
 def test_no_command_shows_the_commands(run):

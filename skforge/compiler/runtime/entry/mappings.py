@@ -79,6 +79,10 @@ class DictReader:
         #: of the keys, their columns, and addresses of tables.
         self._known: tuple[tuple[Any, ...], Any] = (), None
 
+    def load(self) -> None:
+        """Compile the code that reads them, or find it in the cache."""
+        _reader()
+
     def read(self, rows: list[Any]) -> NDArray[np.float64] | None:
         """Return numbers of shape (n_rows, width); None if any row is declined."""
         read = _reader()

@@ -1,0 +1,59 @@
+"""The command ``warm``: fill the cache that a service's processes start from."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from skforge.cli.models import open_model
+from skforge.exceptions import InvalidInputError
+
+#: The names of the cache's entries.
+_ENTRY = re.compile("[0-9a-f]{64}")
+
+
+def warm(
+    model_files: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="MODELS", exists=True, dir_okay=False, help="Files of skforge.save."
+        ),
+    ],
+    contribs: Annotated[
+        bool, typer.Option("--contribs", help="Compile SHAP values, too.")
+    ] = False,
+    shared: Annotated[
+        bool, typer.Option("--shared", help="Let other users read the cache.")
+    ] = False,
+) -> None:
+    """Compile saved models now, so that no process that loads them has to.
+
+    For images: the cache holds code for this CPU and this release alone.
+    """
+    from skforge.runtime import object_cache
+
+    folder = object_cache.directory()
+    if folder is None or not object_cache.is_writable():
+        raise InvalidInputError(
+            f"The cache ({folder or 'SKFORGE_CACHE=off'}) cannot be written. Set "
+            "SKFORGE_CACHE_DIR to a folder of yours, and do not set SKFORGE_CACHE."
+        )
+    for path in model_files:
+        model = open_model(path)
+        if not hasattr(model, "warm_up"):
+            raise InvalidInputError(
+                f"{path.name} holds no compiled model. Give a file that skforge.save "
+                "wrote of a CompiledForest."
+            )
+        model.warm_up(contribs=contribs)
+    entries = [file for file in Path(folder).glob("*/*") if _ENTRY.fullmatch(file.name)]
+    if shared:
+        for place in {Path(folder), *(file.parent for file in entries)}:
+            place.chmod(0o755)
+        for file in entries:
+            file.chmod(0o644)
+    size = sum(file.stat().st_size for file in entries)
+    typer.echo(f"{folder}: {len(entries)} entries, {size:,} bytes")
