@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from contextlib import suppress
+from functools import partial
 from inspect import signature
 from threading import RLock
 from typing import Any, TypeAlias
@@ -15,6 +16,7 @@ from skforge._compat import cached_property
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.frontends.base import last_step
 from skforge.compiler.frontends.checks import ROUNDS, refuse_arguments
+from skforge.compiler.outputs.answers import answer as answer_of
 from skforge.compiler.outputs.answers import labels_of, of_scores, output_of
 from skforge.compiler.runtime.auto import AutoModule
 from skforge.compiler.runtime.entry.entry import as_method, retire
@@ -227,9 +229,10 @@ class Predictor:
                 f"{type(self.source.model).__name__} computes its predictions "
                 "on the CPU; pass the rows as a NumPy array."
             )
-        from skforge.compiler.runtime.on_device import answer_on_device
+        from skforge.compiler.runtime.on_device import of_device
 
-        answer = answer_on_device(self.module, method, X, self._classes)
+        of = partial(answer_of, self.forest.answers, self._classes, method)
+        answer = of_device(self.module.target, of, self.module.predict_raw(X))
         self.counters.add(KERNEL, len(X))
         return answer
 

@@ -386,8 +386,9 @@ def test_what_is_only_computed_on_the_host_says_so(cupy) -> None:
     fast = CompiledForest(boosted, target="cuda", batch_sizes=SIZES).fit(X)
     with pytest.raises(UnsupportedModelError, match=r"expit.*call predict_raw"):
         fast.predict_proba(Array(X))
-    with pytest.raises(UnsupportedModelError, match="decision_function is not"):
-        fast.decision_function(Array(X))
+    scores, labels = fast.decision_function(Array(X)), fast.predict(Array(X))
+    assert_same_bits(scores.get(), boosted.decision_function(X), "scores")
+    assert_same_bits(labels.get(), boosted.predict(X), "labels")
     named = RandomForestClassifier(5).fit(X, np.array(["a", "b", "c"])[y])
     with pytest.raises(UnsupportedModelError, match="labels of this model are not num"):
         CompiledForest(named, target="cuda", batch_sizes=SIZES).fit(X).predict(Array(X))

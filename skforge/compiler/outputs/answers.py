@@ -18,6 +18,13 @@ from skforge.compiler.outputs.library import HOST, Library
 from skforge.compiler.outputs.steps import Output, Steps, steps_of
 from skforge.exceptions import UnsupportedModelError
 
+_OUTPUTS: dict[str, Output] = {
+    "predict_raw": "raw",
+    "predict": "labels",
+    "predict_proba": "probabilities",
+    "decision_function": "decision",
+    "score_samples": "scores",
+}
 _COMPARE = {"ogt": operator.gt, "oge": operator.ge}
 
 
@@ -43,27 +50,30 @@ def labels_of(spec: AnswerSpec, model: Any) -> Any:
 
 def output_of(spec: AnswerSpec, method: str) -> Output:
     """Return which output a method's answer is."""
-    match method:
-        case "predict_raw":
-            return "raw"
-        case "score_samples":
-            return "scores"
-        case "decision_function":  # a custom objective has only scores
-            return "decision" if spec.has(method) else "raw"
-        case "predict" if spec.classifies:
-            return "labels"
-        case "predict_proba" if spec.classifies:
-            return "probabilities"
-        case _:  # a regressor, or a custom objective
-            return "transformed"
+    # custom objectives have only scores
+    if method in ("predict", "predict_proba") and not spec.classifies:
+        return "transformed"
+    if method == "decision_function" and not spec.has(method):
+        return "raw"
+    return _OUTPUTS[method]
 
 
-def answer(spec: AnswerSpec, classes: Any, method: str, raw: Array) -> Any:
+def answer(
+    spec: AnswerSpec, classes: Any, method: str, raw: Any, on: Library = HOST
+) -> Any:
     """Return a method's answer; ``classes`` are those of :func:`labels_of`."""
     output = output_of(spec, method)
-    values = of_scores(spec, output, raw)
+    values = of_scores(spec, output, raw, on)
     if output != "labels" or classes is None:
         return values
+    if on is not HOST:
+        if not isinstance(classes, np.ndarray) or classes.dtype.kind not in "fiub":
+            raise UnsupportedModelError(
+                "The labels of this model are not numbers, so they cannot be returned "
+                "on a GPU: call predict_proba or predict_raw, or pass the rows as a "
+                "NumPy array."
+            )
+        return on.xp.asarray(classes)[values]
     if not isinstance(classes, list):
         return np.asarray(classes.take(values, axis=0))
     labels = np.empty(values.shape, classes[0].dtype)

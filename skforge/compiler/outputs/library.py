@@ -33,19 +33,16 @@ def total(x: Any, dtype: str) -> Any:
 class Library:
     """The operations of an array library: NumPy, or a device's own.
 
-    NumPy's ``exp`` is the C library's. Results of a row have one column.
+    NumPy's ``exp`` and ``log1p`` are the C library's. Results of a row have one column.
     """
 
     xp: Any
     exp: Callable[[Any], Any]
+    log1p: Callable[[Any], Any]
     sort: Callable[[Any], Any]
 
     def each_column(self, function: Callable[[Any], Any], x: Any) -> Any:
         return function(x)
-
-    def log1p(self, x: Any) -> Any:
-        """Return the C library's ``log1p``."""
-        return libm.log1p(x)
 
     def where(self, test: Any, a: Any, b: Any) -> Any:
         """Return ``a`` where the test is true, else ``b``, in the array's dtype."""
@@ -80,9 +77,9 @@ class Library:
 LOWEST = np.finfo(np.float32).min
 
 #: NumPy with the C library's ``exp``.
-HOST = Library(np, libm.exp, partial(np.sort, axis=1, kind="stable"))
+HOST = Library(np, libm.exp, libm.log1p, partial(np.sort, axis=1, kind="stable"))
 
 
 def library_of(xp: Any) -> Library:
     """Return a device's array library with its own ``exp``."""
-    return Library(xp, xp.exp, partial(xp.sort, axis=1))
+    return Library(xp, xp.exp, xp.log1p, partial(xp.sort, axis=1))

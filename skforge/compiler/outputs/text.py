@@ -27,17 +27,18 @@ def c_number(value: float, dtype: str) -> str:
 
 
 _C_TYPES = {"float32": "float", "float64": "double", "int64": "int64_t", "bool": "int"}
-#: Instructions on ``a``, ``b`` and ``c``; ``f`` is the suffix of float32 functions.
+#: Instructions on ``a``, ``b`` and ``c``, operators by their names in Python; ``f`` is
+#: the suffix of float32 functions.
 _C = {
     "neg": "-{a}",
     "add": "{a} + {b}",
     "sub": "{a} - {b}",
     "mul": "{a} * {b}",
-    "div": "{a} / {b}",
+    "truediv": "{a} / {b}",
     "gt": "{a} > {b}",
     "lt": "{a} < {b}",
     "not_ge": "!({a} >= {b})",
-    "or": "{a} || {b}",
+    "or_": "{a} || {b}",
     "where": "{a} ? {b} : {c}",
     "exp": "exp{f}({a})",
     "log1p": "log1p{f}({a})",
@@ -92,9 +93,9 @@ class Terms:
     __add__, __radd__ = _operator("add"), _operator("add", flipped=True)
     __sub__, __rsub__ = _operator("sub"), _operator("sub", flipped=True)
     __mul__, __rmul__ = _operator("mul"), _operator("mul", flipped=True)
-    __truediv__, __rtruediv__ = _operator("div"), _operator("div", flipped=True)
+    __truediv__, __rtruediv__ = _operator("truediv"), _operator("truediv", flipped=True)
     __gt__, __lt__ = _operator("gt", to="bool"), _operator("lt", to="bool")
-    __or__ = _operator("or")
+    __or__ = _operator("or_")
 
 
 class Code(ABC):

@@ -191,10 +191,9 @@ class CompiledModule(Explained):
     def _raw(self, X: Any, n_jobs: int | None, output: Output) -> Array:
         """Return raw scores without an entry, for an output that may have one soon."""
         if type(X) is not np.ndarray and is_device_array(X):
-            place = self.forest, self.target, self._kernel
-            from skforge.compiler.runtime import on_device
+            from skforge.compiler.runtime.on_device import raw_on_device
 
-            return on_device.raw_on_device(*place, X)
+            return raw_on_device(self, X)
         rows = prepare_rows(self.forest, X)
         share = self._share(len(rows), n_jobs)
         kernel = self.kernels.kernel(share.number) if len(rows) else None
@@ -227,13 +226,13 @@ class CompiledModule(Explained):
             found: Array | None = entry(X)
             if found is not None:
                 return found
-        if is_device_array(X):
-            place = self.forest, self.target, self._kernel
-            from skforge.compiler.runtime import on_device
-
-            return on_device.predict_on_device(*place, X)
         raw = self._raw(X, n_jobs, "transformed")
-        values: Array = of_scores(self.forest.answers, "transformed", raw)
+        of = partial(of_scores, self.forest.answers, "transformed")
+        if is_device_array(X):
+            from skforge.compiler.runtime.on_device import of_device
+
+            of = partial(of_device, self.target, of)
+        values: Array = of(raw)
         return values
 
     @documented(predict_raw)
@@ -245,10 +244,9 @@ class CompiledModule(Explained):
         ndarray of int32, shape (n_rows, n_trees)
         """
         if is_device_array(X):
-            place = self.forest, self.target, self._kernel
-            from skforge.compiler.runtime import on_device
+            from skforge.compiler.runtime.on_device import leaves_on_device
 
-            return on_device.leaves_on_device(*place, X)
+            return leaves_on_device(self, X)
         leaves = self._leaves(prepare_rows(self.forest, X), n_jobs)
         return leaves if self._adds else numbers_of_leaves(self.forest)[leaves]
 

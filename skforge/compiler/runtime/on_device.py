@@ -19,80 +19,41 @@ from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.mistakes import check_shape
 from skforge.compiler.forest.rows import read_columns
 from skforge.compiler.ir.mir.nodes import Element
-from skforge.compiler.outputs.answers import of_scores, output_of
-from skforge.compiler.outputs.library import library_of
-from skforge.compiler.outputs.steps import Output
+from skforge.compiler.outputs.library import Library, library_of
 from skforge.compiler.runtime.gpu import cupy as device_cupy
 from skforge.compiler.runtime.gpu.cupy import CupyDevice
 from skforge.compiler.runtime.gpu.kernel import MOST_ELEMENTS, GpuKernel
 from skforge.compiler.target import Target
 from skforge.exceptions import InvalidInputError, TargetError, UnsupportedModelError
 
-#: Returns the kernel for a number of rows.
-FindKernel = Callable[[int, Element], Any]
 
-
-def raw_on_device(forest: Forest, target: Target, find: FindKernel, X: Any) -> Array:
+def raw_on_device(module: Any, X: Any) -> Array:
     """Return raw scores of rows on a device, as an array on it."""
-    device, rows = _rows(forest, target, X)
+    forest: Forest = module.forest
+    device, rows = _rows(forest, module.target, X)
     with device.current():
         shape, dtype = (len(rows), forest.n_outputs), forest.accumulator_dtype
-        raw = _filled(device, find, "accumulator", rows, shape, dtype)
+        raw = _filled(device, module, "accumulator", rows, shape, dtype)
         if forest.divisor != 1:
             raw /= forest.divisor
         return raw[:, 0] if forest.n_outputs == 1 else raw
 
 
-def predict_on_device(
-    forest: Forest, target: Target, find: FindKernel, X: Any
-) -> Array:
-    raw = raw_on_device(forest, target, find, X)
-    return _of_scores(forest, target, "transformed", raw)[0]
+def leaves_on_device(module: Any, X: Any) -> NDArray[np.int32]:
+    """Return the leaf of each row in each tree, as an array on the device."""
+    device, rows = _rows(module.forest, module.target, X)
+    with device.current():
+        shape = len(rows), module.forest.n_trees
+        return _filled(device, module, "leaf_number", rows, shape, np.dtype(np.int32))
 
 
-def _of_scores(
-    forest: Forest, target: Target, output: Output, raw: Any
-) -> tuple[Array, CupyDevice]:
+def of_device(
+    target: Target, of_scores: Callable[[Any, Library], Any], raw: Any
+) -> Any:
+    """Return what a function makes of raw scores on a device and of its library."""
     device, raw = device_cupy.as_cupy(raw, _kind(target))
     with device.current():
-        return of_scores(forest.answers, output, raw, library_of(device.xp)), device
-
-
-def leaves_on_device(
-    forest: Forest, target: Target, find: FindKernel, X: Any
-) -> NDArray[np.int32]:
-    """Return the leaf of each row in each tree, as an array on the device."""
-    device, rows = _rows(forest, target, X)
-    with device.current():
-        shape = len(rows), forest.n_trees
-        return _filled(device, find, "leaf_number", rows, shape, np.dtype(np.int32))
-
-
-def answer_on_device(module: Any, method: str, X: Any, classes: Any) -> Any:
-    """Return an estimator method's answer for rows on a device.
-
-    ``module`` is a CompiledModule or an AutoModule; ``classes`` are the labels of
-    ``predict``, None for 0, 1, and so on. Raises ``UnsupportedModelError`` for answers
-    that are only computed on the host.
-    """
-    if method == "predict_raw":
-        return module.predict_raw(X)
-    if method not in ("predict", "predict_proba"):
-        raise UnsupportedModelError(
-            f"{method} is not computed on GPUs: call predict_raw, or pass the rows as "
-            "a NumPy array."
-        )
-    output, raw = output_of(module.forest.answers, method), module.predict_raw(X)
-    answer, device = _of_scores(module.forest, module.target, output, raw)
-    if output != "labels" or classes is None:
-        return answer
-    if not isinstance(classes, np.ndarray) or classes.dtype.kind not in "fiub":
-        raise UnsupportedModelError(
-            "The labels of this model are not numbers, so they cannot be returned on a "
-            "GPU: call predict_proba or predict_raw, or pass the rows as a NumPy array."
-        )
-    with device.current():
-        return device.xp.asarray(classes)[answer]
+        return of_scores(raw, library_of(device.xp))
 
 
 def _kind(target: Target) -> Any:
@@ -106,7 +67,7 @@ def _kind(target: Target) -> Any:
 
 def _filled(
     device: CupyDevice,
-    find: FindKernel,
+    module: Any,
     element: Element,
     rows: Any,
     shape: tuple[int, int],
@@ -114,7 +75,7 @@ def _filled(
 ) -> Array:
     result: Array = _empty(device, shape, dtype)
     if min(shape) > 0:
-        kernel: GpuKernel = find(len(rows), element)
+        kernel: GpuKernel = module._kernel(len(rows), element)
         kernel.on_device(device, rows, result)
     return result
 

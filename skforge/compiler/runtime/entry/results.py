@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from math import inf
 from typing import Any
@@ -15,16 +16,9 @@ from skforge.compiler.outputs.functions import FUNCTIONS
 from skforge.compiler.outputs.steps import Steps
 from skforge.compiler.outputs.text import Code, Terms
 
+#: Instructions that are not Python's operators on values.
 _WRITE: dict[str, Callable[..., Value]] = {
-    "neg": lambda b, a: -a,
-    "add": lambda b, x, y: x + y,
-    "sub": lambda b, x, y: x - y,
-    "mul": lambda b, x, y: x * y,
-    "div": lambda b, x, y: x / y,
-    "gt": lambda b, x, y: x > y,
-    "lt": lambda b, x, y: x < y,
     "not_ge": lambda b, x, y: b.compare("lt", x, y, unordered=True),
-    "or": lambda b, x, y: x | y,
     "where": Builder.select,
     "exp": lambda b, a: _call(b, "exp", a),
     "log1p": lambda b, a: _call(b, "log1p", a),
@@ -42,7 +36,9 @@ class _LirCode(Code):
         self._b = b
 
     def write(self, name: str, values: tuple[Any, ...], given: str, to: str) -> Any:
-        return _WRITE[name](self._b, *values)
+        if name in _WRITE:
+            return _WRITE[name](self._b, *values)
+        return getattr(operator, name)(*values)
 
     def number(self, value: Any, dtype: str) -> Any:
         exact = np.dtype(dtype).type(value).item()
