@@ -1,74 +1,71 @@
 """The C library's ``exp``, ``log`` and ``log1p`` over arrays, bit for bit.
 
 Source libraries transform margins with the C library's scalar functions. NumPy's vector
-versions differ in the last bit, so loops around the scalar functions are compiled on
-first use, and kept in the cache.
+versions differ in the last bit, so NumPy's loops that call a function for each element
+become ufuncs with the C library's functions.
 """
 
 from __future__ import annotations
 
 import ctypes
-import os
-import sys
-from contextlib import suppress
 from functools import lru_cache, partial
-from platform import machine
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from skforge.compiler.system import c_address, code_model
-from skforge.exceptions import CompilerError
-from skforge.runtime import object_cache
-from skforge.runtime.facts import llvm_version
-from skforge.runtime.loading import llvm, load_object
+from skforge.compiler.system import c_address
 
 #: XGBoost clips the exponent in its logistic function: expf overflows above this.
 SIGMOID_LIMIT = 88.7
 
 
 def _apply(name: str, values: NDArray[Any]) -> NDArray[Any]:
-    source = np.ascontiguousarray(values)
-    loop, _ = _compiled(name, source.dtype)
-    result = np.empty_like(source)
-    loop(result.ctypes.data, source.ctypes.data, source.size)
+    function, _ = _ufunc(name)
+    with np.errstate(all="ignore"):  # as the C library, which warns of nothing
+        result: NDArray[Any] = function(np.ascontiguousarray(values))
     return result
 
 
 #: The C library's function of each float64 value: ``expf``, say, of float32 values.
 exp, log, log1p = (partial(_apply, name) for name in ("exp", "log", "log1p"))
 
+#: In NumPy's table: PyUFunc_FromFuncAndData, and the loops PyUFunc_f_f and PyUFunc_d_d.
+_MAKE, _FLOATS, _DOUBLES = 1, 6, 5
+
 
 @lru_cache
-def _compiled(name: str, dtype: np.dtype[Any]) -> tuple[Any, Any]:
-    """Return the loop around one function, and the object that owns its code."""
-    from string import Template
-
-    kind, f = {"f": ("float", "f"), "d": ("double", "")}[dtype.char]
-    name += f
-    # importlib.resources takes 15 ms, which a loaded model need not wait for
-    beside = os.path.join(os.path.dirname(__file__), "libm_loop.ll")
-    with open(beside, encoding="utf-8") as file:
-        text = Template(file.read()).substitute(name=name, type=kind)
-    key = object_cache.key_of(("libm", llvm_version(), sys.platform, machine(), text))
-    stored = object_cache.find(key)
-    if stored is not None:
-        with suppress(CompilerError):
-            return _loaded(name, stored)
-    with llvm() as binding:
-        how = {"opt": 2, **code_model(binding.get_process_triple())}
-        target = binding.Target.from_default_triple().create_target_machine(**how)
-        binary = target.emit_object(binding.parse_assembly(text))
-    object_cache.store(key, binary)
-    return _loaded(name, binary)
+def _ufunc(name: str) -> tuple[Any, Any]:
+    """Return a ufunc of a function of the C library, and what it refers to."""
+    table = numpy_table("_UFUNC_API")
+    assert table is not None
+    pair, pointer, number = ctypes.c_void_p * 2, ctypes.c_void_p, ctypes.c_int
+    loops = pair(table[_FLOATS], table[_DOUBLES])
+    functions = pair(c_address(f"{name}f"), c_address(name))
+    kinds = bytes(np.dtype(kind).num for kind in "ffdd")
+    text = name.encode()
+    types = *[pointer] * 3, *[number] * 4, *[ctypes.c_char_p] * 2, number
+    make = ctypes.PYFUNCTYPE(ctypes.py_object, *types)(table[_MAKE])
+    addresses = map(ctypes.addressof, (loops, functions))
+    # two loops, one argument, one result, no identity
+    ufunc = make(*addresses, kinds, 2, 1, 1, -1, text, b"", 0)
+    return ufunc, (loops, functions, kinds, text)
 
 
-def _loaded(name: str, binary: bytes) -> tuple[Any, Any]:
-    loop = f"loop_{name}"
-    code = load_object(binary, [loop], {f"skforge_{name}": c_address(name)})
-    prototype = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)
-    return prototype(int(code[loop])), code
+@lru_cache
+def numpy_table(name: str) -> Any:
+    """Return a table of NumPy's C API as an array of pointers, or None."""
+    try:
+        from numpy._core import _multiarray_umath as core  # type: ignore[attr-defined, unused-ignore]
+    except ImportError:  # NumPy 1
+        from numpy.core import _multiarray_umath as core  # type: ignore[attr-defined, no-redef, unused-ignore]
+    pointer = ctypes.pythonapi.PyCapsule_GetPointer
+    pointer.restype = ctypes.c_void_p
+    pointer.argtypes = ctypes.py_object, ctypes.c_char_p
+    capsule = getattr(core, name, None)
+    if capsule is None:
+        return None
+    return ctypes.cast(pointer(capsule, None), ctypes.POINTER(ctypes.c_void_p))
 
 
 # NumPy computes float64 powers with its own vector code, whose last bit differs from

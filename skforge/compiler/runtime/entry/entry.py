@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from skforge.compiler.forest.forest import Forest
-from skforge.compiler.outputs.libm import power_loop
+from skforge.compiler.outputs.libm import numpy_table, power_loop
 from skforge.compiler.outputs.steps import EntryKind, Steps
 from skforge.compiler.runtime.cpu.code import MachineCode
 from skforge.compiler.runtime.cpu.programs import program
@@ -329,17 +329,9 @@ def retire(entry: Any) -> None:
 @lru_cache(maxsize=1)
 def _numpy_api() -> dict[str, int] | None:
     """Return functions of NumPy's C API, or None if its table is not as expected."""
-    try:
-        from numpy._core import _multiarray_umath as core  # type: ignore[attr-defined, unused-ignore]
-    except ImportError:  # NumPy 1
-        from numpy.core import _multiarray_umath as core  # type: ignore[attr-defined, no-redef, unused-ignore]
-    pointer = ctypes.pythonapi.PyCapsule_GetPointer
-    pointer.restype = ctypes.c_void_p
-    pointer.argtypes = ctypes.py_object, ctypes.c_char_p
-    capsule = getattr(core, "_ARRAY_API", None)
-    if capsule is None:
+    table = numpy_table("_ARRAY_API")
+    if table is None:
         return None
-    table = ctypes.cast(pointer(capsule, None), ctypes.POINTER(ctypes.c_void_p))
     version = ctypes.CFUNCTYPE(ctypes.c_uint)(table[0])()
     if version >> 24 not in (1, 2) or table[2] != id(np.ndarray):
         return None
