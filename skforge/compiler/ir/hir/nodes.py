@@ -57,12 +57,10 @@ class TiledForest:
 
     @property
     def n_trees(self) -> int:
-        """Number of trees."""
         return len(self.item_offset) - 1
 
     @property
     def n_items(self) -> int:
-        """Number of tiles and leaves."""
         return len(self.leaf)
 
 

@@ -133,10 +133,7 @@ def _tile(tiles: TiledForest, forest: Forest, item: int) -> str:
 
 
 def predicate_text(forest: Forest, predicate: int) -> str:
-    """Return a predicate as text, such as ``f3 < 0.5 or nan``.
-
-    A missing value is mentioned if it goes left.
-    """
+    """Return a predicate's text: ``f3 < 0.5 or nan`` if missing values go left."""
     comparison = Comparison(int(forest.comparison[predicate]))
     start, stop = forest.category_offset[predicate : predicate + 2]
     if comparison >= Comparison.IN:

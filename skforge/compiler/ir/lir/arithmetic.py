@@ -30,10 +30,7 @@ def wrapped(number: Any, type_: Scalar) -> int:
 
 
 def evaluate(kind: Any, type_: Scalar, *args: Any) -> Any:
-    """Return what a named operation gives for numbers (not NaN), unwrapped.
-
-    The result is None where the operation is undefined.
-    """
+    """Return a result for numbers (not NaN), unwrapped; None if it is undefined."""
     match kind, args:
         case "select", (cond, a, b):
             return a if cond else b

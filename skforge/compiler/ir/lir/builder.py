@@ -36,12 +36,10 @@ class Builder:
         self._constants: list[dict[tuple[Type, str], Value]] = [{}]
 
     def __enter__(self) -> Builder:
-        """Let expressions of values append to this builder."""
         self._outer = BUILDER.set(self)
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Let them append to the builder before."""
         BUILDER.reset(self._outer)
 
     # ------------------------------------------------------------ plumbing
@@ -52,11 +50,9 @@ class Builder:
         return f"{hint}.{self._count}"
 
     def emit(self, stmt: Stmt) -> None:
-        """Append a statement."""
         self._bodies[-1].append(stmt)
 
     def let(self, op: lir.Op, type_: Type, hint: str = "v") -> Value:
-        """Append ``hint = op`` and return the value."""
         value = Value(self.name(hint), type_)
         self.emit(lir.Let(value, op))
         return value
@@ -81,7 +77,6 @@ class Builder:
             self._constants.pop()
 
     def finish(self) -> lir.Body:
-        """Return the outermost body."""
         assert len(self._bodies) == 1
         return tuple(self._bodies[0])
 
@@ -127,7 +122,6 @@ class Builder:
         return a, b
 
     def splat(self, a: Value, lanes: int) -> Value:
-        """Return a vector (or mask) with ``a`` in every lane."""
         if a.type.lanes or lanes == 0:
             return a
         assert isinstance(a.type, Scalar)
@@ -135,11 +129,9 @@ class Builder:
         return self.let(lir.Splat(a), type_, "splat")
 
     def iota(self, element: Scalar, lanes: int) -> Value:
-        """Return 0, 1, 2, …."""
         return self.let(lir.Iota(), Vec(element, lanes), "iota")
 
     def threads(self) -> Value:
-        """Append the number of threads that a parallel loop here may use."""
         return self.let(lir.Threads(), lir.I64, "threads")
 
     def binary(self, op: lir.BinaryOp, a: Value, b: Value | int) -> Value:
@@ -176,7 +168,6 @@ class Builder:
         b: Value | int | float,
         unordered: bool = False,
     ) -> Value:
-        """Return the result of a comparison, a bool or mask."""
         b = self._operand(a, b)
         a, b = self.same_lanes(a, b)
         type_ = with_lanes(BOOL, a.type)
@@ -187,19 +178,15 @@ class Builder:
         return self.let(lir.Unary("zeros", a), a.type, "zeros")
 
     def is_nan(self, a: Value) -> Value:
-        """Return whether a float is NaN."""
         return self.compare("ne", a, a, unordered=True)
 
     def invert(self, a: Value) -> Value:
-        """Return not a."""
         return self.let(lir.Unary("not", a), a.type, "not")
 
     def negate(self, a: Value) -> Value:
-        """Return a float with the other sign."""
         return self._on_sign("xor", a)
 
     def magnitude(self, a: Value) -> Value:
-        """Return a float without its sign."""
         return self._on_sign("and", a)
 
     def _on_sign(self, op: lir.BinaryOp, a: Value) -> Value:
@@ -211,7 +198,6 @@ class Builder:
         return self.bitcast(bits, a.type.element)
 
     def select(self, cond: Value, a: Value, b: Value) -> Value:
-        """Return a where cond else b."""
         a, b = self.same_lanes(a, b)
         if cond.type.lanes and not a.type.lanes:
             lanes = cond.type.lanes
@@ -219,42 +205,34 @@ class Builder:
         return self.let(lir.Select(cond, a, b), a.type, "sel")
 
     def convert(self, a: Value, element: Scalar) -> Value:
-        """Return ``a`` converted to ``element``."""
         type_ = with_lanes(element, a.type)
         return a if type_ == a.type else self.let(lir.Convert(a), type_, "conv")
 
     def bitcast(self, a: Value, element: Scalar) -> Value:
-        """Return the bits of ``a`` as ``element`` of the same width."""
         return self.reinterpret(a, with_lanes(element, a.type))
 
     def extract(self, a: Value, lane: int) -> Value:
-        """Return one lane."""
         return self.let(lir.Extract(a, lane), a.type.element, "lane")
 
     def pack(self, parts: Sequence[Value]) -> Value:
-        """Return the scalars as a vector."""
         element = parts[0].type
         assert isinstance(element, Scalar)
         return self.let(lir.Pack(tuple(parts)), Vec(element, len(parts)), "pack")
 
     def permute(self, tables: Sequence[Value], index: Value) -> Value:
-        """Return elements of the concatenated tables, selected by an index vector."""
         assert isinstance(tables[0].type, Vec)
         type_ = Vec(tables[0].type.element, index.type.lanes)
         return self.let(lir.Permute(tuple(tables), index), type_, "perm")
 
     def shuffle(self, a: Value, b: Value, lanes: Sequence[int]) -> Value:
-        """Return selected lanes of two concatenated vectors."""
         assert isinstance(a.type, Vec)
         type_ = Vec(a.type.element, len(lanes))
         return self.let(lir.Shuffle(a, b, tuple(lanes)), type_, "shuf")
 
     def compress(self, a: Value, mask: Value) -> Value:
-        """Return the lanes that a mask selects, moved to the front."""
         return self.let(lir.Compress(a, mask), a.type, "packed")
 
     def popcount(self, a: Value) -> Value:
-        """Return how many bits of an integer are set, in each lane."""
         return self.let(lir.Unary("popcount", a), a.type, "count")
 
     def reinterpret(self, a: Value, type_: Type) -> Value:
@@ -262,7 +240,6 @@ class Builder:
         return a if a.type == type_ else self.let(lir.Bitcast(a), type_, "bits")
 
     def mask_bits(self, a: Value, type_: Scalar) -> Value:
-        """Return a mask's lanes as the bits of an integer."""
         return self.let(lir.MaskBits(a), type_, "bits")
 
     def any_true(self, a: Value) -> Value:
@@ -293,7 +270,6 @@ class Builder:
             self.emit(lir.Store(buffer, index, value))
 
     def prefetch(self, buffer: Buffer, index: Value) -> None:
-        """Append a hint that an element's cache line will be read soon."""
         self.emit(lir.Prefetch(buffer, index))
 
     def if_(
@@ -302,7 +278,6 @@ class Builder:
         then: Callable[[], None],
         orelse: Callable[[], None] | None = None,
     ) -> None:
-        """Append a branch."""
         with self.body() as yes:
             then()
         with self.body() as no:
@@ -311,11 +286,9 @@ class Builder:
         self.emit(lir.If(cond, tuple(yes), tuple(no)))
 
     def symbol(self, name: str) -> Value:
-        """Return the address of what the linker knows by a name."""
         return self.let(lir.Symbol(name), lir.I64, name)
 
     def address(self, buffer: Buffer, index: Value | int = 0) -> Value:
-        """Return the address of an element."""
         (place,) = self._bounds(index)
         return self.let(lir.Address(buffer, place), lir.I64, buffer.name)
 
@@ -470,7 +443,6 @@ class Builder:
         return results
 
     def alloc(self, hint: str, element: Scalar, size: Value, **facts: object) -> Buffer:
-        """Append scratch memory and return it."""
         buffer = Buffer(self.name(hint), element, **facts)  # type: ignore[arg-type]
         self.emit(lir.Alloc(buffer, size))
         return buffer
@@ -488,7 +460,6 @@ class FreshBuilder(Builder):
                 self._taken.add(stmt.buffer.name)
 
     def name(self, hint: str) -> str:
-        """Return a name that the function does not use."""
         fresh = super().name(hint)
         while fresh in self._taken:
             fresh = super().name(hint)

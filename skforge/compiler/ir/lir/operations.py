@@ -57,12 +57,10 @@ def _is_number(type_: Type) -> bool:
 
 
 def is_index(type_: Type) -> bool:
-    """Whether a type is i32 or i64."""
     return type_ in (lir.I64, lir.I32)
 
 
 def are_indices(type_: Type) -> bool:
-    """Whether a type is a vector of i32 or i64."""
     return isinstance(type_, Vec) and is_index(type_.element)
 
 

@@ -22,12 +22,10 @@ class Scalar:
 
     @property
     def is_float(self) -> bool:
-        """Whether this is f32 or f64."""
         return self.name in ("f32", "f64")
 
     @property
     def is_signed(self) -> bool:
-        """Whether this is two's complement."""
         return self.name in ("i16", "i32", "i64")
 
     @property
@@ -78,7 +76,6 @@ class Mask:
 
     @property
     def element(self) -> Scalar:
-        """The type of a lane: bool."""
         return BOOL
 
 
@@ -90,7 +87,6 @@ class Plane:
 
     @property
     def element(self) -> Scalar:
-        """The type of a row's bit: bool."""
         return BOOL
 
     @property
@@ -134,12 +130,10 @@ class Value:
     eq, ne = _method("compare", "eq"), _method("compare", "ne")
 
     def __invert__(self) -> Value:
-        """Return the complement of a bool, a mask or an integer."""
         inverse: Value = BUILDER.get().invert(self)
         return inverse
 
     def __neg__(self) -> Value:
-        """Return a float with the other sign."""
         negative: Value = BUILDER.get().negate(self)
         return negative
 
@@ -172,7 +166,6 @@ class Buffer:
         return loaded
 
     def __setitem__(self, at: Value | int, value: Value) -> None:
-        """Store a value at an element."""
         BUILDER.get().store(self, at, value)
 
     __iter__ = None  # it has no length
@@ -186,12 +179,10 @@ _SCALARS = {dtype: Scalar(name) for name, dtype in _DTYPES.items()}  # type: ign
 
 
 def dtype_of(scalar: Scalar) -> np.dtype[Any]:
-    """Return the dtype of a buffer's elements."""
     return _DTYPES[scalar.name]
 
 
 def scalar_of(dtype: np.dtype[Any]) -> Scalar:
-    """Return the LIR scalar of a dtype."""
     return _SCALARS[np.dtype(dtype)]
 
 

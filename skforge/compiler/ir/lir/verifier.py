@@ -41,7 +41,6 @@ class _Refused(Exception):
 
 
 def refuse(reason: str) -> NoReturn:
-    """Raise _Refused with a reason."""
     raise _Refused(reason)
 
 
@@ -52,13 +51,11 @@ def check_index(index: Value) -> None:
 
 
 def check_bool(value: Value) -> None:
-    """Require a bool."""
     if value.type != lir.BOOL:
         refuse(f"%{value.name} is {print_type(value.type)}, not bool")
 
 
 def check_same(what: str, *types: Type) -> None:
-    """Require equal types."""
     if any(t != types[0] for t in types):
         refuse(f"{what} differ in type: {', '.join(map(print_type, types))}")
 

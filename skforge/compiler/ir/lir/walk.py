@@ -68,10 +68,7 @@ def _reader(kind: type[Any]) -> Callable[[Any], tuple[Value, ...]]:
 
 
 def map_operands(node: OpOrStmt, change: Callable[[Value], Value]) -> OpOrStmt:
-    """Return an operation or statement with its operands changed.
-
-    Bound values and bodies stay.
-    """
+    """Return a node with its operands changed; bound values and bodies stay."""
     changes: dict[str, Any] = {}
     for name in names_of(type(node), "operand", "steers"):
         part = getattr(node, name)
@@ -109,7 +106,6 @@ def buffers_of(node: Op | Stmt, *roles: Role) -> list[Buffer]:
 
 
 def written(body: Body) -> set[str]:
-    """Return the names of the buffers that a body writes."""
     nodes = statements(body)
     return {buffer.name for node in nodes for buffer in buffers_of(node, "writes")}
 
@@ -139,7 +135,6 @@ def statements(body: Body) -> Iterator[Stmt]:
 
 
 def holds_region(stmt: Stmt) -> bool:
-    """Whether a statement contains a block region."""
     inside = (inner for body in bodies(stmt) for inner in statements(body))
     return any(isinstance(inner, lir.BlockRegion) for inner in inside)
 

@@ -43,7 +43,6 @@ class Affine:
     sizes: tuple[tuple[Size, int], ...] = ()  # (size, times)
 
     def plus(self, other: Affine) -> Affine:
-        """Return the sum of both."""
         return Affine(
             self.terms + other.terms,
             self.constant + other.constant,
@@ -52,7 +51,6 @@ class Affine:
 
 
 def multiple(size: Size, times: int) -> Affine:
-    """Return ``size * times`` as an index."""
     if times == 0:
         return Affine()
     if isinstance(size, int):
@@ -182,8 +180,6 @@ class WalkDecisionTree:
 
 @dataclass(frozen=True, slots=True)
 class GetRoot:
-    """The root of each tree."""
-
     trees: tuple[str, ...]
 
 

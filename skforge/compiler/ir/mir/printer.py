@@ -66,7 +66,6 @@ def loop_line(loop: mir.Loop) -> str:
 
 
 def size_text(size: Size) -> str:
-    """Return an extent as text."""
     match size:
         case int():
             return str(size)
@@ -81,7 +80,6 @@ def size_text(size: Size) -> str:
 
 
 def affine_text(index: mir.Affine) -> str:
-    """Return a sum of loop variables and constants as text."""
     parts = list(index.terms)
     for size, times in index.sizes:
         text = size_text(size)
@@ -95,7 +93,6 @@ def affine_text(index: mir.Affine) -> str:
 
 
 def index_text(index: mir.Index) -> str:
-    """Return any index as text."""
     match index:
         case mir.Affine():
             return affine_text(index)
@@ -153,7 +150,6 @@ def _least(bounds: Sequence[mir.Bound], start: mir.Affine) -> str:
 
 
 def _range(where: mir.Range, at: mir.Affine | None = None) -> str:
-    """Return a range as text; ``at`` replaces its start."""
     start = where.start if at is None else at
     return f"{affine_text(start)} : {_least(where.bounds, start)}"
 

@@ -66,7 +66,6 @@ def _rewrite(
 
 
 def bodies(stmt: mir.Stmt) -> tuple[mir.Body, ...]:
-    """Return the bodies of a statement."""
     match stmt:
         case mir.Loop():
             return (stmt.body, stmt.remainder)
@@ -77,7 +76,6 @@ def bodies(stmt: mir.Stmt) -> tuple[mir.Body, ...]:
 
 
 def map_bodies(stmt: mir.Stmt, change: Callable[[mir.Body], mir.Body]) -> mir.Stmt:
-    """Return a statement with its bodies changed."""
     match stmt:
         case mir.Loop():
             body, remainder = map(change, bodies(stmt))
@@ -152,8 +150,6 @@ def map_nest(
 def map_walks(
     body: mir.Body, change: Callable[[mir.WalkDecisionTree], mir.WalkDecisionTree]
 ) -> mir.Body:
-    """Rebuild a body with ``change`` applied to every walk."""
-
     def changed(stmt: mir.Stmt) -> mir.Stmt:
         match stmt:
             case mir.Let(op=mir.WalkDecisionTree() as walk):
@@ -179,7 +175,6 @@ def copy_body(body: mir.Body, suffix: str) -> mir.Body:
 
 
 def variables(index: mir.Index) -> tuple[str, ...]:
-    """Return the loop variables in an index."""
     match index:
         case mir.Affine(terms=terms):
             return terms
