@@ -378,7 +378,6 @@ def take_trees(tiles: TiledForest, order: Int64s) -> TiledForest:
 
 
 def join_trees(one: TiledForest, two: TiledForest) -> TiledForest:
-    """Return the trees of ``one`` followed by those of ``two``."""
     below = np.where(two.child >= 0, two.child + np.int32(one.n_items), two.child)
     both: dict[str, Any] = {
         name: np.concatenate([getattr(one, name), getattr(two, name)])

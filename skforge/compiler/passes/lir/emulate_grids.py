@@ -36,7 +36,6 @@ from skforge.compiler.passes.lir.simplify import constants_of
 
 
 def has_warp_reduce(body: lir.Body) -> bool:
-    """Whether a body contains a warp operation."""
     return any(_reduces(stmt) for stmt in walk.statements(body))
 
 

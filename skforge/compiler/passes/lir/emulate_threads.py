@@ -32,12 +32,10 @@ class EmulatedBlock:
 
     @property
     def threads(self) -> int:
-        """Number of threads in the block."""
         x, y, z = (self.shape.get(dim, 1) for dim in _ORDER)
         return x * y * z
 
     def fail(self, why: str) -> CompilerError:
-        """Return an error that names the function."""
         return CompilerError(f"Cannot emulate the grids of {self.name!r}: {why}")
 
     def constant(self, value: Value, what: str) -> int:

@@ -33,7 +33,6 @@ from skforge.exceptions import CompilerError
 
 
 def run(function: lir.Function) -> lir.Function:
-    """Return ``function`` with its index arithmetic and counts in 32 bits."""
     return _Rewriter(function).function()
 
 

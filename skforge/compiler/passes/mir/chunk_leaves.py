@@ -131,18 +131,10 @@ def trees_a_chunk(
 ) -> int:
     """Return how many trees have their leaves in shared memory at a time.
 
-    They are all, or else equal chunks of whole steps; of one step if no more fit.
-
-    Parameters
-    ----------
-    n_trees, step : int
-        Trees of the forest, and those that the threads walk in one step.
-    factor : int
-        Steps that each thread walks together.
-    bytes_a_tree : int
-        Bytes of a tree's leaves, for all rows of a block.
-    room, left : int
-        A block's shared memory, and what its copies of rows leave of it.
+    They are all, or else equal chunks of whole steps; of one step if no more fit. In a
+    step the threads walk ``step`` trees, and each thread walks ``factor`` steps
+    together. A tree's leaves take ``bytes_a_tree`` for all rows of a block. Copies of
+    rows leave ``left`` bytes of the ``room`` in its shared memory.
     """
     most = min(room // SHARE, left) // bytes_a_tree
     if n_trees <= most:

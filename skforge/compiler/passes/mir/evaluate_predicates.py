@@ -40,8 +40,6 @@ PREDICATES = "%tests"
 
 
 def run(function: mir.Function) -> mir.Function:
-    """Rewrite every loop that caches predicates."""
-
     def change(loop: mir.Loop) -> mir.Loop:
         if not loop.has(CachePredicates):
             return loop

@@ -20,7 +20,6 @@ from skforge.compiler.ir.mir.walk import map_statements
 
 
 def run(function: mir.Function) -> mir.Function:
-    """Expand every walk of a function."""
     return replace(function, body=map_statements(function.body, _expand))
 
 

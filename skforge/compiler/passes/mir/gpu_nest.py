@@ -11,12 +11,10 @@ _FILLS = mir.CacheRows | mir.CacheTrees | mir.QuantizeRows | mir.EvaluatePredica
 
 
 def holds_grid(stmt: mir.Stmt) -> bool:
-    """Whether a statement is or contains a loop over blocks."""
     return any(i.on_grid for i in loops_in((stmt,)))
 
 
 def holds_threads(stmt: mir.Stmt) -> bool:
-    """Whether a statement is or contains a loop over threads."""
     return any(i.on_threads for i in loops_in((stmt,)))
 
 

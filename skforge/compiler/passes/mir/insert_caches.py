@@ -15,8 +15,6 @@ from skforge.compiler.schedule.directives import Cache, Unroll
 
 
 def run(function: mir.Function) -> mir.Function:
-    """Insert the cache operations and remove the directive."""
-
     def change(stmt: mir.Stmt, outside: tuple[mir.Loop, ...]) -> mir.Stmt:
         if not isinstance(stmt, mir.Loop):
             return stmt

@@ -34,7 +34,6 @@ from skforge.compiler.schedule.directives import Quantize
 
 
 def run(function: mir.Function, hir: PredictEnsemble) -> mir.Function:
-    """Rewrite every loop that quantises its rows."""
     if hir.codes is None:
         return function
     by_blocks = isinstance(Representation.of(hir), BlockRepresentation)

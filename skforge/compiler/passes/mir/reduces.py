@@ -24,12 +24,10 @@ def vector_width(loop: mir.Loop) -> int | None:
 
 
 def variables(reduce: mir.Reduce) -> set[str]:
-    """Return the loop variables in a reduce's indices."""
     return {name for index in reduce.indices for name in walk.variables(index)}
 
 
 def reduces_in(body: mir.Body) -> Iterator[mir.Reduce]:
-    """Yield every reduce in a body, including nested ones."""
     return (stmt for stmt in walk.statements(body) if isinstance(stmt, mir.Reduce))
 
 
@@ -70,7 +68,6 @@ class RowScope:
     outside: tuple[Loop, ...] = ()
 
     def enter(self, loop: Loop) -> RowScope:
-        """Return the scope of one iteration of a loop."""
         return RowScope((*self.outside, loop))
 
     @property
@@ -84,7 +81,6 @@ class RowScope:
 
     @property
     def start(self) -> Affine:
-        """The first row."""
         return Affine(tuple(loop.var for loop in self.outside))
 
     @property

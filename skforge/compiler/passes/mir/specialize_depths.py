@@ -28,7 +28,6 @@ _Classes: TypeAlias = tuple[tuple[tuple[int, int], ...], tuple[int, ...]]
 
 
 def run(function: mir.Function, hir: PredictEnsemble) -> mir.Function:
-    """Replace the bodies of specialised loops by switches."""
     body = _body(function.body, hir.nest.loops, (), hir)
     return replace(function, body=body)
 

@@ -37,7 +37,6 @@ from skforge.compiler.schedule.directives import Vectorize
 
 
 def run(function: Function, hir: PredictEnsemble) -> Function:
-    """Rewrite every loop over blocks whose rows are vectorised."""
     chosen = Representation.of(hir)
     takes_values = isinstance(chosen, BlockRepresentation) and chosen.takes_values
     if hir.codes is not None or not takes_values:

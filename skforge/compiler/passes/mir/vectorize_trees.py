@@ -33,8 +33,6 @@ CODES = "%codes"
 
 
 def run(function: mir.Function) -> mir.Function:
-    """Rewrite every loop over rows around a vectorised loop over trees."""
-
     def change(loop: mir.Loop) -> mir.Loop:
         inside = [stmt for stmt in loop.body if isinstance(stmt, mir.Loop)]
         if not any(_in_lanes(tree) for tree in inside):
