@@ -111,7 +111,6 @@ class Kernel:
         return self.layout
 
     def finish(self, name: str) -> LoweredKernel:
-        """Return the finished function with its model buffers."""
         # First the buffers of the layout, then those declared here.
         of_layout = self.layout.buffers() if isinstance(self.layout, TreeLayout) else ()
         data = (*of_layout, *self._data.values())
@@ -190,11 +189,9 @@ class Kernel:
         return self.model_buffer("tree_outputs", outputs[self.hir.tiles.tree_order])
 
     def base(self) -> Buffer:
-        """Return the initial sums, one value per output."""
         return self.model_buffer("base", self.hir.forest.base)
 
     def class_table(self, classes: tuple[int, ...]) -> Buffer:
-        """Return a table of the depth class at each position."""
         number = self._classes.setdefault(classes, len(self._classes))
         name = f"depth_classes_{number}"
         return self.model_buffer(name, np.asarray(classes, np.uint8))
@@ -297,6 +294,5 @@ def scale_exponent(hir: PredictEnsemble) -> int:
 
 
 def scaled_leaves(hir: PredictEnsemble, exponent: int) -> NDArray[np.int64]:
-    """Return the leaf values as integers."""
     scaled = np.ldexp(hir.forest.leaf_value.astype(np.float64), exponent)
     return np.rint(scaled).astype(np.int64)

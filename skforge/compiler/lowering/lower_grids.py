@@ -242,10 +242,7 @@ class _GridLowering(ThreadLowering):
     def _launches(
         self, loops: tuple[mir.Loop, ...], shared: mir.Body, body: mir.Body
     ) -> None:
-        """Emit one launch for each run of statements without a loop over the grid.
-
-        ``shared`` holds the cache operations above, which every launch repeats.
-        """
+        """Emit one launch for each run of statements without a loop over the grid."""
         run: list[mir.Stmt] = []
 
         def flush() -> mir.Body:

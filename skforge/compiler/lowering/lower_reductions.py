@@ -31,14 +31,12 @@ class ReductionLowering:
     # ------------------------------------------------------------ arrays
 
     def result_view(self) -> ArrayView:
-        """Return the function's result as an array."""
         k = self._k
         dims = k.function.result.dims
         inner = (k.n_outputs if d is None else d for d in dims[1:])
         return ArrayView(k.result, (k.n_rows, *map(k.size, inner)))
 
     def alloc(self, stmt: mir.AllocArray) -> None:
-        """Allocate scratch, zeroed if asked."""
         k, b = self._k, self._k.b
         dims = tuple(
             b.const(k.n_outputs) if dim is None else k.size(dim)
@@ -55,7 +53,6 @@ class ReductionLowering:
                 buffer[i] = zero
 
     def elements(self, dims: tuple[Value, ...]) -> Value:
-        """Return the number of elements, the product of the dimensions."""
         return reduce(mul, dims)
 
     def _zero(self, type_: lir.Type | None = None) -> Value:
@@ -206,7 +203,6 @@ class ReductionLowering:
         return self._k.bound(rows.bounds).max(0)
 
     def fill(self, stmt: mir.Fill) -> None:
-        """Initialise the sums of a range of rows to the forest's base."""
         k, b = self._k, self._k.b
         start = k.affine(stmt.rows.start)
         view = k.arrays[stmt.target]
@@ -222,7 +218,6 @@ class ReductionLowering:
                 view.buffer[first + j] = base_buffer[j]
 
     def reduce_dimension(self, stmt: mir.ReduceDimension) -> None:
-        """Add slots 0, 1, … of every row and output to the target, in that order."""
         k, b = self._k, self._k.b
         target, source = k.arrays[stmt.target], k.arrays[stmt.source]
         first = self._offset(target, (stmt.rows.start,))
@@ -266,10 +261,6 @@ class ReductionLowering:
                 self._increase(target.buffer, place, source.buffer[n * slot + at])
 
     def reduce_dimension_inplace(self, stmt: mir.ReduceDimensionInplace) -> None:
-        """Move the sum over a dimension's slots to slot 0 and clear the other slots.
-
-        They must be zero again when an enclosing serial loop reuses them.
-        """
         k, b = self._k, self._k.b
         view = k.arrays[stmt.array]
         assert view.step == 1  # per-thread arrays have no staged sums

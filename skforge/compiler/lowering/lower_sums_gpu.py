@@ -49,19 +49,16 @@ class GpuSums(ReductionLowering):
 
     @contextmanager
     def spread_by(self, spread: Spread) -> Iterator[None]:
-        """Use another ``spread`` within a context."""
         outer, self.spread = self.spread, spread
         yield
         self.spread = outer
 
     def zero(self, view: ArrayView) -> None:
-        """Clear an array."""
         b = self._k.b
         total, zero = self.elements(view.dims), self._zero()
         self.spread(total, lambda i: b.store(view.buffer, self.at(view, i), zero))
 
     def fill(self, stmt: mir.Fill) -> None:
-        """Initialise the sums of a range of rows to the forest's base."""
         k, b = self._k, self._k.b
         view = k.arrays[stmt.target]
         start = self._offset(view, (stmt.rows.start,))
@@ -76,7 +73,6 @@ class GpuSums(ReductionLowering):
         self.spread(self._length(stmt.rows) * k.n_outputs, one)
 
     def store_rows(self, stmt: mir.StoreRows) -> None:
-        """Write the sums that a thread kept to the result."""
         k = self._k
         source, target = k.arrays[stmt.source], k.arrays[mir.RESULT]
         first = self._offset(target, (stmt.rows.start,))
@@ -106,7 +102,6 @@ class GpuSums(ReductionLowering):
         self.each_output(one)
 
     def reduce_dimension(self, stmt: mir.ReduceDimension) -> None:
-        """Add slots 0, 1, … of every row and output to the target."""
         k, b = self._k, self._k.b
         target, source = k.arrays[stmt.target], k.arrays[stmt.source]
         first = self._offset(target, (*stmt.prefix, stmt.rows.start))
@@ -309,7 +304,6 @@ class GpuSums(ReductionLowering):
         self.spread(elements, lambda i: body(i, k.sum_type))
 
     def finish(self, stmt: mir.Finish) -> None:
-        """Write ``base + sums / 2**scale`` as floats, rounded once."""
         k, b = self._k, self._k.b
         source, target = k.arrays[stmt.source], k.arrays[mir.RESULT]
         first = self._offset(target, (stmt.rows.start,))

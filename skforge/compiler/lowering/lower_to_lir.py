@@ -70,8 +70,6 @@ def run(
 
 
 class Lowering:
-    """Lowers the statements and loops of a function."""
-
     def __init__(self, kernel: Kernel, sums: ReductionLowering) -> None:
         self._k = kernel
         self._walks = WalkLowering(kernel)

@@ -27,8 +27,6 @@ from skforge.compiler.lowering.kernel import Kernel, RowView
 
 
 class WalkLowering:
-    """Emits hops for one kernel."""
-
     def __init__(self, kernel: Kernel) -> None:
         self._k = kernel
         self._tests = Tests.of(kernel.hir)
@@ -41,7 +39,6 @@ class WalkLowering:
         return b.named(name, args, lambda: (method(b, at, *more),))[0]
 
     def roots(self, op: mir.GetRoot) -> list[Value]:
-        """Return the root of each tree."""
         b, walker = self._k.b, self._k.walker
 
         def root(tree: Value) -> Value:
@@ -86,7 +83,6 @@ class WalkLowering:
         return [walk(t, s) for t, s in zip(op.trees, starts, strict=True)]
 
     def traverse(self, op: mir.TraverseTreeTile) -> list[Value]:
-        """Return the node each walk stands on after one hop."""
         return self.hop(op, self.open(op), self.row_starts(op))
 
     def row_starts(self, op: mir.TraverseTreeTile) -> list[Value]:
