@@ -30,7 +30,6 @@ class Known:
             self._sums |= parent._sums
 
     def constant_of(self, value: lir.Value) -> Number | None:
-        """Return the known number of a value, or None."""
         return self.constants.get(value.name)
 
     def sum_of(self, value: lir.Value) -> tuple[lir.Value, int] | None:

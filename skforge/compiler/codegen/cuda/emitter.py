@@ -295,7 +295,6 @@ class _Emitter(Writer):
     # ------------------------------------------------------------ statements
 
     def emit_body(self, body: lir.Body) -> None:
-        """Write statements in order."""
         for stmt in body:
             self.emit(stmt)
 
@@ -307,7 +306,6 @@ class _Emitter(Writer):
             self.emit_body(body)
 
     def emit(self, stmt: lir.Stmt) -> None:
-        """Write one statement."""
         match stmt:
             case lir.Let():
                 emit_let(self, stmt)

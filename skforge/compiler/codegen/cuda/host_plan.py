@@ -61,7 +61,6 @@ class Run:
 
     @property
     def scratch_bytes(self) -> int:
-        """Bytes of all scratch."""
         return sum(self.scratch.values())
 
 
@@ -141,19 +140,11 @@ class HostPlan:
     def run(self, env: Mapping[str, Any], *, ends_only: bool = False) -> Run:
         """Return the launches and scratch of one call.
 
-        Parameters
-        ----------
-        env : mapping
-            A number for each scalar parameter; for each buffer, the object that
-            represents it in ``Argument.value``, such as its name.
-        ends_only : bool, default=False
-            Evaluate only the first and last iteration of each loop that carries no
-            numbers: enough to determine the scratch and the number of launches.
-
-        Raises
-        ------
-        CompilerError
-            If a grid has more blocks than a GPU supports.
+        ``env`` has a number for each scalar parameter, and for each buffer the object
+        that represents it in ``Argument.value``, such as its name. With ``ends_only``,
+        loops that carry no numbers run only their first and last iteration: enough to
+        determine the scratch and the number of launches. Raises CompilerError if a grid
+        has more blocks than a GPU supports.
         """
         if wrong := set(self.params) ^ set(env):
             raise CompilerError(
@@ -252,7 +243,6 @@ def _grid(stmt: Launch, env: Mapping[str, Any]) -> Dim3 | None:
 
 
 def evaluate(let: HostLet, args: Sequence[int]) -> int:
-    """Return the result of a :class:`HostLet` for given arguments."""
     type_ = lir.Scalar(let.type)
     number = arithmetic.evaluate(let.op, type_, *args)
     if number is None:

@@ -84,7 +84,6 @@ def _bits(words: _Words, start: int, size: int) -> str:
 
 
 def emit_load(w: Writer, value: lir.Value, op: lir.Load) -> None:
-    """Write a scalar or vector load."""
     buffer, index = op.buffer, op.index
     pointer, at = w.pointer(buffer), w.use(index)
     element, lanes = value.type.element, value.type.lanes
@@ -189,14 +188,12 @@ def store_lanes(
 
 
 def emit_store(w: Writer, stmt: lir.Store) -> None:
-    """Write a scalar or vector store."""
     alignment = w.alignment(stmt.buffer, stmt.index)
     element, lanes = stmt.value.type.element, w.lanes(stmt.value)
     store_lanes(w, stmt.buffer, w.use(stmt.index), element, lanes, alignment)
 
 
 def emit_gather(w: Writer, value: lir.Value, op: lir.Gather) -> None:
-    """Write a load for each lane."""
     element, of = value.type.element, op.buffer.element
     pointer = w.pointer(op.buffer)
     alignment = w.element_alignment(op.buffer)
@@ -211,7 +208,6 @@ def emit_gather(w: Writer, value: lir.Value, op: lir.Gather) -> None:
 
 
 def emit_scatter(w: Writer, stmt: lir.Scatter) -> None:
-    """Write a store for each lane."""
     element = stmt.value.type.element
     alignment = w.element_alignment(stmt.buffer)
     values = w.lanes(stmt.value)
@@ -220,7 +216,6 @@ def emit_scatter(w: Writer, stmt: lir.Scatter) -> None:
 
 
 def emit_atomic_add(w: Writer, stmt: lir.AtomicAdd) -> None:
-    """Write an atomic addition."""
     element = stmt.buffer.element
     place = f"{w.pointer(stmt.buffer)} + {w.use(stmt.index)}"
     value = w.use(stmt.value)
@@ -234,5 +229,4 @@ def emit_atomic_add(w: Writer, stmt: lir.AtomicAdd) -> None:
 
 
 def emit_prefetch(w: Writer, stmt: lir.Prefetch) -> None:
-    """Write a prefetch hint."""
     w.line(f"SKF_PREFETCH({w.pointer(stmt.buffer)} + {w.use(stmt.index)});")

@@ -23,7 +23,6 @@ _SELECT_ENTRIES = 16
 
 
 def emit_let(w: Writer, stmt: lir.Let) -> None:
-    """Write one operation and bind its result."""
     value, op = stmt.value, stmt.op
     match op:
         case lir.Const(value=number):

@@ -35,7 +35,6 @@ class Host(Known):
         self.kernels: list[str] = []
 
     def fail(self, why: str) -> CompilerError:
-        """Return an error that names the function."""
         return CompilerError(f"GPU emitter, function {self.function.name!r}: {why}")
 
 
@@ -58,13 +57,11 @@ class Writer(Known):
         self._pointers: dict[str, str] = {}
 
     def fail(self, why: str) -> CompilerError:
-        """Return an error that names the function."""
         return self.host.fail(why)
 
     # ------------------------------------------------------------ lines
 
     def line(self, text: str) -> None:
-        """Append a line."""
         self.lines.append(self.indent + text)
 
     def open(self, text: str) -> None:
@@ -80,7 +77,6 @@ class Writer(Known):
     # ------------------------------------------------------------ names
 
     def bind(self, value: lir.Value, operand: Operand) -> None:
-        """Bind an LIR name to an operand."""
         self._operands[value.name] = operand
 
     def new(self, value: lir.Value) -> Operand:
@@ -129,7 +125,6 @@ class Writer(Known):
         return name
 
     def base_alignment(self, buffer: lir.Buffer) -> int:
-        """Return the alignment in bytes of a buffer's first element."""
         least = super().base_alignment(buffer)
         if buffer.space == "shared":
             return SCRATCH_ALIGNMENT

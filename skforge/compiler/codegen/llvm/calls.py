@@ -41,7 +41,6 @@ _SYMBOL = re.compile(r"ptrtoint \(ptr (@.+) to i64\)")
 
 
 def emit_view(w: Writer, stmt: lir.View | lir.Window) -> None:
-    """Write a buffer's address."""
     if isinstance(stmt, lir.Window):
         pointer = w.address(stmt.base, stmt.index, inbounds=False)
     elif symbol := _SYMBOL.fullmatch(w.use(stmt.address)):
@@ -53,7 +52,6 @@ def emit_view(w: Writer, stmt: lir.View | lir.Window) -> None:
 
 
 def emit_atomic(w: Writer, stmt: lir.Atomic) -> None:
-    """Write an atomic access."""
     text, args = type_text(stmt.buffer.element), [w.typed(arg) for arg in stmt.args]
     at = f"ptr {w.address(stmt.buffer, stmt.index)}"
     order, end = stmt.order, f"{stmt.order}, align {stmt.buffer.element.bytes}"

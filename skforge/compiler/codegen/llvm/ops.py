@@ -35,7 +35,6 @@ _BINARY: dict[lir.BinaryOp, tuple[str, str, str]] = {
 
 
 def emit_let(w: Writer, stmt: lir.Let) -> None:
-    """Write one operation and bind its result."""
     value, op = stmt.value, stmt.op
     instruction = _INSTRUCTIONS.get(type(op))
     if instruction is not None:
@@ -45,7 +44,6 @@ def emit_let(w: Writer, stmt: lir.Let) -> None:
 
 
 def _typed(w: Writer, op: lir.Op) -> str:
-    """Return the operands of an operation, each with its type."""
     return ", ".join([w.typed(value) for value in operands(op)])
 
 

@@ -22,7 +22,6 @@ KEPT = 64
 
 
 def pool_function(kernel: str, verb: str, pool: int) -> str:
-    """Return the symbol of a pool's function."""
     return f"@{quoted(f'{kernel}.{verb}{pool}')}"
 
 

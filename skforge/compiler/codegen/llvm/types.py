@@ -73,7 +73,6 @@ def splat_constant(text: str, element: str) -> str:
 
 
 def chosen(lanes: Sequence[int | str]) -> str:
-    """Return a shufflevector mask that selects these lanes."""
     return f"<{len(lanes)} x i32> <{', '.join(f'i32 {lane}' for lane in lanes)}>"
 
 

@@ -35,7 +35,6 @@ class ModuleText:
     pools: list[int] = field(default_factory=list)  # bytes of each; see ``pools``
 
     def fail(self, why: str) -> CompilerError:
-        """Return an error that names the kernel."""
         return CompilerError(f"LLVM emitter, function {self.kernel!r}: {why}")
 
 
@@ -74,7 +73,6 @@ class Writer(Known):
     # ------------------------------------------------------------ lines and labels
 
     def temp(self) -> str:
-        """Return a fresh operand."""
         self._count += 1
         return f"%$t{self._count}"
 
@@ -95,28 +93,23 @@ class Writer(Known):
         return at
 
     def label(self, hint: str) -> str:
-        """Return a fresh label."""
         self._count += 1
         return f"$b{self._count}.{hint}"
 
     def start(self, label: str) -> None:
-        """Begin a basic block."""
         self.lines.append(f"{label}:")
         self.block = label
         self._bases.clear()
 
     def branch(self, label: str) -> None:
-        """Write an unconditional branch."""
         self.line(f"br label %{label}")
 
     def branch_if(self, cond: str, yes: str, no: str) -> None:
-        """Write a branch on an i1."""
         self.line(f"br i1 {cond}, label %{yes}, label %{no}")
 
     # ------------------------------------------------------------ names
 
     def bind(self, name: str, operand: str) -> None:
-        """Bind an LIR name to an operand."""
         if name in self._operands:
             raise self.module.fail(f"{name!r} is bound twice.")
         self._operands[name] = operand
@@ -163,7 +156,6 @@ class Writer(Known):
         return f"{type_text(value.type)} {self.use(value)}"
 
     def pointer(self, buffer: lir.Buffer) -> str:
-        """Return the operand of a buffer's address."""
         return self.operand("@" + buffer.name, "ptr", "ptr")
 
     def all_lanes(self, lanes: int) -> str:
@@ -191,7 +183,6 @@ class Writer(Known):
     # ------------------------------------------------------------ vectors
 
     def splat(self, operand: str, element: str, lanes: int) -> str:
-        """Return a vector operand with a scalar operand in every lane."""
         if not operand.startswith("%"):
             return splat_constant(operand, element)
         vector = f"<{lanes} x {element}>"
