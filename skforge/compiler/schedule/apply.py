@@ -29,7 +29,6 @@ MAX_STEP = 2**40
 
 
 def apply_all(directives: tuple[d.Directive, ...], n_trees: int | None = None) -> Nest:
-    """Return the nest that results from applying directives in order."""
     nest = root_nest(n_trees)
     for directive in directives:
         nest = apply(nest, directive)

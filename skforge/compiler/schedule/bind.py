@@ -37,8 +37,7 @@ class HasDirectives(Protocol):
     """The part of a schedule that binding needs."""
 
     @property
-    def directives(self) -> tuple[d.Directive, ...]:
-        """The directives, in order."""
+    def directives(self) -> tuple[d.Directive, ...]: ...
 
 
 def kind_of(directives: tuple[d.Directive, ...]) -> d.Kind:

@@ -17,7 +17,6 @@ class Bound:
     minus: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        """Return the text used in drawn loop nests."""
         return " - ".join([str(self.limit), *self.minus])
 
 
@@ -75,11 +74,9 @@ class BoundNest:
 
     @property
     def on_gpu(self) -> bool:
-        """Whether any loop is mapped to a GPU."""
         return marked(self.loops, d.GpuDimension)
 
     def __str__(self) -> str:
-        """Return the options, the loops and the statement as text."""
         lines = [_header(self)]
         for loop in self.loops:
             _draw_loop(lines, loop, ())
@@ -104,7 +101,6 @@ def every_loop(loops: tuple[BoundLoop, ...]) -> Iterator[BoundLoop]:
 
 
 def marked(loops: tuple[BoundLoop, ...], kind: type[d.Mark]) -> bool:
-    """Whether any loop has a mark of a kind."""
     return any(loop.has(kind) for loop in every_loop(loops))
 
 
@@ -149,7 +145,6 @@ def _draw_loop(
 def line_text(
     depth: int, name: str, start: object, end: object, step: object, marks: list[str]
 ) -> str:
-    """Return the line of one loop."""
     stride = "" if step == 1 else f" step {step}"
     text = f"{'  ' * depth}for {name} in {start} to {end}{stride}:"
     return f"{text}   {', '.join(marks)}" if marks else text

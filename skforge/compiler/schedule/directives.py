@@ -337,18 +337,15 @@ class Marked:
     marks: tuple[Mark, ...]
 
     def mark(self, kind: type[MarkT]) -> MarkT | None:
-        """Return the loop's mark of a kind, if it has one."""
         for mark in self.marks:
             if isinstance(mark, kind):
                 return mark
         return None
 
     def has(self, *kinds: type[Mark]) -> bool:
-        """Whether the loop has a mark of one of the kinds."""
         return any(isinstance(mark, kinds) for mark in self.marks)
 
     def without(self, *kinds: type[Mark]) -> tuple[Mark, ...]:
-        """Return the marks that are not of the given kinds."""
         return tuple(mark for mark in self.marks if not isinstance(mark, kinds))
 
 

@@ -32,7 +32,6 @@ class Rows:
     """The batch length, known only when the kernel is called."""
 
     def __str__(self) -> str:
-        """Return the text used in drawn loop nests."""
         return "n_rows"
 
 
@@ -44,7 +43,6 @@ class CeilDiv:
     by: int
 
     def __str__(self) -> str:
-        """Return the text used in drawn loop nests."""
         return str(self.value) if self.by == 1 else f"ceil({self.value} / {self.by})"
 
 
@@ -56,7 +54,6 @@ class Times:
     by: int
 
     def __str__(self) -> str:
-        """Return the text used in drawn loop nests."""
         return f"{self.value} * {self.by}"
 
 
@@ -90,7 +87,6 @@ class Open:
     text: str
 
     def __str__(self) -> str:
-        """Return the text used in drawn loop nests."""
         return self.text
 
 
@@ -170,7 +166,6 @@ class Nest:
     n_trees: int | None = None
 
     def variable(self, name: str) -> Variable:
-        """Return a loop variable by name."""
         return next(v for v in self.variables if v.name == name)
 
     def paths(self, through: str | None = None) -> Iterator[tuple[Variable, ...]]:

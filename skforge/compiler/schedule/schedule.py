@@ -106,7 +106,6 @@ class Schedule:
         return longer
 
     def __repr__(self) -> str:
-        """Return the calls that make this schedule."""
         return "Schedule()" + "".join(f".{d.call(step)}" for step in self.directives)
 
     if not TYPE_CHECKING:  # mypy names a wrong method itself
