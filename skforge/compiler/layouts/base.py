@@ -59,7 +59,6 @@ class BufferData:
     data: AnyArray
 
     def __post_init__(self) -> None:
-        """Check that the array has the declared type."""
         if scalar_of(self.data.dtype) != self.buffer.element:
             raise TypeError(
                 f"buffer {self.buffer.name} holds {self.data.dtype}, "
@@ -166,8 +165,7 @@ class Layout(TreeLayout):
         """Return the node behind an exit; ``exit_`` has the type of nodes."""
 
     @abstractmethod
-    def is_leaf(self, b: Builder, at: Cursor) -> Value:
-        """Return whether the cursor is at a leaf."""
+    def is_leaf(self, b: Builder, at: Cursor) -> Value: ...
 
     def readable(self, b: Builder, node: Value) -> Value:
         """Return the node, or any tile in place of a leaf that has no words."""
@@ -309,10 +307,7 @@ class Representation(ABC):
 
     @classmethod
     def of(cls: type[_Interface], hir: PredictEnsemble) -> _Interface:
-        """Return a forest's representation, as this interface.
-
-        Raises ScheduleError if the representation does not have the interface.
-        """
+        """Return a forest's representation as this class, or raise ScheduleError."""
         chosen = get(hir.nest.representation)
         if isinstance(chosen, cls):
             return chosen
@@ -443,7 +438,6 @@ _REGISTRY: dict[str, Representation] = {}
 
 
 def register(representation: Representation) -> None:
-    """Register a representation under its name for ``Schedule.represent``."""
     _REGISTRY[representation.name] = representation
 
 
@@ -453,10 +447,7 @@ def names() -> tuple[str, ...]:
 
 
 def get(name: str) -> Representation:
-    """Return a registered representation.
-
-    Raises ScheduleError if no representation has that name.
-    """
+    """Return a registered representation; raise ScheduleError for any other name."""
     if name not in _REGISTRY:
         known = ", ".join(names())
         raise ScheduleError(

@@ -75,7 +75,6 @@ class Background(layouts.BlockRepresentation):
         return hir.forest.n_nodes * 128
 
     def check_block(self, hir: PredictEnsemble, block: int) -> None:
-        """Raise for blocks that are not a word of rows."""
         if block != BLOCK:
             raise ScheduleError(
                 f'represent("background") takes blocks of {BLOCK} rows; this schedule '

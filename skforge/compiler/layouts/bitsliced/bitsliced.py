@@ -106,7 +106,6 @@ class GpuBitslicedLayout(GpuBlockLayout):
         return forest.leaf_value.shape[1] == 1 and size <= STAGED_BYTES
 
     def shared_bytes(self) -> int:
-        """Return the bytes of shared memory that a block takes."""
         numbers = 4 * NUMBERS * self.geometry.group * self.geometry.lanes
         leaves = self.trees.most_leaves * self._forest.leaf_value.itemsize
         parts = (4 * self.trees.n_words, numbers, leaves * self.stages_leaves)
@@ -115,7 +114,6 @@ class GpuBitslicedLayout(GpuBlockLayout):
     # ------------------------------------------------------------ code
 
     def start(self, block: layouts.BlockThreads) -> layouts.GpuBlockCode:
-        """Allocate the table and set the sums to the base."""
         forest, g = self._forest, self.geometry
         lines = block.share("slots", U32, max(4, self.trees.n_words), WHAT)
         rules = Rules(block.b, forest, self._hir.comparison, block.model)
@@ -170,7 +168,6 @@ class BitslicedLayout(BlockLayout):
         self.table, self._trees = hir.shared[key]
 
     def evaluate(self, b: Builder, rows: BlockRows, model: Model) -> layouts.BlockCode:
-        """Fill the table of lines for one block of rows."""
         forest = self._hir.forest
         rules = Rules(b, forest, self._hir.comparison, model)
         predicates = PredicateLowering(rules, self.table, self._shape)
@@ -183,8 +180,6 @@ class BitslicedLayout(BlockLayout):
 
 
 class Bitsliced(layouts.BlockRepresentation, layouts.GpuBlockRepresentation):
-    """``represent("bitsliced")``."""
-
     name = "bitsliced"
     row_group = GROUP
 
@@ -194,7 +189,6 @@ class Bitsliced(layouts.BlockRepresentation, layouts.GpuBlockRepresentation):
         return forest.n_leaves * 4 * per_code + 16 * forest.n_nodes
 
     def check(self, hir: PredictEnsemble) -> None:
-        """Raise for forests and schedules that bit logic cannot express."""
         self.check_single_nodes(hir)
         if not hir.forest.n_predicates and not hir.nest.on_gpu:
             raise ScheduleError(
@@ -208,7 +202,6 @@ class Bitsliced(layouts.BlockRepresentation, layouts.GpuBlockRepresentation):
         super().check(hir)
 
     def check_block(self, hir: PredictEnsemble, block: int) -> None:
-        """Raise for blocks that do not fill planes, or whose table is too large."""
         if block % GROUP or block & (block - 1):
             raise ScheduleError(
                 f'represent("bitsliced") takes blocks of {GROUP} rows times a power '
@@ -228,7 +221,6 @@ class Bitsliced(layouts.BlockRepresentation, layouts.GpuBlockRepresentation):
         return BitslicedLayout(hir, target, block)
 
     def check_gpu_block(self, hir: PredictEnsemble, shape: BlockShape) -> None:
-        """Raise if rows do not fill words, or threads cannot share them evenly."""
         lanes = shape.rows // WORD
         group = shape.threads // max(1, lanes)
         if shape.rows % WORD or shape.threads != lanes * group or WORD % group:

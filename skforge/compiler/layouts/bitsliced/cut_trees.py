@@ -65,13 +65,11 @@ class Parts:
         )
 
     def select(self, chosen: NDArray[np.bool_]) -> Parts:
-        """Return some of the parts."""
         first, size = self.first[chosen], self.sizes[chosen]
         return self.pick(self.number[chosen], first[:, None], size[:, None])
 
     @classmethod
     def joined(cls, parts: list[Parts]) -> Parts:
-        """Return the parts of several lists as one."""
         before = np.cumsum([0] + [len(p.node) for p in parts[:-1]])
         return cls(
             np.concatenate([p.number for p in parts]),

@@ -53,7 +53,6 @@ class BitRows:
     # ------------------------------------------------------------ regions
 
     def evaluate(self, tile: Value) -> None:
-        """Fill the lines of a tile's predicates."""
         self.block.region(self._clear)
 
         def mark(thread: Value) -> None:

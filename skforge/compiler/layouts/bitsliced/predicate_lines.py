@@ -112,7 +112,6 @@ class PredicateLowering:
         return Vec(I64, min(size, self.shape.plane_rows // 8) // 8)
 
     def evaluate(self, rows: BlockRows, lines: Buffer) -> None:
-        """Fill the lines of one block."""
         b, self._lines = self.b, lines
         if not self.kept:
             self._evaluate_part(rows, b.const(0))

@@ -176,7 +176,6 @@ class Contributions(layouts.BlockRepresentation, layouts.GpuBlockRepresentation)
         return hir.forest.n_nodes * 40 * hir.forest.leaf_value.itemsize
 
     def check_block(self, hir: PredictEnsemble, block: int) -> None:
-        """Raise for blocks that are not a word of rows."""
         least = VECTOR // hir.forest.leaf_value.itemsize
         sizes = [size for size in WORDS if size >= least]
         if not self.by_pairs:
@@ -198,7 +197,6 @@ class Contributions(layouts.BlockRepresentation, layouts.GpuBlockRepresentation)
         )
 
     def check_gpu_block(self, hir: PredictEnsemble, shape: BlockShape) -> None:
-        """Raise for interactions, and unless each thread has as many rows."""
         if self.by_pairs:
             raise ScheduleError(
                 "represent(\"interactions\") runs only on CPUs; use target='cpu'."
@@ -213,7 +211,6 @@ class Contributions(layouts.BlockRepresentation, layouts.GpuBlockRepresentation)
     def lay_out_gpu_blocks(
         self, hir: PredictEnsemble, target: Target, shape: BlockShape
     ) -> GpuBlockLayout:
-        """Lay the forest out for a row a thread."""
         return ThreadLayout(hir, shape, shared_data(hir, False, False))
 
 

@@ -379,7 +379,6 @@ class ThreadCode(ContributionCode):
         self._line_kind = self._table("line_kind", kind)
 
     def take(self, row: Value) -> None:
-        """Set the row to explain."""
         self._rows = replace(self._rows, n_rows=row + 1, first=row)
 
     def _goes_left(self, n: Value) -> Value:

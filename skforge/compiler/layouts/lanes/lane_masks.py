@@ -76,7 +76,6 @@ class LeafMasks:
 
 
 def leaf_counts(forest: Forest) -> NDArray[np.int64]:
-    """Return the number of leaves of each tree."""
     counts: NDArray[np.int64] = (np.diff(forest.tree_offset) + 1) // 2
     return counts
 

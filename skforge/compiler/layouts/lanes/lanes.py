@@ -147,7 +147,6 @@ class LanesLayout(layouts.RowLayout):
             self.rest = plan_rest(forest, RowTests(place, rank), self.top)
 
     def quantize(self, b: Builder, row: RowAt, model: Model) -> layouts.RowCode:
-        """Compute the row's codes and load them into registers."""
         shape, forest = self.shape, self.forest
         size = shape.tables * shape.lanes
         if self.categories is not None:
@@ -427,8 +426,6 @@ class LanesCost:
 
 
 class Lanes(layouts.RowRepresentation):
-    """``represent("lanes")``."""
-
     name = "lanes"
 
     def size_in_bytes(self, hir: PredictEnsemble) -> int:
@@ -437,7 +434,6 @@ class Lanes(layouts.RowRepresentation):
         return (forest.n_trees << MOST_LEVELS) * 8 + forest.n_nodes * (8 + 6 * item)
 
     def check(self, hir: PredictEnsemble) -> None:
-        """Raise for forests and schedules that lanes do not support."""
         self.check_single_nodes(hir)
         refused = refusal(hir.forest)
         if refused is not None:

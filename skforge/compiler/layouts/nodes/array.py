@@ -204,7 +204,6 @@ class Heap(layouts.WalkRepresentation):
         return _heap_size(hir.tiles) * hir.tiles.n_trees * self._shape(hir).words * 4
 
     def check(self, hir: PredictEnsemble) -> None:
-        """Raise for trees that are too deep, and for node tiles with "reorg"."""
         if self._order == "reorg" and hir.tiles.tile_size > 1:
             raise ScheduleError(
                 'represent("reorg") stores single nodes; leave out tile_nodes or use '

@@ -55,7 +55,6 @@ class Tests:
 
     @property
     def are_codes(self) -> bool:
-        """Whether codes are compared."""
         return bool(self.threshold.dtype.kind == "u")
 
     @property
@@ -119,11 +118,9 @@ class TestEncoding:
         return _take(word, predicate, np.uint32(0))
 
     def thresholds(self, predicate: NDArray[np.int32]) -> NDArray[Any]:
-        """Return the thresholds of nodes."""
         return _take(self.tests.threshold, predicate, self.tests.never_left)
 
     def feature(self, word: Value) -> Value:
-        """Decode the feature index of a word."""
         if self.feature_bits == 32:
             return word
         return word & (1 << self.feature_bits) - 1
@@ -138,7 +135,6 @@ class TestEncoding:
         return up & (1 << self.code_bits) - 1
 
     def flag(self, b: Builder, word: Value, flag: str) -> Value:
-        """Decode a flag of a word as a truth value."""
         bit = self.feature_bits + list(self.tests.flags).index(flag)
         picked = word & 1 << bit
         return picked.ne(b.const(0, with_lanes(U32, picked.type)))

@@ -169,8 +169,6 @@ def _marked(loops: tuple[BoundLoop, ...]) -> str | None:
 
 
 class Packed(layouts.WalkRepresentation):
-    """``represent("packed")``."""
-
     name = "packed"
     has_complete_tiles = True
 
@@ -186,7 +184,6 @@ class Packed(layouts.WalkRepresentation):
         return int(tree * hir.tiles.n_trees)
 
     def check(self, hir: PredictEnsemble) -> None:
-        """Raise for forests and schedules that sixteen bytes cannot express."""
         nest = hir.nest
         if nest.tile_kind != "complete" or nest.tile_nodes != FAN - 1:
             raise ScheduleError('represent("packed") needs tile_nodes(7, "complete").')

@@ -139,8 +139,7 @@ class RecordLayout(Layout):
         return self._data
 
     @abstractmethod
-    def record_of(self, b: Builder, tree: Value, node: Value) -> Value:
-        """Return the record number of a node."""
+    def record_of(self, b: Builder, tree: Value, node: Value) -> Value: ...
 
     def leaf_item(self, b: Builder, tree: Value, node: Value) -> Value:
         return self.record_of(b, tree, node)
@@ -161,10 +160,7 @@ class RecordLayout(Layout):
 
     @property
     def _pairs(self) -> bool:
-        """Whether a node is a threshold and a test word, read as a pair.
-
-        A GPU reads both in one transaction.
-        """
+        """Whether a GPU reads a node's threshold and test word in one transaction."""
         return self._on_gpu and (self.shape.feature_at, self.shape.words) == (1, 2)
 
     def _stored_at(self, b: Builder, tree: Value, node: Value) -> Value:

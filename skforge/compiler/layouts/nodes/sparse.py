@@ -46,7 +46,6 @@ class SparseLayout(records.RecordLayout):
         )
 
     def record_of(self, b: Builder, tree: Value, node: Value) -> Value:
-        """Return the node: it is the record number."""
         return node
 
     def root(self, b: Builder, tree: Value) -> Value:
@@ -193,8 +192,6 @@ def _shape(hir: PredictEnsemble) -> records.RecordShape:
 
 
 class Sparse(layouts.WalkRepresentation):
-    """``represent("sparse")``."""
-
     name = "sparse"
     byte_limit = 1 << 36
 

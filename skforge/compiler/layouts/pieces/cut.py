@@ -66,16 +66,10 @@ def top_tests(nodes: TiledForest, most: int) -> NDArray[np.intp]:
 def cut_trees(
     nodes: TiledForest, place: NDArray[Any], rank: NDArray[Any], most: int
 ) -> CutTrees:
-    """Cut every tree.
+    """Cut every tree into pieces of at most ``most`` tests.
 
-    Parameters
-    ----------
-    nodes : TiledForest
-        Tiles of one node, in level order.
-    place, rank : NDArray, shape (n_predicates,)
-        A row goes right where its code at the place exceeds the rank.
-    most : int
-        Most tests of a piece.
+    ``nodes`` has tiles of one node, in level order. A row goes right where its code at
+    a predicate's ``place`` exceeds its ``rank``.
     """
     size, levels = sizes(nodes.child, nodes.depth, nodes.leaf)
     is_top = size > most

@@ -64,15 +64,12 @@ class PieceLayout(layouts.BlockLayout):
     block: int
 
     def evaluate(self, b: Builder, rows: BlockRows, model: Model) -> layouts.BlockCode:
-        """Quantise the rows of a block."""
         walks = PieceWalks(b, self.tiling, self.block, model)
         walks.take(rows)
         return walks
 
 
 class Pieces(layouts.BlockRepresentation):
-    """``represent("pieces")``."""
-
     name = "pieces"
     row_group = GROUP
 
@@ -86,7 +83,6 @@ class Pieces(layouts.BlockRepresentation):
         return hir.tiles.n_items // 2 * (8 + width)
 
     def check(self, hir: PredictEnsemble) -> None:
-        """Raise for forests and schedules that pieces cannot express."""
         if hir.codes is None:
             why = "compares codes; mark the loop over blocks of rows with quantize"
         elif hir.nest.tile_nodes != 1:
@@ -106,7 +102,6 @@ class Pieces(layouts.BlockRepresentation):
         )
 
     def check_block(self, hir: PredictEnsemble, block: int) -> None:
-        """Raise for blocks that are no groups of rows, or whose buckets are large."""
         most = BUCKET_BYTES // (2 * (MOST + 1)) - SPARE
         if block % GROUP or block > most:
             raise ScheduleError(

@@ -67,7 +67,6 @@ class BlockSums(BlockCode):
         return self.tiling.hir.forest.vector_leaves
 
     def encode(self, rows: BlockRows) -> tuple[Buffer, Value]:
-        """Quantise the rows; return their codes, and whether any value is missing."""
         left = self._left(rows)
         return self.tiling.encode(self.b, rows, left, self.block, self._model)
 

@@ -99,7 +99,6 @@ class TiledTrees:
 
     @property
     def stride(self) -> int:
-        """Bytes of a tile."""
         return tile_bytes(self.levels, self.wide, self.slot_bytes)
 
     @property
@@ -142,7 +141,6 @@ def row_bits(nodes: TiledForest) -> int:
 
 
 def most_leaves(nodes: TiledForest) -> int:
-    """Return the leaves of the largest tree."""
     return int(np.diff(nodes.item_offset).max(initial=0)) // 2 + 1
 
 
@@ -152,16 +150,9 @@ def needs_wide(nodes: TiledForest) -> bool:
 
 
 def tile_trees(nodes: TiledForest, tests: TileTests, levels: int) -> TiledTrees:
-    """Encode every tree.
+    """Encode every tree in tiles of ``levels`` levels.
 
-    Parameters
-    ----------
-    nodes : TiledForest
-        Tiles of one node, in level order.
-    tests : TileTests
-        The comparison of each predicate.
-    levels : int
-        Levels of a tile.
+    ``nodes`` has tiles of one node, in level order.
     """
     wide = needs_wide(nodes)
     is_root = tile_roots(nodes, levels, tests.top_levels)

@@ -201,8 +201,6 @@ class TileLayout(layouts.BlockLayout):
 
 
 class Tiles(layouts.BlockRepresentation, layouts.RowRepresentation):
-    """``represent("tiles")``."""
-
     name = "tiles"
     has_complete_tiles = True
     takes_values = True
@@ -232,7 +230,6 @@ class Tiles(layouts.BlockRepresentation, layouts.RowRepresentation):
         )
 
     def check(self, hir: PredictEnsemble) -> None:
-        """Raise for forests and schedules that tiles of codes cannot express."""
         nest = hir.nest
         if nest.tile_kind != "complete" or nest.tile_nodes not in LEVELS:
             raise ScheduleError(
@@ -263,7 +260,6 @@ class Tiles(layouts.BlockRepresentation, layouts.RowRepresentation):
         super().check(hir)
 
     def check_block(self, hir: PredictEnsemble, block: int) -> None:
-        """Raise if blocks are not whole groups, or exceed the rows of an entry."""
         most = 1 << tile_layout.row_bits(hir.tiles)
         if block % GROUP or block > most:
             raise ScheduleError(
