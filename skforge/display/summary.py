@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from html import escape
 from importlib.resources import files
+from string import Template
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -188,41 +189,34 @@ def card(
     details: Sequence[tuple[str, str]],
 ) -> str:
     """Return a card: a title, facts, a table of times, and texts shown on demand."""
-    style = files("skforge.display").joinpath("card.css").read_text("utf-8")
-    parts = [
-        f"<style>\n{style}</style>",
-        '<div class="skforge-card">',
-        f'<div class="skforge-title">{escape(title)}</div>',
-        '<table class="skforge-facts"><tbody>',
-        *(
-            f'<tr><th scope="row">{escape(label)}</th><td>{escape(text)}</td></tr>'
+    home = files("skforge.display")
+    page = home.joinpath("card.html").read_text("utf-8").rstrip()
+    whole, times = map(Template, page.split("\n\n"))
+    return whole.substitute(
+        style=home.joinpath("card.css").read_text("utf-8"),
+        title=escape(title),
+        facts="".join(
+            f'<tr><th scope="row">{escape(label)}</th><td>{escape(text)}</td></tr>\n'
             for label, text in facts
         ),
-        "</tbody></table>",
-    ]
-    if table is not None:
-        parts += _time_table(table)
-    for name, text in details:
-        parts.append(
+        times="" if table is None else times.substitute(_time_table(table)),
+        details="".join(
             f"<details><summary>{escape(name)}</summary>"
-            f"<pre>{escape(text)}</pre></details>"
-        )
-    return "\n".join([*parts, "</div>"])
+            f"<pre>{escape(text)}</pre></details>\n"
+            for name, text in details
+        ),
+    )
 
 
-def _time_table(table: Table) -> list[str]:
-    head = "".join(f'<th scope="col">{escape(name)}</th>' for name in table.head)
-    lines = [
-        f"<div>{escape(table.title)}</div>",
-        f'<table class="skforge-times"><thead><tr>{head}</tr></thead><tbody>',
-    ]
-    for row in table.rows:
-        cells = "".join(f"<td>{escape(text)}</td>" for text in row)
-        lines.append(f"<tr>{cells}</tr>")
-    lines.append("</tbody></table>")
-    if table.note:
-        lines.append(f'<div class="skforge-note">{escape(table.note)}</div>')
-    return lines
+def _time_table(table: Table) -> dict[str, str]:
+    rows = ["".join(f"<td>{escape(text)}</td>" for text in row) for row in table.rows]
+    note = f'<div class="skforge-note">{escape(table.note)}</div>\n'
+    return {
+        "title": escape(table.title),
+        "head": "".join(f'<th scope="col">{escape(name)}</th>' for name in table.head),
+        "rows": "".join(f"<tr>{row}</tr>\n" for row in rows),
+        "note": note if table.note else "",
+    }
 
 
 #: Names of the libraries, by ``Forest.source``.
