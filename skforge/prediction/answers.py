@@ -64,39 +64,29 @@ def described(model: Any, method: str) -> Answer:
         )
     if method == "predict_contribs":
         return _contributed(model)
-    answer = _leaves(model) if method == "apply" else _scored(model, method)
+    answer = _of_zeros(model, method)
     width = None if answer.ndim == 1 else answer.shape[1]
     return Answer(answer.dtype, width, _names(model, method, width))
 
 
-def _scored(model: Any, method: str) -> Array:
-    """Return the result for one row of zero scores, without compiling the model."""
+def _of_zeros(model: Any, method: str) -> Array:
+    """Return the result for a row of zero scores or leaves; nothing is compiled."""
     from skforge.compiler.outputs.answers import labels_of
-    from skforge.sources.fitted import model_of
-
-    if method == "predict_log_proba":
-        method = "predict_proba"  # of the same dtype and shape
-    forest, answers = model.forest_, _answers(model)
-    width = sum(part.n_outputs for part in (forest, *answers.more))
-    raw = np.zeros((1, width) if width > 1 else 1, forest.accumulator_dtype)
-    with np.errstate(all="ignore"):
-        labels = labels_of(forest.answers, model_of(model))
-        of_scores = answers.of_scores(forest, labels)
-        return as_array(of_scores(method, raw))
-
-
-def _leaves(model: Any) -> Array:
-    """Return the result of ``apply`` for one row, with every leaf number 0."""
-    answers = _answers(model)
-    width = model.forest_.n_trees or int(answers.flat_leaves)
-    return as_array(answers.leaves(np.zeros((1, width), np.int32)))
-
-
-def _answers(model: Any) -> Any:
     from skforge.sources.find import source_of
     from skforge.sources.fitted import model_of, start_of
 
-    return source_of(model_of(model), model.forest_, start_of(model)).answers
+    forest, fitted = model.forest_, model_of(model)
+    answers = source_of(fitted, forest, start_of(model)).answers
+    if method == "apply":
+        width = forest.n_trees or int(answers.flat_leaves)
+        return as_array(answers.leaves(np.zeros((1, width), np.int32)))
+    if method == "predict_log_proba":
+        method = "predict_proba"  # of the same dtype and shape
+    width = sum(part.n_outputs for part in (forest, *answers.more))
+    raw = np.zeros((1, width) if width > 1 else 1, forest.accumulator_dtype)
+    of_scores = answers.of_scores(forest, labels_of(forest.answers, fitted))
+    with np.errstate(all="ignore"):
+        return as_array(of_scores(method, raw))
 
 
 def _contributed(model: Any) -> Answer:

@@ -7,6 +7,7 @@ that equal raw scores give equal bits.
 from __future__ import annotations
 
 import operator
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -98,16 +99,18 @@ def of_scores(spec: AnswerSpec, output: Output, raw: Any, on: Library = HOST) ->
     x = x.reshape(-1, spec.n_outputs)
     for divisor in steps.divisors:
         x = x / x.dtype.type(divisor)
-    function = FUNCTIONS[steps.function]
-    with np.errstate(all="ignore" if function.code else None):
-        x = function.of(x, steps.spec, on)
+    if steps.function != "identity":
+        function = FUNCTIONS[steps.function]
+        with np.errstate(all="ignore") if function.code else nullcontext():
+            x = function.of(x, steps.spec, on)
     if steps.choice in ("targets", "best"):
-        ends = np.cumsum(spec.sizes)[:-1]
-        targets = np.split(x, ends, axis=1) if len(ends) else [x]
-        if steps.choice == "targets":
-            return targets if len(targets) > 1 else x
-        best = [target.argmax(axis=1) for target in targets]
-        return best[0] if len(best) == 1 else np.stack(best, axis=1)
+        chooses, several = steps.choice == "best", len(spec.sizes) > 1
+        if not several:
+            return x.argmax(axis=1) if chooses else x
+        targets = np.split(x, np.cumsum(spec.sizes)[:-1], axis=1)
+        if not chooses:
+            return targets
+        return np.stack([target.argmax(axis=1) for target in targets], axis=1)
     x = x[:, 0] if x.ndim == 2 and x.shape[1] == 1 else x
     if steps.choice == "both_classes":
         return on.xp.vstack((1.0 - x, x)).transpose()

@@ -22,12 +22,12 @@ SIGMOID_LIMIT = 88.7
 
 def _apply(name: str, values: NDArray[Any]) -> NDArray[Any]:
     function, _ = _ufunc(name)
-    with np.errstate(all="ignore"):  # as the C library, which warns of nothing
-        result: NDArray[Any] = function(np.ascontiguousarray(values))
+    result: NDArray[Any] = function(np.ascontiguousarray(values))
     return result
 
 
 #: The C library's function of each float64 value: ``expf``, say, of float32 values.
+#: NumPy warns of overflow, so that callers set ``np.errstate``.
 exp, log, log1p = (partial(_apply, name) for name in ("exp", "log", "log1p"))
 
 #: In NumPy's table: PyUFunc_FromFuncAndData, and the loops PyUFunc_f_f and PyUFunc_d_d.

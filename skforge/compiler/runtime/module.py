@@ -86,7 +86,7 @@ class CompiledModule(Explained):
         contribs_schedule: dict[BatchRange, Schedule] | None = None,
         compiler: KernelCache | None = None,
     ) -> None:
-        self.forest = forest
+        self.forest, self._spec = forest, forest.answers
         self.contribs_schedule = contribs_schedule
         self.target = target
         self.reduction: Reduction = reduction
@@ -227,7 +227,7 @@ class CompiledModule(Explained):
             if found is not None:
                 return found
         raw = self._raw(X, n_jobs, "transformed")
-        of = partial(of_scores, self.forest.answers, "transformed")
+        of = partial(of_scores, self._spec, "transformed")
         if is_device_array(X):
             from skforge.compiler.runtime.on_device import of_device
 

@@ -169,6 +169,7 @@ def positives(nodes: Sequence[Node], methods: Sequence[str]) -> Answer | None:
         scores = np.take(raw.T, columns, axis=0).astype(dtype, copy=False)
         if plain:
             return scores
-        return np.asarray(FUNCTIONS[spec.function].of(scores, spec, HOST))
+        with np.errstate(all="ignore"):
+            return np.asarray(FUNCTIONS[spec.function].of(scores, spec, HOST))
 
     return values

@@ -90,8 +90,8 @@ class Results:
     def _transform(self, b: Builder, sums: Buffer, n: Value) -> None:
         function, code = self.steps.function, FUNCTIONS[self.steps.function].code
         count, lir = n * self.n_outputs, _LirCode(b)
-        loops = function in ("identity", "softmax") or code == "columns"
-        if self.steps.divisors or not loops:
+        elsewhere = function in ("identity", "softmax") or code == "columns"
+        if self.steps.divisors or not elsewhere:
             width = self.n_outputs if function == "expectiles" else 1
             with b.loop(n if width > 1 else count) as i:
                 places = [i * width + j for j in range(width)] if width > 1 else [i]
@@ -100,7 +100,7 @@ class Results:
                     x = x / divisor
                 if function == "path_score":
                     x = -x
-                elif not loops:
+                elif not elsewhere:
                     x = FUNCTIONS[function].of(x, self.steps.spec, lir)
                 for at, value in zip(places, x.values, strict=True):
                     sums[at] = value
