@@ -23,6 +23,7 @@ import os
 import re
 import struct
 import time
+import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import prod
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias
@@ -54,6 +55,7 @@ _MANIFEST = "manifest.json"
 _COMMENT = b"skforge "
 _LINE, _PADDING = 64, 0xD935  # arrays begin on a line, behind a zip's extra field
 _MANY = 8 << 20  # bytes whose digests are worth threads
+_LARGE = 8 << 20  # bytes of a file that is read slice by slice
 _STALE = 3600  # seconds after which a temporary file is abandoned
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # equal contents, equal bytes
 
@@ -191,28 +193,148 @@ def read_container(
     the file cannot be read, is not a container, or is damaged; UnsupportedModelError if
     another release wrote it in another format.
     """
-    try:
-        with open(path, "rb") as file:
-            content = np.empty(os.fstat(file.fileno()).st_size, np.uint8)
-            content = content[: file.readinto(content.data)]
-            return _checked(content, os.fspath(path))
-    except OSError as error:
-        lost = isinstance(error, FileNotFoundError)
-        raise (ModelNotFoundError if lost else InvalidModelError)(
-            f"{os.fspath(path)} cannot be read: {error.strerror or error}."
-        ) from error
+    container = open_container(path)
+    return container.manifest, container.read()
 
 
 def container_from(
     payload: bytes, name: str
 ) -> tuple[dict[str, Any], dict[str, Array]]:
     """Return what :func:`read_container` returns for these bytes."""
-    return _checked(np.frombuffer(payload, np.uint8), name)
+    container = Container(np.frombuffer(payload, np.uint8), name)
+    return container.manifest, container.read()
 
 
-def _checked(content: Array, name: str) -> tuple[dict[str, Any], dict[str, Array]]:
+def open_container(path: str | os.PathLike[str]) -> Container:
+    """Return a container of which the manifest alone is read yet, if it is large."""
+    name = os.fspath(path)
     try:
-        return _read(content, name)
+        with open(path, "rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            if size > _LARGE and hasattr(os, "preadv"):
+                return Container(_Slices(os.dup(file.fileno()), size), name)
+            content = np.empty(size, np.uint8)
+            return Container(content[: file.readinto(content.data)], name)
+    except OSError as error:
+        lost = isinstance(error, FileNotFoundError)
+        raise (ModelNotFoundError if lost else InvalidModelError)(
+            f"{name} cannot be read: {error.strerror or error}."
+        ) from error
+
+
+class _Slices:
+    """The bytes of a file, which are read slice by slice.
+
+    A file that is overwritten while it is mapped would end the process.
+    """
+
+    def __init__(self, descriptor: int, size: int) -> None:
+        self._descriptor, self._size = descriptor, size
+        weakref.finalize(self, os.close, descriptor)
+
+    def __len__(self) -> int:
+        return self._size
+
+    def __getitem__(self, part: slice) -> Array:
+        first, end, _ = part.indices(self._size)
+        content, at = np.empty(max(0, end - first), np.uint8), 0
+        while n := os.preadv(self._descriptor, [content[at:].data], first + at):
+            at += n
+        return content[:at]
+
+
+class Container(Mapping[str, Array]):
+    """A manifest, and arrays that are read and checked when they are asked for.
+
+    Parameters
+    ----------
+    content : sequence of bytes
+        All of a file, of which slices are arrays of uint8.
+    name : str
+        What errors call it.
+    """
+
+    def __init__(self, content: Array | _Slices, name: str) -> None:
+        self._content, self._name = content, name
+        with _refused(name):
+            self._places = self._read()
+
+    def _read(self) -> dict[str, slice]:
+        """Set the manifest and its digest; return where each array is."""
+        comment, entries = _entries(self._content)
+        members = dict(entries)
+        if _MANIFEST not in members:
+            raise InvalidModelError(
+                f"it has no {_MANIFEST}, so skforge did not write it"
+            )
+        if len(members) != len(entries) or len(entries) > MOST_ARRAYS + 1:
+            raise InvalidModelError(
+                "its directory lists an entry twice, or too many entries"
+            )
+        place = members[_MANIFEST]
+        if place.stop - place.start > MANIFEST_BYTES:
+            raise InvalidModelError(f"its {_MANIFEST} is too large")
+        text = self._content[place].tobytes()
+        #: The digest of the manifest, which holds those of the arrays.
+        self.digest = hashlib.sha256(text).hexdigest()
+        if comment != _COMMENT + self.digest.encode():
+            raise InvalidModelError(f"the checksum of its {_MANIFEST} is wrong")
+        self.manifest = _parse(text, self._name)
+        described = self.manifest["arrays"]
+        if members.keys() != {_MANIFEST, *map(_member, described)}:
+            raise InvalidModelError(
+                f"its entries are not those that its {_MANIFEST} lists"
+            )
+        for name, facts in described.items():
+            place, n_bytes = members[_member(name)], _bytes_of(name, facts)
+            if not n_bytes < place.stop - place.start <= n_bytes + HEADER_BYTES:
+                raise InvalidModelError(f"the size of its array {name!r} is wrong")
+        return {name: members[_member(name)] for name in described}
+
+    def __getitem__(self, name: str) -> Array:
+        if name not in self._places:
+            raise KeyError(name)
+        return self.read(name)[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._places)
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def dtype(self, name: str) -> np.dtype[Any]:
+        """Return the dtype of an array, which need not be read for it."""
+        stored: np.dtype[Any] = np.dtype(self.manifest["arrays"][name]["dtype"])
+        return stored.newbyteorder("=")
+
+    def read(self, *names: str) -> dict[str, Array]:
+        """Return some arrays, or all of them."""
+        described = self.manifest["arrays"]
+        payloads = self._checked(names or described)
+        with _refused(self._name):
+            return {n: _array(p, n, described[n]) for n, p in payloads.items()}
+
+    def check(self) -> None:
+        """Compare all arrays with their digests, unless they are too many to wait."""
+        if not isinstance(self._content, _Slices):
+            self._checked(self._places)
+
+    def _checked(self, names: Iterable[str]) -> dict[str, Array]:
+        """Return the bytes of arrays."""
+        with _refused(self._name):
+            payloads = {name: self._content[self._places[name]] for name in names}
+            digests = _digests([[payload] for payload in payloads.values()])
+            for name, found in zip(payloads, digests, strict=True):
+                if found != self.manifest["arrays"][name]["sha256"]:
+                    raise InvalidModelError(f"its array {name!r} is damaged")
+        return payloads
+
+
+@contextlib.contextmanager
+def _refused(name: str) -> Iterator[None]:
+    """Raise InvalidModelError for any damage of a file."""
+    try:
+        yield
     except UnsupportedModelError:
         raise
     except _DAMAGE as error:
@@ -223,77 +345,46 @@ def _checked(content: Array, name: str) -> tuple[dict[str, Any], dict[str, Array
         ) from error
 
 
-def _read(content: Array, name: str) -> tuple[dict[str, Any], dict[str, Array]]:
-    comment, entries = _entries(content)
-    members = dict(entries)
-    if _MANIFEST not in members:
-        raise InvalidModelError(f"it has no {_MANIFEST}, so skforge did not write it")
-    if len(members) != len(entries) or len(entries) > MOST_ARRAYS + 1:
-        raise InvalidModelError(
-            "its directory lists an entry twice, or too many entries"
-        )
-    if len(members[_MANIFEST]) > MANIFEST_BYTES:
-        raise InvalidModelError(f"its {_MANIFEST} is too large")
-    text = members[_MANIFEST].tobytes()
-    if comment != _COMMENT + hashlib.sha256(text).hexdigest().encode():
-        raise InvalidModelError(f"the checksum of its {_MANIFEST} is wrong")
-    manifest = _parse(text, name)
-    described = manifest["arrays"]
-    if members.keys() != {_MANIFEST, *map(_member, described)}:
-        raise InvalidModelError(f"its entries are not those that its {_MANIFEST} lists")
-    payloads = {name: members[_member(name)] for name in described}
-    for name, payload in payloads.items():
-        n_bytes = _bytes_of(name, described[name])
-        if not n_bytes < len(payload) <= n_bytes + HEADER_BYTES:
-            raise InvalidModelError(f"the size of its array {name!r} is wrong")
-    digests = _digests([[payload] for payload in payloads.values()])
-    for (name, facts), found in zip(described.items(), digests, strict=True):
-        if found != facts["sha256"]:
-            raise InvalidModelError(f"its array {name!r} is damaged")
-    return manifest, {
-        name: _array(payload, name, described[name])
-        for name, payload in payloads.items()
-    }
-
-
-def _entries(content: Array) -> tuple[bytes, list[tuple[str, Array]]]:
-    """Return a zip's comment, and the name and bytes of each entry.
+def _entries(content: Array | _Slices) -> tuple[bytes, list[tuple[str, slice]]]:
+    """Return a zip's comment, and the name and place of each entry.
 
     Entries are stored, and no longer than the file, so that reading them cannot need
     more memory.
     """
-    raw = content.data
-    last = bytes(raw[-(1 << 16) :])
-    end = len(raw) - len(last) + last.rfind(b"PK\5\6")
-    if end < len(raw) - len(last) or len(raw) < 22:
+    before = max(0, len(content) - (1 << 16))
+    last = content[before:].tobytes()
+    end = last.rfind(b"PK\5\6")
+    if end < 0 or len(last) < 22:
         raise ValueError("File is not a zip file")
-    count, _, at, n_comment = struct.unpack_from("<10xH2IH", raw, end)
-    if n_comment != len(raw) - end - 22:
+    count, n_bytes, at, n_comment = struct.unpack_from("<10xH2IH", last, end)
+    if n_comment != len(last) - end - 22:
         raise ValueError("its end is not one of a zip file")
     if at == _WIDE:
-        (record,) = struct.unpack_from("<8xQ", raw, end - 20)
-        count, at = struct.unpack_from("<32xQ8xQ", raw, record)
-    entries = []
+        (record,) = struct.unpack_from("<8xQ", last, end - 20)
+        wide = content[record : record + 56].tobytes()
+        count, n_bytes, at = struct.unpack_from("<32x3Q", wide)
+    listed, entries = content[at : at + n_bytes].tobytes(), []
+    at = 0
     for _ in range(min(count, MOST_ARRAYS + 2)):
         mark, method, packed, size, n_name, n_extra, n_more, start = struct.unpack_from(
-            "<4s6xH8x2I3H8xI", raw, at
+            "<4s6xH8x2I3H8xI", listed, at
         )
-        name = bytes(raw[at + 46 : at + 46 + n_name]).decode()
-        extra = raw[at + 46 + n_name :][:n_extra]
+        name = listed[at + 46 : at + 46 + n_name].decode()
+        extra = listed[at + 46 + n_name :][:n_extra]
         if _WIDE in (packed, size, start):
             size, packed, start = _wide(extra, size, packed, start)
-        n_before = sum(struct.unpack_from("<26x2H", raw, start))
-        payload = content[start + 30 + n_before :][:size]
-        if mark != b"PK\1\2" or method or packed != size or len(payload) != size:
+        n_before = struct.unpack_from("<26x2H", content[start : start + 30].tobytes())
+        first = start + 30 + sum(n_before)
+        if mark != b"PK\1\2" or method or packed != size or first + size > len(content):
             raise InvalidModelError(
                 f"its entry {name!r} is compressed or has a wrong size"
             )
-        entries.append((name, payload))
+        entries.append((name, slice(first, first + size)))
         at += 46 + n_name + n_extra + n_more
-    return bytes(raw[end + 22 :]), entries
+    return last[end + 22 :], entries
 
 
-def _wide(extra: memoryview, *numbers: int) -> list[int]:
+def _wide(extra: bytes, *numbers: int) -> list[int]:
     """Return numbers of a zip's entry, with those of 64 bits from its extra fields."""
     kind = length = at = 0
     while kind != 1:

@@ -5,16 +5,16 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from io import BufferedIOBase, RawIOBase, TextIOBase
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias
 
 import numpy as np
 
 from skforge._container import (
+    Container,
     container_bytes,
-    container_from,
-    read_container,
+    open_container,
     write_container,
 )
 from skforge._version import __version__, check_release
@@ -24,6 +24,7 @@ from skforge.compiler.forest.record import (
     entry,
     float_in,
     forest_in,
+    forest_later,
     forest_out,
     plain_in,
     plain_out,
@@ -32,6 +33,7 @@ from skforge.compiler.forest.record import (
 from skforge.compiler.frontends import answers_itself, read_forests
 from skforge.compiler.frontends.content import held
 from skforge.compiler.frontends.members import is_wrapper, kind_of
+from skforge.compiler.runtime.cpu import programs
 from skforge.compiler.runtime.module import CompiledModule, restored
 from skforge.compiler.runtime.schedules import ScheduleTable, stored_schedule
 from skforge.compiler.runtime.targets import stored_target
@@ -45,6 +47,7 @@ from skforge.exceptions import (
     with_article,
 )
 from skforge.persistence.loaded import LoadedForest
+from skforge.runtime import object_cache
 from skforge.sources.check import check
 from skforge.sources.parts import bare_state, class_of, is_part, rebuilt
 from skforge.sources.stored_model import StoredModel
@@ -183,8 +186,7 @@ def load(
     if isinstance(path, (str, os.PathLike)):
         name = os.fspath(path)
         try:
-            loaded: CompiledForest = _checked(*read_container(path), name)
-            return loaded
+            return _loaded(open_container(path), name)
         except InvalidModelError as error:
             from pathlib import Path
             from zipfile import is_zipfile
@@ -220,20 +222,66 @@ def _other_kind(start: bytes | str, name: str, suffix: str = "") -> InvalidModel
 
 def from_bytes(payload: bytes, name: str) -> CompiledForest:
     """Return what :func:`load` returns for these bytes; errors use ``name``."""
-    loaded: CompiledForest = _checked(*container_from(payload, name), name)
-    return loaded
+    return _loaded(Container(np.frombuffer(payload, np.uint8), name), name)
 
 
-def _checked(manifest: dict[str, Any], arrays: Arrays, name: str) -> Any:
+class _Stored(Mapping[str, Array]):
+    """The arrays of a file: all of them, or each when it is asked for.
+
+    The cache notes of a file that all of it was valid, so that the next process need
+    not read the trees if their kernels are in the cache, too. Damage of a file of up to
+    8 MB is noticed at once, that of a larger one where its arrays are read.
+    """
+
+    def __init__(self, container: Container) -> None:
+        self._container = container
+        self._key = object_cache.key_of(("file", programs.sources(), container.digest))
+        note = object_cache.find(self._key) if programs.keeps() else None
+        self._known = {} if note is None else json.loads(note)
+        self._arrays = container.read() if note is None else container
+        if note is not None:
+            container.check()
+        self._forests: dict[str, Forest] = {}
+
+    def __getitem__(self, name: str) -> Array:
+        return self._arrays[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._arrays)
+
+    def __len__(self) -> int:
+        return len(self._arrays)
+
+    def forest(self, record: dict[str, Any], name: str = "forest") -> Forest:
+        """Return the forest of a record, whose arrays are named after it."""
+        if name in self._known:
+            return forest_later(record, self._container, name, *self._known[name])
+        forest = forest_in(record, self._arrays, name).validate()
+        self._forests[name] = forest
+        return forest
+
+    def note(self) -> None:
+        """Note that all of the file was checked."""
+        if self._forests and programs.keeps():
+            facts = {
+                n: (f.content_hash(), f.mean_depth()) for n, f in self._forests.items()
+            }
+            object_cache.store(self._key, json.dumps(facts).encode())
+
+
+def _loaded(container: Container, name: str) -> CompiledForest:
+    stored = _Stored(container)
     try:
-        return _load(manifest, arrays)
+        loaded: CompiledForest = _load(container.manifest, stored)
     except SkforgeError as error:
         ours = isinstance(error, InvalidModelError)
         reason = shortened(str(error) if ours else f"{type(error).__name__}: {error}")
         raise InvalidModelError(f"{name} cannot be loaded: {reason}") from error
+    stored.note()
+    return loaded
 
 
-def _load(manifest: dict[str, Any], arrays: Arrays) -> Any:
+def _load(manifest: dict[str, Any], arrays: _Stored) -> Any:
     check_release(entry(manifest, "skforge_version", str), "model", "Save")
     kind = entry(manifest, "kind", str)
     if kind not in ("forest", "module", "estimator"):
@@ -244,7 +292,7 @@ def _load(manifest: dict[str, Any], arrays: Arrays) -> Any:
         )
     if kind == "estimator":
         return _estimator_in(entry(manifest, "estimator", dict), manifest, arrays)
-    forest = forest_in(entry(manifest, "forest", dict), arrays).validate()
+    forest = arrays.forest(entry(manifest, "forest", dict))
     if kind == "forest":
         return forest
     return _module_in(entry(manifest, "module", dict), forest)
@@ -373,7 +421,7 @@ def _estimator_out(wrapper: Any, arrays: Arrays) -> dict[str, Any]:
 
 
 def _estimator_in(
-    record: dict[str, Any], manifest: dict[str, Any], arrays: Arrays
+    record: dict[str, Any], manifest: dict[str, Any], arrays: _Stored
 ) -> CompiledForest:
     of_forest = manifest.get("forest")
     model = _model_in(entry(record, "model", dict), of_forest, "", arrays)
@@ -425,7 +473,7 @@ def _estimator_in(
     return made
 
 
-def _result_in(arrays: Arrays) -> TuningResult | None:
+def _result_in(arrays: _Stored) -> TuningResult | None:
     text = arrays.get("tuning_result")
     if text is None:
         return None
@@ -474,7 +522,7 @@ def _model_out(model: StoredModel, name: str, arrays: Arrays) -> dict[str, Any]:
 
 
 def _model_in(
-    record: dict[str, Any], of_forest: Any, name: str, arrays: Arrays
+    record: dict[str, Any], of_forest: Any, name: str, arrays: _Stored
 ) -> StoredModel:
     """Return a model with the record of its forest; None for that of its members."""
     whole = record.get("whole") and _value_in(f"{name}whole", record["whole"], arrays)
@@ -494,7 +542,7 @@ def _model_in(
         forest, *more = read_forests(whole)
     else:
         of_forest = entry({"forest": of_forest}, "forest", dict)
-        forest = forest_in(of_forest, arrays, f"{name}forest").validate()
+        forest = arrays.forest(of_forest, f"{name}forest")
     stored = entry(record, "attributes", dict)
     attributes = {key: _value_in(key, value, arrays) for key, value in stored.items()}
     methods = entry(record, "methods", list)
@@ -547,7 +595,7 @@ def _value_out(value: Any, name: str, arrays: Arrays) -> Any:
     return plain_out(value)
 
 
-def _value_in(name: str, value: Any, arrays: Arrays) -> Any:
+def _value_in(name: str, value: Any, arrays: _Stored) -> Any:
     if isinstance(value, list):
         return [_value_in(f"{name}.{i}", item, arrays) for i, item in enumerate(value)]
     if not isinstance(value, dict):
@@ -565,7 +613,7 @@ def _value_in(name: str, value: Any, arrays: Arrays) -> Any:
         case [("model", dict(record)), ("forest", forest)]:
             return _model_in(record, forest, f"{name}.", arrays)
         case [("forest", dict(record))]:
-            return forest_in(record, arrays, name).validate()
+            return arrays.forest(record, name)
         case [("class", str(kind)), ("state", dict(state))]:
             values = {
                 key: _value_in(f"{name}.{key}", item, arrays)

@@ -18,7 +18,12 @@ import numpy as np
 import pytest
 
 from skforge import InvalidModelError, UnsupportedModelError, _container
-from skforge._container import plain_array, read_container, write_container
+from skforge._container import (
+    open_container,
+    plain_array,
+    read_container,
+    write_container,
+)
 from skforge._version import FORMAT, __version__
 from skforge.exceptions import ModelNotFoundError
 
@@ -48,7 +53,14 @@ def refusal(path, kind=InvalidModelError):
     return str(error.value).replace(os.fspath(path), "FILE")
 
 
-def test_what_is_written_is_read(file):
+@pytest.fixture(params=["at once", "by slices"])
+def reading(request, monkeypatch):
+    """Read small files as large ones are read, too."""
+    if request.param == "by slices":
+        monkeypatch.setattr(_container, "_LARGE", 0)
+
+
+def test_what_is_written_is_read(file, reading):
     manifest, arrays = read_container(file)
     assert manifest["kind"] == "test"
     assert manifest["n"] == [1, None, "x"]
@@ -83,6 +95,34 @@ def test_objects_are_never_written(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_arrays_of_a_large_file_are_read_when_they_are_asked_for(file, monkeypatch):
+    monkeypatch.setattr(_container, "_LARGE", 0)
+    _, arrays = read_container(file)
+    container = open_container(file)
+    content = file.read_bytes()
+    longest = max(arrays, key=lambda name: arrays[name].nbytes)
+    at = content.index(arrays[longest].tobytes())
+    file.write_bytes(content[:at] + b"?" + content[at + 1 :])
+    with pytest.raises(InvalidModelError, match=f"its array '{longest}' is damaged"):
+        container[longest]
+    file.write_bytes(content[:at])
+    with pytest.raises(InvalidModelError, match="is damaged"):
+        container[longest]
+    with pytest.raises(KeyError):
+        container["lost"]
+
+
+def test_a_file_that_was_replaced_is_still_read(file, monkeypatch):
+    monkeypatch.setattr(_container, "_LARGE", 0)
+    _, arrays = read_container(file)
+    container = open_container(file)
+    with _container.replacing(file) as beside:
+        beside.write(b"another file")
+    assert {name: container[name].tobytes() for name in container} == {
+        name: array.tobytes() for name, array in arrays.items()
+    }
+
+
 def test_arrays_begin_on_a_line_of_the_file(tmp_path):
     path = tmp_path / "a.skforge"
     arrays = {"x" * i: np.arange(i) for i in range(1, 70)}
@@ -91,7 +131,7 @@ def test_arrays_begin_on_a_line_of_the_file(tmp_path):
     assert {whole.index(x.tobytes(), 200) % 64 for x in [*arrays.values()][9:]} == {0}
 
 
-def test_files_beyond_4_gb_have_wider_numbers(tmp_path, monkeypatch):
+def test_files_beyond_4_gb_have_wider_numbers(tmp_path, monkeypatch, reading):
     path = tmp_path / "a.skforge"
     arrays = {"x": np.arange(100), "y": np.arange(3)}
     monkeypatch.setattr(zipfile, "ZIP64_LIMIT", 300)  # of bytes, in place of 2 GB
@@ -107,7 +147,7 @@ def test_files_beyond_4_gb_have_wider_numbers(tmp_path, monkeypatch):
             assert all(found[n].tobytes() == arrays[n].tobytes() for n in arrays)
 
 
-def test_every_truncation_is_noticed(file):
+def test_every_truncation_is_noticed(file, reading):
     whole = file.read_bytes()
     for size in range(0, len(whole), 3):
         file.write_bytes(whole[:size])
@@ -115,7 +155,7 @@ def test_every_truncation_is_noticed(file):
             read_container(file)
 
 
-def test_every_damaged_byte_is_noticed_or_harmless(tmp_path):
+def test_every_damaged_byte_is_noticed_or_harmless(tmp_path, reading):
     path = tmp_path / "a.skforge"
     arrays = {"x": np.arange(3), "y": np.array([np.nan])}
     write_container(path, {"kind": "test"}, arrays)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,12 +51,21 @@ class Missing(IntEnum):
 
 
 class _Known:
-    """A place for what is computed of a forest only once; it is no field."""
+    """A place for what is known of a forest beside its fields."""
 
-    __slots__ = ("_depth", "_leaf_depths", "_valid")
+    __slots__ = (
+        *("_depth", "_dtypes", "_hash", "_leaf_depths", "_mean_depth"),
+        *("_read", "_valid"),
+    )
 
     _depth: IntArray
+    #: Those of the rows and of the sums.
+    _dtypes: tuple[np.dtype[Any], np.dtype[Any]]
+    _hash: str
     _leaf_depths: tuple[IntArray, IntArray]
+    _mean_depth: float
+    #: Returns the arrays that are not read yet.
+    _read: Callable[[], ForestArrays]
     _valid: bool
 
 
@@ -103,11 +112,24 @@ class ForestArrays(_Known):
 
     def __post_init__(self) -> None:
         """Make the arrays contiguous, of the declared dtype and read-only."""
-        for name, (dtype, ndim) in _LAYOUT.items():
-            array = _frozen(name, getattr(self, name), dtype, ndim)
-            object.__setattr__(self, name, array)
-        base = _frozen("base", self.base.astype(self.accumulator_dtype), None, 1)
+        for name in _LAYOUT:
+            object.__setattr__(self, name, frozen(name, getattr(self, name)))
+        dtypes = self.threshold.dtype, self.leaf_value.dtype
+        object.__setattr__(self, "_dtypes", dtypes)
+        base = _frozen("base", self.base.astype(dtypes[1]), None, 1)
         object.__setattr__(self, "base", base)
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            """Read the arrays of a file when the first of them is needed."""
+            if name not in _LAYOUT:
+                raise AttributeError(f"{type(self).__name__!r} has no {name!r}")
+            whole = self._read()
+            for array in _LAYOUT:
+                object.__setattr__(self, array, getattr(whole, array))
+            object.__setattr__(self, "_read", lambda: whole)  # closes the file
+            return getattr(self, name)
 
     def node_depths(self) -> IntArray:
         """Return the depth of every node; roots have depth 0.
@@ -165,12 +187,12 @@ class ForestArrays(_Known):
     @property
     def input_dtype(self) -> np.dtype[Any]:
         """Dtype that rows are cast to before comparisons: that of the thresholds."""
-        return self.threshold.dtype
+        return self._dtypes[0]
 
     @property
     def accumulator_dtype(self) -> np.dtype[Any]:
         """Dtype in which leaf values are summed."""
-        return self.leaf_value.dtype
+        return self._dtypes[1]
 
 
 # dtype (None: float32 or float64, as given) and dimensions of every array field
@@ -190,6 +212,11 @@ _LAYOUT: dict[str, tuple[Any, int]] = {
 
 #: By kind and size: the characters of C's types differ among systems.
 _KNOWN = {"f4", "f8", "i4", "i8", "u4", "u1", "b1"}
+
+
+def frozen(name: str, value: Any) -> NDArray[Any]:
+    """Return an array of a forest as its field, read-only."""
+    return _frozen(name, value, *_LAYOUT[name])
 
 
 def _frozen(name: str, value: Any, dtype: Any, ndim: int) -> NDArray[Any]:

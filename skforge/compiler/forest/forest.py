@@ -131,6 +131,13 @@ class Forest(arrays.ForestArrays):
         """Return the depth of each tree's deepest leaf."""
         return self.leaf_depths()[1]
 
+    def mean_depth(self) -> float:
+        """Return the mean of :meth:`tree_depths`; 0 without trees."""
+        if not hasattr(self, "_mean_depth"):
+            mean = float(self.tree_depths().mean()) if self.n_trees else 0.0
+            object.__setattr__(self, "_mean_depth", mean)
+        return self._mean_depth
+
     @property
     def node_feature(self) -> IntArray:
         """The source's column that each inner node tests; -1 for leaves."""
@@ -153,15 +160,17 @@ class Forest(arrays.ForestArrays):
 
     def content_hash(self) -> str:
         """Return a hex digest of every field; equal forests have equal digests."""
-        digest = hashlib.sha256()
-        for field in fields(self):
-            value = getattr(self, field.name)
-            if isinstance(value, np.ndarray):
-                digest.update(f"{field.name}:{value.dtype}:{value.shape};".encode())
-                digest.update(value.data)
-            else:
-                digest.update(f"{field.name}={value!r};".encode())
-        return digest.hexdigest()
+        if not hasattr(self, "_hash"):
+            digest = hashlib.sha256()
+            for field in fields(self):
+                value = getattr(self, field.name)
+                if isinstance(value, np.ndarray):
+                    digest.update(f"{field.name}:{value.dtype}:{value.shape};".encode())
+                    digest.update(value.data)
+                else:
+                    digest.update(f"{field.name}={value!r};".encode())
+            object.__setattr__(self, "_hash", digest.hexdigest())
+        return self._hash
 
 
 def _rebuilt(form: int, release: str, *values: Any) -> Forest:

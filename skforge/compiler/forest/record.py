@@ -8,7 +8,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from skforge.compiler.forest.arrays import Array
+from skforge._container import Container
+from skforge.compiler.forest.arrays import Array, frozen
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.outputs import CHOICES, OutputSpec
 from skforge.exceptions import InvalidModelError
@@ -32,7 +33,9 @@ def forest_out(forest: Forest, arrays: Arrays, name: str = "forest") -> dict[str
     return record
 
 
-def forest_in(record: dict[str, Any], arrays: Arrays, of: str = "forest") -> Forest:
+def forest_in(
+    record: dict[str, Any], arrays: Mapping[str, Array], of: str = "forest"
+) -> Forest:
     """Return the forest of a record and its arrays, not yet validated."""
     values: dict[str, Any] = {
         field.name: arrays.get(f"{of}.{field.name}")
@@ -46,13 +49,54 @@ def forest_in(record: dict[str, Any], arrays: Arrays, of: str = "forest") -> For
         _fill(values)
     except (IndexError, TypeError, ValueError) as error:
         raise refusal("forest") from error
+    return Forest(**_plain_fields(record), **values)
+
+
+def _plain_fields(record: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields of a forest that are not arrays, checked."""
     if record.keys() != _CHECKS.keys():
         raise refusal("forest")
+    values = {name: plain_in(name, value) for name, value in record.items()}
     for name, check in _CHECKS.items():
-        values[name] = plain_in(name, record[name])
         if not check(values[name]):
             raise refusal(name)
-    return Forest(**values)
+    return values
+
+
+def forest_later(
+    record: dict[str, Any],
+    container: Container,
+    of: str,
+    content_hash: str,
+    mean_depth: float,
+) -> Forest:
+    """Return a forest whose arrays are read when the first large one is needed.
+
+    They were valid when its hash and its mean depth were noted.
+    """
+    forest = object.__new__(Forest)
+    stored = container.read(*(f"{of}.{name}" for name in _SMALL))
+    values = _plain_fields(record)
+    for name in _SMALL:
+        values[name] = frozen(name, stored[f"{of}.{name}"])
+
+    def read() -> Forest:
+        names = [name for name in container if name.startswith(f"{of}.")]
+        return forest_in(record, container.read(*names), of).validate()
+
+    dtypes = (container.dtype(f"{of}.{name}") for name in ("threshold", "leaf_value"))
+    values |= {
+        "_dtypes": tuple(dtypes),
+        "_hash": content_hash,
+        "_mean_depth": mean_depth,
+    }
+    for name, value in {**values, "_read": read, "_valid": True}.items():
+        object.__setattr__(forest, name, value)
+    return forest
+
+
+#: Arrays that are read at once: they tell the numbers of trees and outputs.
+_SMALL = ("tree_offset", "tree_output", "base")
 
 
 # ------------------------------------------------------------ smaller arrays

@@ -123,8 +123,7 @@ class Shares:
     ) -> None:
         self._forest, self._schedules = forest, schedules
         self._first_rows, self._make_estimate = first_rows, estimate
-        depth = float(forest.tree_depths().mean()) if forest.n_trees else 0.0
-        self._visits = forest.n_trees * max(1.0, depth)
+        self._visits = forest.n_trees * max(1.0, forest.mean_depth())
         self._first_shared: dict[int, int] = {}  # by n_jobs
         # joblib takes 10 us for the number of threads, and 90 for -1.
         self._wanted = lru_cache(maxsize=None)(resolve_n_jobs)

@@ -214,7 +214,7 @@ def kind_of(
 
     ``first_rows`` are the least rows of each batch range.
     """
-    work = max(1, int(forest.n_trees * max(1.0, float(forest.tree_depths().mean()))))
+    work = max(1, int(forest.n_trees * max(1.0, forest.mean_depth())))
     most = max(1, MAX_VALUES // max(forest.n_features, forest.n_outputs))
     return EntryKind(
         n_features=forest.n_features,
