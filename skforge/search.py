@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from numbers import Integral, Real
+from functools import wraps
 from typing import Any, TypeVar, cast
 
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, MetaEstimatorMixin
 from sklearn.utils import Tags
-from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
@@ -26,13 +26,15 @@ from skforge.exceptions import InvalidInputError
 from skforge.sources.delegation import validated
 from skforge.tuning.result import TuningResult
 from skforge.tuning.search.strategies import Strategy
-from skforge.tuning.search.trial import Trial
+from skforge.tuning.search.trial import DEFAULT, Trial
 from skforge.tuning.space.cpu import CPU, cpu_point, cpu_schedule, cpu_space
 from skforge.tuning.space.gpu import TABLE_5, gpu_schedule
 from skforge.tuning.space.space import Constraint, Point, ScheduleSpace
 from skforge.tuning.tuner import STRATEGIES, Tuner
 
 __all__ = ["ScheduleSearch"]
+
+R = TypeVar("R")
 
 
 def space_of(value: Any) -> ScheduleSpace | None:
@@ -126,17 +128,24 @@ def _gpu_template(point: Point, shape: ForestShape) -> Schedule:
     return gpu_schedule({**_GPU, **point}, shape)
 
 
-Method = TypeVar("Method", bound=Callable[..., Any])
-
-
-def _offered(name: str) -> Callable[[Method], Method]:
-    """Return a decorator that hides a method if the model has none of this name."""
+def _of_best(method: Callable[..., R]) -> Callable[..., R]:
+    """Return a method of the best estimator, which the model must have, too."""
+    name = method.__name__
 
     def check(self: Any) -> bool:
         getattr(self._inner(), name)  # raises the model's own AttributeError
         return True
 
-    return cast(Callable[[Method], Method], available_if(check))
+    @wraps(method)
+    def call(self: Any, *args: Any, **kwargs: Any) -> R:
+        found: R = getattr(self._fitted(), name)(*args, **kwargs)
+        return found
+
+    return cast(Callable[..., R], available_if(check)(call))
+
+
+#: Parameters that a search hands on to ``CompiledForest``.
+SHARED = ("target", "reduction", "n_jobs", "random_state", "verbose")
 
 
 class ScheduleSearch(MetaEstimatorMixin, BaseEstimator):
@@ -215,19 +224,15 @@ class ScheduleSearch(MetaEstimatorMixin, BaseEstimator):
     __repr__ = OwnRepr()
 
     _parameter_constraints: dict[str, Any] = {  # noqa: RUF012
+        **{name: CompiledForest._parameter_constraints[name] for name in SHARED},
         "estimator": "no_validation",
         "space": [ScheduleSpace, Mapping, "array-like", None],
         "strategy": [StrOptions({"auto", *STRATEGIES}), Strategy],
         "batch_sizes": ["array-like", None],
         "scoring": [StrOptions({"latency", "throughput"}), callable],
-        "budget": [Interval(Real, 0, None, closed="neither"), None],
-        "target": [str, Target],
-        "reduction": [StrOptions({"exact", "reproducible", "fast"})],
+        "budget": CompiledForest._parameter_constraints["tuning_budget"],
         "records": "no_validation",
         "refit": ["boolean"],
-        "n_jobs": [Integral, None],
-        "random_state": ["random_state"],
-        "verbose": ["verbose", None],
     }
 
     def __init__(
@@ -310,17 +315,16 @@ class ScheduleSearch(MetaEstimatorMixin, BaseEstimator):
         self.tuning_result_ = result
         self.schedules_ = table
         self.results_ = _results(result, score)
+        # from a record, the schedules are known, and their times are not
+        self.best_index_, self.best_score_ = -1, float("nan")
+        self.best_schedule_ = table[max(table)]
+        self.best_params_ = {"schedule": self.best_schedule_}
         means = self.results_["mean_score"]
         if len(means) and not np.isnan(means).all():
-            self.best_index_ = int(np.nanargmax(means))
-            self.best_schedule_ = self.results_["schedule"][self.best_index_]
-            self.best_params_ = dict(self.results_["params"][self.best_index_])
-            self.best_score_ = float(means[self.best_index_])
-        else:  # from a record: the schedules are known, their times are not
-            self.best_index_ = -1
-            self.best_schedule_ = self.schedules_[max(self.schedules_)]
-            self.best_params_ = {"schedule": self.best_schedule_}
-            self.best_score_ = float("nan")
+            best = self.best_index_ = int(np.nanargmax(means))
+            self.best_schedule_ = self.results_["schedule"][best]
+            self.best_params_ = dict(self.results_["params"][best])
+            self.best_score_ = float(means[best])
         if self.refit:
             self.best_estimator_ = compiled
         else:
@@ -332,15 +336,8 @@ class ScheduleSearch(MetaEstimatorMixin, BaseEstimator):
         return model.estimator if isinstance(model, CompiledForest) else model
 
     def _compiled(self, model: Any, **options: Any) -> CompiledForest:
-        return CompiledForest(
-            model,
-            target=self.target,
-            reduction=self.reduction,
-            n_jobs=self.n_jobs,
-            random_state=self.random_state,
-            verbose=self.verbose,
-            **options,
-        )
+        shared = {name: getattr(self, name) for name in SHARED}
+        return CompiledForest(model, **shared, **options)
 
     def _inner(self) -> CompiledForest:
         best = self.__dict__.get("best_estimator_")
@@ -355,30 +352,14 @@ class ScheduleSearch(MetaEstimatorMixin, BaseEstimator):
             )
         return self.best_estimator_
 
-    @_offered("predict")
-    def predict(self, X: Any, **params: Any) -> Any:
-        """Return the model's ``predict``, computed with the best schedules."""
-        return self._fitted().predict(X, **params)
-
-    @_offered("predict_proba")
+    @_of_best
     def predict_proba(self, X: Any, **params: Any) -> Any:
         """Return the probability of each class."""
-        return self._fitted().predict_proba(X, **params)
 
-    @_offered("decision_function")
-    def decision_function(self, X: Any) -> Any:
-        """Return the model's decision function."""
-        return self._fitted().decision_function(X)
-
-    @_offered("predict_raw")
-    def predict_raw(self, X: Any, *, out: Any = None) -> Any:
-        """Return raw scores."""
-        return self._fitted().predict_raw(X, out=out)
-
-    @_offered("score")
-    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
-        """Return the model's score: accuracy for classifiers, R² for regressors."""
-        return self._fitted().score(X, y, sample_weight)
+    predict = _of_best(CompiledForest.predict)
+    decision_function = _of_best(CompiledForest.decision_function)
+    predict_raw = _of_best(CompiledForest.predict_raw)
+    score = _of_best(CompiledForest.score)
 
     def __sklearn_is_fitted__(self) -> bool:
         """Return whether ``fit`` has been called."""
@@ -420,41 +401,36 @@ def _best_by_score(result: TuningResult, score: Callable[[Trial], float]) -> Any
 
 def _results(result: TuningResult, score: Callable[[Trial], float]) -> dict[str, Any]:
     """Return ``results_``: a row for each candidate, columns for each batch size."""
-    rows: dict[Any, list[Trial]] = {}
+    rows: dict[Any, dict[int, Trial]] = {}
     for trial in result.trials:
-        what: Any = trial.schedule
-        if what is None:
-            what = repr(sorted(trial.candidate.params.items()))
-        rows.setdefault(what, []).append(trial)
+        rows.setdefault(trial.candidate.key, {}).setdefault(trial.n_rows, trial)
     # Sizes at which candidates were timed; the ends of ranges only have finalists.
-    tried = [t for t in result.trials if t.candidate.origin != "default"]
+    tried = [t for t in result.trials if t.candidate.origin != DEFAULT]
     sizes = sorted({trial.n_rows for trial in tried or result.trials})
-    firsts = [trials[0] for trials in rows.values()]
+    firsts = [next(iter(trials.values())) for trials in rows.values()]
     points = [dict(t.candidate.params) or {"schedule": t.schedule} for t in firsts]
-    names = dict.fromkeys(name for point in points for name in point)
+    compiled = [
+        max(t.compile_seconds for t in trials.values()) for trials in rows.values()
+    ]
     columns: dict[str, Any] = {
         "params": _objects(points),
         "schedule": _objects([t.schedule for t in firsts]),
         "status": np.array([t.status for t in firsts]),
         "reason": _objects([t.reason for t in firsts]),
-        "compile_seconds": np.array(
-            [max(t.compile_seconds for t in trials) for trials in rows.values()]
-        ),
+        "compile_seconds": np.array(compiled),
     }
-    for name in names:
+    for name in dict.fromkeys(name for point in points for name in point):
         values = [point.get(name) for point in points]
         missing = [name not in point for point in points]
         columns[f"param_{name}"] = np.ma.MaskedArray(_objects(values), mask=missing)
     main = sorted(set(_main_sizes(result).values())) or sizes
     for size in sizes:
-        timed = [
-            next((t for t in ts if t.n_rows == size), None) for ts in rows.values()
-        ]
+        timed = [trials.get(size) for trials in rows.values()]
         columns[f"seconds_{size}"] = np.array(
-            [t.seconds if t is not None else np.nan for t in timed]
+            [t.seconds if t else np.nan for t in timed]
         )
         columns[f"score_{size}"] = np.array(
-            [score(t) if t is not None and t.samples else np.nan for t in timed]
+            [score(t) if t and t.samples else np.nan for t in timed]
         )
     scores = [columns[f"score_{size}"] for size in main if f"score_{size}" in columns]
     means = np.mean(scores, axis=0) if scores else np.full(len(rows), np.nan)

@@ -45,8 +45,8 @@ def test_times_of_a_gpu_become_a_model_of_it(file, tmp_path, capsys):
     times = [n["seconds"]["64"] for n in lines if "64" in n["seconds"]]
     assert sorted(np.exp(one.log_row) * 64e-9) == pytest.approx(sorted(times))
     assert one.slowdown(one.log_row) == 1
-    train.fit(file, tmp_path / "gpu.npz", validate=False)
-    model = CostModel.load(tmp_path / "gpu.npz")
+    train.fit(file, tmp_path / "gpu.skforge", validate=False)
+    model = CostModel.load(tmp_path / "gpu.skforge")
     assert model.knows(Target.cuda("sm_86"))
     assert not model.knows(Target.cuda("sm_80"))
     assert not model.knows(Target.x86_64())

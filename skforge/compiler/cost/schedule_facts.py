@@ -34,7 +34,6 @@ FACTS = (
     "tree_block",  # trees per tile; 0: all
     "tree_blocks",  # or the number of tiles, if fixed
     "rows_inside",  # the innermost loop is over rows
-    "trees_outside",  # the outermost loop is over trees
     "rows_in_flight",  # interleaved rows of one tree; -1: the whole loop
     "trees_in_flight",  # interleaved trees of one row; -1: the whole loop
     "vector_rows",
@@ -48,16 +47,8 @@ FACTS = (
     "unroll_walk",  # levels without leaf checks, trees padded
     "peel_walk",  # levels without leaf checks, trees not padded
     "node_tile",
-    "complete_tiles",
-    "probability_tiles",
     "pad_trees",
-    "reorder_trees",
-    "specialize",
-    "splits",
-    "unrolled_loops",
-    "atomic_reduce",
     "shared_reduce",
-    "vector_reduce",
     "layout",  # index in LAYOUTS
     "block_rows",  # rows mapped to threads of a GPU block
     "block_trees",  # tree tiles mapped to threads of a GPU block
@@ -79,10 +70,6 @@ COUNTED: dict[type[d.Directive], str] = {
     d.Quantize: "codes",
     d.CachePredicates: "cache_predicates",
     d.PadTrees: "pad_trees",
-    d.ReorderTrees: "reorder_trees",
-    d.Specialize: "specialize",
-    d.Unroll: "unrolled_loops",
-    d.AtomicReduce: "atomic_reduce",
     d.SharedReduce: "shared_reduce",
 }
 
@@ -93,7 +80,6 @@ def _facts(schedule: Schedule) -> tuple[float, ...]:
     for directive in schedule.directives:
         reader.read(directive)
     reader.out["rows_inside"] = float(reader.is_rows[reader.order[-1]])
-    reader.out["trees_outside"] = float(not reader.is_rows[reader.order[0]])
     return tuple(reader.out.values())
 
 
@@ -120,7 +106,6 @@ class _Reader:
                 for name in (first, second):
                     self.is_rows[name] = self.is_rows[index]
                     self.size[name] = self.size[index]
-                out["splits"] += 1
             case d.Reorder(indices):
                 named = [index for index in indices if index in self.order]
                 places = sorted(map(self.order.index, named))
@@ -147,16 +132,13 @@ class _Reader:
                 out["unroll_walk"] = max(depth, out["unroll_walk"])
             case d.PeelWalk(_, depth):
                 out["peel_walk"] = max(depth, out["peel_walk"])
-            case d.TileNodes(size, kind):
+            case d.TileNodes(size, _):
                 out["node_tile"] = size
-                out["complete_tiles"] = kind == "complete"
-                out["probability_tiles"] = kind == "probability"
             case d.Represent(name):
                 out["layout"] = LAYOUTS.index(name if name in LAYOUTS else "other")
-            case d.VectorReduce(_, width):
-                out["vector_reduce"] = width
             case _:
-                out[COUNTED[type(directive)]] += 1
+                if type(directive) in COUNTED:
+                    out[COUNTED[type(directive)]] += 1
 
     def _tile(self, tile: d.Tile) -> None:
         rows = self.is_rows[tile.index]

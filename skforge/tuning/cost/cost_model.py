@@ -2,45 +2,37 @@
 
 It predicts the logarithm of the ratio of a row's time to an estimate, so that its
 predictions scale to forests larger than those it was trained on. The forest is stored
-as arrays and run by skforge. CPUs have none: a trained one gained .3 % over the choices
+and run by skforge. CPUs have none: a trained one gained .3 % over the choices
 of the estimate alone.
 """
 
 from __future__ import annotations
 
 import os
-import struct
-import zipfile
-import zlib
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from functools import lru_cache
 from os import PathLike
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from skforge._container import plain_array
+from skforge._container import read_container, write_container
+from skforge._version import __version__
 from skforge.compiler.cost.gpu import Array, GpuWork
 from skforge.compiler.cost.schedule_facts import facts_of
 from skforge.compiler.cost.shape import Setting
 from skforge.compiler.defaults.walks import walking_schedules
 from skforge.compiler.forest.forest import Forest
+from skforge.compiler.forest.record import Arrays, entry, forest_in, forest_out
 from skforge.compiler.runtime.module import CompiledModule, compile_forest
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
-from skforge.exceptions import InvalidInputError, InvalidModelError, shortened
+from skforge.exceptions import InvalidInputError, InvalidModelError
 from skforge.tuning.cost.features import features
 
 #: The shipped model, trained on times of a simulation.
-SHIPPED_GPU = Path(__file__).with_name("gpu_cost_model.npz")
-
-#: The stored arrays of a forest; other fields are the same for all models.
-STORED = (
-    "tree_offset", "predicate", "left", "right", "leaf", "leaf_value", "feature",
-    "comparison", "threshold", "missing", "missing_left",
-)  # fmt: skip
+SHIPPED_GPU = Path(__file__).with_name("gpu_cost_model.skforge")
 
 
 class CostModel:
@@ -54,8 +46,8 @@ class CostModel:
         Facts about its training: ``margin`` is the predicted speedup at which a
         schedule is preferred to the default; each architecture with a fact of its name
         ("sm_90") is one that the model was trained for.
-    names : iterable of str
-        The names of the features it was trained on.
+    names : iterable of str, optional
+        The names of the features it was trained on; by default those of the forest.
 
     Raises
     ------
@@ -70,10 +62,10 @@ class CostModel:
         facts: Mapping[str, float] | None = None,
         names: Iterable[str] = (),
     ) -> None:
-        self.names = tuple(names)
+        self.names = tuple(names) or forest.feature_names or ()
         if forest.n_features != len(self.names):
             raise InvalidModelError(OTHER_FEATURES)
-        self.forest = forest
+        self.forest = replace(forest, feature_names=self.names)
         self.facts = dict(facts or {})
         self._module: CompiledModule | None = None
 
@@ -93,28 +85,22 @@ class CostModel:
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> CostModel:
-        """Read a model from a file, which contains only arrays."""
-        try:
-            arrays = _arrays_of(Path(path))
-            named = zip(arrays["fact_names"], arrays["facts"], strict=True)
-            facts = {str(name): float(value) for name, value in named}
-            names = tuple(map(str, arrays["names"]))
-            return cls(_forest_of(arrays, len(names)), facts, names)
-        except _DAMAGE as error:
-            raise InvalidModelError(
-                f"{os.fspath(path)} is not a valid cost model: {shortened(str(error))}"
-            ) from error
+        """Read a model from a file: arrays and numbers, all of them checked."""
+        if os.path.exists(path) and not os.path.isfile(path):
+            raise InvalidModelError(f"{os.fspath(path)} is not a regular file.")
+        manifest, arrays = read_container(path)
+        forest = forest_in(entry(manifest, "forest", dict), arrays).validate()
+        facts = entry(manifest, "facts", dict)
+        return cls(forest, {name: float(entry(facts, name, float)) for name in facts})
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Write the model to a compressed file."""
-        arrays: dict[str, Any] = {n: getattr(self.forest, n) for n in STORED}
-        for name in ("left", "right", "predicate", "leaf", "feature"):
-            if arrays[name].max(initial=0) < 1 << 15:
-                arrays[name] = arrays[name].astype(np.int16)
-        arrays["names"] = np.array(self.names)
-        arrays["fact_names"] = np.array(list(self.facts))
-        arrays["facts"] = np.array(list(self.facts.values()), np.float64)
-        np.savez_compressed(path, **arrays)
+        """Write the model to a file."""
+        arrays: Arrays = {}
+        manifest = {"skforge_version": __version__, "kind": "cost model"}
+        record = forest_out(self.forest, arrays)
+        write_container(
+            path, {**manifest, "facts": self.facts, "forest": record}, arrays
+        )
 
     # ------------------------------------------------------------- prediction
 
@@ -160,32 +146,6 @@ OTHER_FEATURES = (
     "train it again with benchmarks/gpu/train.py."
 )
 
-#: Maximum uncompressed bytes of one array; the shipped ones have 2 MB.
-_ARRAY_BYTES = 64 << 20
-
-# Exceptions raised by zipfile, and for arrays of a wrong shape or type.
-_DAMAGE = (
-    *(OSError, zipfile.BadZipFile, zlib.error, struct.error, EOFError, LookupError),
-    *(NotImplementedError, OverflowError, RuntimeError, ValueError, TypeError),
-)
-
-
-def _arrays_of(path: Path) -> dict[str, NDArray[Any]]:
-    """Return the arrays of a file; check each size before decompression."""
-    if path.exists() and not path.is_file():
-        raise ValueError("it is not a regular file")
-    arrays = {}
-    with zipfile.ZipFile(path) as archive:
-        for name in (*STORED, "names", "fact_names", "facts"):
-            info = archive.getinfo(f"{name}.npy")
-            if info.file_size > _ARRAY_BYTES:
-                raise ValueError(f"its array {name!r} is too large")
-            array = plain_array(archive.read(info))
-            if array is None:
-                raise ValueError(f"its array {name!r} is damaged")
-            arrays[name] = array
-    return arrays
-
 
 @lru_cache(maxsize=1)
 def _shipped(path: Path) -> CostModel:
@@ -198,23 +158,6 @@ def _compiled(forest: Forest) -> CompiledModule:
     table = walking_schedules(forest, target)
     few, many = table[min(table)], table[128, 2048]
     return compile_forest(forest, {(1, 15): few, (16, None): many}, target)
-
-
-def _forest_of(arrays: Mapping[str, Any], n_features: int) -> Forest:
-    """Return a validated forest with scalar leaves."""
-    n_nodes, n_trees = len(arrays["left"]), len(arrays["tree_offset"]) - 1
-    n_tests = len(arrays["feature"])
-    return Forest(
-        **{name: arrays[name] for name in STORED},
-        tree_output=np.zeros(n_trees, np.int32),
-        source_node=np.arange(n_nodes, dtype=np.int32),
-        cover=np.zeros(0),
-        category_offset=np.zeros(n_tests + 1, np.int64),
-        category_words=np.zeros(0, np.uint32),
-        n_features=n_features,
-        base=np.zeros(1),
-        source="cost model",
-    ).validate()
 
 
 __all__ = ["SHIPPED_GPU", "CostModel"]

@@ -227,7 +227,7 @@ class Run:
         n_rows = self._plan.main
         if build.runner is None:
             return self._record(n_rows, build, build.status, build.reason)
-        key = _key(n_rows, build.candidate)
+        key = n_rows, build.candidate.key
         before, alike = self._own.get(key), self._at(n_rows)
         alike = [t for t in alike if t.digest == build.digest and t.samples]
         if alike and before is None:
@@ -352,7 +352,7 @@ class Run:
         reason: str,
         sampled: Sampled | None = None,
     ) -> Trial:
-        key = _key(n_rows, build.candidate)
+        key = n_rows, build.candidate.key
         before = self._own.get(key)
         self._own[key] = Trial(
             self._plan.batch,
@@ -370,17 +370,10 @@ class Run:
 
     def _update_default(self, n_rows: int) -> None:
         """Give the default's trial at a size all of its samples so far."""
-        key = _key(n_rows, self._default)
+        key = n_rows, self._default.key
         before = self._own.get(key)
         if before is None:
-            main = self._own[_key(self._plan.main, self._default)]
+            main = self._own[self._plan.main, self._default.key]
             before = replace(main, n_rows=n_rows, compile_seconds=0.0)
         samples = tuple(self._benches[n_rows].baseline)
         self._own[key] = replace(before, samples=samples, relative=1.0)
-
-
-def _key(n_rows: int, candidate: Candidate) -> tuple[int, Any]:
-    what: Any = candidate.schedule
-    if what is None:
-        what = repr(sorted(candidate.params.items(), key=lambda item: item[0]))
-    return n_rows, what

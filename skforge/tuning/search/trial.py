@@ -54,6 +54,13 @@ class Candidate:
         """Keep a read-only copy of the point."""
         object.__setattr__(self, "params", MappingProxyType(dict(self.params)))
 
+    @property
+    def key(self) -> Any:
+        """What tells it from other candidates: the schedule, or else the point."""
+        if self.schedule is not None:
+            return self.schedule
+        return repr(sorted(self.params.items(), key=lambda item: item[0]))
+
     def __reduce__(self) -> tuple[Any, ...]:
         """Rebuild from a plain dict: a read-only view does not pickle."""
         parts = (self.schedule, dict(self.params), self.origin, self.refused)
