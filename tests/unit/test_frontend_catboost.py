@@ -165,6 +165,18 @@ def test_answers_of_each_loss_from_models_files_and_plain_data(name, tmp_path):
             same_bits(fast.predict_proba(X), model.predict_proba(X))
 
 
+@pytest.mark.parametrize("name", ["Logloss", "MultiClass", "MultiLogloss"])
+def test_exports_choose_classes_as_integers(name, tmp_path):
+    kind, loss, target = LOSSES[name]
+    X, signal = make_rows()
+    model = train(kind, X, target(signal), loss_function=loss, iterations=3)
+    skforge.export(load_forest(model), tmp_path / "model")  # which runs it
+    facts = json.loads((tmp_path / "model" / "model.json").read_text())
+    columns = 3 if name == "MultiLogloss" else 1
+    wanted = {"dtype": "int64", "columns": columns}
+    assert facts["verified_here"] and facts["functions"]["predict_class"] == wanted
+
+
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("nan_mode", ["Min", "Max", "Forbidden"])
 def test_trees_of_each_shape_send_missing_values_their_way(policy, nan_mode):
