@@ -17,6 +17,7 @@ from skforge.compiler.runtime.module import compile_forest
 from skforge.compiler.target import Target
 from skforge.exceptions import TargetError, VerificationError
 from skforge.exporters.contents import OUTPUT_OF, Library
+from skforge.prediction.answers import as_array
 from skforge.runtime.loading import load_object
 
 #: Number of rows compared, some on thresholds; the maximum number of values, which
@@ -125,7 +126,7 @@ def expected(forest: Forest, function: str, raw: Array, leaves: Array) -> Any:
     if function == "apply":
         return forest.source_node[leaves].astype(np.int32)
     with np.errstate(all="ignore"):
-        return of_scores(forest.answers, OUTPUT_OF[function], raw)
+        return as_array(of_scores(forest.answers, OUTPUT_OF[function], raw))
 
 
 def _same(result: Array, wanted: Any, limit: Array) -> bool:

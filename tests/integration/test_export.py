@@ -56,6 +56,22 @@ def test_every_function_gives_the_same_bits(forest: Any, tmp_path: Path) -> None
         np.testing.assert_array_equal(found, wanted)
 
 
+def test_several_targets_of_classes_lie_side_by_side(tmp_path: Path) -> None:
+    from sklearn.ensemble import RandomForestClassifier
+
+    random = np.random.default_rng(0)
+    X, few = random.standard_normal((200, 4)), random.integers(2, size=(200, 1))
+    for most in (2, 3):  # classes of the second target
+        y = np.hstack([few, random.integers(most, size=(200, 1))])
+        model = RandomForestClassifier(3, max_depth=3, random_state=0).fit(X, y)
+        forest = skforge.load_forest(model)
+        folder = skforge.export(forest, tmp_path / f"of_{most}")  # which runs it
+        facts = metadata(folder)
+        assert facts["verified_here"]
+        columns = facts["functions"]["predict_proba"]["columns"]
+        assert columns == 2 + most
+
+
 @pytest.mark.sampled(1)
 @needs_compiler
 @pytest.mark.parametrize("kind", ["object", "c"])
