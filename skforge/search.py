@@ -28,7 +28,7 @@ from skforge.tuning.result import TuningResult
 from skforge.tuning.search.strategies import Strategy
 from skforge.tuning.search.trial import DEFAULT, Trial
 from skforge.tuning.space.cpu import CPU, cpu_point, cpu_schedule, cpu_space
-from skforge.tuning.space.gpu import TABLE_5, gpu_schedule
+from skforge.tuning.space.gpu import PLAIN, TABLE_5, gpu_schedule
 from skforge.tuning.space.space import Constraint, Point, ScheduleSpace
 from skforge.tuning.tuner import STRATEGIES, Tuner
 
@@ -110,22 +110,8 @@ def _cpu_template(point: Point, shape: ForestShape) -> Schedule:
     return cpu_schedule(cpu_point(**point), shape)
 
 
-#: Defaults for parameters that a GPU grid leaves out.
-_GPU = {
-    "rows_per_block": 32,
-    "rows_per_thread": 1,
-    "tree_threads": 20,
-    "cache_rows": True,
-    "cache_trees": False,
-    "unroll_walks": False,
-    "interleave": 1,
-    "shared_reduce": False,
-    "representation": "sparse",
-}
-
-
 def _gpu_template(point: Point, shape: ForestShape) -> Schedule:
-    return gpu_schedule({**_GPU, **point}, shape)
+    return gpu_schedule({**PLAIN, **point}, shape)
 
 
 def _of_best(method: Callable[..., R]) -> Callable[..., R]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -114,30 +114,32 @@ class GpuShape(ForestShape):
         deepest = self.max_depth
         return deepest if self.heaps and deepest <= PADDED_HOPS * self.tree_depth else 0
 
-    def by_values(self) -> float:
-        """Return a warp's cycles for a tree if it compares values."""
-        wide = self.value_bytes > 4
-        hop = HOP_WIDE if wide else HOP
-        hop = HOP_CATEGORY if self.has_categories else hop
-        return self._tree(hop, READ_WIDE if wide else READ)
+    def tree_cycles(self, how: Literal["shared", "codes", "tiles", "bits"]) -> float:
+        """Return a warp's cycles for a tree.
 
-    def by_codes(self) -> float:
-        """Return a warp's cycles for a tree with codes, searched once for all trees."""
-        return self._tree(HOP_CODES, READ) + self._searches()
-
-    def by_tiles(self) -> float:
-        """Return a warp's cycles for a tree with codes and trees in shared memory."""
-        words = 2.0 ** (self.max_depth + 1)
-        fill = words * FILL_NODE / TILE_ROWS / ISSUE
-        hops = self.max_depth
-        return hops * max(HOP / ISSUE, READ + NODE_SHARED) + fill + self._searches()
-
-    def by_bits(self) -> float:
-        """Return a warp's cycles for a tree with shared predicates."""
+        Its rows are in shared memory as values or as codes, which are searched once for
+        all trees; "tiles" are codes with trees in shared memory, too, and "bits" shared
+        predicates.
+        """
         trees, leaves = max(1, self.n_trees), self.leaves_per_tree
-        row = marking(self.code_columns, self.n_predicates)
-        row += self.n_predicates * ANSWER / 32
-        return FEW_WARPS * (folding(leaves) + STAGE * leaves + row / trees) / ISSUE
+        searches = self.code_columns * self.search / ISSUE / trees
+        if how == "bits":
+            row = marking(self.code_columns, self.n_predicates)
+            row += self.n_predicates * ANSWER / 32
+            return FEW_WARPS * (folding(leaves) + STAGE * leaves + row / trees) / ISSUE
+        if how == "tiles":
+            fill = 2.0 ** (self.max_depth + 1) * FILL_NODE / TILE_ROWS / ISSUE
+            hop = max(HOP / ISSUE, READ + NODE_SHARED)
+            return self.max_depth * hop + fill + searches
+        hop, read = HOP_CODES, READ
+        if how == "shared":
+            searches, wide = 0.0, self.value_bytes > 4
+            hop, read = (HOP_WIDE, READ_WIDE) if wide else (HOP, READ)
+            hop = HOP_CATEGORY if self.has_categories else hop
+        look = 0.0 if self.hops else LOOK
+        lines = 1.0 + LINES_OF_LEVEL * math.log2(self.max_depth + 1)
+        hops = self.hops or self.tree_depth
+        return hops * max((hop + look) / ISSUE, read + lines) + searches
 
     def walks_take(
         self, rows: int, processors: int, tree: float, in_flight: int
@@ -152,20 +154,11 @@ class GpuShape(ForestShape):
 
         If a block is ``whole``, it has a processor for itself.
         """
-        tree, n_trees = self.by_bits(), self.n_trees
+        tree, n_trees = self.tree_cycles("bits"), self.n_trees
         waiting = (WAIT_TREE if self.sum_bytes < 8 else WAIT_TREE_WIDE) * tree * n_trees
         if whole:
             return waiting * math.ceil(rows / MOST_BIT_ROWS / processors)
         return max(waiting, rows / WARP * n_trees * tree / processors)
-
-    def _tree(self, hop: float, read: float) -> float:
-        look = 0.0 if self.hops else LOOK
-        lines = 1.0 + LINES_OF_LEVEL * math.log2(self.max_depth + 1)
-        hops = self.hops or self.tree_depth
-        return hops * max((hop + look) / ISSUE, read + lines)
-
-    def _searches(self) -> float:
-        return self.code_columns * self.search / ISSUE / max(1, self.n_trees)
 
 
 @dataclass(frozen=True, slots=True)

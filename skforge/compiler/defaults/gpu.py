@@ -221,14 +221,13 @@ def _many_rows(facts: _Facts, processors: int) -> tuple[Schedule, int]:
     """
     values = facts.rows_cached(ROW_THREADS, WARP, codes=False)
     codes = facts.rows_cached(ROW_THREADS, WARP, codes=True)
-    choices: dict[families.Rows | Literal["tiles"], float] = {}
-    if facts.keeps_busy(values, codes=False):
-        choices["shared"] = facts.by_values()
-    if facts.keeps_busy(codes, codes=True):
-        choices["codes"] = facts.by_codes()
     tile = _tile(facts)
-    if tile:
-        choices["tiles"] = facts.by_tiles()
+    possible: dict[Literal["shared", "codes", "tiles"], bool] = {
+        "shared": facts.keeps_busy(values, codes=False),
+        "codes": facts.keeps_busy(codes, codes=True),
+        "tiles": tile > 0,
+    }
+    choices = {how: facts.tree_cycles(how) for how in possible if possible[how]}
     bits = facts.bits_fit(BIT_ROWS, BLOCKS_TOGETHER)
     if not choices:
         return _wide_rows(facts), 1 if bits else 2 * LARGEST

@@ -49,7 +49,7 @@ from skforge.tuning.search.odds import (
 from skforge.tuning.search.strategies import Problem, Round, Rounds
 from skforge.tuning.search.trial import Candidate, Trial
 from skforge.tuning.space.cpu import cpu_point
-from skforge.tuning.space.gpu import TABLE_5
+from skforge.tuning.space.gpu import PLAIN, TABLE_5
 from skforge.tuning.space.space import Point, ScheduleSpace
 
 #: Algorithm 1: largest batch and number of features for blocks of few rows.
@@ -139,14 +139,12 @@ def gpu_points(n_rows: int, n_features: int) -> Iterator[dict[str, Any]]:
     varied = [TABLE_5[k] for k in ("rows_per_thread", "interleave", "representation")]
     for block, trees, thread, walks, layout in product(rows, threads, *varied):
         yield {
+            **PLAIN,
             "rows_per_block": block,
             "rows_per_thread": thread,
             "tree_threads": trees,
-            "cache_rows": True,
-            "cache_trees": False,
             "unroll_walks": walks != 1,
             "interleave": walks,
-            "shared_reduce": False,
             "representation": layout,
         }
 

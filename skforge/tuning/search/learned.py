@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import islice
 from math import isfinite
 from operator import itemgetter
@@ -21,7 +21,6 @@ from typing import Any, Literal, TypeAlias, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from skforge.compiler.cost.counts import shape_on
 from skforge.compiler.cost.estimate import CostEstimate, plan_of
 from skforge.compiler.cost.gpu import Array, GpuWork
 from skforge.compiler.cost.schedule_facts import LAYOUTS, PLACE, facts_of
@@ -261,14 +260,9 @@ class _Proposer:
         model = strategy.model or CostModel.shipped(problem.target)
         if model is None and not strategy.measures and problem.target.is_gpu:
             raise TuningError(UNKNOWN.format(arch=problem.target.cpu))
-        shape = problem.shared(
-            "learned: shape", lambda: shape_on(problem.shape, problem.target)
-        )
-        self._strategy, self._problem = strategy, replace(problem, shape=shape)
+        self._strategy, self._problem = strategy, problem
         self._margin = MARGIN if model is None else model.facts.get("margin", MARGIN)
-        self._estimated: Estimated = problem.shared(
-            "learned: estimated", lambda: _estimated(self._problem, model)
-        )
+        self._estimated = _estimated(problem, model)
         self._odds = problem.shared("learned: odds", lambda: Odds(self._estimated))
         self._tried = {problem.default}
         #: What may be proposed: points by schedule, and the estimated seconds.

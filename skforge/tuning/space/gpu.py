@@ -157,6 +157,20 @@ TABLE_5 = {
 }
 
 
+#: Values of Table 5 for parameters that a grid leaves out.
+PLAIN = {
+    "rows_per_block": 32,
+    "rows_per_thread": 1,
+    "tree_threads": 20,
+    "cache_rows": True,
+    "cache_trees": False,
+    "unroll_walks": False,
+    "interleave": 1,
+    "shared_reduce": False,
+    "representation": "sparse",
+}
+
+
 def gpu_schedule(point: Point, shape: ForestShape) -> Schedule:
     """Return the schedule of a point of Table 5.
 
