@@ -20,7 +20,7 @@ from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.means import explained
 from skforge.compiler.ir.hir.nodes import Reduction
 from skforge.compiler.ir.mir.nodes import Element
-from skforge.compiler.outputs.steps import Steps, steps
+from skforge.compiler.outputs.steps import Steps, steps_in_code
 from skforge.compiler.passes.lir import place_scratch
 from skforge.compiler.pipeline import HirCache, build_hir, lower
 from skforge.compiler.runtime.compiling import most_rows
@@ -225,7 +225,7 @@ def outputs_of(forest: Forest) -> tuple[dict[str, Steps], dict[str, str]]:
     functions: dict[str, Steps] = {}
     left_out = {}
     for name in names:
-        arithmetic = steps(forest, OUTPUT_OF[name])
+        arithmetic = steps_in_code(forest, OUTPUT_OF[name])
         if arithmetic is None:
             left_out[name] = (
                 "the model does not name its objective"

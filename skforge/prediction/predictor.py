@@ -229,10 +229,10 @@ class Predictor:
                 f"{type(self.source.model).__name__} computes its predictions "
                 "on the CPU; pass the rows as a NumPy array."
             )
-        from skforge.compiler.runtime.on_device import of_device
+        from skforge.compiler.runtime.on_device import answered_on_device
 
         of = partial(answer_of, self.forest.answers, self._classes, method)
-        answer = of_device(self.module.target, of, self.module.predict_raw(X))
+        answer = answered_on_device(self.module.target, of, self.module.predict_raw(X))
         self.counters.add(KERNEL, len(X))
         return answer
 

@@ -32,7 +32,7 @@ from skforge.compiler.outputs.steps import (
     OUTPUTS,
     expit_is_libm,
     inlier_length,
-    steps,
+    steps_in_code,
 )
 from skforge.compiler.runtime.cpu import jit, threads
 from skforge.compiler.runtime.entry import entry as entries
@@ -312,7 +312,7 @@ def check_all_outputs(forest: Forest, sizes: tuple[int, ...] = SIZES) -> set[str
     there = set()
     for output in OUTPUTS:
         entry = module.entry(output)
-        assert (entry is not None) == (steps(forest, output) is not None)
+        assert (entry is not None) == (steps_in_code(forest, output) is not None)
         if entry is None:
             continue
         there.add(output)
@@ -443,7 +443,10 @@ def test_onnx_with_many_classes_or_none_is_left_to_the_ordinary_path():
             transform="onnx:columns:none:float32",
             constants={"offsets": offsets},
         )
-        assert steps(forest, "labels") is None and steps(forest, "raw") is not None
+        assert (
+            steps_in_code(forest, "labels") is None
+            and steps_in_code(forest, "raw") is not None
+        )
 
 
 # ---------------------------------------------------------------- scikit-learn's own
@@ -478,7 +481,7 @@ def test_outliers_are_told_by_the_length_of_their_paths(scale, cutoff):
         constants={"parameter": scale, "cutoff": cutoff},
     )
     cut = inlier_length(forest.outputs)
-    assert cut is not None and steps(forest, "transformed") is not None
+    assert cut is not None and steps_in_code(forest, "transformed") is not None
     near = cut + np.spacing(cut) * np.array([-9e9, -2000, -1, 0, 1, 2000, 9e9])
     for first in range(4):
         leaves = near[first : first + 4, np.newaxis]
@@ -492,7 +495,7 @@ def test_cutoffs_that_no_length_decides_have_no_entry():
     forest = replace(forest, task="outlier")
     for scale, cutoff in ((0.0, -0.5), (10.0, 0.5), (10.0, -1e-30)):
         outputs = OutputSpec("path_length", scale, cutoff=cutoff, decision="paths")
-        assert steps(replace(forest, outputs=outputs), "transformed") is None
+        assert steps_in_code(replace(forest, outputs=outputs), "transformed") is None
     everyone = OutputSpec("path_length", 10.0, cutoff=-1.5, decision="paths")
     check_all_outputs(replace(forest, outputs=everyone), sizes=(1, 65))
 

@@ -177,7 +177,7 @@ class EntryKind:
     limit: float = float("inf")
 
 
-def steps(forest: Forest, output: Output) -> Steps | None:
+def steps_in_code(forest: Forest, output: Output) -> Steps | None:
     """Return how entries and exports write an output, or None if they cannot."""
     one, several = forest.n_outputs == 1, len(forest.output_sizes) > 1
     if forest.aggregate != "sum" or (several and output == "labels"):

@@ -24,7 +24,13 @@ from skforge.compiler.forest.rows import prepare_rows
 from skforge.compiler.frontends import load_forest
 from skforge.compiler.frontends.checks import refuse_arguments
 from skforge.compiler.outputs.answers import of_scores
-from skforge.compiler.outputs.steps import OUTPUTS, REFUSED, Output, Refused, steps
+from skforge.compiler.outputs.steps import (
+    OUTPUTS,
+    REFUSED,
+    Output,
+    Refused,
+    steps_in_code,
+)
 from skforge.compiler.runtime import targets
 from skforge.compiler.runtime.contributions import Explained
 from skforge.compiler.runtime.cpu.threads import (
@@ -227,12 +233,12 @@ class CompiledModule(Explained):
             if found is not None:
                 return found
         raw = self._raw(X, n_jobs, "transformed")
-        of = partial(of_scores, self._spec, "transformed")
+        answered = partial(of_scores, self._spec, "transformed")
         if is_device_array(X):
-            from skforge.compiler.runtime.on_device import of_device
+            from skforge.compiler.runtime.on_device import answered_on_device
 
-            of = partial(of_device, self.target, of)
-        values: Array = of(raw)
+            answered = partial(answered_on_device, self.target, answered)
+        values: Array = answered(raw)
         return values
 
     @documented(predict_raw)
@@ -414,7 +420,7 @@ class CompiledModule(Explained):
             )
         check_n_jobs(n_jobs)
         forest = self.forest
-        made = steps(forest, output)
+        made = steps_in_code(forest, output)
         if made is None or self.target.is_gpu or not entries.supports(forest):
             return None
         jobs = self.n_jobs if n_jobs is None else n_jobs

@@ -47,7 +47,7 @@ def leaves_on_device(module: Any, X: Any) -> NDArray[np.int32]:
         return _filled(device, module, "leaf_number", rows, shape, np.dtype(np.int32))
 
 
-def of_device(
+def answered_on_device(
     target: Target, of_scores: Callable[[Any, Library], Any], raw: Any
 ) -> Any:
     """Return what a function makes of raw scores on a device and of its library."""
