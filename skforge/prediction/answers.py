@@ -71,7 +71,6 @@ def described(model: Any, method: str) -> Answer:
 
 def _of_zeros(model: Any, method: str) -> Array:
     """Return the result for a row of zero scores or leaves; nothing is compiled."""
-    from skforge.compiler.outputs.answers import labels_of
     from skforge.sources.find import source_of
     from skforge.sources.fitted import model_of, start_of
 
@@ -84,7 +83,7 @@ def _of_zeros(model: Any, method: str) -> Array:
         method = "predict_proba"  # of the same dtype and shape
     width = sum(part.n_outputs for part in (forest, *answers.more))
     raw = np.zeros((1, width) if width > 1 else 1, forest.accumulator_dtype)
-    of_scores = answers.of_scores(forest, labels_of(forest.answers, fitted))
+    of_scores = answers.of_scores(forest, fitted)
     with np.errstate(all="ignore"):
         return as_array(of_scores(method, raw))
 

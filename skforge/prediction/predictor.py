@@ -16,7 +16,6 @@ from skforge._compat import cached_property
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.frontends.base import last_step
 from skforge.compiler.frontends.checks import ROUNDS, refuse_arguments
-from skforge.compiler.outputs.answers import answer as answer_of
 from skforge.compiler.outputs.answers import labels_of, of_scores, output_of
 from skforge.compiler.runtime.auto import AutoModule
 from skforge.compiler.runtime.entry.entry import as_method, retire
@@ -101,7 +100,7 @@ class Predictor:
         #: The labels that ``predict`` returns; None for 0, 1, ...
         self._classes: Any = labels_of(self.forest.answers, estimator)
         #: Returns a method's answer for raw scores.
-        self.of_scores = self.source.answers.of_scores(self.forest, self._classes)
+        self.of_scores = self.source.answers.of_scores(self.forest, estimator)
         #: Methods known to be offered; see ``fitted.offered``.
         self.offered: dict[Any, Any] = {}
         #: Compiled entries by method. An entry takes rows and returns None for rows
@@ -231,8 +230,8 @@ class Predictor:
             )
         from skforge.compiler.runtime.on_device import answered_on_device
 
-        of = partial(answer_of, self.forest.answers, self._classes, method)
-        answer = answered_on_device(self.module.target, of, self.module.predict_raw(X))
+        raw, of_scores = self.module.predict_raw(X), partial(self.of_scores, method)
+        answer = answered_on_device(self.module.target, of_scores, raw)
         self.counters.add(KERNEL, len(X))
         return answer
 

@@ -24,7 +24,7 @@ from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.frames import FrameColumns, kind_of
 from skforge.compiler.forest.reference import draw_rows, reference_raw
 from skforge.compiler.frontends.base import class_names
-from skforge.compiler.outputs.answers import answer
+from skforge.compiler.outputs.answers import answer, labels_of
 from skforge.compiler.outputs.steps import Refused
 from skforge.exceptions import InvalidInputError, warn
 from skforge.sources.declined import decline
@@ -85,14 +85,14 @@ class Answers:
     root: Any = None
     by_members: bool = False
 
-    def of_scores(self, forest: Forest, classes: Any) -> Callable[[str, Array], Any]:
+    def of_scores(self, forest: Forest, model: Any) -> Callable[..., Any]:
         """Return the function that makes a method's answer of raw scores.
 
         It raises ``UnsureError`` if the model itself must answer.
         """
         if self.by_members:
             return self._of_members
-        return partial(answer, forest.answers, classes)
+        return partial(answer, forest.answers, labels_of(forest.answers, model))
 
     def _of_members(self, method: str, raw: Array) -> Any:
         if method == "predict_raw":

@@ -135,13 +135,11 @@ def offered(name: str, *, entry: bool = False) -> Callable[[Method], Method]:
             owner = last_step(model) if name == "apply" else model
             getattr(owner, name)  # raises the model's own AttributeError
             return True
+        forest = self.__dict__.get("forest_", model)
+        if isinstance(forest, Forest) and name not in ("apply", "score"):
+            return forest.answers.has(name)
         if name == "predict_proba":
-            forest = self.__dict__.get("forest_")
-            task = forest.task if forest is not None else task_of(model)
-            return task in CLASSIFICATION
-        if name in ("decision_function", "score_samples"):
-            forest = self.__dict__.get("forest_", model)
-            return isinstance(forest, Forest) and forest.answers.has(name)
+            return task_of(model) in CLASSIFICATION
         return name in ("predict", "apply", "score")
 
     def decorate(method: Method) -> Method:

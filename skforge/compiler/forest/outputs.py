@@ -124,10 +124,13 @@ class AnswerSpec:
         return self.task in CLASSIFICATION
 
     def has(self, method: str) -> bool:
-        """Tell whether there is ``decision_function`` or ``score_samples``."""
-        if method == "score_samples":
-            return self.outputs.function == "path_length"
-        return self.outputs.decision != "none"
+        """Tell whether the model has a method that answers from scores."""
+        rare = {
+            "predict_proba": self.classifies,
+            "score_samples": self.outputs.function == "path_length",
+            "decision_function": self.outputs.decision != "none",
+        }
+        return rare.get(method, method in ("predict", "predict_raw"))
 
 
 #: The permitted values of the fields that hold names.

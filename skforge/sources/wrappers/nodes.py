@@ -17,7 +17,6 @@ from sklearn.utils.multiclass import type_of_target
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.frontends.members import with_members
 from skforge.compiler.frontends.wrappers.model import Part
-from skforge.compiler.outputs.answers import labels_of
 from skforge.compiler.outputs.functions import FUNCTIONS
 from skforge.compiler.outputs.library import HOST
 from skforge.sources.base import METHODS, Array, Source, UnsureError
@@ -66,8 +65,7 @@ class Leaf(Node):
         self.columns = np.r_[tuple(part.places)]
         first = part.places[0]
         self._columns: Any = first.start if first.stop - first.start == 1 else first
-        labels = labels_of(self.forest.answers, part.model)
-        self._of_scores = source.answers.of_scores(self.forest, labels)
+        self._of_scores = source.answers.of_scores(self.forest, part.model)
         self._offers = {name for name in METHODS if hasattr(part.model, name)}
 
     def scores(self, raw: Array) -> Array:
