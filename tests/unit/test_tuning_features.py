@@ -129,14 +129,6 @@ def test_pruning_names_its_reasons():
         return first_reason(Setting(forest, target, n_rows), schedule)
 
     assert reason(bitsliced_schedule(128)) == ""
-    facts_many = shape_on(drawn(300, 4), TARGET)
-    assert "too long" in reason(
-        Schedule().interleave("tree", 64).unroll_walk("tree", 64),
-        forest=_deep(FORESTS, depth=40),
-    )
-    assert "registers" in reason(
-        Schedule().interleave("tree", 60), forest=facts_many, target=Target.x86_64("v2")
-    )
     assert "memory" in reason(
         Schedule().represent("array"), forest=_deep(FORESTS, depth=30)
     )

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skforge.compiler.cost.estimate import CostEstimate, plan_of
-from skforge.compiler.cost.gpu import Array, GpuWork
+from skforge.compiler.cost.gpu import GpuWork
 from skforge.compiler.cost.schedule_facts import LAYOUTS, PLACE, facts_of
 from skforge.compiler.cost.shape import ForestShape, Setting
 from skforge.compiler.defaults.cpu import TABLE_LIMIT, candidates
@@ -45,12 +45,6 @@ from skforge.tuning.space.space import Point, ScheduleSpace
 
 Mask: TypeAlias = NDArray[np.bool_]
 
-#: Maximum node visits that are unrolled, summed over interleaved traversals.
-UNROLLED_HOPS = 512
-
-#: Maximum interleaved traversals per vector register.
-WALKS_A_REGISTER = 2
-
 #: Maximum bytes of a forest, including padding; bytes of a node besides its threshold.
 FOREST_BYTES, NODE_EXTRA = 512 << 20, 8
 
@@ -63,42 +57,30 @@ FEWEST_ROWS, BUSY_LANES = 8, 0.5
 def pruned(setting: Setting, schedules: Sequence[Schedule]) -> dict[str, Mask]:
     """Return which schedules are left out before they are scored, by the reason.
 
-    Padding and threads without work need no rules on a CPU: the estimate counts them.
+    Padding, long walks and threads without work need no rules on a CPU: the estimate
+    counts them, or the search learns that its kind is slow.
     """
     facts = facts_of(schedules)
     if setting.target.is_gpu:
         return _pruned_on_gpu(GpuWork(setting, facts))
-    of = {name: facts[:, at] for name, at in PLACE.items()}
     forest, n = setting.forest, max(1, setting.n_rows)
-    layout = {name: of["layout"] == i for i, name in enumerate(LAYOUTS)}
+    of = {name: facts[:, at] for name, at in PLACE.items()}
     walks = np.array([kind_of(s)[0] in (WALK, "other") for s in schedules], bool)
-    block = np.ceil(n / np.maximum(of["row_blocks"], 1))
-    block = np.where(of["row_block"] > 0, of["row_block"], block)
-    rows = _of_loop(of["rows_in_flight"], np.minimum(block, n))
-    in_flight = np.maximum(rows, _of_loop(of["trees_in_flight"], forest.n_trees))
-    unrolled = np.minimum(of["unroll_walk"], forest.max_depth)
-    unrolled = np.where(of["pad_trees"] > 0, forest.max_depth, unrolled)
-    unchecked = np.maximum(unrolled, np.minimum(of["peel_walk"], forest.min_depth))
-    scalar = walks & (of["vector_rows"] == 0)
-    registers = max(16, setting.target.vector_registers) * WALKS_A_REGISTER
+    unrolled = np.where(of["pad_trees"] > 0, forest.max_depth, of["unroll_walk"])
+    unrolled = np.minimum(unrolled, forest.max_depth)
+    whole = np.isin(of["layout"], [LAYOUTS.index("array"), LAYOUTS.index("reorg")])
     complete = forest.n_trees * 2.0 ** min(forest.max_depth, 40)
-    nodes = np.where(
-        layout["array"] | layout["reorg"], complete, float(forest.inner_nodes)
-    )
+    nodes = np.where(whole, complete, float(forest.inner_nodes))
     padding = 2.0 ** np.minimum(unrolled, 30) / max(1.0, forest.leaves_per_tree)
     size = nodes * np.maximum(1.0, padding) * (forest.value_bytes + NODE_EXTRA)
+    block = np.where(of["row_block"] > 0, of["row_block"], n)
     table = (of["cache_predicates"] > 0) * block * forest.n_predicates / 8
     kinds = allowed_kinds(forest, setting.target)
+    allowed = [allows(schedule, kinds) for schedule in schedules]
     return {
-        "its unrolled walks are too long": scalar
-        & (in_flight * unchecked > UNROLLED_HOPS),
-        "more walks are in flight than fit in registers": scalar
-        & (in_flight > registers),
         "its trees or tables take too much memory": (walks & (size > FOREST_BYTES))
         | (table > TABLE_LIMIT),
-        "this forest does not allow such walks": ~np.array(
-            [allows(schedule, kinds) for schedule in schedules], bool
-        ),
+        "this forest does not allow such walks": ~np.array(allowed, bool),
     }
 
 
@@ -126,11 +108,6 @@ def allows(schedule: Schedule, kinds: set[Kind]) -> bool:
     """Return whether a schedule walks, or is of one of the kinds."""
     kind = kind_of(schedule)
     return kind[0] in (WALK, "other") or kind in kinds
-
-
-def _of_loop(in_flight: Array, extent: Array | float) -> Array:
-    """Return the walks in flight; all of a loop for -1."""
-    return np.where(in_flight < 0, extent, np.minimum(in_flight, extent))
 
 
 Mode: TypeAlias = Literal["one-shot", "top-5", "autotune"]
