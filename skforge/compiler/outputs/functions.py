@@ -25,6 +25,9 @@ Name: TypeAlias = (
     | Literal["above_bound", "first_greatest"]
 )
 
+#: Takes scores, constants, and the operations on them.
+Of: TypeAlias = Callable[[Any, OutputSpec, Any], Any]
+
 #: Why there are only raw scores, see :class:`OutputSpec`.
 UNKNOWN = (
     "The model does not name its objective, as dumps of LightGBM before 2.2.3 do not, "
@@ -45,7 +48,7 @@ class ScoreFunction:
     host's, and others have the host's bits. ``width`` tells the number of columns.
     """
 
-    of: Callable[[Any, OutputSpec, Any], Any]
+    of: Of
     code: Literal["value", "row", "columns"] | None = None
     on_devices: bool = False
     width: Callable[[OutputSpec, int], int] = lambda _, n_outputs: n_outputs
@@ -78,29 +81,27 @@ def _unknown(scores: Any, _: OutputSpec, on: Any) -> Any:
     raise UnsupportedModelError(UNKNOWN)
 
 
-def _of_value(of: Callable[[Any, OutputSpec, Any], Any], gpu: bool) -> ScoreFunction:
+def _of_value(of: Of, gpu: bool = False) -> ScoreFunction:
     return ScoreFunction(of, "value", gpu)
 
 
-def _label(of: Callable[[Any, OutputSpec, Any], Any]) -> ScoreFunction:
+def _label(of: Of) -> ScoreFunction:
     return ScoreFunction(of, "columns", width=lambda spec, n_outputs: 1)
 
 
 FUNCTIONS: dict[Name, ScoreFunction] = {
-    "identity": _of_value(lambda x, spec, on: x, True),
-    "exp": _of_value(lambda x, spec, on: on.exp(x), True),
-    "hinge": _of_value(lambda x, spec, on: (x > 0).astype(x.dtype), True),
+    "identity": _of_value(lambda x, spec, on: x, gpu=True),
+    "exp": _of_value(lambda x, spec, on: on.exp(x), gpu=True),
+    "hinge": _of_value(lambda x, spec, on: (x > 0).astype(x.dtype), gpu=True),
     "sigmoid": _of_value(
-        lambda x, spec, on: 1 / (on.exp(on.least(-x, libm.SIGMOID_LIMIT)) + 1), True
+        lambda x, spec, on: 1 / (on.exp(on.least(-x, libm.SIGMOID_LIMIT)) + 1),
+        gpu=True,
     ),
-    "logistic": _of_value(
-        lambda x, spec, on: 1 / (1 + on.exp(-spec.parameter * x)), False
-    ),
+    "logistic": _of_value(lambda x, spec, on: 1 / (1 + on.exp(-spec.parameter * x))),
     "signed_square": _of_value(
-        lambda x, spec, on: ((x > 0).astype(x.dtype) - (x < 0).astype(x.dtype)) * x * x,
-        False,
+        lambda x, spec, on: ((x > 0).astype(x.dtype) - (x < 0).astype(x.dtype)) * x * x
     ),
-    "log1p_exp": _of_value(lambda x, spec, on: on.log1p(on.exp(x)), False),
+    "log1p_exp": _of_value(lambda x, spec, on: on.log1p(on.exp(x))),
     "expectiles": ScoreFunction(_expectiles, "row"),
     "softmax": ScoreFunction(_softmax, "row", True),
     "onnx": ScoreFunction(onnx.values, "columns", width=onnx.width),

@@ -27,16 +27,12 @@ def c_number(value: float, dtype: str) -> str:
 
 
 _C_TYPES = {"float32": "float", "float64": "double", "int64": "int64_t", "bool": "int"}
+_PAIRS = {"add": "+", "sub": "-", "mul": "*", "truediv": "/", "gt": ">", "lt": "<"}
 #: Instructions on ``a``, ``b`` and ``c``, operators by their names in Python; ``f`` is
 #: the suffix of float32 functions.
 _C = {
+    **{name: f"{{a}} {symbol} {{b}}" for name, symbol in _PAIRS.items()},
     "neg": "-{a}",
-    "add": "{a} + {b}",
-    "sub": "{a} - {b}",
-    "mul": "{a} * {b}",
-    "truediv": "{a} / {b}",
-    "gt": "{a} > {b}",
-    "lt": "{a} < {b}",
     "not_ge": "!({a} >= {b})",
     "or_": "{a} || {b}",
     "where": "{a} ? {b} : {c}",
