@@ -335,19 +335,21 @@ def test_cpus_have_no_model_and_begin_with_the_estimate():
         search(Learned(model=CostModel.shipped(Target.cuda("sm_90"))))
 
 
+def first_round(strategy, target, space):
+    """Return the schedules that a strategy proposes first for 64 rows."""
+    random, default = np.random.default_rng(0), DEFAULT
+    how = (FOREST, SHAPE, target, "exact", BATCH, 64, 1, space, random, default)
+    return [c.schedule for c in next(strategy.rounds(Problem(*how))).candidates]
+
+
 def test_what_no_estimate_knows_is_taken_to_be_as_fast_as_the_default():
     toy = Schedule().represent("toy")
-    problem = Problem(
-        FOREST,
-        SHAPE,
-        TARGET,
-        "exact",
-        BATCH,
-        64,
-        1,
-        ScheduleSpace.of([Schedule(), toy]),
-        np.random.default_rng(0),
-        DEFAULT,
-    )
-    (asked,) = Learned("top-5").rounds(problem)
-    assert [c.schedule for c in asked.candidates] == [toy, Schedule()]
+    space = ScheduleSpace.of([Schedule(), toy])
+    assert first_round(Learned("top-5"), TARGET, space) == [toy, Schedule()]
+
+
+@pytest.mark.parametrize("target", [TARGET, Target.cuda(), Target.cuda("sm_89")])
+def test_a_space_without_a_schedule_has_no_proposals(target):
+    space = ScheduleSpace.of(["nothing"])
+    for outright in (0, 10_000):
+        assert first_round(Learned("top-5", outright=outright), target, space) == []

@@ -217,7 +217,7 @@ def _estimated(problem: Problem, model: CostModel | None) -> Estimated:
         ).tolist()
     if target.is_gpu:
         return lambda schedules, n: (
-            n * GpuWork(Setting(shape, target, n), facts_of(schedules)).estimate
+            n * 1e-9 * GpuWork(Setting(shape, target, n), facts_of(schedules)).estimate
         ).tolist()
     one = one_by_one(estimate_of(problem), threads)
 
@@ -293,14 +293,15 @@ class _Proposer:
         """
         problem = self._problem
         fresh = {s: point for s, point in choices if s not in self._points}
+        if not fresh:
+            return
         how = problem.shape, problem.target, problem.n_rows, problem.n_threads
         dropped = np.any([*pruned(Setting(*how), [*fresh]).values()], axis=0)
         kept = [s for s, drop in zip(fresh, dropped, strict=True) if not drop]
         default = self._odds.seconds(problem.default, problem.n_rows)
-        if kept:
-            times = self._estimated(kept, problem.n_rows)
-            self._seconds += [t if isfinite(t) else default for t in times]
-            self._points |= {schedule: fresh[schedule] for schedule in kept}
+        times = self._estimated(kept, problem.n_rows) if kept else []
+        self._seconds += [t if isfinite(t) else default for t in times]
+        self._points |= {schedule: fresh[schedule] for schedule in kept}
 
     def _order(self) -> Iterator[tuple[Schedule, Point, float]]:
         """Yield schedules, points and likely seconds, best first."""
