@@ -130,4 +130,3 @@ class Setting:
     forest: ForestShape  # of a CPU, ForestCounts
     target: Target
     n_rows: int
-    n_threads: int = 1

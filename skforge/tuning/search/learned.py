@@ -210,16 +210,16 @@ def estimate_of(problem: Problem) -> CostEstimate:
 
 def _estimated(problem: Problem, model: CostModel | None) -> Estimated:
     """Return the estimate of a model, or of formulas if there is none."""
-    shape, target, threads = problem.shape, problem.target, problem.n_threads
+    shape, target = problem.shape, problem.target
     if model is not None:
         return lambda schedules, n: model.seconds(
-            Setting(shape, target, n, threads), schedules
+            Setting(shape, target, n), schedules
         ).tolist()
     if target.is_gpu:
         return lambda schedules, n: (
             n * 1e-9 * GpuWork(Setting(shape, target, n), facts_of(schedules)).estimate
         ).tolist()
-    one = one_by_one(estimate_of(problem), threads)
+    one = one_by_one(estimate_of(problem), problem.n_threads)
 
     def seconds(schedules: Sequence[Schedule], n: int) -> list[float]:
         # Many schedules are one to the estimate, which takes .1 ms.
@@ -295,8 +295,8 @@ class _Proposer:
         fresh = {s: point for s, point in choices if s not in self._points}
         if not fresh:
             return
-        how = problem.shape, problem.target, problem.n_rows, problem.n_threads
-        dropped = np.any([*pruned(Setting(*how), [*fresh]).values()], axis=0)
+        setting = Setting(problem.shape, problem.target, problem.n_rows)
+        dropped = np.any([*pruned(setting, [*fresh]).values()], axis=0)
         kept = [s for s, drop in zip(fresh, dropped, strict=True) if not drop]
         default = self._odds.seconds(problem.default, problem.n_rows)
         times = self._estimated(kept, problem.n_rows) if kept else []
