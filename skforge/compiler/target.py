@@ -38,7 +38,7 @@ _HIP_WARP = {"gfx908": 64, "gfx90a": 64, "gfx942": 64, "gfx1030": 32, "gfx1100":
 _HIP_SHARED = 64 << 10
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Target:
     """A machine to compile for.
 

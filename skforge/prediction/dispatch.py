@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -25,8 +24,7 @@ if TYPE_CHECKING:
 Table = dict[BatchRange, Schedule]
 
 
-@dataclass(frozen=True)
-class Choice:
+class Choice(NamedTuple):
     """The targets that a forest is compiled for, and their schedules."""
 
     target: Target  # the only target, or the CPU
@@ -191,8 +189,8 @@ def searched(
     budget = options.pop("budget", None)
     if choice.gpu is None:
         result = tune(choice.target, budget)
-        return replace(choice, table=dict(result.table)), result
+        return choice._replace(table=dict(result.table)), result
     half = None if budget is None else budget / 2
     cpu, gpu = (tune(target, half) for target in (choice.target, choice.gpu))
-    chosen = replace(choice, table=dict(cpu.table), gpu_table=dict(gpu.table))
+    chosen = choice._replace(table=dict(cpu.table), gpu_table=dict(gpu.table))
     return chosen, cpu.beside(gpu)

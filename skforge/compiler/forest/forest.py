@@ -15,7 +15,7 @@ from skforge.compiler.forest.arrays import Comparison, FloatArray, IntArray
 from skforge.compiler.forest.validation import validate
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Forest(arrays.ForestArrays):
     """A fitted ensemble of binary decision trees as read-only arrays.
 

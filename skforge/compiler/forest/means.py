@@ -6,8 +6,8 @@ Saabas' contributions are their changes along a row's paths.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,8 +21,7 @@ FloatArray = NDArray[np.float64]
 ROUNDED = 1e-6
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Means:
+class Means(NamedTuple):
     """The expected value of each tree and output, and how likely each node is."""
 
     forest: Forest

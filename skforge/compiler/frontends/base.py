@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from skforge.compiler.forest.forest import Forest
 
 
-@dataclass(frozen=True, slots=True)
-class Frontend:
+class Frontend(NamedTuple):
     name: str  # the kind, such as ``"xgboost"``; registering a name again replaces it
     #: File name suffixes it reads, in lower case with the dot; may be empty.
     suffixes: tuple[str, ...]

@@ -7,9 +7,8 @@ differently) or not scalar.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Literal, TypeAlias, get_args
+from typing import Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,8 +36,7 @@ Choice: TypeAlias = Literal[
 MAX_WRITTEN = 64
 
 
-@dataclass(frozen=True, slots=True)
-class Steps:
+class Steps(NamedTuple):
     """Divisions, a function of the scores with its constants, and a choice.
 
     ``values`` and ``index`` are all values, and ``targets`` those of each target;
@@ -129,10 +127,10 @@ def _labels(spec: AnswerSpec) -> Steps:
         case "index":
             return _values(rules, "index", "int32")
         case "from_zero" | "above_zero":
-            above = replace(_decision(spec), choice="above", dtype="int64")
+            above = _decision(spec)._replace(choice="above", dtype="int64")
             if rules.labels == "from_zero":
-                return replace(above, comparison="oge", cut=0.0)
-            return replace(above, cut=rules.cutoff)
+                return above._replace(comparison="oge", cut=0.0)
+            return above._replace(cut=rules.cutoff)
         case "above_bound" | "first_greatest":
             return Steps(function=rules.labels, spec=rules, dtype="int64")
 
@@ -157,8 +155,7 @@ def _decision(spec: AnswerSpec, output: Output = "decision") -> Steps:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class EntryKind:
+class EntryKind(NamedTuple):
     """What an entry point computes; its code depends on nothing else."""
 
     n_features: int
@@ -192,13 +189,13 @@ def steps_in_code(forest: Forest, output: Output) -> Steps | None:
     if steps.function == "expit":
         if output != "probabilities" or not expit_is_libm():
             return None
-        steps = replace(steps, function="logistic", choice="both_classes")
+        steps = steps._replace(function="logistic", choice="both_classes")
     written = _written(steps, forest)
     if written is None:
         return None
     averages = (forest.divisor,) if forest.divisor != 1 else ()
     choice = "values" if written.choice == "targets" else written.choice
-    return replace(written, divisors=(*averages, *written.divisors), choice=choice)
+    return written._replace(divisors=(*averages, *written.divisors), choice=choice)
 
 
 def _written(steps: Steps, forest: Forest) -> Steps | None:
@@ -210,7 +207,7 @@ def _written(steps: Steps, forest: Forest) -> Steps | None:
             if cut is None:
                 return None
             above = Steps(choice="above", comparison="uge", cut=cut, dtype="int64")
-            return replace(above, labels=(-1, 1))
+            return above._replace(labels=(-1, 1))
         case "path_score" | "path_decision":  # with NumPy's power
             known = forest.n_outputs == 1 and forest.accumulator_dtype == np.float64
             if not known or rules.parameter <= 0 or power_loop() is None:
@@ -228,7 +225,7 @@ def _written(steps: Steps, forest: Forest) -> Steps | None:
         case function:
             constants = OutputSpec(parameter=steps.spec.parameter)
             known = FUNCTIONS[function].code is not None
-            return replace(steps, spec=constants) if known else None
+            return steps._replace(spec=constants) if known else None
 
 
 def inlier_length(rules: OutputSpec) -> float | None:

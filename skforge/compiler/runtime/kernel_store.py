@@ -16,9 +16,8 @@ import json
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from math import prod
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,8 +40,7 @@ Arrays: TypeAlias = dict[str, NDArray[Any]]
 _KERNELS, _SAMPLES, _LINE = "kernels", "samples", 64
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class StoredKernel:
+class StoredKernel(NamedTuple):
     """A kernel as an object with its arrays, which are aligned to a cache line."""
 
     name: str

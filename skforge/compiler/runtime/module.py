@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from dataclasses import replace
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from typing import NoReturn as Never
@@ -426,10 +425,10 @@ class CompiledModule(Explained):
         jobs = self.n_jobs if n_jobs is None else n_jobs
         threads = 1 if jobs is None else self._shares.most_threads(jobs)
         shares = self._shares.table(threads) if threads > 1 else None
-        kind = replace(
-            entries.kind_of(
-                forest, made, self.kernels.first_rows, self._most_entry_rows
-            ),
+        kind = entries.kind_of(
+            forest, made, self.kernels.first_rows, self._most_entry_rows
+        )
+        kind = kind._replace(
             refused=refused,
             limit=float(limit),
             shared=shares is not None,

@@ -27,7 +27,7 @@ else:  # imported where a schedule is written or read, not where a model is load
     )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Schedule:
     """How to run a forest: directives that change the loops over rows and trees.
 

@@ -25,7 +25,6 @@ from __future__ import annotations
 import ctypes
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import lru_cache, partial
 from inspect import Parameter, signature
 from types import BuiltinFunctionType, FunctionType
@@ -257,7 +256,7 @@ def build_entry(
     if classes is not None:
         known = _labels(classes)
         takes = known is None
-        kind = replace(kind, takes=takes, steps=replace(kind.steps, labels=known or ()))
+        kind = kind._replace(takes=takes, steps=kind.steps._replace(labels=known or ()))
         if takes:
             holder.kept.append(classes)
     if shares is not None:
