@@ -33,7 +33,7 @@ class Part:
 PARTS = (
     Part(
         "Command line",
-        "demo, bench, predict, inspect, tune, plot, doctor",
+        "demo, bench, predict, inspect, tune, warm, doctor",
         ("skforge", "skforge.__main__", "skforge.cli"),
         *(0, 0, 1),
     ),
@@ -145,7 +145,7 @@ PARTS = (
     ),
     Part(
         "Forest",
-        "arrays of nodes, rows, targets, errors",
+        "arrays of nodes, rows, targets, files, the linker, errors",
         (
             "skforge.compiler",
             "skforge.compiler.forest",
@@ -156,7 +156,7 @@ PARTS = (
             "skforge._docs",
             "skforge._version",
             "skforge._container",
-            "skforge._container",
+            "skforge.runtime",
         ),
         *(13, 0, 3),
     ),
