@@ -11,6 +11,7 @@ from sklearn.tree import DecisionTreeRegressor
 
 from skforge import load_forest
 from skforge.compiler.cost.counts import LINE, ForestCounts, Reach, rarity, shares
+from skforge.compiler.forest.forest import Forest
 from skforge.compiler.target import Target
 
 RANDOM = np.random.default_rng(0)
@@ -71,3 +72,28 @@ def test_tiles_of_wide_values_begin_at_the_roots():
     forest = load_forest(model.fit(X.astype(np.float64), Y))
     counts = ForestCounts(forest, Target.parse("cpu"))
     assert counts.values.tops == 0 and counts.values.visits > counts.three.visits
+
+
+def test_rows_end_half_way_down_a_tree_deeper_than_16_bits_count():
+    n = 40_000
+    inner = np.arange(n)
+    test = {"feature": [0], "comparison": [1], "threshold": np.ones(1, np.float32)}
+    test |= {"missing": [0], "missing_left": [False], "category_offset": [0, 0]}
+    forest = Forest(
+        tree_offset=np.array([0, 2 * n + 1]),
+        tree_output=np.zeros(1, int),
+        predicate=np.append(np.stack([inner * 0, inner * 0 - 1], 1).ravel(), -1),
+        left=np.append(np.stack([inner * 2 + 1, inner * 0 - 1], 1).ravel(), -1),
+        right=np.append(np.stack([inner * 2 + 2, inner * 0 - 1], 1).ravel(), -1),
+        leaf=np.append(np.stack([inner * 0 - 1, inner], 1).ravel(), n),
+        source_node=np.arange(2 * n + 1),
+        cover=np.zeros(0),
+        leaf_value=np.zeros((n + 1, 1)),
+        n_features=1,
+        base=np.zeros(1),
+        **{name: np.asarray(values) for name, values in test.items()},
+        category_words=np.zeros(0, np.uint32),
+    ).validate()
+    passed = shares(forest)[forest.leaf < 0]
+    assert passed.sum() == pytest.approx(n / 2, rel=1e-3)
+    assert (np.diff(passed) < 0).all()

@@ -63,8 +63,8 @@ class RecordLayout(Layout):
     """A buffer of records; subclasses compute the record of a node.
 
     ``record[i]`` is the record of HIR item i (-1: none), ``n_records`` in all.
-    ``children`` has the child word of each item, and that of each record without an
-    item. ``leaf_flag`` is ored into the first feature word of leaves.
+    ``child`` has the child word of each item. ``leaf_flag`` is ored into the first
+    feature word of leaves.
     """
 
     def __init__(
@@ -73,8 +73,7 @@ class RecordLayout(Layout):
         shape: RecordShape,
         record: NDArray[np.integer[Any]],
         n_records: int,
-        children: tuple[NDArray[np.integer[Any]], NDArray[np.integer[Any]]]
-        | None = None,
+        child: NDArray[np.integer[Any]] | None = None,
         leaf_flag: int = 0,
     ) -> None:
         self.shape, self.encoding = shape, shape.encoding
@@ -85,13 +84,13 @@ class RecordLayout(Layout):
         self._on_gpu = hir.nest.on_gpu
         #: The first record in shared memory, if any is there.
         self._shared_from: Value | None = None
-        words = self._filled(hir.tiles, children, leaf_flag)
+        words = self._filled(hir.tiles, child, leaf_flag)
         self._data: tuple[BufferData, ...] = (BufferData(self.nodes, words),)
 
     def _filled(
         self,
         tiles: TiledForest,
-        children: tuple[NDArray[np.integer[Any]], NDArray[np.integer[Any]]] | None,
+        child: NDArray[np.integer[Any]] | None,
         leaf_flag: int,
     ) -> NDArray[np.uint32]:
         record, shape, encoding = self.record, self.shape, self.encoding
@@ -100,32 +99,38 @@ class RecordLayout(Layout):
         if not stored.all():
             record, leaf = record[stored], leaf[stored]
             predicate, shapes = predicate[stored], shapes[stored]
+            child = None if child is None else child[stored]
         words = np.zeros((self._n_records, shape.words), np.uint32)
-        features = encoding.encode(predicate)
-        # Idle records: every test is false, as it is for codes of 0.
+        unused = np.ones(self._n_records, np.bool_)
+        unused[record] = False
+        idle = np.flatnonzero(unused)
         if encoding.threshold_words:
-            thresholds = encoding.thresholds(predicate)
+            thresholds = np.ascontiguousarray(encoding.thresholds(predicate))
+            # Every test of an idle record is false, as it is for codes of 0.
             nan = np.full(shape.tile_size, np.nan, thresholds.dtype).view(np.uint32)
-            words[:, : shape.feature_at] = nan
-            as_words = np.ascontiguousarray(thresholds).view(np.uint32)
-            words[record, : shape.feature_at] = as_words
+            words[idle, : shape.feature_at] = nan
+            for at, column in enumerate(thresholds.view(np.uint32).T):
+                words[record, at] = column
+            del thresholds, column  # forests may have gigabytes
+        features = encoding.encode(predicate)
         if leaf_flag:
             features[leaf >= 0, 0] |= np.uint32(leaf_flag)
-        words[record, shape.feature_at : shape.shape_at] = features
+        if child is not None and shape.packed:
+            up = np.uint32(encoding.bits)
+            features[:, 0] |= child.astype(np.uint32) << up
+            words[idle, shape.feature_at] = self._idle_child(idle) << up
+        elif child is not None:
+            words[record, shape.child_at] = child
+            words[idle, shape.child_at] = self._idle_child(idle)
+        for at, column in enumerate(features.T, shape.feature_at):
+            words[record, at] = column
         if shape.tile_size > 1:
             words[record, shape.shape_at] = shapes
-        if children is not None:
-            child, idle = children
-            child = child[stored]
-            if shape.packed:
-                up = np.uint32(encoding.bits)
-                words[:, shape.feature_at] = idle.astype(np.uint32) << up
-                word = features[:, 0] | (child.astype(np.uint32) << up)
-                words[record, shape.feature_at] = word
-            else:
-                words[:, shape.child_at] = idle
-                words[record, shape.child_at] = child
         return words.reshape(-1)
+
+    def _idle_child(self, record: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the child words of records without an item."""
+        return np.zeros_like(record)
 
     def item_of(self) -> NDArray[np.integer[Any]]:
         return self.record

@@ -104,9 +104,12 @@ class SingleNodes(SparseLayout):
         child = record - np.int32(1)  # leaves: the test is false, exit 1, themselves
         child[inner] = children
         n_records = int(first[-1])
-        idle = np.maximum(np.arange(-1, n_records - 1, dtype=np.int32), 0)
-        super().__init__(hir, shape, record, n_records, (child, idle))
+        super().__init__(hir, shape, record, n_records, child)
         self._add_trees(first[:-1] + 1, first)
+
+    def _idle_child(self, record: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Lead back to the record, as leaves do."""
+        return np.maximum(record - 1, 0)
 
     def is_leaf(self, b: Builder, at: layouts.Cursor) -> Value:
         """Return whether the last exit leads back to the node."""
@@ -145,8 +148,7 @@ class Tiles(SparseLayout):
         inner = np.flatnonzero(~is_leaf)
         unused = (tiles.child[inner] >= 0).argmax(axis=1)
         child[inner] = number[tiles.child[inner, unused]] - unused
-        idle = np.zeros(n_records, np.int64)
-        super().__init__(hir, shape, record, n_records, (child, idle))
+        super().__init__(hir, shape, record, n_records, child)
         self._add_trees(number[tiles.item_offset[:-1]], first)
 
     def item_of(self) -> NDArray[np.int64]:
