@@ -397,7 +397,8 @@ def _known_by_llvm() -> tuple[str, str, str]:
     LLVM takes 50 ms to import, so that they are kept with what Linux says of the CPU.
     """
     facts = cpu_facts()
-    key = object_cache.key_of(("host", llvm_version(), facts))
+    # an emulator shows the facts of the CPU below it
+    key = object_cache.key_of(("host", llvm_version(), _machine(), facts))
     stored = object_cache.read(key, "hosts") if facts else None
     if stored is not None:
         triple, cpu, features = stored.tobytes().decode().split("\n")

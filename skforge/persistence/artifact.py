@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from io import BufferedIOBase, RawIOBase, TextIOBase
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias
 
@@ -23,8 +23,6 @@ from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.record import (
     entry,
     float_in,
-    forest_in,
-    forest_later,
     forest_out,
     plain_in,
     plain_out,
@@ -33,7 +31,6 @@ from skforge.compiler.forest.record import (
 from skforge.compiler.frontends import answers_itself, read_forests
 from skforge.compiler.frontends.content import held
 from skforge.compiler.frontends.members import is_wrapper, kind_of
-from skforge.compiler.runtime.cpu import programs
 from skforge.compiler.runtime.module import CompiledModule, restored
 from skforge.compiler.runtime.schedules import ScheduleTable, stored_schedule
 from skforge.compiler.runtime.targets import stored_target
@@ -47,7 +44,7 @@ from skforge.exceptions import (
     with_article,
 )
 from skforge.persistence.loaded import LoadedForest
-from skforge.runtime import object_cache
+from skforge.persistence.stored_arrays import StoredArrays
 from skforge.sources.check import check
 from skforge.sources.parts import bare_state, class_of, is_part, rebuilt
 from skforge.sources.stored_model import StoredModel
@@ -225,52 +222,8 @@ def from_bytes(payload: bytes, name: str) -> CompiledForest:
     return _loaded(Container(np.frombuffer(payload, np.uint8), name), name)
 
 
-class _Stored(Mapping[str, Array]):
-    """The arrays of a file: all of them, or each when it is asked for.
-
-    The cache notes of a file that all of it was valid, so that the next process need
-    not read the trees if their kernels are in the cache, too. Damage of a file of up to
-    8 MB is noticed at once, that of a larger one where its arrays are read.
-    """
-
-    def __init__(self, container: Container) -> None:
-        self._container = container
-        self._key = object_cache.key_of(("file", programs.sources(), container.digest))
-        note = object_cache.find(self._key) if programs.keeps() else None
-        self._known = {} if note is None else json.loads(note)
-        self._arrays = container.read() if note is None else container
-        if note is not None:
-            container.check()
-        self._forests: dict[str, Forest] = {}
-
-    def __getitem__(self, name: str) -> Array:
-        return self._arrays[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._arrays)
-
-    def __len__(self) -> int:
-        return len(self._arrays)
-
-    def forest(self, record: dict[str, Any], name: str = "forest") -> Forest:
-        """Return the forest of a record, whose arrays are named after it."""
-        if name in self._known:
-            return forest_later(record, self._container, name, *self._known[name])
-        forest = forest_in(record, self._arrays, name).validate()
-        self._forests[name] = forest
-        return forest
-
-    def note(self) -> None:
-        """Note that all of the file was checked."""
-        if self._forests and programs.keeps():
-            facts = {
-                n: (f.content_hash(), f.mean_depth()) for n, f in self._forests.items()
-            }
-            object_cache.store(self._key, json.dumps(facts).encode())
-
-
 def _loaded(container: Container, name: str) -> CompiledForest:
-    stored = _Stored(container)
+    stored = StoredArrays(container)
     try:
         loaded: CompiledForest = _load(container.manifest, stored)
     except SkforgeError as error:
@@ -281,7 +234,7 @@ def _loaded(container: Container, name: str) -> CompiledForest:
     return loaded
 
 
-def _load(manifest: dict[str, Any], arrays: _Stored) -> Any:
+def _load(manifest: dict[str, Any], arrays: StoredArrays) -> Any:
     check_release(entry(manifest, "skforge_version", str), "model", "Save")
     kind = entry(manifest, "kind", str)
     if kind not in ("forest", "module", "estimator"):
@@ -421,7 +374,7 @@ def _estimator_out(wrapper: Any, arrays: Arrays) -> dict[str, Any]:
 
 
 def _estimator_in(
-    record: dict[str, Any], manifest: dict[str, Any], arrays: _Stored
+    record: dict[str, Any], manifest: dict[str, Any], arrays: StoredArrays
 ) -> CompiledForest:
     of_forest = manifest.get("forest")
     model = _model_in(entry(record, "model", dict), of_forest, "", arrays)
@@ -473,7 +426,7 @@ def _estimator_in(
     return made
 
 
-def _result_in(arrays: _Stored) -> TuningResult | None:
+def _result_in(arrays: StoredArrays) -> TuningResult | None:
     text = arrays.get("tuning_result")
     if text is None:
         return None
@@ -522,7 +475,7 @@ def _model_out(model: StoredModel, name: str, arrays: Arrays) -> dict[str, Any]:
 
 
 def _model_in(
-    record: dict[str, Any], of_forest: Any, name: str, arrays: _Stored
+    record: dict[str, Any], of_forest: Any, name: str, arrays: StoredArrays
 ) -> StoredModel:
     """Return a model with the record of its forest; None for that of its members."""
     whole = record.get("whole") and _value_in(f"{name}whole", record["whole"], arrays)
@@ -595,7 +548,7 @@ def _value_out(value: Any, name: str, arrays: Arrays) -> Any:
     return plain_out(value)
 
 
-def _value_in(name: str, value: Any, arrays: _Stored) -> Any:
+def _value_in(name: str, value: Any, arrays: StoredArrays) -> Any:
     if isinstance(value, list):
         return [_value_in(f"{name}.{i}", item, arrays) for i, item in enumerate(value)]
     if not isinstance(value, dict):

@@ -94,15 +94,15 @@ def test_arrays_lie_on_cache_lines_with_room_behind_each(folder):
     plain().fit(X)
     (path,) = files(folder)
     content = object_cache.read(path.name, "kernels")
-    stored = kernel_store._unpacked(content)
-    assert len(stored.data) > 1
+    _, stored = kernel_store._unpacked(content)
+    assert len(stored) > 2
     last = content.ctypes.data + len(content)
-    for data in stored.data.values():
+    for data in stored.values():
         assert data.ctypes.data % 64 == 0
         assert data.ctypes.data + data.nbytes + 64 <= last
     made = compile_forest(MODELS[0], Schedule()).compiler
     for name, data in made.kernel(Schedule(), "accumulator").stored().data.items():
-        assert data.tobytes() == stored.data[name].tobytes()
+        assert data.tobytes() == stored[name].tobytes()
 
 
 FOREST = skforge.load_forest(MODELS[0])
@@ -267,6 +267,20 @@ def test_the_rows_that_kernels_are_compared_on_are_scored_once(
         sample.write_bytes(junk)
         check(skforge.load(tmp_path / "a.skforge"))
     assert len(walked) == 3
+
+
+def test_stored_scores_that_are_wrong_are_made_anew(folder, tmp_path):
+    first = plain().fit(X)
+    check(first)
+    skforge.save(first, tmp_path / "a.skforge")
+    (path,) = files(folder.parent / "samples")
+    content = object_cache.read(path.name, "samples").tobytes()
+    scores = kernel_checks._scored(first.forest_)["scores"]
+    assert scores.tobytes() in content
+    wrong = content.replace(scores.tobytes(), (scores + 1).tobytes())
+    object_cache.write(path.name, "samples", [wrong])
+    check(skforge.load(tmp_path / "a.skforge"))
+    assert object_cache.read(path.name, "samples").tobytes() == content
 
 
 def test_a_kernel_that_is_wrong_about_the_stored_rows_never_answers(folder, tmp_path):

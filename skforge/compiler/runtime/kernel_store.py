@@ -38,6 +38,8 @@ Arrays: TypeAlias = dict[str, NDArray[Any]]
 
 #: The folders of the cache, and the bytes that arrays are aligned to.
 _KERNELS, _SAMPLES, _LINE = "kernels", "samples", 64
+#: The name of a kernel's object among its arrays, which have names of buffers.
+_CODE = ""
 
 
 class StoredKernel(NamedTuple):
@@ -60,24 +62,38 @@ class KernelStore:
         """Return a schedule's kernel, or None if there is none that is intact."""
         if not self._keeps(schedule):
             return None
-        return _read(self._key(schedule, element), _KERNELS)
+        stored = _read(self._key(schedule, element), _KERNELS)
+        if stored is None:
+            return None
+        facts, data = stored
+        with suppress(KeyError):
+            code = data.pop(_CODE).tobytes()
+            names, most = facts["names"], facts["most_rows"]
+            return StoredKernel(facts["name"], names, most, code, data)
+        return None
 
     def add(self, schedule: Schedule, element: Element, kernel: StoredKernel) -> None:
         """Keep a kernel, if it is not too large."""
         size = len(kernel.binary) + sum(data.nbytes for data in kernel.data.values())
         if self._keeps(schedule) and size < object_cache.MOST_OF_ONE:
-            key = self._key(schedule, element)
-            object_cache.write(key, _KERNELS, list(_packed(kernel)))
+            *facts, binary, data = kernel
+            named = dict(zip(kernel._fields, facts, strict=False))
+            arrays = {_CODE: np.frombuffer(binary, np.uint8), **data}
+            _write(self._key(schedule, element), _KERNELS, named, arrays)
 
-    def drawn(self, draw: Callable[[], Arrays]) -> Arrays:
-        """Return rows and their scores, drawn once for all kernels and processes."""
+    def drawn(self, draw: Callable[[], Arrays], anew: bool) -> Arrays:
+        """Return rows and their scores, drawn once for all kernels and processes.
+
+        ``anew`` replaces those that are stored.
+        """
         if not programs.keeps():
             return draw()
         key = object_cache.key_of(self._facts)
-        if (stored := _read(key, _SAMPLES)) is None:
-            stored = StoredKernel("", [], None, b"", draw())
-            object_cache.write(key, _SAMPLES, list(_packed(stored)))
-        return stored.data
+        stored = None if anew else _read(key, _SAMPLES)
+        if stored is not None:
+            return stored[1]
+        _write(key, _SAMPLES, {}, arrays := draw())
+        return arrays
 
     def _keeps(self, schedule: Schedule) -> bool:
         if self._target.kind != "cpu" or not programs.keeps():
@@ -102,7 +118,11 @@ class KernelStore:
         return (programs.sources(), *code, width, self._reduction, forest)
 
 
-def _read(key: str, kind: str) -> StoredKernel | None:
+def _write(key: str, kind: str, facts: dict[str, Any], arrays: Arrays) -> None:
+    object_cache.write(key, kind, list(_packed(facts, arrays)))
+
+
+def _read(key: str, kind: str) -> tuple[dict[str, Any], Arrays] | None:
     content = object_cache.read(key, kind)
     if content is not None:
         with suppress(ValueError, TypeError, KeyError):
@@ -110,48 +130,32 @@ def _read(key: str, kind: str) -> StoredKernel | None:
     return None
 
 
-def _packed(kernel: StoredKernel) -> Iterator[object_cache.Part]:
-    """Yield a header's length, the header, the object and the arrays.
+def _packed(facts: dict[str, Any], arrays: Arrays) -> Iterator[object_cache.Part]:
+    """Yield a header's length, the header and the arrays.
 
     Each begins on a cache line, with at least one spare line after each array, which
     vector loads may touch.
     """
-    parts = [np.frombuffer(kernel.binary, np.uint8), *kernel.data.values()]
-    facts = {
-        "name": kernel.name,
-        "names": kernel.names,
-        "most_rows": kernel.most_rows,
-        "buffers": list(kernel.data),
-        "dtypes": [part.dtype.str for part in parts],
-        "shapes": [part.shape for part in parts],
-    }
-    header = json.dumps(facts).encode()
+    described = [(name, x.dtype.str, x.shape) for name, x in arrays.items()]
+    header = json.dumps({**facts, "arrays": described}).encode()
     header += b" " * (-(8 + len(header)) % _LINE)
     yield len(header).to_bytes(8, "little") + header
-    for part in parts:
-        yield np.ascontiguousarray(part).data
-        yield bytes(_room(part.nbytes) - part.nbytes)
+    for array in arrays.values():
+        yield np.ascontiguousarray(array).data
+        yield bytes(_room(array.nbytes) - array.nbytes)
 
 
 def _room(size: int) -> int:
     return -(-size // _LINE) * _LINE + _LINE
 
 
-def _unpacked(content: object_cache.Bytes) -> StoredKernel:
+def _unpacked(content: object_cache.Bytes) -> tuple[dict[str, Any], Arrays]:
     at = 8 + int.from_bytes(content[:8].tobytes(), "little")
-    facts = json.loads(content[8:at].tobytes())
-    parts = []
-    for dtype, shape in zip(facts["dtypes"], facts["shapes"], strict=True):
+    facts, arrays = json.loads(content[8:at].tobytes()), {}
+    for name, dtype, shape in facts["arrays"]:
         size = prod(shape) * np.dtype(dtype).itemsize
-        parts.append(content[at : at + size].view(dtype).reshape(shape))
+        arrays[name] = content[at : at + size].view(dtype).reshape(shape)
         at += _room(size)
     if at != len(content):
-        raise ValueError("the sizes of the parts do not add up")
-    binary, *data = parts
-    return StoredKernel(
-        facts["name"],
-        facts["names"],
-        facts["most_rows"],
-        binary.tobytes(),
-        dict(zip(facts["buffers"], data, strict=True)),
-    )
+        raise ValueError("the sizes of the arrays do not add up")
+    return facts, arrays
