@@ -34,6 +34,7 @@ def warm(
     For images: the cache holds code for this CPU and this release alone.
     """
     from skforge.runtime import object_cache
+    from skforge.runtime.facts import note_llvm_version
 
     folder = object_cache.directory()
     if folder is None or not object_cache.is_writable():
@@ -49,6 +50,7 @@ def warm(
                 "wrote of a CompiledForest."
             )
         model.warm_up(contribs=contribs)
+    note_llvm_version()
     entries = [file for file in Path(folder).glob("*/*") if _ENTRY.fullmatch(file.name)]
     if shared:
         for place in {Path(folder), *(file.parent for file in entries)}:

@@ -17,7 +17,13 @@ from typing import Any, Literal, TypeAlias, cast, get_args
 from skforge.compiler.system import TRIPLE_SUFFIX, WINDOWS
 from skforge.exceptions import TargetError
 from skforge.runtime import object_cache
-from skforge.runtime.facts import cpu_count, cpu_facts, llvm_version, read_text
+from skforge.runtime.facts import (
+    cpu_count,
+    cpu_facts,
+    llvm_version,
+    llvmlite,
+    read_text,
+)
 
 Kind: TypeAlias = Literal["cpu", "cuda", "hip", "emulated"]
 KINDS: list[str] = [*get_args(Kind)]  # GPU devices of plugins add theirs
@@ -403,8 +409,7 @@ def _known_by_llvm() -> tuple[str, str, str]:
     if stored is not None:
         triple, cpu, features = stored.tobytes().decode().split("\n")
         return triple, cpu, features
-    from llvmlite import binding
-
+    binding = llvmlite()
     try:
         features = str(binding.get_host_cpu_features().flatten())
     except RuntimeError:  # LLVM does not know this CPU: use only the baseline

@@ -37,6 +37,7 @@ from skforge.compiler.runtime.targets import stored_target
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import (
+    CompilerError,
     InvalidInputError,
     InvalidModelError,
     SkforgeError,
@@ -226,6 +227,8 @@ def _loaded(container: Container, name: str) -> CompiledForest:
     stored = StoredArrays(container)
     try:
         loaded: CompiledForest = _load(container.manifest, stored)
+    except CompilerError:  # which says nothing of the file
+        raise
     except SkforgeError as error:
         ours = isinstance(error, InvalidModelError)
         reason = shortened(str(error) if ours else f"{type(error).__name__}: {error}")

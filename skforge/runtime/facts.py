@@ -11,6 +11,10 @@ import sys
 from contextlib import suppress
 from functools import lru_cache
 from importlib.util import find_spec
+from typing import Any
+
+from skforge.exceptions import CompilerError
+from skforge.runtime import object_cache
 
 #: What tells CPUs apart, in the words of Linux for x86-64 and for aarch64.
 _OF_A_CPU = (
@@ -68,11 +72,38 @@ def _quota(cgroup: str) -> int | None:
 
 @lru_cache(maxsize=1)
 def llvm_version() -> str:
-    """Return what tells versions of llvmlite apart, which has its LLVM inside."""
+    """Return what tells versions of llvmlite apart, which has its LLVM inside.
+
+    A process may have none, and a cache that was filled where there is one.
+    """
     spec = find_spec("llvmlite")
-    for folder in (spec and spec.submodule_search_locations) or ():
+    if spec is None:
+        noted = object_cache.find(_LLVMLITE)
+        return "" if noted is None else noted.decode()
+    for folder in spec.submodule_search_locations or ():
         with suppress(OSError):
             return read_text(folder, "_version.py")
-    from llvmlite import binding
+    return ".".join(map(str, llvmlite().llvm_version_info))
 
-    return ".".join(map(str, binding.llvm_version_info))
+
+#: The key under which the cache has the version of llvmlite that filled it.
+_LLVMLITE = object_cache.key_of(("llvmlite",))
+
+
+def note_llvm_version() -> None:
+    """Note in the cache what its machine code was compiled with."""
+    object_cache.store(_LLVMLITE, llvm_version().encode())
+
+
+def llvmlite() -> Any:
+    """Return llvmlite's binding; raise ``CompilerError`` if it is not installed."""
+    try:
+        from llvmlite import binding
+    except ImportError as error:
+        raise CompilerError(
+            f"the cache ({object_cache.directory()}) has no machine code for this "
+            "model, batch size, CPU and release of Python, NumPy and skforge, and "
+            "llvmlite is not installed, which compiles it. Install llvmlite, or fill "
+            "the cache on such a machine with skforge warm."
+        ) from error
+    return binding

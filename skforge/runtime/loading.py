@@ -18,6 +18,7 @@ from typing import Any
 
 from skforge.exceptions import CompilerError
 from skforge.runtime import elf
+from skforge.runtime.facts import llvmlite
 
 _LOCK = threading.RLock()
 _LIBRARY_NUMBERS = itertools.count()
@@ -33,8 +34,7 @@ def llvm() -> Iterator[Any]:
 @lru_cache(maxsize=1)
 def llvm_binding() -> Any:
     """Return llvmlite's binding; call with the lock held."""
-    from llvmlite import binding
-
+    binding = llvmlite()
     binding.initialize_all_targets()
     binding.initialize_all_asmprinters()
     binding.initialize_native_asmparser()

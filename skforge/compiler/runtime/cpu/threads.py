@@ -24,6 +24,7 @@ import numpy as np
 
 from skforge.compiler.runtime.cpu.workers import Workers
 from skforge.exceptions import InvalidInputError
+from skforge.runtime.facts import cpu_count
 
 if TYPE_CHECKING:
     from skforge.compiler.ir.lir.nodes import Routine
@@ -49,8 +50,11 @@ def resolve_n_jobs(n_jobs: int | None) -> int:
     """
     if n_jobs == 1 or (n_jobs is None and "joblib" not in sys.modules):
         return 1
-    from joblib import effective_n_jobs
-
+    try:
+        from joblib import effective_n_jobs
+    except ImportError:  # a process that only answers need not have it
+        cores = 0 if n_jobs is None or n_jobs > 0 else cpu_count() + 1
+        return max(1, cores + (n_jobs or 0))
     return max(1, int(effective_n_jobs(n_jobs)))
 
 
@@ -105,8 +109,10 @@ def thread_limit() -> Limit | None:
 
     Of several runtimes, scikit-learn's counts.
     """
-    from threadpoolctl import threadpool_info
-
+    try:
+        from threadpoolctl import threadpool_info
+    except ImportError:
+        return None
     # scikit-learn's runtime loads with the first extension that uses it.
     with contextlib.suppress(ImportError):
         importlib.import_module("sklearn.utils._openmp_helpers")
