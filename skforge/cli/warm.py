@@ -25,6 +25,12 @@ def warm(
     contribs: Annotated[
         bool, typer.Option("--contribs", help="Compile SHAP values, too.")
     ] = False,
+    n_jobs: Annotated[
+        int | None,
+        typer.Option(
+            help="Threads of the service, if it sets others than the model has."
+        ),
+    ] = None,
     shared: Annotated[
         bool, typer.Option("--shared", help="Let other users read the cache.")
     ] = False,
@@ -49,6 +55,8 @@ def warm(
                 f"{path.name} holds no compiled model. Give a file that skforge.save "
                 "wrote of a CompiledForest."
             )
+        if n_jobs is not None:
+            model.n_jobs = n_jobs
         model.warm_up(contribs=contribs)
     note_llvm_version()
     entries = [file for file in Path(folder).glob("*/*") if _ENTRY.fullmatch(file.name)]

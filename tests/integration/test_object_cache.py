@@ -400,38 +400,42 @@ import sys, numpy as np
 for name in ("joblib", "llvmlite", "scipy", "sklearn", "threadpoolctl", "typer"):
     sys.modules[name] = None
 import skforge
-fast = skforge.load(sys.argv[1])
-rows = np.load(sys.argv[2])
-for n_jobs in (None, 2, -1):
-    fast.n_jobs = n_jobs
-    for n in (1, 20, len(rows)):
-        print(fast.predict(rows[:n]).sum().item().hex())
+fast, rows = skforge.load(sys.argv[1]), np.load(sys.argv[2])
+if len(sys.argv) > 3:
+    fast.n_jobs = int(sys.argv[3])
+for n in (1, 20, len(rows)):
+    print(fast.predict(rows[:n]).sum().item().hex())
+    print(fast.predict_contribs(rows[:n]).sum().item().hex())
 print(fast.predict([{"a": 1.0, "b": 2.0}, {"a": -1.0, "b": 0.5}]).tolist())
 """
 
 
-def test_a_filled_cache_needs_numpy_alone(folder, tmp_path):
+@pytest.mark.parametrize("n_jobs", [[], ["2"], ["-1"]])
+def test_a_filled_cache_needs_numpy_alone(n_jobs, folder, tmp_path, monkeypatch):
     numbers = np.random.default_rng(0).normal(size=(3000, 2))
     frame = pd.DataFrame(numbers, columns=["a", "b"])
     model = RandomForestRegressor(9, random_state=0).fit(frame, frame["a"])
     path, rows = tmp_path / "m.skforge", tmp_path / "rows.npy"
-    fast = CompiledForest(model, tuning="off", n_jobs=2).fit(frame)
+    fast = CompiledForest(model, tuning="off").fit(frame)
     skforge.save(fast, path)
     np.save(rows, numbers)
-    thin = sys.executable, "-c", THIN, path, rows
-    alone = {**os.environ, "SKFORGE_CACHE_DIR": str(tmp_path / "empty")}
-    failed = subprocess.run(thin, env=alone, capture_output=True, text=True)
+    monkeypatch.setenv("SKFORGE_CACHE_DIR", str(tmp_path / "image"))
+    thin = sys.executable, "-c", THIN, path, rows, *n_jobs
+    failed = subprocess.run(thin, capture_output=True, text=True)
     assert failed.stderr.splitlines()[-1].startswith(
-        f"skforge.exceptions.CompilerError: the cache ({tmp_path / 'empty'}) has no "
+        f"skforge.exceptions.CompilerError: the cache ({tmp_path / 'image'}) has no "
         "machine code for this model, batch size, CPU and release"
     )
     command = "from skforge.cli.main import app; import sys; app(sys.argv[1:])"
-    subprocess.run([sys.executable, "-c", command, "warm", path], check=True)
+    how = "--contribs", *(["--n-jobs", *n_jobs] if n_jobs else [])
+    subprocess.run([sys.executable, "-c", command, "warm", path, *how], check=True)
     printed = subprocess.check_output(thin, text=True).splitlines()
-    sums = [fast.predict(frame[:n]).sum().item().hex() for n in (1, 20, 3000)]
-    assert printed[:-1] == 3 * sums
+    expected = []
+    for n in (1, 20, len(numbers)):
+        for answer in (fast.predict(frame[:n]), fast.predict_contribs(frame[:n])):
+            expected.append(answer.sum().item().hex())
     some = pd.DataFrame({"a": [1.0, -1.0], "b": [2.0, 0.5]})
-    assert printed[-1] == str(model.predict(some).tolist())
+    assert printed == [*expected, str(model.predict(some).tolist())]
 
 
 @posix

@@ -23,7 +23,7 @@ def prepare_rows(forest: Forest, X: Any) -> NDArray[Any]:
     """
     if (
         type(X) is np.ndarray
-        and X.dtype == forest.input_dtype
+        and X.dtype == forest._dtypes[0]
         and X.ndim == 2
         and X.shape[1] == forest.n_features
         and X.flags.c_contiguous

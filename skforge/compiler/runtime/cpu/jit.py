@@ -128,16 +128,16 @@ def compile_functions(
     """
     target.check_runs_here()
     texts, names = _texts(sources, target)
+    key = object_cache.key_of((*code_facts(target), *texts))
+    binary = object_cache.find(key)
+    if binary is not None:
+        # If a valid digest covers a damaged object, it is compiled again.
+        with suppress(CompilerError):
+            return JitModule(names, binary, target, symbols, texts)
     with llvm():
-        key = object_cache.key_of((*code_facts(target), *texts))
-        binary = object_cache.find(key)
-        if binary is not None:
-            # If a valid digest covers a damaged object, it is compiled again.
-            with suppress(CompilerError):
-                return JitModule(names, binary, target, symbols, texts)
         binary = _object(texts, target)
-        object_cache.store(key, binary)
-        return JitModule(names, binary, target, symbols, texts)
+    object_cache.store(key, binary)
+    return JitModule(names, binary, target, symbols, texts)
 
 
 def object_of(
