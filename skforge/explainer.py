@@ -15,11 +15,11 @@ from sklearn.utils.validation import check_is_fitted
 
 from skforge._container import container_bytes, container_from
 from skforge._docs import documented
+from skforge._records import entry
 from skforge._version import __version__, check_release
 from skforge.compiler.forest.arrays import Array
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.means import Means, explained
-from skforge.compiler.forest.record import entry
 from skforge.compiler.frontends.pipeline.split import divided_steps
 from skforge.compiler.runtime.module import CompiledModule
 from skforge.estimators import CompiledForest

@@ -16,7 +16,7 @@ LAYERS = (
         "skforge._compat",
         "skforge._container",
         "skforge._docs",
-        "skforge._container",
+        "skforge._records",
         "skforge._version",
         "skforge.config",
         "skforge.exceptions",

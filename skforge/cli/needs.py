@@ -137,7 +137,7 @@ def _of_stored(model: Any) -> Needs:
         if rule.table is not None and any(isinstance(key, str) for key in rule.table)
     }
     names = getattr(inner, "feature_names_in_", None)
-    names = inner.rules["rows"]["feature_names"] if names is None else names
+    names = inner.rules.rows.names if names is None else names
     return Needs(
         forest.n_features,
         [str(name) for name in names],

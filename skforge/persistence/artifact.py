@@ -17,17 +17,18 @@ from skforge._container import (
     open_container,
     write_container,
 )
-from skforge._version import __version__, check_release
-from skforge.compiler.forest.arrays import Array
-from skforge.compiler.forest.forest import Forest
-from skforge.compiler.forest.record import (
+from skforge._records import (
     entry,
+    field_types,
     float_in,
-    forest_out,
     plain_in,
     plain_out,
     refusal,
 )
+from skforge._version import __version__, check_release
+from skforge.compiler.forest.arrays import Array
+from skforge.compiler.forest.forest import Forest
+from skforge.compiler.forest.record import forest_out
 from skforge.compiler.frontends import answers_itself, read_forests
 from skforge.compiler.frontends.content import held
 from skforge.compiler.frontends.members import is_wrapper, kind_of
@@ -46,6 +47,7 @@ from skforge.exceptions import (
 )
 from skforge.persistence.loaded import LoadedForest
 from skforge.persistence.stored_arrays import StoredArrays
+from skforge.sources.base import rules_type
 from skforge.sources.check import check
 from skforge.sources.parts import bare_state, class_of, is_part, rebuilt
 from skforge.sources.stored_model import StoredModel
@@ -450,6 +452,10 @@ def _forest_out(model: StoredModel, name: str, arrays: Arrays) -> Any:
     return forest_out(model.forest, arrays, f"{name}forest")
 
 
+#: Fields of a stored model that are stored as they are.
+_PLAIN = "class_name", "kind", "rules", "methods", "left_out", "of_no_rows"
+
+
 def _model_out(model: StoredModel, name: str, arrays: Arrays) -> dict[str, Any]:
     """Return the record of a model, but not its forest; arrays are named after it."""
 
@@ -457,10 +463,7 @@ def _model_out(model: StoredModel, name: str, arrays: Arrays) -> dict[str, Any]:
         return _value_out(value, f"{name}{suffix}", arrays)
 
     record = {
-        "class_name": model.class_name,
-        "kind": model.kind,
-        "rules": dict(model.rules),
-        "methods": list(model.methods),
+        **{name: plain_out(getattr(model, name)) for name in _PLAIN},
         "tags": dict(model.tags),
         "attributes": {
             key: out(value, f"attribute.{key}")
@@ -501,21 +504,17 @@ def _model_in(
         forest = arrays.forest(of_forest, f"{name}forest")
     stored = entry(record, "attributes", dict)
     attributes = {key: _value_in(key, value, arrays) for key, value in stored.items()}
-    methods = entry(record, "methods", list)
-    class_name = entry(record, "class_name", str)
-    if not all(type(member) is str for member in methods):
-        raise refusal("model")
+    rules = rules_type(entry(record, "kind", str))
+    types = {**field_types(StoredModel), "rules": rules}
+    plain = {name: plain_in(types[name], record.get(name), name) for name in _PLAIN}
     model = StoredModel(
         forest,
-        class_name,
-        entry(record, "kind", str),
-        entry(record, "rules", dict),
-        tuple(methods),
-        attributes,
-        entry(record, "tags", dict),
-        whole,
-        tuple(more),
-        twins,
+        **plain,
+        attributes=attributes,
+        tags=entry(record, "tags", dict),
+        whole=whole,
+        more=tuple(more),
+        twins=twins,
     )
     try:
         check(model)
@@ -587,7 +586,4 @@ def _value_in(name: str, value: Any, arrays: StoredArrays) -> Any:
 
 
 def _plain(name: str, value: Any) -> Any:
-    plain = plain_in(name, value)
-    if type(plain) not in (bool, int, float, str, type(None)):
-        raise refusal(name)
-    return plain
+    return plain_in(bool | int | float | str | None, value, name)

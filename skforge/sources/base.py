@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from importlib import import_module
 from types import MappingProxyType
-from typing import Any, ClassVar, TypeAlias, TypeVar
+from typing import Any, ClassVar, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,12 +30,9 @@ from skforge.exceptions import InvalidInputError, warn
 from skforge.sources.declined import decline
 from skforge.sources.mappings import ColumnRule, Columns, without_names
 from skforge.sources.plain import PlainRows, Read, Reading
-from skforge.sources.stored_model import StoredModel
+from skforge.sources.stored_model import Rules, StoredModel
 
 Array = NDArray[Any]
-
-#: Tells whether a rule's value is one that ``describe`` can return.
-Check: TypeAlias = Callable[[Any, Forest], bool]
 
 #: Methods whose answers follow from raw scores.
 METHODS = ("predict", "predict_proba", "decision_function", "score_samples")
@@ -52,6 +49,10 @@ def given_names(names: Any) -> tuple[Any, ...] | None:
     return tuple(names)
 
 
+#: Of fields that artifacts do not keep.
+_LIVE = {"stored": False}
+
+
 @dataclass(frozen=True, slots=True)
 class Answers:
     """How a model's answers are made of raw scores and of leaf numbers.
@@ -60,7 +61,7 @@ class Answers:
     ----------
     labels : bool, default=True
         Whether the model's ``predict`` returns labels; a Booster's returns scores.
-    leaf_dtype : dtype, default=intp
+    leaf_dtype : str, default="<i8"
         Dtype of leaf numbers.
     flat_leaves : bool, default=False
         Whether ``apply`` drops their last axis.
@@ -77,13 +78,13 @@ class Answers:
     """
 
     labels: bool = True
-    leaf_dtype: Any = np.intp
+    leaf_dtype: Literal["<i4", "<i8", "<f4", "<f8"] = "<i8"
     flat_leaves: bool = False
     leaf_shape: tuple[int, ...] | None = None
     own_log_proba: bool = False
-    more: tuple[Forest, ...] = ()
-    root: Any = None
-    by_members: bool = False
+    more: tuple[Forest, ...] = field(default=(), metadata=_LIVE)
+    root: Any = field(default=None, metadata=_LIVE)
+    by_members: bool = field(default=False, metadata=_LIVE)
 
     def of_scores(self, forest: Forest, model: Any) -> Callable[..., Any]:
         """Return the function that makes a method's answer of raw scores.
@@ -127,10 +128,10 @@ class RowRules:
 
     #: Classes of live models, as ``module.Class``.
     classes: ClassVar[tuple[str, ...]] = ()
-    #: Names of this adapter's rules in artifacts.
-    kinds: ClassVar[tuple[str, ...]]
-    #: The rules that artifacts keep, with the check of each.
-    checks: ClassVar[Mapping[str, Check]] = {}
+    #: The adapter's name in artifacts.
+    kind: ClassVar[str] = ""
+    #: What artifacts keep of its models.
+    rules_type: ClassVar[type[Rules]] = Rules
 
     #: Values that compiled entries decline; None disables compiled entries.
     declines: Refused | None = "nothing"
@@ -157,12 +158,14 @@ class RowRules:
         self.stored = model if isinstance(model, StoredModel) else None
         self.model: Any = None if self.stored is not None else model
         #: What the row checks depend on besides feature names and the forest.
-        self.rules = self.rules_of(model) if self.stored is None else self.stored.rules
+        self.rules: Any = (
+            self.rules_of(model) if self.stored is None else self.stored.rules
+        )
 
     @classmethod
-    def rules_of(cls, model: Any) -> Mapping[str, Any]:
-        """Return the rules of a live model, as plain data."""
-        return {}
+    def rules_of(cls, model: Any) -> Rules:
+        """Return the rules of a live model."""
+        return Rules()
 
     @classmethod
     def detects(cls, model: Any) -> bool:
@@ -352,18 +355,16 @@ class Source(RowRules):
     #: Compiled members, if the model's own code computes everything else.
     members: tuple[Any, ...] = ()
 
-    def describe(self) -> tuple[str, dict[str, Any]]:
-        """Return the kind and the rules of a live model, to be kept in an artifact.
+    def kept_rules(self) -> Rules:
+        """Return the rules of a live model, to be kept in an artifact.
 
         Raises
         ------
         UnsupportedModelError
             If this model's rows cannot be converted without the model.
         """
-        rules = dict(self.rules)
-        if "of_no_rows" in self.checks:
-            rules["of_no_rows"] = self._of_no_rows()
-        return self.kinds[0], rules
+        rules: Rules = self.rules
+        return rules
 
     def call(self, method: str, X: Any, **params: Any) -> Any:
         if self.stored is not None:
@@ -410,7 +411,7 @@ class Source(RowRules):
         """Return the model, set to one thread and no output."""
         return self.model
 
-    def _of_no_rows(self) -> dict[str, Any]:
+    def of_no_rows(self) -> dict[str, tuple[str, tuple[int, ...]]]:
         """Return dtype and shape of each method's answer to 0 rows."""
         answers = {}
         none = np.empty((0, self.forest.n_features), "f4")
@@ -419,7 +420,8 @@ class Source(RowRules):
                 with warnings.catch_warnings():
                     warnings.simplefilter("ignore")  # about having 0 rows
                     answer = self.call(method, none)
-                answers[method] = [answer.dtype.str, list(answer.shape)]
+                if answer.dtype.kind in "fiu":
+                    answers[method] = answer.dtype.str, tuple(answer.shape)
             except Exception:  # noqa: BLE001 - then no answer is kept
                 continue
         return answers
@@ -431,7 +433,7 @@ ADAPTERS: list[type[Source]] = []
 #: of stored models: each needs its own module alone.
 _HOMES = {
     "wrappers.source": ("wrapper",),
-    "xgboost": ("xgboost", "xgboost_dart", "xgboost_booster"),
+    "xgboost": ("xgboost", "xgboost_booster"),
     "sklearn": ("trees", "boosting", "histogram", "isolation", "bagging", "adaboost"),
     "pipeline": ("pipeline",),
     "lightgbm": ("lightgbm", "lightgbm_booster"),
@@ -441,16 +443,25 @@ _HOMES = {
 
 
 def adapter_of(model: Any) -> type[Source] | None:
+    """Return the adapter for a live or a stored model, or None."""
+    if isinstance(model, StoredModel):
+        return _adapter_for(model.kind)
+    for home in _HOMES:
+        import_module(f"skforge.sources.{home}")
+    return next((adapter for adapter in ADAPTERS if adapter.detects(model)), None)
+
+
+def _adapter_for(kind: str) -> type[Source] | None:
     for home, kinds in _HOMES.items():
-        if not isinstance(model, StoredModel) or model.kind in kinds:
+        if kind in kinds:
             import_module(f"skforge.sources.{home}")
-    for adapter in ADAPTERS:
-        if isinstance(model, StoredModel):
-            if model.kind in adapter.kinds:
-                return adapter
-        elif adapter.detects(model):
-            return adapter
-    return None
+    return next((adapter for adapter in ADAPTERS if adapter.kind == kind), None)
+
+
+def rules_type(kind: str) -> type[Rules]:
+    """Return the type of the rules that stored models of a kind have."""
+    adapter = _adapter_for(kind)
+    return Rules if adapter is None else adapter.rules_type
 
 
 def member_source(model: Any, forest: Forest) -> Source:
@@ -475,28 +486,3 @@ def register(adapter: AnySource) -> AnySource:
     ADAPTERS.insert(0, adapter)
     ADAPTERS.sort(key=lambda a: a.__module__ in ours and 1 + ours.index(a.__module__))
     return adapter
-
-
-# ------------------------------------------------------------ checks of rules
-
-
-def is_flag(value: Any, _forest: Forest) -> bool:
-    return type(value) is bool
-
-
-def are(kind: type, values: Any) -> bool:
-    """Tell whether values are a list of one type."""
-    return type(values) is list and all(type(value) is kind for value in values)
-
-
-def are_answers(answers: Any, _forest: Forest) -> bool:
-    """Tell whether these are numeric dtypes with shapes of empty arrays."""
-    return type(answers) is dict and all(map(_is_empty, answers.values()))
-
-
-def _is_empty(answer: Any) -> bool:
-    if type(answer) is not list or len(answer) != 2:
-        return False
-    code, shape = answer
-    plain = type(code) is str and len(code) == 3 and code[1] in "fiu"
-    return plain and are(int, shape) and 0 in shape and min(shape) >= 0

@@ -24,7 +24,7 @@ class CatBoostSource(Source):
     """A model of CatBoost; its rows are numbers, of any size or missing."""
 
     classes = ("catboost.core.CatBoost",)
-    kinds = ("catboost",)
+    kind = "catboost"
     answers = Answers(own_log_proba=True)
     selects = True
 

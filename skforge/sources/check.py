@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from skforge.compiler.forest.forest import Forest
-from skforge.sources.base import METHODS, Source, UnsureError, adapter_of, are
+from skforge.sources.base import METHODS, Source, UnsureError, adapter_of
 from skforge.sources.stored_model import StoredModel
 from skforge.sources.tags import check_tags
 
@@ -18,14 +18,13 @@ _TRIED = 64
 
 def check(model: StoredModel) -> None:
     """Raise ValueError or TypeError unless :func:`store` could have made this model."""
-    adapter, rules, forest = adapter_of(model), model.rules, model.forest
-    if adapter is None or rules.keys() != {"left_out", *adapter.checks}:
-        raise ValueError("the kind or the names of the rules are unknown")
-    for name, good in adapter.checks.items():
-        if not good(rules[name], forest):
-            raise ValueError(f"the rule {name} is of the wrong type or size")
-    if not are(str, rules["left_out"]):
-        raise ValueError("left_out is not a list of names")
+    adapter, forest = adapter_of(model), model.forest
+    if adapter is None or not model.rules.fit(forest):
+        raise ValueError("the kind is unknown, or the rules do not fit the forest")
+    for dtype, shape in model.of_no_rows.values():
+        plain = len(dtype) == 3 and dtype[1] in "fiu"
+        if not plain or 0 not in shape or min(shape) < 0:
+            raise ValueError("an answer to no rows is none")
     labels = model.attributes.get("classes_")
     if model.whole is None and not _labels_fit(labels, forest):
         raise ValueError("the labels do not fit the forest")

@@ -22,8 +22,8 @@ _COMPARES = ("catboost", "sklearn", "xgboost")
 class ForestSource(Source):
     """A file, a ``ModelProto`` or a ``Forest``, without a live model to call."""
 
-    kinds = ("forest",)
-    answers = Answers(labels=False, leaf_dtype=np.int32)
+    kind = "forest"
+    answers = Answers(labels=False, leaf_dtype="<i4")
 
     def __init__(self, model: Any, forest: Forest) -> None:
         super().__init__(model, forest)

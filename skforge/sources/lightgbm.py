@@ -21,7 +21,7 @@ from skforge.compiler.forest.frames import (
 )
 from skforge.compiler.forest.rows import prepare_rows
 from skforge.exceptions import InvalidInputError, warn
-from skforge.sources.base import Answers, Array, Source, are_answers, register
+from skforge.sources.base import Answers, Array, Source, register
 from skforge.sources.plain import (
     Read,
     Reading,
@@ -39,9 +39,8 @@ class LightGBMBoosterSource(Source):
     """A bare Booster: ``Booster.predict(X)``, which checks little but the width."""
 
     classes = ("lightgbm.basic.Booster",)
-    kinds = ("lightgbm_booster",)
-    checks = {"of_no_rows": are_answers}  # noqa: RUF012
-    answers = Answers(labels=False, leaf_dtype=np.int32)
+    kind = "lightgbm_booster"
+    answers = Answers(labels=False, leaf_dtype="<i4")
     compares = False
 
     @classmethod
@@ -187,9 +186,8 @@ class LightGBMSource(LightGBMBoosterSource):
     """A LightGBM wrapper: scikit-learn's checks, then its Booster."""
 
     classes = ("lightgbm.sklearn.LGBMModel",)
-    kinds = ("lightgbm",)
-    checks = {}  # noqa: RUF012 - it refuses 0 rows
-    answers = Answers(leaf_dtype=np.int32)
+    kind = "lightgbm"
+    answers = Answers(leaf_dtype="<i4")
 
     def __init__(self, model: Any, forest: Forest) -> None:
         super().__init__(model, forest)

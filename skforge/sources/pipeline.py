@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import warnings
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple, NoReturn
 
@@ -34,8 +34,6 @@ from skforge.sources.base import (
     Answers,
     Array,
     Source,
-    are,
-    are_answers,
     member_source,
     member_traces,
     register,
@@ -50,14 +48,26 @@ from skforge.sources.forms import (
     told,
 )
 from skforge.sources.mappings import Columns, frame_columns
-from skforge.sources.pipeline_rows import PipelineRows, is_described
+from skforge.sources.pipeline_rows import PipelineRows
 from skforge.sources.plain import Read, Reading
+from skforge.sources.stored_model import Rules, StoredModel
 
 _MAX = float(np.finfo(np.float64).max)
 #: Drawn rows on which the forest for a form must equal the pipeline.
 _FORM_ROWS = 128
 #: Attributes that a transformer replaces in each call.
 _WRITTEN = ("_transformers_feature_names_out",)
+
+
+@dataclass(frozen=True)
+class PipelineRules(Rules):
+    """How the rows of a folded pipeline are read, and how its last step answers."""
+
+    rows: PipelineRows
+    answers: Answers
+
+    def fit(self, forest: Forest) -> bool:
+        return self.rows.fit(forest)
 
 
 @register
@@ -69,15 +79,9 @@ class PipelineSource(Source):
     values, warnings or errors are not certain here.
     """
 
-    kinds = ("pipeline",)
+    kind = "pipeline"
+    rules_type = PipelineRules
     has_forms = True
-    checks = {  # noqa: RUF012
-        "rows": is_described,
-        "answers": lambda value, _forest: are(bool, value) and len(value) == 3,
-        "leaf_shape": lambda value, _forest: value is None or are(int, value),
-        "leaf_dtype": lambda value, _forest: value in ("<i4", "<i8", "<f4", "<f8"),
-        "of_no_rows": are_answers,
-    }
 
     def __init__(
         self,
@@ -92,21 +96,23 @@ class PipelineSource(Source):
         self._refused: set[Any] = set()
         self.twins: dict[str, PipelineSource] = {}
         if self.stored is not None:
-            self._known = known = PipelineRows.of(self.rules["rows"], forest)
-            if form is not None:
-                known.forms.pop(None)
-                known.forms[form] = known.stored[told(form)]
-            self._set_limits(known)
-            labels, own_log_proba, flat_leaves = self.rules["answers"]
-            shape = self.rules["leaf_shape"]
-            shape = None if shape is None else tuple(shape)
-            dtype = np.dtype(self.rules["leaf_dtype"])
-            self.answers = Answers(labels, dtype, flat_leaves, shape, own_log_proba)
-            if (last := self.stored.whole) is not None:
-                self._last = member_source(last, read_forests(last)[0])
-                self.answers = replace(self._last.answers, more=self.stored.more)
-            return
-        parts = parts or behind(model, forest)
+            self._known = self._stored_rows(self.stored)
+        else:
+            self._known = self._folded_rows(model, parts or behind(model, forest))
+        self._set_limits(self._known)
+
+    def _stored_rows(self, stored: StoredModel) -> PipelineRows:
+        self.answers = self.rules.answers
+        if (last := stored.whole) is not None:
+            self._last = member_source(last, read_forests(last)[0])
+            self.answers = replace(self._last.answers, more=stored.more)
+        rows: PipelineRows = self.rules.rows
+        known, form = dict(rows.stored), self._form
+        gaps = () if form is None else known[told(form)]
+        return replace(rows, forms={form: gaps}, stored=known)
+
+    def _folded_rows(self, model: Any, parts: FoldedPipeline) -> PipelineRows:
+        forest = self.forest
         self._flat = flat(model)
         *before, _ = self._flat.steps
         step = last_step(self._flat)
@@ -134,15 +140,14 @@ class PipelineSource(Source):
             estimator=type(first).__name__,
             warning=None if by_name or parts.texts else "",
             largest=1 << (24 if narrow else 53),
-            forms={form: ()},
+            forms={self._form: ()},
             either=parts.either,
             by_column=any(map(by_column, inner)),
             decimals=not _encodes_numbers(held([step for _, step in before])),
         )
         if names is not None and known.warning is not None:
             known = replace(known, warning=self._warning_of(known))
-        self._known = known
-        self._set_limits(known)
+        return known
 
     def _set_limits(self, known: PipelineRows) -> None:
         """Say which arrays compiled entries take: those that every column accepts."""
@@ -174,15 +179,8 @@ class PipelineSource(Source):
         last = last_step(model)
         return [*held(model.steps[:-1]), last, *member_traces(last)]
 
-    def describe(self) -> tuple[str, dict[str, Any]]:
-        answers = self.answers
-        return self.kinds[0], {
-            "rows": self._known.described(),
-            "answers": [answers.labels, answers.own_log_proba, answers.flat_leaves],
-            "leaf_shape": answers.leaf_shape and [*answers.leaf_shape],
-            "leaf_dtype": np.dtype(answers.leaf_dtype).str,
-            "of_no_rows": self._of_no_rows(),
-        }
+    def kept_rules(self) -> PipelineRules:
+        return PipelineRules(self._known, self.answers)
 
     @property
     def warning(self) -> str:
@@ -487,7 +485,6 @@ class PrefixedSource(Source):
     a part of it may differ in the last bit: BLAS has code for each size.
     """
 
-    kinds = ()
     declines = None
     direct = False
     on_device = False
@@ -500,7 +497,7 @@ class PrefixedSource(Source):
         self._last, self.answers = rest, rest.answers
         self.fill = rest.fill
 
-    def describe(self) -> NoReturn:
+    def kept_rules(self) -> NoReturn:
         raise UnsupportedModelError(
             "Some steps of the pipeline run in their own library, and a .skforge file "
             "cannot store transformers; use joblib.dump, or save only the forest with "

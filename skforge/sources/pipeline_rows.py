@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skforge._compat import cached_property
+from skforge._records import plain_out
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.frames import FrameColumns, is_plain, kind_of
 from skforge.compiler.frontends.pipeline.codes import NumberCodes, TextCodes
@@ -50,7 +51,6 @@ Array = NDArray[Any]
 
 #: The form of frames whose columns are not as wanted: no pipeline takes it.
 _UNKNOWN = object()
-_FLAGS = "by_position", "by_column", "decimals"
 #: Columns up to which a frame's only row is read value by value.
 _FEW_COLUMNS = 64
 
@@ -93,9 +93,11 @@ class PipelineRows:
     largest: int
     #: The forms of rows that are read, with their columns that may have pandas' NA;
     #: None are float64, whole numbers and texts.
-    forms: dict[Any, Collection[int]] = field(default_factory=lambda: {None: ()})
+    forms: dict[Any, Collection[int]] = field(
+        default_factory=lambda: {None: ()}, metadata={"stored": False}
+    )
     #: Columns that may hold numbers or texts, as the steps read only what is missing.
-    either: Collection[int] = ()
+    either: tuple[int, ...] = ()
     #: Whether some step gets each column in its own dtype.
     by_column: bool = False
     #: Whether Decimals are read: to encoders, one of 0.1 does not equal 0.1.
@@ -313,8 +315,8 @@ class PipelineRows:
 
     def shares(self, other: PipelineRows) -> bool:
         """Tell whether columns have the same codes."""
-        mine, others = self.described(), other.described()
-        return all(mine[name] == others[name] for name in ("texts", "numbers"))
+        mine, others = (plain_out([x.texts, x.numbers]) for x in (self, other))
+        return bool(mine == others)
 
     def decoded(self, rows: Array, form: Any = None, gaps: Collection[int] = ()) -> Any:
         """Return rows as the pipeline takes them, for rows as the forest does.
@@ -369,112 +371,16 @@ class PipelineRows:
             rows[:, column] = codes.codes(codes.values(rows[:, column]))
         return rows
 
-    # ------------------------------------------------------------ as plain data
-
-    def described(self) -> dict[str, Any]:
-        """Return all of this as lists, texts and numbers."""
-        return {
-            "feature_names": None if self.names is None else [*self.names],
-            "by_name": self.by_name,
-            "by_position": self.by_position,
-            "estimator": self.estimator,
-            "warning": self.warning,
-            "largest": self.largest,
-            "forms": [[form, [*gaps]] for form, gaps in self.stored.items()],
-            "either": [*self.either],
-            "by_column": self.by_column,
-            "decimals": self.decimals,
-            "bounds": [
-                self.bounds.low.tolist(),
-                self.bounds.high.tolist(),
-                self.bounds.nan.tolist(),
-                [*map(list, self.bounds.whole)],
-            ],
-            "texts": [
-                [
-                    *(column, [*codes.texts], [*codes.refused]),
-                    *map(_stored, (codes.unknown, codes.none, codes.nan, codes.na)),
-                ]
-                for column, codes in self.texts.items()
-            ],
-            "numbers": [
-                [column, codes.ends.tolist(), codes.refused.tolist(), codes.coded]
-                for column, codes in self.numbers.items()
-            ],
-        }
-
-    @classmethod
-    def of(cls, rules: Mapping[str, Any], forest: Forest) -> PipelineRows:
-        """Return the rows of a forest that :meth:`described` describes."""
-        *ends, nan, whole = rules["bounds"]
-        low, high = np.array(ends, forest.input_dtype)
-        names = rules["feature_names"]
-        return cls(
-            forest.n_features,
-            Bounds(low, high, np.array(nan, bool), whole),
-            {
-                column: TextCodes(
-                    *(tuple(texts), _code(other), _code(none), _code(nan)),
-                    *(tuple(refused), _code(na)),
-                )
-                for column, texts, refused, other, none, nan, na in rules["texts"]
-            },
-            {
-                column: NumberCodes(np.array(ends), np.array(refused, bool), coded)
-                for column, ends, refused, coded in rules["numbers"]
-            },
-            None if names is None else tuple(names),
-            rules["by_name"],
-            rules["by_position"],
-            rules["estimator"],
-            rules["warning"],
-            rules["largest"],
-            either=rules["either"],
-            by_column=rules["by_column"],
-            decimals=rules["decimals"],
-            stored=dict(rules["forms"]),
+    def fit(self, forest: Forest) -> bool:
+        """Tell whether these can be the rows of a forest."""
+        bounds, places = self.bounds, {*self.texts, *self.numbers, *self.either}
+        places.update(self.by_name or (), *self.stored.values())
+        places.update(*(columns for columns, _ in bounds.whole))
+        columns = bounds.low, bounds.high, bounds.nan, self.names or bounds.low
+        dtypes = [part.dtype for part in columns[:3]]
+        return (
+            dtypes == [forest.input_dtype, forest.input_dtype, np.bool_]
+            and {forest.n_features} == {self.width, *map(len, columns)}
+            and places <= {*range(self.width)}
+            and all(map(NumberCodes.is_sound, self.numbers.values()))
         )
-
-
-def is_described(rules: Any, forest: Forest) -> bool:
-    """Tell whether rules are those of a pipeline with this forest."""
-    width = forest.n_features
-    try:
-        rows = PipelineRows.of(rules, forest)
-        again = rows.described()
-        whole = [i for columns, _ in rows.bounds.whole for i in columns]
-    except (ValueError, TypeError, KeyError, AttributeError, OverflowError):
-        return False
-    places = [*rows.texts, *rows.numbers, *(rows.by_name or []), *whole, *rows.either]
-    places += [place for gaps in rows.stored.values() for place in gaps]
-    texts = [
-        text for codes in rows.texts.values() for text in codes.texts + codes.refused
-    ]
-    columns = (rows.names, rows.bounds.low, rows.bounds.high, rows.bounds.nan)
-    return (
-        again == rules
-        and type(rows.estimator) is type(rows.warning or "") is str
-        and type(rows.largest) is int
-        and all(type(rules[flag]) is bool for flag in _FLAGS)
-        and all(type(form) is str for form in rows.stored)
-        and all(type(gaps) is list for gaps in rows.stored.values())
-        and all(of_all is None or len(of_all) == width for of_all in columns)
-        and all(type(place) is int and 0 <= place < width for place in places)
-        and all(type(text) is str for text in (*(rows.names or ()), *texts))
-        and all(_is_sound(codes) for codes in rows.numbers.values())
-    )
-
-
-def _is_sound(codes: NumberCodes) -> bool:
-    ends, refused = codes.ends, codes.refused
-    ascending = ends.ndim == 1 and len(ends) > 0 and bool((np.diff(ends) > 0).all())
-    return ascending and refused.shape == ends.shape and not refused.all()
-
-
-def _stored(code: float | None) -> float | None:
-    """Return a code as JSON has it: -1 for NaN."""
-    return -1.0 if code is not None and code != code else code
-
-
-def _code(stored: float | None) -> float | None:
-    return np.nan if stored is not None and stored < 0 else stored

@@ -10,8 +10,7 @@ import copy
 import sys
 import warnings
 from abc import abstractmethod
-from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
 
@@ -20,8 +19,9 @@ import numpy as np
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.frontends.sklearn.histogram import model_columns
 from skforge.compiler.outputs.steps import Refused
-from skforge.sources.base import Answers, Array, Source, are, is_flag, register
+from skforge.sources.base import Answers, Array, Source, register
 from skforge.sources.plain import Read, Reading, most_entries
+from skforge.sources.stored_model import Rules
 
 #: Attributes that ``fit`` of an ensemble replaces and predictions depend on.
 _FITTED = (
@@ -145,15 +145,29 @@ def _takes_nan(tree: Any) -> bool:
     return bool(tree._support_missing_values(np.zeros((1, 1), np.float32)))
 
 
+@dataclass(frozen=True)
+class NanRules(Rules):
+    """Whether a model's trees accept missing values in dense rows."""
+
+    nan: bool
+
+
+@dataclass(frozen=True)
+class TreesRules(NanRules):
+    """The same, and whether there is only one tree, which has no ensemble around it."""
+
+    single: bool
+
+
 @register
 class TreesSource(SklearnSource):
-    kinds = ("trees",)
-    checks = {"single": is_flag, "nan": is_flag}  # noqa: RUF012
+    kind = "trees"
+    rules_type = TreesRules
 
     def __init__(self, model: Any, forest: Forest) -> None:
         super().__init__(model, forest)
-        self.answers = Answers(flat_leaves=self.rules["single"])
-        if self.rules["nan"]:
+        self.answers = Answers(flat_leaves=self.rules.single)
+        if self.rules.nan:
             self.declines = "infinite"
 
     @classmethod
@@ -161,17 +175,17 @@ class TreesSource(SklearnSource):
         return hasattr(model, "_validate_X_predict")
 
     @classmethod
-    def rules_of(cls, model: Any) -> Mapping[str, Any]:
+    def rules_of(cls, model: Any) -> TreesRules:
         single = hasattr(model, "tree_")
         tree = model if single else model.estimators_[0]
-        return {"single": single, "nan": _takes_nan(tree)}
+        return TreesRules(_takes_nan(tree), single)
 
     def _rows(self, X: Any, method: str) -> Any:
         from sklearn.utils.validation import check_is_fitted
 
         if self.model is not None:
             check_is_fitted(self.model)
-        return _for_trees(self._estimator, X, self.rules["nan"])
+        return _for_trees(self._estimator, X, self.rules.nan)
 
     def _scores(self, rows: Array) -> Any:
         """Return averages in tree order; several threads would change the order."""
@@ -180,10 +194,15 @@ class TreesSource(SklearnSource):
         return np.concatenate(scores, axis=1) if isinstance(scores, list) else scores
 
 
-def _is_shape(shape: Any, forest: Forest) -> bool:
-    if not are(int, shape) or len(shape) != 2:
-        return False
-    return int(np.prod(shape, dtype=object)) == forest.n_trees
+@dataclass(frozen=True)
+class BoostingRules(NanRules):
+    """The same, the number of stages and of trees in each, and the kind of model."""
+
+    shape: tuple[int, int]
+    classifier: bool
+
+    def fit(self, forest: Forest) -> bool:
+        return int(np.prod(self.shape, dtype=object)) == forest.n_trees
 
 
 @register
@@ -191,12 +210,8 @@ class GradientBoostingSource(SklearnSource):
     """GradientBoosting*: finite float32 rows; leaf numbers are floats."""
 
     classes = ("sklearn.ensemble._gb.BaseGradientBoosting",)
-    kinds = ("boosting",)
-    checks = {  # noqa: RUF012
-        "shape": _is_shape,
-        "classifier": is_flag,
-        "nan": is_flag,
-    }
+    kind = "boosting"
+    rules_type = BoostingRules
 
     def __init__(self, model: Any, forest: Forest) -> None:
         super().__init__(model, forest)
@@ -204,26 +219,22 @@ class GradientBoostingSource(SklearnSource):
             self._tree = model.estimators_[0, 0]
         else:  # trees are trained on arrays without names
             self._tree = self.stored.validator("DecisionTreeRegressor", names=False)
-        stages, outputs = self.rules["shape"]
-        self._classifier = self.rules["classifier"]
-        shape = (stages, outputs) if self._classifier else (stages,)
-        self.answers = Answers(leaf_dtype=np.float64, leaf_shape=shape)
+        shape = self.rules.shape[: 1 + self.rules.classifier]
+        self.answers = Answers(leaf_dtype="<f8", leaf_shape=shape)
 
     @classmethod
-    def rules_of(cls, model: Any) -> Mapping[str, Any]:
-        return {
-            "shape": [int(n) for n in model.estimators_.shape],
-            "classifier": hasattr(model, "classes_"),
-            "nan": _takes_nan(model.estimators_[0, 0]),
-        }
+    def rules_of(cls, model: Any) -> BoostingRules:
+        trees = model.estimators_
+        shape = int(trees.shape[0]), int(trees.shape[1])
+        return BoostingRules(_takes_nan(trees[0, 0]), shape, hasattr(model, "classes_"))
 
     def _rows(self, X: Any, method: str) -> Any:
         """Validate as the estimator does, and then as its first tree does."""
         if method != "apply":
             X = self._validated(X, dtype=np.float32, order="C", accept_sparse="csr")
-        elif not self._classifier and not hasattr(X, "shape"):
+        elif not self.rules.classifier and not hasattr(X, "shape"):
             return None  # the regressor reads X.shape at the end
-        rows = _for_trees(self._tree, X, self.rules["nan"])
+        rows = _for_trees(self._tree, X, self.rules.nan)
         if method == "apply" and type(rows) is np.ndarray and np.isnan(rows).any():
             return None  # `apply` accepts them, but treats them differently
         return rows
@@ -231,6 +242,17 @@ class GradientBoostingSource(SklearnSource):
     def _scores(self, rows: Array) -> Any:
         dense = isinstance(rows, np.ndarray)
         return self.model._raw_predict(np.ascontiguousarray(rows) if dense else rows)
+
+
+@dataclass(frozen=True)
+class CodedRules(Rules):
+    """The columns that an encoder gets, and which of them have names of categories."""
+
+    coded: tuple[int, ...]
+    named: tuple[bool, ...]
+
+    def fit(self, forest: Forest) -> bool:
+        return {*self.coded} <= {*range(forest.n_features)}
 
 
 @register
@@ -241,31 +263,26 @@ class HistGradientBoostingSource(SklearnSource):
         "sklearn.ensemble._hist_gradient_boosting.gradient_boosting."
         "BaseHistGradientBoosting",
     )
-    kinds = ("histogram",)
-    checks = {  # noqa: RUF012
-        "coded": lambda at, forest: (
-            are(int, at) and {*at} <= {*range(forest.n_features)}
-        ),
-        "named": lambda flags, _forest: are(bool, flags),
-    }
+    kind = "histogram"
+    rules_type = CodedRules
     declines: Refused | None = "nothing"
 
     def __init__(self, model: Any, forest: Forest) -> None:
         super().__init__(model, forest)
         self._columns = () if self.model is None else model_columns(model)
-        self._coded, self._named = self.rules["coded"], self.rules["named"]
+        self._coded, self._named = [*self.rules.coded], self.rules.named
         if self._coded:  # the encoder refuses infinite values, and warns in its name
             self.declines = None if self.reading() is None else "infinite"
             self.selects = True  # its encoder takes columns by name
         self.direct = not any(self._named) and not (self._coded and self.warning)
 
     @classmethod
-    def rules_of(cls, model: Any) -> Mapping[str, Any]:
+    def rules_of(cls, model: Any) -> CodedRules:
         coded = [
             column for column in model_columns(model) if column.categories is not None
         ]
-        named = [bool(column.names) for column in coded]
-        return {"coded": [column.feature for column in coded], "named": named}
+        named = tuple(bool(column.names) for column in coded)
+        return CodedRules(tuple(int(column.feature) for column in coded), named)
 
     def _rows(self, X: Any, method: str) -> Any:
         """Encode as the estimator does, then replace codes by category values."""
@@ -330,7 +347,7 @@ class IsolationSource(SklearnSource):
     """IsolationForest: float32 rows, otherwise unchecked."""
 
     classes = ("sklearn.ensemble._iforest.IsolationForest",)
-    kinds = ("isolation",)
+    kind = "isolation"
     declines = "nothing"
 
     def _rows(self, X: Any, method: str) -> Any:
@@ -426,21 +443,21 @@ class BaggingSource(_OverTreesSource):
         "sklearn.ensemble._bagging.BaggingClassifier",
         "sklearn.ensemble._bagging.BaggingRegressor",
     )
-    kinds = ("bagging",)
-    checks = {"nan": is_flag}  # noqa: RUF012
+    kind = "bagging"
+    rules_type = NanRules
     answers = Answers(own_log_proba=True)  # it adds logarithms
 
     def __init__(self, model: Any, forest: Forest) -> None:
         super().__init__(model, forest)
-        if self.rules["nan"]:
+        if self.rules.nan:
             self.declines = "infinite"
 
     @classmethod
-    def rules_of(cls, model: Any) -> Mapping[str, Any]:
+    def rules_of(cls, model: Any) -> NanRules:
         from sklearn.utils import get_tags
 
         trees = model.estimators_
-        return {"nan": all(get_tags(tree).input_tags.allow_nan for tree in trees)}
+        return NanRules(all(get_tags(tree).input_tags.allow_nan for tree in trees))
 
     def _as_trees_get(self, X: Any) -> Any:
         return self._validated(
@@ -457,7 +474,7 @@ class AdaBoostSource(_OverTreesSource):
     """AdaBoostClassifier: rows must be finite before and after the cast."""
 
     classes = ("sklearn.ensemble._weight_boosting.AdaBoostClassifier",)
-    kinds = ("adaboost",)
+    kind = "adaboost"
 
     def _as_trees_get(self, X: Any) -> Any:
         return self._validated(

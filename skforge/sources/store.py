@@ -61,7 +61,7 @@ def store(wrapper: Any, model: Any, tags: Tags) -> StoredModel:
 
 def _stored(source: Source, model: Any, offering: Any, tags: Tags) -> StoredModel:
     """Return the plain data of a model, with the methods that an object offers."""
-    kind, rules = source.describe()
+    rules = source.kept_rules()
     left_out = []
     own_score = getattr(type(last_step(model)), "score", None)
     if own_score is not None and own_score.__module__ != "sklearn.base":
@@ -73,11 +73,13 @@ def _stored(source: Source, model: Any, offering: Any, tags: Tags) -> StoredMode
     stored = StoredModel(
         source.forest,
         "model file" if is_file else type(model).__name__,
-        kind,
-        {**rules, "left_out": left_out},
+        source.kind,
+        rules,
         tuple(n for n in METHODS if hasattr(offering, n) and n not in left_out),
         _kept_attributes(model) if hasattr(model, "fit") else {},
         plain_tags(tags),
+        tuple(left_out),
+        source.of_no_rows(),
         None if root is None else _whole(root),
         source.answers.more,
     )
@@ -85,7 +87,7 @@ def _stored(source: Source, model: Any, offering: Any, tags: Tags) -> StoredMode
         form: replace(
             stored,
             forest=twin.forest,
-            rules={**stored.rules, **twin.describe()[1]},
+            rules=twin.kept_rules(),
             more=twin.answers.more,
             attributes={},
             whole=None,

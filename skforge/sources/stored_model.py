@@ -31,6 +31,15 @@ METHODS = (
 )
 
 
+@dataclass(frozen=True)
+class Rules:
+    """What an adapter keeps of a model beside its forest, as plain data."""
+
+    def fit(self, forest: Forest) -> bool:
+        """Tell whether these can be rules of a model with this forest."""
+        return True
+
+
 @dataclass(frozen=True, eq=False)
 class StoredModel:
     """A forest and what the source model's methods need beyond it, as plain data.
@@ -41,13 +50,17 @@ class StoredModel:
 
     forest: Forest
     class_name: str
-    #: Name and values of the rules that its rows follow; see ``Source.describe``.
+    #: The adapter that reads its rows, and the rules that they follow.
     kind: str = "forest"
-    rules: Mapping[str, Any] = field(default_factory=dict)
+    rules: Rules = field(default_factory=Rules)
     #: The methods, fitted attributes and scikit-learn tags that are kept.
     methods: tuple[str, ...] = ()
     attributes: Mapping[str, Any] = field(default_factory=dict)
     tags: Mapping[str, Any] = field(default_factory=dict)
+    #: The methods that the model has and that need it.
+    left_out: tuple[str, ...] = ()
+    #: The dtype and shape of each method's answer to 0 rows.
+    of_no_rows: Mapping[str, tuple[str, tuple[int, ...]]] = field(default_factory=dict)
     #: The scikit-learn wrapper that computes the answers, around stored members, and
     #: the forests whose scores it gets after those of the first.
     whole: Any = None
@@ -76,7 +89,7 @@ class StoredModel:
 
     def explain(self, name: str) -> None:
         """Raise if the source had this attribute and it was not kept."""
-        if name == "estimator_" or name in self.rules.get("left_out", ()):
+        if name == "estimator_" or name in self.left_out:
             self.refuse(name)
 
     def refuse(self, what: str, why: str = "", *, once: bool = False) -> NoReturn:
@@ -107,7 +120,7 @@ class StoredModel:
         return validator
 
     def answer_to_no_rows(self, X: Any, method: str) -> NDArray[Any] | None:
-        stored = self.rules.get("of_no_rows", {}).get(method)
+        stored = self.of_no_rows.get(method)
         shape: tuple[int, ...] = getattr(X, "shape", ())
         if stored is None or shape != (0, self.forest.n_features):
             return None

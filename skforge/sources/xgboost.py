@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
 
@@ -22,7 +22,7 @@ from skforge.compiler.forest.frames import (
 from skforge.compiler.forest.mistakes import check_shape
 from skforge.compiler.frontends.checks import refuse_arguments
 from skforge.exceptions import InvalidInputError, warn
-from skforge.sources.base import Answers, Array, Source, are, are_answers, register
+from skforge.sources.base import Answers, Array, Source, register
 from skforge.sources.mappings import Columns
 from skforge.sources.plain import (
     Reading,
@@ -31,26 +31,29 @@ from skforge.sources.plain import (
     most_entries,
     rare_numbers,
 )
+from skforge.sources.stored_model import Rules
 
 
-def _are_names(names: Any, forest: Forest) -> bool:
-    return names is None or (are(str, names) and len(names) == forest.n_features)
+@dataclass(frozen=True)
+class XGBoostRules(Rules):
+    """The names of columns, and the dtypes of categories that are whole numbers."""
+
+    feature_names: tuple[str, ...] | None = None
+    index_dtypes: tuple[str, ...] = ()
+    #: Whether ``inplace_predict`` rounds differently from ``predict``.
+    rounds_in_place: bool = False
+
+    def fit(self, forest: Forest) -> bool:
+        names, dtypes = self.feature_names, self.index_dtypes
+        sizes = {len(known) for known in (names, dtypes) if known}
+        return names != () and sizes <= {forest.n_features}
 
 
 class _XGBoostRows(Source):
     """Rules shared by XGBoost's wrappers and Boosters."""
 
-    checks = {  # noqa: RUF012
-        "n_features": lambda value, forest: bool(value == forest.n_features),
-        "feature_names": _are_names,
-        "of_no_rows": are_answers,
-        "index_dtypes": lambda value, forest: (
-            are(str, value) and len(value) in (0, forest.n_features)
-        ),
-    }
-    fill, answers = float("nan"), Answers(leaf_dtype=np.float32)
-    #: Whether ``inplace_predict`` rounds differently from ``predict``.
-    _rounds_in_place = False
+    rules_type = XGBoostRules
+    fill, answers = float("nan"), Answers(leaf_dtype="<f4")
 
     def __init__(self, model: Any, forest: Forest) -> None:
         super().__init__(model, forest)
@@ -58,37 +61,34 @@ class _XGBoostRows(Source):
         self._booster = self.model
 
     @property
-    def _names(self) -> Any:
+    def _names(self) -> tuple[str, ...] | None:
         """Feature names; those of a live Booster may change at any time."""
-        if self.model is None:
-            return self.rules["feature_names"]
-        return self._booster.feature_names
+        known = self.rules.feature_names
+        names = known if self.model is None else self._booster.feature_names
+        return None if names is None else tuple(map(str, names))
 
     @cached_property
     def _categories(self) -> FrameColumns:
-        names, dtypes = self.forest.category_names, self.rules.get("index_dtypes", ())
+        names, dtypes = self.forest.category_names, self.rules.index_dtypes
         integers = any(type(label) is int for labels in names for label in labels[:1])
         if integers and self.model is not None:
             from skforge.compiler.frontends.xgboost.model import index_dtypes
 
-            dtypes = index_dtypes(self._booster)
-        return FrameColumns(names, tuple(dtypes), self.forest.missing_value)
+            dtypes = tuple(index_dtypes(self._booster))
+        return FrameColumns(names, dtypes, self.forest.missing_value)
 
-    def describe(self) -> tuple[str, dict[str, Any]]:
-        names = self._names
-        return self.kinds[self._rounds_in_place], {
-            "n_features": self.forest.n_features,
-            "feature_names": None if names is None else list(map(str, names)),
-            "of_no_rows": self._of_no_rows(),
-            "index_dtypes": [*self._categories.index_dtypes],
-        }
+    @classmethod
+    def rules_of(cls, model: Any) -> XGBoostRules:
+        return XGBoostRules()
+
+    def kept_rules(self) -> XGBoostRules:
+        dtypes = tuple(self._categories.index_dtypes)
+        return XGBoostRules(self._names, dtypes, self.rules.rounds_in_place)
 
     def reading(self) -> Reading:
         """Compare a frame's names with those at `fit`, if both sides have names."""
-        names = self._names
-        names = None if names is None else tuple(names)
         how = self._reading(compares="equal", tables="equal", warns=False)
-        return replace(how, names=names)
+        return replace(how, names=self._names)
 
     def columns(self) -> Columns | None:
         if "\ufffd0" in chain(*self.forest.category_names):
@@ -130,7 +130,7 @@ class _XGBoostRows(Source):
         elif hasattr(X, "tocsr"):
             # other sparse formats have no names, and XGBoost makes a DMatrix of them
             by_matrix = type(X).__name__ != "csr_matrix"
-            if by_matrix and self._rounds_in_place and method != "apply":
+            if by_matrix and self.rules.rounds_in_place and method != "apply":
                 return None
             strict = strict or by_matrix
             known = X.format in ("csr", "csc", "coo") and is_plain(X.dtype)
@@ -157,7 +157,7 @@ class _XGBoostRows(Source):
         if getattr(X.columns, "nlevels", 1) != 1 or len({*columns}) < len(columns):
             return None
         fits = len(columns) == self.forest.n_features
-        if not fits or (names is not None and columns != list(names)):
+        if not fits or (names is not None and tuple(columns) != names):
             return None
         with suppress(InvalidInputError):
             return self._categories.numbers(X, np.float32, unseen=None, strict=True)
@@ -169,15 +169,17 @@ class XGBoostSource(_XGBoostRows):
     """An XGBoost wrapper: in-place prediction, ``DMatrix`` for leaves."""
 
     classes = ("xgboost.sklearn.XGBModel",)
-    kinds = ("xgboost", "xgboost_dart")
+    kind = "xgboost"
 
     def __init__(self, model: Any, forest: Forest) -> None:
         super().__init__(model, forest)
-        if self.stored is not None:
-            self._rounds_in_place = self.stored.kind == "xgboost_dart"
-        else:
+        if self.stored is None:
             self._booster = model.get_booster()
-            self._rounds_in_place = _rounds_in_place(self._booster)
+
+    @classmethod
+    def rules_of(cls, model: Any) -> XGBoostRules:
+        rounds = _rounds_in_place(model.get_booster())
+        return XGBoostRules(rounds_in_place=rounds)
 
     @classmethod
     def traces(cls, model: Any) -> list[Any]:
@@ -197,9 +199,9 @@ class BoosterSource(_XGBoostRows):
     """A bare Booster: ``Booster.predict(DMatrix(X))``; names of X are checked."""
 
     classes = ("xgboost.core.Booster",)
-    kinds = ("xgboost_booster",)
+    kind = "xgboost_booster"
     declines = "infinite"
-    answers = Answers(labels=False, leaf_dtype=np.float32)
+    answers = Answers(labels=False, leaf_dtype="<f4")
 
     @classmethod
     def traces(cls, model: Any) -> list[Any]:

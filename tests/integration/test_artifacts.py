@@ -62,9 +62,9 @@ from skforge import (
     load_forest,
 )
 from skforge._version import FORMAT
+from skforge.compiler.forest.arrays import LAYOUT
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.outputs import OutputSpec
-from skforge.compiler.forest.record import _CHECKS
 from skforge.compiler.runtime.cpu import programs
 from skforge.compiler.runtime.module import CompiledModule
 from skforge.compiler.runtime.schedules import stored_schedule
@@ -508,8 +508,8 @@ def test_forests_keep_every_field(tmp_path):
     assert {
         f.name
         for f in fields(Forest)
-        if not isinstance(getattr(forest, f.name), np.ndarray)
-    } == set(_CHECKS)
+        if isinstance(getattr(forest, f.name), np.ndarray)
+    } == set(LAYOUT)
     outputs = replace(forest.outputs, offsets=(0.1, -0.0, 5.0), cutoff=-1e-310)
     forest = replace(
         forest,
@@ -1183,7 +1183,7 @@ def test_answers_to_no_rows_that_are_none_are_refused(answer, tmp_path):
     skforge.save(compiled, path)
 
     def change(manifest):
-        manifest["estimator"]["model"]["rules"]["of_no_rows"]["predict"] = answer
+        manifest["estimator"]["model"]["of_no_rows"][0] = ["predict", answer]
 
     rewrite(path, change)
     with pytest.raises(InvalidModelError):

@@ -82,6 +82,10 @@ def assert_same(fast: Any, model: Any, rows: Any, exact: bool = True) -> None:
         if not hasattr(model, method):
             continue
         found, expected = getattr(fast, method)(rows), getattr(model, method)(rows)
+        if method == "predict" and not exact and hasattr(model, "predict_proba"):
+            # labels of ties may differ where sums are off
+            sure = np.abs(model.predict_proba(rows)[:, 1] - 0.5) > 1e-6
+            found, expected = found[sure], expected[sure]
         if exact or expected[0].dtype.kind != "f":
             np.testing.assert_array_equal(
                 found, expected, strict=not isinstance(found, list)

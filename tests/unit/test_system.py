@@ -68,7 +68,7 @@ def test_scratch_of_windows_comes_from_its_own_heap() -> None:
 
 def test_every_dtype_of_a_forest_is_known() -> None:
     # Characters would not do: uint32 is "I" on Linux and "L" on Windows.
-    wanted = {np.dtype(dtype).str[1:] for dtype, _ in arrays._LAYOUT.values() if dtype}
+    wanted = {np.dtype(dtype).str[1:] for dtype, _ in arrays.LAYOUT.values() if dtype}
     assert wanted < arrays._KNOWN
 
 

@@ -20,7 +20,7 @@ from sklearn.ensemble import (
 )
 from sklearn.tree import DecisionTreeRegressor
 
-from skforge.compiler.forest.outputs import CHOICES
+from skforge.compiler.forest.outputs import Function
 from skforge.compiler.forest.record import forest_in, forest_out
 from skforge.compiler.frontends import load_forest
 from skforge.compiler.outputs import libm
@@ -146,7 +146,7 @@ def regressor():
 def test_every_function_has_its_arithmetic():
     names = [name for literal in get_args(Name) for name in get_args(literal)]
     assert FUNCTIONS.keys() == {*names}
-    assert {*CHOICES["function"]} < {*names}
+    assert {*get_args(Function)} < {*names}
 
 
 @pytest.mark.parametrize("function", [predict_proba, decide])
@@ -168,8 +168,8 @@ def test_unknown_outputs_in_an_artifact_are_refused(part, regressor):
     with pytest.raises(InvalidModelError) as error:
         forest_in(record, arrays)
     assert str(error.value) == (
-        "the entry 'outputs' of its manifest has a value that save never writes; save "
-        "the model again."
+        f"the entry 'outputs.{part}' of its manifest has a value that save never "
+        "writes; save the model again."
     )
 
 

@@ -103,16 +103,16 @@ class ForestArrays(_Known):
     missing_value: float = float("nan")
     feature_names: tuple[str, ...] | None = None
     output_sizes: tuple[int, ...] = ()
-    category_names: tuple[tuple[str | float, ...], ...] = ()
+    category_names: tuple[tuple[str | float | bool, ...], ...] = ()
     truncate_categories: bool = False
-    class_labels: tuple[str | float, ...] = ()
+    class_labels: tuple[str | float | bool, ...] = ()
     aggregate: str = "sum"
     wider_rows: bool = False
     source_feature: IntArray = field(default_factory=lambda: np.zeros(0, np.int32))
 
     def __post_init__(self) -> None:
         """Make the arrays contiguous, of the declared dtype and read-only."""
-        for name in _LAYOUT:
+        for name in LAYOUT:
             object.__setattr__(self, name, frozen(name, getattr(self, name)))
         dtypes = self.threshold.dtype, self.leaf_value.dtype
         object.__setattr__(self, "_dtypes", dtypes)
@@ -123,10 +123,10 @@ class ForestArrays(_Known):
 
         def __getattr__(self, name: str) -> Any:
             """Read the arrays of a file when the first of them is needed."""
-            if name not in _LAYOUT:
+            if name not in LAYOUT:
                 raise AttributeError(f"{type(self).__name__!r} has no {name!r}")
             whole = self._read()
-            for array in _LAYOUT:
+            for array in LAYOUT:
                 object.__setattr__(self, array, getattr(whole, array))
             object.__setattr__(self, "_read", lambda: whole)  # closes the file
             return getattr(self, name)
@@ -196,7 +196,7 @@ class ForestArrays(_Known):
 
 
 # dtype (None: float32 or float64, as given) and dimensions of every array field
-_LAYOUT: dict[str, tuple[Any, int]] = {
+LAYOUT: dict[str, tuple[Any, int]] = {
     **dict.fromkeys(("tree_offset", "category_offset"), (np.int64, 1)),
     **dict.fromkeys(("tree_output", "predicate", "left", "right"), (np.int32, 1)),
     **dict.fromkeys(("leaf", "source_node", "source_feature"), (np.int32, 1)),
@@ -216,7 +216,7 @@ _KNOWN = {"f4", "f8", "i4", "i8", "u4", "u1", "b1"}
 
 def frozen(name: str, value: Any) -> NDArray[Any]:
     """Return an array of a forest as its field, read-only."""
-    return _frozen(name, value, *_LAYOUT[name])
+    return _frozen(name, value, *LAYOUT[name])
 
 
 def _frozen(name: str, value: Any, dtype: Any, ndim: int) -> NDArray[Any]:

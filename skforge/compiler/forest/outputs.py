@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, TypeAlias, get_args
+from typing import Literal, TypeAlias
 
 Task: TypeAlias = Literal[
     "regression", "binary", "multiclass", "multilabel", "ranking", "outlier"
@@ -131,15 +131,3 @@ class AnswerSpec:
             "decision_function": self.outputs.decision != "none",
         }
         return rare.get(method, method in ("predict", "predict_raw"))
-
-
-#: The permitted values of the fields that hold names.
-CHOICES = {
-    "function": get_args(Function),
-    "probabilities": get_args(Probabilities),
-    "labels": get_args(Labels),
-    "decision": get_args(Decision),
-    "layout": get_args(Layout),
-    "post": get_args(Post),
-    "dtype": get_args(FloatName),
-}

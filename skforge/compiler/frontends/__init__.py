@@ -12,9 +12,10 @@ from importlib import import_module
 from typing import Any
 
 from skforge._container import container_from, read_container
+from skforge._records import entry
 from skforge._version import check_release
 from skforge.compiler.forest.forest import Forest
-from skforge.compiler.forest.record import entry, forest_in
+from skforge.compiler.forest.record import forest_in
 from skforge.compiler.frontends import content
 from skforge.compiler.frontends.base import (
     Frontend,

@@ -178,7 +178,6 @@ def _in_threads(model: Any) -> Any:
 class MembersSource(Source):
     """A fitted model of which only the members are compiled."""
 
-    kinds = ()
     declines = None
     direct = False
     on_device = False
@@ -194,7 +193,7 @@ class MembersSource(Source):
         )
         self._around = members.around(model)
 
-    def describe(self) -> NoReturn:
+    def kept_rules(self) -> NoReturn:
         raise UnsupportedModelError(
             f"Only the members of {type(self.model).__name__} are compiled; the rest "
             "runs in scikit-learn, and a .skforge file cannot store it; use "

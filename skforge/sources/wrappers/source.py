@@ -41,7 +41,6 @@ from skforge.sources.base import (
     Array,
     Source,
     UnsureError,
-    are_answers,
     member_source,
     member_traces,
     register,
@@ -88,8 +87,7 @@ class WrapperSource(Source):
     which they do not agree.
     """
 
-    kinds = ("wrapper",)
-    checks = {"of_no_rows": are_answers}  # noqa: RUF012
+    kind = "wrapper"
 
     def __init__(
         self,
@@ -278,7 +276,8 @@ class WrapperSource(Source):
         """Return all raw scores, those of the forests one after the other."""
         parts = [np.asarray(scores(leaf)) for leaf in self._leaves]
         raw = np.empty((len(parts[0]), self._n_scores), np.result_type(*parts))
-        for leaf, part in zip(self._leaves, parts, strict=True):
+        # of no rows, XGBoost 3.4 returns no columns either
+        for leaf, part in zip(self._leaves, parts if len(raw) else (), strict=False):
             part = part if part.ndim == 2 else part[:, None]
             raw[:, leaf.columns] = part if leaf.only is None else part[:, [leaf.only]]
         return raw[:, 0] if self._n_scores == 1 else raw

@@ -18,13 +18,14 @@ from pathlib import Path
 import numpy as np
 
 from skforge._container import read_container, write_container
+from skforge._records import entry
 from skforge._version import __version__
 from skforge.compiler.cost.gpu import Array, GpuWork
 from skforge.compiler.cost.schedule_facts import facts_of
 from skforge.compiler.cost.shape import Setting
 from skforge.compiler.defaults.walks import walking_schedules
 from skforge.compiler.forest.forest import Forest
-from skforge.compiler.forest.record import Arrays, entry, forest_in, forest_out
+from skforge.compiler.forest.record import Arrays, forest_in, forest_out
 from skforge.compiler.runtime.module import CompiledModule, compile_forest
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target

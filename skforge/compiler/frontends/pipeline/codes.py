@@ -189,6 +189,12 @@ class NumberCodes:
     refused: NDArray[np.bool_]
     coded: bool  # whether the forest gets codes; otherwise numbers are checked alone
 
+    def is_sound(self) -> bool:
+        """Tell whether there are ascending intervals, and some that is accepted."""
+        ascending = len(self.ends) > 0 and bool((np.diff(self.ends) > 0).all())
+        fits = self.refused.dtype == np.bool_ and len(self.refused) == len(self.ends)
+        return ascending and fits and not self.refused.all()
+
     def codes(self, values: Array) -> Array | None:
         """Return what the forest gets; None for what the pipeline must answer."""
         missing = np.isnan(values)

@@ -8,7 +8,7 @@ arithmetic of a transformer is repeated here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -36,7 +36,7 @@ class Bounds:
     high: Array
     nan: Flags
     #: As ``Plan.whole``.
-    whole: Sequence[tuple[list[int], list[str]]] = ()
+    whole: tuple[tuple[list[int], list[str]], ...] = ()
 
     def holds(self, rows: Array) -> bool:
         inside = (rows >= self.low) & (rows <= self.high)
@@ -103,7 +103,7 @@ def bounds_of(plan: Plan, forest: Forest, takes_nan: bool) -> Bounds:
     checks += [(c, takes_nan) for c in plan.columns if c.source not in plan.texts]
     largest = np.finfo(plan.dtype).max
     low, high = _taken(plan, largest)
-    bounds = Bounds(low, high, np.ones(plan.width, np.bool_), plan.whole)
+    bounds = Bounds(low, high, np.ones(plan.width, np.bool_), tuple(plan.whole))
     if not checks:
         return bounds
     columns = [column for column, _ in checks]

@@ -1,0 +1,136 @@
+"""Plain data as JSON, and back with a check of every value against a type.
+
+The types are those of a dataclass's fields, so that the class says what a file may
+hold. Floats are stored as hexadecimal text, which loses no bit.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from functools import lru_cache
+from types import UnionType
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin
+
+import numpy as np
+
+from skforge.exceptions import InvalidModelError
+
+T = TypeVar("T")
+
+
+def refusal(name: str) -> InvalidModelError:
+    """Return the error for an entry that ``save`` does not write."""
+    return InvalidModelError(
+        f"the entry {name!r} of its manifest has a value that save never writes; save "
+        "the model again."
+    )
+
+
+def entry(record: Mapping[str, Any], name: str, *types: type | None) -> Any:
+    """Return a manifest entry after checking its type; bool is not int here."""
+    value = record.get(name)
+    if not any(value is None if t is None else type(value) is t for t in types):
+        wanted = " or ".join("null" if t is None else t.__name__ for t in types)
+        raise InvalidModelError(
+            f"the entry {name!r} of its manifest is not of type {wanted}; save the "
+            "model again."
+        )
+    return value
+
+
+def plain_out(value: Any) -> Any:
+    """Return plain values, arrays, mappings and dataclasses of them as JSON."""
+    if isinstance(value, float):
+        return {"float": float(value).hex()}
+    if isinstance(value, (tuple, list)):
+        return [plain_out(item) for item in value]
+    if isinstance(value, Mapping):  # whose keys may be numbers
+        return [[plain_out(key), plain_out(item)] for key, item in value.items()]
+    if isinstance(value, np.ndarray):
+        return {"dtype": value.dtype.str, "values": value.tolist()}
+    if isinstance(value, np.generic):
+        return plain_out(value.item())
+    if is_dataclass(value):
+        kind: Any = type(value)
+        return {name: plain_out(getattr(value, name)) for name in field_types(kind)}
+    return value
+
+
+@lru_cache(maxsize=64)
+def field_types(kind: type) -> dict[str, Any]:
+    """Return the types of a dataclass's fields, but of those marked as not stored."""
+    types: dict[str, Any] = {}
+    for base in reversed(kind.__mro__):
+        space = vars(sys.modules[base.__module__])
+        for name, text in getattr(base, "__annotations__", {}).items():
+            types[name] = text, space
+    stored = (f.name for f in fields(kind) if f.init and f.metadata.get("stored", True))
+    # typing.get_type_hints takes 25 times as long
+    return {name: eval(*types[name]) for name in stored}
+
+
+def plain_in(kind: Any, value: Any, name: str) -> Any:
+    """Return the value of a type from its JSON, as :func:`plain_out` returns it.
+
+    Raises
+    ------
+    InvalidModelError
+        If ``value`` is not of the type ``kind``; the text has the entry's ``name``.
+    """
+    origin, parts = get_origin(kind) or kind, get_args(kind)
+    if origin in (Union, UnionType):
+        for part in parts:
+            try:
+                return plain_in(part, value, name)
+            except InvalidModelError:
+                continue
+    elif origin is Literal:
+        if type(value) is str and value in parts:
+            return value
+    elif origin is float and type(value) is not int:
+        if type(value) is dict and value.keys() == {"float"}:
+            return float_in(name, value["float"])
+    elif origin in (tuple, list) and type(value) is list:
+        several = origin is list or parts[-1] is Ellipsis
+        kinds = [parts[0]] * len(value) if several else parts
+        if len(kinds) == len(value):
+            pairs = zip(kinds, value, strict=True)
+            return origin(plain_in(part, item, name) for part, item in pairs)
+    elif origin is np.ndarray:
+        return _array_in(value, name)
+    elif isinstance(origin, type) and issubclass(origin, Mapping):
+        pair = tuple[parts]  # type: ignore[valid-type]
+        return dict(plain_in(list[pair], value, name))
+    elif is_dataclass(origin):
+        types = field_types(origin)  # type: ignore[arg-type]
+        if type(value) is dict and value.keys() == types.keys():
+            items = {
+                key: plain_in(types[key], item, f"{name}.{key}")
+                for key, item in value.items()
+            }
+            return origin(**items)  # type: ignore[operator]
+    elif type(value) is (int if origin is float else origin) or value is origin is None:
+        return value
+    raise refusal(name)
+
+
+def _array_in(value: Any, name: str) -> Any:
+    if type(value) is dict and value.keys() == {"dtype", "values"}:
+        with np.errstate(all="ignore"):
+            try:
+                array = np.array(value["values"], value["dtype"])
+            except (OverflowError, TypeError, ValueError):
+                raise refusal(name) from None
+        if array.dtype.kind in "fiub" and array.ndim == 1:
+            return array
+    raise refusal(name)
+
+
+def float_in(name: str, text: Any) -> float:
+    """Return a float stored as hexadecimal text."""
+    try:
+        return float.fromhex(text)
+    except (TypeError, ValueError, OverflowError):
+        raise refusal(name) from None
