@@ -24,9 +24,9 @@ from skforge.compiler.target import Target
 from skforge.display.notebook import Displayed
 from skforge.prediction.division import table_of
 from skforge.prediction.fitting import make
+from skforge.runtime.mappings import is_mapped
 from skforge.sources.delegation import fitted_model, validated
 from skforge.sources.fitted import model_of, offered
-from skforge.sources.mappings import is_mapped
 from skforge.tuning.tuner import STRATEGIES, Tuner
 
 __all__ = ["CompiledForest"]

@@ -15,7 +15,6 @@ from sklearn.utils.validation import check_is_fitted
 
 from skforge._container import container_bytes, container_from
 from skforge._docs import documented
-from skforge._records import entry
 from skforge._version import __version__, check_release
 from skforge.compiler.forest.arrays import Array
 from skforge.compiler.forest.forest import Forest
@@ -25,6 +24,7 @@ from skforge.compiler.runtime.module import CompiledModule
 from skforge.estimators import CompiledForest
 from skforge.exceptions import InvalidInputError, InvalidModelError, VerificationError
 from skforge.persistence.artifact import check_file, from_bytes, to_bytes
+from skforge.runtime.records import entry
 from skforge.sources.base import given_names
 from skforge.sources.fitted import model_of, start_of
 

@@ -16,7 +16,7 @@ LAYERS = (
         "skforge._compat",
         "skforge._container",
         "skforge._docs",
-        "skforge._records",
+        "skforge.runtime.records",
         "skforge._version",
         "skforge.config",
         "skforge.exceptions",

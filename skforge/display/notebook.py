@@ -24,8 +24,8 @@ from skforge.exceptions import InvalidInputError, VerificationWarning, plural
 from skforge.prediction.dispatch import size_ranges
 from skforge.prediction.state import Delegated
 from skforge.prediction.verification import take_rows
+from skforge.runtime.mappings import is_columns, is_mapped
 from skforge.sources.fitted import is_estimator, model_of
-from skforge.sources.mappings import is_columns, is_mapped
 from skforge.tuning.plots import axes_for
 
 

@@ -17,14 +17,6 @@ from skforge._container import (
     open_container,
     write_container,
 )
-from skforge._records import (
-    entry,
-    field_types,
-    float_in,
-    plain_in,
-    plain_out,
-    refusal,
-)
 from skforge._version import __version__, check_release
 from skforge.compiler.forest.arrays import Array
 from skforge.compiler.forest.forest import Forest
@@ -47,6 +39,14 @@ from skforge.exceptions import (
 )
 from skforge.persistence.loaded import LoadedForest
 from skforge.persistence.stored_arrays import StoredArrays
+from skforge.runtime.records import (
+    entry,
+    field_types,
+    float_in,
+    plain_in,
+    plain_out,
+    refusal,
+)
 from skforge.sources.base import rules_type
 from skforge.sources.check import check
 from skforge.sources.parts import bare_state, class_of, is_part, rebuilt

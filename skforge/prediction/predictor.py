@@ -43,11 +43,11 @@ from skforge.prediction.counters import (
 from skforge.prediction.kernel_checks import by_reference, drawn_rows
 from skforge.prediction.sparse import Narrow, dense_blocks, narrowed, walk_of
 from skforge.runtime.log import INFO, log
+from skforge.runtime.mappings import Mappings, is_mapped
 from skforge.sources.base import METHODS as OF_SCORES
 from skforge.sources.base import Source, UnsureError
 from skforge.sources.find import Fingerprint, Start, source_of
 from skforge.sources.forms import told
-from skforge.sources.mappings import Mappings, is_mapped
 from skforge.sources.plain import Read
 
 Array = NDArray[Any]

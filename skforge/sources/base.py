@@ -27,8 +27,8 @@ from skforge.compiler.frontends.base import class_names
 from skforge.compiler.outputs.answers import answer, labels_of
 from skforge.compiler.outputs.steps import Refused
 from skforge.exceptions import InvalidInputError, warn
+from skforge.runtime.mappings import ColumnRule, Columns, without_names
 from skforge.sources.declined import decline
-from skforge.sources.mappings import ColumnRule, Columns, without_names
 from skforge.sources.plain import PlainRows, Read, Reading
 from skforge.sources.stored_model import Rules, StoredModel
 

@@ -28,8 +28,8 @@ from skforge.compiler.forest.mistakes import (
     no_number,
 )
 from skforge.exceptions import InvalidInputError, shortened
+from skforge.runtime.mappings import is_missing, is_real
 from skforge.sources.conversions import conversion
-from skforge.sources.mappings import is_missing, is_real
 from skforge.sources.stored_model import StoredModel
 
 

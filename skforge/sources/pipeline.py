@@ -30,6 +30,7 @@ from skforge.compiler.frontends.pipeline.transformers import (
     members,
 )
 from skforge.exceptions import UnsupportedModelError
+from skforge.runtime.mappings import Columns, frame_columns
 from skforge.sources.base import (
     Answers,
     Array,
@@ -47,7 +48,6 @@ from skforge.sources.forms import (
     same_tests,
     told,
 )
-from skforge.sources.mappings import Columns, frame_columns
 from skforge.sources.pipeline_rows import PipelineRows
 from skforge.sources.plain import Read, Reading
 from skforge.sources.stored_model import Rules, StoredModel

@@ -15,12 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skforge._compat import cached_property
-from skforge._records import plain_out
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.frames import FrameColumns, is_plain, kind_of
 from skforge.compiler.frontends.pipeline.codes import NumberCodes, TextCodes
 from skforge.compiler.frontends.pipeline.columns import frame_of
 from skforge.compiler.frontends.pipeline.fold import Bounds
+from skforge.runtime.mappings import Columns
+from skforge.runtime.records import plain_out
 from skforge.sources.column_readers import (
     WHOLE,
     FrameReader,
@@ -37,7 +38,6 @@ from skforge.sources.forms import (
     parts_of,
     table_of,
 )
-from skforge.sources.mappings import Columns
 from skforge.sources.plain import (
     OBJECTS,
     PlainRows,

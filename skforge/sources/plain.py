@@ -26,7 +26,7 @@ from skforge.compiler.forest.frames import (
     number_of,
 )
 from skforge.exceptions import InvalidInputError
-from skforge.sources.mappings import NUMBERS
+from skforge.runtime.mappings import NUMBERS
 
 Array = NDArray[Any]
 

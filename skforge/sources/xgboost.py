@@ -22,8 +22,8 @@ from skforge.compiler.forest.frames import (
 from skforge.compiler.forest.mistakes import check_shape
 from skforge.compiler.frontends.checks import refuse_arguments
 from skforge.exceptions import InvalidInputError, warn
+from skforge.runtime.mappings import Columns
 from skforge.sources.base import Answers, Array, Source, register
-from skforge.sources.mappings import Columns
 from skforge.sources.plain import (
     Reading,
     array_of,

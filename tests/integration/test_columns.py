@@ -29,7 +29,7 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 import skforge
 from skforge.exceptions import InvalidInputError
-from skforge.sources import mappings
+from skforge.runtime import mappings
 from tests.plain import plain
 
 pd = pytest.importorskip("pandas")

@@ -47,7 +47,7 @@ from sklearn.tree import DecisionTreeClassifier
 import skforge
 from skforge.compiler.runtime.entry.mappings import DictReader
 from skforge.exceptions import InvalidInputError
-from skforge.sources.mappings import ColumnRule, Columns, Mappings
+from skforge.runtime.mappings import ColumnRule, Columns, Mappings
 from tests.plain import plain
 
 pd = pytest.importorskip("pandas")

@@ -16,7 +16,7 @@ from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 from sklearn.utils import get_tags
 
 from skforge import load_forest
-from skforge._records import plain_in, plain_out
+from skforge.runtime.records import plain_in, plain_out
 from skforge.sources.base import ADAPTERS, Source, register, rules_type
 from skforge.sources.find import adapter_of, source_of
 from skforge.sources.store import store

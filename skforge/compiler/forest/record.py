@@ -9,10 +9,10 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from skforge._container import Container
-from skforge._records import field_types, plain_in, plain_out, refusal
 from skforge.compiler.forest.arrays import LAYOUT, Array, frozen
 from skforge.compiler.forest.forest import Forest
 from skforge.exceptions import InvalidModelError
+from skforge.runtime.records import field_types, plain_in, plain_out, refusal
 
 Arrays: TypeAlias = dict[str, Array]
 

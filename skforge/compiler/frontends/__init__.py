@@ -12,7 +12,6 @@ from importlib import import_module
 from typing import Any
 
 from skforge._container import container_from, read_container
-from skforge._records import entry
 from skforge._version import check_release
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.record import forest_in
@@ -35,6 +34,7 @@ from skforge.exceptions import (
     UnsupportedModelError,
     shortened,
 )
+from skforge.runtime.records import entry
 
 __all__ = ["Frontend", "load_forest", "register"]
 

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skforge.compiler.system import c_address
+from skforge.runtime.python_objects import numpy_table
 
 #: XGBoost clips the exponent in its logistic function: expf overflows above this.
 SIGMOID_LIMIT = 88.7
@@ -50,22 +51,6 @@ def _ufunc(name: str) -> tuple[Any, Any]:
     # two loops, one argument, one result, no identity
     ufunc = make(*addresses, kinds, 2, 1, 1, -1, text, b"", 0)
     return ufunc, (loops, functions, kinds, text)
-
-
-@lru_cache
-def numpy_table(name: str) -> Any:
-    """Return a table of NumPy's C API as an array of pointers, or None."""
-    try:
-        from numpy._core import _multiarray_umath as core  # type: ignore[attr-defined, unused-ignore]
-    except ImportError:  # NumPy 1
-        from numpy.core import _multiarray_umath as core  # type: ignore[attr-defined, no-redef, unused-ignore]
-    pointer = ctypes.pythonapi.PyCapsule_GetPointer
-    pointer.restype = ctypes.c_void_p
-    pointer.argtypes = ctypes.py_object, ctypes.c_char_p
-    capsule = getattr(core, name, None)
-    if capsule is None:
-        return None
-    return ctypes.cast(pointer(capsule, None), ctypes.POINTER(ctypes.c_void_p))
 
 
 # NumPy computes float64 powers with its own vector code, whose last bit differs from

@@ -32,6 +32,8 @@ Choice: TypeAlias = Literal[
     "values", "targets", "both_classes", "above", "best", "index"
 ]
 
+#: Most model slots of a kernel that an entry can call.
+MAX_SLOTS = 60
 #: Most columns of a row whose arithmetic is unrolled.
 MAX_WRITTEN = 64
 

@@ -23,9 +23,9 @@ from skforge.compiler.frontends.members import fitted_members, with_members
 from skforge.compiler.frontends.pipeline.split import Part, table_text
 from skforge.compiler.frontends.pipeline.transformers import first_reader
 from skforge.exceptions import UnsupportedModelError
+from skforge.runtime.mappings import Columns, frame_columns
 from skforge.sources.base import METHODS as _METHODS
 from skforge.sources.base import Answers, Source
-from skforge.sources.mappings import Columns, frame_columns
 from skforge.sources.pipeline import with_texts
 
 #: Methods of members that are compiled.

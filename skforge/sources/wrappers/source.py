@@ -35,6 +35,7 @@ from skforge.compiler.frontends.members import (
 from skforge.compiler.frontends.wrappers.model import Part, has_answers, taken_apart
 from skforge.compiler.outputs.steps import Refused
 from skforge.exceptions import InvalidModelError, UnsupportedModelError
+from skforge.runtime.mappings import Columns
 from skforge.sources.base import (
     METHODS,
     Answers,
@@ -45,7 +46,6 @@ from skforge.sources.base import (
     member_traces,
     register,
 )
-from skforge.sources.mappings import Columns
 from skforge.sources.pipeline import held
 from skforge.sources.plain import Read
 from skforge.sources.stored_model import StoredModel

@@ -18,7 +18,6 @@ from pathlib import Path
 import numpy as np
 
 from skforge._container import read_container, write_container
-from skforge._records import entry
 from skforge._version import __version__
 from skforge.compiler.cost.gpu import Array, GpuWork
 from skforge.compiler.cost.schedule_facts import facts_of
@@ -30,6 +29,7 @@ from skforge.compiler.runtime.module import CompiledModule, compile_forest
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import InvalidInputError, InvalidModelError
+from skforge.runtime.records import entry
 from skforge.tuning.cost.features import features
 
 #: The shipped model, trained on times of a simulation.

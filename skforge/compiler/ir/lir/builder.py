@@ -311,9 +311,13 @@ class Builder:
         """Return scratch of a few elements."""
         return self.alloc(hint, element, self.const(size))
 
-    def call(self, symbol: str, *args: Value, gives: Scalar = lir.I64) -> Value:
-        """Call a C function and return its result."""
-        result = Value(self.name(symbol.removeprefix("skf_")), gives)
+    def call(
+        self, function: str | Value, *args: Value, gives: Scalar = lir.I64
+    ) -> Value:
+        """Call a C function, given by symbol or address, and return its result."""
+        symbol = "" if isinstance(function, Value) else function
+        args = (function, *args) if isinstance(function, Value) else args
+        result = Value(self.name(symbol.removeprefix("skf_") or "given"), gives)
         self.emit(lir.Call(symbol, args, (result,)))
         return result
 

@@ -24,23 +24,30 @@ from __future__ import annotations
 
 import ctypes
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import lru_cache, partial
 from inspect import Parameter, signature
-from types import BuiltinFunctionType, FunctionType
+from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from skforge.compiler.forest.forest import Forest
-from skforge.compiler.outputs.libm import numpy_table, power_loop
+from skforge.compiler.outputs.libm import power_loop
 from skforge.compiler.outputs.steps import EntryKind, Steps
 from skforge.compiler.runtime.cpu.code import MachineCode
 from skforge.compiler.runtime.cpu.programs import program
 from skforge.compiler.runtime.cpu.threads import entry_symbols
-from skforge.compiler.runtime.entry import objects
 from skforge.compiler.system import c_address
 from skforge.compiler.target import Target
+from skforge.runtime.python_objects import (
+    METH_FASTCALL_KEYWORDS,
+    METH_O,
+    addresses,
+    builtin,
+    is_known_python,
+    numpy_api,
+)
 
 if TYPE_CHECKING:
     from skforge.compiler.ir.lir.nodes import Routine
@@ -149,14 +156,9 @@ class _Holder:
     def define(self, symbol: str, flags: int, name: str, doc: str | None) -> Any:
         """Return a compiled function as one that Python can call."""
         assert self.jit is not None
-        texts = (name.encode(), None if doc is None else doc.encode())
-        definition = _MethodDef(texts[0], self.jit.address(symbol), flags, texts[1])
-        self.kept.append((definition, texts))
-        make = ctypes.pythonapi.PyCFunction_NewEx
-        make.restype = ctypes.py_object
-        make.argtypes = (ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p)
-        function = make(ctypes.addressof(definition), self, None)
-        assert isinstance(function, BuiltinFunctionType)
+        address = self.jit.address(symbol)
+        function, kept = builtin(address, flags, name, doc, self)
+        self.kept.append(kept)
         return function
 
 
@@ -173,24 +175,6 @@ class _ByName:
         return ask
 
 
-class _MethodDef(ctypes.Structure):
-    _fields_ = (
-        ("name", ctypes.c_char_p),
-        ("function", ctypes.c_void_p),
-        ("flags", ctypes.c_int),
-        ("doc", ctypes.c_char_p),
-    )
-
-
-_METH_O, _METH_FASTCALL_KEYWORDS = 0x0008, 0x0080 | 0x0002
-
-
-def is_known_python() -> bool:
-    """Tell whether compiled code can read the objects of this interpreter."""
-    free = "free-threading" in sys.version
-    return sys.implementation.name == "cpython" and not free
-
-
 def supports(forest: Forest) -> bool:
     """Tell whether this process and forest can have entry points.
 
@@ -202,7 +186,7 @@ def supports(forest: Forest) -> bool:
         and bool(np.isnan(forest.missing_value))
         and forest.n_trees > 0
         and forest.n_features > 0
-        and _numpy_api() is not None
+        and numpy_api() is not None
     )
 
 
@@ -241,7 +225,7 @@ def build_entry(
     It returns ``classes``, if given, in place of class indices, and runs batches on
     several threads as ``shares`` says.
     """
-    api = _numpy_api()
+    api = numpy_api()
     assert api is not None
     holder = _Holder(table)
     symbols = {
@@ -271,7 +255,7 @@ def build_entry(
     releases = str(sys.implementation.cache_tag), np.__version__
     facts = "entry", *releases, repr(kind)
     holder.jit = program(facts, partial(_routines, kind), target, symbols)
-    return holder.define("skf_entry", _METH_O, "predict", None)
+    return holder.define("skf_entry", METH_O, "predict", None)
 
 
 def _routines(kind: EntryKind) -> Sequence[Routine]:
@@ -309,7 +293,7 @@ def as_method(entry: Any, owner: object, function: FunctionType) -> Any:
     parameters = signature(function).parameters.values()
     names = [str(p.replace(annotation=Parameter.empty)) for p in parameters]
     doc = f"{function.__name__}({', '.join(names)})\n--\n\n{function.__doc__ or ''}"
-    return holder.define("skf_method", _METH_FASTCALL_KEYWORDS, function.__name__, doc)
+    return holder.define("skf_method", METH_FASTCALL_KEYWORDS, function.__name__, doc)
 
 
 @lru_cache(maxsize=64)
@@ -323,61 +307,6 @@ def retire(entry: Any) -> None:
 
 
 # ------------------------------------------------------------ the process
-
-
-@lru_cache(maxsize=1)
-def _numpy_api() -> dict[str, int] | None:
-    """Return functions of NumPy's C API, or None if its table is not as expected."""
-    table = numpy_table("_ARRAY_API")
-    if table is None:
-        return None
-    version = ctypes.CFUNCTYPE(ctypes.c_uint)(table[0])()
-    if version >> 24 not in (1, 2) or table[2] != id(np.ndarray):
-        return None
-    empty, descr = table[184], table[45]
-    if not empty or not descr or not _arrays_are_laid_out_as_known():
-        return None
-    return {"skf_ndarray": id(np.ndarray), "skf_empty": empty, "skf_descr": descr}
-
-
-def _arrays_are_laid_out_as_known() -> bool:
-    """Check that an array's type and data are where an entry reads them."""
-    if ctypes.sizeof(ctypes.c_void_p) != 8:
-        return False
-    for dtype, code in objects.DTYPE_CODES.items():
-        array = np.empty((3, 5), dtype)
-        kind, data, shape, strides, descr = (
-            ctypes.c_int64.from_address(id(array) + offset).value
-            for offset in (
-                objects.OB_TYPE,
-                objects.ARRAY_DATA,
-                objects.ARRAY_SHAPE,
-                objects.ARRAY_STRIDES,
-                objects.ARRAY_DTYPE,
-            )
-        )
-        if (kind, data, descr) != (id(np.ndarray), array.ctypes.data, id(array.dtype)):
-            return False
-        n_dims = ctypes.c_int.from_address(id(array) + objects.ARRAY_NDIM).value
-        if n_dims != array.ndim:
-            return False
-        pair = ctypes.c_int64 * 2
-        laid_out = *pair.from_address(shape), *pair.from_address(strides)
-        if laid_out != (*array.shape, *array.strides):
-            return False
-        bits = ctypes.c_uint32.from_address(descr + objects.DTYPE_KIND).value
-        if bits & 0xFFFFFF != code:
-            return False
-    return True
-
-
-def addresses(names: Mapping[str, str]) -> dict[str, int]:
-    """Return the addresses of functions of CPython, given by symbol."""
-    api = ctypes.pythonapi
-    return {
-        symbol: ctypes.cast(getattr(api, name), ctypes.c_void_p).value or 0
-        for symbol, name in names.items()
-    }
 
 
 @lru_cache(maxsize=1)

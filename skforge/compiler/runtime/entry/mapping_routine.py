@@ -9,8 +9,8 @@ from operator import or_
 
 from skforge.compiler.ir.lir.builder import Builder
 from skforge.compiler.ir.lir.nodes import F64, I32, I64, Buffer, Routine, Value
-from skforge.compiler.runtime.entry.objects import OB_TYPE
 from skforge.compiler.runtime.entry.routines import field
+from skforge.runtime.python_objects import OB_TYPE
 
 
 def routine(classes: Iterable[str]) -> Routine:

@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skforge.compiler.runtime.cpu.programs import program
-from skforge.compiler.runtime.entry.entry import addresses, is_known_python
 from skforge.compiler.target import Target
+from skforge.runtime.python_objects import addresses, is_known_python
 
 if TYPE_CHECKING:
     from skforge.compiler.ir.lir.nodes import Routine

@@ -19,8 +19,9 @@ from skforge.compiler.ir.lir.nodes import (
     Vec,
 )
 from skforge.compiler.ir.lir.types import scalar_of
-from skforge.compiler.outputs.steps import EntryKind
-from skforge.compiler.runtime.entry.objects import (
+from skforge.compiler.outputs.steps import MAX_SLOTS, EntryKind
+from skforge.compiler.runtime.entry.results import Results
+from skforge.runtime.python_objects import (
     ARRAY_DATA,
     ARRAY_DTYPE,
     ARRAY_NDIM,
@@ -28,10 +29,8 @@ from skforge.compiler.runtime.entry.objects import (
     ARRAY_STRIDES,
     DTYPE_CODES,
     DTYPE_KIND,
-    MAX_SLOTS,
     OB_TYPE,
 )
-from skforge.compiler.runtime.entry.results import Results
 
 #: Numbers of scratch on the stack: converted rows, sums before the transform.
 MAX_SCRATCH = 2048

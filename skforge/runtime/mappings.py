@@ -179,6 +179,7 @@ class Mappings:
         self._index: Any = None
 
     def load(self) -> None:
+        """Compile the reader of many dicts, or find it in the cache."""
         self._dicts.load()
 
     def ask(self, entry: Callable[[Any], Any], X: Any, whole: bool = False) -> Any:

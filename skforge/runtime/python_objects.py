@@ -1,0 +1,129 @@
+"""Where compiled code finds CPython's and NumPy's functions, and parts of objects.
+
+Code that reads these objects needs no C extension, but their layouts: those known here
+are compared with the interpreter's before any code relies on them. Exported wheels ship
+this file as it is.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+#: Offsets in PyObject, PyArrayObject and PyArray_Descr on 64-bit machines.
+OB_TYPE, ARRAY_DATA, ARRAY_NDIM, ARRAY_SHAPE, ARRAY_STRIDES = 8, 16, 24, 32, 40
+ARRAY_DTYPE, DTYPE_KIND = 56, 24
+#: Kind, character and byte order of the row dtypes, as three bytes of a number.
+DTYPE_CODES = {
+    dtype: int.from_bytes(f"f{np.dtype(dtype).char}=".encode(), "little")
+    for dtype in ("float32", "float64")
+}
+#: Flags of functions that take one argument, and of those that take vectors of them.
+METH_O, METH_FASTCALL_KEYWORDS = 0x0008, 0x0080 | 0x0002
+
+
+class _MethodDef(ctypes.Structure):
+    _fields_ = (
+        ("name", ctypes.c_char_p),
+        ("function", ctypes.c_void_p),
+        ("flags", ctypes.c_int),
+        ("doc", ctypes.c_char_p),
+    )
+
+
+def builtin(
+    address: int, flags: int, name: str, doc: str | None, owner: Any
+) -> tuple[Any, object]:
+    """Return compiled code as a function of Python, and what must outlive it.
+
+    ``owner`` is its ``__self__``.
+    """
+    texts = name.encode(), None if doc is None else doc.encode()
+    definition = _MethodDef(texts[0], address, flags, texts[1])
+    make = ctypes.pythonapi.PyCFunction_NewEx
+    make.restype = ctypes.py_object
+    make.argtypes = (ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p)
+    function = make(ctypes.addressof(definition), owner, None)
+    return function, (definition, texts)
+
+
+def is_known_python() -> bool:
+    """Tell whether compiled code can read the objects of this interpreter."""
+    free = "free-threading" in sys.version
+    return sys.implementation.name == "cpython" and not free
+
+
+@lru_cache(maxsize=2)
+def numpy_table(name: str) -> Any:
+    """Return a table of NumPy's C API as an array of pointers, or None."""
+    try:
+        from numpy._core import _multiarray_umath as core  # type: ignore[attr-defined, unused-ignore]
+    except ImportError:  # NumPy 1
+        from numpy.core import _multiarray_umath as core  # type: ignore[attr-defined, no-redef, unused-ignore]
+    pointer = ctypes.pythonapi.PyCapsule_GetPointer
+    pointer.restype = ctypes.c_void_p
+    pointer.argtypes = ctypes.py_object, ctypes.c_char_p
+    capsule = getattr(core, name, None)
+    if capsule is None:
+        return None
+    return ctypes.cast(pointer(capsule, None), ctypes.POINTER(ctypes.c_void_p))
+
+
+@lru_cache(maxsize=1)
+def numpy_api() -> dict[str, int] | None:
+    """Return functions of NumPy's C API, or None if its table is not as expected."""
+    table = numpy_table("_ARRAY_API")
+    if table is None:
+        return None
+    version = ctypes.CFUNCTYPE(ctypes.c_uint)(table[0])()
+    if version >> 24 not in (1, 2) or table[2] != id(np.ndarray):
+        return None
+    empty, descr = table[184], table[45]
+    if not empty or not descr or not _arrays_are_laid_out_as_known():
+        return None
+    return {"skf_ndarray": id(np.ndarray), "skf_empty": empty, "skf_descr": descr}
+
+
+def _arrays_are_laid_out_as_known() -> bool:
+    """Check that an array's type and data are where an entry reads them."""
+    if ctypes.sizeof(ctypes.c_void_p) != 8:
+        return False
+    for dtype, code in DTYPE_CODES.items():
+        array = np.empty((3, 5), dtype)
+        kind, data, shape, strides, descr = (
+            ctypes.c_int64.from_address(id(array) + offset).value
+            for offset in (
+                OB_TYPE,
+                ARRAY_DATA,
+                ARRAY_SHAPE,
+                ARRAY_STRIDES,
+                ARRAY_DTYPE,
+            )
+        )
+        if (kind, data, descr) != (id(np.ndarray), array.ctypes.data, id(array.dtype)):
+            return False
+        n_dims = ctypes.c_int.from_address(id(array) + ARRAY_NDIM).value
+        if n_dims != array.ndim:
+            return False
+        pair = ctypes.c_int64 * 2
+        laid_out = *pair.from_address(shape), *pair.from_address(strides)
+        if laid_out != (*array.shape, *array.strides):
+            return False
+        bits = ctypes.c_uint32.from_address(descr + DTYPE_KIND).value
+        if bits & 0xFFFFFF != code:
+            return False
+    return True
+
+
+def addresses(names: Mapping[str, str]) -> dict[str, int]:
+    """Return the addresses of functions of CPython, given by symbol."""
+    api = ctypes.pythonapi
+    return {
+        symbol: ctypes.cast(getattr(api, name), ctypes.c_void_p).value or 0
+        for symbol, name in names.items()
+    }
