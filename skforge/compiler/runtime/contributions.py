@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -59,8 +60,8 @@ class Contributions:
             self._of_target = [
                 KernelCache(part, target, "exact") for part in self._parts
             ]
-        parts = list(zip(self._parts, self._kernels, strict=True))
-        self._against = BackgroundValues(forest, parts)
+        #: The background rows of the last call, and the kernels with their tables.
+        self._compared: tuple[Array, list[Kernel]] | None = None
         table = contribution_schedules(forest, "contributions", target.is_gpu)
         self.schedules: dict[Element, dict[BatchRange, Schedule]] = {
             "contribution": table if schedule is None else schedule,
@@ -129,8 +130,7 @@ class Contributions:
                 f"{' and '.join(names)} cannot be combined; leave out all but one."
             )
         if background is not None:
-            check_sums(self.forest)
-            return self._against(rows, background, threads)
+            return self.against(background, rows, threads)
         if interactions:
             return self.interactions(rows, threads)
         if approximate:
@@ -174,25 +174,88 @@ class Contributions:
     def _filled(
         self, element: Element, rows: Array, threads: int, inner: tuple[int, ...]
     ) -> Array:
-        """Return what a kernel gives for rows; a forest without tests has the bias."""
-        forest = self.forest
+        forest, n = self.forest, len(rows)
         check_covers(forest)
-        n, outputs = len(rows), forest.n_outputs
-        contribs = np.zeros((n, outputs, *inner), forest.accumulator_dtype)
-        bias = contribs.reshape(n, outputs, math.prod(inner))[..., -1]  # a view
-        if not forest.n_predicates:
-            bias[:] = Means.of(forest).bias
-            return contribs
-        if not n:
-            return contribs
-        kernels = [self._compiled(cache, element, n) for cache in self._caches(element)]
-        if len(self._parts) == 1 and self._parts[0] is forest:
-            kernels[0](rows, contribs.reshape(n, -1), threads)
-            return contribs
-        at = fill(contribs, self._parts, kernels, rows, threads)
-        if at < outputs:
-            bias[:, at] = Means.of(forest).bias[at]
+        caches = self._caches(element)
+        kernels = (self._compiled(cache, element, n) for cache in caches)
+        contribs, bias, at = self._by_parts(kernels, rows, threads, inner)
+        if n and at < forest.n_outputs:
+            bias[:, at:] = Means.of(forest).bias[at:]
         return contribs
+
+    def against(self, background: Array, rows: Array, threads: int) -> Array:
+        """Return interventional SHAP values, (n_rows, n_outputs, n_features + 1).
+
+        They are averaged over the background rows, and the bias, which comes last, is
+        the mean score of these (Lundberg et al. 2020, Algorithm 3).
+        """
+        forest = self.forest
+        check_sums(forest)
+        if not len(background):
+            raise InvalidInputError(
+                "background has no rows; pass at least one, such as a sample of the "
+                "training rows."
+            )
+        kernels = self._comparing(background)
+        inner = (forest.n_features + 1,)
+        contribs, bias, at = self._by_parts(kernels, rows, threads, inner)
+        if not forest.n_predicates:
+            bias[:] = reference_raw(forest, background[:1])
+        elif at < forest.n_outputs:
+            bias[:, at] += forest.n_trees / forest.divisor
+        return contribs
+
+    def _by_parts(
+        self,
+        kernels: Iterable[Kernel | GpuKernel],
+        rows: Array,
+        threads: int,
+        inner: tuple[int, ...],
+    ) -> tuple[Array, Array, int]:
+        """Return what the kernels of all parts give for rows, and a view of the bias.
+
+        The number is that of the outputs whose bias is in it; where there is a last one
+        without a kernel, it is minus the others. Without tests, all are 0.
+        """
+        forest, n, at = self.forest, len(rows), 0
+        contribs = np.zeros((n, forest.n_outputs, *inner), forest.accumulator_dtype)
+        bias = contribs.reshape(n, forest.n_outputs, math.prod(inner))[..., -1]
+        if not n or not forest.n_predicates:
+            return contribs, bias, 0
+        for part, kernel in zip(self._parts, kernels, strict=True):
+            if part is forest:
+                kernel(rows, contribs.reshape(n, -1), threads)
+                return contribs, bias, forest.n_outputs
+            some = np.empty((n, part.n_outputs, *inner), contribs.dtype)
+            kernel(rows, some.reshape(n, -1), threads)
+            contribs[:, at : at + part.n_outputs] = some
+            at += part.n_outputs
+        if at < forest.n_outputs:
+            contribs[:, at] = -contribs[:, :at].sum(axis=1)
+        return contribs, bias, at
+
+    def _comparing(self, background: Array) -> Iterator[Kernel]:
+        """Yield the kernels for background rows: the same code with tables of theirs.
+
+        Those of the last call are kept with a copy of its rows, which may change.
+        """
+        from skforge.compiler.layouts.background.tables import background_tables
+        from skforge.compiler.layouts.background.walk import BLOCK, preorder_of
+
+        last, word = self._compared, f"u{background.itemsize}"
+        given = np.array(background, order="C")
+        if last is None or not np.array_equal(last[0].view(word), given.view(word)):
+            schedule = Schedule().tile("batch", "b0", "b1", BLOCK)
+            schedule = schedule.reorder("b0", "tree", "b1").parallel("b0")
+            schedule = schedule.vectorize("b1").represent("background")
+            compiled = []
+            for cache in self._kernels:
+                kernel = cache.kernel(schedule, "contribution")
+                assert isinstance(kernel, Kernel)
+                order = preorder_of(cache.bind(schedule, "contribution"))
+                compiled.append(kernel.with_data(background_tables(order, background)))
+            last = self._compared = given, compiled
+        yield from last[1]
 
 
 def parts_of(forest: Forest) -> list[Forest]:
@@ -251,95 +314,6 @@ def check_covers(forest: Forest) -> None:
             "reached each node; pass background rows, because contributions then need "
             "no such counts."
         )
-
-
-# ------------------------------------------------------------ against background rows
-
-
-def background_schedule() -> Schedule:
-    from skforge.compiler.layouts.background.walk import BLOCK
-
-    schedule = Schedule().tile("batch", "b0", "b1", BLOCK).reorder("b0", "tree", "b1")
-    return schedule.parallel("b0").vectorize("b1").represent("background")
-
-
-class BackgroundValues:
-    """The kernels that compare rows with background rows; those of the last are kept.
-
-    ``forest`` has all its outputs, each of ``parts`` some. If these have all but the
-    last one, the values of every leaf sum to one.
-    """
-
-    def __init__(self, forest: Forest, parts: list[tuple[Forest, KernelCache]]) -> None:
-        self.forest, self._parts = forest, parts
-        self._last: tuple[Array, list[Kernel]] | None = None
-
-    def __call__(self, rows: Array, background: Array, threads: int) -> Array:
-        """Return interventional SHAP values, (n_rows, n_outputs, n_features + 1).
-
-        They are averaged over the background rows, and the bias, which comes last, is
-        the mean score of these (Lundberg et al. 2020, Algorithm 3).
-        """
-        forest = self.forest
-        if not len(background):
-            raise InvalidInputError(
-                "background has no rows; pass at least one, such as a sample of the "
-                "training rows."
-            )
-        n, width = len(rows), forest.n_features + 1
-        contribs = np.zeros((n, forest.n_outputs, width), forest.accumulator_dtype)
-        if not forest.n_predicates:
-            contribs[..., -1] = reference_raw(forest, background[:1])
-        if not n or not forest.n_predicates:
-            return contribs
-        parts = [part for part, _ in self._parts]
-        at = fill(contribs, parts, self._kernels(background), rows, threads)
-        if at < forest.n_outputs:
-            contribs[:, at, -1] += forest.n_trees / forest.divisor
-        return contribs
-
-    def _kernels(self, background: Array) -> list[Kernel]:
-        last = self._last
-        if last is None or not _same_bits(last[0], background):
-            compiled = [_kernel(kernels, background) for _, kernels in self._parts]
-            # A copy, because users may change their own rows.
-            last = self._last = np.array(background, order="C"), compiled
-        return last[1]
-
-
-def fill(
-    contribs: Array, parts: list[Forest], kernels: list[Any], rows: Array, threads: int
-) -> int:
-    """Fill in the parts' outputs and return their number; a last one is minus these."""
-    at = 0
-    for part, kernel in zip(parts, kernels, strict=True):
-        shape = len(rows), part.n_outputs, *contribs.shape[2:]
-        some = np.empty(shape, contribs.dtype)
-        kernel(rows, some.reshape(len(rows), -1), threads)
-        contribs[:, at : at + part.n_outputs] = some
-        at += part.n_outputs
-    if at < contribs.shape[1]:
-        contribs[:, at] = -contribs[:, :at].sum(axis=1)
-    return at
-
-
-def _kernel(kernels: KernelCache, background: Array) -> Kernel:
-    """Return the kernel for background rows: the same code with tables of its own."""
-    from skforge.compiler.layouts.background.tables import background_tables
-    from skforge.compiler.layouts.background.walk import preorder_of
-
-    schedule = background_schedule()
-    kernel = kernels.kernel(schedule, "contribution")
-    assert isinstance(kernel, Kernel)
-    order = preorder_of(kernels.bind(schedule, "contribution"))
-    return kernel.with_data(background_tables(order, background))
-
-
-def _same_bits(a: Array, b: Array) -> bool:
-    if a.shape != b.shape:
-        return False
-    word = f"u{a.itemsize}"
-    return bool((a.view(word) == np.ascontiguousarray(b).view(word)).all())
 
 
 # ------------------------------------------------------------ a compiled module

@@ -1,5 +1,3 @@
 """CatBoost models and files."""
 
-from skforge.compiler.frontends.catboost import model
-
-__all__ = ["model"]
+from skforge.compiler.frontends.catboost import model as model

@@ -1,5 +1,3 @@
 """LightGBM models and files."""
 
-from skforge.compiler.frontends.lightgbm import model
-
-__all__ = ["model"]
+from skforge.compiler.frontends.lightgbm import model as model

@@ -1,5 +1,3 @@
 """Tree ensembles in ONNX graphs."""
 
-from skforge.compiler.frontends.onnx import model
-
-__all__ = ["model"]
+from skforge.compiler.frontends.onnx import model as model

@@ -11,8 +11,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn, TypeAlias
 
 import numpy as np
 
@@ -25,8 +24,10 @@ COLUMNS = "sklearn.compose._column_transformer.ColumnTransformer"
 #: The attributes that hold the parameters of what others are made of.
 _PARTS = {PIPELINE: "steps", UNION: "transformer_list", COLUMNS: "transformers"}
 
-_PREPROCESSING = "sklearn.preprocessing."
-_ENCODERS = _PREPROCESSING + "_encoders."
+_FUNCTION, _UNIVARIATE = (
+    "FunctionTransformer",
+    "feature_selection._univariate_selection",
+)
 
 
 def class_of(transformer: Any) -> str:
@@ -35,24 +36,8 @@ def class_of(transformer: Any) -> str:
     return f"{kind.__module__}.{kind.__qualname__}"
 
 
-# -------------------------------------- the input column that each output reads
-
-
 def _same(_transformer: Any, width: int) -> list[int]:
     return list(range(width))
-
-
-def _selected(transformer: Any, _width: int) -> list[int]:
-    return [int(i) for i in transformer.get_support(indices=True)]
-
-
-def _marked(transformer: Any, _width: int) -> list[int]:
-    return [int(i) for i in transformer.features_]
-
-
-def _imputed(transformer: Any, width: int) -> list[int]:
-    marks = transformer.add_indicator
-    return [*range(width), *(_marked(transformer.indicator_, 0) if marks else [])]
 
 
 def _one_hot(transformer: Any, width: int) -> list[int]:
@@ -71,35 +56,27 @@ def _binned(transformer: Any, width: int) -> list[int]:
     return _one_hot(transformer._encoder, width)
 
 
-# ---------------------------------------------------- special values of inputs
+def _marked(transformer: Any, _width: int) -> list[int]:
+    return [int(i) for i in transformer.features_]
 
 
-def _categories(transformer: Any) -> Sequence[Any]:
-    categories: Sequence[Any] = transformer.categories_
-    return categories
+def _imputed(transformer: Any, width: int) -> list[int]:
+    marks = transformer.add_indicator
+    return [*range(width), *(_marked(transformer.indicator_, 0) if marks else [])]
 
 
-def _edges(transformer: Any) -> Sequence[Any] | None:
-    edges: Sequence[Any] = transformer.bin_edges_
-    return None if transformer.encode == "ordinal" else edges
+def _edges(transformer: Any, _width: int) -> Sequence[Any] | None:
+    return None if transformer.encode == "ordinal" else transformer.bin_edges_
 
 
-def _markers(transformer: Any) -> Sequence[Any] | None:
+def _markers(transformer: Any, width: int) -> Sequence[Any] | None:
     marker = transformer.missing_values
-    if _is_nan(marker):
-        return None
-    return [np.array([marker])] * int(transformer.n_features_in_)
+    return None if _is_nan(marker) else [[marker]] * width
 
 
-def _knots(transformer: Any) -> Sequence[Any]:
-    quantiles: Sequence[Any] = transformer.quantiles_.T
-    return quantiles
-
-
-def _turns(transformer: Any) -> Sequence[Any] | None:
-    if transformer.func not in (np.abs, np.fabs, np.square):
-        return None
-    return [np.zeros(1)] * int(transformer.n_features_in_)
+def _turns(transformer: Any, width: int) -> Sequence[Any] | None:
+    turns = transformer.func in (np.abs, np.fabs, np.square)
+    return [[0.0]] * width if turns else None
 
 
 def _named(names: str) -> list[Any]:
@@ -119,50 +96,65 @@ _LEAST = {np.sqrt: (0.0, True), np.log1p: (-1.0, False)}
 _LEAST |= dict.fromkeys((np.log, np.log2, np.log10), (0.0, False))
 
 
-@dataclass(frozen=True, slots=True)
-class _Kind:
-    reads: Callable[[Any, int], list[int]] = _same
-    special: Callable[[Any], Sequence[Any] | None] = lambda _transformer: None
+Reads: TypeAlias = Callable[[Any, int], list[int]]
 
 
+class _Kind(NamedTuple):
+    """What is known of a class of transformers."""
+
+    #: Returns the input column of each output.
+    reads: Reads = _same
+    #: Returns values of each input around which outputs change in any order, or None.
+    special: Callable[[Any, int], Sequence[Any] | None] = lambda _transformer, _n: None
+    encodes: bool = False  # whether these values are the categories of each input
+    scales: bool = False  # whether it calculates with its numbers
+    rough: bool = False
+
+
+def _encoder(reads: Reads) -> _Kind:
+    return _Kind(reads, lambda encoder, _: encoder.categories_, encodes=True)
+
+
+_SCALER = _Kind(scales=True)
+_QUANTILES = _Kind(_same, lambda known, _: known.quantiles_.T, scales=True, rough=True)
+_SELECTOR = _Kind(lambda selector, _: selector.get_support(indices=True).tolist())
 _KINDS: dict[str, _Kind] = {
-    **{
-        f"{_PREPROCESSING}_data.{name}": _Kind()
-        for name in ("StandardScaler", "MinMaxScaler", "MaxAbsScaler", "RobustScaler")
-    },
-    _PREPROCESSING + "_data.Binarizer": _Kind(),
-    _PREPROCESSING + "_discretization.KBinsDiscretizer": _Kind(_binned, _edges),
-    _PREPROCESSING + "_data.PowerTransformer": _Kind(),
-    _PREPROCESSING + "_data.QuantileTransformer": _Kind(_same, _knots),
-    _PREPROCESSING + "_function_transformer.FunctionTransformer": _Kind(_same, _turns),
-    _ENCODERS + "OneHotEncoder": _Kind(_one_hot, _categories),
-    _ENCODERS + "OrdinalEncoder": _Kind(_same, _categories),
-    _PREPROCESSING + "_target_encoder.TargetEncoder": _Kind(_target, _categories),
-    "sklearn.impute._base.SimpleImputer": _Kind(_imputed, _markers),
-    "sklearn.impute._base.MissingIndicator": _Kind(_marked, _markers),
-}
-_SELECTOR = _Kind(_selected)
-_KINDS |= {
-    f"sklearn.feature_selection._{name}": _SELECTOR
-    for name in (
-        *("variance_threshold.VarianceThreshold", "from_model.SelectFromModel"),
-        *("univariate_selection.SelectKBest", "univariate_selection.SelectPercentile"),
-        *("univariate_selection.SelectFpr", "univariate_selection.SelectFdr"),
-        *("univariate_selection.SelectFwe", "rfe.RFE", "rfe.RFECV"),
-        "univariate_selection.GenericUnivariateSelect",
-        "sequential.SequentialFeatureSelector",
+    f"sklearn.{module}.{name}": kind
+    for kind, module, names in (
+        (_SCALER, "preprocessing._data", "StandardScaler MinMaxScaler MaxAbsScaler"),
+        (_SCALER, "preprocessing._data", "RobustScaler Binarizer"),
+        (_SCALER._replace(rough=True), "preprocessing._data", "PowerTransformer"),
+        (_QUANTILES, "preprocessing._data", "QuantileTransformer"),
+        (_Kind(_binned, _edges), "preprocessing._discretization", "KBinsDiscretizer"),
+        (_Kind(_same, _turns), "preprocessing._function_transformer", _FUNCTION),
+        (_encoder(_one_hot), "preprocessing._encoders", "OneHotEncoder"),
+        (_encoder(_same), "preprocessing._encoders", "OrdinalEncoder"),
+        (_encoder(_target), "preprocessing._target_encoder", "TargetEncoder"),
+        (_Kind(_imputed, _markers), "impute._base", "SimpleImputer"),
+        (_Kind(_marked, _markers), "impute._base", "MissingIndicator"),
+        (_SELECTOR, "feature_selection._variance_threshold", "VarianceThreshold"),
+        (_SELECTOR, "feature_selection._from_model", "SelectFromModel"),
+        (_SELECTOR, "feature_selection._rfe", "RFE RFECV"),
+        (_SELECTOR, "feature_selection._sequential", "SequentialFeatureSelector"),
+        (_SELECTOR, _UNIVARIATE, "SelectKBest SelectPercentile SelectFpr SelectFdr"),
+        (_SELECTOR, _UNIVARIATE, "SelectFwe GenericUnivariateSelect"),
     )
+    for name in names.split()
 }
+
+
+def _kind(transformer: Any) -> _Kind:
+    return _KINDS[class_of(transformer)]
 
 
 def reads(transformer: Any, width: int) -> list[int]:
     """Return the input column of each output of a fitted transformer."""
-    return _KINDS[class_of(transformer)].reads(transformer, width)
+    return _kind(transformer).reads(transformer, width)
 
 
 def special_values(transformer: Any, width: int) -> list[Any]:
     """Return values of each input around which outputs change in any order."""
-    values = _KINDS[class_of(transformer)].special(transformer)
+    values = _kind(transformer).special(transformer, width)
     return [np.zeros(0)] * width if values is None else [*map(np.asarray, values)]
 
 
@@ -173,27 +165,23 @@ def numbers_of(special: Any) -> Any:
 
 def is_encoder(transformer: Any) -> bool:
     """Tell whether a transformer has a list of categories for each input."""
-    return _KINDS[class_of(transformer)].special is _categories
+    return _kind(transformer).encodes
 
 
 def is_scaler(transformer: Any) -> bool:
     """Tell whether a transformer calculates with its numbers."""
-    return class_of(transformer).startswith(_PREPROCESSING + "_data.") or bool(
-        function_of(transformer)
-    )
+    return _kind(transformer).scales or function_of(transformer) is not None
 
 
 def function_of(transformer: Any) -> Any:
     """Return the function of a FunctionTransformer, or None."""
-    is_one = class_of(transformer).endswith(".FunctionTransformer")
+    is_one = class_of(transformer).endswith("." + _FUNCTION)
     return transformer.func if is_one else None
 
 
 def is_rough(transformer: Any) -> bool:
     """Tell whether rounding may change the order of neighbouring outputs."""
-    name = class_of(transformer).rpartition(".")[2]
-    known = ("PowerTransformer", "QuantileTransformer")
-    return name in known or function_of(transformer) in _ROUGH
+    return _kind(transformer).rough or function_of(transformer) in _ROUGH
 
 
 def is_dense(transformer: Any) -> bool:
@@ -275,7 +263,7 @@ def texts_of(transformer: Any, width: int) -> list[list[str] | None]:
     Raises TypeError if an input holds anything else, such as booleans or texts beside
     numbers.
     """
-    if _KINDS[class_of(transformer)] is _SELECTOR and not reads(transformer, width):
+    if _kind(transformer) is _SELECTOR and not reads(transformer, width):
         raise TypeError("warns in every call that it selects nothing")
     values = special_values(transformer, width)
     if class_of(transformer).endswith(".SimpleImputer"):
@@ -317,7 +305,7 @@ def refuse(step: str, transformer: Any) -> None:
         frames = frames and not transformer.validate  # which makes arrays of frames
         if output != "default" and not frames:
             fail(step, transformer, f"is set to {output}, and warns that it has arrays")
-    if name.startswith(_ENCODERS) and (kind := np.dtype(transformer.dtype)) != "f8":
+    if "._encoders." in name and (kind := np.dtype(transformer.dtype)) != "f8":
         fail(step, transformer, f"returns columns of dtype {kind}")
     if name.startswith("sklearn.impute."):
         marker = transformer.missing_values
@@ -364,8 +352,7 @@ def passes_on(transformer: Any) -> bool:
     """Tell whether a step hands its rows on without looking at names and shapes."""
     if is_absent(transformer):
         return True
-    class_name = class_of(transformer)
-    return class_name.endswith(".FunctionTransformer") and not transformer.validate
+    return class_of(transformer).endswith("." + _FUNCTION) and not transformer.validate
 
 
 def inside(transformer: Any) -> list[tuple[str, Any, list[int] | None]]:

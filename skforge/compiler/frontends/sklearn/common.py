@@ -55,11 +55,6 @@ def check_trees(model: Any, estimators: Any, wanted: str) -> None:
     """Refuse an ensemble with members other than DecisionTree or ExtraTree."""
     for estimator in estimators:
         check_tree(model, estimator, wanted)
-        if not hasattr(estimator.tree_, "missing_go_to_left"):
-            raise UnsupportedModelError(
-                "Trees of scikit-learn before 1.3 do not say where missing values go; "
-                "fit the model again with a newer release."
-            )
 
 
 def check_tree(model: Any, estimator: Any, wanted: str) -> None:

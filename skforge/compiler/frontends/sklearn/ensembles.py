@@ -167,11 +167,6 @@ def load_isolation(
 ) -> Forest:
     common.check_model(model, "estimators_", iteration_range)
     common.check_trees(model, model.estimators_, "Regressor")
-    if not hasattr(model, "_average_path_length_per_tree"):
-        raise UnsupportedModelError(
-            "IsolationForest of scikit-learn before 1.3 does not keep its path "
-            "lengths; fit the model again with a newer release."
-        )
     trees = [estimator.tree_ for estimator in model.estimators_]
     lengths = zip(
         model._decision_path_lengths, model._average_path_length_per_tree, strict=True

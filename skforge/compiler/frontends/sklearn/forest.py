@@ -46,11 +46,6 @@ def load(model: Any, iteration_range: tuple[int, int] | None = None) -> Forest:
         refuse_unfitted(model)
     estimators = [model] if single else model.estimators_
     trees = [estimator.tree_ for estimator in estimators]
-    if not hasattr(trees[0], "missing_go_to_left"):
-        raise UnsupportedModelError(
-            "Trees of scikit-learn before 1.3 hold class counts instead of "
-            "fractions; fit the model again with a newer release."
-        )
     # targets with fewer classes are padded, which would give outputs of 0
     n_classes = model.n_classes_ if classifier else [1] * trees[0].value.shape[1]
     sizes = [int(n) for n in np.atleast_1d(n_classes)]

@@ -1,5 +1,3 @@
 """scikit-learn's wrappers around forests: calibration, thresholds, votes, targets."""
 
-from skforge.compiler.frontends.wrappers import model
-
-__all__ = ["model"]
+from skforge.compiler.frontends.wrappers import model as model

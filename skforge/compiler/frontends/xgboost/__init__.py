@@ -1,5 +1,3 @@
 """XGBoost models and files."""
 
-from skforge.compiler.frontends.xgboost import model
-
-__all__ = ["model"]
+from skforge.compiler.frontends.xgboost import model as model
