@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from collections.abc import Callable
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from typing import NoReturn as Never
@@ -97,7 +98,7 @@ class CompiledModule(Explained):
         self.reduction: Reduction = reduction
         self.schedules = schedules
         self.n_jobs = n_jobs
-        self._entries: dict[Output, Any] = {}
+        self._entries: dict[Output, Callable[[Any], Array | None] | None] = {}
         self._small_calls: Counter[Output] = Counter()
         self._most_entry_rows: int | None = None
         #: Compiles and keeps the kernels; may be another module's of this forest.
@@ -187,10 +188,8 @@ class CompiledModule(Explained):
         if out is not None:
             return into(out, self.predict_raw(X, n_jobs=n_jobs))
         entry = self._entries.get("raw")
-        if entry is not None and n_jobs is None:
-            answer: Array | None = entry(X)
-            if answer is not None:
-                return answer
+        if entry and n_jobs is None and (answer := entry(X)) is not None:
+            return answer
         return self._raw(X, n_jobs, "raw")
 
     def _raw(self, X: Any, n_jobs: int | None, output: Output) -> Array:
@@ -206,8 +205,13 @@ class CompiledModule(Explained):
         if len(rows) <= FEW_ROWS and self._adds:
             self._small_calls[output] += 1
             if self._small_calls[output] == SMALL_CALLS:
-                self._entries[output] = self.entry(output)
+                self._keep_entry(output)
         return raw
+
+    def _keep_entry(self, output: Output) -> None:
+        if output not in self._entries:
+            self._small_calls[output] = SMALL_CALLS
+            self._entries[output] = self.entry(output)
 
     @documented(predict_raw)
     def predict(
@@ -227,17 +231,16 @@ class CompiledModule(Explained):
         if out is not None:
             return into(out, self.predict(X, n_jobs=n_jobs))
         entry = self._entries.get("transformed")
-        if entry is not None and n_jobs is None:
-            found: Array | None = entry(X)
-            if found is not None:
-                return found
-        raw = self._raw(X, n_jobs, "transformed")
-        answered = partial(of_scores, self._spec, "transformed")
+        if entry and n_jobs is None and (answer := entry(X)) is not None:
+            return answer
+        values: Array = self._raw(X, n_jobs, "transformed")
         if is_device_array(X):
             from skforge.compiler.runtime.on_device import answered_on_device
 
-            answered = partial(answered_on_device, self.target, answered)
-        values: Array = answered(raw)
+            rule = partial(of_scores, self._spec, "transformed")
+            values = answered_on_device(self.target, rule, values)
+        else:
+            values = of_scores(self._spec, "transformed", values)
         return values
 
     @documented(predict_raw)
@@ -333,16 +336,12 @@ class CompiledModule(Explained):
             numbers = list(range(len(self.kernels.ranges)))
         else:
             numbers = sorted({self._range_at(size) for size in np.ravel(batch_sizes)})
-        elements: tuple[Element, ...] = "accumulator", "leaf_number"
         for number in numbers:
-            for element in elements:
-                self.kernels.kernel(number, element).load()
-        few = [n for n in numbers if self.kernels.first_rows[n] <= FEW_ROWS]
-        outputs: tuple[Output, ...] = "raw", "transformed"
-        for output in outputs if few else ():
-            if output not in self._entries:
-                self._small_calls[output] = SMALL_CALLS
-                self._entries[output] = self.entry(output)
+            self.kernels.kernel(number, "accumulator").load()
+            self.kernels.kernel(number, "leaf_number").load()
+        if any(self.kernels.first_rows[n] <= FEW_ROWS for n in numbers):
+            self._keep_entry("raw")
+            self._keep_entry("transformed")
         self.plan_threads(self.n_jobs)
         return self
 
@@ -425,14 +424,9 @@ class CompiledModule(Explained):
         jobs = self.n_jobs if n_jobs is None else n_jobs
         threads = 1 if jobs is None else self._shares.most_threads(jobs)
         shares = self._shares.table(threads) if threads > 1 else None
-        kind = entries.kind_of(
-            forest, made, self.kernels.first_rows, self._most_entry_rows
-        )
-        kind = kind._replace(
-            refused=refused,
-            limit=float(limit),
-            shared=shares is not None,
-        )
+        ranges, most = self.kernels.first_rows, self._most_entry_rows
+        kind = entries.kind_of(forest, made, ranges, most)
+        kind = kind._replace(refused=refused, limit=float(limit), shared=bool(shares))
         labels = classes if output == "labels" else None
         table, target = self.kernels.table, self.target
         return entries.build_entry(kind, table, target, labels, shares)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from skforge.compiler.codegen.known import Known
 from skforge.compiler.codegen.llvm.types import (
@@ -38,8 +39,7 @@ class ModuleText:
         return CompilerError(f"LLVM emitter, function {self.kernel!r}: {why}")
 
 
-@dataclass(frozen=True, slots=True)
-class Capture:
+class Capture(NamedTuple):
     """A value of the enclosing function that an outlined body reads."""
 
     outer: str  # operand in the enclosing function

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,8 +16,7 @@ from skforge.exceptions import UnsupportedModelError
 NAN_MODES = ("AsIs", "AsFalse", "AsTrue")
 
 
-@dataclass(frozen=True, slots=True)
-class Nodes:
+class Nodes(NamedTuple):
     """The nodes of all trees; those of tree t begin with its root at ``offset[t]``."""
 
     offset: NDArray[np.int64]  # (n_trees + 1,)
@@ -31,8 +29,7 @@ class Nodes:
     leaf_weight: NDArray[np.float64]  # (n_leaves,) of training rows, or (0,)
 
 
-@dataclass(frozen=True, slots=True)
-class Parts:
+class Parts(NamedTuple):
     """A model whose splits all compare a number with a border."""
 
     nodes: Nodes

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,8 +36,7 @@ _CATEGORIES = r"-?[0-9]{1,10}(:-?[0-9]{1,10})*"
 _MISSING = np.array([Missing.NEVER, Missing.ZERO, Missing.NAN, Missing.NAN], np.uint8)
 
 
-@dataclass(frozen=True, slots=True)
-class _Objective:
+class _Objective(NamedTuple):
     function: Function  # from raw score to prediction
     task: Task
     options: tuple[str, ...] = ()  # words that may follow the name in the text

@@ -9,10 +9,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import chain
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,8 +26,7 @@ _VERSIONS = ("v2", "v3", "v4")
 _REPAIR = "save it again"
 
 
-@dataclass(frozen=True, slots=True)
-class ModelText:
+class ModelText(NamedTuple):
     """A model file split into parts; values are still text, or lists of numbers."""
 
     header: dict[str, str]
@@ -196,8 +194,7 @@ def integer(values: dict[str, Any], key: str, where: str) -> int:
     return int(text)
 
 
-@dataclass(frozen=True, slots=True)
-class Trees:
+class Trees(NamedTuple):
     """The numbers of all trees, concatenated.
 
     Inner nodes and leaves are numbered separately, as in the file; ``first_inner`` and

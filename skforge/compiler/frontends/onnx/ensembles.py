@@ -7,8 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, TypeVar, get_args
+from typing import Any, NamedTuple, TypeVar, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -56,8 +55,7 @@ _AGGREGATE_NUMBERS = ("AVERAGE", "SUM", "MIN", "MAX")
 _AGGREGATES = {name.encode(): name for name in _AGGREGATE_NUMBERS}
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Ensemble:
+class Ensemble(NamedTuple):
     """One node of any of the operators, as read; a Forest is made from it."""
 
     graph: Graph

@@ -11,8 +11,8 @@ output is copied: each copy holds one weight, and adds it in the weight's order.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -44,8 +44,7 @@ _PIPELINE = (
 _ENSEMBLES = ("TreeEnsembleRegressor", "TreeEnsembleClassifier", "TreeEnsemble")
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(NamedTuple):
     """The ensemble's node and the rows that it gets."""
 
     node: Any
@@ -55,8 +54,7 @@ class Place:
     n_features: int | None  # None if the model does not declare it
 
 
-@dataclass(frozen=True, slots=True)
-class _Tensor:
+class _Tensor(NamedTuple):
     """What a name in the graph refers to: rows, or an output of the ensemble."""
 
     what: str  # rows | labels | scores

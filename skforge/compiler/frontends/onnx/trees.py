@@ -7,8 +7,7 @@ is one pass over all nodes.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,8 +26,7 @@ _MAX_MEMBER = 1 << 31
 _MAX_NODES = 1 << 25  # of trees after sharing is expanded
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Graph:
+class Graph(NamedTuple):
     """Tests that refer to tests (>= 0) or leaves (``~leaf``); may not be trees."""
 
     feature: IntArray
@@ -43,8 +41,7 @@ class Graph:
     members: dict[int, FloatArray]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Weights:
+class Weights(NamedTuple):
     """The leaves' weights as parallel arrays, those of one leaf in order."""
 
     leaf: IntArray
@@ -52,8 +49,7 @@ class Weights:
     value: FloatArray
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Trees:
+class Trees(NamedTuple):
     """Arrays of a Forest; ``leaf_of[i]`` is the graph leaf of leaf row ``i``."""
 
     arrays: dict[str, Any]
@@ -74,7 +70,7 @@ def build_trees(
     whole = _without_fractions(graph)
     copy = np.zeros(len(graph.roots), np.int64)
     if copies is not None:
-        whole = replace(whole, roots=np.repeat(graph.roots, copies))
+        whole = whole._replace(roots=np.repeat(graph.roots, copies))
         copy = np.arange(copies.sum()) - np.repeat(np.cumsum(copies) - copies, copies)
     if whole is not graph:
         graph, followed = whole, _follow(whole, shared=True)
@@ -167,7 +163,7 @@ def merge_equal_chains(graph: Graph) -> Graph:
         comparison[head] = Comparison.MEMBER
         members[head] = graph.value[chain]
         false[head] = graph.false[chain[-1]]
-    return replace(graph, comparison=comparison, false=false, members=members)
+    return graph._replace(comparison=comparison, false=false, members=members)
 
 
 def _without_fractions(graph: Graph) -> Graph:
@@ -201,8 +197,7 @@ def _without_fractions(graph: Graph) -> Graph:
     if len(source) == 1:
         return graph
     of = np.concatenate(source)
-    return replace(
-        graph,
+    return graph._replace(
         feature=graph.feature[of],
         comparison=comparison,
         value=value,
@@ -272,8 +267,7 @@ def _member_words(graph: Graph, test: IntArray) -> dict[int, NDArray[np.uint32]]
     return sets
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Leaves:
+class Leaves(NamedTuple):
     """Leaf values, and which outputs get a score for which rows."""
 
     leaf_value: FloatArray
@@ -318,13 +312,8 @@ def leaf_values(
     dtype = weights.value.dtype
     n_trees = len(trees.arrays["tree_offset"]) - 1
     order = np.argsort(weights.leaf, kind="stable")
-    leaf, output, value, turn = (
-        column[order]
-        for column in (
-            *(weights.leaf, weights.output, weights.value),
-            _turns(weights, n_outputs),
-        )
-    )
+    columns = *weights, _turns(weights, n_outputs)
+    leaf, output, value, turn = (column[order] for column in columns)
     first = np.searchsorted(leaf, trees.leaf_of)
     count = np.searchsorted(leaf, trees.leaf_of, side="right") - first
     if n_outputs == 1:

@@ -115,10 +115,6 @@ class Plan:
     #: common dtype, a step raises an error, or does not answer as for float64.
     whole: list[tuple[list[int], list[str]]] = field(default_factory=list)
 
-    def sources(self) -> Array:
-        """Return the column of the rows that each column depends on."""
-        return np.array([column.source for column in self.columns], np.intp)
-
     def values(
         self, columns: Sequence[Column], rows: Mapping[int, Array]
     ) -> list[Array]:

@@ -8,9 +8,9 @@ arithmetic of a transformer is repeated here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -56,13 +56,8 @@ class Bounds:
         zeros = np.clip(self.low.dtype.type(0), self.low, self.high)
         return np.where(np.isnan(rows) & ~self.nan, zeros, rows)
 
-    def and_of(self, other: Bounds) -> Bounds:
-        low, high = np.maximum(self.low, other.low), np.minimum(self.high, other.high)
-        return Bounds(low, high, self.nan & other.nan, self.whole)
 
-
-@dataclass(frozen=True, slots=True)
-class Runs:
+class Runs(NamedTuple):
     """Parts of the numbers or texts of a column, where an output is monotone.
 
     Texts are given by their number: the first and last of a run are equal then.
@@ -90,11 +85,12 @@ def _lacks_zeros(plan: Plan, forest: Forest) -> bool:
     return bool(plan.sparse) and forest.source == "xgboost"
 
 
-def bounds_of(plan: Plan, forest: Forest, takes_nan: bool) -> Bounds:
+def bounds_of(plan: Plan, dtype: Any, takes_nan: bool) -> Bounds:
     """Return the values that are finite wherever a step gets them.
 
-    ``takes_nan`` tells whether the last step accepts missing values. Infinite values
-    are never accepted here: the pipeline itself says what it makes of them.
+    ``dtype`` is the last step's, and ``takes_nan`` tells whether it accepts missing
+    values. Infinite ones are never accepted here: the pipeline itself says what it
+    makes of them.
     """
     numbers = [(c, nan) for stage in plan.stages for c, _, _, nan in stage.checks()]
     numbers += [(c, True) for c in plan.scaled]
@@ -117,7 +113,7 @@ def bounds_of(plan: Plan, forest: Forest, takes_nan: bool) -> Bounds:
         x = np.clip(x, least[check], most[check])
         values = plan.values_of(columns, check, x)
         with np.errstate(over="ignore"):
-            cast = values.astype(forest.input_dtype)
+            cast = values.astype(dtype)
         is_last = check >= n_inside
         bounds = np.where(is_last, np.isfinite(cast), np.isfinite(values))
         return np.asarray(bounds | (np.isnan(values) & nan_is_fine[check]))
@@ -170,7 +166,9 @@ def _taken(plan: Plan, largest: Any) -> tuple[Array, Array]:
     return low, high
 
 
-def pieces_of(plan: Plan, forest: Forest, bounds: Bounds) -> dict[int, Array]:
+def pieces_of(
+    plan: Plan, forests: Sequence[Forest], bounds: Bounds
+) -> dict[int, Array]:
     """Return the greatest number of each piece of the columns of numbers.
 
     In a piece, every output is monotone. Columns with one piece are left out.
@@ -180,12 +178,13 @@ def pieces_of(plan: Plan, forest: Forest, bounds: Bounds) -> dict[int, Array]:
         for column, special, *_ in stage.checks():
             if column.source not in plan.texts:
                 _divide(plan, column, numbers_of(special), bounds, pieces)
-    for number, special in _tested(plan, forest).items():
-        # the last step reads numbers in a dtype of its own
-        dtype = forest.input_dtype
-        _divide(plan, plan.columns[number], special, bounds, pieces, dtype)
-        if _lacks_zeros(plan, forest):
-            _divide(plan, plan.columns[number], np.zeros(1), bounds, pieces)
+    for forest in forests:
+        for number, special in _tested(plan, forest).items():
+            # the last step reads numbers in a dtype of its own
+            dtype, column = forest.input_dtype, plan.columns[number]
+            _divide(plan, column, special, bounds, pieces, dtype)
+            if _lacks_zeros(plan, forest):
+                _divide(plan, column, np.zeros(1), bounds, pieces)
     return pieces
 
 
@@ -195,7 +194,7 @@ def _tested(plan: Plan, forest: Forest) -> dict[int, Array]:
     always = []
     if not np.isnan(forest.missing_value):
         always.append(forest.missing_value)
-    if plan.sparse and forest.source == "xgboost":
+    if _lacks_zeros(plan, forest):
         always.append(0.0)
     words = np.diff(forest.category_offset)
     for number in np.unique(forest.feature).tolist():
@@ -326,45 +325,38 @@ def runs_of(
     values of each column of texts, in the order of their codes.
     """
     used = np.unique(forest.feature).tolist()
-    first: dict[int, Array] = {}
-    last: dict[int, Array] = {}
-    low_rows: dict[int, Array] = {}
-    high_rows: dict[int, Array] = {}
-    sources = {plan.columns[number].source for number in used}
-    for source in sources:
+    columns = [plan.columns[number] for number in used]
+    spans: dict[int, tuple[Array, Array]] = {}  # the first and last of each piece
+    for source in {column.source for column in columns}:
         if source in points:
             codes = np.arange(len(points[source]), dtype=plan.dtype)
-            first[source] = last[source] = codes
-            low_rows[source] = high_rows[source] = points[source]
-            continue
-        ends = pieces.get(source, bounds.high[source : source + 1])
-        accepted = ~refused.get(source, np.zeros(len(ends), np.bool_))
-        first[source] = _firsts(ends, bounds.low[source])[accepted]
-        last[source] = ends[accepted]
-        low_rows[source], high_rows[source] = first[source], last[source]
-    n_rows = max([len(piece) for piece in first.values()], default=1)
+            spans[source] = codes, codes
+        else:
+            ends = pieces.get(source, bounds.high[source : source + 1])
+            accepted = ~refused.get(source, np.zeros(len(ends), np.bool_))
+            spans[source] = _firsts(ends, bounds.low[source])[accepted], ends[accepted]
     fixed = {*points, *(plan.columns[i].source for i in _tested(plan, forest))}
-    columns = [plan.columns[number] for number in used]
-    at_first = plan.values(columns, _padded(plan, low_rows, n_rows))
-    at_last = plan.values(columns, _padded(plan, high_rows, n_rows))
+    n_rows = max([len(first) for first, _ in spans.values()], default=1)
+
+    def outputs(end: int) -> list[Array]:
+        rows = {source: points.get(source, spans[source][end]) for source in spans}
+        return plan.values(columns, _padded(plan, rows, n_rows))
+
     runs = {}
-    for number, low, high in zip(used, at_first, at_last, strict=True):
-        source = plan.columns[number].source
-        size = len(first[source])
-        low = last_values(plan, forest, low[:size])
-        high = last_values(plan, forest, high[:size])
-        new = np.ones(size, np.bool_)
+    for number, low, high in zip(used, outputs(0), outputs(1), strict=True):
+        column = plan.columns[number]
+        first, last = spans[column.source]
+        low = last_values(plan, forest, low[: len(first)])
+        high = last_values(plan, forest, high[: len(first)])
+        new = np.ones(len(first), np.bool_)
         flat = _same(low, high)
         new[1:] = ~(flat[1:] & flat[:-1] & _same(high[:-1], low[1:]))
-        if plan.columns[number].rough and source not in fixed:
+        if column.rough and column.source not in fixed:
             if (np.isnan(low) != np.isnan(high)).any():
                 cannot_fold("A step makes some numbers missing")
-            gap = first[source][1:] != _next(last[source][:-1])
-            new[1:] &= gap | _turns(low, high)
-        ends = np.append(np.flatnonzero(new)[1:], size) - 1
-        runs[number] = Runs(
-            first[source][new], last[source][ends], low[new], high[ends]
-        )
+            new[1:] &= (first[1:] != _next(last[:-1])) | _turns(low, high)
+        ends = np.append(np.flatnonzero(new)[1:], len(new)) - 1
+        runs[number] = Runs(first[new], last[ends], low[new], high[ends])
     return runs
 
 
@@ -393,8 +385,7 @@ def _same(a: Array, b: Array) -> Flags:
     return np.asarray((a == b) | (np.isnan(a) & np.isnan(b)))
 
 
-@dataclass(frozen=True, slots=True)
-class Parts:
+class Parts(NamedTuple):
     """Where each test is true: parts of the numbers, in order, by test.
 
     Neighbouring parts of a test differ in its answer.
@@ -409,10 +400,9 @@ class Parts:
 
 def joined(parts: list[Parts], ends: Array) -> Parts:
     """Return the parts of the tests of all forests, whose numbers end at ``ends``."""
-    starts = [0, *ends[:-1].tolist()]
-    tests = [part.test + at for part, at in zip(parts, starts, strict=True)]
-    rest = ([getattr(part, k) for part in parts] for k in ("first", "last", "answer"))
-    return Parts(*map(np.concatenate, (tests, *rest)))
+    pairs = zip(parts, [0, *ends[:-1].tolist()], strict=True)
+    moved = [part._replace(test=part.test + start) for part, start in pairs]
+    return Parts(*map(np.concatenate, zip(*moved, strict=True)))
 
 
 def parts_of(plan: Plan, forest: Forest, runs: dict[int, Runs]) -> Parts:
@@ -422,8 +412,7 @@ def parts_of(plan: Plan, forest: Forest, runs: dict[int, Runs]) -> Parts:
     columns: list[tuple[Array, ...]] = []
     for number, (run, begin) in enumerate(zip(runs.values(), starts[:-1], strict=True)):
         tests = order[begin : starts[number + 1]]
-        values = (run.first, run.last, run.at_first, run.at_last)
-        tiled = (np.tile(column, len(tests)) for column in values)
+        tiled = (np.tile(column, len(tests)) for column in run)
         columns.append((np.repeat(tests, len(run.first)), *tiled))
     if not columns:
         none = np.zeros(0, plan.dtype)

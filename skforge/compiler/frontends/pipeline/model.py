@@ -5,18 +5,14 @@ from __future__ import annotations
 import warnings
 import weakref
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
+from operator import attrgetter
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from skforge.compiler.forest.arrays import (
-    ZERO_THRESHOLD,
-    Array,
-    Comparison,
-    Missing,
-)
+from skforge.compiler.forest.arrays import ZERO_THRESHOLD, Array, Comparison, Missing
 from skforge.compiler.forest.forest import Forest, deduplicate_predicates
 from skforge.compiler.forest.reference import evaluate_predicates
 from skforge.compiler.frontends import base, load_forest, read_forests, refuse_untrained
@@ -154,8 +150,7 @@ Words = NDArray[np.uint32]
 _MOST_IN_SET = 4095
 
 
-@dataclass(frozen=True, slots=True)
-class Predicates:
+class Predicates(NamedTuple):
     """The tests of a forest, on the pipeline's own rows.
 
     Tests in ``swapped`` are true where the forest's were false.
@@ -259,8 +254,7 @@ def refuse_steps(model: Any) -> None:
                 transformers.refuse(inner, transformer)
 
 
-@dataclass(frozen=True, slots=True)
-class FoldedPipeline:
+class FoldedPipeline(NamedTuple):
     """A fitted pipeline taken apart."""
 
     forest: Forest  # the forest on the pipeline's own rows, with codes in coded columns
@@ -314,13 +308,9 @@ def folded(
     own = inner[0]
     inner = tuple(_of_format(plan.sparse, forest) for forest in inner)
     takes_nan = _takes_nan(last, len(plan.columns), bool(plan.sparse))
-    bounds, *others = (fold.bounds_of(plan, forest, takes_nan) for forest in inner)
-    for other in others:
-        bounds = bounds.and_of(other)
-    pieces: dict[int, Array] = {}
-    for forest in inner:
-        for column, ends in fold.pieces_of(plan, forest, bounds).items():
-            pieces[column] = np.unique(np.append(ends, pieces.get(column, ends)))
+    narrow = min((forest.input_dtype for forest in inner), key=attrgetter("itemsize"))
+    bounds = fold.bounds_of(plan, narrow, takes_nan)
+    pieces = fold.pieces_of(plan, inner, bounds)
     refused = fold.refused_pieces(plan, bounds, pieces, takes_nan)
     if any(flags.all() for flags in refused.values()):
         raise UnsupportedModelError(
@@ -336,7 +326,8 @@ def folded(
         parts.append(fold.parts_of(plan, forest, runs))
     # all forests read the same rows, so their tests share the codes of a column
     ends = np.cumsum([forest.n_predicates for forest in inner])
-    source = np.concatenate([plan.sources()[forest.feature] for forest in inner])
+    sources = np.array([column.source for column in plan.columns], np.intp)
+    source = sources[np.concatenate([forest.feature for forest in inner])]
     tests, numbers = predicates_of(
         fold.joined(parts, ends), source, pieces, refused, texts
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from skforge.compiler.frontends.base import is_pipeline, last_step, unwrap
 from skforge.compiler.frontends.members import fitted_members, is_wrapper, with_members
@@ -26,8 +26,7 @@ class Part:
     branch: bool = False  # whether it does so although what it is inside of folds
 
 
-@dataclass(frozen=True, slots=True)
-class Split:
+class Split(NamedTuple):
     #: How many of its ``divided_steps`` run in their library; None if all fold.
     start: int | None
     #: All steps in order, each followed by the transformers inside it.

@@ -12,8 +12,7 @@ Categories with names instead of numbers keep their codes: rows then hold indice
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,8 +43,7 @@ _REGRESSOR_LINKS = {"IdentityLink": SCORES, "LogLink": OutputSpec("numpy_exp")}
 _LARGEST_CATEGORY = 65535
 
 
-@dataclass(frozen=True, slots=True)
-class Column:
+class Column(NamedTuple):
     """A column of X, which the model's trees see under another number.
 
     ``categories`` are the values in rows for each code, None if the column has none;

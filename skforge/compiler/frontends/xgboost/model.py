@@ -11,9 +11,9 @@ import json
 import math
 import re
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,8 +29,7 @@ from skforge.compiler.system import c_library
 from skforge.exceptions import InvalidModelError, UnsupportedModelError
 
 
-@dataclass(frozen=True, slots=True)
-class _Objective:
+class _Objective(NamedTuple):
     link: str  # from base_score to margin: identity | logit | log | increments
     function: Function  # from margin to prediction
     task: Task
@@ -116,7 +115,7 @@ def forest_from_document(
     n_features = _integer(param, "num_feature")
     crossing = objective is _QUANTILES and _version(document) < (3, 4)
     if crossing or (n_outputs == 1 and objective.function in ("sorted", "expectiles")):
-        objective = replace(objective, link="identity", function="identity")
+        objective = objective._replace(link="identity", function="identity")
 
     trees = _member(model, "trees", list, "gradient_booster.model")
     info = _member(model, "tree_info", (list, np.ndarray), "gradient_booster.model")

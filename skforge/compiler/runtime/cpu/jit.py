@@ -13,11 +13,7 @@ from typing import Any, TypeAlias
 
 from skforge.compiler.codegen.llvm.emitter import emit_llvm
 from skforge.compiler.ir.lir import nodes as lir
-from skforge.compiler.runtime.cpu.code import (
-    MachineCode,
-    code_facts,
-    machine_options,
-)
+from skforge.compiler.runtime.cpu.code import MachineCode, code_facts, machine_options
 from skforge.compiler.target import Target
 from skforge.exceptions import CompilerError
 from skforge.runtime import object_cache
