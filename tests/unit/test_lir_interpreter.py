@@ -352,7 +352,7 @@ def binary(op: Any, *values: int) -> Callable[[Builder], None]:
             "in 'for %i.3: i64 = %c.1 to %c.2 step %c.1 {' of f.",
         ),
         (
-            lambda b: b.alloc("s", F32, b.const(-2)),
+            lambda b: b.local("s", F32, -2),
             "allocates -2 elements, in 'alloc @s.2: f32 size %c.1' of f.",
         ),
     ],

@@ -143,7 +143,7 @@ class ColumnBins:
         b = self.b
         self._columns = ColumnTile(b, self._scalar, self.lanes, self._part, lambda x: x)
         size = -(-self._words // self._word_lanes) * self._word_lanes * self._part
-        words = b.alloc("code_words", U32, b.const(size), alignment=64)
+        words = b.alloc("code_words", U32, size)
         zero = b.const(0, Vec(U32, self._word_lanes))
         with b.loop(0, count, self._part, hint="part") as r:
             with b.loop(0, size, self._word_lanes, hint="word") as i:
@@ -289,8 +289,7 @@ def quantize_block(
     if by_column:
         part = part_rows(block, target.vector_bits // 32)
         room = -(-block // part) * part
-    size = b.const(room * code_stride(table))
-    codes = b.alloc("codes", scalar_of(table.dtype), size, alignment=64)
+    codes = b.alloc("codes", scalar_of(table.dtype), room * code_stride(table))
     if not table.n_columns:  # trees of single leaves test nothing
         return codes
     if by_column:

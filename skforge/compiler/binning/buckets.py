@@ -279,9 +279,9 @@ class BucketBins:
         ranks = [b.const(0, ints)] * len(raw)
         for level in reversed(range(self._levels)):
             for k, (x, _, first, _, held) in enumerate(begun):
-                more = ranks[k] + b.const(1 << level, ints)
+                more = ranks[k] + (1 << level)
                 inside = more <= held
-                at = first + more - b.const(1, ints)
+                at = first + more - 1
                 none = b.const(float("nan"), x.type)
                 op = lir.Gather(self._thresholds, at, inside, none)
                 threshold = b.let(op, x.type, "gather")
@@ -309,8 +309,7 @@ class BucketBins:
         y = x * self._scale[place, float_] + self._shift[place, float_]
         last = self._last[place, float_]
         y = b.select(y < last, y, last)
-        zero = b.const(0.0, y.type)
-        y = b.select(y > zero, y, zero)
+        y = b.select(y > 0.0, y, 0.0)
         content = self._content[y.to(I32) + self._first[place, ints]]
         before = (content & 0xFFFF).to(I32)
         held = (content >> 16).to(I32)

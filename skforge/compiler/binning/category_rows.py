@@ -202,7 +202,7 @@ class CategoryRows:
         features = np.array([group.feature for group in t.groups], np.int64)
         number = self._model("category_feature", features)
         starts = self._model("category_start_of", t.start)
-        many = b.alloc("category_at", I64, b.const(len(t.groups)), alignment=64)
+        many = b.alloc("category_at", I64, len(t.groups))
         self._many = many
         for first, last in self._alike():
             with b.loop(first, last, hint="feature") as k:
@@ -225,7 +225,7 @@ class CategoryRows:
         many = self._many
         if many is None:
             return reduce(partial(b.binary, op), map(part, self._at))
-        head = [part(many[b.const(0)])]
+        head = [part(many[0])]
         with b.loop(1, len(self.t.groups), carry=head, hint="feature") as g:
             head[0] = b.binary(op, head[0], part(many[g]))
         return head[0]

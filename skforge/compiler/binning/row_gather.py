@@ -97,7 +97,7 @@ class GatheredBins:
         for level in reversed(range(self._levels)):
             ahead = position + (1 << level)
             within = ahead <= count
-            at = b.select(within, offset + ahead - 1, b.const(0, vec))
+            at = b.select(within, offset + ahead - 1, 0)
             more = rules.goes_right(x, self._thresholds[at]) & within
             position = b.select(more, ahead, position)
         if self._gone is not None or Missing.ZERO in kinds:

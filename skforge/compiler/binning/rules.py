@@ -115,14 +115,11 @@ class Rules:
     # ------------------------------------------------------------ missing values
 
     def zero_for_nan(self, x: Value) -> Value:
-        b = self.b
-        return b.select(b.is_nan(x), b.const(0.0, x.type), x)
+        return self.b.select(self.b.is_nan(x), 0.0, x)
 
     def is_tiny(self, x: Value) -> Value:
         """Return whether x counts as zero, which is missing under ``Missing.ZERO``."""
-        b = self.b
-        near = x <= b.const(ZERO_THRESHOLD, x.type)
-        return near & (x >= b.const(-ZERO_THRESHOLD, x.type))
+        return (x <= ZERO_THRESHOLD) & (x >= -ZERO_THRESHOLD)
 
     def is_missing(self, x: Value, rule: Missing) -> Value:
         """Return whether x is missing by a rule other than ``Missing.NEVER``."""
@@ -147,7 +144,7 @@ class Rules:
         if Missing.NEVER not in kinds:
             return raw
         nan = self._with(is_kind, Missing.NEVER, self.b.is_nan(raw))
-        return self.b.select(nan, self.b.const(0.0, raw.type), raw)
+        return self.b.select(nan, 0.0, raw)
 
     def missing(
         self, raw: Value, x: Value, kinds: Collection[int], is_kind: IsKind
@@ -172,12 +169,12 @@ class Rules:
         ``exact`` a number with a fraction is not a category.
         """
         b = self.b
-        positive = above = x >= b.const(0.0, x.type)
-        below = x < b.const(float(most), x.type)
+        positive = above = x >= 0.0
+        below = x < float(most)
         if self.forest.truncate_categories:
-            above = x > b.const(-1.0, x.type)
+            above = x > -1.0
         # Values that truncate to category 0 are read as 0.0: negatives do not convert.
-        code = b.select(positive & below, x, b.const(0.0, x.type)).to(U32)
+        code = b.select(positive & below, x, 0.0).to(U32)
         known = above & below
         if exact:
             known = known & code.to(x.type.element).eq(x)
@@ -190,8 +187,8 @@ class Rules:
         """
         b = self.b
         code, known = self.category(x, entries - 2, exact)
-        code = b.select(known, code, b.const(entries - 1, code.type))
-        return b.select(b.is_nan(x), b.const(entries - 2, code.type), code)
+        code = b.select(known, code, entries - 1)
+        return b.select(b.is_nan(x), entries - 2, code)
 
     def in_set(self, number: Value, x: Value, exact: Value | bool = False) -> Value:
         """Return whether x is a category of a set, so that the row goes left.
@@ -219,7 +216,7 @@ class Rules:
         # Then read the spare word instead, so that no load leaves the table.
         spare = spread(b.const(len(words) - 1))
         bit = table[b.select(inside, first + word, spare)] >> (code & 31) & 1
-        return inside & bit.ne(b.const(0, bit.type))
+        return inside & bit.ne(0)
 
 
 def category_tables(

@@ -48,8 +48,7 @@ class ColumnTile:
         self.b, self.scalar, self.lanes, self.part = b, scalar, lanes, part
         self.vec = Vec(scalar, lanes)
         self._clean, self._tiles = clean, tiles
-        size = b.const(tiles * lanes * part)
-        self.buffer = b.alloc("columns", scalar, size, alignment=64)
+        self.buffer = b.alloc("columns", scalar, tiles * lanes * part)
 
     def fill(self, rows: BlockRows, start: Value, to: Value | None = None) -> None:
         """Transpose the tile's columns of the block to contiguous columns.

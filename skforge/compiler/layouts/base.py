@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar
 
@@ -71,23 +72,19 @@ class SharedMemory:
     """A GPU block's shared memory while its threads are filling it.
 
     ``allocate`` takes a name, an element type, a count, and a purpose for error
-    messages. ``each`` distributes the indices 0 … count - 1 over the threads and runs a
-    body for each.
+    messages. ``each`` opens the body that threads run for the indices 0 … count - 1,
+    distributed over them.
     """
 
     b: Builder
     allocate: Callable[[str, Scalar, int, str], Buffer]
-    each: Callable[[Value, Callable[[Value], None]], None]
+    each: Callable[[Value], AbstractContextManager[Value]]
 
     def copy(self, name: str, source: Buffer, lo: Value, n: Value, most: int) -> Buffer:
         """Return shared memory that holds elements ``lo … lo + n`` of a buffer."""
-        what = "cache of trees"
-        target = self.allocate(name, source.element, most, what)
-
-        def one(i: Value) -> None:
+        target = self.allocate(name, source.element, most, "cache of trees")
+        with self.each(n) as i:
             target[i] = source[lo + i]
-
-        self.each(n, one)
         return target
 
 
@@ -227,16 +224,16 @@ class BlockShape:
 class BlockThreads:
     """The threads of a GPU block, which run a layout's code together.
 
-    ``region`` runs a body in every thread, passing the thread's number, and ends with a
-    barrier. ``share`` allocates shared memory: a name, an element type, a count, and a
-    purpose for error messages.
+    ``region`` opens a body that runs in every thread, yields the thread's number, and
+    ends with a barrier. ``share`` allocates shared memory: a name, an element type, a
+    count, and a purpose for error messages.
     """
 
     b: Builder
     rows: BlockRows
     result: Buffer
     model: Model
-    region: Callable[[Callable[[Value], None]], None]
+    region: Callable[[], AbstractContextManager[Value]]
     share: Callable[[str, Scalar, int, str], Buffer]
 
 

@@ -223,7 +223,7 @@ class Kernel:
             return b.const(index.constant)
         total = reduce(add, parts, total)
         if index.constant:
-            total = total + b.const(index.constant, total.type)
+            total = total + index.constant
         return total
 
     def bound(self, bounds: tuple[mir.Bound, ...]) -> Value:

@@ -17,7 +17,8 @@ that must wait for other blocks (sums over blocks of trees) gets its own launch.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial, reduce
 from operator import mul
@@ -40,8 +41,8 @@ from skforge.compiler.passes.mir.gpu_nest import caches, holds_grid, holds_threa
 from skforge.compiler.target import Target
 from skforge.exceptions import CompilerError, ScheduleError
 
-#: Runs a body for each row and column, on all threads of a block.
-Cells: TypeAlias = Callable[[Value, int, Callable[[Value, Value], None]], None]
+#: Yields each row and column that a thread takes, of all threads of a block.
+Cells: TypeAlias = Callable[[Value, int], Iterable[tuple[Value, Value]]]
 
 #: Banks of shared memory, one word wide.
 BANKS = 32
@@ -84,12 +85,9 @@ def share_rows(
     stride, step, size = _strides(layout, min(limits), n_features)
     cached = memory.allocate("cached_rows", k.rows.element, size, "cache of rows")
     start = first * k.row_stride
-
-    def copy(row: Value, feature: Value) -> None:
+    for row, feature in cells(count, n_features):
         there = row * k.row_stride + feature
         cached[row * stride + feature * step] = k.rows[start + there]
-
-    cells(count, n_features, copy)
     return RowView(cached, stride, first, step)
 
 
@@ -107,21 +105,15 @@ def share_codes(
     codes = memory.allocate("codes", element, size, "quantize")
     rules = Rules(b, k.hir.forest, k.hir.comparison, k.model_buffer)
     search = GatheredBins(rules, table, 0, step, element)
-
-    def column(i: Value) -> None:
-        row, number = i // n_columns, i % n_columns
-        start = (first + row) * k.row_stride
-        search.write_column(k.rows, start, row * stride, number, codes)
-
     if search.has_order:
-        memory.each(count * n_columns, column)
-
-    def tests(row: Value) -> None:
-        start = (first + row) * k.row_stride
-        search.write_tests(k.rows, start, row * stride, codes)
-
+        with memory.each(count * n_columns) as i:
+            row, number = i // n_columns, i % n_columns
+            start = (first + row) * k.row_stride
+            search.write_column(k.rows, start, row * stride, number, codes)
     if search.has_tests:
-        memory.each(count, tests)
+        with memory.each(count) as row:
+            start = (first + row) * k.row_stride
+            search.write_tests(k.rows, start, row * stride, codes)
     return RowView(codes, stride, first, step)
 
 
@@ -202,27 +194,30 @@ class _GridLowering(ThreadLowering):
                     pass
 
     def _host_loop(self, loop: mir.Loop, shared: mir.Body) -> None:
-        self._serial(loop, lambda: self.host(loop.body, shared))
+        with self._serial(loop):
+            self.host(loop.body, shared)
 
-    def _serial(self, loop: mir.Loop, body: Callable[[], None]) -> None:
+    @contextmanager
+    def _serial(self, loop: mir.Loop) -> Iterator[None]:
         k = self._k
         lo, hi, step = k.size(loop.start), k.bound(loop.bounds), k.size(loop.step)
         with k.b.loop(lo, hi, step, hint=loop.var) as var, self._bound(loop.var, var):
-            body()
+            yield
 
     def _host_array(self, stmt: mir.AllocArray) -> None:
         """Allocate global scratch for the launches that follow."""
         k, b = self._k, self._k.b
         dims = self._sizes(stmt.array)
         total = self._gpu.elements(dims)
-        buffer = b.alloc(stmt.array.name, k.sum_type, total, alignment=64)
+        buffer = b.alloc(stmt.array.name, k.sum_type, total)
         view = k.arrays[stmt.array.name] = ArrayView(buffer, dims)
         if stmt.zero:
             with self._gpu.spread_by(self._launch_each):
                 self._gpu.zero(view)
 
-    def _launch_each(self, count: Value, body: Callable[[Value], None]) -> None:
-        """Emit a launch that runs ``body`` for 0 … count, one thread each."""
+    @contextmanager
+    def _launch_each(self, count: Value) -> Iterator[Value]:
+        """Open what a launch runs for 0 … count, one thread each."""
         b = self._k.b
         blocks = (count + (UTILITY_THREADS - 1)) // UTILITY_THREADS
         block = Value(b.name("block"), I64)
@@ -232,7 +227,8 @@ class _GridLowering(ThreadLowering):
             thread = Value(b.name("thread"), I64)
             with b.body() as inside:
                 i = first + thread
-                b.if_(i < count, lambda: body(i))
+                with b.when(i < count):
+                    yield i
             dims = (("block.x", thread, threads),)
             b.emit(lir.BlockRegion(dims, tuple(inside)))  # type: ignore[arg-type]
         b.emit(lir.Grid((("grid.x", block, blocks),), tuple(stmts)))
@@ -311,8 +307,8 @@ class _GridLowering(ThreadLowering):
             if all(bound.minus == mir.Affine() for bound in loop.bounds):
                 self._grid_loops(tuple(rest), numbers, body)
                 return
-            inside = var < k.bound(loop.bounds)
-            b.if_(inside, lambda: self._grid_loops(tuple(rest), numbers, body))
+            with b.when(var < k.bound(loop.bounds)):
+                self._grid_loops(tuple(rest), numbers, body)
 
     # ------------------------------------------------------------ a block
 
@@ -421,30 +417,33 @@ class _GridLowering(ThreadLowering):
     def _uniform_loop(self, loop: mir.Loop) -> None:
         """Emit a loop around barriers; every thread of the block runs it alike."""
         assert loop.kind == "serial"  # bind refuses caches inside threads
-        self._serial(loop, lambda: self._together(loop.body))
+        with self._serial(loop):
+            self._together(loop.body)
 
     def _uniform_switch(self, stmt: mir.DepthSwitch) -> None:
         k = self._k
         selector = k.class_table(stmt.class_of)[k.affine(stmt.position)].to(I64)
         k.b.switch(selector, [partial(self._together, body) for body in stmt.cases])
 
-    def _with_number(self, body: Callable[[Value], None]) -> None:
-        """Emit a region and pass ``body`` the number of the running thread."""
+    @contextmanager
+    def _with_number(self) -> Iterator[Value]:
+        """Open a region; yield the number of the running thread."""
         with self._region():
-            body(self._thread_number())
+            yield self._thread_number()
 
-    def _block_each(self, count: Value, body: Callable[[Value], None]) -> None:
-        """Run ``body`` for 0 … count, strided over the block's threads."""
-        b = self._k.b
-        with self._region():
-            first, step = self._thread_number(), b.const(self._n_threads)
-            with b.loop(first, count, step) as i:
-                body(i)
+    @contextmanager
+    def _block_each(self, count: Value) -> Iterator[Value]:
+        """Open what runs for 0 … count, strided over the block's threads."""
+        with (
+            self._with_number() as first,
+            self._k.b.loop(first, count, self._n_threads) as i,
+        ):
+            yield i
 
     def _block_cells(
-        self, n_rows: Value, n_columns: int, body: Callable[[Value, Value], None]
-    ) -> None:
-        """Run ``body`` for each row and column; neighbouring threads take columns.
+        self, n_rows: Value, n_columns: int
+    ) -> Iterator[tuple[Value, Value]]:
+        """Yield each row and column; neighbouring threads take columns.
 
         Each thread's columns are unrolled, so that their addresses differ by constants:
         about 8 instructions per value for 13 columns and 3 for 100, where splitting an
@@ -460,21 +459,21 @@ class _GridLowering(ThreadLowering):
         chunk = width * MOST_COLUMNS_A_THREAD
         whole = n_columns // chunk * chunk
 
-        def columns(r: Value, first: Value, n: int) -> None:
+        def columns(first: Value, n: int) -> Iterator[Value]:
             for c in range(0, n - width + 1, width):
-                body(r, first + c)
+                yield first + c
             if n % width:
                 last = first + (n - n % width)
-                b.if_(last < b.const(n_columns), lambda: body(r, last))
+                with b.when(last < b.const(n_columns)):
+                    yield last
 
-        with self._region():
-            number = self._thread_number()
+        with self._with_number() as number:
             first = number % width
             with b.loop(number // width, n_rows, threads // width) as r:
                 if whole:
                     with b.loop(0, whole, chunk) as c:
-                        columns(r, first + c, chunk)
-                columns(r, first + whole, n_columns - whole)
+                        yield from ((r, at) for at in columns(first + c, chunk))
+                yield from ((r, at) for at in columns(first + whole, n_columns - whole))
 
     def _block_array(self, stmt: mir.AllocArray) -> None:
         """Allocate a block's scratch in shared memory, or its part of global memory."""

@@ -7,7 +7,7 @@ each becomes a plain load-add-store, or an atomic add where the schedule asks fo
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator
 from functools import reduce
 from operator import mul
 
@@ -45,7 +45,7 @@ class ReductionLowering:
         total = self.elements(dims)
         space: lir.Space = "shared" if stmt.array.shared else "global"
         name = stmt.array.name
-        buffer = b.alloc(name, k.sum_type, total, space=space, alignment=64)
+        buffer = b.alloc(name, k.sum_type, total, space, alignment=64)
         k.arrays[name] = ArrayView(buffer, dims)
         if stmt.zero:
             zero = self._zero()
@@ -126,53 +126,41 @@ class ReductionLowering:
         """Emit ``target[at + j] += leaf_values[leaf + j]`` for every output j."""
         b, values, target = self._k.b, self._k.leaf_values(), view.buffer
         if at.type.lanes or atomic:
-            with b.loop(b.const(self._k.n_outputs)) as j:
+            with b.loop(self._k.n_outputs) as j:
                 here, there = at + j, leaf + j
                 self._increase(target, here, values[there], atomic)
             return
-
-        def chunk(j: Value, type_: lir.Type) -> None:
+        for j, type_ in self._outputs():
             here = at + j * view.step
             there = leaf + j
             target[here] = target[here, type_] + values[there, type_]
 
-        self._chunks(b.const(self._k.n_outputs), self._k.n_outputs, None, chunk)
+    def _outputs(self) -> Iterator[tuple[Value, lir.Type]]:
+        """Yield where chunks of a row's outputs begin, as vectors of a register."""
+        b, scalar, n = self._k.b, self._k.sum_type, self._k.n_outputs
+        lanes, start = self._k.lanes(scalar), 0
+        if n // lanes > MAX_UNROLLED_CHUNKS:
+            start = n // lanes * lanes
+            with b.loop(0, start, lanes) as i:
+                yield i, Vec(scalar, lanes) if lanes > 1 else scalar
+        while start < n:
+            while lanes > n - start:
+                lanes //= 2
+            yield b.const(start), Vec(scalar, lanes) if lanes > 1 else scalar
+            start += lanes
 
-    def _chunks(
-        self,
-        count: Value,
-        static: int | None,
-        width: int | None,
-        body: Callable[[Value, lir.Type], None],
-    ) -> None:
-        """Run ``body`` on chunks of consecutive sums: vectors first, then the rest.
-
-        ``static`` is the count if known at compile time; ``width`` is the requested
-        vector width (None: the target's for static counts, else scalar).
-        """
-        k, b = self._k, self._k.b
-        scalar = k.sum_type
-        if static is not None:
-            lanes, start = width or k.lanes(scalar), 0
-            if static // lanes > MAX_UNROLLED_CHUNKS:
-                whole = static // lanes * lanes
-                with b.loop(0, whole, lanes) as i:
-                    body(i, Vec(scalar, lanes) if lanes > 1 else scalar)
-                start = whole
-            while start < static:
-                while lanes > static - start:
-                    lanes //= 2
-                body(b.const(start), Vec(scalar, lanes) if lanes > 1 else scalar)
-                start += lanes
-            return
-        zero, lanes = b.const(0), width or 1
-        if lanes > 1:
-            whole_ = count // lanes * lanes
-            with b.loop(zero, whole_, lanes) as i:
-                body(i, Vec(scalar, lanes))
-            zero = whole_
-        with b.loop(zero, count) as i:
-            body(i, scalar)
+    def _sums(
+        self, count: Value, width: int | None
+    ) -> Iterator[tuple[Value, lir.Type]]:
+        """Yield where chunks of sums begin: vectors of a width first, then the rest."""
+        b, scalar, start = self._k.b, self._k.sum_type, self._k.b.const(0)
+        if width is not None and width > 1:
+            whole = count // width * width
+            with b.loop(start, whole, width) as i:
+                yield i, Vec(scalar, width)
+            start = whole
+        with b.loop(start, count) as i:
+            yield i, scalar
 
     def store_leaf(self, stmt: mir.StoreLeaf) -> None:
         """Store a walk's leaf, to be summed later (or as the result of ``apply``)."""
@@ -185,17 +173,15 @@ class ReductionLowering:
             return
         values = k.leaf_values()
         if at.type.lanes:
-            with b.loop(b.const(k.n_outputs)) as j:
+            with b.loop(k.n_outputs) as j:
                 here, there = at + j, value + j
                 view.buffer[here] = values[there]
             return
 
-        def chunk(j: Value, type_: lir.Type) -> None:
+        for j, type_ in self._outputs():
             there = value + j
             here = at + j * view.step
             view.buffer[here] = values[there, type_]
-
-        self._chunks(b.const(k.n_outputs), k.n_outputs, None, chunk)
 
     # ------------------------------------------------------------ whole arrays
 
@@ -214,7 +200,7 @@ class ReductionLowering:
         base_buffer = k.base()
         with b.loop(self._length(stmt.rows)) as i:
             first = (start + i) * k.n_outputs
-            with b.loop(b.const(k.n_outputs)) as j:
+            with b.loop(k.n_outputs) as j:
                 view.buffer[first + j] = base_buffer[j]
 
     def reduce_dimension(self, stmt: mir.ReduceDimension) -> None:
@@ -229,16 +215,13 @@ class ReductionLowering:
             return
         elements = length * k.n_outputs
         from_ = from_ * k.n_outputs
-
-        def chunk(i: Value, type_: lir.Type) -> None:
+        for i, type_ in self._sums(elements, stmt.vector_width):
             here = first + i
             at = from_ + i
             total = [target.buffer[here, type_]]
             with b.loop(extent, carry=total) as n:
                 total[0] = total[0] + source.buffer[n * slot + at, type_]
             target.buffer[here] = total[0]
-
-        self._chunks(elements, None, stmt.vector_width, chunk)
 
     def _reduce_by_output(
         self,
@@ -269,8 +252,7 @@ class ReductionLowering:
         for dim in view.dims[len(stmt.prefix) + 1 :]:
             slot = slot * dim
         extent = k.size(stmt.extent)
-
-        def chunk(i: Value, type_: lir.Type) -> None:
+        for i, type_ in self._inplace(stmt):
             here = first + i
             zero = self._zero(type_)
             total = [view.buffer[here, type_]]
@@ -281,14 +263,12 @@ class ReductionLowering:
                 total[0] = total[0] + value
             view.buffer[here] = total[0]
 
-        self._inplace(stmt, chunk)
-
     def _inplace(
-        self, stmt: mir.ReduceDimensionInplace, body: Callable[[Value, lir.Type], None]
-    ) -> None:
-        """Run ``body`` on chunks of the sums of a statement's rows."""
+        self, stmt: mir.ReduceDimensionInplace
+    ) -> Iterator[tuple[Value, lir.Type]]:
+        """Yield where chunks of the sums of a statement's rows begin."""
         elements = self._length(stmt.rows) * self._k.n_outputs
-        self._chunks(elements, None, stmt.vector_width, body)
+        return self._sums(elements, stmt.vector_width)
 
     def finish(self, stmt: mir.Finish) -> None:
         """Write ``base + sums / 2**scale`` as floats, rounded once."""
@@ -300,7 +280,7 @@ class ReductionLowering:
         scale = b.const(float(np.ldexp(1.0, -k.scale_exponent)), F64)
         with b.loop(self._length(stmt.rows)) as i:
             offset = i * k.n_outputs
-            with b.loop(b.const(k.n_outputs)) as j:
+            with b.loop(k.n_outputs) as j:
                 at = offset + j
                 value = source.buffer[from_ + at].to(F64) * scale
                 value = (base[j] + value).to(k.float_type)

@@ -9,7 +9,7 @@ a warp (or part of one) share an element and combine their parts by shuffles
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 
 import numpy as np
 
@@ -23,8 +23,8 @@ from skforge.compiler.lowering.lower_reductions import (
 )
 from skforge.compiler.passes.mir.gpu_nest import WARP
 
-#: Runs a body once for each number in 0 … count, on the available threads.
-Spread = Callable[[Value, Callable[[Value], None]], None]
+#: Opens what the available threads run, once for each number in 0 … count.
+Spread = Callable[[Value], AbstractContextManager[Value]]
 
 #: Values loaded before they are added in order.
 READ_AHEAD = 8
@@ -39,13 +39,9 @@ class GpuSums(ReductionLowering):
 
     def __init__(self, kernel: Kernel) -> None:
         super().__init__(kernel)
-        self.spread: Spread = self._each
-        #: Number of threads in the block, and what emits code with the thread's number.
-        self.team: tuple[int, Callable[[Callable[[Value], None]], None]] | None = None
-
-    def _each(self, count: Value, body: Callable[[Value], None]) -> None:
-        with self._k.b.loop(count) as i:
-            body(i)
+        self.spread: Spread = kernel.b.loop
+        #: Number of threads in the block, and what opens their code, by their number.
+        self.team: tuple[int, Callable[[], AbstractContextManager[Value]]] | None = None
 
     @contextmanager
     def spread_by(self, spread: Spread) -> Iterator[None]:
@@ -54,52 +50,43 @@ class GpuSums(ReductionLowering):
         self.spread = outer
 
     def zero(self, view: ArrayView) -> None:
-        b = self._k.b
         total, zero = self.elements(view.dims), self._zero()
-        self.spread(total, lambda i: b.store(view.buffer, self.at(view, i), zero))
+        with self.spread(total) as i:
+            view.buffer[self.at(view, i)] = zero
 
     def fill(self, stmt: mir.Fill) -> None:
         k, b = self._k, self._k.b
         view = k.arrays[stmt.target]
         start = self._offset(view, (stmt.rows.start,))
-
-        def one(i: Value) -> None:
+        with self.spread(self._length(stmt.rows) * k.n_outputs) as i:
             if k.n_outputs == 1:
                 base = b.const(float(k.hir.forest.base[0]), k.float_type)
             else:
                 base = k.base()[i % k.n_outputs]
             view.buffer[start + i * view.step] = base
 
-        self.spread(self._length(stmt.rows) * k.n_outputs, one)
-
     def store_rows(self, stmt: mir.StoreRows) -> None:
         k = self._k
         source, target = k.arrays[stmt.source], k.arrays[mir.RESULT]
         first = self._offset(target, (stmt.rows.start,))
-
-        def one(i: Value) -> None:
+        for i in self.each_output():
             target.buffer[first + i] = source.buffer[self.at(source, i)]
 
-        self.each_output(one)
-
-    def each_output(self, body: Callable[[Value], None]) -> None:
-        """Run ``body`` for each output; unrolled if there are few."""
+    def each_output(self) -> Iterator[Value]:
+        """Yield each output: a few one by one, many as the variable of a loop."""
         b, n = self._k.b, self._k.n_outputs
         if n > MAX_UNROLLED_CHUNKS:
-            self._each(b.const(n), body)
-            return
-        for j in range(n):
-            body(b.const(j))
+            with b.loop(n) as j:
+                yield j
+        else:
+            yield from map(b.const, range(n))
 
     def fill_kept(self, stmt: mir.Fill) -> None:
         """Initialise the sums that a thread keeps to the forest's base."""
-        k, b = self._k, self._k.b
+        k = self._k
         view = k.arrays[stmt.target]
-
-        def one(j: Value) -> None:
-            b.store(view.buffer, self.at(view, j), k.base()[j])
-
-        self.each_output(one)
+        for j in self.each_output():
+            k.b.store(view.buffer, self.at(view, j), k.base()[j])
 
     def reduce_dimension(self, stmt: mir.ReduceDimension) -> None:
         k, b = self._k, self._k.b
@@ -135,13 +122,10 @@ class GpuSums(ReductionLowering):
         if width > 1:
             self._by_warps(elements, extent, width, value, write)
             return
-
-        def one(i: Value) -> None:
+        with self.spread(elements) as i:
             old = self._zero() if stmt.atomic else target.buffer[first + i]
             total = self._in_order(old, b.const(0), extent, lambda n: value(i, n))
             write(i, total, True)
-
-        self.spread(elements, one)
 
     def _in_order(
         self, start: Value, lo: Value, hi: Value, value: Callable[[Value], Value]
@@ -192,19 +176,17 @@ class GpuSums(ReductionLowering):
         """Sum each element by ``width`` threads: strided parts, then shuffles."""
         k, b = self._k, self._k.b
         assert self.team is not None
-
-        def thread(number: Value) -> None:
+        with self.team[1]() as number:
             i = number // width
             part = number % width
             inside = i < elements
-            end = b.select(inside, extent, b.const(0))
+            end = b.select(inside, extent, 0)
             partial_sum = [self._zero()]
             with b.loop(part, end, width, carry=partial_sum) as n:
                 partial_sum[0] = partial_sum[0] + value(i, n)
             total = b.let(lir.WarpReduce(partial_sum[0], width), k.sum_type, "warp")
-            b.if_(inside & part.eq(0), lambda: write(i, total, False))
-
-        self.team[1](thread)
+            with b.when(inside & part.eq(0)):
+                write(i, total, False)
 
     def reduce_lanes(
         self, stmt: mir.ReduceDimension, row: Value, lane: Value, width: int
@@ -276,8 +258,7 @@ class GpuSums(ReductionLowering):
         slots = (order % size).astype(np.int32)
         trees = k.model_buffer(f"trees_of_outputs{suffix}", slots)
         offsets = k.model_buffer(f"outputs_start{suffix}", ends.astype(np.int32))
-
-        def one(i: Value) -> None:
+        with self.spread(length * k.n_outputs) as i:
             row = i // k.n_outputs
             output = i % k.n_outputs
             here, at = first + i, from_ + row
@@ -291,17 +272,15 @@ class GpuSums(ReductionLowering):
 
             target[here] = self._in_order(target[here], lo, hi, leaf)
 
-        self.spread(length * k.n_outputs, one)
-
     # ------------------------------------------------------------ later stages
 
     def _inplace(
-        self, stmt: mir.ReduceDimensionInplace, body: Callable[[Value, lir.Type], None]
-    ) -> None:
+        self, stmt: mir.ReduceDimensionInplace
+    ) -> Iterator[tuple[Value, lir.Type]]:
         k = self._k
         self._zero()  # before the threads part, which all clear slots to it
-        elements = self._length(stmt.rows) * k.n_outputs
-        self.spread(elements, lambda i: body(i, k.sum_type))
+        with self.spread(self._length(stmt.rows) * k.n_outputs) as i:
+            yield i, k.sum_type
 
     def finish(self, stmt: mir.Finish) -> None:
         k, b = self._k, self._k.b
@@ -309,11 +288,8 @@ class GpuSums(ReductionLowering):
         first = self._offset(target, (stmt.rows.start,))
         from_ = self.at(source, k.affine(stmt.source_rows) * k.n_outputs)
         base = k.model_buffer("base_f64", k.hir.forest.base.astype(np.float64))
-
-        def one(i: Value) -> None:
+        with self.spread(self._length(stmt.rows) * k.n_outputs) as i:
             scale = b.const(float(np.ldexp(1.0, -k.scale_exponent)), F64)
             value = source.buffer[from_ + i * source.step].to(F64) * scale
             value = (base[i % k.n_outputs] + value).to(k.float_type)
             target.buffer[first + i] = value
-
-        self.spread(self._length(stmt.rows) * k.n_outputs, one)

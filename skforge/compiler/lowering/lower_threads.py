@@ -163,7 +163,7 @@ class ThreadLowering(Lowering):
         buffer, first = self._own_shared(array), None
         if buffer is None:
             total = self._gpu.elements(dims)
-            buffer, step = b.alloc(array.name, k.sum_type, total, space="private"), 1
+            buffer, step = b.alloc(array.name, k.sum_type, total, "private"), 1
         else:
             first, step = self._thread_number(), self._n_threads
         view = ArrayView(buffer, dims, first, step)

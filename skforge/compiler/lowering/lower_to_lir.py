@@ -169,8 +169,7 @@ class Lowering:
         assert isinstance(first, mir.TraverseTreeTile)
         starts = walks.row_starts(first)
         nodes = [k.values[name] for name in first.nodes]
-        zero, one, count = b.const(0), b.const(1), b.const(len(hops))
-        with b.loop(zero, count, one, carry=nodes, hint="hop"):
+        with b.loop(len(hops), carry=nodes, hint="hop"):
             nodes[:] = walks.hop(first, walks.open(first, tuple(nodes)), starts)
         k.values.update(zip(hops[-1].names, nodes, strict=True))
 
@@ -190,9 +189,8 @@ class Lowering:
             return
         starts = walks.row_starts(stmt.step)
         inits = [k.values[name] for name in stmt.inits]
-        wide = inits[0].type
-        carried = [b.const(1, wide), *inits]
-        with b.repeat(lambda: b.any_true(carried[0].ne(b.const(0, wide))), carried):
+        carried = [b.const(1, inits[0].type), *inits]
+        with b.repeat(lambda: b.any_true(carried[0].ne(0)), carried):
             nodes = tuple(carried[1:])
             moved = walks.hop(stmt.step, walks.open(stmt.step, nodes), starts)
             carried[:] = [reduce(or_, map(xor, nodes, moved)), *moved]
@@ -219,10 +217,9 @@ class Lowering:
         k, b = self._k, self._k.b
         first, count = k.extent(rows)
         per_line = PREFETCH_STEP_BYTES // k.rows.element.bytes
-        features = b.const(k.hir.forest.n_features)
         with b.loop(count, hint="row") as i:
             start = (first + i) * k.row_stride
-            with b.loop(0, features, per_line, hint="line") as f:
+            with b.loop(0, k.hir.forest.n_features, per_line, hint="line") as f:
                 b.prefetch(k.rows, start + f)
 
     def _cache_share(self, stmt: mir.CacheRows) -> None:

@@ -180,7 +180,7 @@ class WalkLowering:
             x = rules.zero_for_nan(x)
         elif "nan_is_zero" in tests.flags:
             flag = self.op(layout.load_flag, at, "nan_is_zero")
-            x = b.select(b.is_nan(x) & flag, b.const(0.0, x.type), x)
+            x = b.select(b.is_nan(x) & flag, 0.0, x)
         right = rules.goes_right(x, threshold, unordered=True)
         if "equal" in tests.flags:
             other = rules.goes_right(x, threshold, Comparison.EQ, unordered=True)
@@ -213,8 +213,7 @@ class WalkLowering:
             number = b.bitcast(threshold, I64).to(U32)
         # A numeric node in the same walk has a threshold here; any set number works.
         n_sets = int((k.hir.forest.comparison >= Comparison.IN).sum())
-        small = number < b.const(n_sets, number.type)
-        number = b.select(small, number, b.const(0, number.type))
+        number = b.select(number < n_sets, number, 0)
         exact: Value | bool = self._tests.exact_members
         if "member" in self._tests.flags:
             exact = self.op(k.hopper.load_flag, at, "member")

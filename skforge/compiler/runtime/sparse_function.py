@@ -36,9 +36,10 @@ def function(
     ids, nodes, usual, values, outputs, base = buffers[7:]
     with Builder() as b, b.parallel((n + (step - 1)) // step) as block:
         zero, one = b.const(0), b.const(1)
-        at = b.alloc("at", I32, n_trees)  # each tree's leaf
-        words, n_groups = b.alloc("words", I64, n_words), (n_words + 63) >> 6
-        groups = b.alloc("groups", I64, n_groups)  # words that are not 0
+        at = b.alloc("at", I32, n_trees, alignment=0)  # each tree's leaf
+        words = b.alloc("words", I64, n_words, alignment=0)
+        n_groups = (n_words + 63) >> 6
+        groups = b.alloc("groups", I64, n_groups, alignment=0)  # words that are not 0
         for bits, count in ((words, n_words), (groups, n_groups)):
             with b.loop(count) as k:
                 bits[k] = zero

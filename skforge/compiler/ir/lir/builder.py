@@ -140,10 +140,8 @@ class Builder:
         a, b = self.same_lanes(a, b)
         return self.let(lir.Binary(op, a, b), a.type, op)
 
-    def _operand(self, a: Value, b: Value | int | float) -> Value:
-        if isinstance(b, Value):
-            return b
-        return self.const(b, a.type)
+    def _operand(self, a: Value, b: Value | float) -> Value:
+        return b if isinstance(b, Value) else self.const(b, a.type)
 
     def add(self, a: Value, b: Value | int) -> Value:
         """Return a + b; adding the int 0 emits nothing."""
@@ -162,11 +160,7 @@ class Builder:
         return self.let(lir.MultiplyAdd(a, b, c), a.type, "fma")
 
     def compare(
-        self,
-        op: lir.CompareOp,
-        a: Value,
-        b: Value | int | float,
-        unordered: bool = False,
+        self, op: lir.CompareOp, a: Value, b: Value | float, unordered: bool = False
     ) -> Value:
         b = self._operand(a, b)
         a, b = self.same_lanes(a, b)
@@ -197,8 +191,13 @@ class Builder:
         assert isinstance(a.type.element, Scalar)
         return self.bitcast(bits, a.type.element)
 
-    def select(self, cond: Value, a: Value, b: Value) -> Value:
-        a, b = self.same_lanes(a, b)
+    def select(self, cond: Value, a: Value | float, b: Value | float) -> Value:
+        """Return a where ``cond``, else b; one of the two may be a number."""
+        like = a if isinstance(a, Value) else b
+        assert isinstance(like, Value)
+        a, b = self.same_lanes(self._operand(like, a), self._operand(like, b))
+        if isinstance(cond.type, lir.Plane):
+            return self.let(lir.PlaneMux(cond, a, b), a.type, "plane")
         if cond.type.lanes and not a.type.lanes:
             lanes = cond.type.lanes
             a, b = self.splat(a, lanes), self.splat(b, lanes)
@@ -253,6 +252,8 @@ class Builder:
         (index,) = self._bounds(index)
         if type_ is None:
             type_ = buffer.element
+        if isinstance(type_, lir.Plane):
+            return self.let(lir.LoadPlane(buffer, index), type_, "line")
         if index.type.lanes:
             assert isinstance(type_, Scalar)
             result = with_lanes(type_, index.type)
@@ -261,10 +262,14 @@ class Builder:
 
     # ------------------------------------------------------------ statements
 
-    def store(self, buffer: Buffer, index: Value | int, value: Value) -> None:
-        """Store a value; an index vector scatters."""
+    def store(self, buffer: Buffer, index: Value | int, value: Value | float) -> None:
+        """Store a value, or a number as an element; an index vector scatters."""
         (index,) = self._bounds(index)
-        if index.type.lanes:
+        if not isinstance(value, Value):
+            value = self.const(value, buffer.element)
+        if isinstance(value.type, lir.Plane):
+            self.emit(lir.StorePlane(buffer, index, value))
+        elif index.type.lanes:
             self.emit(lir.Scatter(buffer, index, value))
         else:
             self.emit(lir.Store(buffer, index, value))
@@ -309,7 +314,7 @@ class Builder:
 
     def local(self, hint: str, element: Scalar, size: int = 1) -> Buffer:
         """Return scratch of a few elements."""
-        return self.alloc(hint, element, self.const(size))
+        return self.alloc(hint, element, size, alignment=0)
 
     def call(
         self, function: str | Value, *args: Value, gives: Scalar = lir.I64
@@ -446,9 +451,20 @@ class Builder:
         self.emit(lir.Switch(selector, tuple(bodies), tuple(yields), results))
         return results
 
-    def alloc(self, hint: str, element: Scalar, size: Value, **facts: object) -> Buffer:
-        buffer = Buffer(self.name(hint), element, **facts)  # type: ignore[arg-type]
-        self.emit(lir.Alloc(buffer, size))
+    def alloc(
+        self,
+        hint: str,
+        element: Scalar,
+        size: Value | int,
+        space: lir.Space = "global",
+        alignment: int | None = None,
+    ) -> Buffer:
+        """Return scratch; in global memory, it begins with a cache line."""
+        (count,) = self._bounds(size)
+        if alignment is None:
+            alignment = 64 if space == "global" else 0
+        buffer = Buffer(self.name(hint), element, space, alignment)
+        self.emit(lir.Alloc(buffer, count))
         return buffer
 
 

@@ -165,7 +165,7 @@ class Buffer:
         loaded: Value = BUILDER.get().load(self, *place)
         return loaded
 
-    def __setitem__(self, at: Value | int, value: Value) -> None:
+    def __setitem__(self, at: Value | int, value: Value | float) -> None:
         BUILDER.get().store(self, at, value)
 
     __iter__ = None  # it has no length

@@ -176,7 +176,7 @@ class BackgroundCode(TreeBlock):
         self._clear(self._gains, b.const(0), BLOCK * self._row_gains)
         with (
             b.loop(self._n_held, hint="output") as output,
-            b.loop(self._groups[b.const(0)], hint="group") as group,
+            b.loop(self._groups[0], hint="group") as group,
         ):
             self._start_at_root(group)
             self._walk(first, last, group, output, sums)
@@ -195,10 +195,10 @@ class BackgroundCode(TreeBlock):
             fields.append(self._members[group * WORDS_GIVEN + k])
         fields += [b.const(0)] * self._n_needs
         for k, value in enumerate(fields):
-            self._states[b.const(k * MOST_STATES)] = value
-        self._counts[b.const(0)] = b.const(1)
+            self._states[k * MOST_STATES] = value
+        self._counts[0] = 1
         for first in range(0, BLOCK, few.lanes):
-            self._failed[b.const(first)] = b.const(0, few)
+            self._failed[first] = b.const(0, few)
 
     def _walk(
         self, first: Value, last: Value, group: Value, output: Value, sums: Buffer
@@ -318,9 +318,8 @@ class BackgroundCode(TreeBlock):
     def _give(
         self, sums: Buffer, place: Value, edge: Value, left: Value, right: Value
     ) -> Value:
-        b, zero = self.b, self.b.const(0.0, self._vec)
-        loss = b.select(self._mask(edge + self._line), left, zero)
-        loss = loss + b.select(self._mask(edge), right, zero)
+        loss = self.b.select(self._mask(edge + self._line), left, 0.0)
+        loss = loss + self.b.select(self._mask(edge), right, 0.0)
         total = sums[place] = sums[place, self._vec] - loss
         return total
 
@@ -349,7 +348,7 @@ class BackgroundCode(TreeBlock):
 
         number = ones(1, 1 + WORDS_GIVEN).to(F64) * value
         needs = ones(1 + WORDS_GIVEN, self._fields)
-        at_least = needs.max(b.const(1, STATES))
+        at_least = needs.max(1)
         self._numbers[i] = number
         self._each[i] = number / at_least.to(F64)
         self._weight_rows[i] = needs * (2 * self._entries)
@@ -404,4 +403,4 @@ class BackgroundCode(TreeBlock):
         at = start + k
         total = self._gains[at, self._vec]
         # No masked store: a load would wait for it.
-        self._gains[at] = total + b.select(mask, gain, b.const(0.0, self._vec))
+        self._gains[at] = total + b.select(mask, gain, 0.0)

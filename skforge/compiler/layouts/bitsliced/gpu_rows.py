@@ -53,9 +53,9 @@ class BitRows:
     # ------------------------------------------------------------ regions
 
     def evaluate(self, tile: Value) -> None:
-        self.block.region(self._clear)
-
-        def mark(thread: Value) -> None:
+        with self.block.region() as thread:
+            self._clear(thread)
+        with self.block.region() as thread:
             if len(self._plan.ordered.records):
                 self._columns("ordered", self._plan.ordered, tile, thread, self._order)
             for kind in gpu_predicates.CLASS_KINDS:
@@ -63,10 +63,9 @@ class BitRows:
                 if len(columns.records):
                     body = self._class_of(kind)
                     self._columns(kind, columns, tile, thread, body)
-
-        self.block.region(mark)
         if len(self._plan.jobs.records):
-            self.block.region(lambda thread: self._take_up(tile, thread))
+            with self.block.region() as thread:
+                self._take_up(tile, thread)
 
     def _clear(self, thread: Value) -> None:
         b, g = self.b, self.geometry
@@ -201,7 +200,7 @@ class BitRows:
                 else:
                     number = self._category(x, where, exact=kind == "member")
                 if gone is not None:
-                    number = b.select(gone, b.const(gpu_predicates.GONE, I32), number)
+                    number = b.select(gone, gpu_predicates.GONE, number)
                 self._mark_all(words, first + number * n_words, n_words, line, row)
 
         return body
@@ -226,7 +225,7 @@ class BitRows:
         thresholds = self.block.model("bit_thresholds", self._plan.thresholds)
         nearest = thresholds[where + last]
         same = (count > 0) & x.eq(nearest)
-        return b.select(same, last + gpu_predicates.FIRST_CATEGORY, b.const(NONE, I32))
+        return b.select(same, last + gpu_predicates.FIRST_CATEGORY, NONE)
 
     def _category(self, x: Value, count: Value, exact: bool) -> Value:
         """Return the class of a category; values that are none are not converted."""
@@ -234,7 +233,7 @@ class BitRows:
         code, known = self._rules.category(x, NO_CATEGORY, exact)
         code = code.to(I32)
         known = known & (code < count)
-        return b.select(known, code + gpu_predicates.FIRST_CATEGORY, b.const(NONE, I32))
+        return b.select(known, code + gpu_predicates.FIRST_CATEGORY, NONE)
 
     # ------------------------------------------------------------ thermometers
 

@@ -61,8 +61,7 @@ class BitWalks(GpuBlockCode):
         b = self.b = rows.b
         self._sum: Scalar = scalar_of(forest.leaf_value.dtype)
         self._width = forest.leaf_value.shape[1]
-        count = b.const(self._n_rows)
-        self._sums = b.alloc("row_sums", self._sum, count, space="private")
+        self._sums = b.alloc("row_sums", self._sum, self._n_rows, "private")
         size = self._g.group * NUMBERS * self._g.lanes
         self._numbers = self._block.share("leaf_numbers", U32, size, WHAT)
         self._leaves: Buffer | None = None
@@ -109,18 +108,15 @@ class BitWalks(GpuBlockCode):
 
     def _start(self) -> None:
         """Set sums to the base, and write the constant lines."""
-        b, forest = self.b, self._forest
-
-        def begin(thread: Value) -> None:
+        forest = self._forest
+        with self._block.region() as thread:
             if self._t.has_lists:
                 self._constants(thread)
             first = float(forest.base[0]) if forest.n_outputs == 1 else 0.0
             for i in range(self._n_rows):
-                b.store(self._sums, b.const(i), b.const(first, self._sum))
+                self._sums[i] = first
             if forest.n_outputs > 1:
                 self._write_base(thread)
-
-        self._block.region(begin)
 
     def _constants(self, thread: Value) -> None:
         b, g = self.b, self._g
@@ -129,15 +125,13 @@ class BitWalks(GpuBlockCode):
         with b.when(row.eq(0)):
             for k, bits in enumerate((0, 0xFFFFFFFF)):
                 at = lane + (self._t.zero + k * g.stride)
-                self._lines[at] = b.const(bits, U32)
+                self._lines[at] = bits
 
     def _write_base(self, thread: Value) -> None:
         b = self.b
         base = self._block.model("base", self._forest.base)
         rows = self._each_row(thread)
-
-        n = b.const(self._forest.n_outputs)
-        with b.loop(n, hint="output") as k:
+        with b.loop(self._forest.n_outputs, hint="output") as k:
             value = base[k]
             for row in rows:
                 self._write(value, row, k)
@@ -156,15 +150,11 @@ class BitWalks(GpuBlockCode):
 
     def finish(self) -> None:
         """Write the sums; those of several outputs are already written."""
-        b = self.b
         if self._forest.n_outputs > 1:
             return
-
-        def write(thread: Value) -> None:
+        with self._block.region() as thread:
             for i, row in enumerate(self._each_row(thread)):
-                self._write(self._sums[b.const(i)], row, None)
-
-        self._block.region(write)
+                self._write(self._sums[i], row, None)
 
     # ------------------------------------------------------------ trees
 
@@ -181,16 +171,14 @@ class BitWalks(GpuBlockCode):
         with b.loop(low, high, hint="group") as g:
             record = groups[g * 4, Vec(I32, 4)]
             first, count, leaf, n_leaves = (b.extract(record, i) for i in range(4))
-
-            def fold(thread: Value) -> None:
+            with self._block.region() as thread:
                 number = thread.to(I32)
                 self._stage(number, leaf, n_leaves)
                 lane, row = split_thread(number, self._g.lanes // self._g.wide)
                 with b.when(row < count):
                     self._fold_one(first + row, lane, row)
-
-            self._block.region(fold)
-            self._block.region(lambda thread: self._add(thread, g, first, count, leaf))
+            with self._block.region() as thread:
+                self._add(thread, g, first, count, leaf)
 
     def _values(self) -> Buffer:
         values = self._forest.leaf_value[self._t.leaf_row].reshape(-1)
@@ -296,7 +284,7 @@ class BitWalks(GpuBlockCode):
                     b.store(self._sums, b.const(i), self._block.result[at])
             self._add_output(rows_of, lane, first, count, leaf, leaf_of)
             for i, row in enumerate(rows):
-                self._write(self._sums[b.const(i)], row, k)
+                self._write(self._sums[i], row, k)
 
         if self._width == 1:
             outputs = self._block.model("group_outputs", self._t.outputs)

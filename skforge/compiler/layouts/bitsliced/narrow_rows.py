@@ -56,7 +56,7 @@ def round_down(b: Builder, x: Value) -> Value:
     bits = b.bitcast(near, U32)
     # One step down: away from zero if the sign is set, otherwise towards zero.
     one = b.const(1, bits.type)
-    moved = b.select(bits >= b.const(1 << 31, bits.type), bits + one, bits - one)
+    moved = b.select(bits >= 1 << 31, bits + one, bits - one)
     return b.bitcast(b.select(above, moved, bits), F32)
 
 
@@ -77,8 +77,8 @@ class Ties:
         b = self.b = rules.b
         self._rules, self.lanes, self.part = rules, columns.lanes, columns.part
         self._exact, self._clean, self._unordered = exact, clean, unordered
-        self._found = b.alloc("ties", U32, b.const(self.lanes), alignment=64)
-        self._column = b.alloc("exact_column", F64, b.const(self.part), alignment=64)
+        self._found = b.alloc("ties", U32, self.lanes)
+        self._column = b.alloc("exact_column", F64, self.part)
         self._vec = Vec(U32, self.lanes)
 
     def none(self) -> Value:
@@ -92,7 +92,7 @@ class Ties:
 
     def keep(self, least: Value) -> None:
         """Store the distances that a job's comparisons found."""
-        self._found[self.b.const(0)] = least
+        self._found[0] = least
 
     def settle(
         self,
@@ -105,10 +105,8 @@ class Ties:
     ) -> None:
         """Repeat a job's tests if a tie may have been decided wrongly."""
         b = self.b
-        least = self._found[b.const(0), self._vec]
-        tie = b.any_true(least.eq(b.const(0, self._vec)))
-
-        with b.when(tie):
+        least = self._found[0, self._vec]
+        with b.when(b.any_true(least.eq(0))):
             odd = self._load(rows, feature, left)
             with b.when(odd.ne(0)):
                 self._again(job, lines, line_bytes)
@@ -129,8 +127,7 @@ class Ties:
             threshold = b.splat(self._exact[number], half)
             to = number * line_bytes
 
-            end, step = b.const(self.part), b.const(ROWS)
-            with b.loop(0, end, step, hint="rows") as r:
+            with b.loop(0, self.part, ROWS, hint="rows") as r:
                 masks = [
                     self._rules.goes_right(x, threshold, unordered=self._unordered)
                     for x in (

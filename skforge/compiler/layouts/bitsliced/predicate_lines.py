@@ -102,10 +102,10 @@ class PredicateLowering:
         held = len(self.searches) if self.kept else 1
         # One more set of planes, for missing values in other jobs.
         self.spare = held * PLANES * self.line_bytes
-        bits = b.const(self.spare + PLANES * self.line_bytes)
-        self.planes = b.alloc("code_planes", U8, bits, alignment=64)
-        steps = b.const(17 * 8 * self._plane(self.line_bytes).lanes)
-        self.steps = b.alloc("code_steps", U8, steps, alignment=64)
+        size = self.spare + PLANES * self.line_bytes
+        self.planes = b.alloc("code_planes", U8, size)
+        size = 17 * 8 * self._plane(self.line_bytes).lanes
+        self.steps = b.alloc("code_steps", U8, size)
 
     def _plane(self, size: int) -> Vec:
         """Return the vector type in which lines of ``size`` bytes are combined."""
@@ -131,9 +131,7 @@ class PredicateLowering:
             return
         jobs = self._model("searches", self.searches)
         kinds = [kind for kind in self.t.kinds if predicate_table.searched(kind)]
-
-        end = b.const(len(self.searches))
-        with b.loop(end, hint="search") as i:
+        with b.loop(len(self.searches), hint="search") as i:
             kind, job = self._job(jobs[i], b.const(0))
             planes = i * (PLANES * self.line_bytes)
             cases = {k: partial(self._thermometer, k, job, planes) for k in kinds}
@@ -259,8 +257,7 @@ class PredicateLowering:
                 store_masks(b, self.planes, place, masks)
                 for v, mask in enumerate(masks):
                     if j + 1 < levels:
-                        more = index[v] | b.const(1 << j, index_vec)
-                        index[v] = b.select(mask, more, index[v])
+                        index[v] = b.select(mask, index[v] | 1 << j, index[v])
 
     def _thermometer(self, levels: int, job: Job, planes: Value) -> None:
         """Write ``code > i`` for every threshold i from the bits of the code.
@@ -295,7 +292,7 @@ class PredicateLowering:
         b, size = self.b, self.line_bytes
         width = plane.lanes * 8
         for k, step in enumerate(_steps(b, bits, plane)):
-            self.steps[b.const(k * width)] = step
+            self.steps[k * width] = step
         groups = count // 16 + 1
         with b.loop(groups, hint="high") as h:
             at = h * width
@@ -352,7 +349,7 @@ class PredicateLowering:
         tables = self._model("set_tables", self.t.set_tables)
         vec = Vec(U8, SET_ROWS)
         members = self._test == Comparison.MEMBER
-        codes = b.alloc("categories", U8, b.const(self.part), alignment=64)
+        codes = b.alloc("categories", U8, self.part)
         with b.loop(0, self.part, n, hint="row") as v:
             (x,) = self.columns.vectors(job.column + v, n)
             codes[v] = self._rules.category_entry(x, entries, members).to(U8)

@@ -152,11 +152,10 @@ class BitslicedLowering(BlockCode):
         Returns the block's lines, allocated, too.
         """
         b = self.b
-        size = b.const(sliced_layout.MAX_CODE_BITS * self.block // 8)
-        self.planes = b.alloc("leaf_planes", U8, size, alignment=64)
-        self.numbers = b.alloc("leaf_numbers", U8, b.const(GROUP), alignment=64)
-        size = b.const(self.t.n_lines * self.block // 8)
-        self.lines = b.alloc("lines", U8, size, alignment=64)
+        line = self.block // 8
+        self.planes = b.alloc("leaf_planes", U8, sliced_layout.MAX_CODE_BITS * line)
+        self.numbers = b.alloc("leaf_numbers", U8, GROUP)
+        self.lines = b.alloc("lines", U8, self.t.n_lines * line)
         if any(kind == "list" for kind, _ in self.t.shapes):
             self._constants()
         left = (rows.n_rows - rows.first).min(self.block)
@@ -226,8 +225,7 @@ class BitslicedLowering(BlockCode):
             b.switch(table(self.shape_of), cases)
 
     def _run(self, bits: int, tree: Value, own: Value) -> None:
-        b, rows = self.b, self.plane_rows
-        plane, parts = Plane(rows), self.block // rows
+        b, parts = self.b, self.block // self.plane_rows
         first = self.op_offset[tree].to(I64)
         last = self.op_offset[tree + 1].to(I64)
 
@@ -240,21 +238,18 @@ class BitslicedLowering(BlockCode):
                 return index * parts + part
 
             def line(buffer: Buffer, at: Value) -> Value:
-                return b.let(
-                    lir.LoadPlane(self.lines, number(buffer, at)), plane, "line"
-                )
+                return self.lines[number(buffer, at), Plane(self.plane_rows)]
 
             with b.loop(first, last, hint="op") as op:
                 at = op * 4
                 select, one, two = (line(self.ops, at + k) for k in (1, 2, 3))
-                mux = b.let(lir.PlaneMux(select, one, two), plane, "plane")
-                b.emit(lir.StorePlane(self.lines, number(self.ops, at), mux))
+                mux = b.select(select, one, two)
+                self.lines[number(self.ops, at)] = mux
             for k in range(bits):
                 index: Value = b.const(k * parts)
                 if parts > 1:
                     index = index + part
-                last_line = line(self.lines_of, own + k)
-                b.emit(lir.StorePlane(self.planes, index, last_line))
+                self.planes[index] = line(self.lines_of, own + k)
 
     def _constants(self) -> None:
         """Write the all-zeros and all-ones lines, which lists read."""
@@ -264,13 +259,10 @@ class BitslicedLowering(BlockCode):
         for number, bits in zip(self.t.constants, (0, -1), strict=True):
             value = b.const(bits, Vec(I64, lanes))
             for word in range(0, words, lanes):
-                self.lines[b.const(8 * (number * words + word))] = value
+                self.lines[8 * (number * words + word)] = value
 
     def _fold(self, depth: int, nodes: Value) -> None:
-        b, rows = self.b, self.plane_rows
-        plane = Plane(rows)
-        parts = self.block // rows
-
+        b, parts = self.b, self.block // self.plane_rows
         # Parts folded together share the loads of their line numbers.
         together = min(parts, PARTS_TOGETHER)
 
@@ -278,16 +270,11 @@ class BitslicedLowering(BlockCode):
             index = self.lines_of[nodes + node].to(I64)
             if parts > 1:
                 index = index * parts + first
-            return [
-                b.let(lir.LoadPlane(self.lines, index + k), plane, "line")
-                for k in range(together)
-            ]
+            plane = Plane(self.plane_rows)
+            return [self.lines[index + k, plane] for k in range(together)]
 
-        def mux(select: list[Value], one: list[Value], two: list[Value]) -> list[Value]:
-            return [
-                b.let(lir.PlaneMux(*values), plane, "plane")
-                for values in zip(select, one, two, strict=True)
-            ]
+        def mux(*values: list[Value]) -> list[Value]:
+            return list(map(b.select, *values))
 
         with b.turns(parts, together, "part") as first:
             planes = sliced_layout.fold(depth, lambda node: line(node, first), mux)
@@ -296,7 +283,7 @@ class BitslicedLowering(BlockCode):
                 if parts > 1:
                     index = index + first
                 for k, value in enumerate(values):
-                    b.emit(lir.StorePlane(self.planes, index + k, value))
+                    self.planes[index + k] = value
 
     def _look_up(self, depth: int, leaves: Value, output: Value, sums: Buffer) -> None:
         b = self.b
@@ -307,12 +294,8 @@ class BitslicedLowering(BlockCode):
             else []
         )
         with b.loop(self.groups, hint="group") as g:
-            planes = tuple(
-                b.let(
-                    lir.LoadPlane(self.planes, g + level * groups), Plane(GROUP), "bits"
-                )
-                for level in range(depth)
-            )
+            places = (g + level * groups for level in range(depth))
+            planes = tuple(self.planes[at, Plane(GROUP)] for at in places)
             index = self._leaf_number(planes, leaves)
             first = output + g * GROUP
             if self.byte_lookup:
@@ -326,7 +309,7 @@ class BitslicedLowering(BlockCode):
 
                 self._each_output(one)
             else:
-                self.numbers[b.const(0)] = index
+                self.numbers[0] = index
                 self._add_loads(depth, leaves, first, sums)
 
     def _each_output(self, body: Callable[[int | Value], None]) -> None:
@@ -359,7 +342,7 @@ class BitslicedLowering(BlockCode):
         low = b.permute(registers[:half], index)
         high = b.permute(registers[half:], index)
         top = b.let(lir.PlanesToIndex(planes[:1]), vec, "top")
-        return b.select(top.ne(b.const(0, vec)), high, low)
+        return b.select(top.ne(0), high, low)
 
     # ------------------------------------------------------------ look-ups
 

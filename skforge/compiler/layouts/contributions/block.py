@@ -23,7 +23,6 @@ from skforge.compiler.ir.hir.nodes import PredictEnsemble
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir.builder import Builder, with_lanes
 from skforge.compiler.ir.lir.nodes import (
-    F64,
     I64,
     U8,
     U16,
@@ -230,8 +229,7 @@ class TreeBlock(BlockCode):
         return b.compare(op, x, number, unordered=missing_left)
 
     def _alloc(self, name: str, element: Scalar, size: int) -> Buffer:
-        b, count = self.b, self.b.const(size)
-        return b.alloc(name, element, count, space=self.space, alignment=64)
+        return self.b.alloc(name, element, size, self.space, alignment=64)
 
     @property
     def _n_held(self) -> int:
@@ -262,7 +260,7 @@ class TreeBlock(BlockCode):
         for total, columns in self._totals(sums):
             size = self._n_held * columns * self._block
             with self.b.loop(size, hint="sum") as i:
-                total[i] = self.b.const(0.0, F64)
+                total[i] = 0.0
 
     def _totals(self, sums: Buffer) -> list[tuple[Buffer, int]]:
         """Return sums of the block, (outputs, columns, rows), and their columns."""
@@ -296,7 +294,7 @@ class TreeBlock(BlockCode):
     def _pass_root(self) -> None:
         b = self.b
         all_rows = ~b.const(0, self._word) if self._block > 1 else b.const(1, U8)
-        self._passed[b.const(0)] = all_rows
+        self._passed[0] = all_rows
 
     def _pass(self, n: Value, first: Value) -> tuple[Value, Value]:
         """Set and return the bits of a node's edges; ``first`` is its tree's first."""

@@ -14,7 +14,7 @@ from skforge.compiler.binning.rules import Rules
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.means import Means
 from skforge.compiler.ir.hir.nodes import PredictEnsemble
-from skforge.compiler.ir.lir.nodes import F64, Buffer, Value
+from skforge.compiler.ir.lir.nodes import F64, Value
 from skforge.compiler.ir.mir.nodes import Element
 from skforge.compiler.layouts import base as layouts
 from skforge.compiler.layouts.base import BlockShape, GpuBlockLayout, register
@@ -67,8 +67,8 @@ class _RowsOfBlock(layouts.GpuBlockCode):
         self._code = ThreadCode(rules, layout.data, block.rows, 1, fuses=True)
         self._code.writes_to(block.result)
         held = forest.n_outputs if forest.vector_leaves else 1
-        size = block.b.const(max(1, held * forest.n_features))
-        self._sums: Buffer = block.b.alloc("sums", F64, size, space="private")
+        size = max(1, held * forest.n_features)
+        self._sums = block.b.alloc("sums", F64, size, "private")
 
     def evaluate(self, first: Value) -> None:
         """Leave tests to the walks."""
@@ -80,18 +80,17 @@ class _RowsOfBlock(layouts.GpuBlockCode):
         """Walk all trees for each row that exists in the batch."""
         b, rows, shape = self._block.b, self._block.rows, self._layout.shape
         n_trees = len(self._layout.data.part_start) - 1
-
-        def thread(number: Value) -> None:
-            with b.loop(shape.rows // shape.threads, hint="each") as k:
-                row = rows.first + (k * shape.threads + number)
-                with b.when(row < rows.n_rows):
-                    self._code.take(row)
-                    self._code.start(self._sums)
-                    with b.loop(n_trees, hint="tree") as tree:
-                        self._code.add_tree(tree, self._sums)
-                    self._code.finish(self._sums, self._block.result, row, b.const(1))
-
-        self._block.region(thread)
+        with (
+            self._block.region() as number,
+            b.loop(shape.rows // shape.threads, hint="each") as k,
+        ):
+            row = rows.first + (k * shape.threads + number)
+            with b.when(row < rows.n_rows):
+                self._code.take(row)
+                self._code.start(self._sums)
+                with b.loop(n_trees, hint="tree") as tree:
+                    self._code.add_tree(tree, self._sums)
+                self._code.finish(self._sums, self._block.result, row, b.const(1))
 
 
 #: Bytes of slots that a cluster of nodes may use: most of a small L1 cache. With 80 KiB

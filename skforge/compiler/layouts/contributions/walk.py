@@ -204,7 +204,7 @@ class ContributionCode(TreeBlock):
         """Go down and up a tree, run by run."""
         b, one = self.b, self.b.const(1.0, walk.vec)
         for k in range(walk.points * self._together):
-            self._slots[b.const(k * self._lanes)] = one
+            self._slots[k * self._lanes] = one
         with b.loop(walk.tree["run"], walk.tree["last_run"], hint="run") as run:
             ends = [self._number(self._runs, run * 4 + k) for k in range(4)]
             with b.loop(ends[0], ends[1], hint="down") as i:
@@ -292,7 +292,7 @@ class ContributionCode(TreeBlock):
             for q, gift in enumerate(gifts[half:]):
                 gifts[q] = gifts[q] + gift
             del gifts[half:]
-        return self.b.select(passed, gifts[0], self.b.const(0.0, self._vec))
+        return self.b.select(passed, gifts[0], 0.0)
 
     def _constant(self, walk: Walk, at: Value, row: int, q: int) -> Value:
         """Return a constant of a point for all rows."""
@@ -427,10 +427,9 @@ class InteractionCode(ContributionCode):
         """Add a node's gifts to its feature; times A of each other one, to pairs."""
         super()._give(walk, node, gifts)
         b, each, points = self.b, self._lanes // 8, range(walk.points)
-        zero = b.const(0.0, self._vec)
         for k, (left, right) in enumerate(node.passed):
             passed = left | right
-            gifts[k] = [b.select(passed, gift, zero) for gift in gifts[k]]
+            gifts[k] = [b.select(passed, gift, 0.0) for gift in gifts[k]]
         loss = [self._constant(walk, node.constants, LOSS, q) for q in points]
         sums = self._columns[1].own
         with b.loop(self._others[node.i], self._others[node.i + 1], hint="other") as e:

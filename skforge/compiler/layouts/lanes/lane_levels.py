@@ -186,8 +186,8 @@ class TopLevelsLowering:
     ) -> None:
         self.b, self.top, self._categories = b, top, categories
         element = scalar_of(top.tests.dtype)
-        size = b.const(int(top.tests.shape[0]) * top.lanes)
-        self._index = b.alloc("index", element, size, alignment=64)
+        size = int(top.tests.shape[0]) * top.lanes
+        self._index = b.alloc("index", element, size)
         #: Positions where a tree tests for a set that is in the heads.
         self._has_set: set[int] = set()
         if sets is not None:

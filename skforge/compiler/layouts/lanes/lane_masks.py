@@ -303,8 +303,8 @@ class LeafMasksLowering:
     ) -> None:
         self.b, self.masks, self._categories = b, masks, categories
         element = scalar_of(masks.slots.dtype)
-        size = b.const(masks.groups * masks.lanes * masks.planes)
-        self._reachable = b.alloc("reachable", element, size, alignment=64)
+        size = masks.groups * masks.lanes * masks.planes
+        self._reachable = b.alloc("reachable", element, size)
         self._slots = model("lane_slots", masks.slots)
         self._vec = Vec(element, masks.lanes)
 

@@ -151,10 +151,10 @@ class LanesLayout(layouts.RowLayout):
         size = shape.tables * shape.lanes
         if self.categories is not None:
             size += int(self.categories.size.sum())
-        codes = b.alloc("codes", shape.element, b.const(size), alignment=64)
+        codes = b.alloc("codes", shape.element, size)
         vec = Vec(shape.element, shape.lanes)
         for k in range(shape.tables):
-            b.store(codes, b.const(k * shape.lanes), b.const(0, vec))
+            codes[k * shape.lanes] = b.const(0, vec)
         rules = Rules(b, forest, self._comparison, model)
         BlockedBins(rules, self._plan).evaluate(row, codes)
         categories = None
@@ -162,7 +162,7 @@ class LanesLayout(layouts.RowLayout):
             categories = CategoryRows(rules, self.categories)
             categories.find(row, codes)
         part = Vec(shape.element, shape.narrow) if shape.narrow else vec
-        vectors = [codes[b.const(k * shape.lanes), part] for k in range(shape.tables)]
+        vectors = [codes[k * shape.lanes, part] for k in range(shape.tables)]
         return _LanesCode(self, b, model, codes, vectors, categories)
 
 

@@ -112,8 +112,7 @@ class HeapLayout(records.RecordLayout):
             word = at.words[1]
         else:
             word = self.nodes[at.words[0] + self.shape.feature_at]
-        picked = word & self._leaf_flag
-        return picked.ne(b.const(0, with_lanes(U32, picked.type)))
+        return (word & self._leaf_flag).ne(0)
 
     def cache_trees(self, b: Builder, first: Value, count: Value) -> None:
         """Prefetch the heaps, or for deep trees the levels next to the roots."""
@@ -149,16 +148,13 @@ class HeapLayout(records.RecordLayout):
         shared = copy.copy(self)
         words, n_words = self.shape.words, heap * most * self.shape.words
         nodes = memory.allocate("cached_nodes", U32, n_words, "cache of trees")
-
-        def one(i: Value) -> None:
+        with memory.each(b.const(n_words)) as i:
             word, record = i % words, i // words
             node, tree = record // most, record % most
             with b.when(tree < count):
                 number = node + self._root
                 there = self.record_of(b, first + tree, number) * words + word
                 nodes[i] = self.nodes[there]
-
-        memory.each(b.const(n_words), one)
         shared.nodes, shared._shared_trees = nodes, (first, most)
         return shared
 

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from skforge.compiler.forest.arrays import Comparison, Missing
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.hir.nodes import PredictEnsemble
-from skforge.compiler.ir.lir.builder import Builder, with_lanes
-from skforge.compiler.ir.lir.nodes import U32, Value
+from skforge.compiler.ir.lir.builder import Builder
+from skforge.compiler.ir.lir.nodes import Value
 from skforge.exceptions import UnsupportedModelError
 
 
@@ -136,8 +136,7 @@ class TestEncoding:
 
     def flag(self, b: Builder, word: Value, flag: str) -> Value:
         bit = self.feature_bits + list(self.tests.flags).index(flag)
-        picked = word & 1 << bit
-        return picked.ne(b.const(0, with_lanes(U32, picked.type)))
+        return (word & 1 << bit).ne(0)
 
 
 def flag_values(forest: Forest) -> dict[str, NDArray[np.bool_]]:

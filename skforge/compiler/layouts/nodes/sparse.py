@@ -167,9 +167,8 @@ class Tiles(SparseLayout):
     def readable(self, b: Builder, node: Value) -> Value:
         """Return the node, or the first record at hand in place of a leaf."""
         first = self._shared_from
-        if first is None:
-            first = b.const(0, node.type)
-        return b.select(node >= self._first_leaf, first, node)
+        is_leaf = node >= self._first_leaf
+        return b.select(is_leaf, 0 if first is None else first, node)
 
 
 def _n_records(tiles: TiledForest) -> int:

@@ -22,7 +22,7 @@ from skforge.compiler.binning.rules import BlockRows, Model
 from skforge.compiler.binning.transpose import transpose
 from skforge.compiler.forest.arrays import Missing
 from skforge.compiler.ir.lir.builder import Builder
-from skforge.compiler.ir.lir.nodes import I16, I64, U8, U16, Buffer, Scalar, Value, Vec
+from skforge.compiler.ir.lir.nodes import I16, I64, U8, U16, Buffer, Value, Vec
 from skforge.compiler.layouts.pieces.cut import CutTrees
 from skforge.compiler.layouts.tiles.block_sums import BlockSums, Tiling
 
@@ -57,16 +57,12 @@ class PieceWalks(BlockSums):
         self._lanes = tiling.target.vector_bits // 8  # rows of one register of exits
         chunks, room = -(-block // CHUNK), block + SPARE
         columns = self._places.width * self._places.copies * CHUNK
-
-        def scratch(name: str, element: Scalar, size: int) -> Buffer:
-            return b.alloc(name, element, b.const(size), alignment=64)
-
-        self._columns = scratch("columns", I16, chunks * columns)
-        self._piece_columns = scratch("piece_columns", I16, columns)
-        self._exits = scratch("exits", U8, chunks * CHUNK)
-        self._piece_exits = scratch("piece_exits", U8, CHUNK)
-        self._counts = scratch("counts", I64, trees.most_pieces)
-        self._buckets = scratch("buckets", U16, trees.most_pieces * room)
+        self._columns = b.alloc("columns", I16, chunks * columns)
+        self._piece_columns = b.alloc("piece_columns", I16, columns)
+        self._exits = b.alloc("exits", U8, chunks * CHUNK)
+        self._piece_exits = b.alloc("piece_exits", U8, CHUNK)
+        self._counts = b.alloc("counts", I64, trees.most_pieces)
+        self._buckets = b.alloc("buckets", U16, trees.most_pieces * room)
 
     def take(self, rows: BlockRows) -> None:
         """Quantise the rows of the block, and transpose their codes."""
@@ -196,7 +192,7 @@ class PieceWalks(BlockSums):
                 self.n - r, copies, tests, self._columns, r * width, self._exits, r
             )
         with b.loop(n_pieces, hint="piece") as g:
-            self._counts[g] = b.const(0)
+            self._counts[g] = 0
         with b.loop(self.n, hint="row") as r:
             g = self._exits[r].to(I64)
             count = self._counts[g]

@@ -42,8 +42,7 @@ class Tiling(Generic[_Trees]):
         """Quantise ``left`` rows; return codes, and whether any value is missing."""
         hir, places = self.hir, self.codes
         assert places is not None
-        size = b.const(block * places.width * places.copies)
-        codes = b.alloc("codes", U16, size, alignment=64)
+        codes = b.alloc("codes", U16, block * places.width * places.copies)
         rules = Rules(b, hir.forest, hir.comparison, model)
         lanes = max(2, self.target.vector_bits // (8 * hir.forest.input_dtype.itemsize))
         search = BucketBins(rules, places, lanes)

@@ -96,9 +96,8 @@ class LeafSums:
             case "number":
                 self._increase(sums, at, found)
             case "class":
-                at = at + found.to(I64)
                 height = b.const(float(table.values[0]), sums.element)
-                self._increase(sums, at, height)
+                self._increase(sums, at + found.to(I64), height)
             case "pairs":
                 self._add_pairs(sums, at, found.to(I64) * TOGETHER)
             case "vector":

@@ -71,15 +71,15 @@ class TileWalks:
         # Lists are written by whole registers, slightly past their end.
         room = b.const(rows + 2 * GROUP)
         self._scratch_top()
-        self.live = b.alloc("live", U32, room, alignment=64)
-        self.done = b.alloc("done", U32, room, alignment=64)
-        self.bits = b.alloc("tile_bits", U16, room, alignment=64)
-        words = b.const((rows + 2 * GROUP) * self._exit_words)
-        self.exits = b.alloc("tile_exits", I64, words, alignment=64)
+        self.live = b.alloc("live", U32, room)
+        self.done = b.alloc("done", U32, room)
+        self.bits = b.alloc("tile_bits", U16, room)
+        words = (rows + 2 * GROUP) * self._exit_words
+        self.exits = b.alloc("tile_exits", I64, words)
 
     def _scratch_top(self) -> None:
-        top = self.b.const(self.t.top_column.shape[1] * self.block)
-        self.top_bits = self.b.alloc("top_bits", U32, top, alignment=64)
+        size = self.t.top_column.shape[1] * self.block
+        self.top_bits = self.b.alloc("top_bits", U32, size)
 
     @property
     def _exit_words(self) -> int:

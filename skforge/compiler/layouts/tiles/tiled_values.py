@@ -112,15 +112,14 @@ class ValueWalks(BlockWalks):
         self._rows, self._last = rows, self._left(rows) - 1
         if not self.t.top_levels:
             return
-        self._seen = b.alloc("missing_seen", U32, b.const(1))
-        zero = b.const(0)
-        self._seen[zero] = b.const(0, U32)
+        self._seen = b.local("missing_seen", U32)
+        self._seen[0] = 0
         scalar, count = rows.rows.element, len(self._starts)
         clean = self._clean_and_note
         columns = ColumnTile(b, scalar, self._lanes, self.block, clean, count)
         columns.fill_all(rows, self._column_starts)
         self._columns = columns.buffer
-        self._any_missing = self._seen[zero].ne(0)
+        self._any_missing = self._seen[0].ne(0)
 
     def _walk_tree(self, tree: Value) -> None:
         """Walk the rows, with the code for missing values if there are any."""
@@ -135,11 +134,11 @@ class ValueWalks(BlockWalks):
             walk(self._gone_right)
 
     def _clean_and_note(self, x: Value) -> Value:
-        b, zero = self.b, self.b.const(0)
+        b = self.b
         if self._gone_right:
             nan = b.is_nan(x)
             bits = b.mask_bits(nan, U32) if x.type.lanes else nan.to(U32)
-            self._seen[zero] = self._seen[zero] | bits
+            self._seen[0] = self._seen[0] | bits
         return self._rules.nan_if_missing(x, self._missing)
 
     def _compare_top(self, tree: Value, n: Value) -> None:

@@ -74,8 +74,8 @@ class RowWalks(TileWalks, layouts.RowCode):
         self.leaf_offset = model("row_leaf_offset", offset)
 
     def _load_codes(self, codes: Buffer, copies: int) -> None:
-        b, places = self.b, range(0, copies * self.width, LANES)
-        self._values = [codes[b.const(k), Vec(U16, LANES)] for k in places]
+        places = range(0, copies * self.width, LANES)
+        self._values = [codes[k, Vec(U16, LANES)] for k in places]
 
     def _row(self, row: Value) -> list[Value]:
         return self._values
@@ -114,7 +114,7 @@ class RowWalks(TileWalks, layouts.RowCode):
         b = self.b
         self.walk_codes(b.const(0), *self._encoded, b.const(self.block))
         leaves = LeafSums(b, self.tiling.leaves, self._model)
-        reached = b.alloc("reached", I64, b.const(self.block), alignment=64)
+        reached = b.alloc("reached", I64, self.block)
 
         def note(tree: Value, leaf: Value) -> None:
             place = self.leaf_offset[tree] + leaf

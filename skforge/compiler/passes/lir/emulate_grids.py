@@ -184,8 +184,8 @@ class _Region:
                 element = lir.U8
             case _:
                 raise self._block.fail(f"%{value.name} outlives a warp operation.")
-        size = self._b.const(lanes * self._block.threads)
-        buffer = self._b.alloc("slot", element, size, space="private")
+        size = lanes * self._block.threads
+        buffer = self._b.alloc("slot", element, size, "private")
         slot = self._slots[value.name] = _Slot(buffer, value.type, width)
         return slot
 

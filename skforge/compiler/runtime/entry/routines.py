@@ -184,8 +184,7 @@ class _Entry:
         b, columns = self.b, self.k.n_features
         theirs = F32 if self.element == F64 else F64
         self._decline(self.n * columns > MAX_SCRATCH)
-        size = b.const(MAX_SCRATCH)
-        cast = b.alloc("cast", self.element, size, alignment=64)
+        cast = b.alloc("cast", self.element, MAX_SCRATCH)
         bad, data = [b.const(False, BOOL)], b.view("given", U8, given)
         with b.loop(self.n, carry=bad) as i:
             source = b.view("row", theirs, data, i * strides[0])
@@ -256,8 +255,7 @@ class _Entry:
         data = b.view("data", results.element, field(b, out, ARRAY_DATA))
         sums = data
         if not results.in_place:
-            size = b.const(MAX_SCRATCH)
-            sums = b.alloc("sums", results.sum, size, alignment=64)
+            sums = b.alloc("sums", results.sum, MAX_SCRATCH)
         self._run(rows, row_bytes, sums, threads)
         results.write(b, sums, data, self.n)
         if not self.k.takes:
