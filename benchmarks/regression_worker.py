@@ -102,7 +102,7 @@ def _sizes(commit: Commit, rows: int) -> dict[str, int]:
     kernel = _kernel(commit, rows)
     return {
         "model bytes": sum(array.nbytes for array in kernel._data),
-        "code bytes": len(kernel.jit.object_bytes()),
+        "code bytes": len(kernel.jit.binary),
     }
 
 

@@ -113,7 +113,7 @@ def test_walks_stay_scalar_and_compile_quickly():
     )
     compares = re.findall(r"\bv?ucomiss\b", assembly)
     assert len(compares) == 8 * DEPTH
-    assert len(module.object_bytes()) < 5000
+    assert len(module.binary) < 5000
 
 
 def test_code_does_not_grow_with_the_forest():

@@ -46,11 +46,11 @@ class Lowering:
 
     def walking(self, schedule: Schedule) -> Schedule:
         """Return a schedule that walks nodes, so that it yields leaf numbers."""
-        names = [
-            d.representation for d in schedule.directives if isinstance(d, Represent)
-        ]
         walks = representations.WalkRepresentation
-        if all(isinstance(representations.get(name), walks) for name in names):
+        chosen = (d for d in schedule.directives if isinstance(d, Represent))
+        if all(
+            isinstance(representations.get(d.representation), walks) for d in chosen
+        ):
             return schedule
         if self._target.is_gpu:
             from skforge.compiler.defaults.gpu import walking_gpu_schedule

@@ -52,14 +52,12 @@ class Contributions:
         host = Target.host() if target.is_gpu else target
         self.forest, self._target, self._host = forest, target, host
         self._changes: tuple[Array, Any, Kernel | GpuKernel] | None = None
-        self._parts = parts_of(forest)
-        self._kernels = [KernelCache(part, host, "exact") for part in self._parts]
+        self._parts = parts = parts_of(forest)
+        self._kernels = [KernelCache(part, host, "exact") for part in parts]
         #: Where path-dependent values come from; the other ones come from the CPU.
         self._of_target = self._kernels
         if target.is_gpu:
-            self._of_target = [
-                KernelCache(part, target, "exact") for part in self._parts
-            ]
+            self._of_target = [KernelCache(part, target, "exact") for part in parts]
         #: The background rows of the last call, and the kernels with their tables.
         self._compared: tuple[Array, list[Kernel]] | None = None
         table = contribution_schedules(forest, "contributions", target.is_gpu)

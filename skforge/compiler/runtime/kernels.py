@@ -64,7 +64,7 @@ class Kernel:
         """Return what a store keeps of this kernel."""
         assert self.function is not None
         data = dict(zip(self._names, self._data, strict=True))
-        names, binary = self.jit.all_names, self.jit.object_bytes()
+        names, binary = self.jit.all_names, self.jit.binary
         return StoredKernel(self.function.name, names, self.most_rows, binary, data)
 
     def _set(self, data: list[Array]) -> None:
@@ -231,9 +231,7 @@ class KernelCache:
         if level in code:
             return code_text(self.with_text(schedule, element), level)
         lowered = self.lowered(schedule, element)
-        if level not in lowered.levels:
-            names = ", ".join(("schedule", "loops", *lowered.levels, *code))
-            raise InvalidInputError(
-                f"level must be one of {names}. Got {level!r} instead."
-            )
-        return lowered.text(level)
+        if level in lowered.levels:
+            return lowered.text(level)
+        names = ", ".join(("schedule", "loops", *lowered.levels, *code))
+        raise InvalidInputError(f"level must be one of {names}. Got {level!r} instead.")

@@ -217,9 +217,7 @@ def far_off(found: dict[str, float], target: Target) -> dict[str, float]:
     """Return the ratios of numbers to the modelled ones, where they are large."""
     modelled = asdict(MachineProfile.of(target))
     ratios = {name: value / modelled[name] for name, value in found.items()}
-    return {
-        name: ratio for name, ratio in ratios.items() if not 1 / FAR <= ratio <= FAR
-    }
+    return {n: ratio for n, ratio in ratios.items() if not 1 / FAR <= ratio <= FAR}
 
 
 def fine_clock() -> Clock | None:

@@ -90,7 +90,7 @@ class SparseWalk:
         places[column] = np.arange(len(column))
         self.tests = np.zeros(normal.n_features, np.intp)  # of each column
         self.tests[column] = np.diff(starts[::3])
-        self._leaf = leaves
+        self._leaf, values = leaves, normal.leaf_value[normal.leaf[leaves]]
         #: The tests that a row passes in all trees, if each leaf is as likely.
         depth = np.add.reduceat(normal.node_depths()[leaves], first_leaf)
         self._way = float((depth / np.diff(first_leaf, append=len(leaves))).sum())
@@ -103,21 +103,18 @@ class SparseWalk:
                 (ids[order], np.int32),
                 (np.pad(nodes, ((0, 0), (0, 1))).ravel(), np.int32),
                 (number[chain[normal.tree_offset[:-1]]], np.int32),
-                (
-                    normal.leaf_value[normal.leaf[leaves]].ravel(),
-                    normal.leaf_value.dtype,
-                ),
+                (values.ravel(), values.dtype),
                 (np.maximum(normal.tree_output, 0), np.int32),
-                (normal.base, normal.leaf_value.dtype),
+                (normal.base, values.dtype),
             )
         ]
         sizes = (
             *(normal.n_features, normal.n_trees, len(inner) // 64 + 1),
-            *(normal.leaf_value.shape[1], normal.n_outputs),
+            *(values.shape[1], normal.n_outputs),
         )
         addresses = [array.ctypes.data for array in self._data]
         self._slots = struct.pack(f"{len(addresses) + 5}qd", *addresses, *sizes, fill)
-        dtypes = normal.input_dtype.name, normal.leaf_value.dtype.name
+        dtypes = normal.input_dtype.name, values.dtype.name
         self._jit = _compiled(*dtypes, name == "lt")
 
     @staticmethod
@@ -132,13 +129,9 @@ class SparseWalk:
             return False
         tests = np.arange(forest.n_predicates)
         near = [-ZERO_THRESHOLD, 0.0, ZERO_THRESHOLD] if _near_zero(forest) else [0.0]
-        answers = [
-            evaluate_predicates(
-                forest, tests, np.full(len(tests), x, forest.input_dtype)
-            )
-            for x in near
-        ]
-        return all(np.array_equal(answer, answers[0]) for answer in answers)
+        rows = (np.full(len(tests), x, forest.input_dtype) for x in near)
+        first, *others = (evaluate_predicates(forest, tests, values) for values in rows)
+        return all(np.array_equal(answer, first) for answer in others)
 
     def pays(self, X: Any, n_columns: int) -> bool:
         """Tell whether CSR rows take less time than dense ones of the columns read.

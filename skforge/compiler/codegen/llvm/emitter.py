@@ -100,21 +100,15 @@ def _load_parameter(w: Writer, slot: int, param: lir.Value | lir.Buffer) -> None
         return
     if not isinstance(param.type, lir.Scalar):
         raise w.module.fail(f"parameter {param.name!r} is neither scalar nor buffer.")
-    text = type_text(param.type)
-    if text in ("i64", "double"):
-        w.bind(param.name, w.let(f"load {text}, ptr {address}, align 8", name))
-        return
-    if param.type == lir.F32:
-        number = w.let(f"load double, ptr {address}, align 8")
-        w.bind_value(param, f"fptrunc double {number} to float")
-        return
-    number = w.let(f"load i64, ptr {address}, align 8")
-    w.bind_value(
-        param,
-        f"icmp ne i64 {number}, 0"
-        if param.type == lir.BOOL
-        else f"trunc i64 {number} to {text}",
-    )
+    text, is_float = type_text(param.type), param.type.is_float
+    slot_type, shorten = ("double", "fptrunc") if is_float else ("i64", "trunc")
+    load = f"load {slot_type}, ptr {address}, align 8"
+    if text == slot_type:
+        w.bind(param.name, w.let(load, name))
+    elif param.type == lir.BOOL:
+        w.bind_value(param, f"icmp ne i64 {w.let(load)}, 0")
+    else:
+        w.bind_value(param, f"{shorten} {slot_type} {w.let(load)} to {text}")
 
 
 class _Emitter(Writer):

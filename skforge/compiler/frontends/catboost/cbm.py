@@ -62,11 +62,7 @@ class _Table:
         self._buffer, self._at = buffer, at
         self._fields = at - buffer.number("i", at)
         self._size = buffer.number("H", self._fields)
-
-    @property
-    def n_fields(self) -> int:
-        """How many fields the writer knew."""
-        return (int(self._size) - 4) // 2
+        self.n_fields = (self._size - 4) // 2  # as many as the writer knew
 
     def _place(self, field: int) -> int | None:
         at = 4 + 2 * field
@@ -95,16 +91,12 @@ class _Table:
         at = self._target(field)
         return np.zeros(0, dtype) if at is None else self._buffer.vector(at, dtype)
 
-    def _places(self, field: int) -> list[int]:
-        """Return the positions that the elements of a vector refer to."""
-        at = self._target(field)
-        if at is None:
-            return []
-        to = self._buffer.vector(at, "<u4").tolist()
-        return [at + 4 + 4 * i + offset for i, offset in enumerate(to)]
-
     def tables(self, field: int) -> list[_Table]:
-        return [_Table(self._buffer, at) for at in self._places(field)]
+        at = self._target(field)
+        offsets = [] if at is None else self._buffer.vector(at, "<u4").tolist()
+        first = 0 if at is None else at + 4  # each offset is from its own place
+        places = (first + 4 * i + offset for i, offset in enumerate(offsets))
+        return [_Table(self._buffer, place) for place in places]
 
     def text(self, field: int) -> str:
         try:
@@ -179,10 +171,8 @@ _PLACES |= {"text": (12, 1, 2), "embedding": (18, 1, 2)}
 def _features(trees: _Table, kind: str) -> list[tuple[int, str]]:
     """Return the columns of a kind with their names, which may be empty."""
     field, number, name = _PLACES[kind]
-    features = trees.tables(field)
-    return [
-        (feature.number(number, "i", -1), feature.text(name)) for feature in features
-    ]
+    tables = trees.tables(field)
+    return [(table.number(number, "i", -1), table.text(name)) for table in tables]
 
 
 def _nodes(trees: _Table, n_outputs: int) -> Nodes:

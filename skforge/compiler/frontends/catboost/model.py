@@ -187,9 +187,8 @@ def load(model: Any, iteration_range: checks.Range | None = None) -> Forest:
     if is_a(model, "catboost.core.CatBoostRegressor"):
         outputs = _REGRESSION[model._get_default_prediction_type()]
     ranks = is_a(model, "catboost.core.CatBoostRanker")
-    return _forest(
-        parts, iteration_range, outputs, "ranking" if ranks else "regression"
-    )
+    task: Task = "ranking" if ranks else "regression"
+    return _forest(parts, iteration_range, outputs, task)
 
 
 def _loss(parts: Parts) -> str:

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from skforge.compiler.frontends import checks
 from skforge.compiler.frontends.arrays import category_words
 from skforge.compiler.frontends.lightgbm.text import ModelText, check_version, damaged
 from skforge.exceptions import UnsupportedModelError
+
+T = TypeVar("T", bound="dict[str, Any] | list[Any] | str")
 
 _KEYS = checks.known_fields("lightgbm dump")
 #: Keys that predictions depend on.
@@ -38,13 +40,15 @@ def parts_of(document: Any) -> ModelText:
     if "average_output" not in document:
         header["objective"] = "unknown"  # LightGBM writes both since 2.2.3
     elif "objective" in document:
-        header["objective"] = _text(document["objective"], "objective")
-    names = _items(document, "feature_names")
-    header["feature_names"] = " ".join(_text(name, "feature_names") for name in names)
+        header["objective"] = _typed(document["objective"], str, "objective")
+    names = _typed(document.get("feature_names"), list, "feature_names")
+    words = (_typed(name, str, "feature_names") for name in names)
+    header["feature_names"] = " ".join(words)
     if _flag(document.get("average_output", False), "average_output"):
         header["average_output"] = ""
     trees, room = [], _MAX_WORDS
-    for number, tree in enumerate(_items(document, "tree_info")):
+    infos = _typed(document.get("tree_info"), list, "tree_info")
+    for number, tree in enumerate(infos):
         trees.append(_lines(tree, f"tree {number}", room))
         room -= trees[-1]["cat_boundaries"][-1]
     return ModelText(header, trees, {}, None)
@@ -156,23 +160,15 @@ def _set(text: Any, where: str) -> list[int]:
 
 
 def _known(value: Any, keys: frozenset[str], where: str) -> None:
-    if not isinstance(value, dict):
-        damaged(f"{where} is not an object")
-    for key in value:
+    for key in _typed(value, dict, where):
         if key not in keys:
             checks.refuse_unknown(f"{key!r:.40} of {where} is unknown")
 
 
-def _items(document: dict[str, Any], key: str) -> list[Any]:
-    value = document.get(key)
-    if not isinstance(value, list):
-        damaged(f"{key} is not a list")
-    return value
-
-
-def _text(value: Any, key: str) -> str:
-    if not isinstance(value, str):
-        damaged(f"{key} is not text")
+def _typed(value: Any, kind: type[T], where: str) -> T:
+    if not isinstance(value, kind):
+        names: dict[type, str] = {dict: "an object", list: "a list", str: "text"}
+        damaged(f"{where} is not {names[kind]}")
     return value
 
 

@@ -93,11 +93,10 @@ def _forest(
     n_classes = integer(header, "num_class", "the header")
     if not 1 <= n_outputs <= checks.MAX_OUTPUTS or n_classes != n_outputs:
         damaged(f"num_tree_per_iteration is {n_outputs} and num_class is {n_classes}")
-    if len(model.trees) % n_outputs:
-        damaged(
-            f"{len(model.trees)} trees do not make whole rounds of {n_outputs} trees"
-        )
-    n_rounds = len(model.trees) // n_outputs
+    n_rounds, odd = divmod(len(model.trees), n_outputs)
+    if odd:
+        n_trees = len(model.trees)
+        damaged(f"{n_trees} trees do not make whole rounds of {n_outputs} trees")
     begin, end = checks.chosen_rounds(iteration_range, n_rounds) or (0, n_rounds)
     names = header.get("feature_names", "").split(" ")
     if len(names) != n_features:

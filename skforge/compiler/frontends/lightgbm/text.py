@@ -133,9 +133,8 @@ def _one_by_one(text: str) -> list[str]:
     blocks: list[str] = []
     while text:
         if not text.startswith("Tree="):
-            damaged(
-                f"{text.partition(chr(10))[0][:40]!r} stands where a tree must start"
-            )
+            line = text.partition("\n")[0]
+            damaged(f"{line[:40]!r} stands where a tree must start")
         block, gap, text = text.partition("\n\n")
         if not gap:
             _endless(len(blocks))
@@ -237,9 +236,7 @@ def read_trees(trees: Sequence[dict[str, Any]], n_features: int) -> Trees:
     last_inner, last_leaf = np.repeat(inner - 1, inner), np.repeat(-leaves, inner)
     for name, child in (("left_child", left), ("right_child", right)):
         bad = (child > last_inner) | (child < last_leaf)
-        check(
-            name, child, bad, lambda tree: f"outside {-sizes[tree]}..{sizes[tree] - 2}"
-        )
+        check(name, child, bad, lambda t: f"outside {-sizes[t]}..{sizes[t] - 2}")
     feature = _numbers(trees, "split_feature", inner, int)
     bad = (feature < 0) | (feature >= n_features)
     check("split_feature", feature, bad, lambda _: f"outside 0..{n_features - 1}")

@@ -86,10 +86,9 @@ def _tensor(tensor: Any, name: str) -> Array:
         complete = values.nbytes == len(raw)
     else:
         values, complete = np.array(getattr(tensor, field)).astype(dtype), True
-    if not complete or tensor.dims[0] != len(values):
-        damaged(
-            f"{name} holds {len(values)} numbers, but its dims say {tensor.dims[0]}"
-        )
+    wanted = tensor.dims[0]
+    if not complete or wanted != len(values):
+        damaged(f"{name} holds {len(values)} numbers, but its dims say {wanted}")
     return values.astype(dtype.newbyteorder("="))
 
 

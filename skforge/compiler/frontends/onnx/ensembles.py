@@ -105,9 +105,8 @@ def read_table(
     kind = "class" if classifier else "target"
     weight = numbers(attributes, f"{kind}_weights", dtype)
     names = f"{kind}_ids", f"{kind}_nodeids", f"{kind}_treeids"
-    check_length(
-        f"{kind}_weights", len(weight), names[0], same_length(attributes, names)
-    )
+    n_weights = same_length(attributes, names)
+    check_length(f"{kind}_weights", len(weight), names[0], n_weights)
     output, ids, tree_ids = (array(attributes, name) for name in names)
     row, known = find(tree_ids, ids)
     if (i := first_true(~known)) >= 0:
@@ -165,9 +164,8 @@ def read_ensemble(attributes: Attributes, dtype: np.dtype[Any]) -> Ensemble:
     same_leaf = (refer[0] == refer[1]) & (refer[0] < 0)
     sets = _members(modes, array(attributes, "membership_values"))
     comparison = _MODE_NUMBERS[modes]
-    comparison[[test for test, values in sets.items() if _is_cut(values)]] = (
-        Comparison.IN
-    )
+    cut = [test for test, values in sets.items() if _is_cut(values)]
+    comparison[cut] = Comparison.IN
     splits = typed(array(attributes, "nodes_splits"), "nodes_splits", dtype)
     graph = Graph(
         feature=array(attributes, "nodes_featureids"),

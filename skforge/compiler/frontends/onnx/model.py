@@ -12,6 +12,7 @@ output is copied: each copy holds one weight, and adds it in the weight's order.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -386,6 +387,7 @@ def _as_binary(forest: Forest, ensemble: Ensemble, leaves: Leaves) -> Forest:
     if not one_class and not isinstance(ensemble.labels[0], str):
         # here onnxruntime returns the numbers 0 and 1, not the labels
         forest = replace(forest, class_labels=(0, 1))
+    above = partial(_answering, labels="above_bound")
     if len(base) < 2 and not second:
         if post == "probit":
             raise UnsupportedModelError(
@@ -394,8 +396,7 @@ def _as_binary(forest: Forest, ensemble: Ensemble, leaves: Leaves) -> Forest:
                 "post_transform."
             )
         offset = base if len(base) else np.array([_NOTHING])
-        forest = _first_output(forest)
-        return _answering(forest, "one", post, offset, bound, labels="above_bound")
+        return above(_first_output(forest), "one", post, offset, bound)
     if len(base) == 2 and second:
         if not first:
             raise UnsupportedModelError(
@@ -403,12 +404,10 @@ def _as_binary(forest: Forest, ensemble: Ensemble, leaves: Leaves) -> Forest:
                 "and onnxruntime ignores the trees of such a model."
             )
         forest = _first_output(forest)
-        return _answering(
-            forest, "mirrored", post, base[1:], bound, labels="above_bound"
-        )
+        return above(forest, "mirrored", post, base[1:], bound)
     offsets = np.array([base[0] if len(base) else _NOTHING, _NOTHING])
     offsets[~leaves.always] = np.nan
-    return _answering(forest, "columns", post, offsets, bound, labels="above_bound")
+    return above(forest, "columns", post, offsets, bound)
 
 
 def _first_output(forest: Forest) -> Forest:

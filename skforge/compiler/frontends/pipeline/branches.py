@@ -130,9 +130,7 @@ def _branched(name: str, step: Any) -> Steps:
     places = step.output_indices_
     if any(places[each].stop == places[each].start for each in chosen):
         return []  # what has no columns still widens the dtype of the others
-    used = [
-        i for n, child, _ in step.transformers_ if child != "drop" for i in indices[n]
-    ]
+    used = [i for n, t, _ in step.transformers_ if t != "drop" for i in indices[n]]
     names = None if known is None else frozenset(known[used])
     passing = FunctionTransformer(accept_sparse=True, check_inverse=False)
     whole, steps = copy.copy(step), []

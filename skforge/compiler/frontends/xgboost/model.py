@@ -316,10 +316,8 @@ def _category_names(
     encoded = cats.get("enc") if isinstance(cats, dict) else None
     if not isinstance(encoded, list) or not encoded:
         return ()
-    if len(encoded) != n_features:
-        damaged(
-            f"cats.enc is for {len(encoded)} features, but the model has {n_features}"
-        )
+    if (known := len(encoded)) != n_features:
+        damaged(f"cats.enc is for {known} features, but the model has {n_features}")
     return tuple(_names_of(entry, version) for entry in encoded)
 
 

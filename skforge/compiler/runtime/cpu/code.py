@@ -69,7 +69,8 @@ class MachineCode:
         self.all_names = list(names)
         self.names = tuple(n for n in names if not n.endswith(RELEASE))
         self.target = target
-        self._object = binary
+        #: The relocatable object that was loaded.
+        self.binary = binary
         #: It owns the code.
         self.loaded = loaded = load_object(binary, names, symbols or {})
         self._functions: dict[str, Any] = {}
@@ -99,7 +100,3 @@ class MachineCode:
         if function is None:
             function = self._functions[name] = _PROTOTYPE(self.address(name))
         return function
-
-    def object_bytes(self) -> bytes:
-        """Return the relocatable object that was loaded."""
-        return self._object

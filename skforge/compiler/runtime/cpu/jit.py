@@ -91,15 +91,8 @@ class JitModule(MachineCode):
     It lives as long as this object.
     """
 
-    def __init__(
-        self,
-        names: Sequence[str],
-        binary: bytes,
-        target: Target,
-        symbols: Mapping[str, int] | None,
-        texts: Sequence[str],
-    ) -> None:
-        super().__init__(names, binary, target, symbols)
+    def __init__(self, texts: Sequence[str], *code: Any) -> None:
+        super().__init__(*code)
         self._texts = texts
 
     def llvm_ir(self) -> str:
@@ -129,11 +122,11 @@ def compile_functions(
     if binary is not None:
         # If a valid digest covers a damaged object, it is compiled again.
         with suppress(CompilerError):
-            return JitModule(names, binary, target, symbols, texts)
+            return JitModule(texts, names, binary, target, symbols)
     with llvm():
         binary = _object(texts, target)
     object_cache.store(key, binary)
-    return JitModule(names, binary, target, symbols, texts)
+    return JitModule(texts, names, binary, target, symbols)
 
 
 def object_of(
@@ -150,8 +143,7 @@ Sources: TypeAlias = str | lir.Function | Sequence[str | lir.Function]
 
 def emit_object(sources: Sources, target: Target) -> bytes:
     """Return a relocatable object of one or several modules for any CPU target."""
-    with llvm():
-        return _object(_texts(_several(sources), target)[0], target)
+    return object_of(_several(sources), target)[1]
 
 
 def emit_assembly(sources: Sources, target: Target) -> str:
