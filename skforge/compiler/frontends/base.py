@@ -40,11 +40,11 @@ def register(frontend: Frontend) -> None:
 
 def registered() -> tuple[Frontend, ...]:
     """Return the frontends, last registered first, skforge's own after all others."""
-    return tuple(sorted(reversed(_REGISTRY.values()), key=_is_own))
 
+    def is_own(frontend: Frontend) -> bool:
+        return getattr(frontend.load, "__module__", "").startswith("skforge.")
 
-def _is_own(frontend: Frontend) -> bool:
-    return getattr(frontend.load, "__module__", "").startswith("skforge.")
+    return tuple(sorted(reversed(_REGISTRY.values()), key=is_own))
 
 
 def class_names(model: object) -> set[str]:

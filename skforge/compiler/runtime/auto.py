@@ -69,7 +69,10 @@ class AutoModule:
 
     @gpu_min_rows.setter
     def gpu_min_rows(self, rows: int) -> None:
-        check_min_rows(rows)
+        if not is_count(rows, 1):
+            raise InvalidInputError(
+                f"gpu_min_rows must be a positive number of rows. Got {rows!r} instead."
+            )
         self._gpu_min_rows = int(rows)
         # The CPU's compiled entries do not check the crossover themselves.
         self.cpu.limit_entries(self._gpu_min_rows - 1)
@@ -208,10 +211,3 @@ def merged(
         if last is None or last >= gpu_min_rows:
             table[max(first, gpu_min_rows), last] = schedule
     return table
-
-
-def check_min_rows(rows: Any) -> None:
-    if not is_count(rows, 1):
-        raise InvalidInputError(
-            f"gpu_min_rows must be a positive number of rows. Got {rows!r} instead."
-        )

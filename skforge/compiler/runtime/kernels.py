@@ -131,7 +131,7 @@ _caches: weakref.WeakSet[KernelCache] = weakref.WeakSet()
 
 def _after_fork_in_child() -> None:
     for cache in list(_caches):
-        cache.unlock()
+        cache.lock = threading.RLock()  # in the child, its holder does not exist
 
 
 if hasattr(os, "register_at_fork"):
@@ -174,13 +174,6 @@ class KernelCache:
             self.store.add(schedule, element, kernel.stored())
         return kernel
 
-    def with_text(self, schedule: Schedule, element: Element) -> Kernel | GpuKernel:
-        """Return a schedule's kernel, lowered again if it came from the store."""
-        kernel = self.kernel(schedule, element)
-        if isinstance(kernel, Kernel) and kernel.function is None:
-            return self.made(self.lowered(schedule, element))
-        return kernel
-
     def that_runs(self, schedule: Schedule, element: Element) -> Schedule:
         """Return the schedule of the kernel: bits and lanes yield leaf values only."""
         leaves = element == "leaf_number"
@@ -199,10 +192,6 @@ class KernelCache:
         self._kernels[schedule, "accumulator"] = kernel
         if self.store is not None and isinstance(kernel, Kernel):
             self.store.add(schedule, "accumulator", kernel.stored())
-
-    def unlock(self) -> None:
-        """Replace the lock: in a forked child its holder does not exist."""
-        self.lock = threading.RLock()
 
     @cached_property
     def _lowering(self) -> Lowering:
@@ -229,7 +218,12 @@ class KernelCache:
 
         code = code_levels(self._target)
         if level in code:
-            return code_text(self.with_text(schedule, element), level)
+            kernel = self.kernel(schedule, element)
+            if (
+                isinstance(kernel, Kernel) and kernel.function is None
+            ):  # as it is stored
+                kernel = self.made(self.lowered(schedule, element))
+            return code_text(kernel, level)
         lowered = self.lowered(schedule, element)
         if level in lowered.levels:
             return lowered.text(level)

@@ -96,17 +96,13 @@ def _is_plain(step: Any) -> bool:
     from sklearn.utils._set_output import _get_output_config
 
     default = _get_output_config("transform", step)["dense"] == "default"
-    return default and step.transformer_weights is None and _is_fitted(step)
-
-
-def _is_fitted(step: Any) -> bool:
-    return hasattr(step, "transformers_") and hasattr(step, "output_indices_")
+    is_fitted = hasattr(step, "transformers_") and hasattr(step, "output_indices_")
+    return default and step.transformer_weights is None and is_fitted
 
 
 def _folds(name: str, child: Any) -> bool:
     try:
-        for inner, transformer in transformers.members(name, child):
-            transformers.refuse(inner, transformer)
+        transformers.refuse_members(name, child)
     except UnsupportedModelError:
         return False
     return True

@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -94,6 +94,13 @@ class Column:
     #: The columns of the rows that hold whole numbers if it does; None: never.
     whole: frozenset[int] | None = None
     rough: bool = False  # whether rounding may change the order of outputs
+
+
+class Matrix(NamedTuple):
+    """What a step gets or returns."""
+
+    columns: tuple[Column, ...]
+    sparse: str  # its format, "" if it is dense
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,9 +236,10 @@ def plan_of(
         Column(i, np.dtype(dtype_read), whole=frozenset({i}) if form is None else None)
         for i, dtype_read in enumerate(dtypes)
     )
-    sparse = ""
+    matrix = Matrix(columns, "")
     for name, transformer in pipeline.steps[:-1]:
-        columns, sparse = _after(name, transformer, columns, sparse, plan)
+        matrix = _after(name, transformer, matrix, plan)
+    columns, sparse = matrix
     places = [("the last step", columns, True)]
     places += [(f"the step {s.step!r}", s.inputs, False) for s in plan.stages]
     for where, read, is_last in places:
@@ -242,37 +250,36 @@ def plan_of(
     return replace(plan, columns=columns, sparse=sparse)
 
 
-def _after(
-    step: str, transformer: Any, inputs: tuple[Column, ...], sparse: str, plan: Plan
-) -> tuple[tuple[Column, ...], str]:
-    """Return the columns after a step, and their sparse format."""
+def _after(step: str, transformer: Any, given: Matrix, plan: Plan) -> Matrix:
+    """Return what a step makes of a matrix."""
     function = transformers.function_of(transformer)
     if transformers.passes_on(transformer) and function is None:
-        return inputs, sparse
+        return given
     class_name = class_of(transformer)
     if class_name == transformers.PIPELINE:
         for name, child, _ in transformers.inside(transformer):
-            inputs, sparse = _after(f"{step}__{name}", child, inputs, sparse, plan)
-        return inputs, sparse
+            given = _after(f"{step}__{name}", child, given, plan)
+        return given
     if class_name == transformers.UNION:
         parts = [
-            _after(f"{step}__{name}", child, inputs, sparse, plan)
+            _after(f"{step}__{name}", child, given, plan)
             for name, child, _ in transformers.inside(transformer)
             if child != "drop"
         ]
-        joined = _joined([part for part, _ in parts])
-        return joined, "csr" if any(kind for _, kind in parts) else ""
+        joined = _joined([part.columns for part in parts])
+        return Matrix(joined, "csr" if any(part.sparse for part in parts) else "")
     if class_name == transformers.COLUMNS:
-        return _by_columns(step, transformer, inputs, sparse, plan)
+        return _by_columns(step, transformer, given, plan)
     transformers.refuse(step, transformer)
-    return _of_one(step, transformer, inputs, sparse, plan)
+    return _of_one(step, transformer, given, plan)
 
 
-def _of_one(
-    step: str, transformer: Any, inputs: tuple[Column, ...], sparse: str, plan: Plan
-) -> tuple[tuple[Column, ...], str]:
+def _of_one(step: str, transformer: Any, given: Matrix, plan: Plan) -> Matrix:
+    inputs, sparse = given
     fail = partial(transformers.fail, step, transformer)
-    if sparse and transformers.is_dense(transformer):
+    rough = transformers.is_rough(transformer)
+    # these treat the absent zeros of sparse rows otherwise
+    if sparse and (rough or transformers.function_of(transformer) is not None):
         fail("gets sparse rows")
     try:
         texts = transformers.texts_of(transformer, len(inputs))
@@ -299,10 +306,7 @@ def _of_one(
             examples.append(np.array([(known or [""])[0]], object))
             missing.append(examples[-1])
     lenient = transformers.lenient(transformer)
-    least = [
-        transformers.least(transformer, c.dtype if c.dtype.kind == "f" else np.float64)
-        for c in inputs
-    ]
+    least = [transformers.least(transformer, column.dtype) for column in inputs]
     stage = Stage(step, lenient, inputs, sparse, special, strict, markers, [], least)
     nan = stage.accepts(missing, transformer if strict else lenient)
     stage = replace(stage, nan=[nan and value == value for value in markers])
@@ -321,7 +325,6 @@ def _of_one(
     whole = _whole(stage, plan)
     if dense.dtype == np.bool_:  # beside whole numbers, these stay whole
         whole = [frozenset()] * len(inputs)
-    rough = transformers.is_rough(transformer)
     outputs = tuple(
         Column(
             *(inputs[i].source, kinds[i], dense[0, place], stage, i, place, whole[i]),
@@ -335,10 +338,11 @@ def _of_one(
     if encodes and any(column.dtype == np.object_ for column in outputs):
         fail("returns columns of dtype object")
     if not hasattr(answer, "tocsr"):
-        return outputs, ""
+        return Matrix(outputs, "")
     form = "csc" if type(answer).__name__ == "csc_matrix" else "csr"
     # the stage got CSR, and some steps keep the format
-    return outputs, form if form == "csc" or sparse in ("", "csr") else "CSR or CSC"
+    is_known = form == "csc" or sparse in ("", "csr")
+    return Matrix(outputs, form if is_known else "CSR or CSC")
 
 
 def _as_text(column: Column, known: list[str], plan: Plan) -> Column:
@@ -353,18 +357,16 @@ def _as_text(column: Column, known: list[str], plan: Plan) -> Column:
     return replace(column, dtype=np.dtype(object), whole=None)
 
 
-def _by_columns(
-    step: str, transformer: Any, inputs: tuple[Column, ...], sparse: str, plan: Plan
-) -> tuple[tuple[Column, ...], str]:
+def _by_columns(step: str, transformer: Any, given: Matrix, plan: Plan) -> Matrix:
     """Return the outputs of a ColumnTransformer, in its own order."""
     by_place: dict[int, Column] = {}
     for name, child, chosen in transformers.inside(transformer):
         if isinstance(child, str) and child == "drop":
             continue
-        chosen_inputs = tuple(inputs[i] for i in chosen or ())
-        outputs = chosen_inputs
-        if chosen_inputs:
-            outputs, _ = _after(f"{step}__{name}", child, chosen_inputs, sparse, plan)
+        outputs = tuple(given.columns[i] for i in chosen or ())
+        if outputs:
+            part = Matrix(outputs, given.sparse)
+            outputs = _after(f"{step}__{name}", child, part, plan).columns
         places = transformer.output_indices_[name]
         if places.stop - places.start != len(outputs):
             transformers.fail(
@@ -372,7 +374,7 @@ def _by_columns(
             )
         by_place.update(zip(range(places.start, places.stop), outputs, strict=True))
     joined = _joined([tuple(by_place[i] for i in range(len(by_place)))])
-    return joined, "csr" if transformer.sparse_output_ else ""
+    return Matrix(joined, "csr" if transformer.sparse_output_ else "")
 
 
 def _joined(parts: Sequence[tuple[Column, ...]]) -> tuple[Column, ...]:

@@ -18,12 +18,9 @@ from numpy.typing import NDArray
 from skforge.compiler.forest.arrays import ZERO_THRESHOLD, Array, Comparison, Missing
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.reference import evaluate_predicates
+from skforge.compiler.frontends.pipeline import transformers
 from skforge.compiler.frontends.pipeline.columns import Column, Plan
-from skforge.compiler.frontends.pipeline.transformers import (
-    cannot_fold,
-    is_rough,
-    numbers_of,
-)
+from skforge.compiler.frontends.pipeline.transformers import cannot_fold
 
 Flags = NDArray[np.bool_]
 
@@ -177,7 +174,8 @@ def pieces_of(
     for stage in plan.stages:
         for column, special, *_ in stage.checks():
             if column.source not in plan.texts:
-                _divide(plan, column, numbers_of(special), bounds, pieces)
+                numbers = transformers.numbers_of(special)
+                _divide(plan, column, numbers, bounds, pieces)
     for forest in forests:
         for number, special in _tested(plan, forest).items():
             # the last step reads numbers in a dtype of its own
@@ -234,21 +232,11 @@ def _divide(
         with np.errstate(over="ignore"):
             cast = special.astype(column.dtype).astype(special.dtype)
         special = np.union1d(special, cast[np.isfinite(cast)])
-    if (
-        column.stage is None
-        and dtype in (None, plan.dtype)
-        and (column.dtype == plan.dtype)
-    ):
-        at = special.astype(plan.dtype)
-        exact = at[at == special]  # the others are between two numbers
-        below = np.nextafter(exact, low.dtype.type(-np.inf))
-        between = at[at != special]
-        between = np.where(
-            between > special[at != special],
-            np.nextafter(between, low.dtype.type(-np.inf)),
-            between,
-        )
-        new = np.concatenate([below, exact, between])
+    own = column.stage is None and column.dtype == plan.dtype
+    if own and dtype in (None, plan.dtype):
+        at = special.astype(plan.dtype)  # some are between two numbers
+        below = np.nextafter(at, low.dtype.type(-np.inf))
+        new = np.append(below[at == special], np.where(at > special, below, at))
     else:
         first, last = _firsts(ends, low), ends
         n = 2 * len(special)
@@ -285,7 +273,7 @@ def refused_pieces(
     checks: list[tuple[Column, Array | None, Any, bool]] = []
     for stage in plan.stages:
         for column, special, marker, nan in stage.checks():
-            known = numbers_of(special) if stage.strict else None
+            known = transformers.numbers_of(special) if stage.strict else None
             checks.append((column, known, marker, nan))
     checks += [(column, None, None, takes_nan) for column in plan.columns]
     for column, known, marker, nan_is_fine in checks:
@@ -467,7 +455,7 @@ def _check_steady(plan: Plan, columns: list[Column], cuts: Array) -> None:
         if i not in plan.texts
     }
     for stage in plan.stages:
-        rough = is_rough(stage.transformer)
+        rough = transformers.is_rough(stage.transformer)
         if rough and not stage.is_steady(plan.values(stage.inputs, rows)):
             cannot_fold(f"{stage.step!r} answers a row otherwise if others are beside")
 

@@ -250,8 +250,7 @@ def refuse_steps(model: Any) -> None:
     """Refuse a pipeline with a transformer that does not fold."""
     for name, step in model.steps[:-1]:
         if not transformers.is_absent(step):
-            for inner, transformer in transformers.members(name, step):
-                transformers.refuse(inner, transformer)
+            transformers.refuse_members(name, step)
 
 
 class FoldedPipeline(NamedTuple):

@@ -184,11 +184,6 @@ def is_rough(transformer: Any) -> bool:
     return _kind(transformer).rough or function_of(transformer) in _ROUGH
 
 
-def is_dense(transformer: Any) -> bool:
-    """Tell whether a transformer treats the absent zeros of sparse rows otherwise."""
-    return is_rough(transformer) or function_of(transformer) is not None
-
-
 def by_column(transformer: Any) -> bool:
     """Tell whether each column of a frame is transformed in its own dtype."""
     return function_of(transformer) is not None and not transformer.validate
@@ -199,8 +194,8 @@ def least(transformer: Any, dtype: Any) -> Any:
     number, taken = _LEAST.get(function_of(transformer), (-np.inf, True))
     if _is_box_cox(transformer):
         number, taken = 0.0, False
-    value = np.dtype(dtype).type(number)
-    return value if taken else np.nextafter(value, np.dtype(dtype).type(np.inf))
+    kind = dtype.type if dtype.kind == "f" else np.float64
+    return kind(number) if taken else np.nextafter(kind(number), kind(np.inf))
 
 
 def _is_box_cox(transformer: Any) -> bool:
@@ -415,3 +410,8 @@ def members(step: str, transformer: Any) -> Iterator[tuple[str, Any]]:
     for name, child in inside:
         if child is not None and not isinstance(child, str):
             yield from members(f"{step}__{name}" if step else name, child)
+
+
+def refuse_members(step: str, transformer: Any) -> None:
+    for name, child in members(step, transformer):
+        refuse(name, child)
