@@ -25,6 +25,8 @@ from skforge.exporters.contents import Library, Table
 from skforge.exporters.library import export_object, export_source
 from skforge.exporters.llvm_wrapper import data_bytes
 from skforge.exporters.wheel import check_package, link_shared, wheel
+from skforge.runtime.mappings import Columns
+from skforge.sources.find import source_of
 
 if TYPE_CHECKING:
     from skforge.estimators import CompiledForest
@@ -155,7 +157,15 @@ def export(
     else:
         tables = [table if cpu == fitted_target else None for cpu in targets]
         library, binary = export_object(
-            forest, targets, tables, reduction, chosen, sizes, apply, contribs
+            forest,
+            targets,
+            tables,
+            reduction,
+            chosen,
+            sizes,
+            apply,
+            contribs,
+            python=package is not None,
         )
         file, verified = f"{chosen}.o", verify(library, binary)
     if kind in ("shared", "wheel"):
@@ -168,7 +178,8 @@ def export(
         files |= _texts(library, kind, file)
     facts = _metadata(library, kind, file, files, verified)
     if package is not None:
-        name, whole = wheel(package, targets[0], library, file, binary, facts)
+        columns = _columns(compiled, forest)
+        name, whole = wheel(package, targets[0], library, file, binary, facts, columns)
         files = {name: whole}
     files[f"{chosen}.json"] = facts
     _write(folder, files)
@@ -262,6 +273,21 @@ def _codes(compiled: Any) -> Mapping[int, Any]:
         return {}
     codes: Mapping[int, Any] = compiled._compiled().source.codes()
     return codes
+
+
+def _columns(compiled: Any, forest: Forest) -> Columns | None:
+    """Return how mappings and frames are read; None if they are not."""
+    if isinstance(compiled, (Forest, CompiledModule)):
+        source = source_of(forest, forest)
+    else:
+        source = compiled._compiled().source
+    try:
+        columns = source.columns()
+    except InvalidInputError:  # the model has no names
+        return None
+    if columns is None or source.reading() is None:
+        return None
+    return replace(columns, by_frame=False)
 
 
 def _cpu_of(target: Target, instead: str) -> Target:

@@ -40,6 +40,7 @@ from skforge.exporters.contents import (
     Ranges,
     Table,
 )
+from skforge.exporters.python_entry import python_code
 
 #: Scratch bytes per thread above which a kernel splits a batch, if that helps.
 SCRATCH_BYTES = 1 << 20
@@ -59,12 +60,13 @@ def export_object(
     batch_sizes: Sequence[int] | None = None,
     apply: bool = False,
     contribs: bool = False,
+    python: bool = False,
 ) -> tuple[Library, bytes]:
     """Compile a forest to an object with code for CPUs of one kind, best first.
 
     ``tables`` has the schedules for each target, None for the defaults. Ranges without
     any of ``batch_sizes`` are left out; ``apply`` adds a function that finds leaves,
-    and ``contribs`` one of contributions.
+    and ``contribs`` one of contributions. ``python`` adds functions for Python alone.
     """
     check_targets(targets)
     outputs, left_out = outputs_of(forest)
@@ -99,7 +101,8 @@ def export_object(
     baseline = targets[0]  # of the library's own functions
     if baseline.arch == "x86_64":
         baseline = replace(Target.x86_64("v1"), triple=baseline.triple)
-    return library, emit_object([*code.library_code(library), *texts], baseline)
+    parts = [*code.library_code(library), *(python_code(library) if python else ())]
+    return library, emit_object([*parts, *texts], baseline)
 
 
 def export_source(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import io
+import json
 import keyword
 import os
 import re
@@ -14,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 import zipfile
+from importlib import resources
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,6 +23,9 @@ from skforge._version import __version__
 from skforge.compiler.target import Target
 from skforge.exceptions import InvalidInputError, TargetError
 from skforge.exporters.contents import Library, filled
+from skforge.exporters.python_entry import WORDS
+from skforge.runtime.mappings import Columns
+from skforge.runtime.records import plain_out
 
 _SECONDS = 120
 
@@ -99,6 +104,15 @@ _VERSION = re.compile(
 )
 
 
+#: The files of skforge that wheels ship; they need NumPy alone.
+_RUNTIME = (
+    "exceptions",
+    "runtime/mappings",
+    "runtime/python_objects",
+    "runtime/records",
+)
+
+
 class Package(NamedTuple):
     module: str
     distribution: str
@@ -129,11 +143,12 @@ def wheel(
     file: str,
     binary: bytes,
     metadata: bytes,
+    columns: Columns | None,
 ) -> tuple[str, bytes]:
     """Return the name and the bytes of a Linux wheel with a shared library.
 
     Its platform tag is that of the C library the linker used. ``metadata`` holds the
-    library's facts as JSON.
+    library's facts as JSON, and ``columns`` tell how mappings and frames are read.
     """
     if "linux" not in target.triple:
         raise TargetError(
@@ -148,7 +163,15 @@ def wheel(
         f"{name}/py.typed": b"",
         f"{name}/{file}": binary,
         f"{name}/{name}.json": metadata,
+        f"{name}/columns.json": json.dumps(plain_out(columns)).encode(),
+        f"{name}/_runtime/__init__.py": b"",
     }
+    for part in _RUNTIME:
+        text = resources.files("skforge").joinpath(f"{part}.py").read_text("utf-8")
+        text = text.replace("from skforge.exceptions", "from .exceptions")
+        # users' own settings of mypy would be applied to it
+        text = f"# mypy: ignore-errors\n{text}"
+        files[f"{name}/_runtime/{part.rpartition('/')[2]}.py"] = text.encode()
     facts = {"name": package.distribution, "version": version, "tag": tag}
     for file_name in ("METADATA", "WHEEL"):
         text = filled(file_name, made_by=__version__, **facts)
@@ -189,6 +212,8 @@ def _module(package: Package, library: Library, file: str) -> str:
         made_by=__version__,
         n_features=forest.n_features,
         file=file,
+        words=WORDS,
+        entries=(*library.outputs,),
     )
     for function, (dtype, columns) in library.results.items():
         many = f"{columns} numbers" if columns != 1 else "a number"

@@ -586,4 +586,4 @@ def _value_in(name: str, value: Any, arrays: StoredArrays) -> Any:
 
 
 def _plain(name: str, value: Any) -> Any:
-    return plain_in(bool | int | float | str | None, value, name)
+    return plain_in(Any, value, name)

@@ -85,7 +85,7 @@ class Columns:
         In the order of the frame's columns.
     width : int
         Columns of the kernels' rows; those without a rule are 0.
-    dtype : dtype, default=float64
+    dtype : str, default="<f8"
         Dtype of the kernels' rows.
     ignores : bool, default=False
         Whether nothing is said of further keys, as the model ignores such columns.
@@ -95,7 +95,7 @@ class Columns:
 
     rules: tuple[ColumnRule, ...]
     width: int
-    dtype: Any = np.float64
+    dtype: str = "<f8"
     ignores: bool = False
     by_frame: bool = False
 
@@ -141,11 +141,13 @@ class Mappings:
     Parameters
     ----------
     columns : Columns
-    reader : callable
-        Makes the compiled reader of many dicts.
+    reader : callable or None, default=None
+        Makes the compiled reader of many dicts, if there is one.
     """
 
-    def __init__(self, columns: Columns, reader: Callable[..., Any]) -> None:
+    def __init__(
+        self, columns: Columns, reader: Callable[..., Any] | None = None
+    ) -> None:
         rules = columns.rules
         self._columns, self._rules, self._count = columns, rules, len(rules)
         self._names = [rule.name for rule in rules]
@@ -167,7 +169,7 @@ class Mappings:
         if [*self._places.values()] == sorted(written) and not columns.by_frame:
             parts = ["d" if i in written else "8x" for i in range(columns.width)]
             self._pack = struct.Struct("".join(parts)).pack_into
-        self._dicts = reader(
+        self._dicts = reader and reader(
             {rule.name: rule.place for rule in rules},
             {rule.name: _texts(rule) for rule in rules if rule.table is not None},
             columns.width,
@@ -180,7 +182,8 @@ class Mappings:
 
     def load(self) -> None:
         """Compile the reader of many dicts, or find it in the cache."""
-        self._dicts.load()
+        if self._dicts is not None:
+            self._dicts.load()
 
     def ask(self, entry: Callable[[Any], Any], X: Any, whole: bool = False) -> Any:
         """Return a compiled entry's answer, or None if it cannot be certain.
@@ -254,7 +257,7 @@ class Mappings:
             return None
         # all rows that compiled code reads have the keys of the first
         listed = type(X) is list and (self._ignores or len(X[0]) == self._count)
-        rows: Array | None = self._dicts.read(X) if listed else None
+        rows: Array | None = self._dicts.read(X) if self._dicts and listed else None
         if rows is None and (rows := self._in_python(X)) is None:
             return None
         try:
@@ -262,6 +265,25 @@ class Mappings:
                 return rows.astype(self._columns.dtype, copy=False)
         except FloatingPointError:
             return None
+
+    def of_table(self, X: Any) -> Array:
+        """Return rows for the kernels of mappings, or of a frame's columns by name.
+
+        Raises
+        ------
+        InvalidInputError
+            If a column is absent, or a value is none that the model takes.
+        """
+        if not is_mapped(X):
+            there = {str(name): name for name in getattr(X, "column_names", X.columns)}
+            X = {name: X[there[name]] for name in self._names if name in there}
+        rows = self.rows(X)
+        if rows is None:
+            raise InvalidInputError(
+                "the rows have a value that training did not have and for which the "
+                "model has no rule; use skforge, or the model itself."
+            )
+        return rows
 
     def _in_python(self, X: Any) -> Array | None:
         columns, alone = self._read(X)

@@ -7,7 +7,7 @@ hold. Floats are stored as hexadecimal text, which loses no bit.
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from functools import lru_cache
 from types import UnionType
@@ -92,12 +92,15 @@ def plain_in(kind: Any, value: Any, name: str) -> Any:
     elif origin is float and type(value) is not int:
         if type(value) is dict and value.keys() == {"float"}:
             return float_in(name, value["float"])
-    elif origin in (tuple, list) and type(value) is list:
-        several = origin is list or parts[-1] is Ellipsis
+    elif kind is Any:
+        return plain_in(bool | int | str | float | None, value, name)
+    elif origin in (tuple, list, Sequence) and type(value) is list:
+        several = origin is not tuple or parts[-1] is Ellipsis
         kinds = [parts[0]] * len(value) if several else parts
         if len(kinds) == len(value):
             pairs = zip(kinds, value, strict=True)
-            return origin(plain_in(part, item, name) for part, item in pairs)
+            items = [plain_in(part, item, name) for part, item in pairs]
+            return items if origin is list else tuple(items)
     elif origin is np.ndarray:
         return _array_in(value, name)
     elif isinstance(origin, type) and issubclass(origin, Mapping):
@@ -106,11 +109,11 @@ def plain_in(kind: Any, value: Any, name: str) -> Any:
     elif is_dataclass(origin):
         types = field_types(origin)  # type: ignore[arg-type]
         if type(value) is dict and value.keys() == types.keys():
-            items = {
+            fields_in = {
                 key: plain_in(types[key], item, f"{name}.{key}")
                 for key, item in value.items()
             }
-            return origin(**items)  # type: ignore[operator]
+            return origin(**fields_in)  # type: ignore[operator]
     elif type(value) is (int if origin is float else origin) or value is origin is None:
         return value
     raise refusal(name)

@@ -289,8 +289,8 @@ class RowRules:
                 table = {label: float(code) for code, label in enumerate(labels)}
                 how = {"table": table, "missing": np.nan, "unknown": unseen}
             rules.append(ColumnRule(str(name), place, categories=labels or None, **how))
-        dtype = forest.input_dtype
-        return Columns(tuple(rules), len(names), dtype, by_frame=reading is None)
+        dtype, by_frame = forest.input_dtype.str, reading is None
+        return Columns(tuple(rules), len(names), dtype, by_frame=by_frame)
 
     def _reading(self, **how: Any) -> Reading:
         """Return a reading with the forest's dtype and the names seen by ``fit``."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -12,6 +13,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from sklearn.compose import make_column_transformer
+from sklearn.ensemble import RandomForestClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder
 
 import skforge
 from skforge.compiler.forest.reference import draw_rows
@@ -171,3 +176,146 @@ def test_it_installs_in_an_empty_environment(
     np.testing.assert_array_equal(
         np.load(tmp_path / "out.npy"), expected(forest, "predict_raw", rows).reshape(-1)
     )
+
+
+# ------------------------------------------------------------ rows by name
+
+_BY_NAME = """
+import sys
+import warnings
+import numpy as np
+import pandas as pd
+import pytest
+import named
+
+frame, wanted = pd.read_pickle("frame.pkl"), np.load("wanted.npy")
+rows = frame.to_dict("records")
+given = [frame, frame[frame.columns[::-1]], frame.assign(more=1), rows]
+given += [{name: frame[name] for name in frame}]
+for library in ("polars", "pyarrow"):
+    try:
+        module = __import__(library)
+    except ImportError:
+        continue
+    of_pandas = module.from_pandas if library == "polars" else module.Table.from_pandas
+    given.append(of_pandas(frame))
+for X in given:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a mapping's further keys
+        np.testing.assert_array_equal(named.predict_proba(X), wanted, strict=True)
+for row, expected in zip(rows[:20], wanted):
+    np.testing.assert_array_equal(named.predict_proba(row), expected[None], strict=True)
+assert named.predict_proba(frame[:0]).shape == (0, 2)
+for wrong, text in (
+    ({"age": 3.0}, "the row has no 'kind'"),
+    ({**rows[0], "age": "old"}, "'age' of the row is 'old', which is not a number"),
+    ([rows[0], {**rows[0], "kind": []}], "'kind' of row 1 is of type list"),
+):
+    with pytest.raises(ValueError, match=text):
+        named.predict_proba(wrong)
+assert "skforge" not in sys.modules and "scikit-learn" not in sys.modules
+"""
+
+
+def _used(folder: Path, tmp_path: Path, program: str) -> str:
+    with zipfile.ZipFile(_package(folder)) as archive:
+        archive.extractall(tmp_path / "site")
+    (tmp_path / "use.py").write_text(program)
+    env = {**os.environ, "PYTHONPATH": "site"}
+    return run([sys.executable, "-W", "error", "use.py"], tmp_path, env=env)
+
+
+@pytest.mark.parametrize("kind", ["pipeline", "xgboost", "lightgbm"])
+def test_frames_and_mappings_are_read_by_name(kind: str, tmp_path: Path) -> None:
+    pd = pytest.importorskip("pandas")
+    random = np.random.default_rng(0)
+    frame = pd.DataFrame(
+        {
+            "age": random.integers(18, 80, 200).astype(float),
+            "kind": pd.Categorical(random.choice(["a", "b", "c"], 200)),
+        }
+    )
+    frame.loc[::9, "age"] = np.nan
+    y = (frame["kind"] == "a") | (frame["age"] > 50)
+    if kind == "pipeline":
+        encoder = make_column_transformer(
+            (OneHotEncoder(handle_unknown="ignore"), ["kind"]), remainder="passthrough"
+        )
+        model = make_pipeline(encoder, RandomForestClassifier(5, random_state=0))
+    elif kind == "xgboost":
+        model = pytest.importorskip("xgboost").XGBClassifier(n_estimators=5)
+        model.set_params(enable_categorical=True)
+    else:
+        lightgbm = pytest.importorskip("lightgbm")
+        model = lightgbm.LGBMClassifier(n_estimators=5, verbose=-1)
+    model.fit(frame, y)
+    fast = skforge.CompiledForest(model, tuning="off").fit(frame)
+    skforge.export(fast, tmp_path / "named", "wheel")
+    frame.to_pickle(tmp_path / "frame.pkl")
+    np.save(tmp_path / "wanted.npy", model.predict_proba(frame))
+    _used(tmp_path / "named", tmp_path, _BY_NAME)
+
+
+_COMPILED = """
+import sys
+import numpy as np
+import Tiny__Model as tiny
+
+X = np.load("rows.npy")
+assert sorted(tiny._functions) == [
+    "predict", "predict_class", "predict_proba", "predict_raw"
+]
+for name, compiled in tiny._functions.items():
+    wanted = tiny._call(name, *RESULTS[name], X)
+    for rows in (X, X.astype(float), X[::-1], np.asfortranarray(X)):
+        found = compiled(rows)
+        assert found.dtype == wanted.dtype and found.shape == wanted.shape
+        expected = wanted[::-1] if rows.strides[0] < 0 else wanted
+        assert np.array_equal(found, expected), name
+    wide = np.zeros((60, 12), np.float32)
+    wide[:, ::2] = X
+    assert np.array_equal(compiled(wide[:, ::2]), wanted)
+    odd = np.zeros(60 * 24 + 1, np.uint8)[1:].view(np.float32).reshape(60, 6)
+    refused = [X[0], X[:0], X[:, :5], X.astype(">f4"), np.zeros((60, 6), int), odd]
+    refused += [X.tolist(), None, X.astype(np.float16), np.tile(X, (10**4, 1))]
+    for declined in refused:
+        assert compiled(declined) is None
+counts = []
+for _ in range(2):
+    counts.append([sys.getrefcount(x) for x in (X, X.dtype, np.ndarray)])
+    for compiled in 100 * [*tiny._functions.values()]:
+        compiled(X)
+        compiled(X[0])
+compiled = None
+assert counts[0] == counts[1], counts
+"""
+
+
+def test_small_arrays_go_through_compiled_functions(
+    made: tuple[Any, Path], tmp_path: Path
+) -> None:
+    forest, folder = made
+    np.save(tmp_path / "rows.npy", draw_rows(forest, 60, 0, 0.1))
+    facts = json.loads((folder / "Tiny__Model.json").read_text("utf-8"))
+    results = {n: (f["dtype"], f["columns"]) for n, f in facts["functions"].items()}
+    _used(folder, tmp_path, f"RESULTS = {results!r}\n{_COMPILED}")
+
+
+def test_other_interpreters_call_by_ctypes(
+    made: tuple[Any, Path], tmp_path: Path
+) -> None:
+    forest, folder = made
+    rows = draw_rows(forest, 5, 0, 0.1)
+    np.save(tmp_path / "rows.npy", rows)
+    np.save(tmp_path / "wanted.npy", expected(forest, "predict", rows))
+    program = """
+import numpy as np
+from Tiny__Model._runtime import python_objects
+python_objects.ARRAY_DATA += 8  # another NumPy
+import importlib, Tiny__Model as tiny
+python_objects.numpy_api.cache_clear()
+tiny = importlib.reload(tiny)
+assert not tiny._functions
+assert np.array_equal(tiny.predict(np.load("rows.npy")), np.load("wanted.npy"))
+"""
+    _used(folder, tmp_path, program)
