@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 from skforge.compiler.forest.forest import Forest
-from skforge.compiler.ir.hir.nodes import PredictEnsemble, Reduction
+from skforge.compiler.ir.hir.nodes import HirCache, PredictEnsemble, Reduction
 from skforge.compiler.ir.hir.printer import print_hir
 from skforge.compiler.ir.hir.verifier import verify as verify_hir
 from skforge.compiler.ir.lir import nodes as lir
@@ -160,12 +160,12 @@ def build_hir(
     nest = bind(schedule, forest.n_trees, kind)
     with _drawn(nest):
         cache = HirCache() if tiled is None else tiled
-        normal, comparison = cache.get(
+        normal, comparison = cache.once(
             ("normal",), lambda: normalize_predicates.run(forest)
         )
         # Complete tiles are made of single nodes, by the representation.
         size = 1 if nest.tile_kind == "complete" else nest.tile_nodes
-        tiles = cache.get(
+        tiles = cache.once(
             ("tiles", size, nest.tile_kind if size > 1 else None),
             lambda: tile_nodes.run(normal, size, nest.tile_kind),
         )
@@ -182,10 +182,8 @@ def build_hir(
         codes = None
         if bound.marked(nest.loops, Quantize):
             plan = representation.plan_codes
-            codes = cache.get(("codes", plan), lambda: plan(normal))
-        hir = PredictEnsemble(
-            normal, tiles, nest, reduction, comparison, codes, cache.shared
-        )
+            codes = cache.once(("codes", plan), lambda: plan(normal))
+        hir = PredictEnsemble(normal, tiles, nest, reduction, comparison, codes, cache)
         representation.check_tiles(nest)
         in_lanes = bound.vectorizes_trees(nest.loops)
         in_blocks = not in_lanes and representation.takes_blocks(nest)
@@ -224,20 +222,6 @@ _PURPOSE: dict[Element, str] = {
     "contribution": "contributions",
     "interaction": "interaction values",
 }
-
-
-class HirCache:
-    """Normalised and tiled forms of one forest, shared by its schedules."""
-
-    def __init__(self) -> None:
-        #: See ``PredictEnsemble.shared``.
-        self.shared: dict[tuple[object, ...], Any] = {}
-
-    def get(self, key: tuple[object, ...], make: Callable[[], T]) -> T:
-        if key not in self.shared:
-            self.shared[key] = make()
-        value: T = self.shared[key]
-        return value
 
 
 def lower(

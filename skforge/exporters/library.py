@@ -18,11 +18,11 @@ from skforge.compiler.defaults.cpu import default_schedules
 from skforge.compiler.defaults.walks import walking_schedules
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.means import explained
-from skforge.compiler.ir.hir.nodes import Reduction
+from skforge.compiler.ir.hir.nodes import HirCache, Reduction
 from skforge.compiler.ir.mir.nodes import Element
 from skforge.compiler.outputs.steps import Steps, steps_in_code
 from skforge.compiler.passes.lir import place_scratch
-from skforge.compiler.pipeline import HirCache, build_hir, lower
+from skforge.compiler.pipeline import build_hir, lower
 from skforge.compiler.runtime.compiling import most_rows
 from skforge.compiler.runtime.contributions import parts_of
 from skforge.compiler.runtime.cpu.jit import emit_object, machine_attributes

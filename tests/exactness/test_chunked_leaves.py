@@ -16,10 +16,11 @@ from skforge.compiler import pipeline
 from skforge.compiler.codegen.cuda.emitter import emit_gpu
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.reference import draw_rows, reference_raw
+from skforge.compiler.ir.hir.nodes import HirCache
 from skforge.compiler.ir.mir import nodes as mir
 from skforge.compiler.ir.mir.walk import statements
 from skforge.compiler.passes.mir.chunk_leaves import SHARE
-from skforge.compiler.pipeline import HirCache, Lowered
+from skforge.compiler.pipeline import Lowered
 from skforge.compiler.runtime.module import compile_forest
 from skforge.compiler.schedule.families import rows_on_threads, trees_on_threads
 from skforge.compiler.schedule.nest import size_value

@@ -23,12 +23,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, NoReturn, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from skforge.compiler.binning.rules import AnyArray, BlockRows, Model, RowAt
+from skforge.compiler.binning.rules import AnyArray, BlockRows, Model, RowAt, Rules
 from skforge.compiler.forest.bins import CodeTable, code_dtype, plan_codes
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.hir.nodes import PredictEnsemble, TiledForest
@@ -282,6 +282,17 @@ class RowLayout(ABC):
         """Compute the codes of a row; return the row's code."""
 
 
+@dataclass(frozen=True, slots=True)
+class CodeLayout(BlockLayout):
+    """One forest, and what makes the code of a block of rows."""
+
+    hir: PredictEnsemble
+    make: Callable[[Rules, BlockRows], BlockCode]
+
+    def evaluate(self, b: Builder, rows: BlockRows, model: Model) -> BlockCode:
+        return self.make(Rules(b, self.hir.forest, self.hir.comparison, model), rows)
+
+
 AnyLayout: TypeAlias = TreeLayout | BlockLayout | GpuBlockLayout | RowLayout
 
 _Interface = TypeVar("_Interface", bound="Representation")
@@ -325,7 +336,11 @@ class Representation(ABC):
                 "walks single rows, so it does not work with cache_predicates; use "
                 'represent("bitsliced").'
             )
-        raise ScheduleError(f'represent("{chosen.name}") {why}')
+        chosen.refuse(why)
+
+    def refuse(self, why: str) -> NoReturn:
+        """Raise ScheduleError: the representation does not take a schedule."""
+        raise ScheduleError(f'represent("{self.name}") {why}')
 
     @abstractmethod
     def size_in_bytes(self, hir: PredictEnsemble) -> int:
@@ -343,32 +358,28 @@ class Representation(ABC):
     def check_tiles(self, nest: BoundNest) -> None:
         """Raise for tiles of nodes that the representation does not have."""
         if nest.tile_kind == "complete" and not self.has_complete_tiles:
-            raise ScheduleError(
-                f'represent("{self.name}") does not support complete tiles; use '
-                'represent("tiles"), or another kind of tile_nodes.'
+            self.refuse(
+                'does not support complete tiles; use represent("tiles"), or another '
+                "kind of tile_nodes."
             )
 
     def check_single_nodes(self, hir: PredictEnsemble) -> None:
         """Raise unless the leaves of trees of single nodes are added as floats."""
-        why = None
         if hir.reduction == "reproducible":
-            why = (
+            self.refuse(
                 'sums floats in model order; use reduction="exact" or another '
                 "representation."
             )
-        elif hir.tiles.tile_size > 1:
-            why = "evaluates single nodes; leave out tile_nodes."
-        if why is not None:
-            raise ScheduleError(f'represent("{self.name}") {why}')
+        if hir.tiles.tile_size > 1:
+            self.refuse("evaluates single nodes; leave out tile_nodes.")
 
     def check(self, hir: PredictEnsemble) -> None:
         """Raise for forests that the representation cannot hold, before building."""
         size = self.size_in_bytes(hir)
         if size > self.byte_limit:
-            raise ScheduleError(
-                f'represent("{self.name}") would take {_mebibytes(size)} for this '
-                f"forest, more than its limit of {_mebibytes(self.byte_limit)}; use "
-                'represent("sparse").'
+            self.refuse(
+                f"would take {_mebibytes(size)} for this forest, more than its limit "
+                f'of {_mebibytes(self.byte_limit)}; use represent("sparse").'
             )
 
 

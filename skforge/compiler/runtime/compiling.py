@@ -10,13 +10,13 @@ from typing import Any
 
 from skforge.compiler.defaults.walks import walking_schedules
 from skforge.compiler.forest.forest import Forest
-from skforge.compiler.ir.hir.nodes import PredictEnsemble, Reduction
+from skforge.compiler.ir.hir.nodes import HirCache, PredictEnsemble, Reduction
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.mir import nodes as mir
 from skforge.compiler.ir.mir.nodes import Element
 from skforge.compiler.ir.mir.walk import statements
 from skforge.compiler.layouts import base as representations
-from skforge.compiler.pipeline import HirCache, Lowered, build_hir, lower
+from skforge.compiler.pipeline import Lowered, build_hir, lower
 from skforge.compiler.runtime.cpu.jit import JitModule, compile_functions
 from skforge.compiler.schedule.directives import Kind, Represent
 from skforge.compiler.schedule.nest import size_value

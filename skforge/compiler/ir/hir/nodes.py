@@ -7,8 +7,9 @@ together; a look-up table maps (shape, comparison bits) to the exit taken
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +17,8 @@ from numpy.typing import NDArray
 from skforge.compiler.forest.bins import CodeTable
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.schedule.bound import BoundNest
+
+T = TypeVar("T")
 
 Reduction: TypeAlias = Literal["exact", "reproducible", "fast"]
 
@@ -64,6 +67,17 @@ class TiledForest:
         return len(self.leaf)
 
 
+class HirCache(dict[tuple[object, ...], Any]):
+    """What the schedules of one forest share: its trees in tiles, and as laid out."""
+
+    def once(self, key: tuple[object, ...], make: Callable[[], T]) -> T:
+        """Return what ``make`` returned for a key."""
+        if key not in self:
+            self[key] = make()
+        value: T = self[key]
+        return value
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class PredictEnsemble:
     """The HIR of one kernel: a forest, its tiles, and the loops that walk it.
@@ -80,4 +94,4 @@ class PredictEnsemble:
     reduction: Reduction
     comparison: Literal["lt", "le"]
     codes: CodeTable | None = None
-    shared: dict[tuple[object, ...], Any] = field(default_factory=dict)
+    shared: HirCache = field(default_factory=HirCache)

@@ -47,9 +47,8 @@ from skforge.compiler.ir.lir.nodes import F64, I64, U32, Buffer, Mask, Value, Ve
 from skforge.compiler.ir.mir.nodes import Element
 from skforge.compiler.layouts import base as layouts
 from skforge.compiler.layouts.background.tables import GROUP, Preorder
-from skforge.compiler.layouts.contributions.block import CodeLayout, TreeBlock
+from skforge.compiler.layouts.contributions.block import TreeBlock
 from skforge.compiler.target import Target
-from skforge.exceptions import ScheduleError
 
 #: Rows of a block: a word has a bit for each.
 BLOCK = 64
@@ -57,11 +56,7 @@ BLOCK = 64
 
 def preorder_of(hir: PredictEnsemble) -> Preorder:
     """Return the layout of a schedule's forest, made on its first use."""
-    key = ("background",)
-    if key not in hir.shared:
-        hir.shared[key] = Preorder.of(hir.forest)
-    order: Preorder = hir.shared[key]
-    return order
+    return hir.shared.once(("background",), lambda: Preorder.of(hir.forest))
 
 
 class Background(layouts.BlockRepresentation):
@@ -76,16 +71,17 @@ class Background(layouts.BlockRepresentation):
 
     def check_block(self, hir: PredictEnsemble, block: int) -> None:
         if block != BLOCK:
-            raise ScheduleError(
-                f'represent("background") takes blocks of {BLOCK} rows; this schedule '
-                f"has blocks of {block}."
+            self.refuse(
+                f"takes blocks of {BLOCK} rows; this schedule has blocks of {block}."
             )
 
     def lay_out_blocks(
         self, hir: PredictEnsemble, target: Target, block: int
     ) -> layouts.BlockLayout:
         order = preorder_of(hir)
-        return CodeLayout(hir, lambda rules, rows: BackgroundCode(rules, order, rows))
+        return layouts.CodeLayout(
+            hir, lambda rules, rows: BackgroundCode(rules, order, rows)
+        )
 
 
 layouts.register(Background())

@@ -89,14 +89,13 @@ class GpuBitslicedLayout(GpuBlockLayout):
         self.geometry = gpu_predicates.Geometry(shape.rows, shape.threads, wide)
         order = hir.tiles.tree_order
         key = ("bitsliced gpu", id(forest), id(order), shape, wide)
-        if key not in hir.shared:
-            tables = _tables(forest, order, self._trees)
-            plan = plan_tests(forest, tables, self.geometry.stride)
-            trees = lay_out_trees(forest, order, self._trees, plan, self.geometry)
-            hir.shared[key] = plan, trees
-        self.tests: TestPlan
-        self.trees: BitTrees
-        self.tests, self.trees = hir.shared[key]
+        self.tests, self.trees = hir.shared.once(key, self._laid_out)
+
+    def _laid_out(self) -> tuple[TestPlan, BitTrees]:
+        forest, order = self._forest, self._hir.tiles.tree_order
+        tables = _tables(forest, order, self._trees)
+        plan = plan_tests(forest, tables, self.geometry.stride)
+        return plan, lay_out_trees(forest, order, self._trees, plan, self.geometry)
 
     @property
     def stages_leaves(self) -> bool:
@@ -155,17 +154,16 @@ class BitslicedLayout(BlockLayout):
         self._hir, self._block = hir, block
         self._shape = sliced_layout.BlockOfBits.of(target, block, tests.threshold.dtype)
         # Layouts for other block sizes share the predicates and trees.
-        long_codes = self._shape.byte_lookup
-        key = ("bitsliced", id(forest), self._shape.registers, long_codes)
-        if key not in hir.shared:
-            table = plan_predicates(tests, self._shape.registers)
-            order = hir.tiles.tree_order
-            bits = sliced_layout.MAX_CODE_BITS if long_codes else sliced_layout.MAX_BITS
-            trees = slice_trees(forest, table.line_of, order, table.n_lines, bits)
-            hir.shared[key] = (table, trees)
-        self.table: PredicateTable
-        self._trees: sliced_layout.SlicedTrees
-        self.table, self._trees = hir.shared[key]
+        registers, long_codes = self._shape.registers, self._shape.byte_lookup
+        bits = sliced_layout.MAX_CODE_BITS if long_codes else sliced_layout.MAX_BITS
+
+        def laid_out() -> tuple[PredicateTable, sliced_layout.SlicedTrees]:
+            table, order = plan_predicates(tests, registers), hir.tiles.tree_order
+            sliced = slice_trees(forest, table.line_of, order, table.n_lines, bits)
+            return table, sliced
+
+        key = ("bitsliced", id(forest), registers, long_codes)
+        self.table, self._trees = hir.shared.once(key, laid_out)
 
     def evaluate(self, b: Builder, rows: BlockRows, model: Model) -> layouts.BlockCode:
         forest = self._hir.forest
@@ -191,9 +189,9 @@ class Bitsliced(layouts.BlockRepresentation, layouts.GpuBlockRepresentation):
     def check(self, hir: PredictEnsemble) -> None:
         self.check_single_nodes(hir)
         if not hir.forest.n_predicates and not hir.nest.on_gpu:
-            raise ScheduleError(
-                'represent("bitsliced") evaluates predicates, but this forest of '
-                'single leaves has none; use represent("sparse").'
+            self.refuse(
+                "evaluates predicates, but this forest of single leaves has none; use "
+                'represent("sparse").'
             )
         refused = refusal(hir.forest)
         if refused is not None and not hir.nest.on_gpu:
@@ -203,9 +201,9 @@ class Bitsliced(layouts.BlockRepresentation, layouts.GpuBlockRepresentation):
 
     def check_block(self, hir: PredictEnsemble, block: int) -> None:
         if block % GROUP or block & (block - 1):
-            raise ScheduleError(
-                f'represent("bitsliced") takes blocks of {GROUP} rows times a power '
-                f"of two; this schedule has blocks of {block}."
+            self.refuse(
+                f"takes blocks of {GROUP} rows times a power of two; this schedule has "
+                f"blocks of {block}."
             )
         size = hir.forest.n_predicates * block // 8
         if size > TABLE_BYTES:
@@ -224,11 +222,10 @@ class Bitsliced(layouts.BlockRepresentation, layouts.GpuBlockRepresentation):
         lanes = shape.rows // WORD
         group = shape.threads // max(1, lanes)
         if shape.rows % WORD or shape.threads != lanes * group or WORD % group:
-            raise ScheduleError(
-                f"{WHAT} packs {WORD} rows into a word, so a block must have a "
-                f"multiple of {WORD} rows and each thread 1, 2, 4, 8, 16 or {WORD} of "
-                f"them; this schedule has {shape.rows} rows for {shape.threads} "
-                "threads."
+            self.refuse(
+                f"packs {WORD} rows into a word, so a block must have a multiple of "
+                f"{WORD} rows and each thread 1, 2, 4, 8, 16 or {WORD} of them; this "
+                f"schedule has {shape.rows} rows for {shape.threads} threads."
             )
 
     def lay_out_gpu_blocks(

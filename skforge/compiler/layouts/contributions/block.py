@@ -8,7 +8,6 @@ feature its share.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -16,10 +15,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from skforge.compiler.binning.rules import BlockRows, Model, Rules, set_numbers
+from skforge.compiler.binning.rules import BlockRows, Rules, set_numbers
 from skforge.compiler.forest.arrays import Comparison, Missing
 from skforge.compiler.forest.forest import Forest
-from skforge.compiler.ir.hir.nodes import PredictEnsemble
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir.builder import Builder, with_lanes
 from skforge.compiler.ir.lir.nodes import (
@@ -32,7 +30,7 @@ from skforge.compiler.ir.lir.nodes import (
     Value,
     Vec,
 )
-from skforge.compiler.layouts.base import BlockCode, BlockLayout
+from skforge.compiler.layouts.base import BlockCode
 from skforge.compiler.layouts.contributions.paths import IntArray, Paths
 
 #: The words that hold a bit for each row of a block.
@@ -123,18 +121,6 @@ class Trees:
         """The outputs without trees."""
         every = np.arange(self.forest.n_outputs)
         return np.setdiff1d(every, self.forest.tree_output)
-
-
-@dataclass(frozen=True, slots=True)
-class CodeLayout(BlockLayout):
-    """One forest, and what makes the code of a block of rows."""
-
-    hir: PredictEnsemble
-    make: Callable[[Rules, BlockRows], BlockCode]
-
-    def evaluate(self, b: Builder, rows: BlockRows, model: Model) -> BlockCode:
-        rules = Rules(b, self.hir.forest, self.hir.comparison, model)
-        return self.make(rules, rows)
 
 
 class TreeBlock(BlockCode):

@@ -19,12 +19,7 @@ from skforge.compiler.ir.mir.nodes import Element
 from skforge.compiler.layouts import base as layouts
 from skforge.compiler.layouts.base import BlockShape, GpuBlockLayout, register
 from skforge.compiler.layouts.contributions import walk
-from skforge.compiler.layouts.contributions.block import (
-    VECTOR,
-    WORDS,
-    CodeLayout,
-    Trees,
-)
+from skforge.compiler.layouts.contributions.block import VECTOR, WORDS, Trees
 from skforge.compiler.layouts.contributions.paths import pair_up, put_in_order, trace
 from skforge.compiler.layouts.contributions.quadrature import (
     PAIR_ROWS,
@@ -42,7 +37,6 @@ from skforge.compiler.layouts.contributions.walk import (
     WalkData,
 )
 from skforge.compiler.target import Target
-from skforge.exceptions import ScheduleError
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,10 +142,7 @@ def walk_data(forest: Forest, by_pairs: bool, in_lanes: bool) -> WalkData:
 def shared_data(hir: PredictEnsemble, by_pairs: bool, in_lanes: bool) -> WalkData:
     """Return a forest laid out once for all kernels that read it alike."""
     key = ("contributions", by_pairs, in_lanes)
-    if key not in hir.shared:
-        hir.shared[key] = walk_data(hir.forest, by_pairs, in_lanes)
-    data: WalkData = hir.shared[key]
-    return data
+    return hir.shared.once(key, lambda: walk_data(hir.forest, by_pairs, in_lanes))
 
 
 #: The code of a block, by whether it is for interactions and whether it has one row.
@@ -181,9 +172,8 @@ class Contributions(layouts.BlockRepresentation, layouts.GpuBlockRepresentation)
             sizes.insert(0, 1)
         if block not in sizes:
             known = ", ".join(map(str, sizes))
-            raise ScheduleError(
-                f'represent("{self.name}") takes blocks of {known} rows; this '
-                f"schedule has blocks of {block}."
+            self.refuse(
+                f"takes blocks of {known} rows; this schedule has blocks of {block}."
             )
 
     def lay_out_blocks(
@@ -191,20 +181,17 @@ class Contributions(layouts.BlockRepresentation, layouts.GpuBlockRepresentation)
     ) -> layouts.BlockLayout:
         code = CODES[self.by_pairs, block == 1]
         data = shared_data(hir, self.by_pairs, block == 1)
-        return CodeLayout(
+        return layouts.CodeLayout(
             hir, lambda rules, rows: code(rules, data, rows, block, target.has_fma)
         )
 
     def check_gpu_block(self, hir: PredictEnsemble, shape: BlockShape) -> None:
         if self.by_pairs:
-            raise ScheduleError(
-                "represent(\"interactions\") runs only on CPUs; use target='cpu'."
-            )
+            self.refuse("runs only on CPUs; use target='cpu'.")
         if shape.rows % shape.threads:
-            raise ScheduleError(
-                'represent("contributions") needs the same number of rows for each '
-                f"thread of a block; this schedule has {shape.rows} rows for "
-                f"{shape.threads} threads."
+            self.refuse(
+                "needs the same number of rows for each thread of a block; this "
+                f"schedule has {shape.rows} rows for {shape.threads} threads."
             )
 
     def lay_out_gpu_blocks(

@@ -36,7 +36,6 @@ from skforge.compiler.layouts.lanes.lane_levels import (
 )
 from skforge.compiler.layouts.lanes.lane_masks import LeafMasksLowering, leaf_counts
 from skforge.compiler.target import Target
-from skforge.exceptions import ScheduleError
 
 #: Most columns of codes: a test numbers its column with a byte.
 MOST_COLUMNS = 256
@@ -437,7 +436,7 @@ class Lanes(layouts.RowRepresentation):
         self.check_single_nodes(hir)
         refused = refusal(hir.forest)
         if refused is not None:
-            raise ScheduleError(f'represent("lanes") does not take {refused}')
+            self.refuse(f"does not take {refused}")
         super().check(hir)
 
     def lay_out_rows(self, hir: PredictEnsemble, target: Target) -> LanesLayout:

@@ -27,7 +27,6 @@ from skforge.compiler.layouts import base as layouts
 from skforge.compiler.layouts.nodes import records
 from skforge.compiler.layouts.nodes.encoding import TestEncoding
 from skforge.compiler.layouts.nodes.records import RecordShape, prefetch_lines
-from skforge.exceptions import ScheduleError
 
 Order = Literal["array", "reorg"]
 
@@ -190,9 +189,9 @@ class Heap(layouts.WalkRepresentation):
             encoding = replace(encoding, feature_bits=WORD_BITS)  # no mask
             return RecordShape(hir.tiles.tile_size, encoding, False, False)
         if encoding.bits >= 32:
-            raise ScheduleError(
-                f'represent("{self.name}") has no room for {hir.forest.n_features:,} '
-                'features beside its leaf flag; use represent("sparse").'
+            self.refuse(
+                f"has no room for {hir.forest.n_features:,} features beside its leaf "
+                'flag; use represent("sparse").'
             )
         return RecordShape(hir.tiles.tile_size, encoding, False, False)
 
@@ -201,9 +200,8 @@ class Heap(layouts.WalkRepresentation):
 
     def check(self, hir: PredictEnsemble) -> None:
         if self._order == "reorg" and hir.tiles.tile_size > 1:
-            raise ScheduleError(
-                'represent("reorg") stores single nodes; leave out tile_nodes or use '
-                'represent("array").'
+            self.refuse(
+                'stores single nodes; leave out tile_nodes or use represent("array").'
             )
         super().check(hir)
 

@@ -30,7 +30,6 @@ from skforge.compiler.layouts.nodes.encoding import Tests
 from skforge.compiler.layouts.nodes.records import heap_numbers
 from skforge.compiler.schedule import directives as d
 from skforge.compiler.schedule.bound import BoundLoop
-from skforge.exceptions import ScheduleError
 
 LEVELS = 3
 FAN = 1 << LEVELS
@@ -186,29 +185,28 @@ class Packed(layouts.WalkRepresentation):
     def check(self, hir: PredictEnsemble) -> None:
         nest = hir.nest
         if nest.tile_kind != "complete" or nest.tile_nodes != FAN - 1:
-            raise ScheduleError('represent("packed") needs tile_nodes(7, "complete").')
+            self.refuse('needs tile_nodes(7, "complete").')
         if hir.codes is None:
-            raise ScheduleError(
-                'represent("packed") compares one-byte codes; mark the loop over '
-                "blocks of rows with quantize."
+            self.refuse(
+                "compares one-byte codes; mark the loop over blocks of rows with "
+                "quantize."
             )
         mark = "pad_trees" if nest.pad_trees else _marked(nest.loops)
         if mark is not None:
-            raise ScheduleError(
-                'represent("packed") unrolls whole walks, three levels per tile, so '
-                f"{mark} has no effect; leave it out."
+            self.refuse(
+                f"unrolls whole walks, three levels per tile, so {mark} has no effect; "
+                "leave it out."
             )
         columns, hops = hir.codes.n_columns, _hops(hir.tiles)
         if columns > MOST_COLUMNS:
-            raise ScheduleError(
-                'represent("packed") stores the column of a test in one byte, but '
-                f'this forest has {columns:,} columns; use represent("sparse").'
+            self.refuse(
+                "stores the column of a test in one byte, but this forest has "
+                f'{columns:,} columns; use represent("sparse").'
             )
         if hops > MOST_HOPS:
-            raise ScheduleError(
-                f'represent("packed") takes trees of at most {LEVELS * MOST_HOPS} '
-                f"levels, but this forest has {int(hir.tiles.max_depth.max())}; use "
-                'represent("sparse").'
+            self.refuse(
+                f"takes trees of at most {LEVELS * MOST_HOPS} levels, but this forest "
+                f'has {int(hir.tiles.max_depth.max())}; use represent("sparse").'
             )
         super().check(hir)
 

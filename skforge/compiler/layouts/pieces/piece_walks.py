@@ -18,10 +18,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from skforge.compiler.binning.rules import BlockRows, Model
+from skforge.compiler.binning.rules import BlockRows, Rules
 from skforge.compiler.binning.transpose import transpose
 from skforge.compiler.forest.arrays import Missing
-from skforge.compiler.ir.lir.builder import Builder
 from skforge.compiler.ir.lir.nodes import I16, I64, U8, U16, Buffer, Value, Vec
 from skforge.compiler.layouts.pieces.cut import CutTrees
 from skforge.compiler.layouts.tiles.block_sums import BlockSums, Tiling
@@ -43,9 +42,10 @@ class PieceWalks(BlockSums):
     """Emits the tests of one block of rows."""
 
     def __init__(
-        self, b: Builder, tiling: Tiling[CutTrees], block: int, model: Model
+        self, rules: Rules, tiling: Tiling[CutTrees], rows: BlockRows, block: int
     ) -> None:
-        super().__init__(b, tiling, block, model)
+        super().__init__(rules, tiling, block)
+        b, model = rules.b, rules.model
         assert tiling.codes is not None
         trees, self._places = tiling.trees, tiling.codes
         forest = tiling.hir.forest
@@ -63,9 +63,7 @@ class PieceWalks(BlockSums):
         self._piece_exits = b.alloc("piece_exits", U8, CHUNK)
         self._counts = b.alloc("counts", I64, trees.most_pieces)
         self._buckets = b.alloc("buckets", U16, trees.most_pieces * room)
-
-    def take(self, rows: BlockRows) -> None:
-        """Quantise the rows of the block, and transpose their codes."""
+        # Quantise the rows of the block, and transpose their codes.
         self._codes, self._missing = self.encode(rows)
         self._either(self._take)
 

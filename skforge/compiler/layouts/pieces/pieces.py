@@ -8,23 +8,18 @@ us a row on an EPYC Milan (AVX2), where tiles take 5.2 and scikit-learn 22.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from skforge.compiler.binning.buckets import CodePlaces
-from skforge.compiler.binning.rules import BlockRows, Model
 from skforge.compiler.forest.bins import CodeTable, plan_codes
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.hir.nodes import PredictEnsemble, TiledForest
-from skforge.compiler.ir.lir.builder import Builder
 from skforge.compiler.layouts import base as layouts
 from skforge.compiler.layouts.pieces.cut import CutTrees, cut_trees, top_tests
 from skforge.compiler.layouts.pieces.piece_walks import SPARE, PieceWalks
 from skforge.compiler.layouts.tiles.block_sums import GROUP, Tiling
-from skforge.compiler.layouts.tiles.tile_leaves import leaf_table
+from skforge.compiler.layouts.tiles.tile_leaves import LeafTable, leaf_table
 from skforge.compiler.target import Target
-from skforge.exceptions import ScheduleError
 
 #: Tests of a piece: the usual and the largest number. A byte numbers their exits.
 USUAL, MOST = 192, 254
@@ -56,17 +51,17 @@ def refusal(table: CodeTable) -> str | None:
     return None
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class PieceLayout(layouts.BlockLayout):
-    """One forest for one target and block size."""
+def pieces_of(hir: PredictEnsemble, target: Target) -> Tiling[CutTrees]:
+    """Return a forest in pieces, laid out once for all its kernels."""
 
-    tiling: Tiling[CutTrees]
-    block: int
+    def lay_out() -> tuple[CodePlaces, CutTrees, LeafTable]:
+        most = tests_of_piece(hir.tiles)
+        assert hir.codes is not None and most is not None
+        codes = CodePlaces.of(hir.forest, hir.codes, LANES)
+        trees = cut_trees(hir.tiles, codes.place_of, codes.rank_of, most)
+        return codes, trees, leaf_table(hir.forest, trees.leaf_row)
 
-    def evaluate(self, b: Builder, rows: BlockRows, model: Model) -> layouts.BlockCode:
-        walks = PieceWalks(b, self.tiling, self.block, model)
-        walks.take(rows)
-        return walks
+    return Tiling(hir, target, *hir.shared.once(("pieces",), lay_out))
 
 
 class Pieces(layouts.BlockRepresentation):
@@ -97,30 +92,23 @@ class Pieces(layouts.BlockRepresentation):
             why = f"cuts trees into at most {MOST} pieces, and this forest needs more"
         else:
             return super().check(hir)
-        raise ScheduleError(
-            f'represent("pieces") {why}; or use another representation.'
-        )
+        self.refuse(f"{why}; or use another representation.")
 
     def check_block(self, hir: PredictEnsemble, block: int) -> None:
         most = BUCKET_BYTES // (2 * (MOST + 1)) - SPARE
         if block % GROUP or block > most:
-            raise ScheduleError(
-                f'represent("pieces") takes blocks whose size is a multiple of {GROUP} '
-                f"rows, at most {most}; this schedule has blocks of {block}."
+            self.refuse(
+                f"takes blocks whose size is a multiple of {GROUP} rows, at most "
+                f"{most}; this schedule has blocks of {block}."
             )
 
     def lay_out_blocks(
         self, hir: PredictEnsemble, target: Target, block: int
     ) -> layouts.BlockLayout:
-        if ("pieces",) not in hir.shared:
-            assert hir.codes is not None
-            codes = CodePlaces.of(hir.forest, hir.codes, LANES)
-            most = tests_of_piece(hir.tiles)
-            assert most is not None
-            trees = cut_trees(hir.tiles, codes.place_of, codes.rank_of, most)
-            leaves = leaf_table(hir.forest, trees.leaf_row)
-            hir.shared["pieces",] = codes, trees, leaves
-        return PieceLayout(Tiling(hir, target, *hir.shared["pieces",]), block)
+        tiling = pieces_of(hir, target)
+        return layouts.CodeLayout(
+            hir, lambda rules, rows: PieceWalks(rules, tiling, rows, block)
+        )
 
 
 layouts.register(Pieces())

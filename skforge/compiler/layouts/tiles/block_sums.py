@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from skforge.compiler.binning.buckets import BucketBins, CodePlaces
-from skforge.compiler.binning.rules import BlockRows, Model, Rules
+from skforge.compiler.binning.rules import BlockRows, Rules
 from skforge.compiler.ir.hir.nodes import PredictEnsemble
-from skforge.compiler.ir.lir.builder import Builder
 from skforge.compiler.ir.lir.nodes import I64, U16, Buffer, Value, Vec
 from skforge.compiler.layouts.base import BlockCode
 from skforge.compiler.layouts.tiles.tile_leaves import LeafSums, LeafTable
@@ -37,14 +36,13 @@ class Tiling(Generic[_Trees]):
         return self.target.vector_bits // 32
 
     def encode(
-        self, b: Builder, rows: BlockRows, left: Value, block: int, model: Model
+        self, rules: Rules, rows: BlockRows, left: Value, block: int
     ) -> tuple[Buffer, Value]:
         """Quantise ``left`` rows; return codes, and whether any value is missing."""
-        hir, places = self.hir, self.codes
+        places, item = self.codes, rules.forest.input_dtype.itemsize
         assert places is not None
-        codes = b.alloc("codes", U16, block * places.width * places.copies)
-        rules = Rules(b, hir.forest, hir.comparison, model)
-        lanes = max(2, self.target.vector_bits // (8 * hir.forest.input_dtype.itemsize))
+        codes = rules.b.alloc("codes", U16, block * places.width * places.copies)
+        lanes = max(2, self.target.vector_bits // (8 * item))
         search = BucketBins(rules, places, lanes)
         return codes, search.encode(rows, left, codes, block)
 
@@ -55,10 +53,9 @@ class BlockSums(BlockCode):
     Sums lie row by row if leaves add to several outputs, else output by output.
     """
 
-    def __init__(
-        self, b: Builder, tiling: Tiling[Any], block: int, model: Model
-    ) -> None:
-        self.b, self.tiling, self.block, self._model = b, tiling, block, model
+    def __init__(self, rules: Rules, tiling: Tiling[Any], block: int) -> None:
+        self.b, self._rules, self._model = rules.b, rules, rules.model
+        self.tiling, self.block = tiling, block
 
     @property
     def _by_row(self) -> bool:
@@ -67,7 +64,7 @@ class BlockSums(BlockCode):
 
     def encode(self, rows: BlockRows) -> tuple[Buffer, Value]:
         left = self._left(rows)
-        return self.tiling.encode(self.b, rows, left, self.block, self._model)
+        return self.tiling.encode(self._rules, rows, left, self.block)
 
     def _left(self, rows: BlockRows) -> Value:
         """Return the rows that are left, and set ``n`` to those of whole groups.

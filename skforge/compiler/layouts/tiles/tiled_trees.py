@@ -21,9 +21,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from skforge.compiler.binning.rules import BlockRows, Model
-from skforge.compiler.ir.lir.builder import Builder
+from skforge.compiler.binning.rules import BlockRows, Rules
 from skforge.compiler.ir.lir.nodes import I32, I64, U8, U16, U32, Buffer, Value, Vec
+from skforge.compiler.layouts.base import BlockCode
 from skforge.compiler.layouts.tiles.block_sums import GROUP, BlockSums, Tiling
 from skforge.compiler.layouts.tiles.tile_layout import LANES, TiledTrees
 
@@ -43,15 +43,13 @@ class TileWalks:
     #: Their cache misses then overlap, and the next tree is not prefetched.
     fetches = False
 
-    def __init__(
-        self, b: Builder, tiling: Tiling[TiledTrees], block: int, model: Model
-    ) -> None:
-        trees = tiling.trees
-        self.b, self.t, self.tiling, self.block = b, trees, tiling, block
+    def __init__(self, rules: Rules, tiling: Tiling[TiledTrees], block: int) -> None:
+        trees, model = tiling.trees, rules.model
+        self.b, self.t, self.tiling, self.block = rules.b, trees, tiling, block
+        self._rules, self._model = rules, model
         self.width = 0 if tiling.codes is None else tiling.codes.width
         self._lanes, self._entries = tiling.lanes, Vec(U32, tiling.lanes)
         self._row_mask = (1 << trees.row_bits) - 1
-        self._model = model
         self._declare_top()
         self.top_item = model("top_item", trees.top_item.reshape(-1))
         self.tiles = model("tiles", trees.tiles)
@@ -345,9 +343,10 @@ class TileWalks:
 class BlockWalks(TileWalks, BlockSums):
     """Emits the walks of one block of rows, tree by tree, and their sums."""
 
-    def take(self, rows: BlockRows) -> None:
+    def take(self, rows: BlockRows) -> BlockCode:
         """Prepare the rows of the block: here, quantise them."""
         self._encoded = self.encode(rows)
+        return self
 
     def _walk_tree(self, tree: Value) -> None:
         self.walk_codes(tree, *self._encoded, self.n)

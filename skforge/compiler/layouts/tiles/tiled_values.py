@@ -23,13 +23,13 @@ from collections.abc import Callable
 
 import numpy as np
 
-from skforge.compiler.binning.rules import BlockRows, Model, Rules
+from skforge.compiler.binning.rules import BlockRows, Rules
 from skforge.compiler.binning.transpose import ColumnTile, tile_starts
 from skforge.compiler.forest.arrays import Comparison, Missing
 from skforge.compiler.forest.bins import missing_right
 from skforge.compiler.forest.forest import Forest
-from skforge.compiler.ir.lir.builder import Builder
 from skforge.compiler.ir.lir.nodes import I64, U16, U32, Buffer, Value, Vec
+from skforge.compiler.layouts.base import BlockCode
 from skforge.compiler.layouts.tiles.block_sums import Tiling
 from skforge.compiler.layouts.tiles.tile_layout import (
     LANES,
@@ -75,14 +75,11 @@ class ValueWalks(BlockWalks):
 
     fetches = True
 
-    def __init__(
-        self, b: Builder, tiling: Tiling[TiledTrees], block: int, model: Model
-    ) -> None:
-        forest, comparison = tiling.hir.forest, tiling.hir.comparison
+    def __init__(self, rules: Rules, tiling: Tiling[TiledTrees], block: int) -> None:
+        forest = rules.forest
         used = np.unique(forest.feature)
         self._starts = tile_starts(used, forest.n_features, tiling.lanes)
-        super().__init__(b, tiling, block, model)
-        self._rules = Rules(b, forest, comparison, model)
+        super().__init__(rules, tiling, block)
         never = bool((forest.missing == Missing.NEVER).any())
         self._missing = Missing.NEVER if never else Missing.NAN
         self._gone_right = self._asks = bool(missing_right(forest).any())
@@ -106,12 +103,12 @@ class ValueWalks(BlockWalks):
     def _scratch_top(self) -> None:
         pass
 
-    def take(self, rows: BlockRows) -> None:
+    def take(self, rows: BlockRows) -> BlockCode:
         """Set the rows to walk; those past the end repeat the last."""
         b = self.b
         self._rows, self._last = rows, self._left(rows) - 1
         if not self.t.top_levels:
-            return
+            return self
         self._seen = b.local("missing_seen", U32)
         self._seen[0] = 0
         scalar, count = rows.rows.element, len(self._starts)
@@ -120,6 +117,7 @@ class ValueWalks(BlockWalks):
         columns.fill_all(rows, self._column_starts)
         self._columns = columns.buffer
         self._any_missing = self._seen[0].ne(0)
+        return self
 
     def _walk_tree(self, tree: Value) -> None:
         """Walk the rows, with the code for missing values if there are any."""

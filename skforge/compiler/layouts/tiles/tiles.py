@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from skforge.compiler.binning.buckets import CodePlaces
-from skforge.compiler.binning.rules import BlockRows, Model, RowAt
+from skforge.compiler.binning.rules import BlockRows, Model, RowAt, Rules
 from skforge.compiler.forest.bins import CodeTable, plan_codes
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.hir.nodes import PredictEnsemble
@@ -34,13 +34,12 @@ from skforge.compiler.layouts.tiles.tile_layout import (
     TiledTrees,
     tile_trees,
 )
-from skforge.compiler.layouts.tiles.tile_leaves import LeafSums, leaf_table
+from skforge.compiler.layouts.tiles.tile_leaves import LeafSums, LeafTable, leaf_table
 from skforge.compiler.layouts.tiles.tiled_trees import UNROLL, TileWalks
 from skforge.compiler.layouts.tiles.tiled_values import ValueWalks, refusal, value_tests
 from skforge.compiler.schedule.bound import marked, vectorizes_trees
 from skforge.compiler.schedule.directives import CachePredicates
 from skforge.compiler.target import Target
-from skforge.exceptions import ScheduleError
 
 
 class RowWalks(TileWalks, layouts.RowCode):
@@ -49,15 +48,11 @@ class RowWalks(TileWalks, layouts.RowCode):
     fetches = True
 
     def __init__(
-        self,
-        b: Builder,
-        tiling: Tiling[TiledTrees],
-        encoded: tuple[Buffer, Value],
-        model: Model,
+        self, rules: Rules, tiling: Tiling[TiledTrees], encoded: tuple[Buffer, Value]
     ) -> None:
-        trees = tiling.trees
+        trees, model = tiling.trees, rules.model
         n = -(-len(trees.top_item) // GROUP) * GROUP
-        super().__init__(b, tiling, n, model)
+        super().__init__(rules, tiling, n)
         self._encoded = encoded
         # Pad to a multiple of 16 trees with single leaves, which are never read.
         spare = n - len(trees.top_item)
@@ -151,11 +146,11 @@ class RowTiles(layouts.RowLayout):
     tiling: Tiling[TiledTrees]
 
     def quantize(self, b: Builder, row: RowAt, model: Model) -> layouts.RowCode:
-        single, n_features = b.const(1), self.tiling.hir.forest.n_features
-        rows = BlockRows(row.rows, single, single, row.start, n_features)
-        return RowWalks(
-            b, self.tiling, self.tiling.encode(b, rows, single, 1, model), model
-        )
+        hir, single = self.tiling.hir, b.const(1)
+        rules = Rules(b, hir.forest, hir.comparison, model)
+        rows = BlockRows(row.rows, single, single, row.start, hir.forest.n_features)
+        encoded = self.tiling.encode(rules, rows, single, 1)
+        return RowWalks(rules, self.tiling, encoded)
 
 
 #: Most columns of codes: a byte numbers the columns of two copies.
@@ -172,8 +167,8 @@ LEVELS = {7: 3, 15: 4}
 def tiles_of(hir: PredictEnsemble, target: Target) -> Tiling[TiledTrees]:
     """Return a forest as tiles, laid out once for all its kernels."""
     levels = LEVELS[hir.nest.tile_nodes]
-    key = ("tiles", levels, hir.codes is None)
-    if key not in hir.shared:
+
+    def lay_out() -> tuple[CodePlaces | None, TiledTrees, LeafTable]:
         codes = None
         if hir.codes is None:
             tests = value_tests(hir.forest)
@@ -181,23 +176,10 @@ def tiles_of(hir: PredictEnsemble, target: Target) -> Tiling[TiledTrees]:
             codes = CodePlaces.of(hir.forest, hir.codes, LANES)
             tests = tile_layout.TileTests.of_codes(codes)
         trees = tile_trees(hir.tiles, tests, levels)
-        hir.shared[key] = (codes, trees, leaf_table(hir.forest, trees.leaf_row))
-    return Tiling(hir, target, *hir.shared[key])
+        return codes, trees, leaf_table(hir.forest, trees.leaf_row)
 
-
-@dataclass(frozen=True, slots=True, eq=False)
-class TileLayout(layouts.BlockLayout):
-    """One forest for one target and block size."""
-
-    tiling: Tiling[TiledTrees]
-    block: int
-
-    def evaluate(self, b: Builder, rows: BlockRows, model: Model) -> layouts.BlockCode:
-        """Prepare the rows of a block: quantise them if tiles compare codes."""
-        kind = ValueWalks if self.tiling.codes is None else tiled_trees.BlockWalks
-        walks = kind(b, self.tiling, self.block, model)
-        walks.take(rows)
-        return walks
+    key = ("tiles", levels, hir.codes is None)
+    return Tiling(hir, target, *hir.shared.once(key, lay_out))
 
 
 class Tiles(layouts.BlockRepresentation, layouts.RowRepresentation):
@@ -232,78 +214,76 @@ class Tiles(layouts.BlockRepresentation, layouts.RowRepresentation):
     def check(self, hir: PredictEnsemble) -> None:
         nest = hir.nest
         if nest.tile_kind != "complete" or nest.tile_nodes not in LEVELS:
-            raise ScheduleError(
-                'represent("tiles") needs tile_nodes(7, "complete") or '
-                'tile_nodes(15, "complete").'
+            self.refuse(
+                'needs tile_nodes(7, "complete") or tile_nodes(15, "complete").'
             )
         self.check_single_nodes(hir)
         if bool(((hir.tiles.leaf < 0) & (hir.tiles.predicate[:, 0] < 0)).any()):
-            raise ScheduleError(
-                'represent("tiles") ends a walk at its leaf; leave out pad_trees and '
-                "unroll_walk."
-            )
+            self.refuse("ends a walk at its leaf; leave out pad_trees and unroll_walk.")
         if hir.codes is not None:
-            _check_codes(hir.codes.n_columns)
+            self._check_codes(hir.codes.n_columns)
         else:
-            _check_values(hir)
+            self._check_values(hir)
         most = tile_layout.most_leaves(hir.tiles)
         if most > MAX_LEAVES:
-            raise ScheduleError(
-                f'represent("tiles") takes trees of at most {MAX_LEAVES} leaves, but '
-                f"one has {most}. Use another representation."
+            self.refuse(
+                f"takes trees of at most {MAX_LEAVES} leaves, but one has {most}. Use "
+                "another representation."
             )
         if vectorizes_trees(nest.loops) and hir.forest.n_trees > MAX_TREES:
-            raise ScheduleError(
-                f'represent("tiles") takes a row through at most {MAX_TREES} trees at '
-                f"once, but this forest has {hir.forest.n_trees}; use blocks of rows."
+            self.refuse(
+                f"takes a row through at most {MAX_TREES} trees at once, but this "
+                f"forest has {hir.forest.n_trees}; use blocks of rows."
             )
         super().check(hir)
 
     def check_block(self, hir: PredictEnsemble, block: int) -> None:
         most = 1 << tile_layout.row_bits(hir.tiles)
         if block % GROUP or block > most:
-            raise ScheduleError(
-                f'represent("tiles") takes blocks whose size is a multiple of {GROUP} '
-                f"rows, at most {most}; this schedule has blocks of {block}."
+            self.refuse(
+                f"takes blocks whose size is a multiple of {GROUP} rows, at most "
+                f"{most}; this schedule has blocks of {block}."
             )
 
     def lay_out_blocks(
         self, hir: PredictEnsemble, target: Target, block: int
     ) -> layouts.BlockLayout:
-        return TileLayout(tiles_of(hir, target), block)
+        kind = ValueWalks if hir.codes is None else tiled_trees.BlockWalks
+        tiling = tiles_of(hir, target)
+        return layouts.CodeLayout(
+            hir, lambda rules, rows: kind(rules, tiling, block).take(rows)
+        )
 
     def lay_out_rows(self, hir: PredictEnsemble, target: Target) -> layouts.RowLayout:
         return RowTiles(tiles_of(hir, target))
 
+    def _check_codes(self, columns: int) -> None:
+        if not columns:
+            self.refuse(
+                "compares codes, but this forest of single leaves has none; use "
+                'represent("sparse").'
+            )
+        if columns > MAX_COLUMNS:
+            self.refuse(
+                f"holds a row of at most {MAX_COLUMNS} codes in registers, but this "
+                f"forest has {columns} columns; leave quantize out, or use another "
+                "representation."
+            )
 
-def _check_codes(columns: int) -> None:
-    if not columns:
-        raise ScheduleError(
-            'represent("tiles") compares codes, but this forest of single leaves has '
-            'none; use represent("sparse").'
-        )
-    if columns > MAX_COLUMNS:
-        raise ScheduleError(
-            f'represent("tiles") holds a row of at most {MAX_COLUMNS} codes in '
-            f"registers, but this forest has {columns} columns; leave quantize out, "
-            "or use another representation."
-        )
-
-
-def _check_values(hir: PredictEnsemble) -> None:
-    if marked(hir.nest.loops, CachePredicates):
-        raise ScheduleError(
-            'represent("tiles") compares codes or values of rows, so it does not work '
-            "with cache_predicates; mark the loop over blocks of rows with quantize "
-            "or with nothing."
-        )
-    reason = refusal(hir.forest)
-    if reason is not None:
-        raise ScheduleError(
-            'represent("tiles") compares values of rows unless they are quantised, '
-            f"which this forest does not allow, because it has {reason}; mark the "
-            "loop over blocks of rows with quantize."
-        )
+    def _check_values(self, hir: PredictEnsemble) -> None:
+        if marked(hir.nest.loops, CachePredicates):
+            self.refuse(
+                "compares codes or values of rows, so it does not work with "
+                "cache_predicates; mark the loop over blocks of rows with quantize or "
+                "with nothing."
+            )
+        reason = refusal(hir.forest)
+        if reason is not None:
+            self.refuse(
+                "compares values of rows unless they are quantised, which this forest "
+                f"does not allow, because it has {reason}; mark the loop over blocks "
+                "of rows with quantize."
+            )
 
 
 layouts.register(Tiles())
