@@ -27,6 +27,7 @@ from skforge.compiler.frontends.base import (
     registered,
     unwrap,
 )
+from skforge.compiler.frontends.checks import Range
 from skforge.compiler.frontends.members import has_members, members
 from skforge.exceptions import (
     InvalidModelError,
@@ -106,17 +107,17 @@ def answers_itself(model: Any) -> bool:
     return False
 
 
-def read_forest(model: Any, iteration_range: tuple[int, int] | None = None) -> Forest:
+def read_forest(model: Any, rounds: Range | None = None) -> Forest:
     """Read a model as ``load_forest``; of a wrapper, the raw scores of its members."""
     model = content.held(unwrap(model))
     _discover(model)
     if content.is_path(model):
-        return _load_file(model, iteration_range)
+        return _load_file(model, rounds)
     for frontend in registered():
         if frontend.detect(model):
-            return frontend.load(model, iteration_range).validate()
+            return frontend.load(model, rounds).validate()
     if (data := content.content_of(model)) is not None:
-        return _load_content(data, isinstance(model, str), iteration_range)
+        return _load_content(data, isinstance(model, str), rounds)
     raise _unknown(model)
 
 
@@ -213,7 +214,7 @@ def _discover(model: object = "") -> None:
             import_module(f"{__name__}.{module.name}")
 
 
-def _load_file(model: Any, iteration_range: tuple[int, int] | None) -> Forest:
+def _load_file(model: Any, rounds: Range | None) -> Forest:
     from pathlib import Path
 
     path = Path(model)
@@ -228,14 +229,14 @@ def _load_file(model: Any, iteration_range: tuple[int, int] | None) -> Forest:
             raise InvalidModelError(f"{path} is empty; save the model again.")
         name = content.frontend_name(head, path.name)
         if name == "skforge":
-            return _saved(path.name, read_container(path), iteration_range)
+            return _saved(path.name, read_container(path), rounds)
         suffix = path.suffix.lower()
         # A frontend that users register for a suffix goes before the content.
         by_suffix = [f.name for f in registered() if suffix in f.suffixes]
         if by_suffix and (name is None or by_suffix[0] not in content.CONTENTS):
             name = by_suffix[0]
         if (load_bytes := _reader_of(name)) is not None:
-            return load_bytes(path.read_bytes(), iteration_range).validate()
+            return load_bytes(path.read_bytes(), rounds).validate()
     except FileNotFoundError as error:
         raise ModelNotFoundError(
             f"{path} does not exist; give the path of a saved model."
@@ -256,23 +257,19 @@ def _load_file(model: Any, iteration_range: tuple[int, int] | None) -> Forest:
     )
 
 
-def _reader_of(
-    name: str | None,
-) -> Callable[[bytes, tuple[int, int] | None], Forest] | None:
+def _reader_of(name: str | None) -> Callable[[bytes, Range | None], Forest] | None:
     return next((f.load_bytes for f in registered() if f.name == name), None)
 
 
-def _load_content(
-    data: bytes, a_text: bool, iteration_range: tuple[int, int] | None
-) -> Forest:
+def _load_content(data: bytes, a_text: bool, rounds: Range | None) -> Forest:
     name = "This text" if a_text else "This bytes object"
     if not data:
         raise InvalidModelError(f"{name} is empty; it holds no model.")
     kind = content.frontend_name(data, name)
     if kind == "skforge":
-        return _saved(name, container_from(data, name), iteration_range)
+        return _saved(name, container_from(data, name), rounds)
     if (load_bytes := _reader_of(kind)) is not None:
-        return load_bytes(data, iteration_range).validate()
+        return load_bytes(data, rounds).validate()
     raise UnsupportedModelError(
         f"{name} is not a model that skforge recognises: it begins with "
         f"{data[:16]!r}. Pass the content of a file that XGBoost, LightGBM or "
@@ -280,10 +277,8 @@ def _load_content(
     )
 
 
-def _saved(
-    name: str, container: tuple[Any, Any], iteration_range: tuple[int, int] | None
-) -> Forest:
-    if iteration_range is not None:
+def _saved(name: str, container: tuple[Any, Any], rounds: Range | None) -> Forest:
+    if rounds is not None:
         raise UnsupportedModelError(
             f"{name} was saved by skforge.save, which fixes the boosting rounds; "
             "pass iteration_range when you read the original model."

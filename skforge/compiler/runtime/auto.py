@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from skforge.compiler.forest.arrays import Array
-from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.reference import draw_rows
 from skforge.compiler.runtime.gpu.arrays import is_device_array, is_forked
 from skforge.compiler.runtime.module import CompiledModule, Method
@@ -17,11 +16,10 @@ from skforge.compiler.runtime.ranges import RangeKernels
 from skforge.compiler.runtime.schedules import is_count
 from skforge.compiler.schedule.ranges import BatchRange
 from skforge.compiler.schedule.schedule import Schedule
-from skforge.compiler.target import Target
 from skforge.exceptions import InvalidInputError
 
 if TYPE_CHECKING:
-    from skforge.compiler.ir.hir.nodes import Reduction
+    pass
 
 #: Approximate batch size from which a GPU is faster than its machine's CPU.
 GPU_MIN_ROWS = 100
@@ -53,7 +51,8 @@ class AutoModule:
     def __init__(
         self, cpu: CompiledModule, gpu: CompiledModule, gpu_min_rows: int | None = None
     ) -> None:
-        self.cpu, self.gpu = cpu, gpu
+        self.cpu, self.gpu = self.parts = cpu, gpu
+        self.forest, self.reduction, self.target = cpu.forest, cpu.reduction, gpu.target
         self.gpu_min_rows = GPU_MIN_ROWS if gpu_min_rows is None else gpu_min_rows
 
     def __repr__(self) -> str:
@@ -76,23 +75,6 @@ class AutoModule:
         self._gpu_min_rows = int(rows)
         # The CPU's compiled entries do not check the crossover themselves.
         self.cpu.limit_entries(self._gpu_min_rows - 1)
-
-    @property
-    def parts(self) -> tuple[CompiledModule, CompiledModule]:
-        return self.cpu, self.gpu
-
-    @property
-    def forest(self) -> Forest:
-        return self.cpu.forest
-
-    @property
-    def reduction(self) -> Reduction:
-        return self.cpu.reduction
-
-    @property
-    def target(self) -> Target:
-        """The GPU's target."""
-        return self.gpu.target
 
     @property
     def schedules(self) -> dict[BatchRange, Schedule]:
@@ -127,8 +109,8 @@ class AutoModule:
         return self._at(n_rows).schedule_for(n_rows)
 
     def check_schedules(self) -> None:
-        for part in self.parts:
-            part.check_schedules()
+        self.cpu.check_schedules()
+        self.gpu.check_schedules()
 
     def compile_all(self) -> float:
         return self.cpu.compile_all() + self.gpu.compile_all()
@@ -138,15 +120,15 @@ class AutoModule:
     ) -> AutoModule:
         if contribs:
             self.cpu.warm_up_contribs(batch_sizes)
-        if batch_sizes is None:
-            self.cpu.warm_up()
-            self.gpu.warm_up()
-            return self
-        sizes = np.ravel(batch_sizes)
-        for size in sizes:
-            self.cpu.schedule_for(size)  # raises for a wrong size
-        self.cpu.warm_up(sizes[sizes < self._gpu_min_rows])
-        self.gpu.warm_up(sizes[sizes >= self._gpu_min_rows])
+        on_cpu = on_gpu = None
+        if batch_sizes is not None:
+            sizes = np.ravel(batch_sizes)
+            for size in sizes:
+                self.cpu.schedule_for(size)  # raises for a wrong size
+            on_cpu = sizes[sizes < self._gpu_min_rows]
+            on_gpu = sizes[sizes >= self._gpu_min_rows]
+        self.cpu.warm_up(on_cpu)
+        self.gpu.warm_up(on_gpu)
         return self
 
     def plan_threads(self, n_jobs: int | None) -> None:

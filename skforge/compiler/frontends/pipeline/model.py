@@ -16,6 +16,7 @@ from skforge.compiler.forest.arrays import ZERO_THRESHOLD, Array, Comparison, Mi
 from skforge.compiler.forest.forest import Forest, deduplicate_predicates
 from skforge.compiler.forest.reference import evaluate_predicates
 from skforge.compiler.frontends import base, load_forest, read_forests, refuse_untrained
+from skforge.compiler.frontends.checks import Range
 from skforge.compiler.frontends.members import fitted_members, is_wrapper
 from skforge.compiler.frontends.pipeline import fold, transformers
 from skforge.compiler.frontends.pipeline.codes import UNKNOWN, NumberCodes, TextCodes
@@ -459,11 +460,9 @@ def _at_missing(plan: Plan, forest: Forest, texts: dict[int, TextCodes]) -> fold
 _recent: list[tuple[weakref.ref[Any], list[int], FoldedPipeline]] = []
 
 
-def load(
-    model: Any, iteration_range: tuple[int, int] | None = None, dtype: Any = np.float64
-) -> Forest:
+def load(model: Any, rounds: Range | None = None, dtype: Any = np.float64) -> Forest:
     """Read a fitted pipeline into a forest on the pipeline's rows of a dtype."""
-    pipeline = folded(model, iteration_range, dtype)
+    pipeline = folded(model, rounds, dtype)
     last = weakref.ref(model.steps[-1][1], _forget)
     _recent[:] = [(last, _steps_of(model), pipeline)]
     return pipeline.forest
@@ -525,13 +524,5 @@ def _takes_nan(last: Any, width: int, sparse: bool) -> bool:
     return True
 
 
-base.register(
-    base.Frontend(
-        "sklearn Pipeline",
-        (),
-        base.is_pipeline,
-        load_alone,
-        refuse=refuse,
-        load_all=load_all,
-    )
-)
+_FRONTEND = base.Frontend("sklearn Pipeline", (), base.is_pipeline, load_alone)
+base.register(_FRONTEND._replace(refuse=refuse, load_all=load_all))

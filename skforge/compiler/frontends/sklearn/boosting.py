@@ -27,7 +27,6 @@ _PROBES = 17
 
 
 def load(model: Any, iteration_range: tuple[int, int] | None = None) -> Forest:
-    """Read a fitted GradientBoostingClassifier or GradientBoostingRegressor."""
     common.check_model(model, "estimators_", iteration_range)
     classifier = is_a(model, f"{_MODULE}GradientBoostingClassifier")
     estimators = model.estimators_

@@ -26,6 +26,7 @@ from skforge.compiler.frontends.base import (
     is_a,
     register,
 )
+from skforge.compiler.frontends.checks import Range
 from skforge.compiler.frontends.sklearn import common
 from skforge.exceptions import UnsupportedModelError
 
@@ -40,10 +41,9 @@ _KINDS = detects(
 )
 
 
-def load(model: Any, iteration_range: tuple[int, int] | None = None) -> Forest:
-    """Read a fitted BaggingClassifier, BaggingRegressor or AdaBoostClassifier."""
+def load(model: Any, rounds: Range | None = None) -> Forest:
     _refuse_class(model)
-    common.check_model(model, "estimators_", iteration_range)
+    common.check_model(model, "estimators_", rounds)
     if is_a(model, f"{_BOOSTING}AdaBoostClassifier"):
         return _load_boosting(model)
     return _load_bagging(model, is_a(model, f"{_BAGGING}BaggingClassifier"))
@@ -107,12 +107,8 @@ def _class_columns(
     if values.shape[2] == n_classes:
         return np.asarray(values[:, 0, :], np.float64)
     seen = np.asarray(classes)
-    if (
-        len(seen) != values.shape[2]
-        or seen.dtype.kind not in "iu"
-        or (seen < 0).any()
-        or (seen >= n_classes).any()
-    ):
+    fit = len(seen) == values.shape[2] and seen.dtype.kind in "iu"
+    if not fit or not np.isin(seen, np.arange(n_classes)).all():
         damaged(
             f"A tree of the model has the classes {seen.tolist()} where numbers from 0 "
             f"to {n_classes - 1} were expected",
@@ -162,10 +158,8 @@ def _votes(model: Any, estimator: Any, weight: Any) -> NDArray[np.float64]:
     return np.asarray(np.where(label[:, np.newaxis] == model.classes_, weight, others))
 
 
-def load_isolation(
-    model: Any, iteration_range: tuple[int, int] | None = None
-) -> Forest:
-    common.check_model(model, "estimators_", iteration_range)
+def load_isolation(model: Any, rounds: Range | None = None) -> Forest:
+    common.check_model(model, "estimators_", rounds)
     common.check_trees(model, model.estimators_, "Regressor")
     trees = [estimator.tree_ for estimator in model.estimators_]
     lengths = zip(
@@ -203,12 +197,6 @@ def _average_path(model: Any) -> float:
 
 
 register(Frontend("sklearn Bagging and AdaBoost", (), _KINDS, load, refuse=refuse))
-register(
-    Frontend(
-        "sklearn IsolationForest",
-        (),
-        detects("sklearn.ensemble._iforest.IsolationForest"),
-        load_isolation,
-        refuse=common.refuse_overrides,
-    )
-)
+_ISOLATION = detects("sklearn.ensemble._iforest.IsolationForest")
+_FRONTEND = Frontend("sklearn IsolationForest", (), _ISOLATION, load_isolation)
+register(_FRONTEND._replace(refuse=common.refuse_overrides))

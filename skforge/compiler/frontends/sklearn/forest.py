@@ -35,7 +35,6 @@ def refuse(model: Any) -> None:
 
 
 def load(model: Any, iteration_range: tuple[int, int] | None = None) -> Forest:
-    """Read a fitted DecisionTree*, ExtraTree*, RandomForest* or ExtraTrees*."""
     kind = type(model).__name__
     classifier = is_a(model, *_CLASSIFIERS)
     if iteration_range is not None:

@@ -56,7 +56,6 @@ class Column(NamedTuple):
 
 
 def load(model: Any, iteration_range: tuple[int, int] | None = None) -> Forest:
-    """Read a fitted HistGradientBoostingClassifier or HistGradientBoostingRegressor."""
     common.check_model(model, "_predictors", iteration_range)
     classifier = is_a(model, f"{_MODULE}HistGradientBoostingClassifier")
     baseline = np.asarray(model._baseline_prediction)
@@ -124,12 +123,8 @@ def _column(model: Any, feature: int, known: Any) -> Column:
     if all(isinstance(category, str) for category in categories):
         return Column(feature, tuple(range(len(categories))), tuple(categories))
     for category in categories:
-        if (
-            not isinstance(category, (bool, int, float))
-            or category != category
-            or not 0 <= category <= _LARGEST_CATEGORY
-            or category != int(category)
-        ):
+        number = isinstance(category, (bool, int, float))
+        if not (number and 0 <= category <= _LARGEST_CATEGORY and category % 1 == 0):
             raise UnsupportedModelError(
                 f"{type(model).__name__} has the category {category!r} in feature "
                 f"{feature}; categories must be whole numbers from 0 to "
@@ -217,12 +212,5 @@ def _code_bits(tree: Any, row: int, number: int) -> NDArray[np.bool_]:
     return np.asarray(np.unpackbits(words.view(np.uint8), bitorder="little") != 0)
 
 
-register(
-    Frontend(
-        "sklearn HistGradientBoosting",
-        (),
-        detects(f"{_MODULE}BaseHistGradientBoosting"),
-        load,
-        refuse=common.refuse_overrides,
-    )
-)
+_KIND, refuse = detects(f"{_MODULE}BaseHistGradientBoosting"), common.refuse_overrides
+register(Frontend("sklearn HistGradientBoosting", (), _KIND, load, refuse=refuse))

@@ -271,8 +271,5 @@ def load_all(model: Any) -> tuple[Forest, ...]:
     return taken_apart(model).forests
 
 
-register(
-    Frontend(
-        "sklearn wrappers", (), is_wrapper, load, load_all=load_all, is_whole=is_whole
-    )
-)
+_FRONTEND = Frontend("sklearn wrappers", (), is_wrapper, load, load_all=load_all)
+register(_FRONTEND._replace(is_whole=is_whole))

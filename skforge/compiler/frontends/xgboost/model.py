@@ -101,7 +101,13 @@ def forest_from_document(
     ):
         if unknown := fields.keys() - _KNOWN[where]:
             checks.refuse_unknown(f"{where} has the unknown field {min(unknown)!r}")
-    objective = _objective(learner)
+    name = _member(learner, "objective", dict, "learner").get("name")
+    objective = _OBJECTIVES.get(name) if isinstance(name, str) else None
+    if objective is None:
+        raise UnsupportedModelError(
+            f"The objective {name!r} is not built into XGBoost, "
+            "so its predictions cannot be reproduced."
+        )
     n_classes = _integer(param, "num_class", 0)
     n_targets = _integer(param, "num_target", 1)
     if n_classes > 1 and n_targets > 1:
@@ -151,7 +157,7 @@ def forest_from_document(
             damaged(f"tree_info[{at}] = {group[at]} is outside 0..{n_outputs - 1}")
         start = base if in_place else np.zeros_like(base)
         _scale_by_dropout(arrays, weights[keep], start[group] if nested else None)
-    task = objective.task
+    task, names = objective.task, learner.get("feature_names") or None
     if task == "binary" and n_outputs > 1:
         task = "multilabel"
     return Forest(
@@ -163,7 +169,7 @@ def forest_from_document(
         task=task,
         source="xgboost",
         missing_value=missing,
-        feature_names=_names(learner),
+        feature_names=tuple(map(str, names)) if isinstance(names, list) else None,
         category_names=_category_names(model, n_features, _version(document)),
     )
 
@@ -211,16 +217,6 @@ def _outputs(function: Function, task: Task, n_outputs: int) -> OutputSpec:
         labels="best" if chooses else "half",
         named=False,
     )
-
-
-def _objective(learner: dict[str, Any]) -> _Objective:
-    name = _member(learner, "objective", dict, "learner").get("name")
-    if not isinstance(name, str) or name not in _OBJECTIVES:
-        raise UnsupportedModelError(
-            f"The objective {name!r} is not built into XGBoost, "
-            "so its predictions cannot be reproduced."
-        )
-    return _OBJECTIVES[name]
 
 
 def _version(document: dict[str, Any]) -> tuple[int, ...]:
@@ -296,13 +292,6 @@ def _tree_range(
         # XGBoost never reads trees before the first round
         return slice(int(steps[0]), n_trees)
     return slice(int(steps[chosen[0]]), int(steps[chosen[1]]))
-
-
-def _names(learner: dict[str, Any]) -> tuple[str, ...] | None:
-    names = learner.get("feature_names")
-    if not isinstance(names, list) or not names:
-        return None
-    return tuple(str(name) for name in names)
 
 
 def _category_names(

@@ -24,15 +24,7 @@ from collections.abc import Callable
 
 from skforge.compiler.ir.lir.builder import Builder
 from skforge.compiler.ir.lir.nodes import BOOL, I32, I64, Buffer, Routine, Scalar, Value
-from skforge.compiler.runtime.cpu.workers import (
-    BUSY,
-    JOB,
-    LEFT,
-    LINE,
-    MAX_WORKERS,
-    SEMAPHORE,
-    WORKER,
-)
+from skforge.compiler.runtime.cpu import workers
 
 #: Nanoseconds of a worker's wait before it sleeps, longer than Python needs between two
 #: calls. Time counts, not turns: a worker that shares its caller's core has few turns,
@@ -53,8 +45,9 @@ _PAUSE: dict[str, tuple[str, tuple[int, ...]]] = {
 }
 
 #: Where the fields are, in words.
-_CLAIM, _LEFT_AT, _BUSY_AT = 0, LEFT // 8, BUSY // 8
-_BODY, _CONTEXT, _COUNT, _THREADS = (JOB // 8 + k for k in range(4))
+_CLAIM, _LEFT_AT, _BUSY_AT = 0, workers.LEFT // 8, workers.BUSY // 8
+_BODY, _CONTEXT, _COUNT, _THREADS = (workers.JOB // 8 + k for k in range(4))
+_SEMAPHORE = workers.SEMAPHORE // 8
 
 _K = Value("k", I64)
 
@@ -92,7 +85,7 @@ def _local(
 
 def _limit() -> Routine:
     with Builder() as b:
-        b.give(b.const(MAX_WORKERS, I32))
+        b.give(b.const(workers.MAX_WORKERS, I32))
     return Routine("skforge_no_limit", (), b.finish(), I32)
 
 
@@ -116,7 +109,8 @@ def _field(b: Builder, at: int) -> Value:
 
 
 def _line(b: Builder) -> Buffer:
-    return b.view("line", I64, _pool(b), (_K * LINE + WORKER) >> 3)
+    pool = _pool(b)
+    return b.view("line", I64, pool, (_K * workers.LINE + workers.WORKER) >> 3)
 
 
 def _pause(b: Builder, arch: str) -> None:
@@ -135,7 +129,7 @@ def _wake(b: Builder, threads: Value) -> None:
         with b.when(b.atomic("load", "seq_cst", line).eq(1)):
             was = b.atomic("swap", "seq_cst", line, b.const(0))
             with b.when(was.eq(1)):
-                b.call("sem_post", b.address(line, SEMAPHORE // 8), gives=I32)
+                b.call("sem_post", b.address(line, _SEMAPHORE), gives=I32)
 
 
 def _is_asked(b: Builder) -> None:
@@ -173,7 +167,7 @@ def _sleep(b: Builder) -> None:
         was = b.atomic("swap", "seq_cst", line, b.const(0))
         with b.when(was.eq(1)):
             b.give()  # else the waker's post is there, or will be
-    semaphore = b.address(line, SEMAPHORE // 8)
+    semaphore = b.address(line, _SEMAPHORE)
     with b.repeat(lambda: b.call("sem_wait", semaphore, gives=I32).ne(0), []):
         pass
 
