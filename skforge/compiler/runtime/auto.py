@@ -37,15 +37,8 @@ class AutoModule:
 
     It has the methods of :class:`CompiledModule`. Rows in GPU memory always run on the
     GPU. A process forked from one that used a GPU cannot use it, and runs all rows on
-    the CPU.
-
-    Parameters
-    ----------
-    cpu, gpu : CompiledModule
-        The same forest in the same mode.
-    gpu_min_rows : int or None, default=None
-        Batch size from which the GPU is used; None means ``GPU_MIN_ROWS`` until
-        :meth:`find_crossover` has measured it.
+    the CPU. Without ``gpu_min_rows``, ``GPU_MIN_ROWS`` stands in until
+    :meth:`find_crossover` has measured it.
     """
 
     def __init__(

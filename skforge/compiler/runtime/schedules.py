@@ -40,21 +40,9 @@ class ScheduleTable(dict[BatchRange, Schedule]):
 def schedule_table(schedule: Schedules) -> dict[BatchRange, Schedule] | None:
     """Return the schedule of each range of batch sizes; None means the defaults.
 
-    Parameters
-    ----------
-    schedule : Schedule, str, dict of (int, int or None) -> Schedule or str, or None
-        One schedule or a preset's name, one of these for each range of batch sizes, or
-        None or "auto" for the defaults.
+    Raises InvalidInputError for what is none of ``Schedules``, and ScheduleError for an
+    unknown preset, a key that is not a range of batch sizes, or ranges that overlap.
 
-    Raises
-    ------
-    InvalidInputError
-        If ``schedule`` is none of these.
-    ScheduleError
-        If a preset is unknown, a key is not a range of batch sizes, or ranges overlap.
-
-    Examples
-    --------
     >>> schedule_table({(1, 8): Schedule(), (9, None): "rapids"})[9, None].kind
     'gpu'
     """

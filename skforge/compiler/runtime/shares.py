@@ -99,19 +99,10 @@ class Plan(NamedTuple):
 
 
 class Shares:
-    """The threads of a module's calls.
+    """The threads of a module's calls, whose ranges have schedules and first rows.
 
-    Parameters
-    ----------
-    forest : Forest
-        The forest of the module.
-    schedules : sequence of Schedule
-        The schedule of each range.
-    first_rows : sequence of int
-        The first batch size of each range.
-    estimate : callable or None
-        Returns the estimate of the forest, which takes milliseconds to make; asked for
-        when a batch may first be worth several threads. None: there is none.
+    ``estimate`` returns the estimate of the forest, which takes milliseconds to make,
+    and keeps it. It is asked for when a batch may first be worth several threads.
     """
 
     def __init__(
@@ -122,7 +113,7 @@ class Shares:
         estimate: Callable[[], CostEstimate] | None,
     ) -> None:
         self._forest, self._schedules = forest, schedules
-        self._first_rows, self._make_estimate = first_rows, estimate
+        self._first_rows, self._estimate = first_rows, estimate
         self._visits = forest.n_trees * max(1.0, forest.mean_depth())
         self._first_shared: dict[int, int] = {}  # by n_jobs
         # joblib takes 10 us for the number of threads, and 90 for -1.
@@ -170,10 +161,6 @@ class Shares:
         if not self._visits or not self._loops:
             return sys.maxsize
         return max(2, int(2 * WAKE / (self._visits * SLOWEST_VISIT)))
-
-    @cached_property
-    def _estimate(self) -> CostEstimate | None:
-        return None if self._make_estimate is None else self._make_estimate()
 
     @cached_property
     def _loops(self) -> dict[int, _Loop]:
@@ -250,4 +237,4 @@ class Shares:
         """Return the seconds of batches on one thread; infinite if not estimated."""
         if self._estimate is None:
             return np.full_like(rows, np.inf)
-        return self._estimate.seconds(schedule, rows)
+        return self._estimate().seconds(schedule, rows)

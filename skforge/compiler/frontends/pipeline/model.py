@@ -42,12 +42,11 @@ def codes_of(
         every = np.array([*known, UNKNOWN, None], object)[:-1]
         fine = _accepted(plan, source, every, takes_nan)
         values = every[:-1][fine[:-1]]
-        accepted = values.tolist()
         outputs = _outputs(plan, columns, source, values)
         if len(columns) == 1:  # all tests of it are thresholds then
             order = np.argsort(outputs[:, 0], kind="stable")
             values, outputs = values[order], outputs[order]
-            accepted = values.tolist()
+        accepted = values.tolist()
         refused = every[:-1][~fine[:-1]].tolist() if fine[-1] else []
         others: dict[str, float | None] = {}
         coded: list[Any] = [*accepted]
@@ -56,10 +55,9 @@ def codes_of(
         for name, value in (("nan", np.nan), ("none", None), ("unknown", UNKNOWN)):
             others[name] = None
             alone = np.array([value], object)
-            known_as = fine[-1:] if name == "unknown" else None
-            if known_as is None:
-                known_as = _accepted(plan, source, alone, takes_nan)
-            if not known_as[0]:
+            is_unknown = name == "unknown"
+            taken = fine if is_unknown else _accepted(plan, source, alone, takes_nan)
+            if not taken[-1]:
                 continue
             output = _outputs(plan, columns, source, alone)
             # a step that returns frames may give None beside texts as NaN

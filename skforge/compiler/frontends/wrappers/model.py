@@ -137,27 +137,15 @@ def _wide(forest: Forest, width: int, at: int) -> Array:
 
 @dataclass(slots=True, eq=False)
 class Part:
-    """A fitted wrapper with its members, or a forest inside one.
+    """A fitted wrapper with its members, or a forest inside one."""
 
-    Parameters
-    ----------
-    model : estimator
-        Without the ``FrozenEstimator`` and the search around it.
-    inside : tuple of Part
-        The members of a wrapper.
-    forests : tuple of Forest
-        Those of a model that is no wrapper: one, or those of a pipeline that ends in a
-        wrapper; () for a constant.
-    only : int or None
-        The only output that the wrapper around it asks for.
-    places : list of slice
-        For each forest, the columns of its scores among those of the whole wrapper.
-    """
-
-    model: Any
-    inside: tuple[Part, ...] = ()
+    model: Any  # without the ``FrozenEstimator`` and the search around it
+    inside: tuple[Part, ...] = ()  # the members of a wrapper
+    #: Those of a model that is no wrapper: one, or those of a pipeline that ends in a
+    #: wrapper; () for a constant.
     forests: tuple[Forest, ...] = ()
-    only: int | None = None
+    only: int | None = None  # the only output that the wrapper around it asks for
+    #: For each forest, the columns of its scores among those of the whole wrapper.
     places: list[slice] = field(default_factory=list)
 
     def leaves(self) -> Iterator[Part]:

@@ -148,7 +148,9 @@ class Workers:
         self._size = WORKER + (MAX_WORKERS + 1) * LINE
         self._memory = ctypes.create_string_buffer(self._size + LINE)
         self._pool = -(-ctypes.addressof(self._memory) // LINE) * LINE
-        self._started = ctypes.c_int64.from_address(self._pool + STARTED)
+        #: The address of the number of workers, an int64.
+        self.started = self._pool + STARTED
+        self._started = ctypes.c_int64.from_address(self.started)
         self._module: MachineCode | None = None
         self._lock = threading.Lock()
 
@@ -172,11 +174,6 @@ class Workers:
         """The address of an ``omp_get_max_threads`` without OpenMP."""
         assert self._module is not None
         return self._module.address("skforge_no_limit")
-
-    @property
-    def started(self) -> int:
-        """The address of the number of workers, an int64."""
-        return self._pool + STARTED
 
     def forget(self) -> None:
         """Start anew: a forked child has no workers."""

@@ -70,12 +70,9 @@ class KernelTable:
 
     def __init__(self, n_ranges: int) -> None:
         self._words = (ctypes.c_int64 * (3 * max(1, n_ranges)))()
+        self.address = ctypes.addressof(self._words)
         # By owner; never freed, as an entry may be running without the GIL.
         self._kept: dict[int, tuple[Any, object]] = {}
-
-    @property
-    def address(self) -> int:
-        return ctypes.addressof(self._words)
 
     def fill(self, index: int, kernel: int, slots: bytes, keep: object) -> None:
         """Publish a range's kernel; ``keep`` owns its code and data."""
@@ -103,13 +100,9 @@ class ShareTable:
         #: Of how many threads the plan is; 0 before there is one.
         self.threads = 0
         self._word = ctypes.c_int64()
+        self.address = ctypes.addressof(self._word)  # of a word with the steps' address
         self._kept: dict[tuple[int, ...], Any] = {}  # an entry may be reading
         self._point((0, 0, 1, least_rows, 0, 0))
-
-    @property
-    def address(self) -> int:
-        """The address of a word with the steps' address."""
-        return ctypes.addressof(self._word)
 
     def fill(
         self,
