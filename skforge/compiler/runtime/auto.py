@@ -158,7 +158,9 @@ class AutoModule:
         gains = []
         for n in TRIED_ROWS:
             batch = np.resize(rows, (n, rows.shape[1]))
-            taken = [[_timed(part, batch) for part in self.parts] for _ in range(CALLS)]
+            taken = [
+                [_seconds(part, batch) for part in self.parts] for _ in range(CALLS)
+            ]
             cpu, gpu = np.min(taken[1:], axis=0)  # the first calls warm up
             gains.append(np.clip(np.log(cpu / gpu), -MOST_GAIN, MOST_GAIN))
         sums = [sum(gains[k:]) for k in range(len(gains) + 1)]
@@ -167,7 +169,7 @@ class AutoModule:
         return self.gpu_min_rows
 
 
-def _timed(module: CompiledModule, rows: Array) -> float:
+def _seconds(module: CompiledModule, rows: Array) -> float:
     start = time.perf_counter()
     module.predict_raw(rows)
     return max(1e-9, time.perf_counter() - start)
