@@ -11,7 +11,7 @@ from dataclasses import fields
 from operator import attrgetter
 from typing import Any
 
-from skforge.exceptions import InvalidInputError
+from skforge.runtime.records import entry, float_in, refusal
 from skforge.tuning.records import TuningRecords
 from skforge.tuning.search.strategies import Strategy
 from skforge.tuning.space.space import ScheduleSpace
@@ -42,41 +42,30 @@ def tuner_out(tuning: Any) -> str | dict[str, Any]:
         return tuning
     if not isinstance(tuning, Tuner):
         return "heuristic"
-    record: dict[str, Any] = {"strategy": _strategy_out(tuning.strategy)}
-    record["space"] = None if tuning.space is None else _name_of(tuning.space)
-    record["budget"] = None if tuning.budget is None else float(tuning.budget).hex()
-    records = tuning.records
-    if isinstance(records, TuningRecords):
-        records = records.path
-    record["records"] = None if records is None else os.fspath(records)
-    return record
+    space, budget, records = tuning.space, tuning.budget, tuning.records
+    path = records.path if isinstance(records, TuningRecords) else records
+    parts = attrgetter("name", "parameters", "constraints")
+    known = _SPACES.items() if space is not None else ()
+    same = (name for name, make in known if parts(make()) == parts(space))
+    return {
+        "strategy": _strategy_out(tuning.strategy),
+        "space": next(same, None),
+        "budget": None if budget is None else float(budget).hex(),
+        "records": None if path is None else os.fspath(path),
+    }
 
 
 def tuner_in(record: Mapping[str, Any]) -> Tuner:
     """Return the value of ``tuning`` that :func:`tuner_out` stored."""
-    budget, space = record.get("budget"), record.get("space")
-    records = record.get("records")
+    space, budget = (entry(record, name, str, None) for name in ("space", "budget"))
     if space is not None and space not in _SPACES:
-        raise InvalidInputError(f"there is no space named {space!r}.")
-    if not all(isinstance(v, str | None) for v in (budget, records)):
-        raise InvalidInputError("a tuner's budget and records must be text.")
-    try:
-        seconds = None if budget is None else float.fromhex(budget)
-    except (ValueError, OverflowError):
-        raise InvalidInputError("a tuner's budget is not a number.") from None
+        raise refusal("space")
     return Tuner(
-        _strategy_in(record.get("strategy")),
+        _strategy_in(entry(record, "strategy", str, dict)),
         None if space is None else _SPACES[space](),
-        seconds,
-        records,
+        None if budget is None else float_in("budget", budget),
+        entry(record, "records", str, None),
     )
-
-
-def _name_of(space: ScheduleSpace) -> str | None:
-    """Return the name of the known space with the same parameters and rules."""
-    parts = attrgetter("name", "parameters", "constraints")
-    same = (name for name, make in _SPACES.items() if parts(make()) == parts(space))
-    return next(same, None)
 
 
 def _strategy_out(strategy: str | Strategy) -> str | dict[str, Any]:
@@ -90,17 +79,12 @@ def _strategy_out(strategy: str | Strategy) -> str | dict[str, Any]:
     return {"class": name, **plain}
 
 
-def _strategy_in(record: Any) -> str | Strategy:
+def _strategy_in(record: str | dict[str, Any]) -> str | Strategy:
     if isinstance(record, str):
         return record
-    cls = _STRATEGIES.get(str(record.get("class"))) if type(record) is dict else None
-    if cls is None:
-        raise InvalidInputError(f"{record!r} is not a strategy.")
-    params = {k: v for k, v in record.items() if k != "class"}
-    known = {f.name for f in fields(cls)}
-    if not set(params) <= known:
-        raise InvalidInputError(
-            f"the strategy {cls.__name__} has no {', '.join(set(params) - known)}."
-        )
+    cls = _STRATEGIES.get(entry(record, "class", str))
+    params = {name: value for name, value in record.items() if name != "class"}
+    if cls is None or not params.keys() <= {f.name for f in fields(cls)}:
+        raise refusal("strategy")
     strategy: Strategy = cls(**params)
     return strategy

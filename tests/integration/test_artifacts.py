@@ -471,18 +471,17 @@ def test_of_a_tuner_what_is_plain_data_is_kept(tmp_path):
         assert tuner_in(json.loads(json.dumps(tuner_out(tuner)))) == kept
     assert tuner_out(object()) == "heuristic"
     damaged = tuner_out(Tuner(Learned()))
-    for change, text in (
-        ({"space": "sea"}, "there is no space named 'sea'."),
-        ({"budget": 3}, "a tuner's budget and records must be text."),
-        ({"strategy": {"class": "None"}}, "{'class': 'None'} is not a strategy."),
-        (
-            {"strategy": {"class": "Learned", "luck": 1}},
-            "the strategy Learned has no luck.",
-        ),
+    for change in (
+        {"space": "sea"},
+        {"budget": 3},
+        {"budget": "three"},
+        {"records": 3},
+        {"strategy": {"class": "None"}},
+        {"strategy": {"class": "Learned", "luck": 1}},
     ):
-        with pytest.raises(InvalidInputError) as error:
+        (name,) = change
+        with pytest.raises(InvalidModelError, match=f"the entry '{name}' of its"):
             tuner_in({**damaged, **change})
-        assert str(error.value) == text
 
 
 def test_a_loaded_model_can_be_compiled_and_saved_again(tmp_path):
