@@ -131,9 +131,7 @@ class TreeExplainer:
                 stacklevel=2,
             )
         self._background = _rows_of_masker(data)
-        self.feature_perturbation = _perturbation(
-            feature_perturbation, self._background
-        )
+        self.feature_perturbation = _kind_of(feature_perturbation, self._background)
         self.model_output = model_output
         self.feature_names = _names(feature_names)
         columns = _names(getattr(data, "columns", None))
@@ -516,7 +514,7 @@ def _compiled(model: Any, n_jobs: int | None) -> Any:
     return fast.fit(np.empty((0, 1)))  # checked on drawn rows
 
 
-def _perturbation(asked: str, data: Any) -> str:
+def _kind_of(asked: str, data: Any) -> str:
     """Return the kind of values, by shap's rules."""
     if asked not in ("auto", "interventional", "tree_path_dependent"):
         raise InvalidInputError(

@@ -260,10 +260,7 @@ def _load(manifest: dict[str, Any], arrays: StoredArrays) -> Any:
 
 
 def _table_out(table: Mapping[Any, Any]) -> list[Any]:
-    return [
-        [first, last, _schedule_out(schedule)]
-        for (first, last), schedule in table.items()
-    ]
+    return [[*ends, _schedule_out(schedule)] for ends, schedule in table.items()]
 
 
 def _table_in(rows: list[Any]) -> dict[Any, Any]:
@@ -402,14 +399,10 @@ def _estimator_in(
         raise refusal("asked")
     wrapper: Any = object.__new__(LoadedForest)
     target = _target_in(requested[0])
-    fitted = _target_in(entry(record, "fitted_target", dict))
-    if isinstance(fitted, str):
-        raise refusal("fitted_target")
+    fitted = Target.from_json(json.dumps(entry(record, "fitted_target", dict)))
     anywhere = target in ("auto", "cpu") and not fitted.is_gpu
     tables = entry(record, "tables", list, None)
-    if tables is not None and (
-        len(tables) != 2 or not all(type(table) is list for table in tables)
-    ):
+    if tables is not None and [*map(type, tables)] != [list, list]:
         raise refusal("tables")
     wrapper.__dict__.update(
         params,
@@ -425,9 +418,8 @@ def _estimator_in(
         tuning_result_=_result_in(arrays),
         compile_time_=0.0,  # not stored: equal fits save equal bytes
     )
-    made: CompiledForest = wrapper
-    if "sklearn.base" in sys.modules:
-        made = wrapper._estimator()
+    known = "sklearn.base" in sys.modules
+    made: CompiledForest = wrapper._estimator() if known else wrapper
     return made
 
 

@@ -369,16 +369,12 @@ class _Emitter(Writer):
         context = self.temp()
         self.allocas.append(f"  {context} = alloca {struct}")
         self.line(f"store i64 {inner_threads}, ptr {context}")
-        for k, capture in enumerate(captured, start=1):
-            operand = capture.outer
-            if capture.memory != capture.type:
-                operand = self.let(
-                    f"bitcast {capture.type} {operand} to {capture.memory}"
-                )
-            at = self.let(
-                f"getelementptr inbounds {struct}, ptr {context}, i64 0, i32 {k}"
-            )
-            self.line(f"store {capture.memory} {operand}, ptr {at}")
+        for k, c in enumerate(captured, start=1):
+            operand = c.outer
+            if c.memory != c.type:
+                operand = self.let(f"bitcast {c.type} {operand} to {c.memory}")
+            at = self.let(f"{_field_of(struct, context)} {k}")
+            self.line(f"store {c.memory} {operand}, ptr {at}")
         self.module.outlined.append(_outlined(symbol, struct, inner))
 
         alone, shared = self.label("alone"), self.label("shared")
@@ -416,30 +412,29 @@ def _hidden(text: str, counter: str) -> str:
 def _outlined(symbol: str, struct: str, body: Writer) -> str:
     """Return the function of a parallel body: load the captured values, then loop."""
     loads = ["  %$threads = load i64, ptr %$ctx"]
-    for k, (local, capture) in enumerate(body.captures.items(), start=1):
-        at = f"%$a{k}"
-        loads.append(
-            f"  {at} = getelementptr inbounds {struct}, ptr %$ctx, i64 0, i32 {k}"
-        )
-        if capture.memory == capture.type:
-            loads.append(f"  {local} = load {capture.type}, ptr {at}")
+    for k, (local, c) in enumerate(body.captures.items(), start=1):
+        loads.append(f"  %$a{k} = {_field_of(struct, '%$ctx')} {k}")
+        if c.memory == c.type:
+            loads.append(f"  {local} = load {c.type}, ptr %$a{k}")
         else:
-            loads.append(f"  %$m{k} = load {capture.memory}, ptr {at}")
-            loads.append(
-                f"  {local} = bitcast {capture.memory} %$m{k} to {capture.type}"
-            )
-    return "\n".join(
-        [
-            f"define internal void @{symbol}(ptr %$ctx, i64 %$begin, i64 %$end) "
-            "nounwind {",
-            "$entry:",
-            *body.allocas,
-            *loads,
-            "  %$some = icmp slt i64 %$begin, %$end",
-            "  br i1 %$some, label %$enter, label %$exit",
-            "$enter:",
-            "  br label %$loop",
-            *body.lines,
-            "}",
-        ]
+            loads.append(f"  %$m{k} = load {c.memory}, ptr %$a{k}")
+            loads.append(f"  {local} = bitcast {c.memory} %$m{k} to {c.type}")
+    params = "ptr %$ctx, i64 %$begin, i64 %$end"
+    lines = (
+        f"define internal void @{symbol}({params}) nounwind {{",
+        "$entry:",
+        *body.allocas,
+        *loads,
+        "  %$some = icmp slt i64 %$begin, %$end",
+        "  br i1 %$some, label %$enter, label %$exit",
+        "$enter:",
+        "  br label %$loop",
+        *body.lines,
+        "}",
     )
+    return "\n".join(lines)
+
+
+def _field_of(struct: str, context: str) -> str:
+    """Return the instruction for the address of a field, but for its number."""
+    return f"getelementptr inbounds {struct}, ptr {context}, i64 0, i32"

@@ -61,21 +61,18 @@ _OBJECTIVES: dict[str, _Objective] = {
 }
 #: Aliases that LightGBM reads if no option follows; it never writes them.
 _ALIASES = {
-    **dict.fromkeys(
-        (
-            *("regression_l2", "l2", "mean_squared_error", "mse"),
-            *("l2_root", "root_mean_squared_error", "rmse"),
-        ),
-        "regression",
-    ),
-    **dict.fromkeys(("l1", "mean_absolute_error", "mae"), "regression_l1"),
-    "mean_absolute_percentage_error": "mape",
-    "xentropy": "cross_entropy",
-    "xentlambda": "cross_entropy_lambda",
-    **dict.fromkeys(
-        ("xendcg", "xe_ndcg", "xe_ndcg_mart", "xendcg_mart"), "rank_xendcg"
-    ),
-    **dict.fromkeys(("none", "null", "na"), "custom"),
+    alias: name
+    for name, aliases in (
+        ("regression", "regression_l2 l2 mean_squared_error mse l2_root rmse"),
+        ("regression", "root_mean_squared_error"),
+        ("regression_l1", "l1 mean_absolute_error mae"),
+        ("mape", "mean_absolute_percentage_error"),
+        ("cross_entropy", "xentropy"),
+        ("cross_entropy_lambda", "xentlambda"),
+        ("rank_xendcg", "xendcg xe_ndcg xe_ndcg_mart xendcg_mart"),
+        ("custom", "none null na"),
+    )
+    for alias in aliases.split()
 }
 
 

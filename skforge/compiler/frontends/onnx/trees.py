@@ -322,9 +322,7 @@ def leaf_values(
         weight_at = value[at] if len(value) else np.zeros(len(first), dtype)
         values = np.where(count > 0, weight_at, unweighted[trees.leaf_of].astype(dtype))
         scored = np.array([bool((count > 0).any())])
-        return Leaves(
-            values[:, np.newaxis], np.zeros(n_trees, np.int32), scored, ~scored
-        )
+        return Leaves(values[:, None], np.zeros(n_trees, np.int32), scored, ~scored)
     row = np.repeat(np.arange(len(first)), count)
     at = np.repeat(first, count) + np.arange(len(row))
     at -= np.repeat(np.cumsum(count) - count, count)

@@ -326,9 +326,8 @@ def folded(
     ends = np.cumsum([forest.n_predicates for forest in inner])
     sources = np.array([column.source for column in plan.columns], np.intp)
     source = sources[np.concatenate([forest.feature for forest in inner])]
-    tests, numbers = predicates_of(
-        fold.joined(parts, ends), source, pieces, refused, texts
-    )
+    joined = fold.joined(parts, ends)
+    tests, numbers = predicates_of(joined, source, pieces, refused, texts)
     names = transformers.of_first(model.steps, "feature_names_in_")
     if names is None and transformers.begins_with_last(model.steps):
         names = inner[0].feature_names

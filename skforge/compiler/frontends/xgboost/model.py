@@ -35,32 +35,27 @@ class _Objective(NamedTuple):
     task: Task
 
 
+_MEAN = _Objective("identity", "identity", "regression")
 #: From 3.4 on, XGBoost sorts quantiles that cross.
 _QUANTILES = _Objective("identity", "sorted", "regression")
+_COUNT = _Objective("log", "exp", "regression")
 _OBJECTIVES: dict[str, _Objective] = {
-    **dict.fromkeys(
-        (
-            *("reg:squarederror", "reg:linear", "reg:squaredlogerror"),
-            *("reg:absoluteerror", "reg:pseudohubererror"),
-        ),
-        _Objective("identity", "identity", "regression"),
-    ),
-    "reg:quantileerror": _QUANTILES,
-    "reg:expectileerror": _Objective("increments", "expectiles", "regression"),
-    "reg:logistic": _Objective("logit", "sigmoid", "regression"),
-    **dict.fromkeys(
-        ("reg:gamma", "reg:tweedie", "count:poisson", "survival:cox", "survival:aft"),
-        _Objective("log", "exp", "regression"),
-    ),
-    "binary:logistic": _Objective("logit", "sigmoid", "binary"),
-    "binary:logitraw": _Objective("identity", "identity", "binary"),
-    "binary:hinge": _Objective("identity", "hinge", "binary"),
-    "multi:softmax": _Objective("identity", "argmax", "multiclass"),
-    "multi:softprob": _Objective("identity", "softmax", "multiclass"),
-    **dict.fromkeys(
-        ("rank:pairwise", "rank:ndcg", "rank:map"),
-        _Objective("identity", "identity", "ranking"),
-    ),
+    name: objective
+    for names, objective in (
+        ("reg:squarederror reg:linear reg:squaredlogerror", _MEAN),
+        ("reg:absoluteerror reg:pseudohubererror", _MEAN),
+        ("reg:quantileerror", _QUANTILES),
+        ("reg:expectileerror", _Objective("increments", "expectiles", "regression")),
+        ("reg:logistic", _Objective("logit", "sigmoid", "regression")),
+        ("reg:gamma reg:tweedie count:poisson survival:cox survival:aft", _COUNT),
+        ("binary:logistic", _Objective("logit", "sigmoid", "binary")),
+        ("binary:logitraw", _Objective("identity", "identity", "binary")),
+        ("binary:hinge", _Objective("identity", "hinge", "binary")),
+        ("multi:softmax", _Objective("identity", "argmax", "multiclass")),
+        ("multi:softprob", _Objective("identity", "softmax", "multiclass")),
+        ("rank:pairwise rank:ndcg rank:map", _MEAN._replace(task="ranking")),
+    )
+    for name in names.split()
 }
 _KNOWN = checks.known_fields("xgboost")
 
