@@ -133,7 +133,6 @@ class AutoModule:
 
     @property
     def kernels(self) -> RangeKernels:
-        """The CPU's kernels."""
         return self.cpu.kernels
 
     def inspect(

@@ -28,8 +28,6 @@ SCRATCH_BYTES = 64 << 20
 
 
 class Lowering:
-    """Lowers schedules of one forest for a target."""
-
     def __init__(self, forest: Forest, target: Target, reduction: Reduction) -> None:
         self._forest, self._target = forest, target
         self._reduction: Reduction = reduction

@@ -70,7 +70,6 @@ class Contributions:
             self._of_target[0].bind(chosen, "contribution")
 
     def schedule_for(self, element: Element, n_rows: int) -> Schedule:
-        """Return the schedule for a batch size; between ranges, the lower range's."""
         return table_at(self.schedules[element], n_rows)
 
     def inspect(self, level: str, n_rows: int | None, method: str) -> str:
@@ -295,7 +294,6 @@ def _outputs(forest: Forest, first: int, last: int) -> Forest:
 
 
 def check_sums(forest: Forest) -> None:
-    """Raise unless a forest's leaves are added."""
     if forest.aggregate != "sum":
         raise UnsupportedModelError(
             f"the model takes the {forest.aggregate} of its trees, but contributions "

@@ -202,7 +202,6 @@ class KernelCache:
     def bind(
         self, schedule: Schedule, element: Element = "accumulator"
     ) -> PredictEnsemble:
-        """Return a schedule's HIR; raises if the schedule does not fit."""
         return self._lowering.bind(schedule, element)
 
     def lowered(self, schedule: Schedule, element: Element) -> Lowered:

@@ -54,7 +54,6 @@ class RangeKernels:
         return max(0, bisect_right(self.first_rows, n_rows) - 1)
 
     def scores(self, n_rows: int) -> AnyKernel:
-        """Return the kernel for scores of a batch size."""
         return self.kernel(self.number(n_rows))
 
     def kernel(self, number: int, element: Element | None = None) -> AnyKernel:

@@ -122,7 +122,6 @@ class Shares:
         self._tables: dict[int, ShareTable] = {}
 
     def range_of(self, n_rows: int) -> int:
-        """Return the range of a number of rows; between ranges, the lower one."""
         return max(0, bisect_right(self._first_rows, n_rows) - 1)
 
     def of(self, n_rows: int, n_jobs: int | None) -> Share:

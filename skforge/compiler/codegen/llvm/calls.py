@@ -12,7 +12,6 @@ _SWAPS = {"swap": "xchg", "sub": "sub"}
 
 
 def emit_call(w: Writer, stmt: lir.Call) -> None:
-    """Write a call, and the declaration of the function."""
     args, gives = stmt.args, "void"
     if stmt.results:
         gives = type_text(stmt.results[0].type)

@@ -25,7 +25,6 @@ from skforge.compiler.frontends.catboost.parts import (
 
 
 def read_dump(data: bytes) -> Parts:
-    """Return the parts of a model saved as JSON."""
     document = checks.read_json(data)
     try:
         return _parts(document)

@@ -58,7 +58,6 @@ KINDS = ("float", *_INSTEAD)
 
 
 def refuse_features(kind: str, names: Sequence[str]) -> None:
-    """Refuse a model with features that are not numbers, if there are any."""
     if names:
         raise UnsupportedModelError(
             f"The model has {kind} features ({', '.join(names)}), which skforge cannot "

@@ -215,7 +215,6 @@ class Trees(NamedTuple):
 
 
 def read_trees(trees: Sequence[dict[str, Any]], n_features: int) -> Trees:
-    """Read and check the numbers of trees that :func:`parse` returned."""
     sizes = []
     for number, tree in enumerate(trees):
         size = integer(tree, "num_leaves", f"tree {number}")

@@ -71,7 +71,6 @@ class Ensemble(NamedTuple):
 def read_table(
     attributes: Attributes, dtype: np.dtype[Any], classifier: bool
 ) -> Ensemble:
-    """Read ``TreeEnsembleRegressor`` and ``TreeEnsembleClassifier``: a node table."""
     columns = "nodeids", "treeids", "featureids", "modes", "truenodeids", "falsenodeids"
     names = tuple(f"nodes_{column}" for column in columns)
     n_nodes = same_length(attributes, names)
@@ -131,7 +130,6 @@ def read_table(
 
 
 def read_ensemble(attributes: Attributes, dtype: np.dtype[Any]) -> Ensemble:
-    """Read ``TreeEnsemble``: lists of tests and of leaves."""
     n_tests = same_length(
         attributes,
         (

@@ -217,7 +217,6 @@ _NOTHING = -0.0  # adding it changes no number, not even -0.0
 
 
 def load(model: Any, iteration_range: tuple[int, int] | None = None) -> Forest:
-    """Read a ``ModelProto`` whose graph is a tree ensemble."""
     if iteration_range is not None:
         raise UnsupportedModelError(
             "An ONNX model has no boosting rounds to choose from."

@@ -105,8 +105,6 @@ class Matrix(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The columns of a pipeline."""
-
     width: int  # columns of the rows
     dtype: Any  # the dtype of numbers in the rows
     columns: tuple[Column, ...] = ()  # those that the last step gets

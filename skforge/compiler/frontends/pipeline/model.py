@@ -246,15 +246,12 @@ def refuse(model: Any) -> None:
 
 
 def refuse_steps(model: Any) -> None:
-    """Refuse a pipeline with a transformer that does not fold."""
     for name, step in model.steps[:-1]:
         if not transformers.is_absent(step):
             transformers.refuse_members(name, step)
 
 
 class FoldedPipeline(NamedTuple):
-    """A fitted pipeline taken apart."""
-
     forest: Forest  # the forest on the pipeline's own rows, with codes in coded columns
     inner: Forest  # the last step's own forest, on transformed rows
     bounds: fold.Bounds  # the numbers that the pipeline takes
@@ -487,7 +484,6 @@ def load_alone(model: Any, iteration_range: tuple[int, int] | None = None) -> Fo
 
 
 def load_all(model: Any) -> tuple[Forest, ...]:
-    """Read all forests of a fitted pipeline that ends in a wrapper."""
     pipeline = folded(model)
     return pipeline.forest, *pipeline.more
 

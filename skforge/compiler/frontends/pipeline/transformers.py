@@ -148,12 +148,10 @@ def _kind(transformer: Any) -> _Kind:
 
 
 def reads(transformer: Any, width: int) -> list[int]:
-    """Return the input column of each output of a fitted transformer."""
     return _kind(transformer).reads(transformer, width)
 
 
 def special_values(transformer: Any, width: int) -> list[Any]:
-    """Return values of each input around which outputs change in any order."""
     values = _kind(transformer).special(transformer, width)
     return [np.zeros(0)] * width if values is None else [*map(np.asarray, values)]
 
@@ -164,12 +162,10 @@ def numbers_of(special: Any) -> Any:
 
 
 def is_encoder(transformer: Any) -> bool:
-    """Tell whether a transformer has a list of categories for each input."""
     return _kind(transformer).encodes
 
 
 def is_scaler(transformer: Any) -> bool:
-    """Tell whether a transformer calculates with its numbers."""
     return _kind(transformer).scales or function_of(transformer) is not None
 
 

@@ -132,7 +132,6 @@ def compile_functions(
 def object_of(
     sources: Sequence[str | lir.Function], target: Target
 ) -> tuple[list[str], bytes]:
-    """Return the names of functions, and their object."""
     texts, names = _texts(sources, target)
     with llvm():
         return names, _object(texts, target)

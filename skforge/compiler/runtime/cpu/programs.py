@@ -77,7 +77,6 @@ def sources() -> str:
 
 
 def _files(folder: str) -> Iterator[tuple[str, int, int]]:
-    """Yield the path, size and time of each Python file."""
     with suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
             if entry.name.endswith(".py"):
