@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import struct
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -147,12 +148,9 @@ def read_cbm(data: bytes) -> Parts:
 
 def _read_info(text: str) -> Any:
     """Return an entry of the model's information, which may be JSON."""
-    if not text.startswith("{"):
-        return text
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return text
+    with suppress(ValueError, RecursionError):
+        return json.loads(text) if text.startswith("{") else text
+    return text
 
 
 def _nan_goes_right(feature: _Table) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -144,49 +144,36 @@ def reason(name: str, transformer: Any, error: Exception) -> str:
 
 def divided(pipeline: Any, start: int | None, reasons: Mapping[str, str]) -> Split:
     """Return the split of a pipeline whose steps fold from ``start`` on."""
-    *steps, (name, last) = divided_steps(pipeline)
+    *steps, (last_name, last) = divided_steps(pipeline)
     n_before = start or 0
     parts: list[Part] = []
     branches: dict[str, Any] = {}
-    for i, (step_name, step) in enumerate(steps):
+
+    def add(name: str, path: str, step: Any, depth: int, folds: bool, why: str) -> None:
+        branch = folds and path in branches
+        folds = folds and not branch
+        kind = step if isinstance(step, str) else type(step).__name__
+        where = "folded into the trees"
+        if not folds:
+            ours = type(step).__module__.startswith("sklearn.")
+            where = "runs in scikit-learn" if ours else "runs as it is"
+        blamed = [reason for reason in reasons if reason.startswith(f"{path}__")]
+        if own := not folds and path in reasons:
+            why = reasons[path]
+        elif not folds and blamed:
+            why = f"{blamed[-1].removeprefix(path + '__')!r} in it cannot be folded"
+        parts.append(Part(depth, name, kind, where, why, own, branch))
+        for inner, child, _ in transformers.inside(step):
+            add(inner, f"{path}__{inner}", child, depth + 1, folds, "")
+
+    for i, (name, step) in enumerate(steps):
         if isinstance(step, Branch):
-            branches[step_name] = step
+            branches[name] = step
             continue
         folds, before = i >= n_before, steps[n_before - 1][0]
-        why = "" if folds or step_name == before else f"comes before {before!r}"
+        why = "" if folds or name == before else f"comes before {before!r}"
         for path, branch in branches.items():
-            step = branch.whole if path.startswith(f"{step_name}__") else step
-        parts += _parts(step_name, step_name, step, 0, folds, why, reasons, branches)
-    parts.append(Part(0, name, type(last).__name__, "compiled", ""))
+            step = branch.whole if path.startswith(f"{name}__") else step
+        add(name, name, step, 0, folds, why)
+    parts.append(Part(0, last_name, type(last).__name__, "compiled", ""))
     return Split(start, tuple(parts))
-
-
-def _parts(
-    name: str,
-    path: str,
-    step: Any,
-    depth: int,
-    folds: bool,
-    why: str,
-    reasons: Mapping[str, str],
-    branches: Collection[str],
-) -> Iterator[Part]:
-    branch = folds and path in branches
-    folds = folds and not branch
-    kind = step if isinstance(step, str) else type(step).__name__
-    if folds:
-        where = "folded into the trees"
-    else:
-        ours = type(step).__module__.startswith("sklearn.")
-        where = "runs in scikit-learn" if ours else "runs as it is"
-    blamed = [reason for reason in reasons if reason.startswith(f"{path}__")]
-    if own := not folds and path in reasons:
-        why = reasons[path]
-    elif not folds and blamed:
-        why = f"{blamed[-1].removeprefix(path + '__')!r} in it cannot be folded"
-    yield Part(depth, name, kind, where, why, own, branch)
-    for inner_name, inner, _ in transformers.inside(step):
-        yield from _parts(
-            *(inner_name, f"{path}__{inner_name}", inner, depth + 1, folds, ""),
-            *(reasons, branches),
-        )
