@@ -171,18 +171,53 @@ def pieces_of(
     In a piece, every output is monotone. Columns with one piece are left out.
     """
     pieces: dict[int, Array] = {}
+
+    def divide(column: Column, special: Array, dtype: Any = None) -> None:
+        """Divide the pieces of a column's source below and above some of its values."""
+        source = column.source
+        special = special[np.isfinite(special)] if len(special) else special
+        if not len(special):
+            return
+        low, high = bounds.low[source], bounds.high[source]
+        ends = pieces.get(source, np.array([high]))
+        if column.dtype.kind == "f":  # a step compares them in the dtype of its rows
+            with np.errstate(over="ignore"):
+                cast = special.astype(column.dtype).astype(special.dtype)
+            special = np.union1d(special, cast[np.isfinite(cast)])
+        own = column.stage is None and column.dtype == plan.dtype
+        if own and dtype in (None, plan.dtype):
+            at = special.astype(plan.dtype)  # some are between two numbers
+            below = np.nextafter(at, low.dtype.type(-np.inf))
+            new = np.append(below[at == special], np.where(at > special, below, at))
+        else:
+            first, last = _firsts(ends, low), ends
+            n = 2 * len(special)
+            value = np.tile(np.repeat(special, 2), len(ends))
+            over = np.tile([False, True], len(special) * len(ends))
+            start, end = np.repeat(first, n), np.repeat(last, n)
+
+            def above(x: Array, item: Array) -> Flags:
+                values = plan.values_of([column], np.zeros(len(x), np.intp), x)
+                with np.errstate(over="ignore"):
+                    values = values if dtype is None else values.astype(dtype)
+                return np.where(over[item], values > value[item], values >= value[item])
+
+            before = above(start, np.arange(len(start)))
+            new = last_alike(start, end, lambda x, item: above(x, item) == before[item])
+        new = new[(new >= low) & (new < high)]
+        pieces[source] = np.unique(np.concatenate([ends, new]))
+
     for stage in plan.stages:
         for column, special, *_ in stage.checks():
             if column.source not in plan.texts:
-                numbers = transformers.numbers_of(special)
-                _divide(plan, column, numbers, bounds, pieces)
+                divide(column, transformers.numbers_of(special))
     for forest in forests:
         for number, special in _tested(plan, forest).items():
+            column = plan.columns[number]
             # the last step reads numbers in a dtype of its own
-            dtype, column = forest.input_dtype, plan.columns[number]
-            _divide(plan, column, special, bounds, pieces, dtype)
+            divide(column, special, forest.input_dtype)
             if _lacks_zeros(plan, forest):
-                _divide(plan, column, np.zeros(1), bounds, pieces)
+                divide(column, np.zeros(1))
     return pieces
 
 
@@ -211,49 +246,6 @@ def _tested(plan: Plan, forest: Forest) -> dict[int, Array]:
         if special:
             values[number] = np.unique(special)
     return values
-
-
-def _divide(
-    plan: Plan,
-    column: Column,
-    special: Array,
-    bounds: Bounds,
-    pieces: dict[int, Array],
-    dtype: Any = None,
-) -> None:
-    """Divide the pieces of a column's source below and above some of its values."""
-    source = column.source
-    special = special[np.isfinite(special)] if len(special) else special
-    if not len(special):
-        return
-    low, high = bounds.low[source], bounds.high[source]
-    ends = pieces.get(source, np.array([high]))
-    if column.dtype.kind == "f":  # a step compares them in the dtype of its rows
-        with np.errstate(over="ignore"):
-            cast = special.astype(column.dtype).astype(special.dtype)
-        special = np.union1d(special, cast[np.isfinite(cast)])
-    own = column.stage is None and column.dtype == plan.dtype
-    if own and dtype in (None, plan.dtype):
-        at = special.astype(plan.dtype)  # some are between two numbers
-        below = np.nextafter(at, low.dtype.type(-np.inf))
-        new = np.append(below[at == special], np.where(at > special, below, at))
-    else:
-        first, last = _firsts(ends, low), ends
-        n = 2 * len(special)
-        value = np.tile(np.repeat(special, 2), len(ends))
-        over = np.tile([False, True], len(special) * len(ends))
-        start, end = np.repeat(first, n), np.repeat(last, n)
-
-        def above(x: Array, item: Array) -> Flags:
-            values = plan.values_of([column], np.zeros(len(x), np.intp), x)
-            with np.errstate(over="ignore"):
-                values = values if dtype is None else values.astype(dtype)
-            return np.where(over[item], values > value[item], values >= value[item])
-
-        before = above(start, np.arange(len(start)))
-        new = last_alike(start, end, lambda x, item: above(x, item) == before[item])
-    new = new[(new >= low) & (new < high)]
-    pieces[source] = np.unique(np.concatenate([ends, new]))
 
 
 def _firsts(ends: Array, low: float) -> Array:
