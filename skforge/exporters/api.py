@@ -23,9 +23,10 @@ from skforge.exporters.c_source import example_text, header_text
 from skforge.exporters.check import verify
 from skforge.exporters.contents import Library, Table
 from skforge.exporters.library import export_object, export_source
-from skforge.exporters.llvm_wrapper import data_bytes
+from skforge.exporters.llvm_wrapper import constants_of
 from skforge.exporters.wheel import check_package, link_shared, wheel
 from skforge.runtime.mappings import Columns
+from skforge.sources.base import Source
 from skforge.sources.find import source_of
 
 if TYPE_CHECKING:
@@ -132,11 +133,12 @@ def export(
     folder = Path(os.path.abspath(path))
     chosen = _name(folder, name)
     _check_free(folder, overwrite)
-    forest, table, fitted_target, reduction = _parts(compiled)
+    forest, table, fitted_target, reduction, source = _parts(compiled)
     sizes = _sizes(batch_sizes)
     targets = _targets(target)
-    package = check_package(chosen, version) if kind == "wheel" else None
-    if kind != "wheel" and version is not None:
+    if kind == "wheel":
+        version = check_package(chosen, version)
+    elif version is not None:
         raise InvalidInputError(
             "version applies only to kind='wheel'; other kinds carry a checksum."
         )
@@ -165,21 +167,21 @@ def export(
             sizes,
             apply,
             contribs,
-            python=package is not None,
+            python=kind == "wheel",
         )
         file, verified = f"{chosen}.o", verify(library, binary)
     if kind in ("shared", "wheel"):
         suffix = "dylib" if "darwin" in targets[0].triple else "so"
         file = f"lib{chosen}.{suffix}"
         binary = link_shared(binary, file, targets[0])
-    library = replace(library, texts=_codes(compiled))
+    library = replace(library, texts=source.codes())
     files = {file: binary}
-    if package is None:
+    if version is None:
         files |= _texts(library, kind, file)
     facts = _metadata(library, kind, file, files, verified)
-    if package is not None:
-        columns = _columns(compiled, forest)
-        name, whole = wheel(package, targets[0], library, file, binary, facts, columns)
+    if version is not None:
+        columns = _columns(source)
+        name, whole = wheel(library, version, targets[0], file, binary, facts, columns)
         files = {name: whole}
     files[f"{chosen}.json"] = facts
     _write(folder, files)
@@ -226,13 +228,16 @@ def _facts(file: Path) -> dict[str, Any]:
     return facts if isinstance(facts, dict) and facts.get("format") == FORMAT else {}
 
 
-def _parts(compiled: Any) -> tuple[Forest, Table | None, Target | None, Any]:
-    """Return the forest, its schedules, the CPU they are for, and the reduction."""
+def _parts(
+    compiled: Any,
+) -> tuple[Forest, Table | None, Target | None, Any, Source]:
+    """Return the forest, its schedules, their CPU, the reduction, and how rows come."""
     if isinstance(compiled, Forest):
-        return compiled, None, None, "exact"
+        return compiled, None, None, "exact", source_of(compiled, compiled)
     if isinstance(compiled, CompiledModule):
         cpu = _cpu_of(compiled.target, "its forest, skforge.export(module.forest, …)")
-        return compiled.forest, compiled.schedules, cpu, compiled.reduction
+        forest, table = compiled.forest, compiled.schedules
+        return forest, table, cpu, compiled.reduction, source_of(forest, forest)
     from skforge.compiler.frontends import answers_itself
     from skforge.estimators import CompiledForest
     from skforge.sources.fitted import model_of, start_of
@@ -264,23 +269,12 @@ def _parts(compiled: Any) -> tuple[Forest, Table | None, Target | None, Any]:
         module = getattr(module, "cpu", module)
         cpu, table = module.target, module.schedules
     cpu = _cpu_of(cpu, "its forest, skforge.export(fast.forest_, …)")
-    return compiled.forest_, table, cpu, compiled.reduction
+    source = compiled._compiled().source
+    return compiled.forest_, table, cpu, compiled.reduction, source
 
 
-def _codes(compiled: Any) -> Mapping[int, Any]:
-    """Return the codes of columns of texts, if the model is a pipeline with any."""
-    if isinstance(compiled, (Forest, CompiledModule)):
-        return {}
-    codes: Mapping[int, Any] = compiled._compiled().source.codes()
-    return codes
-
-
-def _columns(compiled: Any, forest: Forest) -> Columns | None:
+def _columns(source: Source) -> Columns | None:
     """Return how mappings and frames are read; None if they are not."""
-    if isinstance(compiled, (Forest, CompiledModule)):
-        source = source_of(forest, forest)
-    else:
-        source = compiled._compiled().source
     try:
         columns = source.columns()
     except InvalidInputError:  # the model has no names
@@ -335,7 +329,7 @@ def _texts(library: Library, kind: str, file: str) -> dict[str, bytes]:
     build = f"Build: cc -o example example.c {linked} -lm"
     return {
         f"{name}.h": header_text(library).encode(),
-        "example.c": example_text(name, library.results, build).encode(),
+        "example.c": example_text(library, build).encode(),
     }
 
 
@@ -343,7 +337,7 @@ def _metadata(
     library: Library, kind: str, file: str, files: Mapping[str, bytes], verified: bool
 ) -> bytes:
     forest = library.forest
-    size = len(files[file])
+    size, constants = len(files[file]), sum(map(len, constants_of(library).values()))
     facts = {
         "format": FORMAT,
         "format_version": 2,
@@ -386,7 +380,7 @@ def _metadata(
         ],
         "sizes": {
             "library": size,
-            "constants": data_bytes(library) if library.variants else None,
+            "constants": constants if library.variants else None,
             "per_tree": round(size / max(1, forest.n_trees), 1),
             "scratch_per_thread": library.scratch.bytes,
         },

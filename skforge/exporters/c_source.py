@@ -9,28 +9,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from skforge._version import __version__
 from skforge.compiler.forest.arrays import ZERO_THRESHOLD, Comparison, Missing
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.outputs.functions import FUNCTIONS
 from skforge.compiler.outputs.steps import Steps
-from skforge.compiler.outputs.text import CCode, Terms, c_number
+from skforge.compiler.outputs.text import C_TYPES, CCode, Terms, c_number
 from skforge.exporters.contents import ERRORS, Library, filled
-
-#: The dtype and the number of columns of each function's results.
-Results: TypeAlias = Mapping[str, tuple[str, int]]
-
-C_TYPES = {
-    "float32": "float",
-    "float64": "double",
-    "int32": "int32_t",
-    "int64": "int64_t",
-}
 
 #: The type of rows in C, by the suffix of the functions that take them.
 _ROWS = {"f32": "float", "f64": "double"}
@@ -70,23 +59,15 @@ def header_text(library: Library) -> str:
         each = f"{n} {out}{'s' if n != 1 else ''} per row"
         functions += ["", f"/* {each}: {_SAYS[function]}. */"]
         for suffix, c_type in _ROWS.items():
-            head = f"int {name}_{function}_{suffix}("
-            space = " " * len(head)
-            functions += [
-                f"{head}const {name}_model *model, const {c_type} *rows,",
-                f"{space}int64_t n_rows, int64_t row_stride,",
-                f"{space}int64_t column_stride, {out} *out);",
-            ]
-    return filled(
+            space = " " * len(f"int {name}_{function}_{suffix}(")
+            given = {"function": function, "given": suffix, "c_type": c_type}
+            text = library.filled("declaration.h", out=out, space=space, **given)
+            functions += text.splitlines()
+    return library.filled(
         "header.h",
-        name=name,
-        upper=name.upper(),
-        release=__version__,
-        n_features=library.forest.n_features,
         columns="\n".join(columns),
-        checksum=library.forest.content_hash(),
         codes="\n".join(codes),
-        open=filled(opens, name=name, scratch=f"{scratch:,}").rstrip(),
+        open=library.filled(opens, scratch=f"{scratch:,}").rstrip(),
         functions="\n".join(functions),
         variants="\n".join(f"/*   {k}: {cpu} */" for k, cpu in enumerate(library.cpus)),
     )
@@ -124,19 +105,18 @@ def _codes_say(library: Library, column: int, codes: Mapping[str, Any]) -> list[
     return _comment(lines)
 
 
-def example_text(name: str, results: Results, build: str) -> str:
+def example_text(library: Library, build: str) -> str:
     """Return a C program that predicts rows read as text from standard input."""
-    function = "predict" if "predict" in results else "predict_raw"
-    dtype, columns = results[function]
-    out, width = C_TYPES[dtype], f"{name.upper()}_N_FEATURES"
+    function = "predict" if "predict" in library.results else "predict_raw"
+    dtype, columns = library.results[function]
+    out = C_TYPES[dtype]
     form, cast = ("%lld", "(long long)") if out == "int64_t" else ("%.17g", "")
-    return filled(
+    return library.filled(
         "example.c",
-        name=name,
         function=function,
         out=out,
         columns=columns,
-        width=width,
+        width=f"{library.name.upper()}_N_FEATURES",
         form=form,
         cast=cast,
         build=build,
@@ -148,7 +128,7 @@ _TOGETHER = 8
 
 
 def source_text(library: Library) -> str:
-    name, forest, results = library.name, library.forest, library.results
+    forest, results = library.forest, library.results
     leaves = "apply" in results
     marker = ""
     if not np.isnan(forest.missing_value):
@@ -156,14 +136,6 @@ def source_text(library: Library) -> str:
         marker = f"\n    if (x == {value}) x = NAN;"
     item = f"leaf[tree % {_TOGETHER}]"
     item = f"leaf_item[{item}]" if leaves else item
-    shared = {
-        "n_trees": forest.n_trees,
-        "n_outputs": forest.n_outputs,
-        "columns": forest.leaf_value.shape[1],
-        "marker": marker,
-        "item": item,
-        "together": _TOGETHER,
-    }
     kinds = np.unique(forest.comparison).tolist()
     categories = int(any(kind >= Comparison.IN for kind in kinds))
     # If all tests are of one kind, compilers remove the code of the others.
@@ -175,36 +147,31 @@ def source_text(library: Library) -> str:
         _finish(function, steps, results[function], forest)
         for function, steps in library.outputs.items()
     )
-    functions = "\n".join(
-        filled(
-            "function.c",
-            name=name,
-            function=function,
+    functions = []
+    for function, (dtype, columns) in results.items():
+        body = "leaves.c" if function == "apply" else "results.c"
+        facts = {"function": function, "columns": columns, "out": C_TYPES[dtype]}
+        for suffix, c_type in _ROWS.items():
+            given = facts | {"given": suffix, "c_type": c_type}
+            text = library.filled(body, together=_TOGETHER, **given).rstrip()
+            functions.append(library.filled("function.c", body=text, **given))
+    walks = "\n".join(
+        library.filled(
+            "walk.c",
             given=suffix,
             c_type=c_type,
-            out=C_TYPES[dtype],
-            body=filled(
-                "leaves.c" if function == "apply" else "results.c",
-                function=function,
-                given=suffix,
-                **shared | {"columns": columns},
-            ).rstrip(),
+            columns=forest.leaf_value.shape[1],
+            marker=marker,
+            item=item,
+            together=_TOGETHER,
         )
-        for function, (dtype, columns) in results.items()
-        for suffix, c_type in _ROWS.items()
-    )
-    walks = "\n".join(
-        filled("walk.c", given=suffix, c_type=c_type, **shared)
         for suffix, c_type in _ROWS.items()
     )
     cases = "\n".join(
         f'    case {k}: return "{text}";' for k, text in enumerate(ERRORS.values())
     )
-    return filled(
+    return library.filled(
         "source.c",
-        name=name,
-        release=__version__,
-        checksum=forest.content_hash(),
         row=C_TYPES[library.row_dtype],
         total=C_TYPES[library.sum_dtype],
         zero=c_number(ZERO_THRESHOLD, library.row_dtype),
@@ -216,7 +183,7 @@ def source_text(library: Library) -> str:
         tables="\n".join(tables),
         walks=walks,
         finishes=finishes,
-        functions=functions,
+        functions="\n".join(functions),
         cases=cases,
     )
 

@@ -91,34 +91,33 @@ class _Loaded:
     """A library loaded in this process, with a model open for one thread."""
 
     def __init__(self, library: Library, binary: bytes) -> None:
-        name, self._results = library.name, library.results
-        suffix = "f32" if library.row_dtype == "float32" else "f64"
-        symbols = {f: f"{name}_{f}_{suffix}" for f in library.results}
-        others = [f"{name}_{f}" for f in ("open", "close", "select")]
-        self._library = load_object(binary, [*symbols.values(), *others])
-        self._functions = {f: _PREDICT(self._library[s]) for f, s in symbols.items()}
-        opens, closes, selects = (self._library[symbol] for symbol in others)
-        self._close, self._select = _CLOSE(closes), _SELECT(selects)
+        self._results = library.results
+        self._suffix = "f32" if library.row_dtype == "float32" else "f64"
+        types: dict[str, Any] = {f"{f}_{self._suffix}": _PREDICT for f in self._results}
+        types |= {"open": _OPEN, "close": _CLOSE, "select": _SELECT}
+        symbols = [f"{library.name}_{function}" for function in types]
+        self._library = load_object(binary, symbols)
+        found = zip(types.items(), symbols, strict=True)
+        self._functions = {f: kind(self._library[s]) for (f, kind), s in found}
         self._model = _P()
-        if code := _OPEN(opens)(1, ctypes.byref(self._model)):
-            raise _fault(f"the library's open returned error {code}")
+        self._call("open", 1, ctypes.byref(self._model))
+
+    def _call(self, function: str, *values: Any) -> None:
+        if code := self._functions[function](*values):
+            raise _fault(f"the library's {function} returned error {code}")
 
     def select(self, variant: int) -> None:
-        if self._select(self._model, variant):
-            raise _fault(f"the library refused its own variant {variant}")
+        self._call("select", self._model, variant)
 
     def predict(self, function: str, rows: Array) -> Array:
         dtype, columns = self._results[function]
         out = np.empty((len(rows), columns), dtype)
-        code = self._functions[function](
-            self._model, rows.ctypes.data, len(rows), rows.shape[1], 1, out.ctypes.data
-        )
-        if code:
-            raise _fault(f"the library's {function} returned error {code}")
+        where = rows.ctypes.data, len(rows), rows.shape[1], 1, out.ctypes.data
+        self._call(f"{function}_{self._suffix}", self._model, *where)
         return out
 
     def close(self) -> None:
-        self._close(self._model)
+        self._call("close", self._model)
 
 
 def expected(forest: Forest, function: str, raw: Array, leaves: Array) -> Any:
@@ -132,16 +131,10 @@ def expected(forest: Forest, function: str, raw: Array, leaves: Array) -> Any:
 def _same(result: Array, wanted: Any, limit: Array) -> bool:
     """Return whether values have equal bits, or differ by at most a limit > 0."""
     wanted = np.asarray(wanted).reshape(result.shape)
-    if wanted.dtype != result.dtype:
-        return False
-    if result.dtype.kind != "f":
-        return bool((result == wanted).all())
-    bits = f"i{result.itemsize}"
-    same = result.view(bits) == np.ascontiguousarray(wanted).view(bits)
-    same |= np.isnan(result) & np.isnan(wanted)
+    if result.dtype.kind == "f":  # NaN may have either sign
+        result, wanted = (np.where(np.isnan(x), np.nan, x) for x in (result, wanted))
     with np.errstate(all="ignore"):
-        gap = np.abs(result.astype(np.float64) - wanted)
-    return bool((same | (gap <= limit[:, None]) & (limit[:, None] > 0)).all())
+        return not len(reference.differing_rows(result, wanted, limit))
 
 
 def _runs_here(target: Target) -> bool:

@@ -10,6 +10,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from skforge._version import __version__
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.hir.nodes import Reduction
 from skforge.compiler.outputs.steps import Output, Steps
@@ -113,6 +114,20 @@ class Library:
     reduction: Reduction = "exact"
     texts: Mapping[int, Any] = field(default_factory=dict)
     contribs: int = 0
+
+    def filled(self, template: str, **values: object) -> str:
+        """Return a text of ``templates/`` that may also name facts of the library."""
+        forest = self.forest
+        facts = {
+            "name": self.name,
+            "upper": self.name.upper(),
+            "release": __version__,
+            "checksum": forest.content_hash(),
+            "n_trees": forest.n_trees,
+            "n_features": forest.n_features,
+            "n_outputs": forest.n_outputs,
+        }
+        return filled(template, **facts | values)
 
     @property
     def cpus(self) -> list[str]:

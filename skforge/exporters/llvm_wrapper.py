@@ -44,18 +44,13 @@ PADDING = 64
 ROW_TYPES = {"f32": F32, "f64": F64}
 
 
-def data_bytes(library: Library) -> int:
-    """Return the bytes of all constants, counting equal ones once."""
-    return sum(len(payload) for payload in _constants(library).values())
-
-
 def library_code(library: Library) -> list[str | Routine]:
     """Return the modules that are linked with the kernels: constants and functions."""
     constants = [
         f"@{symbol} = hidden constant <{{ [{len(payload)} x i8], [{PADDING} x i8] }}> "
         f"<{{ [{len(payload)} x i8] {_bytes(payload)}, "
         f"[{PADDING} x i8] zeroinitializer }}>, align 64"
-        for symbol, payload in _constants(library).items()
+        for symbol, payload in constants_of(library).items()
     ]
     _, *whole = library.variants[0].ranges
     texts, facts = _facts(library)
@@ -89,7 +84,7 @@ def kernel_text(text: str, cpu: str, features: str) -> str:
     return re.sub(r"^define void ", "define hidden void ", text, flags=re.MULTILINE)
 
 
-def _constants(library: Library) -> dict[str, bytes]:
+def constants_of(library: Library) -> dict[str, bytes]:
     """Return the constant arrays of all kernels; equal arrays are stored once."""
     kernels = [kernel for variant in library.variants for kernel in variant.kernels]
     return dict(

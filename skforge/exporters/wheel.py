@@ -17,12 +17,10 @@ import tempfile
 import zipfile
 from importlib import resources
 from pathlib import Path
-from typing import NamedTuple
 
-from skforge._version import __version__
 from skforge.compiler.target import Target
 from skforge.exceptions import InvalidInputError, TargetError
-from skforge.exporters.contents import Library, filled
+from skforge.exporters.contents import Library
 from skforge.exporters.python_entry import WORDS
 from skforge.runtime.mappings import Columns
 from skforge.runtime.records import plain_out
@@ -113,14 +111,8 @@ _RUNTIME = (
 )
 
 
-class Package(NamedTuple):
-    module: str
-    distribution: str
-    version: str
-
-
-def check_package(name: str, version: str | None) -> Package:
-    """Return a library's package; raise for reserved names and invalid versions."""
+def check_package(name: str, version: str | None) -> str:
+    """Return a package's version; raise for reserved names and invalid versions."""
     taken = keyword.iskeyword(name) or name in ("numpy", "skforge")
     if taken or name in sys.stdlib_module_names:
         raise InvalidInputError(
@@ -133,13 +125,13 @@ def check_package(name: str, version: str | None) -> Package:
             "version must be the version of a Python package, such as '1.2.0' or "
             f"'2.0rc1+prod'. Got {version!r} instead."
         )
-    return Package(name, re.sub("_+", "_", name).strip("_").lower(), version)
+    return version
 
 
 def wheel(
-    package: Package,
-    target: Target,
     library: Library,
+    version: str,
+    target: Target,
     file: str,
     binary: bytes,
     metadata: bytes,
@@ -154,12 +146,12 @@ def wheel(
         raise TargetError(
             f"Wheels are made for Linux, not for {target.triple}; use kind='shared'."
         )
-    name, version = package.module, package.version
-    tag = f"py3-none-{platform_tag(binary, target)}"
-    base = f"{package.distribution}-{version}"
+    name, tag = library.name, f"py3-none-{platform_tag(binary, target)}"
+    distribution = re.sub("_+", "_", name).strip("_").lower()
+    base = f"{distribution}-{version}"
     info = f"{base}.dist-info"
     files = {
-        f"{name}/__init__.py": _module(package, library, file).encode(),
+        f"{name}/__init__.py": _module(library, version, file).encode(),
         f"{name}/py.typed": b"",
         f"{name}/{file}": binary,
         f"{name}/{name}.json": metadata,
@@ -172,9 +164,9 @@ def wheel(
         # users' own settings of mypy would be applied to it
         text = f"# mypy: ignore-errors\n{text}"
         files[f"{name}/_runtime/{part.rpartition('/')[2]}.py"] = text.encode()
-    facts = {"name": package.distribution, "version": version, "tag": tag}
+    facts = {"name": distribution, "version": version, "tag": tag}
     for file_name in ("METADATA", "WHEEL"):
-        text = filled(file_name, made_by=__version__, **facts)
+        text = library.filled(file_name, **facts)
         files[f"{info}/{file_name}"] = text.encode()
     record = "".join(
         f"{path},sha256={_digest(data)},{len(data)}\n" for path, data in files.items()
@@ -203,18 +195,10 @@ def platform_tag(binary: bytes, target: Target) -> str:
     return f"manylinux_2_{max(17, *map(int, versions))}_{target.arch}"
 
 
-def _module(package: Package, library: Library, file: str) -> str:
+def _module(library: Library, version: str, file: str) -> str:
     forest = library.forest
-    text = filled(
-        "package.txt",
-        name=package.module,
-        version=package.version,
-        made_by=__version__,
-        n_features=forest.n_features,
-        file=file,
-        words=WORDS,
-        entries=(*library.outputs,),
-    )
+    facts = {"version": version, "file": file, "words": WORDS}
+    text = library.filled("package.txt", entries=(*library.outputs,), **facts)
     for function, (dtype, columns) in library.results.items():
         many = f"{columns} numbers" if columns != 1 else "a number"
         shape = ""
@@ -222,14 +206,13 @@ def _module(package: Package, library: Library, file: str) -> str:
             many = "what each feature contributes, then the bias,"
             if forest.n_outputs > 1:
                 shape = f".reshape(-1, {forest.n_outputs}, {forest.n_features + 1})"
-        text += filled(
+        text += library.filled(
             "package_function.txt",
             function=function,
             dtype=dtype,
             columns=columns,
             shape=shape,
             what="the leaf in each tree" if function == "apply" else many,
-            n_features=forest.n_features,
         )
     return text
 

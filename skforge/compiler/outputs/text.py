@@ -26,7 +26,11 @@ def c_number(value: float, dtype: str) -> str:
     return float(exact).hex() + ("f" if dtype == "float32" else "")
 
 
-_C_TYPES = {"float32": "float", "float64": "double", "int64": "int64_t", "bool": "int"}
+#: The types of C, by dtype.
+C_TYPES = {
+    **{"float32": "float", "float64": "double", "bool": "int"},
+    **{"int32": "int32_t", "int64": "int64_t"},
+}
 _PAIRS = {"add": "+", "sub": "-", "mul": "*", "truediv": "/", "gt": ">", "lt": "<"}
 #: Instructions on ``a``, ``b`` and ``c``, operators by their names in Python; ``f`` is
 #: the suffix of float32 functions.
@@ -182,7 +186,7 @@ class CCode(Code):
         letters = dict(zip("abc", values, strict=False))
         code = _C[name].format(**letters, f="f" if given == "float32" else "")
         variable = f"v{len(self._written)}"
-        line = f"{_C_TYPES[to]} {variable} = {code};"
+        line = f"{C_TYPES[to]} {variable} = {code};"
         self._written.append((variable, line, set(values)))
         return variable
 

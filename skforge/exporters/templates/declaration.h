@@ -1,0 +1,3 @@
+int ${name}_${function}_${given}(const ${name}_model *model, const ${c_type} *rows,
+${space}int64_t n_rows, int64_t row_stride,
+${space}int64_t column_stride, ${out} *out);
