@@ -210,8 +210,13 @@ class ReductionLowering:
         from_ = k.affine(stmt.source_rows)
         slot = self.elements(source.dims[1:])  # from one slot to the next
         extent, length = k.size(stmt.extent), self._length(stmt.rows)
-        if stmt.by_output:
-            self._reduce_by_output(target, source, first, from_, slot, extent, length)
+        if stmt.by_output:  # each tree's leaf is added to the tree's output
+            outputs = k.tree_outputs(by_position=False)
+            with b.loop(length) as i:
+                here, at = first + i * k.n_outputs, from_ + i
+                with b.loop(extent) as n:
+                    place = here + outputs[n].to(I64)
+                    self._increase(target.buffer, place, source.buffer[n * slot + at])
             return
         elements = length * k.n_outputs
         from_ = from_ * k.n_outputs
@@ -222,26 +227,6 @@ class ReductionLowering:
             with b.loop(extent, carry=total) as n:
                 total[0] = total[0] + source.buffer[n * slot + at, type_]
             target.buffer[here] = total[0]
-
-    def _reduce_by_output(
-        self,
-        target: ArrayView,
-        source: ArrayView,
-        first: Value,
-        from_: Value,
-        slot: Value,
-        extent: Value,
-        length: Value,
-    ) -> None:
-        """Add each tree's leaf to the tree's output, trees in model order."""
-        k, b = self._k, self._k.b
-        outputs = k.tree_outputs(by_position=False)
-        with b.loop(length) as i:
-            here = first + i * k.n_outputs
-            at = from_ + i
-            with b.loop(extent) as n:
-                place = here + outputs[n].to(I64)
-                self._increase(target.buffer, place, source.buffer[n * slot + at])
 
     def reduce_dimension_inplace(self, stmt: mir.ReduceDimensionInplace) -> None:
         k, b = self._k, self._k.b

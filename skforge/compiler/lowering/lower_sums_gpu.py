@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager, contextmanager
 import numpy as np
 
 from skforge.compiler.ir.lir import nodes as lir
-from skforge.compiler.ir.lir.nodes import F64, I64, Buffer, Value
+from skforge.compiler.ir.lir.nodes import F64, I64, Value
 from skforge.compiler.ir.mir import nodes as mir
 from skforge.compiler.lowering.kernel import ArrayView, Kernel
 from skforge.compiler.lowering.lower_reductions import (
@@ -95,10 +95,7 @@ class GpuSums(ReductionLowering):
         slot = self.elements(source.dims[1:])  # from one slot to the next
         extent, length = k.size(stmt.extent), self._length(stmt.rows)
         if stmt.by_output:
-            from_ = k.affine(stmt.source_rows)
-            self._by_output(
-                target.buffer, source, first, from_, slot, length, stmt.trees
-            )
+            self._by_output(stmt, first, slot, length)
             return
         if stmt.trees is not None:
             _, extent = k.extent(stmt.trees)
@@ -119,13 +116,24 @@ class GpuSums(ReductionLowering):
             target.buffer[here] = total
 
         width = self._shared_width(stmt)
-        if width > 1:
-            self._by_warps(elements, extent, width, value, write)
+        if width == 1 or self.team is None:
+            with self.spread(elements) as i:
+                old = self._zero() if stmt.atomic else target.buffer[first + i]
+                total = self._in_order(old, b.const(0), extent, lambda n: value(i, n))
+                write(i, total, True)
             return
-        with self.spread(elements) as i:
-            old = self._zero() if stmt.atomic else target.buffer[first + i]
-            total = self._in_order(old, b.const(0), extent, lambda n: value(i, n))
-            write(i, total, True)
+        # By ``width`` threads: strided parts, then shuffles.
+        with self.team[1]() as number:
+            i = number // width
+            part = number % width
+            inside = i < elements
+            end = b.select(inside, extent, 0)
+            sums = [self._zero()]
+            with b.loop(part, end, width, carry=sums) as n:
+                sums[0] = sums[0] + value(i, n)
+            total = b.let(lir.WarpReduce(sums[0], width), k.sum_type, "warp")
+            with b.when(inside & part.eq(0)):
+                write(i, total, False)
 
     def _in_order(
         self, start: Value, lo: Value, hi: Value, value: Callable[[Value], Value]
@@ -164,29 +172,6 @@ class GpuSums(ReductionLowering):
         ):
             width *= 2
         return width
-
-    def _by_warps(
-        self,
-        elements: Value,
-        extent: Value,
-        width: int,
-        value: Callable[[Value, Value], Value],
-        write: Callable[[Value, Value, bool], None],
-    ) -> None:
-        """Sum each element by ``width`` threads: strided parts, then shuffles."""
-        k, b = self._k, self._k.b
-        assert self.team is not None
-        with self.team[1]() as number:
-            i = number // width
-            part = number % width
-            inside = i < elements
-            end = b.select(inside, extent, 0)
-            partial_sum = [self._zero()]
-            with b.loop(part, end, width, carry=partial_sum) as n:
-                partial_sum[0] = partial_sum[0] + value(i, n)
-            total = b.let(lir.WarpReduce(partial_sum[0], width), k.sum_type, "warp")
-            with b.when(inside & part.eq(0)):
-                write(i, total, False)
 
     def reduce_lanes(
         self, stmt: mir.ReduceDimension, row: Value, lane: Value, width: int
@@ -230,20 +215,14 @@ class GpuSums(ReductionLowering):
     # ------------------------------------------------------------ one leaf a tree
 
     def _by_output(
-        self,
-        target: Buffer,
-        source: ArrayView,
-        first: Value,
-        from_: Value,
-        slot: Value,
-        length: Value,
-        chunk: mir.Range | None,
+        self, stmt: mir.ReduceDimension, first: Value, slot: Value, length: Value
     ) -> None:
         """Add, for each output, the leaves of its trees in model order.
 
-        With ``chunk``, slots hold those trees: a multiple of their number is the first.
+        Slots may hold some trees of the model: a multiple of their number is the first.
         """
-        k = self._k
+        k, chunk, from_ = self._k, stmt.trees, self._k.affine(stmt.source_rows)
+        target, source = k.arrays[stmt.target].buffer, k.arrays[stmt.source]
         outputs = np.asarray(k.hir.forest.tree_output).astype(np.int64)
         size, skipped = max(1, len(outputs)), None
         if chunk is not None:

@@ -257,15 +257,15 @@ class Lowering:
         """Run whole groups first, then the remaining iterations one by one."""
         with self._carry(loop):
             if loop.group == 1:
-                self._run(loop, lo, hi, step, loop.body)
+                self._run(loop, lo, hi, step)
                 return
             stride = step * loop.group
             if not loop.remainder:
-                self._run(loop, lo, hi, stride, loop.body)
+                self._run(loop, lo, hi, stride)
                 return
             middle = lo + self._trips(loop, lo, hi, step) // loop.group * stride
-            self._run(loop, lo, middle, stride, loop.body)
-            self._run(loop, middle, hi, step, loop.remainder, scalar=True)
+            self._run(loop, lo, middle, stride)
+            self._run(loop, middle, hi, step, remainder=True)
 
     def _trips(self, loop: mir.Loop, lo: Value, hi: Value, step: Value) -> Value:
         """Return the number of iterations, at least 0."""
@@ -276,13 +276,7 @@ class Lowering:
         return span if loop.step == 1 else span // step
 
     def _run(
-        self,
-        loop: mir.Loop,
-        lo: Value,
-        hi: Value,
-        step: Value,
-        body: mir.Body,
-        scalar: bool = False,
+        self, loop: mir.Loop, lo: Value, hi: Value, step: Value, remainder: bool = False
     ) -> None:
         """Emit one serial loop that carries the sums held in registers."""
         k, b = self._k, self._k.b
@@ -291,13 +285,13 @@ class Lowering:
         with b.loop(lo, hi, step, carry=sums, hint=loop.var) as var:
             k.carried = dict(zip(keys, sums, strict=True))
             outer = self._lanes
-            if loop.kind == "vector" and not scalar:  # one value per lane
+            if loop.kind == "vector" and not remainder:  # one value per lane
                 self._lanes, lanes = loop.group, b.iota(I64, loop.group)
                 if loop.step != 1:
                     lanes = lanes * b.splat(k.size(loop.step), loop.group)
                 var = b.splat(var, loop.group) + lanes
             with self._bound(loop.var, var):
-                self.body(body)
+                self.body(loop.remainder if remainder else loop.body)
             self._lanes = outer
             sums[:] = [k.carried[key] for key in keys]
         k.carried = dict(zip(keys, sums, strict=True))
@@ -322,7 +316,7 @@ class Lowering:
         self._block_rows = None
         if loop.remainder:
             middle = lo + count * stride
-            self._run(loop, middle, hi, step, loop.remainder, scalar=True)
+            self._run(loop, middle, hi, step, remainder=True)
 
     def _deal_out(self, nest: list[tuple[mir.Loop, Value, Value, Value]]) -> None:
         """Run nested parallel loops as one, over all their iterations in order."""

@@ -304,20 +304,15 @@ class BackgroundCode(TreeBlock):
             left = self._losses[source, self._vec]
             right = self._losses[source + BLOCK, self._vec]
             self._losses[here + row] = left + right
-            total = self._give(sums, place, node.edge + v * (lanes // 8), left, right)
+            edge = node.edge + v * (lanes // 8)
+            loss = b.select(self._mask(edge + self._line), left, 0.0)
+            loss = loss + b.select(self._mask(edge), right, 0.0)
+            total = sums[place] = sums[place, self._vec] - loss
             with b.when(is_first):
                 column = (iota + row) * self._row_gains + gains
                 more = self._gains[column]
                 self._gains[column] = b.const(0.0, self._vec)
                 sums[place] = total + more
-
-    def _give(
-        self, sums: Buffer, place: Value, edge: Value, left: Value, right: Value
-    ) -> Value:
-        loss = self.b.select(self._mask(edge + self._line), left, 0.0)
-        loss = loss + self.b.select(self._mask(edge), right, 0.0)
-        total = sums[place] = sums[place, self._vec] - loss
-        return total
 
     # ------------------------------------------------------------ a leaf
 

@@ -123,19 +123,14 @@ class GpuBitslicedLayout(GpuBlockLayout):
 def _tables(
     forest: Forest, order: NDArray[np.int32], trees: int
 ) -> list[NDArray[np.int64]]:
-    size = max(1, trees)
-    parts = range(0, max(1, len(order)), size)
-    return [_predicates(forest, order[k : k + size]) for k in parts]
-
-
-def _predicates(forest: Forest, trees: NDArray[np.int32]) -> NDArray[np.int64]:
-    """Return the distinct predicates that the given trees test."""
-    parts = [
-        forest.predicate[forest.tree_offset[t] : forest.tree_offset[t + 1]]
-        for t in trees
-    ]
-    tested = np.unique(np.concatenate([*parts, np.zeros(0, np.int32)]))
-    return tested[tested >= 0].astype(np.int64)
+    """Return the distinct predicates that each ``trees`` trees test."""
+    size, tables = max(1, trees), []
+    of_tree = np.split(forest.predicate, forest.tree_offset[1:-1])
+    for k in range(0, max(1, len(order)), size):
+        parts = [of_tree[tree] for tree in order[k : k + size]]
+        tested = np.unique(np.concatenate([*parts, np.zeros(0, np.int32)]))
+        tables.append(tested[tested >= 0].astype(np.int64))
+    return tables
 
 
 #: A schedule whose table of predicates takes more bytes a thread is an error.

@@ -268,8 +268,8 @@ class PredicateLowering:
         """
         b, size = self.b, self.line_bytes
         plane = self._plane(size)
-
-        with b.turns(size, plane.lanes * 8, "shift") as shift:
+        width = plane.lanes * 8
+        with b.turns(size, width, "shift") as shift:
             first = planes + shift
             to = job.place + shift
             bits = [self.planes[first + k * size, plane] for k in range(levels)]
@@ -277,32 +277,19 @@ class PredicateLowering:
             if levels == 4:
                 for i in range(1, 16):
                     self._lines[to + (i - 1) * size] = low[i]
-            else:
-                self._high_groups(bits[:3:-1], low, job.count, to, plane)
-
-    def _high_groups(
-        self,
-        bits: Sequence[Value],
-        low: Sequence[Value],
-        count: Value,
-        line: Value,
-        plane: Vec,
-    ) -> None:
-        """Write 16 lines for each value of the code's high bits."""
-        b, size = self.b, self.line_bytes
-        width = plane.lanes * 8
-        for k, step in enumerate(_steps(b, bits, plane)):
-            self.steps[k * width] = step
-        groups = count // 16 + 1
-        with b.loop(groups, hint="high") as h:
-            at = h * width
-            here = self.steps[at, plane]
-            above = self.steps[at + width, plane]
-            to = line + h * (16 * size) - size
-            with b.when(h > 0):
-                self._lines[to] = here
-            for i in range(1, 16):
-                self._lines[to + i * size] = above | here & low[i]
+                return
+            for k, step in enumerate(_steps(b, bits[:3:-1], plane)):
+                self.steps[k * width] = step
+            # For each value of the code's high bits, 16 lines.
+            with b.loop(job.count // 16 + 1, hint="high") as h:
+                at = h * width
+                here = self.steps[at, plane]
+                above = self.steps[at + width, plane]
+                line = to + h * (16 * size) - size
+                with b.when(h > 0):
+                    self._lines[line] = here
+                for i in range(1, 16):
+                    self._lines[line + i * size] = above | here & low[i]
 
     def _missing_plane(self, column: Value, planes: Value) -> None:
         """Keep which values of a part are missing, beside the bits of their codes."""

@@ -98,33 +98,6 @@ class PieceWalks(BlockSums):
                     number = copy * width + c + k
                     to[at + number * CHUNK] = b.bitcast(column, I16)
 
-    def _run(
-        self,
-        registers: int,
-        copies: int,
-        tests: tuple[Value, Value],
-        columns: Buffer,
-        at: Value,
-    ) -> list[Value]:
-        """Let the rows of some registers meet the tests; return the exits they reach.
-
-        Words are compared as signed ones, which AVX2 does in one instruction.
-        """
-        b, lanes = self.b, self._lanes
-        exits = [b.const(0, Vec(U8, lanes)) for _ in range(registers)]
-        with b.loop(*tests, carry=exits, hint="test") as t:
-            place, rank, low, high = (self._tests[t * 4 + k] for k in range(4))
-            place = place.to(I64)
-            if copies < self._places.copies:
-                place = place & (self._places.width - 1)
-            column = at + place * CHUNK
-            rank = b.splat(b.bitcast(rank, I16), lanes)
-            low, high = (b.splat(x.to(U8), lanes) for x in (low, high))
-            for k, exit_ in enumerate(exits):
-                left = rank > columns[column + k * lanes, Vec(I16, lanes)]
-                exits[k] = b.select(exit_.eq(low) & ~left, high, exit_)
-        return exits
-
     def _run_chunk(
         self,
         count: Value,
@@ -135,15 +108,31 @@ class PieceWalks(BlockSums):
         exits: Buffer,
         to: Value,
     ) -> None:
-        """Run the tests for ``count`` rows, or a chunk; write the exits they reach."""
+        """Let ``count`` rows, or a chunk, meet the tests; write the exits they reach.
+
+        Words are compared as signed ones, which AVX2 does in one instruction.
+        """
+        b, lanes = self.b, self._lanes
 
         def run(registers: int) -> None:
-            for k, exit_ in enumerate(self._run(registers, copies, tests, columns, at)):
-                exits[to + k * self._lanes] = exit_
+            reached = [b.const(0, Vec(U8, lanes)) for _ in range(registers)]
+            with b.loop(*tests, carry=reached, hint="test") as t:
+                place, rank, low, high = (self._tests[t * 4 + k] for k in range(4))
+                place = place.to(I64)
+                if copies < self._places.copies:
+                    place = place & (self._places.width - 1)
+                column = at + place * CHUNK
+                rank = b.splat(b.bitcast(rank, I16), lanes)
+                low, high = (b.splat(x.to(U8), lanes) for x in (low, high))
+                for k, exit_ in enumerate(reached):
+                    left = rank > columns[column + k * lanes, Vec(I16, lanes)]
+                    reached[k] = b.select(exit_.eq(low) & ~left, high, exit_)
+            for k, exit_ in enumerate(reached):
+                exits[to + k * lanes] = exit_
 
-        most = CHUNK // self._lanes
-        registers = ((count + (self._lanes - 1)) // self._lanes).min(most)
-        self.b.switch(registers - 1, [partial(run, k + 1) for k in range(most)])
+        most = CHUNK // lanes
+        registers = ((count + (lanes - 1)) // lanes).min(most)
+        b.switch(registers - 1, [partial(run, k + 1) for k in range(most)])
 
     def add_tree(self, tree: Value, sums: Buffer) -> None:
         self._either(partial(self._add_tree, tree, sums))

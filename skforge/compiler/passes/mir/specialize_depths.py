@@ -9,6 +9,7 @@ classes, not with the number of trees: rare classes share the widest case.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import TypeAlias
 
 import numpy as np
@@ -66,7 +67,7 @@ def _switched(
         return body
     position = mir.Affine(tuple(p.name for p in path if p.root == "tree"))
     cases = tuple(
-        _narrow(copy_body(body, f".d{k}"), low, high)
+        map_walks(copy_body(body, f".d{k}"), partial(_narrow, low, high))
         for k, (low, high) in enumerate(depths)
     )
     return (mir.DepthSwitch(position, depths, class_of, cases),)
@@ -103,16 +104,9 @@ def _classify(
     return tuple(depths), tuple(class_of.tolist())
 
 
-def _narrow(body: mir.Body, low: int, high: int) -> mir.Body:
-    """Set the depth range of a case's walks.
-
-    Hops down to the least depth then need no leaf check.
-    """
-
-    def change(walk: mir.WalkDecisionTree) -> mir.WalkDecisionTree:
-        most = min(high, walk.max_depth)
-        # A case nested in a case of other depths never runs: keep it sound.
-        least = min(max(low, walk.min_depth), most)
-        return replace(walk, min_depth=least, max_depth=most, peel=least)
-
-    return map_walks(body, change)
+def _narrow(low: int, high: int, walk: mir.WalkDecisionTree) -> mir.WalkDecisionTree:
+    """Set a walk's depth range: hops down to the least depth need no leaf check."""
+    most = min(high, walk.max_depth)
+    # A case nested in a case of other depths never runs: keep it sound.
+    least = min(max(low, walk.min_depth), most)
+    return replace(walk, min_depth=least, max_depth=most, peel=least)
