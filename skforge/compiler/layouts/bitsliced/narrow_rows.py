@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -73,12 +74,13 @@ class Ties:
         columns: ColumnTile,
         clean: Callable[[Value], Value],
         unordered: bool,
+        line_bytes: int,
     ) -> None:
-        b = self.b = rules.b
-        self._rules, self.lanes, self.part = rules, columns.lanes, columns.part
-        self._exact, self._clean, self._unordered = exact, clean, unordered
-        self._found = b.alloc("ties", U32, self.lanes)
-        self._column = b.alloc("exact_column", F64, self.part)
+        self.b, self.lanes, self.part = rules.b, columns.lanes, columns.part
+        self._exact, self._clean, self._line_bytes = exact, clean, line_bytes
+        self._right = partial(rules.goes_right, unordered=unordered)
+        self._found = self.b.alloc("ties", U32, self.lanes)
+        self._column = self.b.alloc("exact_column", F64, self.part)
         self._vec = Vec(U32, self.lanes)
 
     def none(self) -> Value:
@@ -95,44 +97,22 @@ class Ties:
         self._found[0] = least
 
     def settle(
-        self,
-        rows: BlockRows,
-        feature: Value,
-        left: Value,
-        job: Job,
-        lines: Buffer,
-        line_bytes: int,
+        self, rows: BlockRows, feature: Value, left: Value, job: Job, lines: Buffer
     ) -> None:
         """Repeat a job's tests if a tie may have been decided wrongly."""
-        b = self.b
-        least = self._found[0, self._vec]
-        with b.when(b.any_true(least.eq(0))):
-            odd = self._load(rows, feature, left)
-            with b.when(odd.ne(0)):
-                self._again(job, lines, line_bytes)
-
-    def _load(self, rows: BlockRows, feature: Value, left: Value) -> Value:
-        """Copy a column, and return whether any of its values is not a float32."""
-        odd = [self.b.const(0)]
-        with self.b.loop(0, left, carry=odd, hint="row") as r:
-            x = self._clean(rows.rows[(rows.first + r) * rows.stride + feature])
-            self._column[r] = x
-            odd[0] = odd[0] | x.to(F32).to(F64).ne(x).to(I64)
-        return odd[0]
-
-    def _again(self, job: Job, lines: Buffer, line_bytes: int) -> None:
         b, half = self.b, self.lanes // 2
-        with b.loop(job.count, hint="threshold") as i:
-            number = job.line + i
-            threshold = b.splat(self._exact[number], half)
-            to = number * line_bytes
-
-            with b.loop(0, self.part, ROWS, hint="rows") as r:
-                masks = [
-                    self._rules.goes_right(x, threshold, unordered=self._unordered)
-                    for x in (
-                        self._column[r + v, Vec(F64, half)]
-                        for v in range(0, ROWS, half)
-                    )
-                ]
-                store_masks(b, lines, to + r // 8, masks)
+        with b.when(b.any_true(self._found[0, self._vec].eq(0))):
+            odd = [b.const(0)]  # whether any value of the column is not a float32
+            with b.loop(0, left, carry=odd, hint="row") as r:
+                x = self._clean(rows.rows[(rows.first + r) * rows.stride + feature])
+                self._column[r] = x
+                odd[0] = odd[0] | x.to(F32).to(F64).ne(x).to(I64)
+            with b.when(odd[0].ne(0)), b.loop(job.count, hint="threshold") as i:
+                number = job.line + i
+                threshold = b.splat(self._exact[number], half)
+                to = number * self._line_bytes
+                with b.loop(0, self.part, ROWS, hint="rows") as r:
+                    places = (r + v for v in range(0, ROWS, half))
+                    values = (self._column[at, Vec(F64, half)] for at in places)
+                    masks = [self._right(x, threshold) for x in values]
+                    store_masks(b, lines, to + r // 8, masks)

@@ -95,10 +95,9 @@ class PredicateLowering:
         if self.narrow:
             exact = np.zeros(self.t.n_lines, np.float64)
             exact[self.t.line_of] = self._rules.forest.threshold
-            exacts = self._model("exact_thresholds", exact)
-            self.ties = Ties(
-                self._rules, exacts, self.columns, self._clean, self.t.unordered
-            )
+            exacts, given = self._model("exact_thresholds", exact), self._clean
+            how = self.t.unordered, self.line_bytes
+            self.ties = Ties(self._rules, exacts, self.columns, given, *how)
         held = len(self.searches) if self.kept else 1
         # One more set of planes, for missing values in other jobs.
         self.spare = held * PLANES * self.line_bytes
@@ -149,9 +148,7 @@ class PredicateLowering:
             self._evaluate_job(kind, job)
             if self.narrow:
                 feature = start + job.column // self.part
-                self.ties.settle(
-                    rows, feature, self.left, job, self._lines, self.line_bytes
-                )
+                self.ties.settle(rows, feature, self.left, job, self._lines)
             if self.right and not self.kept:
                 self._missing_right(job)
 

@@ -15,7 +15,7 @@ which the last step undoes.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
@@ -288,43 +288,29 @@ class BitslicedLowering(BlockCode):
     def _look_up(self, depth: int, leaves: Value, output: Value, sums: Buffer) -> None:
         b = self.b
         groups = self.block // GROUP
-        tables = (
-            [self._registers(depth, leaves, 0)]
-            if self.byte_lookup and self.width == 1
-            else []
-        )
+        alone = self.byte_lookup and self.width == 1
+        table = self._registers(depth, leaves, 0) if alone else None
         with b.loop(self.groups, hint="group") as g:
             places = (g + level * groups for level in range(depth))
             planes = tuple(self.planes[at, Plane(GROUP)] for at in places)
             index = self._leaf_number(planes, leaves)
             first = output + g * GROUP
             if self.byte_lookup:
-
-                def one(k: int | Value) -> None:
-                    registers = (
-                        tables[0] if tables else self._registers(depth, leaves, k)
-                    )
-                    to = first + k * self.block
-                    self._add_bytes(registers, index, to, sums)
-
-                self._each_output(one)
+                for k in self._each_output():
+                    registers = table or self._registers(depth, leaves, k)
+                    self._add_bytes(registers, index, first + k * self.block, sums)
             else:
                 self.numbers[0] = index
                 self._add_loads(depth, leaves, first, sums)
 
-    def _each_output(self, body: Callable[[int | Value], None]) -> None:
-        """Emit the body for every output of a leaf: many in a loop, a few a turn."""
-        b = self.b
+    def _each_output(self) -> Iterator[int | Value]:
+        """Yield every output of a leaf: many in a loop, a few a turn."""
         looped = 0
         if self.width > 2 * OUTPUTS_A_TURN:
             looped = self.width // OUTPUTS_A_TURN * OUTPUTS_A_TURN
-
-        if looped:
-            with b.loop(0, looped, OUTPUTS_A_TURN, hint="output") as first:
-                for k in range(OUTPUTS_A_TURN):
-                    body(first + k)
-        for k in range(looped, self.width):
-            body(k)
+            with self.b.loop(0, looped, OUTPUTS_A_TURN, hint="output") as first:
+                yield from (first + k for k in range(OUTPUTS_A_TURN))
+        yield from range(looped, self.width)
 
     def _leaf_number(self, planes: tuple[Value, ...], leaves: Value) -> Value:
         """Return 64 rows' indices into the value table, from the bits of codes."""
@@ -395,14 +381,11 @@ class BitslicedLowering(BlockCode):
         with b.loop(0, GROUP, LOADED_ROWS, hint="row") as r:
             rows = range(LOADED_ROWS)
             places = [leaves + self.numbers[r + i].to(I64) for i in rows]
-
-            def one(k: int | Value) -> None:
+            for k in self._each_output():
                 own = k * (1 << depth)
                 values = [self.values[at + own] for at in places]
                 to = first + (r + k * self.block)
                 sums[to] = sums[to, vec] + b.pack(values)
-
-            self._each_output(one)
 
 
 def _numbered(

@@ -19,7 +19,7 @@ branch depends on a row.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from skforge.compiler.binning.rules import BlockRows, Rules
 from skforge.compiler.ir.lir.nodes import I32, I64, U8, U16, U32, Buffer, Value, Vec
@@ -324,20 +324,17 @@ class TileWalks:
     # ------------------------------------------------------------ lists
 
     def each_done(
-        self,
-        n: Value,
-        add: Callable[[Value, Value], None],
-        ahead: Callable[[Value], None],
-    ) -> None:
-        """Call ``add(row, leaf number)`` for ``n`` rows, in any order of rows.
+        self, n: Value | int, ahead: Callable[[Value], None] | None = None
+    ) -> Iterator[tuple[Value, Value]]:
+        """Yield row and leaf number of ``n`` rows, in any order of rows.
 
         ``ahead`` is called before each few of them, with their place in the list.
         """
-        b = self.b
-        with b.loop(0, n, UNROLL, hint="done") as j:
-            ahead(j)
+        with self.b.loop(0, n, UNROLL, hint="done") as j:
+            if ahead is not None:
+                ahead(j)
             for u in range(UNROLL):
-                add(*self._parts(self.done[j + u]))
+                yield self._parts(self.done[j + u])
 
 
 class BlockWalks(TileWalks, BlockSums):
@@ -366,4 +363,5 @@ class BlockWalks(TileWalks, BlockSums):
             if following is not None:
                 b.prefetch(leaves.read, following + j * (64 // size // UNROLL))
 
-        self.each_done(self.n, lambda row, leaf: add(row, first + leaf), ahead)
+        for row, leaf in self.each_done(self.n, ahead):
+            add(row, first + leaf)

@@ -110,13 +110,10 @@ class RowWalks(TileWalks, layouts.RowCode):
         self.walk_codes(b.const(0), *self._encoded, b.const(self.block))
         leaves = LeafSums(b, self.tiling.leaves, self._model)
         reached = b.alloc("reached", I64, self.block)
-
-        def note(tree: Value, leaf: Value) -> None:
+        for tree, leaf in self.each_done(self.block):
             place = self.leaf_offset[tree] + leaf
             reached[tree] = place
             b.prefetch(leaves.read, place)
-
-        self.each_done(b.const(self.block), note, lambda j: None)
         self._add_leaves(reached, leaves, sums, at)
 
     def _add_leaves(
