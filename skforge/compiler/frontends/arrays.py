@@ -8,32 +8,38 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from skforge.compiler.forest.arrays import Array
 from skforge.compiler.forest.validation import damaged, first_true
 
+#: Whole numbers, numbers, and flags of a library's nodes.
+Ints: TypeAlias = NDArray[np.int64]
+Floats: TypeAlias = NDArray[np.float64]
 Bools: TypeAlias = NDArray[np.bool_]
+#: Sets of categories by test, as ``category_words`` packs them.
+Sets: TypeAlias = dict[int, NDArray[np.uint32]]
 #: The result of ``deduplicate_predicates`` for the tests of all inner nodes.
-Tests: TypeAlias = tuple[dict[str, NDArray[Any]], NDArray[np.int32]]
+Tests: TypeAlias = tuple[dict[str, Array], NDArray[np.int32]]
 
 
-def offsets(sizes: Any) -> NDArray[np.int64]:
+def offsets(sizes: Any) -> Ints:
     """Return the offset of each tree, and the end of the last one."""
     return np.concatenate(([0], np.cumsum(sizes, dtype=np.int64)))
 
 
-def starts(offset: NDArray[np.int64], dtype: Any = np.int64) -> NDArray[Any]:
+def starts(offset: Ints, dtype: Any = np.int64) -> Array:
     """Return, for each node, the number of its tree's first node."""
     return np.repeat(offset[:-1].astype(dtype), np.diff(offset))
 
 
 def forest_arrays(
-    offset: NDArray[np.int64],
+    offset: Ints,
     inner: Bools,
-    left: NDArray[Any],
-    right: NDArray[Any],
+    left: Array,
+    right: Array,
     tests: Tests,
-    leaf_value: NDArray[Any],
-    source_node: NDArray[Any] | None = None,
-    cover: NDArray[Any] | None = None,
+    leaf_value: Array,
+    source_node: Array | None = None,
+    cover: Array | None = None,
 ) -> dict[str, Any]:
     """Return the array fields of a :class:`Forest`, except ``tree_output``.
 
@@ -63,10 +69,10 @@ def forest_arrays(
 
 def check_nodes(
     name: str,
-    values: NDArray[Any],
+    values: Array,
     bad: Bools,
     limits: Callable[[int], str],
-    offset: NDArray[np.int64],
+    offset: Ints,
     repair: str = "export it again",
 ) -> None:
     """Refuse values that are bad, by node; ``limits`` says what a tree's may be."""
@@ -80,11 +86,7 @@ def check_nodes(
 
 
 def check_children(
-    name: str,
-    child: NDArray[Any],
-    inner: Bools,
-    offset: NDArray[np.int64],
-    repair: str = "export it again",
+    name: str, child: Array, inner: Bools, offset: Ints, repair: str = "export it again"
 ) -> None:
     """Refuse child numbers, relative to their tree, that are outside it."""
     sizes = np.diff(offset)

@@ -12,10 +12,10 @@ from contextlib import suppress
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from skforge.compiler.forest.arrays import Array
 from skforge.compiler.frontends import checks
-from skforge.compiler.frontends.arrays import offsets
+from skforge.compiler.frontends.arrays import Ints, offsets
 from skforge.compiler.frontends.catboost.parts import (
     KINDS,
     NAN_MODES,
@@ -47,7 +47,7 @@ class _Buffer:
             damaged(f"position {at} is outside its {len(self.data)} bytes")
         return struct.unpack_from(f"<{form}", self.data, at)[0]
 
-    def vector(self, at: int, dtype: Any) -> NDArray[Any]:
+    def vector(self, at: int, dtype: Any) -> Array:
         """Return the vector at a position, which begins with its length."""
         count = self.number("I", at)
         self.left -= count * np.dtype(dtype).itemsize
@@ -88,7 +88,7 @@ class _Table:
             damaged(f"field {field} is missing")
         return _Table(self._buffer, at)
 
-    def vector(self, field: int, dtype: Any) -> NDArray[Any]:
+    def vector(self, field: int, dtype: Any) -> Array:
         at = self._target(field)
         return np.zeros(0, dtype) if at is None else self._buffer.vector(at, dtype)
 
@@ -194,12 +194,12 @@ def _nodes(trees: _Table, n_outputs: int) -> Nodes:
 
 
 def _step_nodes(
-    steps: NDArray[Any],
-    leaf_of: NDArray[np.int64],
-    splits: NDArray[np.int64],
-    sizes: NDArray[np.int64],
-    values: NDArray[np.float64],
-    weights: NDArray[np.float64],
+    steps: Array,
+    leaf_of: Ints,
+    splits: Ints,
+    sizes: Ints,
+    values: Array,
+    weights: Array,
 ) -> Nodes:
     """Return trees whose nodes say how far the next ones are.
 

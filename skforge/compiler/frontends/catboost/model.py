@@ -11,13 +11,12 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from skforge.compiler.forest.arrays import Comparison, Missing
 from skforge.compiler.forest.forest import Forest, deduplicate_predicates
 from skforge.compiler.forest.outputs import SCORES, Function, OutputSpec, Task
 from skforge.compiler.frontends import checks
-from skforge.compiler.frontends.arrays import forest_arrays
+from skforge.compiler.frontends.arrays import Floats, forest_arrays
 from skforge.compiler.frontends.base import Frontend, detects, is_a, register
 from skforge.compiler.frontends.catboost.cbm import read_cbm
 from skforge.compiler.frontends.catboost.dump import read_dump
@@ -123,7 +122,7 @@ def _chosen(nodes: Nodes, begin: int, end: int) -> Nodes:
     )
 
 
-def _with_constant(nodes: Nodes, value: NDArray[np.float64]) -> Nodes:
+def _with_constant(nodes: Nodes, value: Floats) -> Nodes:
     """Add a last tree of one leaf."""
     return Nodes(
         np.append(nodes.offset, nodes.offset[-1] + 1),
@@ -137,7 +136,7 @@ def _with_constant(nodes: Nodes, value: NDArray[np.float64]) -> Nodes:
     )
 
 
-def _with_covers(forest: Forest, leaf_weight: NDArray[np.float64]) -> Forest:
+def _with_covers(forest: Forest, leaf_weight: Floats) -> Forest:
     """Return a valid forest with the weights of the training rows by node."""
     cover = np.zeros(forest.n_nodes)
     cover[forest.leaf >= 0] = leaf_weight

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skforge.compiler.forest import validation
-from skforge.compiler.frontends.arrays import offsets, starts
+from skforge.compiler.frontends.arrays import Bools, Floats, Ints, offsets, starts
 from skforge.exceptions import UnsupportedModelError
 
 #: What ``nan_value_treatment`` numbers mean; only the last sends NaN to the right.
@@ -19,26 +19,26 @@ NAN_MODES = ("AsIs", "AsFalse", "AsTrue")
 class Nodes(NamedTuple):
     """The nodes of all trees; those of tree t begin with its root at ``offset[t]``."""
 
-    offset: NDArray[np.int64]  # (n_trees + 1,)
-    inner: NDArray[np.bool_]  # (n_nodes,)
-    left: NDArray[np.int64]  # (n_nodes,), used at inner nodes
-    right: NDArray[np.int64]
-    split: NDArray[np.int64]  # (n_inner,), numbers of borders
-    leaf_value: NDArray[np.float64]  # (n_leaves, n_outputs)
-    leaf_number: NDArray[np.int64]  # (n_leaves,), CatBoost's own, in each tree
-    leaf_weight: NDArray[np.float64]  # (n_leaves,) of training rows, or (0,)
+    offset: Ints  # (n_trees + 1,)
+    inner: Bools  # (n_nodes,)
+    left: Ints  # (n_nodes,), used at inner nodes
+    right: Ints
+    split: Ints  # (n_inner,), numbers of borders
+    leaf_value: Floats  # (n_leaves, n_outputs)
+    leaf_number: Ints  # (n_leaves,), CatBoost's own, in each tree
+    leaf_weight: Floats  # (n_leaves,) of training rows, or (0,)
 
 
 class Parts(NamedTuple):
     """A model whose splits all compare a number with a border."""
 
     nodes: Nodes
-    column: NDArray[np.int64]  # of each border
+    column: Ints  # of each border
     border: NDArray[np.float32]  # a greater number goes right
-    missing_left: NDArray[np.bool_]
+    missing_left: Bools
     names: tuple[str, ...]  # of the columns
     scale: float
-    bias: NDArray[np.float64]  # (n_outputs,)
+    bias: Floats  # (n_outputs,)
     info: Mapping[str, Any]  # "params" and "class_params" among others
 
 
@@ -78,7 +78,7 @@ def column_names(features: Mapping[str, Sequence[tuple[int, str]]]) -> tuple[str
     return tuple(names[column] for column in range(len(names)))
 
 
-def known_weights(weights: Any, n_leaves: int) -> NDArray[np.float64]:
+def known_weights(weights: Any, n_leaves: int) -> Floats:
     """Return the weights of all leaves, or none at all."""
     known = np.asarray(weights, np.float64)
     valid = known.shape == (n_leaves,) and bool((known >= 0).all())
@@ -86,10 +86,7 @@ def known_weights(weights: Any, n_leaves: int) -> NDArray[np.float64]:
 
 
 def symmetric_nodes(
-    depths: NDArray[np.int64],
-    splits: NDArray[np.int64],
-    leaf_value: NDArray[np.float64],
-    leaf_weight: NDArray[np.float64],
+    depths: Ints, splits: Ints, leaf_value: Floats, leaf_weight: Floats
 ) -> Nodes:
     """Return complete trees, whose levels have one split each.
 

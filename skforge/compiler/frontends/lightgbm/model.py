@@ -14,11 +14,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from skforge.compiler.forest.arrays import ZERO_THRESHOLD, Comparison, Missing
+from skforge.compiler.forest.arrays import ZERO_THRESHOLD, Array, Comparison, Missing
 from skforge.compiler.forest.forest import Forest, deduplicate_predicates
 from skforge.compiler.forest.outputs import Function, OutputSpec, Task
 from skforge.compiler.frontends import checks
-from skforge.compiler.frontends.arrays import forest_arrays, starts
+from skforge.compiler.frontends.arrays import Bools, Floats, forest_arrays, starts
 from skforge.compiler.frontends.base import Frontend, is_a, register
 from skforge.compiler.frontends.lightgbm.dump import is_dump, parts_of
 from skforge.compiler.frontends.lightgbm.text import (
@@ -203,7 +203,7 @@ def _arrays(trees: Trees) -> dict[str, Any]:
     sizes = np.column_stack((inner, trees.n_leaves)).ravel()
     is_inner = np.repeat(np.tile([True, False], len(inner)), sizes)
 
-    def by_node(of_inner: NDArray[Any], of_leaf: Any) -> NDArray[Any]:
+    def by_node(of_inner: Array, of_leaf: Any) -> Array:
         values = np.empty(len(is_inner), of_inner.dtype)
         values[is_inner], values[~is_inner] = of_inner, of_leaf
         return values
@@ -226,7 +226,7 @@ def _arrays(trees: Trees) -> dict[str, Any]:
     )
 
 
-def _predicates(trees: Trees) -> tuple[dict[str, NDArray[Any]], NDArray[np.int32]]:
+def _predicates(trees: Trees) -> tuple[dict[str, Array], NDArray[np.int32]]:
     """Return the distinct tests, and the test of each inner node.
 
     NaN is in no category set, for any missing type.
@@ -246,8 +246,8 @@ def _predicates(trees: Trees) -> tuple[dict[str, NDArray[Any]], NDArray[np.int32
 
 
 def _one_kind_of_missing(
-    missing: NDArray[np.uint8], left: NDArray[np.bool_], threshold: NDArray[np.float64]
-) -> tuple[NDArray[np.uint8], NDArray[np.bool_]]:
+    missing: NDArray[np.uint8], left: Bools, threshold: Floats
+) -> tuple[NDArray[np.uint8], Bools]:
     """Reduce mixed missing types to NaN alone, as far as results stay the same.
 
     A single type makes kernels shorter, and LightGBM gives each feature its own. If NaN
@@ -263,7 +263,7 @@ def _one_kind_of_missing(
     return np.where(mentioned, missing, np.uint8(Missing.NAN)), left
 
 
-def _around_zero(threshold: NDArray[np.float64]) -> NDArray[np.float64]:
+def _around_zero(threshold: Floats) -> Floats:
     """Move thresholds near zero so that rows need no rounding.
 
     LightGBM replaces every |x| <= kZeroThreshold by 0.0 before a tree sees it. With the

@@ -11,19 +11,21 @@ import re
 from collections.abc import Sequence
 from functools import partial
 from itertools import chain
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from skforge.compiler.forest import validation
 from skforge.compiler.frontends import checks
-from skforge.compiler.frontends.arrays import check_nodes, offsets
+from skforge.compiler.frontends.arrays import Floats, Ints, Sets, check_nodes, offsets
 from skforge.exceptions import InvalidModelError, UnsupportedModelError
 
 _KNOWN = checks.known_fields("lightgbm text")
 _VERSIONS = ("v2", "v3", "v4")
 _REPAIR = "save it again"
+
+#: The lines of each tree by their keys.
+Lines: TypeAlias = Sequence[dict[str, Any]]
 
 
 class ModelText(NamedTuple):
@@ -200,21 +202,21 @@ class Trees(NamedTuple):
     ``first_leaf`` give the offset of each tree.
     """
 
-    n_leaves: NDArray[np.int64]  # (n_trees,)
-    first_inner: NDArray[np.int64]  # (n_trees + 1,)
-    first_leaf: NDArray[np.int64]  # (n_trees + 1,)
-    feature: NDArray[np.int64]  # (n_inner,)
-    decision_type: NDArray[np.int64]
-    threshold: NDArray[np.float64]
-    left: NDArray[np.int64]  # >= 0: an inner node of the tree, < 0: the leaf ~child
-    right: NDArray[np.int64]
-    leaf_value: NDArray[np.float64]  # (all leaves,)
-    inner_count: NDArray[np.float64] | None
-    leaf_count: NDArray[np.float64] | None
-    categories: dict[int, NDArray[np.uint32]]  # words by inner node
+    n_leaves: Ints  # (n_trees,)
+    first_inner: Ints  # (n_trees + 1,)
+    first_leaf: Ints  # (n_trees + 1,)
+    feature: Ints  # (n_inner,)
+    decision_type: Ints
+    threshold: Floats
+    left: Ints  # >= 0: an inner node of the tree, < 0: the leaf ~child
+    right: Ints
+    leaf_value: Floats  # (all leaves,)
+    inner_count: Floats | None
+    leaf_count: Floats | None
+    categories: Sets  # words by inner node
 
 
-def read_trees(trees: Sequence[dict[str, Any]], n_features: int) -> Trees:
+def read_trees(trees: Lines, n_features: int) -> Trees:
     sizes = []
     for number, tree in enumerate(trees):
         size = integer(tree, "num_leaves", f"tree {number}")
@@ -270,10 +272,7 @@ def _words(tree: dict[str, Any], key: str) -> list[Any]:
 
 
 def _numbers(
-    trees: Sequence[dict[str, Any]],
-    key: str,
-    counts: NDArray[np.int64],
-    kind: type[int] | type[float],
+    trees: Lines, key: str, counts: Ints, kind: type[int] | type[float]
 ) -> Any:
     parts = []
     for number, (tree, count) in enumerate(zip(trees, counts.tolist(), strict=True)):
@@ -292,24 +291,19 @@ def _numbers(
         damaged(f"{key} holds something that is not a number")
 
 
-def _counts(
-    trees: Sequence[dict[str, Any]], key: str, counts: NDArray[np.int64]
-) -> NDArray[np.float64] | None:
+def _counts(trees: Lines, key: str, counts: Ints) -> Floats | None:
     """Return training rows by node; None if a tree does not list them."""
     for tree, count in zip(trees, counts.tolist(), strict=True):
         if count and len(_words(tree, key)) != count:
             return None
-    values: NDArray[np.float64] = _numbers(trees, key, counts, float)
+    values: Floats = _numbers(trees, key, counts, float)
     return values if bool((values >= 0).all() and np.isfinite(values).all()) else None
 
 
 def _categories(
-    trees: Sequence[dict[str, Any]],
-    decision: NDArray[np.int64],
-    threshold: NDArray[np.float64],
-    first_inner: NDArray[np.int64],
-) -> dict[int, NDArray[np.uint32]]:
-    sets: dict[int, NDArray[np.uint32]] = {}
+    trees: Lines, decision: Ints, threshold: Floats, first_inner: Ints
+) -> Sets:
+    sets: Sets = {}
     nodes = np.flatnonzero(decision & 1)
     owners = np.searchsorted(first_inner, nodes, side="right") - 1
     for number in np.unique(owners).tolist():

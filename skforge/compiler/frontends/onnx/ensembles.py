@@ -12,9 +12,10 @@ from typing import Any, NamedTuple, TypeVar, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from skforge.compiler.forest.arrays import Comparison
+from skforge.compiler.forest.arrays import Array, Comparison
 from skforge.compiler.forest.outputs import Post
 from skforge.compiler.forest.validation import damaged, first_true
+from skforge.compiler.frontends.arrays import Ints
 from skforge.compiler.frontends.checks import MAX_OUTPUTS
 from skforge.compiler.frontends.onnx.attributes import (
     Attributes,
@@ -200,7 +201,7 @@ def read_ensemble(attributes: Attributes, dtype: np.dtype[Any]) -> Ensemble:
     )
 
 
-def _mode_codes(modes: list[bytes]) -> NDArray[np.int64]:
+def _mode_codes(modes: list[bytes]) -> Ints:
     codes = np.fromiter((_MODES.get(m, -2) for m in modes), np.int64, len(modes))
     if (at := first_true(codes == -2)) >= 0:
         raise UnsupportedModelError(
@@ -210,7 +211,7 @@ def _mode_codes(modes: list[bytes]) -> NDArray[np.int64]:
     return codes
 
 
-def _index(tree: NDArray[Any], node: NDArray[Any]) -> Any:
+def _index(tree: Array, node: Array) -> Any:
     """Return a function from (tree, node) to (row, whether found), and root rows."""
     if not len(tree):
         damaged("nodes_nodeids is empty")
@@ -229,7 +230,7 @@ def _index(tree: NDArray[Any], node: NDArray[Any]) -> Any:
     if (at := first_true(counts == max(2, counts.max()))) >= 0:
         damaged(f"the nodes of tree {values[at]} are not next to each other")
 
-    def find(trees: NDArray[Any], nodes: NDArray[Any]) -> Any:
+    def find(trees: Array, nodes: Array) -> Any:
         wanted = (trees << 31) | nodes
         sane = (trees >= 0) & (trees < 1 << 31) & (nodes >= 0) & (nodes < 1 << 31)
         at = order[np.minimum(np.searchsorted(ranked, wanted), len(ranked) - 1)]
@@ -238,9 +239,7 @@ def _index(tree: NDArray[Any], node: NDArray[Any]) -> Any:
     return find, roots
 
 
-def _members(
-    modes: NDArray[np.int64], values: NDArray[Any]
-) -> dict[int, NDArray[np.floating[Any]]]:
+def _members(modes: Ints, values: Array) -> dict[int, NDArray[np.floating[Any]]]:
     tests = np.flatnonzero(modes == len(_MODE_NUMBERS) - 1).tolist()
     if not tests:
         return {}
@@ -281,7 +280,7 @@ def _labels(attributes: Attributes) -> tuple[str | int, ...]:
     return tuple(labels)
 
 
-def _check_outputs(output: NDArray[Any], n_outputs: int, name: str) -> None:
+def _check_outputs(output: Array, n_outputs: int, name: str) -> None:
     if not 1 <= n_outputs <= MAX_OUTPUTS:
         damaged(f"The model has {n_outputs} outputs, which is outside 1..{MAX_OUTPUTS}")
     if (i := first_true((output < 0) | (output >= n_outputs))) >= 0:

@@ -15,10 +15,15 @@ from numpy.typing import NDArray
 from skforge.compiler.forest.arrays import Comparison, Missing
 from skforge.compiler.forest.forest import deduplicate_predicates, round_thresholds
 from skforge.compiler.forest.validation import damaged, first_true
-from skforge.compiler.frontends.arrays import category_words, forest_arrays
+from skforge.compiler.frontends.arrays import (
+    Bools,
+    Ints,
+    Sets,
+    category_words,
+    forest_arrays,
+)
 from skforge.exceptions import UnsupportedModelError
 
-IntArray = NDArray[np.int64]
 FloatArray = NDArray[np.floating[Any]]
 
 _MAX_WORDS = 1 << 24  # of all sets; a small file could ask for terabytes
@@ -29,23 +34,23 @@ _MAX_NODES = 1 << 25  # of trees after sharing is expanded
 class Graph(NamedTuple):
     """Tests that refer to tests (>= 0) or leaves (``~leaf``); may not be trees."""
 
-    feature: IntArray
-    comparison: IntArray  # Comparison; MEMBER and IN have their values in ``members``
+    feature: Ints
+    comparison: Ints  # Comparison; MEMBER and IN have their values in ``members``
     value: FloatArray
-    tracks: NDArray[np.bool_]  # NaN goes the way of a true test
-    true: IntArray
-    false: IntArray
-    number: IntArray  # the source's number of each test
-    leaf_number: IntArray
-    roots: IntArray  # a test or leaf per tree
+    tracks: Bools  # NaN goes the way of a true test
+    true: Ints
+    false: Ints
+    number: Ints  # the source's number of each test
+    leaf_number: Ints
+    roots: Ints  # a test or leaf per tree
     members: dict[int, FloatArray]
 
 
 class Weights(NamedTuple):
     """The leaves' weights as parallel arrays, those of one leaf in order."""
 
-    leaf: IntArray
-    output: IntArray
+    leaf: Ints
+    output: Ints
     value: FloatArray
 
 
@@ -53,13 +58,13 @@ class Trees(NamedTuple):
     """Arrays of a Forest; ``leaf_of[i]`` is the graph leaf of leaf row ``i``."""
 
     arrays: dict[str, Any]
-    leaf_of: IntArray
-    tree_of: IntArray
-    copy: IntArray  # per tree: the number of its copies before it
+    leaf_of: Ints
+    tree_of: Ints
+    copy: Ints  # per tree: the number of its copies before it
 
 
 def build_trees(
-    graph: Graph, input_dtype: np.dtype[Any], copies: IntArray | None = None
+    graph: Graph, input_dtype: np.dtype[Any], copies: Ints | None = None
 ) -> Trees:
     """Follow the trees from their roots and return the arrays of a Forest.
 
@@ -94,7 +99,7 @@ def build_trees(
     return Trees(arrays, leaf_of, tree[~inner], copy)
 
 
-def _follow(graph: Graph, shared: bool = False) -> IntArray:
+def _follow(graph: Graph, shared: bool = False) -> Ints:
     """Return tree, reference and children (positions) of every node, level by level.
 
     Nodes reachable in several ways are refused, or duplicated with ``shared``.
@@ -209,7 +214,7 @@ def _without_fractions(graph: Graph) -> Graph:
     )
 
 
-def _can_be_member(values: FloatArray) -> NDArray[np.bool_]:
+def _can_be_member(values: FloatArray) -> Bools:
     """Tell which values are whole numbers that fit in a bit set."""
     with np.errstate(invalid="ignore"):
         inside = (values >= 0) & (values < _MAX_MEMBER)
@@ -217,7 +222,7 @@ def _can_be_member(values: FloatArray) -> NDArray[np.bool_]:
 
 
 def _predicates(
-    graph: Graph, test: IntArray, input_dtype: np.dtype[Any]
+    graph: Graph, test: Ints, input_dtype: np.dtype[Any]
 ) -> tuple[dict[str, Any], NDArray[np.int32]]:
     comparison = graph.comparison[test].copy()
     with np.errstate(invalid="ignore"):
@@ -244,8 +249,8 @@ def _predicates(
     )
 
 
-def _member_words(graph: Graph, test: IntArray) -> dict[int, NDArray[np.uint32]]:
-    sets: dict[int, NDArray[np.uint32]] = {}
+def _member_words(graph: Graph, test: Ints) -> Sets:
+    sets: Sets = {}
     total = 0
     for position in np.flatnonzero(graph.comparison[test] >= Comparison.IN):
         values = graph.members[int(test[position])]
@@ -272,11 +277,11 @@ class Leaves(NamedTuple):
 
     leaf_value: FloatArray
     tree_output: NDArray[np.int32]
-    always: NDArray[np.bool_]  # (n_outputs,) every row scores the output
-    never: NDArray[np.bool_]  # (n_outputs,) no row does
+    always: Bools  # (n_outputs,) every row scores the output
+    never: Bools  # (n_outputs,) no row does
 
 
-def copies_of_trees(trees: Trees, weights: Weights, n_outputs: int) -> IntArray:
+def copies_of_trees(trees: Trees, weights: Weights, n_outputs: int) -> Ints:
     """Return, per tree, the largest number of weights of a leaf for one output."""
     copies = np.ones(len(trees.copy), np.int64)
     if n_outputs > 1 and len(weights.leaf):
@@ -286,7 +291,7 @@ def copies_of_trees(trees: Trees, weights: Weights, n_outputs: int) -> IntArray:
     return copies
 
 
-def _turns(weights: Weights, n_outputs: int) -> IntArray:
+def _turns(weights: Weights, n_outputs: int) -> Ints:
     """Return how many weights of the same leaf and output precede each weight."""
     pair = weights.leaf * n_outputs + weights.output
     order = np.argsort(pair, kind="stable")

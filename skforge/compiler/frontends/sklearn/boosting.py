@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from skforge.compiler.forest.arrays import Array
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.outputs import SCORES, OutputSpec
 from skforge.compiler.forest.validation import damaged
@@ -89,7 +89,7 @@ def _refuse_initial(model: Any, initial: Any) -> None:
         )
 
 
-def _initial_scores(model: Any, n_outputs: int) -> NDArray[Any]:
+def _initial_scores(model: Any, n_outputs: int) -> Array:
     """Return the raw prediction that sums start from, equal for every row."""
     initial = model.init_
     if isinstance(initial, str) and initial == "zero":

@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from skforge.compiler.forest import forest
-from skforge.compiler.forest.arrays import Comparison, Missing
+from skforge.compiler.forest.arrays import Array, Comparison, Missing
 from skforge.compiler.forest.outputs import Task
 from skforge.compiler.frontends import arrays
-from skforge.compiler.frontends.arrays import forest_arrays, offsets, starts
+from skforge.compiler.frontends.arrays import Ints, forest_arrays, offsets, starts
 from skforge.compiler.frontends.base import is_a
 from skforge.compiler.frontends.checks import refuse_override, refuse_unfitted
 from skforge.exceptions import UnsupportedModelError
@@ -77,14 +76,12 @@ def class_task(n_classes: int) -> Task:
     return "binary" if n_classes == 2 else "multiclass"
 
 
-def _joined(
-    trees: list[Any], names: list[str], offset: NDArray[np.int64]
-) -> dict[str, NDArray[Any]]:
+def _joined(trees: list[Any], names: list[str], offset: Ints) -> dict[str, Array]:
     """Return fields of the nodes of all trees, integers in 32 bits.
 
     An integer that does not fit becomes the nearest, which is none of a forest either.
     """
-    arrays: dict[str, NDArray[Any]] = {}
+    arrays: dict[str, Array] = {}
     for name in names:
         dtype = getattr(trees[0], name).dtype
         arrays[name] = np.empty(offset[-1], np.int32 if dtype.kind == "i" else dtype)
@@ -102,7 +99,7 @@ def _joined(
 def forest_of(
     model: Any,
     trees: list[Any],
-    values: list[NDArray[Any]],
+    values: list[Array],
     *,
     columns: Any = None,
     missing: bool = True,

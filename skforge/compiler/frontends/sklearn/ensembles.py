@@ -14,11 +14,12 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from skforge.compiler.forest.arrays import Array
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.outputs import OutputSpec
 from skforge.compiler.forest.validation import damaged
+from skforge.compiler.frontends.arrays import Floats
 from skforge.compiler.frontends.base import (
     Frontend,
     class_names,
@@ -96,9 +97,7 @@ def _load_bagging(model: Any, classifier: bool) -> Forest:
     )
 
 
-def _class_columns(
-    values: NDArray[Any], classes: Any, n_classes: int
-) -> NDArray[np.float64]:
+def _class_columns(values: Array, classes: Any, n_classes: int) -> Floats:
     """Return class fractions, with zero columns for classes a tree never saw."""
     if values.shape[1] != 1:
         raise UnsupportedModelError(
@@ -147,7 +146,7 @@ def _load_boosting(model: Any) -> Forest:
     )
 
 
-def _votes(model: Any, estimator: Any, weight: Any) -> NDArray[np.float64]:
+def _votes(model: Any, estimator: Any, weight: Any) -> Floats:
     values = estimator.tree_.value
     if values.shape[1] != 1:
         raise UnsupportedModelError(

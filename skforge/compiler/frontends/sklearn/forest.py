@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from skforge.compiler.forest.arrays import Array
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.outputs import Task
 from skforge.compiler.frontends.base import Frontend, detects, is_a, register
@@ -66,7 +66,7 @@ def load(model: Any, iteration_range: tuple[int, int] | None = None) -> Forest:
     )
 
 
-def _by_output(value: NDArray[Any], sizes: list[int]) -> NDArray[Any]:
+def _by_output(value: Array, sizes: list[int]) -> Array:
     """Return a tree's values, (n_nodes, targets, classes), as one row a node."""
     if len(sizes) == 1:
         return value[:, 0, : sizes[0]]

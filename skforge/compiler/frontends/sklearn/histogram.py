@@ -15,13 +15,13 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from skforge.compiler.forest.arrays import Comparison, Missing
 from skforge.compiler.forest.forest import Forest, deduplicate_predicates
 from skforge.compiler.forest.outputs import SCORES, OutputSpec
 from skforge.compiler.forest.validation import damaged, first_true
 from skforge.compiler.frontends import arrays
+from skforge.compiler.frontends.arrays import Bools, Sets
 from skforge.compiler.frontends.base import Frontend, detects, is_a, register
 from skforge.compiler.frontends.sklearn import common
 from skforge.exceptions import UnsupportedModelError
@@ -161,7 +161,7 @@ def _tree_arrays(trees: list[Any], columns: tuple[Column, ...]) -> dict[str, Any
     missing_left = nodes["missing_go_to_left"][tests] != 0
     comparison = np.full(len(tests), Comparison.LE, np.uint8)
     threshold = nodes["num_threshold"][tests].astype(np.float64)
-    sets: dict[int, NDArray[np.uint32]] = {}
+    sets: Sets = {}
     for test in np.flatnonzero(nodes["is_categorical"][tests]):
         node = tests[test]
         tree = trees[tree_of[node]]
@@ -203,7 +203,7 @@ def _tree_arrays(trees: list[Any], columns: tuple[Column, ...]) -> dict[str, Any
     )
 
 
-def _code_bits(tree: Any, row: int, number: int) -> NDArray[np.bool_]:
+def _code_bits(tree: Any, row: int, number: int) -> Bools:
     """Return which of the 256 codes go left."""
     bitsets = np.asarray(tree.raw_left_cat_bitsets)
     if not 0 <= row < len(bitsets):

@@ -10,9 +10,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from skforge.compiler.forest.arrays import Array
 from skforge.compiler.forest.forest import Forest, deduplicate_predicates
 from skforge.compiler.forest.outputs import SCORES
 from skforge.compiler.frontends import answers_itself, read_forests
+from skforge.compiler.frontends.arrays import Sets
 from skforge.compiler.frontends.base import Frontend, register, unwrap
 from skforge.compiler.frontends.members import (
     CALIBRATED,
@@ -24,8 +26,6 @@ from skforge.compiler.frontends.members import (
     kind_of,
 )
 from skforge.exceptions import UnsupportedModelError
-
-Array = NDArray[Any]
 
 ForestsOf = Callable[[Any], tuple[Forest, ...]]
 
@@ -106,7 +106,7 @@ def _starts(sizes: Sequence[int]) -> list[int]:
 
 
 def _tests(forests: Sequence[Forest]) -> tuple[dict[str, Any], NDArray[np.int32]]:
-    sets: dict[int, NDArray[np.uint32]] = {}
+    sets: Sets = {}
     first = 0
     for forest in forests:
         offset = forest.category_offset

@@ -18,10 +18,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from skforge.compiler.forest.arrays import Array
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.outputs import EXPECTILE_GAP, Function, OutputSpec, Task
 from skforge.compiler.forest.validation import damaged, first_true
 from skforge.compiler.frontends import checks
+from skforge.compiler.frontends.arrays import Ints
 from skforge.compiler.frontends.base import Frontend, detects, is_a, register
 from skforge.compiler.frontends.xgboost import ubjson as _ubjson
 from skforge.compiler.frontends.xgboost.trees import in_order, tree_arrays
@@ -348,7 +350,7 @@ def _integer(param: dict[str, Any], name: str, default: int | None = None) -> in
     return number
 
 
-def _integers(values: Any, name: str) -> NDArray[np.int64]:
+def _integers(values: Any, name: str) -> Ints:
     return _list(values, name, "integers", "iu").astype(np.int64)
 
 
@@ -357,7 +359,7 @@ def _floats(values: Any, name: str) -> NDArray[np.float32]:
         return _list(values, name, "numbers", "iuf").astype(np.float32)
 
 
-def _list(values: Any, name: str, what: str, kinds: str) -> NDArray[Any]:
+def _list(values: Any, name: str, what: str, kinds: str) -> Array:
     try:
         array = np.asarray(values)
     except ValueError:

@@ -7,15 +7,17 @@ small trees cost no more than 100 large ones.
 from __future__ import annotations
 
 from itertools import chain
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
-from skforge.compiler.forest.arrays import Comparison, Missing
+from skforge.compiler.forest.arrays import Array, Comparison, Missing
 from skforge.compiler.forest.forest import deduplicate_predicates
 from skforge.compiler.forest.validation import damaged, first_true
 from skforge.compiler.frontends.arrays import (
+    Bools,
+    Ints,
+    Sets,
     category_words,
     check_children,
     forest_arrays,
@@ -24,6 +26,8 @@ from skforge.compiler.frontends.arrays import (
 )
 from skforge.compiler.frontends.checks import known_fields, refuse_unknown
 from skforge.exceptions import UnsupportedModelError
+
+Trees: TypeAlias = list[dict[str, Any]]  # as documents hold them
 
 _NODE_ARRAYS: dict[str, type[np.generic]] = {
     "left_children": np.int64,
@@ -39,7 +43,7 @@ _MAX_CATEGORY = 1 << 24  # XGBoost keeps categories in float32, exact up to here
 _MAX_WORDS = 1 << 26  # of all category sets; a small file could ask for terabytes
 
 
-def tree_arrays(trees: list[dict[str, Any]], n_outputs: int) -> dict[str, Any]:
+def tree_arrays(trees: Trees, n_outputs: int) -> dict[str, Any]:
     """Return the array fields of a Forest, except ``tree_output``.
 
     ``trees`` are ``gradient_booster.model.trees``, or the part of it to keep;
@@ -82,7 +86,7 @@ def tree_arrays(trees: list[dict[str, Any]], n_outputs: int) -> dict[str, Any]:
     return _drop_deleted(arrays) if pruned else arrays
 
 
-def in_order(trees: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def in_order(trees: Trees) -> Trees:
     """Return the trees sorted by ``id``, which is how XGBoost orders them."""
     for i, tree in enumerate(trees):
         if not isinstance(tree, dict):
@@ -129,16 +133,14 @@ def _check_array(name: str, i: int, values: Any, size: int | None) -> None:
         damaged(f"{name} of tree {i} has length {len(values)} for {size} nodes")
 
 
-def _join(
-    trees: list[dict[str, Any]], name: str, sizes: NDArray[np.int64] | None, dtype: Any
-) -> NDArray[Any]:
+def _join(trees: Trees, name: str, sizes: Ints | None, dtype: Any) -> Array:
     """Join one array of every tree, checking its length and that it is numeric."""
     parts = [tree.get(name) for tree in trees]
     for i, part in enumerate(parts):
         _check_array(name, i, part, None if sizes is None else int(sizes[i]))
     if not parts:
         return np.zeros(0, dtype)
-    flat: NDArray[Any]
+    flat: Array
     if all(isinstance(part, np.ndarray) for part in parts):
         flat = np.concatenate(parts)  # type: ignore[arg-type]
     else:
@@ -164,7 +166,7 @@ def _join(
         return flat.astype(dtype)
 
 
-def _vector_leaves(trees: list[dict[str, Any]], n_outputs: int) -> bool:
+def _vector_leaves(trees: Trees, n_outputs: int) -> bool:
     widths = {_number(tree, "size_leaf_vector", 0) or 1 for tree in trees}
     if widths <= {1}:
         return False
@@ -177,12 +179,8 @@ def _vector_leaves(trees: list[dict[str, Any]], n_outputs: int) -> bool:
 
 
 def _vector_values(
-    trees: list[dict[str, Any]],
-    nodes: dict[str, NDArray[Any]],
-    offset: NDArray[np.int64],
-    is_leaf: NDArray[np.bool_],
-    n_outputs: int,
-) -> NDArray[Any]:
+    trees: Trees, nodes: dict[str, Array], offset: Ints, is_leaf: Bools, n_outputs: int
+) -> Array:
     """Return (n_leaves, n_outputs) values of multi-output trees.
 
     Since 3.2 a leaf's right child is its row of ``leaf_weights``; before, the node's
@@ -216,14 +214,11 @@ def _vector_values(
 
 
 def _categories(
-    trees: list[dict[str, Any]],
-    sizes: NDArray[np.int64],
-    offset: NDArray[np.int64],
-    inner: NDArray[np.bool_],
-) -> tuple[NDArray[np.bool_], dict[int, NDArray[np.uint32]]]:
+    trees: Trees, sizes: Ints, offset: Ints, inner: Bools
+) -> tuple[Bools, Sets]:
     """Return which nodes test a category, and the set that each inner node tests."""
     is_category = np.zeros(int(offset[-1]), dtype=np.bool_)
-    sets: dict[int, NDArray[np.uint32]] = {}
+    sets: Sets = {}
     if not any("split_type" in tree for tree in trees):
         return is_category, sets
     # XGBoost treats the nodes of a tree without the field as numeric
