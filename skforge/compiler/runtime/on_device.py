@@ -30,10 +30,9 @@ from skforge.exceptions import InvalidInputError, TargetError, UnsupportedModelE
 def raw_on_device(module: Any, X: Any) -> Array:
     """Return raw scores of rows on a device, as an array on it."""
     forest: Forest = module.forest
-    device, rows = _rows(forest, module.target, X)
+    width, dtype = forest.n_outputs, forest.accumulator_dtype
+    device, raw = _filled(module, "accumulator", X, width, dtype)
     with device.current():
-        shape, dtype = (len(rows), forest.n_outputs), forest.accumulator_dtype
-        raw = _filled(device, module, "accumulator", rows, shape, dtype)
         if forest.divisor != 1:
             raw /= forest.divisor
         return raw[:, 0] if forest.n_outputs == 1 else raw
@@ -41,10 +40,8 @@ def raw_on_device(module: Any, X: Any) -> Array:
 
 def leaves_on_device(module: Any, X: Any) -> NDArray[np.int32]:
     """Return the leaf of each row in each tree, as an array on the device."""
-    device, rows = _rows(module.forest, module.target, X)
-    with device.current():
-        shape = len(rows), module.forest.n_trees
-        return _filled(device, module, "leaf_number", rows, shape, np.dtype(np.int32))
+    width = module.forest.n_trees
+    return _filled(module, "leaf_number", X, width, np.dtype(np.int32))[1]
 
 
 def answered_on_device(
@@ -66,18 +63,16 @@ def _kind(target: Target) -> Any:
 
 
 def _filled(
-    device: CupyDevice,
-    module: Any,
-    element: Element,
-    rows: Any,
-    shape: tuple[int, int],
-    dtype: np.dtype[Any],
-) -> Array:
-    result: Array = _empty(device, shape, dtype)
-    if min(shape) > 0:
-        kernel: GpuKernel = module._kernel(len(rows), element)
-        kernel.on_device(device, rows, result)
-    return result
+    module: Any, element: Element, X: Any, width: int, dtype: np.dtype[Any]
+) -> tuple[CupyDevice, Array]:
+    """Return the device of rows, and what their kernel writes."""
+    device, rows = _rows(module.forest, module.target, X)
+    with device.current():
+        result: Array = _empty(device, (len(rows), width), dtype)
+        if result.size:
+            kernel: GpuKernel = module._kernel(len(rows), element)
+            kernel.on_device(device, rows, result)
+    return device, result
 
 
 def _empty(device: CupyDevice, shape: tuple[int, int], dtype: np.dtype[Any]) -> Any:

@@ -19,6 +19,10 @@ from skforge.exceptions import CompilerError
 from skforge.runtime import object_cache
 from skforge.runtime.loading import llvm, llvm_binding
 
+#: A module's text, or a function that becomes one.
+Source: TypeAlias = str | lir.Function
+Sources: TypeAlias = Source | Sequence[Source]
+
 _DEFINED = re.compile(r'^define \w+ @("[^"]*"|[^\s(]+)\(', re.MULTILINE)
 
 
@@ -42,13 +46,9 @@ def _names(text: str) -> list[str]:
     return [name.strip('"') for name in _DEFINED.findall(text)]
 
 
-def _texts(
-    sources: Sequence[str | lir.Function], target: Target
-) -> tuple[list[str], list[str]]:
-    texts = [
-        source if isinstance(source, str) else emit_llvm(source, target)
-        for source in sources
-    ]
+def _texts(sources: Sources, target: Target) -> tuple[list[str], list[str]]:
+    several = [sources] if isinstance(sources, (str, lir.Function)) else sources
+    texts = [s if isinstance(s, str) else emit_llvm(s, target) for s in several]
     return texts, [name for text in texts for name in _names(text)]
 
 
@@ -105,9 +105,7 @@ class JitModule(MachineCode):
 
 
 def compile_functions(
-    sources: Sequence[str | lir.Function],
-    target: Target,
-    symbols: Mapping[str, int] | None = None,
+    sources: Sequence[Source], target: Target, symbols: Mapping[str, int] | None = None
 ) -> JitModule:
     """Compile kernels, or LLVM modules as text, into this process.
 
@@ -129,30 +127,21 @@ def compile_functions(
     return JitModule(texts, names, binary, target, symbols)
 
 
-def object_of(
-    sources: Sequence[str | lir.Function], target: Target
-) -> tuple[list[str], bytes]:
+def object_of(sources: Sources, target: Target) -> tuple[list[str], bytes]:
     texts, names = _texts(sources, target)
     with llvm():
         return names, _object(texts, target)
 
 
-Sources: TypeAlias = str | lir.Function | Sequence[str | lir.Function]
-
-
 def emit_object(sources: Sources, target: Target) -> bytes:
     """Return a relocatable object of one or several modules for any CPU target."""
-    return object_of(_several(sources), target)[1]
+    return object_of(sources, target)[1]
 
 
 def emit_assembly(sources: Sources, target: Target) -> str:
     with llvm():
-        module = _parse(_texts(_several(sources), target)[0], target)
+        module = _parse(_texts(sources, target)[0], target)
         return str(_target_machine(target).emit_assembly(module))
-
-
-def _several(sources: Sources) -> Sequence[str | lir.Function]:
-    return [sources] if isinstance(sources, (str, lir.Function)) else sources
 
 
 def machine_attributes(target: Target) -> tuple[str, str]:
