@@ -60,16 +60,14 @@ class KernelStore:
 
     def find(self, schedule: Schedule, element: Element) -> StoredKernel | None:
         """Return a schedule's kernel, or None if there is none that is intact."""
-        if not self._keeps(schedule):
-            return None
-        stored = _read(self._key(schedule, element), _KERNELS)
-        if stored is None:
-            return None
-        facts, data = stored
+        keeps = self._keeps(schedule)
+        stored = _read(self._key(schedule, element), _KERNELS) if keeps else None
         with suppress(KeyError):
-            code = data.pop(_CODE).tobytes()
-            names, most = facts["names"], facts["most_rows"]
-            return StoredKernel(facts["name"], names, most, code, data)
+            if stored is not None:
+                facts, data = stored
+                code = data.pop(_CODE).tobytes()
+                names, most = facts["names"], facts["most_rows"]
+                return StoredKernel(facts["name"], names, most, code, data)
         return None
 
     def add(self, schedule: Schedule, element: Element, kernel: StoredKernel) -> None:

@@ -182,10 +182,9 @@ def functions(target: Target) -> dict[str, lir.Function]:
     """Return the kernels that a target has instructions for, by name."""
     params = (_DATA, _NUMBERS, _OUT, _TURNS, _SIZE)
     kernels = {}
+    has = {"permute": target.permute_entries(8) > 0, "gather": target.has_gather}
     for name, write in _WRITE.items():
-        if name == "permute" and not target.permute_entries(8):
-            continue
-        if name == "gather" and not target.has_gather:
+        if not has.get(name, True):
             continue
         with Builder() as b:
             write(b, target)

@@ -245,12 +245,6 @@ def refuse(model: Any) -> None:
         refuse_untrained(last)
 
 
-def refuse_steps(model: Any) -> None:
-    for name, step in model.steps[:-1]:
-        if not transformers.is_absent(step):
-            transformers.refuse_members(name, step)
-
-
 class FoldedPipeline(NamedTuple):
     forest: Forest  # the forest on the pipeline's own rows, with codes in coded columns
     inner: Forest  # the last step's own forest, on transformed rows
@@ -276,7 +270,9 @@ def folded(
     Raises UnsupportedModelError if a step cannot be folded exactly.
     """
     model = flat(model)
-    refuse_steps(model)
+    for name, step in model.steps[:-1]:
+        if not transformers.is_absent(step):
+            transformers.refuse_members(name, step)
     last = base.last_step(model)
     if _holds_pipelines(last):
         raise UnsupportedModelError(
