@@ -159,6 +159,50 @@ def test_a_loaded_model_answers_without_scikit_learn(library, tmp_path):
     assert python(code) == "[]"
 
 
+JOB = """
+import pickle, sys
+from skforge.distributed._job import job
+sys.stdout.write(pickle.dumps(job({path!r}, "predict", 1, "auto")).hex())
+"""
+#: What a worker runs, and what the command line runs.
+WORKER = """
+import pickle, sys, numpy as np
+pickle.loads(bytes.fromhex({job!r})).of_rows(np.zeros((3, 4)))
+print([m for m in {heavy} if m in sys.modules])
+"""
+COMMAND = """
+import sys
+from skforge.cli.main import main
+sys.argv = ["skforge", "predict", {path!r}, {rows!r}, "-o", {out!r}]
+try:
+    main()
+except SystemExit as end:
+    assert not end.code
+print([m for m in {heavy} if m in sys.modules])
+"""
+
+
+def test_workers_and_the_command_line_predict_without_scikit_learn(tmp_path):
+    from sklearn.datasets import load_iris
+    from sklearn.tree import DecisionTreeClassifier
+
+    X, y = load_iris(return_X_y=True)
+    model = DecisionTreeClassifier(max_depth=2).fit(X, y)
+    path, rows = str(tmp_path / "m.skforge"), str(tmp_path / "rows.csv")
+    skforge.save(skforge.CompiledForest(model, tuning="off").fit(X), path)
+    np.savetxt(rows, X, delimiter=",")
+    job = python(JOB.format(path=path))
+    terminal = ("rich", "typer", "pyarrow", "pandas")  # pyarrow imports pandas
+    others = [name for name in HEAVY if name not in terminal]
+    out = str(tmp_path / "out.csv")
+    for code in (
+        WORKER.format(job=job, heavy=HEAVY),
+        COMMAND.format(path=path, rows=rows, out=out, heavy=others),
+    ):
+        python(code)  # fills the cache
+        assert python(code).splitlines()[-1] == "[]"
+
+
 @pytest.mark.sampled(5)
 @pytest.mark.parametrize(
     "asked",

@@ -94,10 +94,10 @@ def fitted(model: Any, rows: Any, **options: Any) -> Any:
 
     One that is compiled already keeps its schedules, unless there are options.
     """
-    from skforge import CompiledForest
-
     if is_compiled(model) and not options:
         return model
+    from skforge import CompiledForest
+
     with warnings.catch_warnings():
         # columns were found by name
         warnings.filterwarnings("ignore", "X (has|does not have valid) feature names")
