@@ -18,12 +18,12 @@ from skforge.compiler.frontends import checks
 from skforge.compiler.frontends.arrays import Ints, offsets
 from skforge.compiler.frontends.catboost.parts import (
     KINDS,
-    NAN_MODES,
     Nodes,
     Parts,
     column_names,
     damaged,
     known_weights,
+    nan_goes_right,
     symmetric_nodes,
 )
 
@@ -123,7 +123,7 @@ def read_cbm(data: bytes) -> Parts:
     names = column_names({kind: _features(trees, kind) for kind in KINDS})
     floats = trees.tables(5)
     borders = [feature.vector(3, "<f4") for feature in floats]
-    right = [_nan_goes_right(feature) for feature in floats]
+    right = [nan_goes_right(f.number(5, "b"), f.number(0, "B")) for f in floats]
     counts = [*map(len, borders)]
     columns = [feature.number(2, "i", -1) for feature in floats]
     n_outputs = trees.number(0, "i")
@@ -151,14 +151,6 @@ def _read_info(text: str) -> Any:
     with suppress(ValueError, RecursionError):
         return json.loads(text) if text.startswith("{") else text
     return text
-
-
-def _nan_goes_right(feature: _Table) -> bool:
-    """Tell whether NaN is greater than all borders of a feature; else than none."""
-    mode = feature.number(5, "b")
-    if not 0 <= mode < len(NAN_MODES):
-        damaged(f"the treatment {mode} of missing values is unknown")
-    return NAN_MODES[mode] == "AsTrue" and bool(feature.number(0, "B"))
 
 
 #: By kind: the field of the features, and those of a column's number and its name.

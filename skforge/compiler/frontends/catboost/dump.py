@@ -14,12 +14,12 @@ from skforge.compiler.frontends import checks
 from skforge.compiler.frontends.arrays import offsets
 from skforge.compiler.frontends.catboost.parts import (
     KINDS,
-    NAN_MODES,
     Nodes,
     Parts,
     column_names,
     damaged,
     known_weights,
+    nan_goes_right,
     symmetric_nodes,
 )
 
@@ -50,7 +50,7 @@ def _parts(document: Any) -> Parts:
     floats = features["float"]
     borders = [np.array(f["borders"] or [], np.float32) for f in floats]
     counts = [*map(len, borders)]
-    right = [_nan_goes_right(f) for f in floats]
+    right = [nan_goes_right(f["nan_value_treatment"], f["has_nans"]) for f in floats]
     column = np.array([f["flat_feature_index"] for f in floats], np.int64)
     scale, bias = document["scale_and_bias"]
     bias = np.array(bias, np.float64)
@@ -70,14 +70,6 @@ def _parts(document: Any) -> Parts:
         bias,
         dict(document.get("model_info") or {}),
     )
-
-
-def _nan_goes_right(feature: Any) -> bool:
-    """Tell whether NaN is greater than all borders of a feature; else than none."""
-    mode = feature["nan_value_treatment"]
-    if mode not in NAN_MODES:
-        damaged(f"the treatment {mode!r} of missing values is unknown")
-    return mode == "AsTrue" and bool(feature["has_nans"])
 
 
 def _symmetric(trees: Any, n_outputs: int) -> Nodes:

@@ -12,8 +12,8 @@ from skforge.compiler.forest import validation
 from skforge.compiler.frontends.arrays import Bools, Floats, Ints, offsets, starts
 from skforge.exceptions import UnsupportedModelError
 
-#: What ``nan_value_treatment`` numbers mean; only the last sends NaN to the right.
-NAN_MODES = ("AsIs", "AsFalse", "AsTrue")
+#: The values of ``nan_value_treatment``, also by number; the last sends NaN right.
+_NAN_MODES = ("AsIs", "AsFalse", "AsTrue")
 
 
 class Nodes(NamedTuple):
@@ -76,6 +76,13 @@ def column_names(features: Mapping[str, Sequence[tuple[int, str]]]) -> tuple[str
     if sorted(names) != list(range(len(features["float"]))):
         damaged("its columns are not numbered from 0")
     return tuple(names[column] for column in range(len(names)))
+
+
+def nan_goes_right(mode: Any, has_nans: Any) -> bool:
+    """Tell whether NaN is greater than all borders of a feature; else than none."""
+    if mode not in (*_NAN_MODES, *range(len(_NAN_MODES))):
+        damaged(f"the treatment {mode!r} of missing values is unknown")
+    return mode in ("AsTrue", 2) and bool(has_nans)
 
 
 def known_weights(weights: Any, n_leaves: int) -> Floats:

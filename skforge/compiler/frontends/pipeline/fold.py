@@ -20,7 +20,7 @@ from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.reference import evaluate_predicates
 from skforge.compiler.frontends.pipeline import transformers
 from skforge.compiler.frontends.pipeline.columns import Column, Plan
-from skforge.compiler.frontends.pipeline.transformers import cannot_fold
+from skforge.compiler.frontends.pipeline.transformers import cannot_fold, is_missing
 
 Flags = NDArray[np.bool_]
 
@@ -256,39 +256,65 @@ def _firsts(ends: Array, low: float) -> Array:
 def refused_pieces(
     plan: Plan, bounds: Bounds, pieces: dict[int, Array], takes_nan: bool
 ) -> dict[int, Flags]:
-    """Return which pieces hold numbers that a strict encoder or an indicator refuses.
+    """Return which pieces hold numbers that a step refuses, as a strict encoder does.
 
-    So do pieces of numbers that are made NaN where a step refuses that. Whether NaN
-    itself is refused is noted in ``bounds``.
+    Whether NaN itself is refused is noted in ``bounds``.
     """
+    inputs = [c.source for stage in plan.stages if stage.strict for c in stage.inputs]
+    strict = {source for source in inputs if source not in plan.texts}
+    for source in strict:  # NaN may be all that an encoder knows
+        pieces.setdefault(source, bounds.high[source : source + 1])
     refused: dict[int, Flags] = {}
-    checks: list[tuple[Column, Array | None, Any, bool]] = []
-    for stage in plan.stages:
-        for column, special, marker, nan in stage.checks():
-            known = transformers.numbers_of(special) if stage.strict else None
-            checks.append((column, known, marker, nan))
-    checks += [(column, None, None, takes_nan) for column in plan.columns]
-    for column, known, marker, nan_is_fine in checks:
-        source = column.source
-        if known is not None and source not in plan.texts:  # NaN may be all it knows
-            pieces.setdefault(source, bounds.high[source : source + 1])
-        computed = column.stage is not None and not nan_is_fine
-        if source not in pieces or (known is None and marker is None and not computed):
-            continue
-        ends = pieces[source]
+    for source, ends in pieces.items():
         rows = np.append(ends, ends.dtype.type(np.nan))
-        value = plan.values([column], {source: rows})[0].astype(float)
-        strange = np.isnan(value) & (not nan_is_fine)
-        if known is not None:
-            strange = ~np.isin(value, known)
-            strange &= ~(np.isnan(value) & np.isnan(known).any())
-        if marker is not None:
-            strange |= value == marker
-        bounds.nan[source] &= not strange[-1]
-        if known is not None or strange[:-1].any():
-            before = refused.get(source, np.zeros(len(ends), np.bool_))
-            refused[source] = before | strange[:-1]
+        fine = accepted(plan, source, rows, takes_nan)
+        bounds.nan[source] &= fine[-1]
+        if source in strict or not fine[:-1].all():
+            refused[source] = ~fine[:-1]
     return refused
+
+
+def accepted(plan: Plan, source: int, values: Array, takes_nan: bool) -> Flags:
+    """Tell for which values of a column no step raises an error or warns."""
+    fine = np.ones(len(values), np.bool_)
+    rows, a_text = {source: values}, source in plan.texts
+    try:
+        for stage in plan.stages:
+            for column, known, marker, nan in stage.checks():
+                checked = a_text or stage.strict or marker is not None or not nan
+                if column.source != source or not checked:
+                    continue
+                seen = plan.values([column], rows)[0]
+                if marker is not None:
+                    fine &= seen == seen if marker != marker else seen != marker
+                if column.dtype != np.object_ and not nan:
+                    fine &= ~np.isnan(seen)
+                elif column.dtype == np.object_ and is_missing(values[0]):
+                    values_there = plan.values(stage.inputs, rows)
+                    fine &= stage.accepts(values_there, stage.transformer)
+                if stage.strict:
+                    fine &= _among(seen, known.tolist())
+        columns = [column for column in plan.columns if column.source == source]
+        if not takes_nan:
+            for seen in plan.values(columns, rows):
+                fine &= ~np.isnan(seen)
+    except (ValueError, TypeError):
+        if a_text:
+            return np.zeros(len(values), np.bool_)
+        raise
+    return fine
+
+
+def _among(values: Array, known: list[Any]) -> Flags:
+    """Tell which values are categories; NaN is one if the encoder has seen it."""
+    known_values = {item for item in known if not is_missing(item)}
+    known_values |= {None} if None in known else set()
+    nan = any(item is not None and is_missing(item) for item in known)
+    inside = [
+        nan if value is not None and is_missing(value) else value in known_values
+        for value in values.tolist()
+    ]
+    return np.array(inside, np.bool_)
 
 
 def runs_of(

@@ -21,9 +21,9 @@ from skforge.compiler.frontends.members import fitted_members, is_wrapper
 from skforge.compiler.frontends.pipeline import fold, transformers
 from skforge.compiler.frontends.pipeline.codes import UNKNOWN, NumberCodes, TextCodes
 from skforge.compiler.frontends.pipeline.columns import Column, Plan, plan_of
-from skforge.compiler.frontends.pipeline.fold import Flags, Parts
+from skforge.compiler.frontends.pipeline.fold import Flags, Parts, accepted
 from skforge.compiler.frontends.pipeline.split import flat
-from skforge.compiler.frontends.pipeline.transformers import cannot_fold, is_missing
+from skforge.compiler.frontends.pipeline.transformers import cannot_fold
 from skforge.exceptions import InvalidModelError, UnsupportedModelError
 
 
@@ -40,23 +40,23 @@ def codes_of(
     for source, known in plan.texts.items():
         columns = [plan.columns[i] for i in tested if plan.columns[i].source == source]
         every = np.array([*known, UNKNOWN, None], object)[:-1]
-        fine = _accepted(plan, source, every, takes_nan)
+        fine = accepted(plan, source, every, takes_nan)
         values = every[:-1][fine[:-1]]
         outputs = _outputs(plan, columns, source, values)
         if len(columns) == 1:  # all tests of it are thresholds then
             order = np.argsort(outputs[:, 0], kind="stable")
             values, outputs = values[order], outputs[order]
-        accepted = values.tolist()
+        known_texts = values.tolist()
         refused = every[:-1][~fine[:-1]].tolist() if fine[-1] else []
         others: dict[str, float | None] = {}
-        coded: list[Any] = [*accepted]
+        coded: list[Any] = [*known_texts]
         absent = None
         # a missing text is NaN wherever frames are read, so unknown ones give way
         for name, value in (("nan", np.nan), ("none", None), ("unknown", UNKNOWN)):
             others[name] = None
             alone = np.array([value], object)
             is_unknown = name == "unknown"
-            taken = fine if is_unknown else _accepted(plan, source, alone, takes_nan)
+            taken = fine if is_unknown else accepted(plan, source, alone, takes_nan)
             if not taken[-1]:
                 continue
             output = _outputs(plan, columns, source, alone)
@@ -76,7 +76,7 @@ def codes_of(
         if not coded and (columns or absent is None):
             cannot_fold(f"The pipeline rejects every string in column {source}")
         others["na"] = others["unknown"] if _encodes(plan, source) else None
-        codes[source] = TextCodes(tuple(accepted), refused=tuple(refused), **others)
+        codes[source] = TextCodes(tuple(known_texts), refused=tuple(refused), **others)
         points[source] = np.array([*coded, ""], object)[:-1]
     return codes, points
 
@@ -101,46 +101,6 @@ def _outputs(plan: Plan, columns: list[Column], source: int, values: Array) -> A
 def _alike(row: Array, others: Array) -> Array:
     same = (others == row) | (np.isnan(others) & np.isnan(row))
     return np.flatnonzero(same.all(axis=1))
-
-
-def _accepted(plan: Plan, source: int, values: Array, takes_nan: bool) -> Flags:
-    """Tell for which values no step raises an error or warns."""
-    fine = np.ones(len(values), np.bool_)
-    rows = {source: values}
-    try:
-        for stage in plan.stages:
-            for column, known, marker, nan in stage.checks():
-                if column.source != source:
-                    continue
-                seen = plan.values([column], rows)[0]
-                if marker is not None:
-                    fine &= seen == seen if marker != marker else seen != marker
-                if column.dtype != np.object_ and not nan:
-                    fine &= ~np.isnan(seen)
-                elif column.dtype == np.object_ and is_missing(values[0]):
-                    values_there = plan.values(stage.inputs, rows)
-                    fine &= stage.accepts(values_there, stage.transformer)
-                if stage.strict:
-                    fine &= _among(seen, known.tolist())
-        columns = [column for column in plan.columns if column.source == source]
-        if not takes_nan:
-            for seen in plan.values(columns, rows):
-                fine &= ~np.isnan(seen)
-    except (ValueError, TypeError):
-        return np.zeros(len(values), np.bool_)
-    return fine
-
-
-def _among(values: Array, known: list[Any]) -> Flags:
-    """Tell which values are categories; NaN is one if the encoder has seen it."""
-    known_values = {item for item in known if not is_missing(item)}
-    known_values |= {None} if None in known else set()
-    nan = any(item is not None and is_missing(item) for item in known)
-    inside = [
-        nan if value is not None and is_missing(value) else value in known_values
-        for value in values.tolist()
-    ]
-    return np.array(inside, np.bool_)
 
 
 Words = NDArray[np.uint32]
