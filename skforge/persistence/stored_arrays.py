@@ -52,7 +52,6 @@ class StoredArrays(Mapping[str, Array]):
     def note(self) -> None:
         """Note that all of the file was checked."""
         if self._forests and programs.keeps():
-            facts = {
-                n: (f.content_hash(), f.mean_depth()) for n, f in self._forests.items()
-            }
+            forests = self._forests.items()
+            facts = {n: (f.content_hash(), f.mean_depth()) for n, f in forests}
             object_cache.store(self._key, json.dumps(facts).encode())

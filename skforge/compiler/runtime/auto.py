@@ -157,9 +157,7 @@ class AutoModule:
         gains = []
         for n in TRIED_ROWS:
             batch = np.resize(rows, (n, rows.shape[1]))
-            taken = [
-                [_seconds(part, batch) for part in self.parts] for _ in range(CALLS)
-            ]
+            taken = [[_seconds(m, batch) for m in self.parts] for _ in range(CALLS)]
             cpu, gpu = np.min(taken[1:], axis=0)  # the first calls warm up
             gains.append(np.clip(np.log(cpu / gpu), -MOST_GAIN, MOST_GAIN))
         sums = [sum(gains[k:]) for k in range(len(gains) + 1)]

@@ -535,9 +535,7 @@ def compile_forest(
     if not isinstance(forest, Forest):
         forest = load_forest(forest)
     resolved = targets.resolve_target(target, () if table is None else table.values())
-    schedules = (
-        targets.default_table(forest, resolved, reduction) if table is None else table
-    )
+    schedules = table or targets.default_table(forest, resolved, reduction)
     explained = schedule_table(contribs_schedule)
     module = CompiledModule(forest, schedules, resolved, reduction, n_jobs, explained)
     if explained is not None:

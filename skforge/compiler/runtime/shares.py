@@ -204,9 +204,7 @@ class Shares:
         rows = {k: loop.largest(sizes, counts) for k, loop in self._loops.items()}
         every = np.unique(np.concatenate([sizes, *(r.ravel() for r in rows.values())]))
         numbers = np.searchsorted(self._first_rows[1:], every, "right")
-        estimated = np.array(
-            [self._seconds(schedule, every) for schedule in self._schedules]
-        )
+        estimated = np.array([self._seconds(s, every) for s in self._schedules])
         known = np.isfinite(estimated).all(1)
         unknown = every * self._visits * UNKNOWN_VISIT
         seconds = np.where(known[:, None], estimated, unknown)

@@ -262,11 +262,8 @@ class _Emitter(Writer):
         following = self.let(f"add {text} {own_name(var)}, {step}")
         latch = self.block
         self.branch_if(self.let(f"{less} {following}, {hi}"), loop, done)
-        self._phis(
-            at,
-            [(counter, var.type), *_names(stmt.params)],
-            [([lo, *inits], before), ([following, *yields], latch)],
-        )
+        first, then = ([lo, *inits], before), ([following, *yields], latch)
+        self._phis(at, [(counter, var.type), *_names(stmt.params)], [first, then])
         self.start(done)
         at = self.reserve(len(stmt.results))
         incoming = [] if runs else [(inits, before)]
@@ -295,12 +292,9 @@ class _Emitter(Writer):
         yes, no, done = self.label("then"), self.label("else"), self.label("done")
         empty = not stmt.orelse and not stmt.else_yields
         self.branch_if(self.use(stmt.cond), yes, done if empty else no)
-        self._arms(
-            stmt.results,
-            done,
-            [(yes, stmt.then, stmt.then_yields)]
-            + ([] if empty else [(no, stmt.orelse, stmt.else_yields)]),
-        )
+        arms = [(yes, stmt.then, stmt.then_yields)]
+        arms += [] if empty else [(no, stmt.orelse, stmt.else_yields)]
+        self._arms(stmt.results, done, arms)
 
     def _switch(self, stmt: lir.Switch) -> None:
         labels = [self.label(f"case{k}") for k in range(len(stmt.cases))]

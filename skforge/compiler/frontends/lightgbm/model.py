@@ -213,17 +213,13 @@ def _arrays(trees: Trees) -> dict[str, Any]:
         by_node(first_node + np.where(child >= 0, child, first_leaf + ~child), 0)
         for child in (trees.left, trees.right)
     )
-    numbers = [
-        np.arange(first[-1]) - starts(first)
-        for first in (trees.first_inner, trees.first_leaf)
-    ]
+    firsts = trees.first_inner, trees.first_leaf
+    number = by_node(*(np.arange(first[-1]) - starts(first) for first in firsts))
     cover = None
     if trees.inner_count is not None and trees.leaf_count is not None:
         cover = by_node(trees.inner_count, trees.leaf_count)
-    tests, leaf_value = _predicates(trees), trees.leaf_value[:, np.newaxis]
-    return forest_arrays(
-        offset, is_inner, left, right, tests, leaf_value, by_node(*numbers), cover
-    )
+    tests, values = _predicates(trees), trees.leaf_value[:, np.newaxis]
+    return forest_arrays(offset, is_inner, left, right, tests, values, number, cover)
 
 
 def _predicates(trees: Trees) -> tuple[dict[str, Array], NDArray[np.int32]]:

@@ -466,12 +466,9 @@ def parts_of(plan: Plan, forest: Forest, runs: dict[int, Runs]) -> Parts:
 def _check_steady(plan: Plan, columns: list[Column], cuts: Array) -> None:
     """Refuse steps whose answers depend on the number or the layout of rows."""
     source = np.array([column.source for column in columns])
-    of_source = {i: cuts[source == i] for i in np.unique(source).tolist()}
-    rows = {
-        i: np.resize(np.concatenate([x[:16], x[-16:]]), 33)
-        for i, x in of_source.items()
-        if i not in plan.texts
-    }
+    of_source = {i: cuts[source == i] for i in {*source.tolist()} - {*plan.texts}}
+    ends = {i: np.append(x[:16], x[-16:]) for i, x in of_source.items()}
+    rows = {i: np.resize(x, 33) for i, x in ends.items()}
     for stage in plan.stages:
         rough = transformers.is_rough(stage.transformer)
         if rough and not stage.is_steady(plan.values(stage.inputs, rows)):
@@ -499,11 +496,9 @@ def _alternating(
         several: list[int] = []
         for item in np.array_split(items, 1 + len(items) * len(steps) // _AT_ONCE):
             at, pace = _place(cuts[item])[:, None], every_pace[item, None]
-            step = np.clip(
-                steps,
-                -(_apart(_place(begins[item])[:, None], at) // pace),
-                _apart(at, _place(ends[item])[:, None]) // pace,
-            )
+            below = _apart(_place(begins[item])[:, None], at) // pace
+            above = _apart(at, _place(ends[item])[:, None]) // pace
+            step = np.clip(steps, -below, above)
             x = _number(at + step * pace, cuts.dtype)
             same = alike(x.ravel(), np.repeat(item, len(steps))).reshape(x.shape)
             wrong = same != (step <= 0)
@@ -587,9 +582,8 @@ def last_alike(start: Array, end: Array, alike: Alike) -> Array:
         tried = low + step * np.arange(1, n_ways)
         up = high > low
         tried = np.where(up, np.minimum(tried, high - 1), np.maximum(tried, high + 1))
-        same = alike(
-            _number(tried.ravel(), start.dtype), np.repeat(item, n_ways - 1)
-        ).reshape(tried.shape)
+        numbers = _number(tried.ravel(), start.dtype)
+        same = alike(numbers, np.repeat(item, n_ways - 1)).reshape(tried.shape)
         n_same = np.where(same.all(axis=1), n_ways - 1, same.argmin(axis=1))
         tried = np.column_stack([low, tried, high])
         row = np.arange(len(item))

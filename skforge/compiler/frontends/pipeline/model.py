@@ -293,9 +293,7 @@ def folded(
         _on_rows(plan, forest, bounds, texts, source, tests, end, rows)
         for forest, end in zip(inner, ends.tolist(), strict=True)
     )
-    readers = [
-        stage for stage in plan.stages if not transformers.is_marker(stage.transformer)
-    ]
+    readers = [s for s in plan.stages if not transformers.is_marker(s.transformer)]
     columns = [*plan.columns, *(column for stage in readers for column in stage.inputs)]
     read = [column.source for column in columns if column.stage is None]
     either = tuple({*range(plan.width)}.difference(read, texts))
@@ -393,12 +391,9 @@ def _names(texts: dict[int, TextCodes], width: int) -> tuple[tuple[str, ...], ..
 
 def _at_missing(plan: Plan, forest: Forest, texts: dict[int, TextCodes]) -> fold.Flags:
     """Return each test's answer for a missing number, or for the code NaN."""
-    rows = {
-        source: texts[source].values(np.full(1, np.nan))
-        if source in texts
-        else np.full(1, np.nan, plan.dtype)
-        for source in range(plan.width)
-    }
+    rows = {source: np.full(1, np.nan, plan.dtype) for source in range(plan.width)}
+    missing = np.full(1, np.nan)
+    rows |= {source: codes.values(missing) for source, codes in texts.items()}
     values = np.concatenate(plan.values(plan.columns, rows) or [np.zeros(0)])
     values = fold.last_values(plan, forest, values)
     every = np.arange(forest.n_predicates)

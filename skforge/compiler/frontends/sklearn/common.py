@@ -121,12 +121,9 @@ def forest_of(
         arrays.check_children(name, child, inner, offset, "fit it again")
     feature = nodes.pop("feature")
     if columns is not None:  # leaves have feature -2, which is not a column
-        feature = np.concatenate(
-            [
-                np.asarray(columns_of)[np.maximum(tree.feature, 0)]
-                for tree, columns_of in zip(trees, columns, strict=True)
-            ]
-        )
+        pairs = zip(trees, map(np.asarray, columns), strict=True)
+        tested = [columns_of[np.maximum(tree.feature, 0)] for tree, columns_of in pairs]
+        feature = np.concatenate(tested)
     tests = forest.deduplicate_predicates(
         feature[inner],
         int(Comparison.LE),
@@ -137,9 +134,8 @@ def forest_of(
         nodes.pop("missing_go_to_left")[inner] != 0 if missing else False,
     )
     # In place, as leaves of hundreds of classes take hundreds of megabytes.
-    leaf_value = np.empty(
-        (int(np.count_nonzero(~inner)), values[0].shape[1]), np.result_type(*values)
-    )
+    shape = int(np.count_nonzero(~inner)), values[0].shape[1]
+    leaf_value = np.empty(shape, np.result_type(*values))
     filled = 0
     for value, start, end in zip(values, offset, offset[1:], strict=False):
         leaves = np.flatnonzero(~inner[start:end])

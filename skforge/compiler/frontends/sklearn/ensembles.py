@@ -161,15 +161,13 @@ def load_isolation(model: Any, rounds: Range | None = None) -> Forest:
     common.check_model(model, "estimators_", rounds)
     common.check_trees(model, model.estimators_, "Regressor")
     trees = [estimator.tree_ for estimator in model.estimators_]
-    lengths = zip(
-        model._decision_path_lengths, model._average_path_length_per_tree, strict=True
-    )
+    depths, means = model._decision_path_lengths, model._average_path_length_per_tree
     # the model selects columns only if it drew some of them
     drawn = model._max_features != int(model.n_features_in_)
     return common.forest_of(
         model,
         trees,
-        [(depth + further - 1.0)[:, np.newaxis] for depth, further in lengths],
+        [(own + mean - 1.0)[:, None] for own, mean in zip(depths, means, strict=True)],
         columns=model.estimators_features_ if drawn else None,
         tree_output=np.zeros(len(trees), np.int32),
         base=np.zeros(1),

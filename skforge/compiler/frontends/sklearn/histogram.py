@@ -176,9 +176,8 @@ def _tree_arrays(trees: list[Any], columns: tuple[Column, ...]) -> dict[str, Any
         # the set is the side that unknown values do not take, so that unknown values,
         # which are in no set, go the same way as missing ones
         wanted = not missing_left[test]
-        sets[int(test)] = arrays.category_words(
-            [v for code, v in enumerate(categories) if goes_left[code] == wanted]
-        )
+        chosen = [v for code, v in enumerate(categories) if goes_left[code] == wanted]
+        sets[int(test)] = arrays.category_words(chosen)
         comparison[test] = Comparison.MEMBER
         threshold[test] = 0.0
     in_set = comparison == Comparison.MEMBER

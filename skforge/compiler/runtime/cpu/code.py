@@ -74,11 +74,8 @@ class MachineCode:
         #: It owns the code.
         self.loaded = loaded = load_object(binary, names, symbols or {})
         self._functions: dict[str, Any] = {}
-        releases = [
-            _RELEASE_PROTOTYPE(int(loaded[name]))
-            for name in names
-            if name.endswith(RELEASE)
-        ]
+        ends = (name for name in names if name.endswith(RELEASE))
+        releases = [_RELEASE_PROTOTYPE(int(loaded[name])) for name in ends]
         if releases:
             # Keep the code loaded until it has freed its scratch.
             end = weakref.finalize(self, _release, releases, loaded)

@@ -33,9 +33,8 @@ def _target_machine(target: Target) -> Any:
     # No middle-end passes: on interleaved walks they cost 30-130 ms and gained nothing
     # (0-4 %, at times -25 %), and SLP vectorisation made the walks 3 times slower.
     try:
-        return binding.Target.from_triple(target.triple).create_target_machine(
-            **machine_options(target)
-        )
+        backend = binding.Target.from_triple(target.triple)
+        return backend.create_target_machine(**machine_options(target))
     except RuntimeError as error:
         raise CompilerError(
             f"LLVM cannot compile for {target.triple}: {error}; choose another target."
