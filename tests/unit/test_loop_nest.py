@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from skforge.compiler.schedule.apply import apply, apply_all, draw
+from skforge.compiler.schedule.apply import apply, apply_all
 from skforge.compiler.schedule.bind import bind
 from skforge.compiler.schedule.bound import Bound
 from skforge.compiler.schedule.directives import (
@@ -347,7 +347,7 @@ def test_trees_in_order(schedule, in_order):
 
 def test_names_of_an_unknown_number_of_trees():
     directives = Schedule().tile("tree", "a", "b", -3).split("b", "c", "d", 4)
-    assert draw(apply_all(directives.directives)) == (
+    assert apply_all(directives.directives).draw() == (
         "for batch in 0 to n_rows:\n"
         "  for a in 0 to n_trees step ceil(n_trees / 3):\n"
         "    for c in 0 to 4:\n"

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import NoReturn
 
 from skforge.compiler.schedule import directives as d
-from skforge.compiler.schedule.bound import line_text
 from skforge.compiler.schedule.nest import (
     ROOTS,
     Extent,
@@ -19,10 +17,8 @@ from skforge.compiler.schedule.nest import (
     paths,
     root_nest,
     times,
-    walk,
 )
 from skforge.compiler.schedule.rules import broken_rules, mark_problems
-from skforge.exceptions import ScheduleError
 
 # Sums of loop variables must stay far below the limits of 64 bits.
 MAX_STEP = 2**40
@@ -39,7 +35,7 @@ def apply(nest: Nest, directive: d.Directive) -> Nest:
     """Return the nest that results from applying a directive; raise if illegal."""
     why = d.problem(directive)
     if why is not None:
-        refuse(nest, why, getattr(directive, "index", None))
+        nest.refuse(why, getattr(directive, "index", None))
     match directive:
         case d.Tile():
             new = _tile(nest, directive)
@@ -54,13 +50,9 @@ def apply(nest: Nest, directive: d.Directive) -> Nest:
         case _:
             raise AssertionError(f"{directive!r} is neither a mark nor an option")
     for why, name in broken_rules(new, directive):
-        refuse(new if isinstance(directive, d.Reorder) else nest, why, name)
+        drawn = new if isinstance(directive, d.Reorder) else nest
+        drawn.refuse(why, name)
     return new
-
-
-def refuse(nest: Nest, why: str, name: str | None = None) -> NoReturn:
-    """Raise a ScheduleError that draws the nest and marks the named loop."""
-    raise ScheduleError(why, draw(nest), line_of(nest, name))
 
 
 def _find(nest: Nest, directive: d.Directive, index: str) -> Variable:
@@ -72,12 +64,11 @@ def _find(nest: Nest, directive: d.Directive, index: str) -> Variable:
     for old in nest.modifiers:
         if old.index == index:
             outer, inner = _new_names(old)
-            refuse(
-                nest,
+            nest.refuse(
                 f'{directive} names a loop that is gone: {old} replaced "{index}" by '
                 f'"{outer}" and "{inner}"; {loops}',
             )
-    refuse(nest, f'{directive} names "{index}", which is not a loop; {loops}')
+    nest.refuse(f'{directive} names "{index}", which is not a loop; {loops}')
 
 
 def _new_names(modifier: d.Tile | d.Split) -> list[object]:
@@ -93,24 +84,21 @@ def _check_replaceable(
 ) -> None:
     if variable.marks:
         verb = d.name_of(modifier)
-        refuse(
-            nest,
+        nest.refuse(
             f'{modifier} replaces "{variable.name}", which {variable.marks[0]} has '
             f"already marked; {verb} first, then mark one of the new loops.",
             variable.name,
         )
     for name in map(str, _new_names(modifier)):
         if name in ROOTS:
-            refuse(
-                nest,
+            nest.refuse(
                 f'{modifier} cannot name a loop "{name}", because one of the two '
                 "original loops has that name.",
                 name,
             )
         for old in nest.modifiers:
             if name in _new_names(old):
-                refuse(
-                    nest,
+                nest.refuse(
                     f'{modifier} cannot name a loop "{name}" again, because {old} '
                     "already made a loop of that name.",
                     name,
@@ -124,8 +112,7 @@ def _tile(nest: Nest, tile: d.Tile) -> Nest:
         size: Extent = tile.size
         blocks = ceil_div(old.count, tile.size)
     elif old.root == "batch" and isinstance(old.count, Open):
-        refuse(
-            nest,
+        nest.refuse(
             f'{tile} needs the number of iterations of "{tile.index}", which is not '
             "known after a split of the batch; use a positive size.",
             tile.index,
@@ -138,8 +125,7 @@ def _tile(nest: Nest, tile: d.Tile) -> Nest:
         rest = min(size, old.count)
     step = times(old.step, size)
     if isinstance(step, int) and step > MAX_STEP:
-        refuse(
-            nest,
+        nest.refuse(
             f'{tile} makes blocks of {step} iterations of "{old.root}", but at most '
             f"{MAX_STEP} are allowed.",
             tile.index,
@@ -161,16 +147,14 @@ def _split(nest: Nest, split: d.Split) -> Nest:
     step = old.step
     if isinstance(step, int):
         if split.at % step:
-            refuse(
-                nest,
+            nest.refuse(
                 f'{split} cuts an iteration of "{split.index}" in two, which counts in '
                 f"steps of {step}; split at a multiple of {step}.",
                 split.index,
             )
         before: Extent = split.at // step
     elif old.root == "batch":
-        refuse(
-            nest,
+        nest.refuse(
             f'{split} needs a fixed step, but the step of "{split.index}" depends on '
             "the batch length; tile it with a positive size.",
             split.index,
@@ -181,8 +165,7 @@ def _split(nest: Nest, split: d.Split) -> Nest:
     if extent is not None and split.at >= extent:
         unit = "row" if old.root == "batch" else "tree"
         units = unit if extent == 1 else f"{unit}s"
-        refuse(
-            nest,
+        nest.refuse(
             f'{split} leaves nothing for "{split.second}": "{split.index}" goes over '
             f"{extent} {units}; split at less than that, or leave it out.",
             split.index,
@@ -260,8 +243,7 @@ def _reorder(nest: Nest, reorder: d.Reorder) -> Nest:
     together = [path for path in paths(nest.loops) if wanted.issubset(path)]
     if not together:
         first, second = _strangers(nest, reorder.indices)
-        refuse(
-            nest,
+        nest.refuse(
             f"{reorder} needs loops nested in each other, but neither of "
             f'"{first}" and "{second}" is inside the other.',
             second,
@@ -270,8 +252,7 @@ def _reorder(nest: Nest, reorder: d.Reorder) -> Nest:
         span = path[min(map(path.index, wanted)) : max(map(path.index, wanted)) + 1]
         for name in span:
             if name not in wanted:
-                refuse(
-                    nest,
+                nest.refuse(
                     f'{reorder} needs loops directly inside each other, but "{name}" '
                     f'lies between "{span[0]}" and "{span[-1]}".',
                     name,
@@ -314,8 +295,7 @@ def _chain(nest: Nest, loop: Loop, reorder: d.Reorder) -> list[Loop]:
         inside = [inner for inner in loop.body if inner.name in reorder.indices]
         if inside and len(loop.body) > 1:
             names = [f'"{inner.name}"' for inner in loop.body]
-            refuse(
-                nest,
+            nest.refuse(
                 f'{reorder} needs perfectly nested loops, but "{loop.name}" contains '
                 f"{_and(names)}.",
                 loop.name,
@@ -327,8 +307,7 @@ def _chain(nest: Nest, loop: Loop, reorder: d.Reorder) -> list[Loop]:
 def _option(nest: Nest, option: d.Option) -> Nest:
     for old in nest.options:
         if type(old) is type(option):
-            refuse(
-                nest,
+            nest.refuse(
                 f"{option} comes after {old}, but a schedule can have only one of "
                 "them.",
             )
@@ -338,40 +317,7 @@ def _option(nest: Nest, option: d.Option) -> Nest:
 def _mark(nest: Nest, mark: d.Mark) -> Nest:
     variable = _find(nest, mark, mark.index)
     for why in mark_problems(nest, variable, mark):
-        refuse(nest, why, mark.index)
+        nest.refuse(why, mark.index)
     marked = replace(variable, marks=(*variable.marks, mark))
     variables = tuple(marked if v is variable else v for v in nest.variables)
     return replace(nest, variables=variables)
-
-
-# ------------------------------------------------------------ as text
-
-
-def draw(nest: Nest) -> str:
-    """Return the loops of an abstract nest, one a line, ignoring remainders."""
-    lines = []
-    for loop, outside in walk(nest.loops):
-        variable = nest.variable(loop.name)
-        marks = [mark.text(variable.root) for mark in variable.marks]
-        start, end, step = variable.start, nominal_end(nest, variable), variable.step
-        lines.append(line_text(len(outside), loop.name, start, end, step, marks))
-    return "\n".join(lines)
-
-
-def line_of(nest: Nest, name: str | None) -> int | None:
-    """Return the line of the first loop with a name in ``draw(nest)``."""
-    for line, (loop, _) in enumerate(walk(nest.loops)):
-        if loop.name == name:
-            return line
-    return None
-
-
-def nominal_end(nest: Nest, variable: Variable) -> Extent:
-    """Return the end of a loop if all sizes divide evenly.
-
-    The limit with the fewest variables is the one that made this variable.
-    """
-    limits = [limit for limit in nest.limits if variable.name in limit.names]
-    fewest = min(len(limit.names) for limit in limits)
-    ends = [limit.limit for limit in limits if len(limit.names) == fewest]
-    return min((end for end in ends if isinstance(end, int)), default=ends[0])

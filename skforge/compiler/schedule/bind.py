@@ -12,7 +12,7 @@ from math import gcd
 from typing import Protocol, cast
 
 from skforge.compiler.schedule import directives as d
-from skforge.compiler.schedule.apply import apply, apply_all, refuse
+from skforge.compiler.schedule.apply import apply, apply_all
 from skforge.compiler.schedule.bound import (
     Bound,
     BoundLoop,
@@ -59,14 +59,14 @@ def bind(
     """
     nest = apply_all(schedule.directives, n_trees)
     for broken in bind_problems(nest, kind or kind_of(schedule.directives)):
-        refuse(nest, *broken)
+        nest.refuse(*broken)
     options = nest.options
     tiling = next((o for o in options if isinstance(o, d.TileNodes)), d.TileNodes(1))
     chosen = next((o for o in options if isinstance(o, d.Represent)), None)
     reordered = any(isinstance(option, d.ReorderTrees) for option in options)
     loops = _bind_loops(nest, nest.loops, (), {})
     for broken in copies_problems(loops):
-        refuse(nest, *broken)
+        nest.refuse(*broken)
     return BoundNest(
         loops=loops,
         n_trees=n_trees,
@@ -133,8 +133,7 @@ def _marks(nest: Nest, variable: Variable, most: int | None) -> tuple[d.Mark, ..
     if interleave is not None:
         factor = interleave.factor
         if factor is None and most is None:
-            refuse(
-                nest,
+            nest.refuse(
                 f'{interleave} interleaves all of "{variable.name}", whose length '
                 "depends on the batch; give a factor, or tile it first.",
                 variable.name,

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from skforge.compiler.schedule import directives as d
-from skforge.compiler.schedule.nest import ROOTS, Size
+from skforge.compiler.schedule.nest import ROOTS, Size, line_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,11 +140,3 @@ def _draw_loop(
         )
         walk = f"result[{row}] += walk(trees[{tree}], rows[{row}])"
         lines.append("  " * len(inside) + walk)
-
-
-def line_text(
-    depth: int, name: str, start: object, end: object, step: object, marks: list[str]
-) -> str:
-    stride = "" if step == 1 else f" step {step}"
-    text = f"{'  ' * depth}for {name} in {start} to {end}{stride}:"
-    return f"{text}   {', '.join(marks)}" if marks else text

@@ -14,9 +14,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import NoReturn, TypeAlias
 
 from skforge.compiler.schedule import directives as d
+from skforge.exceptions import ScheduleError
 
 ROOTS: tuple[d.Root, d.Root] = ("batch", "tree")
 
@@ -174,6 +175,32 @@ class Nest:
             if through is None or through in path:
                 yield tuple(map(self.variable, path))
 
+    def refuse(self, why: str, name: str | None = None) -> NoReturn:
+        """Raise a ScheduleError that draws the nest and marks the named loop."""
+        names = [loop.name for loop, _ in walk(self.loops)]
+        at = names.index(name) if name in names else None
+        raise ScheduleError(why, self.draw(), at)
+
+    def draw(self) -> str:
+        """Return the loops, one a line, ignoring remainders."""
+        lines = []
+        for loop, outside in walk(self.loops):
+            variable = self.variable(loop.name)
+            marks = [mark.text(variable.root) for mark in variable.marks]
+            start, end, step = variable.start, self._end(variable), variable.step
+            lines.append(line_text(len(outside), loop.name, start, end, step, marks))
+        return "\n".join(lines)
+
+    def _end(self, variable: Variable) -> Extent:
+        """Return the end of a loop if all sizes divide evenly.
+
+        The limit with the fewest variables is the one that made this variable.
+        """
+        limits = [limit for limit in self.limits if variable.name in limit.names]
+        fewest = min(len(limit.names) for limit in limits)
+        ends = [limit.limit for limit in limits if len(limit.names) == fewest]
+        return min((end for end in ends if isinstance(end, int)), default=ends[0])
+
 
 def root_nest(n_trees: int | None = None) -> Nest:
     """Return the initial nest, batch outside tree."""
@@ -204,3 +231,11 @@ def paths(loops: tuple[Loop, ...]) -> Iterator[tuple[str, ...]]:
     for loop, outside in walk(loops):
         if not loop.body:
             yield (*(o.name for o in outside), loop.name)
+
+
+def line_text(
+    depth: int, name: str, start: object, end: object, step: object, marks: list[str]
+) -> str:
+    stride = "" if step == 1 else f" step {step}"
+    text = f"{'  ' * depth}for {name} in {start} to {end}{stride}:"
+    return f"{text}   {', '.join(marks)}" if marks else text
