@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from skforge.compiler.binning.rules import BlockRows, Rules, set_numbers
 from skforge.compiler.forest.arrays import Comparison, Missing
+from skforge.compiler.forest.bins import Columns
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir.builder import Builder, with_lanes
@@ -59,19 +60,17 @@ class Tests:
         number = forest.comparison.astype(int) * 8 + forest.missing * 2
         kinds, kind = np.unique(number + forest.missing_left, return_inverse=True)
         kind = kind.reshape(-1)
-        order = np.lexsort((forest.threshold, kind, forest.feature))
-        line_of = np.zeros(forest.n_predicates, np.int64)
-        line_of[order] = np.arange(forest.n_predicates)
+        every = np.arange(forest.n_predicates)
+        columns = Columns.of(every, forest.threshold, forest.feature, kind)
+        order, first, last = columns.tests, columns.offset[:-1], columns.offset[1:]
         keys = np.stack([forest.feature, kind])[:, order]
-        first = np.flatnonzero(np.diff(keys, prepend=-1).any(axis=0))
-        last = np.append(first[1:], forest.n_predicates)[: len(first)]
         jobs = np.stack([*keys[:, first], first, last], axis=1)
         numbers = np.where(
             forest.comparison >= Comparison.IN, set_numbers(forest), forest.threshold
         ).astype(forest.threshold.dtype)
         rules = [(k // 8, k // 2 % 4, bool(k % 2)) for k in kinds.tolist()]
         named = tuple((Comparison(op), Missing(gone), left) for op, gone, left in rules)
-        return cls(named, keys, jobs, line_of, numbers[order])
+        return cls(named, keys, jobs, np.argsort(order), numbers[order])
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -34,9 +34,8 @@ has its own code.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -259,24 +258,16 @@ class TopLevelsLowering:
 # ------------------------------------------------------------ the levels below
 
 
-class Rest(ABC):
-    """The levels below the top ones."""
-
-    #: Trees walked at the same time.
-    in_flight: int = IN_FLIGHT
-    #: The row of leaf values for each item where a walk may end.
-    leaf_of_item: NDArray[np.int32]
-
-    @abstractmethod
-    def items(
-        self, b: Builder, first: Value, index: list[Value], codes: Buffer, model: Model
-    ) -> list[Value]:
-        """Return the leaf item of each tree from ``first`` on, given its index."""
+# Each kind of rest returns the leaf item of each tree from ``first`` on, given its
+# index. ``leaf_of_item`` is the row of leaf values for each item where a walk may end,
+# ``in_flight`` how many trees are walked at the same time.
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class CompleteRest(Rest):
+class CompleteRest:
     """Complete levels (possibly none)."""
+
+    in_flight: ClassVar[int] = IN_FLIGHT
 
     n_trees: int
     top: int  # levels above
@@ -304,10 +295,10 @@ class CompleteRest(Rest):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class SparseRest(Rest):
+class SparseRest:
     """Nodes that store the distance to their children, to any depth."""
 
-    in_flight = IN_FLIGHT_DEEP
+    in_flight: ClassVar[int] = IN_FLIGHT_DEEP
 
     words: NDArray[Any]  # by node: distance, place, rank
     below: NDArray[np.int32]  # (n_trees, 2 ** top) where a walk begins
@@ -334,6 +325,9 @@ class SparseRest(Rest):
                 carried[k] = node + child + right
             carried[0] = moves
         return carried[1:]
+
+
+Rest: TypeAlias = CompleteRest | SparseRest
 
 
 def _goes_right(word: Value, codes: Buffer, wide: bool) -> Value:

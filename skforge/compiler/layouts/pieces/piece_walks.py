@@ -15,7 +15,7 @@ test takes seven instructions for 32 rows of AVX2, a step of a walk as many for 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 
 from skforge.compiler.binning.rules import BlockRows, Rules
@@ -65,14 +65,7 @@ class PieceWalks(BlockSums):
         self._buckets = b.alloc("buckets", U16, trees.most_pieces * room)
         # Quantise the rows of the block, and transpose their codes.
         self._codes, self._missing = self.encode(rows)
-        self._either(self._take)
-
-    def _either(self, emit: Callable[[int], None]) -> None:
-        """Emit code for all copies of the codes, and for one if no value is missing."""
-        if self._places.copies == 1:
-            emit(1)
-        else:
-            self.b.if_(self._missing, lambda: emit(2), lambda: emit(1))
+        tiling.by_copies(b, self._missing, self._take)
 
     def _take(self, copies: int) -> None:
         size, last = copies * self._places.width * CHUNK, self.n - 1
@@ -135,7 +128,8 @@ class PieceWalks(BlockSums):
         b.switch(registers - 1, [partial(run, k + 1) for k in range(most)])
 
     def add_tree(self, tree: Value, sums: Buffer) -> None:
-        self._either(partial(self._add_tree, tree, sums))
+        add = partial(self._add_tree, tree, sums)
+        self.tiling.by_copies(self.b, self._missing, add)
 
     def _add_tree(self, tree: Value, sums: Buffer, copies: int) -> None:
         b = self.b

@@ -9,6 +9,7 @@ from typing import Any, Generic, TypeVar
 from skforge.compiler.binning.buckets import BucketBins, CodePlaces
 from skforge.compiler.binning.rules import BlockRows, Rules
 from skforge.compiler.ir.hir.nodes import PredictEnsemble
+from skforge.compiler.ir.lir.builder import Builder
 from skforge.compiler.ir.lir.nodes import I64, U16, Buffer, Value, Vec
 from skforge.compiler.layouts.base import BlockCode
 from skforge.compiler.layouts.tiles.tile_leaves import LeafSums, LeafTable
@@ -34,6 +35,15 @@ class Tiling(Generic[_Trees]):
     def lanes(self) -> int:
         """Entries of a register."""
         return self.target.vector_bits // 32
+
+    def by_copies(
+        self, b: Builder, missing: Value, emit: Callable[[int], None]
+    ) -> None:
+        """Emit code for all copies of the codes, and for one if no value is missing."""
+        if self.codes is None or self.codes.copies == 1:
+            emit(1)
+        else:
+            b.if_(missing, lambda: emit(2), lambda: emit(1))
 
     def encode(
         self, rules: Rules, rows: BlockRows, left: Value, block: int

@@ -59,19 +59,22 @@ def leaf_table(forest: Forest, leaf_row: NDArray[np.int32]) -> LeafTable:
     """Choose how leaves are stored."""
     values = forest.leaf_value
     width = values.shape[1]
+    index: NDArray[Any]
     if width == 1:
         return LeafTable("number", values[leaf_row, 0], None)
     # Adding zero to a sum of -0.0 would make it 0.0.
     if not bool((np.signbit(forest.base) & (forest.base == 0)).any()):
         classes = _one_class(values)
         if classes is not None:
-            height, index = values[0].max(keepdims=True), _narrow(classes, width)
+            index = classes.astype(np.min_scalar_type(width - 1))
+            height = values[0].max(keepdims=True)
             return LeafTable("class", height, index[leaf_row])
         pairs = _pairs(forest, leaf_row) if width >= PAIRS_FROM else None
         if pairs is not None:
             return pairs
     rows, number = _distinct(values)
-    return LeafTable("vector", rows, _narrow(number, len(rows))[leaf_row])
+    index = number.astype(np.min_scalar_type(max(0, len(rows) - 1)))
+    return LeafTable("vector", rows, index[leaf_row])
 
 
 class LeafSums:
@@ -144,14 +147,6 @@ class LeafSums:
                 at += lanes
 
 
-def _narrow(numbers: NDArray[Any], count: int) -> NDArray[np.unsignedinteger[Any]]:
-    """Return numbers below ``count`` in the smallest dtype that holds them."""
-    for dtype in (np.uint8, np.uint16):
-        if count <= np.iinfo(dtype).max + 1:
-            return numbers.astype(dtype)
-    return numbers.astype(np.uint32)
-
-
 def _one_class(values: NDArray[Any]) -> NDArray[np.intp] | None:
     """Return the output of each leaf if all add one positive number to one output."""
     height = values[:SAMPLE].max(axis=1, initial=0)
@@ -211,7 +206,8 @@ def _pairs(forest: Forest, leaf_row: NDArray[np.int32]) -> LeafTable | None:
     )
     more = (slot % TOGETHER == 0) & (slot + TOGETHER < count[of_slot])
     word[more] |= word.dtype.type(1 << (8 * word.itemsize - 1))
-    index = _narrow(start[kept][number], int(groups.sum()))[leaf_row]
+    kind = np.min_scalar_type(int(groups.sum()) - 1)
+    index = start[kept][number].astype(kind)[leaf_row]
     value = np.where(filled, value[pair], -0.0).astype(value.dtype)
     return LeafTable("pairs", value, index, word)
 

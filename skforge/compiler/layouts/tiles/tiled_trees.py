@@ -89,16 +89,12 @@ class TileWalks:
         Both copies of their codes are read only if a value is ``missing``. The leaves
         they reach are listed for :meth:`each_done`.
         """
-        assert self.tiling.codes is not None
 
         def walk(copies: int) -> None:
             self._load_codes(codes, copies)
             self._walk(tree, n)
 
-        if self.tiling.codes.copies == 1:
-            walk(1)
-        else:
-            self.b.if_(missing, lambda: walk(2), lambda: walk(1))
+        self.tiling.by_copies(self.b, missing, walk)
 
     def _load_codes(self, codes: Buffer, copies: int) -> None:
         places = range(0, self.width, LANES)

@@ -22,7 +22,9 @@ row, ``run_by_warp`` marks their arrays of sums instead: each thread keeps its s
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
+from itertools import count
 from math import prod
 
 from skforge.compiler.ir.hir.nodes import PredictEnsemble
@@ -46,44 +48,37 @@ def run(function: mir.Function, hir: PredictEnsemble) -> mir.Function:
         return function
     if own_bytes(function, hir) > MAX_BYTES:
         return function
-    return replace(function, body=_Keeper().body(function.body, False))
+    names = (f"kept_{number}" for number in count(1))
+    return replace(function, body=_keep(function.body, False, names))
 
 
-class _Keeper:
-    def __init__(self) -> None:
-        self._count = 0
+def _keep(body: mir.Body, in_thread: bool, names: Iterator[str]) -> mir.Body:
+    """Rewrite the bodies of loops over rows within threads."""
+    if in_thread and (kept_sums := _kept(body, names)) is not None:
+        return kept_sums
+    return tuple(
+        replace(stmt, body=_keep(stmt.body, in_thread or stmt.on_threads, names))
+        if isinstance(stmt, mir.Loop)
+        else stmt
+        for stmt in body
+    )
 
-    def body(self, body: mir.Body, in_thread: bool) -> mir.Body:
-        """Rewrite the bodies of loops over rows within threads."""
-        if in_thread and (kept_sums := self._kept(body)) is not None:
-            return kept_sums
-        return tuple(
-            replace(stmt, body=self.body(stmt.body, in_thread or stmt.on_threads))
-            if isinstance(stmt, mir.Loop)
-            else stmt
-            for stmt in body
-        )
 
-    def _kept(self, body: mir.Body) -> mir.Body | None:
-        """Return the body with its own sums if it sums one whole row, else None."""
-        if not body:
-            return None
-        fill, rest = body[0], body[1:]
-        if not isinstance(fill, mir.Fill):
-            return None
-        one_row = fill.rows.bounds == (mir.Bound(1),)
-        if fill.target != mir.RESULT or fill.by_warp or not one_row:
-            return None
-        if not _only_reduces(rest):
-            return None
-        self._count += 1
-        name = f"kept_{self._count}"
-        return (
-            mir.AllocArray(mir.Array(name, (1, None), lanes=True), zero=False),
-            mir.Fill(name, mir.Range(mir.Affine(), (mir.Bound(1),))),
-            *retarget(rest, name, lambda row: mir.Affine()),
-            mir.StoreRows(name, fill.rows),
-        )
+def _kept(body: mir.Body, names: Iterator[str]) -> mir.Body | None:
+    """Return the body with its own sums if it sums one whole row, else None."""
+    fill, rest = next(iter(body), None), body[1:]
+    if not isinstance(fill, mir.Fill) or not _only_reduces(rest):
+        return None
+    one_row = fill.rows.bounds == (mir.Bound(1),)
+    if fill.target != mir.RESULT or fill.by_warp or not one_row:
+        return None
+    name = next(names)
+    return (
+        mir.AllocArray(mir.Array(name, (1, None), lanes=True), zero=False),
+        mir.Fill(name, mir.Range(mir.Affine(), (mir.Bound(1),))),
+        *retarget(rest, name, lambda row: mir.Affine()),
+        mir.StoreRows(name, fill.rows),
+    )
 
 
 def _only_reduces(body: mir.Body) -> bool:
