@@ -105,9 +105,8 @@ class CompiledModule(Explained):
         self.compiler = compiler or KernelCache(leaf_finder(forest), target, reduction)
         self._contributions = None
         self._adds = forest.aggregate == "sum"
-        self.kernels = RangeKernels(
-            schedules, self.compiler, "accumulator" if self._adds else "leaf_number"
-        )
+        element: Element = "accumulator" if self._adds else "leaf_number"
+        self.kernels = RangeKernels(schedules, self.compiler, element)
         # Refers to no module: a circle would keep its code until Python looks for such.
         estimate = lru_cache(maxsize=1)(partial(_estimate, forest, target))
         self._estimate = None if target.is_gpu else estimate

@@ -41,9 +41,8 @@ def permute_bytes(
     wide = tables[0].type.lanes
     entries, text = len(tables) * wide, type_text(index.type)
     kind = type_text(index.type.element)
-    where = w.let(
-        f"and {text} {w.use(index)}, {splat_constant(str(entries - 1), kind)}"
-    )
+    last = splat_constant(str(entries - 1), kind)
+    where = w.let(f"and {text} {w.use(index)}, {last}")
     if element.bytes == 2:  # the bytes of number i are at 2 * i and 2 * i + 1
         pairs = w.let(f"mul {text} {where}, {splat_constant('514', kind)}")
         where = w.let(f"add {text} {pairs}, {splat_constant('256', kind)}")

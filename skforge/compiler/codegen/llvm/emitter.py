@@ -55,13 +55,8 @@ def emit_llvm(function: lir.Function, target: Target) -> str:
     w.emit_body(function.body)
     w.free_scratch()
     w.line("ret void" if head.endswith("void") else "unreachable")
-    kernel = [
-        f"{head} @{quoted(function.name)}({header}) nounwind {{",
-        "$entry:",
-        *w.allocas,
-        *w.lines,
-        "}",
-    ]
+    first = f"{head} @{quoted(function.name)}({header}) nounwind {{"
+    kernel = [first, "$entry:", *w.allocas, *w.lines, "}"]
     parts = [
         f'target triple = "{target.triple}"',
         *sorted({*module.declarations, *module.symbols.values()}),
@@ -182,10 +177,8 @@ class _Emitter(Writer):
         wanted = self.let(f"mul i64 {self.index(size)}, {width}")
         padded = self.let(f"add i64 {wanted}, {align}")
         n_bytes_text = self.let(f"and i64 {padded}, -{align}")
-        pointer = self.let(
-            f"call ptr @aligned_alloc(i64 {align}, i64 {n_bytes_text})",
-            own_name(buffer),
-        )
+        call = f"call ptr @aligned_alloc(i64 {align}, i64 {n_bytes_text})"
+        pointer = self.let(call, own_name(buffer))
         self.bind("@" + buffer.name, pointer)
         self._heap[-1].append(pointer)
 
@@ -197,10 +190,8 @@ class _Emitter(Writer):
             take = pool_function(self.module.kernel, "take", self.pool)
             self.allocas.append(f"  %$scratch = call ptr {take}()")
         name = own_name(buffer)
-        self.allocas.append(
-            f"  {name} = getelementptr inbounds i8, ptr %$scratch, i64 "
-            f"{self.heap_bytes}"
-        )
+        place = f"ptr %$scratch, i64 {self.heap_bytes}"
+        self.allocas.append(f"  {name} = getelementptr inbounds i8, {place}")
         self.heap_bytes += n_bytes
         self.module.pools[self.pool] = self.heap_bytes
         self.bind("@" + buffer.name, name)
@@ -300,9 +291,8 @@ class _Emitter(Writer):
         labels = [self.label(f"case{k}") for k in range(len(stmt.cases))]
         done = self.label("done")
         text = type_text(stmt.selector.type)
-        table = " ".join(
-            f"{text} {k}, label %{label}" for k, label in enumerate(labels[:-1])
-        )
+        cases = enumerate(labels[:-1])
+        table = " ".join(f"{text} {k}, label %{label}" for k, label in cases)
         selector = f"{text} {self.use(stmt.selector)}"
         self.line(f"switch {selector}, label %{labels[-1]} [ {table} ]")
         yields = stmt.yields or ((),) * len(stmt.cases)
@@ -381,10 +371,8 @@ class _Emitter(Writer):
         self.branch(done)
         self.start(shared)
         pfor = self.operand("$pfor", "ptr", "ptr")
-        self.line(
-            f"call void {pfor}(ptr @{symbol}, ptr {context}, i64 {count}, "
-            f"i64 {threads})"
-        )
+        args = f"ptr @{symbol}, ptr {context}, i64 {count}, i64 {threads}"
+        self.line(f"call void {pfor}({args})")
         self.branch(done)
         self.start(done)
 

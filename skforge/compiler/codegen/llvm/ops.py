@@ -166,10 +166,8 @@ def _load(w: Writer, value: lir.Value, op: lir.Load) -> str:
 def _lane_addresses(w: Writer, buffer: lir.Buffer, index: lir.Value) -> str:
     """Return a vector of addresses, preceded by its type."""
     # 32-bit indices stay narrow: the machine's gathers accept them.
-    addresses = w.let(
-        f"getelementptr inbounds {memory_element(buffer.element)}, "
-        f"ptr {w.pointer(buffer)}, {w.typed(index)}"
-    )
+    base = f"{memory_element(buffer.element)}, ptr {w.pointer(buffer)}"
+    addresses = w.let(f"getelementptr inbounds {base}, {w.typed(index)}")
     align = w.element_alignment(buffer)
     return f"<{index.type.lanes} x ptr> align {align} {addresses}"
 
@@ -397,10 +395,8 @@ def _planes_to_index(w: Writer, value: lir.Value, op: lir.PlanesToIndex) -> str:
     parts = []
     for place, plane in enumerate(reversed(op.planes)):
         bits = w.let(f"bitcast {w.typed(plane)} to <{lanes} x i1>")
-        part = w.let(
-            f"select <{lanes} x i1> {bits}, {text} "
-            f"{splat_constant(str(1 << place), element)}, {text} zeroinitializer"
-        )
+        bit = f"{text} {splat_constant(str(1 << place), element)}"
+        part = w.let(f"select <{lanes} x i1> {bits}, {bit}, {text} zeroinitializer")
         parts.append(part)
     while len(parts) > 1:
         pairs = zip(parts[0::2], parts[1::2], strict=False)

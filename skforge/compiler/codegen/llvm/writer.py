@@ -187,10 +187,8 @@ class Writer(Known):
             return splat_constant(operand, element)
         vector = f"<{lanes} x {element}>"
         one = self.let(f"insertelement {vector} poison, {element} {operand}, i64 0")
-        return self.let(
-            f"shufflevector {vector} {one}, {vector} poison, "
-            f"<{lanes} x i32> zeroinitializer"
-        )
+        zeros = f"<{lanes} x i32> zeroinitializer"
+        return self.let(f"shufflevector {vector} {one}, {vector} poison, {zeros}")
 
     def pick(self, vector: str, lanes: Sequence[int | str]) -> str:
         """Return selected lanes of an operand given with its type."""
@@ -225,13 +223,11 @@ class Writer(Known):
         if pair is not None:
             # Of a row's start and a column, the start leaves the loop of the hops.
             base = self._shifted(base, element, pair[0])
-            return self.let(
-                f"getelementptr {element}, ptr {base}, i64 {self.use(pair[1])}"
-            )
+            column = self.use(pair[1])
+            return self.let(f"getelementptr {element}, ptr {base}, i64 {column}")
         flag = "inbounds " if inbounds else ""
-        return self.let(
-            f"getelementptr {flag}{element}, ptr {base}, i64 {self.index(index)}"
-        )
+        at = self.index(index)
+        return self.let(f"getelementptr {flag}{element}, ptr {base}, i64 {at}")
 
     def _shifted(self, base: str, element: str, start: lir.Value) -> str:
         """Return the address ``start`` elements from a base, once in a block."""

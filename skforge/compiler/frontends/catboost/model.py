@@ -204,6 +204,7 @@ def _entry(record: Any, name: str) -> Any:
 
 def _classifier(parts: Parts) -> tuple[OutputSpec, Task]:
     loss = _loss(parts)
+    spec = OutputSpec("logistic", labels="above_zero", decision="scores")
     if len(parts.bias) == 1:
         text = str(parts.info.get("binclass_probability_threshold", 0.5))
         try:
@@ -212,23 +213,10 @@ def _classifier(parts: Parts) -> tuple[OutputSpec, Task]:
             threshold = math.nan
         if not 0 < threshold < 1:
             damaged(f"the threshold {text[:40]!r} is not between 0 and 1")
-        spec = OutputSpec(
-            "logistic",
-            cutoff=-math.log(1 / threshold - 1),
-            probabilities="complement",
-            labels="above_zero",
-            decision="scores",
-        )
-        return spec, "binary"
+        cutoff = -math.log(1 / threshold - 1)
+        return replace(spec, cutoff=cutoff, probabilities="complement"), "binary"
     if loss in _MULTILABEL:
-        spec = OutputSpec(
-            "logistic",
-            probabilities="values",
-            labels="above_zero",
-            decision="scores",
-            named=False,
-        )
-        return spec, "multilabel"
+        return replace(spec, probabilities="values", named=False), "multilabel"
     alone = loss == "MultiClassOneVsAll"
     function: Function = "logistic" if alone else "fast_softmax"
     return OutputSpec(function, probabilities="values", labels="column"), "multiclass"

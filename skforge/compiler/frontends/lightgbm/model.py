@@ -317,9 +317,8 @@ def load_bytes(data: bytes, iteration_range: checks.Range | None = None) -> Fore
 
 
 def detect(model: object) -> bool:
-    return is_dump(model) or is_a(
-        model, "lightgbm.basic.Booster", "lightgbm.sklearn.LGBMModel"
-    )
+    names = "lightgbm.basic.Booster", "lightgbm.sklearn.LGBMModel"
+    return is_dump(model) or is_a(model, *names)
 
 
 def refuse(model: Any) -> None:

@@ -201,9 +201,8 @@ def _worker(arch: str) -> Routine:
 
 
 def _parallel(arch: str) -> Routine:
-    params = body, context, count, n = tuple(
-        Value(name, I64) for name in ("body", "context", "count", "n")
-    )
+    names = "body", "context", "count", "n"
+    params = body, context, count, n = tuple(Value(name, I64) for name in names)
     with Builder() as b:
         zero, one, pool = b.const(0), b.const(1), _pool(b)
         threads = n.min(count)
