@@ -28,10 +28,8 @@ def kind_of(model: object) -> str:
     return f"{type(model).__module__}.{type(model).__qualname__}"
 
 
-_STACKS = {
-    "sklearn.ensemble._stacking.StackingClassifier",
-    "sklearn.ensemble._stacking.StackingRegressor",
-}
+_KINDS = "Classifier", "Regressor"
+_STACKS = {f"sklearn.ensemble._stacking.Stacking{kind}" for kind in _KINDS}
 _SELF = "sklearn.semi_supervised._self_training.SelfTrainingClassifier"
 
 #: Wrappers whose answers follow from raw scores of their members.
@@ -44,8 +42,7 @@ WRAPPERS = {
 _APART = {
     *_STACKS,
     _SELF,
-    "sklearn.ensemble._bagging.BaggingClassifier",
-    "sklearn.ensemble._bagging.BaggingRegressor",
+    *(f"sklearn.ensemble._bagging.Bagging{kind}" for kind in _KINDS),
     "sklearn.ensemble._weight_boosting.AdaBoostClassifier",
     "sklearn.multiclass.OneVsOneClassifier",
     "sklearn.multiclass.OutputCodeClassifier",

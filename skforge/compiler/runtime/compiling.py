@@ -46,9 +46,8 @@ class Lowering:
         """Return a schedule that walks nodes, so that it yields leaf numbers."""
         walks = representations.WalkRepresentation
         chosen = (d for d in schedule.directives if isinstance(d, Represent))
-        if all(
-            isinstance(representations.get(d.representation), walks) for d in chosen
-        ):
+        kinds = (representations.get(d.representation) for d in chosen)
+        if all(isinstance(kind, walks) for kind in kinds):
             return schedule
         if self._target.is_gpu:
             from skforge.compiler.defaults.gpu import walking_gpu_schedule

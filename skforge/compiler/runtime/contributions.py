@@ -267,12 +267,8 @@ def parts_of(forest: Forest) -> list[Forest]:
         return [forest]
     total = forest.leaf_value.astype(np.float64).sum(axis=1)
     eps = np.finfo(forest.leaf_value.dtype).eps
-    if (
-        n == 2
-        and len(forest.cover)
-        and np.abs(total - 1).max() <= n * eps
-        and not forest.base.any()
-    ):
+    are_shares = np.abs(total - 1).max(initial=0) <= n * eps
+    if n == 2 and len(forest.cover) and are_shares and not forest.base.any():
         n -= 1
     most = max(1, SUM_BYTES // (8 * 64 * max(1, forest.n_features)))
     if n == forest.n_outputs and n <= most:

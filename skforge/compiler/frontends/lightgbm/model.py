@@ -161,9 +161,8 @@ def _outputs(
 
 def _atof(text: str) -> float:
     """Read a number as LightGBM reads parameters, not always to the nearest float."""
-    match = re.fullmatch(
-        r"([0-9]*)(?:\.([0-9]*))?(?:[eE]([+-]?[0-9]+))?", text, flags=re.ASCII
-    )
+    parts = r"([0-9]*)(?:\.([0-9]*))?(?:[eE]([+-]?[0-9]+))?"
+    match = re.fullmatch(parts, text, flags=re.ASCII)
     if match is None or not text:
         return math.nan
     digits, fraction, exponent = match.groups()

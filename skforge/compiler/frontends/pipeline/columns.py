@@ -367,9 +367,8 @@ def _by_columns(step: str, transformer: Any, given: Matrix, plan: Plan) -> Matri
             outputs = _after(f"{step}__{name}", child, part, plan).columns
         places = transformer.output_indices_[name]
         if places.stop - places.start != len(outputs):
-            transformers.fail(
-                step, transformer, f"assigns {places} to the outputs of {name!r}"
-            )
+            why = f"assigns {places} to the outputs of {name!r}"
+            transformers.fail(step, transformer, why)
         by_place.update(zip(range(places.start, places.stop), outputs, strict=True))
     joined = _joined([tuple(by_place[i] for i in range(len(by_place)))])
     return Matrix(joined, "csr" if transformer.sparse_output_ else "")
@@ -440,9 +439,9 @@ def _whole_values(stage: Stage, special: Any, least: Any, dtype: Any) -> Array:
 def _matrix(stage: Stage, columns: Sequence[Array]) -> Any:
     texts = [column.dtype == np.object_ for column in columns]
     if any(texts) and not all(texts):  # each column of a frame has its own dtype
-        return frame_of(columns).set_axis(
-            getattr(stage.transformer, "feature_names_in_", range(len(columns))), axis=1
-        )
+        places = range(len(columns))
+        names = getattr(stage.transformer, "feature_names_in_", places)
+        return frame_of(columns).set_axis(names, axis=1)
     matrix = np.column_stack(columns)
     if stage.sparse:
         from scipy.sparse import csr_matrix

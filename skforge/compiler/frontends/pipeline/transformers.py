@@ -24,10 +24,8 @@ COLUMNS = "sklearn.compose._column_transformer.ColumnTransformer"
 #: The attributes that hold the parameters of what others are made of.
 _PARTS = {PIPELINE: "steps", UNION: "transformer_list", COLUMNS: "transformers"}
 
-_FUNCTION, _UNIVARIATE = (
-    "FunctionTransformer",
-    "feature_selection._univariate_selection",
-)
+_FUNCTION = "FunctionTransformer"
+_UNIVARIATE = "feature_selection._univariate_selection"
 
 
 def class_of(transformer: Any) -> str:

@@ -35,11 +35,8 @@ _BOOSTING = "sklearn.ensemble._weight_boosting."
 _BAGGING = "sklearn.ensemble._bagging."
 
 
-_KINDS = detects(
-    f"{_BOOSTING}BaseWeightBoosting",
-    f"{_BAGGING}BaggingClassifier",
-    f"{_BAGGING}BaggingRegressor",
-)
+_BAGS = f"{_BAGGING}BaggingClassifier", f"{_BAGGING}BaggingRegressor"
+_KINDS = detects(f"{_BOOSTING}BaseWeightBoosting", *_BAGS)
 
 
 def load(model: Any, rounds: Range | None = None) -> Forest:
@@ -73,9 +70,8 @@ def _refuse_class(model: Any) -> None:
 
 
 def _load_bagging(model: Any, classifier: bool) -> Forest:
-    common.check_trees(
-        model, model.estimators_, "Classifier" if classifier else "Regressor"
-    )
+    wanted = "Classifier" if classifier else "Regressor"
+    common.check_trees(model, model.estimators_, wanted)
     n_classes = int(model.n_classes_) if classifier else 0
     values = [
         _class_columns(member.tree_.value, member.classes_, n_classes)

@@ -122,11 +122,8 @@ def forest_from_document(
 
     trees = _member(model, "trees", list, "gradient_booster.model")
     info = _member(model, "tree_info", (list, np.ndarray), "gradient_booster.model")
-    announced = _integer(
-        _member(model, "gbtree_model_param", dict, "gradient_booster.model"),
-        "num_trees",
-        len(trees),
-    )
+    counts = _member(model, "gbtree_model_param", dict, "gradient_booster.model")
+    announced = _integer(counts, "num_trees", len(trees))
     for name, length in (
         ("tree_info", len(info)),
         ("num_trees", announced),
