@@ -218,9 +218,7 @@ class KernelCache:
         code = code_levels(self._target)
         if level in code:
             kernel = self.kernel(schedule, element)
-            if (
-                isinstance(kernel, Kernel) and kernel.function is None
-            ):  # as it is stored
+            if isinstance(kernel, Kernel) and kernel.function is None:  # stored
                 kernel = self.made(self.lowered(schedule, element))
             return code_text(kernel, level)
         lowered = self.lowered(schedule, element)

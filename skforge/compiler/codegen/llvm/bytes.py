@@ -21,13 +21,11 @@ from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.target import Target
 
 
-def shuffles_bytes(
-    target: Target, element: lir.Scalar, entries: int, lanes: int
-) -> bool:
+def shuffles_bytes(target: Target, element: lir.Scalar, size: int, lanes: int) -> bool:
     """Whether byte shuffles perform a look-up of ``lanes`` numbers."""
     return (
         element in (lir.U8, lir.U16)
-        and entries * element.bytes <= 256
+        and size * element.bytes <= 256
         and lanes * element.bytes % 16 == 0
         and (target.has("ssse3") or target.has("neon"))
     )

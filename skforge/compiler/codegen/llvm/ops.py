@@ -296,15 +296,13 @@ def _repeated(
     return repeated
 
 
-def _bit_set(
-    w: Writer, int_text: str, index: str, bit: int, element: lir.Scalar
-) -> str:
+def _bit_set(w: Writer, text: str, index: str, bit: int, element: lir.Scalar) -> str:
     """Return a mask of the lanes whose index has a bit; the top bit is the sign."""
     width = 8 * element.bytes
     if bit == 1 << (width - 1):
-        return w.let(f"icmp slt {int_text} {index}, zeroinitializer")
-    picked = w.let(f"and {int_text} {index}, {splat_constant(str(bit), f'i{width}')}")
-    return w.let(f"icmp ne {int_text} {picked}, zeroinitializer")
+        return w.let(f"icmp slt {text} {index}, zeroinitializer")
+    picked = w.let(f"and {text} {index}, {splat_constant(str(bit), f'i{width}')}")
+    return w.let(f"icmp ne {text} {picked}, zeroinitializer")
 
 
 def _through_memory(

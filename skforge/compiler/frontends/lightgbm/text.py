@@ -271,18 +271,16 @@ def _words(tree: dict[str, Any], key: str) -> list[Any]:
     return line.replace("_", "?").split() if isinstance(line, str) else line
 
 
-def _numbers(
-    trees: Lines, key: str, counts: Ints, kind: type[int] | type[float]
-) -> Any:
+def _numbers(trees: Lines, key: str, sizes: Ints, kind: type[int] | type[float]) -> Any:
     parts = []
-    for number, (tree, count) in enumerate(zip(trees, counts.tolist(), strict=True)):
-        if key not in tree and count:
+    for number, (tree, size) in enumerate(zip(trees, sizes.tolist(), strict=True)):
+        if key not in tree and size:
             damaged(f"Tree {number} has no {key}")
-        if not count and key != "leaf_value":
+        if not size and key != "leaf_value":
             continue  # a tree of one leaf: LightGBM does not read this line
         words = _words(tree, key)
-        if len(words) != count:
-            damaged(f"{key} of tree {number} has {len(words)} numbers, not {count}")
+        if len(words) != size:
+            damaged(f"{key} of tree {number} has {len(words)} numbers, not {size}")
         parts.append(words)
     dtype = np.int64 if kind is int else np.float64
     try:
@@ -300,12 +298,10 @@ def _counts(trees: Lines, key: str, counts: Ints) -> Floats | None:
     return values if bool((values >= 0).all() and np.isfinite(values).all()) else None
 
 
-def _categories(
-    trees: Lines, decision: Ints, threshold: Floats, first_inner: Ints
-) -> Sets:
+def _categories(trees: Lines, decision: Ints, threshold: Floats, offset: Ints) -> Sets:
     sets: Sets = {}
     nodes = np.flatnonzero(decision & 1)
-    owners = np.searchsorted(first_inner, nodes, side="right") - 1
+    owners = np.searchsorted(offset, nodes, side="right") - 1
     for number in np.unique(owners).tolist():
         where = f"tree {number}"
         tree = trees[number]
@@ -321,7 +317,7 @@ def _categories(
             chosen = threshold[node]
             if not (0 <= chosen < n_sets and chosen == int(chosen)):
                 damaged(
-                    f"threshold[{node - first_inner[number]}] = {chosen} of {where} "
+                    f"threshold[{node - offset[number]}] = {chosen} of {where} "
                     f"is not one of its {n_sets} sets of categories"
                 )
             sets[node] = words[ends[int(chosen)] : ends[int(chosen) + 1]]

@@ -163,9 +163,7 @@ def _taken(plan: Plan, largest: Any) -> tuple[Array, Array]:
     return low, high
 
 
-def pieces_of(
-    plan: Plan, forests: Sequence[Forest], bounds: Bounds
-) -> dict[int, Array]:
+def pieces_of(plan: Plan, inner: Sequence[Forest], bounds: Bounds) -> dict[int, Array]:
     """Return the greatest number of each piece of the columns of numbers.
 
     In a piece, every output is monotone. Columns with one piece are left out.
@@ -211,7 +209,7 @@ def pieces_of(
         for column, special, *_ in stage.checks():
             if column.source not in plan.texts:
                 divide(column, transformers.numbers_of(special))
-    for forest in forests:
+    for forest in inner:
         for number, special in _tested(plan, forest).items():
             column = plan.columns[number]
             # the last step reads numbers in a dtype of its own
