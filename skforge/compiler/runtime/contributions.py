@@ -106,34 +106,6 @@ class Contributions:
             for kernels in self._of_target:
                 self._compiled(kernels, "contribution", int(size)).load()
 
-    def answer(
-        self,
-        rows: Array,
-        threads: int,
-        *,
-        interactions: bool,
-        approximate: bool,
-        background: Array | None,
-    ) -> Array:
-        """Return contributions as the options ask; see ``predict_contribs``."""
-        asked = {
-            "interactions=True": interactions,
-            "approximate=True": approximate,
-            "background rows": background is not None,
-        }
-        names = [name for name, given in asked.items() if given]
-        if len(names) > 1:
-            raise InvalidInputError(
-                f"{' and '.join(names)} cannot be combined; leave out all but one."
-            )
-        if background is not None:
-            return self.against(background, rows, threads)
-        if interactions:
-            return self.interactions(rows, threads)
-        if approximate:
-            return self.approximate(rows, threads)
-        return self.values(rows, threads)
-
     def interactions(self, rows: Array, threads: int) -> Array:
         """Return SHAP interaction values (Lundberg et al. 2018, section 4).
 
@@ -366,13 +338,26 @@ class Explained:
         if background is not None:
             background = prepare_rows(self.forest, background)
         n_jobs = self.n_jobs if n_jobs is None else n_jobs
-        contribs = self._explained().answer(
-            rows,
-            1 if n_jobs is None else resolve_n_jobs(n_jobs),
-            interactions=interactions,
-            approximate=approximate,
-            background=background,
-        )
+        threads = 1 if n_jobs is None else resolve_n_jobs(n_jobs)
+        asked = {
+            "interactions=True": interactions,
+            "approximate=True": approximate,
+            "background rows": background is not None,
+        }
+        names = [name for name, given in asked.items() if given]
+        if len(names) > 1:
+            raise InvalidInputError(
+                f"{' and '.join(names)} cannot be combined; leave out all but one."
+            )
+        explained = self._explained()
+        if background is not None:
+            contribs = explained.against(background, rows, threads)
+        elif interactions:
+            contribs = explained.interactions(rows, threads)
+        elif approximate:
+            contribs = explained.approximate(rows, threads)
+        else:
+            contribs = explained.values(rows, threads)
         return contribs[:, 0] if self.forest.n_outputs == 1 else contribs
 
     def _explained(self) -> Contributions:

@@ -131,11 +131,7 @@ def _gather(b: Builder, target: Target) -> None:
 
 def _scalar(b: Builder, target: Target) -> None:
     """Run simple instructions, independent of each other."""
-
-    def turn(i: Value, held: list[Value]) -> list[Value]:
-        return [one + i ^ i for one in held]
-
-    _repeat(b, None, turn)
+    _repeat(b, None, lambda i, held: [one + i ^ i for one in held])
 
 
 def _stream(b: Builder, target: Target) -> None:

@@ -158,9 +158,7 @@ def _check_node(node: Any, version: int, tensors: dict[str, _Tensor]) -> Any:
 
 def _passes(node: Any, graph: Any, tensors: dict[str, _Tensor], ensemble: Any) -> bool:
     """Tell whether a node only passes on a known value, and record its output."""
-    if not node.input or not node.output:
-        return False
-    value = tensors.get(node.input[0])
+    value = tensors.get(node.input[0]) if node.input and node.output else None
     if value is None:
         return False
     if node.domain == _ML and node.op_type == "ZipMap":
