@@ -285,7 +285,7 @@ def _of_one(step: str, transformer: Any, given: Matrix, plan: Plan) -> Matrix:
         fail(str(error))
     special = transformers.special_values(transformer, len(inputs))
     markers = transformers.refused_markers(transformer, len(inputs))
-    encodes = transformers.is_encoder(transformer)
+    encodes = transformers.kind_of(transformer).encodes
     strict = transformers.is_strict(transformer)
     for column, values, known in zip(inputs, special, texts, strict=True):
         objects = encodes and known is None and values.dtype == object
@@ -317,7 +317,7 @@ def _of_one(step: str, transformer: Any, given: Matrix, plan: Plan) -> Matrix:
         kinds = [part.dtype for part in stage.by_column(examples)]
     if not dtypes.issuperset(kinds):
         fail(f"returns columns of dtype {dense.dtype}")
-    read = transformers.reads(transformer, len(inputs))
+    read = transformers.kind_of(transformer).reads(transformer, len(inputs))
     if dense.shape[1] != len(read):
         fail(f"returns {dense.shape[1]} columns, not {len(read)}")
     whole = _whole(stage, plan)
@@ -394,7 +394,7 @@ def _whole(stage: Stage, plan: Plan) -> list[frozenset[int] | None]:
     inputs = [column.whole for column in stage.inputs]
     groups = [x for x in inputs if x is not None]
     # others get one matrix, of one dtype
-    if not transformers.is_encoder(stage.transformer):
+    if not transformers.kind_of(stage.transformer).encodes:
         alone = groups if transformers.by_column(stage.transformer) else []
         groups = [*alone, *[frozenset().union(*groups)] * (None not in inputs)]
     refused, stays = [], False

@@ -84,7 +84,7 @@ def codes_of(
 def _encodes(plan: Plan, source: int) -> bool:
     """Tell whether encoders alone read a column's texts."""
     return all(
-        transformers.is_encoder(stage.transformer)
+        transformers.kind_of(stage.transformer).encodes
         for stage in plan.stages
         for column in stage.inputs
         if column.source == source and column.dtype == np.object_

@@ -141,16 +141,12 @@ _KINDS: dict[str, _Kind] = {
 }
 
 
-def _kind(transformer: Any) -> _Kind:
+def kind_of(transformer: Any) -> _Kind:
     return _KINDS[class_of(transformer)]
 
 
-def reads(transformer: Any, width: int) -> list[int]:
-    return _kind(transformer).reads(transformer, width)
-
-
 def special_values(transformer: Any, width: int) -> list[Any]:
-    values = _kind(transformer).special(transformer, width)
+    values = kind_of(transformer).special(transformer, width)
     return [np.zeros(0)] * width if values is None else [*map(np.asarray, values)]
 
 
@@ -159,12 +155,8 @@ def numbers_of(special: Any) -> Any:
     return np.unique([value for value in special.tolist() if value is not None])
 
 
-def is_encoder(transformer: Any) -> bool:
-    return _kind(transformer).encodes
-
-
 def is_scaler(transformer: Any) -> bool:
-    return _kind(transformer).scales or function_of(transformer) is not None
+    return kind_of(transformer).scales or function_of(transformer) is not None
 
 
 def function_of(transformer: Any) -> Any:
@@ -175,7 +167,7 @@ def function_of(transformer: Any) -> Any:
 
 def is_rough(transformer: Any) -> bool:
     """Tell whether rounding may change the order of neighbouring outputs."""
-    return _kind(transformer).rough or function_of(transformer) in _ROUGH
+    return kind_of(transformer).rough or function_of(transformer) in _ROUGH
 
 
 def by_column(transformer: Any) -> bool:
@@ -208,7 +200,7 @@ def is_strict(transformer: Any) -> bool:
     """Tell whether an encoder raises an error or warns about unknown categories."""
     rule = getattr(transformer, "handle_unknown", "ignore")
     dropping = getattr(transformer, "drop", None) is not None
-    return is_encoder(transformer) and (rule in ("error", "warn") or dropping)
+    return kind_of(transformer).encodes and (rule in ("error", "warn") or dropping)
 
 
 def refused_markers(transformer: Any, width: int) -> list[Any]:
@@ -252,7 +244,7 @@ def texts_of(transformer: Any, width: int) -> list[list[str] | None]:
     Raises TypeError if an input holds anything else, such as booleans or texts beside
     numbers.
     """
-    if _kind(transformer) is _SELECTOR and not reads(transformer, width):
+    if kind_of(transformer) is _SELECTOR and not _SELECTOR.reads(transformer, width):
         raise TypeError("warns in every call that it selects nothing")
     values = special_values(transformer, width)
     if class_of(transformer).endswith(".SimpleImputer"):
