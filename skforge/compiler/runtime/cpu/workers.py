@@ -15,8 +15,8 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Sequence
-from functools import lru_cache, partial
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING
 
 from skforge.compiler.runtime.cpu.code import MachineCode
 from skforge.compiler.runtime.cpu.programs import program
@@ -43,19 +43,13 @@ class Pool:
     def __init__(self, most: int) -> None:
         self._most, self._lock = most, threading.Lock()
         self._executor: ThreadPoolExecutor | None = None
-
-    @property
-    def pointer(self) -> int:
-        """The address of ``pfor``."""
-        return int(ctypes.cast(self._callback(), ctypes.c_void_p).value or 0)
+        self._callback = _PFOR(self._run)
+        #: The address of ``pfor``.
+        self.pointer = int(ctypes.cast(self._callback, ctypes.c_void_p).value or 0)
 
     def forget(self) -> None:
         """Start anew: a forked child has no threads."""
         self._executor, self._lock = None, threading.Lock()
-
-    @lru_cache(maxsize=1)  # noqa: B019  one pool a process
-    def _callback(self) -> Any:
-        return _PFOR(self._run)
 
     def _threads(self) -> ThreadPoolExecutor:
         with self._lock:
