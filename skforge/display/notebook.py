@@ -215,7 +215,11 @@ def measured(wrapper: Any, X: Any, method: str, batch_sizes: Any) -> Summary:
     n_rows = _num_samples(X)
     if not n_rows:
         raise InvalidInputError("X has 0 rows; pass at least one to measure calls.")
-    sizes = sorted((size_ranges(batch_sizes) or _usual(wrapper)).values())
+    if (ranges := size_ranges(batch_sizes)) is None:
+        most = max(1, MOST_VALUES // max(1, wrapper.forest_.n_features))
+        sizes = [size for size in SIZES if size <= most]
+    else:
+        sizes = sorted(ranges.values())
     share = SECONDS / len(sizes)
     caller = partial(methodcaller, method)
     source, theirs = _source(wrapper, method, X)
@@ -246,15 +250,8 @@ def measured(wrapper: Any, X: Any, method: str, batch_sizes: Any) -> Summary:
             times.append(
                 CallTime(size, middle, "measured", high, its_middle, its_high, route)
             )
-    timed = method, tuple(times), source
-    wrapper._compiled().timed = timed
-    return summary_of(wrapper, *timed)
-
-
-def _usual(wrapper: Any) -> dict[Any, int]:
-    """Return the usual batch sizes, up to batches of 32 MB."""
-    most = max(1, MOST_VALUES // max(1, wrapper.forest_.n_features))
-    return {size: size for size in SIZES if size <= most}
+    wrapper._compiled().timed = method, tuple(times), source
+    return summary_of(wrapper)
 
 
 def _source(
@@ -325,9 +322,8 @@ def _slot(ring: Any, seconds: float) -> list[float]:
     return times
 
 
-def draw(summary: Summary, ax: Any = None) -> Any:
+def draw(summary: Summary, ax: Any) -> Any:
     """Draw measured times by batch size: medians, and 99th percentiles above them."""
-    ax = axes_for(ax)
     from matplotlib.ticker import EngFormatter
 
     times = summary.times

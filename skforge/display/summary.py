@@ -428,15 +428,12 @@ class Summary:
         return card(self.title, self.facts, self.table, details)
 
 
-def summary_of(
-    wrapper: Any, method: str = "", times: tuple[CallTime, ...] = (), source: str = ""
-) -> Summary:
+def summary_of(wrapper: Any) -> Summary:
     """Return the facts of a fitted wrapper; nothing is compiled or measured.
 
-    Without ``times``, those measured by an earlier ``summary(X)`` are used, or else
-    those of the search, or else the cost model's estimate; these are of kernels, and
-    left out if the model itself answers rows like those of ``fit``, or steps run in
-    their library.
+    The times are those measured by the last ``summary(X)``, or else those of the
+    search, or else the cost model's estimate; these are of kernels, and left out if
+    the model itself answers rows like those of ``fit``, or steps run in their library.
     """
     state = wrapper.__dict__
     predictor, model = state.get("_predictor"), model_of(wrapper)
@@ -445,8 +442,8 @@ def summary_of(
     forests: list[Forest] = [forest, *adapter.answers.more]
     n_threads = _threads(wrapper.n_jobs)
     checked = (0, 0) if predictor is None else predictor.checked
-    if not times and predictor is not None and predictor.timed is not None:
-        method, times, source = predictor.timed
+    timed = None if predictor is None else predictor.timed
+    method, times, source = timed or ("", (), "")
     outside = state.get("_fallback") or adapter.members or adapter.before
     if not times and not outside:
         times = known_times(wrapper, n_threads, estimate=not adapter.answers.by_members)

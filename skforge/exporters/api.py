@@ -19,10 +19,10 @@ from skforge.compiler.runtime.module import CompiledModule
 from skforge.compiler.runtime.schedules import is_count
 from skforge.compiler.target import Target
 from skforge.exceptions import InvalidInputError, TargetError, UnsupportedModelError
-from skforge.exporters.c_source import example_text, header_text
+from skforge.exporters.c_source import example_text, header_text, source_text
 from skforge.exporters.check import verify
 from skforge.exporters.contents import Library, Table
-from skforge.exporters.library import export_object, export_source
+from skforge.exporters.library import export_object, outputs_of
 from skforge.exporters.llvm_wrapper import constants_of
 from skforge.exporters.wheel import check_package, link_shared, wheel
 from skforge.runtime.mappings import Columns
@@ -154,7 +154,8 @@ def export(
                 "contribs=True is not available with kind='c'; use kind='object', "
                 "'shared' or 'wheel'."
             )
-        library, binary = export_source(forest, chosen, apply)
+        library = Library(chosen, forest, *outputs_of(forest), apply)
+        binary = source_text(library).encode()
         file, verified = f"{chosen}.c", False
     else:
         tables = [table if cpu == fitted_target else None for cpu in targets]

@@ -8,7 +8,7 @@ operation by operation.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -39,7 +39,9 @@ _SAYS = {
 
 def header_text(library: Library) -> str:
     name, results = library.name, library.results
-    columns = _columns_say(library.forest.feature_names or ())
+    features = library.forest.feature_names or ()
+    named = [f"{k} {json.dumps(feature)}" for k, feature in enumerate(features)]
+    columns = _comment(["The columns of a row:", *named]) if named else []
     columns += [
         f"#define {name.upper()}_{function.upper()}_COLUMNS {n}"
         for function, (_, n) in results.items()
@@ -71,12 +73,6 @@ def header_text(library: Library) -> str:
         functions="\n".join(functions),
         variants="\n".join(f"/*   {k}: {cpu} */" for k, cpu in enumerate(library.cpus)),
     )
-
-
-def _columns_say(names: Sequence[str]) -> list[str]:
-    """Return the comment about the columns of a row."""
-    lines = [f"{k} {json.dumps(name)}" for k, name in enumerate(names)]
-    return _comment(["The columns of a row:", *lines]) if lines else []
 
 
 def _comment(lines: list[str]) -> list[str]:
@@ -277,16 +273,9 @@ def _finish(name: str, steps: Steps, result: tuple[str, int], forest: Forest) ->
         case "above":
             cut = c_number(steps.cut, dtype)
             test = compare[steps.comparison].format("sums[k]", cut)
-            chosen = place if result[0] == "int64" else "place"
-            lines.append(f"{each} {{ int place = {test}; out[k] = {chosen}; }}")
+            lines.append(f"{each} {{ int place = {test}; out[k] = {place}; }}")
         case "best":
-            lines += [
-                "int place = 0;",
-                f"{each}",
-                "    if (!(sums[k] <= sums[place]) && sums[place] == sums[place])",
-                "      place = k;",
-                f"out[0] = {place};",
-            ]
+            lines += filled("best.c", each=each, place=place).splitlines()
         case _:
             lines.append(f"{each} out[k] = sums[k];")
     body = "\n  ".join(lines)

@@ -1,4 +1,4 @@
-"""Build a forest as a relocatable object with C functions, or as C source.
+"""Build a forest as a relocatable object with C functions.
 
 The kernels of every variant and range are lowered and linked with the library's own
 functions. The result contains no Python, and making it needs only LLVM.
@@ -31,7 +31,6 @@ from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import TargetError, UnsupportedModelError
 from skforge.exporters import llvm_wrapper as code
-from skforge.exporters.c_source import source_text
 from skforge.exporters.contents import (
     OUTPUT_OF,
     ExportedKernel,
@@ -103,14 +102,6 @@ def export_object(
         baseline = replace(Target.x86_64("v1"), triple=baseline.triple)
     parts = [*code.library_code(library), *(python_code(library) if python else ())]
     return library, emit_object([*parts, *texts], baseline)
-
-
-def export_source(
-    forest: Forest, name: str, apply: bool = False
-) -> tuple[Library, bytes]:
-    """Return a forest as portable C."""
-    library = Library(name, forest, *outputs_of(forest), apply)
-    return library, source_text(library).encode()
 
 
 def check_targets(targets: Sequence[Target]) -> None:
