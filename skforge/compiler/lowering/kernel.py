@@ -21,7 +21,6 @@ from skforge.compiler.ir.mir import nodes as mir
 from skforge.compiler.layouts.base import AnyLayout, BufferData, Layout, TreeLayout
 from skforge.compiler.schedule.nest import CeilDiv, Rows, Size, Times, size_value
 from skforge.compiler.target import Target
-from skforge.exceptions import CompilerError
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,15 +98,13 @@ class Kernel:
     @property
     def walker(self) -> TreeLayout:
         """The layout, which must support walks of single rows."""
-        if not isinstance(self.layout, TreeLayout):
-            raise CompilerError("a walk of single rows needs a layout for them")
+        assert isinstance(self.layout, TreeLayout)
         return self.layout
 
     @property
     def hopper(self) -> Layout:
         """The layout, which must support single hops."""
-        if not isinstance(self.layout, Layout):
-            raise CompilerError("this layout has no hops")
+        assert isinstance(self.layout, Layout)
         return self.layout
 
     def finish(self, name: str) -> LoweredKernel:

@@ -39,7 +39,7 @@ from skforge.compiler.lowering.lower_threads import ThreadLowering, is_by_lanes
 from skforge.compiler.passes.mir import gpu_nest
 from skforge.compiler.passes.mir.gpu_nest import caches, holds_grid, holds_threads
 from skforge.compiler.target import Target
-from skforge.exceptions import CompilerError, ScheduleError
+from skforge.exceptions import ScheduleError
 
 #: Yields each row and column that a thread takes, of all threads of a block.
 Cells: TypeAlias = Callable[[Value, int], Iterable[tuple[Value, Value]]]
@@ -162,7 +162,7 @@ class _GridLowering(ThreadLowering):
         super().__init__(kernel)
         self._whole = kernel.layout
         self._block_number: Value | None = None
-        self._gpu_block: layouts.GpuBlockCode | None = None  # for the block's rows
+        self._rows_of_block: layouts.GpuBlockCode
         #: Global scratch of the launch; each block uses its own part.
         self._allocs: list[tuple[lir.Buffer, mir.Array]] = []
         self._by_row = True  # whether neighbouring threads take neighbouring rows
@@ -362,11 +362,9 @@ class _GridLowering(ThreadLowering):
                 (stored,) = (s for s in body if isinstance(s, mir.StoreRows))
                 first, width = k.affine(stored.rows.start), k.hir.forest.n_features
                 rows = BlockRows(k.rows, k.n_rows, k.row_stride, first, width)
-                model, share = k.model_buffer, self._share
-                block = layouts.BlockThreads(
-                    k.b, rows, k.result, model, self._with_number, share
-                )
-                self._gpu_block = layout.start(block)
+                how = k.model_buffer, self._with_number, self._share
+                block = layouts.BlockThreads(k.b, rows, k.result, *how)
+                self._rows_of_block = layout.start(block)
             case mir.EvaluatePredicates(trees=trees):
                 self._rows_of_block.evaluate(k.affine(trees.start))
             case mir.Loop() if caches(stmt):
@@ -377,12 +375,6 @@ class _GridLowering(ThreadLowering):
                 self._rows_of_block.finish()
             case _:
                 pass  # the array of sums: the layout allocates its own
-
-    @property
-    def _rows_of_block(self) -> layouts.GpuBlockCode:
-        if self._gpu_block is None:
-            raise CompilerError("a block of rows was not started")
-        return self._gpu_block
 
     def _first_tree(self, loop: mir.Loop) -> Value:
         """Return the position of the first tree, with unopened loops at their start."""
@@ -500,11 +492,9 @@ class _GridLowering(ThreadLowering):
             with self._gpu.spread_by(self._block_each):
                 self._gpu.zero(view)
 
-    def _share(
-        self, name: str, element: lir.Scalar, n: int, what: str, alignment: int = 16
-    ) -> lir.Buffer:
+    def _share(self, name: str, element: lir.Scalar, n: int, what: str) -> lir.Buffer:
         """Allocate shared memory; raise ScheduleError if the target has too little."""
-        b, target = self._k.b, self._k.target
+        b, target, alignment = self._k.b, self._k.target, 16
         self._shared_bytes += -(-n * element.bytes // alignment) * alignment
         if self._shared_bytes > target.shared_bytes:
             raise ScheduleError(

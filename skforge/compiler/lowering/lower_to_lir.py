@@ -76,8 +76,8 @@ class Lowering:
         self._sums = sums
         self._lanes = 0  # of the enclosing vector loop, if any
         self._block_rows: Value | None = None  # rows per block, if chosen at run time
-        self._block_code: BlockCode | None = None  # of the enclosing block of rows
-        self._row_code: layouts.RowCode | None = None  # of the enclosing row
+        self._block: BlockCode  # of the enclosing block of rows
+        self._row: layouts.RowCode  # of the enclosing row
         kernel.arrays[mir.RESULT] = self._sums.result_view()
 
     # ------------------------------------------------------------ statements
@@ -356,12 +356,6 @@ class Lowering:
         groups = ((rows + blocks - 1) // blocks + (group - 1)) // group
         return (groups * group).min(most)
 
-    @property
-    def _block(self) -> BlockCode:
-        if self._block_code is None:
-            raise CompilerError("a block of rows was not evaluated")
-        return self._block_code
-
     def _takes_values(self) -> bool:
         """Whether blocks of rows are compared by value, without codes."""
         if not isinstance(self._k.layout, BlockLayout) or self._k.hir.codes is not None:
@@ -371,15 +365,14 @@ class Lowering:
     def _evaluate(self, rows: mir.Range) -> None:
         """Start a block of rows: evaluate what its trees need."""
         k, layout = self._k, self._k.layout
-        if not isinstance(layout, BlockLayout):
-            raise CompilerError("a walk using predicates needs a block layout")
+        assert isinstance(layout, BlockLayout)
         first, width = k.affine(rows.start), k.hir.forest.n_features
         end = k.n_rows
         if self._block_rows is not None:
             end = end.min(first + self._block_rows)
         block = BlockRows(k.rows, end, k.row_stride, first, width)
-        self._block_code = layout.evaluate(k.b, block, k.model_buffer)
-        self._block_code.writes_to(k.result)
+        self._block = layout.evaluate(k.b, block, k.model_buffer)
+        self._block.writes_to(k.result)
 
     def _quantize_rows(self, stmt: mir.QuantizeRows) -> None:
         k, b = self._k, self._k.b
@@ -388,7 +381,7 @@ class Lowering:
             return
         if isinstance(k.layout, layouts.RowLayout):
             row = RowAt(k.rows, k.affine(stmt.rows.start) * k.row_stride)
-            self._row_code = k.layout.quantize(b, row, k.model_buffer)
+            self._row = k.layout.quantize(b, row, k.model_buffer)
             return
         table = k.hir.codes
         assert table is not None
@@ -411,10 +404,8 @@ class Lowering:
         self._block.add_tree(k.affine(trees[0]), sums)
 
     def _all_trees(self, loop: mir.Loop) -> None:
-        if self._row_code is None:
-            raise CompilerError("trees in lanes need the codes of a row")
         (reduce,) = reduces_in(loop.body)
-        self._row_code.add_trees(*self._sums.element(reduce, 1))
+        self._row.add_trees(*self._sums.element(reduce, 1))
 
     def _depth_switch(self, stmt: mir.DepthSwitch) -> None:
         k, b = self._k, self._k.b

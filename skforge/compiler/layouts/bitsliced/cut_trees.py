@@ -8,7 +8,7 @@ cut moves four ranges.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cache
 from typing import Any
 
@@ -70,15 +70,11 @@ class Parts:
 
     @classmethod
     def joined(cls, parts: list[Parts]) -> Parts:
+        names = [field.name for field in fields(cls)]
+        arrays = {n: np.concatenate([getattr(p, n) for p in parts]) for n in names}
         before = np.cumsum([0] + [len(p.node) for p in parts[:-1]])
-        return cls(
-            np.concatenate([p.number for p in parts]),
-            np.concatenate([p.first + n for p, n in zip(parts, before, strict=True)]),
-            np.concatenate([p.node for p in parts]),
-            np.concatenate([p.leaves for p in parts]),
-            np.concatenate([p.depth for p in parts]),
-            np.concatenate([p.height for p in parts]),
-        )
+        arrays["first"] += np.repeat(before, [len(p.first) for p in parts])
+        return cls(**arrays)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

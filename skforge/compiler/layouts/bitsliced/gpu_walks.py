@@ -272,60 +272,53 @@ class BitWalks(GpuBlockCode):
         """Add the leaves of a group's trees to the sums of the thread's own rows."""
         b, forest = self.b, self._forest
         lane, part = split_thread(thread.to(I32), self._g.lanes)
-        rows_of = self._own_rows(part)
+        own = self._own_rows(part)
+
+        def add(output: Value | None) -> None:
+            starts = self._block.model("leaf_start", self._t.leaf_start)
+            values = self._leaves if self._leaves is not None else self._values()
+            places = [b.const(i) for i in range(self._n_rows)]
+            sums = [self._sums[place] for place in places]
+            with b.loop(0, count, carry=sums, hint="tree") as g:
+                base = starts[first + g]
+                if self._leaves is None:
+                    base = base + leaf
+                if output is not None:
+                    base = base + output
+                at = 0
+                for word in own.words:
+                    place = (g * NUMBERS + word) * self._g.lanes + lane
+                    numbers = self._numbers[place]
+                    if own.shift is not None:
+                        numbers = numbers >> own.shift.to(U32)
+                    for byte in range(own.n_bytes):
+                        code = numbers >> 8 * byte if byte else numbers
+                        code = (code & 0xFF).to(I32) * self._width
+                        value = values[base + code]
+                        sums[at] = sums[at] + value
+                        at += 1
+            for place, total in zip(places, sums, strict=True):
+                self._sums[place] = total
+
         if forest.n_outputs == 1:
-            self._add_output(rows_of, lane, first, count, leaf, None)
+            add(None)
             return
         rows = self._each_row(thread)
 
-        def output(k: Value, leaf_of: Value | None) -> None:
+        def add_to(k: Value, output: Value | None) -> None:
             for i, row in enumerate(rows):
                 with self._real(row, k) as at:
                     b.store(self._sums, b.const(i), self._block.result[at])
-            self._add_output(rows_of, lane, first, count, leaf, leaf_of)
+            add(output)
             for i, row in enumerate(rows):
                 self._write(self._sums[i], row, k)
 
         if self._width == 1:
             outputs = self._block.model("group_outputs", self._t.outputs)
-            output(outputs[group].to(I64), None)
+            add_to(outputs[group].to(I64), None)
             return
         with b.loop(self._width, hint="output") as k:
-            output(k, k.to(I32))
-
-    def _add_output(
-        self,
-        own: OwnRows,
-        lane: Value,
-        first: Value,
-        count: Value,
-        leaf: Value,
-        output: Value | None,
-    ) -> None:
-        b, lanes = self.b, self._g.lanes
-        starts = self._block.model("leaf_start", self._t.leaf_start)
-        values = self._leaves if self._leaves is not None else self._values()
-        places = [b.const(i) for i in range(self._n_rows)]
-        sums = [self._sums[place] for place in places]
-        with b.loop(0, count, carry=sums, hint="tree") as g:
-            base = starts[first + g]
-            if self._leaves is None:
-                base = base + leaf
-            if output is not None:
-                base = base + output
-            at = 0
-            for word in own.words:
-                numbers = self._numbers[(g * NUMBERS + word) * lanes + lane]
-                if own.shift is not None:
-                    numbers = numbers >> own.shift.to(U32)
-                for byte in range(own.n_bytes):
-                    code = numbers >> 8 * byte if byte else numbers
-                    code = (code & 0xFF).to(I32) * self._width
-                    value = values[base + code]
-                    sums[at] = sums[at] + value
-                    at += 1
-        for place, total in zip(places, sums, strict=True):
-            self._sums[place] = total
+            add_to(k, k.to(I32))
 
 
 def _mux(select: Value, a: Value, other: Value) -> Value:

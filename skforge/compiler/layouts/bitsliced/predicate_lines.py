@@ -206,11 +206,11 @@ class PredicateLowering:
 
     @contextmanager
     def _noting_ties(
-        self, start: Value, end: Value, step: int, hint: str
+        self, end: Value, step: int, hint: str
     ) -> Iterator[tuple[Value, list[tuple[Value, Value]]]]:
         """Open a loop that lists its comparisons, and record ties among them."""
         nearest = [self.ties.none()] if self.narrow else []
-        with self.b.loop(start, end, step, carry=nearest, hint=hint) as i:
+        with self.b.loop(0, end, step, carry=nearest, hint=hint) as i:
             compared: list[tuple[Value, Value]] = []
             yield i, compared
             for x, number in compared if nearest else ():
@@ -221,7 +221,7 @@ class PredicateLowering:
     def _direct(self, job: Job) -> None:
         b = self.b
         right = partial(self._rules.goes_right, unordered=self.t.unordered)
-        thresholds = self._noting_ties(b.const(0), job.count, 1, "threshold")
+        thresholds = self._noting_ties(job.count, 1, "threshold")
         with thresholds as (i, compared):
             number = self.numbers[job.offset + i]
             threshold = b.splat(number, self.shape.registers.lanes)
@@ -238,7 +238,7 @@ class PredicateLowering:
         index_vec = Vec(U32 if self.scalar == F32 else I64, registers.lanes)
         step = registers.lockstep * registers.lanes
         right = partial(self._rules.goes_right, unordered=self.t.unordered)
-        some_rows = self._noting_ties(b.const(0), self.left, step, "rows")
+        some_rows = self._noting_ties(self.left, step, "rows")
         with some_rows as (r, compared):
             x = self.columns.vectors(job.column + r, step)
             index = [b.const(0, index_vec)] * len(x)
