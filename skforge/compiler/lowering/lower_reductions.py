@@ -14,6 +14,7 @@ from operator import mul
 import numpy as np
 
 from skforge.compiler.ir.lir import nodes as lir
+from skforge.compiler.ir.lir.builder import parts
 from skforge.compiler.ir.lir.nodes import F64, I64, Buffer, Value, Vec
 from skforge.compiler.ir.mir import nodes as mir
 from skforge.compiler.lowering.kernel import ArrayView, Kernel
@@ -138,16 +139,13 @@ class ReductionLowering:
     def _outputs(self) -> Iterator[tuple[Value, lir.Type]]:
         """Yield where chunks of a row's outputs begin, as vectors of a register."""
         b, scalar, n = self._k.b, self._k.sum_type, self._k.n_outputs
-        lanes, start = self._k.lanes(scalar), 0
-        if n // lanes > MAX_UNROLLED_CHUNKS:
-            start = n // lanes * lanes
-            with b.loop(0, start, lanes) as i:
-                yield i, Vec(scalar, lanes) if lanes > 1 else scalar
-        while start < n:
-            while lanes > n - start:
-                lanes //= 2
-            yield b.const(start), Vec(scalar, lanes) if lanes > 1 else scalar
-            start += lanes
+        most, start = self._k.lanes(scalar), 0
+        if n // most > MAX_UNROLLED_CHUNKS:
+            start = n // most * most
+            with b.loop(0, start, most) as i:
+                yield i, Vec(scalar, most) if most > 1 else scalar
+        for first, lanes in parts(start, n, most):
+            yield b.const(first), Vec(scalar, lanes) if lanes > 1 else scalar
 
     def _sums(
         self, count: Value, width: int | None

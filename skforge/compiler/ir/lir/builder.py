@@ -24,6 +24,15 @@ def with_lanes(element: Scalar, like: Type) -> Type:
             return element
 
 
+def parts(first: int, end: int, lanes: int) -> Iterator[tuple[int, int]]:
+    """Cut ``first … end`` into vectors of at most ``lanes``; yield first and lanes."""
+    while first < end:
+        while lanes > end - first:
+            lanes //= 2
+        yield first, lanes
+        first += lanes
+
+
 class Builder:
     """Appends statements to the innermost open body.
 

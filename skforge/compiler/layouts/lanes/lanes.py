@@ -23,7 +23,7 @@ from skforge.compiler.binning.rules import Model, RowAt, Rules
 from skforge.compiler.forest.bins import column_count, plan_codes
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.hir.nodes import PredictEnsemble
-from skforge.compiler.ir.lir.builder import Builder
+from skforge.compiler.ir.lir.builder import Builder, parts
 from skforge.compiler.ir.lir.nodes import I64, U8, U16, Buffer, Scalar, Type, Value, Vec
 from skforge.compiler.layouts import base as layouts
 from skforge.compiler.layouts.lanes import lane_levels, lane_masks
@@ -243,13 +243,13 @@ class _Sums:
         #: Trees until the same output is added to again.
         self.turn = 1
         #: First output and count of each part added at once.
-        self._chunks = _chunks(0, n) if self._vectors else [(k, 1) for k in range(n)]
+        self._chunks = list(parts(0, n, CHUNK if self._vectors else 1))
         in_turn = (forest.tree_output == np.arange(forest.n_trees) % n).all()
         self._carried = len(self._chunks) <= MOST_REGISTERS
         if self._vectors:
             #: Outputs added in a loop, so that the code does not grow with them.
             self._looped = 0 if self._carried else n // CHUNK * CHUNK
-            self._chunks = _chunks(self._looped, n)
+            self._chunks = list(parts(self._looped, n, CHUNK))
             self._rows = model("lane_leaf_rows", leaf_of_item)
             self._values = model("leaf_rows", forest.leaf_value.reshape(-1))
             return
@@ -312,17 +312,6 @@ class _Sums:
     def finish(self, carried: list[Value]) -> None:
         for chunk, value in enumerate(carried):
             self._write(chunk, value)
-
-
-def _chunks(done: int, n: int) -> list[tuple[int, int]]:
-    """Cut numbers ``done .. n`` into parts; return the first and length of each."""
-    chunks, lanes = [], CHUNK
-    while done < n:
-        while lanes > n - done:
-            lanes //= 2
-        chunks.append((done, lanes))
-        done += lanes
-    return chunks
 
 
 def masks_are_cheaper(forest: Forest, shape: LaneShape) -> bool:

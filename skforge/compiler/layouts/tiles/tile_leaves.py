@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from skforge.compiler.binning.rules import Model
 from skforge.compiler.forest.forest import Forest
-from skforge.compiler.ir.lir.builder import Builder
+from skforge.compiler.ir.lir.builder import Builder, parts
 from skforge.compiler.ir.lir.nodes import I64, Buffer, Value, Vec
 
 #: If more than half of this many vectors are distinct, duplicates are not searched.
@@ -136,15 +136,12 @@ class LeafSums:
             type_ = Vec(sums.element, lanes) if lanes > 1 else sums.element
             self._increase(sums, here, self._values[own, type_])
 
-        whole = width // 8 * 8
-        if whole > 32:  # loop over long vectors, to bound the code
-            with b.loop(0, whole, 8, hint="k") as k:
+        looped = width // 8 * 8 if width >= 40 else 0
+        if looped:  # loop over long vectors, to bound the code
+            with b.loop(0, looped, 8, hint="k") as k:
                 part(8, here + k, own + k)
-        at = whole if whole > 32 else 0
-        for lanes in (8, 4, 2, 1):
-            while at + lanes <= width:
-                part(lanes, here + at, own + at)
-                at += lanes
+        for at, lanes in parts(looped, width, 8):
+            part(lanes, here + at, own + at)
 
 
 def _one_class(values: NDArray[Any]) -> NDArray[np.intp] | None:
