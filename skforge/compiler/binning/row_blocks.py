@@ -117,8 +117,6 @@ def _blocks(thresholds: NDArray[Any], fill: float) -> NDArray[Any]:
 
 
 class BlockedBins:
-    """Emits the search of one row."""
-
     def __init__(self, rules: Rules, plan: RowCodePlan) -> None:
         self.b, self.plan, self._rules = rules.b, plan, rules
         self._numbers = rules.model("code_numbers", plan.numbers)

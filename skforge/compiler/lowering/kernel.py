@@ -58,8 +58,6 @@ class LoweredKernel:
 
 
 class Kernel:
-    """The state of one lowering from a MIR function to a LIR function."""
-
     def __init__(
         self,
         function: mir.Function,
@@ -97,13 +95,11 @@ class Kernel:
 
     @property
     def walker(self) -> TreeLayout:
-        """The layout, which must support walks of single rows."""
         assert isinstance(self.layout, TreeLayout)
         return self.layout
 
     @property
     def hopper(self) -> Layout:
-        """The layout, which must support single hops."""
         assert isinstance(self.layout, Layout)
         return self.layout
 

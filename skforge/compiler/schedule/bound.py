@@ -94,7 +94,6 @@ def max_trips(start: Size, step: Size, bounds: tuple[Bound, ...]) -> int | None:
 
 
 def every_loop(loops: tuple[BoundLoop, ...]) -> Iterator[BoundLoop]:
-    """Yield the loops and all loops inside."""
     for loop in loops:
         yield loop
         yield from every_loop(loop.body)

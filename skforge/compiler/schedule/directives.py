@@ -462,7 +462,6 @@ _DRAWN = (
 
 
 def in_order(marks: Iterable[Mark]) -> tuple[Mark, ...]:
-    """Return marks in drawing order."""
     order = (*_DRAWN, *BY_NAME.values())
     return tuple(sorted(marks, key=lambda mark: order.index(type(mark))))
 
@@ -473,7 +472,6 @@ def name_of(directive: object) -> str:
 
 
 def call(directive: Directive) -> str:
-    """Return the call that makes a directive."""
     return f"{name_of(directive)}({', '.join(map(_literal, arguments(directive)))})"
 
 

@@ -45,7 +45,6 @@ def refuse(reason: str) -> NoReturn:
 
 
 def check_index(index: Value) -> None:
-    """Require an i32 or i64."""
     if not operations.is_index(index.type):
         refuse(f"index %{index.name} is {print_type(index.type)}, not i32 or i64")
 
@@ -61,7 +60,6 @@ def check_same(what: str, *types: Type) -> None:
 
 
 def check_type(type_: Type) -> None:
-    """Require a type that can exist."""
     match type_:
         case lir.Scalar():
             pass

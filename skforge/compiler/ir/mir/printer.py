@@ -45,7 +45,6 @@ def print_mir(function: mir.Function) -> str:
 
 
 def print_statement(stmt: mir.Stmt) -> str:
-    """Return the text of one statement, including nested statements."""
     return "\n".join(_statement(stmt, 0))
 
 

@@ -45,7 +45,6 @@ class Preorder:
 
     @classmethod
     def of(cls, forest: Forest) -> Preorder:
-        """Lay out a normalised forest."""
         paths = trace(forest)
         place, size = _preorder(forest, paths)
         inner = paths.inner

@@ -115,8 +115,6 @@ class Node:
 
 
 class BackgroundCode(TreeBlock):
-    """Emits the code for one block of rows."""
-
     def __init__(self, rules: Rules, order: Preorder, rows: BlockRows) -> None:
         super().__init__(rules, order.trees, rows, BLOCK, F64)
         model, table, most = self._model, self._table, order.most_distinct

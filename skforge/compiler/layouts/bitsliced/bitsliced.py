@@ -81,8 +81,6 @@ def lay_out(
 
 
 class GpuBitslicedLayout(GpuBlockLayout):
-    """One forest, laid out for blocks of one shape."""
-
     def __init__(self, hir: PredictEnsemble, shape: BlockShape, wide: int = 1) -> None:
         forest = self._forest = hir.forest
         self._hir, self._trees = hir, max(1, shape.trees)
@@ -138,8 +136,6 @@ TABLE_BYTES = 1 << 30
 
 
 class BitslicedLayout(BlockLayout):
-    """One forest for one target and block size."""
-
     def __init__(self, hir: PredictEnsemble, target: Target, block: int) -> None:
         forest = hir.forest
         # Ties are resolved part by part, but blocks in parts write their lines later.

@@ -52,7 +52,6 @@ class Muxes:
 
     @property
     def trees(self) -> IntArray:
-        """The tree of each operation."""
         return self._keys[0, : self._count] >> 32
 
     @property
@@ -176,7 +175,6 @@ class EncodedTrees:
     leaf_of: NDArray[np.int32]  # leaf of each code; unused codes have any of the tree
 
     def by_tree(self) -> tuple[list[NDArray[np.int32]], list[NDArray[np.int32]]]:
-        """Return the operations and the planes of each tree."""
         ops = np.split(self.ops, self.op_offset[1:-1])[: len(self.bits)]
         first_planes = np.cumsum(self.bits) - self.bits
         return ops, np.split(self.planes, first_planes)[1:]

@@ -50,8 +50,6 @@ PLANES, MISSING_PLANE = 9, 8
 
 
 class PredicateLowering:
-    """Emits the input stage for blocks of one shape."""
-
     def __init__(
         self, rules: Rules, table: predicate_table.PredicateTable, shape: BlockOfBits
     ) -> None:

@@ -178,7 +178,6 @@ class CodedTrees:
 
     @property
     def listed(self) -> NDArray[np.int64]:
-        """Positions of the trees that are not folded."""
         return np.flatnonzero(~self.folded)
 
     @property

@@ -56,7 +56,6 @@ class Tests:
 
     @classmethod
     def of(cls, forest: Forest) -> Tests:
-        """Sort the predicates of a normalised forest."""
         number = forest.comparison.astype(int) * 8 + forest.missing * 2
         kinds, kind = np.unique(number + forest.missing_left, return_inverse=True)
         kind = kind.reshape(-1)
@@ -117,7 +116,6 @@ class Trees:
 
     @property
     def unused(self) -> IntArray:
-        """The outputs without trees."""
         every = np.arange(self.forest.n_outputs)
         return np.setdiff1d(every, self.forest.tree_output)
 

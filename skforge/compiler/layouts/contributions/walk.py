@@ -52,8 +52,6 @@ TOGETHER = 2
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WalkData:
-    """A forest as the walk reads it."""
-
     trees: Trees  # parts of the forest's trees, see ``quadrature.py``
     part_start: NDArray[np.int64]  # (n_trees + 1,) first part, in the walk's order
     order: Order

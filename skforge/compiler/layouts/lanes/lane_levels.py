@@ -173,8 +173,6 @@ def set_bits(top: TopLevels, classes: SetClasses) -> NDArray[Any]:
 
 
 class TopLevelsLowering:
-    """Emits the evaluation of the positions."""
-
     def __init__(
         self,
         b: Builder,

@@ -292,8 +292,6 @@ def _interleaved(lanes: NDArray[np.int64], planes: int, bits: int) -> NDArray[An
 
 
 class LeafMasksLowering:
-    """Emits the evaluation of the slots."""
-
     def __init__(
         self,
         b: Builder,

@@ -71,7 +71,6 @@ class LaneShape:
 
     @property
     def element(self) -> Scalar:
-        """The type of a code."""
         return U8 if self.dtype is np.uint8 else U16
 
 
@@ -100,8 +99,6 @@ def lane_shape(target: Target, n_columns: int) -> LaneShape:
 
 
 class LanesLayout(layouts.RowLayout):
-    """One forest for one target."""
-
     def __init__(self, hir: PredictEnsemble, target: Target) -> None:
         self.forest = forest = hir.forest
         self._comparison = hir.comparison

@@ -97,14 +97,12 @@ class HeapLayout(records.RecordLayout):
         return b.const(self._root, with_lanes(layouts.node_scalar(tree), tree.type))
 
     def move_to_child(self, b: Builder, at: layouts.Cursor, exit_: Value) -> Value:
-        """Return node * fan + 1 + exit, or node * 2 + exit."""
         first = at.node * (self.shape.tile_size + 1)
         if self.shape.tile_size > 1:
             first = first + 1
         return first + exit_
 
     def is_leaf(self, b: Builder, at: layouts.Cursor) -> Value:
-        """Return whether the number is a leaf's, or the first feature word's flag."""
         if self._first_leaf is not None:
             return at.node >= self._first_leaf
         if self.shape.tile_size == 1:

@@ -125,7 +125,6 @@ class PackedLayout(layouts.WalkLayout):
         return read(test & 0xFF) >= code
 
     def leaf_item(self, b: Builder, tree: Value, node: Value) -> Value:
-        """Return tree * leaves + place."""
         leaves: int = FAN**self._hops
         return tree.to(node_scalar(node)) * leaves + node
 

@@ -192,7 +192,6 @@ class RecordLayout(Layout):
         return self.nodes[index, Vec(U32, self.shape.tile_size)]
 
     def load_threshold(self, b: Builder, at: Cursor) -> Value:
-        """Return one threshold, or a vector of the tile's."""
         if not self.encoding.threshold_words:
             return self.encoding.code(b, self._features(at))
         size, type_ = self.shape.tile_size, self.threshold_type

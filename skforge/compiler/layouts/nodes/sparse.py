@@ -52,7 +52,6 @@ class SparseLayout(records.RecordLayout):
         return self._root[tree].to(layouts.node_scalar(tree))
 
     def move_to_child(self, b: Builder, at: layouts.Cursor, exit_: Value) -> Value:
-        """Return the number ``exit_`` places after the tile's pointer."""
         return self.child_word(b, at) + exit_
 
     def cache_trees(self, b: Builder, first: Value, count: Value) -> None:
@@ -165,7 +164,6 @@ class Tiles(SparseLayout):
         return at.node >= self._first_leaf
 
     def readable(self, b: Builder, node: Value) -> Value:
-        """Return the node, or the first record at hand in place of a leaf."""
         first = self._shared_from
         is_leaf = node >= self._first_leaf
         return b.select(is_leaf, 0 if first is None else first, node)

@@ -39,8 +39,6 @@ SPARE = 96
 
 
 class PieceWalks(BlockSums):
-    """Emits the tests of one block of rows."""
-
     def __init__(
         self, rules: Rules, tiling: Tiling[CutTrees], rows: BlockRows, block: int
     ) -> None:

@@ -70,7 +70,6 @@ class TileTests:
 
     @property
     def slot_bytes(self) -> int:
-        """Bytes of a node."""
         return self.place.itemsize + self.rank.itemsize
 
     def marks_at(self, slots: int) -> int:

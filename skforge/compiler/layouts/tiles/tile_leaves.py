@@ -51,7 +51,6 @@ class LeafTable:
 
     @property
     def width(self) -> int:
-        """Outputs that a leaf adds to."""
         return self.values.shape[1] if self.kind == "vector" else 1
 
 

@@ -15,7 +15,6 @@ from skforge.compiler.schedule.nest import size_value
 
 
 def run(function: mir.Function) -> mir.Function:
-    """Unroll every loop with the directive, innermost first."""
     return replace(function, body=map_loops(function.body, _unroll))
 
 

@@ -15,7 +15,6 @@ from skforge.compiler.schedule.directives import PeelWalk, UnrollWalk
 
 
 def run(function: mir.Function) -> mir.Function:
-    """Move the depths from the loops to the walks inside them."""
     return replace(function, body=map_nest(function.body, _move))
 
 
