@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import fields
-from operator import attrgetter
 from typing import Any
 
 from skforge.runtime.records import entry, float_in, refusal
@@ -42,11 +41,9 @@ def tuner_out(tuning: Any) -> str | dict[str, Any]:
         return tuning
     if not isinstance(tuning, Tuner):
         return "heuristic"
-    space, budget, records = tuning.space, tuning.budget, tuning.records
+    budget, records = tuning.budget, tuning.records
     path = records.path if isinstance(records, TuningRecords) else records
-    parts = attrgetter("name", "parameters", "constraints")
-    known = _SPACES.items() if space is not None else ()
-    same = (name for name, make in known if parts(make()) == parts(space))
+    same = (name for name, make in _SPACES.items() if make() == tuning.space)
     return {
         "strategy": _strategy_out(tuning.strategy),
         "space": next(same, None),

@@ -53,9 +53,23 @@ def plain_out(value: Any) -> Any:
     if isinstance(value, np.generic):
         return plain_out(value.item())
     if is_dataclass(value):
-        kind: Any = type(value)
-        return {name: plain_out(getattr(value, name)) for name in field_types(kind)}
+        return {name: plain_out(item) for name, item in fields_of(value).items()}
     return value
+
+
+def fields_of(value: Any, *but: str) -> dict[str, Any]:
+    """Return the fields of a dataclass that are stored, but for those named."""
+    kind: Any = type(value)
+    return {name: getattr(value, name) for name in field_types(kind) if name not in but}
+
+
+def fields_in(kind: type, record: Mapping[str, Any], *but: str) -> dict[str, Any]:
+    """Return the fields of a dataclass from an object of JSON, which may have more."""
+    return {
+        name: plain_in(part, record.get(name), name)
+        for name, part in field_types(kind).items()
+        if name not in but
+    }
 
 
 @lru_cache(maxsize=64)
@@ -89,7 +103,7 @@ def plain_in(kind: Any, value: Any, name: str) -> Any:
     elif origin is Literal:
         if type(value) is str and value in parts:
             return value
-    elif origin is float and type(value) is not int:
+    elif origin is float and type(value) not in (int, float):
         if type(value) is dict and value.keys() == {"float"}:
             return float_in(name, value["float"])
     elif kind is Any:
@@ -114,7 +128,7 @@ def plain_in(kind: Any, value: Any, name: str) -> Any:
                 for key, item in value.items()
             }
             return origin(**fields_in)  # type: ignore[operator]
-    elif type(value) is (int if origin is float else origin) or value is origin is None:
+    elif origin is float or type(value) is origin or value is origin is None:
         return value
     raise refusal(name)
 

@@ -24,10 +24,10 @@ import platform
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import IO, Any, TypeAlias, TypeVar
+from typing import IO, Any, TypeAlias
 
 import numpy as np
 
@@ -39,9 +39,8 @@ from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import InvalidInputError, TuningWarning, warn
 from skforge.runtime import object_cache
+from skforge.runtime.records import fields_in, fields_of
 from skforge.tuning.search.odds import layout_of
-
-T = TypeVar("T")
 
 VERSION = 1
 
@@ -142,12 +141,9 @@ class Record:
         table = [[*batch, json.loads(s.to_json())] for batch, s in self.table.items()]
         content = {
             "record": VERSION,
-            **asdict(self.key),
+            **fields_of(self.key),
             "table": table,
-            "strategy": self.strategy,
-            "complete": self.complete,
-            "seconds": self.seconds,
-            "machine": self.machine,
+            **fields_of(self, "key", "table"),
         }
         return json.dumps(content) + "\n"
 
@@ -158,60 +154,19 @@ class Record:
             content = json.loads(line)
             if content["record"] != VERSION:
                 return None
-            names = ("forest", "target", "reduction", "version", "strategy", "machine")
-            forest, target, reduction, release, strategy, machine = (
-                _as(str, content[name]) for name in names
-            )
-            ranges = tuple(
-                (_range(first, last), None if n is None else _whole(n))
-                for (first, last), n in content["ranges"]
-            )
-            threads, seconds = _whole(content["n_threads"]), content["seconds"]
-            if type(seconds) not in (int, float) or not 0 <= float(seconds) < math.inf:
-                return None
-            return cls(
-                RecordKey(forest, target, reduction, threads, ranges, release),
-                _table(content["table"]),
-                strategy,
-                _as(bool, content["complete"]),
-                float(seconds),
-                machine,
-            )
+            key = RecordKey(**fields_in(RecordKey, content))
+            table = {
+                (first, last): Schedule.from_json(json.dumps(schedule))
+                for first, last, schedule in content["table"]
+            }
+            hash((key, *table.values()))  # TypeError for arguments that are lists
+            whole = len(table) == len(content["table"])  # no range twice
+            schedule_table(table)  # raises for ranges that overlap or are none
+            record = cls(key, table, **fields_in(Record, content, "key", "table"))
+            timed = math.isfinite(record.seconds) and record.seconds >= 0
+            return record if whole and timed and key.n_threads > 0 else None
         except (ValueError, TypeError, LookupError, RecursionError, OverflowError):
             return None  # ScheduleError is a ValueError, and so are bytes without UTF-8
-
-
-def _as(kind: type[T], value: Any) -> T:
-    """Return ``value`` if its type is exactly ``kind``, else raise ValueError."""
-    if type(value) is not kind:
-        raise ValueError(value)
-    return value
-
-
-def _whole(value: Any) -> int:
-    if not 1 <= _as(int, value) < 1 << 63:
-        raise ValueError(value)
-    return int(value)
-
-
-def _range(first: Any, last: Any) -> BatchRange:
-    begin = _as(int, first) and _whole(first)  # 0 is a valid batch size
-    end = None if last is None else _whole(last)
-    if end is not None and end < begin:
-        raise ValueError("a range that ends before it begins")
-    return begin, end
-
-
-def _table(lines: Any) -> Mapping[BatchRange, Schedule]:
-    """Return schedules by range; raise ValueError if ranges overlap or are missing."""
-    table = {}
-    for first, last, content in _as(list, lines):
-        schedule = Schedule.from_json(json.dumps(content))
-        hash(schedule)  # raises TypeError for arguments that are lists or dicts
-        table[_range(first, last)] = schedule
-    if len(table) != len(lines):
-        raise ValueError("a range twice")
-    return schedule_table(table) or table
 
 
 @dataclass(unsafe_hash=True, init=False, repr=False)

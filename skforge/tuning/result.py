@@ -13,6 +13,7 @@ from skforge.compiler.runtime.schedules import table_at
 from skforge.compiler.schedule.ranges import BatchRange
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.exceptions import InvalidInputError, plural
+from skforge.runtime.records import fields_in, fields_of
 from skforge.tuning.search.ranges import range_text
 from skforge.tuning.search.trial import DEFAULT, STATUSES, Candidate, Trial
 
@@ -288,26 +289,18 @@ class TuningResult:
         table = [[*batch, number(s)] for batch, s in self.table.items()]
         trials = [
             {
-                "batch": list(t.batch),
-                "n_rows": t.n_rows,
+                **fields_of(t, *_OF_TRIAL),
+                **fields_of(t.candidate, *_OF_CANDIDATE),
                 "schedule": number(t.schedule),
                 "params": plain_params(t.candidate.params),
-                "origin": t.candidate.origin,
-                "refused": t.candidate.refused,
-                "status": t.status,
-                "reason": t.reason,
                 "samples": [seconds.hex() for seconds in t.samples],
                 "relative": t.relative.hex(),
-                "compile_seconds": t.compile_seconds,
-                "digest": t.digest,
-                "machine": t.machine,
             }
             for t in self.trials
         ]
         content = {
             "version": VERSION,
-            **{name: getattr(self, name) for name in _PLAIN},
-            "notes": list(self.notes),
+            **fields_of(self, *_OF_RESULT),
             "table": table,
             "trials": trials,
             "schedules": [json.loads(s.to_json()) for s in schedules],
@@ -333,15 +326,10 @@ class TuningResult:
             schedules = [
                 Schedule.from_json(json.dumps(s)) for s in content["schedules"]
             ]
-            facts = {name: content[name] for name in _PLAIN}
-            for name, types in _PLAIN.items():
-                if type(facts[name]) not in types:
-                    raise TypeError(name)
             return cls(
-                table={(a, b): schedules[i] for a, b, i in content["table"]},
-                trials=tuple(_trial(t, schedules) for t in content["trials"]),
-                notes=tuple(map(str, content["notes"])),
-                **facts,
+                {(a, b): schedules[i] for a, b, i in content["table"]},
+                tuple(_trial(t, schedules) for t in content["trials"]),
+                **fields_in(cls, content, *_OF_RESULT),
             )
         except InvalidInputError:
             raise
@@ -352,44 +340,27 @@ class TuningResult:
             ) from error
 
 
-_PLAIN: dict[str, tuple[type, ...]] = {
-    "strategy": (str,),
-    "target": (str,),
-    "reduction": (str,),
-    "n_threads": (int,),
-    "budget": (int, float, type(None)),
-    "seconds": (int, float),
-    "space": (str,),
-    "n_points": (int, type(None)),
-    "n_tried": (int,),
-    "trying_seconds": (int, float),
-    "complete": (bool,),
-}
+#: Fields that are not stored as they are: schedules have numbers, floats their bits.
+_OF_RESULT = "table", "trials"
+_OF_TRIAL = "candidate", "samples", "relative"
+_OF_CANDIDATE = "schedule", "params"
 
 
 def _trial(content: Mapping[str, Any], schedules: Sequence[Schedule]) -> Trial:
-    number, (first, last) = content["schedule"], content["batch"]
+    number = content["schedule"]
     params = {
         name: schedules[value["schedule"]] if isinstance(value, dict) else value
         for name, value in content["params"].items()
     }
-    if content["status"] not in STATUSES:
-        raise ValueError(content["status"])
-    texts = {name: str(content[name]) for name in ("reason", "digest", "machine")}
     return Trial(
-        (first, last),
-        int(content["n_rows"]),
-        Candidate(
+        candidate=Candidate(
             None if number is None else schedules[number],
             params,
-            str(content["origin"]),
-            str(content["refused"]),
+            **fields_in(Candidate, content, *_OF_CANDIDATE),
         ),
-        content["status"],
         samples=tuple(map(float.fromhex, content["samples"])),
         relative=float.fromhex(content["relative"]),
-        compile_seconds=float(content["compile_seconds"]),
-        **texts,
+        **fields_in(Trial, content, *_OF_TRIAL),
     )
 
 

@@ -12,7 +12,7 @@ from skforge._container import Container
 from skforge.compiler.forest.arrays import LAYOUT, Array, frozen
 from skforge.compiler.forest.forest import Forest
 from skforge.exceptions import InvalidModelError
-from skforge.runtime.records import field_types, plain_in, plain_out, refusal
+from skforge.runtime.records import fields_in, plain_out, refusal
 
 Arrays: TypeAlias = dict[str, Array]
 
@@ -51,10 +51,10 @@ def forest_in(
 
 def _plain_fields(record: dict[str, Any]) -> dict[str, Any]:
     """Return the fields of a forest that are not arrays, checked."""
-    types = {n: t for n, t in field_types(Forest).items() if n not in LAYOUT}
-    if record.keys() != types.keys():
+    plain = fields_in(Forest, record, *LAYOUT)
+    if record.keys() != plain.keys():
         raise refusal("forest")
-    return {name: plain_in(types[name], value, name) for name, value in record.items()}
+    return plain
 
 
 def forest_later(
