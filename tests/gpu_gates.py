@@ -11,7 +11,7 @@ from typing import Any
 from benchmarks.gpu.gpu_sass import disassemble, innermost, kernels_of, operations
 from skforge.compiler import pipeline
 from skforge.compiler.codegen.cuda.emitter import emit_gpu
-from skforge.compiler.codegen.cuda.host_plan import POINTER, HostPlan
+from skforge.compiler.codegen.cuda.host_plan import HostPlan
 from skforge.compiler.codegen.cuda.types import PRELUDE
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.hir.nodes import Reduction
@@ -57,11 +57,11 @@ def one_text(found: Mapping[str, Built]) -> str:
     return "\n".join([PRELUDE, *kernels])
 
 
-def arguments_bytes(types: Sequence[str]) -> int:
+def arguments_bytes(args: Sequence[lir.Buffer | lir.Value]) -> int:
     """Return the size of a kernel's arguments as a C struct."""
     end = 0
-    for type_ in types:
-        size = 8 if type_ == POINTER else lir.Scalar(type_).bytes
+    for arg in args:
+        size = 8 if isinstance(arg, lir.Buffer) else arg.type.element.bytes
         end = -(-end // size) * size + size
     return end
 
@@ -188,5 +188,5 @@ def _visits(lines: list[str], walks: int) -> Iterator[float]:
 def launches_of(found: Sequence[Built]) -> Iterator[tuple[Built, Any, lir.Grid]]:
     """Yield each launch beside the grid that it comes from."""
     for one in found:
-        for launch, grid in zip(one.plan.launches(), one.grids, strict=True):
+        for launch, grid in zip(one.plan.launches.values(), one.grids, strict=True):
             yield one, launch, grid

@@ -47,11 +47,13 @@ class Launches(Builder):
     """Writes grids of one dimension and their regions."""
 
     @contextmanager
-    def grid(self, count: Value, hint: str = "block") -> Iterator[Value]:
-        block = Value(self.name(hint), I64)
+    def grid(
+        self, count: Value, hint: str = "block", axis: str = "x"
+    ) -> Iterator[Value]:
+        block = Value(self.name(hint), count.type)
         with self.body() as stmts:
             yield block
-        self.emit(lir.Grid((("grid.x", block, count),), tuple(stmts)))
+        self.emit(lir.Grid(((f"grid.{axis}", block, count),), tuple(stmts)))  # type: ignore[arg-type]
 
     @contextmanager
     def region(self, threads: int) -> Iterator[Value]:

@@ -11,7 +11,6 @@ import pytest
 from benchmarks.gpu.gpu_sass import disassemble
 from skforge.compiler import pipeline
 from skforge.compiler.codegen.cuda.emitter import emit_gpu
-from skforge.compiler.codegen.cuda.host_plan import Launch
 from skforge.compiler.forest.arrays import Comparison, Missing
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.reference import reference_raw
@@ -263,7 +262,7 @@ def test_nothing_spills(key: str, arch: str) -> None:
     assert used.registers <= 128
     shape = block_shape(lowered.stages["expand-walks"].body)
     assert shape is not None
-    (launch,) = (s for s in plan.statements if isinstance(s, Launch))
+    (launch,) = plan.launches.values()
     layout = lay_out(hir, shape, target.shared_bytes)
     assert launch.shared_bytes == layout.shared_bytes()
     if key == "full":

@@ -641,7 +641,7 @@ def test_large_shared_memory_is_asked_for(cupy) -> None:
     module = compile_forest(forest("scalar"), wide, "cuda")
     module.predict_raw(rows)
     (kernel,) = module.compiler._kernels.values()
-    (launch,) = kernel.plan.launches()
+    (launch,) = kernel.plan.launches.values()
     asked = [entry for entry in cupy.log if entry[0] == "attribute"]
     wanted = [("attribute", 7, 8, launch.shared_bytes)]
     assert asked == (wanted if launch.shared_bytes > 48 << 10 else [])

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from skforge.compiler.codegen.cuda.emitter import emit_gpu
-from skforge.compiler.codegen.cuda.host_plan import POINTER, HostLet, Launch, Scratch
 from skforge.compiler.codegen.cuda.types import Names, literal
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir.nodes import (
@@ -52,20 +51,28 @@ def test_the_text_of_a_walk(golden):
     golden(kernels_text(plan_of(walk_function())), "cu")
 
 
+def _is_const(stmt):
+    return isinstance(stmt, lir.Let) and isinstance(stmt.op, lir.Const)
+
+
 def test_the_host_of_a_walk():
     plan = plan_of(walk_function())
-    add, div, size, scratch, first, second = plan.statements
-    assert isinstance(add, HostLet) and isinstance(div, HostLet)
-    assert isinstance(size, HostLet) and isinstance(scratch, Scratch)
-    assert scratch.element == "f32" and scratch.size == size.name
-    assert isinstance(first, Launch) and isinstance(second, Launch)
+    _, div, _, scratch, first_grid, _ = (
+        s for s in plan.function.body if not _is_const(s)
+    )
+    first, second = plan.launches.values()
     assert first.kernel == "predict_0" and second.kernel == "predict_1"
-    assert first.grid == (div.name, 1, 1) and first.block == (128, 1, 1)
+    ((_, block, count),) = first_grid.dims
+    assert count == div.value and plan.launches[block.name] == first
+    assert first.block == (128, 1, 1)
     assert first.shared_bytes == 128 * 8 * 4 and second.shared_bytes == 0
-    assert first.args == ("rows", "nodes", scratch.name, "n_rows", "n_trees")
-    assert first.types == (POINTER,) * 3 + ("i64", "i64")
-    assert second.args == ("result", scratch.name, "n_rows")
-    assert list(plan.launches()) == [first, second]
+    taken = [arg.name for arg in first.args]
+    assert taken == ["rows", "nodes", scratch.buffer.name, "n_rows", "n_trees"]
+    assert [arg.name for arg in second.args] == [
+        "result",
+        scratch.buffer.name,
+        "n_rows",
+    ]
     assert plan.params == ("rows", "n_rows", "n_trees", "nodes", "result")
 
 
@@ -147,7 +154,7 @@ def test_shared_memory_is_aligned_for_words():
     assert re.search(r"u8\* const odd_\d+ = \(u8\*\)\(skf_shared \+ 0\);", text)
     assert re.search(r"f32\* const wide_\d+ = \(f32\*\)\(skf_shared \+ 16\);", text)
     assert "*(u32x4*)" in text
-    (launch,) = plan.launches()
+    (launch,) = plan.launches.values()
     assert launch.shared_bytes == 16 + 1024
 
 

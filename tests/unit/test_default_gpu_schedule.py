@@ -134,7 +134,7 @@ def test_defaults_compile_without_spills(kind: str, arch: str) -> None:
         binary = compile_text(plan.source, arch, target.kind)  # type: ignore[arg-type]
         for name, used in binary.resources.items():
             assert not used.spill_bytes and not used.stack_bytes, (name, schedule)
-        for launch in plan.launches():
+        for launch in plan.launches.values():
             assert launch.threads <= 1024
             assert launch.shared_bytes <= target.shared_bytes
 

@@ -82,7 +82,7 @@ def test_kernels_compile_without_spills(kind, arch, name):
     plan = plan_of(FUNCTIONS[name]())
     binary = compile_text(plan.source, arch, kind)
     assert binary.code[:4] == b"\x7fELF" and binary.arch == arch
-    kernels = {launch.kernel for launch in plan.launches()}
+    kernels = {launch.kernel for launch in plan.launches.values()}
     assert set(binary.resources) == kernels
     for used in binary.resources.values():
         assert used.spill_bytes == used.stack_bytes == 0

@@ -101,7 +101,7 @@ def allocs(one: Built, space: str) -> list[str]:
 
 def shared(one: Built, launch: int = -1) -> int:
     """Return the shared bytes of a launch, by LIR and by the plan alike."""
-    grid, plan = one.grids[launch], list(one.plan.launches())[launch]
+    grid, plan = one.grids[launch], list(one.plan.launches.values())[launch]
     needed = block_bytes(one.lowered.kernel.function, grid)
     assert plan.shared_bytes == needed
     return needed

@@ -10,16 +10,22 @@ from hypothesis import strategies as st
 from skforge.compiler.codegen.cuda.host_plan import (
     POINTER,
     Argument,
-    HostFor,
-    HostLet,
     HostPlan,
-    Launch,
-    Run,
-    Scratch,
     evaluate,
 )
+from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir.builder import Builder
-from skforge.compiler.ir.lir.nodes import I32, I64, U8, U32, Buffer, Function, Value
+from skforge.compiler.ir.lir.nodes import (
+    F32,
+    F64,
+    I32,
+    I64,
+    U8,
+    U32,
+    Buffer,
+    Function,
+    Value,
+)
 from skforge.exceptions import CompilerError
 from tests.gpu_kernels import Launches, plan_of, walk_function
 from tests.lir_loops import for_
@@ -53,10 +59,9 @@ def test_wrong_arguments_are_named():
 
 
 def test_launches_of_nothing_are_skipped_and_huge_ones_refused():
-    launch = Launch("k", ("n", 1, 1), (32, 1, 1), 0, (), ())
-    plan = HostPlan("", ("n",), (launch,))
-    assert plan.run({"n": 0}) == Run()
-    tall = HostPlan("", ("n",), (Launch("k", (1, "n", 1), (1, 1, 1), 0, (), ()),))
+    plan = _many_launches(1)
+    assert plan.run({"n": 0}).calls == []
+    tall = _many_launches(1, axis="y")
     with pytest.raises(CompilerError, match="launched on 1 × 65536 × 1 blocks"):
         tall.run({"n": 65536})
 
@@ -73,12 +78,10 @@ def test_a_loop_around_launches():
     (last,) = for_(b, b.const(0), n, b.const(2), body, [b.const(3)])
     b.alloc("scratch", I64, last)
     plan = plan_of(Function("f", (n, out), b.finish()))
-    loop, scratch = plan.statements
-    assert isinstance(loop, HostFor) and isinstance(scratch, Scratch)
     run = plan.run({"n": 5, "out": 7})
     assert [call.grid for call in run.calls] == [(3, 1, 1), (6, 1, 1), (12, 1, 1)]
     assert [a.value for a in run.calls[1].args] == [7, 2, 6]
-    assert run.scratch == {scratch.name: 8 * 24}
+    assert [*run.scratch.values()] == [8 * 24]
 
 
 @given(
@@ -104,21 +107,25 @@ def test_integers_are_computed_as_lir_does(type_name, op, a, b):
     interpret_lir(
         Function("f", (p, q, out), w.finish()), {"p": x, "q": y, "out": result}
     )
-    let = HostLet("v", "bool" if compare else type_name, op, ("p", "q"))
-    assert int(evaluate(let, (x, y))) == int(result[0])
+    made = lir.Compare(op, p, q) if compare else lir.Binary(op, p, q)
+    assert int(evaluate(value, made, (x, y))) == int(result[0])
 
 
-def _many_launches(hi: int, grid: tuple = ("n", 1, 1), params=(), yields=()):
-    """``for i in 0 to hi``: scratch of n - i numbers, a launch of a grid."""
-    left = HostLet("%left", "i32", "sub", ("n", "%i"))
-    body = (
-        left,
-        Scratch("@part", "f32", "%left"),
-        Launch("k", grid, (32, 1, 1), 0, ("@part",), (POINTER,)),
-    )
-    inits = (0,) * len(params)
-    loop = HostFor("%i", 0, hi, 1, body, inits, params, yields, params)
-    return HostPlan("", ("n",), (Scratch("@all", "f64", 10), loop))
+def _many_launches(hi: int, axis: str = "x", carried: bool = False) -> HostPlan:
+    """``for i in 0 to hi``: scratch of n - i numbers, a launch of n blocks."""
+    b, n = Launches(), Value("n", I32)
+
+    def body(i, sums):
+        left = b.binary("sub", n, i)
+        part = b.alloc("part", F32, left)
+        with b.grid(n, axis=axis) as block, b.region(32) as thread:
+            b.store(part, b.convert(thread, I64), b.convert(block, F32))
+        return [left] * len(sums)
+
+    b.alloc("all", F64, b.const(10))
+    zero = b.const(0, I32)
+    for_(b, zero, b.const(hi, I32), b.const(1, I32), body, [zero] * carried)
+    return plan_of(Function("f", (n,), b.finish()))
 
 
 def needs(plan: HostPlan, n: int) -> tuple[int, int]:
@@ -131,20 +138,20 @@ def test_needs_are_found_by_the_ends_of_loops() -> None:
     assert needs(_many_launches(1 << 30), 1 << 20) == (80 + (4 << 20), 1 << 30)
     assert needs(_many_launches(0), 5) == (80, 0)
     assert needs(_many_launches(1), 5) == (80 + 20, 1)
-    carried = _many_launches(3, params=("%sum",), yields=("%left",))
-    assert needs(carried, 5) == (80 + 20, 3)
+    assert needs(_many_launches(3, carried=True), 5) == (80 + 20, 3)
     run = _many_launches(3).run({"n": 5})
-    assert run.scratch == {"@all": 80, "@part": 20}
-    assert [call.args for call in run.calls] == [(Argument(POINTER, "@part"),)] * 3
+    whole, part = run.scratch
+    assert run.scratch == {whole: 80, part: 20}
+    assert [call.args for call in run.calls] == [(Argument(POINTER, part),)] * 3
     assert run.launches == 3
 
 
 def test_needs_of_grids_that_are_too_large() -> None:
-    plan = _many_launches(2, grid=(1, "n", 1))
+    plan = _many_launches(2, axis="y")
     assert needs(plan, 65535)[1] == 2
     with pytest.raises(CompilerError, match="1 × 65536 × 1 blocks"):
         needs(plan, 65536)
-    plan = _many_launches(1, grid=("n", 1, 1))  # of 32 threads
+    plan = _many_launches(1)  # of 32 threads
     assert needs(plan, (1 << 27) - 1)[1] == 1
     with pytest.raises(CompilerError, match="blocks of 32 × 1 × 1 threads; AMD"):
         needs(plan, 1 << 27)

@@ -253,9 +253,9 @@ def spills(schedule: Schedule, lowered: Lowered, target: Target) -> str:
     try:
         resources = resources_of(plan.source, target.cpu, kind)
     except TargetError:  # no compiler available
-        threads = max((launch.threads for launch in plan.launches()), default=1)
+        threads = max((launch.threads for launch in plan.launches.values()), default=1)
         return _by_model(schedule, threads)
-    for launch in plan.launches():
+    for launch in plan.launches.values():
         used = resources[launch.kernel]
         local = max(used.stack_bytes, used.spill_bytes)
         if local:

@@ -21,16 +21,15 @@ in its operands and its result.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
-from skforge.compiler.codegen.cuda import host_plan, memory
-from skforge.compiler.codegen.cuda.host_plan import HostPlan, HostStmt, Launch
+from skforge.compiler.codegen.cuda import memory
+from skforge.compiler.codegen.cuda.host_plan import HostPlan, Launch, evaluate
 from skforge.compiler.codegen.cuda.ops import emit_let
 from skforge.compiler.codegen.cuda.types import PRELUDE, memory_text
 from skforge.compiler.codegen.cuda.writer import Host, Writer
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir.operations import HOST_OPS
-from skforge.compiler.ir.lir.printer import name_of
 from skforge.compiler.ir.lir.walk import (
     buffers_of,
     holds_region,
@@ -40,108 +39,53 @@ from skforge.compiler.ir.lir.walk import (
 )
 from skforge.compiler.target import Target
 
-MakeKernel = Callable[[Host, lir.Grid], Launch]
 
-
-def emit_host(host: Host, make_kernel: MakeKernel) -> tuple[HostStmt, ...]:
-    """Return the host's statements, making the kernels on the way."""
-    for param in host.function.params:
-        if isinstance(param, lir.Buffer):
-            host.buffers[param.name] = param
-            host.names["@" + param.name] = param.name
-        else:
-            host.values[param.name] = param
-            host.names[param.name] = param.name
-    return _body(host, host.function.body, make_kernel)
-
-
-def _body(host: Host, body: lir.Body, make_kernel: MakeKernel) -> tuple[HostStmt, ...]:
-    plan: list[HostStmt] = []
+def _emit_host(host: Host, body: lir.Body) -> None:
+    """Write the kernels of statements, and note what they may know and take."""
     for stmt in body:
         match stmt:
             case lir.Let(value=value, op=op):
-                let = _let(host, value, op)
-                if let is not None:
-                    plan.append(let)
-            case lir.Alloc(buffer=buffer, size=size):
+                _note(host, value, op)
+            case lir.Alloc(buffer=buffer):
                 if buffer.space != "global":
                     raise host.fail(
                         f"@{buffer.name} in {buffer.space} memory, outside launches."
                     )
-                name = host.names["@" + buffer.name] = "@" + buffer.name
                 host.buffers[buffer.name] = buffer
                 host.scratch.add(buffer.name)
-                plan.append(
-                    host_plan.Scratch(name, buffer.element.name, _operand(host, size))
-                )
             case lir.For():
-                plan.append(_for(host, stmt, make_kernel))
+                host.note_loop(stmt)
+                host.bind(stmt.var, *stmt.params)
+                _emit_host(host, stmt.body)
+                host.bind(*stmt.results)
             case lir.Grid():
-                plan.append(make_kernel(host, stmt))
-            case lir.Transfer(kind=kind, buffer=buffer):
-                shape = tuple(_operand(host, value) for value in stmt.shape)
-                plan.append(
-                    host_plan.Transfer(kind, buffer.name, buffer.element.name, shape)
-                )
+                host.launches[stmt.dims[0][1].name] = emit_kernel(host, stmt)
+            case lir.Transfer():
+                pass
             case _:
                 raise host.fail(f"{type(stmt).__name__} outside a launch.")
-    return tuple(plan)
 
 
-def _bind(host: Host, value: lir.Value) -> str:
-    name = host.names[value.name] = "%" + value.name
-    host.values[value.name] = value
-    return name
-
-
-def _operand(host: Host, value: lir.Value) -> host_plan.Operand:
-    number = host.constants.get(value.name)
-    if number is not None:
-        return int(number)
-    if value.name not in host.names:
-        raise host.fail(f"%{value.name} is used before it is bound.")
-    return host.names[value.name]
-
-
-def _let(host: Host, value: lir.Value, op: lir.Op) -> host_plan.HostLet | None:
-    """Return a host computation; None for a constant."""
-    if not isinstance(value.type, lir.Scalar):
-        raise host.fail(f"%{value.name} outside a launch is not a scalar.")
+def _note(host: Host, value: lir.Value, op: lir.Op) -> None:
+    """Note a computation of the host: a constant, or a number that kernels may take."""
+    if not isinstance(op, (lir.Const, *HOST_OPS)):
+        raise host.fail(f"{type(op).__name__} (%{value.name}) outside a launch.")
+    read = operands(op)
+    if read and any(getattr(v.type, "is_float", True) for v in (value, *read)):
+        raise host.fail(f"%{value.name} outside a launch is computed of floats.")
+    numbers = [host.constants[v.name] for v in read if v.name in host.constants]
     if isinstance(op, lir.Const):
         host.constants[value.name] = op.value
-        return None
-    counts = isinstance(op, lir.Unary) and op.op != "not"
-    if not isinstance(op, HOST_OPS) or counts:
-        raise host.fail(f"{type(op).__name__} (%{value.name}) outside a launch.")
-    if any(getattr(v.type, "is_float", True) for v in (value, *operands(op))):
-        raise host.fail(f"%{value.name} outside a launch is computed of floats.")
-    args = tuple(_operand(host, v) for v in operands(op))
-    let = host_plan.HostLet("%" + value.name, value.type.name, name_of(op), args)
-    numbers = [a for a in args if isinstance(a, int)]
-    if len(numbers) == len(args):
-        host.constants[value.name] = host_plan.evaluate(let, numbers)
-        return None
-    _bind(host, value)
-    if isinstance(op, lir.Binary):
-        host.note_binary(value, op)
-    elif isinstance(op, lir.Convert):
-        host.note_multiple(value, host.multiple_of(op.a))
-    return let
+    elif len(numbers) == len(read):
+        host.constants[value.name] = evaluate(value, op, [*map(int, numbers)])
+    else:
+        host.bind(value)
+        if isinstance(op, lir.Binary):
+            host.note_binary(value, op)
+        elif isinstance(op, lir.Convert):
+            host.note_multiple(value, host.multiple_of(op.a))
 
 
-def _for(host: Host, stmt: lir.For, make_kernel: MakeKernel) -> host_plan.HostFor:
-    lo, hi, step = (_operand(host, v) for v in (stmt.lo, stmt.hi, stmt.step))
-    inits = tuple(_operand(host, v) for v in stmt.inits)
-    var = _bind(host, stmt.var)
-    host.note_loop(stmt)
-    params = tuple(_bind(host, v) for v in stmt.params)
-    body = _body(host, stmt.body, make_kernel)
-    yields = tuple(_operand(host, v) for v in stmt.yields)
-    results = tuple(_bind(host, v) for v in stmt.results)
-    return host_plan.HostFor(var, lo, hi, step, body, inits, params, yields, results)
-
-
-_AXES = ("x", "y", "z")
 # Loops over private arrays are unrolled up to this many iterations.
 _UNROLLED = 32
 
@@ -162,22 +106,17 @@ def emit_gpu(function: lir.Function, target: Target) -> HostPlan:
     something cannot be expressed on a GPU.
     """
     host = Host(function, target)
-    statements_ = emit_host(host, emit_kernel)
-    source = "\n".join([PRELUDE, *host.kernels])
-    return HostPlan(source, tuple(p.name for p in function.params), statements_)
+    _emit_host(host, function.body)
+    return HostPlan("\n".join([PRELUDE, *host.kernels]), function, host.launches)
 
 
 def emit_kernel(host: Host, grid: lir.Grid) -> Launch:
     """Append a kernel's text to the host's and return its launch."""
     w = _Emitter(host, grid)
     kernel = f"{w.names.new(host.function.name)}_{len(host.kernels)}"
-    blocks: dict[str, host_plan.Operand] = {}
-    for dim, var, count in grid.dims:
-        axis = dim[-1]
-        number = host.constant_of(count)
-        blocks[axis] = host.names[count.name] if number is None else int(number)
+    for dim, var, _ in grid.dims:
         (name,) = w.new(var)
-        w.line(f"const {var.type.element.name} {name} = SKF_BID_{axis.upper()};")
+        w.line(f"const {var.type.element.name} {name} = SKF_BID_{dim[-1].upper()};")
     w.block_body(grid.body, last=True)
     if w.shared_bytes > host.target.shared_bytes:
         raise host.fail(
@@ -185,18 +124,14 @@ def emit_kernel(host: Host, grid: lir.Grid) -> Launch:
             f"on {host.target.cpu} has {host.target.shared_bytes}."
         )
     threads = w.threads or (1, 1, 1)
-    buffers = [name for name in host.buffers if name in w.buffer_args]
-    values = [name for name in host.values if name in w.value_args]
+    buffers = [b for name, b in host.buffers.items() if name in w.buffer_args]
+    values = [v for name, v in host.values.items() if name in w.value_args]
     params = [
-        f"{'' if name in w.written else 'const '}"
-        f"{memory_text(host.buffers[name].element)}* __restrict__ {w.buffer_args[name]}"
-        for name in buffers
+        f"{'' if b.name in w.written else 'const '}"
+        f"{memory_text(b.element)}* __restrict__ {w.buffer_args[b.name]}"
+        for b in buffers
     ]
-    types: list[str] = [host_plan.POINTER] * len(buffers)
-    for name in values:
-        type_ = host.values[name].type.element.name
-        params.append(f"const {type_} {w.value_args[name]}")
-        types.append(type_)
+    params += [f"const {v.type.element.name} {w.value_args[v.name]}" for v in values]
     shared = ["  SKF_DYN_SMEM(skf_shared);"] if w.shared_bytes else []
     text = [
         f"SKF_KERNEL({_bounds(host.target, threads, w.shared_bytes)})",
@@ -208,10 +143,7 @@ def emit_kernel(host: Host, grid: lir.Grid) -> Launch:
         "}",
     ]
     host.kernels.append("\n".join(text) + "\n")
-    x, y, z = (blocks.get(axis, 1) for axis in _AXES)
-    args = [host.names["@" + name] for name in buffers]
-    args += [host.names[name] for name in values]
-    return Launch(kernel, (x, y, z), threads, w.shared_bytes, tuple(args), tuple(types))
+    return Launch(kernel, threads, w.shared_bytes, (*buffers, *values))
 
 
 def _bounds(target: Target, threads: tuple[int, int, int], shared: int) -> str:

@@ -1,28 +1,26 @@
-"""The host's part of a GPU kernel function, as data.
+"""The host's part of a GPU kernel function, with the text of its kernels.
 
-The emitter turns the host level of an LIR function into a :class:`HostPlan`: integer
-arithmetic, transfers, device scratch and launches, with the text of the kernels.
-``run`` evaluates the numbers of one call and names its memory: a buffer by its LIR
-name, scratch as ``@name``. Numbers that the plan computes are called ``%name``, which
-no parameter is.
+The host level of an LIR function is integer arithmetic, transfers, device scratch,
+loops and grids. ``HostPlan.run`` evaluates its numbers for one call, and names memory
+as LIR does.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any, NamedTuple, TypeAlias
 
-from skforge._compat import assert_never
 from skforge.compiler.ir.lir import arithmetic
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir.arithmetic import wrapped
+from skforge.compiler.ir.lir.printer import name_of
+from skforge.compiler.ir.lir.walk import operands
 from skforge.exceptions import CompilerError
 
-Operand: TypeAlias = str | int
 Dim3: TypeAlias = tuple[int, int, int]
-# Type of a kernel argument: "pointer" or the name of an LIR scalar.
+# Type of a kernel argument that is no LIR scalar.
 POINTER = "pointer"
 #: Most blocks of a launch along x, y and z, on GPUs of both vendors.
 GRID_LIMITS = (2**31 - 1, 65535, 65535)
@@ -65,77 +63,33 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
-class HostLet:
-    """``name = op(args)`` over integers, wrapped to ``type``."""
-
-    name: str
-    type: lir.ScalarName
-    op: str
-    args: tuple[Operand, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Scratch:
-    """``size`` elements of device memory; iterations of a loop share them."""
-
-    name: str
-    element: lir.ScalarName
-    size: Operand
-
-
-@dataclass(frozen=True, slots=True)
-class Transfer:
-    """``lir.Transfer`` of the elements that ``shape`` counts."""
-
-    kind: lir.TransferKind
-    name: str
-    element: lir.ScalarName
-    shape: tuple[Operand, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class Launch:
-    """One launch; ``args`` are names of parameters, numbers and scratch."""
+    """The kernel of a grid, with what it takes: buffers, then numbers."""
 
     kernel: str
-    grid: tuple[Operand, Operand, Operand]
     block: Dim3
     shared_bytes: int
-    args: tuple[str, ...]
-    types: tuple[str, ...]
+    args: tuple[lir.Buffer | lir.Value, ...]
 
     @property
     def threads(self) -> int:
         """Number of threads in a block."""
-        x, y, z = self.block
-        return x * y * z
-
-
-@dataclass(frozen=True, slots=True)
-class HostFor:
-    """A loop around launches; carries integers like ``lir.For``."""
-
-    var: str
-    lo: Operand
-    hi: Operand
-    step: Operand
-    body: tuple[HostStmt, ...]
-    inits: tuple[Operand, ...] = ()
-    params: tuple[str, ...] = ()
-    yields: tuple[Operand, ...] = ()
-    results: tuple[str, ...] = ()
-
-
-HostStmt: TypeAlias = HostLet | Scratch | Transfer | Launch | HostFor
+        return prod(self.block)
 
 
 @dataclass(frozen=True, slots=True)
 class HostPlan:
-    """The text of kernels and the plan for running them."""
+    """The text of kernels and the function whose host level runs them."""
 
     source: str  # C++ for NVRTC, hiprtc, or g++ with the ``SKF_*`` macros defined first
-    params: tuple[str, ...]  # names of the LIR function's parameters, in order
-    statements: tuple[HostStmt, ...]
+    function: lir.Function
+    #: In the order of the text, by the name of the first variable of each grid.
+    launches: Mapping[str, Launch]
+
+    @property
+    def params(self) -> tuple[str, ...]:
+        """Names of the function's parameters, in order."""
+        return tuple(param.name for param in self.function.params)
 
     def run(self, env: Mapping[str, Any], *, ends_only: bool = False) -> Run:
         """Return the launches and scratch of one call.
@@ -151,100 +105,108 @@ class HostPlan:
                 f"The plan takes {list(self.params)}; missing or unknown: "
                 f"{sorted(wrong)}."
             )
-        run = Run()
-        _run(self.statements, dict(env), run, 1, ends_only)
-        return run
+        call = _Call(self.launches, env, ends_only)
+        call.body(self.function.body, 1)
+        return call.run
 
     @property
     def uploads(self) -> tuple[str, ...]:
         """Names of the model's arrays."""
-        transfers = (s for s in self.statements if isinstance(s, Transfer))
-        return tuple(s.name for s in transfers if s.kind == "upload")
-
-    def launches(self) -> Iterator[Launch]:
-        """Yield every launch in the text, in order; each kernel has one."""
-        yield from _launches(self.statements)
+        transfers = (s for s in self.function.body if isinstance(s, lir.Transfer))
+        return tuple(s.buffer.name for s in transfers if s.kind == "upload")
 
 
-def _launches(body: Sequence[HostStmt]) -> Iterator[Launch]:
-    for stmt in body:
-        if isinstance(stmt, Launch):
-            yield stmt
-        elif isinstance(stmt, HostFor):
-            yield from _launches(stmt.body)
+class _Call:
+    """Runs the host level of a function, and records its effects."""
+
+    def __init__(
+        self, launches: Mapping[str, Launch], env: Mapping[str, Any], ends: bool
+    ) -> None:
+        self.run = Run()
+        self._launches, self._ends = launches, ends
+        self._numbers, self._memory = dict(env), dict(env)
+
+    def _each(self, *values: lir.Value) -> list[int]:
+        return [int(self._numbers[value.name]) for value in values]
+
+    def body(self, body: lir.Body, times: int) -> None:
+        """Record the effects of statements, counting each launch ``times`` times."""
+        run = self.run
+        for stmt in body:
+            match stmt:
+                case lir.Let(value=value, op=op):
+                    number = evaluate(value, op, self._each(*operands(op)))
+                    self._numbers[value.name] = number
+                case lir.Alloc(buffer=buffer, size=size):
+                    name = self._memory[buffer.name] = buffer.name
+                    n_bytes = self._each(size)[0] * buffer.element.bytes
+                    run.scratch[name] = max(1, n_bytes, run.scratch.get(name, 0))
+                case lir.Transfer(buffer=buffer, shape=shape):
+                    if stmt.kind != "upload":
+                        count = prod(self._each(*shape))
+                        run.copied[buffer.name] = count * buffer.element.bytes
+                case lir.Grid():
+                    self._launch(stmt, times)
+                case lir.For():
+                    self._loop(stmt, times)
+                case _:
+                    raise AssertionError(stmt)  # the emitter refused others
+
+    def _loop(self, stmt: lir.For, times: int) -> None:
+        turns = range(*self._each(stmt.lo, stmt.hi, stmt.step))
+        if self._ends and not stmt.params and len(turns) > 1:
+            times, turns = times * -(-len(turns) // 2), turns[:: len(turns) - 1]
+        carried = self._each(*stmt.inits)
+        for turn in turns:
+            self._numbers[stmt.var.name] = turn
+            self._set(stmt.params, carried)
+            self.body(stmt.body, times)
+            carried = self._each(*stmt.yields)
+        self._set(stmt.results, carried)
+
+    def _set(self, values: Sequence[lir.Value], numbers: Sequence[int]) -> None:
+        self._numbers.update(zip([v.name for v in values], numbers, strict=True))
+
+    def _launch(self, grid: lir.Grid, times: int) -> None:
+        launch = self._launches[grid.dims[0][1].name]
+        counts = {dim: self._each(count)[0] for dim, _, count in grid.dims}
+        x, y, z = (counts.get(dim, 1) for dim in ("grid.x", "grid.y", "grid.z"))
+        if x <= 0 or y <= 0 or z <= 0:
+            return
+        _check_grid(launch, (x, y, z))
+        args = tuple(
+            Argument(POINTER, self._memory[arg.name])
+            if isinstance(arg, lir.Buffer)
+            else Argument(arg.type.element.name, self._numbers[arg.name])
+            for arg in launch.args
+        )
+        facts = launch.kernel, (x, y, z), launch.block, launch.shared_bytes
+        self.run.calls.append(KernelCall(*facts, args))
+        self.run.launches += times
 
 
-def _run(
-    body: Sequence[HostStmt], env: dict[str, Any], run: Run, times: int, ends: bool
-) -> None:
-    """Record the effects of statements, counting each launch ``times`` times."""
-    for stmt in body:
-        match stmt:
-            case HostLet(name=name, args=args):
-                env[name] = evaluate(stmt, [_value(env, a) for a in args])
-            case Scratch(name=name):
-                env[name] = name
-                n_bytes = int(_value(env, stmt.size)) * lir.Scalar(stmt.element).bytes
-                run.scratch[name] = max(1, n_bytes, run.scratch.get(name, 0))
-            case Transfer(name=name, shape=shape):
-                if stmt.kind != "upload":
-                    count = prod(int(_value(env, extent)) for extent in shape)
-                    run.copied[name] = count * lir.Scalar(stmt.element).bytes
-            case Launch():
-                grid = _grid(stmt, env)
-                if grid is not None:
-                    named = zip(stmt.types, stmt.args, strict=True)
-                    arguments = tuple(Argument(type_, env[a]) for type_, a in named)
-                    facts = stmt.kernel, grid, stmt.block, stmt.shared_bytes
-                    run.calls.append(KernelCall(*facts, arguments))
-                    run.launches += times
-            case HostFor():
-                _run_loop(stmt, env, run, times, ends)
-            case _:
-                assert_never(stmt)
-
-
-def _run_loop(
-    stmt: HostFor, env: dict[str, Any], run: Run, times: int, ends: bool
-) -> None:
-    numbers = range(*(int(_value(env, v)) for v in (stmt.lo, stmt.hi, stmt.step)))
-    if ends and not stmt.params and len(numbers) > 1:
-        times, numbers = times * -(-len(numbers) // 2), numbers[:: len(numbers) - 1]
-    carried = [_value(env, v) for v in stmt.inits]
-    for number in numbers:
-        env[stmt.var] = number
-        env.update(zip(stmt.params, carried, strict=True))
-        _run(stmt.body, env, run, times, ends)
-        carried = [_value(env, v) for v in stmt.yields]
-    env.update(zip(stmt.results, carried, strict=True))
-
-
-def _value(env: Mapping[str, Any], operand: Operand) -> Any:
-    return operand if isinstance(operand, int) else env[operand]
-
-
-def _grid(stmt: Launch, env: Mapping[str, Any]) -> Dim3 | None:
-    """Return the blocks of a launch; None if there are none."""
-    x, y, z = (int(_value(env, count)) for count in stmt.grid)
-    if x <= 0 or y <= 0 or z <= 0:
-        return None
-    if any(n > most for n, most in zip((x, y, z), GRID_LIMITS, strict=True)):
+def _check_grid(launch: Launch, grid: Dim3) -> None:
+    """Raise if a launch has more blocks than a GPU supports."""
+    x, y, z = grid
+    if any(n > most for n, most in zip(grid, GRID_LIMITS, strict=True)):
         raise CompilerError(
-            f"Kernel {stmt.kernel!r} is launched on {x} × {y} × {z} blocks; a grid "
+            f"Kernel {launch.kernel!r} is launched on {x} × {y} × {z} blocks; a grid "
             f"has at most {' × '.join(map(str, GRID_LIMITS))}."
         )
-    if any(n * t > MOST_THREADS for n, t in zip((x, y, z), stmt.block, strict=True)):
+    if any(n * t > MOST_THREADS for n, t in zip(grid, launch.block, strict=True)):
         raise CompilerError(
-            f"Kernel {stmt.kernel!r} is launched on {x} × {y} × {z} blocks of "
-            f"{' × '.join(map(str, stmt.block))} threads; AMD's GPUs number at most "
+            f"Kernel {launch.kernel!r} is launched on {x} × {y} × {z} blocks of "
+            f"{' × '.join(map(str, launch.block))} threads; AMD's GPUs number at most "
             f"{MOST_THREADS} along a dimension."
         )
-    return x, y, z
 
 
-def evaluate(let: HostLet, args: Sequence[int]) -> int:
-    type_ = lir.Scalar(let.type)
-    number = arithmetic.evaluate(let.op, type_, *args)
+def evaluate(value: lir.Value, op: lir.Op, args: Sequence[int]) -> int:
+    """Return a constant, or what the host computes, wrapped to the value's type."""
+    type_ = value.type.element
+    if isinstance(op, lir.Const):
+        return wrapped(op.value, type_)
+    number = arithmetic.evaluate(name_of(op), type_, *args)
     if number is None:
-        raise CompilerError(f"The host does not compute {let.op} of {list(args)}.")
+        raise CompilerError(f"The host does not compute {name_of(op)} of {list(args)}.")
     return wrapped(number, type_)

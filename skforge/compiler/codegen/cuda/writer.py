@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
+from skforge.compiler.codegen.cuda.host_plan import Launch
 from skforge.compiler.codegen.cuda.types import Names, literal, memory_text
 from skforge.compiler.codegen.known import Known
 from skforge.compiler.ir.lir import nodes as lir
@@ -28,11 +29,15 @@ class Host(Known):
     def __init__(self, function: lir.Function, target: Target) -> None:
         super().__init__()
         self.function, self.target = function, target
-        self.names: dict[str, str] = {}  # from LIR names to the plan's
-        self.values: dict[str, lir.Value] = {}
-        self.buffers: dict[str, lir.Buffer] = {}
-        self.scratch: set[str] = set()  # buffers that the plan allocates
+        params = {param.name: param for param in function.params}
+        self.values = {k: v for k, v in params.items() if isinstance(v, lir.Value)}
+        self.buffers = {k: v for k, v in params.items() if isinstance(v, lir.Buffer)}
+        self.scratch: set[str] = set()  # buffers that the host allocates
         self.kernels: list[str] = []
+        self.launches: dict[str, Launch] = {}
+
+    def bind(self, *values: lir.Value) -> None:
+        self.values.update((value.name, value) for value in values)
 
     def fail(self, why: str) -> CompilerError:
         return CompilerError(f"GPU emitter, function {self.function.name!r}: {why}")
