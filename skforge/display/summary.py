@@ -377,32 +377,27 @@ class Summary:
         """The times by batch size; None if nothing is known."""
         if not self.times:
             return None
-        head = ["batch size", "per row", "per call"]
-        rows = [
-            [f"{t.n_rows:,}", duration(t.seconds / t.n_rows), duration(t.seconds)]
-            for t in self.times
-        ]
-
-        def add(name: str, cells: list[str]) -> None:
-            head.append(name)
-            for row, cell in zip(rows, cells, strict=True):
-                row.append(cell)
-
-        if self.times[0].origin != "measured":
-            add("how", [t.origin for t in self.times])
+        times, title, note = self.times, "Time by batch size", ""
+        columns: dict[str, list[str]] = {
+            "batch size": [f"{t.n_rows:,}" for t in times],
+            "per row": [duration(t.seconds / t.n_rows) for t in times],
+            "per call": [duration(t.seconds) for t in times],
+        }
+        if times[0].origin != "measured":
+            columns["how"] = [t.origin for t in times]
             note = (
                 "Kernels alone, without Python's call; summary(X) measures whole calls."
             )
-            return Table("Time by batch size", head, rows, note)
-        add("99th percentile", [duration(t.high) for t in self.times])
-        add("answered by", [t.route for t in self.times])
-        note = ""
-        if self.source:
-            add(self.source, [duration(t.source_seconds) for t in self.times])
-            add("faster", [_times(t.faster) for t in self.times])
-            note = f"{self.source} may use as many OpenMP threads as skforge."
-        title = f"Time of {self.method} by batch size: medians of single calls"
-        return Table(title, head, rows, note)
+        else:
+            title = f"Time of {self.method} by batch size: medians of single calls"
+            columns["99th percentile"] = [duration(t.high) for t in times]
+            columns["answered by"] = [t.route for t in times]
+            if self.source:
+                columns[self.source] = [duration(t.source_seconds) for t in times]
+                columns["faster"] = [_times(t.faster) for t in times]
+                note = f"{self.source} may use as many OpenMP threads as skforge."
+        rows = [list(row) for row in zip(*columns.values(), strict=True)]
+        return Table(title, [*columns], rows, note)
 
     def __str__(self) -> str:
         """Return the facts and times as aligned text."""

@@ -22,18 +22,9 @@ import numpy as np
 from skforge.compiler.ir.lir.builder import Builder
 from skforge.compiler.ir.lir.nodes import I32, I64, Routine, Value
 from skforge.compiler.runtime.entry.entry import GIL_WORK
-from skforge.compiler.runtime.entry.routines import field
+from skforge.compiler.runtime.entry.routines import field, fields_of_array
 from skforge.exporters.contents import Library
-from skforge.runtime.python_objects import (
-    ARRAY_DATA,
-    ARRAY_DTYPE,
-    ARRAY_NDIM,
-    ARRAY_SHAPE,
-    ARRAY_STRIDES,
-    DTYPE_CODES,
-    DTYPE_KIND,
-    OB_TYPE,
-)
+from skforge.runtime.python_objects import ARRAY_DATA, DTYPE_CODES
 
 #: The words of the table.
 WORDS = "model", "none", "ndarray", "empty", "descr", "incref", "decref"
@@ -66,12 +57,7 @@ def _entry(library: Library, output: str) -> Routine:
                 b.run(incref, none)
                 b.give(none)
 
-        decline(field(b, array, OB_TYPE).ne(ndarray))
-        decline(field(b, array, ARRAY_NDIM, I32).ne(2))
-        shape = b.view("shape", I64, field(b, array, ARRAY_SHAPE))
-        strides = b.view("strides", I64, field(b, array, ARRAY_STRIDES))
-        data = field(b, array, ARRAY_DATA)
-        code = field(b, field(b, array, ARRAY_DTYPE), DTYPE_KIND, I32) & 0xFFFFFF
+        shape, strides, data, code = fields_of_array(b, array, ndarray, decline)
         single = code.eq(DTYPE_CODES["float32"])
         floats = single | code.eq(DTYPE_CODES["float64"])
         last_bit = b.select(single, b.const(2), b.const(3))

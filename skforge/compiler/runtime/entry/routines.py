@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from skforge.compiler.ir.lir.builder import Builder
@@ -38,6 +40,19 @@ MAX_SCRATCH = 2048
 
 def field(b: Builder, at: Value, offset: int, type_: Scalar = I64) -> Value:
     return b.view("object", I64, at)[offset // 8, type_]
+
+
+def fields_of_array(
+    b: Builder, array: Value, ndarray: Value, decline: Callable[[Value], None]
+) -> tuple[Buffer, Buffer, Value, Value]:
+    """Return a matrix's shape, strides, address and dtype's code; decline the rest."""
+    decline(field(b, array, OB_TYPE).ne(ndarray))
+    decline(field(b, array, ARRAY_NDIM, I32).ne(2))
+    shape = b.view("shape", I64, field(b, array, ARRAY_SHAPE))
+    strides = b.view("strides", I64, field(b, array, ARRAY_STRIDES))
+    data = field(b, array, ARRAY_DATA)
+    code = field(b, field(b, array, ARRAY_DTYPE), DTYPE_KIND, I32) & 0xFFFFFF
+    return shape, strides, data, code
 
 
 def write(kind: EntryKind) -> list[Routine]:
@@ -116,12 +131,8 @@ class _Entry:
         own, other = DTYPE_CODES["float32"], DTYPE_CODES["float64"]
         if item == 8:
             own, other = other, own
-        self._decline(field(b, array, OB_TYPE).ne(b.symbol("skf_ndarray")))
-        self._decline(field(b, array, ARRAY_NDIM, I32).ne(2))
-        shape = b.view("shape", I64, field(b, array, ARRAY_SHAPE))
-        strides = b.view("strides", I64, field(b, array, ARRAY_STRIDES))
-        data = field(b, array, ARRAY_DATA)
-        code = field(b, field(b, array, ARRAY_DTYPE), DTYPE_KIND, I32) & 0xFFFFFF
+        fields = fields_of_array(b, array, b.symbol("skf_ndarray"), self._decline)
+        shape, strides, data, code = fields
         is_own = code.eq(own)
         is_float = is_own if np.isfinite(k.limit) else is_own | code.eq(other)
         size = b.select(is_own, b.const(item), b.const(12 - item))
