@@ -27,7 +27,7 @@ from skforge.compiler.runtime.gpu import device as gpu_device
 from skforge.compiler.runtime.gpu import kernel as gpu_runtime
 from skforge.exceptions import InvalidInputError, TargetError, UnsupportedModelError
 from skforge.runtime import object_cache
-from skforge.tuning.measure.measure import ModuleMeasurer
+from skforge.tuning.measure.measure import KernelMeasurer
 from tests.exactness.checks import assert_same_bits, expected
 from tests.exactness.forests import forest
 from tests.fake_cupy import Array, DlpackArray, FakeCupy
@@ -458,7 +458,7 @@ def test_a_search_times_kernels_and_no_copies(cupy, graphs: bool) -> None:
     cupy.graphs = graphs
     made, (rows, raw, _) = forest("multiclass"), expected("multiclass")
     target = compile_forest(made, DIRECT, "cuda").target
-    measurer = ModuleMeasurer(made, target, "exact", None)
+    measurer = KernelMeasurer(made, target, "exact", None)
     batches = [rows[:100], rows[100:200]]
     for schedule in (DIRECT, SCRATCHY):
         runner = measurer.build(measurer.lower(schedule))

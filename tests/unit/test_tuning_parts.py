@@ -15,7 +15,7 @@ from skforge.compiler.target import Target
 from skforge.exceptions import InvalidInputError
 from skforge.tuning.measure import bench as rows
 from skforge.tuning.measure.bench import Bench, SampleRows
-from skforge.tuning.measure.measure import KernelMeasurer, ModuleMeasurer
+from skforge.tuning.measure.measure import KernelMeasurer
 from skforge.tuning.plots import sensitivity_matrix
 from skforge.tuning.progress import Progress
 from skforge.tuning.result import TuningResult
@@ -136,7 +136,7 @@ def test_equal_code_has_one_digest():
 
 
 def test_gpu_schedules_are_measured_on_the_emulated_target():
-    measurer = ModuleMeasurer(FOREST, Target.parse("emulated"), "exact", None)
+    measurer = KernelMeasurer(FOREST, Target.parse("emulated"), "exact", None)
     schedule = Schedule.preset("tahoe-direct", rows=32)
     runner = measurer.build(measurer.lower(schedule))
     batch = SampleRows(FOREST, None).batches(64)[0]

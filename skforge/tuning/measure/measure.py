@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from string import Template
-from typing import Any, Protocol
+from typing import Any, Generic, Protocol, TypeVar
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -34,10 +34,8 @@ from skforge.compiler.runtime.gpu.compilers import Kind, resources_of
 from skforge.compiler.runtime.gpu.kernel import GpuKernel, current_device
 from skforge.compiler.runtime.kernels import Kernel, KernelCache
 from skforge.compiler.runtime.machine import machine_profile
-from skforge.compiler.runtime.module import CompiledModule
 from skforge.compiler.runtime.shares import Shares
 from skforge.compiler.schedule.directives import Interleave
-from skforge.compiler.schedule.ranges import BatchRange
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.system import clock, clock_call
 from skforge.compiler.target import Target
@@ -114,8 +112,12 @@ def digest_of(lowered: Lowered) -> tuple[str, float, int]:
     return digest.hexdigest(), float(text.count("\n") + 1), size
 
 
-class _Lowering:
-    """Base of both measurers: lowers schedules to LIR for one forest and target."""
+class KernelMeasurer:
+    """Measures the kernels of one forest: a CPU's in machine code, without Python.
+
+    Kernels of GPUs are timed alone, as copies of rows and Python's calls take longer
+    than most of them, and would hide what a schedule changes.
+    """
 
     clock = staticmethod(time.perf_counter)
 
@@ -127,7 +129,7 @@ class _Lowering:
         n_jobs: int | None,
         kernels: KernelCache | None = None,
     ) -> None:
-        self._forest, self._target, self._reduction = forest, target, reduction
+        self._forest, self._target = forest, target
         self._n_jobs, self._threads = n_jobs, resolve_n_jobs(n_jobs)
         self._cache = kernels or KernelCache(forest, target, reduction)
         #: Kernels while somebody holds them: not all candidates stay in memory.
@@ -147,40 +149,43 @@ class _Lowering:
             if kernel is not None:
                 self._cache.keep(schedule, kernel)
 
-    def _compiled(self, plan: Plan) -> Kernel | GpuKernel:
+    def check(self, plan: Plan) -> str:
+        """Return what a GPU's compiler reports against a plan; its code is cached.
+
+        Registers that a CPU spills show up in the time.
+        """
+        gpu = self._target.is_gpu
+        return spills(plan.schedule, plan.lowered, self._target) if gpu else ""
+
+    def build(self, plan: Plan) -> Runner:
         kernel = self._built[plan.schedule] = self._cache.made(plan.lowered)
-        return kernel
-
-
-class KernelMeasurer(_Lowering):
-    """Measures CPU kernels with a timing loop in machine code, without Python."""
+        if isinstance(kernel, GpuKernel):
+            kernel.load()
+            of_cupy = self._target.kind in ("cuda", "hip")
+            return (_DeviceRunner if of_cupy else _Runner)(kernel, self._forest)
+        if self._threads == 1:
+            return _CpuRunner(kernel, self._forest)
+        estimate = None if self._target.is_gpu else lambda: self._estimate
+        shares = Shares(self._forest, [plan.schedule], [1], estimate)
+        jobs = self._n_jobs
+        threads = lambda n_rows: shares.of(n_rows, jobs).threads  # noqa: E731
+        return _CpuRunner(kernel, self._forest, threads)
 
     @cached_property
     def _estimate(self) -> CostEstimate:
         return CostEstimate(self._forest, self._target, machine_profile(self._target))
 
-    def check(self, plan: Plan) -> str:
-        """Return an empty string: spilled registers show up in the time."""
-        return ""
 
-    def build(self, plan: Plan) -> Runner:
-        kernel = self._compiled(plan)
-        assert isinstance(kernel, Kernel)
-        if self._threads == 1:
-            return _KernelRunner(kernel, self._forest, lambda _: 1)
-        shares = Shares(self._forest, [plan.schedule], [1], lambda: self._estimate)
-        jobs = self._n_jobs
-        threads = lambda n_rows: shares.of(n_rows, jobs).threads  # noqa: E731
-        return _KernelRunner(kernel, self._forest, threads)
+K = TypeVar("K", bound=Kernel | GpuKernel)
 
 
-class _KernelRunner:
+class _Runner(Generic[K]):
+    """Runs a kernel, on as many threads as a number of rows is worth."""
+
     def __init__(
-        self, kernel: Kernel, forest: Forest, threads: Callable[[int], int]
+        self, kernel: K, forest: Forest, threads: Callable[[int], int] = lambda _: 1
     ) -> None:
         self._kernel, self._forest, self._threads = kernel, forest, threads
-        #: The last timed batches, the argument slots of their calls, and their result.
-        self._prepared: tuple[Sequence[Array], bytes, int, Array] | None = None
 
     def predict(self, rows: Array) -> Array:
         raw = self._result(len(rows))
@@ -188,6 +193,26 @@ class _KernelRunner:
         if self._forest.divisor != 1:
             raw /= self._forest.divisor
         return raw
+
+    def time(self, batches: Sequence[Array], rounds: int) -> float:
+        result = self._result(len(batches[0]))
+        start = time.perf_counter()
+        for _ in range(rounds):
+            for batch in batches:
+                self._kernel(batch, result, 1)
+        return (time.perf_counter() - start) / (rounds * len(batches))
+
+    def _result(self, n_rows: int) -> Array:
+        return np.empty(
+            (n_rows, self._forest.n_outputs), self._forest.accumulator_dtype
+        )
+
+
+class _CpuRunner(_Runner[Kernel]):
+    """Times calls in a loop of machine code."""
+
+    #: The last timed batches, the argument slots of their calls, and their result.
+    _prepared: tuple[Sequence[Array], bytes, int, Array] | None = None
 
     def time(self, batches: Sequence[Array], rounds: int) -> float:
         if self._prepared is None or self._prepared[0] is not batches:
@@ -203,11 +228,6 @@ class _KernelRunner:
         nanoseconds = (times[2] - times[0]) * 1_000_000_000 + times[3] - times[1]
         return nanoseconds * 1e-9 / rounds / len(batches)
 
-    def _result(self, n_rows: int) -> Array:
-        return np.empty(
-            (n_rows, self._forest.n_outputs), self._forest.accumulator_dtype
-        )
-
     def _slots(self, batches: Sequence[Array]) -> tuple[bytes, int, Array]:
         result = self._result(len(batches[0]))
         calls = []
@@ -221,26 +241,47 @@ class _KernelRunner:
         return b"".join(calls), len(calls), result
 
 
-class ModuleMeasurer(_Lowering):
-    """Measures GPUs by their kernels alone, emulated GPUs through ``predict_raw``."""
+class _DeviceRunner(_Runner[GpuKernel]):
+    """Times the kernels of rows that are on the GPU already."""
 
-    def check(self, plan: Plan) -> str:
-        """Return what the GPU compiler reports against a plan; its code is cached."""
-        return spills(plan.schedule, plan.lowered, self._target)
+    #: The last timed batches, a stream, and their recorded launches.
+    _prepared: tuple[Sequence[Array], Any, Callable[[], None]] | None = None
 
-    def build(self, plan: Plan) -> Runner:
-        cache = KernelCache(self._forest, self._target, self._reduction)
-        kernel = self._compiled(plan)
-        cache.keep(plan.schedule, kernel)
-        table: dict[BatchRange, Schedule] = {(1, None): plan.schedule}
-        how = self._target, self._reduction, self._n_jobs, None, cache
-        module = CompiledModule(self._forest, table, *how)
-        module.compile_all()
-        if self._target.kind in ("cuda", "hip"):
-            assert isinstance(kernel, GpuKernel)
-            return _DeviceRunner(module, kernel)
-        alone = self._target.kind == "emulated" and self._threads == 1
-        return _ModuleRunner(module, alone)
+    def time(self, batches: Sequence[Array], rounds: int) -> float:
+        device = current_device(self._kernel.target)
+        some = batches[:DEVICE_BATCHES]
+        with device.current():
+            if self._prepared is None or self._prepared[0] is not batches:
+                self._prepared = None  # frees the memory of the last
+                self._prepared = (batches, *self._recorded(device, some))
+            _, stream, launch = self._prepared
+            with device.current(stream):
+                start = time.perf_counter()
+                for _ in range(rounds):
+                    launch()
+                device.wait(stream)
+                seconds = time.perf_counter() - start
+        return seconds / (rounds * len(some))
+
+    def _recorded(
+        self, device: Any, batches: Sequence[Array]
+    ) -> tuple[Any, Callable[[], None]]:
+        """Return a stream, and a function that launches all batches on it."""
+        xp = device.xp
+        stream = xp.cuda.Stream(non_blocking=True)
+        shape = len(batches[0]), self._forest.n_outputs
+        with device.current(stream):
+            result = xp.empty(shape, self._forest.accumulator_dtype)
+            starts = [
+                self._kernel.bound(device, xp.asarray(batch), result)
+                for batch in batches
+            ]
+
+            def whole() -> None:
+                for start in starts:
+                    start()
+
+            return stream, device.record(whole, stream)
 
 
 def spills(schedule: Schedule, lowered: Lowered, target: Target) -> str:
@@ -280,75 +321,6 @@ def _by_model(schedule: Schedule, threads: int) -> str:
         f"(estimated, because no compiler is installed), but a block of {threads} "
         f"threads leaves {most}"
     )
-
-
-class _ModuleRunner:
-    def __init__(self, module: CompiledModule, alone: bool) -> None:
-        self._module = module
-        # A GPU emulated in this thread: count only this thread's CPU time.
-        self._clock = time.thread_time if alone else time.perf_counter
-
-    def predict(self, rows: Array) -> Array:
-        raw = self._module.predict_raw(rows)
-        return raw.reshape(len(rows), -1)
-
-    def time(self, batches: Sequence[Array], rounds: int) -> float:
-        predict, clock = self._module.predict_raw, self._clock
-        start = clock()
-        for _ in range(rounds):
-            for batch in batches:
-                predict(batch)
-        return (clock() - start) / (rounds * len(batches))
-
-
-class _DeviceRunner(_ModuleRunner):
-    """Times the kernels of rows that are on the GPU already, without Python.
-
-    Copies of rows, and Python's calls, take longer than most kernels, and would hide
-    what a schedule changes.
-    """
-
-    def __init__(self, module: CompiledModule, kernel: GpuKernel) -> None:
-        super().__init__(module, alone=False)
-        self._kernel = kernel
-        #: The last timed batches, a stream, and their recorded launches.
-        self._prepared: tuple[Sequence[Array], Any, Callable[[], None]] | None = None
-
-    def time(self, batches: Sequence[Array], rounds: int) -> float:
-        device = current_device(self._module.target)
-        some = batches[:DEVICE_BATCHES]
-        with device.current():
-            if self._prepared is None or self._prepared[0] is not batches:
-                self._prepared = None  # frees the memory of the last
-                self._prepared = (batches, *self._recorded(device, some))
-            _, stream, launch = self._prepared
-            with device.current(stream):
-                start = time.perf_counter()
-                for _ in range(rounds):
-                    launch()
-                device.wait(stream)
-                seconds = time.perf_counter() - start
-        return seconds / (rounds * len(some))
-
-    def _recorded(
-        self, device: Any, batches: Sequence[Array]
-    ) -> tuple[Any, Callable[[], None]]:
-        """Return a stream, and a function that launches all batches on it."""
-        forest, xp = self._module.forest, device.xp
-        stream = xp.cuda.Stream(non_blocking=True)
-        shape = len(batches[0]), forest.n_outputs
-        with device.current(stream):
-            result = xp.empty(shape, forest.accumulator_dtype)
-            starts = [
-                self._kernel.bound(device, xp.asarray(batch), result)
-                for batch in batches
-            ]
-
-            def whole() -> None:
-                for start in starts:
-                    start()
-
-            return stream, device.record(whole, stream)
 
 
 # ------------------------------------------------------------ in machine code

@@ -30,7 +30,7 @@ from skforge.exceptions import (
     with_article,
 )
 from skforge.tuning.measure.bench import BATCH_BYTES
-from skforge.tuning.measure.measure import KernelMeasurer, Measurer, ModuleMeasurer
+from skforge.tuning.measure.measure import KernelMeasurer, Measurer
 from skforge.tuning.records import Record, RecordKey, TuningRecords, UserStore
 from skforge.tuning.result import TuningResult
 from skforge.tuning.search.odds import LARGE, kind_of
@@ -115,11 +115,10 @@ class Search:
         how = self.reduction, self.n_threads, self.ranges
         return RecordKey.of(self.forest, self.target, *how)
 
-    def measurer(self) -> KernelMeasurer | ModuleMeasurer:
-        """Return the target's measurer."""
-        kind = ModuleMeasurer if self.target.is_gpu else KernelMeasurer
+    def measurer(self) -> KernelMeasurer:
+        """Return a measurer of the forest on the target."""
         how = self.reduction, self.n_jobs, self.kernels
-        return kind(self.forest, self.target, *how)
+        return KernelMeasurer(self.forest, self.target, *how)
 
     def first_round(self, plan: RangePlan) -> Round | None:
         """Return what the strategy proposes first for a range."""
