@@ -21,7 +21,6 @@ from skforge.tuning.progress import Progress
 from skforge.tuning.result import TuningResult
 from skforge.tuning.search.ranges import (
     choose,
-    main_size,
     merged,
     plan_ranges,
     probe_sizes,
@@ -64,7 +63,8 @@ def _trial(schedule, n_rows, relative):
 )
 def test_sizes_that_stand_for_a_range(batch, sizes, main):
     assert probe_sizes(batch) == sizes
-    assert main_size(batch) == main
+    (plan,) = plan_ranges({batch: A}, None, 1 << 20)
+    assert (plan.sizes, plan.main) == (sizes, main)
 
 
 def test_a_range_is_cut_where_times_meet():

@@ -68,7 +68,6 @@ class Reach:
 
     @property
     def size(self) -> float:
-        """Bytes of all lines."""
         return float(self.lines.sum()) * LINE
 
     def distinct(self, rows: Counts) -> Counts:

@@ -79,19 +79,16 @@ def plan_of(schedule: Schedule) -> Plan | None:
         return None
     layout = LAYOUTS[int(fact["layout"])]
     kind: Kind
-    if layout == "bitsliced":
-        kind = "bitsliced"
-    elif layout == "lanes":
-        kind = "lanes"
-    elif layout == "pieces":
-        kind = "pieces"
-    elif layout == "tiles":
-        by_row = fact["vector_trees"] > 0
-        kind = "tile-row" if by_row else "tiles" if fact["codes"] else "values"
-    elif layout == "other":
-        return None
-    else:
-        kind = "rows" if fact["rows_inside"] else "trees"
+    match layout:
+        case "bitsliced" | "lanes" | "pieces":
+            kind = layout
+        case "tiles":
+            by_row = fact["vector_trees"] > 0
+            kind = "tile-row" if by_row else "tiles" if fact["codes"] else "values"
+        case "other":
+            return None
+        case _:
+            kind = "rows" if fact["rows_inside"] else "trees"
     return Plan(
         kind,
         int(fact["row_block"]),
@@ -118,7 +115,6 @@ class Work:
 
     @property
     def block(self) -> Counts:
-        """Rows of a block."""
         return self.n if not self.plan.block else np.full_like(self.n, self.plan.block)
 
     @property

@@ -227,14 +227,12 @@ class GpuWork:
         self._time()
 
     def __getitem__(self, name: str) -> Array:
-        """Return a fact of all schedules."""
         column: Array = self.facts[:, PLACE[name]]
         return column
 
     # ------------------------------------------------------------ loops
 
     def _threads(self) -> None:
-        """Distribute rows and trees over blocks and threads."""
         trees = float(max(1, self.forest.n_trees))
         blocks = np.maximum(1.0, self["row_blocks"])
         block = np.where(self["row_block"] > 0, self["row_block"], self.n / blocks)
@@ -489,7 +487,6 @@ class GpuWork:
         self.chain = np.where(self.bits, chain / DEPENDENT, self.chain)
 
     def _time(self) -> None:
-        """Compute the time of a batch in cycles."""
         chip = self.chip
         busiest = np.maximum(self.issued / chip.issue, self.near)
         self.work = np.maximum(busiest, self.far / chip.l2_bytes)

@@ -204,7 +204,6 @@ class _Facts(GpuShape):
         return bool(blocks * (table + group) <= self.most_shared)
 
     def sums(self, rows: int, parts: int) -> int:
-        """Return the shared memory of sums that threads share."""
         if self.reduction == "exact":
             slots, width = self.n_trees, self.leaf_bytes // self.sum_bytes
         else:

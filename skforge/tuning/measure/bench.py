@@ -181,7 +181,6 @@ class Sampled:
 
     @property
     def relative(self) -> float:
-        """The median ratio."""
         return median(self.ratios)
 
 

@@ -91,7 +91,6 @@ class Builder:
             return Build(candidate, "failed", reason, seconds=clock() - start)
 
     def has(self, schedule: Schedule) -> bool:
-        """Return whether a schedule is compiled."""
         plan = self._plans.get(schedule)
         return plan is not None and plan.digest in self._runners
 

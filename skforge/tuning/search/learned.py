@@ -169,7 +169,6 @@ class Learned:
     name: str = "learned"
 
     def __post_init__(self) -> None:
-        """Check the mode and the counts."""
         if self.mode not in get_args(Mode):
             known = ", ".join(map(repr, get_args(Mode)))
             raise InvalidInputError(f"mode must be one of {known}; got {self.mode!r}.")

@@ -51,7 +51,7 @@ def plan_ranges(
     plans = []
     for batch, size in sorted(asked.items(), key=_first_row):
         sizes = probe_sizes(batch) if size is None else (size,)
-        main = main_size(batch) if size is None else size
+        main = sizes[-1 if batch[1] is None else len(sizes) // 2]
         default = table_at(defaults, batch[0] if size is None else size)
         few = tuple(sorted({min(n, most) for n in sizes}))
         share = shares[batch] / sum(shares.values())
@@ -98,12 +98,6 @@ def _octaves(batch: BatchRange) -> float:
     """Return how often a range doubles: batches of all powers of two are as likely."""
     first, last = max(1, batch[0]), batch[1]
     return log2((max(OPEN, first) * 2 if last is None else last + 1) / first)
-
-
-def main_size(batch: BatchRange) -> int:
-    """Return the size at which all candidates are measured."""
-    sizes = probe_sizes(batch)
-    return sizes[-1] if batch[1] is None else sizes[len(sizes) // 2]
 
 
 def choose(

@@ -64,7 +64,6 @@ class Search:
 
     @cached_property
     def defaults(self) -> dict[BatchRange, Schedule]:
-        """The default schedule of each range."""
         return default_table(self.shape, self.target, self.reduction)
 
     @cached_property
@@ -91,7 +90,6 @@ class Search:
 
     @cached_property
     def n_threads(self) -> int:
-        """Threads that a call may use."""
         return resolve_n_jobs(self.n_jobs)
 
     @property
@@ -111,12 +109,10 @@ class Search:
 
     @cached_property
     def key(self) -> RecordKey:
-        """The key of its records."""
         how = self.reduction, self.n_threads, self.ranges
         return RecordKey.of(self.forest, self.target, *how)
 
     def measurer(self) -> KernelMeasurer:
-        """Return a measurer of the forest on the target."""
         how = self.reduction, self.n_jobs, self.kernels
         return KernelMeasurer(self.forest, self.target, *how)
 
@@ -221,7 +217,6 @@ class Search:
         return None
 
     def store(self) -> UserStore:
-        """Return the user's store for this search."""
         gpu = self.target.is_gpu
         profile = () if gpu else astuple(machine.machine_profile(self.target))
         how = self.key, self.defaults, self.seconds, profile
@@ -240,7 +235,6 @@ class Search:
         return self._reused(table, source, record.complete)
 
     def put(self, store: UserStore, result: TuningResult) -> None:
-        """Keep a result in the store."""
         record = self.record(result)
         if result.table == self.result().table:
             record = replace(record, strategy=DEFAULT)

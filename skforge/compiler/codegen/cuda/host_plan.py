@@ -73,7 +73,6 @@ class Launch:
 
     @property
     def threads(self) -> int:
-        """Number of threads in a block."""
         return prod(self.block)
 
 

@@ -67,8 +67,6 @@ def _float_literal(value: float, element: lir.Scalar) -> str:
 
 
 class Names:
-    """Generates unique C++ names."""
-
     def __init__(self) -> None:
         self._taken = set(RESERVED)
 

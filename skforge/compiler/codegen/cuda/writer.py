@@ -70,12 +70,10 @@ class Writer(Known):
         self.lines.append(self.indent + text)
 
     def open(self, text: str) -> None:
-        """Append a line and indent the following lines."""
         self.lines.append(self.indent + text)
         self.indent += "  "
 
     def close(self, text: str = "}") -> None:
-        """Unindent and append a line."""
         self.indent = self.indent[2:]
         self.lines.append(self.indent + text)
 
@@ -95,7 +93,6 @@ class Writer(Known):
         return operand
 
     def use(self, value: lir.Value) -> str:
-        """Return the text of a scalar."""
         return self.lanes(value)[0]
 
     def lanes(self, value: lir.Value) -> Operand:
@@ -139,7 +136,6 @@ class Writer(Known):
     # ------------------------------------------------------------ scratch
 
     def alloc(self, buffer: lir.Buffer, size: lir.Value) -> None:
-        """Write an allocation of the kernel's own."""
         count = self.constant_of(size)
         if count is None:
             raise self.fail(

@@ -88,8 +88,6 @@ _MISSING: dict[Kind, str] = {
 
 
 class _Library:
-    """NVRTC or hiprtc."""
-
     def __init__(self, handle: ctypes.CDLL, path: str, prefix: str) -> None:
         self.path = path
         self._handle = handle
@@ -112,7 +110,6 @@ class _Library:
         return f"{major.value}.{minor.value}"
 
     def compile(self, source: str, options: list[str], code: str) -> tuple[bytes, str]:
-        """Return code and the log."""
         program = ctypes.c_void_p()
         text = source.encode(), b"skforge.cu"
         self._call("CreateProgram", ctypes.byref(program), *text, 0, None, None)
@@ -198,7 +195,6 @@ _FORMAT = "1"
 
 
 def code_of(source: str, arch: str, kind: Kind) -> bytes:
-    """Return the cubin or code object for a text."""
     version = compiler_version(kind)
     key = object_cache.key_of(("gpu", _FORMAT, kind, arch, version, source))
     code = object_cache.find(key)

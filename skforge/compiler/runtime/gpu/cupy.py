@@ -285,8 +285,6 @@ class CupyDevice(GpuDevice):
 
 
 class _Kernels:
-    """The kernels of one text on a device."""
-
     def __init__(self, cupy: Any, module: Any, kind: Kind) -> None:
         self._cupy, self._module, self._kind = cupy, module, kind
         self._functions: dict[tuple[str, int], Any] = {}

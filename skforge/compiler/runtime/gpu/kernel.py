@@ -59,8 +59,6 @@ FEW_ROWS = 1024
 
 
 class GpuKernel:
-    """A schedule's kernels and model arrays."""
-
     def __init__(self, lowered: Lowered, target: Target) -> None:
         self.target = target
         self.function = lowered.kernel.function
@@ -258,8 +256,6 @@ class GpuKernel:
 
 
 class _Loaded:
-    """A loaded text and the model's arrays on a device."""
-
     def __init__(
         self, device: GpuDevice, source: str, data: list[tuple[str, Array]]
     ) -> None:
