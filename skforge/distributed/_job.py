@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import os
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
@@ -64,24 +65,49 @@ class Job:
         and missing ones are NaN. A column without any value has lost its type;
         ``category_names`` tells whether it is categorical.
         """
-        from pandas import Categorical, DataFrame, Series
+        from pandas import DataFrame
 
-        names, changed = self.feature_names, {}
-        for place, dtype in enumerate(frame.dtypes):
-            known = self.category_names[place] if self.category_names else ()
-            column = frame.iloc[:, place]
-            if known and column.first_valid_index() is None:
-                missing = Categorical([None] * len(column), list(known))
-                changed[place] = Series(missing, index=column.index)
-            elif self.texts and _may_be_text(column):
-                changed[place] = _texts(column)
-            elif not _is_taken(dtype):
-                changed[place] = _column(column, self.categories)
-        labels = range(frame.shape[1]) if names is None else names
-        if not changed:
+        given = [frame.iloc[:, place] for place in range(frame.shape[1])]
+        columns = [self._taken(column, place) for place, column in enumerate(given)]
+        names = self.feature_names
+        labels = range(len(columns)) if names is None else names
+        if all(map(operator.is_, columns, given)):
             return frame.set_axis(labels, axis=1)
-        columns = [changed.get(i, frame.iloc[:, i]) for i in range(frame.shape[1])]
         return DataFrame(dict(zip(labels, columns, strict=True)), index=frame.index)
+
+    def _taken(self, column: Any, place: int) -> Any:
+        """Return a column as models take it: of numbers, categories or texts.
+
+        Numeric extension arrays (``Int64``, ``double[pyarrow]``) become NumPy arrays.
+        """
+        from pandas import Categorical, Series
+        from pandas.api.types import is_numeric_dtype
+
+        dtype, index = column.dtype, column.index
+        plain = isinstance(dtype, np.dtype)
+        known = self.category_names[place] if self.category_names else ()
+        if known and column.first_valid_index() is None:
+            return Series(Categorical([None] * len(column), list(known)), index=index)
+        if self.texts and _may_be_text(column):
+            texts = column.to_numpy(np.object_, na_value=np.nan)
+            return Series(texts, index=index, dtype=np.object_)
+        if is_category(dtype) or (plain and dtype.kind in "fiub"):
+            return column
+        if not plain and is_numeric_dtype(dtype):
+            return column.astype("float64" if column.hasnans else dtype.numpy_dtype)
+        if _is_text(column):
+            if self.categories:
+                return column.astype("category")
+            raise InvalidInputError(
+                f"The column {column.name!r} holds text, but the model has no category "
+                "names; encode it as in training."
+            )
+        if dtype == np.object_ and all(map(_is_number, column.to_list())):
+            return column.astype("float64")
+        raise InvalidInputError(
+            f"The column {column.name!r} has the dtype {dtype}, which holds neither "
+            "numbers nor categories; convert it to float64."
+        )
 
     def columns_of(
         self, there: Iterable[Any], wanted: Sequence[Any] | None
@@ -176,43 +202,6 @@ def _listed(names: Sequence[Any]) -> str:
     """Return the first five names, and the number of others."""
     shown = ", ".join(repr(name) for name in names[:5])
     return f"{shown} and {len(names) - 5} more" if len(names) > 5 else shown or "none"
-
-
-def _texts(column: Any) -> Any:
-    from pandas import Series
-
-    values = column.to_numpy(np.object_, na_value=np.nan)
-    return Series(values, index=column.index, dtype=np.object_)
-
-
-def _is_taken(dtype: Any) -> bool:
-    """Return whether models accept columns of this dtype without conversion."""
-    return is_category(dtype) or (isinstance(dtype, np.dtype) and dtype.kind in "fiub")
-
-
-def _column(column: Any, categories: bool) -> Any:
-    """Convert a column that is not a numeric NumPy array.
-
-    Numeric extension arrays (``Int64``, ``double[pyarrow]``) become NumPy arrays.
-    """
-    from pandas.api.types import is_numeric_dtype
-
-    dtype = column.dtype
-    if not isinstance(dtype, np.dtype) and is_numeric_dtype(dtype):
-        return column.astype("float64" if column.hasnans else dtype.numpy_dtype)
-    if _is_text(column):
-        if categories:
-            return column.astype("category")
-        raise InvalidInputError(
-            f"The column {column.name!r} holds text, but the model has no category "
-            "names; encode it as in training."
-        )
-    if dtype == np.object_ and all(map(_is_number, column.to_list())):
-        return column.astype("float64")
-    raise InvalidInputError(
-        f"The column {column.name!r} has the dtype {dtype}, which holds neither "
-        "numbers nor categories; convert it to float64."
-    )
 
 
 def _may_be_text(column: Any) -> bool:

@@ -91,7 +91,6 @@ class Scratch:
 
     @property
     def bytes(self) -> int:
-        """Return the size of a slot's scratch."""
         return self.rows + self.sums + self.kernel
 
 

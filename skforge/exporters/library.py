@@ -10,8 +10,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TypeAlias
 
-import numpy as np
-
 from skforge.compiler.codegen.llvm.emitter import emit_llvm
 from skforge.compiler.defaults.contributions import contribution_schedules
 from skforge.compiler.defaults.cpu import default_schedules
@@ -26,6 +24,7 @@ from skforge.compiler.pipeline import build_hir, lower
 from skforge.compiler.runtime.compiling import most_rows
 from skforge.compiler.runtime.contributions import parts_of
 from skforge.compiler.runtime.cpu.jit import emit_object, machine_attributes
+from skforge.compiler.runtime.schedules import table_at
 from skforge.compiler.schedule.ranges import BatchRange
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
@@ -138,16 +137,11 @@ def fewer_ranges(
     table: Table, sizes: Sequence[int] | None
 ) -> dict[BatchRange, Schedule]:
     """Return a table without the ranges that contain no size; gaps are closed."""
-    ranges = sorted(table.items())
-    if sizes:
-        firsts = [first for (first, _), _ in ranges]
-        needed = {max(0, int(np.searchsorted(firsts, n, "right")) - 1) for n in sizes}
-        ranges = [ranges[k] for k in sorted(needed)]
-    firsts = [first for (first, _), _ in ranges]
-    ends = [*(first - 1 for first in firsts[1:]), None]
+    batches = {batch: batch for batch in table}
+    ranges = sorted({table_at(batches, n) for n in sizes} if sizes else table)
+    ends = [*(first - 1 for first, _ in ranges[1:]), None]
     return {
-        (first, end): schedule
-        for first, end, (_, schedule) in zip(firsts, ends, ranges, strict=True)
+        (batch[0], end): table[batch] for batch, end in zip(ranges, ends, strict=True)
     }
 
 
