@@ -399,16 +399,17 @@ def _results(result: TuningResult, score: Callable[[Trial], float]) -> dict[str,
         max(t.compile_seconds for t in trials.values()) for trials in rows.values()
     ]
     columns: dict[str, Any] = {
-        "params": _objects(points),
-        "schedule": _objects([t.schedule for t in firsts]),
+        "params": np.fromiter(points, object),
+        "schedule": np.fromiter((t.schedule for t in firsts), object),
         "status": np.array([t.status for t in firsts]),
-        "reason": _objects([t.reason for t in firsts]),
+        "reason": np.fromiter((t.reason for t in firsts), object),
         "compile_seconds": np.array(compiled),
     }
     for name in dict.fromkeys(name for point in points for name in point):
         values = [point.get(name) for point in points]
         missing = [name not in point for point in points]
-        columns[f"param_{name}"] = np.ma.MaskedArray(_objects(values), mask=missing)
+        objects = np.fromiter(values, object)
+        columns[f"param_{name}"] = np.ma.MaskedArray(objects, mask=missing)
     main = sorted(set(_main_sizes(result).values())) or sizes
     for size in sizes:
         timed = [trials.get(size) for trials in rows.values()]
@@ -431,9 +432,3 @@ def _results(result: TuningResult, score: Callable[[Trial], float]) -> dict[str,
 def _main_sizes(result: TuningResult) -> dict[BatchRange, int]:
     """Return the first size of each range, at which all candidates are timed."""
     return {trial.batch: trial.n_rows for trial in reversed(result.trials)}
-
-
-def _objects(values: list[Any]) -> Any:
-    objects = np.empty(len(values), object)
-    objects[:] = values
-    return objects

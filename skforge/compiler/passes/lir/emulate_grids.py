@@ -9,7 +9,7 @@
 
 Blocks become iterations of a parallel loop over their number, x fastest. Regions become
 loops over threads, x innermost, that end at the barrier. A private buffer allocated
-outside regions becomes scratch for all threads of the block. ``emit_warps`` handles
+outside regions becomes scratch for all threads of the block. ``_Region`` handles
 regions with warp operations. Host and device are one, so transfers are dropped.
 Afterwards no grid, region, shared buffer or warp operation is left.
 
@@ -35,32 +35,10 @@ from skforge.compiler.passes.lir.emulate_threads import EmulatedBlock
 from skforge.compiler.passes.lir.simplify import constants_of
 
 
-def has_warp_reduce(body: lir.Body) -> bool:
-    return any(_reduces(stmt) for stmt in walk.statements(body))
-
-
-def emit_warps(block: EmulatedBlock, region: lir.BlockRegion) -> None:
-    """Write the loops that replace a region with warp operations.
-
-    ::
-
-        %s: f32 = warp_reduce %v, width 8      for each thread t: slot[t] = %v
-        store @out[%t] = %s                =>  for each warp: sum its elements of slot
-                                               for each thread t: out[t] = slot[t & -8]
-
-    The region is split at its warp operations, and the code between two of them becomes
-    a loop over threads. A value that one part binds and another reads has a slot:
-    scratch with one element per thread. Control flow around a warp operation is uniform
-    over the warp: it runs once per warp, decided by its first thread, and its carried
-    values are kept in slots, too. A sum is the butterfly of ``lir.WarpReduce``, which
-    gives every thread the same bits: only the half that leads to the warp's first
-    thread is computed.
-    """
-    _Region(block, region).emit()
-
-
-def _reduces(stmt: lir.Stmt) -> bool:
-    return isinstance(stmt, lir.Let) and isinstance(stmt.op, lir.WarpReduce)
+def _widths(body: lir.Body) -> list[int]:
+    """Return the width of each warp operation in a body."""
+    lets = (s for s in walk.statements(body) if isinstance(s, lir.Let))
+    return [let.op.width for let in lets if isinstance(let.op, lir.WarpReduce)]
 
 
 # ---------------------------------------------------------------- parts
@@ -109,6 +87,23 @@ _Parts: TypeAlias = "list[_Part | _Meeting | _Control]"
 
 
 class _Region:
+    """Writes the loops that replace a region with warp operations.
+
+    ::
+
+        %s: f32 = warp_reduce %v, width 8      for each thread t: slot[t] = %v
+        store @out[%t] = %s                =>  for each warp: sum its elements of slot
+                                               for each thread t: out[t] = slot[t & -8]
+
+    The region is split at its warp operations, and the code between two of them becomes
+    a loop over threads. A value that one part binds and another reads has a slot:
+    scratch with one element per thread. Control flow around a warp operation is uniform
+    over the warp: it runs once per warp, decided by its first thread, and its carried
+    values are kept in slots, too. A sum is the butterfly of ``lir.WarpReduce``, which
+    gives every thread the same bits: only the half that leads to the warp's first
+    thread is computed.
+    """
+
     def __init__(self, block: EmulatedBlock, region: lir.BlockRegion) -> None:
         self._block, self._b, self._region = block, block.b, region
         self._parts_of: dict[str, _Part] = {}  # the part that binds a value
@@ -129,12 +124,13 @@ class _Region:
     def _split(self, body: lir.Body) -> _Parts:
         parts: _Parts = [_Part()]
         for stmt in body:
-            if _reduces(stmt):
-                self._meet(stmt, parts)
-            elif any(map(has_warp_reduce, walk.bodies(stmt))):
-                self._control(stmt, parts)
-            else:
-                self._add(stmt, _last(parts))
+            match stmt:
+                case lir.Let(value=value, op=lir.WarpReduce() as op):
+                    self._meet(value, op, parts)
+                case _ if _widths((stmt,)):
+                    self._control(stmt, parts)
+                case _:
+                    self._add(stmt, _last(parts))
         return parts
 
     def _add(self, stmt: lir.Stmt, part: _Part) -> None:
@@ -146,16 +142,15 @@ class _Region:
         part.stmts.append(stmt)
         self._parts_of.update((v.name, part) for v in walk.bound_by(stmt))
 
-    def _meet(self, stmt: lir.Stmt, parts: _Parts) -> None:
-        assert isinstance(stmt, lir.Let) and isinstance(stmt.op, lir.WarpReduce)
-        width = stmt.op.width
+    def _meet(self, value: lir.Value, op: lir.WarpReduce, parts: _Parts) -> None:
+        width = op.width
         if self._block.threads % width:
             raise self._block.fail(
                 f"blocks of {self._block.threads} threads are not a whole number of "
                 f"warps of {width}."
             )
-        slot = self._slot_of(stmt.value, width)
-        _last(parts).puts.append((slot, stmt.op.a))
+        slot = self._slot_of(value, width)
+        _last(parts).puts.append((slot, op.a))
         parts.append(_Meeting(slot))
 
     def _control(self, stmt: lir.Stmt, parts: _Parts) -> None:
@@ -168,7 +163,7 @@ class _Region:
         yields = _yields(stmt)
         for body, values in zip(inside[-len(yields) :], yields, strict=True):
             _last(body).puts += zip(slots, values, strict=True)
-        parts.append(_Control(stmt, tuple(inside), _widest(stmt)))
+        parts.append(_Control(stmt, tuple(inside), max(_widths((stmt,)))))
 
     # ------------------------------------------------------------ slots
 
@@ -332,15 +327,6 @@ def _yields(
             return yields or ((),) * len(cases)
 
 
-def _widest(stmt: lir.Stmt) -> int:
-    return max(
-        inner.op.width
-        for body in walk.bodies(stmt)
-        for inner in walk.statements(body)
-        if isinstance(inner, lir.Let) and isinstance(inner.op, lir.WarpReduce)
-    )
-
-
 def run(function: Function) -> Function:
     """Return ``function`` with its grids as loops.
 
@@ -436,10 +422,10 @@ class _Emulator:
     # ------------------------------------------------------------ threads
 
     def _region(self, block: EmulatedBlock, region: lir.BlockRegion) -> None:
-        if has_warp_reduce(region.body):
-            emit_warps(block, region)
-            return
-        self._loops(block, region, sorted(region.dims, key=_name, reverse=True))
+        if _widths(region.body):
+            _Region(block, region).emit()
+        else:
+            self._loops(block, region, sorted(region.dims, key=_name, reverse=True))
 
     def _loops(
         self, block: EmulatedBlock, region: lir.BlockRegion, dims: list[_Dim]

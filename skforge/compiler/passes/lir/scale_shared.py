@@ -14,11 +14,14 @@ Counted on sm_90, this saves one to three of 13 to 16 instructions per node.
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TypeVar
 
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir.builder import FreshBuilder
 from skforge.compiler.ir.lir.nodes import I32, U8, Body, Buffer, Function, Value
 from skforge.compiler.ir.lir.walk import buffers_of, map_bodies, statements
+
+Access = TypeVar("Access", lir.Load, lir.Store)
 
 #: Nesting of sums whose terms are scaled separately; deeper sums are scaled whole.
 MAX_DEPTH = 4
@@ -42,14 +45,14 @@ def _rewritable(body: Body) -> dict[str, Buffer]:
             case lir.Alloc(buffer=buffer):
                 if buffer.space == "shared" and buffer.element.bytes in (4, 8):
                     shared[buffer.name] = replace(buffer, element=U8)
-            case lir.Let(op=lir.Load(buffer=buffer, index=index)):
+            case (
+                lir.Let(op=lir.Load(buffer=buffer, index=index))
+                | lir.Store(buffer=buffer, index=index)
+            ):
                 if index.type != I32:
                     others.add(buffer.name)
             case lir.Let(op=op):
                 others.update(b.name for b in buffers_of(op))
-            case lir.Store(buffer=buffer, index=index):
-                if index.type != I32:
-                    others.add(buffer.name)
             case lir.AtomicAdd(buffer=buffer) | lir.Scatter(buffer=buffer):
                 others.add(buffer.name)
             case _:
@@ -79,18 +82,19 @@ class _Rewrite:
             case lir.Alloc(buffer=buffer, size=size) if buffer.name in self._buffers:
                 n_bytes = self._scaled(size, buffer.element.bytes, size.type)
                 b.emit(lir.Alloc(self._buffers[buffer.name], n_bytes))
-            case lir.Let(op=lir.Load(buffer=buffer, index=index) as op) if (
+            case lir.Let(op=lir.Load(buffer=buffer) as op) if (
                 buffer.name in self._buffers
             ):
-                at = self._scaled(index, buffer.element.bytes, I32)
-                load = replace(op, buffer=self._buffers[buffer.name], index=at)
-                b.emit(lir.Let(stmt.value, load))
-            case lir.Store(buffer=buffer, index=index) if buffer.name in self._buffers:
-                at = self._scaled(index, buffer.element.bytes, I32)
-                bytes_ = self._buffers[buffer.name]
-                b.emit(replace(stmt, buffer=bytes_, index=at))
+                b.emit(lir.Let(stmt.value, self._in_bytes(op)))
+            case lir.Store(buffer=buffer) if buffer.name in self._buffers:
+                b.emit(self._in_bytes(stmt))
             case _:
                 b.emit(map_bodies(stmt, self.body))
+
+    def _in_bytes(self, access: Access) -> Access:
+        buffer = access.buffer
+        at = self._scaled(access.index, buffer.element.bytes, I32)
+        return replace(access, buffer=self._buffers[buffer.name], index=at)
 
     def _scaled(self, v: Value, by: int, type_: lir.Type, depth: int = 0) -> Value:
         """Return ``v * by``, multiplying inside sums and products with constants."""
