@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from html import escape
 from importlib.resources import files
@@ -435,7 +436,9 @@ def summary_of(wrapper: Any) -> Summary:
     forest, start = wrapper.forest_, start_of(wrapper)
     adapter = predictor.source if predictor else source_of(model, forest, start)
     forests: list[Forest] = [forest, *adapter.answers.more]
-    n_threads = _threads(wrapper.n_jobs)
+    n_threads = 1  # of an n_jobs that calls refuse
+    with suppress(TypeError, ValueError):
+        n_threads = resolve_n_jobs(wrapper.n_jobs)
     checked = (0, 0) if predictor is None else predictor.checked
     timed = None if predictor is None else predictor.timed
     method, times, source = timed or ("", (), "")
@@ -477,14 +480,6 @@ def summary_of(wrapper: Any) -> Summary:
         times=times,
         source=source,
     )
-
-
-def _threads(n_jobs: Any) -> int:
-    """Return the threads of a call; 1 for what calls refuse."""
-    try:
-        return resolve_n_jobs(n_jobs)
-    except (TypeError, ValueError):
-        return 1
 
 
 def _task(wrapper: Any, adapter: Source) -> str:

@@ -88,7 +88,8 @@ class Job:
         known = self.category_names[place] if self.category_names else ()
         if known and column.first_valid_index() is None:
             return Series(Categorical([None] * len(column), list(known)), index=index)
-        if self.texts and _may_be_text(column):
+        empty = dtype == np.object_ and column.first_valid_index() is None
+        if self.texts and (empty or _is_text(column)):  # of no type, or of texts
             texts = column.to_numpy(np.object_, na_value=np.nan)
             return Series(texts, index=index, dtype=np.object_)
         if is_category(dtype) or (plain and dtype.kind in "fiub"):
@@ -202,12 +203,6 @@ def _listed(names: Sequence[Any]) -> str:
     """Return the first five names, and the number of others."""
     shown = ", ".join(repr(name) for name in names[:5])
     return f"{shown} and {len(names) - 5} more" if len(names) > 5 else shown or "none"
-
-
-def _may_be_text(column: Any) -> bool:
-    """Tell whether a column holds texts, or nothing that would show its type."""
-    empty = column.dtype == np.object_ and column.first_valid_index() is None
-    return empty or _is_text(column)
 
 
 def _is_text(column: Any) -> bool:

@@ -22,6 +22,7 @@ _TYPES = {
 
 def udf_of(work: Job) -> Callable[..., Any]:
     """Return the function of Spark columns that runs a job."""
+    from pandas import DataFrame, Series
     from pyspark.sql import functions as F
 
     sent = _broadcast(work)
@@ -30,7 +31,9 @@ def udf_of(work: Job) -> Callable[..., Any]:
         for frame in batches:
             yield _series(sent.value, frame)
 
-    predicted = _pandas_udf(run, spark_type(work))
+    # Spark infers the kind of a UDF from its evaluated type hints.
+    run.__annotations__ = {"batches": Iterator[DataFrame], "return": Iterator[Series]}
+    predicted = F.pandas_udf(run, returnType=spark_type(work))
     names, width = work.feature_names, work.n_features
 
     def udf(*columns: Any) -> Any:
@@ -72,15 +75,6 @@ def _broadcast(work: Job) -> Any:
             "SparkSession.builder.getOrCreate()."
         )
     return session.sparkContext.broadcast(work)
-
-
-def _pandas_udf(run: Callable[..., Any], returned: str) -> Any:
-    from pandas import DataFrame, Series
-    from pyspark.sql.functions import pandas_udf
-
-    # Spark infers the kind of a UDF from its evaluated type hints.
-    run.__annotations__ = {"batches": Iterator[DataFrame], "return": Iterator[Series]}
-    return pandas_udf(run, returnType=returned)
 
 
 def spark_type(work: Job) -> str:

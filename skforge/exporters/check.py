@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,6 @@ from skforge.compiler.forest.rows import prepare_rows
 from skforge.compiler.outputs.answers import of_scores
 from skforge.compiler.runtime.contributions import Contributions
 from skforge.compiler.runtime.module import compile_forest
-from skforge.compiler.target import Target
 from skforge.exceptions import TargetError, VerificationError
 from skforge.exporters.contents import OUTPUT_OF, Library
 from skforge.prediction.answers import as_array
@@ -38,7 +38,11 @@ def verify(library: Library, binary: bytes) -> bool:
     are compared with values computed from the library's own sums. Return False if no
     variant runs on this machine; raise ``VerificationError`` for a difference.
     """
-    here = [k for k, v in enumerate(library.variants) if _runs_here(v.target)]
+    here = []
+    for number, variant in enumerate(library.variants):
+        with suppress(TargetError):
+            variant.target.check_runs_here()
+            here.append(number)
     if not here:
         return False
     loaded = _Loaded(library, binary)
@@ -135,11 +139,3 @@ def _same(result: Array, wanted: Any, limit: Array) -> bool:
         result, wanted = (np.where(np.isnan(x), np.nan, x) for x in (result, wanted))
     with np.errstate(all="ignore"):
         return not len(reference.differing_rows(result, wanted, limit))
-
-
-def _runs_here(target: Target) -> bool:
-    try:
-        target.check_runs_here()
-    except TargetError:
-        return False
-    return True

@@ -168,9 +168,10 @@ def wheel(
     for file_name in ("METADATA", "WHEEL"):
         text = library.filled(file_name, **facts)
         files[f"{info}/{file_name}"] = text.encode()
-    record = "".join(
-        f"{path},sha256={_digest(data)},{len(data)}\n" for path, data in files.items()
-    )
+    record = ""
+    for path, data in files.items():
+        digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest())
+        record += f"{path},sha256={digest.rstrip(b'=').decode()},{len(data)}\n"
     files[f"{info}/RECORD"] = f"{record}{info}/RECORD,,\n".encode()
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -215,8 +216,3 @@ def _module(library: Library, version: str, file: str) -> str:
             what="the leaf in each tree" if function == "apply" else many,
         )
     return text
-
-
-def _digest(data: bytes) -> str:
-    digest = hashlib.sha256(data).digest()
-    return base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
