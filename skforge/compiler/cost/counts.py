@@ -164,7 +164,7 @@ class ForestCounts(ForestShape):
         of_column = np.unique(forest.feature[ordered], return_counts=True)[1]
         self.lines, self.search_levels, self.direct = _thresholds(of_column, registers)
         self.set_tables, self.single_sets = _sets(forest)
-        self.folded_nodes, self.listed, self.look_ups = _bit_trees(forest, target)
+        self.folded_nodes, self.listed, self.look_ups = _bit_trees(forest)
 
         self.lanes = LanesCost.of(forest, target)
         self.set_groups = len(set_groups(forest))  # columns of look-ups of categories
@@ -281,7 +281,7 @@ def _asks(forest: Forest) -> bool:
     return bool(left.any() and not left.all())
 
 
-def _bit_trees(forest: Forest, target: Target) -> tuple[int, float, int]:
+def _bit_trees(forest: Forest) -> tuple[int, float, int]:
     """Return the folded nodes, list operations and look-ups of leaves by bits."""
     fold = folds(forest)
     leaves = leaf_counts(forest)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -17,9 +17,6 @@ from skforge.compiler.runtime.schedules import is_count
 from skforge.compiler.schedule.ranges import BatchRange
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.exceptions import InvalidInputError
-
-if TYPE_CHECKING:
-    pass
 
 #: Approximate batch size from which a GPU is faster than its machine's CPU.
 GPU_MIN_ROWS = 100

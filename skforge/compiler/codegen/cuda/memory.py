@@ -113,7 +113,7 @@ def _load_bits(
     parts = pieces(size * lanes, alignment)
     base = w.names.new("at")
     w.line(f"const u8* const {base} = {address};")
-    unit = size if size > 4 else 4
+    unit = max(4, size)
     words: _Words = {}
     for at, n_bytes in parts:
         where = f"{base} + {at}" if at else base
@@ -169,7 +169,7 @@ def store_lanes(
         base = w.names.new("at")
         w.line(f"u8* const {base} = {address};")
         address = base
-    unit = size if size > 4 else 4
+    unit = max(4, size)
     words = _lane_words(element, lanes)
     for at, n_bytes in parts:
         where = f"{address} + {at}" if at else address
