@@ -16,8 +16,15 @@ from sklearn.datasets import make_classification
 from sklearn.ensemble import RandomForestClassifier
 
 from skforge import CompiledForest, Schedule
+from skforge.distributed import _job
 
 NAMES = ["age", "income", "rooms", "tax"]
+
+
+def kept() -> list[str]:
+    """Return the checksums of the models that this process has loaded."""
+    slots = _job._slots.items()
+    return [checksum for (checksum, _), slot in slots if slot.model is not None]
 
 
 def same_bits(found: Any, expected: Any) -> None:

@@ -236,17 +236,14 @@ def measured(wrapper: Any, X: Any, method: str, batch_sizes: Any) -> Summary:
             if theirs is not None and _fits(times, size, share, theirs=True):
                 calls["theirs"] = [partial(theirs, rows) for rows in batches]
             before, seconds = wrapper.counters(), _timed(calls, share)
-            after = {
-                k: n["calls"] - before[k]["calls"]
-                for k, n in wrapper.counters().items()
-            }
+            after = wrapper.counters()
+            route = max(after, key=lambda k: after[k]["calls"] - before[k]["calls"])
             quantiles = {
                 who: np.quantile(samples, (0.5, 0.99)).tolist()
                 for who, samples in seconds.items()
             }
             middle, high = quantiles["ours"]
             its_middle, its_high = quantiles.get("theirs", (None, None))
-            route = max(after, key=after.__getitem__)
             times.append(
                 CallTime(size, middle, "measured", high, its_middle, its_high, route)
             )

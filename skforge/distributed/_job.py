@@ -264,12 +264,6 @@ def loaded(artifact: Artifact, n_jobs: int | None) -> CompiledForest:
         return slot.model
 
 
-def kept() -> list[str]:
-    """Return the checksums of the cached models, least recently used first."""
-    with _lock:
-        return [checksum for (checksum, _), s in _slots.items() if s.model is not None]
-
-
 def _after_fork_in_child() -> None:
     """Clear the cache: a thread of the parent may have held a lock."""
     global _lock

@@ -17,12 +17,13 @@ from dask.array.utils import assert_eq as assert_arrays  # noqa: E402
 from dask.dataframe.utils import assert_eq as assert_frames  # noqa: E402
 from scipy.sparse import csr_matrix  # noqa: E402
 
-from skforge.distributed import _job, pack  # noqa: E402
+from skforge.distributed import pack  # noqa: E402
 from skforge.distributed.dask import predict  # noqa: E402
 from skforge.exceptions import InvalidInputError  # noqa: E402
 from skforge.prediction.answers import as_array  # noqa: E402
 from tests.distributed_tools import (  # noqa: E402
     NAMES,
+    kept,
     kill,
     many_rows,
     named_model,
@@ -161,10 +162,10 @@ def test_a_worker_loads_a_model_once_when_its_rows_come(client):
     artifact = pack(named_model())
     frame = dd.from_pandas(pd.DataFrame(X, columns=NAMES), npartitions=16)
     found = predict(artifact, frame, method="predict_proba")
-    assert set(map(tuple, client.run(_job.kept).values())) == {()}
+    assert set(map(tuple, client.run(kept).values())) == {()}
     expected = named_model().predict_proba(pd.DataFrame(X, columns=NAMES))
     same_bits(client.compute(found).result().to_numpy(), expected)
-    held = client.run(_job.kept)
+    held = client.run(kept)
     assert len(held) == 2
     assert all(checksums == [artifact.checksum] for checksums in held.values())
 

@@ -44,6 +44,7 @@ pd = pytest.importorskip("pandas")
 
 from tests.distributed_tools import (  # noqa: E402 - it needs pandas
     NAMES,
+    kept,
     named_model,
     same_bits,
     table,
@@ -412,7 +413,7 @@ def test_tasks_at_once_share_one_model(monkeypatch):
         thread.start()
     for thread in threads:
         thread.join()
-    assert loads == [artifact.checksum] == _job.kept()
+    assert loads == [artifact.checksum] == kept()
     assert len({id(model) for model, _ in found}) == 1
     for _, answer in found:
         same_bits(answer, named_model().predict_proba(table()))
@@ -445,7 +446,7 @@ def test_a_load_that_failed_is_tried_again(monkeypatch):
         patch.setattr(Artifact, "load", lambda self: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             _job.loaded(artifact, 1)
-    assert _job.kept() == []
+    assert kept() == []
     assert _job.loaded(artifact, 1).forest_.n_trees == 12
 
 
