@@ -8,9 +8,9 @@
     }                                          }
 
 Blocks become iterations of a parallel loop over their number, x fastest. Regions become
-loops over threads, x innermost, that end at the barrier. A private buffer allocated
-outside regions becomes scratch for all threads of the block. ``_Region`` handles
-regions with warp operations. Host and device are one, so transfers are dropped.
+loops over threads, x fastest, that end at the barrier. A private buffer allocated
+outside regions becomes scratch for all threads of the block. ``_Region`` splits regions
+with warp operations. Host and device are one, so transfers are dropped.
 Afterwards no grid, region, shared buffer or warp operation is left.
 
 The number of threads along each dimension and the sizes of private buffers must be
@@ -87,7 +87,7 @@ _Parts: TypeAlias = "list[_Part | _Meeting | _Control]"
 
 
 class _Region:
-    """Writes the loops that replace a region with warp operations.
+    """Writes the loops that replace a region: one, unless it has warp operations.
 
     ::
 
@@ -107,6 +107,7 @@ class _Region:
     def __init__(self, block: EmulatedBlock, region: lir.BlockRegion) -> None:
         self._block, self._b, self._region = block, block.b, region
         self._parts_of: dict[str, _Part] = {}  # the part that binds a value
+        self._splits = bool(_widths(region.body))
         self._slots: dict[str, _Slot] = {}  # by value name
         self._constants: dict[str, tuple[int | float | bool, lir.Type]] = {}
 
@@ -134,7 +135,7 @@ class _Region:
         return parts
 
     def _add(self, stmt: lir.Stmt, part: _Part) -> None:
-        if isinstance(stmt, lir.Alloc):
+        if isinstance(stmt, lir.Alloc) and self._splits:  # other parts may use it
             self._block.alloc(stmt, private=True)
             return
         if isinstance(stmt, lir.Let) and isinstance(stmt.op, lir.Const):
@@ -340,10 +341,7 @@ def run(function: Function) -> Function:
         return replace(function, body=_Emulator(function, builder).host(function.body))
 
 
-_Dim: TypeAlias = tuple[lir.GpuDim, Value, Value]
-
-
-def _name(dim: _Dim) -> str:
+def _name(dim: tuple[lir.GpuDim, Value, Value]) -> str:
     return dim[0]
 
 
@@ -406,7 +404,7 @@ class _Emulator:
         for stmt in body:
             match stmt:
                 case lir.BlockRegion():
-                    self._region(block, stmt)
+                    _Region(block, stmt).emit()
                 case lir.Alloc(buffer=buffer):
                     block.alloc(stmt, private=buffer.space == "private")
                 case lir.For() | lir.While() | lir.If() | lir.Switch():
@@ -418,23 +416,3 @@ class _Emulator:
         with self._b.body() as stmts:
             self._block(block, body)
         return tuple(stmts)
-
-    # ------------------------------------------------------------ threads
-
-    def _region(self, block: EmulatedBlock, region: lir.BlockRegion) -> None:
-        if _widths(region.body):
-            _Region(block, region).emit()
-        else:
-            self._loops(block, region, sorted(region.dims, key=_name, reverse=True))
-
-    def _loops(
-        self, block: EmulatedBlock, region: lir.BlockRegion, dims: list[_Dim]
-    ) -> None:
-        if not dims:
-            block.emit(region.body, thread=lambda: block.number(region))
-            return
-        (_, var, count), *inner = dims
-        zero, one = (self._b.const(k, var.type) for k in (0, 1))
-        with self._b.body() as stmts:
-            self._loops(block, region, inner)
-        self._b.emit(lir.For(var, zero, count, one, tuple(stmts)))

@@ -9,7 +9,7 @@ from typing import Any
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir import walk
 from skforge.compiler.ir.lir.builder import Builder
-from skforge.compiler.ir.lir.nodes import I64, Body, Buffer, Stmt, Value
+from skforge.compiler.ir.lir.nodes import Body, Buffer, Stmt, Value
 from skforge.exceptions import CompilerError
 
 _ORDER = ("block.x", "block.y", "block.z")
@@ -82,15 +82,6 @@ class EmulatedBlock:
             return write
 
         return {var.name: writer(dim, var) for dim, var, _ in region.dims}
-
-    def number(self, region: lir.BlockRegion) -> Value:
-        """Write a thread's number in the block, from the variables of its region."""
-        (_, var, _), *inner = sorted(region.dims, reverse=True)
-        number = var.to(I64)
-        for dim, var, _ in inner:
-            place = var.to(I64)
-            number = number * self.shape[dim] + place
-        return number
 
     # ------------------------------------------------------------ code
 
