@@ -232,17 +232,17 @@ class _Region:
             return
         last = first + self._b.const(count)
         with self._b.loop(first, last, hint="thread") as thread:
-            places = self._block.positions(self._region, thread)
-            values = {}
-            for name, value in part.reads().items():
-                here = name not in places
-                values[name] = self._here(value, thread) if here else places[name]()
-            self._block.emit(tuple(part.stmts), values, lambda: thread)
+            read = part.reads().items()
+            values = {name: self._here(value, thread) for name, value in read}
+            self._block.emit(tuple(part.stmts), values, thread)
             for slot, value in (*outlive, *part.puts):
                 self._put(slot, thread, values.get(value.name, value))
 
     def _here(self, value: lir.Value, thread: lir.Value) -> lir.Value:
-        """Return a value bound by another part or outside the region."""
+        """Return a coordinate, or a value bound by another part or outside."""
+        place = self._block.place(self._region, value, thread)
+        if place is not None:
+            return place
         if value.name in self._constants:
             return self._b.const(*self._constants[value.name])
         slot = self._slots.get(value.name)
@@ -268,25 +268,20 @@ class _Region:
 
         match stmt:
             case lir.For(var=var):
-                lo, hi, step = (self._uniform(v, first) for v in walk.steers(stmt))
+                lo, hi, step = (self._here(v, first) for v in walk.steers(stmt))
                 b.emit(lir.For(var, lo, hi, step, body(0)))
             case lir.While():
                 with b.body() as before:
                     self._emit(control.parts[0], first, control.width)
-                    cond = self._uniform(stmt.cond, first)
+                    cond = self._here(stmt.cond, first)
                 b.emit(lir.While((), (), tuple(before), cond, body(1), (), ()))
             case lir.If():
-                cond = self._uniform(stmt.cond, first)
+                cond = self._here(stmt.cond, first)
                 b.emit(lir.If(cond, body(0), body(1)))
             case lir.Switch():
-                selector = self._uniform(stmt.selector, first)
+                selector = self._here(stmt.selector, first)
                 cases = tuple(map(body, range(len(stmt.cases))))
                 b.emit(lir.Switch(selector, cases))
-
-    def _uniform(self, value: lir.Value, first: lir.Value) -> lir.Value:
-        """Return a value that decides a warp's control flow, from its first thread."""
-        write = self._block.positions(self._region, first).get(value.name)
-        return self._here(value, first) if write is None else write()
 
 
 # ---------------------------------------------------------------- inspecting parts

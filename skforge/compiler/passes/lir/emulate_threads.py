@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
+from math import prod
 from typing import Any
 
 from skforge.compiler.ir.lir import nodes as lir
@@ -32,8 +33,7 @@ class EmulatedBlock:
 
     @property
     def threads(self) -> int:
-        x, y, z = (self.shape.get(dim, 1) for dim in _ORDER)
-        return x * y * z
+        return prod(self.shape.values())
 
     def fail(self, why: str) -> CompilerError:
         return CompilerError(f"Cannot emulate the grids of {self.name!r}: {why}")
@@ -62,26 +62,20 @@ class EmulatedBlock:
             size = self.b.const(each * self.threads)
         self.b.emit(lir.Alloc(scratch, size))
 
-    def positions(
-        self, region: lir.BlockRegion, thread: Value
-    ) -> dict[str, Callable[[], Value]]:
-        """Return, by variable, what emits a thread's coordinate in a dimension."""
-
-        def writer(dim: str, var: Value) -> Callable[[], Value]:
-            inner = 1
-            for name in _ORDER[: _ORDER.index(dim)]:
-                inner *= self.shape.get(name, 1)
-
-            def write() -> Value:
+    def place(
+        self, region: lir.BlockRegion, value: Value, thread: Value
+    ) -> Value | None:
+        """Write a thread's coordinate if the value is one of its region, else None."""
+        for dim, var, _ in region.dims:
+            if var.name == value.name:
+                before = _ORDER[: _ORDER.index(dim)]
+                inner = prod(self.shape.get(name, 1) for name in before)
                 at = thread // inner if inner > 1 else thread
                 if inner * self.shape[dim] < self.threads:
                     at = at % self.shape[dim]
                 assert isinstance(var.type, lir.Scalar)
                 return at.to(var.type)
-
-            return write
-
-        return {var.name: writer(dim, var) for dim, var, _ in region.dims}
+        return None
 
     # ------------------------------------------------------------ code
 
@@ -89,11 +83,11 @@ class EmulatedBlock:
         self,
         body: Body,
         values: Mapping[str, Value] | None = None,
-        thread: Callable[[], Value] | None = None,
+        thread: Value | None = None,
     ) -> None:
         """Write a body with values replaced, as run by one thread.
 
-        ``values`` replaces values from outside the body; ``thread`` emits the thread's
+        ``values`` replaces values from outside the body; ``thread`` is the thread's
         number (None for code that the block runs).
         """
         nodes = (s.op if isinstance(s, lir.Let) else s for s in walk.statements(body))
@@ -102,8 +96,7 @@ class EmulatedBlock:
         first: dict[str, Value] = {}
         if used:
             assert thread is not None
-            number = thread()
-            first = {name: number * self.private[name] for name in used}
+            first = {name: thread * self.private[name] for name in used}
         writer = _Writer(self, values or {}, first)
         for stmt in body:
             writer.stmt(stmt)
