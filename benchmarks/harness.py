@@ -110,7 +110,8 @@ def take_turns(
     samples: Mapping[str, Callable[[], float]], rounds: int
 ) -> dict[str, list[float]]:
     """Return a sample of each system in each round; the order rotates."""
-    return in_rounds(samples, rounds, lambda: False)
+    times = zip(*in_rounds([*samples.values()], rounds, lambda: False), strict=True)
+    return {name: [*some] for name, some in zip(samples, times, strict=True)}
 
 
 def ratio(times: Sequence[float], ours: Sequence[float]) -> float | None:

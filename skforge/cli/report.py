@@ -68,10 +68,10 @@ def interleave(
     (3, 1.0)
     """
     slot = seconds / max(1, rounds * len(calls))
-    timed = {name: _sampler(call, slot, clock) for name, call in calls.items()}
+    timed = [_sampler(call, slot, clock) for call in calls.values()]
     end = clock() + 2 * seconds
-    taken = in_rounds(timed, rounds, lambda: clock() > end)
-    return Timing({name: tuple(samples) for name, samples in taken.items()})
+    samples = zip(*in_rounds(timed, rounds, lambda: clock() > end), strict=True)
+    return Timing(dict(zip(calls, samples, strict=True)))
 
 
 def _sampler(

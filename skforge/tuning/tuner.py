@@ -212,7 +212,8 @@ class Tuner:
             real = self.measurer is None
             start = measurer.clock() - (time.perf_counter() - begin) * real
             lean = self._uses_store() and search.budget is None
-            result = Run(search, measurer, sample, start, lean).result(verbose)
+            run = Run(search, measurer, sample, start, lean=lean, verbose=verbose)
+            result = run.result()
             ours.keep(result.table.values())
         keep(search, result, records)
         return result

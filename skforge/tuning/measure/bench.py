@@ -6,7 +6,7 @@ of the machine slows both runners, so candidates timed minutes apart are compara
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from statistics import median
@@ -154,21 +154,20 @@ MOST_ROUNDS = 1 << 16
 
 
 def in_rounds(
-    calls: Mapping[T, Callable[[], float]], rounds: int, late: Callable[[], bool]
-) -> dict[T, list[float]]:
-    """Return what each call returns in every round; the order of the calls rotates.
+    calls: Sequence[Callable[[], float]], rounds: int, late: Callable[[], bool]
+) -> Iterator[list[float]]:
+    """Yield what the calls return in each round; the order in which they run rotates.
 
     Once ``late`` returns True, ``FEWEST`` rounds are enough.
     """
-    seconds: dict[T, list[float]] = {name: [] for name in calls}
-    names = list(calls)
     for number in range(rounds):
         if number >= FEWEST and late():
-            break
-        for place in range(len(names)):
-            name = names[(place + number) % len(names)]
-            seconds[name].append(calls[name]())
-    return seconds
+            return
+        seconds = [0.0] * len(calls)
+        for place in range(len(calls)):
+            which = (place + number) % len(calls)
+            seconds[which] = calls[which]()
+        yield seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,14 +218,11 @@ class Bench:
         times: list[float] = []
         ratios: list[float] = []
         stopped = ""
-        for number in range(samples):
-            if number >= FEWEST and late():
-                break
-            base, elapsed = self._pair(runner, number % 2 == 1)
+        for base, elapsed in in_rounds(self._samplers(runner), samples, late):
             self.baseline.append(base)
             times.append(elapsed)
             ratios.append(elapsed / base)
-            if number == 1 < samples - 1 and min(ratios) > POOR * best:
+            if len(ratios) == 2 < samples and min(ratios) > POOR * best:
                 stopped = (
                     f"two samples took at least {min(ratios):.2f} times as long as "
                     "the default's"
@@ -243,22 +239,16 @@ class Bench:
         """Time several runners and the yardstick in interleaved rounds."""
         for runner in runners.values():
             self._look(runner)
-        calls = [partial(self._sample, r) for r in (self._yardstick, *runners.values())]
-        base, *others = in_rounds(dict(enumerate(calls)), samples, late).values()
+        rounds = in_rounds(self._samplers(*runners.values()), samples, late)
+        base, *others = zip(*rounds, strict=True)
         self.baseline += base
         return {
-            name: Sampled(
-                tuple(times), tuple(t / b for t, b in zip(times, base, strict=True))
-            )
+            name: Sampled(times, tuple(t / b for t, b in zip(times, base, strict=True)))
             for name, times in zip(runners, others, strict=True)
         }
 
-    def _pair(self, runner: Runner, swapped: bool) -> tuple[float, float]:
-        if swapped:
-            seconds = self._sample(runner)
-            return self._sample(self._yardstick), seconds
-        base = self._sample(self._yardstick)
-        return base, self._sample(runner)
+    def _samplers(self, *runners: Runner) -> list[Callable[[], float]]:
+        return [partial(self._sample, r) for r in (self._yardstick, *runners)]
 
     def _look(self, runner: Runner) -> float:
         """Time the batches twice, to warm up and to set the repetitions per sample."""

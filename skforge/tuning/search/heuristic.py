@@ -32,11 +32,11 @@ from skforge.compiler.schedule.schedule import Schedule
 from skforge.tuning.cost.cost_model import CostModel
 from skforge.tuning.search.learned import (
     Learned,
+    Proposer,
     allowed_kinds,
     allows,
     beside,
     estimate_of,
-    proposals,
 )
 from skforge.tuning.search.odds import (
     BETWEEN,
@@ -123,7 +123,7 @@ def _proposed(problem: Problem, strategy: Heuristic) -> list[Candidate]:
     if space == ScheduleSpace.cpu():
         space = ScheduleSpace.cpu(threads=False)
     asked = Learned("top-5", model=strategy.model, name=strategy.name)
-    return proposals(replace(problem, space=space, known=()), PROPOSED, asked)
+    return Proposer(asked, replace(problem, space=space, known=())).best(PROPOSED)
 
 
 # -------------------------------------------------------------------- GPUs

@@ -40,7 +40,7 @@ from skforge.tuning.search.odds import (
     one_by_one,
 )
 from skforge.tuning.search.strategies import MOST_DRAWN, Problem, Round, Rounds
-from skforge.tuning.search.trial import Candidate, Trial
+from skforge.tuning.search.trial import Candidate
 from skforge.tuning.space.space import Point, ScheduleSpace
 
 Mask: TypeAlias = NDArray[np.bool_]
@@ -182,7 +182,7 @@ class Learned:
 
     def rounds(self, problem: Problem) -> Rounds:
         """Yield the model's proposals and train the model with their trials."""
-        proposer = _Proposer(self, problem)
+        proposer = Proposer(self, problem)
         match self.mode:
             case "one-shot":
                 yield Round(proposer.better(SHOTS))
@@ -193,12 +193,7 @@ class Learned:
                     candidates = proposer.best(BATCH, drawn=DRAWN)
                     if not candidates:
                         return
-                    proposer.learn((yield Round(candidates)))
-
-
-def proposals(problem: Problem, n: int, strategy: Learned) -> list[Candidate]:
-    """Return the ``n`` best candidates by the cost model, without measuring."""
-    return _Proposer(strategy, problem).best(n)
+                    proposer.odds.learn(problem.default, (yield Round(candidates)))
 
 
 def estimate_of(problem: Problem) -> CostEstimate:
@@ -229,7 +224,7 @@ def _estimated(problem: Problem, model: CostModel | None) -> Estimated:
     return seconds
 
 
-class _Proposer:
+class Proposer:
     """Ranks the candidates of one batch size and learns from their trials."""
 
     def __init__(self, strategy: Learned, problem: Problem) -> None:
@@ -239,7 +234,7 @@ class _Proposer:
         self._strategy, self._problem = strategy, problem
         self._margin = MARGIN if model is None else model.facts.get("margin", MARGIN)
         self._estimated = _estimated(problem, model)
-        self._odds = problem.shared("learned: odds", lambda: Odds(self._estimated))
+        self.odds = problem.shared("learned: odds", lambda: Odds(self._estimated))
         self._tried = {problem.default}
         #: What may be proposed: points by schedule, and the estimated seconds.
         self._points: dict[Schedule, Point] = {}
@@ -250,7 +245,7 @@ class _Proposer:
     def better(self, n: int) -> list[Candidate]:
         """Return those of the ``n`` best that should beat the default by the margin."""
         problem = self._problem
-        default = self._odds.seconds(problem.default, problem.n_rows)
+        default = self.odds.seconds(problem.default, problem.n_rows)
         ranked = islice(self._ranked(), n)
         return [c for c, seconds in ranked if seconds < default / self._margin]
 
@@ -263,9 +258,6 @@ class _Proposer:
             chosen.append(rest[int(i)])
         self._tried.update(c.schedule for c in chosen if c.schedule is not None)
         return chosen
-
-    def learn(self, trials: Sequence[Trial]) -> None:
-        self._odds.learn(self._problem.default, trials)
 
     def _ranked(self) -> Iterator[tuple[Candidate, float]]:
         """Yield untried candidates with their likely seconds, best first."""
@@ -297,7 +289,7 @@ class _Proposer:
         setting = Setting(problem.shape, problem.target, problem.n_rows)
         dropped = np.any([*pruned(setting, [*fresh]).values()], axis=0)
         kept = [s for s, drop in zip(fresh, dropped, strict=True) if not drop]
-        default = self._odds.seconds(problem.default, problem.n_rows)
+        default = self.odds.seconds(problem.default, problem.n_rows)
         times = self._estimated(kept, problem.n_rows) if kept else []
         self._seconds += [t if isfinite(t) else default for t in times]
         self._points |= {schedule: fresh[schedule] for schedule in kept}
@@ -305,7 +297,7 @@ class _Proposer:
     def _order(self) -> Iterator[tuple[Schedule, Point, float]]:
         """Yield schedules, points and likely seconds, best first."""
         kinds = [*map(kind_of, self._points)]
-        usual = {kind: self._odds.usual(kind) for kind in set(kinds)}
+        usual = {kind: self.odds.usual(kind) for kind in set(kinds)}
         seconds = np.array(self._seconds) * [usual[kind] for kind in kinds]
         choices = [*self._points.items()]
         for i in np.argsort(seconds, kind="stable").tolist():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from statistics import median
 from typing import Any, TypeAlias
@@ -43,9 +43,6 @@ SLOT, SHORTEST_SLOT = 2e-3, 2e-4
 #: time of their samples to the time reserved, which includes setup.
 FINAL_SHARE, FINAL_CARE = 0.25, 2.0
 
-#: Progress callback: the trial, trials so far, the best ratio, seconds used.
-Tell: TypeAlias = Callable[[Trial, int, float, float], None]
-
 Trials: TypeAlias = dict[tuple[int, Any], Trial]
 
 #: The note of a search that a keyboard interrupt ended.
@@ -68,13 +65,15 @@ class Run:
         measurer: Measurer,
         rows: SampleRows,
         start: float,
-        lean: bool = False,
+        *,
+        lean: bool,
+        verbose: int | None,
     ) -> None:
         self._search, self._rows, self._lean = search, rows, lean
         self._clock, self._builder = measurer.clock, Builder(search.forest, measurer)
         self._slot = max(SHORTEST_SLOT, min(SLOT, search.seconds / 4000))
         self._start, self._end = start, start + search.seconds
-        self._tell: Tell = lambda *_: None
+        self._progress = Progress(verbose, search.seconds)
         #: Ranges for which the strategy proposed nothing that was worth its time.
         self._untimed: list[BatchRange] = []
         #: Number of candidates tried, with any status; the seconds that they took, and
@@ -90,12 +89,11 @@ class Run:
         """Seconds since the start."""
         return self._clock() - self._start
 
-    def result(self, verbose: int | None) -> TuningResult:
+    def result(self) -> TuningResult:
         """Tune all ranges; each gets an equal share of the remaining time."""
         search, notes = self._search, []
         complete = True
-        with Progress(verbose, search.seconds) as progress:
-            self._tell = progress.tell
+        with self._progress:
             try:
                 for number, plan in enumerate(search.plans):
                     now = self._clock()
@@ -232,14 +230,10 @@ class Run:
         alike = [t for t in alike if t.digest == build.digest and t.samples]
         if alike and before is None:
             twin = alike[0]  # another schedule with the same code
-            self._own[key] = replace(
-                twin,
-                candidate=build.candidate,
-                status="same code" if twin.usable else twin.status,
-                reason=twin.reason or f"as {twin.schedule!r}",
-                compile_seconds=build.seconds,
-            )
-            return self._own[key]
+            known: Status = "same code" if twin.usable else twin.status
+            reason = twin.reason or f"as {twin.schedule!r}"
+            times = Sampled(twin.samples, (twin.relative,))
+            return self._record(n_rows, build, known, reason, times)
 
         def late() -> bool:
             return self._clock() >= end
@@ -322,7 +316,7 @@ class Run:
 
     def _report(self, trial: Trial) -> None:
         n_trials = sum(map(len, self._trials.values()))
-        self._tell(trial, n_trials, self._best_ratio(), self.seconds)
+        self._progress.tell(trial, n_trials, self._best_ratio(), self.seconds)
 
     def _late(self) -> bool:
         return self._clock() >= self._deadline
