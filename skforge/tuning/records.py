@@ -24,7 +24,7 @@ import platform
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import IO, Any, TypeAlias
@@ -353,11 +353,9 @@ def sizes_of(forest: Forest) -> tuple[int, ...]:
     )
 
 
-def shape_key(
-    forest: Forest, defaults: Iterable[Schedule], budget: float
-) -> tuple[object, ...]:
-    """Return what must be equal of two forests and searches that share a result."""
-    return (
+def shape_key(forest: Forest, defaults: Iterable[Schedule], budget: float) -> str:
+    """Return a hash of what is equal of forests and searches that share a result."""
+    facts = (
         forest.n_features,
         forest.n_outputs,
         forest.threshold.dtype.str,
@@ -369,28 +367,16 @@ def shape_key(
         budget,
         version("llvmlite"),
     )
+    return _hash(facts)
 
 
 @dataclass(frozen=True)
 class UserStore:
     """The stored results for forests of one shape, on one machine."""
 
-    key: RecordKey  # what is equal; its ``forest`` is the hash of a ``shape_key``
+    key: RecordKey  # what is equal; its ``forest`` is a ``shape_key``
     #: The sizes of this forest, see ``sizes_of``, and the profile of the CPU.
     sizes: tuple[float, ...]
-
-    @classmethod
-    def of(
-        cls,
-        forest: Forest,
-        key: RecordKey,
-        defaults: dict[BatchRange, Schedule],
-        budget: float,
-        profile: tuple[float, ...],
-    ) -> UserStore:
-        """Return the store for a search with the records' key ``key``."""
-        shape = _hash(shape_key(forest, defaults.values(), budget))
-        return cls(replace(key, forest=shape), (*sizes_of(forest), *profile))
 
     @property
     def _name(self) -> str:

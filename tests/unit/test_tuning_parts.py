@@ -19,12 +19,7 @@ from skforge.tuning.measure.measure import KernelMeasurer
 from skforge.tuning.plots import sensitivity_matrix
 from skforge.tuning.progress import Progress
 from skforge.tuning.result import TuningResult
-from skforge.tuning.search.ranges import (
-    choose,
-    merged,
-    plan_ranges,
-    probe_sizes,
-)
+from skforge.tuning.search.ranges import choose, merged, plan_ranges
 from skforge.tuning.search.strategies import Round
 from skforge.tuning.search.trial import Candidate, Trial
 from skforge.tuning.tuner import Tuner
@@ -62,7 +57,6 @@ def _trial(schedule, n_rows, relative):
     ],
 )
 def test_sizes_that_stand_for_a_range(batch, sizes, main):
-    assert probe_sizes(batch) == sizes
     (plan,) = plan_ranges({batch: A}, None, 1 << 20)
     assert (plan.sizes, plan.main) == (sizes, main)
 

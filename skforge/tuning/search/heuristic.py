@@ -344,17 +344,16 @@ def _worth(name: str, value: Any, point: dict[str, Any], problem: Problem) -> bo
 
 def _default_point(problem: Problem) -> dict[str, Any] | None:
     """Return the point of the space that yields the default schedule, or None."""
-    wanted = layout_of(problem.default)
-
-    def schedule(point: dict[str, Any]) -> Schedule | None:
-        candidate = _candidate(problem, point, "")
-        return None if candidate is None else candidate.schedule
-
+    default = problem.default
     for point in _points_in(problem.space, kinds(problem)):
-        likely = schedule(point)
-        if likely is None or layout_of(likely) != wanted:
-            continue
-        for near in (point, *neighbours(point, problem)):
-            if near.keys() == point.keys() and schedule(near) == problem.default:
-                return near
+        likely = _schedule(problem, point)
+        if likely is not None and layout_of(likely) == layout_of(default):
+            for near in (point, *neighbours(point, problem)):
+                if _schedule(problem, near) == default:
+                    return near
     return None
+
+
+def _schedule(problem: Problem, point: dict[str, Any]) -> Schedule | None:
+    candidate = _candidate(problem, point, "")
+    return None if candidate is None else candidate.schedule

@@ -31,7 +31,14 @@ from skforge.exceptions import (
 )
 from skforge.tuning.measure.bench import BATCH_BYTES
 from skforge.tuning.measure.measure import KernelMeasurer, Measurer
-from skforge.tuning.records import Record, RecordKey, TuningRecords, UserStore
+from skforge.tuning.records import (
+    Record,
+    RecordKey,
+    TuningRecords,
+    UserStore,
+    shape_key,
+    sizes_of,
+)
 from skforge.tuning.result import TuningResult
 from skforge.tuning.search.odds import LARGE, kind_of
 from skforge.tuning.search.ranges import RangePlan, merged, plan_ranges, range_text
@@ -219,8 +226,9 @@ class Search:
     def store(self) -> UserStore:
         gpu = self.target.is_gpu
         profile = () if gpu else astuple(machine.machine_profile(self.target))
-        how = self.key, self.defaults, self.seconds, profile
-        return UserStore.of(self.forest, *how)
+        shape = shape_key(self.forest, self.defaults.values(), self.seconds)
+        sizes = *sizes_of(self.forest), *profile
+        return UserStore(replace(self.key, forest=shape), sizes)
 
     def from_store(self, store: UserStore) -> TuningResult | None:
         """Return what an earlier search for a forest of this shape found, or None."""

@@ -18,6 +18,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from skforge._compat import cached_property
 from skforge.compiler.cost.shape import ForestShape
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.schedule.directives import MAX_WALK_DEPTH
@@ -149,7 +150,8 @@ class ScheduleSpace:
     ) -> None:
         self._parameters = {key: tuple(v) for key, v in parameters.items()}
         self._template = template
-        self._constraints = tuple(constraints)
+        #: The rules that points satisfy.
+        self.constraints = tuple(constraints)
         self.name = name
         for key, values in self._parameters.items():
             if not values:
@@ -162,15 +164,13 @@ class ScheduleSpace:
                     f"the parameter {key!r} of the space has the same value twice; "
                     "leave one out."
                 )
-        for constraint in self._constraints:
+        for constraint in self.constraints:
             for key in constraint.names:
                 self._check_name(key)
         self._sizes = {
             name: all(type(value) is int for value in values)
             for name, values in self._parameters.items()
         }
-        self._points: list[dict[str, Any]] | None = None
-        self._many = False
 
     def __eq__(self, other: object) -> bool:
         """Return whether name, parameters, template and constraints are equal."""
@@ -183,7 +183,7 @@ class ScheduleSpace:
         return hash((self.name, tuple(self._parameters)))
 
     def _parts(self) -> tuple[Any, ...]:
-        return self._parameters, self._template, self._constraints, self.name
+        return self._parameters, self._template, self.constraints, self.name
 
     # ---------------------------------------------------------------- makers
 
@@ -281,7 +281,7 @@ class ScheduleSpace:
         -------
         ScheduleSpace
         """
-        constraints = (*self._constraints, rule(test, why))
+        constraints = (*self.constraints, rule(test, why))
         return ScheduleSpace(self._parameters, self._template, constraints, self.name)
 
     # ------------------------------------------------------------ inspection
@@ -290,11 +290,6 @@ class ScheduleSpace:
     def parameters(self) -> dict[str, tuple[Any, ...]]:
         """Names and values."""
         return dict(self._parameters)
-
-    @property
-    def constraints(self) -> tuple[Constraint, ...]:
-        """The rules that points satisfy."""
-        return self._constraints
 
     @property
     def n_combinations(self) -> int:
@@ -311,14 +306,12 @@ class ScheduleSpace:
 
         ``len`` counts larger spaces, too, but slowly.
         """
-        points = self._listed_if_few()
-        return None if points is None else len(points)
+        return None if self._listed is None else len(self._listed)
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         """Yield the points."""
-        if self._points is not None:
-            return (dict(point) for point in self._points)
-        return self._walk()
+        listed = vars(self).get("_listed")  # if that was asked for
+        return self._walk() if listed is None else map(dict, listed)
 
     def __contains__(self, point: object) -> bool:
         """Return whether a mapping is a point of the space."""
@@ -326,7 +319,7 @@ class ScheduleSpace:
             isinstance(point, Mapping)
             and point.keys() == self._parameters.keys()
             and all(point[k] in values for k, values in self._parameters.items())
-            and all(_holds(c, point) for c in self._constraints)
+            and all(_holds(c, point) for c in self.constraints)
         )
 
     def structure(self, point: Point) -> tuple[Any, ...]:
@@ -367,8 +360,7 @@ class ScheduleSpace:
         list of dict
         """
         random = generator(random_state)
-        points = self._listed_if_few()
-        if points is not None:
+        if (points := self._listed) is not None:
             order = random.permutation(len(points))[:n]
             return [dict(points[i]) for i in order]
         drawn: dict[int, dict[str, Any]] = {}
@@ -377,7 +369,7 @@ class ScheduleSpace:
                 break
             number = int(random.integers(self.n_combinations))
             point = self._point(number)
-            if all(_holds(c, point) for c in self._constraints):
+            if all(_holds(c, point) for c in self.constraints):
                 drawn.setdefault(number, point)
         return list(drawn.values())
 
@@ -422,20 +414,17 @@ class ScheduleSpace:
         except ScheduleError as error:
             return Candidate(None, point, origin, str(error).splitlines()[0])
 
-    def _listed_if_few(self) -> list[dict[str, Any]] | None:
-        """Return all points, or None if there are more than ``LISTED``."""
-        if self._points is None and not self._many:
-            points = list(islice(self._walk(), LISTED + 1))
-            self._many = len(points) > LISTED
-            if not self._many:
-                self._points = points
-        return self._points
+    @cached_property
+    def _listed(self) -> list[dict[str, Any]] | None:
+        """All points, or None if there are more than ``LISTED``."""
+        points = list(islice(self._walk(), LISTED + 1))
+        return None if len(points) > LISTED else points
 
     def _walk(self) -> Iterator[dict[str, Any]]:
         """Yield the points, testing each constraint once its parameters are set."""
         names = list(self._parameters)
         due: list[list[Constraint]] = [[] for _ in names]
-        for constraint in self._constraints:
+        for constraint in self.constraints:
             last = max(map(names.index, constraint.names), default=0)
             due[last].append(constraint)
         chosen: dict[str, Any] = {}
