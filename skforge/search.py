@@ -80,9 +80,8 @@ def _grid_space(grid: dict[str, tuple[Any, ...]]) -> ScheduleSpace:
                         f"{name} must be one of {', '.join(map(repr, known))}. Got "
                         f"{value!r} instead."
                     )
-        keys = tuple(dict.fromkeys(("walk", *grid)))
         grid = {"walk": ("rows",), **grid}
-        rule = Constraint(keys, _in_cpu_space, "a point of the CPU space")
+        rule = Constraint(tuple(grid), _in_cpu_space, "a point of the CPU space")
         return ScheduleSpace(grid, _cpu_template, (rule,), name="grid")
     if names <= set(TABLE_5):
         return ScheduleSpace(grid, _gpu_template, name="grid")
@@ -375,14 +374,12 @@ def _scorer(scoring: Any) -> Callable[[Trial], float]:
 
 def _best_by_score(result: TuningResult, score: Callable[[Trial], float]) -> Any:
     """Return the schedule with the best score at the first size of each range."""
-    best: dict[Any, tuple[float, Any]] = {}
     main = _main_sizes(result)
-    for trial in result.trials:
-        if trial.samples and trial.n_rows == main[trial.batch]:
-            value = score(trial)
-            if trial.batch not in best or value > best[trial.batch][0]:
-                best[trial.batch] = value, trial.schedule
-    return {batch: schedule for batch, (_, schedule) in best.items()}
+    timed = [t for t in result.trials if t.samples and t.n_rows == main[t.batch]]
+    best: dict[BatchRange, Any] = {}
+    for trial in sorted(timed, key=score, reverse=True):  # of equals the first
+        best.setdefault(trial.batch, trial.schedule)
+    return best
 
 
 def _results(result: TuningResult, score: Callable[[Trial], float]) -> dict[str, Any]:

@@ -27,7 +27,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import IO, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -39,7 +39,7 @@ from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import InvalidInputError, TuningWarning, warn
 from skforge.runtime import object_cache
-from skforge.runtime.records import fields_in, fields_of
+from skforge.runtime.records import fields_in, fields_of, plain_in
 from skforge.tuning.search.odds import layout_of
 
 VERSION = 1
@@ -244,7 +244,10 @@ class TuningRecords:
         text = "".join(record.to_line() for record in records).encode()
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with self.path.open("a+b") as file:
-            _lock(file)
+            with suppress(ImportError):  # Windows: rely on a single append
+                import fcntl
+
+                fcntl.flock(file, fcntl.LOCK_EX)  # until the file is closed
             file.seek(0, os.SEEK_END)
             if file.tell():
                 file.seek(-1, os.SEEK_END)
@@ -312,14 +315,6 @@ class TuningRecords:
                 f"the records {self.path} are not a regular file; give the path "
                 "of a regular file or of a new one."
             )
-
-
-def _lock(file: IO[bytes]) -> None:
-    """Lock a file exclusively until it is closed."""
-    with suppress(ImportError):  # Windows: rely on a single append of one buffer
-        import fcntl
-
-        fcntl.flock(file, fcntl.LOCK_EX)
 
 
 def as_records(value: Any) -> TuningRecords | None:
@@ -392,7 +387,7 @@ class UserStore:
         """Keep a record. Of two processes that add at the same time, one may win."""
         confirmed = any(old.table == record.table for old, _ in self._similar())
         end = time.time() + (SOON if doubtful and not confirmed else LATER)
-        entries = [*self._entries(), (list(self.sizes), record.to_line(), end)]
+        entries = [*self._entries(), (self.sizes, record.to_line(), end)]
         text = json.dumps(entries[-MOST_ENTRIES:])
         object_cache.store(self._name, text.encode())
 
@@ -402,13 +397,12 @@ class UserStore:
             if _near(sizes, self.sizes) and (record := Record.from_line(line)):
                 yield record, end
 
-    def _entries(self) -> list[tuple[list[float], str, float]]:
-        content = object_cache.find(self._name)
-        with suppress(ValueError, TypeError, RecursionError):
-            return [
-                ([float(size) for size in sizes], str(line), float(end))
-                for sizes, line, end in json.loads(content or b"[]")
-            ]
+    def _entries(self) -> list[tuple[tuple[float, ...], str, float]]:
+        """Return the sizes, the line and the end of each record; none if damaged."""
+        kind = list[tuple[tuple[float, ...], str, float]]
+        with suppress(ValueError, RecursionError):
+            entries = json.loads(object_cache.find(self._name) or b"[]")
+            return plain_in(kind, entries, "entries")  # type: ignore[no-any-return]
         return []
 
 

@@ -237,6 +237,8 @@ class TuningResult:
             lines.append("note: the budget ended before the search did")
         return "\n".join(lines)
 
+    __str__ = summary
+
     def __repr__(self) -> str:
         """Return one line; ``print`` shows the report."""
         n = len(self.trials)
@@ -244,10 +246,6 @@ class TuningResult:
             f"<TuningResult: {self.strategy} on {self.target}, {n:,} "
             f"trial{'s' if n != 1 else ''}, {self.seconds:.2f} s>"
         )
-
-    def __str__(self) -> str:
-        """Return the summary."""
-        return self.summary()
 
     def plot(self, kind: str = "distribution", **options: Any) -> Any:
         """Draw the result with matplotlib.
