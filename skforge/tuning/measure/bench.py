@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from skforge._compat import cached_property
 from skforge.compiler.forest import reference
 from skforge.compiler.forest.arrays import Array, Missing
 from skforge.compiler.forest.forest import Forest
@@ -62,7 +63,6 @@ class SampleRows:
             )
         empty = np.empty((0, forest.n_features), forest.input_dtype)
         self._rows: Array = empty if self.note else rows
-        self._checked: tuple[Array, Array, Array] | None = None
         #: What is wrong with a code's predictions, by digest and batch size.
         self._wrong: dict[tuple[str, int], str] = {}
 
@@ -104,8 +104,6 @@ class SampleRows:
         return self._wrong[key]
 
     def _compare(self, predict: Callable[[Array], Array], n_rows: int) -> str:
-        if self._checked is None:
-            self._checked = self._reference()
         rows, expected, limit = self._checked
         order = np.arange(max(n_rows, len(rows))) % len(rows)
         for first in range(0, len(order), n_rows):
@@ -120,8 +118,9 @@ class SampleRows:
                 )
         return ""
 
-    def _reference(self) -> tuple[Array, Array, Array]:
-        """Return rows, their scores, and each row's largest allowed error.
+    @cached_property
+    def _checked(self) -> tuple[Array, Array, Array]:
+        """Rows, their scores, and each row's largest allowed error.
 
         Up to half of the rows are the caller's; the others lie on and around the
         thresholds. The error is 0 in exact mode, which demands equal bits.

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
 from math import isfinite
@@ -29,7 +28,7 @@ from skforge.compiler.defaults.cpu import TABLE_LIMIT, candidates
 from skforge.compiler.runtime.machine import machine_profile
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
-from skforge.exceptions import InvalidInputError, ScheduleError, TuningError
+from skforge.exceptions import InvalidInputError, TuningError
 from skforge.tuning.cost.cost_model import CostModel
 from skforge.tuning.search.odds import (
     WALK,
@@ -236,8 +235,8 @@ class Proposer:
         self._estimated = _estimated(problem, model)
         self.odds = problem.shared("learned: odds", lambda: Odds(self._estimated))
         self._tried = {problem.default}
-        #: What may be proposed: points by schedule, and the estimated seconds.
-        self._points: dict[Schedule, Point] = {}
+        #: What may be proposed, by schedule, and the estimated seconds.
+        self._found: dict[Schedule, Candidate] = {}
         self._seconds: list[float] = []
 
     # ---------------------------------------------------------------- proposing
@@ -262,28 +261,30 @@ class Proposer:
     def _ranked(self) -> Iterator[tuple[Candidate, float]]:
         """Yield untried candidates with their likely seconds, best first."""
         problem = self._problem
-        if not self._points:
+        if not self._found:
             # Building schedules is the slowest step, so all ranges share them.
             written = problem.shared("learned: written", self._written)
-            self._add([*((schedule, {}) for schedule in problem.known), *written])
+            known = (Candidate(s, {}, self._strategy.name) for s in problem.known)
+            self._add([*known, *written])
         for _ in range(PASSES if self._is_drawn else 0):
             # What is drawn has every structure, but few sizes of each.
-            best = [point for _, point, _ in islice(self._order(), VARIED)]
+            best = [c.params for c, _ in islice(self._order(), VARIED)]
             near = (p for point in best for p in beside(point, problem.space))
-            known = {tuple(point.values()) for point in self._points.values()}
+            seen = {tuple(c.params.values()) for c in self._found.values()}
             fresh = {tuple(p.values()): p for p in near}
-            self._add(self._written(p for k, p in fresh.items() if k not in known))
-        for schedule, point, seconds in self._order():
-            if schedule not in self._tried:
-                yield Candidate(schedule, point, self._strategy.name), seconds
+            self._add(self._written(p for k, p in fresh.items() if k not in seen))
+        for candidate, seconds in self._order():
+            if candidate.schedule not in self._tried:
+                yield candidate, seconds
 
-    def _add(self, choices: Iterable[tuple[Schedule, Point]]) -> None:
-        """Add schedules that are not pruned, with their estimates.
+    def _add(self, candidates: Iterable[Candidate]) -> None:
+        """Add candidates that have a schedule and are not pruned, with their estimates.
 
         What no estimate knows is taken to be as fast as the default.
         """
         problem = self._problem
-        fresh = {s: point for s, point in choices if s not in self._points}
+        made = {c.schedule: c for c in candidates if c.schedule is not None}
+        fresh = {s: c for s, c in made.items() if s not in self._found}
         if not fresh:
             return
         setting = Setting(problem.shape, problem.target, problem.n_rows)
@@ -292,37 +293,29 @@ class Proposer:
         default = self.odds.seconds(problem.default, problem.n_rows)
         times = self._estimated(kept, problem.n_rows) if kept else []
         self._seconds += [t if isfinite(t) else default for t in times]
-        self._points |= {schedule: fresh[schedule] for schedule in kept}
+        self._found |= {schedule: fresh[schedule] for schedule in kept}
 
-    def _order(self) -> Iterator[tuple[Schedule, Point, float]]:
-        """Yield schedules, points and likely seconds, best first."""
-        kinds = [*map(kind_of, self._points)]
+    def _order(self) -> Iterator[tuple[Candidate, float]]:
+        """Yield candidates with their likely seconds, best first."""
+        kinds = [*map(kind_of, self._found)]
         usual = {kind: self.odds.usual(kind) for kind in set(kinds)}
         seconds = np.array(self._seconds) * [usual[kind] for kind in kinds]
-        choices = [*self._points.items()]
+        candidates = [*self._found.values()]
         for i in np.argsort(seconds, kind="stable").tolist():
-            yield *choices[i], float(seconds[i])
+            yield candidates[i], float(seconds[i])
 
     @property
     def _is_drawn(self) -> bool:
         size = self._problem.space.size
         return size is None or size > self._strategy.outright
 
-    def _written(
-        self, points: Iterable[Point] | None = None
-    ) -> list[tuple[Schedule, Point]]:
-        """Return the points that have a schedule, behind their schedules.
-
-        None is the whole space, or what is drawn of it.
-        """
-        space, random = self._problem.space, self._problem.random
+    def _written(self, points: Iterable[Point] | None = None) -> list[Candidate]:
+        """Return the candidates of points: all, or what is drawn of a large space."""
+        problem, name = self._problem, self._strategy.name
         if points is None:
-            points = _drawn(space, random) if self._is_drawn else space
-        written = []
-        for point in points:
-            with suppress(ScheduleError):
-                written.append((space.schedule(point, self._problem.shape), point))
-        return written
+            space = problem.space
+            points = _drawn(space, problem.random) if self._is_drawn else space
+        return [problem.candidate(point, name) for point in points]
 
 
 def _drawn(space: ScheduleSpace, random: np.random.Generator) -> Iterator[Point]:
