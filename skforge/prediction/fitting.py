@@ -109,7 +109,6 @@ def read_members(
 
 
 def _parts(name: str, member: Any, fast: Any, why: str) -> list[Part]:
-    """Return a member, and the steps or members inside it."""
     ours = type(member).__module__.startswith("sklearn.")
     where = "runs in scikit-learn" if ours else "runs as it is"
     if fast is not None or is_compiled(member):
@@ -236,18 +235,11 @@ def _search(
     wrapper: Any, predictor: Predictor, choice: Choice, X: Any
 ) -> tuple[Choice, TuningResult | None]:
     """Search schedules for the requested ranges, on rows as kernels read them."""
-    choice, tuned = searched(
-        wrapper.tuning,
-        choice,
-        predictor.module,
-        sample_rows(predictor, X, TUNING_ROWS),
-        reduction=wrapper.reduction,
-        ranges=size_ranges(wrapper.batch_sizes),
-        n_jobs=wrapper.n_jobs,
-        budget=wrapper.tuning_budget,
-        random_state=wrapper.random_state,
-        verbose=wrapper.verbose,
-    )
+    rows = sample_rows(predictor, X, TUNING_ROWS)
+    names = "reduction", "n_jobs", "random_state", "verbose"
+    how = {name: getattr(wrapper, name) for name in names}
+    how |= {"ranges": size_ranges(wrapper.batch_sizes), "budget": wrapper.tuning_budget}
+    choice, tuned = searched(wrapper.tuning, choice, predictor.module, rows, **how)
     for note in tuned.notes if wrapper.verbose else ():  # why nothing was timed, say
         print(f"tuning: {note}", file=sys.stderr, flush=True)
     return choice, tuned

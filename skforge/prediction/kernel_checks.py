@@ -168,7 +168,6 @@ def _sample(forest: Forest, store: KernelStore | None, anew: bool = False) -> Sa
 
 
 def _scored(forest: Forest) -> dict[str, Array]:
-    """Return drawn rows and what walking the forest in NumPy gives them."""
     missing = 0.05 if (forest.missing != Missing.NEVER).any() else 0.0
     rows = draw_rows(forest, REFERENCE_ROWS, 0, missing)
     return {"rows": rows, "scores": reference_raw(forest, rows)}

@@ -220,7 +220,6 @@ class Predictor:
         return tuple(routes)
 
     def _by_device(self, method: str, X: Any, n_jobs: int | None) -> Any:
-        """Answer for arrays in a GPU's memory with arrays there."""
         if not is_device_array(X):
             return None
         if self._by_members:
@@ -315,7 +314,6 @@ class Predictor:
         return answer
 
     def _by_sequence(self, method: str, X: Any, n_jobs: int | None) -> Any:
-        """Answer for a sequence of mappings."""
         return self._by_mappings(method, X, n_jobs) if is_mapped(X) else None
 
     def framed(self, X: Any) -> Any:
@@ -356,11 +354,11 @@ class Predictor:
         X = self.source.prepared(X, method)
         if (answer := self._by_blocks(method, X, n_jobs)) is not None:
             return answer
-        rows = self._rows(X, method, read)
+        rows = self.rows(X, method, read)
         if rows is None and self.source.before:  # the rest may read another form
             if (variant := self._variant(X)) not in (None, self):
                 return variant._by_kernels(method, X, n_jobs)
-            rows = None if variant is None else self._rows(X, method)
+            rows = None if variant is None else self.rows(X, method)
         if rows is None and not self.source.answers.labels:
             return self.of_scores(method, np.asarray(self.ask("predict_raw", X)))
         if rows is None:
@@ -517,7 +515,6 @@ class Predictor:
         return of_scores(self.forest.answers, "transformed", np.asarray(raw))
 
     def apply(self, X: Any, n_jobs: int | None = None) -> Any:
-        """Return leaf numbers in the source's dtype and shape."""
         X = self.source.prepared(self.framed(X))
         if is_device_array(X):
             leaves = self.module.apply(X)
@@ -555,7 +552,7 @@ class Predictor:
         if getattr(X, "shape", None) == (0, self.forest.n_features):
             return np.empty(X.shape, self._dtype)  # which not every source takes
         X = self.source.prepared(self.framed(X))
-        rows = self._rows(X, "predict_raw")
+        rows = self.rows(X, "predict_raw")
         if rows is None:
             self.ask("predict", X)  # rows that the model refuses have its own error
             raise InvalidInputError(
@@ -570,7 +567,7 @@ class Predictor:
         stored = self.source.stored
         return type(self.source.model).__name__ if stored is None else stored.class_name
 
-    def _rows(self, X: Any, method: str, read: Read | None = None) -> Any:
+    def rows(self, X: Any, method: str, read: Read | None = None) -> Any:
         """Return rows converted for the kernels, or None if the source must answer."""
         read = self.source.read(X) if read is None else read
         if read is None or not self.source.takes(read[0]):
@@ -625,7 +622,6 @@ CHECKED_ROWS = 24
 
 
 def _same(wanted: Any, answer: Any) -> bool:
-    """Tell whether two answers are arrays of the same dtype and values."""
     return (
         isinstance(wanted, np.ndarray)
         and isinstance(answer, np.ndarray)

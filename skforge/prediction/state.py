@@ -105,7 +105,6 @@ class CompiledState(Answering, BaseEstimator):
             self.target_ = Target.host()
 
     def _without_source(self, tags: Tags) -> Any:
-        """Return a copy that keeps the model as plain data."""
         model = store(self, model_of(self), tags)
         params = {**self.get_params(deep=False), "estimator": model}
         copy = type(self)(**params)

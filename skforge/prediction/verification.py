@@ -97,7 +97,6 @@ def verify_members(predictor: Predictor, X: Any) -> None:
 
 
 def _scored(predictor: Predictor, expected: Array) -> Iterator[tuple[Any, Array]]:
-    """Yield each module with its own part of the expected scores."""
     if not predictor.source.answers.more:
         yield predictor.module, expected
         return
@@ -155,7 +154,6 @@ def _of_scores(predictor: Predictor, method: str, raw: Array, X: Any) -> Any:
 
 
 def _compare(method: str, answer: Any, expected: Any, names: list[str]) -> None:
-    """Raise ``VerificationError`` if two answers differ in a bit."""
     for values, wanted in zip(_parts(answer), _parts(expected), strict=True):
         wrong = differing_rows(values, wanted)
         if len(wrong):
@@ -203,11 +201,9 @@ def sample_rows(predictor: Predictor, X: Any, most: int) -> Array | None:
 def _rows(predictor: Predictor, X: Any) -> Array | None:
     """Return rows as the kernels get them; None if only the source can read them."""
     source = predictor.source
-    read = source.read(X)
-    fine = read is not None and source.takes(read[0])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of the rows' form, as calls do
-        rows = read[0] if read and fine else source.rows(X, "predict_raw")
+        rows = predictor.rows(X, "predict_raw")
     if rows is None:
         return None
     forests = predictor.forest, *source.answers.more

@@ -101,7 +101,6 @@ class Answers:
         return self.root.answer(method, raw if raw.ndim == 2 else raw[:, None])
 
     def leaves(self, numbers: Any) -> Any:
-        """Return leaf numbers, one column per tree, in the model's own form."""
         numbers = numbers.astype(self.leaf_dtype)
         if self.leaf_shape is not None:
             return numbers.reshape(-1, *self.leaf_shape)
@@ -164,7 +163,6 @@ class RowRules:
 
     @classmethod
     def rules_of(cls, model: Any) -> Rules:
-        """Return the rules of a live model."""
         return Rules()
 
     @classmethod
@@ -391,7 +389,6 @@ class Source(RowRules):
         return self.call("predict_raw", rows)
 
     def raw_of(self, X: Any) -> Array:
-        """Return raw scores from the model for rows of any kind."""
         rows = self.rows(X, "predict_raw")
         if rows is None:
             return np.asarray(self.call("predict_raw", X))
@@ -443,7 +440,6 @@ _HOMES = {
 
 
 def adapter_of(model: Any) -> type[Source] | None:
-    """Return the adapter for a live or a stored model, or None."""
     if isinstance(model, StoredModel):
         return _adapter_for(model.kind)
     for home in _HOMES:
@@ -459,13 +455,11 @@ def _adapter_for(kind: str) -> type[Source] | None:
 
 
 def rules_type(kind: str) -> type[Rules]:
-    """Return the type of the rules that stored models of a kind have."""
     adapter = _adapter_for(kind)
     return Rules if adapter is None else adapter.rules_type
 
 
 def member_source(model: Any, forest: Forest) -> Source:
-    """Return the adapter of a model inside another one, whose forest was read."""
     adapter = adapter_of(model)
     assert adapter is not None
     return adapter(model, forest)

@@ -297,7 +297,6 @@ class FrameReader(_ColumnReader):
         return read
 
     def only_row(self, X: Any, names: Any, forms: Collection[Any]) -> OnlyRow | None:
-        """Return the values of the only row of one of these forms, or None."""
         layout = self.layout(X) if self._by_value else None
         if layout is None or layout[0] not in forms:
             return None
@@ -475,7 +474,6 @@ class TableReader(_ColumnReader):
 
     @staticmethod
     def codes(column: Any, texts: TextCodes) -> Array | float | None:
-        """Return the codes of a column's texts; None if the pipeline must answer."""
         if isinstance(column, (list, tuple)):
             return texts.codes(column)
         if hasattr(column, "to_arrow"):  # of polars
@@ -496,7 +494,6 @@ def _is_known(dtype: Any) -> bool:
 
 
 def names_of(X: Any) -> list[str] | None:
-    """Return the column names of a polars frame or a pyarrow table."""
     library = kind_of(X)
     names: list[str] | None = X.columns if library == "polars" else None
     return X.schema.names if library == "pyarrow" else names

@@ -114,7 +114,6 @@ class Fingerprint:
         self._seen = [(part, _content(part)) for part in traces_of(model, start)]
 
     def check(self) -> None:
-        """Raise ``InvalidModelError`` if the model has changed."""
         now = traces_of(self._model, self._start)
         same = len(now) == len(self._seen) and all(map(_same, now, self._seen))
         if not same:
@@ -122,7 +121,6 @@ class Fingerprint:
 
 
 def has_changed(model: Any) -> InvalidModelError:
-    """Return the error for a model that is another one than was compiled."""
     return InvalidModelError(
         f"The {type(model).__name__} has changed since it was compiled: it was fitted "
         "again, trained further or edited. Its attributes and predictions no longer "

@@ -43,7 +43,6 @@ class Form(NamedTuple):
 
     @property
     def numbers(self) -> list[np.dtype[Any] | None]:
-        """Return NumPy's dtypes of the columns' numbers; None for other columns."""
         types = [np.dtype(float) if dtype is OBJECT else dtype for dtype in self.types]
         return [None if dtype is None else number_of(dtype) for dtype in types]
 
@@ -64,7 +63,6 @@ def computed(form: Form | np.dtype[Any], width: int) -> list[np.dtype[Any]]:
 
 
 def has_objects(form: Any) -> bool:
-    """Tell whether some columns of numbers are objects."""
     types = form.types if isinstance(form, Form) else ()
     return any(dtype is OBJECT for dtype in types)
 
@@ -170,7 +168,6 @@ def fitting(
 
 
 def table_of(frame: Any, form: Form, gaps: Collection[int]) -> Any:
-    """Return pandas' frame in the container, and with the types, of a form."""
     if form.kind == "array":
         return frame.to_numpy(object)
     if form.kind == "list":

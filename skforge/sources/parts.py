@@ -36,7 +36,6 @@ def bare(part: Any) -> Any:
 
 
 def bare_state(part: Any) -> dict[str, Any]:
-    """Return the plain attributes of a wrapper, or of a part of one, and its parts."""
     state = {}
     for name, value in vars(part).items():
         if name not in _PARAMS or not is_wrapper(part):

@@ -314,7 +314,6 @@ class PipelineRows:
         return not bool(((values > most) | (values < -most)).any())
 
     def shares(self, other: PipelineRows) -> bool:
-        """Tell whether columns have the same codes."""
         mine, others = (plain_out([x.texts, x.numbers]) for x in (self, other))
         return bool(mine == others)
 
@@ -364,7 +363,6 @@ class PipelineRows:
         return frame_of(columns).set_axis(names, axis=1)
 
     def repaired(self, rows: Array) -> Array:
-        """Return rows of the forest with accepted values in place of all others."""
         rows = self.bounds.repaired(rows)
         coded: Mapping[int, Any] = {**self.texts, **self.numbers}
         for column, codes in coded.items():
@@ -372,7 +370,6 @@ class PipelineRows:
         return rows
 
     def fit(self, forest: Forest) -> bool:
-        """Tell whether these can be the rows of a forest."""
         bounds, places = self.bounds, {*self.texts, *self.numbers, *self.either}
         places.update(self.by_name or (), *self.stored.values())
         places.update(*(columns for columns, _ in bounds.whole))

@@ -364,7 +364,6 @@ def most_entries(X: Any) -> int:
 
 
 def dense_columns(X: Any) -> Any:
-    """Return a pandas frame with its sparse columns made dense."""
     from pandas import DataFrame, SparseDtype
 
     sparse = [i for i, dtype in enumerate(X.dtypes) if isinstance(dtype, SparseDtype)]

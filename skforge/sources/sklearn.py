@@ -61,8 +61,9 @@ class SklearnSource(Source):
         return self._reading(objects=True)
 
     def takes(self, X: Array) -> bool:
-        fine = self.declines == "nothing"
-        fine = fine or (self._obeys_config and _assumes_finite())
+        fine, known = self.declines == "nothing", sys.modules.get("sklearn")
+        if known is not None and self._obeys_config:
+            fine = fine or known.get_config()["assume_finite"]
         return len(X) > 0 and (fine or self._takes(X))
 
     def _takes(self, values: Array) -> bool:
@@ -107,12 +108,6 @@ class SklearnSource(Source):
         if "verbose" in params:
             serial.verbose = 0
         return serial
-
-
-def _assumes_finite() -> bool:
-    """Tell whether scikit-learn, if it was imported, is told not to look for NaN."""
-    known = sys.modules.get("sklearn")
-    return known is not None and bool(known.get_config()["assume_finite"])
 
 
 def _for_trees(estimator: Any, X: Any, nan: bool) -> Any:

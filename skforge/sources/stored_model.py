@@ -36,7 +36,6 @@ class Rules:
     """What an adapter keeps of a model beside its forest, as plain data."""
 
     def fit(self, forest: Forest) -> bool:
-        """Tell whether these can be rules of a model with this forest."""
         return True
 
 

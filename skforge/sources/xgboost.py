@@ -151,7 +151,6 @@ class _XGBoostRows(Source):
         return None if narrowed and _has_infinity(values) else X
 
     def _frame(self, X: Any) -> Array | None:
-        """Return a frame's numbers if its columns match the model's."""
         names = self._names
         columns = column_names(X)
         if getattr(X.columns, "nlevels", 1) != 1 or len({*columns}) < len(columns):

@@ -60,7 +60,6 @@ class Members:
 
     @property
     def forests(self) -> tuple[Any, ...]:
-        """The members that are compiled."""
         return tuple(fast for fast in self.compiled if fast is not None)
 
     def answer(self, method: str, raw: Any) -> Any:
@@ -72,7 +71,6 @@ class Members:
 
     @property
     def summary(self) -> str:
-        """Return how many members are compiled."""
         n = len(self.forests)
         return f"members: {n} compiled, {len(self.compiled) - n} in their library"
 

@@ -331,7 +331,6 @@ def _own(model: Any) -> Any:
 
 
 def _serial(node: Node) -> Any:
-    """Return a copy of a model that predicts on one thread."""
     if isinstance(node, Leaf):
         return node.source._serial()
     if isinstance(node, Constant):
