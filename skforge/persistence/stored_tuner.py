@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
-from skforge.runtime.records import entry, float_in, refusal
+from skforge.runtime.records import entry, fields_of, float_in, refusal
 from skforge.tuning.records import TuningRecords
 from skforge.tuning.search.strategies import Strategy
 from skforge.tuning.space.space import ScheduleSpace
@@ -28,7 +28,7 @@ _SPACES = {
     "gpu_full": ScheduleSpace.gpu_full,
 }
 
-_PLAIN = (bool, int, str)
+_PLAIN = (bool, int, str, type(None))
 
 
 def tuner_out(tuning: Any) -> str | dict[str, Any]:
@@ -71,9 +71,8 @@ def _strategy_out(strategy: str | Strategy) -> str | dict[str, Any]:
     name = type(strategy).__name__
     if _STRATEGIES.get(name) is not type(strategy):
         return "heuristic"
-    values = {f.name: getattr(strategy, f.name) for f in fields(_STRATEGIES[name])}
-    plain = {k: v for k, v in values.items() if v is None or type(v) in _PLAIN}
-    return {"class": name, **plain}
+    values = fields_of(strategy).items()
+    return {"class": name, **{k: v for k, v in values if type(v) in _PLAIN}}
 
 
 def _strategy_in(record: str | dict[str, Any]) -> str | Strategy:

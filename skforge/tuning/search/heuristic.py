@@ -118,12 +118,9 @@ def _points_in(
 
 
 def _proposed(problem: Problem, strategy: Heuristic) -> list[Candidate]:
-    """Return the cost model's best candidates; threads share rows, not trees."""
-    space = problem.space
-    if space == ScheduleSpace.cpu():
-        space = ScheduleSpace.cpu(threads=False)
+    """Return the cost model's best candidates."""
     asked = Learned("top-5", model=strategy.model, name=strategy.name)
-    return Proposer(asked, replace(problem, space=space, known=())).best(PROPOSED)
+    return Proposer(asked, replace(problem, known=())).best(PROPOSED)
 
 
 # -------------------------------------------------------------------- GPUs

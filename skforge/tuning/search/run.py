@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from statistics import median
 from typing import Any, TypeAlias
 
@@ -234,10 +235,7 @@ class Run:
             reason = twin.reason or f"as {twin.schedule!r}"
             times = Sampled(twin.samples, (twin.relative,))
             return self._record(n_rows, build, known, reason, times)
-
-        def late() -> bool:
-            return self._clock() >= end
-
+        late = partial(self._late, end)
         if late():
             return self._record(n_rows, build, "no time", LATE)
         try:
@@ -283,23 +281,21 @@ class Run:
         self, size: int, finalists: Sequence[Candidate]
     ) -> tuple[float, dict[Schedule, float]] | None:
         """Return the default's seconds, and the finalists' ratios to it."""
-        builds: dict[Schedule, Build] = {}
-        runners: dict[Schedule, Runner] = {}
-        default = self._plan.default
+        runners: dict[Build, Runner] = {}
         for candidate in (self._default, *finalists):
             build = self._builder.build(candidate, self._deadline)
-            assert candidate.schedule is not None
             if build.runner is not None and not self._wrong(build, size):
-                builds[candidate.schedule] = build
-                runners[candidate.schedule] = build.runner
-            elif candidate.schedule == default:
+                runners[build] = build.runner
+            elif candidate is self._default:
                 return None
-        bench = self._bench(size, runners.pop(default))
+        bench = self._bench(size, runners.pop(next(iter(runners))))
         sampled = bench.together(runners, FINAL_SAMPLES, self._late)
-        for schedule, samples in sampled.items():
-            self._record(size, builds[schedule], "measured", "", samples)
+        ratios: dict[Schedule, float] = {}
+        for build, samples in sampled.items():
+            trial = self._record(size, build, "measured", "", samples)
+            assert trial.schedule is not None
+            ratios[trial.schedule] = trial.relative
         self._update_default(size)
-        ratios = {schedule: samples.relative for schedule, samples in sampled.items()}
         return median(bench.baseline), ratios
 
     def _finalists(self) -> list[Candidate]:
@@ -318,8 +314,8 @@ class Run:
         n_trials = sum(map(len, self._trials.values()))
         self._progress.tell(trial, n_trials, self._best_ratio(), self.seconds)
 
-    def _late(self) -> bool:
-        return self._clock() >= self._deadline
+    def _late(self, end: float | None = None) -> bool:
+        return self._clock() >= (self._deadline if end is None else end)
 
     def _at(self, n_rows: int) -> list[Trial]:
         return [t for t in self._own.values() if t.n_rows == n_rows]
