@@ -15,7 +15,7 @@ from skforge.cli import values
 from skforge.cli.errors import either, warn
 from skforge.cli.needs import Needs, needs_of
 from skforge.cli.report import Rows
-from skforge.cli.tables import Batch, merged, open_table
+from skforge.cli.tables import Batch, columns_of, merged, open_table
 from skforge.exceptions import InvalidInputError, plural, shortened
 
 if TYPE_CHECKING:
@@ -45,20 +45,18 @@ class RowsFile(ExitStack):
 
     def batches(self) -> Iterator[Batch]:
         """Yield the columns that the model reads; all rows at once if it needs that."""
-        batches: Iterable[Batch] = (
-            b for b in self.table.batches(self._there) if b.n_rows
-        )
+        batches: Iterable[Batch] = self.table.batches(self._there)
         if self._needs.whole and (every := list(batches)):
             batches = [merged(every)]
         for batch in batches:
             yield batch
-            self.before += batch.n_rows
+            self.before += len(batch)
 
     def rows(self, batch: Batch) -> Any:
         """Return a batch as an array, or as a frame if the model needs one."""
-        if isinstance(batch.values, np.ndarray):
-            return batch.values
-        columns = iter(batch.values)
+        if isinstance(batch, np.ndarray) and batch.dtype != object:
+            return batch
+        columns = iter(columns_of(batch))
         parts = {
             feature: self._part(feature, next(columns))
             for feature, place in enumerate(self._places)
@@ -67,7 +65,7 @@ class RowsFile(ExitStack):
         if not self._needs.framed and all(
             isinstance(p, np.ndarray) for p in parts.values()
         ):
-            whole = np.empty((batch.n_rows, len(parts)), self._needs.dtype)
+            whole = np.empty((len(batch), len(parts)), self._needs.dtype)
             for at, part in enumerate(parts.values()):
                 with np.errstate(over="ignore"):
                     whole[:, at] = part
@@ -94,8 +92,7 @@ class RowsFile(ExitStack):
                 return values.categories(column, needs.categories[feature], spelled)
             return values.numbers(column, dtype)
         except values.WrongColumnError as error:
-            is_text = isinstance(error, values.NotNumbersError)
-            if is_text and needs.whole and values.holds_texts(column):
+            if needs.whole and values.holds_texts(column):
                 return values.texts(column, (), spelled)
             label = str(feature) if needs.names is None else repr(needs.names[feature])
             where = (

@@ -260,15 +260,15 @@ def predict(
         if first is None:
             raise no_rows(file.table.name)
         file.enter_context(naming(file.table.name))
-        model = fitted(opened, file.rows(first.first(min(first.n_rows, _CHECKED))))
+        model = fitted(opened, file.rows(first[:_CHECKED]))
         answer, call = _described(model, name), quiet(model, name)
         progress = RowsProgress("predicting", file.table.total)
         try:
             with writer(output, answer) as table, progress.bar:
                 for batch in _batches(file, model, chain([first], batches)):
-                    values = call(file.rows(batch)).reshape(batch.n_rows, -1)
+                    values = call(file.rows(batch)).reshape(len(batch), -1)
                     table.write(values.astype(answer.dtype, copy=False))
-                    progress.add(batch.n_rows, file.table.done)
+                    progress.add(len(batch), file.table.done)
         except ReaderGoneError:
             return
         done = plural(progress.n_rows, "row")

@@ -9,29 +9,26 @@ from __future__ import annotations
 import csv
 import io
 import mmap
-import os
-import select
-import signal
 import sys
 from codecs import BOM_UTF8
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from functools import partial
-from itertools import islice
+from itertools import chain
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple, TypeAlias, cast
+from typing import Any, BinaryIO, TypeAlias
 
 import numpy as np
 from numpy.lib import format as npy
-from numpy.typing import NDArray
 
 from skforge.cli.errors import either
 from skforge.exceptions import InvalidInputError, shortened
 
 #: Values in a batch, and the most rows in one.
 _VALUES, _ROWS = 1 << 21, 1 << 16
-#: Bytes of a CSV file that are parsed at a time.
-_BLOCK = 2 << 20
+#: Bytes of a CSV file that are parsed at a time, and the most in one line.
+_BLOCK, _LINE = 2 << 20, 64 << 20
 
 ENDINGS = (".csv", ".parquet", ".arrow", ".feather", ".ipc", ".npy")
 
@@ -40,29 +37,23 @@ _SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "bars"}
 #: The text of a last row that is added to CSV: a quote left open would swallow it.
 _END = "\x04"
 
+_NO_END = f"a line has no end within {_LINE >> 20} MB; a quote may be left open."
+
 #: What the errors of libraries with these parts mean.
 _REASONS = {
     "codec can't decode": "it is not text in UTF-8; save it in UTF-8.",
     "invalid UTF8": "it is not text in UTF-8; save it in UTF-8.",
-    "straddling object": "a line has no end within 2 MB; a quote may be left open.",
     "Python objects in dtype": "it holds pickled objects, which are not opened.",
     "mmap length": "it ends too early.",
 }
 
-#: A column of a batch: texts of a CSV file, or an Arrow array.
+#: Some rows of a file: an array of numbers or of the texts of cells, or Arrow's
+#: RecordBatch.
+Batch: TypeAlias = Any
+#: A column of a batch: an array of texts, or an Arrow array.
 Column: TypeAlias = Any
-
-
-class Batch(NamedTuple):
-    """Some rows of a file: an array of numbers, or a list of columns."""
-
-    n_rows: int
-    values: NDArray[Any] | list[Column]
-
-    def first(self, n_rows: int) -> Batch:
-        if isinstance(self.values, np.ndarray):
-            return Batch(n_rows, self.values[:n_rows])
-        return Batch(n_rows, [column[:n_rows] for column in self.values])
+#: The rows in CSV, and the lines that have another number of cells.
+_Parsed: TypeAlias = tuple[Batch, list[tuple[int, str]]]
 
 
 class Table(ExitStack):
@@ -74,6 +65,7 @@ class Table(ExitStack):
     width: int = 0  # how many columns it has
     total: int | None = None  # rows, or bytes of a CSV file; None if not known
     done: int = 0  # how many of these have been read
+    _map: Any = None  # of the file, if its rows are in one
 
     def __init__(self, path: Path) -> None:
         super().__init__()
@@ -81,13 +73,17 @@ class Table(ExitStack):
 
     def batches(self, places: Sequence[int]) -> Iterator[Batch]:
         """Yield the columns at these places, some rows at a time."""
-        raise NotImplementedError
+        step = _rows_at_a_time(len(places))
+        with _reading(self.name):
+            for batch in self._read(places):
+                for first in range(0, len(batch), step):
+                    yield batch[first : first + step]
+                    if self._map is not None:  # or memory would grow with the file
+                        self._map.madvise(mmap.MADV_DONTNEED)
 
-    def _slices(self, columns: Sequence[Column], step: int) -> Iterator[Batch]:
-        """Yield Arrow columns of the same length, some rows at a time."""
-        for first in range(0, len(columns[0]), step):
-            part = [column.slice(first, step) for column in columns]
-            yield Batch(len(part[0]), part)
+    def _read(self, places: Sequence[int]) -> Iterator[Batch]:
+        """Yield the columns in batches of any size, and count what is ``done``."""
+        raise NotImplementedError
 
 
 def name_of(path: Path) -> str:
@@ -106,45 +102,48 @@ def open_table(path: Path, known: Collection[str] = ()) -> Table:
             f"{path.name} does not end in {either(ENDINGS)}; convert it, or pipe it as "
             "CSV to -."
         )
-    try:
+    with _reading(name_of(path)):
         if ending == ".npy":
             return _NpyTable(path)
         if ending == ".csv":
             return _CsvTable(path, known)
         return _ParquetTable(path) if ending == ".parquet" else _ArrowTable(path)
+
+
+@contextmanager
+def _reading(name: str) -> Iterator[None]:
+    """Raise InvalidInputError for a file that its library cannot read."""
+    try:
+        yield
+    except InvalidInputError:
+        raise
     except ImportError as error:
         raise InvalidInputError(
-            f"Reading {path.name} needs pyarrow: pip install pyarrow."
+            f"Reading {name} needs pyarrow: pip install pyarrow."
         ) from error
-    except (OSError, ValueError, EOFError, TypeError, csv.Error) as error:
-        raise unreadable(name_of(path), error) from error
+    except (OSError, ValueError, EOFError, TypeError, KeyError, csv.Error) as error:
+        reason = (str(error) or type(error).__name__).splitlines()[0]
+        if isinstance(error, OSError) and error.strerror:
+            reason = f"{error.strerror}."
+        reason = next((why for part, why in _REASONS.items() if part in reason), reason)
+        raise InvalidInputError(
+            f"{name} cannot be read as a table: {reason}"
+        ) from error
 
 
-def unreadable(name: str, error: Exception) -> InvalidInputError:
-    """Return the error for a file that its library cannot read."""
-    if isinstance(error, InvalidInputError):
-        return error
-    reason = (str(error) or type(error).__name__).splitlines()[0]
-    if isinstance(error, OSError) and error.strerror:
-        reason = f"{error.strerror}."
-    reason = next((why for part, why in _REASONS.items() if part in reason), reason)
-    return InvalidInputError(f"{name} cannot be read as a table: {reason}")
+def columns_of(batch: Batch) -> Any:
+    return batch.T if isinstance(batch, np.ndarray) else batch.columns
 
 
 def merged(batches: Sequence[Batch]) -> Batch:
-    n_rows = sum(batch.n_rows for batch in batches)
-    values: list[Any] = [batch.values for batch in batches]
-    if len(values) == 1 or isinstance(values[0], np.ndarray):
-        return Batch(n_rows, values[0] if len(values) == 1 else np.concatenate(values))
-    return Batch(n_rows, [_joined(parts) for parts in zip(*values, strict=True)])
-
-
-def _joined(parts: Sequence[Column]) -> Column:
-    if isinstance(parts[0], list):
-        return [cell for part in parts for cell in part]
+    if len(batches) == 1:
+        return batches[0]
+    if isinstance(batches[0], np.ndarray):
+        return np.concatenate(batches)
     import pyarrow as pa
 
-    return pa.chunked_array(list(parts)).unify_dictionaries().combine_chunks()
+    table = pa.Table.from_batches(batches).unify_dictionaries().combine_chunks()
+    return table.to_batches()[0]
 
 
 def _rows_at_a_time(width: int) -> int:
@@ -152,12 +151,13 @@ def _rows_at_a_time(width: int) -> int:
 
 
 class _NpyTable(Table):
-    """An array; a map of the file, whose pages are given back after each batch."""
+    """An array, in a map of the file."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
-        self._rows = npy.open_memmap(path, mode="r")
-        shape, dtype = self._rows.shape, self._rows.dtype
+        rows = npy.open_memmap(path, mode="r")
+        self._rows, self._map = np.asarray(rows), rows.base
+        shape, dtype = rows.shape, rows.dtype
         if len(shape) != 2 or dtype.kind not in "fiub":
             raise InvalidInputError(
                 f"{path.name} holds an array of shape {shape} and dtype {dtype}; rows "
@@ -165,16 +165,13 @@ class _NpyTable(Table):
             )
         self.total, self.width = shape
 
-    def batches(self, places: Sequence[int]) -> Iterator[Batch]:
-        step, pages = _rows_at_a_time(self.width), cast(mmap.mmap, self._rows.base)
-        taken: Any = list(places)
-        if taken == [*range(self.width)]:
-            taken = slice(None)
+    def _read(self, places: Sequence[int]) -> Iterator[Batch]:
+        step = _rows_at_a_time(self.width)
+        columns = slice(places[0], places[-1] + 1)  # without names, they are a range
         for first in range(0, len(self._rows), step):
-            rows = np.asarray(self._rows)[first : first + step, taken]
-            self.done = first + len(rows)
-            yield Batch(len(rows), rows)
-            pages.madvise(mmap.MADV_DONTNEED)
+            rows = self._rows[first : first + step, columns]
+            self.done += len(rows)
+            yield rows
 
 
 class _CsvTable(Table):
@@ -184,172 +181,110 @@ class _CsvTable(Table):
 
     def __init__(self, path: Path, known: Collection[str]) -> None:
         super().__init__(path)
-        is_file = path.is_file()
-        self._file = self.enter_context(path.open("rb") if is_file else _piped(path))
-        self.total = path.stat().st_size if is_file else None
-        self._first = self._rest = b""  # the first record, and what was read after it
-        cells = next(filter(None, csv.reader(self._lines())), None)
+        if str(path) == "-":
+            file: BinaryIO = sys.stdin.buffer
+        else:
+            file = self.enter_context(path.open("rb"))
+        self.total = path.stat().st_size if path.is_file() else None
+        parts = self._parts(file)
+        part = next(parts, b"").removeprefix(BOM_UTF8)
+        lines = iter(part.splitlines(keepends=True))
+        cells = next(filter(None, csv.reader(map(bytes.decode, lines))), None)
         if cells is None:
             raise ValueError("it is empty.")
+        after = b"".join(lines)
+        record = part.removesuffix(after)
         self.width = len(cells)
         for separator, plural in _SEPARATORS.items():
-            if self._first.count(separator.encode()) >= self.width:
+            if record.count(separator.encode()) >= self.width:
                 self.separator = plural
         if _are_names(cells, known):
             self.names = [cell.strip() for cell in cells]
-            self._first = b""
+            part = after
+        self._texts = chain([part], parts)
 
-    def _lines(self) -> Iterator[str]:
-        """Yield the lines of the first record, which may end in a carriage return."""
-        for block in iter(self._file.readline, b""):
+    def _parts(self, file: BinaryIO) -> Iterator[bytes]:
+        """Yield the bytes of some lines, which may end in a carriage return."""
+        begun = b""
+        while block := file.read(_BLOCK):
             self.done += len(block)
-            self._rest = block if self._first else block.removeprefix(BOM_UTF8)
-            for line in self._rest.splitlines(keepends=True):
-                self._rest = self._rest[len(line) :]
-                self._first += line
-                yield line.decode()
+            end = max(block.rfind(b"\n"), block.rfind(b"\r")) + 1
+            if end:
+                yield begun + block[:end]
+                begun = b""
+            begun += block[end:]
+            if len(begun) > _LINE:
+                raise ValueError(_NO_END)
+        if begun:
+            yield begun
 
-    def _parts(self) -> Iterator[bytes]:
-        """Yield the bytes after the names, and a row of ``_END``."""
-        yield self._first + self._rest
-        while part := self._file.read(_BLOCK):
-            self.done += len(part)
-            yield part
-        yield f"\n{','.join([_END] * self.width)}\n".encode()
-
-    def batches(self, places: Sequence[int]) -> Iterator[Batch]:
+    def _read(self, places: Sequence[int]) -> Iterator[Batch]:
+        parse: Callable[[bytes, Sequence[int]], _Parsed]
         try:
             from pyarrow import csv as arrow
+
+            parse = partial(self._arrow, arrow)
         except ImportError:
-            arrow = None
-        parse = self._plain if arrow is None else partial(self._arrow, arrow)
-        read = parse(io.BufferedReader(_Stream(self._parts())), places or [0])
-        batch = next(read)
-        for following in read:
-            yield batch
-            batch = following
-        if str(batch.values[0][-1]) != _END:
-            raise InvalidInputError(
-                f"{self.name} cannot be read as a table: a quote is left open, so that "
-                "the last cell begins there and ends with the file."
+            parse = self._plain
+        last = "\n" + ",".join([_END] * self.width)
+        text, ready = b"", None
+        with ThreadPoolExecutor(1) as thread:
+            for part in self._texts:
+                text += part
+                whole = text + f"{last}\n".encode()
+                parsed = thread.submit(parse, whole, places or [0])
+                if ready is not None:
+                    yield ready  # predicted while the next ones are parsed
+                rows, ragged = parsed.result()
+                for n_cells, line in ragged:
+                    if not line.isspace() and last not in line:
+                        raise ValueError(
+                            f"a line has {n_cells} cells, not {self.width}: "
+                            f"{shortened(line, 60)}"
+                        )
+                ready = None
+                if len(rows) and str(columns_of(rows)[0][-1]) == _END:
+                    text, ready = b"", rows[:-1]
+                elif len(text) > _LINE:
+                    raise ValueError(_NO_END)
+        if text:
+            raise ValueError(
+                "a quote is left open, so that the last cell begins there and ends "
+                "with the file."
             )
-        yield batch.first(batch.n_rows - 1)
+        if ready is not None:
+            yield ready
 
-    def _plain(self, source: BinaryIO, places: Sequence[int]) -> Iterator[Batch]:
-        reader = csv.reader(io.TextIOWrapper(source, encoding="utf-8", newline=""))
-        step = _rows_at_a_time(self.width)
-        try:
-            while lines := list(islice(filter(None, reader), step)):
-                rows = [line for line in lines if len(line) == self.width]
-                for line in lines if len(rows) < len(lines) else ():
-                    text = ",".join(line)
-                    if len(line) != self.width and not text.isspace():
-                        raise self._ragged(len(line), text)
-                yield Batch(len(rows), [[row[i] for row in rows] for i in places])
-        except (csv.Error, ValueError) as error:
-            raise unreadable(self.name, error) from error
+    def _plain(self, text: bytes, places: Sequence[int]) -> _Parsed:
+        reader = csv.reader(io.StringIO(text.decode(), newline=""))
+        lines = [*filter(None, reader)]
+        rows = [line for line in lines if len(line) == self.width]
+        ragged = [(len(x), ",".join(x)) for x in lines if len(x) != self.width]
+        return np.array(rows, object).reshape(-1, self.width)[:, places], ragged
 
-    def _arrow(
-        self, arrow: Any, source: BinaryIO, places: Sequence[int]
-    ) -> Iterator[Batch]:
+    def _arrow(self, arrow: Any, text: bytes, places: Sequence[int]) -> _Parsed:
         import pyarrow as pa
 
-        pa.enable_signal_handlers(False)  # Ctrl-C stays Python's, see _arriving
         names = [str(i) for i in range(self.width)]
         wanted = [names[i] for i in places]
-        ragged: list[Any] = []
+        ragged: list[tuple[int, str]] = []
 
-        def refuse(row: Any) -> str:
-            if not row.text.strip():
-                return "skip"
-            ragged.append(row)
-            return "error"
+        def skip(row: Any) -> str:
+            ragged.append((row.actual_columns, row.text))
+            return "skip"
 
-        block = max(_BLOCK, 16 * len(self._first))
-        step = _rows_at_a_time(len(wanted))
-        try:
-            reader = arrow.open_csv(
-                pa.PythonFile(source, "r"),
-                arrow.ReadOptions(block_size=block, column_names=names),
-                arrow.ParseOptions(newlines_in_values=True, invalid_row_handler=refuse),
-                arrow.ConvertOptions(
-                    include_columns=list(dict.fromkeys(wanted)),
-                    column_types=dict.fromkeys(wanted, pa.string()),
-                    null_values=[""],
-                    strings_can_be_null=True,
-                ),
-            )
-            for batch in reader:
-                yield from self._slices([batch.column(name) for name in wanted], step)
-        except pa.ArrowInvalid as error:
-            if ragged:
-                row = ragged[0]
-                raise self._ragged(row.actual_columns, row.text) from error
-            raise unreadable(self.name, error) from error
-
-    def _ragged(self, n_cells: int, text: str) -> InvalidInputError:
-        return InvalidInputError(
-            f"{self.name} cannot be read as a table: a line has {n_cells} cells, not "
-            f"{self.width}: {shortened(text, 60)}"
-        )
-
-
-class _Stream(io.RawIOBase):
-    """Bytes that come in parts, as a file."""
-
-    def __init__(self, parts: Iterator[bytes]) -> None:
-        self._parts, self._part = parts, memoryview(b"")
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        while not len(self._part):
-            part = next(self._parts, None)
-            if part is None:
-                return 0
-            self._part = memoryview(part)
-        taken = self._part[: len(buffer)]
-        buffer[: len(taken)] = taken
-        self._part = self._part[len(taken) :]
-        return len(taken)
-
-
-@contextmanager
-def _piped(path: Path) -> Iterator[BinaryIO]:
-    """Yield a pipe or standard input, whose reads end at Ctrl-C in any thread."""
-    source: Any = sys.stdin.buffer
-    if str(path) != "-":
-        source = path.open("rb", buffering=0)
-    try:
-        number = source.fileno()
-    except (OSError, ValueError):  # replaced by an object
-        yield source
-        return
-    woken, wake = os.pipe()
-    os.set_blocking(wake, False)
-    before = signal.set_wakeup_fd(wake)
-    try:
-        yield io.BufferedReader(_Stream(_arriving(number, woken)), 1 << 16)
-    finally:
-        if str(path) != "-":
-            source.close()
-        signal.set_wakeup_fd(before)
-        os.close(woken)
-        os.close(wake)
-
-
-def _arriving(source: int, woken: int) -> Iterator[bytes]:
-    """Yield the bytes of a pipe or terminal as they come, until a signal.
-
-    pyarrow reads in a thread of its own while the main thread waits for it, and only
-    the main thread can handle a signal: the thread's read has to end first.
-    """
-    while woken not in select.select([source, woken], [], [])[0]:
-        if not (part := os.read(source, 1 << 16)):
-            return
-        yield part
-    raise InterruptedError
+        table = arrow.read_csv(
+            pa.BufferReader(text),
+            arrow.ReadOptions(block_size=len(text) + 1, column_names=names),
+            arrow.ParseOptions(newlines_in_values=True, invalid_row_handler=skip),
+            arrow.ConvertOptions(
+                include_columns=list(dict.fromkeys(wanted)),
+                column_types=dict.fromkeys(wanted, pa.string()),
+                null_values=[""],
+                strings_can_be_null=True,
+            ),
+        ).select(wanted)
+        return next(iter(table.to_batches()), table), ragged
 
 
 def _are_names(cells: list[str], known: Collection[str]) -> bool:
@@ -388,18 +323,13 @@ class _ParquetTable(Table):
         self.names = [name for name in schema.names if name not in index]
         self.width, self.total = len(self.names), self._file.metadata.num_rows
 
-    def batches(self, places: Sequence[int]) -> Iterator[Batch]:
+    def _read(self, places: Sequence[int]) -> Iterator[Batch]:
         assert self.names is not None
         wanted = [self.names[i] for i in places]
         step, columns = _rows_at_a_time(len(wanted)), list(dict.fromkeys(wanted))
-        try:
-            for batch in self._file.iter_batches(
-                step, columns=columns, use_threads=False
-            ):
-                self.done += batch.num_rows
-                yield from self._slices([batch.column(name) for name in wanted], step)
-        except (OSError, ValueError, KeyError) as error:  # two columns of one name
-            raise unreadable(self.name, error) from error
+        for batch in self._file.iter_batches(step, columns=columns, use_threads=False):
+            self.done += len(batch)
+            yield batch.select(wanted)
 
 
 class _ArrowTable(Table):
@@ -420,13 +350,6 @@ class _ArrowTable(Table):
         self.names = list(reader.schema.names)
         self.width = len(self.names)
 
-    def batches(self, places: Sequence[int]) -> Iterator[Batch]:
-        step = _rows_at_a_time(len(places))
-        try:
-            for batch in self._batches:
-                for part in self._slices([batch.column(i) for i in places], step):
-                    self.done += part.n_rows
-                    yield part
-                    self._map.madvise(mmap.MADV_DONTNEED)
-        except (OSError, ValueError) as error:
-            raise unreadable(self.name, error) from error
+    def _read(self, places: Sequence[int]) -> Iterator[Batch]:
+        for batch in self._batches:
+            yield batch.select(places)

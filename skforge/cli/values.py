@@ -27,15 +27,12 @@ class WrongColumnError(Exception):
         self.row = row
 
 
-class NotNumbersError(WrongColumnError):
-    """A column that should hold numbers holds something else."""
-
-    def __init__(self, what: str, row: int | None = None) -> None:
-        super().__init__(
-            f"{what}, and the model takes numbers there; encode texts as for training, "
-            "and leave cells empty whose values are missing",
-            row,
-        )
+def _no_numbers(what: str, row: int | None = None) -> WrongColumnError:
+    return WrongColumnError(
+        f"{what}, and the model takes numbers there; encode texts as for training, and "
+        "leave cells empty whose values are missing",
+        row,
+    )
 
 
 def number_in(cell: str) -> float | None:
@@ -62,10 +59,10 @@ def is_missing(cell: str, known: Container[Any] = ()) -> bool:
 def numbers(column: Any, dtype: Any = np.float64) -> Array:
     """Return a column's numbers in a dtype of floats, NaN for missing ones.
 
-    Texts are parsed as Python's ``float`` parses them. Raises NotNumbersError if a
+    Texts are parsed as Python's ``float`` parses them. Raises WrongColumnError if a
     value is no number.
     """
-    if isinstance(column, list):
+    if isinstance(column, np.ndarray):
         return _parsed(column)
     import pyarrow as pa
     from pyarrow import compute
@@ -86,7 +83,7 @@ def numbers(column: Any, dtype: Any = np.float64) -> Array:
         return np.full(len(column), np.nan)
     read = numbers_in(column)
     if read is None:
-        raise NotNumbersError(f"has values of type {kind}")
+        raise _no_numbers(f"has values of type {kind}")
     values, missing = read
     # a whole number is rounded once, to the dtype asked for
     with np.errstate(over="ignore"):
@@ -102,22 +99,22 @@ def _is_text(kind: Any) -> bool:
 
 def holds_texts(column: Any) -> bool:
     """Tell whether a column is of texts, which may spell numbers."""
-    if isinstance(column, list):
+    if isinstance(column, np.ndarray):
         return True
     kind = column.type
     return _is_text(getattr(kind, "value_type", kind))
 
 
-def _parsed(cells: Sequence[str | None]) -> Array:
+def _parsed(cells: Any) -> Array:
     try:
-        return np.fromiter(map(float, cells), np.float64, len(cells))  # type: ignore[arg-type]
+        return np.fromiter(map(float, cells), np.float64, len(cells))
     except (ValueError, TypeError):
         pass
     values = np.empty(len(cells))
     for row, cell in enumerate(cells):
         number = np.nan if cell is None else number_in(cell)
         if number is None:
-            raise NotNumbersError(f"has {cell!r}", row)
+            raise _no_numbers(f"has {cell!r}", row)
         values[row] = number
     return values
 
@@ -128,7 +125,7 @@ def words(column: Any, known: Container[Any], spelled: bool) -> tuple[list[Any],
     A missing text has the number -1; with ``spelled``, some texts stand for missing
     values. Columns of numbers have numbers as words.
     """
-    if isinstance(column, list):
+    if isinstance(column, np.ndarray):
         places: dict[Any, int] = {}
         codes = np.array([places.setdefault(cell, len(places)) for cell in column])
         distinct = [*places]

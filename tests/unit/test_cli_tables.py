@@ -22,6 +22,7 @@ from skforge.cli.data import RowsFile, all_rows
 from skforge.cli.main import app
 from skforge.cli.needs import Needs
 from skforge.cli.predict import writer
+from skforge.cli.tables import columns_of
 from skforge.cli.values import numbers, texts
 from skforge.exceptions import InvalidInputError
 from skforge.prediction.answers import Answer
@@ -101,9 +102,9 @@ def test_texts_are_those_of_the_cells(tmp_path, reader):
     with RowsFile(tmp_path / "x.csv", Needs(2, ["a", "b"])) as file:
         (batch,) = file.batches()
     words = ["x, y", None, "None", None, "two\nlines"]
-    found = texts(batch.values[0], known={"None"}).tolist()
+    found = texts(columns_of(batch)[0], known={"None"}).tolist()
     assert [None if word != word else word for word in found] == words
-    assert numbers(batch.values[1]).tolist() == [1, 2, 3, 4, 5]
+    assert numbers(columns_of(batch)[1]).tolist() == [1, 2, 3, 4, 5]
 
 
 def test_names_that_are_numbers(tmp_path, reader):
@@ -133,6 +134,16 @@ def test_damaged_csv(tmp_path, reader, text, why):
     with pytest.raises(InvalidInputError) as error:
         read(tmp_path / "x.csv", Needs(2), text)
     assert why in str(error.value)
+
+
+@pytest.mark.parametrize("body", ["1" * 400, '1,"2\n' + "3,4\n" * 99])
+def test_a_line_without_end_is_not_read_into_memory(
+    tmp_path, reader, monkeypatch, body
+):
+    monkeypatch.setattr(tables, "_BLOCK", 16)
+    monkeypatch.setattr(tables, "_LINE", 64)
+    with pytest.raises(InvalidInputError, match="a line has no end within"):
+        read(tmp_path / "x.csv", Needs(2), f"a,b\n{body}")
 
 
 def test_parquet_needs_pyarrow(tmp_path, monkeypatch):
