@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, cast
 
 import numpy as np
 import typer
@@ -61,41 +62,37 @@ def estimator_pairs(fast: Any) -> list[Pair]:
     ]
 
 
-def source_pair(
+def source_pairs(
     console: Console, model_file: Path, model: Any, module: CompiledModule
-) -> Pair | None:
+) -> list[Pair]:
     """Return the compiled predictor and the source library's, on one thread.
 
-    Returns None if the file is no model of a library, and prints the reason if the
-    library is not installed or cannot read the file.
+    There is none if the file is no model of a library, or if the library is not
+    installed or cannot read the file; the reason for that is printed.
     """
     if is_a(model, "xgboost.core.Booster"):
-        return booster_pair(model, module)
+        return [booster_pair(model, module)]
     if is_a(model, "lightgbm.basic.Booster"):
-        return _lightgbm(model, module)
+        return [_lightgbm(model, module)]
     library, pair_of = _LIBRARIES.get(model_file.suffix.lower(), ("", None))
     if pair_of is None:
-        return None
+        return []
     try:
-        return pair_of(model_file, module)
+        return [pair_of(model_file, module)]
     except ImportError:
-        console.print(
-            f"{library} is not installed: bits are compared with skforge's reference "
-            "walk.",
-            soft_wrap=True,
-        )
+        why = "is not installed: bits are compared with skforge's reference walk."
     except Exception as error:  # noqa: BLE001 - each library has its own errors
-        why = (str(error).strip().splitlines() or [type(error).__name__])[-1]
-        console.print(f"{library} cannot read the file: {why}", soft_wrap=True)
-    return None
+        said = (str(error).strip().splitlines() or [type(error).__name__])[-1]
+        why = f"cannot read the file: {said}"
+    console.print(f"{library} {why}", soft_wrap=True)
+    return []
 
 
-def reference_pair(module: CompiledModule) -> Pair:
-    """Return the compiled predictor and skforge's slow reference traversal."""
-    from skforge.sources.files import ForestSource
-
-    walk = ForestSource(None, module.forest).raw
-    return Pair("predict_raw", module.predict_raw, "reference", walk)
+def raw_pair(
+    module: CompiledModule, source_name: str, source: Callable[[Any], Any]
+) -> Pair:
+    """Return the raw scores of a compiled model, and another function of the same."""
+    return Pair("predict_raw", module.predict_raw, source_name, source)
 
 
 def _one_axis(raw: NDArray[Any]) -> NDArray[Any]:
@@ -117,13 +114,10 @@ def booster_pair(booster: Any, module: CompiledModule) -> Pair:
     if booster.attr("scikit_learn") is not None:
         rounds = (0, int(booster.attr("best_iteration") or -1) + 1)
 
-    def margin(X: NDArray[Any]) -> NDArray[Any]:
-        raw: NDArray[Any] = booster.inplace_predict(
-            X, predict_type="margin", iteration_range=rounds
-        )
-        return raw
-
-    return Pair("predict_raw", module.predict_raw, "inplace_predict", margin)
+    margin = partial(
+        booster.inplace_predict, predict_type="margin", iteration_range=rounds
+    )
+    return raw_pair(module, "inplace_predict", margin)
 
 
 def _lightgbm(booster: Any, module: CompiledModule) -> Pair:
@@ -131,24 +125,15 @@ def _lightgbm(booster: Any, module: CompiledModule) -> Pair:
         import lightgbm
 
         booster = lightgbm.Booster(model_file=str(booster))
-    return Pair(
-        "predict_raw",
-        module.predict_raw,
-        "Booster.predict",
-        lambda X: np.asarray(booster.predict(X, raw_score=True, num_threads=1)),
-    )
+    predict = partial(booster.predict, raw_score=True, num_threads=1)
+    return raw_pair(module, "Booster.predict", predict)
 
 
 def _catboost(model_file: Path, module: CompiledModule) -> Pair:
     import catboost
 
     model = catboost.CatBoost().load_model(str(model_file))  # predicts raw scores
-    return Pair(
-        "predict_raw",
-        module.predict_raw,
-        "CatBoost.predict",
-        lambda X: np.asarray(model.predict(X, thread_count=1)),
-    )
+    return raw_pair(module, "CatBoost.predict", partial(model.predict, thread_count=1))
 
 
 def _onnxruntime(model_file: Path, module: CompiledModule) -> Pair:
@@ -193,6 +178,7 @@ def bench(
 ) -> None:
     """Compile a model, compare every bit with its source, and compare the speed."""
     from skforge import Target
+    from skforge.sources.files import ForestSource
 
     sizes, console = sizes_of(batch_sizes), Console()
     chosen = load_schedule(schedule)
@@ -201,84 +187,70 @@ def bench(
     start = perf_counter()
     model = open_model(model_file)
     read = perf_counter() - start
-    compile_model = _of_forest if live_model(model) is None else _of_estimator
-    asked = _Asked(console, model_file, model, data, columns, chosen, target)
+    is_live, rows = live_model(model) is not None, {}
     with naming(name_of(data or model_file)):
-        job = compile_model(asked, max(sizes))
+        if data is not None and is_live:
+            rows[f"of {name_of(data)}"] = all_rows(data, needs_of(model), columns)
+        elif data is not None:
+            rows[f"of {name_of(data)}"] = load_rows(data, model, columns)
+        if is_live:
+            job = _of_estimator(model_file, model, rows, chosen, target)
+            pairs = estimator_pairs(job.fast)
+        else:
+            job = _of_forest(model, rows, chosen, target)
+            pairs = source_pairs(console, model_file, model, job.module)
+        _check_memory(max(sizes), job.forest)
         describe(console, model_file.name, job.forest)
         console.print(f"read in {duration(read)}, compiled in {duration(job.seconds)}")
         if verbose:
             show_schedules(console, job.module)
         X = next(iter(job.rows.values()))
-        good = check(console, job.pairs or [reference_pair(job.module)], job.rows)
-        if job.pairs:
-            speed(console, job.pairs[:1], X, sizes, seconds=seconds)
+        # without a library, skforge's slow walk is compared, and not measured
+        walk = raw_pair(job.module, "reference", ForestSource(None, job.forest).raw)
+        good = check(console, pairs or [walk], job.rows)
+        if pairs:
+            speed(console, pairs[:1], X, sizes, seconds=seconds)
         else:
             report.own_speed(console, job.module.predict_raw, X, sizes, seconds)
     if not good:
         raise typer.Exit(MISMATCH)
 
 
-class _Asked(NamedTuple):
-    """What the command line asks for."""
-
-    console: Console
-    model_file: Path
-    model: Any
-    data: Path | None
-    columns: str | None
-    schedule: Schedule | None
-    target: str
-
-
 class _Job(NamedTuple):
-    """A compiled model, what it is compared with, and on which rows."""
+    """A compiled model, and the rows on which it is compared."""
 
     forest: Forest
-    module: Any
+    module: CompiledModule
     seconds: float
-    pairs: list[Pair]
     rows: dict[str, Any]
+    fast: Any = None  # a CompiledForest
 
 
-def _of_forest(asked: _Asked, most: int) -> _Job:
-    """Compile a forest; compare with the library of a model file, if there is one."""
+def _of_forest(
+    model: Any, given: dict[str, Any], schedule: Schedule | None, target: str
+) -> _Job:
     from skforge import compile_forest
 
-    console, model_file, model, data, columns, schedule, target = asked
-    schedules: Any = schedule
-    forest = forest_of(model)
-    _check_memory(most, forest)
-    rows = _drawn_rows(forest)
-    if data is not None:
-        rows = {f"of {name_of(data)}": _rows_of(data, model, columns), **rows}
+    forest, schedules = forest_of(model), cast("Any", schedule)
     stored = getattr(model, "schedule_", getattr(model, "schedules", None))
     if stored and target == "cpu" and {s.kind for s in stored.values()} == {"cpu"}:
         schedules = schedule or dict(stored)
     module = compile_forest(forest, schedules, target)
     seconds = module.compile_all()
-    pair = source_pair(console, model_file, model, module)
-    return _Job(forest, module, seconds, [] if pair is None else [pair], rows)
+    return _Job(forest, module, seconds, {**given, **_drawn_rows(forest)})
 
 
-def _rows_of(data: Path, model: Any, columns: str | None) -> Any:
-    """Return the rows of a file as the kernels of an opened model read them."""
-    if not is_compiled(model):
-        return load_rows(data, forest_of(model), columns)
-    rows, source = all_rows(data, needs_of(model), columns), model._compiled().source
-    read = source.read(rows)
-    return source.rows(rows, "predict_raw") if read is None else read[0]
-
-
-def _of_estimator(asked: _Asked, most: int) -> _Job:
-    """Compile an estimator of a pickle; compare with the estimator's own methods."""
+def _of_estimator(
+    path: Path,
+    model: Any,
+    given: dict[str, Any],
+    schedule: Schedule | None,
+    target: str,
+) -> _Job:
+    """Compile an estimator of a pickle, on the rows that are given, if any are."""
     from skforge import Target
 
-    _, model_file, model, data, columns, schedule, target = asked
-    if data is None:
-        rows: Any = _drawn_rows(drawable(model_file, model), 1000, missing=False)
-    else:
-        rows = {f"of {name_of(data)}": all_rows(data, needs_of(model), columns)}
+    rows = given or _drawn_rows(drawable(path, model), 1000, missing=False)
     options: dict[str, Any] = {}
     if schedule is not None or not is_compiled(model):
         options["schedule"] = schedule or "auto"
@@ -289,11 +261,10 @@ def _of_estimator(asked: _Asked, most: int) -> _Job:
     module = fast._compiled().module
     module.compile_all()
     seconds = perf_counter() - start
-    _check_memory(most, fast.forest_)
-    if data is None:
+    if not given:
         gaps = fast.__sklearn_tags__().input_tags.allow_nan
         rows = _drawn_rows(fast.forest_, missing=gaps)
-    return _Job(fast.forest_, module, seconds, estimator_pairs(fast), rows)
+    return _Job(fast.forest_, module, seconds, rows, fast)
 
 
 def _check_memory(n_rows: int, forest: Forest) -> None:

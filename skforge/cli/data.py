@@ -7,19 +7,18 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from skforge.cli import values
 from skforge.cli.errors import either, warn
+from skforge.cli.models import forest_of
 from skforge.cli.needs import Needs, needs_of
 from skforge.cli.report import Rows
 from skforge.cli.tables import Batch, columns_of, merged, open_table
+from skforge.compiler.frontends.base import is_compiled
 from skforge.exceptions import InvalidInputError, plural, shortened
-
-if TYPE_CHECKING:
-    from skforge.compiler.forest.forest import Forest
 
 
 class RowsFile(ExitStack):
@@ -243,10 +242,18 @@ def check_columns(data: Path | None, columns: str | None) -> None:
         )
 
 
-def load_rows(path: Path, forest: Forest, columns: str | None = None) -> Rows:
-    """Return the rows of a file as a forest's kernels read them."""
+def load_rows(path: Path, model: Any, columns: str | None = None) -> Rows:
+    """Return the rows of a file as the kernels of an opened model read them."""
     from skforge.compiler.forest.rows import prepare_rows
 
+    if is_compiled(model):
+        rows, source = (
+            all_rows(path, needs_of(model), columns),
+            model._compiled().source,
+        )
+        read = source.read(rows)
+        kept: Rows = source.rows(rows, "predict_raw") if read is None else read[0]
+        return kept
+    forest = forest_of(model)
     rows = all_rows(path, needs_of(forest), columns)
-    prepared: Rows = np.ascontiguousarray(prepare_rows(forest, rows))
-    return prepared
+    return np.ascontiguousarray(prepare_rows(forest, rows))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -19,6 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from skforge.compiler.forest.reference import differing_rows
+from skforge.display.summary import ranges_of
 from skforge.exceptions import plural
 from skforge.tuning.measure.bench import in_rounds
 from skforge.tuning.search.ranges import merged
@@ -116,53 +116,16 @@ def show_schedules(console: Console, module: CompiledModule) -> None:
     served: dict[Schedule, list[tuple[int, int | None]]] = {}
     for ends, schedule in module.schedules.items():
         served.setdefault(schedule, []).append(ends)
-    console.print()
     _title(console, f"Schedules and their loops, on {module.target}")
     for schedule, ranges in served.items():
-        which = ranges_text(ranges)
-        console.print(Text(f"  batches of {which}:" if which else "  any batch:"))
-        lines = wrapped(repr(schedule), max(40, console.width) - 4)
-        nest = str(schedule.loop_nest(module.forest)).splitlines()
-        for line in (*lines, *nest[1:]):
-            style = "cyan" if line in lines else "dim"
+        console.print(Text(f"  batches of {ranges_of(merged(dict.fromkeys(ranges)))}:"))
+        nest = str(schedule.loop_nest(module.forest)).splitlines()[1:]
+        for line, style in [(repr(schedule), "cyan"), *((n, "dim") for n in nest)]:
             console.print(Text(f"    {line}", style=style), soft_wrap=True)
 
 
-def ranges_text(ranges: Sequence[tuple[int, int | None]]) -> str:
-    """Return ranges of batch sizes as text, joined where they touch.
-
-    >>> ranges_text([(1, 1), (2, 15)]), ranges_text([(8, 8), (2049, None)])
-    ('1–15', '8, 2,049 and more')
-    >>> ranges_text([(1, None)])
-    ''
-    """
-    joined = list(merged(dict.fromkeys(ranges)))
-    if joined == [(1, None)]:
-        return ""
-    return ", ".join(
-        f"{first:,} and more"
-        if last is None
-        else (f"{first:,}" if first == last else f"{first:,}–{last:,}")
-        for first, last in joined
-    )
-
-
-def wrapped(call_chain: str, width: int) -> list[str]:
-    """Break a chain of calls into lines before a dot.
-
-    >>> wrapped('Schedule().tile("tree", "t0", "t1", 8).unroll("t1")', 40)
-    ['Schedule().tile("tree", "t0", "t1", 8)', '  .unroll("t1")']
-    """
-    lines = [""]
-    for number, part in enumerate(re.split(r"(?<=\))(?=\.)", call_chain)):
-        if number and len(lines[-1]) + len(part) > width:
-            lines.append("  ")
-        lines[-1] += part
-    return lines
-
-
 def _title(console: Console, text: str) -> None:
-    console.print(Text(text, style="bold"))
+    console.print(Text(f"\n{text}", style="bold"))
 
 
 def _table(*columns: str, right: Sequence[str] = ()) -> Table:
@@ -174,7 +137,6 @@ def _table(*columns: str, right: Sequence[str] = ()) -> Table:
 
 def check(console: Console, pairs: Sequence[Pair], rows: Mapping[str, Rows]) -> bool:
     """Print whether all bits agree, for each pair and set of rows; return if all do."""
-    console.print()
     _title(console, "Predictions, compared bit by bit")
     table = _table("skforge", "source", "rows", "bits")
     good = True
@@ -214,22 +176,19 @@ def speed(
     seconds: float = 1.0,
 ) -> None:
     """Print median times per batch size; the calls of a size share rounds."""
-    console.print()
     _title(console, "Time of one call on one thread, median of interleaved rounds")
     right = ("rows", "time", "its time", "speedup")
     table = _table(
         "rows", "skforge", "time", "source", "its time", "speedup", right=right
     )
-    calls = {}
-    for number, pair in enumerate(pairs):
-        calls[f"skforge {number}"] = pair.compiled
-        calls[f"source {number}"] = pair.source
+    calls = {f"skforge {pair.name}": pair.compiled for pair in pairs}
+    calls |= {f"source {pair.name}": pair.source for pair in pairs}
     for size in batch_sizes:
         timing = _timed(calls, X, size, seconds)
-        for number, pair in enumerate(pairs):
-            ours, theirs = f"skforge {number}", f"source {number}"
+        for pair in pairs:
+            ours, theirs = f"skforge {pair.name}", f"source {pair.name}"
             table.add_row(
-                f"{size:,}" if number == 0 else "",
+                f"{size:,}" if pair is pairs[0] else "",
                 pair.name,
                 duration(timing.seconds(ours)),
                 pair.source_name,
@@ -243,7 +202,6 @@ def own_speed(
     console: Console, raw: Predict, X: Rows, batch_sizes: Sequence[int], seconds: float
 ) -> None:
     """Print median times of ``predict_raw`` without a source to compare."""
-    console.print()
     _title(console, "Time of one call on one thread, median of rounds")
     columns = ("rows", "predict_raw", "per row")
     table = _table(*columns, right=columns)

@@ -17,7 +17,7 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Any, BinaryIO, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.lib import format as npy
@@ -182,7 +182,7 @@ class _CsvTable(Table):
     def __init__(self, path: Path, known: Collection[str]) -> None:
         super().__init__(path)
         if str(path) == "-":
-            file: BinaryIO = sys.stdin.buffer
+            file: Any = sys.stdin.buffer
         else:
             file = self.enter_context(path.open("rb"))
         self.total = path.stat().st_size if path.is_file() else None
@@ -203,20 +203,21 @@ class _CsvTable(Table):
             part = after
         self._texts = chain([part], parts)
 
-    def _parts(self, file: BinaryIO) -> Iterator[bytes]:
+    def _parts(self, file: Any) -> Iterator[bytes]:
         """Yield the bytes of some lines, which may end in a carriage return."""
-        begun = b""
-        while block := file.read(_BLOCK):
-            self.done += len(block)
-            end = max(block.rfind(b"\n"), block.rfind(b"\r")) + 1
-            if end:
-                yield begun + block[:end]
-                begun = b""
-            begun += block[end:]
-            if len(begun) > _LINE:
+        held = bytearray()
+        while piece := file.read1(_BLOCK):  # one read each, so that Ctrl-C ends it
+            self.done += len(piece)
+            held += piece
+            if len(held) < _BLOCK:
+                continue
+            if end := held.rfind(b"\n") + 1 or held.rfind(b"\r") + 1:
+                yield bytes(held[:end])
+                del held[:end]
+            elif len(held) > _LINE:
                 raise ValueError(_NO_END)
-        if begun:
-            yield begun
+        if held:
+            yield bytes(held)
 
     def _read(self, places: Sequence[int]) -> Iterator[Batch]:
         parse: Callable[[bytes, Sequence[int]], _Parsed]

@@ -540,7 +540,7 @@ def test_bench_of_one_schedule(run, small_model):
         "bench", small_model, "--schedule=parallel-rows", "--verbose", *BENCH
     )
     assert code == 0
-    assert "any batch:" in out
+    assert "batches of any number of rows:" in out
     assert repr(skforge.Schedule.preset("parallel-rows")) in out
 
 
