@@ -7,14 +7,13 @@ import io
 import os
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
 from time import perf_counter
-from types import SimpleNamespace
-from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import numpy as np
 import typer
@@ -36,130 +35,105 @@ from skforge.exceptions import InvalidInputError, plural
 if TYPE_CHECKING:
     from skforge.prediction.answers import Answer
 
-ENDINGS = (".csv", ".parquet", ".arrow", ".feather", ".npy")
-
 
 class ReaderGoneError(Exception):
     """Whoever read standard output, such as ``head``, has seen enough."""
 
 
-class Writer:
-    """Writes tables of one answer, one below the other."""
-
-    def __init__(self, file: Any, answer: Answer) -> None:
-        self.file, self.answer = file, answer
-
-    def write(self, table: Array) -> None:
-        """Write some rows; ``table`` has two axes."""
-        raise NotImplementedError
-
-    def close(self) -> None:
-        """Write what comes last."""
+#: Writes some rows, which have two axes, below those before.
+Write: TypeAlias = Callable[[Array], None]
 
 
 @contextmanager
-def writer(path: Path | None, answer: Answer) -> Iterator[Writer]:
-    """Yield a writer to a file, or to standard output.
+def writer(path: Path | None, answer: Answer) -> Iterator[Write]:
+    """Yield a function that writes to a file, or to standard output.
 
     The file is there when the block ends without an error, and before that it is what
     it was.
     """
     if path is None:
         try:
-            printed = SimpleNamespace(
-                write=lambda text: sys.stdout.write(text.decode())
-            )
-            yield _CsvWriter(printed, answer)
+            with _csv(lambda x: sys.stdout.write(x.decode()), answer) as write:
+                yield write
             sys.stdout.flush()
         except BrokenPipeError as error:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise ReaderGoneError from error
         return
-    with replacing(Path(os.path.realpath(path))) as file:
+    with replacing(Path(os.path.realpath(path))) as file, ExitStack() as stack:
         try:
-            table = _KINDS[path.suffix.lower()](file, answer)
+            write = stack.enter_context(_KINDS[path.suffix.lower()](file, answer))
         except ImportError as error:
             raise InvalidInputError(
                 f"Writing {path.name} needs pyarrow: pip install pyarrow."
             ) from error
-        yield table
-        table.close()
+        yield write
 
 
-class _CsvWriter(Writer):
-    def __init__(self, file: Any, answer: Answer) -> None:
-        super().__init__(file, answer)
-        try:
-            from pyarrow import csv as arrow
-        except ImportError:
-            arrow = None
-        self._arrow: Any = arrow
-        self._begun = False
+@contextmanager
+def _csv(put: Callable[[bytes], object], answer: Answer) -> Iterator[Write]:
+    try:
+        from pyarrow import csv as arrow
+    except ImportError:
+        arrow = None
+    head = [answer.names]
 
-    def write(self, table: Array) -> None:
-        if not self._begun:  # an error in the first rows leaves nothing printed
-            self._begun = True
-            self._lines([self.answer.names])
-        if self._arrow is None or table.dtype.kind not in "fiu":
-            self._lines(table.astype(str).tolist())
-            return
-        buffer = io.BytesIO()
-        options = self._arrow.WriteOptions(include_header=False)
-        self._arrow.write_csv(_arrow_table(table, self.answer), buffer, options)
-        self.file.write(buffer.getvalue())
-
-    def _lines(self, rows: Any) -> None:
-        text = io.StringIO()
+    def write(table: Array) -> None:
+        text, rows = io.StringIO(), [*head]
+        head.clear()  # an error in the first rows leaves nothing printed
+        by_arrow = arrow is not None and table.dtype.kind in "fiu"
+        if not by_arrow:
+            rows += table.astype(str).tolist()
         csv.writer(text, lineterminator="\n").writerows(rows)
-        self.file.write(text.getvalue().encode())
+        put(text.getvalue().encode())
+        if by_arrow:
+            buffer, options = io.BytesIO(), arrow.WriteOptions(include_header=False)
+            arrow.write_csv(_arrow_table(table, answer), buffer, options)
+            put(buffer.getvalue())
+
+    yield write
 
 
-class _NpyWriter(Writer):
-    """Writes the header again when the number of rows is known: NumPy leaves room."""
+@contextmanager
+def _npy_file(file: Any, answer: Answer) -> Iterator[Write]:
+    """Write the header again when the number of rows is known: NumPy leaves room."""
+    more = () if answer.width is None else (answer.width,)
+    n_rows = 0
 
-    def __init__(self, file: BinaryIO, answer: Answer) -> None:
-        super().__init__(file, answer)
-        self._n_rows = 0
-        self.close()
+    def begin() -> None:
+        file.seek(0)
+        dtype = npy.dtype_to_descr(answer.dtype)
+        facts = {"descr": dtype, "fortran_order": False, "shape": (n_rows, *more)}
+        npy.write_array_header_1_0(file, facts)
 
-    def close(self) -> None:
-        width = self.answer.width
-        shape = (self._n_rows,) if width is None else (self._n_rows, width)
-        self.file.seek(0)
-        dtype = npy.dtype_to_descr(self.answer.dtype)
-        facts = {"descr": dtype, "fortran_order": False, "shape": shape}
-        npy.write_array_header_1_0(self.file, facts)
+    def write(table: Array) -> None:
+        nonlocal n_rows
+        n_rows += len(table)
+        file.write(np.ascontiguousarray(table, answer.dtype))
 
-    def write(self, table: Array) -> None:
-        self._n_rows += len(table)
-        self.file.write(np.ascontiguousarray(table, self.answer.dtype))
-
-
-class _ArrowWriter(Writer):
-    """Parquet, Arrow or Feather."""
-
-    def __init__(self, file: BinaryIO, answer: Answer, parquet: bool = False) -> None:
-        from pyarrow import ipc
-        from pyarrow.parquet import ParquetWriter
-
-        super().__init__(file, answer)
-        empty = np.empty((0, len(answer.names)), answer.dtype)
-        begin = ParquetWriter if parquet else ipc.new_file
-        self._writer = begin(file, _arrow_table(empty, answer).schema)
-
-    def write(self, table: Array) -> None:
-        self._writer.write_table(_arrow_table(table, self.answer))
-
-    def close(self) -> None:
-        self._writer.close()
+    begin()
+    yield write
+    begin()
 
 
-_KINDS: dict[str, Callable[..., Writer]] = {
-    ".csv": _CsvWriter,
-    ".npy": _NpyWriter,
-    ".parquet": partial(_ArrowWriter, parquet=True),
-    ".arrow": _ArrowWriter,
-    ".feather": _ArrowWriter,
+@contextmanager
+def _arrow_file(file: Any, answer: Answer, parquet: bool = False) -> Iterator[Write]:
+    """Write Parquet, Arrow or Feather."""
+    from pyarrow import ipc
+    from pyarrow.parquet import ParquetWriter
+
+    empty = np.empty((0, len(answer.names)), answer.dtype)
+    begin = ParquetWriter if parquet else ipc.new_file
+    with begin(file, _arrow_table(empty, answer).schema) as out:
+        yield lambda table: out.write_table(_arrow_table(table, answer))
+
+
+_KINDS: dict[str, Callable[..., AbstractContextManager[Write]]] = {
+    ".csv": lambda file, answer: _csv(file.write, answer),
+    ".parquet": partial(_arrow_file, parquet=True),
+    ".arrow": _arrow_file,
+    ".feather": _arrow_file,
+    ".npy": _npy_file,
 }
 
 
@@ -176,43 +150,36 @@ def _arrow_table(table: Array, answer: Answer) -> Any:
 class RowsProgress:
     """Counts rows; its bar is drawn on standard error if that is a terminal.
 
-    Parameters
-    ----------
-    what : str
-        What is done, for the bar.
-    total : int or None
-        What :meth:`add` counts up to; None if it is not known.
+    ``total`` is what :meth:`add` counts up to; None if it is not known.
     """
 
-    def __init__(self, what: str, total: int | None) -> None:
+    def __init__(self, total: int | None) -> None:
         self.n_rows, self._start = 0, perf_counter()
         self.bar = Progress(
-            TextColumn(what),
+            TextColumn("predicting"),
             BarColumn(),
             *([] if total is None else [TaskProgressColumn()]),
-            TextColumn("{task.fields[rate]}"),
+            TextColumn("{task.description}"),
             console=Console(stderr=True),
             transient=True,
             disable=not sys.stderr.isatty(),
         )
-        self._task = self.bar.add_task(what, total=total, rate="")
+        self._task = self.bar.add_task("", total=total)
 
     def add(self, n_rows: int, done: int) -> None:
         """Count rows; ``done`` is how much of the total has been read."""
         self.n_rows += n_rows
-        rate = f"{self.n_rows:,} rows, {self._speed()[1]}"
-        self.bar.update(self._task, completed=done, rate=rate)
+        rate = f"{self.n_rows:,} rows, {self._speed(perf_counter() - self._start)}"
+        self.bar.update(self._task, completed=done, description=rate)
 
     def closing(self, what: str) -> str:
         """Return the line that says what was done, in what time."""
-        seconds, speed = self._speed()
-        return f"{what} in {duration(seconds)}, {speed}"
-
-    def _speed(self) -> tuple[float, str]:
-        """Return the seconds so far, and the rows a second."""
         seconds = perf_counter() - self._start
+        return f"{what} in {duration(seconds)}, {self._speed(seconds)}"
+
+    def _speed(self, seconds: float) -> str:
         two_digits = f"{self.n_rows / max(seconds, 1e-9):.2g}"
-        return seconds, f"{int(float(two_digits)):,} rows/s"
+        return f"{int(float(two_digits)):,} rows/s"
 
 
 #: The values of ``--method``, and the methods of a model.
@@ -250,7 +217,7 @@ def predict(
     """Predict the rows of a file, however large it is."""
     name = _method(method, contribs)
     if output is not None:
-        check_output(output, *ENDINGS)
+        check_output(output, *_KINDS)
         if output.exists() and rows_file.exists() and output.samefile(rows_file):
             raise InvalidInputError(f"{output} has the rows; name another output.")
     opened = open_model(model_file)
@@ -262,12 +229,12 @@ def predict(
         file.enter_context(naming(file.table.name))
         model = fitted(opened, file.rows(first[:_CHECKED]))
         answer, call = _described(model, name), quiet(model, name)
-        progress = RowsProgress("predicting", file.table.total)
+        progress = RowsProgress(file.table.total)
         try:
-            with writer(output, answer) as table, progress.bar:
+            with writer(output, answer) as write, progress.bar:
                 for batch in _batches(file, model, chain([first], batches)):
                     values = call(file.rows(batch)).reshape(len(batch), -1)
-                    table.write(values.astype(answer.dtype, copy=False))
+                    write(values.astype(answer.dtype, copy=False))
                     progress.add(len(batch), file.table.done)
         except ReaderGoneError:
             return

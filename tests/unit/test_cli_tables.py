@@ -276,10 +276,10 @@ def test_values_come_back(tmp_path, ending, values):
     pd = pytest.importorskip("pandas")
     pytest.importorskip("pyarrow", exc_type=ImportError)
     path = tmp_path / f"out.{ending}"
-    with writer(path, Answer(values.dtype, None, ("it",))) as made:
+    with writer(path, Answer(values.dtype, None, ("it",))) as write:
         assert not path.exists()  # until it is whole
         for part in np.array_split(values, 2):
-            made.write(part.reshape(-1, 1))
+            write(part.reshape(-1, 1))
     match ending:
         case "npy":
             found = np.load(path)
@@ -302,9 +302,9 @@ def test_an_error_leaves_the_file_that_was_there(tmp_path):
     path.write_text("before")
     with (
         pytest.raises(KeyError),
-        writer(path, Answer(np.dtype("f8"), None, ("it",))) as w,
+        writer(path, Answer(np.dtype("f8"), None, ("it",))) as write,
     ):
-        w.write(np.ones((3, 1)))
+        write(np.ones((3, 1)))
         raise KeyError
     assert path.read_text() == "before"
     assert len([*tmp_path.iterdir()]) == 1
