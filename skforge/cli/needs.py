@@ -50,7 +50,6 @@ class Needs:
 
 def needs_of(model: Any) -> Needs:
     """Return what a fitted model takes, as ``open_model`` returns it."""
-    from skforge.compiler.forest.forest import Forest
     from skforge.compiler.runtime.module import CompiledModule
     from skforge.sources.find import read_model
     from skforge.sources.fitted import model_of, start_of
@@ -58,21 +57,18 @@ def needs_of(model: Any) -> Needs:
 
     if isinstance(model, CompiledModule):
         model = model.forest
-    if isinstance(model, Forest):
-        return _of_forest(model)
-    inner = unwrap(model_of(model) if is_compiled(model) else model)
-    if is_compiled(model) and isinstance(inner, (StoredModel, Forest)):
-        return _of_stored(model)
-    forest: Forest | None = None
+    inner, forest = unwrap(model_of(model) if is_compiled(model) else model), None
     try:
         if not is_compiled(model):
             forest = read_model(inner)
-        elif start_of(model) is None:
+        elif isinstance(inner, StoredModel) or start_of(model) is None:
             forest = model.forest_
     except UnsupportedModelError:
         if not has_members(inner):
             raise
     names = getattr(inner, "feature_names_in_", None)
+    if isinstance(inner, StoredModel) and inner.kind == "pipeline":
+        return _of_stored(inner, model.forest_, names)
     if forest is not None and not _has_steps(inner):
         return _of_forest(forest, names)
     width = getattr(inner, "n_features_in_", None)
@@ -101,7 +97,7 @@ def _has_steps(model: Any) -> bool:
     return is_pipeline(model)
 
 
-def _of_forest(forest: Forest, names: Any = None) -> Needs:
+def _of_forest(forest: Forest, names: Any) -> Needs:
     names = forest.feature_names if names is None else [str(name) for name in names]
     made_up = names and all(re.fullmatch(r"Column_\d+", name) for name in names)
     known = {i: labels for i, labels in enumerate(forest.category_names) if labels}
@@ -116,33 +112,23 @@ def _of_forest(forest: Forest, names: Any = None) -> Needs:
     )
 
 
-def _of_stored(model: Any) -> Needs:
-    """Return what a loaded ``CompiledForest`` takes."""
+def _of_stored(model: Any, forest: Forest, names: Any) -> Needs:
+    """Return what a pipeline takes that skforge.load returned."""
     from skforge.sources.find import source_of
-    from skforge.sources.fitted import model_of
 
-    inner, forest = unwrap(model_of(model)), model.forest_
-    if getattr(inner, "kind", "") != "pipeline":
-        return _of_forest(forest, getattr(inner, "feature_names_in_", None))
     try:
-        columns = source_of(inner, forest).columns()
+        columns = source_of(model, forest).columns()
     except InvalidInputError:  # no names
         columns = None
     if columns is None:
         return Needs(forest.n_features, dtype=forest.input_dtype)
-    rules = columns.rules
-    texts = {
-        rule.place: set(rule.table)
-        for rule in rules
-        if rule.table is not None and any(isinstance(key, str) for key in rule.table)
-    }
-    names = getattr(inner, "feature_names_in_", None)
-    names = inner.rules.rows.names if names is None else names
+    tables = {rule.place: rule.table or {} for rule in columns.rules}
+    words = {i: {w for w in t if isinstance(w, str)} for i, t in tables.items()}
     return Needs(
         forest.n_features,
-        [str(name) for name in names],
-        frozenset(rule.place for rule in rules),
-        texts,
+        [str(name) for name in (model.rules.rows.names if names is None else names)],
+        frozenset(tables),
+        {place: known for place, known in words.items() if known},
         framed=True,
     )
 
