@@ -247,10 +247,8 @@ def load_rows(path: Path, model: Any, columns: str | None = None) -> Rows:
     from skforge.compiler.forest.rows import prepare_rows
 
     if is_compiled(model):
-        rows, source = (
-            all_rows(path, needs_of(model), columns),
-            model._compiled().source,
-        )
+        rows = all_rows(path, needs_of(model), columns)
+        source = model._compiled().source
         read = source.read(rows)
         kept: Rows = source.rows(rows, "predict_raw") if read is None else read[0]
         return kept

@@ -18,7 +18,6 @@ from rich.table import Table
 from rich.text import Text
 
 from skforge.compiler.forest.reference import differing_rows
-from skforge.display.summary import ranges_of
 from skforge.exceptions import plural
 from skforge.tuning.measure.bench import in_rounds
 from skforge.tuning.search.ranges import merged
@@ -113,6 +112,8 @@ def describe(console: Console, name: str, forest: Forest) -> None:
 
 def show_schedules(console: Console, module: CompiledModule) -> None:
     """Print each schedule once, with its batch sizes and loop nest."""
+    from skforge.display.summary import ranges_of
+
     served: dict[Schedule, list[tuple[int, int | None]]] = {}
     for ends, schedule in module.schedules.items():
         served.setdefault(schedule, []).append(ends)

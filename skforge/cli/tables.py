@@ -238,7 +238,7 @@ class _CsvTable(Table):
                     yield ready  # predicted while the next ones are parsed
                 rows, ragged = parsed.result()
                 for n_cells, line in ragged:
-                    if not line.isspace() and last not in line:
+                    if line.strip(" \t") and last not in line:
                         raise ValueError(
                             f"a line has {n_cells} cells, not {self.width}: "
                             f"{shortened(line, 60)}"
