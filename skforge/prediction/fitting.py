@@ -170,7 +170,10 @@ def _compiled_whole(wrapper: Any, model: Any, X: Any) -> FitResult:
     tuned = source = None
     if isinstance(wrapper.schedule, str) and wrapper.schedule == "auto":
         searching = time.perf_counter()
-        if _searches(wrapper):
+        asked = wrapper.tuning != "off" and (
+            wrapper.tuning_budget is not None or tuning_seconds(1.0) > 0
+        )
+        if asked or not isinstance(wrapper.tuning, str):
             trial = Predictor(module, model, first)
             choice, tuned = _search(wrapper, trial, choice, X)
             source = trial.source  # steps folded for a form of rows stay folded
@@ -222,13 +225,6 @@ def _tell(wrapper: Any, model: Any, result: FitResult) -> None:
         _LOG.info("fit: from %d rows on, the GPU answers", result.gpu_min_rows)
     state = {"_fallback": result.fallback, "_split": result.split}
     _LOG.info("fit: %s", who_answers(state))
-
-
-def _searches(wrapper: Any) -> bool:
-    if not isinstance(wrapper.tuning, str):
-        return True
-    never = wrapper.tuning_budget is None and tuning_seconds(1.0) == 0.0
-    return wrapper.tuning != "off" and not never
 
 
 def _search(

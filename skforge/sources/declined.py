@@ -104,7 +104,9 @@ class _Declined:
         if said := conversion(self.X, self.reads):
             return said
         if is_table(rows):
-            rows, library = _of_pandas(rows), type(rows).__module__.partition(".")[0]
+            library, rows = type(rows).__module__.partition(".")[0], None
+            with suppress(Exception):  # pandas is not installed, or has no such type
+                rows = self.X.to_pandas()
             said = "" if rows is None else conversion(rows, self.reads)
             if said:
                 return f"X is of {library}. After X.to_pandas(), {said}"
@@ -228,11 +230,6 @@ def _first(n: int, reads: Callable[[int], bool]) -> int:
         middle = 1 if (first, end) == (0, n) else (first + end) // 2
         first, end = (middle, end) if reads(middle) else (first, middle)
     return first
-
-
-def _of_pandas(table: Any) -> Any:
-    with suppress(Exception):  # pandas is not installed, or has no such type
-        return table.to_pandas()
 
 
 def _usual_row(source: Any) -> Any:

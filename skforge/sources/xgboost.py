@@ -113,8 +113,11 @@ class _XGBoostRows(Source):
             if n_features > 1:
                 check_shape(X.shape, n_features)  # XGBoost's error is a stack trace
             X = X[:, np.newaxis]
-        if method == "apply":
-            _refuse_wide(X, n_features)
+        shape: tuple[int, ...] = getattr(X, "shape", ())
+        if method == "apply" and len(shape) == 2 and shape[1] > n_features:
+            raise ValueError(  # pred_leaf of XGBoost 3.2 writes past a buffer
+                f"Feature shape mismatch, expected: {n_features}, got {shape[1]}"
+            )
         if type(X) is np.ndarray:
             if X.ndim != 2 or not is_plain(X.dtype) or (strict and self._names):
                 return None
@@ -177,8 +180,12 @@ class XGBoostSource(_XGBoostRows):
 
     @classmethod
     def rules_of(cls, model: Any) -> XGBoostRules:
-        rounds = _rounds_in_place(model.get_booster())
-        return XGBoostRules(rounds_in_place=rounds)
+        # up to XGBoost 3.2, DART keeps the trees in an inner gbtree
+        config = json.loads(model.get_booster().save_config())
+        trees = config["learner"]["gradient_booster"]
+        return XGBoostRules(
+            rounds_in_place=trees["name"] == "dart" and "gbtree" in trees
+        )
 
     @classmethod
     def traces(cls, model: Any) -> list[Any]:
@@ -244,24 +251,6 @@ class BoosterSource(_XGBoostRows):
         return {"transformed": self.call("value", X)}
 
 
-def _rounds_in_place(booster: Any) -> bool:
-    """Tell whether ``inplace_predict`` rounds differently from ``predict``.
-
-    It does for DART up to XGBoost 3.2, which keeps the trees in an inner gbtree.
-    """
-    trees = json.loads(booster.save_config())["learner"]["gradient_booster"]
-    return trees["name"] == "dart" and "gbtree" in trees
-
-
 def _has_infinity(values: Array) -> bool:
     with np.errstate(over="ignore"):
         return bool(np.isinf(values.astype(np.float32, copy=False)).any())
-
-
-def _refuse_wide(X: Any, n_features: int) -> None:
-    """Refuse rows that make ``pred_leaf`` of XGBoost 3.2 write past a buffer."""
-    shape: tuple[int, ...] = getattr(X, "shape", ())
-    if len(shape) == 2 and shape[1] > n_features:
-        raise ValueError(
-            f"Feature shape mismatch, expected: {n_features}, got {shape[1]}"
-        )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from itertools import pairwise
 from numbers import Integral
 from typing import TypeAlias, TypeGuard, TypeVar
@@ -21,7 +22,12 @@ Schedules: TypeAlias = Schedule | str | Mapping[BatchRange, Schedule | str] | No
 
 def stored_schedule(text: str) -> Schedule:
     """Return the schedule of a stored text, which one process checks for all."""
-    key = object_cache.key_of(("schedule", programs.sources(), text))
+    return _stored_schedule(programs.sources(), text)
+
+
+@lru_cache(maxsize=256)
+def _stored_schedule(sources: str, text: str) -> Schedule:
+    key = object_cache.key_of(("schedule", sources, text))
     if programs.keeps() and object_cache.read(key, "schedules") is not None:
         return Schedule.known(text)
     schedule = Schedule.from_json(text)
