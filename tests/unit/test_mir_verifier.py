@@ -268,27 +268,6 @@ REFUSED = {
         "s has no dimension 2 of that extent in:\n"
         '  reduce_dimension_inplace(s[0, 0, 0 : 2, 0 : rows], 2) <"+">',
     ),
-    "another operator": (
-        nest(GET, WALK, replace(ADD, operator="max")),
-        {},
-        'reductions have the operator "+", not "max" in:\n'
-        '  reduce(result[b], %p) <"max", any>',
-    ),
-    "another operator of a dimension": (
-        function(
-            ALLOC,
-            mir.ReduceDimension("result", "s", 4, WHOLE, ZERO, operator="min"),
-        ),
-        {},
-        'reductions have the operator "+", not "min" in:\n'
-        '  result[0 : rows] += reduce_dimension(s[0 : 4, 0 : rows], 0) <"min">',
-    ),
-    "another operator in place": (
-        function(ALLOC, mir.ReduceDimensionInplace("s", (), 4, WHOLE, operator="*")),
-        {},
-        'reductions have the operator "+", not "*" in:\n'
-        '  reduce_dimension_inplace(s[0 : 4, 0 : rows], 0) <"*">',
-    ),
     "class without a case": (
         function(trees(mir.DepthSwitch(TREE, ((1, 1),), (0, 0, 0, 1), ((),)))),
         {},

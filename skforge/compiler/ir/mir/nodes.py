@@ -323,9 +323,6 @@ class DepthSwitch:
 
 Order: TypeAlias = Literal["ordered", "any"]
 
-#: The operators that reductions are lowered for.
-OPERATORS = ("+",)
-
 
 @dataclass(frozen=True, slots=True)
 class Reduce:
@@ -333,8 +330,7 @@ class Reduce:
 
     ``ordered`` keeps the model's tree order bit for bit; ``any`` may add in any order.
     Legalisation sets ``atomic`` where iterations of a parallel loop share an element on
-    purpose. Like the other two reductions it has its ``operator``, one of
-    :data:`OPERATORS`, as an attribute (SilvanForge §5).
+    purpose. The operator of all reductions is "+".
     """
 
     target: str
@@ -342,7 +338,6 @@ class Reduce:
     value: str
     order: Order
     atomic: bool = False
-    operator: str = "+"
 
 
 @dataclass(frozen=True, slots=True)
@@ -379,7 +374,6 @@ class ReduceDimension:
     atomic: bool = False
     by_warp: bool = False
     trees: Range | None = None
-    operator: str = "+"
 
 
 @dataclass(frozen=True, slots=True)
@@ -395,7 +389,6 @@ class ReduceDimensionInplace:
     extent: Size
     rows: Range
     vector_width: int | None = None
-    operator: str = "+"
 
 
 @dataclass(frozen=True, slots=True)

@@ -256,7 +256,7 @@ def _simple(stmt: mir.Simple) -> str:
             indices = stmt.indices
             if len(indices) > 1 and indices[-1] == mir.Affine():
                 indices = indices[:-1]  # the only output
-            words = [f'"{stmt.operator}"', stmt.order] + ["atomic"] * stmt.atomic
+            words = ['"+"', stmt.order] + ["atomic"] * stmt.atomic
             element = _element(stmt.target, indices)
             return f"reduce({element}, {stmt.value}){_attributes(words)}"
         case mir.StoreLeaf(target=target, indices=indices, value=value):
@@ -315,7 +315,7 @@ def _reduce_dimension(stmt: mir.ReduceDimension) -> str:
 
 
 def _reduction(stmt: mir.ReduceDimension | mir.ReduceDimensionInplace) -> str:
-    words = [f'"{stmt.operator}"']
+    words = ['"+"']
     if isinstance(stmt, mir.ReduceDimension):
         words += [w for w in ("by_output", "by_warp", "atomic") if getattr(stmt, w)]
     if stmt.vector_width is not None:
