@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial, reduce
+from itertools import pairwise
 from typing import Any, Literal
 
 import numpy as np
@@ -204,16 +205,13 @@ class CategoryRows:
         starts = self._model("category_start_of", t.start)
         many = b.alloc("category_at", I64, len(t.groups))
         self._many = many
-        for first, last in self._alike():
+        # Ranges of groups share the same code.
+        kinds = [(g.missing, g.exact, g.words) for g in t.groups]
+        cuts = [k for k in range(1, len(kinds)) if kinds[k] != kinds[k - 1]]
+        for first, last in pairwise([0, *cuts, len(kinds)]):
             with b.loop(first, last, hint="feature") as k:
                 at = one(t.groups[first], number[k], starts[k], k)
                 many[k] = at
-
-    def _alike(self) -> list[tuple[int, int]]:
-        """Return ranges of groups that share the same code."""
-        kinds = [(g.missing, g.exact, g.words) for g in self.t.groups]
-        cuts = [k for k in range(1, len(kinds)) if kinds[k] != kinds[k - 1]]
-        return list(zip([0, *cuts], [*cuts, len(kinds)], strict=True))
 
     def head(self, offset: Value, op: Literal["and", "or"]) -> Value:
         """Return the register at ``offset`` of the heads of all features, combined."""

@@ -343,7 +343,8 @@ class _GridLowering(ThreadLowering):
                 case mir.Loop():
                     self._uniform_loop(stmt)
                 case mir.DepthSwitch():
-                    self._uniform_switch(stmt)
+                    cases = [partial(self._together, body) for body in stmt.cases]
+                    k.b.switch(self._depth_class(stmt), cases)
                 case _:
                     with self._gpu.spread_by(self._block_each):
                         self._gpu.team = self._n_threads, self._with_number
@@ -411,11 +412,6 @@ class _GridLowering(ThreadLowering):
         assert loop.kind == "serial"  # bind refuses caches inside threads
         with self._serial(loop):
             self._together(loop.body)
-
-    def _uniform_switch(self, stmt: mir.DepthSwitch) -> None:
-        k = self._k
-        selector = k.class_table(stmt.class_of)[k.affine(stmt.position)].to(I64)
-        k.b.switch(selector, [partial(self._together, body) for body in stmt.cases])
 
     @contextmanager
     def _with_number(self) -> Iterator[Value]:

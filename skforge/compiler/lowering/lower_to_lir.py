@@ -407,13 +407,16 @@ class Lowering:
         (reduce,) = reduces_in(loop.body)
         self._row.add_trees(*self._sums.element(reduce, 1))
 
+    def _depth_class(self, stmt: mir.DepthSwitch) -> Value:
+        k = self._k
+        return k.class_table(stmt.class_of)[k.affine(stmt.position)].to(I64)
+
     def _depth_switch(self, stmt: mir.DepthSwitch) -> None:
         k, b = self._k, self._k.b
         if len(stmt.cases) == 1:
             self.body(stmt.cases[0])
             return
-        selector = k.class_table(stmt.class_of)[k.affine(stmt.position)].to(I64)
-        before = dict(k.carried)
+        selector, before = self._depth_class(stmt), dict(k.carried)
 
         def case(body: mir.Body) -> Sequence[Value]:
             k.carried = dict(before)

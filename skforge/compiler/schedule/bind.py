@@ -42,11 +42,8 @@ class HasDirectives(Protocol):
 
 def kind_of(directives: tuple[d.Directive, ...]) -> d.Kind:
     """Return the kind of target of a schedule: a GPU if it maps a loop to one."""
-    return (
-        "gpu"
-        if any(isinstance(directive, d.GpuDimension) for directive in directives)
-        else "cpu"
-    )
+    mapped = any(isinstance(directive, d.GpuDimension) for directive in directives)
+    return "gpu" if mapped else "cpu"
 
 
 def bind(

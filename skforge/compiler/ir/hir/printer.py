@@ -7,6 +7,7 @@ equal leaf depths takes one line.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 
 import numpy as np
 
@@ -68,21 +69,16 @@ def _runs(tiles: TiledForest) -> Iterator[str]:
     change = (depths[1:] != depths[:-1]).any(axis=1)
     start = np.flatnonzero(np.concatenate(([True], change)))
     stop = np.append(start[1:], tiles.n_trees)
-    for first, end in list(zip(start.tolist(), stop.tolist(), strict=True))[
-        :_DRAWN_RUNS
-    ]:
+    runs = zip(start.tolist(), stop.tolist(), strict=True)
+    for first, end in islice(runs, _DRAWN_RUNS):
         items = tiles.item_offset[end] - tiles.item_offset[first]
-        yield (
-            f"{_positions(first, end)}: leaves at depth {_depths(tiles, first)}, "
-            f"{items} items"
+        at = (
+            f"position {first}" if end == first + 1 else f"positions {first}..{end - 1}"
         )
+        yield f"{at}: leaves at depth {_depths(tiles, first)}, {items} items"
     if len(start) > _DRAWN_RUNS:
         left = tiles.n_trees - start[_DRAWN_RUNS]
         yield f"... {left} more trees in {len(start) - _DRAWN_RUNS} runs"
-
-
-def _positions(first: int, end: int) -> str:
-    return f"position {first}" if end == first + 1 else f"positions {first}..{end - 1}"
 
 
 def _depths(tiles: TiledForest, position: int) -> str:

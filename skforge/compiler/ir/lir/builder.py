@@ -85,6 +85,13 @@ class Builder:
         finally:
             self._constants.pop()
 
+    def rewritten(self, body: lir.Body, emit: Callable[[Stmt], None]) -> lir.Body:
+        """Return what ``emit`` emits for the statements of a body."""
+        with self.body() as stmts:
+            for stmt in body:
+                emit(stmt)
+        return tuple(stmts)
+
     def finish(self) -> lir.Body:
         assert len(self._bodies) == 1
         return tuple(self._bodies[0])

@@ -323,7 +323,11 @@ def cheapest_levels(forest: Forest, shape: LaneShape) -> tuple[float, int]:
     deepest = int(depths.max(initial=0))
     sets = set_groups(forest)
     position = POSITION + shape.look_up + (SET_BIT if sets else 0.0)
-    met = _deepest_sets(forest, in_groups(forest, sets))
+    # The depth of the deepest node that tests each set.
+    inner = np.flatnonzero(forest.predicate >= 0)
+    met = np.zeros(forest.n_predicates, np.int64)
+    np.maximum.at(met, forest.predicate[inner], forest.node_depths()[inner])
+    met = met[in_groups(forest, sets)]
     bits = 8 * np.dtype(shape.dtype).itemsize
 
     def cost(levels: int) -> float:
@@ -334,14 +338,6 @@ def cheapest_levels(forest: Forest, shape: LaneShape) -> tuple[float, int]:
 
     costs = [(cost(n), n) for n in range(1, max(1, min(deepest, MOST_LEVELS)) + 1)]
     return min(costs)
-
-
-def _deepest_sets(forest: Forest, sets: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """Return the depth of the deepest node that tests each predicate in ``sets``."""
-    inner = np.flatnonzero(forest.predicate >= 0)
-    deepest = np.zeros(forest.n_predicates, np.int64)
-    np.maximum.at(deepest, forest.predicate[inner], forest.node_depths()[inner])
-    return deepest[sets]
 
 
 def masks_cost(forest: Forest, shape: LaneShape) -> float:

@@ -123,10 +123,7 @@ class _Writer:
         self._block.b.emit(new)
 
     def _body(self, body: Body) -> Body:
-        with self._block.b.body() as stmts:
-            for stmt in body:
-                self.stmt(stmt)
-        return tuple(stmts)
+        return self._block.b.rewritten(body, self.stmt)
 
     def _value(self, value: Value) -> Value:
         return self._values.get(value.name, value)

@@ -71,10 +71,7 @@ class _Rewrite:
         }
 
     def body(self, body: Body) -> Body:
-        with self._b.body() as stmts:
-            for stmt in body:
-                self._statement(stmt)
-        return tuple(stmts)
+        return self._b.rewritten(body, self._statement)
 
     def _statement(self, stmt: lir.Stmt) -> None:
         b = self._b
