@@ -260,8 +260,10 @@ class _CsvTable(Table):
         reader = csv.reader(io.StringIO(text.decode(), newline=""))
         lines = [*filter(None, reader)]
         rows = [line for line in lines if len(line) == self.width]
-        ragged = [(len(x), ",".join(x)) for x in lines if len(x) != self.width]
-        return np.array(rows, object).reshape(-1, self.width)[:, places], ragged
+        ragged = [x for x in lines if len(x) != self.width]
+        # a line of quotes alone is not blank
+        texts = [(len(x), ",".join(x) or '""') for x in ragged]
+        return np.array(rows, object).reshape(-1, self.width)[:, places], texts
 
     def _arrow(self, arrow: Any, text: bytes, places: Sequence[int]) -> _Parsed:
         import pyarrow as pa

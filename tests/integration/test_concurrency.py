@@ -262,12 +262,14 @@ def test_a_fork_while_another_thread_plans_its_threads(monkeypatch):
     planning, module = (compile_forest(forest, PARALLEL, n_jobs=2) for _ in range(2))
     module.compile_all()
     held, done = threading.Event(), threading.Event()
+    honest = planning._shares._estimate
 
     def estimate():
         held.set()
         done.wait(100)
+        return honest()
 
-    monkeypatch.setattr(planning._shares, "_make_estimate", estimate)
+    monkeypatch.setattr(planning._shares, "_estimate", estimate)
     thread = threading.Thread(target=planning.predict_raw, args=(X,))
     thread.start()
     try:

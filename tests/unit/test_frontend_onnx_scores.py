@@ -418,7 +418,7 @@ def test_a_record_has_every_field():
     record = forest_out(forest, arrays)
     assert forest_in(record, arrays).content_hash() == forest.content_hash()
     del record["divisor"]
-    with pytest.raises(InvalidModelError, match="'forest' of its manifest"):
+    with pytest.raises(InvalidModelError, match="'divisor' of its manifest"):
         forest_in(record, arrays)
 
 
