@@ -94,6 +94,8 @@ def plain_in(kind: Any, value: Any, name: str) -> Any:
         If ``value`` is not of the type ``kind``; the text has the entry's ``name``.
     """
     origin, parts = get_origin(kind) or kind, get_args(kind)
+    if (alias := getattr(origin, "__value__", None)) is not None:  # as NDArray may be
+        origin = get_origin(alias) or alias
     if origin in (Union, UnionType):
         for part in parts:
             try:

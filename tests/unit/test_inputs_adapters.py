@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import numpy as np
 import pytest
 from sklearn.ensemble import (
@@ -93,3 +96,10 @@ def test_an_adapter_of_somebody_else_is_found_by_its_registration():
         assert adapter_of(DecisionTreeClassifier()) is not TreeSource
     finally:
         ADAPTERS.remove(TreeSource)
+
+
+def test_an_array_is_read_whatever_its_type_is_called():
+    """NumPy 2.5 writes NDArray with ``type``."""
+    named = SimpleNamespace(__value__=np.ndarray[Any, Any])
+    read = plain_in(named, plain_out(np.arange(3)), "codes")
+    assert read.tolist() == [0, 1, 2]
