@@ -187,7 +187,7 @@ class _CsvTable(Table):
             file = self.enter_context(path.open("rb"))
         self.total = path.stat().st_size if path.is_file() else None
         parts = self._parts(file)
-        part = next(parts, b"").removeprefix(BOM_UTF8)
+        part = b"".join(next(parts)).removeprefix(BOM_UTF8)
         lines = iter(part.splitlines(keepends=True))
         cells = next(filter(None, csv.reader(map(bytes.decode, lines))), None)
         if cells is None:
@@ -201,23 +201,23 @@ class _CsvTable(Table):
         if _are_names(cells, known):
             self.names = [cell.strip() for cell in cells]
             part = after
-        self._texts = chain([part], parts)
+        self._texts = chain([[part]], parts)
 
-    def _parts(self, file: Any) -> Iterator[bytes]:
-        """Yield the bytes of some lines, which may end in a carriage return."""
-        held = bytearray()
+    def _parts(self, file: Any) -> Iterator[list[Any]]:
+        """Yield the pieces of some lines, which may end in a carriage return."""
+        held, size = [], 0
         while piece := file.read1(_BLOCK):  # one read each, so that Ctrl-C ends it
             self.done += len(piece)
-            held += piece
-            if len(held) < _BLOCK:
+            size += len(piece)
+            held.append(piece)
+            if size < _BLOCK:
                 continue
-            if end := held.rfind(b"\n") + 1 or held.rfind(b"\r") + 1:
-                yield bytes(held[:end])
-                del held[:end]
-            elif len(held) > _LINE:
+            if end := piece.rfind(b"\n") + 1 or piece.rfind(b"\r") + 1:
+                yield [*held[:-1], memoryview(piece)[:end]]
+                held, size = [piece[end:]], len(piece) - end
+            elif size > _LINE:
                 raise ValueError(_NO_END)
-        if held:
-            yield bytes(held)
+        yield held
 
     def _read(self, places: Sequence[int]) -> Iterator[Batch]:
         parse: Callable[[bytes, Sequence[int]], _Parsed]
@@ -228,11 +228,12 @@ class _CsvTable(Table):
         except ImportError:
             parse = self._plain
         last = "\n" + ",".join([_END] * self.width)
-        text, ready = b"", None
+        text: list[Any] = []
+        ready = None
         with ThreadPoolExecutor(1) as thread:
             for part in self._texts:
                 text += part
-                whole = text + f"{last}\n".encode()
+                whole = b"".join([*text, f"{last}\n".encode()])
                 parsed = thread.submit(parse, whole, places or [0])
                 if ready is not None:
                     yield ready  # predicted while the next ones are parsed
@@ -245,8 +246,8 @@ class _CsvTable(Table):
                         )
                 ready = None
                 if len(rows) and str(columns_of(rows)[0][-1]) == _END:
-                    text, ready = b"", rows[:-1]
-                elif len(text) > _LINE:
+                    text, ready = [], rows[:-1]
+                elif len(whole) > _LINE:
                     raise ValueError(_NO_END)
         if text:
             raise ValueError(
