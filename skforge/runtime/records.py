@@ -11,13 +11,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from functools import lru_cache
 from types import UnionType
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin
+from typing import Any, Literal, Union, get_args, get_origin
 
 import numpy as np
 
 from skforge.exceptions import InvalidModelError
-
-T = TypeVar("T")
 
 
 def refusal(name: str) -> InvalidModelError:
@@ -125,11 +123,11 @@ def plain_in(kind: Any, value: Any, name: str) -> Any:
     elif is_dataclass(origin):
         types = field_types(origin)  # type: ignore[arg-type]
         if type(value) is dict and value.keys() == types.keys():
-            fields_in = {
+            values = {
                 key: plain_in(types[key], item, f"{name}.{key}")
                 for key, item in value.items()
             }
-            return origin(**fields_in)  # type: ignore[operator]
+            return origin(**values)  # type: ignore[operator]
     elif origin is float or type(value) is origin or value is origin is None:
         return value
     raise refusal(name)

@@ -19,7 +19,7 @@ _TRIED = 64
 def check(model: StoredModel) -> None:
     """Raise ValueError or TypeError unless :func:`store` could have made this model."""
     adapter, forest = adapter_of(model), model.forest
-    if adapter is None or not model.rules.fit(forest):
+    if adapter is None or not model.rules.suits(forest):
         raise ValueError("the kind is unknown, or the rules do not fit the forest")
     for dtype, shape in model.of_no_rows.values():
         plain = len(dtype) == 3 and dtype[1] in "fiu"

@@ -66,8 +66,8 @@ class PipelineRules(Rules):
     rows: PipelineRows
     answers: Answers
 
-    def fit(self, forest: Forest) -> bool:
-        return self.rows.fit(forest)
+    def suits(self, forest: Forest) -> bool:
+        return self.rows.suits(forest)
 
 
 @register

@@ -369,7 +369,7 @@ class PipelineRows:
             rows[:, column] = codes.codes(codes.values(rows[:, column]))
         return rows
 
-    def fit(self, forest: Forest) -> bool:
+    def suits(self, forest: Forest) -> bool:
         bounds, places = self.bounds, {*self.texts, *self.numbers, *self.either}
         places.update(self.by_name or (), *self.stored.values())
         places.update(*(columns for columns, _ in bounds.whole))

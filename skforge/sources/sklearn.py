@@ -149,7 +149,7 @@ class NanRules(Rules):
 
 @dataclass(frozen=True)
 class TreesRules(NanRules):
-    """The same, and whether there is only one tree, which has no ensemble around it."""
+    """Also whether the model is one tree, without an ensemble around it."""
 
     single: bool
 
@@ -191,12 +191,12 @@ class TreesSource(SklearnSource):
 
 @dataclass(frozen=True)
 class BoostingRules(NanRules):
-    """The same, the number of stages and of trees in each, and the kind of model."""
+    """Also the number of stages and of trees in each, and the kind of model."""
 
     shape: tuple[int, int]
     classifier: bool
 
-    def fit(self, forest: Forest) -> bool:
+    def suits(self, forest: Forest) -> bool:
         return int(np.prod(self.shape, dtype=object)) == forest.n_trees
 
 
@@ -246,7 +246,7 @@ class CodedRules(Rules):
     coded: tuple[int, ...]
     named: tuple[bool, ...]
 
-    def fit(self, forest: Forest) -> bool:
+    def suits(self, forest: Forest) -> bool:
         return {*self.coded} <= {*range(forest.n_features)}
 
 

@@ -35,7 +35,7 @@ METHODS = (
 class Rules:
     """What an adapter keeps of a model beside its forest, as plain data."""
 
-    def fit(self, forest: Forest) -> bool:
+    def suits(self, forest: Forest) -> bool:
         return True
 
 

@@ -43,7 +43,7 @@ class XGBoostRules(Rules):
     #: Whether ``inplace_predict`` rounds differently from ``predict``.
     rounds_in_place: bool = False
 
-    def fit(self, forest: Forest) -> bool:
+    def suits(self, forest: Forest) -> bool:
         names, dtypes = self.feature_names, self.index_dtypes
         sizes = {len(known) for known in (names, dtypes) if known}
         return names != () and sizes <= {forest.n_features}

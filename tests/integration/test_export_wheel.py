@@ -190,7 +190,7 @@ import named
 
 frame, wanted = pd.read_pickle("frame.pkl"), np.load("wanted.npy")
 rows = frame.to_dict("records")
-given = [frame, frame[frame.columns[::-1]], frame.assign(more=1), rows]
+given = [frame, frame[frame.columns[::-1]], frame.assign(more=1), rows, tuple(rows)]
 given += [{name: frame[name] for name in frame}]
 for library in ("polars", "pyarrow"):
     try:
@@ -213,7 +213,7 @@ for wrong, text in (
 ):
     with pytest.raises(ValueError, match=text):
         named.predict_proba(wrong)
-assert "skforge" not in sys.modules and "scikit-learn" not in sys.modules
+assert "skforge" not in sys.modules and "sklearn" not in sys.modules
 """
 
 

@@ -56,7 +56,7 @@ def test_live_and_stored_models_have_the_same_adapter(name):
     live = source_of(model, forest)
     rules = live.kept_rules()
     assert type(rules) is live.rules_type is rules_type(live.kind)
-    assert rules.fit(forest)
+    assert rules.suits(forest)
     assert plain_in(type(rules), plain_out(rules), "rules") == rules
     kept = store(Wrapper(forest), model, get_tags(model))
     stored = source_of(kept, forest)
