@@ -14,7 +14,6 @@ import numbers
 import struct
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import chain, repeat
 from operator import itemgetter
 from typing import Any
@@ -23,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skforge.exceptions import InputWarning, InvalidInputError, warn
+from skforge.runtime.frozen import frozen_dataclass
 
 Array = NDArray[Any]
 
@@ -43,7 +43,7 @@ _NEAR = 0.65
 _UNSURE = object()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class ColumnRule:
     """How a column's value becomes a number.
 
@@ -75,7 +75,7 @@ class ColumnRule:
     gap: Any = _NAN
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class Columns:
     """The columns of mappings.
 

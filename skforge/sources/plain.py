@@ -9,7 +9,6 @@ kinds, are left to the source, so that errors are its own.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Literal
 
@@ -26,6 +25,7 @@ from skforge.compiler.forest.frames import (
     number_of,
 )
 from skforge.exceptions import InvalidInputError
+from skforge.runtime.frozen import frozen_dataclass
 from skforge.runtime.mappings import NUMBERS
 
 Array = NDArray[Any]
@@ -39,7 +39,7 @@ _MOST_TABLES = 256
 _MOST_CELLS, _MOST_COLUMNS = 1 << 16, 256
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class Reading:
     """How a source reads rows.
 

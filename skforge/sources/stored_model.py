@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -14,6 +14,7 @@ from skforge.compiler.forest.forest import Forest
 from skforge.compiler.frontends.base import Frontend, register
 from skforge.compiler.frontends.wrappers.model import is_whole
 from skforge.exceptions import SourceNeededError
+from skforge.runtime.frozen import frozen_dataclass
 from skforge.sources.tags import Validator, tags_from
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ METHODS = (
 )
 
 
-@dataclass(frozen=True)
+@frozen_dataclass()
 class Rules:
     """What an adapter keeps of a model beside its forest, as plain data."""
 
@@ -39,7 +40,7 @@ class Rules:
         return True
 
 
-@dataclass(frozen=True, eq=False)
+@frozen_dataclass(eq=False)
 class StoredModel:
     """A forest and what the source model's methods need beyond it, as plain data.
 

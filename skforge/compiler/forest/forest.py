@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -13,9 +13,10 @@ from skforge._version import FORMAT, __version__, check_format
 from skforge.compiler.forest import arrays
 from skforge.compiler.forest.arrays import Comparison, FloatArray, IntArray
 from skforge.compiler.forest.validation import validate
+from skforge.runtime.frozen import frozen_dataclass
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
+@frozen_dataclass(eq=False, repr=False)
 class Forest(arrays.ForestArrays):
     """A fitted ensemble of binary decision trees as read-only arrays.
 

@@ -5,8 +5,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal, TypeAlias
+
+from skforge.runtime.frozen import frozen_dataclass
 
 Task: TypeAlias = Literal[
     "regression", "binary", "multiclass", "multilabel", "ranking", "outlier"
@@ -39,7 +40,7 @@ Post: TypeAlias = Literal["none", "logistic", "softmax", "softmax_zero", "probit
 FloatName: TypeAlias = Literal["float32", "float64"]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class OutputSpec:
     """How a source's methods compute answers from raw scores, as data."""
 
@@ -103,7 +104,7 @@ class OutputSpec:
 SCORES = OutputSpec()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class AnswerSpec:
     """How a forest's raw scores become the answers of its model's methods, as data.
 

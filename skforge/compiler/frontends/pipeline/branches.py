@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -17,11 +16,12 @@ import numpy as np
 from skforge.compiler.forest.frames import kind_of
 from skforge.compiler.frontends.pipeline import transformers
 from skforge.exceptions import UnsupportedModelError
+from skforge.runtime.frozen import frozen_dataclass
 
 Steps = list[tuple[str, Any]]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen_dataclass(eq=False)
 class Branch:
     """A transformer of a ColumnTransformer that runs in its library."""
 

@@ -8,13 +8,14 @@ trees can say, or if the pipeline refuses numbers between those it knows.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from skforge.compiler.forest.arrays import Array
+from skforge.runtime.frozen import frozen_dataclass
 
 #: From so many texts on, a code is found once for each distinct one.
 MANY = 256
@@ -36,7 +37,7 @@ def is_text(dtype: Any) -> bool:
     return type(dtype).__name__ in TEXT_DTYPES or dtype == np.object_
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen_dataclass(eq=False)
 class TextCodes:
     texts: tuple[str, ...]  # the known texts, in the order of their codes 0, 1, ...
     #: Codes of other texts, of None, and of NaN. None: the pipeline refuses these.
@@ -179,7 +180,7 @@ class TextCodes:
         return texts
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen_dataclass(eq=False)
 class NumberCodes:
     """The codes of a column of numbers: one for each interval."""
 

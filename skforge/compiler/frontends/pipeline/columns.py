@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -15,12 +15,13 @@ from skforge.compiler.forest.forest import Forest
 from skforge.compiler.frontends.pipeline import transformers
 from skforge.compiler.frontends.pipeline.transformers import cannot_fold, class_of
 from skforge.exceptions import InvalidModelError
+from skforge.runtime.frozen import frozen_dataclass
 
 _CELLS = 1 << 22  # of the matrices that transformers make at a time
 _EXACT = 2.0**53  # float64 holds whole numbers up to here
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen_dataclass(eq=False)
 class Stage:
     """A fitted transformer and the columns that it gets."""
 
@@ -78,7 +79,7 @@ class Stage:
         )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen_dataclass(eq=False)
 class Column:
     """A column: one of the rows, or an output of a transformer."""
 
@@ -103,7 +104,7 @@ class Matrix(NamedTuple):
     sparse: str  # its format, "" if it is dense
 
 
-@dataclass(frozen=True, slots=True)
+@frozen_dataclass()
 class Plan:
     width: int  # columns of the rows
     dtype: Any  # the dtype of numbers in the rows
