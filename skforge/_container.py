@@ -16,7 +16,6 @@ memory is allocated, so a small file cannot become a big one.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import io
 import json
 import os
@@ -39,6 +38,7 @@ from skforge.exceptions import (
     UnsupportedModelError,
     shortened,
 )
+from skforge.runtime.digests import sha256
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -123,24 +123,21 @@ def _write(
             with archive.open(entry, "w") as member:
                 for part in parts:
                     member.write(part)
-        archive.comment = _COMMENT + hashlib.sha256(text).hexdigest().encode()
-
-
-def _digest_of(parts: Iterable[Any]) -> str:
-    digest = hashlib.sha256()
-    for part in parts:
-        digest.update(part)
-    return digest.hexdigest()
+        archive.comment = _COMMENT + sha256(text).hexdigest().encode()
 
 
 def _digests(payloads: Sequence[Sequence[Any]]) -> list[str]:
     """Return the digest of each payload, which may be in parts."""
+
+    def digest_of(parts: Sequence[Any]) -> str:
+        return str(sha256(*parts).hexdigest())
+
     if sum(len(part) for parts in payloads for part in parts) < _MANY:
-        return [*map(_digest_of, payloads)]
+        return [*map(digest_of, payloads)]
     from concurrent.futures import ThreadPoolExecutor
 
     with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as threads:
-        return [*threads.map(_digest_of, payloads)]
+        return [*threads.map(digest_of, payloads)]
 
 
 @contextlib.contextmanager
@@ -276,7 +273,7 @@ class Container(Mapping[str, Array]):
             raise InvalidModelError(f"its {_MANIFEST} is too large")
         text = self._content[place].tobytes()
         #: The digest of the manifest, which holds those of the arrays.
-        self.digest = hashlib.sha256(text).hexdigest()
+        self.digest = sha256(text).hexdigest()
         if comment != _COMMENT + self.digest.encode():
             raise InvalidModelError(f"the checksum of its {_MANIFEST} is wrong")
         self.manifest = _parse(text, self._name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import lru_cache
 from inspect import cleandoc, signature
 from typing import Any, TypeVar
 
@@ -26,10 +27,8 @@ def documented(*sources: Any) -> Callable[[Documented], Documented]:
         head, sections = _parsed(target)
         entries = _entries(sections)
         for source in sources:
-            _, others = _parsed(source)
-            entries = _entries(others) | entries
-            others.pop("Examples", None)
-            sections = others | sections
+            others, its_entries = _of_source(source)
+            entries, sections = its_entries | entries, others | sections
         named = (entries.get(name) for name in signature(target).parameters)
         sections["Parameters"] = "\n".join(dict.fromkeys(filter(None, named)))
         shown = [name for name in _SECTIONS if sections.get(name)]
@@ -45,6 +44,14 @@ def _parsed(target: Any) -> tuple[str, dict[str, str]]:
     text = cleandoc(target.__doc__ or "")
     head, *rest = re.split(r"\n\n([A-Z][A-Za-z ]+)\n-{3,}\n", text)
     return head, dict(zip(rest[::2], rest[1::2], strict=True))
+
+
+@lru_cache(16)
+def _of_source(source: Any) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the sections that a source gives, and the text on each parameter."""
+    _, sections = _parsed(source)
+    sections.pop("Examples", None)
+    return sections, _entries(sections)
 
 
 def _entries(sections: dict[str, str]) -> dict[str, str]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -17,6 +18,7 @@ from skforge.compiler.schedule.ranges import BatchRange
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import InvalidInputError, ScheduleError
+from skforge.runtime.frozen import frozen_dataclass
 
 if TYPE_CHECKING:
     from skforge.tuning.result import TuningResult
@@ -24,7 +26,8 @@ if TYPE_CHECKING:
 Table = dict[BatchRange, Schedule]
 
 
-class Choice(NamedTuple):
+@frozen_dataclass()
+class Choice:
     """The targets that a forest is compiled for, and their schedules."""
 
     target: Target  # the only target, or the CPU
@@ -189,8 +192,8 @@ def searched(
     budget = options.pop("budget", None)
     if choice.gpu is None:
         result = tune(choice.target, budget)
-        return choice._replace(table=dict(result.table)), result
+        return replace(choice, table=dict(result.table)), result
     half = None if budget is None else budget / 2
     cpu, gpu = (tune(target, half) for target in (choice.target, choice.gpu))
-    chosen = choice._replace(table=dict(cpu.table), gpu_table=dict(gpu.table))
+    chosen = replace(choice, table=dict(cpu.table), gpu_table=dict(gpu.table))
     return chosen, cpu.beside(gpu)

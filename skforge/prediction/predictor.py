@@ -7,12 +7,12 @@ from contextlib import suppress
 from functools import partial
 from inspect import signature
 from threading import RLock
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from skforge._compat import cached_property
+from skforge._compat import LazyModule, cached_property
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.frontends.base import last_step
 from skforge.compiler.frontends.checks import ROUNDS, refuse_arguments
@@ -24,7 +24,6 @@ from skforge.compiler.runtime.gpu.arrays import is_device_array
 from skforge.compiler.runtime.module import CompiledModule, compile_forest
 from skforge.compiler.runtime.out import into
 from skforge.compiler.runtime.ranges import raw_scores
-from skforge.compiler.runtime.sparse import SparseWalk
 from skforge.exceptions import (
     InvalidInputError,
     UnsupportedModelError,
@@ -41,14 +40,18 @@ from skforge.prediction.counters import (
     rows_of,
 )
 from skforge.prediction.kernel_checks import by_reference, drawn_rows
-from skforge.prediction.sparse import Narrow, dense_blocks, narrowed, walk_of
 from skforge.runtime.log import INFO, log
 from skforge.runtime.mappings import Mappings, is_mapped
 from skforge.sources.base import METHODS as OF_SCORES
 from skforge.sources.base import Source, UnsureError
 from skforge.sources.find import Fingerprint, Start, source_of
-from skforge.sources.forms import told
 from skforge.sources.plain import Read
+
+if TYPE_CHECKING:
+    from skforge.compiler.runtime.sparse import SparseWalk
+    from skforge.prediction import sparse
+else:
+    sparse = LazyModule("skforge.prediction.sparse")
 
 Array = NDArray[Any]
 
@@ -292,6 +295,8 @@ class Predictor:
             self._routes = {}
             who = "kernels of their own" if self.variants[form] else "the model itself"
             who = "the kernels of float64 rows" if source is self.source else who
+            from skforge.sources.forms import told
+
             log(INFO, "rows of the form %s are answered by %s", told(form), who)
         return self.variants[form]
 
@@ -540,7 +545,7 @@ class Predictor:
         if background is not None:
             rows = self._numbers(background)
             if hasattr(rows, "tocsr"):
-                blocks = dense_blocks(rows, self.source.fill, self._dtype)
+                blocks = sparse.dense_blocks(rows, self.source.fill, self._dtype)
                 rows = np.concatenate([*blocks])
             options["background"] = rows
         values = self._run("predict_contribs", self._numbers(X), n_jobs, **options)
@@ -591,7 +596,7 @@ class Predictor:
             narrow = self._narrow
         if narrow is not None:
             call, place = getattr(narrow.module, method), narrow.place
-        blocks = dense_blocks(rows, self.source.fill, self._dtype, place)
+        blocks = sparse.dense_blocks(rows, self.source.fill, self._dtype, place)
         parts = [call(block, n_jobs=n_jobs, **options) for block in blocks]
         return np.concatenate(parts)
 
@@ -608,11 +613,11 @@ class Predictor:
     @cached_property
     def _walk(self) -> SparseWalk | None:
         """What answers sparse rows by their entries, if anything does."""
-        return walk_of(self.module, self.source.fill)
+        return sparse.walk_of(self.module, self.source.fill)
 
     @cached_property
-    def _narrow(self) -> Narrow | None:
-        return narrowed(self.module)
+    def _narrow(self) -> sparse.Narrow | None:
+        return sparse.narrowed(self.module)
 
 
 Entry = Callable[[Any], Any]

@@ -13,7 +13,6 @@ write the directory can run code through it: digests detect damage, not forgery.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 import stat
 import sys
@@ -25,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skforge.config import cache_switched_on
+from skforge.runtime.digests import sha256
 from skforge.runtime.log import DEBUG, INFO, log
 
 Bytes: TypeAlias = NDArray[np.uint8]
@@ -36,7 +36,7 @@ MOST_FILES = 4096
 
 #: A file holds this, the digest of key and object, the key, and the object.
 _MAGIC = b"skforge object 1\n"
-_DIGEST = hashlib.sha256().digest_size
+_DIGEST = 32  # bytes of a SHA-256
 
 #: Most bytes of a file: half of a folder.
 MOST_OF_ONE = MOST_BYTES // 2
@@ -57,12 +57,9 @@ _ANEW = ", so that every process compiles its kernels anew"
 
 def key_of(parts: Iterable[str]) -> str:
     """Return a digest of texts, which tells where each ends."""
-    digest = hashlib.sha256()
-    for part in parts:
-        encoded = part.encode()
-        digest.update(b"%d:" % len(encoded))
-        digest.update(encoded)
-    return digest.hexdigest()
+    texts = (part.encode() for part in parts)
+    marked = (part for text in texts for part in (b"%d:" % len(text), text))
+    return str(sha256(*marked).hexdigest())
 
 
 def directory() -> str | None:
@@ -153,10 +150,7 @@ def _payload(key: str, file: Any, size: int) -> Bytes | None:
 
 
 def _digest(parts: Sequence[Part]) -> bytes:
-    digest = hashlib.sha256()
-    for part in parts:
-        digest.update(part)
-    return digest.digest()
+    return bytes(sha256(*parts).digest())
 
 
 def store(key: str, payload: bytes) -> None:

@@ -29,7 +29,6 @@ from skforge.compiler.outputs.steps import Refused
 from skforge.exceptions import InvalidInputError, warn
 from skforge.runtime.frozen import frozen_dataclass
 from skforge.runtime.mappings import ColumnRule, Columns, without_names
-from skforge.sources.declined import decline
 from skforge.sources.plain import PlainRows, Read, Reading
 from skforge.sources.stored_model import Rules, StoredModel
 
@@ -315,6 +314,8 @@ class RowRules:
         if self.stored is None or rows is not None:
             return rows
         if self.stored.answer_to_no_rows(X, method) is None:
+            from skforge.sources.declined import decline
+
             decline(self, X, method)
         return None
 

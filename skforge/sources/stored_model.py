@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.frontends.base import Frontend, register
-from skforge.compiler.frontends.wrappers.model import is_whole
 from skforge.exceptions import SourceNeededError
 from skforge.runtime.frozen import frozen_dataclass
 from skforge.sources.tags import Validator, tags_from
@@ -134,6 +133,14 @@ class StoredModel:
         return self.refuse(f"{method} of these rows") if answer is None else answer
 
 
+def _is_whole(model: StoredModel) -> bool:
+    if model.whole is None:
+        return True
+    from skforge.compiler.frontends.wrappers.model import is_whole
+
+    return is_whole(model.whole)
+
+
 register(
     Frontend(
         "sklearn models, stored",
@@ -141,6 +148,6 @@ register(
         lambda model: isinstance(model, StoredModel),
         lambda model, _: model.forest,
         load_all=lambda model: (model.forest, *model.more),
-        is_whole=lambda model: model.whole is None or is_whole(model.whole),
+        is_whole=_is_whole,
     )
 )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import fields
 from typing import Any
 
@@ -12,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from skforge._version import FORMAT, __version__, check_format
 from skforge.compiler.forest import arrays
 from skforge.compiler.forest.arrays import Comparison, FloatArray, IntArray
-from skforge.compiler.forest.validation import validate
+from skforge.runtime.digests import sha256
 from skforge.runtime.frozen import frozen_dataclass
 
 
@@ -155,6 +154,8 @@ class Forest(arrays.ForestArrays):
             The text names the array, index and tree of the first fault found.
         """
         if not hasattr(self, "_valid"):
+            from skforge.compiler.forest.validation import validate
+
             validate(self)
             object.__setattr__(self, "_valid", True)
         return self
@@ -162,15 +163,15 @@ class Forest(arrays.ForestArrays):
     def content_hash(self) -> str:
         """Return a hex digest of every field; equal forests have equal digests."""
         if not hasattr(self, "_hash"):
-            digest = hashlib.sha256()
+            parts: list[Any] = []
             for field in fields(self):
                 value = getattr(self, field.name)
                 if isinstance(value, np.ndarray):
-                    digest.update(f"{field.name}:{value.dtype}:{value.shape};".encode())
-                    digest.update(value.data)
+                    parts += [f"{field.name}:{value.dtype}:{value.shape};".encode()]
+                    parts += [value.data]
                 else:
-                    digest.update(f"{field.name}={value!r};".encode())
-            object.__setattr__(self, "_hash", digest.hexdigest())
+                    parts += [f"{field.name}={value!r};".encode()]
+            object.__setattr__(self, "_hash", sha256(*parts).hexdigest())
         return self._hash
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 from skforge.compiler.forest.forest import Forest
+from skforge.runtime.frozen import frozen_dataclass
 
 
-class Frontend(NamedTuple):
+@frozen_dataclass()
+class Frontend:
     name: str  # the kind, such as ``"xgboost"``; registering a name again replaces it
     #: File name suffixes it reads, in lower case with the dot; may be empty.
     suffixes: tuple[str, ...]

@@ -7,8 +7,9 @@ differently) or not scalar.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache
-from typing import Literal, NamedTuple, TypeAlias, get_args
+from typing import Literal, TypeAlias, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +22,7 @@ from skforge.compiler.outputs.libm import power_loop
 from skforge.compiler.outputs.library import HOST
 from skforge.compiler.outputs.text import Terms
 from skforge.exceptions import UnsupportedModelError
+from skforge.runtime.frozen import frozen_dataclass
 
 Output: TypeAlias = Literal[
     "raw", "transformed", "probabilities", "labels", "scores", "decision"
@@ -38,7 +40,8 @@ MAX_SLOTS = 60
 MAX_WRITTEN = 64
 
 
-class Steps(NamedTuple):
+@frozen_dataclass()
+class Steps:
     """Divisions, a function of the scores with its constants, and a choice.
 
     ``values`` and ``index`` are all values, and ``targets`` those of each target;
@@ -129,10 +132,10 @@ def _labels(spec: AnswerSpec) -> Steps:
         case "index":
             return _values(rules, "index", "int32")
         case "from_zero" | "above_zero":
-            above = _decision(spec)._replace(choice="above", dtype="int64")
+            above = replace(_decision(spec), choice="above", dtype="int64")
             if rules.labels == "from_zero":
-                return above._replace(comparison="oge", cut=0.0)
-            return above._replace(cut=rules.cutoff)
+                return replace(above, comparison="oge", cut=0.0)
+            return replace(above, cut=rules.cutoff)
         case "above_bound" | "first_greatest":
             return Steps(function=rules.labels, spec=rules, dtype="int64")
 
@@ -157,7 +160,8 @@ def _decision(spec: AnswerSpec, output: Output = "decision") -> Steps:
     )
 
 
-class EntryKind(NamedTuple):
+@frozen_dataclass()
+class EntryKind:
     """What an entry point computes; its code depends on nothing else."""
 
     n_features: int
@@ -191,13 +195,13 @@ def steps_in_code(forest: Forest, output: Output) -> Steps | None:
     if steps.function == "expit":
         if output != "probabilities" or not expit_is_libm():
             return None
-        steps = steps._replace(function="logistic", choice="both_classes")
+        steps = replace(steps, function="logistic", choice="both_classes")
     written = _written(steps, forest)
     if written is None:
         return None
     averages = (forest.divisor,) if forest.divisor != 1 else ()
     choice = "values" if written.choice == "targets" else written.choice
-    return written._replace(divisors=(*averages, *written.divisors), choice=choice)
+    return replace(written, divisors=(*averages, *written.divisors), choice=choice)
 
 
 def _written(steps: Steps, forest: Forest) -> Steps | None:
@@ -209,7 +213,7 @@ def _written(steps: Steps, forest: Forest) -> Steps | None:
             if cut is None:
                 return None
             above = Steps(choice="above", comparison="uge", cut=cut, dtype="int64")
-            return above._replace(labels=(-1, 1))
+            return replace(above, labels=(-1, 1))
         case "path_score" | "path_decision":  # with NumPy's power
             known = forest.n_outputs == 1 and forest.accumulator_dtype == np.float64
             if not known or rules.parameter <= 0 or power_loop() is None:
@@ -227,7 +231,7 @@ def _written(steps: Steps, forest: Forest) -> Steps | None:
         case function:
             constants = OutputSpec(parameter=steps.spec.parameter)
             known = FUNCTIONS[function].code is not None
-            return steps._replace(spec=constants) if known else None
+            return replace(steps, spec=constants) if known else None
 
 
 def inlier_length(rules: OutputSpec) -> float | None:

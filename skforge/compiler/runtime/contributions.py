@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from skforge._compat import LazyModule
 from skforge.compiler.forest.arrays import Array
 from skforge.compiler.forest.forest import Forest
-from skforge.compiler.forest.means import Means, approximate, changes, explained
 from skforge.compiler.forest.outputs import SCORES
 from skforge.compiler.forest.reference import reference_raw
 from skforge.compiler.forest.rows import prepare_rows
@@ -26,8 +26,11 @@ from skforge.compiler.target import Target
 from skforge.exceptions import InvalidInputError, UnsupportedModelError
 
 if TYPE_CHECKING:
+    from skforge.compiler.forest import means
     from skforge.compiler.ir.mir.nodes import Element
     from skforge.compiler.runtime.gpu.kernel import GpuKernel
+else:
+    means = LazyModule("skforge.compiler.forest.means")
 
 #: Bytes of scratch for the sums of a block's vector leaves; more outputs are computed
 #: one group after another.
@@ -48,7 +51,7 @@ class Contributions:
     ) -> None:
         from skforge.compiler.defaults.contributions import contribution_schedules
 
-        forest = explained(forest)
+        forest = means.explained(forest)
         host = Target.host() if target.is_gpu else target
         self.forest, self._target, self._host = forest, target, host
         self._changes: tuple[Array, Any, Kernel | GpuKernel] | None = None
@@ -119,16 +122,17 @@ class Contributions:
         forest = self.forest
         check_covers(forest)
         if self._changes is None:
-            means, numbers = Means.of(forest), np.arange(forest.n_nodes, dtype=np.int32)
+            of_nodes = means.Means.of(forest)
+            numbers = np.arange(forest.n_nodes, dtype=np.int32)
             numbered = replace(forest, source_node=numbers)
             leaves = KernelCache(numbered, self._host, "exact")
             kernel = leaves.kernel(self.schedule_for("contribution", 1), "leaf_number")
-            self._changes = means.bias, changes(forest, means), kernel
+            self._changes = of_nodes.bias, means.changes(forest, of_nodes), kernel
         bias, table, kernel = self._changes
         reached = np.empty((len(rows), forest.n_trees), np.int32)
         if reached.size:
             kernel(rows, reached, threads)
-        return approximate(forest, bias, table, reached)
+        return means.approximate(forest, bias, table, reached)
 
     def values(self, rows: Array, threads: int) -> Array:
         """Return the SHAP values of rows, (n_rows, n_outputs, n_features + 1).
@@ -149,7 +153,7 @@ class Contributions:
         kernels = (self._compiled(cache, element, n) for cache in caches)
         contribs, bias, at = self._by_parts(kernels, rows, threads, inner)
         if n and at < forest.n_outputs:
-            bias[:, at:] = Means.of(forest).bias[at:]
+            bias[:, at:] = means.Means.of(forest).bias[at:]
         return contribs
 
     def against(self, background: Array, rows: Array, threads: int) -> Array:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from typing import NoReturn as Never
@@ -425,7 +426,7 @@ class CompiledModule(Explained):
         shares = self._shares.table(threads) if threads > 1 else None
         ranges, most = self.kernels.first_rows, self._most_entry_rows
         kind = entries.kind_of(forest, made, ranges, most)
-        kind = kind._replace(refused=refused, limit=float(limit), shared=bool(shares))
+        kind = replace(kind, refused=refused, limit=float(limit), shared=bool(shares))
         labels = classes if output == "labels" else None
         table, target = self.kernels.table, self.target
         return entries.build_entry(kind, table, target, labels, shares)

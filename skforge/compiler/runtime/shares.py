@@ -22,6 +22,7 @@ from skforge.compiler.forest.forest import Forest
 from skforge.compiler.runtime.cpu.threads import resolve_n_jobs, thread_limit
 from skforge.compiler.runtime.entry.entry import ShareTable
 from skforge.compiler.schedule.schedule import Schedule
+from skforge.runtime.frozen import frozen_dataclass
 
 if TYPE_CHECKING:
     from skforge.compiler.cost.estimate import CostEstimate
@@ -59,7 +60,8 @@ class Share(NamedTuple):
     threads: int
 
 
-class _Loop(NamedTuple):
+@frozen_dataclass()
+class _Loop:
     """What a kernel's parallel loops deal out: blocks of rows, tiles of trees."""
 
     block: int  # rows of an iteration; 0: the loop is not over rows
@@ -81,7 +83,8 @@ class _Loop(NamedTuple):
         return np.minimum(rows, each * block)
 
 
-class Plan(NamedTuple):
+@frozen_dataclass()
+class Plan:
     """From which batch size on a batch is run how; None: on one thread."""
 
     firsts: list[int]

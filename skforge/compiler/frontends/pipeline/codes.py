@@ -8,12 +8,12 @@ trees can say, or if the pipeline refuses numbers between those it knows.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from skforge._compat import cached_property
 from skforge.compiler.forest.arrays import Array
 from skforge.runtime.frozen import frozen_dataclass
 
@@ -48,15 +48,15 @@ class TextCodes:
     refused: tuple[str, ...] = ()
     #: The code of pandas' NA: to encoders an unknown text, and imputers refuse it.
     na: float | None = None
-    #: The code of each known text, and of None; None for each refused text.
-    table: dict[Any, float | None] = field(init=False)
 
-    def __post_init__(self) -> None:
+    @cached_property
+    def table(self) -> dict[Any, float | None]:
+        """The code of each known text, and of None; None for each refused text."""
         table: dict[Any, float | None] = dict.fromkeys(self.refused)
         table |= {text: float(code) for code, text in enumerate(self.texts)}
         if self.none is not None:
             table[None] = self.none
-        object.__setattr__(self, "table", table)
+        return table
 
     def code(self, value: Any) -> float | None:
         """Return the code of one value; None for what the pipeline must answer."""

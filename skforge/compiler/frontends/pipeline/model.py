@@ -469,4 +469,4 @@ def _takes_nan(last: Any, width: int, sparse: bool) -> bool:
 
 
 _FRONTEND = base.Frontend("sklearn Pipeline", (), base.is_pipeline, load_alone)
-base.register(_FRONTEND._replace(refuse=refuse, load_all=load_all))
+base.register(replace(_FRONTEND, refuse=refuse, load_all=load_all))

@@ -11,6 +11,7 @@ tree by tree.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -192,4 +193,4 @@ def _average_path(model: Any) -> float:
 register(Frontend("sklearn Bagging and AdaBoost", (), _KINDS, load, refuse=refuse))
 _ISOLATION = detects("sklearn.ensemble._iforest.IsolationForest")
 _FRONTEND = Frontend("sklearn IsolationForest", (), _ISOLATION, load_isolation)
-register(_FRONTEND._replace(refuse=common.refuse_overrides))
+register(replace(_FRONTEND, refuse=common.refuse_overrides))

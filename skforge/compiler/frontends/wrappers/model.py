@@ -260,4 +260,4 @@ def load_all(model: Any) -> tuple[Forest, ...]:
 
 
 _FRONTEND = Frontend("sklearn wrappers", (), is_wrapper, load, load_all=load_all)
-register(_FRONTEND._replace(is_whole=is_whole))
+register(replace(_FRONTEND, is_whole=is_whole))

@@ -25,6 +25,7 @@ from __future__ import annotations
 import ctypes
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import lru_cache, partial
 from inspect import Parameter, signature
 from types import FunctionType
@@ -233,7 +234,7 @@ def build_entry(
     if classes is not None:
         known = _labels(classes)
         takes = known is None
-        kind = kind._replace(takes=takes, steps=kind.steps._replace(labels=known or ()))
+        kind = replace(kind, takes=takes, steps=replace(kind.steps, labels=known or ()))
         if takes:
             holder.kept.append(classes)
     if shares is not None:
