@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 from sklearn.ensemble import RandomForestRegressor
 
-from skforge.compiler.forest import arrays
-from skforge.compiler.forest import forest as forest_module
+from skforge.compiler.forest import arrays, validation
 from skforge.compiler.forest.arrays import Comparison, Missing
 from skforge.compiler.forest.forest import (
     Forest,
@@ -555,7 +554,7 @@ def test_sweeps_of_parts_of_the_trees_agree(part, monkeypatch):
 
 def test_a_forest_is_checked_once(monkeypatch):
     checked = []
-    monkeypatch.setattr(forest_module, "validate", checked.append)
+    monkeypatch.setattr(validation, "validate", checked.append)
     forest = small_forest()
     assert forest.validate().validate() is forest
     assert checked == [forest]
