@@ -39,7 +39,8 @@ def frozen_dataclass(
         methods |= {"__eq__": _eq, "__hash__": _hash} if eq else {}
         methods |= {"__repr__": _repr} if repr else {}
         for name, method in methods.items():
-            setattr(cls, name, method)
+            if vars(cls).get(name) is None:  # not the class's own
+                setattr(cls, name, method)
         return cls
 
     return decorate

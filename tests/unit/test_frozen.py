@@ -89,6 +89,21 @@ def test_objects_are_checked_and_do_not_change():
     assert one == Derived("a") and one.double() == 8
 
 
+def test_methods_of_the_class_stay():
+    @frozen_dataclass()
+    class Named:
+        name: str
+
+        def __eq__(self, other):
+            return self.name.lower() == other.name.lower()
+
+        def __repr__(self):
+            return f"<{self.name}>"
+
+    assert Named("a") == Named("A") != Named("b")
+    assert repr(Named("a")) == "<a>" and {Named("a"): 1}[Named("a")] == 1
+
+
 def test_the_signature_is_that_of_a_dataclass():
     for ours, known in zip((Base, Derived), KNOWN, strict=True):
         mine, others = inspect.signature(ours), inspect.signature(known)
