@@ -36,6 +36,7 @@ def frozen_dataclass(
         cls = dataclass(init=False, repr=False, eq=False)(cls)
         methods: dict[str, Any] = {"__init__": _init, "__signature__": _Signature()}
         methods |= {"__setattr__": _refuse, "__delattr__": _refuse}
+        methods |= {"__setstate__": _set_state}
         methods |= {"__eq__": _eq, "__hash__": _hash} if eq else {}
         methods |= {"__repr__": _repr} if repr else {}
         for name, method in methods.items():
@@ -64,6 +65,13 @@ def _init(self: Any, /, *args: Any, **kwargs: Any) -> None:
         cls.__signature__.bind(*args, **kwargs)  # raises TypeError
     if (check := getattr(cls, "__post_init__", None)) is not None:
         check(self)
+
+
+def _set_state(self: Any, state: Any) -> None:
+    """Take the state of a pickle; those of skforge 0.1 have a list of values."""
+    fields = self.__dataclass_fields__
+    values = state if type(state) is dict else dict(zip(fields, state, strict=False))
+    self.__dict__.update(values)
 
 
 class _Signature:
