@@ -161,7 +161,7 @@ def wheel(
     }
     for part in _RUNTIME:
         text = resources.files("skforge").joinpath(f"{part}.py").read_text("utf-8")
-        text = text.replace("from skforge.exceptions", "from .exceptions")
+        text = re.sub(r"from skforge\.(runtime\.)?", "from .", text)
         # users' own settings of mypy would be applied to it
         text = f"# mypy: ignore-errors\n{text}"
         files[f"{name}/_runtime/{part.rpartition('/')[2]}.py"] = text.encode()
