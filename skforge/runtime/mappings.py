@@ -45,58 +45,33 @@ _UNSURE = object()
 
 @frozen_dataclass()
 class ColumnRule:
-    """How a column's value becomes a number.
+    """How a column's value becomes a number."""
 
-    Parameters
-    ----------
-    name : str
-        The key.
-    place : int
-        Its column in the rows of the kernels.
-    table : mapping or None, default=None
-        The number of each label, None where the source answers for such rows; None for
-        a column of numbers. With an empty one and a number for missing values, it is
-        one of numbers, too, unless some row has a text.
-    missing, unknown : float or None, default=None
-        The number of a missing label, and of one that the table does not have. None:
-        the source answers for such rows.
-    categories : sequence or None, default=None
-        Categories of the frame's column; None for a column without dtype.
-    gap : None or NaN
-        What the frame of a column without dtype has for a missing value.
-    """
-
-    name: str
-    place: int
+    name: str  # the key
+    place: int  # its column in the rows of the kernels
+    #: The number of each label, None where the source answers for such rows; None for a
+    #: column of numbers. With an empty one and a number for missing values, it is one
+    #: of numbers, too, unless some row has a text.
     table: Mapping[Any, float | None] | None = None
+    #: The number of a missing label, and of one that the table does not have. None: the
+    #: source answers for such rows.
     missing: float | None = None
     unknown: float | None = None
+    #: Categories of the frame's column; None for a column without dtype.
     categories: Sequence[Any] | None = None
+    #: What the frame of a column without dtype has for a missing value: None or NaN.
     gap: Any = _NAN
 
 
 @frozen_dataclass()
 class Columns:
-    """The columns of mappings.
+    """The columns of mappings."""
 
-    Parameters
-    ----------
-    rules : tuple of ColumnRule
-        In the order of the frame's columns.
-    width : int
-        Columns of the kernels' rows; those without a rule are 0.
-    dtype : str, default="<f8"
-        Dtype of the kernels' rows.
-    ignores : bool, default=False
-        Whether nothing is said of further keys, as the model ignores such columns.
-    by_frame : bool, default=False
-        Whether the source gets frames alone, as kernels' rows would not be certain.
-    """
-
-    rules: tuple[ColumnRule, ...]
-    width: int
-    dtype: str = "<f8"
-    ignores: bool = False
+    rules: tuple[ColumnRule, ...]  # in the order of the frame's columns
+    width: int  # columns of the kernels' rows; those without a rule are 0
+    dtype: str = "<f8"  # of the kernels' rows
+    ignores: bool = False  # whether the model ignores further keys, and nothing is said
+    #: Whether the source gets frames alone, as kernels' rows would not be certain.
     by_frame: bool = False
 
 

@@ -55,35 +55,20 @@ _LIVE = {"stored": False}
 
 @frozen_dataclass()
 class Answers:
-    """How a model's answers are made of raw scores and of leaf numbers.
+    """How a model's answers are made of raw scores and of leaf numbers."""
 
-    Parameters
-    ----------
-    labels : bool, default=True
-        Whether the model's ``predict`` returns labels; a Booster's returns scores.
-    leaf_dtype : str, default="<i8"
-        Dtype of leaf numbers.
-    flat_leaves : bool, default=False
-        Whether ``apply`` drops their last axis.
-    leaf_shape : tuple of int or None, default=None
-        Shape of one row's leaf numbers; None for one number per tree.
-    own_log_proba : bool, default=False
-        Whether ``predict_log_proba`` differs from the logarithm of ``predict_proba``.
-    more : tuple of Forest, default=()
-        Further forests, whose raw scores follow those of the forest.
-    root : object or None, default=None
-        The wrapper around several models, as a tree of its members.
-    by_members : bool, default=False
-        Whether ``root`` computes the answers, not the rules of the forest.
-    """
-
-    labels: bool = True
+    labels: bool = True  # whether ``predict`` returns labels; a Booster's gives scores
     leaf_dtype: Literal["<i4", "<i8", "<f4", "<f8"] = "<i8"
-    flat_leaves: bool = False
+    flat_leaves: bool = False  # whether ``apply`` drops their last axis
+    #: Shape of one row's leaf numbers; None for one number per tree.
     leaf_shape: tuple[int, ...] | None = None
+    #: Whether ``predict_log_proba`` differs from the logarithm of ``predict_proba``.
     own_log_proba: bool = False
+    #: Further forests, whose raw scores follow those of the forest.
     more: tuple[Forest, ...] = field(default=(), metadata=_LIVE)
+    #: The wrapper around several models, as a tree of its members.
     root: Any = field(default=None, metadata=_LIVE)
+    #: Whether ``root`` computes the answers, not the rules of the forest.
     by_members: bool = field(default=False, metadata=_LIVE)
 
     def of_scores(self, forest: Forest, model: Any) -> Callable[..., Any]:

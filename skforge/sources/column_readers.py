@@ -56,28 +56,16 @@ OnlyRow: TypeAlias = "tuple[Form | None, Sequence[int], Sequence[Any]]"
 
 
 class ReadColumns(NamedTuple):
-    """Columns found in a frame.
+    """Columns found in a frame."""
 
-    Parameters
-    ----------
-    rows : ndarray of shape (n_rows, width), float64
-        Numbers; 0 in all other columns.
-    whole : list of (list of int, ndarray)
-        Integers among them, as the frame has them, or as float64 if they are objects,
-        and their places in the rows: float64 may round larger ones.
-    others : list of (int, array)
-        Columns of texts: their place in the rows, and their values.
-    gaps : list of int
-        Places of columns with missing values other than NaN, which are NaN here.
-    form : Form or None
-        None if all columns are float64, whole numbers or in ``others``.
-    """
-
-    rows: Array
+    rows: Array  # of float64 numbers; 0 in all other columns
+    #: Integers among them, as the frame has them, or as float64 if they are objects,
+    #: and their places in the rows: float64 may round larger ones.
     whole: list[tuple[Sequence[int], Array]]
-    others: list[tuple[int, Any]]
+    others: list[tuple[int, Any]]  # columns of texts: their place, and their values
+    #: Places of columns with missing values other than NaN, which are NaN here.
     gaps: list[int]
-    form: Form | None
+    form: Form | None  # None if all columns are float64, whole numbers or in ``others``
 
     def write_objects(
         self, place: int, objects: Sequence[Any], kinds: Collection[type]

@@ -27,18 +27,11 @@ OBJECT = np.dtype(object)
 
 
 class Form(NamedTuple):
-    """The container of rows, and the types of its columns.
+    """The container of rows, and the types of its columns."""
 
-    Parameters
-    ----------
-    kind : {"pandas", "polars", "pyarrow", "array", "list"}
-        The last two are of Python objects.
-    types : tuple
-        None for columns that are not read, and for texts of pandas frames and of
-        Python objects.
-    """
-
-    kind: str
+    kind: str  # pandas, polars, pyarrow, or array and list of Python objects
+    #: None for columns that are not read, and for texts of pandas frames and of Python
+    #: objects.
     types: tuple[Any, ...]
 
     @property

@@ -58,39 +58,19 @@ _FEW_COLUMNS = 64
 
 @frozen_dataclass(eq=False)
 class PipelineRows:
-    """Reads rows of a folded pipeline.
+    """Reads rows of a folded pipeline."""
 
-    Parameters
-    ----------
-    width : int
-        Columns of the rows.
-    bounds : Bounds
-        The numbers that the pipeline takes.
-    texts, numbers : dict
-        The codes of columns.
-    names : tuple of str or None
-        The columns' names, if the first step knows them.
-    by_name : list of int or None
-        The columns that a ColumnTransformer takes by name, from frames of any order.
-    by_position : bool
-        Whether lists and frames without known names are read.
-    estimator : str
-        The class name in warnings about names.
-    warning : str or None
-        The warning about arrays, "" for none; None if arrays are not read.
-    largest : int
-        Larger integers may be rounded in other places than in float64 rows.
-    """
-
-    width: int
-    bounds: Bounds
-    texts: Mapping[int, TextCodes]
+    width: int  # columns of the rows
+    bounds: Bounds  # the numbers that the pipeline takes
+    texts: Mapping[int, TextCodes]  # the codes of columns
     numbers: Mapping[int, NumberCodes]
-    names: tuple[str, ...] | None
+    names: tuple[str, ...] | None  # of the columns, if the first step knows them
+    #: The columns that a ColumnTransformer takes by name, from frames of any order.
     by_name: list[int] | None
-    by_position: bool
-    estimator: str
-    warning: str | None
+    by_position: bool  # whether lists and frames without known names are read
+    estimator: str  # the class name in warnings about names
+    warning: str | None  # about arrays, "" for none; None if arrays are not read
+    #: Larger integers may be rounded in other places than in float64 rows.
     largest: int
     #: The forms of rows that are read, with their columns that may have pandas' NA;
     #: None are float64, whole numbers and texts.

@@ -41,52 +41,29 @@ _MOST_CELLS, _MOST_COLUMNS = 1 << 16, 256
 
 @frozen_dataclass()
 class Reading:
-    """How a source reads rows.
+    """How a source reads rows."""
 
-    Parameters
-    ----------
-    dtype : dtype
-        Dtype of the rows for the kernels.
-    names : tuple of str or None
-        Column names seen in training, None if there were none.
-    compares : {"sklearn", "equal", "never"}
-        How the names of a pandas frame are compared. "sklearn": as scikit-learn does,
-        with a warning if one side has none. "equal": they must be equal if both sides
-        have names. "never": not compared.
-    tables : {"sklearn", "equal", "never"} or None
-        The same for polars frames and pyarrow tables; None leaves these to the
-        source.
-    estimator : str
-        The class name in scikit-learn's warnings.
-    unseen : float or None
-        Value of a category that the training frame did not have; None leaves such
-        frames to the source.
-    through : dtype or None
-        Arrays that are neither float32 nor float64 are cast to this dtype first.
-    arrays, lists : bool
-        Whether arrays are read, and lists as by ``np.asarray``.
-    fill : float or None
-        Value of absent entries of sparse rows; None leaves these to the source.
-    warns : bool
-        Whether arrays get a warning if ``names`` are known.
-    arrow : bool
-        Whether pandas columns backed by pyarrow are read.
-    objects : bool
-        Whether pandas columns of objects are read if these are numbers or None.
-    """
-
-    dtype: Any
-    names: tuple[str, ...] | None = None
+    dtype: Any  # of the rows for the kernels
+    names: tuple[str, ...] | None = None  # of the columns seen in training, if any
+    #: How the names of a pandas frame are compared. "sklearn": as scikit-learn does,
+    #: with a warning if one side has none. "equal": they must be equal if both sides
+    #: have names. "never": not compared.
     compares: Literal["sklearn", "equal", "never"] = "sklearn"
+    #: The same for polars frames and pyarrow tables; None leaves these to the source.
     tables: Literal["sklearn", "equal", "never"] | None = "sklearn"
-    estimator: str = ""
+    estimator: str = ""  # the class name in scikit-learn's warnings
+    #: Value of a category that the training frame did not have; None leaves such frames
+    #: to the source.
     unseen: float | None = None
+    #: Arrays that are neither float32 nor float64 are cast to this dtype first.
     through: Any = None
-    arrays: bool = True
-    lists: bool = True
+    arrays: bool = True  # whether arrays are read
+    lists: bool = True  # whether lists are, as by ``np.asarray``
+    #: Value of absent entries of sparse rows; None leaves these to the source.
     fill: float | None = None
-    warns: bool = True
-    arrow: bool = True
+    warns: bool = True  # whether arrays get a warning if ``names`` are known
+    arrow: bool = True  # whether pandas columns backed by pyarrow are read
+    #: Whether pandas columns of objects are read if these are numbers or None.
     objects: bool = False
 
 

@@ -35,23 +35,15 @@ METHODS = (*_METHODS, "predict_log_proba")
 
 @frozen_dataclass()
 class Members:
-    """The compiled members of a model, in the place of a pipeline's ``Split``.
+    """The compiled members of a model, in the place of a pipeline's ``Split``."""
 
-    Parameters
-    ----------
-    parts : tuple of Part
-        All members, each followed by the steps or members inside it.
-    compiled : tuple of CompiledForest or None
-        For each member its compiled forest; None if it runs as it is.
-    orders : tuple of dict
-        For each member whether answers lie in memory column by column, by method.
-    first : dict
-        The model's answers to the first row of ``X``, by method.
-    """
-
+    #: All members, each followed by the steps or members inside it.
     parts: tuple[Part, ...]
+    #: For each member its compiled forest; None if it runs as it is.
     compiled: tuple[Any, ...]
+    #: For each member whether answers lie in memory column by column, by method.
     orders: tuple[Mapping[str, bool], ...]
+    #: The model's answers to the first row of ``X``, by method.
     first: Mapping[str, Any]
 
     @property
