@@ -243,12 +243,7 @@ class _Slices:
 class Container(Mapping[str, Array]):
     """A manifest, and arrays that are read and checked when they are asked for.
 
-    Parameters
-    ----------
-    content : sequence of bytes
-        All of a file, of which slices are arrays of uint8.
-    name : str
-        What errors call it.
+    Slices of ``content``, all of a file, are arrays of uint8. Errors use ``name``.
     """
 
     def __init__(self, content: Array | _Slices, name: str) -> None:

@@ -134,15 +134,7 @@ _WRAPPERS = ("skforge.", "sklearn.", "joblib.")
 
 
 def warn(text: str, category: type[Warning] = UserWarning) -> None:
-    """Warn with the location of the user's call into skforge.
-
-    Parameters
-    ----------
-    text : str
-        The text of the warning.
-    category : type, default=UserWarning
-        Its class.
-    """
+    """Warn with the location of the user's call into skforge."""
     level, frame = 2, sys._getframe(1)
     while frame.f_back is not None:
         if not str(frame.f_globals.get("__name__")).startswith(_WRAPPERS):

@@ -37,12 +37,8 @@ def by_blocks(
 ) -> Array | None:
     """Write the answers to blocks of large rows to ``out``, or to a new array.
 
-    Return None if ``answer`` does for a block, which the source must read.
-
-    Raises
-    ------
-    InvalidInputError
-        If ``out`` does not fit the answer; nothing is written then.
+    Return None if ``answer`` does for a block, which the source must read. Raise
+    ``InvalidInputError`` if ``out`` does not fit the answer; nothing is written then.
     """
     n_rows, width = X.shape
     # a multiple of the four values that CatBoost's exponential takes at a time

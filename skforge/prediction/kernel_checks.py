@@ -61,14 +61,8 @@ class KernelChecks:
     A kernel that disagrees never answers: calls of its range use the first range's
     kernel if that agrees, and a warning says so; otherwise they raise.
 
-    Parameters
-    ----------
-    module : CompiledModule
-        The module; see :attr:`RangeKernels.arrives`.
-    sample : callable
-        Returns the sample; called when the first kernel arrives.
-    again : callable, default=None
-        Returns the sample of a stored one that a kernel disagrees with, made anew.
+    ``sample`` is called when the first kernel arrives, and ``again`` for a sample made
+    anew if a kernel disagrees with a stored one; see :attr:`RangeKernels.arrives`.
     """
 
     def __init__(

@@ -95,12 +95,8 @@ def dense_blocks(
     """Yield sparse rows as dense blocks of bounded size, absent entries filled.
 
     Of duplicate entries, the last counts. ``place`` gives the block's column of each
-    column of X, -1 for those left out.
-
-    Raises
-    ------
-    InvalidInputError
-        If an entry lies in no column, which libraries read from or write to anyway.
+    column of X, -1 for those left out. Raise ``InvalidInputError`` for an entry in no
+    column, which libraries read from or write to anyway.
     """
     X = X.tocsr()
     n_rows, n_features = X.shape

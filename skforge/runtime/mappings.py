@@ -113,11 +113,8 @@ def is_mapped(X: Any) -> bool:
 class Mappings:
     """Reads mappings.
 
-    Parameters
-    ----------
-    columns : Columns
-    reader : callable or None, default=None
-        Makes the compiled reader of many dicts, if there is one.
+    ``reader`` makes the compiled reader of many dicts, if there is one. Methods raise
+    ``InvalidInputError`` if a column is absent, or the model takes no such value.
     """
 
     def __init__(
@@ -164,11 +161,6 @@ class Mappings:
         """Return a compiled entry's answer, or None if it cannot be certain.
 
         Entries decline large batches and get parts of them, unless ``whole``.
-
-        Raises
-        ------
-        InvalidInputError
-            If a column is absent, or a value is not a number.
         """
         row = None if type(X) is not dict or self._pack is None else self._row(X)
         if row is None:
@@ -221,13 +213,7 @@ class Mappings:
         return row, memory
 
     def rows(self, X: Any) -> Array | None:
-        """Return rows for the kernels; None if the source must answer.
-
-        Raises
-        ------
-        InvalidInputError
-            If a column is absent, or a value is not a number.
-        """
+        """Return rows for the kernels; None if the source must answer."""
         if self._columns.by_frame:
             return None
         # all rows that compiled code reads have the keys of the first
@@ -242,13 +228,7 @@ class Mappings:
             return None
 
     def of_table(self, X: Any) -> Array:
-        """Return rows for the kernels of mappings, or of a frame's columns by name.
-
-        Raises
-        ------
-        InvalidInputError
-            If a column is absent, or a value is none that the model takes.
-        """
+        """Return rows for the kernels of mappings, or of a frame's columns by name."""
         if not is_mapped(X):
             there = {str(name): name for name in getattr(X, "column_names", X.columns)}
             X = {name: X[there[name]] for name in self._names if name in there}
@@ -278,13 +258,7 @@ class Mappings:
         return rows
 
     def frame(self, X: Any) -> Any:
-        """Return the pandas frame that mappings stand for.
-
-        Raises
-        ------
-        InvalidInputError
-            If a column is absent, a value is not a number, or pandas is not installed.
-        """
+        """Return the pandas frame that mappings stand for, if pandas is installed."""
         try:
             import pandas as pd
         except ImportError:

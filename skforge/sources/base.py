@@ -95,19 +95,8 @@ class Answers:
 class RowRules:
     """Converts rows as a fitted model does.
 
-    Parameters
-    ----------
-    model : object
-        A live model, or a :class:`StoredModel`.
-    forest : Forest
-        The forest read from the model.
-
-    Attributes
-    ----------
-    model : object or None
-        The live model; None if there is none.
-    stored : StoredModel or None
-        The plain data kept of a model; None for a live one.
+    Either ``model`` is the live model, or ``stored`` the plain data kept of one; the
+    other is None.
     """
 
     #: Classes of live models, as ``module.Class``.
@@ -247,10 +236,7 @@ class RowRules:
     def columns(self) -> Columns | None:
         """Return the columns of rows that are mappings; None if the model takes these.
 
-        Raises
-        ------
-        InvalidInputError
-            If the model has no feature names, or one twice.
+        Raise ``InvalidInputError`` if it has no feature names, or one twice.
         """
         reading, forest = self.reading(), self.forest
         names = None if reading is None else reading.names
@@ -290,10 +276,7 @@ class RowRules:
     def rows(self, X: Any, method: str) -> Any:
         """Return an array or CSR matrix for the kernels, or None to use :meth:`call`.
 
-        Raises
-        ------
-        SourceNeededError, InvalidInputError
-            If the rows are declined and there is no live model.
+        Without a live model, raise an error for rows that are declined.
         """
         rows = self.tried(X, method)
         if self.stored is None or rows is not None:
@@ -343,10 +326,7 @@ class Source(RowRules):
     def kept_rules(self) -> Rules:
         """Return the rules of a live model, to be kept in an artifact.
 
-        Raises
-        ------
-        UnsupportedModelError
-            If this model's rows cannot be converted without the model.
+        Raise ``UnsupportedModelError`` if its rows cannot be converted without it.
         """
         rules: Rules = self.rules
         return rules

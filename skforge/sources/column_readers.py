@@ -99,33 +99,16 @@ class ReadColumns(NamedTuple):
 
 
 class _ColumnReader:
-    """Finds the wanted columns of a frame.
-
-    Parameters
-    ----------
-    names : sequence of str or None
-        The wanted columns; None for all, by position.
-    places : sequence of int
-        Their columns in the rows that are returned.
-    width : int
-        Columns of these rows.
-    ordered : bool, default=False
-        Whether frames must have these columns alone, in this order. Otherwise other
-        columns are skipped.
-    texts : collection of int, default=()
-        The places of columns of texts.
-    kinds : collection of type, default=OBJECTS
-        The types of objects that are numbers.
-    """
+    """Finds the wanted columns of a frame: those with ``names``, or all by position."""
 
     def __init__(
         self,
         names: Sequence[str] | None,
-        places: Sequence[int],
-        width: int,
-        ordered: bool = False,
-        texts: Collection[int] = (),
-        kinds: Collection[type] = OBJECTS,
+        places: Sequence[int],  # of the wanted columns in the rows that are returned
+        width: int,  # columns of these rows
+        ordered: bool = False,  # frames have these columns alone, in this order
+        texts: Collection[int] = (),  # the places of columns of texts
+        kinds: Collection[type] = OBJECTS,  # the types of objects that are numbers
     ) -> None:
         self._texts, self._kinds = texts, kinds
         self._names = None if names is None else list(names)

@@ -36,12 +36,7 @@ from skforge.sources.stored_model import StoredModel
 def decline(source: Any, X: Any, method: str) -> NoReturn:
     """Raise the error for rows that only the live model could convert.
 
-    Raises
-    ------
-    InvalidInputError
-        If the model itself would certainly not take them either.
-    SourceNeededError
-        Otherwise.
+    It is ``InvalidInputError`` if the model itself would certainly not take them.
     """
     stored: StoredModel = source.stored
     shape: tuple[int, ...] = getattr(X, "shape", ())

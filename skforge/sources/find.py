@@ -97,14 +97,8 @@ class Fingerprint:
 
     It detects replaced, added and removed trees, and numbers edited in arrays of up to
     64 KiB. Detecting edits inside a tree would take as long as reading the model;
-    docs/exactness.md lists what goes unnoticed.
-
-    Parameters
-    ----------
-    model : object
-        The model that was compiled. Paths, ModelProtos and Forests do not change.
-    start : int or Members, default=None
-        Steps of a pipeline that run in their library, or members that are compiled.
+    docs/exactness.md lists what goes unnoticed. Paths, ModelProtos and Forests do not
+    change. ``start`` is what runs before the forest: a pipeline's steps, or members.
     """
 
     __slots__ = ("_model", "_seen", "_start")

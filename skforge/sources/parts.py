@@ -67,10 +67,7 @@ def is_part(kind: str) -> bool:
 def class_of(kind: str) -> type[Any]:
     """Return a class whose objects are parts of wrappers, by ``module.Class``.
 
-    Raises
-    ------
-    ValueError
-        If it is another one, or this scikit-learn has none of this name.
+    Raise ``ValueError`` for another one, or if this scikit-learn has none of this name.
     """
     module, _, name = kind.rpartition(".")
     part = getattr(import_module(module), name, None) if is_part(kind) else None

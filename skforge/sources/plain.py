@@ -74,13 +74,7 @@ Read = tuple[Array, str]
 class PlainRows:
     """Reads common kinds of rows; returns None for rows that the source must read.
 
-    Parameters
-    ----------
-    reading : Reading
-    width : int
-        Number of features.
-    columns : FrameColumns
-        The categories of training.
+    ``columns`` are the categories of training.
     """
 
     __slots__ = ("_columns", "_named", "_r", "_seen", "_tables", "_width", "unnamed")

@@ -41,10 +41,7 @@ ATTRIBUTES = (
 def store(wrapper: Any, model: Any, tags: Tags) -> StoredModel:
     """Return the plain data to keep of a fitted ``CompiledForest``'s model.
 
-    Raises
-    ------
-    UnsupportedModelError
-        If this model's rows cannot be converted without the model.
+    Raise ``UnsupportedModelError`` if its rows cannot be converted without it.
     """
     if isinstance(model, StoredModel):
         return model

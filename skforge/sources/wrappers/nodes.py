@@ -26,15 +26,7 @@ Answer: TypeAlias = Callable[[Array], Any]
 
 
 class Node(ABC):
-    """The answers of a fitted model.
-
-    Parameters
-    ----------
-    model : estimator
-        The model, whose methods are repeated.
-    members : sequence of Node
-        The members of a wrapper.
-    """
+    """The answers of a fitted model, whose methods are repeated."""
 
     #: How a forest reads rows; None for a wrapper.
     source: Any = None

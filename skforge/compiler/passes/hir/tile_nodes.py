@@ -58,16 +58,10 @@ _TILINGS: dict[str, Tiling] = {}
 def register(kind: str, description: str, tiling: Tiling) -> None:
     """Add a kind of tiling, for ``tile_nodes(size, kind)`` (Treebeard §3.5).
 
-    Parameters
-    ----------
-    kind : str
-        Its name.
-    description : str
-        How it groups nodes, after "grouped", for ``explain``.
-    tiling : callable
-        Takes the forest and the size. Returns an integer for each node of the forest,
-        shape (n_nodes,): inner nodes of a tree with equal numbers share a tile. Leaves
-        have -1, or a number of their own.
+    ``description`` says how it groups nodes, after "grouped", for ``explain``.
+    ``tiling`` takes the forest and the size, and returns an integer for each node of
+    the forest: inner nodes of a tree with equal numbers share a tile. Leaves have -1,
+    or a number of their own.
     """
     if kind in TILE_KINDS:
         raise ScheduleError(f"a kind of tiles named {kind!r} is there already.")
