@@ -34,17 +34,18 @@ FORMATS = {
 
 
 #: Files of older releases that XGBoost 3.2 crashes on, and one of another format.
-_LEFT_OUT = {"2.1.4-vector.json", "3.0.5-vector.json", "0.1.0.skforge"}
+_LEFT_OUT = {"2.1.4-vector.json", "3.0.5-vector.json", "0.1.0.skforge", "format.json"}
 
 
 def files(kind: str, made: Path) -> list[Path]:
-    """Return the good files of a kind."""
+    """Return the good files of a kind, in the same order wherever the clone is."""
     found = [*DATA.rglob(f"*{FORMATS[kind]}"), *made.glob(f"*{FORMATS[kind]}")]
-    return sorted(
+    good = (
         file
         for file in found
         if file.name not in _LEFT_OUT and not (kind.startswith("XGB") and _newer(file))
     )
+    return sorted(good, key=lambda file: file.name)
 
 
 def _newer(file: Path) -> bool:
