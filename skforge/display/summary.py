@@ -46,18 +46,31 @@ MOST_NODES = 200_000
 
 @dataclass(frozen=True, slots=True)
 class CallTime:
-    """The time of a call with a number of rows."""
+    """The time of a call with a number of rows.
+
+    Parameters
+    ----------
+    n_rows : int
+        Rows of the call.
+    seconds : float
+        Seconds of the call: the median if it was measured.
+    origin : {"measured", "timed in fit", "estimated"}
+        "measured": whole calls, by ``summary(X)``. "timed in fit": kernels alone, by
+        the search for schedules. "estimated": kernels alone, by the cost model.
+    high : float or None
+        The 99th percentile of the measured calls.
+    source_seconds, source_high : float or None
+        The same of the source's own function; None if it was not measured.
+    route : {"entry", "kernel", "steps", "library", ""}
+        Who answered most of the measured calls, see :meth:`CompiledForest.counters`.
+    """
 
     n_rows: int
-    seconds: float  # the median if it was measured
-    #: "measured": whole calls, by ``summary(X)``. "timed in fit": kernels alone, by the
-    #: search for schedules. "estimated": kernels alone, by the cost model.
+    seconds: float
     origin: Origin
-    high: float | None = None  # the 99th percentile of the measured calls
-    #: The same of the source's own function; None if it was not measured.
+    high: float | None = None
     source_seconds: float | None = None
     source_high: float | None = None
-    #: Who answered most of the measured calls, see :meth:`CompiledForest.counters`.
     route: str = ""
 
     @property

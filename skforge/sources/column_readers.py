@@ -25,9 +25,9 @@ from numpy.typing import NDArray
 from skforge.compiler.forest.frames import (
     kind_of,
     nullable_numbers,
-    number_dtype,
     number_of,
     numbers_in,
+    numbers_of_dates,
 )
 from skforge.compiler.frontends.pipeline.codes import (
     MANY,
@@ -45,6 +45,7 @@ Array = NDArray[Any]
 _TEXTS = {"string", "large_string", "string_view", "categorical", "enum", "dictionary"}
 #: Dtypes of whole numbers that make float64 beside any other.
 _LARGE = frozenset(map(np.dtype, ("i4", "i8", "u4", "u8")))
+_DATES = type(np.dtype("M8[ns]"))
 _INTEGERS = frozenset(np.dtype(code).type for code in "bhilqBHILQ")
 #: Types of objects that are whole numbers, which float64 may round.
 WHOLE = frozenset((int, *_INTEGERS))
@@ -206,6 +207,8 @@ class FrameReader(_ColumnReader):
         for block in blocks:
             locations, values = block.mgr_locs.as_array, block.values
             kind = type(dtype := values.dtype)  # the hash of texts' dtypes takes 3 us
+            if kind is _DATES and (values := numbers_of_dates(values)) is None:
+                return None
             key = (locations.tobytes(), kind if kind.__name__ in TEXT_DTYPES else dtype)
             if (planned := plans.get(key)) is None:
                 if len(plans) >= _MOST_LAYOUTS:
@@ -314,7 +317,7 @@ def _plans(to: Array, dtype: Any, texts: Collection[int]) -> list[_Plan]:
 
 
 def _plan(taken: Array, to: Array, dtype: Any, texts: Collection[int]) -> _Plan:
-    number = number_dtype(dtype, arrow=True)
+    number = number_of(dtype)
     # float32, float16 and booleans are kept by some steps, or refused
     wide = is_wide(dtype)
     holds_texts = number is None and is_text(dtype)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from skforge.compiler.forest.arrays import Comparison
 from skforge.compiler.forest.forest import Forest, round_thresholds
-from skforge.compiler.forest.frames import number_of
+from skforge.compiler.forest.frames import is_date, number_of
 
 if TYPE_CHECKING:
     from skforge.compiler.frontends.pipeline.fold import Bounds
@@ -43,13 +43,14 @@ class Form(NamedTuple):
 def computed(form: Form | np.dtype[Any], width: int) -> list[np.dtype[Any]]:
     """Return the dtype of each column as steps get it.
 
-    Nullable ones and objects are float64.
+    Nullable ones, dates and objects are float64.
     """
     if isinstance(form, np.dtype):
         return [form] * width
     wide = np.dtype(np.float64)
     if form.kind == "pandas":
-        return [dtype if _is_number(dtype) else wide for dtype in form.types]
+        kept = (_is_number(dtype) and not is_date(dtype) for dtype in form.types)
+        return [d if keep else wide for d, keep in zip(form.types, kept, strict=True)]
     known = [number or wide for number in form.numbers]
     # whole numbers of these may be missing
     return [wide if d.kind in "iu" and d.itemsize > 2 else d for d in known]
@@ -149,7 +150,7 @@ def fitting(
             values = values > 0
         else:
             ends = np.iinfo(number)
-            most = min(float(ends.max), 2.0**31)
+            most = 2.0**62 if is_date(dtype) else min(float(ends.max), 2.0**31)
             values = np.rint(np.clip(values, max(float(ends.min), -most), most))
         rows[:, column] = values
         extended = form.kind == "pandas" and not isinstance(dtype, np.dtype)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from skforge._compat import cached_property
 from skforge.compiler.forest.forest import Forest
-from skforge.compiler.forest.frames import FrameColumns, is_plain, kind_of
+from skforge.compiler.forest.frames import FrameColumns, is_date, is_plain, kind_of
 from skforge.compiler.frontends.pipeline.codes import NumberCodes, TextCodes
 from skforge.compiler.frontends.pipeline.columns import frame_of
 from skforge.compiler.frontends.pipeline.fold import Bounds
@@ -322,6 +322,7 @@ class PipelineRows:
                 frame[name] = objects_of(plain[:, at], at in gaps, self.decimals)
             elif dtype is not None and form.kind == "pandas":
                 values = frame[name].astype("Float64") if at in gaps else frame[name]
+                values = values.astype(np.int64) if is_date(dtype) else values
                 with np.errstate(over="ignore"):
                     frame[name] = values.astype(dtype)
         if form is not None and form.kind != "pandas":

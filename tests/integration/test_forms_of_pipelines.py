@@ -576,3 +576,60 @@ def test_float32_of_tables_is_what_the_first_step_makes_of_it() -> None:
     rows = halves.astype(np.float32)
     for form in (rows, pl.from_pandas(rows), pa.Table.from_pandas(rows)):
         np.testing.assert_array_equal(fast.predict(form), model.predict(form))
+
+
+def dated(unit: str) -> Any:
+    days = np.random.default_rng(1).integers(-4000, 4000, N_ROWS)
+    dates = pd.Timestamp("2024-01-01") + pd.to_timedelta(days, unit="D")
+    return FRAME.assign(when=dates.astype(f"M8[{unit}]"), end=dates[::-1])
+
+
+@pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
+@pytest.mark.parametrize(
+    "step",
+    [
+        preprocessing.StandardScaler(),
+        preprocessing.KBinsDiscretizer(4, encode="ordinal"),
+        make_pipeline(impute.SimpleImputer(), preprocessing.MinMaxScaler()),
+        "passthrough",
+    ],
+)
+def test_dates_are_whole_numbers_to_steps_that_take_them(step, unit, tmp_path):
+    frame = dated(unit)
+    parts = [(step, ["when"])]
+    if step != "passthrough":  # which scikit-learn cannot join to numbers
+        parts += [(preprocessing.StandardScaler(), ["age"])]
+    forest = ensemble.RandomForestRegressor(5, random_state=0)
+    steps = compose.make_column_transformer(*parts)
+    model = make_pipeline(steps, forest).fit(frame, FRAME.age + frame.end.dt.year)
+    fast = plain(model).fit(frame)
+    skforge.save(fast, tmp_path / "model.skforge")
+    file = skforge.load(tmp_path / "model.skforge")
+    for compiled in (fast, pickle.loads(pickle.dumps(fast)), file):
+        for rows in (frame, frame[3:4], frame[["x", "when", "age"]][:9]):
+            assert not difference(compiled.predict, model.predict, rows)
+        assert compiled.counters()["library"]["calls"] == 0
+    for odd in (
+        frame.assign(when=frame.when.where(FRAME.x > 0)),  # NaT: a number, or missing
+        frame.assign(when=frame.when.astype("M8[ns]") + pd.Timedelta(1)),
+        frame.assign(when=frame.when.dt.tz_localize("UTC")),
+        frame.assign(when=frame.when.astype(str)),
+    ):
+        before = fast.counters()["library"]["calls"]
+        assert not difference(fast.predict, model.predict, odd)
+        assert fast.counters()["library"]["calls"] in (before, before + 1)
+        with pytest.raises(
+            (SourceNeededError, skforge.InvalidInputError), match="when"
+        ):
+            file.predict(odd)
+
+
+def test_dates_of_several_units_in_one_step():
+    frame = dated("s")  # the scaler gets both as microseconds or nanoseconds
+    scaler = preprocessing.StandardScaler()
+    steps = compose.make_column_transformer((scaler, ["when", "end"]))
+    model = make_pipeline(steps, tree.DecisionTreeRegressor(max_depth=5))
+    model.fit(frame, FRAME.age + frame.end.dt.year)
+    with pytest.warns(skforge.PerformanceWarning, match="at its speed"):
+        fast = plain(model).fit(frame)
+    assert not difference(fast.predict, model.predict, frame)
