@@ -30,15 +30,8 @@ from skforge.exceptions import (
     warn,
     with_article,
 )
+from skforge.prediction import counters
 from skforge.prediction.blocks import by_blocks, is_large
-from skforge.prediction.counters import (
-    ENTRY,
-    KERNEL,
-    LIBRARY,
-    STEPS,
-    Counters,
-    rows_of,
-)
 from skforge.prediction.kernel_checks import by_reference, drawn_rows
 from skforge.runtime.log import INFO, log
 from skforge.runtime.mappings import Mappings, is_mapped
@@ -118,7 +111,7 @@ class Predictor:
         self._routes: dict[tuple[str, Any], tuple[Route, ...]] = {}
         #: Rows of X, and drawn ones, on which ``fit`` compared it with the source.
         self.checked = 0, 0
-        self.counters = Counters()
+        self.counters = counters.Counters()
         #: What ``CompiledForest.summary(X)`` measured last: the method, the times by
         #: batch size and the source's name.
         self.timed: tuple[str, tuple[Any, ...], str] | None = None
@@ -164,7 +157,7 @@ class Predictor:
         if params and self.forest.source in ("xgboost", "lightgbm"):
             self._refuse_rounds(method, params.keys())
         answer = self.source.call(method, self.framed(X), **params)
-        self.counters.add(LIBRARY, rows_of(answer))
+        self.counters.add(counters.LIBRARY, counters.rows_of(answer))
         return answer
 
     def _refuse_rounds(self, method: str, params: Set[str]) -> None:
@@ -234,7 +227,7 @@ class Predictor:
 
         raw, of_scores = self.module.predict_raw(X), partial(self.of_scores, method)
         answer = answered_on_device(self.module.target, of_scores, raw)
-        self.counters.add(KERNEL, len(X))
+        self.counters.add(counters.KERNEL, len(X))
         return answer
 
     def _by_entry(self, method: str, X: Any, n_jobs: int | None) -> Any:
@@ -378,7 +371,7 @@ class Predictor:
 
     @property
     def _route(self) -> int:
-        return STEPS if self.source.before else KERNEL
+        return counters.STEPS if self.source.before else counters.KERNEL
 
     @cached_property
     def modules(self) -> list[CompiledModule]:
@@ -471,7 +464,7 @@ class Predictor:
                 answer = of_scores(method, raw)
             except UnsureError:
                 return None
-            self.counters.add(ENTRY, len(raw))
+            self.counters.add(counters.ENTRY, len(raw))
             return answer
 
         return answered

@@ -7,12 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from skforge.compiler.forest.frames import (
-    column_names,
-    is_pandas,
-    is_table,
-    number_of,
-)
+from skforge.compiler.forest import frames
 from skforge.compiler.forest.rows import prepare_rows
 from skforge.exceptions import InvalidInputError
 from skforge.sources.base import Answers, Source, register
@@ -56,9 +51,9 @@ class CatBoostSource(Source):
     def read(self, X: Any) -> Read | None:
         """Leave columns of booleans with missing values, which it refuses."""
         read = super().read(X)
-        if read is None or not is_pandas(X) or not np.isnan(read[0]).any():
+        if read is None or not frames.is_pandas(X) or not np.isnan(read[0]).any():
             return read
-        flags = [i for i, d in enumerate(X.dtypes) if number_of(d) == np.bool_]
+        flags = [i for i, d in enumerate(X.dtypes) if frames.number_of(d) == np.bool_]
         return None if X.iloc[:, flags].isna().any(axis=None) else read
 
     def _rows(self, X: Any, method: str) -> Any:
@@ -77,7 +72,7 @@ class CatBoostSource(Source):
         if read is not None:
             return read[0]
         with suppress(InvalidInputError):
-            X = dense_columns(X) if is_pandas(X) else X
+            X = dense_columns(X) if frames.is_pandas(X) else X
             return None if self.stored is None else prepare_rows(self.forest, X)
         return None
 
@@ -87,18 +82,18 @@ class CatBoostSource(Source):
         CatBoost ignores all others.
         """
         names, width = self.forest.feature_names, self.forest.n_features
-        if not is_pandas(X) and not is_table(X):
+        if not frames.is_pandas(X) and not frames.is_table(X):
             X = array_of(X) if type(X) is list else X
             wide = type(X) is np.ndarray and X.ndim == 2 and X.shape[1] > width
             return X[:, :width] if wide else X
-        given = column_names(X)
-        if names is None and is_pandas(X) and len(given) > width:
+        given = frames.column_names(X)
+        if names is None and frames.is_pandas(X) and len(given) > width:
             return X.iloc[:, :width]
         unknown = names is None or not {*names} <= {*given}
         if unknown or len({*given}) < len(given) or given == list(names or ()):
             return X
         places = [given.index(name) for name in names or ()]
-        if is_pandas(X):
+        if frames.is_pandas(X):
             return X.iloc[:, places]
         return X[:, places] if hasattr(X, "get_columns") else X.select(places)
 

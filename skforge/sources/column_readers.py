@@ -22,13 +22,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from skforge.compiler.forest.frames import (
-    kind_of,
-    nullable_numbers,
-    number_of,
-    numbers_in,
-    numbers_of_dates,
-)
+from skforge.compiler.forest import frames
 from skforge.compiler.frontends.pipeline.codes import (
     MANY,
     TEXT_DTYPES,
@@ -207,7 +201,7 @@ class FrameReader(_ColumnReader):
         for block in blocks:
             locations, values = block.mgr_locs.as_array, block.values
             kind = type(dtype := values.dtype)  # the hash of texts' dtypes takes 3 us
-            if kind is _DATES and (values := numbers_of_dates(values)) is None:
+            if kind is _DATES and (values := frames.numbers_of_dates(values)) is None:
                 return None
             key = (locations.tobytes(), kind if kind.__name__ in TEXT_DTYPES else dtype)
             if (planned := plans.get(key)) is None:
@@ -263,7 +257,7 @@ class FrameReader(_ColumnReader):
                     read.whole.append((plan.places, part))
             else:
                 (place,) = plan.places
-                numbers, missing = nullable_numbers(values, plan.number)
+                numbers, missing = frames.nullable_numbers(values, plan.number)
                 read.rows[:, place] = numbers
                 numbers = read.without(missing, numbers, place)
                 if plan.number.kind in "iu":
@@ -317,7 +311,7 @@ def _plans(to: Array, dtype: Any, texts: Collection[int]) -> list[_Plan]:
 
 
 def _plan(taken: Array, to: Array, dtype: Any, texts: Collection[int]) -> _Plan:
-    number = number_of(dtype)
+    number = frames.number_of(dtype)
     # float32, float16 and booleans are kept by some steps, or refused
     wide = is_wide(dtype)
     holds_texts = number is None and is_text(dtype)
@@ -398,7 +392,7 @@ class TableReader(_ColumnReader):
                 if not read.write_objects(place, column, self._kinds):
                     return None
                 continue
-            if (numbers := numbers_in(column)) is None:
+            if (numbers := frames.numbers_in(column)) is None:
                 return None
             values, missing = numbers
             rows[:, place] = values
@@ -411,7 +405,7 @@ class TableReader(_ColumnReader):
     def only_row(self, X: Any, names: Any, forms: Collection[Any]) -> OnlyRow | None:
         if names is None:
             return None
-        polars = kind_of(X) == "polars"
+        polars = frames.kind_of(X) == "polars"
         kinds = map(type, X.dtypes) if polars else [t.id for t in X.schema.types]
         key = (*names, *kinds)
         layout = self._layouts.get(key)
@@ -464,11 +458,11 @@ def _is_known(dtype: Any) -> bool:
     name = str(dtype).lower().partition("(")[0].partition("<")[0]
     if name == "float16":  # of polars, which scikit-learn need not know
         return False
-    return number_of(dtype) is not None or name in _TEXTS
+    return frames.number_of(dtype) is not None or name in _TEXTS
 
 
 def names_of(X: Any) -> list[str] | None:
-    library = kind_of(X)
+    library = frames.kind_of(X)
     names: list[str] | None = X.columns if library == "polars" else None
     return X.schema.names if library == "pyarrow" else names
 
@@ -484,5 +478,5 @@ def table_kind(X: Any) -> str:
         if type(first) is list or type(first) is tuple:
             return "list" if str in map(type, first) else ""
         return ""
-    library = kind_of(X)
+    library = frames.kind_of(X)
     return library if library in ("polars", "pyarrow") else ""

@@ -13,19 +13,13 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from skforge.compiler.forest import mistakes
 from skforge.compiler.forest.frames import (
     column_names,
     is_category,
     is_pandas,
     is_table,
     number_of,
-)
-from skforge.compiler.forest.mistakes import (
-    as_array,
-    check_shape,
-    is_number,
-    kind_mistake,
-    no_number,
 )
 from skforge.exceptions import InvalidInputError, shortened
 from skforge.runtime.mappings import is_missing, is_real
@@ -41,7 +35,7 @@ def decline(source: Any, X: Any, method: str) -> NoReturn:
     stored: StoredModel = source.stored
     shape: tuple[int, ...] = getattr(X, "shape", ())
     if hasattr(X, "tocsr"):
-        check_shape(shape, source.forest.n_features)
+        mistakes.check_shape(shape, source.forest.n_features)
         why = (
             "alone, it takes sparse rows only as a csr_matrix of floats without "
             "duplicate entries (see sum_duplicates)"
@@ -89,13 +83,13 @@ class _Declined:
                 if self.source.has_forms and not self.source.selects:
                     return wrong
                 raise InvalidInputError(wrong)
-        elif (mistake := kind_mistake(rows, self.width)) is not None:
+        elif (mistake := mistakes.kind_mistake(rows, self.width)) is not None:
             if type(rows).__module__.startswith("polars."):  # XGBoost collects
                 return mistake
             raise InvalidInputError(mistake)
         else:
-            rows = as_array(rows)
-            check_shape(rows.shape, self.width)
+            rows = mistakes.as_array(rows)
+            mistakes.check_shape(rows.shape, self.width)
         if said := conversion(self.X, self.reads):
             return said
         if is_table(rows):
@@ -140,7 +134,7 @@ class _Declined:
                     "columns in that order."
                 )
         if not source.selects:
-            check_shape((len(self.X), len(given)), self.width)
+            mistakes.check_shape((len(self.X), len(given)), self.width)
         return ""
 
     def _of_values(self, rows: Any) -> str:
@@ -183,7 +177,7 @@ class _Declined:
         dtype = values.dtype
         texts, column = number_of(wanted) is None, f"{name} ({dtype})"
         if not texts and dtype != np.float64:  # not all of its values are to blame
-            odd = (i for i, v in enumerate(values) if not is_number(v))
+            odd = (i for i, v in enumerate(values) if not mistakes.is_number(v))
             gaps = (i for i, v in enumerate(values) if is_missing(v))
             at = next(odd, next(gaps, at))
         value = values[at]
@@ -208,14 +202,14 @@ class _Declined:
             return f"{shown}; alone, it takes finite numbers there"
         if number:
             raise InvalidInputError(f"{shown}, where the model takes finite numbers.")
-        if is_number(value):
+        if mistakes.is_number(value):
             return f"{shown}; alone, it does not read numbers from texts"
         dates = is_table(self.X) and not isinstance(value, str)  # some steps take them
         if dates or isinstance(value, complex):
             return f"{shown}, which is not a real number"
         if self.source.has_forms:  # encoders of arrays take texts
             return f"{shown}; alone, it takes numbers there"
-        raise InvalidInputError(no_number(value, at, name))
+        raise InvalidInputError(mistakes.no_number(value, at, name))
 
 
 def _first(n: int, reads: Callable[[int], bool]) -> int:

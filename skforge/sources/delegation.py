@@ -15,14 +15,7 @@ from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.outputs import CLASSIFICATION
-from skforge.compiler.frontends import refuse_untrained
-from skforge.compiler.frontends.base import (
-    is_a,
-    is_compiled,
-    is_frozen,
-    is_pipeline,
-    is_search,
-)
+from skforge.compiler.frontends import base, refuse_untrained
 from skforge.compiler.frontends.members import has_members
 from skforge.exceptions import (
     InvalidInputError,
@@ -37,7 +30,7 @@ def is_fitted(estimator: Any) -> bool:
     """Tell whether an estimator is fitted; True for anything else."""
     if not is_estimator(estimator):
         return True
-    if is_a(estimator, "catboost.core.CatBoost"):
+    if base.is_a(estimator, "catboost.core.CatBoost"):
         return bool(estimator.is_fitted())  # also a sum of models
     try:
         check_is_fitted(estimator)
@@ -93,7 +86,7 @@ def fitted_model(
     ``UnsupportedModelError`` if the model to train could not be compiled.
     """
     model = wrapper.estimator
-    while is_frozen(model):
+    while base.is_frozen(model):
         model = model.estimator
     frozen = model is not wrapper.estimator or not is_estimator(model)
     if frozen and wrapper.prefit is False:
@@ -129,7 +122,7 @@ def fitted_model(
 def _needs_y(model: Any) -> bool:
     """Tell whether training a model needs targets; rankers have no tags that say so."""
     tags = get_tags(model)
-    known = is_a(model, "xgboost.sklearn.XGBModel", "lightgbm.sklearn.LGBMModel")
+    known = base.is_a(model, "xgboost.sklearn.XGBModel", "lightgbm.sklearn.LGBMModel")
     kinds = ("classifier", "regressor", "ranker")
     return known or tags.target_tags.required or tags.estimator_type in kinds
 
@@ -140,7 +133,9 @@ def _untrained(model: Any) -> Any:
     It would be compiled twice otherwise.
     """
     unfitted = clone(model)
-    while is_pipeline(unfitted) and is_compiled(last := unfitted.steps[-1][1]):
+    while base.is_pipeline(unfitted) and base.is_compiled(
+        last := unfitted.steps[-1][1]
+    ):
         if last.prefit is True or not is_estimator(last.estimator):
             break
         unfitted.steps[-1] = unfitted.steps[-1][0], last.estimator
@@ -149,9 +144,9 @@ def _untrained(model: Any) -> Any:
 
 def _takes_weights(model: Any) -> bool:
     """Tell whether ``fit`` takes weights; a search passes them to its estimator."""
-    if is_search(model):
+    if base.is_search(model):
         return _takes_weights(model.estimator)
-    if has_members(model) and not is_pipeline(model):  # many do, all say if not
+    if has_members(model) and not base.is_pipeline(model):  # many do, all say if not
         return True
     return bool(has_fit_parameter(model, "sample_weight"))
 

@@ -21,14 +21,8 @@ from skforge.compiler.forest.frames import (
 )
 from skforge.compiler.forest.rows import prepare_rows
 from skforge.exceptions import InvalidInputError, warn
+from skforge.sources import plain
 from skforge.sources.base import Answers, Array, Source, register
-from skforge.sources.plain import (
-    Read,
-    Reading,
-    dense_columns,
-    most_entries,
-    rare_numbers,
-)
 
 #: Trees of which a leaf tells whether the order of trees is as before.
 _TREES = 50
@@ -53,7 +47,7 @@ class LightGBMBoosterSource(Source):
     def _booster(self) -> Any:
         return self.model
 
-    def reading(self) -> Reading | None:
+    def reading(self) -> plain.Reading | None:
         """Match columns by position; arrays that are not floats become float32."""
         coded = self.model is not None and self._booster().pandas_categorical
         if coded and not self._categories.names:
@@ -71,7 +65,7 @@ class LightGBMBoosterSource(Source):
             arrow=False,
         )
 
-    def read(self, X: Any) -> Read | None:
+    def read(self, X: Any) -> plain.Read | None:
         """Read numbers; a live LightGBM handles those with the limit of zeros."""
         read = super().read(X)
         compares = is_table(X) or type(X).__name__ == "csr_matrix"
@@ -84,7 +78,7 @@ class LightGBMBoosterSource(Source):
                 rows = prepare_rows(self.forest, X)
                 return None if is_table(X) and _has_limit(rows) else rows
             X = _usual(self._validated(X))
-            X = rare_numbers(X) if type(X) is np.ndarray else X
+            X = plain.rare_numbers(X) if type(X) is np.ndarray else X
         if type(X) is np.ndarray:
             if X.ndim != 2 or not is_plain(X.dtype):
                 return None
@@ -159,7 +153,7 @@ def _by_row(X: Any) -> Any:
         if not fresh.has_sorted_indices:  # it passes over entries that come too late
             return None
         rows.data[rows.data == -ZERO_THRESHOLD] = 0
-    if most_entries(rows) > 1 or _has_limit(rows.data):
+    if plain.most_entries(rows) > 1 or _has_limit(rows.data):
         return None
     if not by_column and not isinstance(X, csr_matrix):
         _log("Converting data to scipy sparse matrix.")
@@ -178,7 +172,7 @@ def _usual(X: Any) -> Any:
     from pandas import DataFrame
 
     known = type(X) is DataFrame or not isinstance(X, DataFrame)
-    return dense_columns(X if known else DataFrame(X))
+    return plain.dense_columns(X if known else DataFrame(X))
 
 
 @register
@@ -209,7 +203,7 @@ class LightGBMSource(LightGBMBoosterSource):
     def takes(self, X: Array) -> bool:
         return len(X) > 0 and not self._has_no_labels
 
-    def reading(self) -> Reading | None:
+    def reading(self) -> plain.Reading | None:
         """Read as a Booster does, after scikit-learn's checks of arrays and lists."""
         reading = super().reading()
         if reading is None or self._has_no_labels:

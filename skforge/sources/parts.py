@@ -9,12 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from skforge.compiler.frontends.members import (
-    WRAPPERS,
-    fitted_members,
-    is_wrapper,
-    kind_of,
-)
+from skforge.compiler.frontends import members
 from skforge.sources.stored_model import StoredModel
 
 #: Parameters of wrappers with models that are not fitted.
@@ -38,7 +33,7 @@ def bare(part: Any) -> Any:
 def bare_state(part: Any) -> dict[str, Any]:
     state = {}
     for name, value in vars(part).items():
-        if name not in _PARAMS or not is_wrapper(part):
+        if name not in _PARAMS or not members.is_wrapper(part):
             with suppress(TypeError):
                 state[name] = _bare_value(value)
     return state
@@ -51,7 +46,7 @@ def _bare_value(value: Any) -> Any:
         return value  # NumPy's numbers are not Python's beside float32
     if isinstance(value, (list, tuple)):
         return [_bare_value(item) for item in value]
-    if is_part(kind_of(value)):
+    if is_part(members.kind_of(value)):
         return bare(value)
     plain = plain_value(value)
     if plain is None:
@@ -61,7 +56,7 @@ def _bare_value(value: Any) -> Any:
 
 def is_part(kind: str) -> bool:
     """Tell whether ``module.Class`` is a wrapper or what one computes answers with."""
-    return kind in WRAPPERS or kind.rpartition(".")[0] in _PARTS
+    return kind in members.WRAPPERS or kind.rpartition(".")[0] in _PARTS
 
 
 def class_of(kind: str) -> type[Any]:
@@ -88,8 +83,8 @@ def rebuilt(kind: type[Any], state: Mapping[str, Any]) -> Any:
         part.__setstate__({**state, "_sklearn_version": sklearn.__version__})
     else:
         vars(part).update(state)
-    if is_wrapper(part):
-        inside = fitted_members(part)
+    if members.is_wrapper(part):
+        inside = members.fitted_members(part)
         every = [("", member) for member in inside]
         vars(part).update(zip(_PARAMS, (inside[0], inside[0], every), strict=True))
     return part

@@ -32,6 +32,7 @@ from skforge.compiler.frontends.pipeline.transformers import (
 from skforge.exceptions import UnsupportedModelError
 from skforge.runtime.frozen import frozen_dataclass
 from skforge.runtime.mappings import Columns, frame_columns
+from skforge.sources import forms
 from skforge.sources.base import (
     Answers,
     Array,
@@ -39,15 +40,6 @@ from skforge.sources.base import (
     member_source,
     member_traces,
     register,
-)
-from skforge.sources.forms import (
-    Form,
-    computed,
-    contains,
-    has_objects,
-    nullable,
-    same_tests,
-    told,
 )
 from skforge.sources.pipeline_rows import PipelineRows
 from skforge.sources.plain import Read, Reading
@@ -109,7 +101,7 @@ class PipelineSource(Source):
             self.answers = replace(self._last.answers, more=stored.more)
         rows: PipelineRows = self.rules.rows
         known, form = dict(rows.stored), self._form
-        gaps = () if form is None else known[told(form)]
+        gaps = () if form is None else known[forms.told(form)]
         return replace(rows, forms={form: gaps}, stored=known)
 
     def _folded_rows(self, model: Any, parts: FoldedPipeline) -> PipelineRows:
@@ -238,31 +230,31 @@ class PipelineSource(Source):
         for part in self._known.parts_of(form):
             if part not in self._known.forms and part != form:
                 other = self._of_form(part)
-                if other is None and has_objects(part):
+                if other is None and forms.has_objects(part):
                     self._refused.add(part)
                     return None
         return self if self._known.gaps_of(form) is not None else self._of_form(form)
 
     def _of_form(self, form: Any) -> PipelineSource | None:
         if self.stored is not None:
-            if (twin := self.stored.twins.get(told(form))) is not None:
+            if (twin := self.stored.twins.get(forms.told(form))) is not None:
                 twin = replace(
                     twin, attributes=self.stored.attributes, whole=self.stored.whole
                 )
                 return PipelineSource(twin, twin.forest, form)
-            gaps = self._known.stored.get(told(form))
+            gaps = self._known.stored.get(forms.told(form))
             if gaps is None:
                 return None
             self._known.forms[form] = gaps
             return self
-        return self.twins.get(told(form)) or self._twin(form)
+        return self.twins.get(forms.told(form)) or self._twin(form)
 
     def _twin(self, form: Any) -> PipelineSource | None:
-        dtypes = computed(form, self._known.width)
+        dtypes = forms.computed(form, self._known.width)
         float64 = np.dtype(np.float64)
         wide = [float64 if dtype.kind == "f" else dtype for dtype in dtypes]
         other = self._folded_for(form, dtypes)
-        if isinstance(form, Form) and form.kind != "pandas" and dtypes != wide:
+        if isinstance(form, forms.Form) and form.kind != "pandas" and dtypes != wide:
             # some steps take these frames as float64, and others as they are
             also = self._folded_for(form, wide)
             if other is not None and also is not None:
@@ -274,9 +266,9 @@ class PipelineSource(Source):
             return None
         gaps = list(other._known.forms[form])
         if self._reads_as(other, dtypes):
-            self._known.forms[form] = self._known.stored[told(form)] = gaps
+            self._known.forms[form] = self._known.stored[forms.told(form)] = gaps
             return self
-        self.twins[told(form)] = other
+        self.twins[forms.told(form)] = other
         return other
 
     def _reads_as(self, other: PipelineSource, dtypes: list[Any]) -> bool:
@@ -286,8 +278,8 @@ class PipelineSource(Source):
         return (
             mine[0].input_dtype == others[0].input_dtype
             and self._known.shares(other._known)
-            and contains(self._known.bounds, other._known.bounds, dtypes)
-            and all(map(partial(same_tests, dtypes=dtypes), mine, others))
+            and forms.contains(self._known.bounds, other._known.bounds, dtypes)
+            and all(map(partial(forms.same_tests, dtypes=dtypes), mine, others))
         )
 
     def _folded_for(self, form: Any, dtypes: list[Any]) -> PipelineSource | None:
@@ -295,7 +287,7 @@ class PipelineSource(Source):
         if self._is_odd(form):
             return None
         try:
-            if has_objects(form) and {*dtypes} == {np.dtype(np.float64)}:
+            if forms.has_objects(form) and {*dtypes} == {np.dtype(np.float64)}:
                 other = copy.copy(self)  # steps make float64 of objects, if they agree
                 other._form, other._known = form, replace(self._known, forms={})
             else:
@@ -307,10 +299,10 @@ class PipelineSource(Source):
                 return None
         except (UnsupportedModelError, ValueError, TypeError, NotImplementedError):
             return None
-        gaps = nullable(form)
+        gaps = forms.nullable(form)
         if gaps and not other._agrees(gaps, self):
             gaps = [column for column in gaps if other._agrees([column], self)]
-        other._known.forms[form] = other._known.stored[told(form)] = gaps
+        other._known.forms[form] = other._known.stored[forms.told(form)] = gaps
         return other
 
     def _is_odd(self, form: Any) -> bool:
@@ -319,13 +311,13 @@ class PipelineSource(Source):
         Of nullable columns, its answers are as narrow as their numbers; of tables, they
         have no names. Of objects, it may make other ones, or raise an error.
         """
-        if not isinstance(form, Form) or not self._known.by_column:
+        if not isinstance(form, forms.Form) or not self._known.by_column:
             return False
         pairs = zip(form.types, form.numbers, strict=True)
         own = [n for dtype, n in pairs if n and not isinstance(dtype, np.dtype)]
         narrow = any(n.itemsize < (8 if n.kind == "f" else 4) for n in own)
         nameless = form.kind in ("polars", "pyarrow") and self._known.by_name is None
-        return narrow or nameless or has_objects(form)
+        return narrow or nameless or forms.has_objects(form)
 
     def _agrees(self, gaps: Sequence[int], like: PipelineSource) -> bool:
         """Tell whether the forest has the pipeline's scores on rows of its form.
@@ -401,7 +393,7 @@ class PipelineSource(Source):
         toward = np.array([-np.inf, 0.0, np.inf])
         dtypes = [self.forest.input_dtype] * rows.shape[1]
         if self._form is not None:
-            dtypes = computed(self._form, rows.shape[1])
+            dtypes = forms.computed(self._form, rows.shape[1])
         for feature in range(rows.shape[1]):
             cuts = self.forest.threshold[self.forest.feature == feature]
             cuts = cuts[np.isfinite(cuts)]

@@ -23,14 +23,7 @@ from skforge.compiler.frontends.pipeline.fold import Bounds
 from skforge.runtime.frozen import frozen_dataclass
 from skforge.runtime.mappings import Columns
 from skforge.runtime.records import plain_out
-from skforge.sources.column_readers import (
-    WHOLE,
-    FrameReader,
-    OnlyRow,
-    TableReader,
-    names_of,
-    table_kind,
-)
+from skforge.sources import column_readers
 from skforge.sources.forms import (
     OBJECT,
     fitting,
@@ -113,14 +106,14 @@ class PipelineRows:
         return OBJECTS if self.decimals else OBJECTS - {Decimal}
 
     @cached_property
-    def _frames(self) -> FrameReader:
+    def _frames(self) -> column_readers.FrameReader:
         by_value = self.width <= _FEW_COLUMNS and not self.bounds.whole
         exact = self._is_by_dtype
-        return FrameReader(*self._wanted, by_value=by_value, exact=exact)
+        return column_readers.FrameReader(*self._wanted, by_value=by_value, exact=exact)
 
     @cached_property
-    def _tables(self) -> TableReader:
-        return TableReader(*self._wanted)
+    def _tables(self) -> column_readers.TableReader:
+        return column_readers.TableReader(*self._wanted)
 
     def columns(self, columns: Columns) -> Columns:
         """Return the columns of mappings: those taken by name, with codes of texts."""
@@ -149,8 +142,8 @@ class PipelineRows:
         else:
             read = None
         others = len(self.forms) > (None in self.forms)
-        if read is None and others and table_kind(X):
-            read = self._columns(self._tables, X, names_of(X))
+        if read is None and others and column_readers.table_kind(X):
+            read = self._columns(self._tables, X, column_readers.names_of(X))
         if read is None or not self._holds(read[0]):
             return None
         return self._coded(*read)
@@ -238,7 +231,7 @@ class PipelineRows:
         if said is None or self.bounds.low.dtype != np.float64:
             return None
         if len(X) == 1:
-            only: OnlyRow | None = reader.only_row(X, names, self.forms)
+            only: column_readers.OnlyRow | None = reader.only_row(X, names, self.forms)
             if only is not None:
                 row = self._only_row(*only)
                 return None if row is None else (row, said)
@@ -273,7 +266,9 @@ class PipelineRows:
                     value = np.nan
                 else:
                     value = only_number(value, self._kinds)
-                if value is None or (kind in WHOLE and not -most <= value <= most):
+                if value is None or (
+                    kind in column_readers.WHOLE and not -most <= value <= most
+                ):
                     return None
             row[place] = value
         return np.array([row], np.float64)

@@ -15,15 +15,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from skforge.compiler.forest.frames import (
-    FrameColumns,
-    is_category,
-    is_plain,
-    kind_of,
-    nullable_numbers,
-    number_dtype,
-    number_of,
-)
+from skforge.compiler.forest import frames
 from skforge.exceptions import InvalidInputError
 from skforge.runtime.frozen import frozen_dataclass
 from skforge.runtime.mappings import NUMBERS
@@ -79,7 +71,9 @@ class PlainRows:
 
     __slots__ = ("_columns", "_named", "_r", "_seen", "_tables", "_width", "unnamed")
 
-    def __init__(self, reading: Reading, width: int, columns: FrameColumns) -> None:
+    def __init__(
+        self, reading: Reading, width: int, columns: frames.FrameColumns
+    ) -> None:
         self._r, self._width, self._columns = reading, width, columns
         self._named = [*columns.names]
         #: By feature and id of a category dtype; the dtype is kept alive.
@@ -99,7 +93,7 @@ class PlainRows:
                     return None if values is None else (values, self.unnamed)
                 if kind is list or kind is tuple:
                     return self._list(X) if self._r.lists else None
-                read = _READERS.get(kind_of(X))
+                read = _READERS.get(frames.kind_of(X))
                 if read is None:
                     return None
                 n_rows, width = X.shape
@@ -111,7 +105,7 @@ class PlainRows:
     def _array(self, X: Array) -> Array | None:
         if X.ndim != 2 or X.shape[1] != self._width or not len(X):
             return None
-        if not is_plain(X.dtype):
+        if not frames.is_plain(X.dtype):
             return None
         if self._r.through is not None and X.dtype not in (np.float32, np.float64):
             X = X.astype(self._r.through)
@@ -163,7 +157,7 @@ class PlainRows:
         if warning is None:
             return None
         blocks = X._mgr.blocks
-        if not self._named and len(blocks) == 1 and is_plain(blocks[0].dtype):
+        if not self._named and len(blocks) == 1 and frames.is_plain(blocks[0].dtype):
             return self._cast(blocks[0].values.T), warning
         rows = np.empty(X.shape, self._r.dtype)
         coded: list[int] = []
@@ -177,13 +171,13 @@ class PlainRows:
                         return None
                     rows[:, place] = numbers
                 continue
-            if is_plain(dtype):
+            if frames.is_plain(dtype):
                 rows[:, at.indexer] = values.T
                 if dtype.itemsize == 8 and dtype.kind in "iu":
                     whole += at.as_array.tolist()
                 continue
-            number = number_dtype(dtype, self._r.arrow)
-            if objects or (number is None and not is_category(dtype)):
+            number = frames.number_dtype(dtype, self._r.arrow)
+            if objects or (number is None and not frames.is_category(dtype)):
                 return None
             (feature,) = at.as_array.tolist()
             if number is None:
@@ -193,7 +187,7 @@ class PlainRows:
                 continue
             if number.kind in "iu":
                 whole.append(feature)
-            rows[:, feature], missing = nullable_numbers(values, number)
+            rows[:, feature], missing = frames.nullable_numbers(values, number)
             rows[missing, feature] = np.nan
         if whole and _large(rows[:, whole]):
             return None
@@ -203,7 +197,7 @@ class PlainRows:
         if self._r.tables is None or self._named:
             return None
         if self._r.tables != "sklearn" and not _REFUSED.isdisjoint(
-            map(number_of, X.dtypes)
+            map(frames.number_of, X.dtypes)
         ):
             return None  # the source may refuse it, although it holds numbers
         return self._numbers(X, X.to_numpy(), X.columns, X.dtypes)
@@ -224,10 +218,10 @@ class PlainRows:
         self, X: Any, values: Array, names: list[str], types: list[Any]
     ) -> Read | None:
         """Return the values of a frame whose names are strings."""
-        if not is_plain(values.dtype):
+        if not frames.is_plain(values.dtype):
             return None
         if self._r.tables == "equal":  # it reads column by column
-            kinds = [number_of(dtype) for dtype in types]
+            kinds = [frames.number_of(dtype) for dtype in types]
             whole = [not kind or kind.kind in "iu" for kind in kinds]
             if any(whole) and _large(values[:, whole]):
                 return None
@@ -313,7 +307,7 @@ def numbers_among(objects: Sequence[Any]) -> Array | None:
 
 def rare_numbers(X: Array) -> Array:
     """Return an array of a rare dtype as float32, as XGBoost and LightGBM read it."""
-    if is_plain(X.dtype) or X.dtype.kind not in "fO":
+    if frames.is_plain(X.dtype) or X.dtype.kind not in "fO":
         return X
     try:
         return X.astype(np.float32)

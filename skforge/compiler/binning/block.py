@@ -29,13 +29,8 @@ from skforge.compiler.binning.row_gather import GatheredBins
 from skforge.compiler.binning.rules import BlockRows, Pool, Rules, set_numbers
 from skforge.compiler.binning.search import Registers
 from skforge.compiler.binning.transpose import ColumnTile, tile_starts, transpose
+from skforge.compiler.forest import bins
 from skforge.compiler.forest.arrays import Comparison, Missing
-from skforge.compiler.forest.bins import (
-    THRESHOLDS,
-    CodeTable,
-    code_stride,
-    missing_right,
-)
 from skforge.compiler.ir.lir.nodes import F32, I32, I64, U32, Buffer, Scalar, Value, Vec
 from skforge.compiler.ir.lir.types import scalar_of
 from skforge.compiler.target import Target
@@ -66,7 +61,7 @@ class ColumnBins:
     """Emits the codes of a block of at most ``block`` rows, column by column."""
 
     def __init__(
-        self, rules: Rules, table: CodeTable, registers: Registers, block: int
+        self, rules: Rules, table: bins.CodeTable, registers: Registers, block: int
     ) -> None:
         self.b, self.t, self._rules, self._registers = rules.b, table, rules, registers
         lanes = self.lanes = registers.lanes
@@ -90,7 +85,7 @@ class ColumnBins:
     def _plan(self) -> None:
         """Lay out the jobs, one a column of codes, by tile of the rows' columns."""
         t, forest, model = self.t, self._rules.forest, self._rules.model
-        self._right = missing_right(t)
+        self._right = bins.missing_right(t)
         starts = tile_starts(np.unique(t.feature), forest.n_features, self.lanes)
         tile = np.searchsorted(starts, t.feature, "right") - 1
         jobs = [self._job(c) for c in range(t.n_columns)]
@@ -121,7 +116,7 @@ class ColumnBins:
         """Return a column's kind, its numbers, and the levels searched in memory."""
         t = self.t
         test, missing, bounds = int(t.test[c]), Missing(int(t.missing[c])), t.bounds(c)
-        if test != THRESHOLDS:
+        if test != bins.THRESHOLDS:
             # A set test may give a missing value either code.
             return Kind(test, 0, False, missing, True), bounds, 0
         depth = max(1, len(bounds).bit_length())
@@ -169,7 +164,7 @@ class ColumnBins:
         offset = self._offset[j]
         gone = b.splat(self._gone[j].to(self._index), n)
         search = self._single_test(kind, j, offset)
-        if kind.test == THRESHOLDS:
+        if kind.test == bins.THRESHOLDS:
             search = self._searcher(kind, j, offset)
         step = self._lockstep * n
         never = kind.missing == Missing.NEVER
@@ -257,7 +252,7 @@ class ColumnBins:
     def _turn(self, words: Buffer, r: Value, left: Value, codes: Buffer) -> None:
         """Transpose the words of a part to rows of codes."""
         b, n = self.b, self._word_lanes
-        stride = code_stride(self.t)
+        stride = bins.code_stride(self.t)
         row_vec, code_vec = Vec(U32, n), Vec(codes.element, n * self._per_word)
         with b.loop(0, self._words, n, hint="words") as w:
             column = w * self._part
@@ -272,7 +267,7 @@ class ColumnBins:
 
 def quantize_block(
     rules: Rules,
-    table: CodeTable,
+    table: bins.CodeTable,
     target: Target,
     block: int,
     rows: BlockRows,
@@ -289,7 +284,7 @@ def quantize_block(
     if by_column:
         part = part_rows(block, target.vector_bits // 32)
         room = -(-block // part) * part
-    codes = b.alloc("codes", scalar_of(table.dtype), room * code_stride(table))
+    codes = b.alloc("codes", scalar_of(table.dtype), room * bins.code_stride(table))
     if not table.n_columns:  # trees of single leaves test nothing
         return codes
     if by_column:

@@ -18,15 +18,7 @@ import math
 from dataclasses import replace
 from typing import Literal
 
-from skforge.compiler.cost.gpu import (
-    MOST_BIT_ROWS,
-    PADDED_DEPTH,
-    PROCESSORS,
-    TILE_ROWS,
-    WARP,
-    GpuShape,
-    bit_table,
-)
+from skforge.compiler.cost import gpu as cost
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.hir.nodes import Reduction
 from skforge.compiler.schedule import families
@@ -84,11 +76,11 @@ def default_gpu_schedules(
 ) -> dict[BatchRange, Schedule]:
     """Return a schedule for every batch range, each correct in every mode."""
     facts = _Facts(forest, target, reduction)
-    processors = max(16, target.n_cores or PROCESSORS)
+    processors = max(16, target.n_cores or cost.PROCESSORS)
     many, bits_from = _many_rows(facts, processors)
     if forest.n_trees < FEWEST_TREES:
         # Too few trees to share: smaller blocks use more processors.
-        few = walking_gpu_schedule(forest, target, WARP)
+        few = walking_gpu_schedule(forest, target, cost.WARP)
         table: dict[BatchRange, Schedule] = {(1, FEW_ROWS): few}
         end = FEW_ROWS + 1
     else:
@@ -104,9 +96,9 @@ def default_gpu_schedules(
     if bits_from > end:
         table[end, None if bits_from > LARGEST else bits_from - 1] = many
     if bits_from <= LARGEST:
-        large = facts.bits_fit(MOST_BIT_ROWS, 1)
+        large = facts.bits_fit(cost.MOST_BIT_ROWS, 1)
         table[bits_from, None] = families.rows_as_bits(
-            MOST_BIT_ROWS if large else BIT_ROWS
+            cost.MOST_BIT_ROWS if large else BIT_ROWS
         )
     return table
 
@@ -119,12 +111,12 @@ def walking_gpu_schedule(
     It compares values for every forest, and supports every use of the walks' leaves.
     """
     facts = _Facts(forest, target, "exact")
-    cached = facts.rows_cached(rows, WARP, codes=False)
+    cached = facts.rows_cached(rows, cost.WARP, codes=False)
     walk = facts.walk("shared" if cached else "memory")
     return families.rows_by_threads(cached or rows, walk)
 
 
-class _Facts(GpuShape):
+class _Facts(cost.GpuShape):
     """What the schedules of a forest on a GPU are chosen by."""
 
     def __init__(self, forest: Forest, target: Target, reduction: Reduction) -> None:
@@ -199,7 +191,7 @@ class _Facts(GpuShape):
         """Return whether the predicate tables of some blocks fit shared memory."""
         if not self.as_bits:
             return False
-        table = bit_table(self, self.n_predicates, rows)
+        table = cost.bit_table(self, self.n_predicates, rows)
         group = 8 * self.leaves_per_tree * self.sum_bytes + 8 * rows
         return bool(blocks * (table + group) <= self.most_shared)
 
@@ -218,8 +210,8 @@ def _many_rows(facts: _Facts, processors: int) -> tuple[Schedule, int]:
     Returns the best of the walks, and the rows from which shared predicates are better,
     which are more than ``LARGEST`` if they never are.
     """
-    values = facts.rows_cached(ROW_THREADS, WARP, codes=False)
-    codes = facts.rows_cached(ROW_THREADS, WARP, codes=True)
+    values = facts.rows_cached(ROW_THREADS, cost.WARP, codes=False)
+    codes = facts.rows_cached(ROW_THREADS, cost.WARP, codes=True)
     tile = _tile(facts)
     possible: dict[Literal["shared", "codes", "tiles"], bool] = {
         "shared": facts.keeps_busy(values, codes=False),
@@ -233,11 +225,11 @@ def _many_rows(facts: _Facts, processors: int) -> tuple[Schedule, int]:
     best = min(choices, key=choices.__getitem__)
     if best == "tiles":
         walk = families.Walk("codes", "array", min(4, tile), facts.max_depth)
-        schedule = families.rows_by_threads(TILE_ROWS, walk, tile)
+        schedule = families.rows_by_threads(cost.TILE_ROWS, walk, tile)
     else:
         walk = facts.walk(best)
         schedule = families.rows_by_threads(values if best == "shared" else codes, walk)
-    rows, whole = 1, facts.bits_fit(MOST_BIT_ROWS, 1)
+    rows, whole = 1, facts.bits_fit(cost.MOST_BIT_ROWS, 1)
     while bits and rows <= LARGEST:
         walks = facts.walks_take(rows, processors, choices[best], walk.in_flight)
         if facts.bits_take(rows, processors, whole) < walks:
@@ -248,9 +240,9 @@ def _many_rows(facts: _Facts, processors: int) -> tuple[Schedule, int]:
 
 def _tile(facts: _Facts) -> int:
     """Return how many trees of four-byte nodes a block can cache; 0 for none."""
-    if not 0 < facts.max_depth <= PADDED_DEPTH or facts.code_bits > 31:
+    if not 0 < facts.max_depth <= cost.PADDED_DEPTH or facts.code_bits > 31:
         return 0
-    if not 0 < facts.block_bytes(TILE_ROWS, codes=True) <= facts.shared:
+    if not 0 < facts.block_bytes(cost.TILE_ROWS, codes=True) <= facts.shared:
         return 0
     room = facts.most_shared // TILE_SHARE
     fitting = room // (4 << (facts.max_depth + 1))
@@ -327,7 +319,7 @@ def _by_trees(facts: _Facts, rows: int, threads: int) -> Schedule:
     rows = fitting or rows
     free = facts.shared - (facts.block_bytes(rows) if fitting else 0)
     # A warp reduces by shuffles if the order is free.
-    by_warp = threads == WARP and facts.reduction != "exact"
+    by_warp = threads == cost.WARP and facts.reduction != "exact"
     shared = not by_warp and facts.sums(rows, threads) <= free
     return families.trees_by_threads(rows, threads, walk, shared)
 

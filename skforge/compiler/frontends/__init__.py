@@ -28,7 +28,7 @@ from skforge.compiler.frontends.base import (
     unwrap,
 )
 from skforge.compiler.frontends.checks import Range
-from skforge.compiler.frontends.members import has_members, members
+from skforge.compiler.frontends.members import has_members, members_of
 from skforge.exceptions import (
     InvalidModelError,
     ModelNotFoundError,
@@ -139,7 +139,7 @@ def refuse_untrained(estimator: Any) -> None:
     _discover(estimator)
     refusal = None
     if has_members(estimator) and not is_pipeline(estimator):
-        for member in members(estimator):
+        for member in members_of(estimator):
             try:
                 return refuse_untrained(unwrap(member))
             except UnsupportedModelError as error:

@@ -117,7 +117,7 @@ def with_members(model: Any, members: Sequence[Any]) -> Any:
     return copied
 
 
-def members(model: Any) -> list[Any]:
+def members_of(model: Any) -> list[Any]:
     """Return the models in a wrapper's parameters, which it clones and fits."""
     fitted = []
     for value in model.get_params(deep=False).values():

@@ -24,14 +24,8 @@ from skforge.compiler.forest.leaves import leaf_finder, numbers_of_leaves
 from skforge.compiler.forest.rows import prepare_rows
 from skforge.compiler.frontends import load_forest
 from skforge.compiler.frontends.checks import refuse_arguments
+from skforge.compiler.outputs import steps
 from skforge.compiler.outputs.answers import of_scores
-from skforge.compiler.outputs.steps import (
-    OUTPUTS,
-    REFUSED,
-    Output,
-    Refused,
-    steps_in_code,
-)
 from skforge.compiler.runtime import targets
 from skforge.compiler.runtime.contributions import Explained
 from skforge.compiler.runtime.cpu.threads import (
@@ -99,8 +93,8 @@ class CompiledModule(Explained):
         self.reduction: Reduction = reduction
         self.schedules = schedules
         self.n_jobs = n_jobs
-        self._entries: dict[Output, Callable[[Any], Array | None] | None] = {}
-        self._small_calls: Counter[Output] = Counter()
+        self._entries: dict[steps.Output, Callable[[Any], Array | None] | None] = {}
+        self._small_calls: Counter[steps.Output] = Counter()
         self._most_entry_rows: int | None = None
         #: Compiles and keeps the kernels; may be another module's of this forest.
         self.compiler = compiler or KernelCache(leaf_finder(forest), target, reduction)
@@ -192,7 +186,7 @@ class CompiledModule(Explained):
             return answer
         return self._raw(X, n_jobs, "raw")
 
-    def _raw(self, X: Any, n_jobs: int | None, output: Output) -> Array:
+    def _raw(self, X: Any, n_jobs: int | None, output: steps.Output) -> Array:
         """Return raw scores without an entry, for an output that may have one soon."""
         if type(X) is not np.ndarray and is_device_array(X):
             from skforge.compiler.runtime.on_device import raw_on_device
@@ -208,7 +202,7 @@ class CompiledModule(Explained):
                 self._keep_entry(output)
         return raw
 
-    def _keep_entry(self, output: Output) -> None:
+    def _keep_entry(self, output: steps.Output) -> None:
         if output not in self._entries:
             self._small_calls[output] = SMALL_CALLS
             self._entries[output] = self.entry(output)
@@ -368,8 +362,8 @@ class CompiledModule(Explained):
 
     def entry(
         self,
-        output: Output = "raw",
-        refused: Refused = "nothing",
+        output: steps.Output = "raw",
+        refused: steps.Refused = "nothing",
         *,
         n_jobs: int | None = None,
         classes: Any = None,
@@ -411,14 +405,14 @@ class CompiledModule(Explained):
         InvalidInputError
             If an argument is not one of those above.
         """
-        if output not in OUTPUTS or refused not in REFUSED:
+        if output not in steps.OUTPUTS or refused not in steps.REFUSED:
             raise InvalidInputError(
-                f"output must be one of {', '.join(OUTPUTS)} and refused one "
-                f"of {', '.join(REFUSED)}. Got {output!r} and {refused!r}."
+                f"output must be one of {', '.join(steps.OUTPUTS)} and refused one "
+                f"of {', '.join(steps.REFUSED)}. Got {output!r} and {refused!r}."
             )
         check_n_jobs(n_jobs)
         forest = self.forest
-        made = steps_in_code(forest, output)
+        made = steps.steps_in_code(forest, output)
         if made is None or self.target.is_gpu or not entries.supports(forest):
             return None
         jobs = self.n_jobs if n_jobs is None else n_jobs

@@ -5,33 +5,23 @@ from __future__ import annotations
 from dataclasses import replace
 
 from skforge.compiler.schedule import directives as d
-from skforge.compiler.schedule.nest import (
-    ROOTS,
-    Extent,
-    Limit,
-    Loop,
-    Nest,
-    Open,
-    Variable,
-    ceil_div,
-    paths,
-    root_nest,
-    times,
-)
+from skforge.compiler.schedule import nest as nests
 from skforge.compiler.schedule.rules import broken_rules, mark_problems
 
 # Sums of loop variables must stay far below the limits of 64 bits.
 MAX_STEP = 2**40
 
 
-def apply_all(directives: tuple[d.Directive, ...], n_trees: int | None = None) -> Nest:
-    nest = root_nest(n_trees)
+def apply_all(
+    directives: tuple[d.Directive, ...], n_trees: int | None = None
+) -> nests.Nest:
+    nest = nests.root_nest(n_trees)
     for directive in directives:
         nest = apply(nest, directive)
     return nest
 
 
-def apply(nest: Nest, directive: d.Directive) -> Nest:
+def apply(nest: nests.Nest, directive: d.Directive) -> nests.Nest:
     """Return the nest that results from applying a directive; raise if illegal."""
     why = d.problem(directive)
     if why is not None:
@@ -55,7 +45,7 @@ def apply(nest: Nest, directive: d.Directive) -> Nest:
     return new
 
 
-def _find(nest: Nest, directive: d.Directive, index: str) -> Variable:
+def _find(nest: nests.Nest, directive: d.Directive, index: str) -> nests.Variable:
     for variable in nest.variables:
         if variable.name == index:
             return variable
@@ -80,7 +70,7 @@ def _and(words: list[str]) -> str:
 
 
 def _check_replaceable(
-    nest: Nest, modifier: d.Tile | d.Split, variable: Variable
+    nest: nests.Nest, modifier: d.Tile | d.Split, variable: nests.Variable
 ) -> None:
     if variable.marks:
         verb = d.name_of(modifier)
@@ -90,7 +80,7 @@ def _check_replaceable(
             variable.name,
         )
     for name in map(str, _new_names(modifier)):
-        if name in ROOTS:
+        if name in nests.ROOTS:
             nest.refuse(
                 f'{modifier} cannot name a loop "{name}", because one of the two '
                 "original loops has that name.",
@@ -105,43 +95,43 @@ def _check_replaceable(
                 )
 
 
-def _tile(nest: Nest, tile: d.Tile) -> Nest:
+def _tile(nest: nests.Nest, tile: d.Tile) -> nests.Nest:
     old = _find(nest, tile, tile.index)
     _check_replaceable(nest, tile, old)
     if tile.size > 0:
-        size: Extent = tile.size
-        blocks = ceil_div(old.count, tile.size)
-    elif old.root == "batch" and isinstance(old.count, Open):
+        size: nests.Extent = tile.size
+        blocks = nests.ceil_div(old.count, tile.size)
+    elif old.root == "batch" and isinstance(old.count, nests.Open):
         nest.refuse(
             f'{tile} needs the number of iterations of "{tile.index}", which is not '
             "known after a split of the batch; use a positive size.",
             tile.index,
         )
     else:
-        size = ceil_div(old.count, -tile.size)
+        size = nests.ceil_div(old.count, -tile.size)
         blocks = -tile.size
     rest = size
     if isinstance(size, int) and isinstance(old.count, int):
         rest = min(size, old.count)
-    step = times(old.step, size)
+    step = nests.times(old.step, size)
     if isinstance(step, int) and step > MAX_STEP:
         nest.refuse(
             f'{tile} makes blocks of {step} iterations of "{old.root}", but at most '
             f"{MAX_STEP} are allowed.",
             tile.index,
         )
-    outer = Variable(tile.outer, old.root, old.start, step, blocks)
-    inner = Variable(tile.inner, old.root, 0, old.step, rest)
-    limits = [Limit(frozenset({tile.inner}), step)]
+    outer = nests.Variable(tile.outer, old.root, old.start, step, blocks)
+    inner = nests.Variable(tile.inner, old.root, 0, old.step, rest)
+    limits = [nests.Limit(frozenset({tile.inner}), step)]
     for limit in nest.limits:
         names = limit.names
         if tile.index in names:
             names = names - {tile.index} | {tile.outer, tile.inner}
-        limits.append(Limit(names, limit.limit))
+        limits.append(nests.Limit(names, limit.limit))
     return _exchanged(nest, tile, old, (outer, inner), limits)
 
 
-def _split(nest: Nest, split: d.Split) -> Nest:
+def _split(nest: nests.Nest, split: d.Split) -> nests.Nest:
     old = _find(nest, split, split.index)
     _check_replaceable(nest, split, old)
     step = old.step
@@ -152,7 +142,7 @@ def _split(nest: Nest, split: d.Split) -> Nest:
                 f"steps of {step}; split at a multiple of {step}.",
                 split.index,
             )
-        before: Extent = split.at // step
+        before: nests.Extent = split.at // step
     elif old.root == "batch":
         nest.refuse(
             f'{split} needs a fixed step, but the step of "{split.index}" depends on '
@@ -160,7 +150,7 @@ def _split(nest: Nest, split: d.Split) -> Nest:
             split.index,
         )
     else:
-        before = Open(f"{split.at} / {step}")
+        before = nests.Open(f"{split.at} / {step}")
     extent = _extent(nest, split.index)
     if extent is not None and split.at >= extent:
         unit = "row" if old.root == "batch" else "tree"
@@ -171,27 +161,27 @@ def _split(nest: Nest, split: d.Split) -> Nest:
             split.index,
         )
     if isinstance(old.count, int) and isinstance(before, int):
-        after: Extent = old.count - before
+        after: nests.Extent = old.count - before
     else:
-        after = Open(f"{old.count} - {before}")
+        after = nests.Open(f"{old.count} - {before}")
     middle = old.start + split.at
-    first = Variable(split.first, old.root, old.start, old.step, before)
-    second = Variable(split.second, old.root, middle, old.step, after)
-    limits = [Limit(frozenset({split.first}), middle)]
+    first = nests.Variable(split.first, old.root, old.start, old.step, before)
+    second = nests.Variable(split.second, old.root, middle, old.step, after)
+    limits = [nests.Limit(frozenset({split.first}), middle)]
     for limit in nest.limits:
         if split.index not in limit.names:
             limits.append(limit)
             continue
         rest = limit.names - {split.index}
-        limits.append(Limit(rest | {split.first}, limit.limit))
-        limits.append(Limit(rest | {split.second}, limit.limit))
+        limits.append(nests.Limit(rest | {split.first}, limit.limit))
+        limits.append(nests.Limit(rest | {split.second}, limit.limit))
     return _exchanged(nest, split, old, (first, second), limits)
 
 
-def _extent(nest: Nest, name: str) -> int | None:
+def _extent(nest: nests.Nest, name: str) -> int | None:
     """Return the most rows or trees that any copy of a loop iterates over, if known."""
     extents = []
-    for path in paths(nest.loops):
+    for path in nests.paths(nest.loops):
         if name in path:
             limits = [
                 limit.limit - sum(nest.variable(n).start for n in limit.names)
@@ -206,25 +196,25 @@ def _extent(nest: Nest, name: str) -> int | None:
 
 
 def _exchanged(
-    nest: Nest,
+    nest: nests.Nest,
     modifier: d.Tile | d.Split,
-    old: Variable,
-    new: tuple[Variable, Variable],
-    limits: list[Limit],
-) -> Nest:
+    old: nests.Variable,
+    new: tuple[nests.Variable, nests.Variable],
+    limits: list[nests.Limit],
+) -> nests.Nest:
     """Return the nest with two variables for one, and their loops in all copies."""
     at = nest.variables.index(old)
     first, second = (variable.name for variable in new)
 
-    def replaced(loop: Loop) -> tuple[Loop, ...]:
+    def replaced(loop: nests.Loop) -> tuple[nests.Loop, ...]:
         body = inside(loop.body)
         if loop.name != old.name:
-            return (Loop(loop.name, body),)
+            return (nests.Loop(loop.name, body),)
         if isinstance(modifier, d.Tile):
-            return (Loop(first, (Loop(second, body),)),)
-        return Loop(first, body), Loop(second, body)
+            return (nests.Loop(first, (nests.Loop(second, body),)),)
+        return nests.Loop(first, body), nests.Loop(second, body)
 
-    def inside(loops: tuple[Loop, ...]) -> tuple[Loop, ...]:
+    def inside(loops: tuple[nests.Loop, ...]) -> tuple[nests.Loop, ...]:
         return tuple(part for loop in loops for part in replaced(loop))
 
     return replace(
@@ -236,11 +226,11 @@ def _exchanged(
     )
 
 
-def _reorder(nest: Nest, reorder: d.Reorder) -> Nest:
+def _reorder(nest: nests.Nest, reorder: d.Reorder) -> nests.Nest:
     for index in reorder.indices:
         _find(nest, reorder, index)
     wanted = frozenset(reorder.indices)
-    together = [path for path in paths(nest.loops) if wanted.issubset(path)]
+    together = [path for path in nests.paths(nest.loops) if wanted.issubset(path)]
     if not together:
         first, second = _strangers(nest, reorder.indices)
         nest.refuse(
@@ -260,34 +250,36 @@ def _reorder(nest: Nest, reorder: d.Reorder) -> Nest:
     return replace(nest, loops=_permute(nest, nest.loops, reorder))
 
 
-def _strangers(nest: Nest, indices: tuple[str, ...]) -> tuple[str, str]:
+def _strangers(nest: nests.Nest, indices: tuple[str, ...]) -> tuple[str, str]:
     """Return the first two loops that are never on one path, else the two ends."""
     for place, second in enumerate(indices):
         for first in indices[:place]:
-            if not any(first in path and second in path for path in paths(nest.loops)):
+            if not any(
+                first in path and second in path for path in nests.paths(nest.loops)
+            ):
                 return first, second
     return indices[0], indices[-1]
 
 
 def _permute(
-    nest: Nest, loops: tuple[Loop, ...], reorder: d.Reorder
-) -> tuple[Loop, ...]:
+    nest: nests.Nest, loops: tuple[nests.Loop, ...], reorder: d.Reorder
+) -> tuple[nests.Loop, ...]:
     result = []
     for loop in loops:
         chain = _chain(nest, loop, reorder)
         if len(chain) < len(reorder.indices):
-            result.append(Loop(loop.name, _permute(nest, loop.body, reorder)))
+            result.append(nests.Loop(loop.name, _permute(nest, loop.body, reorder)))
             continue
         body = chain[-1].body
         for name in reversed(reorder.indices):
-            body = (Loop(name, body),)
+            body = (nests.Loop(name, body),)
         result.extend(body)
     return tuple(result)
 
 
-def _chain(nest: Nest, loop: Loop, reorder: d.Reorder) -> list[Loop]:
+def _chain(nest: nests.Nest, loop: nests.Loop, reorder: d.Reorder) -> list[nests.Loop]:
     """Return the named loops directly inside each other, from ``loop`` inwards."""
-    chain: list[Loop] = []
+    chain: list[nests.Loop] = []
     while loop.name in reorder.indices:
         chain.append(loop)
         if len(chain) == len(reorder.indices) or not loop.body:
@@ -304,7 +296,7 @@ def _chain(nest: Nest, loop: Loop, reorder: d.Reorder) -> list[Loop]:
     return chain
 
 
-def _option(nest: Nest, option: d.Option) -> Nest:
+def _option(nest: nests.Nest, option: d.Option) -> nests.Nest:
     for old in nest.options:
         if type(old) is type(option):
             nest.refuse(
@@ -314,7 +306,7 @@ def _option(nest: Nest, option: d.Option) -> Nest:
     return replace(nest, options=(*nest.options, option))
 
 
-def _mark(nest: Nest, mark: d.Mark) -> Nest:
+def _mark(nest: nests.Nest, mark: d.Mark) -> nests.Nest:
     variable = _find(nest, mark, mark.index)
     for why in mark_problems(nest, variable, mark):
         nest.refuse(why, mark.index)

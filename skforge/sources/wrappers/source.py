@@ -13,63 +13,31 @@ import numpy as np
 
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.reference import draw_rows
+from skforge.compiler.frontends import members as kinds
 from skforge.compiler.frontends import read_forests
 from skforge.compiler.frontends.base import is_pipeline, unwrap
-from skforge.compiler.frontends.members import (
-    CALIBRATED,
-    CLASSIFIERS,
-    CONSTANT,
-    FIXED,
-    MEAN,
-    ONE_VS_REST,
-    REGRESSORS,
-    TARGET,
-    TUNED,
-    VOTES,
-    fitted_members,
-    is_wrapper,
-    kind_of,
-    members,
-    with_members,
-)
 from skforge.compiler.frontends.wrappers.model import Part, has_answers, taken_apart
 from skforge.compiler.outputs.steps import Refused
 from skforge.exceptions import InvalidModelError, UnsupportedModelError
 from skforge.runtime.mappings import Columns
-from skforge.sources.base import (
-    METHODS,
-    Answers,
-    Array,
-    Source,
-    UnsureError,
-    member_source,
-    member_traces,
-    register,
-)
+from skforge.sources import base
 from skforge.sources.pipeline import held
 from skforge.sources.plain import Read
 from skforge.sources.stored_model import StoredModel
+from skforge.sources.wrappers import votes
 from skforge.sources.wrappers.calibration import Calibrated
 from skforge.sources.wrappers.nodes import Constant, Leaf, Node
-from skforge.sources.wrappers.votes import (
-    MeanVote,
-    MultiOutput,
-    OneVsRest,
-    Threshold,
-    TransformedTarget,
-    Votes,
-)
 
 _NODES: dict[str, Callable[[Any, Sequence[Node]], Node]] = {
-    CALIBRATED: Calibrated,
-    FIXED: Threshold,
-    TUNED: Threshold,
-    TARGET: TransformedTarget,
-    REGRESSORS: MultiOutput,
-    CLASSIFIERS: MultiOutput,
-    ONE_VS_REST: OneVsRest,
-    VOTES: Votes,
-    MEAN: MeanVote,
+    kinds.CALIBRATED: Calibrated,
+    kinds.FIXED: votes.Threshold,
+    kinds.TUNED: votes.Threshold,
+    kinds.TARGET: votes.TransformedTarget,
+    kinds.REGRESSORS: votes.MultiOutput,
+    kinds.CLASSIFIERS: votes.MultiOutput,
+    kinds.ONE_VS_REST: votes.OneVsRest,
+    kinds.VOTES: votes.Votes,
+    kinds.MEAN: votes.MeanVote,
 }
 
 #: Attributes with a transformer of targets, or encoders of labels.
@@ -79,8 +47,8 @@ _HELPERS = ("transformer_", "le_", "label_binarizer_")
 _STRICT: tuple[Refused | None, ...] = ("nothing", "infinite", "not_finite", None)
 
 
-@register
-class WrapperSource(Source):
+@base.register
+class WrapperSource(base.Source):
     """A fitted wrapper around forests.
 
     Rows are read as all its forests read them; the wrapper itself answers for rows on
@@ -93,7 +61,7 @@ class WrapperSource(Source):
         self,
         model: Any,
         forest: Forest | None,
-        sources: Mapping[int, Source] = MappingProxyType({}),
+        sources: Mapping[int, base.Source] = MappingProxyType({}),
     ) -> None:
         def forests_of(member: Any) -> tuple[Forest, ...]:
             source = sources.get(id(member))
@@ -115,7 +83,7 @@ class WrapperSource(Source):
         self._constants = False
         try:
             root = self._node(parts.root)
-        except (UnsureError, AttributeError, TypeError, ValueError) as error:
+        except (base.UnsureError, AttributeError, TypeError, ValueError) as error:
             raise UnsupportedModelError(
                 f"This {type(model).__name__} does not compute its answers as others "
                 "of its class do; CompiledForest compiles its members alone."
@@ -123,7 +91,7 @@ class WrapperSource(Source):
         inside = [leaf.source for leaf in self._leaves]
         self._pipelines = [source for source in inside if source.has_forms]
         self.has_forms = bool(self._pipelines)
-        self.answers = Answers(
+        self.answers = base.Answers(
             own_log_proba=any(source.answers.own_log_proba for source in inside),
             more=parts.forests[1:],
             root=root,
@@ -145,19 +113,19 @@ class WrapperSource(Source):
     def _node(self, part: Part) -> Node:
         if part.forests:
             source = self._sources.get(id(part.model))
-            source = source or member_source(part.model, part.forests[0])
+            source = source or base.member_source(part.model, part.forests[0])
             self._leaves.append(Leaf(part, source))
             return self._leaves[-1]
         model = part.model if self.stored is not None else _own(part.model)
-        if kind_of(model) == CONSTANT:
+        if kinds.kind_of(model) == kinds.CONSTANT:
             self._constants = True
             return Constant(model)
         inside = [self._node(member) for member in part.inside]
-        return _NODES[kind_of(model)](model, inside)
+        return _NODES[kinds.kind_of(model)](model, inside)
 
     @classmethod
     def detects(cls, model: Any) -> bool:
-        return is_wrapper(model)
+        return kinds.is_wrapper(model)
 
     @classmethod
     def traces(cls, model: Any) -> list[Any]:
@@ -169,17 +137,17 @@ class WrapperSource(Source):
             for each in fold.calibrators:  # isotonic ones answer with copies in f_
                 traces += vars(getattr(each, "f_", each)).values()
         traces += held(helpers)
-        for member in fitted_members(model):
+        for member in kinds.fitted_members(model):
             inner = unwrap(member)
             traces += [member, inner]
-            traces += member_traces(inner)
+            traces += base.member_traces(inner)
         return traces
 
     @property
     def warning(self) -> str:
         return self._readers[0].warning
 
-    def takes(self, X: Array) -> bool:
+    def takes(self, X: base.Array) -> bool:
         return all(reader.takes(X) for reader in self._readers)
 
     def read(self, X: Any) -> Read | None:
@@ -210,12 +178,12 @@ class WrapperSource(Source):
     def knows(self, form: Any) -> bool:
         return all(source.knows(each) for source, each in self._each(form))
 
-    def of_form(self, form: Any) -> Source | None:
+    def of_form(self, form: Any) -> base.Source | None:
         """Return an adapter with the pipelines' forests for a form; itself for its own.
 
         Every pipeline has compared its forest with its own scores.
         """
-        found: dict[int, Source] = {}
+        found: dict[int, base.Source] = {}
         for source, each in self._each(form):
             read = source if source.knows(each) else source.of_form(each)
             if read is None:
@@ -231,7 +199,7 @@ class WrapperSource(Source):
         known = self.model if self.stored is None else self.stored
         return WrapperSource(known, None, sources)
 
-    def _each(self, form: Any) -> Iterable[tuple[Source, Any]]:
+    def _each(self, form: Any) -> Iterable[tuple[base.Source, Any]]:
         forms = form if type(form) is tuple else (form,) * len(self._pipelines)
         return zip(self._pipelines, forms, strict=True)
 
@@ -264,7 +232,7 @@ class WrapperSource(Source):
             return self._together(lambda leaf: leaf.source.raw_of(X))
         return super()._call(method, X, **params)
 
-    def _raw(self, rows: Array) -> Any:
+    def _raw(self, rows: base.Array) -> Any:
         def scores(leaf: Leaf) -> Any:
             with np.errstate(over="ignore"):
                 cast = rows.astype(leaf.forest.input_dtype, copy=False)
@@ -272,7 +240,7 @@ class WrapperSource(Source):
 
         return self._together(scores)
 
-    def _together(self, scores: Callable[[Leaf], Any]) -> Array:
+    def _together(self, scores: Callable[[Leaf], Any]) -> base.Array:
         """Return all raw scores, those of the forests one after the other."""
         parts = [np.asarray(scores(leaf)) for leaf in self._leaves]
         raw = np.empty((len(parts[0]), self._n_scores), np.result_type(*parts))
@@ -282,7 +250,7 @@ class WrapperSource(Source):
             raw[:, leaf.columns] = part if leaf.only is None else part[:, [leaf.only]]
         return raw[:, 0] if self._n_scores == 1 else raw
 
-    def drawn(self, n: int, missing: float) -> Array:
+    def drawn(self, n: int, missing: float) -> base.Array:
         gap, more = np.full((1, self.forest.n_features), np.nan), self.answers.more
         missing = 0.05 if self._accepts(gap) else 0.0  # tags of wrappers do not say
         rows = [draw_rows(part, n, 0, missing) for part in (self.forest, *more)]
@@ -296,16 +264,16 @@ class WrapperSource(Source):
         fine = [self._accepts(every[i : i + 1]) for i in range(len(every))]
         return every[fine] if any(fine) else every
 
-    def as_given(self, rows: Array) -> Any:
+    def as_given(self, rows: base.Array) -> Any:
         return self._readers[0].as_given(rows)
 
-    def _accepts(self, row: Array) -> bool:
+    def _accepts(self, row: base.Array) -> bool:
         read = self.read(row)
         return read is not None and self.takes(read[0])
 
     def _outputs(self, X: Any) -> dict[str, Any]:
         serial, answers = self._serial(), {}
-        for name in METHODS:
+        for name in base.METHODS:
             try:
                 answers[name] = getattr(serial, name)(X)
             except Exception:  # noqa: BLE001 - users' functions raise what they like
@@ -322,7 +290,11 @@ def _own(model: Any) -> Any:
     Members and parameters stay. What cannot be copied is shared with the model.
     """
     own = copy.copy(model)
-    shared = [*fitted_members(model), *members(model)] if is_wrapper(model) else []
+    shared = (
+        [*kinds.fitted_members(model), *kinds.members_of(model)]
+        if kinds.is_wrapper(model)
+        else []
+    )
     memo = {id(value): value for value in shared}
     for name, value in vars(model).items():
         with suppress(Exception):  # objects of users may raise anything
@@ -335,21 +307,23 @@ def _serial(node: Node) -> Any:
         return node.source._serial()
     if isinstance(node, Constant):
         return node.model
-    serial = with_members(node.model, [_serial(member) for member in node.members])
+    serial = kinds.with_members(
+        node.model, [_serial(member) for member in node.members]
+    )
     if hasattr(serial, "n_jobs"):
         serial.n_jobs = None
     return serial
 
 
-def _size(rows: Array) -> int:
+def _size(rows: base.Array) -> int:
     return int(rows.dtype.itemsize)
 
 
-def _distinct(sources: Sequence[Source]) -> list[Source]:
+def _distinct(sources: Sequence[base.Source]) -> list[base.Source]:
     """Return one source of each way to read rows."""
-    distinct: dict[Any, Source] = {}
+    distinct: dict[Any, base.Source] = {}
     for source in sources:
-        plain = not is_wrapper(source.model) and not is_pipeline(source.model)
+        plain = not kinds.is_wrapper(source.model) and not is_pipeline(source.model)
         rules = (type(source), source.reading(), repr(source.rules))
         limits = (source.declines, source.direct)
         coded = tuple(getattr(source, "_coded", ())), source.forest.category_names

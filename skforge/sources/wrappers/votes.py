@@ -13,22 +13,15 @@ from sklearn.model_selection import FixedThresholdClassifier
 
 from skforge.compiler.frontends.members import TUNED, kind_of
 from skforge.sources.base import Array, UnsureError
-from skforge.sources.wrappers.nodes import (
-    Answer,
-    Constant,
-    Leaf,
-    Node,
-    positives,
-    response,
-)
+from skforge.sources.wrappers import nodes
 
 _FUNCTION = "sklearn.preprocessing._function_transformer.FunctionTransformer"
 
 
-class TransformedTarget(Node):
+class TransformedTarget(nodes.Node):
     """``TransformedTargetRegressor.predict``: the inverse of its transformer."""
 
-    def __init__(self, model: Any, members: Sequence[Node]) -> None:
+    def __init__(self, model: Any, members: Sequence[nodes.Node]) -> None:
         super().__init__(model, members)
         (self._member,) = members
         transformer = model.transformer_
@@ -51,7 +44,7 @@ class TransformedTarget(Node):
         return answer
 
 
-class MultiOutput(Node):
+class MultiOutput(nodes.Node):
     """``MultiOutputRegressor`` and ``MultiOutputClassifier``: a model a target."""
 
     def answer(self, method: str, raw: Array) -> Any:
@@ -59,10 +52,10 @@ class MultiOutput(Node):
         return np.asarray(answers).T if method == "predict" else answers
 
 
-class Threshold(Node):
+class Threshold(nodes.Node):
     """Labels by a threshold; the member answers all other methods."""
 
-    def __init__(self, model: Any, members: Sequence[Node]) -> None:
+    def __init__(self, model: Any, members: Sequence[nodes.Node]) -> None:
         super().__init__(model, members)
         (self._member,) = members
         methods: Any = model._get_response_method()
@@ -75,7 +68,7 @@ class Threshold(Node):
             threshold = model.best_threshold_
         else:
             label, threshold = model.pos_label, model.threshold
-        self._values = response(self._member, methods, label)
+        self._values = nodes.response(self._member, methods, label)
         if isinstance(threshold, str):  # "auto"
             used = next(name for name in methods if hasattr(member_model, name))
             threshold = 0.5 if used == "predict_proba" else 0.0
@@ -104,10 +97,10 @@ class Threshold(Node):
         return self._labels[above.astype(int)]
 
 
-class _Vote(Node):
+class _Vote(nodes.Node):
     """A vote of all members that were not dropped."""
 
-    def __init__(self, model: Any, members: Sequence[Node]) -> None:
+    def __init__(self, model: Any, members: Sequence[nodes.Node]) -> None:
         super().__init__(model, members)
         self._weights = model._weights_not_none
 
@@ -129,7 +122,7 @@ class MeanVote(_Vote):
 class Votes(_Vote):
     """``VotingClassifier``: the mean of probabilities, or most labels."""
 
-    def __init__(self, model: Any, members: Sequence[Node]) -> None:
+    def __init__(self, model: Any, members: Sequence[nodes.Node]) -> None:
         super().__init__(model, members)
         self._soft = model.voting == "soft"
         self._labels = model.le_.classes_
@@ -161,10 +154,10 @@ class Votes(_Vote):
         return np.asarray(votes.argmax(axis=1))
 
 
-class OneVsRest(Node):
+class OneVsRest(nodes.Node):
     """``OneVsRestClassifier``: a binary model a class."""
 
-    def __init__(self, model: Any, members: Sequence[Node]) -> None:
+    def __init__(self, model: Any, members: Sequence[nodes.Node]) -> None:
         super().__init__(model, members)
         self._binarizer = model.label_binarizer_
         self._several = self._binarizer.y_type_ == "multiclass"
@@ -172,8 +165,10 @@ class OneVsRest(Node):
         self._classes = model.classes_
         self._scores = [_scores(member) for member in members]
         self._positive = [_positive(member) for member in members]
-        self._all_positive = positives(members, ("predict_proba",))
-        self._all_scores = positives(members, ("decision_function", "predict_proba"))
+        self._all_positive = nodes.positives(members, ("predict_proba",))
+        self._all_scores = nodes.positives(
+            members, ("decision_function", "predict_proba")
+        )
         first = members[0].model
         by_score = hasattr(first, "decision_function") and is_classifier(first)
         self._bound = 0.0 if by_score else 0.5
@@ -221,16 +216,16 @@ class OneVsRest(Node):
         return self._binarizer.inverse_transform(marks)
 
 
-def _positive(node: Node) -> Answer:
+def _positive(node: nodes.Node) -> nodes.Answer:
     """Return the second column of a member's probabilities."""
-    if isinstance(node, Leaf) and node.only is not None:
+    if isinstance(node, nodes.Leaf) and node.only is not None:
         return node.scores
     return lambda raw: node.answer("predict_proba", raw)[:, 1]
 
 
-def _scores(node: Node) -> Answer:
+def _scores(node: nodes.Node) -> nodes.Answer:
     """Return ``sklearn.multiclass._predict_binary`` of a member."""
-    if isinstance(node, Constant):
+    if isinstance(node, nodes.Constant):
         return lambda raw: node.answer("decision_function", raw)
     if is_regressor(node.model):
         return lambda raw: node.answer("predict", raw)

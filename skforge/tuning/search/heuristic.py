@@ -30,14 +30,7 @@ from skforge.compiler.cost.schedule_facts import facts_of
 from skforge.compiler.cost.shape import Setting
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.tuning.cost.cost_model import CostModel
-from skforge.tuning.search.learned import (
-    Learned,
-    Proposer,
-    allowed_kinds,
-    allows,
-    beside,
-    estimate_of,
-)
+from skforge.tuning.search import learned
 from skforge.tuning.search.odds import (
     BETWEEN,
     WITHIN,
@@ -119,8 +112,8 @@ def _points_in(
 
 def _proposed(problem: Problem, strategy: Heuristic) -> list[Candidate]:
     """Return the cost model's best candidates."""
-    asked = Learned("top-5", model=strategy.model, name=strategy.name)
-    return Proposer(asked, replace(problem, known=())).best(PROPOSED)
+    asked = learned.Learned("top-5", model=strategy.model, name=strategy.name)
+    return learned.Proposer(asked, replace(problem, known=())).best(PROPOSED)
 
 
 # -------------------------------------------------------------------- GPUs
@@ -170,7 +163,7 @@ def _gpu_rounds(problem: Problem, strategy: Heuristic) -> Rounds:
         asked = [problem.candidate(point, strategy.name) for point in chosen]
         trials += yield Round(asked)
         best = sorted((t for t in trials if t.usable), key=lambda t: t.relative)[:TOP]
-        close = [p for t in best for p in beside(t.candidate.params, space)]
+        close = [p for t in best for p in learned.beside(t.candidate.params, space)]
         left = MOST_TRIED - len(tried)
         fresh = [p for p in (*ordered(close), *ranked) if _key(p) not in tried]
         chosen = fresh[: min(left, ROUND)]
@@ -202,7 +195,9 @@ def _cpu_rounds(problem: Problem, strategy: Heuristic) -> Rounds:
     odds = problem.shared(
         "odds",
         lambda: Odds(
-            one_by_one(strategy.estimate or estimate_of(problem), problem.n_threads)
+            one_by_one(
+                strategy.estimate or learned.estimate_of(problem), problem.n_threads
+            )
         ),
     )
     default, n_rows, best = problem.default, problem.n_rows, 1.0
@@ -249,7 +244,7 @@ class _Pool:
         self.left: dict[Schedule, tuple[Candidate, float]] = {}
         self._seen = {problem.default}
         self._kinds = problem.shared(
-            "kinds", lambda: allowed_kinds(problem.shape, problem.target)
+            "kinds", lambda: learned.allowed_kinds(problem.shape, problem.target)
         )
         self.put((Candidate(s, {}, name) for s in problem.known), inf)
 
@@ -266,7 +261,7 @@ class _Pool:
                 self.left[schedule] = candidate, min(like, self.left[schedule][1])
             elif schedule is not None and schedule not in self._seen:
                 self._seen.add(schedule)
-                if allows(schedule, self._kinds):
+                if learned.allows(schedule, self._kinds):
                     self.left[schedule] = candidate, like
 
 

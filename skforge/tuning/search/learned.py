@@ -30,14 +30,7 @@ from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import InvalidInputError, TuningError
 from skforge.tuning.cost.cost_model import CostModel
-from skforge.tuning.search.odds import (
-    WALK,
-    Estimated,
-    Kind,
-    Odds,
-    kind_of,
-    one_by_one,
-)
+from skforge.tuning.search import odds
 from skforge.tuning.search.strategies import MOST_DRAWN, Problem, Round, Rounds
 from skforge.tuning.search.trial import Candidate
 from skforge.tuning.space.space import Point, ScheduleSpace
@@ -64,7 +57,9 @@ def pruned(setting: Setting, schedules: Sequence[Schedule]) -> dict[str, Mask]:
         return _pruned_on_gpu(GpuWork(setting, facts))
     forest, n = setting.forest, max(1, setting.n_rows)
     of = {name: facts[:, at] for name, at in PLACE.items()}
-    walks = np.array([kind_of(s)[0] in (WALK, "other") for s in schedules], bool)
+    walks = np.array(
+        [odds.kind_of(s)[0] in (odds.WALK, "other") for s in schedules], bool
+    )
     unrolled = np.where(of["pad_trees"] > 0, forest.max_depth, of["unroll_walk"])
     unrolled = np.minimum(unrolled, forest.max_depth)
     whole = np.isin(of["layout"], [LAYOUTS.index("array"), LAYOUTS.index("reorg")])
@@ -98,15 +93,15 @@ def _pruned_on_gpu(work: GpuWork) -> dict[str, Mask]:
     }
 
 
-def allowed_kinds(forest: ForestShape, target: Target) -> set[Kind]:
+def allowed_kinds(forest: ForestShape, target: Target) -> set[odds.Kind]:
     """Return the kinds besides walks that a forest allows on a CPU."""
-    return {*map(kind_of, candidates(forest, target))}
+    return {*map(odds.kind_of, candidates(forest, target))}
 
 
-def allows(schedule: Schedule, kinds: set[Kind]) -> bool:
+def allows(schedule: Schedule, kinds: set[odds.Kind]) -> bool:
     """Return whether a schedule walks, or is of one of the kinds."""
-    kind = kind_of(schedule)
-    return kind[0] in (WALK, "other") or kind in kinds
+    kind = odds.kind_of(schedule)
+    return kind[0] in (odds.WALK, "other") or kind in kinds
 
 
 Mode: TypeAlias = Literal["one-shot", "top-5", "autotune"]
@@ -201,7 +196,7 @@ def estimate_of(problem: Problem) -> CostEstimate:
     return CostEstimate(problem.shape, problem.target, profile)
 
 
-def _estimated(problem: Problem, model: CostModel | None) -> Estimated:
+def _estimated(problem: Problem, model: CostModel | None) -> odds.Estimated:
     """Return the estimate of a model, or of formulas if there is none."""
     shape, target = problem.shape, problem.target
     if model is not None:
@@ -212,7 +207,7 @@ def _estimated(problem: Problem, model: CostModel | None) -> Estimated:
         return lambda schedules, n: (
             n * 1e-9 * GpuWork(Setting(shape, target, n), facts_of(schedules)).estimate
         ).tolist()
-    one = one_by_one(estimate_of(problem), problem.n_threads)
+    one = odds.one_by_one(estimate_of(problem), problem.n_threads)
 
     def seconds(schedules: Sequence[Schedule], n: int) -> list[float]:
         # Many schedules are one to the estimate, which takes .1 ms.
@@ -233,7 +228,7 @@ class Proposer:
         self._strategy, self._problem = strategy, problem
         self._margin = MARGIN if model is None else model.facts.get("margin", MARGIN)
         self._estimated = _estimated(problem, model)
-        self.odds = problem.shared("learned: odds", lambda: Odds(self._estimated))
+        self.odds = problem.shared("learned: odds", lambda: odds.Odds(self._estimated))
         self._tried = {problem.default}
         #: What may be proposed, by schedule, and the estimated seconds.
         self._found: dict[Schedule, Candidate] = {}
@@ -297,7 +292,7 @@ class Proposer:
 
     def _order(self) -> Iterator[tuple[Candidate, float]]:
         """Yield candidates with their likely seconds, best first."""
-        kinds = [*map(kind_of, self._found)]
+        kinds = [*map(odds.kind_of, self._found)]
         usual = {kind: self.odds.usual(kind) for kind in set(kinds)}
         seconds = np.array(self._seconds) * [usual[kind] for kind in kinds]
         candidates = [*self._found.values()]

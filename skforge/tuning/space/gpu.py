@@ -13,14 +13,7 @@ from typing import Any
 from skforge.compiler.cost.shape import ForestShape
 from skforge.compiler.schedule import families
 from skforge.compiler.schedule.schedule import Schedule
-from skforge.tuning.space.space import (
-    MAKERS,
-    Choices,
-    Point,
-    ScheduleSpace,
-    rule,
-    with_hops,
-)
+from skforge.tuning.space import space as spaces
 
 #: Distributions of the work. "rows": each thread takes rows through all trees. "parts":
 #: lanes are rows and each warp takes a part of the trees, the nest of Table 5. "trees":
@@ -81,18 +74,20 @@ def _rounds(deal: str, cached_trees: int, interleave: int) -> bool:
     return deal != "rows" or cached_trees == 0 or cached_trees >= interleave
 
 
-_CHOICES = Choices.of("gpu", GPU)
+_CHOICES = spaces.Choices.of("gpu", GPU)
 
 _RULES = (
     *_CHOICES.rules(),
-    rule(_threads, "a block has at least one warp and at most 1024 threads"),
-    rule(_packs_codes, "packed nodes compare codes and stay in global memory"),
-    rule(
+    spaces.rule(_threads, "a block has at least one warp and at most 1024 threads"),
+    spaces.rule(_packs_codes, "packed nodes compare codes and stay in global memory"),
+    spaces.rule(
         _tiles,
         "packed nodes are tiles of seven; walks over other tiles are padded or checked",
     ),
-    rule(_tiles_compare, "walks over tiles compare the values of rows, not codes"),
-    rule(_rounds, "shared memory must hold at least the trees in flight"),
+    spaces.rule(
+        _tiles_compare, "walks over tiles compare the values of rows, not codes"
+    ),
+    spaces.rule(_rounds, "shared memory must hold at least the trees in flight"),
 )
 
 
@@ -101,7 +96,7 @@ def gpu_point(deal: str, **values: Any) -> dict[str, Any]:
     return _CHOICES.point(deal, values)
 
 
-def full_gpu_schedule(point: Point, shape: ForestShape) -> Schedule:
+def full_gpu_schedule(point: spaces.Point, shape: ForestShape) -> Schedule:
     """Return the schedule of a point of the whole GPU space."""
     rows, each = point["rows_per_block"], point["rows_per_thread"]
     threads, cached = point["tree_threads"], point["cached_trees"]
@@ -126,13 +121,13 @@ def full_gpu_schedule(point: Point, shape: ForestShape) -> Schedule:
     return _walk(dealt._replace(schedule=schedule), point, shape)
 
 
-def _walk(dealt: families.Dealt, point: Point, shape: ForestShape) -> Schedule:
+def _walk(dealt: families.Dealt, point: spaces.Point, shape: ForestShape) -> Schedule:
     """Add interleaving, leaf-check removal, reductions, tiles and the layout."""
     schedule, trees, parts = dealt
     if point["interleave"] > 1:
         schedule = schedule.interleave(trees, point["interleave"])
     tile = point["node_tile"]
-    schedule = with_hops(schedule, trees, point["hops"], tile > 1, shape)
+    schedule = spaces.with_hops(schedule, trees, point["hops"], tile > 1, shape)
     for loop in parts:
         if point["sums"] == "shared":
             schedule = schedule.shared_reduce(loop)
@@ -171,7 +166,7 @@ PLAIN = {
 }
 
 
-def gpu_schedule(point: Point, shape: ForestShape) -> Schedule:
+def gpu_schedule(point: spaces.Point, shape: ForestShape) -> Schedule:
     """Return the schedule of a point of Table 5.
 
     A block of threads takes ``rows_per_block`` rows. A thread takes ``rows_per_thread``
@@ -199,6 +194,6 @@ def gpu_schedule(point: Point, shape: ForestShape) -> Schedule:
 
 
 # Spaces are immutable, and list their points only once.
-_FULL = partial(ScheduleSpace, GPU, full_gpu_schedule, _RULES, name="gpu_full")
-_TABLE_5 = partial(ScheduleSpace, TABLE_5, gpu_schedule, name="gpu")
-MAKERS.update(gpu=lru_cache(_TABLE_5), gpu_full=lru_cache(_FULL))
+_FULL = partial(spaces.ScheduleSpace, GPU, full_gpu_schedule, _RULES, name="gpu_full")
+_TABLE_5 = partial(spaces.ScheduleSpace, TABLE_5, gpu_schedule, name="gpu")
+spaces.MAKERS.update(gpu=lru_cache(_TABLE_5), gpu_full=lru_cache(_FULL))

@@ -7,13 +7,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from skforge.compiler.codegen.known import Known
-from skforge.compiler.codegen.llvm.types import (
-    bits_of,
-    chosen,
-    quoted,
-    splat_constant,
-    type_text,
-)
+from skforge.compiler.codegen.llvm import types
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.target import Target
 from skforge.exceptions import CompilerError
@@ -145,7 +139,7 @@ class Writer(Known):
         operand = self._operands.get(value.name)
         if operand is not None:
             return operand
-        text = type_text(value.type)
+        text = types.type_text(value.type)
         memory = text
         if value.type.element == lir.BOOL:
             memory = f"i{max(1, value.type.lanes)}"
@@ -153,7 +147,7 @@ class Writer(Known):
 
     def typed(self, value: lir.Value) -> str:
         """Return the operand of a value, preceded by its type."""
-        return f"{type_text(value.type)} {self.use(value)}"
+        return f"{types.type_text(value.type)} {self.use(value)}"
 
     def pointer(self, buffer: lir.Buffer) -> str:
         return self.operand("@" + buffer.name, "ptr", "ptr")
@@ -167,7 +161,7 @@ class Writer(Known):
         """
         vector = f"<{lanes} x i1>"
         if not self.module.target.has_mask_registers:
-            return f"{vector} {splat_constant('true', 'i1')}"
+            return f"{vector} {types.splat_constant('true', 'i1')}"
         if lanes not in self._all_lanes:
             pointer = "%$ctx" if self.parent is not None else "%$args"
             mask = f"%$all{lanes}"
@@ -184,7 +178,7 @@ class Writer(Known):
 
     def splat(self, operand: str, element: str, lanes: int) -> str:
         if not operand.startswith("%"):
-            return splat_constant(operand, element)
+            return types.splat_constant(operand, element)
         vector = f"<{lanes} x {element}>"
         one = self.let(f"insertelement {vector} poison, {element} {operand}, i64 0")
         zeros = f"<{lanes} x i32> zeroinitializer"
@@ -193,7 +187,7 @@ class Writer(Known):
     def pick(self, vector: str, lanes: Sequence[int | str]) -> str:
         """Return selected lanes of an operand given with its type."""
         kind = vector[: vector.index(">") + 1]
-        return self.let(f"shufflevector {vector}, {kind} poison, {chosen(lanes)}")
+        return self.let(f"shufflevector {vector}, {kind} poison, {types.chosen(lanes)}")
 
     # ------------------------------------------------------------ addresses
 
@@ -242,14 +236,14 @@ def own_name(named: lir.Value | lir.Buffer) -> str:
     """Return the operand that an LIR name has where it is not an alias."""
     # LIR has separate namespaces for buffers and values; LLVM has one.
     prefix = "." if isinstance(named, lir.Buffer) else ""
-    return f"%{quoted(named.name, prefix)}"
+    return f"%{types.quoted(named.name, prefix)}"
 
 
 def memory_element(element: lir.Scalar) -> str:
     """Return the LLVM type of a buffer's element; a bool takes a byte."""
-    return "i8" if element == lir.BOOL else type_text(element)
+    return "i8" if element == lir.BOOL else types.type_text(element)
 
 
 def int_of_width(type_: lir.Type) -> str:
     """Return the LLVM integer type as wide as a value."""
-    return f"i{bits_of(type_.element) * max(1, type_.lanes)}"
+    return f"i{types.bits_of(type_.element) * max(1, type_.lanes)}"

@@ -16,16 +16,7 @@ import numpy as np
 from skforge.compiler.forest.arrays import Array
 from skforge.compiler.frontends import checks
 from skforge.compiler.frontends.arrays import Ints, offsets
-from skforge.compiler.frontends.catboost.parts import (
-    KINDS,
-    Nodes,
-    Parts,
-    column_names,
-    damaged,
-    known_weights,
-    nan_goes_right,
-    symmetric_nodes,
-)
+from skforge.compiler.frontends.catboost import parts
 
 _HEAD = 8
 _VERSION, _FIELDS = "FlabuffersModel_v1", 19  # misspelled by CatBoost
@@ -44,7 +35,7 @@ class _Buffer:
 
     def number(self, form: str, at: int) -> Any:
         if not 0 <= at <= len(self.data) - struct.calcsize(form):
-            damaged(f"position {at} is outside its {len(self.data)} bytes")
+            parts.damaged(f"position {at} is outside its {len(self.data)} bytes")
         return struct.unpack_from(f"<{form}", self.data, at)[0]
 
     def vector(self, at: int, dtype: Any) -> Array:
@@ -52,7 +43,7 @@ class _Buffer:
         count = self.number("I", at)
         self.left -= count * np.dtype(dtype).itemsize
         if self.left < 0 or at + 4 + count * np.dtype(dtype).itemsize > len(self.data):
-            damaged(f"the {count} numbers at position {at} are not in it")
+            parts.damaged(f"the {count} numbers at position {at} are not in it")
         return np.frombuffer(self.data, dtype, count, at + 4)
 
 
@@ -85,7 +76,7 @@ class _Table:
         """Return a table that CatBoost always writes."""
         at = self._target(field)
         if at is None:
-            damaged(f"field {field} is missing")
+            parts.damaged(f"field {field} is missing")
         return _Table(self._buffer, at)
 
     def vector(self, field: int, dtype: Any) -> Array:
@@ -103,15 +94,15 @@ class _Table:
         try:
             return self.vector(field, "u1").tobytes().decode()
         except UnicodeDecodeError:
-            damaged(f"the text in field {field} is not UTF-8")
+            parts.damaged(f"the text in field {field} is not UTF-8")
 
 
-def read_cbm(data: bytes) -> Parts:
+def read_cbm(data: bytes) -> parts.Parts:
     if len(data) < _HEAD + 4:
-        damaged(f"it has {len(data)} bytes")
+        parts.damaged(f"it has {len(data)} bytes")
     (size,) = struct.unpack_from("<I", data, 4)
     if size > len(data) - _HEAD:
-        damaged(f"it has {len(data)} bytes, not {_HEAD + size}")
+        parts.damaged(f"it has {len(data)} bytes, not {_HEAD + size}")
     buffer = _Buffer(memoryview(data)[_HEAD : _HEAD + size])
     core = _Table(buffer, buffer.number("I", 0))
     version, trees = core.text(0), core.table(1)
@@ -120,21 +111,21 @@ def read_cbm(data: bytes) -> Parts:
             f"The model has the format {version!r} with {trees.n_fields} fields, not "
             f"{_VERSION!r} with {_FIELDS}"
         )
-    names = column_names({kind: _features(trees, kind) for kind in KINDS})
+    names = parts.column_names({kind: _features(trees, kind) for kind in parts.KINDS})
     floats = trees.tables(5)
     borders = [feature.vector(3, "<f4") for feature in floats]
-    right = [nan_goes_right(f.number(5, "b"), f.number(0, "B")) for f in floats]
+    right = [parts.nan_goes_right(f.number(5, "b"), f.number(0, "B")) for f in floats]
     counts = [*map(len, borders)]
     columns = [feature.number(2, "i", -1) for feature in floats]
     n_outputs = trees.number(0, "i")
     if not 1 <= n_outputs <= checks.MAX_OUTPUTS:
-        damaged(f"it has {n_outputs} outputs")
+        parts.damaged(f"it has {n_outputs} outputs")
     bias = trees.vector(16, "<f8")
     if not len(bias):
         bias = np.full(n_outputs, trees.number(15, "d", 0.0))
     if len(bias) != n_outputs:
-        damaged(f"it has {len(bias)} biases for {n_outputs} outputs")
-    return Parts(
+        parts.damaged(f"it has {len(bias)} biases for {n_outputs} outputs")
+    return parts.Parts(
         _nodes(trees, n_outputs),
         np.repeat(np.array(columns, np.int64), counts),
         np.concatenate([np.zeros(0, np.float32), *borders]),
@@ -165,24 +156,24 @@ def _features(trees: _Table, kind: str) -> list[tuple[int, str]]:
     return [(table.number(number, "i", -1), table.text(name)) for table in tables]
 
 
-def _nodes(trees: _Table, n_outputs: int) -> Nodes:
+def _nodes(trees: _Table, n_outputs: int) -> parts.Nodes:
     splits = trees.vector(1, "<i4").astype(np.int64)
     sizes = trees.vector(2, "<i4").astype(np.int64)
     first = trees.vector(3, "<i4")
     steps = trees.vector(10, np.dtype("<u2, <u2"))
     values, weights = trees.vector(8, "<f8"), trees.vector(9, "<f8")
     if (sizes < 0).any() or not np.array_equal(offsets(sizes), [*first, len(splits)]):
-        damaged(f"its trees do not follow each other in {len(splits)} splits")
+        parts.damaged(f"its trees do not follow each other in {len(splits)} splits")
     if len(values) % n_outputs:
-        damaged(f"its {len(values)} leaf values are not for {n_outputs} outputs")
-    weights = known_weights(weights, len(values) // n_outputs)
+        parts.damaged(f"its {len(values)} leaf values are not for {n_outputs} outputs")
+    weights = parts.known_weights(weights, len(values) // n_outputs)
     leaves = values.reshape(-1, n_outputs), weights
     if len(steps):
         leaf_of = trees.vector(11, "<u4").astype(np.int64)
         return _step_nodes(steps, leaf_of, splits, sizes, *leaves)
     if (sizes > _MAX_DEPTH).any():
-        damaged(f"a tree is {sizes.max()} levels deep")
-    return symmetric_nodes(sizes, splits, *leaves)
+        parts.damaged(f"a tree is {sizes.max()} levels deep")
+    return parts.symmetric_nodes(sizes, splits, *leaves)
 
 
 def _step_nodes(
@@ -192,7 +183,7 @@ def _step_nodes(
     sizes: Ints,
     values: Array,
     weights: Array,
-) -> Nodes:
+) -> parts.Nodes:
     """Return trees whose nodes say how far the next ones are.
 
     A side without a next node ends in the node's own leaf, which becomes a node here,
@@ -200,25 +191,25 @@ def _step_nodes(
     """
     n_steps = len(splits)
     if len(steps) != n_steps or len(leaf_of) != n_steps or (sizes < 1).any():
-        damaged(f"{len(steps)} nodes do not fit {n_steps} splits")
+        parts.damaged(f"{len(steps)} nodes do not fit {n_steps} splits")
     ahead = np.stack([steps["f0"], steps["f1"]]).astype(np.int64)
     ends = (ahead == 0).sum(axis=0)  # sides without a next node
     at = offsets(1 + (ends == 1))
     to = np.arange(n_steps) + ahead
     if (to >= n_steps).any():
-        damaged("a node points behind the last one")
+        parts.damaged("a node points behind the last one")
     inner = np.ones(at[-1], np.bool_)
     inner[at[1:][ends > 0] - 1] = False
     children = np.full((2, at[-1]), -1, np.int64)
     children[:, at[:-1]] = np.where(ahead > 0, at[to], at[:-1] + 1)
     leaf, rest = np.divmod(leaf_of[ends > 0], values.shape[1])
     if rest.any() or (leaf >= len(values)).any():
-        damaged("a leaf is none of its values")
+        parts.damaged("a leaf is none of its values")
     offset = at[offsets(sizes)]
     tree = np.repeat(np.arange(len(sizes)), sizes)[ends > 0]
     least = np.full(len(sizes), len(values))
     np.minimum.at(least, tree, leaf)
-    return Nodes(
+    return parts.Nodes(
         offset,
         inner,
         children[0],

@@ -12,34 +12,25 @@ import numpy as np
 
 from skforge.compiler.frontends import checks
 from skforge.compiler.frontends.arrays import offsets
-from skforge.compiler.frontends.catboost.parts import (
-    KINDS,
-    Nodes,
-    Parts,
-    column_names,
-    damaged,
-    known_weights,
-    nan_goes_right,
-    symmetric_nodes,
-)
+from skforge.compiler.frontends.catboost import parts
 
 
-def read_dump(data: bytes) -> Parts:
+def read_dump(data: bytes) -> parts.Parts:
     document = checks.read_json(data)
     try:
         return _parts(document)
     except (KeyError, TypeError, IndexError, AttributeError, OverflowError) as error:
-        damaged(f"a value is missing or of another type ({error})"[:200])
+        parts.damaged(f"a value is missing or of another type ({error})"[:200])
     except ValueError as error:
         if type(error) is not ValueError:
             raise
-        damaged(f"a value is no number ({error})"[:200])
+        parts.damaged(f"a value is no number ({error})"[:200])
 
 
-def _parts(document: Any) -> Parts:
+def _parts(document: Any) -> parts.Parts:
     info = document["features_info"]
-    features = {kind: info.get(f"{kind}_features") or [] for kind in KINDS}
-    names = column_names(
+    features = {kind: info.get(f"{kind}_features") or [] for kind in parts.KINDS}
+    names = parts.column_names(
         {
             kind: [
                 (f["flat_feature_index"], str(f.get("feature_id", ""))) for f in same
@@ -50,17 +41,19 @@ def _parts(document: Any) -> Parts:
     floats = features["float"]
     borders = [np.array(f["borders"] or [], np.float32) for f in floats]
     counts = [*map(len, borders)]
-    right = [nan_goes_right(f["nan_value_treatment"], f["has_nans"]) for f in floats]
+    right = [
+        parts.nan_goes_right(f["nan_value_treatment"], f["has_nans"]) for f in floats
+    ]
     column = np.array([f["flat_feature_index"] for f in floats], np.int64)
     scale, bias = document["scale_and_bias"]
     bias = np.array(bias, np.float64)
     if not 1 <= len(bias) <= checks.MAX_OUTPUTS:
-        damaged(f"it has {len(bias)} biases")
+        parts.damaged(f"it has {len(bias)} biases")
     if "trees" in document:
         nodes = _nodes(document["trees"] or [], len(bias))
     else:
         nodes = _symmetric(document["oblivious_trees"] or [], len(bias))
-    return Parts(
+    return parts.Parts(
         nodes,
         np.repeat(column, counts),
         np.concatenate([np.zeros(0, np.float32), *borders]),
@@ -72,7 +65,7 @@ def _parts(document: Any) -> Parts:
     )
 
 
-def _symmetric(trees: Any, n_outputs: int) -> Nodes:
+def _symmetric(trees: Any, n_outputs: int) -> parts.Nodes:
     """Return the nodes of trees whose levels have one split each."""
     depths: list[int] = []
     splits: list[int] = []
@@ -81,20 +74,20 @@ def _symmetric(trees: Any, n_outputs: int) -> Nodes:
     for number, tree in enumerate(trees):
         levels, leaves = tree["splits"] or [], tree["leaf_values"]
         if len(leaves) != n_outputs << len(levels):
-            damaged(f"tree {number} has {len(leaves)} leaf values")
+            parts.damaged(f"tree {number} has {len(leaves)} leaf values")
         depths.append(len(levels))
         splits += map(_split, levels)
         values += leaves
         weights += tree.get("leaf_weights") or []
-    return symmetric_nodes(
+    return parts.symmetric_nodes(
         np.array(depths, np.int64),
         np.array(splits, np.int64),
         np.array(values, np.float64).reshape(-1, n_outputs),
-        known_weights(weights, len(values) // n_outputs),
+        parts.known_weights(weights, len(values) // n_outputs),
     )
 
 
-def _nodes(trees: Any, n_outputs: int) -> Nodes:
+def _nodes(trees: Any, n_outputs: int) -> parts.Nodes:
     """Return the nodes of trees that are nested objects, each tree's root first."""
     sizes: list[int] = []
     children: list[list[int]] = []  # at leaves -1
@@ -122,9 +115,9 @@ def _nodes(trees: Any, n_outputs: int) -> Nodes:
                 children.append([-1, -1])
         sizes.append(len(children) - first)
     if any(len(value) != n_outputs for value in values):
-        damaged(f"a leaf has not {n_outputs} values")
+        parts.damaged(f"a leaf has not {n_outputs} values")
     pairs = np.array(children, np.int64).reshape(-1, 2)
-    return Nodes(
+    return parts.Nodes(
         offsets(sizes),
         pairs[:, 0] >= 0,
         pairs[:, 0],
@@ -132,7 +125,7 @@ def _nodes(trees: Any, n_outputs: int) -> Nodes:
         np.array(splits, np.int64),
         np.array(values, np.float64).reshape(-1, n_outputs),
         np.array(numbers, np.int64),
-        known_weights(weights, len(values)),
+        parts.known_weights(weights, len(values)),
     )
 
 
@@ -140,5 +133,5 @@ def _split(split: Any) -> int:
     """Return the number of a split's border."""
     number = split["split_index"]
     if split["split_type"] != "FloatFeature" or type(number) is not int:
-        damaged(f"the split {str(split)[:80]} does not compare a number")
+        parts.damaged(f"the split {str(split)[:80]} does not compare a number")
     return number

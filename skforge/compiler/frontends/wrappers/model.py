@@ -14,17 +14,9 @@ from skforge.compiler.forest.arrays import Array
 from skforge.compiler.forest.forest import Forest, deduplicate_predicates
 from skforge.compiler.forest.outputs import SCORES
 from skforge.compiler.frontends import answers_itself, read_forests
+from skforge.compiler.frontends import members as kinds
 from skforge.compiler.frontends.arrays import Sets
 from skforge.compiler.frontends.base import Frontend, register, unwrap
-from skforge.compiler.frontends.members import (
-    CALIBRATED,
-    CONSTANT,
-    ONE_VS_REST,
-    REGRESSORS,
-    fitted_members,
-    is_wrapper,
-    kind_of,
-)
 from skforge.exceptions import UnsupportedModelError
 
 ForestsOf = Callable[[Any], tuple[Forest, ...]]
@@ -201,7 +193,7 @@ def is_whole(model: Any) -> bool:
 
     They are those of MultiOutputRegressor over regressors that predict their scores.
     """
-    return kind_of(model) == REGRESSORS and has_answers(taken_apart(model))
+    return kinds.kind_of(model) == kinds.REGRESSORS and has_answers(taken_apart(model))
 
 
 def has_answers(wrapped: Wrapped) -> bool:
@@ -216,16 +208,18 @@ def has_answers(wrapped: Wrapped) -> bool:
         for part in root.inside
     )
     one_forest = len(wrapped.forests) == 1 and len(root.inside) > 1
-    return kind_of(root.model) == REGRESSORS and one_forest and plain
+    return kinds.kind_of(root.model) == kinds.REGRESSORS and one_forest and plain
 
 
 def _part(model: Any, forests_of: ForestsOf, asks_one: bool = False) -> Part:
     model = unwrap(model)
-    if is_wrapper(model):
-        single = kind_of(model) in (CALIBRATED, ONE_VS_REST)
-        inside = (_part(each, forests_of, single) for each in fitted_members(model))
+    if kinds.is_wrapper(model):
+        single = kinds.kind_of(model) in (kinds.CALIBRATED, kinds.ONE_VS_REST)
+        inside = (
+            _part(each, forests_of, single) for each in kinds.fitted_members(model)
+        )
         return Part(model, tuple(inside))
-    if kind_of(model) == CONSTANT:
+    if kinds.kind_of(model) == kinds.CONSTANT:
         return Part(model)
     forests = forests_of(model)
     only = 1 if asks_one and len(forests) == 1 and _is_pair(forests[0]) else None
@@ -259,5 +253,5 @@ def load_all(model: Any) -> tuple[Forest, ...]:
     return taken_apart(model).forests
 
 
-_FRONTEND = Frontend("sklearn wrappers", (), is_wrapper, load, load_all=load_all)
+_FRONTEND = Frontend("sklearn wrappers", (), kinds.is_wrapper, load, load_all=load_all)
 register(replace(_FRONTEND, is_whole=is_whole))

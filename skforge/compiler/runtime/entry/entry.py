@@ -41,14 +41,7 @@ from skforge.compiler.runtime.cpu.programs import program
 from skforge.compiler.runtime.cpu.threads import entry_symbols
 from skforge.compiler.system import c_address
 from skforge.compiler.target import Target
-from skforge.runtime.python_objects import (
-    METH_FASTCALL_KEYWORDS,
-    METH_O,
-    addresses,
-    builtin,
-    is_known_python,
-    numpy_api,
-)
+from skforge.runtime import python_objects
 
 if TYPE_CHECKING:
     from skforge.compiler.ir.lir.nodes import Routine
@@ -151,7 +144,7 @@ class _Holder:
         """Return a compiled function as one that Python can call."""
         assert self.jit is not None
         address = self.jit.address(symbol)
-        function, kept = builtin(address, flags, name, doc, self)
+        function, kept = python_objects.builtin(address, flags, name, doc, self)
         self.kept.append(kept)
         return function
 
@@ -176,11 +169,11 @@ def supports(forest: Forest) -> bool:
     missing-value markers other than NaN use the ordinary path.
     """
     return (
-        is_known_python()
+        python_objects.is_known_python()
         and bool(np.isnan(forest.missing_value))
         and forest.n_trees > 0
         and forest.n_features > 0
-        and numpy_api() is not None
+        and python_objects.numpy_api() is not None
     )
 
 
@@ -219,7 +212,7 @@ def build_entry(
     It returns ``classes``, if given, in place of class indices, and runs batches on
     several threads as ``shares`` says.
     """
-    api = numpy_api()
+    api = python_objects.numpy_api()
     assert api is not None
     holder = _Holder(table)
     symbols = {
@@ -249,7 +242,7 @@ def build_entry(
     releases = str(sys.implementation.cache_tag), np.__version__
     facts = "entry", *releases, repr(kind)
     holder.jit = program(facts, partial(_routines, kind), target, symbols)
-    return holder.define("skf_entry", METH_O, "predict", None)
+    return holder.define("skf_entry", python_objects.METH_O, "predict", None)
 
 
 def _routines(kind: EntryKind) -> Sequence[Routine]:
@@ -287,7 +280,9 @@ def as_method(entry: Any, owner: object, function: FunctionType) -> Any:
     parameters = signature(function).parameters.values()
     names = [str(p.replace(annotation=Parameter.empty)) for p in parameters]
     doc = f"{function.__name__}({', '.join(names)})\n--\n\n{function.__doc__ or ''}"
-    return holder.define("skf_method", METH_FASTCALL_KEYWORDS, function.__name__, doc)
+    return holder.define(
+        "skf_method", python_objects.METH_FASTCALL_KEYWORDS, function.__name__, doc
+    )
 
 
 @lru_cache(maxsize=64)
@@ -317,6 +312,6 @@ def _python_symbols() -> dict[str, int]:
         "skf_save_thread": "PyEval_SaveThread",
         "skf_restore_thread": "PyEval_RestoreThread",
     }
-    symbols: dict[str, int | None] = {**addresses(names)}
+    symbols: dict[str, int | None] = {**python_objects.addresses(names)}
     symbols |= {name: c_address(name) for name in ("expf", "exp", "log1pf", "log1p")}
     return {name: int(address or 0) for name, address in symbols.items()}
