@@ -100,22 +100,23 @@ class KernelChecks:
         forest, limit = self._forest, self._limit(sample.rows)
         (_, schedule) = batch = kernels.ranges[number]
         for size in batch_sizes(forest, *batch):
-            for at in _batches(len(sample.rows), size):
-                rows = prepare_rows(forest, sample.rows[at])
-                raw, expected = raw_scores(forest, kernel, rows), sample.expected[at]
-                wrong = differing_rows(raw, expected, limit[at])
-                if len(wrong) and self._again is not None:
-                    self._sample, self._again = self._again(), None
-                    self.compare(kernels, number, kernel)
-                    return
-                if len(wrong):
-                    first = wrong[0]
-                    raise VerificationError(
-                        f"{sample.names[at[first]]}: the compiled code gives "
-                        f"{raw[first].tolist()!r}, but the model gives "
-                        f"{expected[first].tolist()!r}, with batches of {size} and "
-                        f"the schedule {schedule!r}. {ADVICE}"
-                    )
+            batches = [*_batches(len(sample.rows), size)]
+            rows = (prepare_rows(forest, sample.rows[at]) for at in batches)
+            raw = np.concatenate([raw_scores(forest, kernel, part) for part in rows])
+            at = np.concatenate(batches)
+            wrong = differing_rows(raw, sample.expected[at], limit[at])
+            if len(wrong) and self._again is not None:
+                self._sample, self._again = self._again(), None
+                self.compare(kernels, number, kernel)
+                return
+            if len(wrong):
+                first = wrong[0]
+                raise VerificationError(
+                    f"{sample.names[at[first]]}: the compiled code gives "
+                    f"{raw[first].tolist()!r}, but the model gives "
+                    f"{sample.expected[at[first]].tolist()!r}, with batches of {size} "
+                    f"and the schedule {schedule!r}. {ADVICE}"
+                )
         self._agreed.add(number)
         if len(self._agreed) == len(kernels.ranges):
             kernels.arrives = None  # frees the sample

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from contextlib import suppress
 from functools import lru_cache
 from importlib import import_module
@@ -14,7 +15,8 @@ _LONG = 1 << 18
 def sha256(*parts: Any) -> Any:
     """Return the SHA-256 of buffers, one after the other, as hashlib does."""
     views: list[memoryview] = [memoryview(part) for part in parts]
-    digest = _made(sum(view.nbytes for view in views) >= _LONG)()
+    long = sum(view.nbytes for view in views) >= _LONG or "hashlib" in sys.modules
+    digest = _made(long)()
     for view in views:
         digest.update(view)
     return digest

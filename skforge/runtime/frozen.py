@@ -7,7 +7,7 @@ the time in which a new process loads a model and answers.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import MISSING, Field, FrozenInstanceError, dataclass, field
+from dataclasses import MISSING, Field, FrozenInstanceError, dataclass, field, fields
 from inspect import Parameter, Signature
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
@@ -32,8 +32,8 @@ def frozen_dataclass(
     All its fields are parameters of ``__init__``.
     """
 
-    def decorate(cls: type[T]) -> type[T]:
-        cls = dataclass(init=False, repr=False, eq=False)(cls)
+    def decorate(cls: type[T]) -> Any:
+        made: Any = dataclass(init=False, repr=False, eq=False)(cls)
         methods: dict[str, Any] = {"__init__": _init, "__signature__": _Signature()}
         methods |= {"__setattr__": _refuse, "__delattr__": _refuse}
         methods |= {"__setstate__": _set_state}
@@ -41,18 +41,19 @@ def frozen_dataclass(
         methods |= {"__repr__": _repr} if repr else {}
         for name, method in methods.items():
             if vars(cls).get(name) is None:  # not the class's own
-                setattr(cls, name, method)
-        return cls
+                setattr(made, name, method)
+        made.__frozen_fields__ = {known.name: known for known in fields(made)}
+        return made
 
     return decorate
 
 
 def _init(self: Any, /, *args: Any, **kwargs: Any) -> None:
     cls = type(self)
-    fields = cls.__dataclass_fields__
-    given = dict(zip(fields, args, strict=False)) | kwargs
+    known_fields = cls.__frozen_fields__
+    given = dict(zip(known_fields, args, strict=False)) | kwargs
     twice = len(given) < len(args) + len(kwargs)
-    for name, known in fields.items():
+    for name, known in known_fields.items():
         if name in given:
             self.__dict__[name] = given[name]
         elif known.default is not MISSING:
@@ -61,7 +62,7 @@ def _init(self: Any, /, *args: Any, **kwargs: Any) -> None:
             self.__dict__[name] = known.default_factory()
         else:
             twice = True
-    if twice or not given.keys() <= fields.keys():
+    if twice or not given.keys() <= known_fields.keys():
         cls.__signature__.bind(*args, **kwargs)  # raises TypeError
     if (check := getattr(cls, "__post_init__", None)) is not None:
         check(self)
@@ -69,7 +70,7 @@ def _init(self: Any, /, *args: Any, **kwargs: Any) -> None:
 
 def _set_state(self: Any, state: Any) -> None:
     """Take the state of a pickle; those of skforge 0.1 have a list of values."""
-    fields = self.__dataclass_fields__
+    fields = self.__frozen_fields__
     values = state if type(state) is dict else dict(zip(fields, state, strict=False))
     self.__dict__.update(values)
 
@@ -79,14 +80,15 @@ class _Signature:
 
     def __get__(self, instance: Any, cls: Any) -> Signature:
         return Signature(
-            [_parameter(known) for known in cls.__dataclass_fields__.values()]
+            [_parameter(known) for known in cls.__frozen_fields__.values()]
         )
 
 
 def _parameter(known: Field[Any]) -> Parameter:
     default: Any = known.default
     if default is MISSING:
-        default = Parameter.empty if known.default_factory is MISSING else "<factory>"
+        make: Any = known.default_factory
+        default = Parameter.empty if make is MISSING else make()
     kind = Parameter.POSITIONAL_OR_KEYWORD
     return Parameter(known.name, kind, default=default, annotation=known.type)
 
@@ -96,7 +98,7 @@ def _refuse(self: Any, name: str, *value: Any) -> NoReturn:
 
 
 def _compared(self: Any) -> tuple[Any, ...]:
-    fields = self.__dataclass_fields__.values()
+    fields = self.__frozen_fields__.values()
     return tuple(getattr(self, known.name) for known in fields if known.compare)
 
 
@@ -111,6 +113,6 @@ def _hash(self: Any) -> int:
 
 
 def _repr(self: Any) -> str:
-    fields = self.__dataclass_fields__.values()
+    fields = self.__frozen_fields__.values()
     shown = [f"{f.name}={getattr(self, f.name)!r}" for f in fields if f.repr]
     return f"{type(self).__qualname__}({', '.join(shown)})"

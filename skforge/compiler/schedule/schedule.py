@@ -5,16 +5,17 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import lru_cache
 from importlib import import_module
 from inspect import signature
 from numbers import Integral
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from skforge._compat import LazyModule
 from skforge.compiler.forest.forest import Forest
 from skforge.exceptions import InvalidInputError, ScheduleError
+from skforge.runtime.frozen import frozen_dataclass
 
 if TYPE_CHECKING:
     from skforge.compiler.schedule import apply, bind, nest, serialize
@@ -27,7 +28,7 @@ else:  # imported where a schedule is written or read, not where a model is load
     )
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
+@frozen_dataclass(eq=False, repr=False)
 class Schedule:
     """How to run a forest: directives that change the loops over rows and trees.
 
@@ -51,9 +52,9 @@ class Schedule:
     True
     """
 
-    directives: tuple[d.Directive, ...] = ()
+    directives: tuple[d.Directive, ...] = field(default_factory=tuple)
     #: The text of :meth:`known`.
-    known_text: str | None = field(default=None, init=False, repr=False)
+    known_text: ClassVar[str | None] = None
 
     @classmethod
     def known(cls, text: str) -> Schedule:
@@ -101,7 +102,6 @@ class Schedule:
         # The earlier directives were checked when they were added.
         longer = object.__new__(Schedule)
         object.__setattr__(longer, "directives", (*self.directives, directive))
-        object.__setattr__(longer, "known_text", None)
         _nest_of(longer.directives)
         return longer
 
@@ -112,7 +112,7 @@ class Schedule:
 
         def __getattr__(self, name: str) -> Any:
             """Read the directives, or suggest a method for a name of the papers."""
-            if name == "directives":
+            if name == "directives" and self.known_text is not None:
                 directives = serialize.loads(self.known_text)
                 object.__setattr__(self, "directives", directives)
                 return directives
