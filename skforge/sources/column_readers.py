@@ -201,13 +201,15 @@ class FrameReader(_ColumnReader):
         for block in blocks:
             locations, values = block.mgr_locs.as_array, block.values
             kind = type(dtype := values.dtype)  # the hash of texts' dtypes takes 3 us
-            if kind is _DATES and (values := frames.numbers_of_dates(values)) is None:
-                return None
             key = (locations.tobytes(), kind if kind.__name__ in TEXT_DTYPES else dtype)
             if (planned := plans.get(key)) is None:
                 if len(plans) >= _MOST_LAYOUTS:
                     plans.clear()
                 planned = plans[key] = _plans(to[locations], dtype, self._texts)
+            if kind is _DATES and planned:
+                values = frames.numbers_of_dates(values, planned[0].taken)
+                if values is None:
+                    return None
             for plan in planned:
                 if not plan.fits:
                     return None

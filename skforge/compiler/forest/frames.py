@@ -109,15 +109,15 @@ def nullable_numbers(values: Any, number: np.dtype[Any]) -> tuple[Array, Array]:
     return values._data, mask  # as its to_numpy does, five times as fast
 
 
-def numbers_of_dates(dates: Any) -> Array | None:
-    """Return NumPy's or pandas' dates as float64; None if float64 rounds one.
+def numbers_of_dates(dates: Any, taken: Any) -> Array | None:
+    """Return NumPy's or pandas' dates as float64; None if float64 rounds a taken one.
 
     None also if one is missing: it is a number to scalers, and missing to imputers.
     """
     whole = np.asarray(dates).view(np.int64)
     numbers = whole.astype(np.float64)
     exact = (numbers.astype(np.int64) == whole) & (whole > np.iinfo(np.int64).min)
-    return numbers if exact.all() else None
+    return numbers if exact[taken].all() else None
 
 
 def kind_of(X: Any) -> str:
