@@ -60,7 +60,6 @@ class ReadColumns(NamedTuple):
     others: list[tuple[int, Any]]  # columns of texts: their place, and their values
     #: Places of columns with missing values other than NaN, which are NaN here.
     gaps: list[int]
-    form: Form | None  # None if all columns are float64, whole numbers or in ``others``
 
     def write_objects(
         self, place: int, objects: Sequence[Any], kinds: Collection[type]
@@ -84,17 +83,23 @@ class ReadColumns(NamedTuple):
             self.whole.append(([place], np.array(whole, np.float64)))
         return True
 
-    def without(self, missing: Array, values: Array, place: int) -> Array:
-        """Make missing numbers of a column NaN; return the others."""
-        if not missing.any():
-            return values
-        self.rows[missing, place] = np.nan
-        self.gaps.append(place)
-        return values[~missing]
+    def write(self, place: int, numbers: Array, missing: Array | None) -> None:
+        """Write a column's numbers, with NaN for missing ones."""
+        self.rows[:, place] = numbers
+        if missing is not None and missing.any():
+            self.rows[missing, place] = np.nan
+            self.gaps.append(place)
+            numbers = numbers[~missing]
+        if numbers.dtype.kind in "iu":
+            self.whole.append(([place], numbers))
 
 
 class _ColumnReader:
-    """Finds the wanted columns of a frame: those with ``names``, or all by position."""
+    """Finds the wanted columns of a frame: those with ``names``, or all by position.
+
+    ``layout`` returns the form of rows, and parts that ``read`` takes. The form is None
+    if all columns are float64, whole numbers or texts.
+    """
 
     def __init__(
         self,
@@ -104,10 +109,16 @@ class _ColumnReader:
         ordered: bool = False,  # frames have these columns alone, in this order
         texts: Collection[int] = (),  # the places of columns of texts
         kinds: Collection[type] = OBJECTS,  # the types of objects that are numbers
+        #: Whether a frame's only row is read value by value: arrays of one number take
+        #: 3 us each.
+        by_value: bool = True,
+        exact: bool = False,  # whether steps take whole numbers otherwise than float64
     ) -> None:
         self._texts, self._kinds = texts, kinds
         self._names = None if names is None else list(names)
         self._places, self._width, self._ordered = list(places), width, ordered
+        self._by_value, self._exact = by_value, exact
+        self._layouts: dict[Any, Any] = {}  # by what subclasses know of frames
 
     def _places_of(self, names: Sequence[Any] | None, count: int) -> list[int] | None:
         """Return the place of each column in the rows, -1 for none.
@@ -142,8 +153,7 @@ class _Plan:
 
     ``places`` are their columns in the rows; ``taken`` and ``to`` index the block and
     the rows. ``number`` is the NumPy dtype of numbers, also if these are objects; None
-    for texts. ``plain`` tells whether every step takes them as float64, ``fits``
-    whether texts are where they are wanted, and numbers everywhere else.
+    for texts. ``plain`` tells whether every step takes them as float64.
     """
 
     places: list[int]
@@ -152,7 +162,6 @@ class _Plan:
     dtype: Any
     number: Any
     plain: bool
-    fits: bool
 
 
 #: The values of a frame's blocks, and how they are read.
@@ -160,23 +169,11 @@ Parts: TypeAlias = "list[tuple[Any, _Plan]]"
 
 
 class FrameReader(_ColumnReader):
-    """Reads float64, whole numbers and others, and texts of pandas frames.
+    """Reads float64, whole numbers and others, and texts of pandas frames."""
 
-    Takes the parameters of :class:`_ColumnReader`. ``by_value`` tells whether a frame's
-    only row is read value by value: arrays of one number take 3 µs each. ``exact``
-    tells whether some step takes whole numbers in another way than float64.
-    """
-
-    def __init__(
-        self, *args: Any, by_value: bool = True, exact: bool = False, **kwargs: Any
-    ) -> None:
-        super().__init__(*args, **kwargs)
-        self._by_value, self._exact = by_value, exact
-        #: The last column index, the place of each of its columns in the rows (-1 for
-        #: none) and the plans of its blocks. None: such frames are not read.
-        self._seen: tuple[Any, Array | None, dict[Any, list[_Plan]]] = None, None, {}
-        #: By the plans of a frame's blocks.
-        self._forms: dict[tuple[_Plan, ...], Form] = {}
+    #: The last column index, the place of each of its columns in the rows (-1 for
+    #: none) and the plans of its blocks. None: such frames are not read.
+    _seen: tuple[Any, Array | None, dict[Any, Any]] = None, None, {}
 
     def layout(self, X: Any) -> tuple[Form | None, Parts] | None:
         """Return the form of a frame, and how each block's values are read.
@@ -206,13 +203,13 @@ class FrameReader(_ColumnReader):
                 if len(plans) >= _MOST_LAYOUTS:
                     plans.clear()
                 planned = plans[key] = _plans(to[locations], dtype, self._texts)
+            if planned is False:
+                return None
             if kind is _DATES and planned:
                 values = frames.numbers_of_dates(values, planned[0].taken)
                 if values is None:
                     return None
             for plan in planned:
-                if not plan.fits:
-                    return None
                 plain = plain and plan.plain
                 parts.append((values, plan))
         return (None if plain else self._form_of(parts)), parts
@@ -223,10 +220,10 @@ class FrameReader(_ColumnReader):
         Beside any narrow dtype, whole numbers of 32 bits and more are float64.
         """
         plans = tuple([plan for _, plan in parts])
-        form = self._forms.get(plans)
+        form: Form | None = self._layouts.get(plans)
         if form is None:
-            if len(self._forms) >= _MOST_LAYOUTS:
-                self._forms.clear()
+            if len(self._layouts) >= _MOST_LAYOUTS:
+                self._layouts.clear()
             dtypes = [None] * self._width
             for plan in plans:
                 if (dtype := plan.dtype) in _LARGE and not self._exact:
@@ -234,15 +231,12 @@ class FrameReader(_ColumnReader):
                 if plan.number is not None:
                     for place in plan.places:
                         dtypes[place] = dtype
-            form = self._forms[plans] = Form("pandas", tuple(dtypes))
+            form = self._layouts[plans] = Form("pandas", tuple(dtypes))
         return form
 
-    def read(self, form: Form | None, parts: Parts, n_rows: int) -> ReadColumns | None:
-        """Return the wanted columns of a frame with this layout.
-
-        None if an object is no number.
-        """
-        read = ReadColumns(np.zeros((n_rows, self._width)), [], [], [], form)
+    def read(self, parts: Parts, n_rows: int) -> ReadColumns | None:
+        """Return the wanted columns of a frame; None if an object is no number."""
+        read = ReadColumns(np.zeros((n_rows, self._width)), [], [], [])
         for values, plan in parts:
             if plan.number is None:
                 columns = values[plan.taken] if values.ndim > 1 else [values]
@@ -259,11 +253,7 @@ class FrameReader(_ColumnReader):
                     read.whole.append((plan.places, part))
             else:
                 (place,) = plan.places
-                numbers, missing = frames.nullable_numbers(values, plan.number)
-                read.rows[:, place] = numbers
-                numbers = read.without(missing, numbers, place)
-                if plan.number.kind in "iu":
-                    read.whole.append((plan.places, numbers))
+                read.write(place, *frames.nullable_numbers(values, plan.number))
         return read
 
     def only_row(self, X: Any, names: Any, forms: Collection[Any]) -> OnlyRow | None:
@@ -298,34 +288,29 @@ def _only_value(values: Any, number: Any) -> Any:
     return None if number is not None and value != value else value
 
 
-def _plans(to: Array, dtype: Any, texts: Collection[int]) -> list[_Plan]:
+def _plans(to: Array, dtype: Any, texts: Collection[int]) -> Any:
     """Return which columns of a block are wanted, and where they go.
 
-    Objects are texts in columns of texts, and numbers in all others.
+    Objects are texts in columns of texts, and numbers in all others. False if there are
+    numbers in columns of texts, or other things in columns of numbers.
     """
-    coded = np.isin(to, [*texts])
-    groups = [to >= 0] if dtype != np.object_ else [coded, (to >= 0) & ~coded]
-    return [
-        _plan(np.flatnonzero(group), to[group], dtype, texts)
-        for group in groups
-        if group.any()
-    ]
-
-
-def _plan(taken: Array, to: Array, dtype: Any, texts: Collection[int]) -> _Plan:
-    number = frames.number_of(dtype)
-    # float32, float16 and booleans are kept by some steps, or refused
-    wide = is_wide(dtype)
-    holds_texts = number is None and is_text(dtype)
-    if dtype == np.object_ and to[0] not in texts:
-        dtype, number = OBJECT, np.dtype(np.float64)
-    elif dtype == np.object_:
-        dtype = None
-    fits = all(
-        holds_texts if place in texts else number is not None for place in to.tolist()
-    )
-    ways = _as_slice(taken), _as_slice(to), dtype, number, wide or number is None, fits
-    return _Plan(to.tolist(), *ways)
+    coded, number, plans = np.isin(to, [*texts]), frames.number_of(dtype), []
+    of_texts, objects = number is None and is_text(dtype), dtype == np.object_
+    for group in [coded, (to >= 0) & ~coded] if objects else [to >= 0]:
+        if not group.any():
+            continue
+        places, taken = to[group].tolist(), _as_slice(np.flatnonzero(group))
+        if objects:
+            dtype = None if places[0] in texts else OBJECT
+            number = None if dtype is None else np.dtype(np.float64)
+        for place in places:
+            if not (of_texts if place in texts else number is not None):
+                return False
+        # float32, float16 and booleans are kept by some steps, or refused
+        plain = number is None or is_wide(dtype)
+        to_places = _as_slice(to[group])
+        plans.append(_Plan(places, taken, to_places, dtype, number, plain))
+    return plans
 
 
 def _as_slice(places: Array) -> Any:
@@ -341,14 +326,9 @@ def _as_slice(places: Array) -> Any:
 class TableReader(_ColumnReader):
     """Reads numbers and texts of polars frames, pyarrow tables, and Python objects.
 
-    Takes the parameters of :class:`_ColumnReader`.
+    Layouts are kept by names and types of columns: the form, the places of wanted
+    columns, and which columns these are, if not all.
     """
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        #: By names and types of columns: the form, the places of wanted columns, and
-        #: which columns these are, if not all.
-        self._layouts: dict[Any, tuple[Form, list[int], list[int] | None]] = {}
 
     def layout(self, X: Any) -> tuple[Form, list[tuple[int, Any]]] | None:
         """Return the form of a table or of objects, and its columns with their places.
@@ -382,26 +362,18 @@ class TableReader(_ColumnReader):
         wanted = [pair for pair in zip(to, columns, strict=True) if pair[0] >= 0]
         return form, wanted
 
-    def read(self, form: Form, parts: Any, n_rows: int) -> ReadColumns | None:
-        rows = np.zeros((n_rows, self._width))
-        read = ReadColumns(rows, [], [], [], form)
-        objects = form.kind in ("array", "list")
+    def read(self, parts: Any, n_rows: int) -> ReadColumns | None:
+        read = ReadColumns(np.zeros((n_rows, self._width)), [], [], [])
         for place, column in parts:
             if place in self._texts:
                 read.others.append((place, column))
-                continue
-            if objects:
+            elif type(column) is list or type(column) is tuple:
                 if not read.write_objects(place, column, self._kinds):
                     return None
-                continue
-            if (numbers := frames.numbers_in(column)) is None:
+            elif (numbers := frames.numbers_in(column)) is None:
                 return None
-            values, missing = numbers
-            rows[:, place] = values
-            if missing is not None:
-                values = read.without(missing, values, place)
-            if values.dtype.kind in "iu":
-                read.whole.append(([place], values))
+            else:
+                read.write(place, *numbers)
         return read
 
     def only_row(self, X: Any, names: Any, forms: Collection[Any]) -> OnlyRow | None:
@@ -412,7 +384,7 @@ class TableReader(_ColumnReader):
         key = (*names, *kinds)
         layout = self._layouts.get(key)
         if layout is None:
-            layout = self._by_value(X, names, forms)
+            layout = self._layout_by_value(X, names, forms)
             if layout is None:
                 return None
             if len(self._layouts) >= _MOST_LAYOUTS:
@@ -426,7 +398,7 @@ class TableReader(_ColumnReader):
         only = [column[0] for column in taken]
         return form, places, only if polars else [value.as_py() for value in only]
 
-    def _by_value(
+    def _layout_by_value(
         self, X: Any, names: Sequence[str], forms: Collection[Any]
     ) -> tuple[Form, list[int], list[int] | None] | None:
         """Return which columns of a table go where; None if types have parameters."""

@@ -98,7 +98,9 @@ class PipelineRows:
     def _wanted(self) -> tuple[Any, ...]:
         at = [*range(self.width)] if self.by_name is None else self.by_name
         names = None if self.names is None else [self.names[i] for i in at]
-        return names, at, self.width, self.by_name is None, self.texts, self._kinds
+        by_value = self.width <= _FEW_COLUMNS and not self.bounds.whole
+        how = self._kinds, by_value, self._is_by_dtype
+        return names, at, self.width, self.by_name is None, self.texts, *how
 
     @cached_property
     def _kinds(self) -> frozenset[type]:
@@ -107,9 +109,7 @@ class PipelineRows:
 
     @cached_property
     def _frames(self) -> column_readers.FrameReader:
-        by_value = self.width <= _FEW_COLUMNS and not self.bounds.whole
-        exact = self._is_by_dtype
-        return column_readers.FrameReader(*self._wanted, by_value=by_value, exact=exact)
+        return column_readers.FrameReader(*self._wanted)
 
     @cached_property
     def _tables(self) -> column_readers.TableReader:
@@ -239,7 +239,7 @@ class PipelineRows:
         gaps = self.gaps_of(form)
         if gaps is None:
             return None
-        read = reader.read(form, parts, len(X))
+        read = reader.read(parts, len(X))
         if read is None or not {*gaps}.issuperset(read.gaps):
             return None
         if not all(self._is_exact(values) for _, values in read.whole):
