@@ -46,12 +46,16 @@ class CatBoostSource(Source):
             tables="equal",
             fill=self.fill,
             warns=False,
+            objects=True,
         )
 
     def read(self, X: Any) -> Read | None:
         """Leave columns of booleans with missing values, which it refuses."""
         read = super().read(X)
         if read is None or not frames.is_pandas(X) or not np.isnan(read[0]).any():
+            return read
+        kinds = {frames.number_of(block.dtype) for block in X._mgr.blocks}
+        if np.dtype(bool) not in kinds:  # X.dtypes takes 60 us
             return read
         flags = [i for i, d in enumerate(X.dtypes) if frames.number_of(d) == np.bool_]
         return None if X.iloc[:, flags].isna().any(axis=None) else read

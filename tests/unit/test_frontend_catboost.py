@@ -8,6 +8,7 @@ import pickle
 import struct
 import subprocess
 import sys
+from decimal import Decimal
 from pathlib import Path
 
 import numpy as np
@@ -504,6 +505,35 @@ def test_arrays_lists_and_sparse_rows():
         same_bits(fast.predict(one), model.predict(one))
     with pytest.raises(cb.CatBoostError):
         fast.predict(X[:, :2])
+
+
+def test_frames_of_objects_are_numbers():
+    pandas = pytest.importorskip("pandas")
+    X, y = make_rows()
+    names = [f"c{i}" for i in range(X.shape[1])]
+    frame = pandas.DataFrame(X.astype(float), columns=names)
+    model = train(X=frame, y=y)
+    fast = plain(model).fit(frame)
+    objects = frame.astype(object)
+    values = [None, True, np.bool_(False), 3, 2**53 + 1, 10**30, np.float32(0.1)]
+    values += [Decimal("0.1"), np.int64(2**53 + 1), np.inf]
+    for at, value in enumerate(values):
+        objects.iloc[at::50, 0] = value
+    rows = [objects, objects[:1], objects[names[::-1]], objects.assign(c0=frame.c0)]
+    for one in rows:
+        same_bits(fast.predict(one), model.predict(one))
+    assert fast.counters()["library"]["calls"] == 0
+    objects.iloc[3, 1] = 1e300  # infinite as float32
+    same_bits(fast.predict(objects), model.predict(objects))
+    for value in (pandas.NA, "x", 1j, 10**400):
+        objects.iloc[3, 1] = value
+        with pytest.raises(cb.CatBoostError):
+            fast.predict(objects)
+    flags = frame.assign(c0=pandas.array([True, None] * (N // 2), "boolean"))
+    with pytest.raises(cb.CatBoostError):
+        fast.predict(flags)
+    flags = frame.assign(c0=X[:, 0] > 0)
+    same_bits(fast.predict(flags), model.predict(flags))
 
 
 # ---------------------------------------------------------------- refusals
