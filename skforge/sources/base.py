@@ -263,15 +263,13 @@ class RowRules:
 
     def _reading(self, **how: Any) -> Reading:
         """Return a reading with the forest's dtype and the names seen by ``fit``."""
-        known = self.stored or self.model
-        how.setdefault("fill", self.fill)
-        names = getattr(known, "feature_names_in_", None)
-        return Reading(
-            self.forest.input_dtype,
-            None if names is None else tuple(names),
-            estimator=getattr(self.stored, "class_name", type(self.model).__name__),
-            **how,
-        )
+        names = getattr(self.stored or self.model, "feature_names_in_", None)
+        usual: dict[str, Any] = {
+            "names": None if names is None else tuple(names),
+            "estimator": getattr(self.stored, "class_name", type(self.model).__name__),
+            "fill": self.fill,
+        }
+        return Reading(self.forest.input_dtype, **usual | how)
 
     def rows(self, X: Any, method: str) -> Any:
         """Return an array or CSR matrix for the kernels, or None to use :meth:`call`.

@@ -39,15 +39,8 @@ class CatBoostSource(Source):
 
     def reading(self) -> Reading:
         """Match columns by name; all numbers become float32."""
-        return Reading(
-            self.forest.input_dtype,
-            self.forest.feature_names,
-            compares="equal",
-            tables="equal",
-            fill=self.fill,
-            warns=False,
-            objects=True,
-        )
+        names = self.forest.feature_names
+        return self._reading(names=names, compares="equal", estimator="", objects=True)
 
     def read(self, X: Any) -> Read | None:
         """Leave columns of booleans with missing values, which it refuses."""

@@ -44,16 +44,12 @@ class ForestSource(Source):
         forest = self.forest
         if not np.isnan(forest.missing_value):
             return None
-        compares: Any = "never" if forest.source not in _COMPARES else "equal"
-        return Reading(
-            forest.input_dtype,
-            forest.feature_names,
-            compares=compares,
-            tables=compares,
+        return self._reading(
+            names=forest.feature_names,
+            compares="equal" if forest.source in _COMPARES else "never",
+            estimator="",
             unseen=None if forest.source == "xgboost" else np.nan,
             through=np.float32 if forest.source == "lightgbm" else None,
-            fill=self.fill,
-            warns=False,
         )
 
     def _rows(self, X: Any, method: str) -> Any:

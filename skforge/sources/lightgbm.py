@@ -57,11 +57,10 @@ class LightGBMBoosterSource(Source):
         own_tables = own_tables or self.stored is not None
         return self._reading(
             compares="never",
-            tables="never" if own_tables else None,
+            tables=own_tables,
             unseen=np.nan,
             through=np.float32,
             lists=False,
-            warns=False,
             arrow=False,
         )
 
@@ -208,7 +207,7 @@ class LightGBMSource(LightGBMBoosterSource):
         reading = super().reading()
         if reading is None or self._has_no_labels:
             return None
-        return replace(reading, lists=True, warns=True)
+        return replace(reading, lists=True)
 
     def _booster(self) -> Any:
         return self.model.booster_

@@ -81,14 +81,8 @@ class PipelineRows:
 
     @cached_property
     def reading(self) -> Reading:
-        return Reading(
-            self.bounds.low.dtype,
-            self.names,
-            tables=None,
-            estimator=self.estimator,
-            warns=False,
-            arrow=False,
-        )
+        dtype, said_by = self.bounds.low.dtype, self.estimator
+        return Reading(dtype, self.names, tables=False, estimator=said_by, arrow=False)
 
     @cached_property
     def _plain(self) -> PlainRows:
@@ -214,7 +208,7 @@ class PipelineRows:
         """Return the warning for a frame's names; None if it is not read."""
         if self.names is not None:
             return ""
-        return self._plain.warning_of(X, names, "sklearn") if self.by_position else None
+        return self._plain.warning_of(X, names) if self.by_position else None
 
     def _array(self, X: Any) -> Read | None:
         if X is None or self.warning is None or not self._is_known(X.dtype):

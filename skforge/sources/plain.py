@@ -41,9 +41,9 @@ class Reading:
     #: with a warning if one side has none. "equal": they must be equal if both sides
     #: have names. "never": not compared.
     compares: Literal["sklearn", "equal", "never"] = "sklearn"
-    #: The same for polars frames and pyarrow tables; None leaves these to the source.
-    tables: Literal["sklearn", "equal", "never"] | None = "sklearn"
-    estimator: str = ""  # the class name in scikit-learn's warnings
+    tables: bool = True  # whether polars frames and pyarrow tables are read
+    #: The class name in scikit-learn's warnings; "" for a source without these.
+    estimator: str = ""
     #: Value of a category that the training frame did not have; None leaves such frames
     #: to the source.
     unseen: float | None = None
@@ -53,7 +53,6 @@ class Reading:
     lists: bool = True  # whether lists are, as by ``np.asarray``
     #: Value of absent entries of sparse rows; None leaves these to the source.
     fill: float | None = None
-    warns: bool = True  # whether arrays get a warning if ``names`` are known
     arrow: bool = True  # whether pandas columns backed by pyarrow are read
     #: Whether pandas columns of objects are read if these are numbers or None.
     objects: bool = False
@@ -80,7 +79,7 @@ class PlainRows:
         self._tables: dict[tuple[int, int], tuple[Any, Array]] = {}
         #: By class of frames: the last one's columns, and the warning for them.
         self._seen: dict[type, tuple[Any, str | None]] = {}
-        warns = reading.warns and reading.names is not None
+        warns = reading.estimator and reading.names is not None
         self.unnamed = _without_names(reading.estimator) if warns else ""
 
     def read(self, X: Any) -> Read | None:
@@ -141,19 +140,19 @@ class PlainRows:
             return None
         return rows, self.unnamed
 
-    def warning_of(self, X: Any, names: Any, compares: str | None) -> str | None:
+    def warning_of(self, X: Any, names: Any) -> str | None:
         """Return the warning for the names of a frame; None if they are refused."""
         seen, warning = self._seen.get(type(X), (None, None))
         if names is not seen:
             same = names.equals if hasattr(names, "equals") else names.__eq__
             if type(names) is not type(seen) or not same(seen):
-                warning = self._compared(X, names, compares)
+                warning = self._compared(X, names)
             self._seen[type(X)] = names, warning
         return warning
 
     def _pandas(self, X: Any) -> Read | None:
         columns = X.columns
-        warning = self.warning_of(X, columns, self._r.compares)
+        warning = self.warning_of(X, columns)
         if warning is None:
             return None
         blocks = X._mgr.blocks
@@ -194,16 +193,16 @@ class PlainRows:
         return (rows, warning) if sorted(coded) == self._named else None
 
     def _polars(self, X: Any) -> Read | None:
-        if self._r.tables is None or self._named:
+        if not self._r.tables or self._named:
             return None
-        if self._r.tables != "sklearn" and not _REFUSED.isdisjoint(
+        if self._r.compares != "sklearn" and not _REFUSED.isdisjoint(
             map(frames.number_of, X.dtypes)
         ):
             return None  # the source may refuse it, although it holds numbers
         return self._numbers(X, X.to_numpy(), X.columns, X.dtypes)
 
     def _arrow(self, X: Any) -> Read | None:
-        if self._r.tables is None or self._named:
+        if not self._r.tables or self._named:
             return None
         batches = X.to_batches()
         if len(batches) != 1:
@@ -220,23 +219,23 @@ class PlainRows:
         """Return the values of a frame whose names are strings."""
         if not frames.is_plain(values.dtype):
             return None
-        if self._r.tables == "equal":  # it reads column by column
+        if self._r.compares == "equal":  # it reads column by column
             kinds = [frames.number_of(dtype) for dtype in types]
             whole = [not kind or kind.kind in "iu" for kind in kinds]
             if any(whole) and _large(values[:, whole]):
                 return None
         # To scikit-learn 1.7, pyarrow's tables have names and polars' frames none.
-        warning = self.warning_of(X, names, self._r.tables)
+        warning = self.warning_of(X, names)
         return None if warning is None else (self._cast(values), warning)
 
-    def _compared(self, X: Any, columns: Any, compares: str | None) -> str | None:
+    def _compared(self, X: Any, columns: Any) -> str | None:
         """Return the warning for a frame's names, or None if they may be refused."""
         names, columns_given = self._r.names, tuple(columns)
-        if compares != "sklearn":
+        if self._r.compares != "sklearn":
             texts = tuple(map(str, columns_given))
             if len({*texts}) < len(texts) or getattr(columns, "nlevels", 1) != 1:
                 return None
-            alike = compares == "never" or names is None or texts == names
+            alike = self._r.compares == "never" or names is None or texts == names
             return "" if alike else None
         from sklearn.utils.validation import _get_feature_names
 

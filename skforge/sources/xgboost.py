@@ -88,8 +88,7 @@ class _XGBoostRows(Source):
 
     def reading(self) -> Reading:
         """Compare a frame's names with those at `fit`, if both sides have names."""
-        how = self._reading(compares="equal", tables="equal", warns=False)
-        return replace(how, names=self._names)
+        return self._reading(names=self._names, compares="equal", estimator="")
 
     def columns(self) -> Columns | None:
         if "\ufffd0" in chain(*self.forest.category_names):

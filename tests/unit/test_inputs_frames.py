@@ -251,6 +251,17 @@ def test_tables_of_categories_for_xgboost():
         plain(model).fit(frame).predict(table)
 
 
+def test_numbers_as_codes_of_arrow_may_be_missing():
+    pa = pytest.importorskip("pyarrow")
+    rows = np.array([[1.0, 5.0], [2.0, np.nan], [3.0, 7.0]])
+    model = xgb.XGBRegressor(n_estimators=3, n_jobs=1, min_child_weight=0)
+    forest = skforge.compile_forest(skforge.load_forest(model.fit(rows, [3, 9, 5])))
+    coded = pa.array([5, None, 7]).dictionary_encode()
+    column = pd.array([5, None, 7], pd.ArrowDtype(coded.type))
+    frame = pd.DataFrame({"f0": rows[:, 0], "f1": column})
+    assert np.array_equal(forest.predict(frame), forest.predict(rows))
+
+
 def test_categories_of_another_type_of_texts_are_xgboost_s_error():
     pa = pytest.importorskip("pyarrow")
     frame = make_frame()[["x", "color"]]

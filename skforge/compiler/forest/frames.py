@@ -184,7 +184,7 @@ class FrameColumns:
                 numbers[:, plain] = X.iloc[:, plain].to_numpy(dtype)
             for i in sorted({*range(len(dtypes))} - {*plain, *self.names}):
                 column = X.iloc[:, i]
-                if number_dtype(dtypes[i]) is not None:
+                if number_dtype(dtypes[i], arrow=not strict) is not None:
                     values = column.to_numpy(dtype, na_value=np.nan)
                 else:
                     values = None if strict else _foreign_numbers(column)
@@ -324,16 +324,13 @@ def _kind(names: Sequence[Any]) -> type | None:
 
 
 def _foreign_numbers(column: Any) -> Array | None:
-    """Return a pandas column's numbers stored by pyarrow or as a sparse array."""
-    if type(column.dtype).__name__ == "ArrowDtype":
-        values = column.array.__arrow_array__().to_numpy(zero_copy_only=False)
-    elif type(column.dtype).__name__ == "SparseDtype":
-        values = np.asarray(column)
+    """Return a pandas column's numbers stored as a sparse array or as Arrow's codes."""
+    arrow: Any = getattr(column.dtype, "pyarrow_dtype", None)
+    if hasattr(arrow, "index_type"):
+        values = column.array.__arrow_array__().cast(arrow.value_type).to_numpy()
     else:
-        return None
-    if values.dtype == np.object_ and column.dtype.kind == "b":  # with nulls
-        values = column.to_numpy(np.float64, na_value=np.nan)
-    return values if is_plain(values.dtype) else None
+        values = np.asarray(column) if hasattr(column, "sparse") else None
+    return values if values is not None and is_plain(values.dtype) else None
 
 
 #: The category names of a column, and the codes of its rows, -1 for missing ones.
