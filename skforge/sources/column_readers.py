@@ -83,15 +83,13 @@ class ReadColumns(NamedTuple):
             self.whole.append(([place], np.array(whole, np.float64)))
         return True
 
-    def write(self, place: int, numbers: Array, missing: Array | None) -> None:
-        """Write a column's numbers, with NaN for missing ones."""
-        self.rows[:, place] = numbers
-        if missing is not None and missing.any():
-            self.rows[missing, place] = np.nan
-            self.gaps.append(place)
-            numbers = numbers[~missing]
-        if numbers.dtype.kind in "iu":
-            self.whole.append(([place], numbers))
+    def without(self, missing: Array, numbers: Array, place: int) -> Array:
+        """Make missing numbers of a column NaN; return the others."""
+        if not missing.any():
+            return numbers
+        self.rows[missing, place] = np.nan
+        self.gaps.append(place)
+        return numbers[~missing]
 
 
 class _ColumnReader:
@@ -253,7 +251,11 @@ class FrameReader(_ColumnReader):
                     read.whole.append((plan.places, part))
             else:
                 (place,) = plan.places
-                read.write(place, *frames.nullable_numbers(values, plan.number))
+                numbers, missing = frames.nullable_numbers(values, plan.number)
+                read.rows[:, place] = numbers
+                numbers = read.without(missing, numbers, place)
+                if plan.number.kind in "iu":
+                    read.whole.append((plan.places, numbers))
         return read
 
     def only_row(self, X: Any, names: Any, forms: Collection[Any]) -> OnlyRow | None:
@@ -363,7 +365,8 @@ class TableReader(_ColumnReader):
         return form, wanted
 
     def read(self, parts: Any, n_rows: int) -> ReadColumns | None:
-        read = ReadColumns(np.zeros((n_rows, self._width)), [], [], [])
+        rows = np.zeros((n_rows, self._width))
+        read = ReadColumns(rows, [], [], [])
         for place, column in parts:
             if place in self._texts:
                 read.others.append((place, column))
@@ -373,7 +376,12 @@ class TableReader(_ColumnReader):
             elif (numbers := frames.numbers_in(column)) is None:
                 return None
             else:
-                read.write(place, *numbers)
+                values, missing = numbers
+                rows[:, place] = values
+                if missing is not None:
+                    values = read.without(missing, values, place)
+                if values.dtype.kind in "iu":
+                    read.whole.append(([place], values))
         return read
 
     def only_row(self, X: Any, names: Any, forms: Collection[Any]) -> OnlyRow | None:

@@ -26,7 +26,6 @@ Array = NDArray[Any]
 _EXACT = 2**53
 #: Types of objects that scikit-learn takes for numbers, or for a missing one.
 OBJECTS = NUMBERS | {type(None), Decimal}
-_MOST_TABLES = 256
 #: Larger sparse rows are made dense by blocks, over the columns that trees read.
 _MOST_CELLS, _MOST_COLUMNS = 1 << 16, 256
 
@@ -75,8 +74,6 @@ class PlainRows:
     ) -> None:
         self._r, self._width, self._columns = reading, width, columns
         self._named = [*columns.names]
-        #: By feature and id of a category dtype; the dtype is kept alive.
-        self._tables: dict[tuple[int, int], tuple[Any, Array]] = {}
         #: By class of frames: the last one's columns, and the warning for them.
         self._seen: dict[type, tuple[Any, str | None]] = {}
         warns = reading.estimator and reading.names is not None
@@ -181,7 +178,7 @@ class PlainRows:
             (feature,) = at.as_array.tolist()
             if number is None:
                 coded.append(feature)
-                table = self._table(feature, dtype, columns)
+                table = self._columns.of_dtype(dtype, feature, columns, self._r.unseen)
                 rows[:, feature] = table[values.codes]
                 continue
             if number.kind in "iu":
@@ -249,19 +246,6 @@ class PlainRows:
         if seen is None:
             return _without_names(self._r.estimator)
         return "" if tuple(seen) == names else None
-
-    def _table(self, feature: int, dtype: Any, columns: Any) -> Array:
-        """Return the codes-to-numbers table of a column; code -1 gives NaN."""
-        key = feature, id(dtype)
-        known = self._tables.get(key)
-        if known is None:
-            if len(self._tables) >= _MOST_TABLES:
-                self._tables.clear()
-            table = self._columns.table(
-                dtype.categories, feature, columns[feature], self._r.unseen
-            )
-            self._tables[key] = known = dtype, table
-        return known[1]
 
 
 #: Numbers of polars that some source may refuse; None are those without a name here.

@@ -14,12 +14,14 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from skforge._compat import cached_property
 from skforge.compiler.forest.arrays import Array
 from skforge.exceptions import InvalidInputError
 
 Names: TypeAlias = tuple[tuple[str | float, ...], ...]
 Dtypes: TypeAlias = tuple[str, ...]
+
+#: Tables of pandas' dtypes that are kept.
+_MOST_TABLES = 256
 
 
 #: How classes of rows are called here, so that no library is imported.
@@ -159,6 +161,8 @@ class FrameColumns:
     ) -> None:
         self.names = {i: names for i, names in enumerate(category_names) if names}
         self.index_dtypes, self._marker = index_dtypes, marker
+        #: By column, id of pandas' dtype, which is kept alive, and what is ``unseen``.
+        self._tables: dict[tuple[int, int, bool], tuple[Any, Array]] = {}
 
     def numbers(
         self, X: Any, dtype: Any, *, unseen: float | None, strict: bool = False
@@ -193,7 +197,7 @@ class FrameColumns:
                 numbers[:, i] = values
         for i in self.names:
             column = X.iloc[:, i].array
-            numbers[:, i] = self._codes(column, i, X.columns[i], unseen, strict)
+            numbers[:, i] = self._codes(column, i, X.columns, unseen, strict)
         return numbers
 
     def _of_table(
@@ -242,25 +246,28 @@ class FrameColumns:
             "convert it to categories, or pass an array of their codes."
         )
 
-    @cached_property
-    def _indexes(self) -> dict[int, Any]:
-        import pandas as pd
-
-        return {i: pd.Index(list(names)) for i, names in self.names.items()}
-
     def _codes(
-        self, column: Any, i: int, label: Any, unseen: float | None, strict: bool
+        self, column: Any, i: int, labels: Any, unseen: float | None, strict: bool
     ) -> Array:
-        trained, listed = self._indexes[i], column.categories
         codes: Array = column.codes
-        # The usual case, much cheaper than a search. True equals 1 in the search.
-        usual = listed.inferred_type in ("string", "integer") and self._fits(i, listed)
-        if usual and trained.equals(listed):
-            table = np.append(np.arange(len(listed), dtype=np.float64), np.nan)
-        else:
-            used = None if strict else codes
-            table = self.table(listed, i, label, unseen, used)
+        try:
+            table = self.of_dtype(column.dtype, i, labels, unseen)
+        except InvalidInputError:
+            if strict:
+                raise
+            table = self.table(column.categories, i, labels[i], unseen, codes)
         return table[codes]
+
+    def of_dtype(self, dtype: Any, i: int, labels: Any, unseen: float | None) -> Array:
+        """Return the table of pandas' categories, for columns with such labels."""
+        key = i, id(dtype), unseen is None
+        known = self._tables.get(key)
+        if known is None:
+            if len(self._tables) >= _MOST_TABLES:
+                self._tables.clear()
+            table = self.table(dtype.categories, i, labels[i], unseen)
+            self._tables[key] = known = dtype, table
+        return known[1]
 
     def _fits(self, i: int, listed: Any) -> bool:
         """Tell whether categories have the dtype that XGBoost, say, asks for."""
