@@ -161,42 +161,53 @@ def fitting(
     return rows
 
 
-def table_of(frame: Any, form: Form, gaps: Collection[int]) -> Any:
-    if form.kind == "array":
-        return frame.to_numpy(object)
-    if form.kind == "list":
-        return frame.to_numpy(object).tolist()
+def as_form(frame: Any, form: Form, gaps: Collection[int], decimals: bool) -> Any:
+    """Return the rows of a frame, which fit, in a form; see :func:`objects_of`."""
+    tables = form.kind in ("polars", "pyarrow")
     columns = {}
-    for place, (name, dtype) in enumerate(zip(frame.columns, form.types, strict=True)):
-        values = frame[name].to_numpy(object)
-        number = None if dtype is None else number_of(dtype)
-        if number is not None:  # NaN is a number of floats
-            values = values.astype(number if number.kind == "f" else object)
-        gone = [place in gaps or number is None] * np.array([v != v for v in values])
-        if number is not None and number.kind != "f":
-            values = [number.type(0 if v != v else v).item() for v in values]
-        objects = [None if out else v for v, out in zip(values, gone, strict=True)]
-        columns[str(name)] = _column(form.kind, objects, dtype)
+    for at, (name, dtype) in enumerate(zip(frame.columns, form.types, strict=True)):
+        values, gap = frame[name], at in gaps
+        if tables:
+            columns[str(name)] = _column(form.kind, values.to_numpy(object), dtype, gap)
+        elif dtype is OBJECT:
+            frame[name] = objects_of(values.to_numpy(), gap, decimals)
+        elif dtype is not None:
+            values = values.astype("Float64") if gap else values
+            values = values.astype(np.int64) if is_date(dtype) else values
+            with np.errstate(over="ignore"):
+                frame[name] = values.astype(dtype)
+    if form.kind in ("array", "list"):
+        rows = frame.to_numpy(object)
+        return rows if form.kind == "array" else rows.tolist()
     if form.kind == "polars":
         import polars
 
         return polars.DataFrame(columns)
-    import pyarrow
+    if form.kind == "pyarrow":
+        import pyarrow
 
-    return pyarrow.table(columns)
+        return pyarrow.table(columns)
+    return frame
 
 
-def _column(kind: str, values: list[Any], dtype: Any) -> Any:
+def _column(kind: str, values: Any, dtype: Any, gap: bool) -> Any:
     """Return a column of polars or pyarrow; texts that its type lacks are missing."""
-    texts = dtype is not None and number_of(dtype) is None
+    number = None if dtype is None else number_of(dtype)
+    missing = [(gap or number is None) and v != v for v in values]
+    if number is not None and number.kind == "f":
+        values = values.astype(number)  # NaN is a number of floats
+    elif number is not None:
+        values = [number.type(0 if v != v else v).item() for v in values]
+    objects = [None if out else v for v, out in zip(values, missing, strict=True)]
+    texts = dtype is not None and number is None
     if kind == "polars":
         import polars
 
-        column = polars.Series(values, dtype=polars.String if texts else dtype)
+        column = polars.Series(objects, dtype=polars.String if texts else dtype)
         return column.cast(dtype, strict=False) if texts else column
     import pyarrow
 
-    array = pyarrow.array(values, None if texts else dtype)
+    array = pyarrow.array(objects, None if texts else dtype)
     if not texts:
         return array
     if not hasattr(dtype, "index_type"):

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from skforge._compat import cached_property
 from skforge.compiler.forest.forest import Forest
-from skforge.compiler.forest.frames import FrameColumns, is_date, is_plain, kind_of
+from skforge.compiler.forest.frames import FrameColumns, is_plain, kind_of
 from skforge.compiler.frontends.pipeline.codes import NumberCodes, TextCodes
 from skforge.compiler.frontends.pipeline.columns import frame_of
 from skforge.compiler.frontends.pipeline.fold import Bounds
@@ -24,14 +24,7 @@ from skforge.runtime.frozen import frozen_dataclass
 from skforge.runtime.mappings import Columns
 from skforge.runtime.records import plain_out
 from skforge.sources import column_readers
-from skforge.sources.forms import (
-    OBJECT,
-    fitting,
-    has_objects,
-    objects_of,
-    parts_of,
-    table_of,
-)
+from skforge.sources.forms import OBJECT, as_form, fitting, has_objects, parts_of
 from skforge.sources.plain import (
     OBJECTS,
     PlainRows,
@@ -293,30 +286,18 @@ class PipelineRows:
         ``form`` is what :meth:`form_of` says of them, None for float64; ``gaps`` are
         columns with missing values.
         """
-        plain, known = rows.copy(), {}
+        plain = rows.copy()
         for column, numbers in self.numbers.items():
             plain[:, column] = numbers.values(rows[:, column])
         if form is not None:
             plain = fitting(plain, form, gaps)
-        for column, texts in self.texts.items():
-            known[column] = texts.values(rows[:, column])
         if isinstance(form, np.dtype):
             return plain.astype(form)
+        known = {at: texts.values(rows[:, at]) for at, texts in self.texts.items()}
         if not known and self.by_name is None and form is None:
             return plain
         frame = self._framed(plain, known)
-        types = [None] * self.width if form is None else form.types
-        for at, (name, dtype) in enumerate(zip(frame.columns, types, strict=True)):
-            if dtype is OBJECT:
-                frame[name] = objects_of(plain[:, at], at in gaps, self.decimals)
-            elif dtype is not None and form.kind == "pandas":
-                values = frame[name].astype("Float64") if at in gaps else frame[name]
-                values = values.astype(np.int64) if is_date(dtype) else values
-                with np.errstate(over="ignore"):
-                    frame[name] = values.astype(dtype)
-        if form is not None and form.kind != "pandas":
-            return table_of(frame, form, gaps)
-        return frame
+        return frame if form is None else as_form(frame, form, gaps, self.decimals)
 
     def sample(self, dtype: Any) -> Any:
         """Return a row of zeros and texts, in a frame if there are names."""
