@@ -136,7 +136,7 @@ class SparseWalk:
     def pays(self, X: Any, n_columns: int) -> bool:
         """Tell whether CSR rows take less time than dense ones of the columns read.
 
-        Nanoseconds of a row, fitted to 40 pairs of models and rows: here for trees,
+        Nanoseconds of a row, fitted to 70 pairs of models and rows: here for trees,
         entries and tests; there for entries, tests that a row passes, and columns.
         """
         indices = X.indices[:: max(1, X.nnz // _SAMPLE)]
@@ -146,7 +146,8 @@ class SparseWalk:
         here = 3 * self._forest.n_trees + 5 * entries
         here += 4 * tests + 7 * min(tests, 2 * entries)
         share = min(1.0, n_columns / 1000)  # of a row that lies outside of the cache
-        there = (10 + 15 * share) * entries + share * self._way
+        far = min(1.0, max(0, n_columns - 1000) / 4000)  # and outside of the second one
+        there = (10 + 15 * share) * entries + (share + 6 * far) * self._way
         there += n_columns * self._forest.input_dtype.itemsize / 8
         return bool(here < there)
 
