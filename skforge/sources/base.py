@@ -92,8 +92,8 @@ class Answers:
         return numbers[:, 0] if self.flat_leaves else numbers
 
 
-class RowRules:
-    """Converts rows as a fitted model does.
+class Source:
+    """A fitted model: its rows, its answers, and calls of its own methods.
 
     Either ``model`` is the live model, or ``stored`` the plain data kept of one; the
     other is None.
@@ -125,6 +125,13 @@ class RowRules:
     compares: bool = True
     #: Adapters with forests of their own for other forms of rows, by form as text.
     twins: Mapping[str, Source] = MappingProxyType({})
+
+    #: How answers are made of raw scores.
+    answers: Answers = Answers()
+    #: Steps of a pipeline that run in their library before the forest.
+    before: Sequence[Any] = ()
+    #: Compiled members, if the model's own code computes everything else.
+    members: tuple[Any, ...] = ()
 
     def __init__(self, model: Any, forest: Forest) -> None:
         self.forest = forest
@@ -309,17 +316,6 @@ class RowRules:
     def drawn(self, n: int, missing: float) -> Array:
         """Return rows around the forest's thresholds that the model accepts."""
         return draw_rows(self.forest, n, 0, missing)
-
-
-class Source(RowRules):
-    """A fitted model: its rows, its answers, and calls of its own methods."""
-
-    #: How answers are made of raw scores.
-    answers: Answers = Answers()
-    #: Steps of a pipeline that run in their library before the forest.
-    before: Sequence[Any] = ()
-    #: Compiled members, if the model's own code computes everything else.
-    members: tuple[Any, ...] = ()
 
     def kept_rules(self) -> Rules:
         """Return the rules of a live model, to be kept in an artifact.

@@ -44,13 +44,16 @@ class LightGBMBoosterSource(Source):
         order = [model.get_leaf_output(i, 0) for i in range(0, n, 1 + n // _TREES)]
         return [model, model.current_iteration(), model.best_iteration, *bounds, *order]
 
-    def _booster(self) -> Any:
-        return self.model
+    @property
+    def _has_codes_alone(self) -> bool:
+        """Whether a live model has the names of categories, and its forest has none."""
+        booster = getattr(self.model, "booster_", self.model)
+        codes = self.model is not None and bool(booster.pandas_categorical)
+        return codes and not self._categories.names
 
     def reading(self) -> plain.Reading | None:
         """Match columns by position; arrays that are not floats become float32."""
-        coded = self.model is not None and self._booster().pandas_categorical
-        if coded and not self._categories.names:
+        if self._has_codes_alone:
             return None
         # since 4.7 LightGBM also reads polars frames by position
         own_tables = hasattr(sys.modules.get("lightgbm.sklearn"), "nwd")
@@ -103,10 +106,7 @@ class LightGBMBoosterSource(Source):
 
         Columns of category dtype are matched, in order, to those of the training frame.
         """
-        live = self.model is not None
-        if live and not self._categories.names and self._booster().pandas_categorical:
-            return None
-        if not len(X.columns) or not X.columns.is_unique:
+        if self._has_codes_alone or not len(X.columns) or not X.columns.is_unique:
             return None
         numbers = [number_dtype(dtype) for dtype in X.dtypes if not is_category(dtype)]
         if any(dtype is None for dtype in numbers):
@@ -208,9 +208,6 @@ class LightGBMSource(LightGBMBoosterSource):
         if reading is None or self._has_no_labels:
             return None
         return replace(reading, lists=True)
-
-    def _booster(self) -> Any:
-        return self.model.booster_
 
     def _rows(self, X: Any, method: str) -> Any:
         """Accept numbers; the names of data frames are not checked."""

@@ -85,8 +85,7 @@ class PlainRows:
         try:
             with np.errstate(over="raise"):
                 if kind is np.ndarray or kind is np.memmap:
-                    values = self._array(X.view(np.ndarray)) if self._r.arrays else None
-                    return None if values is None else (values, self.unnamed)
+                    return self._array(X.view(np.ndarray)) if self._r.arrays else None
                 if kind is list or kind is tuple:
                     return self._list(X) if self._r.lists else None
                 read = _READERS.get(frames.kind_of(X))
@@ -98,24 +97,20 @@ class PlainRows:
         except (FloatingPointError, AttributeError, InvalidInputError, KeyError):
             return None
 
-    def _array(self, X: Array) -> Array | None:
+    def _array(self, X: Array) -> Read | None:
         if X.ndim != 2 or X.shape[1] != self._width or not len(X):
             return None
         if not frames.is_plain(X.dtype):
             return None
         if self._r.through is not None and X.dtype not in (np.float32, np.float64):
             X = X.astype(self._r.through)
-        return self._cast(X)
-
-    def _cast(self, X: Array) -> Array:
-        return np.ascontiguousarray(X, self._r.dtype)
+        return np.ascontiguousarray(X, self._r.dtype), self.unnamed
 
     def _list(self, X: Any) -> Read | None:
         values = array_of(X)
         if values is None or (values.dtype.kind in "iu" and _large(values)):
             return None
-        rows = self._array(values)
-        return None if rows is None else (rows, self.unnamed)
+        return self._array(values)
 
     def _csr(self, X: Any) -> Read | None:
         """Read a few sparse rows of finite floats, with no entry twice."""
@@ -154,7 +149,7 @@ class PlainRows:
             return None
         blocks = X._mgr.blocks
         if not self._named and len(blocks) == 1 and frames.is_plain(blocks[0].dtype):
-            return self._cast(blocks[0].values.T), warning
+            return np.ascontiguousarray(blocks[0].values.T, self._r.dtype), warning
         rows = np.empty(X.shape, self._r.dtype)
         coded: list[int] = []
         whole: list[int] = []
@@ -223,7 +218,8 @@ class PlainRows:
                 return None
         # To scikit-learn 1.7, pyarrow's tables have names and polars' frames none.
         warning = self.warning_of(X, names)
-        return None if warning is None else (self._cast(values), warning)
+        rows = np.ascontiguousarray(values, self._r.dtype)
+        return None if warning is None else (rows, warning)
 
     def _compared(self, X: Any, columns: Any) -> str | None:
         """Return the warning for a frame's names, or None if they may be refused."""
