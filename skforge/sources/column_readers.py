@@ -73,7 +73,7 @@ class ReadColumns(NamedTuple):
             return False
         if Decimal in found and not found.isdisjoint(_INTEGERS):
             return False  # to compare them raises an error
-        if (numbers := numbers_among(objects)) is None:
+        if (numbers := numbers_among(objects, found)) is None:
             return False
         self.rows[:, place] = numbers
         if type(None) in found:

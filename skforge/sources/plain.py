@@ -158,7 +158,7 @@ class PlainRows:
             dtype, values, at = block.dtype, block.values, block.mgr_locs
             if objects and dtype == np.object_:
                 for place, column in zip(at.as_array, values.tolist(), strict=True):
-                    if (numbers := numbers_among(column)) is None:
+                    if (numbers := numbers_among(column, {*map(type, column)})) is None:
                         return None
                     rows[:, place] = numbers
                 continue
@@ -263,7 +263,7 @@ def array_of(X: Any) -> Array | None:
         return None
 
 
-def only_number(value: Any, kinds: Collection[type] = OBJECTS) -> Any:
+def only_number(value: Any, kinds: Collection[type]) -> Any:
     """Return an object as a number that float64 takes; None if it is none."""
     if (kind := type(value)) not in kinds:
         return None
@@ -272,11 +272,16 @@ def only_number(value: Any, kinds: Collection[type] = OBJECTS) -> Any:
     return float(value) if value.is_finite() else None
 
 
-def numbers_among(objects: Sequence[Any]) -> Array | None:
-    """Return objects as float64, with NaN for None; None if some is no number."""
-    if not NUMBERS.issuperset(map(type, objects)):
-        objects = [np.nan if x is None else only_number(x) for x in objects]
-        if None in objects:
+def numbers_among(objects: Sequence[Any], found: set[type]) -> Array | None:
+    """Return objects as float64, with NaN for None; None if some is no number.
+
+    ``found`` are their types.
+    """
+    if not OBJECTS.issuperset(found):
+        return None
+    if Decimal in found:
+        decimals = (value for value in objects if type(value) is Decimal)
+        if not all(value.is_finite() for value in decimals):
             return None
     try:
         return np.array(objects, np.float64)
