@@ -75,6 +75,8 @@ class KernelChecks:
         self._forest, self._reduction = module.forest, module.reduction
         self._make, self._again = sample, again
         self._sample: Sample | None = None
+        #: Whether a store has the sample, as drawn around the thresholds.
+        self.drawn = again is not None
         self._agreed: set[int] = set()
 
     def __call__(self, kernels: RangeKernels, number: int, kernel: Any) -> Any:
@@ -96,7 +98,7 @@ class KernelChecks:
 
     def compare(self, kernels: RangeKernels, number: int, kernel: Any) -> None:
         """Raise ``VerificationError`` if a range's kernel is wrong about the sample."""
-        sample = self._sample = self._sample or self._make()
+        sample = self.sample()
         forest, limit = self._forest, self._limit(sample.rows)
         (_, schedule) = batch = kernels.ranges[number]
         for size in batch_sizes(forest, *batch):
@@ -120,6 +122,10 @@ class KernelChecks:
         self._agreed.add(number)
         if len(self._agreed) == len(kernels.ranges):
             kernels.arrives = None  # frees the sample
+
+    def sample(self) -> Sample:
+        self._sample = sample = self._sample or self._make()
+        return sample
 
     def _limit(self, rows: Array) -> Array:
         """Return each row's tolerance: zero in exact mode."""
@@ -151,6 +157,9 @@ def by_reference(module: CompiledModule | AutoModule) -> None:
 def drawn_rows(module: CompiledModule | AutoModule) -> Array:
     """Return the rows on which kernels are compared with the forest."""
     part = module.parts[0]
+    checks = part.kernels.arrives
+    if isinstance(checks, KernelChecks) and checks.drawn:
+        return checks.sample().rows
     return _sample(part.forest, part.compiler.store).rows
 
 

@@ -190,16 +190,15 @@ def test_llvm_links_what_is_refused(binary, by_llvm, monkeypatch):
 
 def test_where_memory_may_not_be_executed_llvm_is_asked(binary, by_llvm, monkeypatch):
     class Refusing:
-        def __init__(self, name):
-            self._library = ctypes.PyDLL(name)
-
         def __getattr__(self, name):
             if name == "mprotect":
                 return lambda *_: -1
-            return getattr(self._library, name)
+            return getattr(library, name)
+
+    library = ctypes.pythonapi
 
     with monkeypatch.context() as patch:
-        patch.setattr(elf.ctypes, "CDLL", Refusing)
+        patch.setattr(elf.ctypes, "pythonapi", Refusing())
         with pytest.raises(elf.LinkError, match="executable"):
             elf.link(binary, SYMBOLS)
 
