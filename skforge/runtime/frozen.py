@@ -52,7 +52,7 @@ def _init(self: Any, /, *args: Any, **kwargs: Any) -> None:
     cls = type(self)
     known_fields = cls.__frozen_fields__
     given = dict(zip(known_fields, args, strict=False)) | kwargs
-    twice = len(given) < len(args) + len(kwargs)
+    wrong = len(given) < len(args) + len(kwargs)
     for name, known in known_fields.items():
         if name in given:
             self.__dict__[name] = given[name]
@@ -61,8 +61,8 @@ def _init(self: Any, /, *args: Any, **kwargs: Any) -> None:
         elif known.default_factory is not MISSING:
             self.__dict__[name] = known.default_factory()
         else:
-            twice = True
-    if twice or not given.keys() <= known_fields.keys():
+            wrong = True
+    if wrong or not given.keys() <= known_fields.keys():
         cls.__signature__.bind(*args, **kwargs)  # raises TypeError
     if (check := getattr(cls, "__post_init__", None)) is not None:
         check(self)

@@ -145,8 +145,9 @@ class SparseWalk:
         tests = entries * found.mean() if len(found) else 0.0
         here = 3 * self._forest.n_trees + 5 * entries
         here += 4 * tests + 7 * min(tests, 2 * entries)
-        share = min(1.0, n_columns / 1000)  # of a row that lies outside of the cache
-        far = min(1.0, max(0, n_columns - 1000) / 4000)  # and outside of the second one
+        # how much of a row lies outside of the first cache, and of the second one
+        share = min(1.0, n_columns / 1000)
+        far = min(1.0, max(0, n_columns - 1000) / 4000)
         there = (10 + 15 * share) * entries + (share + 6 * far) * self._way
         there += n_columns * self._forest.input_dtype.itemsize / 8
         return bool(here < there)
