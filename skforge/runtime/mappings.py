@@ -2,9 +2,10 @@
 
 No library takes such rows, so their meaning is ours: a mapping is the one-row frame
 ``pandas.DataFrame([mapping])`` with the columns in the order of training, numbers as
-float64 and categories as ``pandas.Categorical``. A mapping to sequences, such as
-``{"age": [41, 33]}``, has a column of the frame in each. Rows are converted for the
-kernels without a frame where that is certain; the source gets the frame for all others.
+float64 and categories as ``pandas.Categorical``; a date is no number. A mapping to
+sequences, such as ``{"age": [41, 33]}``, has a column of the frame in each. Rows are
+converted for the kernels without a frame where that is certain; the source gets the
+frame for all others.
 """
 
 from __future__ import annotations
@@ -280,7 +281,8 @@ class Mappings:
                 parts[at] = _categorical(labels, rule)
             elif not {"number"} <= kinds <= {"number", "missing"}:
                 values = [rule.gap if is_missing(label) else label for label in labels]
-                parts[at] = pd.Series(values, dtype=object)
+                dated = any(map(_is_date, labels))
+                parts[at] = pd.Series(values, dtype=None if dated else object)
         numeric = {at: at for at in range(self._count) if at not in parts}
         # as in a frame made of columns, the values of a column lie side by side
         numbers = np.empty((self._count, len(columns[0]))).T
@@ -489,6 +491,13 @@ def is_real(value: Any) -> bool:
     return isinstance(value, numbers.Real) and not isinstance(value, np.timedelta64)
 
 
+def _is_date(value: Any) -> bool:
+    """Tell whether a value is a date with a time, or a span of time."""
+    from datetime import datetime, timedelta
+
+    return isinstance(value, (datetime, timedelta, np.datetime64, np.timedelta64))
+
+
 def _kind(value: Any) -> str:
     if is_missing(value):
         return "missing"
@@ -507,9 +516,11 @@ def _number(value: Any, name: str, where: str) -> float:
             pass
     if not isinstance(value, (str, bytes)) and isinstance(value, Iterable):
         raise _of_many(value, name, where)
+    cure = "pass a number, or None if it is missing."
+    if _is_date(value):
+        cure = "pass a DataFrame whose column has the dtype that it had in training."
     raise InvalidInputError(
-        f"{name!r} of {where} is {value!r}, which is not a number; pass a number, or "
-        "None if it is missing."
+        f"{name!r} of {where} is {value!r}, which is not a number; {cure}"
     )
 
 

@@ -351,14 +351,46 @@ BAD = [
     (1j, "is 1j, which is not a number"),
     (object, "is .*, which is not a number"),
     (pd.NaT, "is NaT, which is not a number"),
-    (pd.Timestamp("2020-01-01"), "is .*, which is not a number"),
-    (np.timedelta64(3, "D"), "is .*, which is not a number"),
+    (pd.Timestamp("2020-01-01"), "is .*; pass a DataFrame whose column has the dtype"),
+    (np.timedelta64(3, "D"), "is .*, which is not a number; pass a DataFrame whose "),
     (Decimal("sNaN"), "is .*, which is not a number"),
     ({41}, "is of type set, but a row has one value there; for columns of values "),
     ({"a": 41}, "is of type dict, but a row has one value there"),
     (np.array(41.0), "is of type ndarray, .* pass one mapping of sequences"),
     (10**400, "is a whole number too large for float64 .above 1e308."),
 ]
+
+
+@pytest.mark.parametrize("alone", [False, True])  # one function takes all columns
+def test_dates_before_a_function_of_dates(alone: bool) -> None:
+    def months(frame: Any) -> Any:
+        return frame.assign(when=frame.when.dt.month.fillna(0))
+
+    start = pd.Timestamp("2024-05-01 10:30")
+    frame = X.assign(when=start + pd.to_timedelta(np.arange(len(X)), unit="D"))
+    names = ["when", "age"] if alone else ["when"]
+    steps = make_column_transformer(
+        (FunctionTransformer(months), names), remainder="passthrough"
+    )
+    model = make_pipeline(steps, FOREST).fit(frame, y)
+    fast = compiled(model, frame)
+    row = frame.iloc[0].to_dict()
+    for when in (
+        start,
+        start.to_pydatetime(),
+        start.to_datetime64(),
+        pd.NaT,
+    ):
+        given = {**row, "when": when}
+        wanted = model.predict(pd.DataFrame([given]))
+        same(fast.predict(given), wanted)
+        same(fast.predict([row, given])[1:], wanted)
+    abroad = {**row, "when": start.tz_localize("Europe/Berlin")}
+    same(fast.predict(abroad), model.predict(pd.DataFrame([abroad])))
+    same(fast.predict(frame[:9].to_dict("list")), model.predict(frame[:9]))
+    same(fast.predict({**frame}), model.predict(frame))
+    with pytest.raises(AttributeError, match="dt accessor"):  # the function's own
+        fast.predict({**row, "when": "yesterday"})
 
 
 @pytest.mark.sampled(7)
