@@ -86,4 +86,7 @@ def export(
     for function, why in facts["left_out"].items():
         typer.echo(f"without {function}: {why}")
     if not facts["verified_here"]:
-        typer.echo("not run here: compare it with the model where it will run")
+        how = "compare it with the model where it will run"
+        if "check.csv" in facts["sha256"]:
+            how = "where it will run, call ./example --check < check.csv"
+        typer.echo(f"not run here: {how}")

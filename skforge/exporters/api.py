@@ -20,7 +20,13 @@ from skforge.compiler.runtime.schedules import is_count
 from skforge.compiler.target import Target
 from skforge.exceptions import InvalidInputError, TargetError, UnsupportedModelError
 from skforge.exporters.c_source import example_text, header_text, source_text
-from skforge.exporters.check import verify
+from skforge.exporters.check import (
+    Sample,
+    check_text,
+    draw_sample,
+    tolerance,
+    verify,
+)
 from skforge.exporters.contents import Library, Table
 from skforge.exporters.library import export_object, outputs_of
 from skforge.exporters.llvm_wrapper import constants_of
@@ -56,9 +62,10 @@ def export(
 ) -> Path:
     """Write a forest as a library with a C header that needs no Python.
 
-    The folder gets the library, its header ``NAME.h``, ``example.c`` and ``NAME.json``,
-    which describes the functions and the contents. The library only depends on the C
-    library. Its results have the same bits as :meth:`CompiledModule.predict_raw`.
+    The folder gets the library, its header ``NAME.h``, ``NAME.json``, which describes
+    the functions and the contents, ``example.c``, and ``check.csv``: rows and their
+    results, which the example compares. The library only depends on the C library. Its
+    results have the same bits as :meth:`CompiledModule.predict_raw`.
 
     Parameters
     ----------
@@ -125,7 +132,7 @@ def export(
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     made = skforge.export(forest, f"{folder}/tree")
     ...     sorted(file.name for file in made.iterdir())
-    ['example.c', 'tree.h', 'tree.json', 'tree.o']
+    ['check.csv', 'example.c', 'tree.h', 'tree.json', 'tree.o']
     """
     if kind not in KINDS:
         known = ", ".join(map(repr, KINDS))
@@ -156,7 +163,7 @@ def export(
             )
         library = Library(chosen, forest, *outputs_of(forest), apply)
         binary = source_text(library).encode()
-        file, verified = f"{chosen}.c", False
+        file, verified, sample = f"{chosen}.c", False, draw_sample(library)
     else:
         tables = [table if cpu == fitted_target else None for cpu in targets]
         library, binary = export_object(
@@ -170,7 +177,8 @@ def export(
             contribs,
             python=kind == "wheel",
         )
-        file, verified = f"{chosen}.o", verify(library, binary)
+        sample = draw_sample(library)
+        file, verified = f"{chosen}.o", verify(library, binary, sample)
     if kind in ("shared", "wheel"):
         suffix = "dylib" if "darwin" in targets[0].triple else "so"
         file = f"lib{chosen}.{suffix}"
@@ -178,7 +186,7 @@ def export(
     library = replace(library, texts=source.codes())
     files = {file: binary}
     if version is None:
-        files |= _texts(library, kind, file)
+        files |= _texts(library, kind, file, sample)
     facts = _metadata(library, kind, file, files, verified)
     if version is not None:
         columns = _columns(source)
@@ -324,13 +332,15 @@ def _targets(target: str | Target | Sequence[str | Target]) -> list[Target]:
 # ------------------------------------------------------------ files
 
 
-def _texts(library: Library, kind: str, file: str) -> dict[str, bytes]:
+def _texts(library: Library, kind: str, file: str, sample: Sample) -> dict[str, bytes]:
     name = library.name
     linked = file if kind != "shared" else f"-L. -l{name} -Wl,-rpath,."
     build = f"Build: cc -o example example.c {linked} -lm"
+    tolerances = {each: tolerance(library, sample, each) for each in library.listed}
     return {
         f"{name}.h": header_text(library).encode(),
-        "example.c": example_text(library, build).encode(),
+        "example.c": example_text(library, build, tolerances).encode(),
+        "check.csv": check_text(library, sample).encode(),
     }
 
 

@@ -101,12 +101,30 @@ def _codes_say(library: Library, column: int, codes: Mapping[str, Any]) -> list[
     return _comment(lines)
 
 
-def example_text(library: Library, build: str) -> str:
-    """Return a C program that predicts rows read as text from standard input."""
-    function = "predict" if "predict" in library.results else "predict_raw"
-    dtype, columns = library.results[function]
+def example_text(
+    library: Library, build: str, tolerances: Mapping[str, tuple[float, float]]
+) -> str:
+    """Return a C program that predicts rows read as text from standard input.
+
+    It also compares what functions return with what ``check.csv`` has; ``tolerances``
+    are those of :func:`~skforge.exporters.check.tolerance`.
+    """
+    results = library.results
+    function = "predict" if "predict" in results else "predict_raw"
+    dtype, columns = results[function]
     out = C_TYPES[dtype]
     form, cast = ("%lld", "(long long)") if out == "int64_t" else ("%.17g", "")
+    compared = [
+        library.filled(
+            "compare.c",
+            function=name,
+            out=C_TYPES[results[name][0]],
+            columns=results[name][1],
+            limit=repr(limit),
+            share=repr(share),
+        )
+        for name, (limit, share) in tolerances.items()
+    ]
     return library.filled(
         "example.c",
         function=function,
@@ -116,6 +134,8 @@ def example_text(library: Library, build: str) -> str:
         form=form,
         cast=cast,
         build=build,
+        wanted=sum(results[name][1] for name in tolerances),
+        compared="".join(compared).rstrip(),
     )
 
 

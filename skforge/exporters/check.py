@@ -1,9 +1,16 @@
-"""Verify an exported object by running it in this process."""
+"""Verify an exported object by running it in this process, or elsewhere.
+
+For the second, ``check.csv`` has rows and what functions return for them, and the
+example in C compares.
+"""
 
 from __future__ import annotations
 
+import csv
 import ctypes
 from contextlib import suppress
+from dataclasses import dataclass
+from io import StringIO
 from typing import Any
 
 import numpy as np
@@ -23,6 +30,8 @@ from skforge.runtime.loading import load_object
 #: Number of rows compared, some on thresholds; the maximum number of values, which
 #: limits wide rows (kernels of larger batches are then not run); and the minimum rows.
 CHECKED_ROWS, CHECKED_VALUES, FEWEST_ROWS = 600, 1 << 24, 64
+#: The same of ``check.csv``.
+LISTED_ROWS, LISTED_VALUES, FEWEST_LISTED = 100, 1 << 16, 4
 
 _P, _I = ctypes.c_void_p, ctypes.c_int64
 _OPEN = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.POINTER(_P))
@@ -31,7 +40,38 @@ _SELECT = ctypes.CFUNCTYPE(ctypes.c_int, _P, ctypes.c_int)
 _PREDICT = ctypes.CFUNCTYPE(ctypes.c_int, _P, _P, _I, _I, _I, _P)
 
 
-def verify(library: Library, binary: bytes) -> bool:
+@dataclass(frozen=True, slots=True, eq=False)
+class Sample:
+    """Rows on and around a forest's thresholds, and what it makes of them.
+
+    ``limit`` is by how much each row's sums may be off.
+    """
+
+    rows: Array
+    leaves: Array
+    raw: Array
+    limit: Array
+
+
+def draw_sample(library: Library) -> Sample:
+    """Draw rows; the reference answers for them."""
+    forest, reduction = library.forest, library.reduction
+    most = max(FEWEST_ROWS, CHECKED_VALUES // max(1, forest.n_features))
+    with np.errstate(over="ignore"):  # thresholds may be the largest floats
+        rows = reference.draw_rows(forest, min(CHECKED_ROWS, most), 0, 0.05)
+    leaves = reference.reference_leaves(forest, rows)
+    if reduction == "reproducible":  # every schedule gives the same bits
+        module = compile_forest(forest, reduction=reduction)
+        raw = module.predict_raw(rows)
+    else:
+        raw = reference.reference_raw(forest, rows)
+    limit = np.zeros(len(rows))
+    if reduction == "fast":
+        limit = reference.sum_limits(forest, leaves)
+    return Sample(rows, leaves, raw, limit)
+
+
+def verify(library: Library, binary: bytes, sample: Sample) -> bool:
     """Compare every function, kernel and variant that runs here with the reference.
 
     With ``reduction="fast"``, sums may differ by what the mode allows; other results
@@ -46,19 +86,8 @@ def verify(library: Library, binary: bytes) -> bool:
     if not here:
         return False
     loaded = _Loaded(library, binary)
-    forest, reduction = library.forest, library.reduction
-    most = max(FEWEST_ROWS, CHECKED_VALUES // max(1, forest.n_features))
-    with np.errstate(over="ignore"):  # thresholds may be the largest floats
-        rows = reference.draw_rows(forest, min(CHECKED_ROWS, most), 0, 0.05)
-    leaves = reference.reference_leaves(forest, rows)
-    if reduction == "reproducible":  # every schedule gives the same bits
-        module = compile_forest(forest, reduction=reduction)
-        raw = module.predict_raw(rows)
-    else:
-        raw = reference.reference_raw(forest, rows)
-    limit = exact = np.zeros(len(rows))
-    if reduction == "fast":
-        limit = reference.sum_limits(forest, leaves)
+    forest, rows, leaves = library.forest, sample.rows, sample.leaves
+    exact = np.zeros(len(rows))
     try:
         for number in here:
             variant = library.variants[number]
@@ -70,7 +99,7 @@ def verify(library: Library, binary: bytes) -> bool:
                 for function in library.results:
                     result, gap = loaded.predict(function, rows[:size]), exact
                     if function == "predict_raw":
-                        wanted, gap = raw[:size], limit
+                        wanted, gap = sample.raw[:size], sample.limit
                     elif function == "predict_contribs":
                         wanted = contributed.values(
                             prepare_rows(forest, rows[:size]), 1
@@ -85,6 +114,43 @@ def verify(library: Library, binary: bytes) -> bool:
     finally:
         loaded.close()
     return True
+
+
+def check_text(library: Library, sample: Sample) -> str:
+    """Return ``check.csv``: rows, and what functions return for each.
+
+    Its numbers have as many digits as their bits need.
+    """
+    forest, results = library.forest, library.results
+    width = forest.n_features + sum(results[name][1] for name in library.listed)
+    n = min(LISTED_ROWS, max(FEWEST_LISTED, LISTED_VALUES // width))
+    rows, leaves, raw = sample.rows[:n], sample.leaves[:n], sample.raw[:n]
+    names = [f"column {k}" for k in range(forest.n_features)]
+    header, parts = [*(forest.feature_names or names)], [rows]
+    for function in library.listed:
+        values = raw
+        if function != "predict_raw":
+            values = expected(forest, function, raw, leaves)
+        parts.append(np.asarray(values).reshape(len(rows), -1))
+        each = [f"{function} {k}" for k in range(results[function][1])]
+        header += each if len(each) > 1 else [function]
+    text = StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow([" ".join(name.split()) for name in header])
+    for row in np.column_stack(parts).tolist():
+        writer.writerow(["" if cell != cell else repr(cell) for cell in row])
+    return text.getvalue()
+
+
+def tolerance(library: Library, sample: Sample, function: str) -> tuple[float, float]:
+    """Return by how much, and by what share, a result may differ on another CPU.
+
+    Raw scores have equal bits; the other functions use the C library's exponentials.
+    """
+    dtype, _ = library.results[function]
+    if function == "predict_raw":
+        return float(sample.limit.max(initial=0.0)), 0.0
+    return 0.0, 0.0 if dtype[0] == "i" else 16 * float(np.finfo(dtype).eps)
 
 
 def _fault(what: str) -> VerificationError:

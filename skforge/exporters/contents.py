@@ -154,6 +154,14 @@ class Library:
         return shapes
 
     @property
+    def listed(self) -> list[str]:
+        """Return the functions whose results ``check.csv`` has.
+
+        With ``reduction="fast"``, only raw scores have a limit that they keep to.
+        """
+        return ["predict_raw"] if self.reduction == "fast" else [*self.outputs]
+
+    @property
     def part_rows(self) -> int:
         """Return the number of rows that are converted, or summed, at a time."""
         widest = max(self.forest.n_features, self.forest.n_outputs, 1)

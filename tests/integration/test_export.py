@@ -120,7 +120,15 @@ def test_what_is_there_stays(forest: Any, tmp_path: Path) -> None:
     (folder / "sub").mkdir()
     (folder / "sub" / "main.c").write_text("mine")
     skforge.export(forest, folder, "c", overwrite=True)
-    names = ["example.c", "mine.txt", "sub", "tiny.c", "tiny.h", "tiny.json"]
+    names = [
+        "check.csv",
+        "example.c",
+        "mine.txt",
+        "sub",
+        "tiny.c",
+        "tiny.h",
+        "tiny.json",
+    ]
     assert sorted(p.name for p in folder.iterdir()) == names
     assert (folder / "sub" / "main.c").read_text() == "mine"
     other = tmp_path / "other"
@@ -237,7 +245,7 @@ def test_the_json_is_as_documented(tmp_path: Path) -> None:
     wanted |= {key for one in facts["functions"].values() for key in one}
     wanted |= set(facts["variants"][0]["schedules"][0])
     assert set(documented) - {"NAME_checksum"} == wanted
-    assert set(facts["sha256"]) == {"example.c", "tiny.h", "tiny.o"}
+    assert set(facts["sha256"]) == {"check.csv", "example.c", "tiny.h", "tiny.o"}
 
 
 def test_an_estimator_has_to_be_fitted(tmp_path: Path) -> None:

@@ -109,7 +109,7 @@ def test_it_runs_where_there_is_nothing_else(forest: Any, tmp_path: Path) -> Non
 @needs_compiler
 def test_the_example_prints_predictions(forest: Any, tmp_path: Path) -> None:
     folder = exported(tmp_path)
-    assert len((folder / "example.c").read_text().splitlines()) < 50
+    assert len((folder / "example.c").read_text().splitlines()) < 120
     rows = draw_rows(forest, 20, 3, 0.1)
     given = "\n".join(" ".join(repr(float(v)) for v in row) for row in rows)
     strict = ["-pedantic", "-Wall", "-Wextra", "-Wconversion", "-Werror"]
@@ -152,6 +152,77 @@ def test_the_example_reads_files_of_comma_separated_values(
         n = rows.shape[1]
         assert result.stderr == f"line 3 does not have {n} numbers\n"
         assert float(result.stdout) == wanted[1]  # of the line before
+
+
+@needs_compiler
+@pytest.mark.parametrize("kind", ["object", "shared", "c"])
+@pytest.mark.parametrize("reduction", ["exact", "fast"])
+def test_the_example_checks_a_library(
+    forest: Any, tmp_path: Path, kind: str, reduction: str
+) -> None:
+    if kind == "c" and reduction == "fast":
+        pytest.skip("portable C sums in the source's order")
+    module = skforge.compile_forest(forest, reduction=reduction)
+    folder = skforge.export(module, tmp_path / "tiny", kind)
+    facts = metadata(folder)
+    linked = facts["library"]
+    if kind == "shared":
+        linked = "-L. -ltiny -Wl,-rpath,."
+    strict = ["-pedantic", "-Wall", "-Wextra", "-Wconversion", "-Werror"]
+    command = [str(COMPILER), "-std=c99", *strict, "-o", "example", "example.c"]
+    run([*command, *linked.split(), "-lm"], folder)
+
+    def check(text: str) -> tuple[int, str, str]:
+        done = subprocess.run(
+            ["./example", "--check"],
+            cwd=folder,
+            input=text,
+            text=True,
+            capture_output=True,
+        )
+        return done.returncode, done.stdout, done.stderr
+
+    text = (folder / "check.csv").read_text()
+    assert check(text) == (0, "0 of 100 rows differ\n", "")
+    names, *lines = text.splitlines()
+    listed = [name.partition(" ")[0] for name in names.split(",")][forest.n_features :]
+    results = [name for name in facts["functions"] if name not in facts["left_out"]]
+    assert sorted({*listed}) == (
+        ["predict_raw"] if reduction == "fast" else sorted(results)
+    )
+    cells = lines[4].split(",")
+    for column in range(forest.n_features, len(cells)):
+        value = float(cells[column])
+        other = value + 1 if value.is_integer() else value * (1 + 1e-4)
+        changed = [*cells[:column], repr(other), *cells[column + 1 :]]
+        wrong = "\n".join([names, *lines[:4], ",".join(changed), *lines[5:]])
+        code, out, error = check(wrong)
+        assert (code, out) == (1, "1 of 100 rows differ\n")
+        function = listed[column - forest.n_features]
+        said = f"{function} returns {value:.17g}, and the model {other:.17g}"
+        assert error.startswith(said)
+    code, out, error = check("\n".join([names, lines[0] + ",3"]))
+    assert (code, out) == (1, "")
+    assert error == f"line 2 does not have {len(cells)} numbers\n"
+    assert check(names)[:2] == (1, "0 of 0 rows differ\n")
+
+
+@needs_compiler
+def test_bits_are_checked(forest: Any, tmp_path: Path) -> None:
+    folder = exported(tmp_path)
+    run([str(COMPILER), "-o", "example", "example.c", "tiny.o", "-lm"], folder)
+    names, line, *_ = (folder / "check.csv").read_text().splitlines()
+    cells = line.split(",")
+    value = np.float32(cells[forest.n_features])
+    cells[forest.n_features] = repr(float(np.nextafter(value, np.float32(np.inf))))
+    done = subprocess.run(
+        ["./example", "--check"],
+        cwd=folder,
+        input="\n".join([names, ",".join(cells)]),
+        text=True,
+        capture_output=True,
+    )
+    assert done.returncode == 1 and done.stderr.startswith("predict_raw returns")
 
 
 @needs_compiler
