@@ -7,19 +7,15 @@ code is ELF, as LLVM's loader takes any format, and addresses in it have 64 bits
 
 from __future__ import annotations
 
-import ctypes
 import sys
 import time
 
-WINDOWS = sys.platform == "win32"
+from skforge.runtime.facts import WINDOWS, c_address
 
 #: LLVM's vendor, system and ABI of objects that load here.
 TRIPLE_SUFFIX = {"darwin": "apple-darwin", "win32": "pc-windows-msvc-elf"}.get(
     sys.platform, "unknown-linux-gnu"
 )
-
-#: How names of functions end that free the scratch that a kernel keeps.
-RELEASE = ".release"
 
 _HEAP = ("declare noalias ptr @aligned_alloc(i64, i64)", "declare void @free(ptr)")
 _WINDOWS_HEAP = """declare noalias ptr @_aligned_malloc(i64, i64)
@@ -44,14 +40,6 @@ def code_model(triple: str) -> dict[str, str]:
     if "windows" in triple:
         return {"reloc": "static", "codemodel": "large"}
     return {"reloc": "pic", "codemodel": "small"}
-
-
-def c_library() -> ctypes.CDLL:
-    return ctypes.CDLL("ucrtbase" if WINDOWS else None)
-
-
-def c_address(name: str) -> int:
-    return int(ctypes.cast(getattr(c_library(), name), ctypes.c_void_p).value or 0)
 
 
 def clock_call(time_at: str) -> str:

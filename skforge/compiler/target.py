@@ -14,10 +14,11 @@ from dataclasses import asdict, fields
 from functools import lru_cache
 from typing import Any, Literal, TypeAlias, cast, get_args
 
-from skforge.compiler.system import TRIPLE_SUFFIX, WINDOWS
+from skforge.compiler.system import TRIPLE_SUFFIX
 from skforge.exceptions import TargetError
 from skforge.runtime import object_cache
 from skforge.runtime.facts import (
+    WINDOWS,
     cpu_count,
     cpu_facts,
     llvm_version,

@@ -10,8 +10,7 @@ from skforge._container import Container
 from skforge.compiler.forest.arrays import Array
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.record import forest_in, forest_later
-from skforge.compiler.runtime.cpu import programs
-from skforge.runtime import object_cache
+from skforge.runtime import code_version, object_cache
 
 
 class StoredArrays(Mapping[str, Array]):
@@ -24,8 +23,9 @@ class StoredArrays(Mapping[str, Array]):
 
     def __init__(self, container: Container) -> None:
         self._container = container
-        self._key = object_cache.key_of(("file", programs.sources(), container.digest))
-        note = object_cache.find(self._key) if programs.keeps() else None
+        release = code_version.sources()
+        self._key = object_cache.key_of(("file", release, container.digest))
+        note = object_cache.find(self._key) if code_version.keeps() else None
         self._known = {} if note is None else json.loads(note)
         self._arrays = container.read() if note is None else container
         if note is not None:
@@ -51,7 +51,7 @@ class StoredArrays(Mapping[str, Array]):
 
     def note(self) -> None:
         """Note that all of the file was checked."""
-        if self._forests and programs.keeps():
+        if self._forests and code_version.keeps():
             forests = self._forests.items()
             facts = {n: (f.content_hash(), f.mean_depth()) for n, f in forests}
             object_cache.store(self._key, json.dumps(facts).encode())

@@ -18,7 +18,6 @@ from skforge.compiler.frontends.base import last_step
 from skforge.compiler.frontends.checks import ROUNDS, refuse_arguments
 from skforge.compiler.outputs.answers import labels_of, of_scores, output_of
 from skforge.compiler.runtime.auto import AutoModule
-from skforge.compiler.runtime.entry.entry import as_method, retire
 from skforge.compiler.runtime.entry.mappings import DictReader
 from skforge.compiler.runtime.gpu.arrays import is_device_array
 from skforge.compiler.runtime.module import CompiledModule, compile_forest
@@ -33,6 +32,7 @@ from skforge.exceptions import (
 from skforge.prediction import counters
 from skforge.prediction.blocks import by_blocks, is_large
 from skforge.prediction.kernel_checks import by_reference, drawn_rows
+from skforge.runtime.entries import as_method, retire
 from skforge.runtime.log import INFO, log
 from skforge.runtime.mappings import Mappings, is_mapped
 from skforge.sources.base import METHODS as OF_SCORES

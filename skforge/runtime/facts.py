@@ -5,6 +5,7 @@ joblib takes 60 ms, and llvmlite 50.
 
 from __future__ import annotations
 
+import ctypes
 import math
 import os
 import sys
@@ -21,6 +22,19 @@ _OF_A_CPU = (
     *("vendor_id", "cpu family", "model", "stepping", "flags"),
     *("CPU implementer", "CPU variant", "CPU part", "CPU revision", "Features"),
 )
+
+
+WINDOWS = sys.platform == "win32"
+
+
+def c_library() -> ctypes.CDLL:
+    """Return the C library of this process."""
+    return ctypes.CDLL("ucrtbase" if WINDOWS else None)
+
+
+def c_address(name: str) -> int:
+    """Return the address of a function of the C library."""
+    return int(ctypes.cast(getattr(c_library(), name), ctypes.c_void_p).value or 0)
 
 
 def read_text(*path: str) -> str:

@@ -7,10 +7,12 @@ first one.
 
 from __future__ import annotations
 
+import ctypes
 import itertools
 import os
 import sys
 import threading
+import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import lru_cache
@@ -20,6 +22,10 @@ from skforge.exceptions import CompilerError
 from skforge.runtime import elf
 from skforge.runtime.facts import llvmlite
 
+#: How names of functions end that free the scratch that a kernel keeps.
+RELEASE = ".release"
+
+_FREE = ctypes.CFUNCTYPE(None)
 _LOCK = threading.RLock()
 _LIBRARY_NUMBERS = itertools.count()
 
@@ -99,3 +105,44 @@ def _next_library() -> tuple[Any, str]:
             use_jit_link=sys.platform != "win32"
         )
     return _jit, f"skforge.{number}"
+
+
+class LoadedCode:
+    """Machine code in this process, which lives as long as this object.
+
+    ``names`` are the kernels' names; ``all_names`` those of all functions. ``symbols``
+    are the addresses of functions that the code calls; others are looked up in this
+    process.
+    """
+
+    def __init__(
+        self,
+        names: Sequence[str],
+        binary: bytes,
+        symbols: Mapping[str, int] | None = None,
+    ) -> None:
+        self.all_names = list(names)
+        self.names = tuple(n for n in names if not n.endswith(RELEASE))
+        #: It owns the code.
+        self.loaded = loaded = load_object(binary, names, symbols or {})
+        ends = (name for name in names if name.endswith(RELEASE))
+        releases = [_FREE(int(loaded[name])) for name in ends]
+        if releases:
+            # Keep the code loaded until it has freed its scratch.
+            end = weakref.finalize(self, _release, releases, loaded)
+            end.atexit = False
+
+    def address(self, name: str) -> int:
+        """Return the address of a kernel."""
+        if name not in self.names:
+            raise CompilerError(
+                f"No kernel {name!r} in this module; it has {', '.join(self.names)}."
+            )
+        return int(self.loaded[name])
+
+
+def _release(functions: Sequence[Any], loaded: Any) -> None:
+    """Free the scratch that a module's kernels keep."""
+    for function in functions:
+        function()
+    del loaded

@@ -34,6 +34,9 @@ Part: TypeAlias = bytes | memoryview
 MOST_BYTES = 1 << 30
 MOST_FILES = 4096
 
+#: The folder of code, and of notes.
+OBJECTS = "objects"
+
 #: A file holds this, the digest of key and object, the key, and the object.
 _MAGIC = b"skforge object 1\n"
 _DIGEST = 32  # bytes of a SHA-256
@@ -84,9 +87,9 @@ def directory() -> str | None:
     return os.path.join(caches, "skforge")
 
 
-def find(key: str) -> bytes | None:
+def find(key: str, digest: str | None = None) -> bytes | None:
     """Return the object of a key, or None if there is none that is intact."""
-    payload = read(key, "objects")
+    payload = read(key, OBJECTS, digest)
     return None if payload is None else payload.tobytes()
 
 
@@ -109,8 +112,19 @@ def open_own(path: str, flags: int) -> IO[bytes]:
     return os.fdopen(descriptor, "wb" if flags & _WRITES else "rb")
 
 
-def read(key: str, kind: str) -> Bytes | None:
-    """Return what a folder holds under a key, aligned to a cache line, if intact."""
+def digest_of(key: str, kind: str) -> str | None:
+    """Return the digest that a file states of itself; None without a file."""
+    path = os.path.join(opened(kind, create=False) or "", key)
+    with contextlib.suppress(OSError), open_own(path, os.O_RDONLY) as file:
+        return file.read(len(_MAGIC) + _DIGEST)[len(_MAGIC) :].hex()
+    return None
+
+
+def read(key: str, kind: str, digest: str | None = None) -> Bytes | None:
+    """Return what a folder holds under a key, aligned to a cache line, if intact.
+
+    With a ``digest``, another content is none.
+    """
     folder = opened(kind, create=False)
     if folder is None:
         return None
@@ -118,7 +132,7 @@ def read(key: str, kind: str) -> Bytes | None:
     try:
         with open_own(path, os.O_RDONLY) as file:
             facts = os.fstat(file.fileno())
-            payload = _payload(key, file, facts.st_size)
+            found, payload = _payload(key, file, facts.st_size)
         if time.time() - facts.st_mtime > _TOUCH:
             with contextlib.suppress(OSError):
                 os.utime(path)
@@ -129,24 +143,24 @@ def read(key: str, kind: str) -> Bytes | None:
         return None
     if payload is None:
         _log("%s is damaged and will be written again", path)
-    return payload
+    return payload if digest in (None, found) else None
 
 
-def _payload(key: str, file: Any, size: int) -> Bytes | None:
-    """Return what a file holds under a key; None if any byte of it is damaged."""
+def _payload(key: str, file: Any, size: int) -> tuple[str, Bytes | None]:
+    """Return a file's digest and content; None if any byte of it is damaged."""
     head = len(_MAGIC) + _DIGEST + len(key)
     if not head < size <= MOST_OF_ONE:
-        return None
+        return "", None
     start = file.read(head)
     raw = np.empty(size - head + 64, np.uint8)
     at = -raw.ctypes.data % 64
     payload = raw[at : at + size - head]
     if file.readinto(payload) != len(payload) or file.read(1):
-        return None  # it has become shorter or longer
+        return "", None  # it has become shorter or longer
     named = start[len(_MAGIC) + _DIGEST :]
     digest = _digest((named, payload.data))
     whole = start == _MAGIC + digest + key.encode()
-    return payload if whole else None
+    return digest.hex(), payload if whole else None
 
 
 def _digest(parts: Sequence[Part]) -> bytes:
@@ -155,7 +169,7 @@ def _digest(parts: Sequence[Part]) -> bytes:
 
 def store(key: str, payload: bytes) -> None:
     """Store an object, if there is a usable directory."""
-    write(key, "objects", [payload])
+    write(key, OBJECTS, [payload])
 
 
 def write(key: str, kind: str, parts: Sequence[Part]) -> None:

@@ -65,10 +65,10 @@ from skforge._version import FORMAT
 from skforge.compiler.forest.arrays import LAYOUT
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.outputs import OutputSpec
-from skforge.compiler.runtime.cpu import programs
 from skforge.compiler.runtime.module import CompiledModule
 from skforge.compiler.runtime.schedules import stored_schedule
 from skforge.persistence.stored_tuner import tuner_in, tuner_out
+from skforge.runtime import code_version
 from skforge.sources.stored_model import METHODS
 from skforge.tuning import (
     Learned,
@@ -1494,6 +1494,6 @@ def test_schedules_are_checked_once_for_all_processes(tmp_path, monkeypatch):
         for _ in range(2):  # what is wrong is never known
             with pytest.raises(ScheduleError):
                 stored_schedule(text)
-    monkeypatch.setattr(programs, "sources", lambda: "edited")
+    monkeypatch.setattr(code_version, "sources", lambda: "edited")
     stored_schedule(read[0])
     assert len(read) == 6

@@ -18,12 +18,11 @@ from sklearn.ensemble import RandomForestClassifier
 import skforge
 from skforge import CompiledForest, Schedule, VerificationError, compile_forest
 from skforge.compiler.runtime import kernel_store
-from skforge.compiler.runtime.cpu import programs
 from skforge.compiler.runtime.kernels import KernelCache
 from skforge.compiler.schedule import directives
 from skforge.compiler.target import Target
 from skforge.prediction import kernel_checks
-from skforge.runtime import object_cache
+from skforge.runtime import code_version, object_cache, stored_kernels
 
 X, Y = make_classification(400, 6, n_informative=4, random_state=0)
 X = X.astype(np.float32)
@@ -94,7 +93,7 @@ def test_arrays_lie_on_cache_lines_with_room_behind_each(folder):
     plain().fit(X)
     (path,) = files(folder)
     content = object_cache.read(path.name, "kernels")
-    _, stored = kernel_store._unpacked(content)
+    _, stored = stored_kernels._unpacked(content)
     assert len(stored) > 2
     last = content.ctypes.data + len(content)
     for data in stored.values():
@@ -122,37 +121,37 @@ def test_all_that_a_kernel_depends_on_is_in_its_key(monkeypatch):
         facts(target=Target.x86_64("v2")),
         facts(reduction="fast"),
     ]
-    monkeypatch.setattr(programs, "sources", lambda: "edited")
+    monkeypatch.setattr(code_version, "sources", lambda: "edited")
     keys.append(facts())
     assert len(set(keys)) == len(keys)
 
 
-COMPILER = Path(programs.__file__).parents[2]
+COMPILER = Path(code_version.__file__).parents[1]
 
 
 def test_a_compiler_that_moved_finds_its_kernels_and_an_edited_one_does_not(
     folder, lowered, tmp_path, monkeypatch
 ):
-    programs.sources.cache_clear()
+    code_version.sources.cache_clear()
     check(plain().fit(X))
     assert len(lowered) == 1
     moved = tmp_path / "moved"
     shutil.copytree(COMPILER, moved, copy_function=shutil.copyfile)
-    monkeypatch.setattr(programs, "__file__", str(moved / "a" / "b" / "c.py"))
-    edited = moved / "passes" / "mir" / "unroll_loops.py"
+    monkeypatch.setattr(code_version, "__file__", str(moved / "a" / "b.py"))
+    edited = moved / "compiler" / "passes" / "mir" / "unroll_loops.py"
     text = edited.read_text("utf-8")
     try:
         for content, kernels in ((text, 1), (text + " ", 2), (text, 2)):
             edited.write_text(content, "utf-8")
-            programs.sources.cache_clear()
+            code_version.sources.cache_clear()
             check(plain().fit(X))
             assert len(lowered) == kernels
         edited.rename(edited.with_name("renamed.py"))
-        programs.sources.cache_clear()
+        code_version.sources.cache_clear()
         check(plain().fit(X))
         assert len(lowered) == 3
     finally:
-        programs.sources.cache_clear()
+        code_version.sources.cache_clear()
 
 
 IN_A_COPY = """

@@ -43,6 +43,7 @@ from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import InvalidInputError
 from skforge.exporters import api, library
+from skforge.runtime.entries import KernelTable, as_method, retire
 from tests.answers_of import (
     apply_transform,
     decide,
@@ -533,7 +534,7 @@ def test_sizes_between_ranges_take_the_range_below():
 
 
 def test_a_table_changes_kernel_and_slots_together():
-    table = entries.KernelTable(2)
+    table = KernelTable(2)
     first, second = object(), object()
 
     def words():
@@ -1002,7 +1003,7 @@ def _answer(owner: Any, X: Any, **params: Any) -> Any:
 
 def method_of(owner: Any) -> tuple[Any, Any]:
     entry = compiled(forest_of()).entry()
-    return entry, entries.as_method(entry, owner, _answer)
+    return entry, as_method(entry, owner, _answer)
 
 
 def test_a_method_answers_its_owner_and_asks_its_function_for_the_rest():
@@ -1034,7 +1035,7 @@ def test_a_method_looks_like_its_function():
 def test_a_retired_method_asks_its_function():
     owner = _Owner()
     entry, method = method_of(owner)
-    entries.retire(entry)
+    retire(entry)
     assert method(owner, ROWS)[0] is owner
     assert entry(ROWS) is not None
 
@@ -1045,7 +1046,7 @@ def test_a_method_raises_what_its_function_raises_and_leaks_nothing():
 
     owner = _Owner()
     entry = compiled(forest_of()).entry()
-    method = entries.as_method(entry, owner, refuse)
+    method = as_method(entry, owner, refuse)
     wrong = ROWS[:, :2]
     kept = [sys.getrefcount(thing) for thing in (owner, wrong, ROWS, refuse, method)]
     for _ in range(1000):

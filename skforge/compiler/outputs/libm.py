@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from skforge.compiler.system import c_address
+from skforge.runtime.facts import c_address
 from skforge.runtime.python_objects import numpy_table
 
 #: XGBoost clips the exponent in its logistic function: expf overflows above this.

@@ -18,10 +18,11 @@ from skforge.compiler.forest.arrays import Array
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.runtime.cpu.code import MachineCode
 from skforge.compiler.runtime.cpu.threads import parallel_for_pointer
-from skforge.compiler.runtime.kernel_store import KernelStore, StoredKernel
+from skforge.compiler.runtime.kernel_store import KernelStore
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import CompilerError, InvalidInputError
+from skforge.runtime.stored_kernels import StoredKernel
 
 if TYPE_CHECKING:
     from skforge.compiler.ir.hir.nodes import PredictEnsemble, Reduction
@@ -51,6 +52,8 @@ class Kernel:
             name, self.jit = self.function.name, compiling.compiled(source, target)
             data = {k.buffer.name: aligned(k.data) for k in source.kernel.data}
             most = compiling.most_rows(source, compiling.SCRATCH_BYTES)
+        #: Under which key the cache has it; None if it has not.
+        self.key = source.key if isinstance(source, StoredKernel) else None
         self._function, self.address = self.jit.function(name), self.jit.address(name)
         self._names = list(data)
         self._set([*data.values()])
@@ -171,7 +174,7 @@ class KernelCache:
                     return Kernel(stored, self._target)
         kernel = self.made(self.lowered(schedule, element))
         if self.store is not None and isinstance(kernel, Kernel):
-            self.store.add(schedule, element, kernel.stored())
+            kernel.key = self.store.add(schedule, element, kernel.stored())
         return kernel
 
     def that_runs(self, schedule: Schedule, element: Element) -> Schedule:
@@ -191,7 +194,7 @@ class KernelCache:
         """Keep a schedule's sum kernel."""
         self._kernels[schedule, "accumulator"] = kernel
         if self.store is not None and isinstance(kernel, Kernel):
-            self.store.add(schedule, "accumulator", kernel.stored())
+            kernel.key = self.store.add(schedule, "accumulator", kernel.stored())
 
     @cached_property
     def _lowering(self) -> Lowering:

@@ -13,10 +13,10 @@ from skforge.compiler.forest.arrays import Array
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.leaves import scores_of_leaves
 from skforge.compiler.outputs.steps import MAX_SLOTS
-from skforge.compiler.runtime.entry.entry import KernelTable
 from skforge.compiler.runtime.kernels import Kernel, KernelCache
 from skforge.compiler.schedule.ranges import BatchRange
 from skforge.compiler.schedule.schedule import Schedule
+from skforge.runtime.entries import KernelTable
 
 if TYPE_CHECKING:
     from skforge.compiler.ir.mir.nodes import Element

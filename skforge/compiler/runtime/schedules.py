@@ -8,11 +8,10 @@ from itertools import pairwise
 from numbers import Integral
 from typing import TypeAlias, TypeGuard, TypeVar
 
-from skforge.compiler.runtime.cpu import programs
 from skforge.compiler.schedule.ranges import BatchRange
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.exceptions import InvalidInputError, ScheduleError, with_article
-from skforge.runtime import object_cache
+from skforge.runtime import code_version, object_cache
 
 T = TypeVar("T")
 
@@ -22,13 +21,13 @@ Schedules: TypeAlias = Schedule | str | Mapping[BatchRange, Schedule | str] | No
 
 def stored_schedule(text: str) -> Schedule:
     """Return the schedule of a stored text, which one process checks for all."""
-    return _stored_schedule(programs.sources(), text)
+    return _stored_schedule(code_version.sources(), text)
 
 
 @lru_cache(maxsize=256)
 def _stored_schedule(sources: str, text: str) -> Schedule:
     key = object_cache.key_of(("schedule", sources, text))
-    if programs.keeps() and object_cache.read(key, "schedules") is not None:
+    if code_version.keeps() and object_cache.read(key, "schedules") is not None:
         return Schedule.known(text)
     schedule = Schedule.from_json(text)
     if schedule.is_ours and schedule.to_json() == text:

@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 from skforge._compat import cached_property
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.runtime.cpu.threads import resolve_n_jobs, thread_limit
-from skforge.compiler.runtime.entry.entry import ShareTable
 from skforge.compiler.schedule.schedule import Schedule
+from skforge.runtime.entries import ShareTable
 from skforge.runtime.frozen import frozen_dataclass
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from importlib.resources import files
 from string import Template
 
 from skforge.compiler.codegen.llvm.types import quoted
-from skforge.compiler.system import RELEASE
+from skforge.runtime.loading import RELEASE
 
 #: Blocks kept for each function, a power of two; further threads allocate their own.
 KEPT = 64

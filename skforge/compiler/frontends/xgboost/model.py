@@ -27,8 +27,8 @@ from skforge.compiler.frontends.arrays import Ints
 from skforge.compiler.frontends.base import Frontend, detects, is_a, register
 from skforge.compiler.frontends.xgboost import ubjson as _ubjson
 from skforge.compiler.frontends.xgboost.trees import in_order, tree_arrays
-from skforge.compiler.system import c_library
 from skforge.exceptions import InvalidModelError, UnsupportedModelError
+from skforge.runtime.facts import c_library
 
 
 class _Objective(NamedTuple):

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import ctypes
-import weakref
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from skforge._version import __version__
-from skforge.compiler.system import RELEASE, code_model
+from skforge.compiler.system import code_model
 from skforge.compiler.target import Target
-from skforge.exceptions import CompilerError
 from skforge.runtime.facts import llvm_version
-from skforge.runtime.loading import load_object
+from skforge.runtime.loading import LoadedCode
 
 # The C signature of a kernel; a CFUNCTYPE call releases the GIL.
 _PROTOTYPE = ctypes.CFUNCTYPE(None, ctypes.c_char_p, ctypes.c_void_p, ctypes.c_int64)
-_RELEASE_PROTOTYPE = ctypes.CFUNCTYPE(None)
 
 
 def machine_options(target: Target) -> dict[str, Any]:
@@ -35,20 +32,11 @@ def code_facts(target: Target) -> tuple[str, ...]:
     return __version__, llvm_version(), target.triple, *options
 
 
-def _release(functions: Sequence[Any], loaded: Any) -> None:
-    """Free the scratch that a module's kernels keep."""
-    for function in functions:
-        function()
-    del loaded
+class MachineCode(LoadedCode):
+    """Machine code for a target, as a :class:`LoadedCode`."""
 
-
-class MachineCode:
-    """Machine code in this process, which lives as long as this object.
-
-    ``names`` are the kernels' names, for ``address`` and ``function``; ``all_names``
-    those of all functions. ``symbols`` are the addresses of functions that the code
-    calls; others are looked up in this process.
-    """
+    #: Under which key the cache has it; None if it has not.
+    key: str | None = None
 
     def __init__(
         self,
@@ -58,27 +46,11 @@ class MachineCode:
         symbols: Mapping[str, int] | None = None,
     ) -> None:
         target.check_runs_here()
-        self.all_names = list(names)
-        self.names = tuple(n for n in names if not n.endswith(RELEASE))
+        super().__init__(names, binary, symbols)
         self.target = target
         #: The relocatable object that was loaded.
         self.binary = binary
-        #: It owns the code.
-        self.loaded = loaded = load_object(binary, names, symbols or {})
         self._functions: dict[str, Any] = {}
-        ends = (name for name in names if name.endswith(RELEASE))
-        releases = [_RELEASE_PROTOTYPE(int(loaded[name])) for name in ends]
-        if releases:
-            # Keep the code loaded until it has freed its scratch.
-            end = weakref.finalize(self, _release, releases, loaded)
-            end.atexit = False
-
-    def address(self, name: str) -> int:
-        if name not in self.names:
-            raise CompilerError(
-                f"No kernel {name!r} in this module; it has {', '.join(self.names)}."
-            )
-        return int(self.loaded[name])
 
     def function(self, name: str) -> Any:
         """Return a kernel as a ctypes function (slots, pfor address, threads).

@@ -1,0 +1,210 @@
+"""Compiled entries in this process: tables that they read, and methods made of them.
+
+:mod:`~skforge.compiler.runtime.entry.entry` says what an entry is, and compiles it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
+from inspect import Parameter, signature
+from types import FunctionType
+from typing import Any
+
+from skforge.runtime import python_objects
+from skforge.runtime.facts import c_address
+from skforge.runtime.loading import LoadedCode
+
+
+class KernelTable:
+    """Kernel addresses of each batch range, read by the compiled entry.
+
+    A range has three words: kernel, model slots, number of slots; 0 if not compiled.
+    """
+
+    def __init__(self, n_ranges: int) -> None:
+        self._words = (ctypes.c_int64 * (3 * max(1, n_ranges)))()
+        self.address = ctypes.addressof(self._words)
+        # By owner; never freed, as an entry may be running without the GIL.
+        self._kept: dict[int, tuple[Any, object]] = {}
+
+    def fill(self, index: int, kernel: int, slots: bytes, keep: object) -> None:
+        """Publish a range's kernel; ``keep`` owns its code and data."""
+        held = ctypes.create_string_buffer(slots, len(slots))
+        held = self._kept.setdefault(id(keep), (held, keep))[0]
+        self._write(index, kernel, ctypes.addressof(held), len(slots))
+
+    def clear(self, index: int) -> None:
+        """Make entries decline a range."""
+        self._write(index, 0, 0, 0)
+
+    def _write(self, index: int, *words: int) -> None:
+        # One call with the GIL, under which entries read the three words.
+        self._words[3 * index : 3 * index + 3] = list(words)
+
+
+class ShareTable:
+    """How entries run batches: by whose kernel, on how many threads.
+
+    A step has three words: its first batch size, the place of a range's kernel, and the
+    number of threads; none if it is not planned yet, so that entries decline.
+    """
+
+    def __init__(self, least_rows: int) -> None:
+        #: Of how many threads the plan is; 0 before there is one.
+        self.threads = 0
+        self._word = ctypes.c_int64()
+        self.address = ctypes.addressof(self._word)  # of a word with the steps' address
+        self._kept: dict[tuple[int, ...], Any] = {}  # an entry may be reading
+        self._point((0, 0, 1, least_rows, 0, 0))
+
+    def fill(
+        self,
+        firsts: Sequence[int],
+        shares: Sequence[tuple[int, int] | None],
+        threads: int,
+    ) -> None:
+        """Publish a plan for ``threads``: a range and threads from each batch size on.
+
+        None is the range of the batch size, and one thread.
+        """
+        steps = [0, 0, 1]
+        for first, share in zip(firsts, shares, strict=True):
+            number, threads = share or (0, 1)
+            steps += [first, 3 * number, threads]
+        self._point(tuple(steps))
+        self.threads = threads
+
+    def _point(self, steps: tuple[int, ...]) -> None:
+        words = (*steps, sys.maxsize)
+        held = self._kept.setdefault(words, (ctypes.c_int64 * len(words))(*words))
+        self._word.value = ctypes.addressof(held)
+
+
+class Holder:
+    """Owns everything an entry needs; it is the function's ``self``."""
+
+    def __init__(self, table: KernelTable, labels: Any) -> None:
+        self.table, self.labels = table, labels
+        self.jit: LoadedCode | None = None
+        #: The method's owner while its entry may answer, and its function.
+        self.words = (ctypes.c_int64 * 2)()
+        #: Whether the code needs no more than the symbols of every entry.
+        self.alone = True
+        #: Calls that the entry has answered, and their rows.
+        self.counts = (ctypes.c_int64 * 2)()
+        self.function: Any = None
+        self.kept: list[object] = []
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Pickle a method's holder so that the method is looked up by name again."""
+        if self.function is None:
+            raise TypeError("compiled entries cannot be pickled")
+        return _ByName, ()
+
+    def define(self, symbol: str, flags: int, name: str, doc: str | None) -> Any:
+        """Return a compiled function as one that Python can call."""
+        assert self.jit is not None
+        address = self.jit.address(symbol)
+        function, kept = python_objects.builtin(address, flags, name, doc, self)
+        self.kept.append(kept)
+        return function
+
+
+class _ByName:
+    """Replaces a holder in another process, where methods are looked up by name."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+
+        def ask(owner: Any, *given: Any, **named: Any) -> Any:
+            return getattr(owner, name)(*given, **named)
+
+        return ask
+
+
+def open_entry(
+    code: Callable[[Mapping[str, int]], LoadedCode], table: KernelTable, labels: Any
+) -> Any:
+    """Return a compiled entry as a builtin function of one argument.
+
+    ``code`` links it with addresses of symbols. ``labels`` are what it returns for the
+    numbers of classes: a tuple of whole numbers, empty for the numbers themselves, or
+    an array.
+    """
+    api = python_objects.numpy_api()
+    assert api is not None
+    holder = Holder(table, labels)
+    listed = labels if type(labels) is tuple else ()
+    numbers = (ctypes.c_int64 * len(listed))(*listed)
+    holder.kept.append(numbers)
+    holder.jit = code(
+        {
+            **_python_symbols(),
+            **api,
+            "skf_table": table.address,
+            "skf_counts": ctypes.addressof(holder.counts),
+            "skf_owner": ctypes.addressof(holder.words),
+            "skf_none": id(None),
+            "skf_classes": id(labels),
+            "skf_labels": ctypes.addressof(numbers),
+        }
+    )
+    return holder.define("skf_entry", python_objects.METH_O, "predict", None)
+
+
+def as_method(entry: Any, owner: object, function: FunctionType) -> Any:
+    """Return an entry as a method of one object, backed by a Python function.
+
+    The method must be bound to the owner with ``types.MethodType``. Called with rows
+    alone, it answers as the entry does. Other calls, other owners and declined rows are
+    passed on to the function, whose name, signature and documentation it has. The owner
+    is not kept alive: call :func:`retire` before it is freed or changes. An entry has
+    at most one method.
+    """
+    holder = entry.__self__
+    assert holder.function is None
+    holder.function = function
+    # A builtin function's repr shows the class of its holder.
+    holder.__class__ = _holder_named(function.__qualname__.rpartition(".")[0])
+    holder.words[1] = id(function)
+    holder.words[0] = id(owner)
+    # CPython keeps parameters of builtins as text, without types.
+    parameters = signature(function).parameters.values()
+    names = [str(p.replace(annotation=Parameter.empty)) for p in parameters]
+    doc = f"{function.__name__}({', '.join(names)})\n--\n\n{function.__doc__ or ''}"
+    return holder.define(
+        "skf_method", python_objects.METH_FASTCALL_KEYWORDS, function.__name__, doc
+    )
+
+
+@lru_cache(maxsize=64)
+def _holder_named(name: str) -> type[Holder]:
+    return type(name, (Holder,), {}) if name else Holder
+
+
+def retire(entry: Any) -> None:
+    """Make an entry's method pass on every call from now on."""
+    entry.__self__.words[0] = 0
+
+
+@lru_cache(maxsize=1)
+def _python_symbols() -> dict[str, int]:
+    # In Python 3.10 the general call is an inline function, which no library exports;
+    # a method's fallback is always a Python function, which has its own.
+    inline = sys.version_info < (3, 11)
+    names = {
+        "skf_vectorcall": "_PyFunction_Vectorcall" if inline else "PyObject_Vectorcall",
+        "skf_take": "PyObject_GetItem",
+        "skf_decref": "Py_DecRef",
+        "skf_clear": "PyErr_Clear",
+        "skf_incref": "Py_IncRef",
+        "skf_save_thread": "PyEval_SaveThread",
+        "skf_restore_thread": "PyEval_RestoreThread",
+    }
+    symbols: dict[str, int | None] = {**python_objects.addresses(names)}
+    symbols |= {name: c_address(name) for name in ("expf", "exp", "log1pf", "log1p")}
+    return {name: int(address or 0) for name, address in symbols.items()}
