@@ -33,7 +33,8 @@ if TYPE_CHECKING:
     from skforge.estimators import CompiledForest
     from skforge.explainer import TreeExplainer
     from skforge.exporters.api import export
-    from skforge.persistence.artifact import load, save
+    from skforge.persistence.artifact import save
+    from skforge.persistence.loading import load
 
 # Loaded on first use, so that `import skforge` imports no heavy packages.
 _HOME = {
@@ -43,7 +44,7 @@ _HOME = {
     "TreeExplainer": "skforge.explainer",
     "compile_forest": "skforge.compiler.runtime.module",
     "export": "skforge.exporters.api",
-    "load": "skforge.persistence.artifact",
+    "load": "skforge.persistence.loading",
     "load_forest": "skforge.compiler.frontends",
     "save": "skforge.persistence.artifact",
 }

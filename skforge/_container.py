@@ -204,22 +204,26 @@ def container_from(
 
 def open_container(path: str | os.PathLike[str]) -> Container:
     """Return a container of which the manifest alone is read yet, if it is large."""
-    name = os.fspath(path)
+    return Container(content_of(path), os.fspath(path))
+
+
+def content_of(path: str | os.PathLike[str]) -> Content:
+    """Return a file's bytes; raise InvalidModelError if they cannot be read."""
     try:
         with open(path, "rb") as file:
             size = os.fstat(file.fileno()).st_size
             if size > _LARGE and hasattr(os, "preadv"):
-                return Container(_Slices(os.dup(file.fileno()), size), name)
+                return Slices(os.dup(file.fileno()), size)
             content = np.empty(size, np.uint8)
-            return Container(content[: file.readinto(content.data)], name)
+            return content[: file.readinto(content.data)]
     except OSError as error:
         lost = isinstance(error, FileNotFoundError)
         raise (ModelNotFoundError if lost else InvalidModelError)(
-            f"{name} cannot be read: {error.strerror or error}."
+            f"{os.fspath(path)} cannot be read: {error.strerror or error}."
         ) from error
 
 
-class _Slices:
+class Slices:
     """The bytes of a file, which are read slice by slice.
 
     A file that is overwritten while it is mapped would end the process.
@@ -240,13 +244,24 @@ class _Slices:
         return content[:at]
 
 
+#: All bytes of a file.
+Content: TypeAlias = Array | Slices
+
+
+def identity(content: Content) -> str | None:
+    """Return the digest of all bytes; None if they are too many to read them all."""
+    if isinstance(content, Slices) or len(content) > _LARGE:
+        return None
+    return str(sha256(content).hexdigest())
+
+
 class Container(Mapping[str, Array]):
     """A manifest, and arrays that are read and checked when they are asked for.
 
     Slices of ``content``, all of a file, are arrays of uint8. Errors use ``name``.
     """
 
-    def __init__(self, content: Array | _Slices, name: str) -> None:
+    def __init__(self, content: Content, name: str) -> None:
         self._content, self._name, self._known = content, name, False
         with _refused(name):
             self._places = self._read()
@@ -306,9 +321,14 @@ class Container(Mapping[str, Array]):
         with _refused(self._name):
             return {n: _array(p, n, described[n]) for n, p in payloads.items()}
 
+    @property
+    def identity(self) -> str:
+        """The digest of all bytes, or of the manifest if they are many."""
+        return identity(self._content) or self.digest
+
     def check(self) -> None:
         """Compare all arrays with their digests, unless they are too many to wait."""
-        if not isinstance(self._content, _Slices):
+        if not isinstance(self._content, Slices):
             self._checked(self._places)
             self._known = True
 
@@ -340,7 +360,7 @@ def _refused(name: str) -> Iterator[None]:
         ) from error
 
 
-def _entries(content: Array | _Slices) -> tuple[bytes, list[tuple[str, slice]]]:
+def _entries(content: Content) -> tuple[bytes, list[tuple[str, slice]]]:
     """Return a zip's comment, and the name and place of each entry.
 
     Entries are stored, and no longer than the file, so that reading them cannot need

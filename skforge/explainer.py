@@ -19,11 +19,12 @@ from skforge._version import __version__, check_release
 from skforge.compiler.forest.arrays import Array
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.means import Means, explained
+from skforge.compiler.frontends.content import check_file
 from skforge.compiler.frontends.pipeline.split import divided_steps
 from skforge.compiler.runtime.module import CompiledModule
 from skforge.estimators import CompiledForest
 from skforge.exceptions import InvalidInputError, InvalidModelError, VerificationError
-from skforge.persistence.artifact import check_file, from_bytes, to_bytes
+from skforge.persistence.artifact import from_bytes, to_bytes
 from skforge.runtime.records import entry
 from skforge.sources.base import given_names
 from skforge.sources.fitted import model_of, start_of

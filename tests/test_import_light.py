@@ -246,4 +246,4 @@ if "clone" in {asked!r} or "make_pipeline" in {asked!r}:
 assert (fast.predict(X) == before).all()
 print(name, type(fast).__name__)
 """
-    assert python(code) == "LoadedForest CompiledForest"
+    assert python(code) in ("LoadedForest CompiledForest", "ReadyForest CompiledForest")

@@ -121,7 +121,8 @@ def pack(
     from sklearn.utils.validation import check_is_fitted
 
     from skforge.estimators import CompiledForest
-    from skforge.persistence.artifact import load, to_bytes
+    from skforge.persistence.artifact import to_bytes
+    from skforge.persistence.loading import load
 
     wrapper: Any = model
     got = type(wrapper).__name__

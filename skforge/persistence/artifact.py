@@ -1,4 +1,4 @@
-"""``skforge.save`` and ``skforge.load``: models as files without pickle."""
+"""Models as files without pickle: what :func:`save` writes, and what is read."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 import os
 import sys
 from collections.abc import Mapping
-from io import BufferedIOBase, RawIOBase, TextIOBase
+from io import BufferedIOBase, RawIOBase
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias
 
 import numpy as np
@@ -14,7 +14,6 @@ import numpy as np
 from skforge._container import (
     Container,
     container_bytes,
-    open_container,
     write_container,
 )
 from skforge._version import __version__, check_release
@@ -22,7 +21,7 @@ from skforge.compiler.forest.arrays import Array
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.record import forest_out
 from skforge.compiler.frontends import answers_itself, read_forests
-from skforge.compiler.frontends.content import held
+from skforge.compiler.frontends.content import check_file
 from skforge.compiler.frontends.members import is_wrapper, kind_of
 from skforge.compiler.runtime.module import CompiledModule, restored
 from skforge.compiler.runtime.schedules import ScheduleTable, stored_schedule
@@ -38,6 +37,7 @@ from skforge.exceptions import (
     with_article,
 )
 from skforge.persistence.loaded import LoadedForest
+from skforge.persistence.ready import Note
 from skforge.persistence.stored_arrays import StoredArrays
 from skforge.runtime.records import (
     entry,
@@ -58,8 +58,6 @@ if TYPE_CHECKING:
 
 Arrays: TypeAlias = dict[str, Array]
 BinaryFile: TypeAlias = BinaryIO | BufferedIOBase | RawIOBase
-
-__all__ = ["load", "save"]
 
 
 def save(
@@ -92,7 +90,7 @@ def save(
 
     See Also
     --------
-    load : Reads the file.
+    skforge.load : Reads the file.
 
     Examples
     --------
@@ -115,15 +113,6 @@ def save(
         raise InvalidInputError(
             f"This {type(path).__name__} cannot be written: {error}."
         ) from error
-
-
-def check_file(file: object, method: str, other: str = "") -> None:
-    """Raise for anything but a binary file that has a method."""
-    if not hasattr(file, method) or isinstance(file, TextIOBase):
-        raise InvalidInputError(
-            f"pass {other}a file open in binary mode, such as open(path, "
-            f"'{method[0]}b'). Got {type(file).__name__} instead."
-        )
 
 
 def to_bytes(model: CompiledForest | CompiledModule | Forest) -> bytes:
@@ -155,80 +144,16 @@ def _contents(
     return manifest, arrays
 
 
-def load(
-    path: str | os.PathLike[str] | bytes | bytearray | memoryview | BinaryFile,
-) -> CompiledForest:
-    """Load a file written by :func:`save`.
-
-    Parameters
-    ----------
-    path : path, bytes or binary file
-        A ``.skforge`` file: its path, its bytes, or the file open for reading, which
-        is read from where it is to its end. Nothing in it is executed, and all of it
-        is checked.
-
-    Returns
-    -------
-    CompiledForest, CompiledModule or Forest
-        The saved object, to type checkers always the first of these; kernels compile
-        on the first call, for this CPU. A CompiledForest has no ``estimator_``: calls
-        that need it raise ``SourceNeededError``.
-
-    Raises
-    ------
-    InvalidInputError
-        If ``path`` is none of these.
-    InvalidModelError
-        If the file cannot be read, is damaged, or was not written by :func:`save`.
-    UnsupportedModelError
-        If another release wrote it in another format; the text names both.
-    """
-    if isinstance(path, (str, os.PathLike)):
-        name = os.fspath(path)
-        try:
-            return _loaded(open_container(path), name)
-        except InvalidModelError as error:
-            from pathlib import Path
-            from zipfile import is_zipfile
-
-            file = Path(os.fsdecode(path))
-            if file.suffix == ".skforge" or not file.is_file() or is_zipfile(file):
-                raise
-            with file.open("rb") as opened:
-                raise _other_kind(opened.read(1), name, file.suffix) from error
-    if not isinstance(path, (bytes, bytearray, memoryview)):
-        check_file(path, "read", "the path of a .skforge file, its bytes, or ")
-    name, content = f"This {type(path).__name__} object", held(path)
-    if not content:
-        raise InvalidModelError(f"{name} is empty; it holds no model.")
-    if type(content) is str or content[:2] != b"PK":
-        raise _other_kind(content[:1], name)
-    return from_bytes(content, name)
-
-
-def _other_kind(start: bytes | str, name: str, suffix: str = "") -> InvalidModelError:
-    """Return the error for a file of another kind."""
-    if start == b"\x80" or suffix in (".pkl", ".pickle", ".joblib"):
-        return InvalidModelError(
-            f"{name} is a pickle, not a .skforge file; use joblib.load(path) if you "
-            "trust its author."
-        )
-    return InvalidModelError(
-        f"{name} is not a .skforge file; skforge.load reads only files that "
-        "skforge.save wrote. For a model file of another library, use "
-        "CompiledForest(path) or load_forest(path)."
-    )
-
-
 def from_bytes(payload: bytes, name: str) -> CompiledForest:
     """Return what :func:`load` returns for these bytes; errors use ``name``."""
-    return _loaded(Container(np.frombuffer(payload, np.uint8), name), name)
+    return loaded(Container(np.frombuffer(payload, np.uint8), name), name)
 
 
-def _loaded(container: Container, name: str) -> CompiledForest:
+def loaded(container: Container, name: str) -> CompiledForest:
+    """Return what a file holds, whole; errors use ``name``."""
     stored = StoredArrays(container)
     try:
-        loaded: CompiledForest = _load(container.manifest, stored)
+        model: Any = _load(container.manifest, stored)
     except CompilerError:  # which says nothing of the file
         raise
     except SkforgeError as error:
@@ -236,7 +161,14 @@ def _loaded(container: Container, name: str) -> CompiledForest:
         reason = shortened(str(error) if ours else f"{type(error).__name__}: {error}")
         raise InvalidModelError(f"{name} cannot be loaded: {reason}") from error
     stored.note()
-    return loaded
+    if type(model) is LoadedForest:
+        same = container.manifest["skforge_version"] == __version__
+        if same and model.n_jobs in (None, 1):
+            vars(model)["_note"] = Note(container.identity)
+        if "sklearn.base" in sys.modules:
+            model._estimator()
+    made: CompiledForest = model
+    return made
 
 
 def _load(manifest: dict[str, Any], arrays: StoredArrays) -> Any:
@@ -377,7 +309,7 @@ def _estimator_out(wrapper: Any, arrays: Arrays) -> dict[str, Any]:
 
 def _estimator_in(
     record: dict[str, Any], manifest: dict[str, Any], arrays: StoredArrays
-) -> CompiledForest:
+) -> Any:
     of_forest = manifest.get("forest")
     model = _model_in(entry(record, "model", dict), of_forest, "", arrays)
     stored = entry(record, "params", dict)
@@ -418,9 +350,7 @@ def _estimator_in(
         tuning_result_=_result_in(arrays),
         compile_time_=0.0,  # not stored: equal fits save equal bytes
     )
-    known = "sklearn.base" in sys.modules
-    made: CompiledForest = wrapper._estimator() if known else wrapper
-    return made
+    return wrapper
 
 
 def _result_in(arrays: StoredArrays) -> TuningResult | None:

@@ -111,6 +111,10 @@ class Answering:
         by_reference(module)
         self.target_, self.schedule_ = module.target, ScheduleTable(module.schedules)
         revived = Predictor(module, model_of(self), start_of(self))
+        revived.note = self.__dict__.get("_note")
+        if (before := self.__dict__.get("_before")) is not None:
+            revived.counters = Counters(before.counts)
+            revived.ignores = before.ignores
         # threads that arrive together all use the first one's
         predictor: Predictor = self.__dict__.setdefault("_predictor", revived)
         return predictor
@@ -310,5 +314,7 @@ class Answering:
             - ``"library"``: the model itself, at its own speed.
         """
         self._check_fitted()
-        predictor = self.__dict__.get("_predictor")  # none: no calls
-        return (Counters() if predictor is None else predictor.counters).read()
+        predictor = self.__dict__.get("_predictor")
+        if predictor is None:  # no calls, but those before the model was whole
+            return Counters(getattr(self.__dict__.get("_before"), "counts", ())).read()
+        return predictor.counters.read()

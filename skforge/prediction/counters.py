@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from threading import get_ident
 from typing import Any
 
@@ -16,12 +17,12 @@ class Counters:
 
     __slots__ = ("_entries", "_threads")
 
-    def __init__(self) -> None:
+    def __init__(self, entries: Sequence[Any] = ()) -> None:
         #: By thread, the calls of each route and then the rows. Each thread writes its
         #: own list; that of an ended one passes to the next with its identity.
         self._threads: dict[int, list[int]] = {}
         #: Calls and rows of each entry, which counts by itself, holding the GIL.
-        self._entries: list[Any] = []
+        self._entries = [*entries]
 
     def add(self, route: int, rows: int) -> None:
         here = get_ident()

@@ -112,6 +112,10 @@ class Predictor:
         #: Rows of X, and drawn ones, on which ``fit`` compared it with the source.
         self.checked = 0, 0
         self.counters = counters.Counters()
+        #: Is called when a method has an entry, to keep it for the next process.
+        self.note: Callable[[Predictor, str], None] | None = None
+        #: Whether a user was told already that further keys of mappings are ignored.
+        self.ignores = False
         #: What ``CompiledForest.summary(X)`` measured last: the method, the times by
         #: batch size and the source's name.
         self.timed: tuple[str, tuple[Any, ...], str] | None = None
@@ -259,9 +263,10 @@ class Predictor:
         return None if variant is None else variant.answer(method, X, n_jobs)
 
     def _at_first(self, method: str, X: Any, n_jobs: int | None) -> Any:
-        """Compile the entry for further calls, and answer without it."""
+        """Answer without an entry, and compile it for further calls."""
+        answer = self._by_kernels(method, X, n_jobs)
         self._seek_entry(method, n_jobs)
-        return self._by_kernels(method, X, n_jobs)
+        return answer
 
     def _variant(self, X: Any) -> Predictor | None:
         """Return the predictor for rows of another form, made for the first of them."""
@@ -297,7 +302,11 @@ class Predictor:
     def _mappings(self) -> Mappings | None:
         """The reader of mappings; None if the model takes them."""
         columns = self.source.columns()
-        return None if columns is None else Mappings(columns, DictReader)
+        if columns is None:
+            return None
+        mappings = Mappings(columns, DictReader)
+        mappings.ignores |= self.ignores
+        return mappings
 
     def _by_mappings(self, method: str, X: Any, n_jobs: int | None) -> Any:
         """Answer for mappings with the method's entry, or for the frame of them."""
@@ -408,6 +417,8 @@ class Predictor:
         log(INFO, "%s has %s compiled entry", method, "no" if entry is None else "a")
         self.offered.clear()  # the methods found so far lack the entry
         self._routes = {}
+        if entry is not None and self.note is not None:
+            self.note(self, method)
 
     def _checked_entry(self, method: str, n_jobs: int | None) -> Entry | None:
         """Return a compiled entry for a method, or None if there cannot be one.

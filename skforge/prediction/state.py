@@ -49,6 +49,10 @@ else:
     from sklearn.base import BaseEstimator, MetaEstimatorMixin
 
 
+#: What a loaded model knows of its file, and of calls before it was whole.
+_OF_A_FILE = "_note", "_before"
+
+
 class CompiledState(Answering, BaseEstimator):
     """Keeps the forest, schedules and model; machine code is compiled on demand."""
 
@@ -63,6 +67,8 @@ class CompiledState(Answering, BaseEstimator):
             self.estimator_ = model
             self.__dict__.pop("_stored", None)
         before, predictor = self.__dict__.get("_predictor"), result.predictor
+        for name in _OF_A_FILE:
+            self.__dict__.pop(name, None)
         self.forest_, self._split = predictor.forest, result.split
         self._fallback = result.fallback
         self.schedule_ = ScheduleTable(predictor.module.schedules)
@@ -80,7 +86,8 @@ class CompiledState(Answering, BaseEstimator):
     def __getstate__(self) -> dict[str, Any]:
         """Return the state without machine code."""
         state = dict(super().__getstate__())
-        state.pop("_predictor", None)
+        for name in ("_predictor", *_OF_A_FILE):
+            state.pop(name, None)
         if state.pop("_fingerprint", None) is not None:
             self._check_model()
         state |= {"_skforge_version": __version__, "_skforge_format": FORMAT}
@@ -109,7 +116,8 @@ class CompiledState(Answering, BaseEstimator):
         params = {**self.get_params(deep=False), "estimator": model}
         copy = type(self)(**params)
         state = dict(self.__dict__)
-        for name in (*params, "estimator_", "search_", "_predictor", "_fingerprint"):
+        own = "estimator_", "search_", "_predictor", "_fingerprint", *_OF_A_FILE
+        for name in (*params, *own):
             state.pop(name, None)
         copy.__dict__.update(state, _stored=model)
         return copy

@@ -43,6 +43,11 @@ def read_text(*path: str) -> str:
         return file.read()
 
 
+def machine() -> str:
+    """Return the name of this kind of machine, as the system calls it."""
+    return os.uname().machine if hasattr(os, "uname") else ""
+
+
 def cpu_facts(file: str = "/proc/cpuinfo") -> str:
     """Return what Linux says of the first CPU and its features, or nothing."""
     with suppress(OSError), open(file, encoding="utf-8", errors="replace") as lines:

@@ -148,7 +148,7 @@ class Mappings:
             columns.width,
         )
         #: Whether further keys are known of.
-        self._ignores = columns.ignores
+        self.ignores = columns.ignores
         #: Rows that no call uses, and their memory; a list's pop and append are atomic.
         self._free: list[tuple[Array, memoryview]] = []
         self._index: Any = None
@@ -183,7 +183,7 @@ class Mappings:
             values: Any = self._get(X)
         except KeyError:
             return None
-        if len(X) != self._count and not self._ignores:
+        if len(X) != self._count and not self.ignores:
             return None
         if self._coded:
             values = list(values)
@@ -218,7 +218,7 @@ class Mappings:
         if self._columns.by_frame:
             return None
         # all rows that compiled code reads have the keys of the first
-        listed = type(X) is list and (self._ignores or len(X[0]) == self._count)
+        listed = type(X) is list and (self.ignores or len(X[0]) == self._count)
         rows: Array | None = self._dicts.read(X) if self._dicts and listed else None
         if rows is None and (rows := self._in_python(X)) is None:
             return None
@@ -301,8 +301,8 @@ class Mappings:
             flat = list(chain.from_iterable(map(self._get, dicts)))
         except KeyError:
             raise self._absent(dicts, alone) from None
-        if not self._ignores and {*map(len, dicts)} != {self._count}:
-            self._ignores = True
+        if not self.ignores and {*map(len, dicts)} != {self._count}:
+            self.ignores = True
             warn(self._unknown(dicts, alone), InputWarning)
         if alone and any(map(_is_column, flat)):
             return self._in_columns(flat), ""

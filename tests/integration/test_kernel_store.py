@@ -264,7 +264,9 @@ def test_the_rows_that_kernels_are_compared_on_are_scored_once(
     assert not walked
     for junk in (b"", b"junk", sample.read_bytes()[:-1]):
         sample.write_bytes(junk)
-        check(skforge.load(tmp_path / "a.skforge"))
+        again = skforge.load(tmp_path / "a.skforge")
+        assert again.forest_.n_trees == 4  # it is whole, and compares its kernels
+        check(again)
     assert len(walked) == 3
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import skforge
 from skforge.compiler import pipeline
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.passes.hir import tile_nodes
@@ -139,7 +140,7 @@ def test_an_artifact_keeps_given_tiles(tmp_path: Path) -> None:
     rows, raw, _ = expected("scalar")
     module = compile_forest(made, {(1, None): schedule})
     artifact.save(module, tmp_path / "forest.skforge")
-    loaded = artifact.load(tmp_path / "forest.skforge")
+    loaded = skforge.load(tmp_path / "forest.skforge")
     assert schedule in loaded.schedules.values()
     assert_same_bits(raw_of(loaded, rows), raw, "loaded")
 

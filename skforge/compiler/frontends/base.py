@@ -93,8 +93,9 @@ def is_pipeline(model: object) -> bool:
 
 
 def is_compiled(model: object) -> bool:
-    light = "skforge.persistence.loaded.LoadedForest"
-    return is_a(model, "skforge.estimators.CompiledForest", light)
+    light = "loaded.LoadedForest", "ready.ReadyForest"
+    loaded = (f"skforge.persistence.{name}" for name in light)
+    return is_a(model, "skforge.estimators.CompiledForest", *loaded)
 
 
 def last_step(model: Any) -> Any:

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import os
 import re
+from io import TextIOBase
 from typing import Any
 
-from skforge.exceptions import InvalidModelError, UnsupportedModelError
+from skforge.exceptions import (
+    InvalidInputError,
+    InvalidModelError,
+    UnsupportedModelError,
+)
 
 HEAD = 4096  # bytes that are looked at
 
@@ -116,3 +121,12 @@ def is_saved(model: Any) -> bool:
         except (OSError, ValueError):
             return False
     return head is not None and head[:4] == b"PK\x03\x04"
+
+
+def check_file(file: object, method: str, other: str = "") -> None:
+    """Raise for anything but a binary file that has a method."""
+    if not hasattr(file, method) or isinstance(file, TextIOBase):
+        raise InvalidInputError(
+            f"pass {other}a file open in binary mode, such as open(path, "
+            f"'{method[0]}b'). Got {type(file).__name__} instead."
+        )

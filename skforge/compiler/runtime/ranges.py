@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, TypeGuard
 
 import numpy as np
 
@@ -90,11 +90,14 @@ class RangeKernels:
 
     def _use(self, number: int, element: Element, kernel: AnyKernel) -> None:
         self._ready[number, element] = kernel
-        if element != "accumulator" or not isinstance(kernel, Kernel):
-            return
-        # An entry runs whole batches, so kernels that run in parts are excluded.
-        if len(kernel.slots) <= 8 * MAX_SLOTS and kernel.most_rows is None:
+        if element == "accumulator" and suits_entries(kernel):
             self.table.fill(number, kernel.address, kernel.slots, kernel)
+
+
+def suits_entries(kernel: AnyKernel) -> TypeGuard[Kernel]:
+    """Tell whether entries may call a kernel: they run whole batches, not parts."""
+    fits = isinstance(kernel, Kernel) and len(kernel.slots) <= 8 * MAX_SLOTS
+    return fits and kernel.most_rows is None
 
 
 def raw_scores(

@@ -1,0 +1,106 @@
+"""``skforge.load``: a file's model, whole or as far as it is needed."""
+
+from __future__ import annotations
+
+import os
+from io import BufferedIOBase, RawIOBase
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias
+
+import numpy as np
+
+from skforge._container import Container, Content, content_of, identity
+from skforge.exceptions import InvalidModelError
+from skforge.persistence.ready import ready
+
+if TYPE_CHECKING:
+    from skforge.estimators import CompiledForest
+
+BinaryFile: TypeAlias = BinaryIO | BufferedIOBase | RawIOBase
+
+
+def load(
+    path: str | os.PathLike[str] | bytes | bytearray | memoryview | BinaryFile,
+) -> CompiledForest:
+    """Load a file written by :func:`save`.
+
+    Parameters
+    ----------
+    path : path, bytes or binary file
+        A ``.skforge`` file: its path, its bytes, or the file open for reading, which
+        is read from where it is to its end. Nothing in it is executed, and all of it
+        is checked.
+
+    Returns
+    -------
+    CompiledForest, CompiledModule or Forest
+        The saved object, to type checkers always the first of these; kernels compile
+        on the first call, for this CPU. A CompiledForest has no ``estimator_``: calls
+        that need it raise ``SourceNeededError``.
+
+    Raises
+    ------
+    InvalidInputError
+        If ``path`` is none of these.
+    InvalidModelError
+        If the file cannot be read, is damaged, or was not written by :func:`save`.
+    UnsupportedModelError
+        If another release wrote it in another format; the text names both.
+    """
+    if isinstance(path, (str, os.PathLike)):
+        name = os.fspath(path)
+        try:
+            return _model(content_of(path), name)
+        except InvalidModelError as error:
+            from pathlib import Path
+            from zipfile import is_zipfile
+
+            file = Path(os.fsdecode(path))
+            if file.suffix == ".skforge" or not file.is_file() or is_zipfile(file):
+                raise
+            with file.open("rb") as opened:
+                raise _other_kind(opened.read(1), name, file.suffix) from error
+    content: Any = path
+    if not isinstance(path, bytes):
+        from skforge.compiler.frontends.content import check_file, held
+
+        if not isinstance(path, (bytearray, memoryview)):
+            check_file(path, "read", "the path of a .skforge file, its bytes, or ")
+        content = held(path)
+    name = f"This {type(path).__name__} object"
+    if not content:
+        raise InvalidModelError(f"{name} is empty; it holds no model.")
+    if type(content) is str or content[:2] != b"PK":
+        raise _other_kind(content[:1], name)
+    return _model(np.frombuffer(content, np.uint8), name)
+
+
+def _model(content: Content, name: str) -> CompiledForest:
+    """Return a file's model: ready to answer from the cache, or else whole."""
+    digest, known = identity(content), None
+    if digest is None:
+        known = Container(content, name)
+        known.check()
+        digest = known.digest
+
+    def whole() -> CompiledForest:
+        from skforge.persistence.artifact import loaded
+
+        return loaded(known or Container(content, name), name)
+
+    model: Any = ready(digest, whole)
+    made: CompiledForest = whole() if model is None else model
+    return made
+
+
+def _other_kind(start: bytes | str, name: str, suffix: str = "") -> InvalidModelError:
+    """Return the error for a file of another kind."""
+    if start == b"\x80" or suffix in (".pkl", ".pickle", ".joblib"):
+        return InvalidModelError(
+            f"{name} is a pickle, not a .skforge file; use joblib.load(path) if you "
+            "trust its author."
+        )
+    return InvalidModelError(
+        f"{name} is not a .skforge file; skforge.load reads only files that "
+        "skforge.save wrote. For a model file of another library, use "
+        "CompiledForest(path) or load_forest(path)."
+    )

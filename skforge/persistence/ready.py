@@ -1,0 +1,357 @@
+"""Loaded models that answer from the cache before anything else of them is made.
+
+The first process that calls a method of a file's model notes in the cache which code
+and arrays answered: the compiled entry, the kernels that were compared by then, and how
+mappings are read. Later processes link these and call the entry. Rows that the entry
+declines, and all that is not a prediction, take the model whole from the file, with the
+modules that this needs.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+import sys
+from _thread import RLock
+from collections.abc import Callable
+from contextlib import suppress
+from functools import lru_cache, partial
+from types import MethodType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from skforge.runtime import code_version, facts, object_cache, stored_kernels
+from skforge.runtime.entries import KernelTable, as_method, open_entry, retire
+from skforge.runtime.loading import LoadedCode
+from skforge.runtime.python_objects import is_known_python, numpy_api
+
+if TYPE_CHECKING:
+    from skforge.prediction.predictor import Predictor
+
+#: Held while a model is made whole. It must not wait for a thread that a fork ended.
+_lock = RLock()
+
+
+def ready(digest: str, whole: Callable[[], Any]) -> ReadyForest | None:
+    """Return the model of a file with a digest if the cache has what answers for it.
+
+    ``whole`` loads what else there is of it, once something else is asked for.
+    """
+    record = _record(digest)
+    return None if record is None else ReadyForest(record, whole)
+
+
+def _record(digest: str) -> Any:
+    key = _key(digest)
+    stored = None if key is None else object_cache.find(key)
+    return None if stored is None else json.loads(stored)
+
+
+def _key(digest: str) -> str | None:
+    """Return the key of a file's record; None where no code is kept, or known."""
+    here = _here()
+    if here is None or not code_version.keeps():
+        return None
+    return object_cache.key_of(("ready", code_version.sources(), *here, digest))
+
+
+@lru_cache(maxsize=1)
+def _here() -> tuple[str, ...] | None:
+    """Return what code depends on in this process; None if that is not known."""
+    cpu, python = facts.cpu_facts(), sys.implementation.cache_tag
+    if not cpu or not is_known_python() or numpy_api() is None:
+        return None
+    return str(python), np.__version__, facts.llvm_version(), facts.machine(), cpu
+
+
+#: Entries' code: models of one kind share it.
+_code_of = lru_cache(maxsize=64)(object_cache.find)
+
+
+class Note:
+    """Notes what answers for the model of a file, once an entry was compared."""
+
+    def __init__(self, digest: str) -> None:
+        self._digest = digest
+
+    def __call__(self, predictor: Predictor, method: str) -> None:
+        """Note a method's entry, and the kernels that are compared by now."""
+        key, source, module = _key(self._digest), predictor.source, predictor.module
+        entry = predictor.entries.get(method)
+        holder: Any = getattr(entry, "__self__", None)
+        labels = _labels_out(getattr(holder, "labels", None))
+        if key is None or holder is None or not holder.alone or labels is None:
+            return
+        kernels, code = self._kernels(module), holder.jit.key
+        of_code = code and object_cache.digest_of(code, object_cache.OBJECTS)
+        if not kernels or of_code is None:
+            return
+        record = _record(self._digest) or {"entries": {}}
+        record |= {
+            "direct": source.direct and not source.warning,
+            "ranges": len(module.kernels.ranges),
+            "kernels": kernels,
+            "columns": _columns_out(predictor),
+        }
+        record["entries"][method] = [code, of_code, labels]
+        object_cache.store(key, json.dumps(record).encode())
+
+    def _kernels(self, module: Any) -> list[Any]:
+        """Return the places of the kernels that entries call; none if one has none."""
+        from skforge.compiler.runtime.ranges import suits_entries
+        from skforge.compiler.target import Target
+
+        found, table, kernels = [], module.kernels, module.compiler
+        if table.element != "accumulator" or module.target != Target.host():
+            return []
+        with kernels.lock:
+            for number in table.compiled():
+                kernel = table.kernel(number)
+                own = kernels.kernel(table.ranges[number][1], table.element)
+                if kernel is not own or not suits_entries(kernel) or not kernel.key:
+                    return []
+                digest = object_cache.digest_of(kernel.key, stored_kernels.KERNELS)
+                if digest is None:
+                    return []
+                found.append([number, kernel.key, digest])
+        return found
+
+
+def _labels_out(labels: Any) -> Any:
+    """Return an entry's labels as JSON; None if it cannot hold them."""
+    if isinstance(labels, np.ndarray):
+        labels = {"dtype": labels.dtype.str, "values": labels.tolist()}
+        kinds = {*map(type, labels["values"])}
+        return labels if kinds <= {bool, int, float, str} else None
+    return labels
+
+
+def _labels_in(labels: Any) -> Any:
+    if isinstance(labels, dict):
+        return np.array(labels["values"], np.dtype(labels["dtype"]))
+    return tuple(labels)
+
+
+def _columns_out(predictor: Predictor) -> Any:
+    """Return how mappings are read, as JSON; None if the whole model has to."""
+    from skforge.exceptions import InvalidInputError
+    from skforge.runtime.mappings import Columns
+    from skforge.runtime.records import plain_in, plain_out
+
+    with suppress(InvalidInputError):  # the model knows no names
+        columns = predictor.source.columns()
+        if columns is not None and not columns.by_frame:
+            written = plain_out(columns)
+            same = repr(plain_in(Columns, written, "")) == repr(columns)
+            return written if same else None
+    return None
+
+
+class _Stateful:
+    """Has a dictionary, as all classes have that an object can change to."""
+
+
+_STATE: Any = vars(_Stateful)["__dict__"]
+
+
+class _Method:
+    """A method that is its compiled entry, or one of the whole model."""
+
+    def __init__(self, name: str) -> None:
+        def method(self: Any, X: Any, **params: Any) -> Any:
+            found = None if params else _ready_of(self)
+            if found is not None and (answer := found.answer(name, X)) is not None:
+                return answer
+            return getattr(_whole(self), name)(X, **params)
+
+        method.__name__, method.__qualname__ = name, f"CompiledForest.{name}"
+        method.__doc__ = f"See :meth:`skforge.CompiledForest.{name}`."
+        self.function: Any = method
+
+    def __get__(self, obj: Any, owner: type | None = None) -> Any:
+        try:
+            return MethodType(obj._methods[self], obj)
+        except (AttributeError, KeyError):
+            pass  # on the class, the model is whole, or first access
+        if obj is None:
+            return self.function
+        function, name = self.function, self.function.__name__
+        with _lock:
+            found = _ready_of(obj)
+            if found is not None and (entry := found.entry(name)) is not None:
+                methods = obj._methods
+                if self not in methods:  # no other thread was faster
+                    direct = found.direct
+                    methods[self] = (
+                        as_method(entry, obj, function) if direct else function
+                    )
+                return MethodType(methods[self], obj)
+        return getattr(_whole(obj), name)
+
+
+class ReadyForest(_Stateful):
+    """A loaded ``CompiledForest`` of which the entries are linked that it has called.
+
+    For all that they do not answer, it becomes what it stands for; see
+    :class:`~skforge.persistence.loaded.LoadedForest`, which it then is.
+    """
+
+    _methods: dict[_Method, Any]
+    predict = _Method("predict")
+    predict_proba = _Method("predict_proba")
+    predict_raw = _Method("predict_raw")
+    decision_function = _Method("decision_function")
+    score_samples = _Method("score_samples")
+
+    def __init__(self, record: Any, whole: Callable[[], Any]) -> None:
+        state = _STATE.__get__(self)
+        state["_ready"], state["_methods"] = _Ready(record, whole), {}
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> type[Any]:
+        """``CompiledForest`` for isinstance, in a process that may know estimators."""
+        if "sklearn.base" not in sys.modules:
+            return type(self)
+        from skforge.estimators import CompiledForest
+
+        return CompiledForest
+
+    @property
+    def __dict__(self) -> dict[str, Any]:  # type: ignore[override]
+        """The state of the whole model."""
+        state: dict[str, Any] = vars(_whole(self))
+        return state
+
+    def __getattr__(self, name: str) -> Any:
+        """Return an attribute of the whole model."""
+        return getattr(_whole(self), name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Set an attribute of the whole model."""
+        setattr(_whole(self), name, value)
+
+    def __delattr__(self, name: str) -> None:
+        """Delete an attribute of the whole model."""
+        delattr(_whole(self), name)
+
+    def __repr__(self) -> str:
+        """Return the repr of the whole model."""
+        return repr(_whole(self))
+
+    def __dir__(self) -> list[str]:
+        """Return the names of the whole model."""
+        return dir(_whole(self))
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """Return what the whole model is pickled as."""
+        return _whole(self).__reduce_ex__(protocol)
+
+
+class _Ready:
+    """What a :class:`ReadyForest` answers with until it is whole."""
+
+    def __init__(self, record: Any, whole: Callable[[], Any]) -> None:
+        self._record, self.whole = record, whole
+        #: Whether entries take arrays as users pass them.
+        self.direct: bool = record["direct"]
+        self._entries: dict[str, Any] = {}
+        self._table: KernelTable | None = None
+        self._mappings: Any = None
+
+    def entry(self, method: str) -> Any:
+        """Return a method's entry; None if the cache no longer has its code."""
+        if method not in self._entries:
+            with suppress(LookupError):
+                self._entries[method] = self._linked(method)
+        return self._entries.get(method)
+
+    def _linked(self, method: str) -> Any:
+        key, digest, labels = self._record["entries"][method]
+        if self._table is None:
+            self._table = self._filled()
+        stored = _code_of(key, digest)
+        if stored is None:
+            raise LookupError(key)
+        names, _, binary = stored.partition(b"\n")
+        code = partial(LoadedCode, names.decode().split(), binary)
+        return open_entry(code, self._table, _labels_in(labels))
+
+    def _filled(self) -> KernelTable:
+        table = KernelTable(self._record["ranges"])
+        for number, key, digest in self._record["kernels"]:
+            stored = stored_kernels.find(key, digest)
+            if stored is None:
+                raise LookupError(key)
+            code = LoadedCode(stored.names, stored.binary)
+            data = [*stored.data.values()]
+            addresses = [array.ctypes.data for array in data]
+            slots = struct.pack(f"{len(addresses)}q", *addresses)
+            table.fill(number, code.address(stored.name), slots, (code, data))
+        return table
+
+    def answer(self, method: str, X: Any) -> Any:
+        """Return an entry's answer; None if the whole model has to give it."""
+        with _lock:
+            entry, columns = self.entry(method), self._record["columns"]
+        if type(X) is not dict:
+            return entry(X) if entry is not None and self.direct else None
+        if entry is None or columns is None:
+            return None
+        if self._mappings is None:
+            from skforge.runtime.mappings import Columns, Mappings
+            from skforge.runtime.records import plain_in
+
+            self._mappings = Mappings(plain_in(Columns, columns, "columns"))
+        return self._mappings.ask(entry, X)
+
+    @property
+    def _opened(self) -> list[Any]:
+        return [entry for entry in self._entries.values() if entry is not None]
+
+    @property
+    def counts(self) -> list[Any]:
+        """Calls and rows that entries have answered."""
+        return [entry.__self__.counts for entry in self._opened]
+
+    @property
+    def ignores(self) -> bool:
+        """Whether a user was told that further keys of mappings are ignored."""
+        return self._mappings is not None and self._mappings.ignores
+
+    def retire(self) -> None:
+        """Make the entries' methods pass on every call from now on."""
+        for entry in self._opened:
+            retire(entry)
+
+
+def _ready_of(forest: Any) -> _Ready | None:
+    """Return what a model answers with; None if it is whole."""
+    with suppress(AttributeError):
+        found: _Ready = forest._ready
+        return found
+    return None
+
+
+def _whole(forest: Any) -> Any:
+    """Make a model whole, and return it."""
+    with _lock:
+        if type(forest) is ReadyForest:  # and no other thread has made it whole
+            state: dict[str, Any] = _STATE.__get__(forest)
+            before = state["_ready"]
+            whole = before.whole()
+            before.retire()
+            state.update(vars(whole), _before=before)
+            vars(object)["__class__"].__set__(forest, type(whole))
+            del state["_ready"], state["_methods"]
+    return forest
+
+
+def _after_fork_in_child() -> None:
+    global _lock
+    _lock = RLock()  # in the child, its holder does not exist
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)

@@ -1,0 +1,454 @@
+"""Loaded models that answer from the cache, before they are whole."""
+
+from __future__ import annotations
+
+import copy
+import json
+import pickle
+import subprocess
+import sys
+import threading
+import types
+import warnings
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.base import clone
+from sklearn.calibration import CalibratedClassifierCV
+from sklearn.compose import make_column_transformer
+from sklearn.ensemble import (
+    GradientBoostingClassifier,
+    HistGradientBoostingClassifier,
+    IsolationForest,
+    RandomForestClassifier,
+    RandomForestRegressor,
+)
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
+
+import skforge
+from skforge import CompiledForest, Schedule
+from skforge._container import content_of, identity
+from skforge.persistence import ready
+from skforge.persistence.ready import ReadyForest
+from skforge.runtime import code_version, object_cache, stored_kernels
+from tests.plain import plain
+
+RANDOM = np.random.default_rng(0)
+X = RANDOM.normal(size=(300, 6)).astype(np.float32)
+Y = (X[:, 0] + X[:, 1] > 0).astype(int)
+NAMES = [*"abcdef"]
+TEXTS = pd.DataFrame(X, columns=NAMES).assign(a=RANDOM.choice(["x", "y", "z"], 300))
+FOREST = RandomForestClassifier(7, max_depth=5, random_state=0)
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return an empty cache."""
+    monkeypatch.setenv("SKFORGE_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("SKFORGE_CACHE", "on")
+    return tmp_path / "cache"
+
+
+def saved(model: Any, tmp_path: Path, rows: Any = X, **how: Any) -> Path:
+    path = tmp_path / "m.skforge"
+    skforge.save(plain(model, **how).fit(rows), path)
+    return path
+
+
+def loaded(path: Path, *methods: str, rows: Any = X[:1]) -> Any:
+    """Load a file whose methods were called once in what counts as another process."""
+    first = skforge.load(path)
+    for method in methods or ("predict_proba",):
+        getattr(first, method)(rows)
+    return skforge.load(path)
+
+
+def is_ready(model: Any) -> bool:
+    return type(model) is ReadyForest
+
+
+def same(found: Any, wanted: Any) -> None:
+    assert found.dtype == wanted.dtype and found.shape == wanted.shape
+    np.testing.assert_array_equal(found, wanted)
+
+
+def boosting(kind: str, **how: Any) -> Any:
+    module = pytest.importorskip(kind)
+    name = {"xgboost": "XGBClassifier", "lightgbm": "LGBMClassifier"}[kind]
+    return getattr(module, name)(n_estimators=9, n_jobs=1, **how)
+
+
+MODELS: dict[str, Any] = {
+    "forest": lambda: FOREST.fit(X, Y),
+    "labels": lambda: FOREST.fit(X, np.array(["no", "yes"])[Y]),
+    "object labels": lambda: FOREST.fit(X, np.array(["no", "yes"], object)[Y]),
+    "numbers": lambda: FOREST.fit(X, Y * 2.0),
+    "flags": lambda: FOREST.fit(X, Y > 0),
+    "regressor": lambda: RandomForestRegressor(5, random_state=0).fit(X, X[:, 0]),
+    "boosting": lambda: GradientBoostingClassifier(n_estimators=5).fit(X, Y),
+    "histogram": lambda: HistGradientBoostingClassifier(max_iter=5).fit(X, Y),
+    "xgboost": lambda: boosting("xgboost").fit(X, Y),
+    "lightgbm": lambda: boosting("lightgbm", verbose=-1).fit(X, Y),
+    "scaled": lambda: make_pipeline(StandardScaler(), FOREST).fit(X, Y),
+}
+METHODS = "predict", "predict_proba", "predict_raw", "decision_function"
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_answers_are_those_of_the_whole_model(kind: str, tmp_path: Path) -> None:
+    model = MODELS[kind]()
+    path = saved(model, tmp_path)
+    whole = skforge.load(path)
+    methods = [name for name in METHODS if hasattr(whole, name)]
+    fast = loaded(path, *methods, rows=X[:1].astype(np.float64))
+    assert not is_ready(whole) and is_ready(fast)
+    for method in methods:
+        for rows in (X[:1], X[:9], X[:30:3]):
+            rows = rows.astype(np.float64)
+            wanted = getattr(whole, method)(rows)
+            same(getattr(fast, method)(rows), wanted)
+            same(getattr(fast, method)(X=rows), wanted)
+    assert is_ready(fast)
+    for method in methods:
+        same(getattr(fast, method)(X[:9]), getattr(whole, method)(X[:9]))
+    # in float32, a scaler rounds otherwise, and has a forest of its own
+    assert is_ready(fast) == (kind != "scaled")
+
+
+@pytest.mark.parametrize("kind", ["forest", "xgboost", "lightgbm"])
+def test_only_numpy_and_the_runtime_are_imported(kind: str, tmp_path: Path) -> None:
+    path = saved(MODELS[kind](), tmp_path)
+    code = f"""
+import sys, numpy as np
+before = {{*sys.modules}}
+import skforge
+fast = skforge.load({str(path)!r})
+print(fast.predict_proba(np.zeros((1, 6), "f4")).tolist())
+print(*sorted({{*sys.modules}} - before))
+"""
+    outs = [
+        subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=True
+        ).stdout.splitlines()
+        for _ in range(2)
+    ]
+    assert outs[0][0] == outs[1][0]
+    ours = [name for name in outs[1][1].split() if name.startswith("skforge.")]
+    allowed = ("skforge.runtime", "skforge.persistence", "skforge._", "skforge.conf")
+    others = [name for name in ours if not name.startswith(allowed)]
+    assert others == ["skforge.exceptions"] and len(ours) < 25
+    assert any(name.startswith("skforge.compiler") for name in outs[0][1].split())
+    theirs = {name.partition(".")[0] for name in outs[1][1].split()}
+    assert theirs - {"skforge", "numpy"} <= sys.stdlib_module_names
+
+
+WAKES: dict[str, Any] = {
+    "a list": lambda fast: fast.predict_proba(X[:1].tolist()),
+    "a frame": lambda fast: fast.predict_proba(pd.DataFrame(X[:1])),
+    "many rows": lambda fast: fast.predict_proba(np.tile(X, (700, 1))),
+    "another method": lambda fast: fast.apply(X),
+    "a method not called before": lambda fast: fast.predict(X),
+    "an attribute": lambda fast: fast.classes_,
+    "a parameter": lambda fast: fast.n_jobs,
+    "setting one": lambda fast: setattr(fast, "n_jobs", 1),
+    "repr": repr,
+    "dir": dir,
+    "vars": vars,
+    "copy": copy.copy,
+    "deep copy": copy.deepcopy,
+    "pickle": pickle.dumps,
+    "clone": clone,
+    "counters": lambda fast: fast.counters(),
+    "a test": lambda fast: hasattr(fast, "no_such_thing"),
+}
+
+
+@pytest.mark.parametrize("what", WAKES)
+def test_all_else_makes_it_whole(what: str, tmp_path: Path) -> None:
+    fast = loaded(saved(FOREST.fit(X, Y), tmp_path))
+    wanted = FOREST.predict_proba(X)
+    method, method_type = fast.predict_proba, types.MethodType
+    same(method(X[:2]), wanted[:2])
+    assert is_ready(fast) and isinstance(fast, CompiledForest)
+    WAKES[what](fast)
+    assert not is_ready(fast) and isinstance(fast, CompiledForest)
+    assert type(method) is method_type and method.__self__ is fast
+    for rows in (X[:1], X):
+        same(method(rows), wanted[: len(rows)])  # kept from before
+        same(fast.predict_proba(rows), wanted[: len(rows)])
+    again = pickle.loads(pickle.dumps(fast))
+    same(again.predict_proba(X), wanted)
+    assert {*vars(again)}.isdisjoint({"_before", "_note", "_ready", "_methods"})
+
+
+@pytest.mark.parametrize("bad", [X[:, :3], X[0], [["a"] * 6], np.full((1, 6), np.inf)])
+def test_rows_that_are_refused_have_the_error_of_the_whole_model(
+    bad: Any, tmp_path: Path
+) -> None:
+    path = saved(FOREST.fit(X, Y), tmp_path)
+    texts = []
+    for model in (skforge.load(path), loaded(path)):
+        with pytest.raises(ValueError) as caught:
+            model.predict_proba(bad)
+        texts.append((type(caught.value), str(caught.value)))
+        same(model.predict_proba(X[:1]), FOREST.predict_proba(X[:1]))
+    assert texts[0] == texts[1]
+
+
+def test_other_arguments_and_methods_that_the_model_lacks(tmp_path: Path) -> None:
+    path = saved(RandomForestRegressor(3, random_state=0).fit(X, X[:, 0]), tmp_path)
+    fast = loaded(path, "predict")
+    assert is_ready(fast)
+    assert not hasattr(fast, "predict_proba") and not hasattr(fast, "nothing")
+    fast = loaded(path, "predict")
+    with pytest.raises(TypeError):
+        fast.predict()
+    with pytest.raises(TypeError):
+        fast.predict(X, X)
+    with pytest.raises(Exception, match="iteration_range"):
+        fast.predict(X, iteration_range=(0, 1))
+    fast = loaded(saved(FOREST.fit(X, Y), tmp_path))
+    out = np.empty((4, 2))
+    assert fast.predict_proba(X[:4], out=out) is out
+    same(out, FOREST.predict_proba(X[:4]))
+
+
+def test_calls_are_counted_before_and_after(tmp_path: Path) -> None:
+    fast = loaded(saved(FOREST.fit(X, Y), tmp_path))
+    for rows in (X[:1], X[:3], X[:4].astype(np.float64)):
+        fast.predict_proba(rows)
+    assert is_ready(fast)
+    assert fast.counters()["entry"] == {"calls": 3, "rows": 8}
+    fast.predict_proba(X[:2].tolist())
+    kept = fast.counters()
+    assert sum(kept[name]["calls"] for name in kept) == 4
+    assert sum(kept[name]["rows"] for name in kept) == 10
+    fast.fit(X)
+    assert sum(kind["calls"] for kind in fast.counters().values()) == 0
+
+
+def test_a_method_that_was_kept_follows_a_new_fit(tmp_path: Path) -> None:
+    fast = loaded(saved(FOREST.fit(X, Y), tmp_path))
+    method = fast.predict_proba
+    method(X[:1])
+    other = RandomForestClassifier(3, random_state=1).fit(X, 1 - Y)
+    fast.estimator = other
+    fast.prefit = True
+    fast.fit(X)
+    same(method(X[:5]), other.predict_proba(X[:5]))
+
+
+def test_warnings_of_arrays_without_names_are_given(tmp_path: Path) -> None:
+    frame = pd.DataFrame(X, columns=NAMES)
+    path = saved(FOREST.fit(frame, Y), tmp_path, frame)
+    for model in (skforge.load(path), loaded(path)):
+        for _ in range(2):
+            with pytest.warns(UserWarning, match="does not have valid feature names"):
+                same(model.predict_proba(X[:1]), FOREST.predict_proba(frame[:1]))
+
+
+# ------------------------------------------------------------ mappings
+
+
+def texts_model() -> Any:
+    steps = make_column_transformer(
+        (OneHotEncoder(handle_unknown="ignore"), ["a"]), remainder="passthrough"
+    )
+    return make_pipeline(steps, FOREST).fit(TEXTS, Y)
+
+
+def test_mappings_are_answered_and_refused_alike(tmp_path: Path) -> None:
+    model = texts_model()
+    path = saved(model, tmp_path, TEXTS)
+    row = TEXTS.iloc[0].to_dict()
+    whole, fast = skforge.load(path), loaded(path, rows=row)
+    assert is_ready(fast)
+    for given in (row, {**row, "a": "new"}, {**row, "b": np.float32(3)}):
+        same(fast.predict_proba(given), model.predict_proba(pd.DataFrame([given])))
+        same(fast.predict_proba(X=given), whole.predict_proba(given))
+    for bad in ({"a": "x"}, {**row, "b": "three"}, {}):
+        texts = []
+        for one in (whole, fast):
+            with pytest.raises(skforge.InvalidInputError) as caught:
+                one.predict_proba(bad)
+            texts.append(str(caught.value))
+        assert texts[0] == texts[1]
+    assert is_ready(fast)
+    columns = TEXTS[:5].to_dict("list")
+    same(fast.predict_proba(columns), model.predict_proba(TEXTS[:5]))
+    assert is_ready(fast)
+    same(fast.predict_proba([row] * 2), model.predict_proba(TEXTS[:1])[[0, 0]])
+
+
+def test_further_keys_are_told_of_once(tmp_path: Path) -> None:
+    frame = pd.DataFrame(X, columns=NAMES)
+    path = saved(FOREST.fit(frame, Y), tmp_path, frame)
+    row = frame.iloc[0].to_dict()
+    fast = loaded(path, rows=row)
+    assert is_ready(fast)
+    with pytest.warns(skforge.InputWarning, match="has keys that are not columns"):
+        fast.predict_proba({**row, "more": 1})
+    assert is_ready(fast)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        fast.predict_proba({**row, "more": 1})
+        fast.predict_proba([{**row, "more": 1}])
+
+
+# ------------------------------------------------------------ what is not noted
+
+
+@pytest.mark.parametrize("kind", ["members", "outliers", "threads", "module"])
+def test_models_that_answer_whole(kind: str, tmp_path: Path) -> None:
+    method = "predict"
+    if kind == "members":
+        model: Any = CalibratedClassifierCV(make_pipeline(StandardScaler(), FOREST))
+        path = saved(model.fit(X, Y), tmp_path)
+    elif kind == "outliers":
+        path, method = (
+            saved(IsolationForest(n_estimators=5).fit(X), tmp_path),
+            "score_samples",
+        )
+    elif kind == "threads":
+        path = saved(FOREST.fit(X, Y), tmp_path, n_jobs=2)
+    else:
+        path, method = tmp_path / "m.skforge", "predict_raw"
+        skforge.save(skforge.compile_forest(FOREST.fit(X, Y)), path)
+    model = loaded(path, method)
+    assert not is_ready(model)
+    same(getattr(model, method)(X[:3]), getattr(skforge.load(path), method)(X[:3]))
+
+
+@pytest.mark.parametrize("how", ["off", "verify", "edited"])
+def test_processes_that_keep_no_code_or_run_another_one(
+    how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = saved(FOREST.fit(X, Y), tmp_path)
+    assert is_ready(loaded(path))
+    if how == "edited":
+        monkeypatch.setattr(code_version, "sources", lambda: "other code")
+    else:
+        name, value = {
+            "off": ("SKFORGE_CACHE", "off"),
+            "verify": ("SKFORGE_VERIFY", "1"),
+        }[how]
+        monkeypatch.setenv(name, value)
+    fast = skforge.load(path)
+    assert not is_ready(fast)
+    same(fast.predict_proba(X[:2]), FOREST.predict_proba(X[:2]))
+
+
+def test_a_damaged_file_is_refused(tmp_path: Path) -> None:
+    path = saved(FOREST.fit(X, Y), tmp_path)
+    assert is_ready(loaded(path))
+    content = bytearray(path.read_bytes())
+    for at in range(40, len(content), len(content) // 50):
+        damaged = bytearray(content)
+        damaged[at] ^= 1
+        path.write_bytes(damaged)
+        try:
+            model = skforge.load(path)
+        except skforge.InvalidModelError:
+            continue
+        assert not is_ready(model)  # a byte that pads
+        same(model.predict_proba(X[:2]), FOREST.predict_proba(X[:2]))
+    assert is_ready(skforge.load(bytes(content)))
+
+
+def test_an_overwritten_file_does_not_matter_once_it_is_loaded(tmp_path: Path) -> None:
+    path = saved(FOREST.fit(X, Y), tmp_path)
+    fast = loaded(path)
+    path.write_bytes(b"other")
+    same(fast.predict_proba(X[:2]), FOREST.predict_proba(X[:2]))
+    assert fast.classes_.tolist() == [0, 1]
+
+
+# ------------------------------------------------------------ the cache
+
+
+def test_kernels_and_entries_are_the_ones_that_were_compared(
+    folder: Path, tmp_path: Path
+) -> None:
+    other = RandomForestClassifier(7, max_depth=5, random_state=9).fit(X, 1 - Y)
+    plain(other).fit(X)
+    (foreign,) = (folder / "kernels").iterdir()
+    content = stored_kernels.find(foreign.name)
+    foreign.unlink()
+    path = saved(FOREST.fit(X, Y), tmp_path)
+    loaded(path)
+    (own,) = (folder / "kernels").iterdir()
+    assert content is not None and stored_kernels.add(own.name, content)
+    with pytest.raises(skforge.VerificationError):
+        skforge.load(path).predict_proba(X[:1])
+
+
+@pytest.mark.parametrize("lost", ["kernels", "objects", "all"])
+def test_code_that_is_lost_is_compiled_again(
+    lost: str, folder: Path, tmp_path: Path
+) -> None:
+    path = saved(FOREST.fit(X, Y), tmp_path)
+    fast = loaded(path)
+    ready._code_of.cache_clear()
+    record = ready._key(path_digest(path))
+    for kind in ("kernels", "objects") if lost == "all" else (lost,):
+        for file in (folder / kind).iterdir():
+            if file.name != record:
+                file.unlink()
+    assert is_ready(fast)
+    same(fast.predict_proba(X[:2]), FOREST.predict_proba(X[:2]))
+    assert not is_ready(fast)
+
+
+def path_digest(path: Path) -> str:
+    return str(identity(content_of(path)))
+
+
+def test_batches_of_sizes_that_came_are_ready(tmp_path: Path) -> None:
+    table = {(1, 20): Schedule(), (21, None): Schedule().interleave("tree", 2)}
+    model = CompiledForest(FOREST.fit(X, Y), tuning="off", schedule=table).fit(X)
+    skforge.save(model, tmp_path / "m.skforge")
+    fast = loaded(tmp_path / "m.skforge", rows=X)
+    same(fast.predict_proba(X), FOREST.predict_proba(X))
+    same(fast.predict_proba(X[:1]), FOREST.predict_proba(X[:1]))
+    assert is_ready(fast)
+
+
+def test_a_record_names_every_method_that_was_called(tmp_path: Path) -> None:
+    path = saved(FOREST.fit(X, Y), tmp_path)
+    for called in (("predict",), ("predict_proba",), ("predict_raw",)):
+        loaded(path, *called)
+    key = ready._key(path_digest(path))
+    assert key is not None
+    stored = object_cache.find(key)
+    assert stored is not None
+    record = json.loads(stored)
+    assert {*record["entries"]} == {"predict", "predict_proba", "predict_raw"}
+
+
+# ------------------------------------------------------------ threads
+
+
+def test_threads_make_it_whole_once(tmp_path: Path) -> None:
+    path = saved(FOREST.fit(X, Y), tmp_path)
+    loaded(path)
+    wanted = FOREST.predict_proba(X)
+    for _ in range(10):
+        fast = skforge.load(path)
+        start = threading.Barrier(6)
+
+        def call(number: int, fast: Any = fast, start: Any = start) -> None:
+            start.wait()
+            for at in range(40):
+                rows = X[at : at + 1]
+                given = rows.tolist() if number == at % 7 else rows
+                same(fast.predict_proba(given), wanted[at : at + 1])
+
+        with ThreadPoolExecutor(6) as pool:
+            assert [*pool.map(call, range(6))] == [None] * 6
+        assert not is_ready(fast)
+        assert sum(kind["calls"] for kind in fast.counters().values()) == 240
