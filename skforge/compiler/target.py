@@ -10,7 +10,7 @@ import json
 import os
 import platform
 from contextlib import suppress
-from dataclasses import asdict, fields
+from dataclasses import asdict, dataclass, fields
 from functools import lru_cache
 from typing import Any, Literal, TypeAlias, cast, get_args
 
@@ -25,7 +25,6 @@ from skforge.runtime.facts import (
     llvmlite,
     read_text,
 )
-from skforge.runtime.frozen import frozen_dataclass
 
 Kind: TypeAlias = Literal["cpu", "cuda", "hip", "emulated"]
 KINDS: list[str] = [*get_args(Kind)]  # GPU devices of plugins add theirs
@@ -46,7 +45,7 @@ _HIP_WARP = {"gfx908": 64, "gfx90a": 64, "gfx942": 64, "gfx1030": 32, "gfx1100":
 _HIP_SHARED = 64 << 10
 
 
-@frozen_dataclass(repr=False)
+@dataclass(frozen=True, slots=True, repr=False)
 class Target:
     """A machine to compile for.
 

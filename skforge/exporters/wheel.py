@@ -105,7 +105,6 @@ _VERSION = re.compile(
 #: The files of skforge that wheels ship; they need NumPy alone.
 _RUNTIME = (
     "exceptions",
-    "runtime/frozen",
     "runtime/mappings",
     "runtime/python_objects",
     "runtime/records",

@@ -6,6 +6,7 @@ import json
 import os
 import sys
 from collections.abc import Mapping
+from functools import lru_cache
 from io import BufferedIOBase, RawIOBase
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias
 
@@ -24,7 +25,7 @@ from skforge.compiler.frontends import answers_itself, read_forests
 from skforge.compiler.frontends.content import check_file
 from skforge.compiler.frontends.members import is_wrapper, kind_of
 from skforge.compiler.runtime.module import CompiledModule, restored
-from skforge.compiler.runtime.schedules import ScheduleTable, stored_schedule
+from skforge.compiler.runtime.schedules import ScheduleTable
 from skforge.compiler.runtime.targets import stored_target
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
@@ -163,7 +164,8 @@ def loaded(container: Container, name: str) -> CompiledForest:
     stored.note()
     if type(model) is LoadedForest:
         same = container.manifest["skforge_version"] == __version__
-        if same and model.n_jobs in (None, 1):
+        alone = model.n_jobs in (None, 1) and model._tables is None
+        if same and alone:  # no warning, no threads, no GPU
             vars(model)["_note"] = Note(container.identity)
         if "sklearn.base" in sys.modules:
             model._estimator()
@@ -221,8 +223,12 @@ def _schedule_in(value: Any) -> Any:
     if type(value) is dict and value.keys() == {"table"}:
         return _table_in(entry(value, "table", list))
     if type(value) is dict and value.keys() == {"schedule"}:
-        return stored_schedule(json.dumps(value["schedule"]))
+        return _schedule_of(json.dumps(value["schedule"]))
     raise refusal("schedule")
+
+
+#: Models of one kind have the same schedules.
+_schedule_of = lru_cache(maxsize=256)(Schedule.from_json)
 
 
 def _target_out(target: Target | str) -> Any:

@@ -29,6 +29,7 @@ from skforge.runtime.python_objects import is_known_python, numpy_api
 
 if TYPE_CHECKING:
     from skforge.prediction.predictor import Predictor
+    from skforge.sources.base import Source
 
 #: Held while a model is made whole. It must not wait for a thread that a fork ended.
 _lock = RLock()
@@ -91,6 +92,7 @@ class Note:
         record = _record(self._digest) or {"entries": {}}
         record |= {
             "direct": source.direct and not source.warning,
+            "lists": _reads_lists(source),
             "ranges": len(module.kernels.ranges),
             "kernels": kernels,
             "columns": _columns_out(predictor),
@@ -132,6 +134,16 @@ def _labels_in(labels: Any) -> Any:
     if isinstance(labels, dict):
         return np.array(labels["values"], np.dtype(labels["dtype"]))
     return tuple(labels)
+
+
+def _reads_lists(source: Source) -> bool:
+    """Tell whether lists of floats are read as arrays of them are, without a word."""
+    array = np.full((1, source.forest.n_features), 0.5)
+    reads = [source.read(array), source.read(array.tolist())]
+    if any(read is None or read[1] for read in reads):
+        return False
+    of_array, of_list = (read[0] for read in reads if read is not None)
+    return of_array.dtype == of_list.dtype and np.array_equal(of_array, of_list)
 
 
 def _columns_out(predictor: Predictor) -> Any:
@@ -295,9 +307,14 @@ class _Ready:
         """Return an entry's answer; None if the whole model has to give it."""
         with _lock:
             entry, columns = self.entry(method), self._record["columns"]
+        if entry is None:
+            return None
+        if type(X) is list and self._record["lists"]:
+            with suppress(ValueError):  # rows of several lengths
+                X = np.asarray(X)
         if type(X) is not dict:
-            return entry(X) if entry is not None and self.direct else None
-        if entry is None or columns is None:
+            return entry(X) if self.direct else None
+        if columns is None:
             return None
         if self._mappings is None:
             from skforge.runtime.mappings import Columns, Mappings

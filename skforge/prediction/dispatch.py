@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,7 +18,6 @@ from skforge.compiler.schedule.ranges import BatchRange
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import InvalidInputError, ScheduleError
-from skforge.runtime.frozen import frozen_dataclass
 
 if TYPE_CHECKING:
     from skforge.tuning.result import TuningResult
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
 Table = dict[BatchRange, Schedule]
 
 
-@frozen_dataclass()
+@dataclass(frozen=True)
 class Choice:
     """The targets that a forest is compiled for, and their schedules."""
 

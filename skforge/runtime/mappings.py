@@ -15,6 +15,7 @@ import numbers
 import struct
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import chain, repeat
 from operator import itemgetter
 from typing import Any
@@ -23,7 +24,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skforge.exceptions import InputWarning, InvalidInputError, warn
-from skforge.runtime.frozen import frozen_dataclass
 
 Array = NDArray[Any]
 
@@ -44,7 +44,7 @@ _NEAR = 0.65
 _UNSURE = object()
 
 
-@frozen_dataclass()
+@dataclass(frozen=True, slots=True)
 class ColumnRule:
     """How a column's value becomes a number."""
 
@@ -64,7 +64,7 @@ class ColumnRule:
     gap: Any = _NAN
 
 
-@frozen_dataclass()
+@dataclass(frozen=True, slots=True)
 class Columns:
     """The columns of mappings."""
 

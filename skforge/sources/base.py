@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import partial
 from importlib import import_module
 from types import MappingProxyType
@@ -27,7 +27,6 @@ from skforge.compiler.frontends.base import class_names
 from skforge.compiler.outputs.answers import answer, labels_of
 from skforge.compiler.outputs.steps import Refused
 from skforge.exceptions import InvalidInputError, warn
-from skforge.runtime.frozen import frozen_dataclass
 from skforge.runtime.mappings import ColumnRule, Columns, without_names
 from skforge.sources.plain import PlainRows, Read, Reading
 from skforge.sources.stored_model import Rules, StoredModel
@@ -53,7 +52,7 @@ def given_names(names: Any) -> tuple[Any, ...] | None:
 _LIVE = {"stored": False}
 
 
-@frozen_dataclass()
+@dataclass(frozen=True, slots=True)
 class Answers:
     """How a model's answers are made of raw scores and of leaf numbers."""
 

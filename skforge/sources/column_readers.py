@@ -14,6 +14,7 @@ a later frame of the same layout costs a comparison of its names and a copy per 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from decimal import Decimal
 from functools import lru_cache
 from importlib.util import find_spec
@@ -29,7 +30,6 @@ from skforge.compiler.frontends.pipeline.codes import (
     TextCodes,
     is_text,
 )
-from skforge.runtime.frozen import frozen_dataclass
 from skforge.sources.forms import OBJECT, Form, is_wide
 from skforge.sources.plain import OBJECTS, numbers_among
 
@@ -145,7 +145,7 @@ class _ColumnReader:
 # ------------------------------------------------------------ pandas
 
 
-@frozen_dataclass(eq=False)
+@dataclass(frozen=True, slots=True, eq=False)
 class _Plan:
     """Which columns of a block are wanted, where they go, and their dtype.
 

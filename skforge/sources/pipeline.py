@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import warnings
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple, NoReturn
 
@@ -30,7 +30,6 @@ from skforge.compiler.frontends.pipeline.transformers import (
     members,
 )
 from skforge.exceptions import UnsupportedModelError
-from skforge.runtime.frozen import frozen_dataclass
 from skforge.runtime.mappings import Columns, frame_columns
 from skforge.sources import forms
 from skforge.sources.base import (
@@ -52,7 +51,7 @@ _FORM_ROWS = 128
 _WRITTEN = ("_transformers_feature_names_out",)
 
 
-@frozen_dataclass()
+@dataclass(frozen=True)
 class PipelineRules(Rules):
     """How the rows of a folded pipeline are read, and how its last step answers."""
 

@@ -7,7 +7,7 @@ to read them.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import Any
 
@@ -20,7 +20,6 @@ from skforge.compiler.forest.frames import FrameColumns, is_plain, kind_of
 from skforge.compiler.frontends.pipeline.codes import NumberCodes, TextCodes
 from skforge.compiler.frontends.pipeline.columns import frame_of
 from skforge.compiler.frontends.pipeline.fold import Bounds
-from skforge.runtime.frozen import frozen_dataclass
 from skforge.runtime.mappings import Columns
 from skforge.runtime.records import plain_out
 from skforge.sources import column_readers
@@ -42,7 +41,7 @@ _UNKNOWN = object()
 _FEW_COLUMNS = 64
 
 
-@frozen_dataclass(eq=False)
+@dataclass(frozen=True, eq=False)
 class PipelineRows:
     """Reads rows of a folded pipeline."""
 

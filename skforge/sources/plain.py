@@ -9,6 +9,7 @@ kinds, are left to the source, so that errors are its own.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Literal
 
@@ -17,7 +18,6 @@ from numpy.typing import NDArray
 
 from skforge.compiler.forest import frames
 from skforge.exceptions import InvalidInputError
-from skforge.runtime.frozen import frozen_dataclass
 from skforge.runtime.mappings import NUMBERS
 
 Array = NDArray[Any]
@@ -30,7 +30,7 @@ OBJECTS = NUMBERS | {type(None), Decimal}
 _MOST_CELLS, _MOST_COLUMNS = 1 << 16, 256
 
 
-@frozen_dataclass()
+@dataclass(frozen=True, slots=True)
 class Reading:
     """How a source reads rows."""
 

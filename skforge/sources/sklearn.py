@@ -10,7 +10,7 @@ import copy
 import sys
 import warnings
 from abc import abstractmethod
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
 
@@ -19,7 +19,6 @@ import numpy as np
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.frontends.sklearn.histogram import model_columns
 from skforge.compiler.outputs.steps import Refused
-from skforge.runtime.frozen import frozen_dataclass
 from skforge.sources.base import Answers, Array, Source, register
 from skforge.sources.plain import Read, Reading, most_entries
 from skforge.sources.stored_model import Rules
@@ -141,14 +140,14 @@ def _takes_nan(tree: Any) -> bool:
     return bool(tree._support_missing_values(np.zeros((1, 1), np.float32)))
 
 
-@frozen_dataclass()
+@dataclass(frozen=True)
 class NanRules(Rules):
     """Whether a model's trees accept missing values in dense rows."""
 
     nan: bool
 
 
-@frozen_dataclass()
+@dataclass(frozen=True)
 class TreesRules(NanRules):
     """Also whether the model is one tree, without an ensemble around it."""
 
@@ -190,7 +189,7 @@ class TreesSource(SklearnSource):
         return np.concatenate(scores, axis=1) if isinstance(scores, list) else scores
 
 
-@frozen_dataclass()
+@dataclass(frozen=True)
 class BoostingRules(NanRules):
     """Also the number of stages and of trees in each, and the kind of model."""
 
@@ -240,7 +239,7 @@ class GradientBoostingSource(SklearnSource):
         return self.model._raw_predict(np.ascontiguousarray(rows) if dense else rows)
 
 
-@frozen_dataclass()
+@dataclass(frozen=True)
 class CodedRules(Rules):
     """The columns that an encoder gets, and which of them have names of categories."""
 

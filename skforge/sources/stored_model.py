@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.frontends.base import Frontend, register
 from skforge.exceptions import SourceNeededError
-from skforge.runtime.frozen import frozen_dataclass
 from skforge.sources.tags import Validator, tags_from
 
 if TYPE_CHECKING:
@@ -31,7 +30,7 @@ METHODS = (
 )
 
 
-@frozen_dataclass()
+@dataclass(frozen=True)
 class Rules:
     """What an adapter keeps of a model beside its forest, as plain data."""
 
@@ -39,7 +38,7 @@ class Rules:
         return True
 
 
-@frozen_dataclass(eq=False)
+@dataclass(frozen=True, eq=False)
 class StoredModel:
     """A forest and what the source model's methods need beyond it, as plain data.
 

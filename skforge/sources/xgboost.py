@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
 
@@ -22,7 +22,6 @@ from skforge.compiler.forest.frames import (
 from skforge.compiler.forest.mistakes import check_shape
 from skforge.compiler.frontends.checks import refuse_arguments
 from skforge.exceptions import InvalidInputError, warn
-from skforge.runtime.frozen import frozen_dataclass
 from skforge.runtime.mappings import Columns
 from skforge.sources.base import Answers, Array, Source, register
 from skforge.sources.plain import (
@@ -35,7 +34,7 @@ from skforge.sources.plain import (
 from skforge.sources.stored_model import Rules
 
 
-@frozen_dataclass()
+@dataclass(frozen=True)
 class XGBoostRules(Rules):
     """The names of columns, and the dtypes of categories that are whole numbers."""
 

@@ -54,7 +54,6 @@ from skforge import (
     InvalidInputError,
     InvalidModelError,
     Schedule,
-    ScheduleError,
     SourceNeededError,
     Target,
     UnsupportedModelError,
@@ -66,9 +65,7 @@ from skforge.compiler.forest.arrays import LAYOUT
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.outputs import OutputSpec
 from skforge.compiler.runtime.module import CompiledModule
-from skforge.compiler.runtime.schedules import stored_schedule
 from skforge.persistence.stored_tuner import tuner_in, tuner_out
-from skforge.runtime import code_version
 from skforge.sources.stored_model import METHODS
 from skforge.tuning import (
     Learned,
@@ -1468,32 +1465,3 @@ def test_catboost_without_names_takes_further_columns(tmp_path):
     with pytest.raises(SourceNeededError, match=r"Use X.reshape\(1, -1\), or use the"):
         loaded.predict(X[0])
     np.testing.assert_array_equal(fast.predict(X[0]), model.predict(X[0]))
-
-
-def test_schedules_are_checked_once_for_all_processes(tmp_path, monkeypatch):
-    monkeypatch.setenv("SKFORGE_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setenv("SKFORGE_CACHE", "on")
-    monkeypatch.delenv("SKFORGE_VERIFY", raising=False)
-    read, honest = [], Schedule.from_json.__func__
-
-    def watched(cls, text):
-        read.append(text)
-        return honest(cls, text)
-
-    rows = np.eye(4)
-    tree = DecisionTreeClassifier().fit(rows, np.arange(4) % 2)
-    unrolled = Schedule().unroll_walk("tree", 2)
-    fast = CompiledForest(tree, tuning="off", schedule=unrolled)
-    skforge.save(fast.fit(rows), tmp_path / "a.skforge")
-    monkeypatch.setattr(Schedule, "from_json", classmethod(watched))
-    for times in (1, 1):
-        loaded = skforge.load(tmp_path / "a.skforge")
-        assert len({*read}) == len(read) == times
-        assert dict(loaded.schedule_) == dict(fast.schedule_)
-    for text in (read[0].replace("unroll_walk", "unrolled"), "{}"):
-        for _ in range(2):  # what is wrong is never known
-            with pytest.raises(ScheduleError):
-                stored_schedule(text)
-    monkeypatch.setattr(code_version, "sources", lambda: "edited")
-    stored_schedule(read[0])
-    assert len(read) == 6

@@ -308,7 +308,7 @@ ERRORS: dict[str, tuple[dict[str, Any], str]] = {
     "spans of time": (
         COLUMNS | {"income": np.array([1, 2, 3], "m8[s]")},
         "'income' of row 0 is np.timedelta64(1,'s'), which is not a number; pass a "
-        "number, or None if it is missing.",
+        "DataFrame whose column has the dtype that it had in training.",
     ),
 }
 

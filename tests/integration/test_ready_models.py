@@ -113,6 +113,7 @@ def test_answers_are_those_of_the_whole_model(kind: str, tmp_path: Path) -> None
             wanted = getattr(whole, method)(rows)
             same(getattr(fast, method)(rows), wanted)
             same(getattr(fast, method)(X=rows), wanted)
+            same(getattr(fast, method)(rows.tolist()), wanted)
     assert is_ready(fast)
     for method in methods:
         same(getattr(fast, method)(X[:9]), getattr(whole, method)(X[:9]))
@@ -148,7 +149,8 @@ print(*sorted({{*sys.modules}} - before))
 
 
 WAKES: dict[str, Any] = {
-    "a list": lambda fast: fast.predict_proba(X[:1].tolist()),
+    "a list of objects": lambda fast: fast.predict_proba([[None, *X[0].tolist()[1:]]]),
+    "a list of whole numbers": lambda fast: fast.predict_proba([[1, 2, 3, 4, 5, 6]]),
     "a frame": lambda fast: fast.predict_proba(pd.DataFrame(X[:1])),
     "many rows": lambda fast: fast.predict_proba(np.tile(X, (700, 1))),
     "another method": lambda fast: fast.apply(X),
@@ -224,7 +226,7 @@ def test_calls_are_counted_before_and_after(tmp_path: Path) -> None:
         fast.predict_proba(rows)
     assert is_ready(fast)
     assert fast.counters()["entry"] == {"calls": 3, "rows": 8}
-    fast.predict_proba(X[:2].tolist())
+    fast.predict_proba(pd.DataFrame(X[:2]))
     kept = fast.counters()
     assert sum(kept[name]["calls"] for name in kept) == 4
     assert sum(kept[name]["rows"] for name in kept) == 10
@@ -445,7 +447,7 @@ def test_threads_make_it_whole_once(tmp_path: Path) -> None:
             start.wait()
             for at in range(40):
                 rows = X[at : at + 1]
-                given = rows.tolist() if number == at % 7 else rows
+                given = pd.DataFrame(rows) if number == at % 7 else rows
                 same(fast.predict_proba(given), wanted[at : at + 1])
 
         with ThreadPoolExecutor(6) as pool:

@@ -197,6 +197,7 @@ def test_after_loading_the_smallest_batches_are_compared_with_the_forest(
     else:
         skforge.save(model, tmp_path / "a.skforge")
         model = skforge.load(tmp_path / "a.skforge")
+        assert model.forest_.n_features == 6  # it is whole, and compares its kernels
     lie_at(monkeypatch, 1)
     for _ in range(2):
         with pytest.raises(VerificationError, match="with batches of 1 and"):

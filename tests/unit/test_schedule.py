@@ -560,29 +560,3 @@ def test_any_schedule_is_a_value(schedule):
     check_value(schedule)
     for n_trees in (1, 100):
         assert schedule.explain(n_trees).startswith(str(schedule.loop_nest(n_trees)))
-
-
-KNOWN = [
-    Schedule(),
-    Schedule().tile("batch", "b0", "b1", 64).reorder("b0", "tree", "b1").parallel("b0"),
-    Schedule().tile_nodes(3, "uniform").represent("tiles"),
-    Schedule().tile_nodes(2, ((0, 0, 1), (0, 1, 1))),
-]
-
-
-@pytest.mark.parametrize("schedule", KNOWN, ids=str)
-def test_a_known_text_is_a_schedule_without_reading_it(schedule):
-    text = schedule.to_json()
-    known = Schedule.known(text)
-    assert hash(known) == hash(schedule) and known.to_json() == text
-    assert known == Schedule.known(text) and known.is_ours
-    with pytest.raises(AttributeError):
-        object.__getattribute__(known, "directives")
-    assert known == schedule and schedule == known
-    assert known.directives == schedule.directives and repr(known) == repr(schedule)
-    assert {schedule: 1}[Schedule.known(text)] == 1
-    for copied in (pickle.loads(pickle.dumps(known)), copy.deepcopy(known)):
-        assert copied == schedule
-    assert known != Schedule().parallel("batch") and known != text
-    assert Schedule.known(text).kind == "cpu"
-    assert Schedule.known(text).pad_trees() == schedule.pad_trees()

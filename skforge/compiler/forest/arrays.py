@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import field
+from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -18,7 +18,6 @@ from skforge.compiler.forest.outputs import (
     Task,
 )
 from skforge.exceptions import InvalidModelError
-from skforge.runtime.frozen import frozen_dataclass
 
 Array: TypeAlias = NDArray[Any]
 IntArray = NDArray[np.int32]
@@ -70,7 +69,7 @@ class _Known:
     _valid: bool
 
 
-@frozen_dataclass(eq=False)
+@dataclass(frozen=True, eq=False)
 class ForestArrays(_Known):
     """The fields of a forest; ``Forest`` documents each."""
 

@@ -18,6 +18,7 @@ equality share a column with thresholds, as v and its neighbour enclose v alone.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import chain, pairwise
 from typing import Any
 
@@ -26,7 +27,6 @@ from numpy.typing import NDArray
 
 from skforge.compiler.forest.arrays import Comparison, IntArray, Missing
 from skforge.compiler.forest.forest import Forest
-from skforge.runtime.frozen import frozen_dataclass
 
 _Ints = NDArray[np.signedinteger[Any]]
 
@@ -34,7 +34,7 @@ _Ints = NDArray[np.signedinteger[Any]]
 THRESHOLDS = -1
 
 
-@frozen_dataclass(eq=False)
+@dataclass(frozen=True, slots=True, eq=False)
 class Columns:
     """Tests sorted into columns that agree on all keys, thresholds ascending."""
 
@@ -87,7 +87,7 @@ class Columns:
         return rank
 
 
-@frozen_dataclass(eq=False)
+@dataclass(frozen=True, slots=True, eq=False)
 class CodeTable(Columns):
     """The columns of codes, and each predicate's column and rank.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -12,10 +12,9 @@ from skforge._version import FORMAT, __version__, check_format
 from skforge.compiler.forest import arrays
 from skforge.compiler.forest.arrays import Comparison, FloatArray, IntArray
 from skforge.runtime.digests import sha256
-from skforge.runtime.frozen import frozen_dataclass
 
 
-@frozen_dataclass(eq=False, repr=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Forest(arrays.ForestArrays):
     """A fitted ensemble of binary decision trees as read-only arrays.
 

@@ -5,9 +5,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Literal, TypeAlias
-
-from skforge.runtime.frozen import frozen_dataclass
 
 Task: TypeAlias = Literal[
     "regression", "binary", "multiclass", "multilabel", "ranking", "outlier"
@@ -40,7 +39,7 @@ Post: TypeAlias = Literal["none", "logistic", "softmax", "softmax_zero", "probit
 FloatName: TypeAlias = Literal["float32", "float64"]
 
 
-@frozen_dataclass()
+@dataclass(frozen=True, slots=True)
 class OutputSpec:
     """How a source's methods compute answers from raw scores, as data."""
 
@@ -104,7 +103,7 @@ class OutputSpec:
 SCORES = OutputSpec()
 
 
-@frozen_dataclass()
+@dataclass(frozen=True, slots=True)
 class AnswerSpec:
     """How a forest's raw scores become the answers of its model's methods, as data.
 

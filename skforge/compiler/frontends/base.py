@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from skforge.compiler.forest.forest import Forest
-from skforge.runtime.frozen import frozen_dataclass
 
 
-@frozen_dataclass()
+@dataclass(frozen=True)
 class Frontend:
     name: str  # the kind, such as ``"xgboost"``; registering a name again replaces it
     #: File name suffixes it reads, in lower case with the dot; may be empty.

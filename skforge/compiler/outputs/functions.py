@@ -7,6 +7,7 @@ A function takes scores, an :class:`OutputSpec` with its constants, and ``on``, 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -15,7 +16,6 @@ from skforge.compiler.forest.outputs import EXPECTILE_GAP, Function, OutputSpec
 from skforge.compiler.outputs import catboost, libm, onnx, sklearn
 from skforge.compiler.outputs.library import Library, total
 from skforge.exceptions import UnsupportedModelError
-from skforge.runtime.frozen import frozen_dataclass
 
 #: Functions of scores: those of an :class:`OutputSpec`, and what decisions and labels
 #: need beside them.
@@ -36,7 +36,7 @@ UNKNOWN = (
 )
 
 
-@frozen_dataclass()
+@dataclass(frozen=True, slots=True)
 class ScoreFunction:
     """A function of scores, and who computes it.
 

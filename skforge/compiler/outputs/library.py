@@ -9,13 +9,13 @@ Scores are rows and columns: an array on the host or on a GPU, or
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import numpy as np
 
 from skforge.compiler.outputs import libm
-from skforge.runtime.frozen import frozen_dataclass
 
 
 def total(x: Any, dtype: str) -> Any:
@@ -29,7 +29,7 @@ def total(x: Any, dtype: str) -> Any:
     return result
 
 
-@frozen_dataclass()
+@dataclass(frozen=True, slots=True)
 class Library:
     """The operations of an array library: NumPy, or a device's own.
 

@@ -7,7 +7,7 @@ differently) or not scalar.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Literal, TypeAlias, get_args
 
@@ -22,7 +22,6 @@ from skforge.compiler.outputs.libm import power_loop
 from skforge.compiler.outputs.library import HOST
 from skforge.compiler.outputs.text import Terms
 from skforge.exceptions import UnsupportedModelError
-from skforge.runtime.frozen import frozen_dataclass
 
 Output: TypeAlias = Literal[
     "raw", "transformed", "probabilities", "labels", "scores", "decision"
@@ -40,7 +39,7 @@ MAX_SLOTS = 60
 MAX_WRITTEN = 64
 
 
-@frozen_dataclass()
+@dataclass(frozen=True)
 class Steps:
     """Divisions, a function of the scores with its constants, and a choice.
 
@@ -160,7 +159,7 @@ def _decision(spec: AnswerSpec, output: Output = "decision") -> Steps:
     )
 
 
-@frozen_dataclass()
+@dataclass(frozen=True)
 class EntryKind:
     """What an entry point computes; its code depends on nothing else."""
 

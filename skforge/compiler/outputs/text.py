@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from skforge.compiler.outputs.library import LOWEST
-from skforge.runtime.frozen import frozen_dataclass
 
 
 def c_number(value: float, dtype: str) -> str:
@@ -59,7 +59,7 @@ def _operator(
     return apply
 
 
-@frozen_dataclass()
+@dataclass(frozen=True, slots=True)
 class Terms:
     """One row's values, one per column, in the words of their code."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import lru_cache
 from itertools import pairwise
 from numbers import Integral
 from typing import TypeAlias, TypeGuard, TypeVar
@@ -11,28 +10,11 @@ from typing import TypeAlias, TypeGuard, TypeVar
 from skforge.compiler.schedule.ranges import BatchRange
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.exceptions import InvalidInputError, ScheduleError, with_article
-from skforge.runtime import code_version, object_cache
 
 T = TypeVar("T")
 
 #: One for all batches or one per range, or a preset's name; None and "auto": defaults.
 Schedules: TypeAlias = Schedule | str | Mapping[BatchRange, Schedule | str] | None
-
-
-def stored_schedule(text: str) -> Schedule:
-    """Return the schedule of a stored text, which one process checks for all."""
-    return _stored_schedule(code_version.sources(), text)
-
-
-@lru_cache(maxsize=256)
-def _stored_schedule(sources: str, text: str) -> Schedule:
-    key = object_cache.key_of(("schedule", sources, text))
-    if code_version.keeps() and object_cache.read(key, "schedules") is not None:
-        return Schedule.known(text)
-    schedule = Schedule.from_json(text)
-    if schedule.is_ours and schedule.to_json() == text:
-        object_cache.write(key, "schedules", [b"checked"])
-    return schedule
 
 
 class ScheduleTable(dict[BatchRange, Schedule]):

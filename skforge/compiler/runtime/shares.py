@@ -11,6 +11,7 @@ from __future__ import annotations
 import sys
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
@@ -22,7 +23,6 @@ from skforge.compiler.forest.forest import Forest
 from skforge.compiler.runtime.cpu.threads import resolve_n_jobs, thread_limit
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.runtime.entries import ShareTable
-from skforge.runtime.frozen import frozen_dataclass
 
 if TYPE_CHECKING:
     from skforge.compiler.cost.estimate import CostEstimate
@@ -60,7 +60,7 @@ class Share(NamedTuple):
     threads: int
 
 
-@frozen_dataclass()
+@dataclass(frozen=True)
 class _Loop:
     """What a kernel's parallel loops deal out: blocks of rows, tiles of trees."""
 
@@ -83,7 +83,7 @@ class _Loop:
         return np.minimum(rows, each * block)
 
 
-@frozen_dataclass()
+@dataclass(frozen=True, slots=True)
 class Plan:
     """From which batch size on a batch is run how; None: on one thread."""
 

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import field
+from dataclasses import dataclass
 from functools import lru_cache
 from importlib import import_module
 from inspect import signature
 from numbers import Integral
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from skforge._compat import LazyModule
 from skforge.compiler.forest.forest import Forest
 from skforge.exceptions import InvalidInputError, ScheduleError
-from skforge.runtime.frozen import frozen_dataclass
 
 if TYPE_CHECKING:
     from skforge.compiler.schedule import apply, bind, nest, serialize
@@ -28,7 +26,7 @@ else:  # imported where a schedule is written or read, not where a model is load
     )
 
 
-@frozen_dataclass(eq=False, repr=False)
+@dataclass(frozen=True, slots=True, repr=False)
 class Schedule:
     """How to run a forest: directives that change the loops over rows and trees.
 
@@ -52,40 +50,13 @@ class Schedule:
     True
     """
 
-    directives: tuple[d.Directive, ...] = field(default_factory=tuple)
-    #: The text of :meth:`known`.
-    known_text: ClassVar[str | None] = None
-
-    @classmethod
-    def known(cls, text: str) -> Schedule:
-        """Return the schedule of a text of ``to_json`` that was checked before.
-
-        It is read on the first use of its directives.
-        """
-        schedule: Schedule = object.__new__(cls)
-        object.__setattr__(schedule, "known_text", text)
-        return schedule
+    directives: tuple[d.Directive, ...] = ()
 
     @property
     def is_ours(self) -> bool:
         """Whether no other package has defined one of the directives."""
-        makers = () if self.known_text else map(type, self.directives)
+        makers = map(type, self.directives)
         return all(maker.__module__.startswith("skforge.") for maker in makers)
-
-    def __eq__(self, other: object) -> bool:
-        """Compare texts that need not be read, or directives."""
-        if not isinstance(other, Schedule):
-            return NotImplemented
-        if self.known_text is not None and self.known_text == other.known_text:
-            return True
-        return self.directives == other.directives
-
-    def __hash__(self) -> int:
-        """Return the hash of the directives; their values in JSON have the same."""
-        if self.known_text is None:
-            return hash(self.directives)
-        steps = json.loads(self.known_text)["directives"]
-        return hash(tuple(_hashed([*step.values()][1:]) for step in steps))
 
     def __post_init__(self) -> None:
         """Raise if a directive is not legal where it is."""
@@ -111,11 +82,7 @@ class Schedule:
     if not TYPE_CHECKING:  # mypy names a wrong method itself
 
         def __getattr__(self, name: str) -> Any:
-            """Read the directives, or suggest a method for a name of the papers."""
-            if name == "directives" and self.known_text is not None:
-                directives = serialize.loads(self.known_text)
-                object.__setattr__(self, "directives", directives)
-                return directives
+            """Suggest a method for a name of the papers."""
             from difflib import get_close_matches
 
             words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
@@ -588,7 +555,7 @@ class Schedule:
         >>> Schedule().parallel("batch").to_json()
         '{"version": 1, "directives": [{"op": "parallel", "index": "batch"}]}'
         """
-        return self.known_text or serialize.dumps(self.directives)
+        return serialize.dumps(self.directives)
 
     @classmethod
     def from_json(cls, text: str) -> Schedule:
@@ -625,11 +592,6 @@ def _count(forest: Forest | int) -> int:
         f"forest must be a Forest or a number of trees, 0 or more. Got {forest!r} "
         "instead."
     )
-
-
-def _hashed(value: Any) -> Any:
-    """Return a value of JSON as directives have it."""
-    return tuple(map(_hashed, value)) if isinstance(value, list) else value
 
 
 def _whole(value: Any) -> int:

@@ -10,7 +10,7 @@ import copy
 import warnings
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NoReturn
 
@@ -23,7 +23,6 @@ from skforge.compiler.frontends.members import fitted_members, with_members
 from skforge.compiler.frontends.pipeline.split import Part, table_text
 from skforge.compiler.frontends.pipeline.transformers import first_reader
 from skforge.exceptions import UnsupportedModelError
-from skforge.runtime.frozen import frozen_dataclass
 from skforge.runtime.mappings import Columns, frame_columns
 from skforge.sources.base import METHODS as _METHODS
 from skforge.sources.base import Answers, Source
@@ -33,7 +32,7 @@ from skforge.sources.pipeline import with_texts
 METHODS = (*_METHODS, "predict_log_proba")
 
 
-@frozen_dataclass()
+@dataclass(frozen=True, slots=True)
 class Members:
     """The compiled members of a model, in the place of a pipeline's ``Split``."""
 

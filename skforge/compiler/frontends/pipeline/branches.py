@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -16,12 +17,11 @@ import numpy as np
 from skforge.compiler.forest.frames import kind_of
 from skforge.compiler.frontends.pipeline import transformers
 from skforge.exceptions import UnsupportedModelError
-from skforge.runtime.frozen import frozen_dataclass
 
 Steps = list[tuple[str, Any]]
 
 
-@frozen_dataclass(eq=False)
+@dataclass(frozen=True, slots=True, eq=False)
 class Branch:
     """A transformer of a ColumnTransformer that runs in its library."""
 

@@ -8,6 +8,7 @@ trees can say, or if the pipeline refuses numbers between those it knows.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,6 @@ from numpy.typing import NDArray
 
 from skforge._compat import cached_property
 from skforge.compiler.forest.arrays import Array
-from skforge.runtime.frozen import frozen_dataclass
 
 #: From so many texts on, a code is found once for each distinct one.
 MANY = 256
@@ -37,7 +37,7 @@ def is_text(dtype: Any) -> bool:
     return type(dtype).__name__ in TEXT_DTYPES or dtype == np.object_
 
 
-@frozen_dataclass(eq=False)
+@dataclass(frozen=True, eq=False)
 class TextCodes:
     texts: tuple[str, ...]  # the known texts, in the order of their codes 0, 1, ...
     #: Codes of other texts, of None, and of NaN. None: the pipeline refuses these.
@@ -180,7 +180,7 @@ class TextCodes:
         return texts
 
 
-@frozen_dataclass(eq=False)
+@dataclass(frozen=True, slots=True, eq=False)
 class NumberCodes:
     """The codes of a column of numbers: one for each interval."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -15,13 +15,12 @@ from skforge.compiler.forest.forest import Forest
 from skforge.compiler.frontends.pipeline import transformers
 from skforge.compiler.frontends.pipeline.transformers import cannot_fold, class_of
 from skforge.exceptions import InvalidModelError
-from skforge.runtime.frozen import frozen_dataclass
 
 _CELLS = 1 << 22  # of the matrices that transformers make at a time
 _EXACT = 2.0**53  # float64 holds whole numbers up to here
 
 
-@frozen_dataclass(eq=False)
+@dataclass(frozen=True, slots=True, eq=False)
 class Stage:
     """A fitted transformer and the columns that it gets."""
 
@@ -79,7 +78,7 @@ class Stage:
         )
 
 
-@frozen_dataclass(eq=False)
+@dataclass(frozen=True, slots=True, eq=False)
 class Column:
     """A column: one of the rows, or an output of a transformer."""
 
@@ -104,7 +103,7 @@ class Matrix(NamedTuple):
     sparse: str  # its format, "" if it is dense
 
 
-@frozen_dataclass()
+@dataclass(frozen=True, slots=True)
 class Plan:
     width: int  # columns of the rows
     dtype: Any  # the dtype of numbers in the rows

@@ -9,6 +9,7 @@ arithmetic of a transformer is repeated here.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -20,12 +21,11 @@ from skforge.compiler.forest.reference import evaluate_predicates
 from skforge.compiler.frontends.pipeline import transformers
 from skforge.compiler.frontends.pipeline.columns import Column, Plan
 from skforge.compiler.frontends.pipeline.transformers import cannot_fold, is_missing
-from skforge.runtime.frozen import frozen_dataclass
 
 Flags = NDArray[np.bool_]
 
 
-@frozen_dataclass()
+@dataclass(frozen=True, slots=True)
 class Bounds:
     """The numbers that a pipeline takes: an interval for each column, and NaN."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from skforge.compiler.frontends.base import is_pipeline, last_step, unwrap
@@ -10,10 +11,9 @@ from skforge.compiler.frontends.members import fitted_members, is_wrapper, with_
 from skforge.compiler.frontends.pipeline import transformers
 from skforge.compiler.frontends.pipeline.branches import Branch, branched
 from skforge.exceptions import UnsupportedModelError
-from skforge.runtime.frozen import frozen_dataclass
 
 
-@frozen_dataclass()
+@dataclass(frozen=True, slots=True)
 class Part:
     """A step, or a transformer inside one: where it runs, and why."""
 
