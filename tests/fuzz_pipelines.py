@@ -7,8 +7,8 @@ and a row's answer must be the model's own or the one that its raw scores stand 
 
 from __future__ import annotations
 
+import io
 import pickle
-import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -364,17 +364,27 @@ class _Comparing:
         if self._fast is not self._exact or not self._setting.copies:
             return
         yield "pickle", pickle.loads(pickle.dumps(self._fast))
-        with tempfile.TemporaryDirectory() as folder:
-            try:
-                skforge.save(self._fast, file := f"{folder}/model.skforge")
-            except UnsupportedModelError:
-                return
-            yield "artifact", skforge.load(file)
+        try:
+            skforge.save(self._fast, file := io.BytesIO())
+        except UnsupportedModelError:
+            return
+        yield "artifact", skforge.load(file.getvalue())
+        yield "artifact, anew", _Anew(file.getvalue())
+
+
+class _Anew:
+    """A file that is loaded for each call, as far as what it asks for needs."""
+
+    def __init__(self, content: bytes) -> None:
+        self._content = content
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(skforge.load(self._content), name)
 
 
 def _of_a_copy(name: str, ours: Any, theirs: Any, rows: Any) -> str:
     """Return how a copy's call differs; an artifact may need its model, and say so."""
-    if name == "artifact":
+    if name != "pickle":
         if any(isinstance(a, np.ndarray) and not len(a) for a in (ours[0], theirs[0])):
             return ""  # without rows: it has no library that would look at them
         flat = "InvalidInputError: rows must be two-dimensional"
