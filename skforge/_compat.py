@@ -1,11 +1,10 @@
-"""Functions that newer Pythons have in the standard library, and lazy imports."""
+"""Functions that newer Pythons have in the standard library."""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable
 from contextlib import nullcontext
-from importlib import import_module
 from typing import Any, NoReturn, TypeVar
 
 T = TypeVar("T")
@@ -26,16 +25,3 @@ class cached_property(functools.cached_property[T]):
     def __init__(self, func: Callable[[Any], T]) -> None:
         super().__init__(func)
         self.lock = nullcontext()
-
-
-class LazyModule:
-    """A module that is imported when a name of it is first used."""
-
-    def __init__(self, module: str) -> None:
-        self._module = module
-
-    def __getattr__(self, name: str) -> Any:
-        """Return a name of the module; later it is found without this function."""
-        value = getattr(import_module(self._module), name)
-        setattr(self, name, value)
-        return value

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from skforge._compat import LazyModule, cached_property
+from skforge._compat import cached_property
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.frontends.base import last_step
 from skforge.compiler.frontends.checks import ROUNDS, refuse_arguments
@@ -29,7 +29,7 @@ from skforge.exceptions import (
     warn,
     with_article,
 )
-from skforge.prediction import counters
+from skforge.prediction import counters, sparse
 from skforge.prediction.blocks import by_blocks, is_large
 from skforge.prediction.kernel_checks import by_reference, drawn_rows
 from skforge.runtime.entries import as_method, retire
@@ -42,9 +42,6 @@ from skforge.sources.plain import Read
 
 if TYPE_CHECKING:
     from skforge.compiler.runtime.sparse import SparseWalk
-    from skforge.prediction import sparse
-else:
-    sparse = LazyModule("skforge.prediction.sparse")
 
 Array = NDArray[Any]
 

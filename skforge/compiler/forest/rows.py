@@ -4,20 +4,14 @@ from __future__ import annotations
 
 from functools import lru_cache
 from math import isnan
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from skforge._compat import LazyModule
-from skforge.compiler.forest import frames
+from skforge.compiler.forest import frames, mistakes
 from skforge.compiler.forest.forest import Forest
 from skforge.exceptions import InvalidInputError
-
-if TYPE_CHECKING:
-    from skforge.compiler.forest import mistakes
-else:
-    mistakes = LazyModule("skforge.compiler.forest.mistakes")
 
 
 def prepare_rows(forest: Forest, X: Any) -> NDArray[Any]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from skforge._compat import LazyModule
+from skforge.compiler.forest import means
 from skforge.compiler.forest.arrays import Array
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.outputs import SCORES
@@ -26,11 +26,8 @@ from skforge.compiler.target import Target
 from skforge.exceptions import InvalidInputError, UnsupportedModelError
 
 if TYPE_CHECKING:
-    from skforge.compiler.forest import means
     from skforge.compiler.ir.mir.nodes import Element
     from skforge.compiler.runtime.gpu.kernel import GpuKernel
-else:
-    means = LazyModule("skforge.compiler.forest.means")
 
 #: Bytes of scratch for the sums of a block's vector leaves; more outputs are computed
 #: one group after another.

@@ -11,19 +11,13 @@ from inspect import signature
 from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
-from skforge._compat import LazyModule
 from skforge.compiler.forest.forest import Forest
+from skforge.compiler.schedule import apply, bind, nest, serialize
+from skforge.compiler.schedule import directives as d
 from skforge.exceptions import InvalidInputError, ScheduleError
 
 if TYPE_CHECKING:
-    from skforge.compiler.schedule import apply, bind, nest, serialize
-    from skforge.compiler.schedule import directives as d
     from skforge.compiler.schedule.bound import BoundNest
-else:  # imported where a schedule is written or read, not where a model is loaded
-    apply, bind, nest, serialize, d = (
-        LazyModule(f"skforge.compiler.schedule.{name}")
-        for name in ("apply", "bind", "nest", "serialize", "directives")
-    )
 
 
 @dataclass(frozen=True, slots=True, repr=False)
