@@ -168,7 +168,7 @@ def loaded(container: Container, name: str) -> CompiledForest:
         if same and alone:  # no warning, no threads, no GPU
             vars(model)["_note"] = Note(container.identity)
         if "sklearn.base" in sys.modules:
-            model._estimator()
+            model._become()
     made: CompiledForest = model
     return made
 

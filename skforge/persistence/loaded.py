@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
+from skforge.persistence.ready import Becoming, change_class
 from skforge.prediction.answering import Answering
 
 
-class LoadedForest(Answering):
+class LoadedForest(Becoming, Answering):
     """Answers as a ``CompiledForest``, and becomes one where an estimator is needed.
 
     Importing scikit-learn takes longer than everything else that a loaded model does.
@@ -17,15 +17,12 @@ class LoadedForest(Answering):
     class, and keeps its state.
     """
 
-    @property  # type: ignore[misc]
-    def __class__(self) -> type[Any]:
-        """``CompiledForest`` for isinstance, in a process that may know estimators."""
-        return _estimator_class() if "sklearn.base" in sys.modules else type(self)
-
-    def _estimator(self) -> Any:
+    def _become(self) -> Any:
         """Become a ``CompiledForest``, and return it."""
         if type(self) is LoadedForest:
-            vars(object)["__class__"].__set__(self, _estimator_class())
+            from skforge.estimators import CompiledForest
+
+            change_class(self, CompiledForest)
         return self
 
     def __getattr__(self, name: str) -> Any:
@@ -38,22 +35,4 @@ class LoadedForest(Answering):
             # a method that our class has is one that the model does not offer
             if not theirs or hasattr(type(self), name):
                 raise
-        return getattr(self._estimator(), name)
-
-    def __repr__(self) -> str:
-        """Return the repr of the ``CompiledForest``."""
-        return repr(self._estimator())
-
-    def __dir__(self) -> list[str]:
-        """Return the names of a ``CompiledForest``."""
-        return dir(self._estimator())
-
-    def __reduce_ex__(self, protocol: Any) -> Any:
-        """Return what ``CompiledForest`` is pickled as."""
-        return self._estimator().__reduce_ex__(protocol)
-
-
-def _estimator_class() -> type[Any]:
-    from skforge.estimators import CompiledForest
-
-    return CompiledForest
+        return getattr(self._become(), name)

@@ -161,11 +161,42 @@ def _columns_out(predictor: Predictor) -> Any:
     return None
 
 
-class _Stateful:
-    """Has a dictionary, as all classes have that an object can change to."""
+class Becoming:
+    """An object that becomes another where something asks for what it lacks."""
+
+    def _become(self) -> Any:
+        """Become the other object, and return it."""
+        raise NotImplementedError
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> type[Any]:
+        """``CompiledForest`` for isinstance, in a process that may know estimators."""
+        if "sklearn.base" not in sys.modules:
+            return type(self)
+        from skforge.estimators import CompiledForest
+
+        return CompiledForest
+
+    def __repr__(self) -> str:
+        """Return the repr of the other object."""
+        return repr(self._become())
+
+    def __dir__(self) -> list[str]:
+        """Return the names of the other object."""
+        return dir(self._become())
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """Return what the other object is pickled as."""
+        return self._become().__reduce_ex__(protocol)
 
 
-_STATE: Any = vars(_Stateful)["__dict__"]
+def change_class(thing: Any, kind: type[Any]) -> None:
+    """Change the class of an object that tells another one."""
+    vars(object)["__class__"].__set__(thing, kind)
+
+
+#: The dictionary of an object whose class tells another one.
+_STATE: Any = vars(Becoming)["__dict__"]
 
 
 class _Method:
@@ -203,7 +234,7 @@ class _Method:
         return getattr(_whole(obj), name)
 
 
-class ReadyForest(_Stateful):
+class ReadyForest(Becoming):
     """A loaded ``CompiledForest`` of which the entries are linked that it has called.
 
     For all that they do not answer, it becomes what it stands for; see
@@ -221,14 +252,8 @@ class ReadyForest(_Stateful):
         state = _STATE.__get__(self)
         state["_ready"], state["_methods"] = _Ready(record, whole), {}
 
-    @property  # type: ignore[misc]
-    def __class__(self) -> type[Any]:
-        """``CompiledForest`` for isinstance, in a process that may know estimators."""
-        if "sklearn.base" not in sys.modules:
-            return type(self)
-        from skforge.estimators import CompiledForest
-
-        return CompiledForest
+    def _become(self) -> Any:
+        return _whole(self)
 
     @property
     def __dict__(self) -> dict[str, Any]:  # type: ignore[override]
@@ -247,18 +272,6 @@ class ReadyForest(_Stateful):
     def __delattr__(self, name: str) -> None:
         """Delete an attribute of the whole model."""
         delattr(_whole(self), name)
-
-    def __repr__(self) -> str:
-        """Return the repr of the whole model."""
-        return repr(_whole(self))
-
-    def __dir__(self) -> list[str]:
-        """Return the names of the whole model."""
-        return dir(_whole(self))
-
-    def __reduce_ex__(self, protocol: Any) -> Any:
-        """Return what the whole model is pickled as."""
-        return _whole(self).__reduce_ex__(protocol)
 
 
 class _Ready:
@@ -360,7 +373,7 @@ def _whole(forest: Any) -> Any:
             whole = before.whole()
             before.retire()
             state.update(vars(whole), _before=before)
-            vars(object)["__class__"].__set__(forest, type(whole))
+            change_class(forest, type(whole))
             del state["_ready"], state["_methods"]
     return forest
 
