@@ -100,7 +100,7 @@ class Kernel:
 
     def _run(self, rows: Array, result: Array, threads: int) -> None:
         stride = rows.strides[0] // rows.itemsize
-        head = _CALL.pack(_address(rows), len(rows), stride, _address(result))
+        head = _CALL.pack(address_of(rows), len(rows), stride, address_of(result))
         slots = head + self.slots
         if threads <= 1:
             self._function(slots, None, 1)
@@ -113,7 +113,7 @@ class Kernel:
 _CALL = struct.Struct("4q")
 
 
-def _address(array: Array) -> int:
+def address_of(array: Array) -> int:
     """Return the address of an array's data; 3 times faster than ``array.ctypes``."""
     address: int = array.__array_interface__["data"][0]
     return address

@@ -30,6 +30,7 @@ from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.reference import evaluate_predicates
 from skforge.compiler.runtime.cpu.programs import program
 from skforge.compiler.runtime.cpu.threads import parallel_for_pointer
+from skforge.compiler.runtime.kernels import address_of
 from skforge.compiler.target import Target
 
 if TYPE_CHECKING:
@@ -142,7 +143,7 @@ class SparseWalk:
         indices = X.indices[:: max(1, X.nnz // _SAMPLE)]
         entries = X.nnz / X.shape[0]
         found = self.tests.take(indices, mode="clip")
-        tests = entries * found.mean() if len(found) else 0.0
+        tests = entries * int(found.sum()) / max(1, len(found))
         here = 3 * self._forest.n_trees + 5 * entries
         here += 4 * tests + 7 * min(tests, 2 * entries)
         # how much of a row lies outside of the first cache, and of the second one
@@ -175,8 +176,8 @@ class SparseWalk:
         dtype = np.dtype(np.int32) if leaves else forest.accumulator_dtype
         shape = n, forest.n_trees if leaves else forest.n_outputs
         out, fine = np.empty(shape, dtype), np.ones(1, np.int64)
-        head = [n, *(a.ctypes.data for a in (indptr, indices, data, fine))]
-        ends = [0, out.ctypes.data] if leaves else [out.ctypes.data, 0]
+        head = [n, *(address_of(array) for array in (indptr, indices, data, fine))]
+        ends = [0, address_of(out)] if leaves else [address_of(out), 0]
         slots = struct.pack("7q", *head, *ends) + self._slots
         pfor, threads = (None, 1) if n <= _ROWS else parallel_for_pointer(threads)
         self._jit.function("skf_sparse")(slots, pfor, threads)
