@@ -89,35 +89,40 @@ class Note:
         of_code = code and object_cache.digest_of(code, object_cache.OBJECTS)
         if not kernels or of_code is None:
             return
-        record = _record(self._digest) or {"entries": {}}
-        record |= {
+        known = _record(self._digest) or {"entries": {}, "kernels": []}
+        for number, place, digest in known["kernels"]:  # of batches that came before
+            if digest == object_cache.digest_of(place, stored_kernels.KERNELS):
+                kernels.setdefault(number, [number, place, digest])
+        record = {
             "direct": source.direct and not source.warning,
             "lists": _reads_lists(source),
             "ranges": len(module.kernels.ranges),
-            "kernels": kernels,
+            "kernels": [kernels[number] for number in sorted(kernels)],
             "columns": _columns_out(predictor),
+            "entries": {**known["entries"], method: [code, of_code, labels]},
         }
-        record["entries"][method] = [code, of_code, labels]
-        object_cache.store(key, json.dumps(record).encode())
+        if record != known:
+            object_cache.store(key, json.dumps(record).encode())
 
-    def _kernels(self, module: Any) -> list[Any]:
-        """Return the places of the kernels that entries call; none if one has none."""
+    def _kernels(self, module: Any) -> dict[int, list[Any]]:
+        """Return where the kernels are that entries call; none if one is not kept."""
         from skforge.compiler.runtime.ranges import suits_entries
         from skforge.compiler.target import Target
 
-        found, table, kernels = [], module.kernels, module.compiler
+        found: dict[int, list[Any]] = {}
+        table, kernels = module.kernels, module.compiler
         if table.element != "accumulator" or module.target != Target.host():
-            return []
+            return found
         with kernels.lock:
             for number in table.compiled():
                 kernel = table.kernel(number)
                 own = kernels.kernel(table.ranges[number][1], table.element)
-                if kernel is not own or not suits_entries(kernel) or not kernel.key:
-                    return []
-                digest = object_cache.digest_of(kernel.key, stored_kernels.KERNELS)
-                if digest is None:
-                    return []
-                found.append([number, kernel.key, digest])
+                if kernel is own and suits_entries(kernel):  # entries decline the rest
+                    place = kernel.key or ""
+                    digest = object_cache.digest_of(place, stored_kernels.KERNELS)
+                    if digest is None:
+                        return {}
+                    found[number] = [number, place, digest]
         return found
 
 
@@ -127,7 +132,7 @@ def _labels_out(labels: Any) -> Any:
         labels = {"dtype": labels.dtype.str, "values": labels.tolist()}
         kinds = {*map(type, labels["values"])}
         return labels if kinds <= {bool, int, float, str} else None
-    return labels
+    return None if labels is None else list(labels)
 
 
 def _labels_in(labels: Any) -> Any:

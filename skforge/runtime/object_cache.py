@@ -114,10 +114,12 @@ def open_own(path: str, flags: int) -> IO[bytes]:
 
 def digest_of(key: str, kind: str) -> str | None:
     """Return the digest that a file states of itself; None without a file."""
-    path = os.path.join(opened(kind, create=False) or "", key)
-    with contextlib.suppress(OSError), open_own(path, os.O_RDONLY) as file:
-        return file.read(len(_MAGIC) + _DIGEST)[len(_MAGIC) :].hex()
-    return None
+    folder, start = opened(kind, create=False), b""
+    if folder is not None:
+        path = os.path.join(folder, key)
+        with contextlib.suppress(OSError), open_own(path, os.O_RDONLY) as file:
+            start = file.read(len(_MAGIC) + _DIGEST)
+    return start[len(_MAGIC) :].hex() or None
 
 
 def read(key: str, kind: str, digest: str | None = None) -> Bytes | None:

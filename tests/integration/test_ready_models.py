@@ -420,6 +420,33 @@ def test_batches_of_sizes_that_came_are_ready(tmp_path: Path) -> None:
     assert is_ready(fast)
 
 
+def test_a_record_keeps_what_other_processes_noted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = {(1, 20): Schedule(), (21, None): Schedule().interleave("tree", 2)}
+    model = CompiledForest(FOREST.fit(X, Y), tuning="off", schedule=table).fit(X)
+    path = tmp_path / "m.skforge"
+    skforge.save(model, path)
+    written, honest = [], object_cache.store
+
+    def store(key: str, payload: bytes) -> None:
+        if key == ready._key(path_digest(path)):
+            written.append(json.loads(payload))
+        honest(key, payload)
+
+    monkeypatch.setattr(object_cache, "store", store)
+    for rows, numbers in ((X, [0, 1]), (X[:1], [0, 1]), (X, [0, 1])):
+        whole = skforge.load(path)
+        assert vars(whole)["forest_"] is not None  # it is whole
+        same(whole.predict_proba(rows), FOREST.predict_proba(rows))
+        assert [place[0] for place in written[-1]["kernels"]] == numbers
+    assert len(written) == 1
+    fast = skforge.load(path)
+    same(fast.predict_proba(X), FOREST.predict_proba(X))
+    same(fast.predict_proba(X[:1]), FOREST.predict_proba(X[:1]))
+    assert is_ready(fast)
+
+
 def test_a_record_names_every_method_that_was_called(tmp_path: Path) -> None:
     path = saved(FOREST.fit(X, Y), tmp_path)
     for called in (("predict",), ("predict_proba",), ("predict_raw",)):
