@@ -85,21 +85,23 @@ class Note:
         labels = _labels_out(getattr(holder, "labels", None))
         if key is None or holder is None or not holder.alone or labels is None:
             return
-        kernels, code = self._kernels(module), holder.jit.key
-        of_code = code and object_cache.digest_of(code, object_cache.OBJECTS)
-        if not kernels or of_code is None:
+        kernels, code = self._kernels(module), holder.jit.place
+        if not kernels or code is None:
             return
-        known = _record(self._digest) or {"entries": {}, "kernels": []}
+        firsts = module.kernels.first_rows
+        known = _record(self._digest)
+        if known is None or known["ranges"] != firsts:
+            known = {"entries": {}, "kernels": []}
         for number, place, digest in known["kernels"]:  # of batches that came before
             if digest == object_cache.digest_of(place, stored_kernels.KERNELS):
                 kernels.setdefault(number, [number, place, digest])
         record = {
             "direct": source.direct and not source.warning,
             "lists": _reads_lists(source),
-            "ranges": len(module.kernels.ranges),
+            "ranges": firsts,
             "kernels": [kernels[number] for number in sorted(kernels)],
             "columns": _columns_out(predictor),
-            "entries": {**known["entries"], method: [code, of_code, labels]},
+            "entries": {**known["entries"], method: [*code, labels]},
         }
         if record != known:
             object_cache.store(key, json.dumps(record).encode())
@@ -118,11 +120,9 @@ class Note:
                 kernel = table.kernel(number)
                 own = kernels.kernel(table.ranges[number][1], table.element)
                 if kernel is own and suits_entries(kernel):  # entries decline the rest
-                    place = kernel.key or ""
-                    digest = object_cache.digest_of(place, stored_kernels.KERNELS)
-                    if digest is None:
+                    if kernel.place is None:
                         return {}
-                    found[number] = [number, place, digest]
+                    found[number] = [number, *kernel.place]
         return found
 
 
@@ -309,7 +309,7 @@ class _Ready:
         return open_entry(code, self._table, _labels_in(labels))
 
     def _filled(self) -> KernelTable:
-        table = KernelTable(self._record["ranges"])
+        table = KernelTable(len(self._record["ranges"]))
         for number, key, digest in self._record["kernels"]:
             stored = stored_kernels.find(key, digest)
             if stored is None:
@@ -323,8 +323,10 @@ class _Ready:
 
     def answer(self, method: str, X: Any) -> Any:
         """Return an entry's answer; None if the whole model has to give it."""
-        with _lock:
-            entry, columns = self.entry(method), self._record["columns"]
+        entry, columns = self._entries.get(method), self._record["columns"]
+        if entry is None:
+            with _lock:
+                entry = self.entry(method)
         if entry is None:
             return None
         if type(X) is list and self._record["lists"]:

@@ -89,8 +89,8 @@ def directory() -> str | None:
 
 def find(key: str, digest: str | None = None) -> bytes | None:
     """Return the object of a key, or None if there is none that is intact."""
-    payload = read(key, OBJECTS, digest)
-    return None if payload is None else payload.tobytes()
+    stored = read_known(key, OBJECTS, digest)
+    return None if stored is None else stored[0].tobytes()
 
 
 def open_own(path: str, flags: int) -> IO[bytes]:
@@ -122,8 +122,16 @@ def digest_of(key: str, kind: str) -> str | None:
     return start[len(_MAGIC) :].hex() or None
 
 
-def read(key: str, kind: str, digest: str | None = None) -> Bytes | None:
-    """Return what a folder holds under a key, aligned to a cache line, if intact.
+def read(key: str, kind: str) -> Bytes | None:
+    """Return what a folder holds under a key, aligned to a cache line, if intact."""
+    stored = read_known(key, kind)
+    return None if stored is None else stored[0]
+
+
+def read_known(
+    key: str, kind: str, digest: str | None = None
+) -> tuple[Bytes, str] | None:
+    """Return what :func:`read` does, and its digest.
 
     With a ``digest``, another content is none.
     """
@@ -145,7 +153,8 @@ def read(key: str, kind: str, digest: str | None = None) -> Bytes | None:
         return None
     if payload is None:
         _log("%s is damaged and will be written again", path)
-    return payload if digest in (None, found) else None
+        return None
+    return (payload, found) if digest in (None, found) else None
 
 
 def _payload(key: str, file: Any, size: int) -> tuple[str, Bytes | None]:
@@ -169,22 +178,26 @@ def _digest(parts: Sequence[Part]) -> bytes:
     return bytes(sha256(*parts).digest())
 
 
-def store(key: str, payload: bytes) -> None:
-    """Store an object, if there is a usable directory."""
-    write(key, OBJECTS, [payload])
+def store(key: str, payload: bytes) -> str | None:
+    """Store an object, if there is a usable directory; return its digest."""
+    return write(key, OBJECTS, [payload])
 
 
-def write(key: str, kind: str, parts: Sequence[Part]) -> None:
-    """Store bytes, one part after the other, in a folder under a key."""
+def write(key: str, kind: str, parts: Sequence[Part]) -> str | None:
+    """Store bytes, one part after the other, in a folder under a key.
+
+    Return their digest; None if they are not stored.
+    """
     folder = opened(kind, create=True)
     if folder is None:
-        return
+        return None
     beside = os.path.join(folder, f".{key[:16]}.{os.urandom(8).hex()}")
     body = [key.encode(), *parts]
     try:
         try:
             with open_own(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL) as file:
-                file.write(_MAGIC + _digest(body))
+                digest = _digest(body)
+                file.write(_MAGIC + digest)
                 for part in body:
                     file.write(part)
                 size = file.tell()
@@ -198,6 +211,8 @@ def write(key: str, kind: str, parts: Sequence[Part]) -> None:
             evict(folder)
     except OSError as error:
         _log(f"nothing is stored in %s: %s{_ANEW}", folder, error, level=INFO)
+        return None
+    return digest.hex()
 
 
 def evict(folder: str) -> None:

@@ -29,8 +29,8 @@ class StoredKernel(NamedTuple):
     most_rows: int | None
     binary: bytes
     data: Arrays
-    #: Under which key the cache has it; None if it has not.
-    key: str | None = None
+    #: Where the cache has it: its key and digest; None if it has not.
+    place: tuple[str, str] | None = None
 
 
 def find(key: str, digest: str | None = None) -> StoredKernel | None:
@@ -38,36 +38,37 @@ def find(key: str, digest: str | None = None) -> StoredKernel | None:
     stored = read(key, KERNELS, digest)
     with suppress(KeyError):
         if stored is not None:
-            facts, data = stored
+            facts, data, found = stored
             code = data.pop(_CODE).tobytes()
             names, most = facts["names"], facts["most_rows"]
-            return StoredKernel(facts["name"], names, most, code, data, key)
+            return StoredKernel(facts["name"], names, most, code, data, (key, found))
     return None
 
 
-def add(key: str, kernel: StoredKernel) -> bool:
-    """Keep a kernel; return False for one that is too large."""
+def add(key: str, kernel: StoredKernel) -> tuple[str, str] | None:
+    """Keep a kernel, if it is not too large; return its place if it is kept."""
     name, names, most, binary, data, _ = kernel
     if len(binary) + sum(x.nbytes for x in data.values()) >= object_cache.MOST_OF_ONE:
-        return False
+        return None
     facts = {"name": name, "names": names, "most_rows": most}
-    write(key, KERNELS, facts, {_CODE: np.frombuffer(binary, np.uint8), **data})
-    return True
+    arrays = {_CODE: np.frombuffer(binary, np.uint8), **data}
+    digest = write(key, KERNELS, facts, arrays)
+    return None if digest is None else (key, digest)
 
 
-def write(key: str, kind: str, facts: dict[str, Any], arrays: Arrays) -> None:
-    """Keep arrays and facts, which are JSON, in a folder of the cache."""
-    object_cache.write(key, kind, list(_packed(facts, arrays)))
+def write(key: str, kind: str, facts: dict[str, Any], arrays: Arrays) -> str | None:
+    """Keep arrays and facts, which are JSON, in a folder; return their digest."""
+    return object_cache.write(key, kind, list(_packed(facts, arrays)))
 
 
 def read(
     key: str, kind: str, digest: str | None = None
-) -> tuple[dict[str, Any], Arrays] | None:
-    """Return what was kept, if it is intact; with a ``digest``, if it has this one."""
-    content = object_cache.read(key, kind, digest)
-    if content is not None:
+) -> tuple[dict[str, Any], Arrays, str] | None:
+    """Return what was kept and its digest, if it is intact and has a given one."""
+    stored = object_cache.read_known(key, kind, digest)
+    if stored is not None:
         with suppress(ValueError, TypeError, KeyError):
-            return _unpacked(content)
+            return *_unpacked(stored[0]), stored[1]
     return None
 
 

@@ -389,6 +389,51 @@ def test_kernels_and_entries_are_the_ones_that_were_compared(
         skforge.load(path).predict_proba(X[:1])
 
 
+def test_a_kernel_that_is_replaced_before_the_note_is_not_noted(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain(RandomForestClassifier(7, max_depth=5, random_state=9).fit(X, 1 - Y)).fit(X)
+    (foreign,) = (folder / "kernels").iterdir()
+    content = stored_kernels.find(foreign.name)
+    assert content is not None
+    foreign.unlink()
+    path, honest = saved(FOREST.fit(X, Y), tmp_path), ready.Note.__call__
+
+    def late(note: Any, predictor: Any, method: str) -> None:
+        (own,) = (folder / "kernels").iterdir()
+        assert stored_kernels.add(own.name, content)
+        honest(note, predictor, method)
+
+    monkeypatch.setattr(ready.Note, "__call__", late)
+    same(skforge.load(path).predict_proba(X[:2]), FOREST.predict_proba(X[:2]))
+    with pytest.raises(skforge.VerificationError):
+        skforge.load(path).predict_proba(X[:1])
+
+
+def test_another_table_of_schedules_has_a_note_of_its_own(tmp_path: Path) -> None:
+    path = saved(FOREST.fit(X, Y), tmp_path)
+    loaded(path, "predict")
+    other = skforge.load(path)
+    other.schedule_ = {(1, 20): Schedule(), (21, None): Schedule().pad_trees()}
+    other.predict_proba(X)
+    fast = skforge.load(path)
+    for rows in (X[:1], X):
+        same(fast.predict_proba(rows), FOREST.predict_proba(rows))
+    assert is_ready(fast)
+    same(fast.predict(X), FOREST.predict(X))
+    assert not is_ready(fast)  # its entry was one of the file's own table
+
+
+def test_one_model_that_is_made_whole_does_not_stop_another(tmp_path: Path) -> None:
+    frame = pd.DataFrame(X, columns=NAMES)
+    row = frame.iloc[0].to_dict()
+    path = saved(FOREST.fit(frame, Y), tmp_path, frame)
+    fast = loaded(path, rows=row)
+    wanted = fast.predict_proba(row)
+    with ready._lock, ThreadPoolExecutor(1) as pool:  # as _whole holds it
+        same(pool.submit(fast.predict_proba, row).result(timeout=20), wanted)
+
+
 @pytest.mark.parametrize("lost", ["kernels", "objects", "all"])
 def test_code_that_is_lost_is_compiled_again(
     lost: str, folder: Path, tmp_path: Path

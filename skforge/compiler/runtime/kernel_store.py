@@ -46,10 +46,11 @@ class KernelStore:
 
     def add(
         self, schedule: Schedule, element: Element, kernel: StoredKernel
-    ) -> str | None:
-        """Keep a kernel, if it is not too large; return its key if it is kept."""
-        key = self._key(schedule, element) if self._keeps(schedule) else None
-        return key if key is not None and stored_kernels.add(key, kernel) else None
+    ) -> tuple[str, str] | None:
+        """Keep a kernel, if it is not too large; return its place if it is kept."""
+        if not self._keeps(schedule):
+            return None
+        return stored_kernels.add(self._key(schedule, element), kernel)
 
     def drawn(self, draw: Callable[[], Arrays], anew: bool) -> Arrays:
         """Return rows and their scores, drawn once for all kernels and processes.

@@ -52,8 +52,8 @@ class Kernel:
             name, self.jit = self.function.name, compiling.compiled(source, target)
             data = {k.buffer.name: aligned(k.data) for k in source.kernel.data}
             most = compiling.most_rows(source, compiling.SCRATCH_BYTES)
-        #: Under which key the cache has it; None if it has not.
-        self.key = source.key if isinstance(source, StoredKernel) else None
+        #: Where the cache has it: its key and digest; None if it has not.
+        self.place = source.place if isinstance(source, StoredKernel) else None
         self._function, self.address = self.jit.function(name), self.jit.address(name)
         self._names = list(data)
         self._set([*data.values()])
@@ -78,6 +78,7 @@ class Kernel:
     def with_data(self, other: Mapping[str, Array]) -> Kernel:
         """Return a kernel of the same code in which some model buffers are others."""
         kernel = copy(self)
+        kernel.place = None
         buffers = zip(self._names, self._data, strict=True)
         kernel._set([aligned(other[n]) if n in other else data for n, data in buffers])
         return kernel
@@ -174,7 +175,7 @@ class KernelCache:
                     return Kernel(stored, self._target)
         kernel = self.made(self.lowered(schedule, element))
         if self.store is not None and isinstance(kernel, Kernel):
-            kernel.key = self.store.add(schedule, element, kernel.stored())
+            kernel.place = self.store.add(schedule, element, kernel.stored())
         return kernel
 
     def that_runs(self, schedule: Schedule, element: Element) -> Schedule:
@@ -194,7 +195,7 @@ class KernelCache:
         """Keep a schedule's sum kernel."""
         self._kernels[schedule, "accumulator"] = kernel
         if self.store is not None and isinstance(kernel, Kernel):
-            kernel.key = self.store.add(schedule, "accumulator", kernel.stored())
+            kernel.place = self.store.add(schedule, "accumulator", kernel.stored())
 
     @cached_property
     def _lowering(self) -> Lowering:

@@ -35,8 +35,8 @@ def code_facts(target: Target) -> tuple[str, ...]:
 class MachineCode(LoadedCode):
     """Machine code for a target, as a :class:`LoadedCode`."""
 
-    #: Under which key the cache has it; None if it has not.
-    key: str | None = None
+    #: Where the cache has it: its key and digest; None if it has not.
+    place: tuple[str, str] | None = None
 
     def __init__(
         self,

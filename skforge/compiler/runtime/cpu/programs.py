@@ -32,19 +32,19 @@ def program(
     addresses of functions that they declare.
     """
     key = object_cache.key_of(("program", sources(), *code_facts(target), *facts))
-    stored = object_cache.find(key) if keeps() else None
+    stored = object_cache.read_known(key, object_cache.OBJECTS) if keeps() else None
     if stored is not None:
-        names, _, binary = stored.partition(b"\n")
+        names, _, binary = stored[0].tobytes().partition(b"\n")
         # If a valid digest covers a damaged object, it is compiled again.
         with suppress(CompilerError, UnicodeDecodeError):
             code = MachineCode(names.decode().split(), binary, target, symbols)
-            code.key = key
+            code.place = key, stored[1]
             return code
     from skforge.compiler.runtime.cpu.jit import object_of
 
     of, binary = object_of(write(), target)
     code = MachineCode(of, binary, target, symbols)
     if keeps():
-        object_cache.store(key, " ".join(of).encode() + b"\n" + binary)
-        code.key = key
+        digest = object_cache.store(key, " ".join(of).encode() + b"\n" + binary)
+        code.place = None if digest is None else (key, digest)
     return code
