@@ -283,7 +283,6 @@ def _lay_out(
 def _finished(
     kernel: LoweredKernel, passes: tuple[LirPass, ...]
 ) -> dict[str, lir.Function]:
-    """Run the LIR passes; return the function before them and after each of them."""
     function = kernel.function
     stages = {"lower-to-lir": function}
     _verify("lower-to-lir", verify_lir, function)

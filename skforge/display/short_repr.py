@@ -16,13 +16,10 @@ from skforge.sources.stored_model import StoredModel
 
 
 class ShortName:
-    """Stands for a model in a repr."""
-
     def __init__(self, text: str) -> None:
         self._text = text
 
     def __repr__(self) -> str:
-        """Return the name."""
         return self._text
 
 
@@ -66,7 +63,6 @@ class OwnRepr:
 
 
 def _repr(wrapper: Any, N_CHAR_MAX: int = 700) -> str:
-    """Return the repr of a wrapper like this one with a short name of its model."""
     params = wrapper.get_params(deep=False)
     params["estimator"] = short_name(
         params["estimator"], wrapper.__dict__.get("forest_")

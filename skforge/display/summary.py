@@ -329,7 +329,6 @@ class Summary:
 
     @property
     def title(self) -> str:
-        """The class, the model and its library."""
         return f"CompiledForest of {self.model} ({self.library})"
 
     @property
@@ -409,11 +408,9 @@ class Summary:
         return "\n".join(lines)
 
     def __repr__(self) -> str:
-        """Return the text, for shells."""
         return str(self)
 
     def _repr_html_(self) -> str:
-        """Return the card, for notebooks."""
         lines = (
             f"{ranges_of({batch: schedule})}: {schedule!r}"
             for batch, schedule in sorted(self.schedules.items(), key=lambda s: s[0][0])
@@ -517,7 +514,6 @@ def _search_line(result: Any) -> str:
 
 
 def name_of(model: Any) -> str:
-    """Return a short name of a model: its class, or its file."""
     if isinstance(model, StoredModel):
         return model.class_name
     if is_path(model):

@@ -76,13 +76,11 @@ def header_text(library: Library) -> str:
 
 
 def _comment(lines: list[str]) -> list[str]:
-    """Return lines as a comment, whatever they hold."""
     said = [line.replace("*/", "* /").replace("/*", "/ *") for line in lines]
     return ["/* " + said[0], *(" *   " + line for line in said[1:]), " */"]
 
 
 def _codes_say(library: Library, column: int, codes: Mapping[str, Any]) -> list[str]:
-    """Return the comment about a column of texts."""
     names = library.forest.feature_names
     name = "" if names is None else f" ({json.dumps(names[column])})"
     others = {

@@ -54,7 +54,6 @@ class Sample:
 
 
 def draw_sample(library: Library) -> Sample:
-    """Draw rows; the reference answers for them."""
     forest, reduction = library.forest, library.reduction
     most = max(FEWEST_ROWS, CHECKED_VALUES // max(1, forest.n_features))
     with np.errstate(over="ignore"):  # thresholds may be the largest floats
@@ -191,7 +190,6 @@ class _Loaded:
 
 
 def expected(forest: Forest, function: str, raw: Array, leaves: Array) -> Any:
-    """Return the expected result of a function for raw scores and leaves."""
     if function == "apply":
         return forest.source_node[leaves].astype(np.int32)
     with np.errstate(all="ignore"):

@@ -18,7 +18,6 @@ class LoadedForest(Becoming, Answering):
     """
 
     def _become(self) -> Any:
-        """Become a ``CompiledForest``, and return it."""
         if type(self) is LoadedForest:
             from skforge.estimators import CompiledForest
 

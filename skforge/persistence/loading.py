@@ -93,7 +93,6 @@ def _model(content: Content, name: str) -> CompiledForest:
 
 
 def _other_kind(start: bytes | str, name: str, suffix: str = "") -> InvalidModelError:
-    """Return the error for a file of another kind."""
     if start == b"\x80" or suffix in (".pkl", ".pickle", ".joblib"):
         return InvalidModelError(
             f"{name} is a pickle, not a .skforge file; use joblib.load(path) if you "

@@ -170,7 +170,6 @@ class Becoming:
     """An object that becomes another where something asks for what it lacks."""
 
     def _become(self) -> Any:
-        """Become the other object, and return it."""
         raise NotImplementedError
 
     @property  # type: ignore[misc]
@@ -183,11 +182,9 @@ class Becoming:
         return CompiledForest
 
     def __repr__(self) -> str:
-        """Return the repr of the other object."""
         return repr(self._become())
 
     def __dir__(self) -> list[str]:
-        """Return the names of the other object."""
         return dir(self._become())
 
     def __reduce_ex__(self, protocol: Any) -> Any:
@@ -262,12 +259,10 @@ class ReadyForest(Becoming):
 
     @property
     def __dict__(self) -> dict[str, Any]:  # type: ignore[override]
-        """The state of the whole model."""
         state: dict[str, Any] = vars(_whole(self))
         return state
 
     def __getattr__(self, name: str) -> Any:
-        """Return an attribute of the whole model."""
         return getattr(_whole(self), name)
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -372,7 +367,6 @@ def _ready_of(forest: Any) -> _Ready | None:
 
 
 def _whole(forest: Any) -> Any:
-    """Make a model whole, and return it."""
     with _lock:
         if type(forest) is ReadyForest:  # and no other thread has made it whole
             state: dict[str, Any] = _STATE.__get__(forest)

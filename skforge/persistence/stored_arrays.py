@@ -50,7 +50,6 @@ class StoredArrays(Mapping[str, Array]):
         return forest
 
     def note(self) -> None:
-        """Note that all of the file was checked."""
         if self._forests and code_version.keeps():
             forests = self._forests.items()
             facts = {n: (f.content_hash(), f.mean_depth()) for n, f in forests}

@@ -157,7 +157,6 @@ class Answering:
     # ---------------------------------------------------------- predictions
 
     def _compiled(self) -> Predictor:
-        """Return the predictor; it is compiled again after unpickling."""
         return self.__dict__.get("_predictor") or self._revive()
 
     @offered("predict", entry=True)

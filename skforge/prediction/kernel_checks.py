@@ -80,7 +80,6 @@ class KernelChecks:
         self._agreed: set[int] = set()
 
     def __call__(self, kernels: RangeKernels, number: int, kernel: Any) -> Any:
-        """Return the kernel that is to answer the calls of a range."""
         try:
             self.compare(kernels, number, kernel)
         except VerificationError as error:
@@ -155,7 +154,6 @@ def by_reference(module: CompiledModule | AutoModule) -> None:
 
 
 def drawn_rows(module: CompiledModule | AutoModule) -> Array:
-    """Return the rows on which kernels are compared with the forest."""
     part = module.parts[0]
     checks = part.kernels.arrives
     if isinstance(checks, KernelChecks) and checks.drawn:
@@ -201,7 +199,6 @@ def _open_sizes(first: int, step: int) -> tuple[int, int]:
 
 
 def _rows_of_a_block(loops: tuple[BoundLoop, ...]) -> int:
-    """Return the rows of the largest block whose size is known."""
     steps = [16]  # without blocks, loops are unrolled or vectorised by up to 16
     for loop in loops:
         if loop.root == "batch" and isinstance(loop.step, int):

@@ -452,7 +452,6 @@ class Predictor:
         return entry
 
     def _answering(self, method: str, n_jobs: int | None) -> Entry | None:
-        """Return the answers of a source to the scores of compiled entries."""
         source, refused, of_scores = self.source, self.source.declines, self.of_scores
         if refused is None:
             return None

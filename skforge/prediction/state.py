@@ -84,7 +84,6 @@ class CompiledState(Answering, BaseEstimator):
             before.retire()
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the state without machine code."""
         state = dict(super().__getstate__())
         for name in ("_predictor", *_OF_A_FILE):
             state.pop(name, None)

@@ -51,8 +51,6 @@ OnlyRow: TypeAlias = "tuple[Form | None, Sequence[int], Sequence[Any]]"
 
 
 class ReadColumns(NamedTuple):
-    """Columns found in a frame."""
-
     rows: Array  # of float64 numbers; 0 in all other columns
     #: Integers among them, as the frame has them, or as float64 if they are objects,
     #: and their places in the rows: float64 may round larger ones.

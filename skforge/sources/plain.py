@@ -208,7 +208,6 @@ class PlainRows:
     def _numbers(
         self, X: Any, values: Array, names: list[str], types: list[Any]
     ) -> Read | None:
-        """Return the values of a frame whose names are strings."""
         if not frames.is_plain(values.dtype):
             return None
         if self._r.compares == "equal":  # it reads column by column

@@ -92,7 +92,6 @@ class Buckets:
 
     @classmethod
     def of(cls, table: CodeTable) -> Buckets:
-        """Fit buckets to the thresholds of each column."""
         dtype = table.thresholds.dtype
         n = table.n_columns
         scale, shift = np.ones(n, dtype), np.zeros(n, dtype)
@@ -316,7 +315,6 @@ class BucketBins:
         return x, gone, self._offset[place, ints] + before, before, held
 
     def _is_kind(self, at: Value, kind: Missing) -> Value:
-        """Return a mask of the columns with a rule for missing values."""
         of_kind = self._table.missing == kind
         if of_kind.all():
             return self.b.splat(self.b.const(True, lir.BOOL), self.lanes)

@@ -92,7 +92,6 @@ class SetClasses:
 
     @classmethod
     def of(cls, forest: Forest, group: SetGroup) -> SetClasses:
-        """Group the categories that are in the same sets."""
         right = set_answers(forest, group.predicates, group.words).T
         packed = np.packbits(right, axis=1)
         _, first, classes = np.unique(

@@ -122,7 +122,6 @@ class Rules:
         return (x <= ZERO_THRESHOLD) & (x >= -ZERO_THRESHOLD)
 
     def is_missing(self, x: Value, rule: Missing) -> Value:
-        """Return whether x is missing by a rule other than ``Missing.NEVER``."""
         is_nan = self.b.is_nan(x)
         if rule != Missing.ZERO:
             return is_nan

@@ -77,7 +77,6 @@ class ColumnTile:
             )
 
     def fill_all(self, rows: BlockRows, starts: Buffer) -> None:
-        """Transpose all tiles of the block; ``starts`` has their first columns."""
         b = self.b
         with b.loop(self._tiles, hint="tile") as t:
             self.fill(rows, starts[t], t * (self.lanes * self.part))
@@ -116,7 +115,6 @@ class ColumnTile:
                 self.buffer[c * self.part + target] = x
 
     def vectors(self, first: Value, count: int) -> list[Value]:
-        """Load ``count`` values of a column, from element ``first`` on, as vectors."""
         return [self.buffer[first + v, self.vec] for v in range(0, count, self.lanes)]
 
     @contextmanager

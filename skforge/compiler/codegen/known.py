@@ -92,10 +92,8 @@ class Known:
         return buffer.alignment or buffer.element.bytes
 
     def element_alignment(self, buffer: lir.Buffer) -> int:
-        """Return the alignment in bytes of any element."""
         return gcd(self.base_alignment(buffer), buffer.element.bytes)
 
     def alignment(self, buffer: lir.Buffer, index: lir.Value) -> int:
-        """Return the known alignment in bytes of an element."""
         size = buffer.element.bytes
         return gcd(self.base_alignment(buffer), size * self.multiple_of(index))

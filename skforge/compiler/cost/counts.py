@@ -219,7 +219,6 @@ class ForestCounts(ForestShape):
 
     @property
     def allows_tile_rows(self) -> bool:
-        """Whether one row can pass all tiles together."""
         return self.allows_tiles and self.n_trees <= MAX_TREES
 
     @cached_property

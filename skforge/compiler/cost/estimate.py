@@ -119,7 +119,6 @@ class Work:
 
     @property
     def blocks(self) -> Counts:
-        """Blocks of rows, the last one partial."""
         return np.ceil(self.n / self.block)
 
     def rows(self, multiple: int) -> Counts:

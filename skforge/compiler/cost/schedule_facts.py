@@ -60,7 +60,6 @@ PLACE = {name: i for i, name in enumerate(FACTS)}
 
 
 def facts_of(schedules: Iterable[Schedule]) -> NDArray[np.float64]:
-    """Return the facts of schedules, of shape (n_schedules, n_facts)."""
     facts = [_facts(schedule) for schedule in schedules]
     return np.array(facts, dtype=np.float64).reshape(len(facts), len(FACTS))
 

@@ -77,7 +77,6 @@ def default_schedules(
 
 
 def candidates(forest: Forest | ForestShape, target: Target) -> list[Schedule]:
-    """Return the schedules besides walks that a forest allows on a target."""
     if not forest.n_predicates:
         return []
     counts, allowed = counted(forest, target), []

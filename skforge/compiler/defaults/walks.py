@@ -78,7 +78,6 @@ def _heaped(shape: ForestShape) -> bool:
 
 
 def _fetches_rows(shape: ForestShape) -> bool:
-    """Whether it pays to fetch a row as a whole before walking it."""
     hops = shape.n_trees * shape.max_depth
     lines = shape.row_bytes / CACHE_LINE
     return shape.row_bytes > FETCHED_ROW and lines <= FETCHED_LINES_A_HOP * hops

@@ -70,18 +70,15 @@ class Columns:
 
     @property
     def first(self) -> _Ints:
-        """The first test of each column."""
         return self.tests[self.offset[:-1]]
 
     @property
     def counts(self) -> NDArray[np.int64]:
-        """The number of tests of each column."""
         counts: NDArray[np.int64] = np.diff(self.offset)
         return counts
 
     @property
     def rank(self) -> NDArray[np.int64]:
-        """The place of each of ``tests`` in its column."""
         rank: NDArray[np.int64] = np.arange(len(self.tests))
         rank -= np.repeat(self.offset[:-1], self.counts)
         return rank

@@ -57,7 +57,6 @@ def is_date(dtype: Any) -> bool:
 
 
 def is_category(dtype: Any) -> bool:
-    """Tell whether a dtype is pandas' categories."""
     return type(dtype).__name__ == "CategoricalDtype"
 
 
@@ -104,7 +103,6 @@ def numbers_in(column: Any) -> tuple[Array, Array | None] | None:
 
 
 def nullable_numbers(values: Any, number: np.dtype[Any]) -> tuple[Array, Array]:
-    """Return the numbers of pandas' nullable array, and where they are missing."""
     mask = getattr(values, "_mask", None)
     if mask is None:  # of pyarrow
         return values.to_numpy(number, na_value=number.type(0)), values.isna()

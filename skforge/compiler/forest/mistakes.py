@@ -99,7 +99,6 @@ def value_mistake(rows: NDArray[Any], X: Any) -> str | None:
 
 
 def no_number(value: Any, row: int, column: str) -> str:
-    """Return the text of an error for a value that is not a number."""
     shown = repr(str(value)) if isinstance(value, str) else str(value)
     return (
         f"row {row} has {shown} in column {column}; encode texts, dates and categories "

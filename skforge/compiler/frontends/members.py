@@ -65,7 +65,6 @@ def _places(model: Any) -> tuple[str, ...]:
 
 
 def is_wrapper(model: object) -> bool:
-    """Tell whether an object is one of these wrappers, and no subclass of one."""
     return kind_of(model) in WRAPPERS
 
 

@@ -192,7 +192,6 @@ class Kernel:
     # ------------------------------------------------------------ indices
 
     def size(self, size: Size) -> Value:
-        """Return an extent as i64."""
         b = self.b
         match size:
             case int():
@@ -234,7 +233,6 @@ class Kernel:
         return self.affine(rows.start), self.bound(rows.bounds).max(0)
 
     def index(self, index: mir.Index) -> Value:
-        """Return any index except ``Outputs`` as i64."""
         match index:
             case mir.Affine():
                 return self.affine(index)

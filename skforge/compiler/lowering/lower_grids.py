@@ -378,7 +378,6 @@ class _GridLowering(ThreadLowering):
                 pass  # the array of sums: the layout allocates its own
 
     def _first_tree(self, loop: mir.Loop) -> Value:
-        """Return the position of the first tree, with unopened loops at their start."""
         gets = [
             stmt.op.index
             for inner in (loop, *loops_in(loop.body))

@@ -23,7 +23,6 @@ from skforge.compiler.schedule.nest import Rows, Size
 
 
 def run(hir: PredictEnsemble, element: mir.Element = "accumulator") -> mir.Function:
-    """Lower a prediction function, ``apply`` or ``predict_contribs``."""
     lowering = _Lowering(hir, element)
     each: dict[mir.Element, tuple[Size | None, ...]] = {
         "accumulator": (None,),

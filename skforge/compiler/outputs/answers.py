@@ -50,7 +50,6 @@ def labels_of(spec: AnswerSpec, model: Any) -> Any:
 
 
 def output_of(spec: AnswerSpec, method: str) -> Output:
-    """Return which output a method's answer is."""
     # custom objectives have only scores
     if method in ("predict", "predict_proba") and not spec.classifies:
         return "transformed"
@@ -120,7 +119,6 @@ def of_scores(spec: AnswerSpec, output: Output, raw: Any, on: Library = HOST) ->
 
 
 def _check_device(spec: AnswerSpec, output: Output, steps: Steps) -> None:
-    """Raise unless GPUs compute an output."""
     what = ""
     # a GPU may decide near ties of probabilities differently
     ties = output == "labels" and spec.source == "lightgbm"

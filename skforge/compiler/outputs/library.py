@@ -57,7 +57,6 @@ class Library:
         return self.xp.concatenate((a, b), axis=1)
 
     def index(self, k: int, x: Any) -> Any:
-        """Return a number for each row."""
         return self.xp.full((len(x), 1), k, "int64")
 
     def add_offsets(self, x: Any, offsets: tuple[float, ...]) -> Any:

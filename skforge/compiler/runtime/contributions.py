@@ -98,7 +98,6 @@ class Contributions:
         return kernels.kernel(self.schedule_for(element, n_rows), element)
 
     def compile_all(self, batch_sizes: Any = None) -> None:
-        """Compile the kernels of contributions for some batch sizes, or all."""
         check_covers(self.forest)
         table = self.schedules["contribution"]
         sizes = [first for first, _ in table] if batch_sizes is None else batch_sizes

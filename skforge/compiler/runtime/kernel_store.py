@@ -33,8 +33,6 @@ _SAMPLES = "samples"
 
 
 class KernelStore:
-    """The stored kernels of one forest for one target."""
-
     def __init__(self, forest: Forest, target: Target, reduction: Reduction) -> None:
         self._forest, self._target, self._reduction = forest, target, reduction
 

@@ -64,7 +64,6 @@ class Kernel:
         """Do nothing, as the code is loaded when it is compiled."""
 
     def stored(self) -> StoredKernel:
-        """Return what a store keeps of this kernel."""
         assert self.function is not None
         data = dict(zip(self._names, self._data, strict=True))
         names, binary = self.jit.all_names, self.jit.binary
@@ -192,7 +191,6 @@ class KernelCache:
         return GpuKernel(lowered, self._target)
 
     def keep(self, schedule: Schedule, kernel: Kernel | GpuKernel) -> None:
-        """Keep a schedule's sum kernel."""
         self._kernels[schedule, "accumulator"] = kernel
         if self.store is not None and isinstance(kernel, Kernel):
             kernel.place = self.store.add(schedule, "accumulator", kernel.stored())

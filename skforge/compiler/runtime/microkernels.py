@@ -216,7 +216,6 @@ def far_off(found: dict[str, float], target: Target) -> dict[str, float]:
 
 
 def fine_clock() -> Clock | None:
-    """Return the first clock that is fine enough, or None."""
     fine = (clock for clock in CLOCKS if min(_step(clock) for _ in range(3)) <= STEP)
     return next(fine, None)
 

@@ -28,7 +28,6 @@ from skforge.exceptions import InvalidInputError, TargetError, UnsupportedModelE
 
 
 def raw_on_device(module: Any, X: Any) -> Array:
-    """Return raw scores of rows on a device, as an array on it."""
     forest: Forest = module.forest
     width, dtype = forest.n_outputs, forest.accumulator_dtype
     device, raw = _filled(module, "accumulator", X, width, dtype)

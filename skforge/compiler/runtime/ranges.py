@@ -57,7 +57,6 @@ class RangeKernels:
         return self.kernel(self.number(n_rows))
 
     def kernel(self, number: int, element: Element | None = None) -> AnyKernel:
-        """Return a range's kernel, by default that for scores."""
         element = element or self.element
         # Looked up by range: hashing a schedule costs more than walking one row.
         kernel = self._ready.get((number, element))
@@ -69,7 +68,6 @@ class RangeKernels:
         return kernel
 
     def compiled(self) -> list[int]:
-        """Return the ranges whose kernel for scores is compiled."""
         ready = list(self._ready)  # other threads may add to it
         return sorted(n for n, element in ready if element == self.element)
 

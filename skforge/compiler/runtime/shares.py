@@ -145,7 +145,6 @@ class Shares:
         return plan.of(n_rows)
 
     def most_threads(self, n_jobs: int) -> int:
-        """Return the most threads of any call."""
         wanted = self._wanted(n_jobs)
         return 1 if wanted == 1 or self.least_rows == sys.maxsize else wanted
 

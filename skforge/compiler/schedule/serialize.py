@@ -13,7 +13,6 @@ VERSION = 1
 
 
 def dumps(directives: Iterable[d.Directive]) -> str:
-    """Return directives as one line of JSON."""
     steps = [{"op": d.name_of(step), **asdict(step)} for step in directives]
     return json.dumps({"version": VERSION, "directives": steps})
 

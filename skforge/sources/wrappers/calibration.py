@@ -42,7 +42,6 @@ class Calibrated(Node):
 
 
 def _calibrated(fold: Any, member: Node) -> Answer:
-    """Return ``_CalibratedClassifier.predict_proba``."""
     values = response(member, _RESPONSES)
     n_classes = len(fold.classes)
     if fold.method == "temperature":

@@ -112,8 +112,6 @@ class _Vote(nodes.Node):
 
 
 class MeanVote(_Vote):
-    """``VotingRegressor.predict``."""
-
     def answer(self, method: str, raw: Array) -> Any:
         answers = np.asarray([member.answer(method, raw) for member in self.members]).T
         return np.average(answers, axis=1, weights=self._weights)

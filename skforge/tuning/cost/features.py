@@ -14,7 +14,6 @@ from skforge.compiler.cost.gpu import Array, GpuWork
 
 
 def features(w: GpuWork) -> dict[str, Array]:
-    """Return the features of all schedules of a work, by name."""
     f, sm = w.forest, w.processor
     # How many times as many blocks a limit allows as are resident.
     slack = {k: np.minimum(v / w.resident, 64.0) for k, v in w.limits.items()}

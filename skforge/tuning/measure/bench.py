@@ -67,7 +67,6 @@ class SampleRows:
         self._wrong: dict[tuple[str, int], str] = {}
 
     def take(self, n: int) -> Array:
-        """Return ``n`` rows, the caller's first."""
         if len(self._rows) < n:
             if not self.note:
                 self.note = (

@@ -176,8 +176,6 @@ class Builder:
 
 
 class _Refused(Exception):
-    """A candidate is not compiled."""
-
     def __init__(self, status: Status, reason: str) -> None:
         super().__init__(reason)
         self.status = status

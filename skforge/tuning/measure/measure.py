@@ -65,8 +65,6 @@ class Plan:
 
 
 class Runner(Protocol):
-    """A compiled candidate."""
-
     def predict(self, rows: Array) -> Array:
         """Return raw scores, of shape (n_rows, n_outputs)."""
 

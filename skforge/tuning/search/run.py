@@ -87,7 +87,6 @@ class Run:
 
     @property
     def seconds(self) -> float:
-        """Seconds since the start."""
         return self._clock() - self._start
 
     def result(self) -> TuningResult:
@@ -184,7 +183,6 @@ class Run:
         return pays(asked, seconds, self._search.seconds)
 
     def _first_choice(self, plan: RangePlan) -> dict[BatchRange, Schedule]:
-        """Return the choice for an unfinished range, from its first measurements."""
         ratios = {
             t.schedule: t.relative
             for t in self._trials.get(plan.batch, {}).values()

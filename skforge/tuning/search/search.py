@@ -101,7 +101,6 @@ class Search:
 
     @property
     def seconds(self) -> float:
-        """The budget, or else the default one."""
         if self.budget is not None:
             return self.budget
         few = DEFAULT_SECONDS_GPU if self.target.is_gpu else DEFAULT_SECONDS
@@ -188,7 +187,6 @@ class Search:
     # ------------------------------------------------------- earlier searches
 
     def record(self, result: TuningResult) -> Record:
-        """Return what is stored of a result."""
         table, strategy = dict(result.table), result.strategy
         seconds, where = result.seconds, result.target
         return Record(self.key, table, strategy, result.complete, seconds, where)
@@ -276,7 +274,6 @@ class Search:
 
 
 def likely_seconds(asked: Round, default: Schedule | None = None) -> float:
-    """Return the likely seconds of a round, and of compiling a default for it."""
     schedules = [candidate.schedule for candidate in asked.candidates]
     kinds = [kind_of(s) for s in (*schedules, default) if s is not None]
     large = sum(kind in LARGE for kind in kinds)

@@ -119,7 +119,6 @@ class Trial:
 
     @property
     def schedule(self) -> Schedule | None:
-        """The schedule that was tried."""
         return self.candidate.schedule
 
     @property

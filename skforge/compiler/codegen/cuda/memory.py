@@ -156,7 +156,6 @@ def store_lanes(
     lanes: Operand,
     alignment: int,
 ) -> None:
-    """Write lanes to consecutive elements."""
     pointer, size = w.pointer(buffer), element.bytes
     if element == buffer.element and (alignment <= size or len(lanes) == 1):
         for lane, text in enumerate(lanes):

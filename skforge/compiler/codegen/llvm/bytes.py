@@ -77,7 +77,6 @@ def _parts(w: Writer, tables: Sequence[lir.Value], size: int) -> list[str]:
 
 
 def _joined(w: Writer, pieces: list[str], size: int) -> str:
-    """Join vectors of ``size`` bytes, a power of two of them."""
     while len(pieces) > 1:
         kind, lanes = f"<{size} x i8>", chosen(range(2 * size))
         pieces = [

@@ -26,7 +26,6 @@ def pool_function(kernel: str, verb: str, pool: int) -> str:
 
 
 def pool_text(kernel: str, sizes: Sequence[int]) -> list[str]:
-    """Return the text of every pool and of the function that empties them."""
     if not sizes:
         return []
     home, parts = _texts()

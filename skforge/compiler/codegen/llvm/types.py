@@ -20,7 +20,6 @@ _PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9._]*")
 
 
 def type_text(type_: lir.Type) -> str:
-    """Return the LLVM type of an SSA value."""
     match type_:
         case lir.Scalar(name=name):
             return _SCALARS[name]

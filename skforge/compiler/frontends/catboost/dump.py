@@ -130,7 +130,6 @@ def _nodes(trees: Any, n_outputs: int) -> parts.Nodes:
 
 
 def _split(split: Any) -> int:
-    """Return the number of a split's border."""
     number = split["split_index"]
     if split["split_type"] != "FloatFeature" or type(number) is not int:
         parts.damaged(f"the split {str(split)[:80]} does not compare a number")

@@ -28,7 +28,6 @@ _MAX_CATEGORY, _MAX_WORDS = 1 << 24, 1 << 24
 
 
 def is_dump(model: object) -> bool:
-    """Tell whether an object is what ``Booster.dump_model`` returns."""
     return isinstance(model, dict) and model.get("name") == "tree"
 
 

@@ -93,7 +93,6 @@ def _tensor(tensor: Any, name: str) -> Array:
 
 
 def array(attributes: Attributes, name: str) -> Array:
-    """Return a list attribute; empty if it is absent."""
     return np.asarray(attributes.get(name, np.zeros(0, np.int64)))
 
 

@@ -56,7 +56,6 @@ class Stage:
         return [_dense(_called(self.transformer, x[:, None])) for x in columns]
 
     def accepts(self, columns: Sequence[Array], transformer: Any) -> bool:
-        """Ask a transformer whether it accepts columns with missing values."""
         try:
             _called(transformer, _matrix(self, columns), finite=False)
         except (ArithmeticError, LookupError, TypeError, ValueError):
@@ -97,8 +96,6 @@ class Column:
 
 
 class Matrix(NamedTuple):
-    """What a step gets or returns."""
-
     columns: tuple[Column, ...]
     sparse: str  # its format, "" if it is dense
 
@@ -249,7 +246,6 @@ def plan_of(
 
 
 def _after(step: str, transformer: Any, given: Matrix, plan: Plan) -> Matrix:
-    """Return what a step makes of a matrix."""
     function = transformers.function_of(transformer)
     if transformers.passes_on(transformer) and function is None:
         return given
@@ -375,7 +371,6 @@ def _by_columns(step: str, transformer: Any, given: Matrix, plan: Plan) -> Matri
 
 
 def _joined(parts: Sequence[tuple[Column, ...]]) -> tuple[Column, ...]:
-    """Return the columns of one matrix: they have one dtype."""
     columns = tuple(column for part in parts for column in part)
     kinds = {column.dtype for column in columns}
     if len(kinds) < 2:

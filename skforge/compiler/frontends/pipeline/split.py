@@ -143,7 +143,6 @@ def reason(name: str, transformer: Any, error: Exception) -> str:
 
 
 def divided(pipeline: Any, start: int | None, reasons: Mapping[str, str]) -> Split:
-    """Return the split of a pipeline whose steps fold from ``start`` on."""
     *steps, (last_name, last) = divided_steps(pipeline)
     n_before = start or 0
     parts: list[Part] = []

@@ -98,8 +98,6 @@ Reads: TypeAlias = Callable[[Any, int], list[int]]
 
 
 class _Kind(NamedTuple):
-    """What is known of a class of transformers."""
-
     #: Returns the input column of each output.
     reads: Reads = _same
     #: Returns values of each input around which outputs change in any order, or None.
@@ -160,7 +158,6 @@ def is_scaler(transformer: Any) -> bool:
 
 
 def function_of(transformer: Any) -> Any:
-    """Return the function of a FunctionTransformer, or None."""
     is_one = class_of(transformer).endswith("." + _FUNCTION)
     return transformer.func if is_one else None
 
@@ -302,7 +299,6 @@ def is_marker(transformer: Any) -> bool:
 
 
 def is_missing(value: Any) -> bool:
-    """Tell whether a value is None or NaN."""
     return value is None or _is_nan(value)
 
 
@@ -359,7 +355,6 @@ def _in_turn(steps: list[tuple[str, Any]]) -> Iterator[Any]:
 
 
 def first_step(steps: list[tuple[str, Any]]) -> Any:
-    """Return the first transformer that looks at rows, or None."""
     return next((step for step in _in_turn(steps) if not passes_on(step)), None)
 
 

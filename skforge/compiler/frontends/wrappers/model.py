@@ -45,7 +45,6 @@ def one_output(forest: Forest, output: int) -> Forest:
 
 
 def joined(forests: Sequence[Forest]) -> Forest:
-    """Return a forest with the raw scores of all forests, in their order."""
     if len(forests) == 1:
         return forests[0]
     first = forests[0]

@@ -71,7 +71,6 @@ class HirCache(dict[tuple[object, ...], Any]):
     """What the schedules of one forest share: its trees in tiles, and as laid out."""
 
     def once(self, key: tuple[object, ...], make: Callable[[], T]) -> T:
-        """Return what ``make`` returned for a key."""
         if key not in self:
             self[key] = make()
         value: T = self[key]

@@ -54,7 +54,6 @@ class Builder:
     # ------------------------------------------------------------ plumbing
 
     def name(self, hint: str) -> str:
-        """Return a name not yet used in this function."""
         self._count += 1
         return f"{hint}.{self._count}"
 
@@ -86,7 +85,6 @@ class Builder:
             self._constants.pop()
 
     def rewritten(self, body: lir.Body, emit: Callable[[Stmt], None]) -> lir.Body:
-        """Return what ``emit`` emits for the statements of a body."""
         with self.body() as stmts:
             for stmt in body:
                 emit(stmt)

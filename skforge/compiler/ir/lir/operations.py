@@ -36,7 +36,6 @@ class Operation:
 
 
 def is_integer(type_: Type) -> bool:
-    """Whether a type is an integer or a vector of integers."""
     if not isinstance(type_, Scalar | Vec):
         return False
     element = type_.element
@@ -44,7 +43,6 @@ def is_integer(type_: Type) -> bool:
 
 
 def is_float(type_: Type) -> bool:
-    """Whether a type is a float or a vector of floats."""
     return isinstance(type_, Scalar | Vec) and type_.element.is_float
 
 

@@ -26,7 +26,6 @@ from skforge.compiler.ir.lir.walk import buffers_of
 
 
 def print_lir(function: lir.Function) -> str:
-    """Return ``function`` as text, ending with a newline."""
     params = ", ".join(
         _bound(p) if isinstance(p, lir.Value) else _declared(p) for p in function.params
     )

@@ -30,7 +30,6 @@ class Scalar:
 
     @property
     def bytes(self) -> int:
-        """Size in a buffer, in bytes."""
         return _BYTES[self.name]
 
     @property

@@ -178,7 +178,6 @@ class _Verifier:
         results: Sequence[lir.Value] = (),
         before: tuple[Sequence[lir.Stmt], lir.Value] | None = None,
     ) -> None:
-        """Check a body and that it yields its results."""
         owner = self._stmt
         values, buffers = len(self._values), len(self._buffers)
         private = self._private

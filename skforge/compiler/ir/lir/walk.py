@@ -111,14 +111,12 @@ def written(body: Body) -> set[str]:
 
 
 def bodies(stmt: Stmt) -> tuple[Body, ...]:
-    """Return the bodies of a statement in execution order."""
     if isinstance(stmt, lir.Switch):
         return stmt.cases
     return tuple([getattr(stmt, name) for name in names_of(type(stmt), "body")])
 
 
 def map_bodies(stmt: Stmt, change: Callable[[Body], Body]) -> Stmt:
-    """Return a statement with its bodies changed, in execution order."""
     if isinstance(stmt, lir.Switch):
         return replace(stmt, cases=tuple(map(change, stmt.cases)))
     names = names_of(type(stmt), "body")

@@ -56,7 +56,6 @@ class _Scope:
     blocks: dict[str, mir.Affine] = field(default_factory=dict)  # first rows of tables
 
     def root(self, var: str) -> str | None:
-        """Return the root of a loop variable, or None if it is not in scope."""
         return next((loop.root for loop in self.loops if loop.var == var), None)
 
 

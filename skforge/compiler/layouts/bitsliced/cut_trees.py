@@ -36,7 +36,6 @@ class Parts:
 
     @property
     def sizes(self) -> IntArray:
-        """Nodes of each part."""
         return 2 * self.leaves[self.first].astype(np.int64) - 1
 
     def pick(

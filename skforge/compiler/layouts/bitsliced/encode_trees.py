@@ -477,6 +477,5 @@ def _rank(parts: Parts, counted: NDArray[np.bool_]) -> IntArray:
 
 
 def _from_left(parts: Parts) -> IntArray:
-    """Return the number of each leaf of its part, from the left."""
     last = parts.leaves[parts.first].astype(np.int64) - 1
     return np.repeat(last, parts.sizes) - _rank(parts, parts.leaves == 1)

@@ -199,7 +199,6 @@ class TreeBlock(BlockCode):
             b.switch(self._number(jobs, job * 4 + 1), cases)
 
     def _left(self, kind: int, number: Value, x: Value) -> Value:
-        """Return which values of a column go left."""
         b, rules = self.b, self._rules
         comparison, missing, missing_left = self._t.tests.kinds[kind]
         x = rules.nan_if_missing(x, missing)
@@ -239,7 +238,6 @@ class TreeBlock(BlockCode):
         self._result = result
 
     def start(self, sums: Buffer) -> None:
-        """Set the sums of the block to zero."""
         for total, columns in self._totals(sums):
             size = self._n_held * columns * self._block
             with self.b.loop(size, hint="sum") as i:
@@ -250,7 +248,6 @@ class TreeBlock(BlockCode):
         return [(sums, self._t.forest.n_features)]
 
     def _write_if_last(self, output: Value, sums: Buffer) -> None:
-        """Write a scalar output after its last tree."""
         b = self.b
         if not self._t.forest.vector_leaves:
             with b.when(output >= 0):
@@ -303,7 +300,6 @@ class TreeBlock(BlockCode):
         return self.b.reinterpret(bits, lir.Mask(self._lanes))
 
     def _write(self, output: Value, sums: Buffer, held: Value) -> None:
-        """Write the contributions to one output, and its bias."""
         bias = self._bias[output].to(self._result.element)
         with self.b.loop(self._count, hint="r") as r:
             row = (self._rows.first + r) * self._t.forest.n_outputs + output

@@ -56,7 +56,6 @@ class Parts:
 
 
 def whole(forest: Forest) -> Parts:
-    """Return a forest in one part a tree."""
     trees, nodes = np.arange(forest.n_trees + 1), np.arange(forest.n_nodes)
     return Parts(forest, trees, nodes, forest.leaf >= 0)
 
@@ -227,7 +226,6 @@ class _Formula:
         self._t, self._rest, self._weight = (1 + x) / 2, (1 - x) / 2, weight / 2
 
     def of(self, node: NDArray[np.int64]) -> dict[int, FloatArray]:
-        """Return the constants of inner nodes by number."""
         forest, paths = self._forest, self._paths
         rest, weight = self._rest, self._weight
         before = paths.before[node]

@@ -293,7 +293,6 @@ class ContributionCode(TreeBlock):
         return self.b.select(passed, gifts[0], 0.0)
 
     def _constant(self, walk: Walk, at: Value, row: int, q: int) -> Value:
-        """Return a constant of a point for all rows."""
         constant = self._constants[at + (row * walk.points + q)]
         return self.b.splat(constant, walk.vec.lanes)
 
@@ -328,7 +327,6 @@ class PointCode(ContributionCode):
         return replace(walk, points=1, vec=Vec(self._scalar, n))
 
     def _pass_tests(self, first: Value, last: Value) -> None:
-        """Pass the tests of nodes on the way down."""
         self._pass_root()
 
     def _node(self, walk: Walk, i: Value, enters: bool) -> Node:

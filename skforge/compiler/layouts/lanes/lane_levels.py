@@ -244,7 +244,6 @@ class TopLevelsLowering:
         return more | self._head(position) & bit
 
     def _head(self, position: int) -> Value:
-        """Return the register with a position's bit."""
         k = (position - 1) // self.top.bits
         assert self._group is not None and self._categories is not None
         if k not in self._heads:
@@ -263,8 +262,6 @@ class TopLevelsLowering:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CompleteRest:
-    """Complete levels (possibly none)."""
-
     in_flight: ClassVar[int] = IN_FLIGHT
 
     n_trees: int

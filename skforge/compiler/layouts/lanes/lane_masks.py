@@ -66,7 +66,6 @@ class LeafMasks:
 
     @property
     def element_bits(self) -> int:
-        """Bits in a lane."""
         return 8 * int(self.slots.dtype.itemsize)
 
     @property
@@ -81,7 +80,6 @@ def leaf_counts(forest: Forest) -> NDArray[np.int64]:
 
 
 def mask_planes(forest: Forest, element_bits: int) -> int:
-    """Return the number of registers for the masks of a group."""
     planes, most = 1, int(leaf_counts(forest).max(initial=1))
     while planes * element_bits < most:
         planes *= 2
@@ -347,7 +345,6 @@ class LeafMasksLowering:
         return reachable
 
     def items(self, first: Value, count: int) -> list[Value]:
-        """Return the leaf items of ``count`` trees from ``first`` on."""
         b, bits = self.b, self.masks.bits
         whole = _BY_BITS[bits]
         at, base = first * self.masks.planes, first * bits

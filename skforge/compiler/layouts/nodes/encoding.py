@@ -126,7 +126,6 @@ class TestEncoding:
         return word & (1 << self.feature_bits) - 1
 
     def code(self, b: Builder, word: Value) -> Value:
-        """Decode the code that a word compares with."""
         if not self.code_bits:
             return b.const(0, word.type)
         up = word >> self.code_at

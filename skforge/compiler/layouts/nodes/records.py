@@ -39,7 +39,6 @@ class RecordShape:
 
     @property
     def feature_at(self) -> int:
-        """First feature word."""
         return self.tile_size * self.encoding.threshold_words
 
     @property

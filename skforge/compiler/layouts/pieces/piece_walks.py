@@ -163,7 +163,6 @@ class PieceWalks(BlockSums):
         return (first, end), leaf
 
     def _fill_buckets(self, top: Value, n_pieces: Value, copies: int) -> None:
-        """Put each row of the block into the bucket of its piece."""
         b, width = self.b, copies * self._places.width
         tests, _ = self._piece(top)
         with b.loop(0, self.n, CHUNK, hint="chunk") as r:

@@ -127,7 +127,6 @@ def tile_bytes(levels: int, wide: bool, slot_bytes: int = 3) -> int:
 def tile_roots(
     nodes: TiledForest, levels: int, top: int = TOP_LEVELS
 ) -> NDArray[np.bool_]:
-    """Return which single nodes are the first of a tile."""
     below = nodes.depth - top
     roots: NDArray[np.bool_] = (nodes.leaf < 0) & (below >= 0) & (below % levels == 0)
     return roots
@@ -330,7 +329,6 @@ def _joined(parts: list[tuple[_Ints, _Ints, _Ints]]) -> tuple[_Ints, _Ints, _Int
 
 
 def _bits(tile: _Ints, exit_: _Ints, n: int) -> _Ints:
-    """Return each tile's marked exits, as bits."""
     return np.bincount(tile, (1 << exit_).astype(np.float64), n).astype(np.int64)
 
 

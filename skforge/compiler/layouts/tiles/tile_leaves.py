@@ -55,7 +55,6 @@ class LeafTable:
 
 
 def leaf_table(forest: Forest, leaf_row: NDArray[np.int32]) -> LeafTable:
-    """Choose how leaves are stored."""
     values = forest.leaf_value
     width = values.shape[1]
     index: NDArray[Any]
@@ -110,7 +109,6 @@ class LeafSums:
         sums[at] = sums[at, type_] + value
 
     def _add_pairs(self, sums: Buffer, here: Value, pair: Value) -> None:
-        """Add the values from ``pair`` on, to the last of the leaf."""
         b, outputs = self.b, self._outputs
         more = 1 << (8 * outputs.element.bytes - 1)
 
@@ -128,7 +126,6 @@ class LeafSums:
             state[:] = [following, add(following)]
 
     def _add_vector(self, sums: Buffer, here: Value, own: Value) -> None:
-        """Add the values from ``own`` on to the sums from ``here`` on."""
         b, width = self.b, self._table.width
 
         def part(lanes: int, here: Value, own: Value) -> None:

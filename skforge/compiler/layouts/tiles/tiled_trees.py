@@ -219,7 +219,6 @@ class TileWalks:
     # ------------------------------------------------------------ tiles
 
     def _parts(self, entry: Value) -> tuple[Value, Value]:
-        """Return the row of an entry, and the number of its tile or leaf."""
         row = (entry & self._row_mask).to(I64)
         return row, (entry >> self.t.row_bits).to(I64)
 

@@ -358,7 +358,6 @@ _OF_TREES = "tree_order", "min_depth", "max_depth"
 
 
 def take_trees(tiles: TiledForest, order: Int64s) -> TiledForest:
-    """Return the trees now at positions ``order``, in that order."""
     sizes = np.diff(tiles.item_offset)[order]
     offset = np.concatenate(([0], np.cumsum(sizes))).astype(np.int64)
     # distance between the old and new numbers of each position's items

@@ -36,7 +36,6 @@ from skforge.compiler.passes.lir.simplify import constants_of
 
 
 def _widths(body: lir.Body) -> list[int]:
-    """Return the width of each warp operation in a body."""
     lets = (s for s in walk.statements(body) if isinstance(s, lir.Let))
     return [let.op.width for let in lets if isinstance(let.op, lir.WarpReduce)]
 

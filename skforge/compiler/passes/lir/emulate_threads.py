@@ -45,7 +45,6 @@ class EmulatedBlock:
         return self.constants[value.name]
 
     def shape_of(self, region: lir.BlockRegion) -> dict[str, int]:
-        """Return the number of threads of a region in each dimension."""
         return {
             dim: self.constant(count, f"the number of threads along {dim}")
             for dim, _, count in region.dims

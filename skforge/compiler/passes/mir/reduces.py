@@ -13,7 +13,6 @@ from skforge.compiler.schedule.nest import Rows, Size
 
 
 def element_of(reduce: mir.Reduce) -> tuple[str, tuple[mir.Index, ...]]:
-    """Return the key of the element that a reduce adds to."""
     return reduce.target, reduce.indices
 
 

@@ -61,7 +61,6 @@ def _body(
 def _switched(
     body: mir.Body, loop: BoundLoop, path: tuple[BoundLoop, ...], hir: PredictEnsemble
 ) -> mir.Body:
-    """Return a switch with a copy of the body for each class of depths."""
     depths, class_of = _classify(loop, path, hir)
     if not depths:  # no tree is reached
         return body

@@ -46,7 +46,6 @@ class _LirCode(Code):
 
 
 def _call(b: Builder, name: str, x: Value) -> Value:
-    """Return a function of the C library."""
     assert isinstance(x.type, Scalar)
     return b.call(f"{name}f" if x.type == F32 else name, x, gives=x.type)
 
@@ -68,7 +67,6 @@ class Results:
         self.element = scalar_of(self.dtype)
 
     def write(self, b: Builder, sums: Buffer, data: Buffer, n: Value) -> None:
-        """Write the results of ``n`` rows to ``data``, which may be their sums."""
         self._transform(b, sums, n)
         if FUNCTIONS[self.steps.function].code == "columns":
             self._of_row(b, sums, data, n)

@@ -15,7 +15,6 @@ USED_BY: list[int] = []
 
 
 def is_device_array(X: Any) -> bool:
-    """Tell whether X is an array in a GPU's memory."""
     if isinstance(X, np.ndarray):
         return False
     kind = type(X)  # a frame would look for a column of that name, in 8 µs

@@ -50,7 +50,6 @@ class GpuDevice(ABC):
         self.staging = StagingPool(self)
 
     def current(self, stream: Any = None) -> AbstractContextManager[Any]:
-        """Make the device, or one of its streams, current."""
         return nullcontext()
 
     @abstractmethod

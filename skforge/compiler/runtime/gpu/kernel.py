@@ -330,7 +330,6 @@ def _collect(device: GpuDevice, staging: Staging, result: Array) -> None:
 
 
 def current_device(target: Target) -> GpuDevice:
-    """Return the device that rows on the host are sent to."""
     if target.kind in DEVICES:
         return DEVICES[target.kind]
     if target.kind in ("cuda", "hip"):
