@@ -26,7 +26,6 @@ from skforge.cli.models import (
     open_model,
     quiet,
 )
-from skforge.cli.needs import needs_of
 from skforge.cli.options import (
     DataColumns,
     DataFile,
@@ -42,6 +41,7 @@ from skforge.cli.report import Pair, check, describe, duration, show_schedules, 
 from skforge.cli.tables import name_of
 from skforge.compiler.frontends.base import is_a, is_compiled
 from skforge.exceptions import InvalidInputError, VerificationError
+from skforge.sources.row_spec import row_spec
 
 if TYPE_CHECKING:
     from skforge.compiler.forest.forest import Forest
@@ -190,7 +190,7 @@ def bench(
     is_live, rows = live_model(model) is not None, {}
     with naming(name_of(data or model_file)):
         if data is not None and is_live:
-            rows[f"of {name_of(data)}"] = all_rows(data, needs_of(model), columns)
+            rows[f"of {name_of(data)}"] = all_rows(data, row_spec(model), columns)
         elif data is not None:
             rows[f"of {name_of(data)}"] = load_rows(data, model, columns)
         if is_live:

@@ -14,11 +14,11 @@ import numpy as np
 from skforge.cli import values
 from skforge.cli.errors import either, warn
 from skforge.cli.models import forest_of
-from skforge.cli.needs import Needs, needs_of
 from skforge.cli.report import Rows
 from skforge.cli.tables import Batch, columns_of, merged, open_table
 from skforge.compiler.frontends.base import is_compiled
 from skforge.exceptions import InvalidInputError, plural, shortened
+from skforge.sources.row_spec import RowSpec, row_spec
 
 
 class RowsFile(ExitStack):
@@ -28,10 +28,10 @@ class RowsFile(ExitStack):
     features, or all columns if the file or the model has no names.
     """
 
-    def __init__(self, path: Path, needs: Needs, columns: str | None = None) -> None:
+    def __init__(self, path: Path, spec: RowSpec, columns: str | None = None) -> None:
         super().__init__()
-        self.table = self.enter_context(open_table(path, needs.names or ()))
-        self._needs = needs
+        self.table = self.enter_context(open_table(path, spec.names or ()))
+        self._spec = spec
         #: Rows of earlier batches.
         self.before = 0
         try:
@@ -45,7 +45,7 @@ class RowsFile(ExitStack):
     def batches(self) -> Iterator[Batch]:
         """Yield the columns that the model reads; all rows at once if it needs that."""
         batches: Iterable[Batch] = self.table.batches(self._there)
-        if self._needs.whole and (every := list(batches)):
+        if self._spec.whole and (every := list(batches)):
             batches = [merged(every)]
         for batch in batches:
             yield batch
@@ -61,10 +61,10 @@ class RowsFile(ExitStack):
             for feature, place in enumerate(self._places)
             if place is not None
         }
-        if not self._needs.framed and all(
+        if not self._spec.framed and all(
             isinstance(p, np.ndarray) for p in parts.values()
         ):
-            whole = np.empty((len(batch), len(parts)), self._needs.dtype)
+            whole = np.empty((len(batch), len(parts)), self._spec.dtype)
             for at, part in enumerate(parts.values()):
                 with np.errstate(over="ignore"):
                     whole[:, at] = part
@@ -76,24 +76,24 @@ class RowsFile(ExitStack):
                 "The model takes columns by name or with texts, for which rows become "
                 "a frame, and pandas is not installed: pip install pandas."
             ) from error
-        names = self._needs.names or range(self._needs.width)
+        names = self._spec.names or range(self._spec.width)
         return DataFrame({names[feature]: part for feature, part in parts.items()})
 
     def _part(self, feature: int, column: Any) -> Any:
-        needs, spelled = self._needs, self.table.spelled
-        if feature in needs.texts and values.holds_texts(column):
-            return values.texts(column, needs.texts[feature], spelled)
-        dtype = needs.dtype
-        if needs.framed and getattr(column, "type", None) == "float":
+        spec, spelled = self._spec, self.table.spelled
+        if feature in spec.texts and values.holds_texts(column):
+            return values.texts(column, spec.texts[feature], spelled)
+        dtype = spec.dtype
+        if spec.framed and getattr(column, "type", None) == "float":
             dtype = np.float32  # steps compute in it, as with a frame of the file
         try:
-            if feature in needs.categories:
-                return values.categories(column, needs.categories[feature], spelled)
+            if feature in spec.categories:
+                return values.categories(column, spec.categories[feature], spelled)
             return values.numbers(column, dtype)
         except values.WrongColumnError as error:
-            if needs.whole and values.holds_texts(column):
+            if spec.whole and values.holds_texts(column):
                 return values.texts(column, (), spelled)
-            label = str(feature) if needs.names is None else repr(needs.names[feature])
+            label = str(feature) if spec.names is None else repr(spec.names[feature])
             where = (
                 "" if error.row is None else f"row {self.before + error.row + 1} of "
             )
@@ -105,35 +105,35 @@ class RowsFile(ExitStack):
     # ------------------------------------------------------------ which columns
 
     def _chosen(self, columns: str | None) -> Sequence[int | None]:
-        needs, table, taken = self._needs, self.table, f"{self.table.name} has"
+        spec, table, taken = self._spec, self.table, f"{self.table.name} has"
         if columns is not None:
             places: Sequence[int | None] = self._asked(columns)
             taken = f"--columns {columns} takes"
-        elif table.names is not None and needs.names is not None:
-            return self._by_name(needs.names)
+        elif table.names is not None and spec.names is not None:
+            return self._by_name(spec.names)
         else:
             places = range(table.width)
-        if needs.wider:
-            places = places[: needs.width]
-        if len(places) != needs.width:
-            more = table.width - needs.width
+        if spec.wider:
+            places = places[: spec.width]
+        if len(places) != spec.width:
+            more = table.width - spec.width
             hint = self._hint()
             if table.names is None and more > 0:
                 hint = (
-                    f" --columns 0:{needs.width} takes the first {needs.width}, and "
-                    f"--columns {more}:{table.width} the last {needs.width}."
+                    f" --columns 0:{spec.width} takes the first {spec.width}, and "
+                    f"--columns {more}:{table.width} the last {spec.width}."
                 )
             raise InvalidInputError(
                 f"{taken} {plural(len(places), 'column')}, but the model takes "
-                f"{needs.width}.{hint}"
+                f"{spec.width}.{hint}"
             )
-        if isinstance(places, range) and columns and table.names and needs.names:
+        if isinstance(places, range) and columns and table.names and spec.names:
             names = [table.names[place] for place in places]
-            called = [n.replace(" ", "_") if needs.underscores else n for n in names]
-            if called != [*needs.names] != names:
+            called = [n.replace(" ", "_") if spec.underscores else n for n in names]
+            if called != [*spec.names] != names:
                 warn(
                     f"{taken} {listed(names)}; the model's columns are "
-                    f"{listed(needs.names)}. Without --columns they are found by name."
+                    f"{listed(spec.names)}. Without --columns they are found by name."
                 )
         return places
 
@@ -147,17 +147,17 @@ class RowsFile(ExitStack):
             )
         if table.names is None:
             return ""
-        wide = table.width >= self._needs.width
+        wide = table.width >= self._spec.width
         choose = " Name the features, in the order of training, with --columns."
         return f"{choose if wide else ''} The file's columns are {listed(table.names)}."
 
     def _by_name(self, names: Sequence[str]) -> Sequence[int | None]:
         """Return the places of the model's features among the file's columns."""
-        needs, there = self._needs, {*(self.table.names or ())}
+        spec, there = self._spec, {*(self.table.names or ())}
         called = {name: name for name in there}
-        if needs.underscores:
+        if spec.underscores:
             called = {name.replace(" ", "_"): name for name in there} | called
-        used = {*(range(needs.width) if needs.used is None else needs.used)}
+        used = {*(range(spec.width) if spec.used is None else spec.used)}
         missing = [names[i] for i in sorted(used) if names[i] not in called]
         if missing:
             more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
@@ -186,7 +186,7 @@ class RowsFile(ExitStack):
         if table.names is None:
             raise InvalidInputError(
                 f"The columns of {table.name} have no names; --columns takes a range "
-                f"of them, such as 0:{self._needs.width}. Got {columns!r} instead."
+                f"of them, such as 0:{self._spec.width}. Got {columns!r} instead."
             )
         record = next(csv.reader(columns.splitlines(), skipinitialspace=True), [""])
         names = [name.strip() for name in record]
@@ -220,9 +220,9 @@ def listed(names: Sequence[str]) -> str:
     return shortened(",".join(shown)) + more
 
 
-def all_rows(path: Path, needs: Needs, columns: str | None = None) -> Any:
+def all_rows(path: Path, spec: RowSpec, columns: str | None = None) -> Any:
     """Return all rows of a file, at least one, as an array or frame."""
-    with RowsFile(path, needs, columns) as file:
+    with RowsFile(path, spec, columns) as file:
         every = list(file.batches())
         if not every:
             raise no_rows(file.table.name)
@@ -247,11 +247,11 @@ def load_rows(path: Path, model: Any, columns: str | None = None) -> Rows:
     from skforge.compiler.forest.rows import prepare_rows
 
     if is_compiled(model):
-        rows = all_rows(path, needs_of(model), columns)
+        rows = all_rows(path, row_spec(model), columns)
         source = model._compiled().source
         read = source.read(rows)
         kept: Rows = source.rows(rows, "predict_raw") if read is None else read[0]
         return kept
     forest = forest_of(model)
-    rows = all_rows(path, needs_of(forest), columns)
+    rows = all_rows(path, row_spec(forest), columns)
     return np.ascontiguousarray(prepare_rows(forest, rows))

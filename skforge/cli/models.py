@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from skforge.cli.errors import warn
-from skforge.cli.needs import needs_of
 from skforge.compiler.frontends.base import is_a, is_compiled, unwrap
 from skforge.compiler.frontends.members import has_members
 from skforge.exceptions import (
@@ -17,6 +16,7 @@ from skforge.exceptions import (
     UnsupportedModelError,
     with_article,
 )
+from skforge.sources.row_spec import row_spec
 
 if TYPE_CHECKING:
     from skforge.compiler.forest.forest import Forest
@@ -148,7 +148,7 @@ def drawable(path: Path, model: Any) -> Forest:
     """Return the forest of an opened model, or raise if no rows can be drawn for it."""
     try:
         forest = forest_of(model)
-        if not needs_of(model).framed and not needs_of(model).whole:
+        if not row_spec(model).framed and not row_spec(model).whole:
             return forest
     except UnsupportedModelError:
         pass

@@ -25,12 +25,12 @@ from skforge._container import replacing
 from skforge.cli.data import RowsFile, no_rows
 from skforge.cli.errors import check_output, naming, say
 from skforge.cli.models import fitted, open_model, quiet
-from skforge.cli.needs import needs_of
 from skforge.cli.options import DataColumns, ModelFile, RowsArgument
 from skforge.cli.report import duration
 from skforge.cli.tables import Batch, merged
 from skforge.compiler.forest.arrays import Array
 from skforge.exceptions import InvalidInputError, plural
+from skforge.sources.row_spec import row_spec
 
 if TYPE_CHECKING:
     from skforge.prediction.answers import Answer
@@ -221,7 +221,7 @@ def predict(
         if output.exists() and rows_file.exists() and output.samefile(rows_file):
             raise InvalidInputError(f"{output} has the rows; name another output.")
     opened = open_model(model_file)
-    with RowsFile(rows_file, needs_of(opened), columns) as file:
+    with RowsFile(rows_file, row_spec(opened), columns) as file:
         batches = file.batches()
         first = next(batches, None)
         if first is None:

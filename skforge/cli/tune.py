@@ -10,10 +10,10 @@ import typer
 from skforge.cli.data import all_rows, check_columns
 from skforge.cli.errors import check_output, naming
 from skforge.cli.models import drawable, fitted, open_model
-from skforge.cli.needs import needs_of
 from skforge.cli.options import DataColumns, DataFile, ModelFile, RunTarget, sizes_of
 from skforge.cli.tables import name_of
 from skforge.exceptions import InvalidInputError
+from skforge.sources.row_spec import row_spec
 
 if TYPE_CHECKING:
     from skforge.tuning.result import TuningResult
@@ -81,7 +81,7 @@ def tune(
     if data is None:
         rows: Any = draw_rows(drawable(model_file, model), 1024, seed)
     else:
-        rows = all_rows(data, needs_of(model), columns)
+        rows = all_rows(data, row_spec(model), columns)
     with naming(name_of(data or model_file)):
         fast = fitted(
             model,

@@ -16,11 +16,10 @@ from skforge.compiler.forest.frames import is_category
 from skforge.compiler.runtime.cpu.threads import resolve_n_jobs
 from skforge.distributed._artifact import Artifact, KeepEstimator, pack
 from skforge.exceptions import InvalidInputError
-from skforge.prediction.answers import Answer, Array, as_array, described, n_features
-from skforge.prediction.answers import feature_names as names_of
+from skforge.prediction.answers import Answer, Array, as_array, described
+from skforge.sources.row_spec import RowSpec, row_spec
 
 if TYPE_CHECKING:
-    from skforge.compiler.forest.forest import Forest
     from skforge.estimators import CompiledForest
 
 
@@ -32,13 +31,7 @@ class Job:
     method: str
     n_jobs: int | None
     answer: Answer
-    n_features: int
-    feature_names: tuple[str, ...] | None
-    category_names: tuple[tuple[str | float, ...], ...]
-    #: Whether the model matches categories by name, so frames may hold them as text.
-    categories: bool
-    #: Whether the model reads texts, as pipelines do.
-    texts: bool = False
+    rows: RowSpec
 
     def __dask_tokenize__(self) -> tuple[object, ...]:
         """Return the token for Dask, which is the same in every process."""
@@ -60,16 +53,15 @@ class Job:
     def _framed(self, frame: Any) -> Any:
         """Return a pandas frame with the model's column names, numbers and categories.
 
-        Without names, columns are numbered from 0, which no model checks. With
-        ``categories``, text columns become categories; with ``texts``, they stay texts,
-        and missing ones are NaN. A column without any value has lost its type;
-        ``category_names`` tells whether it is categorical.
+        Without names, columns are numbered from 0, which no model checks. Texts become
+        categories, or stay texts before the steps of a pipeline, with NaN for missing
+        ones. A column without any value has lost its type, which the model tells.
         """
         from pandas import DataFrame
 
         given = [frame.iloc[:, place] for place in range(frame.shape[1])]
         columns = [self._taken(column, place) for place, column in enumerate(given)]
-        names = self.feature_names
+        names = self.rows.names
         labels = range(len(columns)) if names is None else names
         if all(map(operator.is_, columns, given)):
             return frame.set_axis(labels, axis=1)
@@ -85,11 +77,11 @@ class Job:
 
         dtype, index = column.dtype, column.index
         plain = isinstance(dtype, np.dtype)
-        known = self.category_names[place] if self.category_names else ()
+        known = self.rows.categories.get(place)
         if known and column.first_valid_index() is None:
             return Series(Categorical([None] * len(column), list(known)), index=index)
         empty = dtype == np.object_ and column.first_valid_index() is None
-        if self.texts and (empty or _is_text(column)):  # of no type, or of texts
+        if self.rows.steps and (empty or _is_text(column)):  # of no type, or of texts
             texts = column.to_numpy(np.object_, na_value=np.nan)
             return Series(texts, index=index, dtype=np.object_)
         if is_category(dtype) or (plain and dtype.kind in "fiub"):
@@ -97,7 +89,7 @@ class Job:
         if not plain and is_numeric_dtype(dtype):
             return column.astype("float64" if column.hasnans else dtype.numpy_dtype)
         if _is_text(column):
-            if self.categories:
+            if self.rows.by_value:
                 return column.astype("category")
             raise InvalidInputError(
                 f"The column {column.name!r} holds text, but the model has no category "
@@ -123,7 +115,7 @@ class Job:
                 f"[{wanted!r}] for one column."
             )
         there = list(there)
-        columns = list((self.feature_names or there) if wanted is None else wanted)
+        columns = list((self.rows.names or there) if wanted is None else wanted)
         missing = [name for name in columns if name not in there]
         if missing:
             raise InvalidInputError(
@@ -136,9 +128,9 @@ class Job:
 
     def check_width(self, n_columns: int) -> None:
         """Raise InvalidInputError unless the columns are as many as the features."""
-        if n_columns != self.n_features:
+        if n_columns != self.rows.width:
             raise InvalidInputError(
-                f"The model was trained on {self.n_features} features, but the rows "
+                f"The model was trained on {self.rows.width} features, but the rows "
                 f"have {n_columns} columns."
             )
 
@@ -163,40 +155,10 @@ def job(
     keep_estimator : bool or "auto", default="auto"
         See :func:`skforge.distributed.pack`.
     """
-    from skforge.compiler.frontends.base import is_pipeline
-    from skforge.sources.fitted import model_of, start_of
-
     resolve_n_jobs(n_jobs)
     artifact = pack(model, keep_estimator=keep_estimator)
     here = loaded(artifact, n_jobs)
-    names = names_of(here)
-    forest = here.forest_
-    model_here = model_of(here)
-    pipeline = is_pipeline(model_here) or getattr(model_here, "kind", "") == "pipeline"
-    # the forest's columns are those of the rows
-    direct = start_of(here) is None and not pipeline
-    return Job(
-        artifact,
-        method,
-        n_jobs,
-        described(here, method),
-        n_features(here),
-        None if names is None else tuple(names),
-        forest.category_names if direct else (),
-        direct and _by_name(forest),
-        pipeline,
-    )
-
-
-def _by_name(forest: Forest) -> bool:
-    """Return whether the model matches categories by name.
-
-    XGBoost and LightGBM models trained on numbers use positions in each frame's own
-    category list, which differs between the parts of a table.
-    """
-    if forest.source in ("xgboost", "lightgbm"):
-        return bool(forest.category_names)
-    return any(forest.category_names) or int(forest.category_offset[-1]) > 0
+    return Job(artifact, method, n_jobs, described(here, method), row_spec(here))
 
 
 def _listed(names: Sequence[Any]) -> str:

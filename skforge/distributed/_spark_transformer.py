@@ -22,6 +22,7 @@ from skforge.distributed._artifact import Artifact, KeepEstimator, pack
 from skforge.distributed._job import job
 from skforge.distributed._spark_udf import quoted, udf_of
 from skforge.exceptions import InvalidInputError
+from skforge.sources.row_spec import RowSpec
 
 if TYPE_CHECKING:
     from skforge.estimators import CompiledForest
@@ -153,7 +154,7 @@ class ForestTransformer(
         else:
             asked = self.getInputCols() if self.isSet(self.inputCols) else None
             names = work.columns_of(dataset.columns, asked)
-            columns = [_checked(dataset, name, work.categories) for name in names]
+            columns = [_checked(dataset, name, work.rows) for name in names]
         predicted = udf_of(work)(*columns)
         if self.getOrDefault(self.outputVector) and work.answer.width is not None:
             predicted = array_to_vector(predicted.cast("array<double>"))
@@ -190,12 +191,13 @@ def _array(dataset: Any, name: str) -> Any:
     )
 
 
-def _checked(dataset: Any, name: str, categories: bool) -> Any:
-    """Return a column of numbers or categories; decimals are cast to doubles."""
+def _checked(dataset: Any, name: str, rows: RowSpec) -> Any:
+    """Return a column of numbers, categories or texts; decimals become doubles."""
+    texts = rows.by_value or rows.steps
     column, kind = dataset[quoted(name)], dataset.schema[name].dataType.typeName()
     if kind == "decimal":
         return column.cast("double")
-    if kind in _NUMBERS or (kind in ("string", "varchar", "char") and categories):
+    if kind in _NUMBERS or (kind in ("string", "varchar", "char") and texts):
         return column
     raise InvalidInputError(
         f"The column {name!r} has the type {kind}, which holds neither numbers nor "

@@ -34,7 +34,7 @@ def udf_of(work: Job) -> Callable[..., Any]:
     # Spark infers the kind of a UDF from its evaluated type hints.
     run.__annotations__ = {"batches": Iterator[DataFrame], "return": Iterator[Series]}
     predicted = F.pandas_udf(run, returnType=spark_type(work))
-    names, width = work.feature_names, work.n_features
+    names, width = work.rows.names, work.rows.width
 
     def udf(*columns: Any) -> Any:
         if not columns:
@@ -118,11 +118,11 @@ def _rows_of_arrays(work: Job, column: Any) -> Array:
     """Stack a column of arrays, one per row, into one array."""
     arrays = column.to_list()
     for array in arrays:
-        if array is None or len(array) != work.n_features:
+        if array is None or len(array) != work.rows.width:
             wrong = "null" if array is None else f"an array of {len(array)} values"
             raise InvalidInputError(
-                f"The model was trained on {work.n_features} features, but the "
+                f"The model was trained on {work.rows.width} features, but the "
                 f"column of arrays holds {wrong}."
             )
-    rows = np.concatenate(arrays).reshape(len(arrays), work.n_features)
+    rows = np.concatenate(arrays).reshape(len(arrays), work.rows.width)
     return rows.astype(np.float64) if rows.dtype.kind == "O" else rows

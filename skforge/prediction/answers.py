@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from skforge.exceptions import InvalidInputError, UnsupportedModelError
+from skforge.exceptions import InvalidInputError
 
 Array: TypeAlias = NDArray[Any]
 
@@ -119,28 +119,6 @@ def contribution_names(model: Any, shape: Sequence[int]) -> tuple[str, ...]:
     if len(set(names)) == len(names):
         return names
     return tuple(f"{name}_{i}" for i in range(len(names)))
-
-
-def feature_names(model: Any) -> list[str] | None:
-    """Return the feature names the model was trained with, in order, or None."""
-    from skforge.sources.fitted import start_of
-
-    names = None if start_of(model) is not None else model.forest_.feature_names
-    names = getattr(model, "feature_names_in_", None) if names is None else names
-    return None if names is None else [str(name) for name in names]
-
-
-def n_features(model: Any) -> int:
-    from skforge.sources.fitted import start_of
-
-    if start_of(model) is None:
-        return int(model.forest_.n_features)
-    if not hasattr(model, "n_features_in_"):
-        raise UnsupportedModelError(
-            "The first step of the pipeline does not store how many columns its rows "
-            "have (n_features_in_), so they cannot be taken from a table."
-        )
-    return int(model.n_features_in_)
 
 
 def _names(model: Any, method: str, width: int | None) -> tuple[str, ...]:

@@ -10,6 +10,10 @@ from contextlib import suppress
 
 import numpy as np
 import pytest
+from sklearn.compose import make_column_transformer
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OrdinalEncoder
+from sklearn.tree import DecisionTreeClassifier
 
 pytest.importorskip("pyspark", reason="needs skforge[spark]")
 pytest.importorskip("pyarrow", reason="needs skforge[spark]")
@@ -133,6 +137,18 @@ def test_text_is_a_category(spark):
     stage = ForestTransformer(fast, method="predict_raw", inputCols=["x", "c"])
     found = stage.transform(spelled).toPandas().sort_values("n")
     same_bits(found["prediction"].to_numpy(), model.predict(frame, raw_score=True))
+
+
+def test_text_reaches_the_encoder_of_a_pipeline(spark):
+    """Its codes are names of categories to the forest, which must not be guessed."""
+    frame = pd.DataFrame({"x": np.arange(300.0), "c": list("pqr") * 100})
+    steps = make_column_transformer((OrdinalEncoder(), ["c"]), remainder="passthrough")
+    y = (frame.c == "q") ^ (frame.x > 99)
+    model = make_pipeline(steps, DecisionTreeClassifier(max_depth=5)).fit(frame, y)
+    fast = CompiledForest(model).fit(frame)
+    rows = spark.createDataFrame(frame.assign(n=range(300)))
+    found = ForestTransformer(fast).transform(rows).toPandas().sort_values("n")
+    assert found["prediction"].tolist() == model.predict(frame).tolist()
 
 
 @pytest.mark.slow

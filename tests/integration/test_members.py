@@ -25,7 +25,8 @@ from sklearn.semi_supervised import SelfTrainingClassifier
 import skforge
 from skforge import CompiledForest, UnsupportedModelError, VerificationError
 from skforge.exceptions import InvalidInputError, InvalidModelError
-from skforge.prediction.answers import described, n_features
+from skforge.prediction.answers import described
+from skforge.sources.row_spec import row_spec
 from skforge.sources.wrappers import members as module
 from tests.plain import plain
 
@@ -272,7 +273,7 @@ def test_what_is_shown() -> None:
         answer = described(fast, method).empty()
         own = getattr(fast, method)(X)
         assert (answer.dtype, answer.shape[1:]) == (own.dtype, own.shape[1:])
-    assert n_features(fast) == 5
+    assert row_spec(fast).width == 5
 
 
 def test_unfitted_models_are_trained_and_cloned() -> None:

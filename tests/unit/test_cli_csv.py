@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from skforge.cli import tables
 from skforge.cli.data import all_rows
-from skforge.cli.needs import Needs
 from skforge.cli.values import number_in
 from skforge.exceptions import InvalidInputError
+from skforge.sources.row_spec import RowSpec
 
 pd = pytest.importorskip("pandas")
 
@@ -47,7 +47,8 @@ def rows_of(request, monkeypatch, tmp_path):
             # parts that end in a cell, a quote or a character, after the names
             patch.setattr(tables, "_BLOCK", 40 + len(text) % 20)
             return all_rows(
-                tmp_path / "x.csv", Needs(len(names), names, texts=known, framed=True)
+                tmp_path / "x.csv",
+                RowSpec(len(names), tuple(names), texts=known, steps=True),
             )
 
     return read
@@ -156,6 +157,6 @@ def test_much_broken_text_is_refused_or_read_as_pandas_reads_it(rows_of):
 )
 def test_names_that_are_numbers_are_no_row(tmp_path, names, line, is_row):
     (tmp_path / "x.csv").write_text(f"{line}\n{line}\n")
-    needs = Needs(3, names if line[0] == "4" else None)
+    spec = RowSpec(3, tuple(names) if line[0] == "4" else None)
     columns = None if line[0] == "4" else "1:4"
-    assert len(all_rows(tmp_path / "x.csv", needs, columns)) == 1 + is_row
+    assert len(all_rows(tmp_path / "x.csv", spec, columns)) == 1 + is_row

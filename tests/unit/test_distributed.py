@@ -12,6 +12,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from sklearn.calibration import CalibratedClassifierCV
+from sklearn.compose import make_column_transformer
 from sklearn.datasets import make_classification
 from sklearn.ensemble import (
     AdaBoostClassifier,
@@ -24,6 +25,8 @@ from sklearn.ensemble import (
 )
 from sklearn.exceptions import NotFittedError
 from sklearn.frozen import FrozenEstimator
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder
 from sklearn.tree import DecisionTreeClassifier
 
 import skforge
@@ -481,6 +484,34 @@ def test_methods_that_are_not_there():
         "predict_raw, decision_function, score_samples, apply, predict_contribs. Got "
         "'fit' instead."
     )
+
+
+def test_names_that_lightgbm_makes_up_are_not_asked_for():
+    lightgbm = pytest.importorskip("lightgbm", exc_type=ImportError)
+    X = np.random.default_rng(0).normal(size=(200, 3))
+    model = lightgbm.LGBMRegressor(n_estimators=3, verbose=-1).fit(X, X[:, 0])
+    work = job(CompiledForest(model, tuning="off").fit(X), "predict", 1, "auto")
+    frame = pd.DataFrame(X, columns=["a", "b", "c"])
+    assert work.columns_of(frame.columns, None) == ["a", "b", "c"]
+    same_bits(work.of_frame(frame), model.predict(X))
+
+
+@pytest.mark.parametrize("keep", [True, False])
+def test_texts_reach_the_steps_inside_a_wrapper(keep):
+    frame = pd.DataFrame({"size": ["s", "m", "l", "m"] * 25, "x": np.arange(100.0)})
+    y = np.arange(100) % 3 == 0
+    steps = make_pipeline(
+        make_column_transformer(
+            (OneHotEncoder(handle_unknown="ignore"), ["size"]), remainder="passthrough"
+        ),
+        DecisionTreeClassifier(max_depth=4, random_state=0),
+    )
+    model = CalibratedClassifierCV(steps, cv=2).fit(frame, y)
+    work = job(CompiledForest(model).fit(frame), "predict_proba", 1, keep)
+    some = frame[:9].assign(size=frame["size"][:9].astype("string"))
+    some.loc[3, "size"] = pd.NA
+    objects = some.assign(size=some["size"].astype(object).fillna(np.nan))
+    same_bits(work.of_frame(some), model.predict_proba(objects))
 
 
 def test_columns_are_found_by_name():

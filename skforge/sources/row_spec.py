@@ -1,7 +1,7 @@
-"""What a model needs to be given: which columns, and what each of them holds.
+"""Which rows a model takes, as plain data, for files and tables of other systems.
 
-The model decides how a column of a file is read, and never the values that happen to
-be in a part of the file.
+The model decides how a column is read, and never the values that happen to be in a part
+of a table.
 """
 
 from __future__ import annotations
@@ -17,28 +17,34 @@ from skforge.compiler.frontends.base import is_compiled, is_pipeline, unwrap
 from skforge.compiler.frontends.members import fitted_members, has_members, is_wrapper
 from skforge.compiler.frontends.pipeline import transformers
 from skforge.exceptions import InvalidInputError, UnsupportedModelError
+from skforge.sources.find import read_model, source_of
+from skforge.sources.fitted import model_of, start_of
+from skforge.sources.stored_model import StoredModel
 
 if TYPE_CHECKING:
     from skforge.compiler.forest.forest import Forest
 
 
 @dataclass(frozen=True)
-class Needs:
+class RowSpec:
     """The rows that a model takes."""
 
     #: How many columns, and their names, if the model knows any.
     width: int
-    names: Sequence[str] | None = None
+    names: tuple[str, ...] | None = None
     #: The columns that have to be there, if not all: a ColumnTransformer drops others.
     used: frozenset[int] | None = None
     #: Columns of texts, with the texts that the model knows.
     texts: Mapping[int, set[str]] = field(default_factory=dict)
     #: Columns of categories that are known by name.
     categories: Mapping[int, Sequence[str | float]] = field(default_factory=dict)
+    #: Whether categories are matched by value: models of XGBoost and LightGBM that were
+    #: trained on numbers use positions in each frame's own list of categories.
+    by_value: bool = False
     #: Dtype of arrays, where all columns are numbers.
     dtype: Any = np.float64
-    #: Whether rows are frames, because texts or the names of columns matter.
-    framed: bool = False
+    #: Whether rows go through the steps of a pipeline, which may read texts.
+    steps: bool = False
     #: Whether all rows go in one batch: steps that run in their library may round a
     #: row differently in another batch. Columns then are texts if they look like it.
     whole: bool = False
@@ -47,17 +53,23 @@ class Needs:
     #: Whether spaces in names have become underscores.
     underscores: bool = False
 
+    @property
+    def framed(self) -> bool:
+        """Whether rows are frames, because texts or the names of columns matter."""
+        by_name = self.steps and self.names is not None
+        return by_name or bool(self.texts or self.categories)
 
-def needs_of(model: Any) -> Needs:
-    """Return what a fitted model takes, as ``open_model`` returns it."""
-    from skforge.compiler.runtime.module import CompiledModule
-    from skforge.sources.find import read_model
-    from skforge.sources.fitted import model_of, start_of
-    from skforge.sources.stored_model import StoredModel
 
-    if isinstance(model, CompiledModule):
-        model = model.forest
-    inner, forest = unwrap(model_of(model) if is_compiled(model) else model), None
+def row_spec(model: Any) -> RowSpec:
+    """Return what a model takes: a fitted or compiled one, a module or a forest.
+
+    Raise ``InvalidInputError`` if it does not know how many columns its rows have.
+    """
+    forest = None
+    if is_compiled(model):
+        inner = unwrap(model_of(model))
+    else:
+        inner = unwrap(getattr(model, "forest", model))  # of a CompiledModule
     try:
         if not is_compiled(model):
             forest = read_model(inner)
@@ -66,28 +78,23 @@ def needs_of(model: Any) -> Needs:
     except UnsupportedModelError:
         if not has_members(inner):
             raise
-    names = getattr(inner, "feature_names_in_", None)
+    named = getattr(inner, "feature_names_in_", None)
+    names = None if named is None else tuple(map(str, named))
     if isinstance(inner, StoredModel) and inner.kind == "pipeline":
-        return _of_stored(inner, model.forest_, names)
+        return _of_stored(inner, names)
     if forest is not None and not _has_steps(inner):
         return _of_forest(forest, names)
     width = getattr(inner, "n_features_in_", None)
     if width is None:
         raise InvalidInputError(
             "The model does not know how many columns its rows have, so they cannot "
-            "be taken from a file."
+            "be taken from a file or a table."
         )
     used: set[int] = set()
     texts: dict[int, set[str]] = {}
     _look(inner, range(width), used, texts)
-    return Needs(
-        int(width),
-        None if names is None else [str(name) for name in names],
-        frozenset(used),
-        texts,
-        framed=names is not None or bool(texts),
-        whole=forest is None,
-    )
+    known = int(width), names, frozenset(used), texts
+    return RowSpec(*known, steps=True, whole=forest is None)
 
 
 def _has_steps(model: Any) -> bool:
@@ -97,40 +104,38 @@ def _has_steps(model: Any) -> bool:
     return is_pipeline(model)
 
 
-def _of_forest(forest: Forest, names: Any) -> Needs:
-    names = forest.feature_names if names is None else [str(name) for name in names]
+def _of_forest(forest: Forest, names: tuple[str, ...] | None) -> RowSpec:
+    names = names or forest.feature_names
     made_up = names and all(re.fullmatch(r"Column_\d+", name) for name in names)
     known = {i: labels for i, labels in enumerate(forest.category_names) if labels}
-    return Needs(
+    own_lists = forest.source in ("xgboost", "lightgbm")
+    return RowSpec(
         forest.n_features,
         None if made_up else names,
         categories=known,
+        by_value=bool(known) or (not own_lists and forest.category_offset[-1] > 0),
         dtype=forest.input_dtype,
-        framed=bool(known),
         wider=forest.wider_rows,
         underscores=forest.source == "lightgbm",
     )
 
 
-def _of_stored(model: Any, forest: Forest, names: Any) -> Needs:
+def _of_stored(model: StoredModel, names: tuple[str, ...] | None) -> RowSpec:
     """Return what a pipeline takes that skforge.load returned."""
-    from skforge.sources.find import source_of
-
+    forest, source = model.forest, source_of(model, model.forest)
+    reading = source.reading()
+    if names is None and reading is not None and reading.names is not None:
+        names = tuple(map(str, reading.names))
     try:
-        columns = source_of(model, forest).columns()
+        columns = source.columns()
     except InvalidInputError:  # no names
         columns = None
     if columns is None:
-        return Needs(forest.n_features, dtype=forest.input_dtype)
+        return RowSpec(forest.n_features, dtype=forest.input_dtype, steps=True)
     tables = {rule.place: rule.table or {} for rule in columns.rules}
     words = {i: {w for w in t if isinstance(w, str)} for i, t in tables.items()}
-    return Needs(
-        forest.n_features,
-        [str(name) for name in (model.rules.rows.names if names is None else names)],
-        frozenset(tables),
-        {place: known for place, known in words.items() if known},
-        framed=True,
-    )
+    texts = {place: known for place, known in words.items() if known}
+    return RowSpec(forest.n_features, names, frozenset(tables), texts, steps=True)
 
 
 def _look(
