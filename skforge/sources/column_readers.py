@@ -30,7 +30,7 @@ from skforge.compiler.frontends.pipeline.codes import (
     TextCodes,
     is_text,
 )
-from skforge.sources.forms import OBJECT, Form, is_wide
+from skforge.sources.forms import OBJECT, Form, is_wide, told
 from skforge.sources.plain import OBJECTS, numbers_among
 
 Array = NDArray[Any]
@@ -256,9 +256,9 @@ class FrameReader(_ColumnReader):
                     read.whole.append((plan.places, numbers))
         return read
 
-    def only_row(self, X: Any, names: Any, forms: Collection[Any]) -> OnlyRow | None:
+    def only_row(self, X: Any, names: Any, forms: Collection[str]) -> OnlyRow | None:
         layout = self.layout(X) if self._by_value else None
-        if layout is None or layout[0] not in forms:
+        if layout is None or told(layout[0]) not in forms:
             return None
         form, parts = layout
         places: list[int] = []
@@ -382,7 +382,7 @@ class TableReader(_ColumnReader):
                     read.whole.append(([place], values))
         return read
 
-    def only_row(self, X: Any, names: Any, forms: Collection[Any]) -> OnlyRow | None:
+    def only_row(self, X: Any, names: Any, forms: Collection[str]) -> OnlyRow | None:
         if names is None:
             return None
         polars = frames.kind_of(X) == "polars"
@@ -405,11 +405,11 @@ class TableReader(_ColumnReader):
         return form, places, only if polars else [value.as_py() for value in only]
 
     def _layout_by_value(
-        self, X: Any, names: Sequence[str], forms: Collection[Any]
+        self, X: Any, names: Sequence[str], forms: Collection[str]
     ) -> tuple[Form, list[int], list[int] | None] | None:
         """Return which columns of a table go where; None if types have parameters."""
         layout, to = self.layout(X), self._places_of(names, len(names))
-        if layout is None or layout[0] not in forms or to is None:
+        if layout is None or told(layout[0]) not in forms or to is None:
             return None
         form = layout[0]
         at = [i for i, place in enumerate(to) if place >= 0]

@@ -7,8 +7,10 @@ dtype of an array, or a type for each column of a frame.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any, NamedTuple
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,13 +28,21 @@ Array = NDArray[Any]
 OBJECT = np.dtype(object)
 
 
-class Form(NamedTuple):
+@dataclass(frozen=True)
+class Form:
     """The container of rows, and the types of its columns."""
 
-    kind: str  # pandas, polars, pyarrow, or array and list of Python objects
+    #: pandas, polars, pyarrow, or array and list of Python objects.
+    kind: str = field(compare=False)
     #: None for columns that are not read, and for texts of pandas frames and of Python
     #: objects.
-    types: tuple[Any, ...]
+    types: tuple[Any, ...] = field(compare=False)
+    #: By which it is known: the hash of some types takes 3 us.
+    text: str = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        text = f"{self.kind}: {', '.join(map(str, self.types))}"
+        object.__setattr__(self, "text", text)
 
     @property
     def numbers(self) -> list[np.dtype[Any] | None]:
@@ -89,12 +99,17 @@ def is_wide(dtype: Any) -> bool:
 
 
 def told(form: Any) -> str:
-    """Return a form as text, which an artifact keeps; the first of several."""
+    """Return a form as text, by which it is known; of several the first, "" of None."""
+    if type(form) is Form:
+        return form.text
     if type(form) is tuple:
-        form = next(part for part in form if part is not None)
-    if isinstance(form, np.dtype):
-        return f"ndarray: {form.name}"
-    return f"{form.kind}: {', '.join(map(str, form.types))}"
+        return told(next(part for part in form if part is not None))
+    return "" if form is None else _of_dtype(form)
+
+
+@lru_cache(maxsize=64)
+def _of_dtype(dtype: np.dtype[Any]) -> str:
+    return f"ndarray: {dtype.name}"
 
 
 def nullable(form: Form | np.dtype[Any]) -> list[int]:

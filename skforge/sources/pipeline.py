@@ -42,7 +42,7 @@ from skforge.sources.base import (
 )
 from skforge.sources.pipeline_rows import PipelineRows
 from skforge.sources.plain import Read, Reading
-from skforge.sources.stored_model import Rules, StoredModel
+from skforge.sources.stored_model import Rules
 
 _MAX = float(np.finfo(np.float64).max)
 #: Drawn rows on which the forest for a form must equal the pipeline.
@@ -87,21 +87,14 @@ class PipelineSource(Source):
         #: The form of objects alone, if the forest does not answer as the pipeline.
         self._refused: set[Any] = set()
         self.twins: dict[str, PipelineSource] = {}
-        if self.stored is not None:
-            self._known = self._stored_rows(self.stored)
-        else:
+        if self.stored is None:
             self._known = self._folded_rows(model, parts or behind(model, forest))
+        else:
+            self._known, self.answers = self.rules.rows, self.rules.answers
+            if (last := self.stored.whole) is not None:
+                self._last = member_source(last, read_forests(last)[0])
+                self.answers = replace(self._last.answers, more=self.stored.more)
         self._set_limits(self._known)
-
-    def _stored_rows(self, stored: StoredModel) -> PipelineRows:
-        self.answers = self.rules.answers
-        if (last := stored.whole) is not None:
-            self._last = member_source(last, read_forests(last)[0])
-            self.answers = replace(self._last.answers, more=stored.more)
-        rows: PipelineRows = self.rules.rows
-        known, form = dict(rows.stored), self._form
-        gaps = () if form is None else known[forms.told(form)]
-        return replace(rows, forms={form: gaps}, stored=known)
 
     def _folded_rows(self, model: Any, parts: FoldedPipeline) -> PipelineRows:
         forest = self.forest
@@ -132,7 +125,7 @@ class PipelineSource(Source):
             estimator=type(first).__name__,
             warning=None if by_name or parts.texts else "",
             largest=1 << (24 if narrow else 53),
-            forms={self._form: ()},
+            forms={forms.told(self._form): []},
             either=parts.either,
             by_column=any(map(by_column, inner)),
             decimals=not _encodes_numbers(held([step for _, step in before])),
@@ -227,7 +220,7 @@ class PipelineSource(Source):
         if self._form is not None:
             return None
         for part in self._known.parts_of(form):
-            if part not in self._known.forms and part != form:
+            if forms.told(part) not in self._known.forms and part != form:
                 other = self._of_form(part)
                 if other is None and forms.has_objects(part):
                     self._refused.add(part)
@@ -241,11 +234,7 @@ class PipelineSource(Source):
                     twin, attributes=self.stored.attributes, whole=self.stored.whole
                 )
                 return PipelineSource(twin, twin.forest, form)
-            gaps = self._known.stored.get(forms.told(form))
-            if gaps is None:
-                return None
-            self._known.forms[form] = gaps
-            return self
+            return None
         return self.twins.get(forms.told(form)) or self._twin(form)
 
     def _twin(self, form: Any) -> PipelineSource | None:
@@ -263,11 +252,11 @@ class PipelineSource(Source):
                 other, dtypes = also, wide
         if other is None:
             return None
-        gaps = list(other._known.forms[form])
+        text = forms.told(form)
         if self._reads_as(other, dtypes):
-            self._known.forms[form] = self._known.stored[forms.told(form)] = gaps
+            self._known.forms[text] = other._known.forms[text]
             return self
-        self.twins[forms.told(form)] = other
+        self.twins[text] = other
         return other
 
     def _reads_as(self, other: PipelineSource, dtypes: list[Any]) -> bool:
@@ -301,7 +290,7 @@ class PipelineSource(Source):
         gaps = forms.nullable(form)
         if gaps and not other._agrees(gaps, self):
             gaps = [column for column in gaps if other._agrees([column], self)]
-        other._known.forms[form] = other._known.stored[forms.told(form)] = gaps
+        other._known.forms[forms.told(form)] = gaps
         return other
 
     def _is_odd(self, form: Any) -> bool:
@@ -323,7 +312,7 @@ class PipelineSource(Source):
 
         Rows are drawn around its tests, and around those of a forest for other rows.
         """
-        self._known.forms[self._form] = gaps
+        self._known.forms[forms.told(self._form)] = [*gaps]
         drawing = (self,) if like.forest is self.forest else (self, like)
         return all(self._agrees_on(source, gaps) for source in drawing)
 

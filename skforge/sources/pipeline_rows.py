@@ -7,7 +7,7 @@ to read them.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any
 
@@ -23,7 +23,14 @@ from skforge.compiler.frontends.pipeline.fold import Bounds
 from skforge.runtime.mappings import Columns
 from skforge.runtime.records import plain_out
 from skforge.sources import column_readers
-from skforge.sources.forms import OBJECT, as_form, fitting, has_objects, parts_of
+from skforge.sources.forms import (
+    OBJECT,
+    as_form,
+    fitting,
+    has_objects,
+    parts_of,
+    told,
+)
 from skforge.sources.plain import (
     OBJECTS,
     PlainRows,
@@ -35,8 +42,6 @@ from skforge.sources.plain import (
 
 Array = NDArray[Any]
 
-#: The form of frames whose columns are not as wanted: no pipeline takes it.
-_UNKNOWN = object()
 #: Columns up to which a frame's only row is read value by value.
 _FEW_COLUMNS = 64
 
@@ -57,19 +62,15 @@ class PipelineRows:
     warning: str | None  # about arrays, "" for none; None if arrays are not read
     #: Larger integers may be rounded in other places than in float64 rows.
     largest: int
-    #: The forms of rows that are read, with their columns that may have pandas' NA;
-    #: None are float64, whole numbers and texts.
-    forms: dict[Any, Collection[int]] = field(
-        default_factory=lambda: {None: ()}, metadata={"stored": False}
-    )
+    #: The forms of rows that are read, as text, with their columns that may have
+    #: pandas' NA; "" are float64, whole numbers and texts.
+    forms: dict[str, list[int]]
     #: Columns that may hold numbers or texts, as the steps read only what is missing.
     either: tuple[int, ...] = ()
     #: Whether some step gets each column in its own dtype.
     by_column: bool = False
     #: Whether Decimals are read: to encoders, one of 0.1 does not equal 0.1.
     decimals: bool = False
-    #: The same as text, those that an artifact knows included.
-    stored: dict[str, list[int]] = field(default_factory=dict)
 
     @cached_property
     def reading(self) -> Reading:
@@ -127,7 +128,7 @@ class PipelineRows:
             read = self._columns(self._frames, X, X.columns)
         else:
             read = None
-        others = len(self.forms) > (None in self.forms)
+        others = len(self.forms) > ("" in self.forms)
         if read is None and others and column_readers.table_kind(X):
             read = self._columns(self._tables, X, column_readers.names_of(X))
         if read is None or not self._holds(read[0]):
@@ -185,11 +186,12 @@ class PipelineRows:
 
         It follows from those of the parts of a form.
         """
-        gaps = self.forms.get(form)
+        gaps = self.forms.get(told(form))
         if gaps is None and (parts := self.parts_of(form)) != [form]:
-            known = [self.forms[part] for part in parts if part in self.forms]
+            found = map(self.forms.get, map(told, parts))
+            known = [gaps for gaps in found if gaps is not None]
             if len(known) == len(parts):
-                gaps = self.forms[form] = [
+                gaps = self.forms[told(form)] = [
                     i
                     for i, dtype in enumerate(form.types)
                     if i in known[0 if dtype is OBJECT else -1]
@@ -221,8 +223,8 @@ class PipelineRows:
             if only is not None:
                 row = self._only_row(*only)
                 return None if row is None else (row, said)
-        form, parts = reader.layout(X) or (_UNKNOWN, ())
-        gaps = self.gaps_of(form)
+        form, parts = reader.layout(X) or (None, None)
+        gaps = None if parts is None else self.gaps_of(form)
         if gaps is None:
             return None
         read = reader.read(parts, len(X))
@@ -244,11 +246,12 @@ class PipelineRows:
         self, form: Any, places: Sequence[int], values: Sequence[Any]
     ) -> Array | None:
         row, most, coded = [0.0] * self.width, self.largest, self.texts
+        gaps = self.forms[told(form)]
         for place, value in zip(places, values, strict=True):
             if (kind := type(value)) is not float or place in coded:
                 if place in coded:
                     value = coded[place].code(value)
-                elif value is None and place in self.forms[form]:
+                elif value is None and place in gaps:
                     value = np.nan
                 else:
                     value = only_number(value, self._kinds)
@@ -263,8 +266,8 @@ class PipelineRows:
         """Tell whether steps get such values in the dtype of the forest's rows."""
         if not isinstance(dtype, np.dtype) or not dtype.isnative:
             return False
-        wide = self.bounds.low.dtype == np.float64 and None in self.forms
-        return dtype in self.forms or (
+        wide = self.bounds.low.dtype == np.float64 and "" in self.forms
+        return told(dtype) in self.forms or (
             wide and (dtype == np.float64 or dtype.kind in "iu")
         )
 
@@ -322,7 +325,7 @@ class PipelineRows:
 
     def suits(self, forest: Forest) -> bool:
         bounds, places = self.bounds, {*self.texts, *self.numbers, *self.either}
-        places.update(self.by_name or (), *self.stored.values())
+        places.update(self.by_name or (), *self.forms.values())
         places.update(*(columns for columns, _ in bounds.whole))
         columns = bounds.low, bounds.high, bounds.nan, self.names or bounds.low
         dtypes = [part.dtype for part in columns[:3]]

@@ -147,13 +147,13 @@ def test_texts_and_numbers_in_each_other_s_place_are_not_read() -> None:
     reader = FrameReader(["a", "b"], [0, 1], 2, texts=[1])
     fine = pd.DataFrame({"a": [1.0], "b": ["x"]})
     assert read(reader, fine, [None]) is not None
-    assert reader.only_row(fine, None, [None]) == (None, [0, 1], [1.0, "x"])
+    assert reader.only_row(fine, None, [""]) == (None, [0, 1], [1.0, "x"])
     spelled = fine.assign(a=["1.5"])
     changed = [spelled, fine.assign(a=pd.Categorical([1.5]))]
     changed += [fine.assign(b=np.nan), fine.assign(b=pd.Timestamp("2020-01-01"))]
     for frame in changed:
         assert reader.layout(frame) is None
-        assert reader.only_row(frame, None, [None]) is None
+        assert reader.only_row(frame, None, [""]) is None
     assert reader.layout(changed[-1].assign(b="x", c=pd.NaT)) is not None
     objects = spelled.astype(object)  # objects may be numbers: each is looked at
     form, _ = reader.layout(objects)
