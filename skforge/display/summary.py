@@ -324,7 +324,6 @@ class Summary:
 
     @property
     def exact(self) -> bool:
-        """Whether predictions have the source's bits."""
         return self.reduction == "exact"
 
     @property

@@ -163,7 +163,6 @@ class Library:
 
     @property
     def part_rows(self) -> int:
-        """Return the number of rows that are converted, or summed, at a time."""
         widest = max(self.forest.n_features, self.forest.n_outputs, 1)
         return max(1, min(PART_ROWS, PART_VALUES // widest))
 

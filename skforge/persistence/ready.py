@@ -188,7 +188,6 @@ class Becoming:
         return dir(self._become())
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        """Return what the other object is pickled as."""
         return self._become().__reduce_ex__(protocol)
 
 
@@ -266,11 +265,9 @@ class ReadyForest(Becoming):
         return getattr(_whole(self), name)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """Set an attribute of the whole model."""
         setattr(_whole(self), name, value)
 
     def __delattr__(self, name: str) -> None:
-        """Delete an attribute of the whole model."""
         delattr(_whole(self), name)
 
 

@@ -183,7 +183,6 @@ class PipelineSource(Source):
         return self._known.reading
 
     def columns(self) -> Columns | None:
-        """Return the columns that a ColumnTransformer takes by name, or all."""
         columns = super().columns()
         return None if columns is None else self._known.columns(columns)
 

@@ -29,7 +29,6 @@ class Validator:
 
 
 def plain_tags(tags: Tags) -> dict[str, Any]:
-    """Return tags as a dict of booleans, strings and nested dicts."""
     return {name: value for name, value in asdict(tags).items() if _is_json(value)}
 
 

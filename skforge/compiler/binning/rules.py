@@ -65,7 +65,6 @@ class Pool:
         return self._size - len(part)
 
     def array(self, dtype: Any, spare: int = 0) -> AnyArray:
-        """Return all arrays as one, with ``spare`` zeros at its end."""
         return np.concatenate([*self._parts, np.zeros(spare)]).astype(dtype)
 
 

@@ -81,14 +81,12 @@ class Known:
                 pass
 
     def note_loop(self, loop: lir.For) -> None:
-        """Record the power of two that divides a loop's variable."""
         least = min(self.multiple_of(loop.lo), self.multiple_of(loop.step))
         self.note_multiple(loop.var, least)
 
     # ------------------------------------------------------------ memory
 
     def base_alignment(self, buffer: lir.Buffer) -> int:
-        """Return the alignment in bytes of a buffer's first element."""
         return buffer.alignment or buffer.element.bytes
 
     def element_alignment(self, buffer: lir.Buffer) -> int:

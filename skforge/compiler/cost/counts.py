@@ -234,7 +234,6 @@ def counted(forest: Forest | ForestShape, target: Target) -> ForestCounts:
 
 
 def shape_on(forest: Forest | ForestShape, target: Target) -> ForestShape:
-    """Return the sizes of a forest that times on a CPU or GPU depend on."""
     return ForestShape.of(forest) if target.is_gpu else counted(forest, target)
 
 
@@ -319,7 +318,6 @@ class _Lines:
         return cls(trees, depth, rarity(passed), leaves, float(passed.sum()) / trees)
 
     def below(self, top: int, size: float) -> Reach:
-        """Return the lines of the nodes from a level on."""
         return Reach.of(self.rarity[self.depth >= top], size)
 
     def tiles(self, levels: int, top: int, slot: int) -> TileCounts:

@@ -415,7 +415,6 @@ def _walk(w: Work, size: float | Counts, most: float | Counts) -> Terms:
 
 
 def row_lines(w: Work) -> Counts:
-    """Return the cache lines of rows that are read."""
     return w.n * max(1.0, min(w.forest.row_bytes / LINE, w.forest.columns))
 
 

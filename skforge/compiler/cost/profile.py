@@ -67,7 +67,6 @@ class MachineProfile:
 
     @classmethod
     def is_stored(cls, target: Target) -> bool:
-        """Whether there is a profile that was measured on the very CPU."""
         return (target.cpu, target.vector_bits) in STORED
 
     @classmethod

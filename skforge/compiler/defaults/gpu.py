@@ -157,7 +157,6 @@ class _Facts(cost.GpuShape):
         return shares, in_flight
 
     def walk(self, rows: families.Rows, own_trees: float = math.inf) -> families.Walk:
-        """Return how a thread with ``own_trees`` trees walks."""
         padded = self.hops
         trees = min(own_trees, self.n_trees)
         in_flight = max(1, min(self.most_in_flight, int(trees)))

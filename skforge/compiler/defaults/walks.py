@@ -73,7 +73,6 @@ def without_checks(schedule: Schedule, index: str, shape: ForestShape) -> Schedu
 
 
 def _heaped(shape: ForestShape) -> bool:
-    """Whether trees are padded, and laid out as complete trees."""
     return shape.padded_nodes <= PADDING_LIMIT and shape.heap_nodes <= HEAP_LIMIT
 
 

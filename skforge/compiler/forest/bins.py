@@ -244,6 +244,5 @@ def code_dtype(forest: Forest) -> type[np.unsignedinteger[Any]]:
 
 
 def code_stride(table: CodeTable) -> int:
-    """Return the distance between rows of codes in memory: whole cache lines."""
     per_line = 64 // table.dtype.itemsize
     return -(-max(1, table.n_columns) // per_line) * per_line

@@ -137,7 +137,6 @@ def is_pandas(X: Any) -> bool:
 
 
 def is_table(X: Any) -> bool:
-    """Tell whether rows are a polars frame, or a pyarrow table or batch."""
     return kind_of(X) in ("polars", "pyarrow", "batch")
 
 
@@ -357,7 +356,6 @@ def _polars_codes(column: Any) -> _Codes | None:
 
 
 def _arrow_codes(column: Any) -> _Codes | None:
-    """Return the categories of a column; None if it has none."""
     # XGBoost refuses categories of the type string_view
     kind = str(getattr(column.type, "value_type", "string_view"))
     if not hasattr(column.type, "index_type") or kind == "string_view":

@@ -159,7 +159,6 @@ def refuse_untrained(estimator: Any) -> None:
 
 
 def no_member(model: Any, why: object) -> UnsupportedModelError:
-    """Return the error for a model of several of which none can be compiled."""
     kind = type(model).__name__
     return UnsupportedModelError(f"{kind} has no member that can be compiled: {why}")
 

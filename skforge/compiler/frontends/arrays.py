@@ -27,7 +27,6 @@ def offsets(sizes: Any) -> Ints:
 
 
 def starts(offset: Ints, dtype: Any = np.int64) -> Array:
-    """Return, for each node, the number of its tree's first node."""
     return np.repeat(offset[:-1].astype(dtype), np.diff(offset))
 
 

@@ -65,7 +65,6 @@ def detects(*names: str) -> Callable[[object], bool]:
 
 
 def is_frozen(model: object) -> bool:
-    """Tell whether the model is scikit-learn's ``FrozenEstimator``."""
     return is_a(model, "sklearn.frozen._frozen.FrozenEstimator")
 
 

@@ -450,7 +450,6 @@ def register(representation: Representation) -> None:
 
 
 def names() -> tuple[str, ...]:
-    """Return the names of all registered representations, sorted."""
     return tuple(sorted(_REGISTRY))
 
 

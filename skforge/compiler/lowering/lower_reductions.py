@@ -82,7 +82,6 @@ class ReductionLowering:
         return self.at(view, total)
 
     def at(self, view: ArrayView, i: Value) -> Value:
-        """Return the buffer index of element ``i`` of an array."""
         i = i * view.step
         return i if view.first is None else view.first + i
 

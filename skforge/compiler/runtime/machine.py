@@ -144,7 +144,6 @@ def load_average() -> float | None:
 
 
 def is_busy(target: Target) -> bool:
-    """Return whether other processes of this machine had much to do lately."""
     load = load_average()
     return load is not None and load > 1 + target.n_cores / 2
 

@@ -265,7 +265,6 @@ class CompiledModule(Explained):
         return self.kernels.ranges[self._range_at(n_rows)][1]
 
     def _range_at(self, n_rows: Any) -> int:
-        """Return the range of a number of rows given by the user, checked."""
         return self.kernels.number(check_count(n_rows))
 
     def _kernel(self, n_rows: int, element: Element) -> Kernel | GpuKernel:

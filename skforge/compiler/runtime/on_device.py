@@ -38,7 +38,6 @@ def raw_on_device(module: Any, X: Any) -> Array:
 
 
 def leaves_on_device(module: Any, X: Any) -> NDArray[np.int32]:
-    """Return the leaf of each row in each tree, as an array on the device."""
     width = module.forest.n_trees
     return _filled(module, "leaf_number", X, width, np.dtype(np.int32))[1]
 

@@ -96,7 +96,6 @@ class Plan:
 
     @property
     def first_shared(self) -> int:
-        """The fewest rows that several threads run."""
         steps = zip(self.firsts, self.shares, strict=True)
         return min((n for n, share in steps if share is not None), default=sys.maxsize)
 

@@ -41,7 +41,6 @@ class BoundLoop(d.Marked):
 
     @property
     def gpu(self) -> str | None:
-        """The GPU dimension that the iterations are mapped to."""
         mark = self.mark(d.GpuDimension)
         return None if mark is None else mark.dimension
 

@@ -36,7 +36,6 @@ class Node(ABC):
         self.members = members
 
     def kept(self, members: Sequence[Any]) -> Any:
-        """Return a copy of the model around other members."""
         return with_members(self.model, members) if members else self.model
 
     @abstractmethod

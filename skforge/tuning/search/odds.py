@@ -70,7 +70,6 @@ def kind_of(schedule: Schedule) -> Kind:
 
 
 def layout_of(schedule: Schedule) -> str:
-    """Return the last representation that a schedule names, or an empty string."""
     named = [d.representation for d in schedule.directives if isinstance(d, Represent)]
     return named[-1] if named else ""
 

@@ -75,7 +75,6 @@ class Search:
 
     @cached_property
     def shape(self) -> ForestShape:
-        """The sizes of the forest, counted once for the whole search."""
         return shape_on(self.forest, self.target)
 
     @cached_property
@@ -123,7 +122,6 @@ class Search:
         return KernelMeasurer(self.forest, self.target, *how)
 
     def first_round(self, plan: RangePlan) -> Round | None:
-        """Return what the strategy proposes first for a range."""
         return next(self.strategy.rounds(self.problem.at(plan)), None)
 
     def promised(self) -> float:
@@ -281,7 +279,6 @@ def likely_seconds(asked: Round, default: Schedule | None = None) -> float:
 
 
 def pays(asked: Round, seconds: float, budget: float) -> bool:
-    """Return whether a round that takes some seconds is worth that time."""
     return asked.worth >= 1 or seconds <= asked.worth * budget
 
 

@@ -87,7 +87,6 @@ class HostPlan:
 
     @property
     def params(self) -> tuple[str, ...]:
-        """Names of the function's parameters, in order."""
         return tuple(param.name for param in self.function.params)
 
     def run(self, env: Mapping[str, Any], *, ends_only: bool = False) -> Run:

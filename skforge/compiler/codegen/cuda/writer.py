@@ -122,7 +122,6 @@ class Writer(Known):
         return self._pointers[buffer.name]
 
     def bind_buffer(self, buffer: lir.Buffer) -> str:
-        """Return a fresh name for a buffer that the kernel allocates."""
         name = self._pointers[buffer.name] = self.names.new(buffer.name)
         return name
 

@@ -67,7 +67,6 @@ def constant(value: int | float | bool, type_: lir.Type) -> str:
 
 
 def splat_constant(text: str, element: str) -> str:
-    """Return a vector constant with the constant ``text`` in every lane."""
     return f"splat ({element} {text})"
 
 

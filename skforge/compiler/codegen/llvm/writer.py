@@ -75,7 +75,6 @@ class Writer(Known):
         self.lines.append(f"  {text}")
 
     def let(self, text: str, name: str = "") -> str:
-        """Append an instruction and return its result."""
         name = name or self.temp()
         self.lines.append(f"  {name} = {text}")
         return name
@@ -146,7 +145,6 @@ class Writer(Known):
         return self.operand(value.name, text, memory)
 
     def typed(self, value: lir.Value) -> str:
-        """Return the operand of a value, preceded by its type."""
         return f"{types.type_text(value.type)} {self.use(value)}"
 
     def pointer(self, buffer: lir.Buffer) -> str:
@@ -185,14 +183,12 @@ class Writer(Known):
         return self.let(f"shufflevector {vector} {one}, {vector} poison, {zeros}")
 
     def pick(self, vector: str, lanes: Sequence[int | str]) -> str:
-        """Return selected lanes of an operand given with its type."""
         kind = vector[: vector.index(">") + 1]
         return self.let(f"shufflevector {vector}, {kind} poison, {types.chosen(lanes)}")
 
     # ------------------------------------------------------------ addresses
 
     def index(self, value: lir.Value) -> str:
-        """Return a scalar index as an i64 operand."""
         operand = self.use(value)
         if value.type == lir.I64 or not operand.startswith("%"):
             return operand
@@ -245,5 +241,4 @@ def memory_element(element: lir.Scalar) -> str:
 
 
 def int_of_width(type_: lir.Type) -> str:
-    """Return the LLVM integer type as wide as a value."""
     return f"i{types.bits_of(type_.element) * max(1, type_.lanes)}"

@@ -86,7 +86,6 @@ def nan_goes_right(mode: Any, has_nans: Any) -> bool:
 
 
 def known_weights(weights: Any, n_leaves: int) -> Floats:
-    """Return the weights of all leaves, or none at all."""
     known = np.asarray(weights, np.float64)
     valid = known.shape == (n_leaves,) and bool((known >= 0).all())
     return known if valid and np.isfinite(known).all() else np.zeros(0)

@@ -29,7 +29,6 @@ _UNIVARIATE = "feature_selection._univariate_selection"
 
 
 def class_of(transformer: Any) -> str:
-    """Return ``module.Class`` of an object's own class."""
     kind = type(transformer)
     return f"{kind.__module__}.{kind.__qualname__}"
 
@@ -231,7 +230,6 @@ def lenient(transformer: Any) -> Any:
 
 
 def _positive(rows: Any) -> Any:
-    """Return rows with NaN for numbers that are not positive."""
     return np.where(rows > 0, rows, rows.dtype.type(np.nan))
 
 

@@ -214,7 +214,6 @@ def _outputs(function: Function, task: Task, n_outputs: int) -> OutputSpec:
 
 
 def _version(document: dict[str, Any]) -> tuple[int, ...]:
-    """Return the version of the library that wrote the document, or ()."""
     try:
         return tuple(int(part) for part in document["version"])
     except (KeyError, TypeError, ValueError, OverflowError):

@@ -119,7 +119,6 @@ def _trees(size: int) -> tuple[_Tree, ...]:
 
 
 def _edges(root: _Tree) -> list[int]:
-    """Return one tree's row of ``Shapes.edge``."""
     level = [(1, root)]  # heap index and node; heap order is level order
     slots: list[tuple[int, _Tree]] = []
     while level:

@@ -327,7 +327,6 @@ class Builder:
         return buffer
 
     def local(self, hint: str, element: Scalar, size: int = 1) -> Buffer:
-        """Return scratch of a few elements."""
         return self.alloc(hint, element, size, alignment=0)
 
     def call(

@@ -63,7 +63,6 @@ def are_indices(type_: Type) -> bool:
 
 
 def holds_planes(table: lir.Buffer, type_: Type) -> bool:
-    """Whether a type is a plane and the elements of ``table`` are bits."""
     return isinstance(type_, Plane) and not table.element.is_float
 
 

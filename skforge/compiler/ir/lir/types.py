@@ -141,7 +141,6 @@ class Value:
         raise TypeError(f"%{self.name} has no value yet; use select, if_ or when.")
 
     def to(self, element: Scalar) -> Value:
-        """Return the value converted to an element type, with the same lanes."""
         converted: Value = BUILDER.get().convert(self, element)
         return converted
 

@@ -89,7 +89,6 @@ class _Verifier:
 
     @property
     def at(self) -> str:
-        """The statement being checked, as text."""
         return "" if self._stmt is None else print_stmt(self._stmt)
 
     # ------------------------------------------------------------ names

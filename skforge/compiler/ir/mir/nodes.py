@@ -299,12 +299,10 @@ class Loop(Marked):
 
     @property
     def on_grid(self) -> bool:
-        """Whether the iterations are blocks of a GPU's grid."""
         return self.kind.startswith("grid.")
 
     @property
     def on_threads(self) -> bool:
-        """Whether the iterations are threads of a GPU's block."""
         return self.kind.startswith("block.")
 
 

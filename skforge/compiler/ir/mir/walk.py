@@ -95,7 +95,6 @@ def statements(body: mir.Body) -> Iterator[mir.Stmt]:
 
 
 def loops_in(body: mir.Body) -> Iterator[mir.Loop]:
-    """Yield every loop of a body, outermost first."""
     return (stmt for stmt in statements(body) if isinstance(stmt, mir.Loop))
 
 

@@ -40,7 +40,6 @@ class Preorder:
 
     @property
     def most_distinct(self) -> int:
-        """The most features on a path."""
         return int(self.distinct.max(initial=0))
 
     @classmethod

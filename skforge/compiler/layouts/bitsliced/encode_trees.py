@@ -465,7 +465,6 @@ class _Chunk:
 
 
 def _bit_length(values: NDArray[Any]) -> IntArray:
-    """Return the number of bits of integers below 2**53."""
     length: IntArray = np.frexp(values.astype(np.float64))[1].astype(np.int64)
     return length
 

@@ -105,7 +105,6 @@ def folds(forest: Forest) -> NDArray[np.bool_]:
 
 
 def _leaves(forest: Forest) -> NDArray[np.int64]:
-    """Return the number of leaves of each tree: one more than inner nodes."""
     leaves: NDArray[np.int64] = np.diff(forest.tree_offset) // 2 + 1
     return leaves
 

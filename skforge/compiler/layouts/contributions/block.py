@@ -316,6 +316,5 @@ class TreeBlock(BlockCode):
             self._result[cell] = x.to(self._result.element)
 
     def _divided(self, x: Value) -> Value:
-        """Return a sum, or the mean over trees."""
         divisor = self._t.forest.divisor
         return x if divisor == 1 else x / float(divisor)

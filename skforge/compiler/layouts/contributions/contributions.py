@@ -48,7 +48,6 @@ class ThreadLayout(GpuBlockLayout):
     data: WalkData
 
     def start(self, block: layouts.BlockThreads) -> layouts.GpuBlockCode:
-        """Allocate each thread's memory."""
         return _RowsOfBlock(self, block)
 
 

@@ -297,7 +297,6 @@ class ContributionCode(TreeBlock):
         return self.b.splat(constant, walk.vec.lanes)
 
     def _multiply_add(self, x: Value, y: Value, total: Value) -> Value:
-        """Return x * y + total, fused if that is fast."""
         if self._fuses:
             return self.b.multiply_add(x, y, total)
         return x * y + total

@@ -155,7 +155,6 @@ def lay_leaf_masks(
 
 
 def _cost(found: tuple[Any, list[tuple[int, int, int]]]) -> float:
-    """Return the approximate instructions of a group's slots."""
     return sum(PART + n * (SLOT + PLANE * (end - begin)) for n, begin, end in found[1])
 
 

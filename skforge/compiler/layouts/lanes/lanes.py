@@ -312,7 +312,6 @@ class _Sums:
 
 
 def masks_are_cheaper(forest: Forest, shape: LaneShape) -> bool:
-    """Whether evaluating every node costs less than top levels and a walk."""
     return masks_cost(forest, shape) < cheapest_levels(forest, shape)[0]
 
 

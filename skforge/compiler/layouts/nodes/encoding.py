@@ -104,7 +104,6 @@ class TestEncoding:
 
     @property
     def bits(self) -> int:
-        """Bits of a feature index, its flags and a code."""
         return self.feature_bits + len(self.tests.flags) + self.code_bits
 
     def encode(self, predicate: NDArray[np.int32]) -> NDArray[np.uint32]:

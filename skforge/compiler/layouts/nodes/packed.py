@@ -133,7 +133,6 @@ class PackedLayout(layouts.WalkLayout):
 
     @property
     def n_items(self) -> int:
-        """Number of leaves of all complete trees."""
         return int(self._n_trees * FAN**self._hops)
 
     def cache_trees(self, b: Builder, first: Value, count: Value) -> None:

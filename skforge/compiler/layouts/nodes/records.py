@@ -43,7 +43,6 @@ class RecordShape:
 
     @property
     def shape_at(self) -> int:
-        """The shape word (tiles of several nodes)."""
         return self.feature_at + self.tile_size
 
     @property
@@ -136,7 +135,6 @@ class RecordLayout(Layout):
 
     @property
     def n_items(self) -> int:
-        """Number of records, including those without a node."""
         return self._n_records
 
     def buffers(self) -> tuple[BufferData, ...]:

@@ -251,7 +251,6 @@ class _Top:
         self._leaves.append((tree, number, item))
 
     def leaves(self) -> tuple[_Ints, _Ints, _Ints]:
-        """Return tree, number and item of every leaf in the top levels."""
         return _joined(self._leaves)
 
 
@@ -319,7 +318,6 @@ class _Body:
             words[:, 2], words[:, 3] = first_child, first_leaf
 
     def leaves(self) -> tuple[_Ints, _Ints, _Ints]:
-        """Return tile, exit and item of every leaf."""
         return _joined(self._leaves)
 
 
@@ -336,6 +334,5 @@ _COUNTS = ((np.arange(1 << 16)[:, None] >> np.arange(16)) & 1).sum(axis=1)
 
 
 def _popcount(bits: NDArray[Any]) -> _Ints:
-    """Return how many of 16 bits are set."""
     counts: _Ints = _COUNTS[bits]
     return counts

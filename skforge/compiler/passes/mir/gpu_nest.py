@@ -19,7 +19,6 @@ def holds_threads(stmt: mir.Stmt) -> bool:
 
 
 def caches(stmt: mir.Stmt) -> bool:
-    """Whether a statement is or contains one that fills shared memory."""
     return any(isinstance(inner, _FILLS) for inner in statements((stmt,)))
 
 

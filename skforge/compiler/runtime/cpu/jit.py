@@ -144,6 +144,5 @@ def emit_assembly(sources: Sources, target: Target) -> str:
 
 
 def machine_attributes(target: Target) -> tuple[str, str]:
-    """Return the CPU and the features that functions for a target are compiled with."""
     options = machine_options(target)
     return str(options["cpu"]), str(options["features"])

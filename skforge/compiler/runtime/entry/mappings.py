@@ -80,7 +80,6 @@ class DictReader:
         self._known: tuple[tuple[Any, ...], Any] = (), None
 
     def load(self) -> None:
-        """Compile the code that reads them, or find it in the cache."""
         _reader()
 
     def read(self, rows: list[Any]) -> NDArray[np.float64] | None:

@@ -51,7 +51,6 @@ def compile_ptx(source: str, arch: str = "sm_80") -> str:
 
 
 def compiler_version(kind: Kind) -> str:
-    """Return the version of the vendor's compiler, such as "13.0"."""
     return _library(kind).version()
 
 

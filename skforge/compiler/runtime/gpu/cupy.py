@@ -224,7 +224,6 @@ class CupyDevice(GpuDevice):
         return memory
 
     def allocate(self, n_bytes: int) -> Any:
-        """Return memory from CuPy's pool, for the current stream."""
         return self._cupy.cuda.alloc(max(1, n_bytes))
 
     def new_staging(self, rows_bytes: int, result_bytes: int) -> Staging:
