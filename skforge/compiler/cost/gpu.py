@@ -1,19 +1,17 @@
 """The time of GPU schedules: what threads, blocks and a whole GPU do, not compiled.
 
-``GpuShape`` has the cycles of a tree by which defaults are chosen. ``GpuWork`` has the
-time of any schedule, by which a search orders its candidates.
-
-The terms are what a block issues, reads from shared memory and caches, and waits for,
-and how many blocks a processor holds: formulas of the forest's shape, for all schedules
-at once. They were fitted to a simulation, not to a GPU (docs/cost_model.md). The time
-that follows orders candidates; the cost model learns by how much it is wrong.
+``GpuWork`` has the time of any schedule, by which defaults are chosen and a search
+orders its candidates. Its terms are what a block issues, reads from shared memory and
+caches, and waits for, and how many blocks a processor holds: formulas of the forest's
+shape, for all schedules at once. They were fitted to a simulation, not to a GPU
+(docs/cost_model.md); the cost model learns by how much they are wrong.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,51 +20,29 @@ from skforge.compiler.cost.occupancy import blocks_by_limit, multiprocessor
 from skforge.compiler.cost.schedule_facts import LAYOUTS, PLACE
 from skforge.compiler.cost.shape import ForestShape, Setting
 from skforge.compiler.forest.arrays import Comparison
-from skforge.compiler.forest.bins import code_dtype, column_count
-from skforge.compiler.forest.forest import Forest
 from skforge.compiler.passes.mir.chunk_leaves import trees_a_chunk
 
 Array = NDArray[np.float64]
 
 
-#: Threads of a warp for which defaults are chosen.
-WARP = 32
-#: Cycles that a thread waits for a hop; and that a block of shared predicates waits for
-#: each tree, in units of the warp's cycles for it, for sums of 32 and 64 bits: 32 µs
-#: for airline, 18 for NYC_taxi, independent of the rows of a block.
-WAIT, WAIT_TREE, WAIT_TREE_WIDE = 370.0, 30.0, 60.0
 #: Assumed processors of a GPU if the number is not known.
 PROCESSORS = 128
-#: Greatest depth of padded walks, and their most hops relative to the mean: a hop
-#: without a leaf check takes 11.75 instructions instead of 13.25.
-PADDED_DEPTH, PADDED_HOPS = 10, 1.12
-#: Most nodes after padding, as a multiple of the forest's own.
-PADDING_LIMIT = 3.0
 #: Instructions of a hop by values of 32 and 64 bits, with categories, and by codes; and
 #: of a leaf check.
 HOP, HOP_WIDE, HOP_CATEGORY, HOP_CODES, LOOK = 11.75, 15.75, 41.0, 13.25, 1.5
-#: Cycles of a warp's read of a row in shared memory, of 32 and of 64 bits.
-READ, READ_WIDE = 1.0, 3.7
-#: Cost of reading nodes: cache lines of a warp, and words if trees are in shared
-#: memory.
-LINES_OF_LEVEL, NODE_SHARED = 0.28, 1.2
+#: Cache lines of a warp's read of nodes, for each level.
+LINES_OF_LEVEL = 0.28
 #: Instructions to search a code, and for each halving of its thresholds.
 SEARCH, HALVE = 9.0, 6.5
 #: Instructions that a processor issues in a cycle.
 ISSUE = 4.0
-#: Rows of a block that copies trees to shared memory, and instructions of a word: 500
-#: cycles a tree of depth 8, 2 a row.
-TILE_ROWS, FILL_NODE = 256, 9.0
-#: Rows of a block with shared predicates that has a processor for itself: a ninth fewer
-#: instructions.
-MOST_BIT_ROWS = 1024
+#: Instructions to copy a word of a tree to shared memory: 500 cycles a tree of depth 8.
+FILL_NODE = 9.0
 #: Instructions for a row and tree: of a node (a 32nd for each of its rows), to add a
 #: leaf, to copy one to shared memory; for a row and column; and for a 32nd of a
 #: predicate.
 FOLD, ADD_LEAF, STAGE = 4.8, 7.5, 9.0 / 1024
 MARK, MARK_HALVE, ANSWER = 33.0, 6.0, 9.0
-#: Factor for waiting if a processor has eight warps.
-FEW_WARPS = 1.3
 
 
 def folding(leaves: float) -> float:
@@ -87,78 +63,6 @@ def bit_table(shape: ForestShape, predicates: Any, rows: Any) -> Any:
     """
     lists = 0.0 if shape.folded.all() else 8 * min(64.0, shape.leaves_per_tree)
     return (predicates + lists) * (rows // 32 + rows // 1024) * 4
-
-
-class GpuShape(ForestShape):
-    """Sizes of a forest as GPUs process it, and the cycles of its trees."""
-
-    def __init__(self, forest: Forest) -> None:
-        super().__init__(forest)
-        self.code_columns = max(1, column_count(forest))
-        each = forest.n_predicates / self.code_columns
-        #: Mean instructions to find a code, and bits of a test on codes.
-        self.search = SEARCH + HALVE * math.ceil(math.log2(each + 1))
-        most = min(each * 4, 65535 if code_dtype(forest)(0).itemsize > 1 else 255)
-        self.code_bits = self.code_columns.bit_length() + int(most).bit_length()
-        self.has_categories = bool((forest.comparison >= Comparison.IN).any())
-
-    @property
-    def heaps(self) -> bool:
-        """Whether complete trees take little more memory than the trees."""
-        shallow = 0 < self.max_depth <= PADDED_DEPTH
-        return shallow and self.padded_nodes <= PADDING_LIMIT
-
-    @property
-    def hops(self) -> int:
-        """Hops of padded walks; 0 if trees differ too much, or are too deep."""
-        deepest = self.max_depth
-        return deepest if self.heaps and deepest <= PADDED_HOPS * self.tree_depth else 0
-
-    def tree_cycles(self, how: Literal["shared", "codes", "tiles", "bits"]) -> float:
-        """Return a warp's cycles for a tree.
-
-        Its rows are in shared memory as values or as codes, which are searched once for
-        all trees; "tiles" are codes with trees in shared memory, too, and "bits" shared
-        predicates.
-        """
-        trees, leaves = max(1, self.n_trees), self.leaves_per_tree
-        searches = self.code_columns * self.search / ISSUE / trees
-        if how == "bits":
-            row = marking(self.code_columns, self.n_predicates)
-            row += self.n_predicates * ANSWER / 32
-            return FEW_WARPS * (folding(leaves) + STAGE * leaves + row / trees) / ISSUE
-        if how == "tiles":
-            fill = 2.0 ** (self.max_depth + 1) * FILL_NODE / TILE_ROWS / ISSUE
-            hop = max(HOP / ISSUE, READ + NODE_SHARED)
-            return self.max_depth * hop + fill + searches
-        hop, read = HOP_CODES, READ
-        if how == "shared":
-            searches, wide = 0.0, self.value_bytes > 4
-            hop, read = (HOP_WIDE, READ_WIDE) if wide else (HOP, READ)
-            hop = HOP_CATEGORY if self.has_categories else hop
-        look = 0.0 if self.hops else LOOK
-        lines = 1.0 + LINES_OF_LEVEL * math.log2(self.max_depth + 1)
-        hops = self.hops or self.tree_depth
-        return hops * max((hop + look) / ISSUE, read + lines) + searches
-
-    def walks_take(
-        self, rows: int, processors: int, tree: float, in_flight: int
-    ) -> float:
-        """Return the cycles of a batch with a thread a row; a tree takes ``tree``."""
-        turns = sum(divmod(self.n_trees, max(1, in_flight)))
-        waiting = (self.hops or self.tree_depth) * turns * WAIT
-        return max(waiting, rows / WARP * self.n_trees * tree / processors)
-
-    def bits_take(self, rows: int, processors: int, whole: bool) -> float:
-        """Return the cycles of a batch with shared predicates.
-
-        If a block is ``whole``, it has a processor for itself.
-        """
-        tree, n_trees = self.tree_cycles("bits"), self.n_trees
-        waiting = (WAIT_TREE if self.sum_bytes < 8 else WAIT_TREE_WIDE) * tree * n_trees
-        if whole:
-            return waiting * math.ceil(rows / MOST_BIT_ROWS / processors)
-        return max(waiting, rows / WARP * n_trees * tree / processors)
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,7 +183,10 @@ class GpuWork:
         hops = np.where(tile > 1, np.ceil(hops / np.log2(tile + 1)), hops)
         self.hops = np.maximum(1.0, np.where(self.packed, tiles, hops))
         wide = f.value_bytes > 4
-        loop = np.where(self.codes, HOP_CODES, HOP_WIDE if wide else HOP)
+        by_value = HOP_WIDE if wide else HOP
+        if (f.forest.comparison >= Comparison.IN).any():
+            by_value = HOP_CATEGORY
+        loop = np.where(self.codes, HOP_CODES, by_value)
         self.loop = 1.08 * loop + np.where(self.unrolled | self.packed, 0.0, LOOK)
         self.loop *= 1 + TILE_MORE * (tile - 1)
         self.tile = tile

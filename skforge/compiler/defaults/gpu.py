@@ -16,9 +16,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Literal
+from typing import Any
 
-from skforge.compiler.cost import gpu as cost
+from skforge.compiler.cost.gpu import PROCESSORS, GpuWork, bit_table
+from skforge.compiler.cost.schedule_facts import facts_of
+from skforge.compiler.cost.shape import ForestShape, Setting
+from skforge.compiler.forest.bins import code_dtype, column_count
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.hir.nodes import Reduction
 from skforge.compiler.schedule import families
@@ -55,6 +58,17 @@ MOST_THREADS = 1024
 #: Forests of fewer trees are not distributed over threads.
 FEWEST_TREES = 8
 
+#: Threads of a warp for which defaults are chosen.
+WARP = 32
+#: Greatest depth of padded walks, and their most hops relative to the mean: a hop
+#: without a leaf check takes 11.75 instructions instead of 13.25.
+PADDED_DEPTH, PADDED_HOPS = 10, 1.12
+#: Most nodes after padding, as a multiple of the forest's own.
+PADDING_LIMIT = 3.0
+#: Rows of a block that copies trees to shared memory, and of one with shared predicates
+#: that has a processor for itself: a ninth fewer instructions.
+TILE_ROWS, MOST_BIT_ROWS = 256, 1024
+
 #: Blocks that should fit in a processor's shared memory together.
 BLOCKS_TOGETHER = 2
 
@@ -76,11 +90,11 @@ def default_gpu_schedules(
 ) -> dict[BatchRange, Schedule]:
     """Return a schedule for every batch range, each correct in every mode."""
     facts = _Facts(forest, target, reduction)
-    processors = max(16, target.n_cores or cost.PROCESSORS)
-    many, bits_from = _many_rows(facts, processors)
+    processors = max(16, target.n_cores or PROCESSORS)
+    many, bits_from = _many_rows(facts, target)
     if forest.n_trees < FEWEST_TREES:
         # Too few trees to share: smaller blocks use more processors.
-        few = walking_gpu_schedule(forest, target, cost.WARP)
+        few = walking_gpu_schedule(forest, target, WARP)
         table: dict[BatchRange, Schedule] = {(1, FEW_ROWS): few}
         end = FEW_ROWS + 1
     else:
@@ -96,10 +110,7 @@ def default_gpu_schedules(
     if bits_from > end:
         table[end, None if bits_from > LARGEST else bits_from - 1] = many
     if bits_from <= LARGEST:
-        large = facts.bits_fit(cost.MOST_BIT_ROWS, 1)
-        table[bits_from, None] = families.rows_as_bits(
-            cost.MOST_BIT_ROWS if large else BIT_ROWS
-        )
+        table[bits_from, None] = facts.shared_predicates
     return table
 
 
@@ -111,22 +122,44 @@ def walking_gpu_schedule(
     It compares values for every forest, and supports every use of the walks' leaves.
     """
     facts = _Facts(forest, target, "exact")
-    cached = facts.rows_cached(rows, cost.WARP, codes=False)
+    cached = facts.rows_cached(rows, WARP, codes=False)
     walk = facts.walk("shared" if cached else "memory")
     return families.rows_by_threads(cached or rows, walk)
 
 
-class _Facts(cost.GpuShape):
+class _Facts(ForestShape):
     """What the schedules of a forest on a GPU are chosen by."""
 
     def __init__(self, forest: Forest, target: Target, reduction: Reduction) -> None:
         super().__init__(forest)
+        self.code_columns = max(1, column_count(forest))
+        each = forest.n_predicates / self.code_columns
+        most = min(each * 4, 65535 if code_dtype(forest)(0).itemsize > 1 else 255)
+        #: Bits of a test on codes.
+        self.code_bits = self.code_columns.bit_length() + int(most).bit_length()
         self.reduction = reduction
         # floats are added in order
         self.as_bits = reduction != "reproducible" and self.allows_bits
         #: Bytes of shared memory that a block should use, and may use.
         self.shared = target.shared_bytes // BLOCKS_TOGETHER
         self.most_shared = target.shared_bytes
+
+    @property
+    def heaps(self) -> bool:
+        """Whether complete trees take little more memory than the trees."""
+        shallow = 0 < self.max_depth <= PADDED_DEPTH
+        return shallow and self.padded_nodes <= PADDING_LIMIT
+
+    @property
+    def hops(self) -> int:
+        """Hops of padded walks; 0 if trees differ too much, or are too deep."""
+        deepest = self.max_depth
+        return deepest if self.heaps and deepest <= PADDED_HOPS * self.tree_depth else 0
+
+    @property
+    def shared_predicates(self) -> Schedule:
+        large = self.bits_fit(MOST_BIT_ROWS, 1)
+        return families.rows_as_bits(MOST_BIT_ROWS if large else BIT_ROWS)
 
     @property
     def most_in_flight(self) -> int:
@@ -190,7 +223,7 @@ class _Facts(cost.GpuShape):
         """Return whether the predicate tables of some blocks fit shared memory."""
         if not self.as_bits:
             return False
-        table = cost.bit_table(self, self.n_predicates, rows)
+        table = bit_table(self, self.n_predicates, rows)
         group = 8 * self.leaves_per_tree * self.sum_bytes + 8 * rows
         return bool(blocks * (table + group) <= self.most_shared)
 
@@ -203,45 +236,45 @@ class _Facts(cost.GpuShape):
         return slots * rows * width * each
 
 
-def _many_rows(facts: _Facts, processors: int) -> tuple[Schedule, int]:
+def _many_rows(facts: _Facts, target: Target) -> tuple[Schedule, int]:
     """Give each thread a row: sums in registers, and every read shared by a warp.
 
     Returns the best of the walks, and the rows from which shared predicates are better,
     which are more than ``LARGEST`` if they never are.
     """
-    values = facts.rows_cached(ROW_THREADS, cost.WARP, codes=False)
-    codes = facts.rows_cached(ROW_THREADS, cost.WARP, codes=True)
-    tile = _tile(facts)
-    possible: dict[Literal["shared", "codes", "tiles"], bool] = {
-        "shared": facts.keeps_busy(values, codes=False),
-        "codes": facts.keeps_busy(codes, codes=True),
-        "tiles": tile > 0,
-    }
-    choices = {how: facts.tree_cycles(how) for how in possible if possible[how]}
-    bits = facts.bits_fit(BIT_ROWS, BLOCKS_TOGETHER)
-    if not choices:
-        return _wide_rows(facts), 1 if bits else 2 * LARGEST
-    best = min(choices, key=choices.__getitem__)
-    if best == "tiles":
+    values = facts.rows_cached(ROW_THREADS, WARP, codes=False)
+    codes = facts.rows_cached(ROW_THREADS, WARP, codes=True)
+    walks: list[Schedule] = []
+    if facts.keeps_busy(values, codes=False):
+        walks.append(families.rows_by_threads(values, facts.walk("shared")))
+    if facts.keeps_busy(codes, codes=True):
+        walks.append(families.rows_by_threads(codes, facts.walk("codes")))
+    if tile := _tile(facts):
         walk = families.Walk("codes", "array", min(4, tile), facts.max_depth)
-        schedule = families.rows_by_threads(cost.TILE_ROWS, walk, tile)
-    else:
-        walk = facts.walk(best)
-        schedule = families.rows_by_threads(values if best == "shared" else codes, walk)
-    rows, whole = 1, facts.bits_fit(cost.MOST_BIT_ROWS, 1)
+        walks.append(families.rows_by_threads(TILE_ROWS, walk, tile))
+    bits = facts.bits_fit(BIT_ROWS, BLOCKS_TOGETHER)
+    if not walks:
+        return _wide_rows(facts), 1 if bits else 2 * LARGEST
+
+    def takes(schedules: list[Schedule], rows: int) -> Any:
+        setting = Setting(facts, target, rows)
+        return GpuWork(setting, facts_of(schedules)).estimate
+
+    walks = [walks[int(takes(walks, LARGEST).argmin())]]
+    rows = 1
     while bits and rows <= LARGEST:
-        walks = facts.walks_take(rows, processors, choices[best], walk.in_flight)
-        if facts.bits_take(rows, processors, whole) < walks:
-            return schedule, rows
+        both = takes([*walks, facts.shared_predicates], rows)
+        if both[1] < both[0]:
+            return walks[0], rows
         rows *= 2
-    return schedule, 2 * LARGEST
+    return walks[0], 2 * LARGEST
 
 
 def _tile(facts: _Facts) -> int:
     """Return how many trees of four-byte nodes a block can cache; 0 for none."""
-    if not 0 < facts.max_depth <= cost.PADDED_DEPTH or facts.code_bits > 31:
+    if not 0 < facts.max_depth <= PADDED_DEPTH or facts.code_bits > 31:
         return 0
-    if not 0 < facts.block_bytes(cost.TILE_ROWS, codes=True) <= facts.shared:
+    if not 0 < facts.block_bytes(TILE_ROWS, codes=True) <= facts.shared:
         return 0
     room = facts.most_shared // TILE_SHARE
     fitting = room // (4 << (facts.max_depth + 1))
@@ -318,7 +351,7 @@ def _by_trees(facts: _Facts, rows: int, threads: int) -> Schedule:
     rows = fitting or rows
     free = facts.shared - (facts.block_bytes(rows) if fitting else 0)
     # A warp reduces by shuffles if the order is free.
-    by_warp = threads == cost.WARP and facts.reduction != "exact"
+    by_warp = threads == WARP and facts.reduction != "exact"
     shared = not by_warp and facts.sums(rows, threads) <= free
     return families.trees_by_threads(rows, threads, walk, shared)
 
