@@ -324,10 +324,12 @@ class Summary:
 
     @property
     def exact(self) -> bool:
+        """Whether predictions have the source's bits."""
         return self.reduction == "exact"
 
     @property
     def title(self) -> str:
+        """The class, the model and its library."""
         return f"CompiledForest of {self.model} ({self.library})"
 
     @property

@@ -87,14 +87,17 @@ class ForestShape:
 
     @property
     def inner_nodes(self) -> int:
+        """Number of nodes that are no leaves."""
         return self.forest.n_nodes - len(self._leaf_depths)
 
     @property
     def leaves_per_tree(self) -> float:
+        """Mean number of leaves of a tree."""
         return len(self._leaf_depths) / max(1, self.n_trees)
 
     @cached_property
     def leaf_depth(self) -> float:
+        """Mean depth of the leaves."""
         return float(self._leaf_depths.mean()) if len(self._leaf_depths) else 0.0
 
     @cached_property

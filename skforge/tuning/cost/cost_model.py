@@ -81,6 +81,7 @@ class CostModel:
         return model if model.knows(target) else None
 
     def knows(self, target: Target) -> bool:
+        """Return whether the model was trained for such targets."""
         return target.is_gpu and target.cpu in self.facts
 
     @classmethod
@@ -94,6 +95,7 @@ class CostModel:
         return cls(forest, {name: float(entry(facts, name, float)) for name in facts})
 
     def save(self, path: str | PathLike[str]) -> None:
+        """Write the model to a file."""
         arrays: Arrays = {}
         manifest = {"skforge_version": __version__, "kind": "cost model"}
         record = forest_out(self.forest, arrays)

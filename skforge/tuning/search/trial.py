@@ -119,6 +119,7 @@ class Trial:
 
     @property
     def schedule(self) -> Schedule | None:
+        """The schedule that was tried."""
         return self.candidate.schedule
 
     @property
