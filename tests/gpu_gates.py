@@ -8,6 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import msgpack
+
 from benchmarks.gpu.gpu_sass import disassemble, innermost, kernels_of, operations
 from skforge.compiler import pipeline
 from skforge.compiler.codegen.cuda.emitter import emit_gpu
@@ -18,7 +20,6 @@ from skforge.compiler.ir.hir.nodes import Reduction
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir.walk import statements
 from skforge.compiler.pipeline import Lowered
-from skforge.compiler.runtime.gpu.resources import unpack_message
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 
@@ -145,7 +146,7 @@ def hip_argument_bytes(code: bytes) -> dict[str, int]:
     """Return where each kernel's own arguments end, from a code object's note."""
     at = code.find(b"AMDGPU\0\0")
     size = int.from_bytes(code[at - 8 : at - 4], "little")
-    notes = unpack_message(code[at + 8 : at + 8 + size])
+    notes = msgpack.unpackb(code[at + 8 : at + 8 + size])
     return {
         kernel[".name"]: max(
             (

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 
 from benchmarks.gpu import gpu_sass
@@ -12,7 +14,6 @@ from skforge.compiler.runtime.gpu.resources import (
     KernelResources,
     cubin_resources,
     hip_resources,
-    unpack_message,
 )
 from skforge.exceptions import CompilerError, TargetError
 from tests.gpu_binary import compile_text, nvrtc_resources
@@ -73,27 +74,10 @@ def test_an_array_with_an_index_is_seen():
         hip_resources(binary.code.replace(b"AMDGPU", b"NOTHER"))
 
 
-@pytest.mark.parametrize(
-    ("data", "value"),
-    [
-        (b"\xc0", None),
-        (b"\xff", -1),
-        (b"\xd1\xff\x00", -256),
-        (b"\xcf" + (1 << 40).to_bytes(8, "big"), 1 << 40),
-        (b"\xd9\x21" + b"x" * 33, "x" * 33),
-        (b"\xc4\x02\x00\x01", b"\x00\x01"),
-        (b"\xdc\x00\x02\x01\x02", [1, 2]),
-        (b"\xde\x00\x01\xa1k\x90", {"k": []}),
-        (b"\xcb\x3f\xf8" + bytes(6), 1.5),
-    ],
-)
-def test_messages(data, value):
-    assert unpack_message(data) == value
-
-
-def test_an_unknown_message_is_refused():
-    with pytest.raises(CompilerError, match="MessagePack type 0xc1"):
-        unpack_message(b"\xc1")
+def test_what_amd_uses_is_not_known_without_msgpack(monkeypatch):
+    monkeypatch.setitem(sys.modules, "msgpack", None)
+    with pytest.raises(TargetError, match="pip install msgpack"):
+        hip_resources(b"")
 
 
 @pytest.mark.parametrize(

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
-from typing import Any
 
-from skforge.exceptions import CompilerError
+from skforge.exceptions import CompilerError, TargetError
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,12 +70,21 @@ def _cubin_resources(code: bytes) -> dict[str, KernelResources]:
 
 
 def hip_resources(code: bytes) -> dict[str, KernelResources]:
-    """Return the resources of each kernel, from an AMD code object's metadata note."""
+    """Return the resources of each kernel, from an AMD code object's metadata note.
+
+    Raise ``TargetError`` if msgpack, in which the note is written, is not installed.
+    """
+    try:
+        import msgpack
+    except ImportError as error:
+        raise TargetError(
+            "Reading what AMD's kernels use needs msgpack: pip install msgpack."
+        ) from error
     at = code.find(b"AMDGPU\0\0")
     if at < 12:
         raise CompilerError("The AMD code object has no metadata note.")
     _, size, _ = struct.unpack_from("<III", code, at - 12)
-    notes = unpack_message(code[at + 8 : at + 8 + size])
+    notes = msgpack.unpackb(code[at + 8 : at + 8 + size])
     return {
         kernel[".name"]: KernelResources(
             registers=kernel[".vgpr_count"],
@@ -89,62 +97,3 @@ def hip_resources(code: bytes) -> dict[str, KernelResources]:
         )
         for kernel in notes["amdhsa.kernels"]
     }
-
-
-def unpack_message(data: bytes) -> Any:
-    """Return the value of a MessagePack of maps, lists, strings and integers.
-
-    Examples
-    --------
-    >>> unpack_message(bytes([0x82, 0xA1, 97, 5, 0xA1, 98, 0x92, 0xC3, 0xCD, 1, 0]))
-    {'a': 5, 'b': [True, 256]}
-    """
-    value, _ = _unpack(data, 0)
-    return value
-
-
-_NUMBERS = {
-    0xCC: ">B", 0xCD: ">H", 0xCE: ">I", 0xCF: ">Q", 0xD0: ">b", 0xD1: ">h", 0xD2: ">i",
-    0xD3: ">q", 0xCA: ">f", 0xCB: ">d",
-}  # fmt: skip
-# Lengths of strings, byte strings, lists and maps.
-_LENGTHS = {
-    0xD9: ">B", 0xDA: ">H", 0xDB: ">I", 0xC4: ">B", 0xC5: ">H", 0xC6: ">I", 0xDC: ">H",
-    0xDD: ">I", 0xDE: ">H", 0xDF: ">I",
-}  # fmt: skip
-_CONSTANTS = {0xC0: None, 0xC2: False, 0xC3: True}
-
-
-def _unpack(data: bytes, at: int) -> tuple[Any, int]:
-    code = data[at]
-    at += 1
-    if code < 0x80:
-        return code, at
-    if code >= 0xE0:
-        return code - 256, at
-    if code in _CONSTANTS:
-        return _CONSTANTS[code], at
-    if code in _NUMBERS:
-        (number,) = struct.unpack_from(_NUMBERS[code], data, at)
-        return number, at + struct.calcsize(_NUMBERS[code])
-    if code < 0xC0:
-        length = code & (31 if code >= 0xA0 else 15)
-    elif code in _LENGTHS:
-        (length,) = struct.unpack_from(_LENGTHS[code], data, at)
-        at += struct.calcsize(_LENGTHS[code])
-    else:
-        raise CompilerError(f"MessagePack type {code:#x} is unknown.")
-    if code <= 0x8F or code in (0xDE, 0xDF):
-        pairs = {}
-        for _ in range(length):
-            key, at = _unpack(data, at)
-            pairs[key], at = _unpack(data, at)
-        return pairs, at
-    if code <= 0x9F or code in (0xDC, 0xDD):
-        items = []
-        for _ in range(length):
-            item, at = _unpack(data, at)
-            items.append(item)
-        return items, at
-    raw = data[at : at + length]
-    return (raw if 0xC4 <= code <= 0xC6 else raw.decode()), at + length
