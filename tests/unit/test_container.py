@@ -20,7 +20,6 @@ import pytest
 from skforge import InvalidModelError, UnsupportedModelError, _container
 from skforge._container import (
     open_container,
-    plain_array,
     read_container,
     write_container,
 )
@@ -217,6 +216,7 @@ def described(payload, dtype="<i8", shape=(3,)):
 
 
 GOOD = npy(np.arange(3))
+HEADER = "the header of its array 'x' is not what its manifest.json says"
 HEAD = {"format": "skforge", "format_version": FORMAT}
 
 
@@ -323,24 +323,44 @@ def test_descriptions_that_are_none(tmp_path, facts):
     ("payload", "facts", "reason"),
     [
         (GOOD, {"sha256": "0" * 64}, "its array 'x' is damaged"),
-        (GOOD, {"shape": [4]}, "its array 'x' has a wrong dtype or shape"),
-        (GOOD, {"shape": [3, 1]}, "its array 'x' has a wrong dtype or shape"),
-        (GOOD, {"dtype": "<f8"}, "its array 'x' has a wrong dtype or shape"),
+        (
+            GOOD,
+            {"shape": [4]},
+            HEADER,
+        ),
+        (
+            GOOD,
+            {"shape": [3, 1]},
+            HEADER,
+        ),
+        (
+            GOOD,
+            {"dtype": "<f8"},
+            HEADER,
+        ),
         (GOOD, {"shape": [1000]}, "the size of its array 'x' is wrong"),
         (GOOD, {"shape": [1 << 30]}, "the size of its array 'x' is wrong"),
         (npy(np.arange(1000)), {}, "the size of its array 'x' is wrong"),
-        (GOOD + b"more", {}, "its array 'x' has an unknown header"),
+        (
+            GOOD + b"more",
+            {},
+            HEADER,
+        ),
         (
             npy(np.array([[1, 2], [3, 4]], order="F")),
             {"shape": [2, 2]},
-            "its array 'x' has an unknown header",
+            HEADER,
         ),
         (
             npy(np.array([1, None, "x"], object), allow_pickle=True),
             {},
-            "its array 'x' has an unknown header",
+            HEADER,
         ),
-        (b"\x93NUMPY\x02\x00" + GOOD[8:], {}, "its array 'x' has an unknown header"),
+        (
+            b"\x93NUMPY\x02\x00" + GOOD[8:],
+            {},
+            HEADER,
+        ),
     ],
 )
 def test_arrays_that_are_not_as_described(tmp_path, payload, facts, reason):
@@ -384,18 +404,9 @@ def test_forged_headers_of_arrays_are_not_evaluated(tmp_path, header):
     manifest = {**HEAD, "arrays": {"x": facts}}
     path = forge(tmp_path / "a", manifest, {"arrays/x.npy": payload})
     assert refusal(path) == (
-        "FILE cannot be loaded: its array 'x' has an unknown header. "
-        "Save the model again."
+        "FILE cannot be loaded: the header of its array 'x' is not what its "
+        "manifest.json says. Save the model again."
     )
-
-
-@pytest.mark.parametrize(
-    "array", [np.zeros(()), np.zeros(0, "u1"), np.ones((2, 3), "<f4"), np.array(["é"])]
-)
-def test_plain_arrays_are_read_as_numpy_reads_them(array):
-    found = plain_array(npy(array))
-    assert (found.dtype, found.shape) == (array.dtype, array.shape)
-    assert found.tobytes() == array.tobytes()
 
 
 def test_arrays_beyond_any_memory(tmp_path):
