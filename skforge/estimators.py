@@ -318,5 +318,4 @@ class CompiledForest(Displayed):
         """
         check_is_fitted(self)
         self._check_model()
-        copy: CompiledForest = self._without_source(self.__sklearn_tags__())
-        return copy
+        return self._without_source(self.__sklearn_tags__())

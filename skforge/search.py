@@ -123,8 +123,7 @@ def _of_best(method: Callable[..., R]) -> Callable[..., R]:
 
     @wraps(method)
     def call(self: Any, *args: Any, **kwargs: Any) -> R:
-        found: R = getattr(self._fitted(), name)(*args, **kwargs)
-        return found
+        return getattr(self._fitted(), name)(*args, **kwargs)
 
     return cast(Callable[..., R], available_if(check)(call))
 

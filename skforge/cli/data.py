@@ -250,8 +250,7 @@ def load_rows(path: Path, model: Any, columns: str | None = None) -> Rows:
         rows = all_rows(path, row_spec(model), columns)
         source = model._compiled().source
         read = source.read(rows)
-        kept: Rows = source.rows(rows, "predict_raw") if read is None else read[0]
-        return kept
+        return source.rows(rows, "predict_raw") if read is None else read[0]
     forest = forest_of(model)
     rows = all_rows(path, row_spec(forest), columns)
     return np.ascontiguousarray(prepare_rows(forest, rows))

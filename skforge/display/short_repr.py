@@ -67,8 +67,7 @@ def _repr(wrapper: Any, N_CHAR_MAX: int = 700) -> str:
     params["estimator"] = short_name(
         params["estimator"], wrapper.__dict__.get("forest_")
     )
-    text: str = BaseEstimator.__repr__(type(wrapper)(**params), N_CHAR_MAX)
-    return text
+    return BaseEstimator.__repr__(type(wrapper)(**params), N_CHAR_MAX)
 
 
 class _Call(BaseEstimator):  # type: ignore[misc]

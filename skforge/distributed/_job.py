@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import operator
 import os
-from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from threading import Lock
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -190,8 +190,6 @@ def _is_number(value: Any) -> bool:
 #: Maximum models in the cache; the least recently used is evicted first.
 MOST_MODELS = 16
 
-Key: TypeAlias = tuple[str, int | None]
-
 
 class _Slot:
     """A cache entry; the first task that needs the model loads it."""
@@ -203,8 +201,9 @@ class _Slot:
         self.model: CompiledForest | None = None
 
 
-_slots: OrderedDict[Key, _Slot] = OrderedDict()
-_lock = Lock()
+@lru_cache(maxsize=MOST_MODELS)
+def _slot(checksum: str, n_jobs: int | None) -> _Slot:
+    return _Slot()
 
 
 def loaded(artifact: Artifact, n_jobs: int | None) -> CompiledForest:
@@ -212,12 +211,7 @@ def loaded(artifact: Artifact, n_jobs: int | None) -> CompiledForest:
 
     Callers must not modify it.
     """
-    key = (artifact.checksum, n_jobs)
-    with _lock:
-        slot = _slots.setdefault(key, _Slot())
-        _slots.move_to_end(key)
-        while len(_slots) > MOST_MODELS:
-            _slots.popitem(last=False)
+    slot = _slot(artifact.checksum, n_jobs)
     with slot.lock:  # only tasks of the same model wait
         if slot.model is None:
             model = artifact.load()
@@ -226,12 +220,6 @@ def loaded(artifact: Artifact, n_jobs: int | None) -> CompiledForest:
         return slot.model
 
 
-def _after_fork_in_child() -> None:
-    """Clear the cache: a thread of the parent may have held a lock."""
-    global _lock
-    _lock = Lock()
-    _slots.clear()
-
-
+# A child's copies may have locks that a thread of its parent held.
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork_in_child)
+    os.register_at_fork(after_in_child=_slot.cache_clear)

@@ -32,8 +32,7 @@ __all__ = ["ForestTransformer"]
 
 def _setter(parameter: str, what: str) -> Callable[[Any, Any], ForestTransformer]:
     def method(self: Any, value: Any) -> ForestTransformer:
-        stage: ForestTransformer = self._set(**{parameter: value})
-        return stage
+        return self._set(**{parameter: value})
 
     method.__doc__ = f"Set {what}."
     method.__name__ = f"set{parameter[0].upper()}{parameter[1:]}"

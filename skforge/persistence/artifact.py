@@ -169,8 +169,7 @@ def loaded(container: Container, name: str) -> CompiledForest:
             vars(model)["_note"] = Note(container.identity)
         if "sklearn.base" in sys.modules:
             model._become()
-    made: CompiledForest = model
-    return made
+    return model
 
 
 def _load(manifest: dict[str, Any], arrays: StoredArrays) -> Any:

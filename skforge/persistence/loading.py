@@ -88,8 +88,7 @@ def _model(content: Content, name: str) -> CompiledForest:
         return loaded(known or Container(content, name), name)
 
     model: Any = ready(digest, whole)
-    made: CompiledForest = whole() if model is None else model
-    return made
+    return whole() if model is None else model
 
 
 def _other_kind(start: bytes | str, name: str, suffix: str = "") -> InvalidModelError:

@@ -258,8 +258,7 @@ class ReadyForest(Becoming):
 
     @property
     def __dict__(self) -> dict[str, Any]:  # type: ignore[override]
-        state: dict[str, Any] = vars(_whole(self))
-        return state
+        return vars(_whole(self))
 
     def __getattr__(self, name: str) -> Any:
         return getattr(_whole(self), name)
@@ -358,8 +357,7 @@ class _Ready:
 def _ready_of(forest: Any) -> _Ready | None:
     """Return what a model answers with; None if it is whole."""
     with suppress(AttributeError):
-        found: _Ready = forest._ready
-        return found
+        return forest._ready
     return None
 
 

@@ -82,5 +82,4 @@ def _strategy_in(record: str | dict[str, Any]) -> str | Strategy:
     params = {name: value for name, value in record.items() if name != "class"}
     if cls is None or not params.keys() <= {f.name for f in fields(cls)}:
         raise refusal("strategy")
-    strategy: Strategy = cls(**params)
-    return strategy
+    return cls(**params)

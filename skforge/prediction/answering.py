@@ -116,8 +116,7 @@ class Answering:
             revived.counters = Counters(before.counts)
             revived.ignores = before.ignores
         # threads that arrive together all use the first one's
-        predictor: Predictor = self.__dict__.setdefault("_predictor", revived)
-        return predictor
+        return self.__dict__.setdefault("_predictor", revived)
 
     if TYPE_CHECKING:  # what models have most often; estimator_ has the rest
         estimator_: Any

@@ -185,8 +185,7 @@ def searched(
     def tune(target: Target, budget: float | None) -> TuningResult:
         shared = {"kernels": kernels[target]} if isinstance(tuner, Tuner) else {}
         how = {**options, **shared, "target": target, "budget": budget}
-        result: TuningResult = tuner.tune(module.forest, rows, **how)
-        return result
+        return tuner.tune(module.forest, rows, **how)
 
     budget = options.pop("budget", None)
     if choice.gpu is None:

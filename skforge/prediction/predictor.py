@@ -390,8 +390,7 @@ class Predictor:
     def scores(self, rows: Array, n_jobs: int | None) -> Array:
         """Return the raw scores of rows, those of all forests side by side."""
         if not self.source.answers.more:
-            raw: Array = self.module.predict_raw(rows, n_jobs=n_jobs)
-            return raw
+            return self.module.predict_raw(rows, n_jobs=n_jobs)
         parts = [module.predict_raw(rows, n_jobs=n_jobs) for module in self.modules]
         return np.column_stack(parts)
 

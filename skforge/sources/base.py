@@ -321,8 +321,7 @@ class Source:
 
         Raise ``UnsupportedModelError`` if its rows cannot be converted without it.
         """
-        rules: Rules = self.rules
-        return rules
+        return self.rules
 
     def call(self, method: str, X: Any, **params: Any) -> Any:
         if self.stored is not None:

@@ -402,7 +402,7 @@ class UserStore:
         kind = list[tuple[tuple[float, ...], str, float]]
         with suppress(ValueError, RecursionError):
             entries = json.loads(object_cache.find(self._name) or b"[]")
-            return plain_in(kind, entries, "entries")  # type: ignore[no-any-return]
+            return plain_in(kind, entries, "entries")
         return []
 
 

@@ -144,8 +144,7 @@ def bucket_of(x: NDArray[Any], scale: Any, shift: Any, last: Any) -> NDArray[np.
         y = x * scale + shift
     y = np.where(y < last, y, last)
     y = np.where(y > 0, y, np.zeros(1, x.dtype))
-    whole: NDArray[np.int64] = y.astype(np.int64)
-    return whole
+    return y.astype(np.int64)
 
 
 class BucketBins:

@@ -230,8 +230,7 @@ def category_tables(
 
 def set_numbers(forest: Forest) -> NDArray[np.int64]:
     """Return the number of each predicate's set in :func:`category_tables`."""
-    numbers: NDArray[np.int64] = np.cumsum(forest.comparison >= Comparison.IN) - 1
-    return numbers
+    return np.cumsum(forest.comparison >= Comparison.IN) - 1
 
 
 def set_members(

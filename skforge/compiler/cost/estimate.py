@@ -178,16 +178,12 @@ def _streamed(size: float | Counts, cache: int) -> float | Counts:
 
     It begins with half of a cache, which holds other data, too, and ends with two.
     """
-    share: float | Counts = np.clip(
-        np.log2(np.maximum(size, 1.0) / (cache / 2)) / 2, 0.0, 1.0
-    )
-    return share
+    return np.clip(np.log2(np.maximum(size, 1.0) / (cache / 2)) / 2, 0.0, 1.0)
 
 
 def _missed(size: float | Counts, cache: float) -> float | Counts:
     """Return the share of loads from random places that miss a cache."""
-    share: float | Counts = np.maximum(0.0, 1.0 - cache / np.maximum(size, 1.0))
-    return share
+    return np.maximum(0.0, 1.0 - cache / np.maximum(size, 1.0))
 
 
 #: Nanoseconds of each size of call, or of each call.
@@ -473,8 +469,7 @@ class CostEstimate:
         if not (plan.parallel or plan.tree_tile) or n_threads == 1:
             return 1.0
         tasks = plan.tasks(n, self.counts.trees)
-        share: Counts = np.ceil(tasks / n_threads) / np.maximum(tasks, 1)
-        return share
+        return np.ceil(tasks / n_threads) / np.maximum(tasks, 1)
 
     def terms(self, plan: Plan, n_rows: ArrayLike) -> Terms:
         """Return the terms of the estimate in ns, before their coefficients."""

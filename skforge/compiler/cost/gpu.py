@@ -131,8 +131,7 @@ class GpuWork:
         self._time()
 
     def __getitem__(self, name: str) -> Array:
-        column: Array = self.facts[:, PLACE[name]]
-        return column
+        return self.facts[:, PLACE[name]]
 
     # ------------------------------------------------------------ loops
 

@@ -74,8 +74,7 @@ class Columns:
 
     @property
     def counts(self) -> NDArray[np.int64]:
-        counts: NDArray[np.int64] = np.diff(self.offset)
-        return counts
+        return np.diff(self.offset)
 
     @property
     def rank(self) -> NDArray[np.int64]:
@@ -110,8 +109,7 @@ class CodeTable(Columns):
     @property
     def ordered(self) -> NDArray[np.bool_]:
         """Which columns hold thresholds; the greatest code of the others is 1."""
-        ordered: NDArray[np.bool_] = self.test == THRESHOLDS
-        return ordered
+        return self.test == THRESHOLDS
 
     def bounds(self, column: int) -> NDArray[np.floating[Any]]:
         """Return a column's thresholds, or the threshold of its only test."""
@@ -120,8 +118,7 @@ class CodeTable(Columns):
 
 def missing_right(tests: Forest | CodeTable) -> NDArray[np.bool_]:
     """Return which tests, or columns of tests, send a missing value right."""
-    right: NDArray[np.bool_] = ~tests.missing_left & (tests.missing != Missing.NEVER)
-    return right
+    return ~tests.missing_left & (tests.missing != Missing.NEVER)
 
 
 def plan_codes(
@@ -207,8 +204,7 @@ def _neighbours(forest: Forest, equal: NDArray[np.bool_]) -> NDArray[np.floating
 def _keys(forest: Forest, apart: Any) -> NDArray[np.int64]:
     """Return a number for feature and missing values, and their side if ``apart``."""
     kind = 2 * forest.missing.astype(np.int64) + (forest.missing_left & apart)
-    key: NDArray[np.int64] = forest.feature.astype(np.int64) << 3 | kind
-    return key
+    return forest.feature.astype(np.int64) << 3 | kind
 
 
 def column_count(

@@ -211,8 +211,7 @@ def round_thresholds(
     with np.errstate(over="ignore", under="ignore"):
         for wrong, limit in ((down & (near > exact), low), (up & (near < exact), high)):
             near[wrong] = np.nextafter(near[wrong], limit)
-    rounded: FloatArray = near + near.dtype.type(0)
-    return rounded
+    return near + near.dtype.type(0)
 
 
 def deduplicate_predicates(

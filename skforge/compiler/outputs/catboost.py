@@ -30,8 +30,7 @@ _LOW_BITS, _SHIFT, _PLACE, _BIAS = map(np.uint64, (_STEPS - 1, 11, 52, 1023 * _S
 def _fractions() -> NDArray[np.uint64]:
     """Return the fraction bits of ``2 ** (k / 2048)``."""
     powers = np.array([2.0 ** (k / _STEPS) for k in range(_STEPS)])
-    bits: NDArray[np.uint64] = powers.view(np.uint64) & np.uint64((1 << 52) - 1)
-    return bits
+    return powers.view(np.uint64) & np.uint64((1 << 52) - 1)
 
 
 def exp(values: Array) -> Array:
@@ -55,8 +54,7 @@ def exp(values: Array) -> Array:
 def softmax(scores: Array) -> Array:
     """Return the softmax of each row; powers are summed in the order of columns."""
     powers = exp(scores - scores.max(axis=1, keepdims=True))
-    result: Array = powers / total(powers, "float64")
-    return result
+    return powers / total(powers, "float64")
 
 
 def uncertainty(scores: Array) -> Array:

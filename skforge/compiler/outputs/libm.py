@@ -23,8 +23,7 @@ SIGMOID_LIMIT = 88.7
 
 def _apply(name: str, values: NDArray[Any]) -> NDArray[Any]:
     function, _ = _ufunc(name)
-    result: NDArray[Any] = function(np.ascontiguousarray(values))
-    return result
+    return function(np.ascontiguousarray(values))
 
 
 #: The C library's function of each float64 value: ``expf``, say, of float32 values.

@@ -128,5 +128,4 @@ def _probit(scores: Array) -> Array:
     log = libm.log((1 - value) * (1 + value))
     half = np.float32(2) / (_PI * slope) + np.float32(0.5) * log
     inner = np.sqrt(half * half - np.float32(1) / slope * log)
-    result: Array = _SQRT2 * (sign * np.sqrt(-half + inner))
-    return result
+    return _SQRT2 * (sign * np.sqrt(-half + inner))

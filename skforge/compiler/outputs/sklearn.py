@@ -57,8 +57,7 @@ def path_scores(raw: Array, spec: OutputSpec, on: Any) -> Array:
     relative = np.divide(
         lengths, denominator, out=np.ones_like(lengths), where=denominator != 0
     )
-    scores: Array = -(2 ** (-relative))
-    return scores
+    return -(2 ** (-relative))
 
 
 def path_decision(raw: Array, spec: OutputSpec, on: Any) -> Array:

@@ -245,8 +245,7 @@ def inlier_length(rules: OutputSpec) -> float | None:
         return None
 
     def outlier(lengths: NDArray[np.float64]) -> NDArray[np.bool_]:
-        below: NDArray[np.bool_] = sklearn.path_decision(lengths, rules, HOST) < 0
-        return below
+        return sklearn.path_decision(lengths, rules, HOST) < 0
 
     low, high = np.array([0.0, 1000 * scale]).view(np.int64).tolist()
     if not outlier(np.array([0.0]))[0]:

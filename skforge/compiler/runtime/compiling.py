@@ -103,8 +103,7 @@ def code_text(kernel: Any, level: str) -> str:
     """Return a compiled kernel's code; PTX needs NVRTC but no GPU."""
     if level in ("cuda", "ptx"):
         return gpu_text(kernel.function, kernel.target, level)
-    text: str = kernel.jit.llvm_ir() if level == "llvm" else kernel.jit.assembly()
-    return text
+    return kernel.jit.llvm_ir() if level == "llvm" else kernel.jit.assembly()
 
 
 def gpu_text(function: lir.Function, target: Target, level: str) -> str:

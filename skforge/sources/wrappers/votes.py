@@ -137,8 +137,7 @@ class Votes(_Vote):
 
     def _mean(self, raw: Array) -> Array:
         answers = [member.answer("predict_proba", raw) for member in self.members]
-        mean: Array = np.average(np.asarray(answers), axis=0, weights=self._weights)
-        return mean
+        return np.average(np.asarray(answers), axis=0, weights=self._weights)
 
     def _most(self, raw: Array) -> Array:
         """Count votes in the order of the members, as ``np.bincount`` adds weights."""

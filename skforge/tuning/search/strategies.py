@@ -99,8 +99,7 @@ class Problem:
         """Return a value shared by all ranges of a search; the first one makes it."""
         if name not in self.memory:
             self.memory[name] = make()
-        value: T = self.memory[name]
-        return value
+        return self.memory[name]
 
     def candidate(self, point: Any, origin: str) -> Candidate:
         """Return the candidate for a point of the space."""

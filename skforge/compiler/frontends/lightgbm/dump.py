@@ -154,8 +154,7 @@ def _set(text: Any, where: str) -> list[int]:
             f"A category of {where} is {_MAX_CATEGORY} or more; number the categories "
             "from 0 without gaps."
         )
-    bits: list[int] = category_words([int(word) for word in words]).tolist()
-    return bits
+    return category_words([int(word) for word in words]).tolist()
 
 
 def _known(value: Any, keys: frozenset[str], where: str) -> None:

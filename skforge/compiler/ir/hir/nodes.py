@@ -73,8 +73,7 @@ class HirCache(dict[tuple[object, ...], Any]):
     def once(self, key: tuple[object, ...], make: Callable[[], T]) -> T:
         if key not in self:
             self[key] = make()
-        value: T = self[key]
-        return value
+        return self[key]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -76,8 +76,7 @@ def shape_id(inside: NDArray[np.bool_]) -> NDArray[np.int32]:
     array([ 1,  0, -1], dtype=int32)
     """
     known = shapes(inside.shape[1] // 2)
-    numbers: NDArray[np.int32] = known.number[_code(inside)].astype(np.int32)
-    return numbers
+    return known.number[_code(inside)].astype(np.int32)
 
 
 @cache

@@ -129,20 +129,17 @@ class Value:
     eq, ne = _method("compare", "eq"), _method("compare", "ne")
 
     def __invert__(self) -> Value:
-        inverse: Value = BUILDER.get().invert(self)
-        return inverse
+        return BUILDER.get().invert(self)
 
     def __neg__(self) -> Value:
-        negative: Value = BUILDER.get().negate(self)
-        return negative
+        return BUILDER.get().negate(self)
 
     def __bool__(self) -> NoReturn:
         """Raise: what a kernel computes is not known while it is written."""
         raise TypeError(f"%{self.name} has no value yet; use select, if_ or when.")
 
     def to(self, element: Scalar) -> Value:
-        converted: Value = BUILDER.get().convert(self, element)
-        return converted
+        return BUILDER.get().convert(self, element)
 
 
 Space: TypeAlias = Literal["global", "constant", "shared", "private"]
@@ -160,8 +157,7 @@ class Buffer:
     def __getitem__(self, at: Value | int | tuple[Value | int, Type]) -> Value:
         """Load an element, or a value of another type that begins there."""
         place = at if isinstance(at, tuple) else (at,)
-        loaded: Value = BUILDER.get().load(self, *place)
-        return loaded
+        return BUILDER.get().load(self, *place)
 
     def __setitem__(self, at: Value | int, value: Value | float) -> None:
         BUILDER.get().store(self, at, value)

@@ -24,8 +24,7 @@ def substitute(node: T, var: str, by: mir.Affine) -> T:
         terms.remove(var)
         return mir.Affine(tuple(terms), a.constant, a.sizes).plus(by)
 
-    changed: T = _rewrite(node, change, lambda text: text)
-    return changed
+    return _rewrite(node, change, lambda text: text)
 
 
 def rename(node: T, suffix: str, names: frozenset[str]) -> T:
@@ -34,8 +33,7 @@ def rename(node: T, suffix: str, names: frozenset[str]) -> T:
     def change(text: str) -> str:
         return text + suffix if text in names else text
 
-    changed: T = _rewrite(node, lambda affine: affine, change)
-    return changed
+    return _rewrite(node, lambda affine: affine, change)
 
 
 def _rewrite(

@@ -117,8 +117,7 @@ class Muxes:
         one, two = keys.view(np.uint64) * _FACTORS
         bits = len(self._table).bit_length() - 1
         mixed = one ^ (two >> np.uint64(1))
-        slot: IntArray = (mixed >> np.uint64(64 - bits)).view(np.int64)
-        return slot
+        return (mixed >> np.uint64(64 - bits)).view(np.int64)
 
     def _set_levels(self, before: int) -> None:
         one, two = self._keys[:, before : self._count]
@@ -465,8 +464,7 @@ class _Chunk:
 
 
 def _bit_length(values: NDArray[Any]) -> IntArray:
-    length: IntArray = np.frexp(values.astype(np.float64))[1].astype(np.int64)
-    return length
+    return np.frexp(values.astype(np.float64))[1].astype(np.int64)
 
 
 def _rank(parts: Parts, counted: NDArray[np.bool_]) -> IntArray:

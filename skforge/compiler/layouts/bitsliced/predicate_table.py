@@ -49,8 +49,7 @@ SPARE_LINES = 16
 
 def searched(kind: ArrayLike) -> NDArray[np.bool_]:
     """Return which kinds of job search among thresholds."""
-    search: NDArray[np.bool_] = ~np.isin(kind, (DIRECT, CATEGORY, *SETS))
-    return search
+    return ~np.isin(kind, (DIRECT, CATEGORY, *SETS))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

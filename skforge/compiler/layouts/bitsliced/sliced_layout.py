@@ -105,8 +105,7 @@ def folds(forest: Forest) -> NDArray[np.bool_]:
 
 
 def _leaves(forest: Forest) -> NDArray[np.int64]:
-    leaves: NDArray[np.int64] = np.diff(forest.tree_offset) // 2 + 1
-    return leaves
+    return np.diff(forest.tree_offset) // 2 + 1
 
 
 def fits_bits(forest: Forest) -> bool:
@@ -182,8 +181,7 @@ class CodedTrees:
     @property
     def first_code(self) -> NDArray[np.int64]:
         """Each tree's first code among those of all trees."""
-        first: NDArray[np.int64] = np.cumsum(1 << self.bits) - (1 << self.bits)
-        return first
+        return np.cumsum(1 << self.bits) - (1 << self.bits)
 
     def shapes(
         self, list_bits: int | None = None

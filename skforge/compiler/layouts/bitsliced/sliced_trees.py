@@ -97,8 +97,7 @@ class BitslicedLowering(BlockCode):
         if self.byte_lookup:
             remaps = [self._remap(bits) for _, bits in self.t.shapes]
             whole = whole * self.sum.bytes + np.array(remaps, np.int64)
-        of_tree: NDArray[np.int64] = whole[self.t.shape_of]
-        return of_tree
+        return whole[self.t.shape_of]
 
     def _value_offsets(self) -> NDArray[np.int64]:
         sizes = self._value_sizes()

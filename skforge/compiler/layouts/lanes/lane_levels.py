@@ -166,8 +166,7 @@ def set_bits(top: TopLevels, classes: SetClasses) -> NDArray[Any]:
         goes_right[:, tree, position] = right[:, number]
         packed = np.packbits(goes_right, axis=2, bitorder="little")
         shaped = packed.view(f"<u{bits // 8}").reshape(len(right), groups, lanes, -1)
-        by_class: NDArray[Any] = shaped.transpose(0, 1, 3, 2).reshape(len(right), -1)
-        return by_class
+        return shaped.transpose(0, 1, 3, 2).reshape(len(right), -1)
 
     return by_classes(classes, some).astype(top.tests.dtype)
 

@@ -75,8 +75,7 @@ class LeafMasks:
 
 
 def leaf_counts(forest: Forest) -> NDArray[np.int64]:
-    counts: NDArray[np.int64] = (np.diff(forest.tree_offset) + 1) // 2
-    return counts
+    return (np.diff(forest.tree_offset) + 1) // 2
 
 
 def mask_planes(forest: Forest, element_bits: int) -> int:
@@ -210,8 +209,7 @@ def _by_lane(shaped: NDArray[Any], planes: int, bits: int) -> NDArray[Any]:
     """
     by_lane: NDArray[Any] = np.empty_like(shaped)
     by_lane[:, _interleaved(np.arange(shaped.shape[1]), planes, bits)] = shaped
-    turned: NDArray[Any] = by_lane.transpose(0, 2, 3, 1)
-    return turned
+    return by_lane.transpose(0, 2, 3, 1)
 
 
 def set_masks(
@@ -235,8 +233,7 @@ def set_masks(
         # Classes take the axis of slots.
         shaped = parts.reshape(len(right), groups, lanes, -1).transpose(1, 2, 0, 3)
         placed = _by_lane(shaped, masks.planes, masks.element_bits)
-        by_class: NDArray[Any] = placed.transpose(1, 0, 2, 3).reshape(len(right), -1)
-        return by_class
+        return placed.transpose(1, 0, 2, 3).reshape(len(right), -1)
 
     return by_classes(classes, some)
 

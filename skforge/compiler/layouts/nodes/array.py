@@ -43,8 +43,7 @@ WORD_BITS = 32
 def _heap_size(tiles: TiledForest) -> int:
     """Return the nodes of a complete tree of the maximum depth."""
     fan, depth = tiles.tile_size + 1, int(tiles.max_depth.max(initial=0))
-    size: int = (fan ** (depth + 1) - 1) // (fan - 1)
-    return size
+    return (fan ** (depth + 1) - 1) // (fan - 1)
 
 
 class HeapLayout(records.RecordLayout):

@@ -128,8 +128,7 @@ def tile_roots(
     nodes: TiledForest, levels: int, top: int = TOP_LEVELS
 ) -> NDArray[np.bool_]:
     below = nodes.depth - top
-    roots: NDArray[np.bool_] = (nodes.leaf < 0) & (below >= 0) & (below % levels == 0)
-    return roots
+    return (nodes.leaf < 0) & (below >= 0) & (below % levels == 0)
 
 
 def row_bits(nodes: TiledForest) -> int:
@@ -334,5 +333,4 @@ _COUNTS = ((np.arange(1 << 16)[:, None] >> np.arange(16)) & 1).sum(axis=1)
 
 
 def _popcount(bits: NDArray[Any]) -> _Ints:
-    counts: _Ints = _COUNTS[bits]
-    return counts
+    return _COUNTS[bits]

@@ -42,8 +42,7 @@ def _signature(tiles: TiledForest) -> NDArray[np.uint64]:
     place = np.arange(tiles.n_items, dtype=np.uint64) - np.repeat(
         start, np.diff(tiles.item_offset)
     ).astype(np.uint64)
-    total: NDArray[np.uint64] = np.add.reduceat(_mixed(_mixed(place) ^ kind), start)
-    return total
+    return np.add.reduceat(_mixed(_mixed(place) ^ kind), start)
 
 
 def _mixed(value: NDArray[np.uint64]) -> NDArray[np.uint64]:

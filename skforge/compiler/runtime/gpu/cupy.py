@@ -191,7 +191,7 @@ class CupyDevice(GpuDevice):
 
     def current(self, stream: Any = None) -> AbstractContextManager[Any]:
         context = self._cupy.cuda.Device(self.number) if stream is None else stream
-        return context  # type: ignore[no-any-return]
+        return context
 
     def load(self, source: str) -> Callable[[KernelCall], Start]:
         code = code_of(source, self.arch, self.kind)
