@@ -22,15 +22,7 @@ from skforge.compiler.frontends.pipeline.columns import frame_of
 from skforge.compiler.frontends.pipeline.fold import Bounds
 from skforge.runtime.mappings import Columns
 from skforge.runtime.records import plain_out
-from skforge.sources import column_readers
-from skforge.sources.forms import (
-    OBJECT,
-    as_form,
-    fitting,
-    has_objects,
-    parts_of,
-    told,
-)
+from skforge.sources import column_readers, forms
 from skforge.sources.plain import (
     OBJECTS,
     PlainRows,
@@ -179,22 +171,22 @@ class PipelineRows:
 
     def parts_of(self, form: Any) -> list[Any]:
         """Return the forms that must be read for one; see :func:`parts_of`."""
-        return parts_of(form, bools=not self._is_by_dtype)
+        return forms.parts_of(form, bools=not self._is_by_dtype)
 
     def gaps_of(self, form: Any) -> Collection[int] | None:
         """Return the columns that may have pandas' NA or None; None if it is not read.
 
         It follows from those of the parts of a form.
         """
-        gaps = self.forms.get(told(form))
+        gaps = self.forms.get(forms.told(form))
         if gaps is None and (parts := self.parts_of(form)) != [form]:
-            found = map(self.forms.get, map(told, parts))
+            found = map(self.forms.get, map(forms.told, parts))
             known = [gaps for gaps in found if gaps is not None]
             if len(known) == len(parts):
-                gaps = self.forms[told(form)] = [
+                gaps = self.forms[forms.told(form)] = [
                     i
                     for i, dtype in enumerate(form.types)
-                    if i in known[0 if dtype is OBJECT else -1]
+                    if i in known[0 if dtype is forms.OBJECT else -1]
                 ]
         return gaps
 
@@ -232,7 +224,7 @@ class PipelineRows:
             return None
         if not all(self._is_exact(values) for _, values in read.whole):
             return None
-        if self.bounds.whole and (form is None or has_objects(form)):
+        if self.bounds.whole and (form is None or forms.has_objects(form)):
             whole = ((at, x.dtype) for at, x in read.whole if x.dtype.kind in "iu")
             if not self.bounds.takes(whole):
                 return None
@@ -246,7 +238,7 @@ class PipelineRows:
         self, form: Any, places: Sequence[int], values: Sequence[Any]
     ) -> Array | None:
         row, most, coded = [0.0] * self.width, self.largest, self.texts
-        gaps = self.forms[told(form)]
+        gaps = self.forms[forms.told(form)]
         for place, value in zip(places, values, strict=True):
             if (kind := type(value)) is not float or place in coded:
                 if place in coded:
@@ -267,7 +259,7 @@ class PipelineRows:
         if not isinstance(dtype, np.dtype) or not dtype.isnative:
             return False
         wide = self.bounds.low.dtype == np.float64 and "" in self.forms
-        return told(dtype) in self.forms or (
+        return forms.told(dtype) in self.forms or (
             wide and (dtype == np.float64 or dtype.kind in "iu")
         )
 
@@ -292,14 +284,16 @@ class PipelineRows:
         for column, numbers in self.numbers.items():
             plain[:, column] = numbers.values(rows[:, column])
         if form is not None:
-            plain = fitting(plain, form, gaps)
+            plain = forms.fitting(plain, form, gaps)
         if isinstance(form, np.dtype):
             return plain.astype(form)
         known = {at: texts.values(rows[:, at]) for at, texts in self.texts.items()}
         if not known and self.by_name is None and form is None:
             return plain
         frame = self._framed(plain, known)
-        return frame if form is None else as_form(frame, form, gaps, self.decimals)
+        return (
+            frame if form is None else forms.as_form(frame, form, gaps, self.decimals)
+        )
 
     def sample(self, dtype: Any) -> Any:
         """Return a row of zeros and texts, in a frame if there are names."""

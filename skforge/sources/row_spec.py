@@ -65,13 +65,11 @@ def row_spec(model: Any) -> RowSpec:
 
     Raise ``InvalidInputError`` if it does not know how many columns its rows have.
     """
-    forest = None
-    if is_compiled(model):
-        inner = unwrap(model_of(model))
-    else:
-        inner = unwrap(getattr(model, "forest", model))  # of a CompiledModule
+    ours, forest = is_compiled(model), None
+    inner = model_of(model) if ours else getattr(model, "forest", model)  # a module's
+    inner = unwrap(inner)
     try:
-        if not is_compiled(model):
+        if not ours:
             forest = read_model(inner)
         elif isinstance(inner, StoredModel) or start_of(model) is None:
             forest = model.forest_
@@ -122,12 +120,9 @@ def _of_forest(forest: Forest, names: tuple[str, ...] | None) -> RowSpec:
 
 def _of_stored(model: StoredModel, names: tuple[str, ...] | None) -> RowSpec:
     """Return what a pipeline takes that skforge.load returned."""
-    forest, source = model.forest, source_of(model, model.forest)
-    reading = source.reading()
-    if names is None and reading is not None and reading.names is not None:
-        names = tuple(map(str, reading.names))
+    forest = model.forest
     try:
-        columns = source.columns()
+        columns = source_of(model, forest).columns()
     except InvalidInputError:  # no names
         columns = None
     if columns is None:
@@ -135,6 +130,7 @@ def _of_stored(model: StoredModel, names: tuple[str, ...] | None) -> RowSpec:
     tables = {rule.place: rule.table or {} for rule in columns.rules}
     words = {i: {w for w in t if isinstance(w, str)} for i, t in tables.items()}
     texts = {place: known for place, known in words.items() if known}
+    names = names or forest.feature_names
     return RowSpec(forest.n_features, names, frozenset(tables), texts, steps=True)
 
 
