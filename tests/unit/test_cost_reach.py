@@ -10,6 +10,7 @@ from sklearn.ensemble import ExtraTreesRegressor, HistGradientBoostingRegressor
 from sklearn.tree import DecisionTreeRegressor
 
 from skforge import load_forest
+from skforge.compiler.cost import counts
 from skforge.compiler.cost.counts import LINE, ForestCounts, Reach, rarity, shares
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.target import Target
@@ -60,18 +61,42 @@ def test_lines_of_small_items_are_shared():
 
 def test_rows_pass_as_many_tiles_as_their_walks_have():
     model = ExtraTreesRegressor(5, max_depth=15, random_state=0).fit(X, Y)
-    counts = ForestCounts(load_forest(model), Target.parse("cpu"))
-    assert counts.four.visits < counts.three.visits < counts.walk_depth
+    found = ForestCounts(load_forest(model), Target.parse("cpu"))
+    assert found.four.visits < found.three.visits < found.walk_depth
     walked = np.mean([e.decision_path(X).sum() / len(X) - 1 for e in model.estimators_])
-    assert counts.walk_depth == pytest.approx(walked)
-    assert counts.values.visits == counts.three.visits
+    assert found.walk_depth == pytest.approx(walked)
+    assert found.values.visits == found.three.visits
+
+
+def test_some_trees_of_a_large_forest_stand_for_all(monkeypatch):
+    model = ExtraTreesRegressor(120, max_depth=9, random_state=0).fit(X, Y)
+    forest, here = load_forest(model), Target.parse("cpu")
+    whole = ForestCounts(forest, here)
+    for first, last in ((0, 7), (50, 120)):
+        part = slice(*forest.tree_offset[[first, last]])
+        assert np.array_equal(shares(forest, first, last), shares(forest)[part])
+    monkeypatch.setattr(counts, "COUNTED", forest.n_nodes // 3)
+    some = ForestCounts(forest, here)
+    rows = np.array([1.0, 500.0])
+    for name in ("three", "four", "values"):
+        one, all_ = getattr(some, name), getattr(whole, name)
+        assert one.visits == pytest.approx(all_.visits, rel=0.03)
+        assert one.lines.distinct(rows) == pytest.approx(
+            all_.lines.distinct(rows), 0.05
+        )
+        assert one.tops == all_.tops
+    assert some.walk_depth == pytest.approx(whole.walk_depth, rel=0.03)
+    assert some.walk_depth != whole.walk_depth
+    for name in ("leaves", "walked", "rest"):
+        sizes = getattr(some, name).size, getattr(whole, name).size
+        assert sizes[0] == pytest.approx(sizes[1], rel=0.05)
 
 
 def test_tiles_of_wide_values_begin_at_the_roots():
     model = HistGradientBoostingRegressor(max_iter=5, max_leaf_nodes=200)
     forest = load_forest(model.fit(X.astype(np.float64), Y))
-    counts = ForestCounts(forest, Target.parse("cpu"))
-    assert counts.values.tops == 0 and counts.values.visits > counts.three.visits
+    found = ForestCounts(forest, Target.parse("cpu"))
+    assert found.values.tops == 0 and found.values.visits > found.three.visits
 
 
 def test_rows_end_half_way_down_a_tree_deeper_than_16_bits_count():

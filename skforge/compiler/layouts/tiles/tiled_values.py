@@ -26,7 +26,7 @@ import numpy as np
 from skforge.compiler.binning.rules import BlockRows, Rules
 from skforge.compiler.binning.transpose import ColumnTile, tile_starts
 from skforge.compiler.forest.arrays import Comparison, Missing
-from skforge.compiler.forest.bins import missing_right
+from skforge.compiler.forest.bins import missing_right, tested_columns
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.lir.nodes import I64, U16, U32, Buffer, Value, Vec
 from skforge.compiler.layouts.base import BlockCode
@@ -52,7 +52,7 @@ def refusal(forest: Forest) -> str | None:
         return f"{forest.n_features} features"
     if bool((forest.comparison > Comparison.LE).any()):
         return "tests for categories"
-    kinds = np.unique(forest.missing)
+    kinds = np.flatnonzero(np.bincount(forest.missing))
     if len(kinds) > 1 or bool((kinds == Missing.ZERO).any()):
         return "zeros that count as missing, or several rules for missing values"
     return None
@@ -63,7 +63,7 @@ def value_tests(forest: Forest) -> TileTests:
     right = missing_right(forest)
     place = forest.feature.astype(np.uint16)
     top = TOP_LEVELS
-    if forest.threshold.itemsize > 4 or len(np.unique(forest.feature)) > TOP_FEATURES:
+    if forest.threshold.itemsize > 4 or len(tested_columns(forest)) > TOP_FEATURES:
         top = 0  # a register holds only half as many rows of float64
     return TileTests(
         place, forest.threshold, float("nan"), top, right if right.any() else None
@@ -77,7 +77,7 @@ class ValueWalks(BlockWalks):
 
     def __init__(self, rules: Rules, tiling: Tiling[TiledTrees], block: int) -> None:
         forest = rules.forest
-        used = np.unique(forest.feature)
+        used = tested_columns(forest)
         self._starts = tile_starts(used, forest.n_features, tiling.lanes)
         super().__init__(rules, tiling, block)
         never = bool((forest.missing == Missing.NEVER).any())
