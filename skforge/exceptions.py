@@ -141,3 +141,22 @@ def warn(text: str, category: type[Warning] = UserWarning) -> None:
             break
         level, frame = level + 1, frame.f_back
     warnings.warn(text, category, stacklevel=level)
+
+
+def duration(seconds: float | None) -> str:
+    """Return a time with three digits and its unit; a dash for None.
+
+    >>> duration(1.234e-7), duration(0.00123456), duration(2.0), duration(None)
+    ('123 ns', '1.23 ms', '2.00 s', '–')
+    """
+    if seconds is None:
+        return "–"
+    for unit, scale in (("ns", 1e-9), ("µs", 1e-6), ("ms", 1e-3)):
+        if seconds < 999.5 * scale:
+            return f"{three_digits(seconds / scale)} {unit}"
+    return f"{three_digits(seconds)} s"
+
+
+def three_digits(value: float) -> str:
+    """Return a positive number with three digits, or all before the point."""
+    return f"{value:,.{2 if value < 9.995 else 1 if value < 99.95 else 0}f}"

@@ -37,10 +37,10 @@ from skforge.cli.options import (
     load_schedule,
     sizes_of,
 )
-from skforge.cli.report import Pair, check, describe, duration, show_schedules, speed
+from skforge.cli.report import Pair, check, describe, show_schedules, speed
 from skforge.cli.tables import name_of
 from skforge.compiler.frontends.base import is_a, is_compiled
-from skforge.exceptions import InvalidInputError, VerificationError
+from skforge.exceptions import InvalidInputError, VerificationError, duration
 from skforge.sources.row_spec import row_spec
 
 if TYPE_CHECKING:

@@ -26,10 +26,9 @@ from skforge.cli.data import RowsFile, no_rows
 from skforge.cli.errors import check_output, naming, say
 from skforge.cli.models import fitted, open_model, quiet
 from skforge.cli.options import DataColumns, ModelFile, RowsArgument
-from skforge.cli.report import duration
 from skforge.cli.tables import Batch, merged
 from skforge.compiler.forest.arrays import Array
-from skforge.exceptions import InvalidInputError, plural
+from skforge.exceptions import InvalidInputError, duration, plural
 from skforge.sources.row_spec import row_spec
 
 if TYPE_CHECKING:

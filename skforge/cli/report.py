@@ -18,7 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from skforge.compiler.forest.reference import differing_rows
-from skforge.exceptions import plural
+from skforge.exceptions import duration, plural, three_digits
 from skforge.tuning.measure.bench import in_rounds
 from skforge.tuning.search.ranges import merged
 
@@ -194,7 +194,7 @@ def speed(
                 duration(timing.seconds(ours)),
                 pair.source_name,
                 duration(timing.seconds(theirs)),
-                f"{_three_digits(timing.speedup(ours, over=theirs))}×",
+                f"{three_digits(timing.speedup(ours, over=theirs))}×",
             )
     console.print(table)
 
@@ -210,22 +210,6 @@ def own_speed(
         taken = _timed({"raw": raw}, X, size, seconds).seconds("raw")
         table.add_row(f"{size:,}", duration(taken), duration(taken / size))
     console.print(table)
-
-
-def duration(seconds: float) -> str:
-    """Return a time with three digits and its unit.
-
-    >>> duration(1.234e-7), duration(0.00123456), duration(2.0)
-    ('123 ns', '1.23 ms', '2.00 s')
-    """
-    for unit, scale in (("ns", 1e-9), ("µs", 1e-6), ("ms", 1e-3)):
-        if seconds < 999.5 * scale:
-            return f"{_three_digits(seconds / scale)} {unit}"
-    return f"{_three_digits(seconds)} s"
-
-
-def _three_digits(value: float) -> str:
-    return f"{value:.{2 if value < 9.995 else 1 if value < 99.95 else 0}f}"
 
 
 def _timed(calls: Mapping[str, Predict], X: Rows, size: int, seconds: float) -> Timing:

@@ -25,7 +25,7 @@ from skforge.compiler.schedule.bind import kind_of
 from skforge.compiler.schedule.ranges import BatchRange
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
-from skforge.exceptions import plural
+from skforge.exceptions import duration, plural, three_digits
 from skforge.prediction.fallback import who_answers
 from skforge.prediction.kernel_checks import REFERENCE_ROWS
 from skforge.sources.base import Source
@@ -150,21 +150,6 @@ def aligned(facts: Sequence[tuple[str, str]]) -> list[str]:
     """
     width = max(len(label) for label, _ in facts)
     return [f"  {label.ljust(width)}  {text}" for label, text in facts]
-
-
-def duration(seconds: float | None) -> str:
-    """Return a time with three digits and its unit; a dash for None.
-
-    >>> duration(4.123e-7), duration(0.01234), duration(61.2), duration(None)
-    ('0.412 µs', '12.3 ms', '61.2 s', '–')
-    """
-    if seconds is None:
-        return "–"
-    for unit, size in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
-        if seconds >= size or unit == "µs":
-            break
-    value = seconds / size
-    return f"{value:,.0f} {unit}" if value >= 999.5 else f"{value:.3g} {unit}"
 
 
 def ranges_of(batches: Iterable[BatchRange]) -> str:
@@ -497,9 +482,7 @@ def _times(faster: float | None) -> str:
     >>> _times(1.234), _times(1234.5), _times(None)
     ('1.23×', '1,234×', '–')
     """
-    if faster is None:
-        return "–"
-    return f"{faster:,.0f}×" if faster >= 100 else f"{faster:.3g}×"
+    return "–" if faster is None else f"{three_digits(faster)}×"
 
 
 def _search_line(result: Any) -> str:
