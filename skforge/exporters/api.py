@@ -20,13 +20,7 @@ from skforge.compiler.runtime.schedules import is_count
 from skforge.compiler.target import Target
 from skforge.exceptions import InvalidInputError, TargetError, UnsupportedModelError
 from skforge.exporters.c_source import example_text, header_text, source_text
-from skforge.exporters.check import (
-    Sample,
-    check_text,
-    draw_sample,
-    tolerance,
-    verify,
-)
+from skforge.exporters.check import Sample, check_text, draw_sample, tolerance, verify
 from skforge.exporters.contents import Library, Table
 from skforge.exporters.library import export_object, outputs_of
 from skforge.exporters.llvm_wrapper import constants_of

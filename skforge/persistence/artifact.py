@@ -8,15 +8,11 @@ import sys
 from collections.abc import Mapping
 from functools import lru_cache
 from io import BufferedIOBase, RawIOBase
-from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias, get_args
 
 import numpy as np
 
-from skforge._container import (
-    Container,
-    container_bytes,
-    write_container,
-)
+from skforge._container import Container, container_bytes, write_container
 from skforge._version import __version__, check_release
 from skforge.compiler.forest.arrays import Array
 from skforge.compiler.forest.forest import Forest
@@ -40,14 +36,7 @@ from skforge.exceptions import (
 from skforge.persistence.loaded import LoadedForest
 from skforge.persistence.ready import Note
 from skforge.persistence.stored_arrays import StoredArrays
-from skforge.runtime.records import (
-    entry,
-    field_types,
-    float_in,
-    plain_in,
-    plain_out,
-    refusal,
-)
+from skforge.runtime.records import entry, field_types, plain_in, plain_out, refusal
 from skforge.sources.base import rules_type
 from skforge.sources.check import check
 from skforge.sources.parts import bare_state, class_of, is_part, rebuilt
@@ -264,14 +253,16 @@ def _module_in(record: dict[str, Any], forest: Forest) -> CompiledModule:
 
 # ------------------------------------------------------------ estimators
 
-#: Parameters that JSON stores unchanged, with their types.
-_PLAIN_PARAMS: dict[str, tuple[type | None, ...]] = {
-    "prefit": (str, bool),
-    "reduction": (str,),
-    "gpu_min_rows": (int, None),
-    "n_jobs": (int, None),
-    "random_state": (int, None),
-    "verbose": (int, bool, None),
+#: Parameters that are stored as they are, with their types.
+_PARAMS: dict[str, Any] = {
+    "prefit": str | bool,
+    "reduction": str,
+    "gpu_min_rows": int | None,
+    "n_jobs": int | None,
+    "random_state": int | None,
+    "verbose": int | bool | None,
+    "batch_sizes": list[int] | None,
+    "tuning_budget": float | None,
 }
 
 
@@ -279,21 +270,22 @@ def _estimator_out(wrapper: Any, arrays: Arrays) -> dict[str, Any]:
     """Return the record of a CompiledForest whose model is a ``StoredModel``."""
     params = wrapper.get_params(deep=False)
     record: dict[str, Any] = {}
-    for name, types in _PLAIN_PARAMS.items():
+    for name, kind in _PARAMS.items():
         value = params[name]
-        value = value.item() if isinstance(value, np.generic) else value
-        record[name] = value if type(value) in (bool, int, str) else None
-        if record[name] is None and None not in types:
-            known = " or ".join(t.__name__ for t in types if t is not None)
-            raise InvalidInputError(
-                f"{name} = {value!r} cannot be saved; it must be of type {known}."
-            )
+        if isinstance(value, (np.generic, np.ndarray)):
+            value = value.tolist()
+        try:
+            plain_in(kind, plain_out(value), name)
+        except InvalidModelError as error:
+            if type(None) not in get_args(kind):
+                raise InvalidInputError(
+                    f"{name} = {value!r} cannot be saved; it must be of type {kind}."
+                ) from error
+            value = None
+        record[name] = plain_out(value)
     from skforge.persistence.stored_tuner import tuner_out
 
     record["tuning"] = tuner_out(params["tuning"])
-    sizes, budget = params["batch_sizes"], params["tuning_budget"]
-    record["batch_sizes"] = None if sizes is None else np.asarray(sizes).tolist()
-    record["tuning_budget"] = None if budget is None else float(budget).hex()
     record["schedule"] = _schedule_out(params["schedule"])
     record["target"] = _target_out(params["target"])
     model = wrapper.estimator
@@ -319,16 +311,13 @@ def _estimator_in(
     model = _model_in(entry(record, "model", dict), of_forest, "", arrays)
     stored = entry(record, "params", dict)
     params = {
-        name: entry(stored, name, *types) for name, types in _PLAIN_PARAMS.items()
+        name: plain_in(kind, stored.get(name), name) for name, kind in _PARAMS.items()
     }
     params["tuning"] = tuning = entry(stored, "tuning", str, dict)
     if not isinstance(tuning, str):
         from skforge.persistence.stored_tuner import tuner_in
 
         params["tuning"] = tuner_in(tuning)
-    params["batch_sizes"] = entry(stored, "batch_sizes", list, None)
-    budget = entry(stored, "tuning_budget", str, None)
-    params["tuning_budget"] = budget and float_in("tuning_budget", budget)
     params["schedule"] = _schedule_in(stored.get("schedule"))
     params["target"] = _target_in(entry(stored, "target", str, dict))
     requested = entry(record, "asked", list)

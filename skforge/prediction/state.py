@@ -16,11 +16,7 @@ from skforge.prediction.answering import Answering
 from skforge.prediction.fitting import FitResult
 from skforge.sources.delegation import tags_of
 from skforge.sources.find import Fingerprint
-from skforge.sources.fitted import (
-    is_estimator,
-    model_of,
-    start_of,
-)
+from skforge.sources.fitted import is_estimator, model_of, start_of
 from skforge.sources.store import store
 from skforge.sources.stored_model import StoredModel
 

@@ -17,11 +17,7 @@ from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.outputs import CLASSIFICATION
 from skforge.compiler.frontends import base, refuse_untrained
 from skforge.compiler.frontends.members import has_members
-from skforge.exceptions import (
-    InvalidInputError,
-    UnsupportedModelError,
-    warn,
-)
+from skforge.exceptions import InvalidInputError, UnsupportedModelError, warn
 from skforge.sources.fitted import is_estimator, task_of
 from skforge.sources.stored_model import StoredModel
 
