@@ -626,9 +626,5 @@ CHECKED_ROWS = 24
 
 
 def _same(wanted: Any, answer: Any) -> bool:
-    return (
-        isinstance(wanted, np.ndarray)
-        and isinstance(answer, np.ndarray)
-        and wanted.dtype == answer.dtype
-        and np.array_equal(wanted, answer)
-    )
+    arrays = isinstance(wanted, np.ndarray) and isinstance(answer, np.ndarray)
+    return arrays and wanted.dtype == answer.dtype and np.array_equal(wanted, answer)

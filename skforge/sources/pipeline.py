@@ -247,7 +247,7 @@ class PipelineSource(Source):
             if other is not None and also is not None:
                 if not other._reads_as(also, dtypes):
                     return None  # both agree where they were tried
-            elif other is None:
+            elif other is None and not self._known.bounds.whole:
                 other, dtypes = also, wide
         if other is None:
             return None
@@ -281,6 +281,8 @@ class PipelineSource(Source):
                 whole = form == np.float32 and self.forest.input_dtype == np.float64
                 how = {"dtype": np.float32} if whole else {"form": dtypes}
                 parts = folded(self.model, **how)
+                bounds = replace(parts.bounds, whole=self._known.bounds.whole)
+                parts = parts._replace(bounds=bounds)
                 other = PipelineSource(self.model, parts.forest, form, parts)
             if not other._agrees((), self):
                 return None

@@ -77,8 +77,7 @@ class PipelineRows:
     def _wanted(self) -> tuple[Any, ...]:
         at = [*range(self.width)] if self.by_name is None else self.by_name
         names = None if self.names is None else [self.names[i] for i in at]
-        by_value = self.width <= _FEW_COLUMNS and not self.bounds.whole
-        how = self._kinds, by_value, self._is_by_dtype
+        how = self._kinds, self.width <= _FEW_COLUMNS, self._is_by_dtype
         return names, at, self.width, self.by_name is None, self.texts, *how
 
     @cached_property
@@ -199,8 +198,9 @@ class PipelineRows:
     def _array(self, X: Any) -> Read | None:
         if X is None or self.warning is None or not self._is_known(X.dtype):
             return None
-        whole = [(range(self.width), X.dtype)] if X.dtype.kind in "iu" else []
-        if whole and not (self._is_exact(X) and self.bounds.takes(whole)):
+        if X.dtype.kind in "iu" and not (
+            self._is_exact(X) and self.bounds.takes(enumerate([X.dtype] * self.width))
+        ):
             return None
         read = self._plain.read(X)
         return None if read is None else (read[0], self.warning)
@@ -210,7 +210,7 @@ class PipelineRows:
         said = self.warning or "" if names is None else self._warning_of(X, names)
         if said is None or self.bounds.low.dtype != np.float64:
             return None
-        if len(X) == 1:
+        if len(X) == 1 and not self.bounds.whole:
             only: column_readers.OnlyRow | None = reader.only_row(X, names, self.forms)
             if only is not None:
                 row = self._only_row(*only)
@@ -224,15 +224,24 @@ class PipelineRows:
             return None
         if not all(self._is_exact(values) for _, values in read.whole):
             return None
-        if self.bounds.whole and (form is None or forms.has_objects(form)):
-            whole = ((at, x.dtype) for at, x in read.whole if x.dtype.kind in "iu")
-            if not self.bounds.takes(whole):
-                return None
+        if self.bounds.whole and not self._takes(form, read):
+            return None
         for place, values in read.others:
             if (codes := reader.codes(values, self.texts[place])) is None:
                 return None
             read.rows[:, place] = codes
         return read.rows, said
+
+    def _takes(self, form: Any, read: column_readers.ReadColumns) -> bool:
+        """Tell whether the forest of a form has the answers for whole numbers."""
+        if form is None or forms.has_objects(form):
+            whole = ((x.dtype, at) for at, x in read.whole if x.dtype.kind in "iu")
+            return self.bounds.takes((i, dtype) for dtype, at in whole for i in at)
+        if form.kind == "pandas":
+            return self.bounds.takes(enumerate(forms.computed(form, self.width)), own=8)
+        # wide ones are folded as float64, which nulls make of all
+        numbers = enumerate(form.numbers)
+        return self.bounds.takes((p for p in numbers if p[0] not in read.gaps), own=2)
 
     def _only_row(
         self, form: Any, places: Sequence[int], values: Sequence[Any]
@@ -320,7 +329,7 @@ class PipelineRows:
     def suits(self, forest: Forest) -> bool:
         bounds, places = self.bounds, {*self.texts, *self.numbers, *self.either}
         places.update(self.by_name or (), *self.forms.values())
-        places.update(*(columns for columns, _ in bounds.whole))
+        places.update(*(columns for columns, *_ in bounds.whole))
         columns = bounds.low, bounds.high, bounds.nan, self.names or bounds.low
         dtypes = [part.dtype for part in columns[:3]]
         return (

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import warnings
+from contextlib import suppress
+from itertools import product
 
 import numpy as np
 import pytest
@@ -14,6 +16,7 @@ from sklearn.impute import SimpleImputer
 from sklearn.pipeline import make_pipeline
 
 import skforge
+from skforge.exceptions import SourceNeededError
 from tests.plain import plain
 
 pd = pytest.importorskip("pandas")
@@ -263,3 +266,59 @@ def where(function, container="default", **how):
     step = pre.FunctionTransformer(function, **how).set_output(transform=container)
     model = make_pipeline(step, clone(FORESTS["forest"])).fit(X, target(X))
     return plain(model).fit(X).inspect("pipeline")
+
+
+#: Numbers of each dtype; the negative or the square of the last one may not fit.
+WHOLE = {
+    "float64": [-0.1, 0.0, 0.1, 0.3],
+    "uint8": [0, 1, 3, 255],
+    "uint16": [0, 1, 9, 65_535],
+    "int8": [-1, 1, 3, -128],
+    "uint32": [0, 1, 7, 200_000],
+    "uint64": [0, 1, 7, 1 << 40],
+    "int64": [-1, 0, 1, 2],
+}
+
+
+def table_of(kind, columns):
+    if kind == "pandas":
+        return pd.DataFrame(columns)
+    if kind == "nullable":
+        return pd.DataFrame(columns).convert_dtypes()
+    library = pytest.importorskip({"arrow": "pyarrow"}.get(kind, kind))
+    return library.table(columns) if kind == "arrow" else library.DataFrame(columns)
+
+
+@pytest.mark.parametrize("kind", ["polars", "arrow", "pandas", "nullable"])
+@pytest.mark.parametrize("function", [np.negative, np.square])
+@pytest.mark.parametrize("alone", [False, True])
+def test_whole_numbers_that_overflow_in_a_table(tmp_path, function, kind, alone):
+    """NumPy wraps them round where float64 does not; drawn rows need not show it."""
+    X = pd.DataFrame(np.random.default_rng(0).normal(size=(200, 2)) * 0.2)
+    X.columns = ["a", "b"]
+    y = X["a"] - 2 * X["b"]
+    step = pre.FunctionTransformer(
+        function, validate=True, feature_names_out="one-to-one"
+    )
+    columns = ColumnTransformer([("f", step, ["a"])], remainder="passthrough")
+    last = ensemble.RandomForestRegressor(5, max_depth=6, random_state=0)
+    model = make_pipeline(columns if alone else step, last).fit(X, y)
+    fast = plain(model).fit(X)
+    skforge.save(fast, tmp_path / "a.skforge")
+    stored = skforge.load(tmp_path / "a.skforge")
+    for first, second in product(WHOLE, WHOLE):
+        some = {
+            "a": np.array(WHOLE[first], first),
+            "b": np.array(WHOLE[second], second),
+        }
+        for n in (1, 4):
+            rows = table_of(kind, {name: x[-n:] for name, x in some.items()})
+            try:
+                expected = model.predict(rows)
+            except (KeyError, ValueError):  # no adapter of scikit-learn's for pyarrow
+                assert kind == "arrow"
+                continue
+            assert np.array_equal(fast.predict(rows), expected), (first, second, n)
+            with suppress(SourceNeededError):
+                assert np.array_equal(stored.predict(rows), expected)
+    assert fast.counters()["library"]["calls"] < 2 * len(WHOLE) ** 2

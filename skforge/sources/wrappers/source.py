@@ -158,7 +158,7 @@ class WrapperSource(base.Source):
             other = reader.read(X)
             if read is None or other is None or other[1] != read[1]:
                 return None
-            wide, narrow = sorted((read[0], other[0]), key=_size, reverse=True)
+            narrow, wide = sorted((other[0], read[0]), key=lambda x: x.dtype.itemsize)
             with np.errstate(over="ignore"):
                 same = wide is narrow or np.array_equal(
                     wide.astype(narrow.dtype, copy=False), narrow, equal_nan=True
@@ -313,10 +313,6 @@ def _serial(node: Node) -> Any:
     if hasattr(serial, "n_jobs"):
         serial.n_jobs = None
     return serial
-
-
-def _size(rows: base.Array) -> int:
-    return int(rows.dtype.itemsize)
 
 
 def _distinct(sources: Sequence[base.Source]) -> list[base.Source]:

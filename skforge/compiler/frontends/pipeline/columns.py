@@ -114,8 +114,9 @@ class Plan:
     #: too large draws a warning there.
     scaled: list[Column] = field(default_factory=list)
     #: Columns of the rows, and dtypes of whole numbers: if these are the columns'
-    #: common dtype, a step raises an error, or does not answer as for float64.
-    whole: list[tuple[list[int], list[str]]] = field(default_factory=list)
+    #: common dtype, a step raises an error, or does not answer as for float64. Those of
+    #: the last list also change the order of numbers, which do not fit.
+    whole: list[tuple[list[int], list[str], list[str]]] = field(default_factory=list)
 
     def values(
         self, columns: Sequence[Column], rows: Mapping[int, Array]
@@ -392,7 +393,7 @@ def _whole(stage: Stage, plan: Plan) -> list[frozenset[int] | None]:
     if not transformers.kind_of(stage.transformer).encodes:
         alone = groups if transformers.by_column(stage.transformer) else []
         groups = [*alone, *[frozenset().union(*groups)] * (None not in inputs)]
-    refused, stays = [], False
+    refused, broken, stays = [], [], False
     wide = any(groups) and plan.dtype == np.float64
     for dtype in map(np.dtype, "bhilBHIL" if wide else ""):
         rows = [
@@ -403,15 +404,18 @@ def _whole(stage: Stage, plan: Plan) -> list[frozenset[int] | None]:
         floats = [x if x.dtype == np.object_ else x.astype("f8") for x in rows]
         try:
             as_matrix = _called(stage.transformer, _matrix(stage, rows), errors="raise")
-            expected = _dense(stage.transform(floats))
-            same = np.array_equal(_dense(as_matrix), expected, equal_nan=True)
+            found, expected = _dense(as_matrix), _dense(stage.transform(floats))
+            same = np.array_equal(found, expected, equal_nan=True)
+            if not (same or np.allclose(found, expected, 0.01, equal_nan=True)):
+                broken.append(dtype.str)
         except (ArithmeticError, LookupError, TypeError, ValueError):
             same = False
+            broken.append(dtype.str)
         if same:
-            stays = _dense(as_matrix).dtype.kind not in "bf"
+            stays = found.dtype.kind not in "bf"
         else:
             refused.append(dtype.str)
-    plan.whole.extend((sorted(x), refused) for x in groups if x and refused)
+    plan.whole.extend((sorted(x), refused, broken) for x in groups if x and refused)
     return inputs if stays else [None] * len(inputs)
 
 

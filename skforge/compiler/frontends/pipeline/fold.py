@@ -33,19 +33,24 @@ class Bounds:
     high: Array
     nan: Flags
     #: As ``Plan.whole``.
-    whole: tuple[tuple[list[int], list[str]], ...] = ()
+    whole: tuple[tuple[list[int], list[str], list[str]], ...] = ()
 
     def holds(self, rows: Array) -> bool:
         inside = (rows >= self.low) & (rows <= self.high)
         return bool(inside.all() or (inside | (np.isnan(rows) & self.nan)).all())
 
-    def takes(self, form: Iterable[tuple[Iterable[int], Any]]) -> bool:
-        """Tell whether columns of these dtypes are transformed as float64 ones are."""
-        dtypes = {i: dtype for places, dtype in form for i in places}
-        return not any(
-            np.result_type(*(dtypes.get(i, "f8") for i in columns)).str in refused
-            for columns, refused in self.whole
-        )
+    def takes(self, dtypes: Iterable[tuple[int, Any]], own: int = 0) -> bool:
+        """Tell whether columns of these dtypes are transformed as float64 ones are.
+
+        For those of up to ``own`` bytes, which are folded as they are, tell whether
+        their order is kept.
+        """
+        known = {i: dtype for i, dtype in dtypes if dtype is not None}
+        for columns, refused, broken in self.whole:
+            dtype = np.result_type(*(known.get(i, "f8") for i in columns))
+            if dtype.str in (broken if dtype.itemsize <= own else refused):
+                return False
+        return True
 
     def repaired(self, rows: Array) -> Array:
         """Return rows with values that are inside in place of all others."""
