@@ -82,7 +82,6 @@ class PipelineRows:
 
     @cached_property
     def _kinds(self) -> frozenset[type]:
-        """The types of objects that are numbers."""
         return OBJECTS if self.decimals else OBJECTS - {Decimal}
 
     @cached_property

@@ -55,9 +55,10 @@ class Columns:
         for key in by:
             starts[1:] |= np.diff(key[order]) != 0
         offset = np.append(np.flatnonzero(starts), len(tests))
-        values = thresholds[tests[order]]
+        if len(offset) > len(tests) // 64:
+            return cls(tests[np.lexsort((thresholds[tests], *by))], offset)
         for first, last in pairwise(offset.tolist()):  # in few runs: linear time
-            part = np.argsort(values[first:last], kind="stable")
+            part = np.argsort(thresholds[tests[order[first:last]]], kind="stable")
             order[first:last] = order[first:last][part]
         return cls(tests[order], offset)
 
