@@ -30,8 +30,7 @@ def tune(
     data: DataFile = None,
     columns: DataColumns = None,
     batch_sizes: Annotated[
-        str | None,
-        typer.Option(help="Batch sizes to tune for, separated by commas."),
+        str | None, typer.Option(help="Batch sizes to tune for, separated by commas.")
     ] = None,
     strategy: Annotated[
         str,

@@ -231,9 +231,7 @@ def _facts(file: Path) -> dict[str, Any]:
     return facts if isinstance(facts, dict) and facts.get("format") == FORMAT else {}
 
 
-def _parts(
-    compiled: Any,
-) -> tuple[Forest, Table | None, Target | None, Any, Source]:
+def _parts(compiled: Any) -> tuple[Forest, Table | None, Target | None, Any, Source]:
     """Return the forest, its schedules, their CPU, the reduction, and how rows come."""
     if isinstance(compiled, Forest):
         return compiled, None, None, "exact", source_of(compiled, compiled)

@@ -77,9 +77,7 @@ def _check_x86(b: Builder, name: str, variants: Sequence[Target]) -> None:
         word = words[4 * k + register].to(I64)
         answers[k, register] = b.select(has_seven, word, none) if k in (2, 3) else word
     saved = b.either(
-        (answers[1, 2] & 1 << 27).ne(0),
-        lambda: b.call(f"{name}.saved"),
-        lambda: none,
+        (answers[1, 2] & 1 << 27).ne(0), lambda: b.call(f"{name}.saved"), lambda: none
     )
     for k, variant in enumerate(variants):
         enabled = set(variant.enabled)

@@ -97,13 +97,7 @@ def _arrays_are_laid_out_as_known() -> bool:
         array = np.empty((3, 5), dtype)
         kind, data, shape, strides, descr = (
             ctypes.c_int64.from_address(id(array) + offset).value
-            for offset in (
-                OB_TYPE,
-                ARRAY_DATA,
-                ARRAY_SHAPE,
-                ARRAY_STRIDES,
-                ARRAY_DTYPE,
-            )
+            for offset in (OB_TYPE, ARRAY_DATA, ARRAY_SHAPE, ARRAY_STRIDES, ARRAY_DTYPE)
         )
         if (kind, data, descr) != (id(np.ndarray), array.ctypes.data, id(array.dtype)):
             return False

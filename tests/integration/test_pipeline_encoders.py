@@ -294,6 +294,32 @@ def test_sparse_zeros_are_missing_to_xgboost():
         assert_same(fast, model, around)
 
 
+def test_an_encoder_is_asked_once_for_all_its_columns(monkeypatch):
+    calls = [0, 0]
+
+    def counting(which, method):
+        def transform(self, X):
+            calls[which] += 1
+            return method(self, X)
+
+        return transform
+
+    random = np.random.default_rng(0)
+    for which, n in enumerate((10, 160)):
+        X = random.permutation(np.resize(np.arange(n) * 0.5, N))[:, None]
+        one_hot = pre.OneHotEncoder(sparse_output=False)
+        model = make_pipeline(
+            one_hot, pre.OrdinalEncoder(), ensemble.RandomForestRegressor(3)
+        ).fit(X, np.sin(X.ravel()))
+        with monkeypatch.context() as patch:
+            transform = counting(which, pre.OneHotEncoder.transform)
+            patch.setattr(pre.OneHotEncoder, "transform", transform)
+            fitted = plain(model).fit(X)
+        assert fitted.forest_.n_features == 1  # the steps are folded
+        np.testing.assert_array_equal(fitted.predict(X), model.predict(X))
+    assert calls[0] == calls[1] > 0
+
+
 def test_forests_refuse_missing_values_in_sparse_matrices_only():
     """One-hot columns of many texts make the ColumnTransformer's output sparse."""
     columns = ColumnTransformer(

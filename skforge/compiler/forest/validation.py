@@ -97,10 +97,7 @@ def _check_sizes(forest: ForestArrays) -> None:
             aggregate != "sum" and (forest.divisor != 1 or base.any()),
             f"aggregate = {aggregate!r} allows neither a divisor nor a base",
         ),
-        (
-            np.isnan(base).any(),
-            f"base[{first_true(np.isnan(base))}] is not a number",
-        ),
+        (np.isnan(base).any(), f"base[{first_true(np.isnan(base))}] is not a number"),
         (
             names is not None and len(names) != n_features,
             f"feature_names has {len(names or ())} names for {n_features} features",

@@ -94,8 +94,7 @@ FUNCTIONS: dict[Name, ScoreFunction] = {
     "exp": _of_value(lambda x, spec, on: on.exp(x), gpu=True),
     "hinge": _of_value(lambda x, spec, on: (x > 0).astype(x.dtype), gpu=True),
     "sigmoid": _of_value(
-        lambda x, spec, on: 1 / (on.exp(on.least(-x, libm.SIGMOID_LIMIT)) + 1),
-        gpu=True,
+        lambda x, spec, on: 1 / (on.exp(on.least(-x, libm.SIGMOID_LIMIT)) + 1), gpu=True
     ),
     "logistic": _of_value(lambda x, spec, on: 1 / (1 + on.exp(-spec.parameter * x))),
     "signed_square": _of_value(

@@ -56,7 +56,7 @@ def _find(nest: nests.Nest, directive: d.Directive, index: str) -> nests.Variabl
             outer, inner = _new_names(old)
             nest.refuse(
                 f'{directive} names a loop that is gone: {old} replaced "{index}" by '
-                f'"{outer}" and "{inner}"; {loops}',
+                f'"{outer}" and "{inner}"; {loops}'
             )
     nest.refuse(f'{directive} names "{index}", which is not a loop; {loops}')
 
@@ -300,8 +300,7 @@ def _option(nest: nests.Nest, option: d.Option) -> nests.Nest:
     for old in nest.options:
         if type(old) is type(option):
             nest.refuse(
-                f"{option} comes after {old}, but a schedule can have only one of "
-                "them.",
+                f"{option} comes after {old}, but a schedule can have only one of them."
             )
     return replace(nest, options=(*nest.options, option))
 

@@ -200,8 +200,7 @@ def _needed(columns: Sequence[Column]) -> dict[int, int]:
         stage = column.stage
         if stage is not None and id(stage) not in widths:
             widths[id(stage)] = len(stage.inputs)
-            for key, width in _needed(stage.inputs).items():
-                widths[key] = width
+            widths |= _needed(stage.inputs)
         if stage is not None:
             widths[id(stage)] = max(widths[id(stage)], column.place + 1)
     return widths

@@ -178,11 +178,8 @@ def pieces_of(plan: Plan, inner: Sequence[Forest], bounds: Bounds) -> dict[int, 
     def divide(column: Column, special: Array, dtype: Any = None) -> None:
         """Divide the pieces of a column's source below and above some of its values."""
         source = column.source
-        special = special[np.isfinite(special)] if len(special) else special
-        if not len(special):
-            return
-        low, high = bounds.low[source], bounds.high[source]
-        ends = pieces.get(source, np.array([high]))
+        special = special[np.isfinite(special)]
+        low, high, ends = bounds.low[source], bounds.high[source], pieces[source]
         if column.dtype.kind == "f":  # a step compares them in the dtype of its rows
             with np.errstate(over="ignore"):
                 cast = special.astype(column.dtype).astype(special.dtype)
@@ -211,17 +208,43 @@ def pieces_of(plan: Plan, inner: Sequence[Forest], bounds: Bounds) -> dict[int, 
         pieces[source] = np.unique(np.concatenate([ends, new]))
 
     for stage in plan.stages:
-        for column, special, *_ in stage.checks():
-            if column.source not in plan.texts:
-                divide(column, transformers.numbers_of(special))
+        checks = [
+            (column, transformers.numbers_of(special))
+            for column, special, *_ in stage.checks()
+            if column.source not in plan.texts
+        ]
+        for column, special in _changing(plan, bounds, pieces, checks):
+            divide(column, special)
     for forest in inner:
-        for number, special in _tested(plan, forest).items():
-            column = plan.columns[number]
+        checks = [(plan.columns[i], at) for i, at in _tested(plan, forest).items()]
+        for column, special in _changing(plan, bounds, pieces, checks):
             # the last step reads numbers in a dtype of its own
             divide(column, special, forest.input_dtype)
             if _lacks_zeros(plan, forest):
                 divide(column, np.zeros(1))
     return pieces
+
+
+def _changing(
+    plan: Plan,
+    bounds: Bounds,
+    pieces: dict[int, Array],
+    checks: list[tuple[Column, Array]],
+) -> Iterator[tuple[Column, Array]]:
+    """Yield columns, with their special values, that are not constant in each piece.
+
+    Those of one source are evaluated at once: an encoder may make hundreds.
+    """
+    checks = [check for check in checks if np.isfinite(check[1]).any()]
+    for source in {column.source for column, _ in checks}:
+        of_it = [check for check in checks if check[0].source == source]
+        columns = [column for column, _ in of_it]
+        last = pieces.setdefault(source, bounds.high[source : source + 1])
+        first = _firsts(last, bounds.low[source])
+        starts, ends = (plan.values(columns, {source: x}) for x in (first, last))
+        for check, start, end in zip(of_it, starts, ends, strict=True):
+            if (start != end).any():
+                yield check
 
 
 def _tested(plan: Plan, forest: Forest) -> dict[int, Array]:
@@ -283,11 +306,14 @@ def accepted(plan: Plan, source: int, values: Array, takes_nan: bool) -> Flags:
     rows, a_text = {source: values}, source in plan.texts
     try:
         for stage in plan.stages:
-            for column, known, marker, nan in stage.checks():
-                checked = a_text or stage.strict or marker is not None or not nan
-                if column.source != source or not checked:
-                    continue
-                seen = plan.values([column], rows)[0]
+            checks = [
+                check
+                for check in stage.checks()
+                if check[0].source == source
+                and (a_text or stage.strict or check[2] is not None or not check[3])
+            ]
+            every = plan.values([column for column, *_ in checks], rows)
+            for (column, known, marker, nan), seen in zip(checks, every, strict=True):
                 if marker is not None:
                     fine &= seen == seen if marker != marker else seen != marker
                 if column.dtype != np.object_ and not nan:

@@ -86,13 +86,9 @@ def _changed(part: Any, change: Callable[[Value], Value]) -> Any:
     return part and tuple(_changed(item, change) for item in part)
 
 
-def scalars_of(op: Op) -> Any:
-    """Return the non-value fields of an operation: kinds, lanes, flags."""
-    return _scalar_reader(type(op))(op)
-
-
 @per_class
-def _scalar_reader(kind: type[Any]) -> Callable[[Any], Any]:
+def scalar_reader(kind: type[Any]) -> Callable[[Any], Any]:
+    """Return a reader of an operation's non-value fields: kinds, lanes, flags."""
     names = [name for name in _hints(kind) if name not in names_of(kind, "operand")]
     return attrgetter(*names) if names else lambda op: None
 

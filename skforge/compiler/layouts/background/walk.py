@@ -185,8 +185,7 @@ class BackgroundCode(TreeBlock):
         b, few = self.b, self._few
         some = (b.const(1) << (self._count & 63)) - 1
         fields = [b.select(self._count >= 64, b.const(-1), some)]
-        for k in range(WORDS_GIVEN):
-            fields.append(self._members[group * WORDS_GIVEN + k])
+        fields += [self._members[group * WORDS_GIVEN + k] for k in range(WORDS_GIVEN)]
         fields += [b.const(0)] * self._n_needs
         for k, value in enumerate(fields):
             self._states[k * MOST_STATES] = value

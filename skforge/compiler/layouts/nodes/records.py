@@ -86,10 +86,7 @@ class RecordLayout(Layout):
         self._data: tuple[BufferData, ...] = (BufferData(self.nodes, words),)
 
     def _filled(
-        self,
-        tiles: TiledForest,
-        child: NDArray[np.integer[Any]] | None,
-        leaf_flag: int,
+        self, tiles: TiledForest, child: NDArray[np.integer[Any]] | None, leaf_flag: int
     ) -> NDArray[np.uint32]:
         record, shape, encoding = self.record, self.shape, self.encoding
         predicate, shapes, leaf = tiles.predicate, tiles.shape, tiles.leaf

@@ -23,7 +23,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import reduce
-from operator import mul
+from operator import itemgetter, mul
 from typing import TypeAlias
 
 from skforge.compiler.ir.lir import nodes as lir
@@ -335,10 +335,6 @@ def run(function: Function) -> Function:
         return replace(function, body=_Emulator(function, builder).host(function.body))
 
 
-def _name(dim: tuple[lir.GpuDim, Value, Value]) -> str:
-    return dim[0]
-
-
 class _Emulator:
     def __init__(self, function: Function, builder: FreshBuilder) -> None:
         self._name, self._b = function.name, builder
@@ -369,11 +365,12 @@ class _Emulator:
                 self._block(block, grid.body)
             self._b.emit(lir.ParallelFor(var, count, tuple(stmts)))
             return
-        counts = [self._count(count) for _, _, count in sorted(grid.dims, key=_name)]
+        dims = tuple(sorted(grid.dims, key=itemgetter(0)))
+        counts = [self._count(count) for _, _, count in dims]
         total = reduce(mul, counts)
         number = Value(self._b.name("block"), I64)
         with self._b.body() as stmts:
-            self._places(grid, counts, number)
+            self._places(dims, counts, number)
             self._block(block, grid.body)
         self._b.emit(lir.ParallelFor(number, total, tuple(stmts)))
 
@@ -382,10 +379,10 @@ class _Emulator:
         wide = value.to(I64)
         return wide if self._constants.get(value.name, -1) >= 0 else wide.max(0)
 
-    def _places(self, grid: lir.Grid, counts: list[Value], number: Value) -> None:
+    def _places(self, dims: lir.Dims, counts: list[Value], number: Value) -> None:
         """Bind a grid's variables to the coordinates of block ``number``."""
         b, rest = self._b, number
-        pairs = list(zip(sorted(grid.dims, key=_name), counts, strict=True))
+        pairs = list(zip(dims, counts, strict=True))
         for left, ((_, var, _), count) in enumerate(pairs, start=1 - len(pairs)):
             wide = var if var.type == I64 else Value(b.name("place"), I64)
             b.emit(lir.Let(wide, lir.Binary("rem", rest, count)))

@@ -181,7 +181,8 @@ class _Simplifier:
         if isinstance(op, Const):
             # The text distinguishes 0.0 from -0.0 and 1 from True.
             return Const, number, op.value, repr(op.value)
-        return (type(op), number, walk.scalars_of(op), *[v.name for v in values])
+        fields = walk.scalar_reader(type(op))(op)
+        return (type(op), number, fields, *[v.name for v in values])
 
     def _place(self, op: Op, values: Sequence[Value], type_: Type, here: int) -> int:
         """Return the depth of the outermost body that an operation may move to."""

@@ -190,8 +190,7 @@ class CupyDevice(GpuDevice):
         return self._cupy
 
     def current(self, stream: Any = None) -> AbstractContextManager[Any]:
-        context = self._cupy.cuda.Device(self.number) if stream is None else stream
-        return context
+        return self._cupy.cuda.Device(self.number) if stream is None else stream
 
     def load(self, source: str) -> Callable[[KernelCall], Start]:
         code = code_of(source, self.arch, self.kind)
