@@ -19,7 +19,11 @@ from skforge.compiler.forest.rows import read_columns
 from skforge.compiler.outputs.answers import of_scores
 from skforge.compiler.runtime.gpu.arrays import is_device_array
 from skforge.compiler.runtime.gpu.cupy import rows_on_host
-from skforge.exceptions import VerificationError, VerificationWarning
+from skforge.exceptions import (
+    UnsupportedModelError,
+    VerificationError,
+    VerificationWarning,
+)
 from skforge.prediction.kernel_checks import ADVICE, Sample, compare_now
 from skforge.prediction.predictor import METHODS, Predictor
 from skforge.prediction.sparse import dense_blocks
@@ -52,6 +56,8 @@ def verify(predictor: Predictor, X: Any, missing_is_fine: bool) -> None:
     if sample is not None:
         rows = np.concatenate([sample, rows])
         names = [f"row {i} of X" for i in at] + names
+    if not len(rows):
+        raise UnsupportedModelError("Its members have no row that all of them read.")
     predictor.checked = n_rows and len(at), n_drawn
     expected = predictor.source.raw(rows)
     modules = []
@@ -63,12 +69,9 @@ def verify(predictor: Predictor, X: Any, missing_is_fine: bool) -> None:
         for module in modules:  # no other kernel is needed yet
             stack.enter_context(module.kernels.one())
         if predictor.source.answers.by_members or not n_rows:
-            _verify_outputs(
-                predictor,
-                predictor.source.as_given(rows[-n_drawn:]) if n_drawn else None,
-                names[-n_drawn:],
-                expected[-n_drawn:],
-            )
+            drawn = slice(len(names) - n_drawn, None)
+            given = predictor.source.as_given(rows[drawn]) if n_drawn else None
+            _verify_outputs(predictor, given, names[drawn], expected[drawn])
         predictor.counters.reset()
         if n_rows:
             raw = None if sample is None else expected[: len(sample)]

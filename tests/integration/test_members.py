@@ -21,6 +21,7 @@ from sklearn.model_selection import FixedThresholdClassifier, GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from sklearn.semi_supervised import SelfTrainingClassifier
+from sklearn.tree import DecisionTreeClassifier
 
 import skforge
 from skforge import CompiledForest, UnsupportedModelError, VerificationError
@@ -385,6 +386,20 @@ def test_a_member_whose_own_predict_fails_runs_as_it_is() -> None:
     fast = plain(model).fit(rows)
     np.testing.assert_array_equal(fast.predict_proba(rows), model.predict_proba(rows))
     assert "runs in scikit-learn" in fast.inspect("pipeline")
+
+
+def test_members_that_read_no_row_together_are_compiled_alone() -> None:
+    random = np.random.default_rng(0)
+    rows, labels = random.normal(size=(40, 2)), random.integers(3, size=40)
+    encoder = OneHotEncoder(handle_unknown="warn", sparse_output=False)
+    tree = make_pipeline(encoder, DecisionTreeClassifier(random_state=0))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # each fold knows other values
+        model = CalibratedClassifierCV(tree, cv=2).fit(rows, labels)
+        fast = plain(model).fit(rows)
+        answers = fast.predict_proba(rows), model.predict_proba(rows)
+    np.testing.assert_array_equal(*answers)
+    assert "compiled" in fast.inspect("pipeline")
 
 
 @pytest.mark.parametrize("gap", [np.nan, None])

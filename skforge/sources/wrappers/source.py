@@ -207,11 +207,8 @@ class WrapperSource(base.Source):
         return self._readers[0].sample(dtype)
 
     def needed(self, names: list[str]) -> list[str]:
-        return [
-            name
-            for name in names
-            if any(name in reader.needed(names) for reader in self._readers)
-        ]
+        needed = {name for reader in self._readers for name in reader.needed(names)}
+        return [name for name in names if name in needed]
 
     def columns(self) -> Columns | None:
         """Return the members' columns; frames of them if members read them apart."""
@@ -251,8 +248,9 @@ class WrapperSource(base.Source):
         return raw[:, 0] if self._n_scores == 1 else raw
 
     def drawn(self, n: int, missing: float) -> base.Array:
-        gap, more = np.full((1, self.forest.n_features), np.nan), self.answers.more
-        missing = 0.05 if self._accepts(gap) else 0.0  # tags of wrappers do not say
+        gap = np.full((1, self.forest.n_features), np.nan, self._widest)
+        more = self.answers.more
+        missing = 0.05 if self.takes(gap) else 0.0  # tags of wrappers do not say
         rows = [draw_rows(part, n, 0, missing) for part in (self.forest, *more)]
         for leaf in self._leaves:
             if is_pipeline(leaf.model) or leaf.source.answers.by_members:
@@ -261,15 +259,14 @@ class WrapperSource(base.Source):
         for _ in range(2):  # a text's code for one member may be too large for another
             for leaf in self._leaves:
                 every = leaf.source.repaired(every)
-        fine = [self._accepts(every[i : i + 1]) for i in range(len(every))]
-        return every[fine] if any(fine) else every
+        fine = np.array([self.takes(every[i : i + 1]) for i in range(len(every))])
+        for leaf in self._leaves:
+            kept = leaf.source.repaired(every)
+            fine &= ((kept == every) | (np.isnan(kept) & np.isnan(every))).all(axis=1)
+        return every[fine]
 
     def as_given(self, rows: base.Array) -> Any:
         return self._readers[0].as_given(rows)
-
-    def _accepts(self, row: base.Array) -> bool:
-        read = self.read(row)
-        return read is not None and self.takes(read[0])
 
     def _outputs(self, X: Any) -> dict[str, Any]:
         serial, answers = self._serial(), {}
