@@ -388,6 +388,17 @@ def test_a_member_whose_own_predict_fails_runs_as_it_is() -> None:
     assert "runs in scikit-learn" in fast.inspect("pipeline")
 
 
+def test_a_pipeline_whose_last_step_cannot_predict_is_refused_by_name() -> None:
+    tree = DecisionTreeClassifier(max_depth=3)
+    silent = FixedThresholdClassifier(tree, response_method="decision_function")
+    steps = make_pipeline(StandardScaler(), silent)
+    model = FixedThresholdClassifier(steps, response_method="predict_proba")
+    model.fit(X, TWO)
+    assert len(model.predict(X)) == len(X)  # by other methods of its members
+    with pytest.raises(UnsupportedModelError, match="has none .* decision_function"):
+        plain(model).fit(X)
+
+
 def test_members_that_read_no_row_together_are_compiled_alone() -> None:
     random = np.random.default_rng(0)
     rows, labels = random.normal(size=(40, 2)), random.integers(3, size=40)

@@ -465,6 +465,8 @@ def _takes_nan(last: Any, width: int, sparse: bool) -> bool:
             last.predict(rows)
         except ValueError:
             return False
+        except AttributeError as error:  # of a member without the method asked for
+            cannot_fold(f"Its own predict fails: {error}")
     return True
 
 
