@@ -127,8 +127,7 @@ def live_model(model: Any) -> Any:
     from skforge.sources.stored_model import StoredModel
 
     inner = unwrap(model_of(model)) if is_compiled(model) else unwrap(model)
-    live = is_estimator(inner) and not isinstance(inner, StoredModel)
-    return inner if live else None
+    return inner if is_estimator(inner) and not isinstance(inner, StoredModel) else None
 
 
 def forest_of(model: Any) -> Forest:

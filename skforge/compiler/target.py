@@ -363,8 +363,7 @@ class Target:
 
 @lru_cache(maxsize=64)  # passes ask thousands of times
 def _enabled(features: str) -> frozenset[str]:
-    flags = features.split(",")
-    return frozenset(flag[1:] for flag in flags if flag.startswith("+"))
+    return frozenset(flag[1:] for flag in features.split(",") if flag.startswith("+"))
 
 
 def _vector_bits(triple: str, enabled: frozenset[str]) -> int:

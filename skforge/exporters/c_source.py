@@ -219,8 +219,7 @@ def _tables(forest: Forest, leaves: bool) -> Iterator[tuple[str, str]]:
     if leaves:
         item[outer] = np.arange(len(outer))
         yield "leaf_item", _array("int32_t", "leaf_item", forest.leaf[outer])
-        numbers = forest.source_node[outer]
-        yield "leaf_number", _array("int32_t", "leaf_number", numbers)
+        yield "leaf_number", _array("int32_t", "leaf_number", forest.source_node[outer])
     codes = np.where(item >= 0, ~item, place)
     following = np.stack([codes[forest.left], codes[forest.right]], axis=1)[inner]
     missing = forest.missing | (forest.missing_left.astype(np.uint8) << 2)

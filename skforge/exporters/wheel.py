@@ -166,8 +166,7 @@ def wheel(
         files[f"{name}/_runtime/{part.rpartition('/')[2]}.py"] = text.encode()
     facts = {"name": distribution, "version": version, "tag": tag}
     for file_name in ("METADATA", "WHEEL"):
-        text = library.filled(file_name, **facts)
-        files[f"{info}/{file_name}"] = text.encode()
+        files[f"{info}/{file_name}"] = library.filled(file_name, **facts).encode()
     record = ""
     for path, data in files.items():
         digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest())

@@ -105,8 +105,7 @@ class Answering:
         if self._tables is not None:
             choice = rechosen(self._tables, forest, reduction)
         else:
-            target = resolve_target(stored_target(self.target_))
-            choice = Choice(target, self.schedule_)
+            choice = Choice(resolve_target(stored_target(self.target_)), self.schedule_)
         module = compiled(forest, choice, reduction, self.gpu_min_rows_)
         by_reference(module)
         self.target_, self.schedule_ = module.target, ScheduleTable(module.schedules)

@@ -386,8 +386,7 @@ class Lowering:
         table = k.hir.codes
         assert table is not None
         first, count = k.extent(stmt.rows)
-        width = k.hir.forest.n_features
-        rows = BlockRows(k.rows, k.n_rows, k.row_stride, first, width)
+        rows = BlockRows(k.rows, k.n_rows, k.row_stride, first, k.hir.forest.n_features)
         rules = Rules(b, k.hir.forest, k.hir.comparison, k.model_buffer)
         codes = quantize_block(rules, table, k.target, stmt.size, rows, count)
         k.codes[stmt.name] = RowView(codes, code_stride(table), first)
@@ -400,8 +399,7 @@ class Lowering:
             if isinstance(stmt, mir.Let) and isinstance(stmt.op, mir.GetTree)
         ]
         (reduce,) = reduces_in(loop.body)
-        sums = k.arrays[reduce.target].buffer
-        self._block.add_tree(k.affine(trees[0]), sums)
+        self._block.add_tree(k.affine(trees[0]), k.arrays[reduce.target].buffer)
 
     def _all_trees(self, loop: mir.Loop) -> None:
         (reduce,) = reduces_in(loop.body)

@@ -192,8 +192,7 @@ class Learned:
 
 def estimate_of(problem: Problem) -> CostEstimate:
     """Return the estimate by which the defaults of a CPU are chosen."""
-    profile = machine_profile(problem.target)
-    return CostEstimate(problem.shape, problem.target, profile)
+    return CostEstimate(problem.shape, problem.target, machine_profile(problem.target))
 
 
 def _estimated(problem: Problem, model: CostModel | None) -> odds.Estimated:

@@ -361,8 +361,7 @@ class ScheduleSpace:
         """
         random = generator(random_state)
         if (points := self._listed) is not None:
-            order = random.permutation(len(points))[:n]
-            return [dict(points[i]) for i in order]
+            return [dict(points[i]) for i in random.permutation(len(points))[:n]]
         drawn: dict[int, dict[str, Any]] = {}
         for _ in range(1000 * n):
             if len(drawn) == n:

@@ -68,8 +68,7 @@ def emit_let(w: Writer, stmt: lir.Let) -> None:
             w.bind(value, (w.use(a),) * value.type.lanes)
         case lir.Iota():
             element = value.type.element
-            count = value.type.lanes
-            w.bind(value, tuple(literal(k, element) for k in range(count)))
+            w.bind(value, tuple(literal(k, element) for k in range(value.type.lanes)))
         case lir.Threads():
             raise w.fail("Threads inside a launch: they share a CPU's loops.")
         case lir.Extract(a=a, lane=lane):

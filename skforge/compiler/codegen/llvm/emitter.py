@@ -313,8 +313,7 @@ class _Emitter(Writer):
             incoming.append(([*map(self.use, yields)], self.block))
             self.branch(done)
         self.start(done)
-        at = self.reserve(len(results))
-        self._phis(at, _names(results), incoming)
+        self._phis(self.reserve(len(results)), _names(results), incoming)
         self._bind_own(results)
 
     # ------------------------------------------------------------ threads

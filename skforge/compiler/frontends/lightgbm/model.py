@@ -349,8 +349,7 @@ def load(model: Any, iteration_range: checks.Range | None = None) -> Forest:
     if not model.__sklearn_is_fitted__() or model._Booster is None:
         checks.refuse_unfitted(model)
     _refuse_wrapper(model)
-    forest = _from_booster(model.booster_, iteration_range)
-    return _as_wrapper(model, forest)
+    return _as_wrapper(model, _from_booster(model.booster_, iteration_range))
 
 
 def _as_wrapper(model: Any, forest: Forest) -> Forest:

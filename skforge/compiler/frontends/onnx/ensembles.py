@@ -245,8 +245,7 @@ def _members(modes: Ints, values: Array) -> dict[int, NDArray[np.floating[Any]]]
         return {}
     if values.dtype.kind != "f":
         damaged("membership_values has no numbers")
-    ends = np.flatnonzero(np.isnan(values))
-    parts = np.split(values, ends)
+    parts = np.split(values, np.flatnonzero(np.isnan(values)))
     sets = {}
     for i, test in enumerate(tests):
         part = parts[i] if i < len(parts) else values[:0]

@@ -437,8 +437,7 @@ def _whole_values(stage: Stage, special: Any, least: Any, dtype: Any) -> Array:
 def _matrix(stage: Stage, columns: Sequence[Array]) -> Any:
     texts = [column.dtype == np.object_ for column in columns]
     if any(texts) and not all(texts):  # each column of a frame has its own dtype
-        places = range(len(columns))
-        names = getattr(stage.transformer, "feature_names_in_", places)
+        names = getattr(stage.transformer, "feature_names_in_", range(len(columns)))
         return frame_of(columns).set_axis(names, axis=1)
     matrix = np.column_stack(columns)
     if stage.sparse:

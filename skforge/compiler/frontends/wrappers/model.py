@@ -102,8 +102,7 @@ def _tests(forests: Sequence[Forest]) -> tuple[dict[str, Any], NDArray[np.int32]
     for forest in forests:
         offset = forest.category_offset
         for test in np.flatnonzero(np.diff(offset)).tolist():
-            words = forest.category_words[offset[test] : offset[test + 1]]
-            sets[first + test] = words
+            sets[first + test] = forest.category_words[offset[test] : offset[test + 1]]
         first += forest.n_predicates
     names = "feature", "comparison", "threshold", "missing", "missing_left"
     columns = {k: np.concatenate([getattr(o, k) for o in forests]) for k in names}

@@ -261,8 +261,7 @@ def _categories(
                     "gaps."
                 )
             if int(node) in expected:
-                test = int(number_of_inner[at.start + node])
-                sets[test] = category_words(categories)
+                sets[int(number_of_inner[at.start + node])] = category_words(categories)
     return is_category, sets
 
 

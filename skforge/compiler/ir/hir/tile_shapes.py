@@ -75,8 +75,7 @@ def shape_id(inside: NDArray[np.bool_]) -> NDArray[np.int32]:
     >>> shape_id(np.array([[1, 0, 0, 0], [0, 1, 0, 0], [0, 0, 0, 0]], dtype=bool))
     array([ 1,  0, -1], dtype=int32)
     """
-    known = shapes(inside.shape[1] // 2)
-    return known.number[_code(inside)].astype(np.int32)
+    return shapes(inside.shape[1] // 2).number[_code(inside)].astype(np.int32)
 
 
 @cache

@@ -182,8 +182,7 @@ def _stmt(stmt: lir.Stmt) -> Iterator[str]:
             head = f"parallel_for {_bound(var)} < %{count.name} {{"
             yield from _blocks((head, stmt.body, ()))
         case lir.Grid(dims=dims) | lir.BlockRegion(dims=dims):
-            head = f"{name_of(stmt)} {_dims(dims)} {{"
-            yield from _blocks((head, stmt.body, ()))
+            yield from _blocks((f"{name_of(stmt)} {_dims(dims)} {{", stmt.body, ()))
         case lir.Transfer(kind="upload", buffer=buffer):
             yield f"upload @{buffer.name} <once>"
         case lir.Transfer(kind=copy, buffer=buffer, shape=shape):

@@ -38,8 +38,7 @@ _FUNCTIONS: dict[mir.Element, str] = {
 
 def print_mir(function: mir.Function) -> str:
     """Return the text of a function after any pass; equal functions give equal text."""
-    name = _FUNCTIONS[function.result.element]
-    head = f"{name}(rows) -> {_array(function.result)}:"
+    head = f"{_FUNCTIONS[function.result.element]}(rows) -> {_array(function.result)}:"
     model = f"  {_MODEL} = ensemble({function.n_trees} trees)"
     return "\n".join([head, model, *_body(function.body, 1), ""])
 
@@ -241,8 +240,7 @@ def _statement(stmt: mir.Stmt, depth: int) -> Iterator[str]:
         case mir.WalkLoop():
             names = ", ".join(stmt.results)
             leaf = f"is_leaf({_list(stmt.until.trees)}, {_list(stmt.until.nodes)})"
-            start = _list(stmt.inits)
-            yield f"{indent}{names} = while any not {leaf} from {start}:"
+            yield f"{indent}{names} = while any not {leaf} from {_list(stmt.inits)}:"
             yield f"{indent}  {', '.join(stmt.params)} = {_hop(stmt.step)}"
         case _:
             yield indent + _simple(stmt)

@@ -157,14 +157,12 @@ class BitslicedLayout(BlockLayout):
         self.table, self._trees = hir.shared.once(key, laid_out)
 
     def evaluate(self, b: Builder, rows: BlockRows, model: Model) -> layouts.BlockCode:
-        forest = self._hir.forest
-        rules = Rules(b, forest, self._hir.comparison, model)
+        rules = Rules(b, self._hir.forest, self._hir.comparison, model)
         predicates = PredicateLowering(rules, self.table, self._shape)
         order = self._hir.tiles.tree_order
         sliced = BitslicedLowering(rules, self._trees, order, self._shape)
         predicates.scratch()
-        lines = sliced.scratch(rows)
-        predicates.evaluate(rows, lines)
+        predicates.evaluate(rows, sliced.scratch(rows))
         return sliced
 
 

@@ -116,8 +116,7 @@ class Trees:
 
     @property
     def unused(self) -> IntArray:
-        every = np.arange(self.forest.n_outputs)
-        return np.setdiff1d(every, self.forest.tree_output)
+        return np.setdiff1d(np.arange(self.forest.n_outputs), self.forest.tree_output)
 
 
 class TreeBlock(BlockCode):

@@ -91,8 +91,7 @@ def trace(forest: Forest) -> Paths:
             depth[below] = depth[level] + 1
         both = np.concatenate([forest.left[level], forest.right[level]])
         level = np.sort(both[inner[both]]).astype(np.int64)
-    sizes = np.diff(forest.tree_offset)
-    tree = np.repeat(np.arange(forest.n_trees), sizes)
+    tree = np.repeat(np.arange(forest.n_trees), np.diff(forest.tree_offset))
     return Paths(tuple(levels), tree, parent, is_right, depth, before, distinct, share)
 
 

@@ -18,6 +18,7 @@ leaves are numbered from 1, those of the top first, then those of each tile.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,6 +27,7 @@ from numpy.typing import NDArray
 
 from skforge.compiler.binning.buckets import CodePlaces
 from skforge.compiler.ir.hir.nodes import TiledForest
+from skforge.compiler.passes.hir.tile_nodes import take_trees
 
 _Ints = NDArray[np.signedinteger[Any]]
 
@@ -48,6 +50,9 @@ LANES = 32
 
 #: A rank that no code exceeds.
 NEVER = 0xFFFF
+
+#: Items of trees that are encoded together.
+PART_ITEMS = 1 << 18
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -151,52 +156,79 @@ def tile_trees(nodes: TiledForest, tests: TileTests, levels: int) -> TiledTrees:
 
     ``nodes`` has tiles of one node, in level order.
     """
-    wide = needs_wide(nodes)
+    wide, bits = needs_wide(nodes), row_bits(nodes)
     is_root = tile_roots(nodes, levels, tests.top_levels)
-    roots = np.flatnonzero(is_root)
-    number = np.zeros(len(is_root), np.int32)  # of the tile that a root begins
-    number[roots] = np.arange(len(roots))
-    owner = np.searchsorted(nodes.item_offset, roots, side="right") - 1
-    per_tree = np.bincount(owner, minlength=nodes.n_trees)
-    first_tile = np.cumsum(per_tree) - per_tree
+    n_tiles = int(np.count_nonzero(is_root))
+    # A spare tile keeps loads past the last one inside the buffer.
+    tiles = np.zeros((n_tiles + 1, tile_bytes(levels, wide, tests.slot_bytes)), "u1")
+    leaf_row = np.zeros(np.count_nonzero(nodes.leaf >= 0) + nodes.n_trees, np.int32)
+    tops: list[_Top] = []
+    tile_offsets, leaf_offsets = [], []
+    n_items = n_tiles = n_leaves = 0
+    for part in _some_trees(nodes):
+        roots = np.flatnonzero(is_root[n_items : n_items + part.n_items])
+        number = np.zeros(part.n_items, np.int32)  # of the tile that a root begins
+        number[roots] = np.arange(len(roots))
+        owner = np.searchsorted(part.item_offset, roots, side="right") - 1
+        per_tree = np.bincount(owner, minlength=part.n_trees)
+        first_tile = np.cumsum(per_tree) - per_tree
 
-    top = _Top(nodes, tests, number, first_tile)
-    body = _Body(nodes, tests, roots, levels, wide)
+        top = _Top(part, tests, number, first_tile, bits)
+        own = tiles[n_tiles : n_tiles + len(roots) + 1]
+        body = _Body(part, tests, roots, levels, wide, own)
 
-    # The leaves of a tree: a spare one, those of the top, then those of each tile.
-    leaves = _popcount(body.leaf_exits)
-    of_tree = np.bincount(owner, leaves, nodes.n_trees).astype(np.int64)
-    sizes = 1 + top.n_leaves + of_tree
-    leaf_offset = np.cumsum(sizes) - sizes
-    before = np.cumsum(leaves) - leaves
-    own_first = np.cumsum(of_tree) - of_tree
-    first_leaf = top.n_leaves[owner] + before - own_first[owner]
-    first_child = number[body.first_child] - first_tile[owner] - 1
-    body.store(first_child, first_leaf)
+        # The leaves of a tree: a spare one, those of the top, then those of each tile.
+        leaves = _COUNTS[body.leaf_exits]
+        of_tree = np.bincount(owner, leaves, part.n_trees).astype(np.int64)
+        sizes = 1 + top.n_leaves + of_tree
+        leaf_offset = n_leaves + np.cumsum(sizes) - sizes
+        before = np.cumsum(leaves) - leaves
+        own_first = np.cumsum(of_tree) - of_tree
+        first_leaf = top.n_leaves[owner] + before - own_first[owner]
+        first_child = number[body.first_child] - first_tile[owner] - 1
+        body.store(first_child, first_leaf)
 
-    leaf_row = np.zeros(int(sizes.sum()), np.int32)
-    tile, exit_, item = body.leaves()
-    upto = body.leaf_exits[tile] & ((2 << exit_) - 1)
-    place = leaf_offset[owner[tile]] + first_leaf[tile] + _popcount(upto)
-    leaf_row[place] = nodes.leaf[item]
-    tree, number_of, item = top.leaves()
-    leaf_row[leaf_offset[tree] + number_of] = nodes.leaf[item]
+        for tile, exit_, item in body.leaves:
+            upto = body.leaf_exits[tile] & ((2 << exit_) - 1)
+            place = leaf_offset[owner[tile]] + first_leaf[tile] + _COUNTS[upto]
+            leaf_row[place] = part.leaf[item]
+        for tree, number_of, item in top.leaves:
+            leaf_row[leaf_offset[tree] + number_of] = part.leaf[item]
+        tops.append(top)
+        tile_offsets.append((n_tiles + first_tile) * tiles.shape[1])
+        leaf_offsets.append(leaf_offset)
+        n_items, n_tiles = n_items + part.n_items, n_tiles + len(roots)
+        n_leaves += int(sizes.sum())
+
+    def of_tops(name: str) -> NDArray[Any]:
+        return np.concatenate([getattr(top, name) for top in tops])
+
     return TiledTrees(
         top_levels=tests.top_levels,
         levels=levels,
         wide=wide,
-        row_bits=row_bits(nodes),
-        top_column=top.column,
-        top_rank=top.rank,
-        top_item=top.item,
-        tiles=body.bytes.reshape(-1),
-        tile_offset=first_tile * body.bytes.shape[1],
-        leaf_offset=leaf_offset,
+        row_bits=bits,
+        top_column=of_tops("column"),
+        top_rank=of_tops("rank"),
+        top_item=of_tops("item"),
+        tiles=tiles.reshape(-1),
+        tile_offset=np.concatenate(tile_offsets),
+        leaf_offset=np.concatenate(leaf_offsets),
         leaf_row=leaf_row,
-        top_marked=None if tests.marked is None else top.marked,
+        top_marked=None if tests.marked is None else of_tops("marked"),
         rank_bytes=tests.rank.itemsize,
         slot_bytes=tests.slot_bytes,
     )
+
+
+def _some_trees(nodes: TiledForest) -> Iterator[TiledForest]:
+    """Yield parts of a forest that stay in a cache while they are encoded."""
+    ends, offset = [0], nodes.item_offset
+    while ends[-1] < nodes.n_trees:
+        last = np.searchsorted(offset, offset[ends[-1]] + PART_ITEMS, side="right") - 1
+        ends.append(max(ends[-1] + 1, int(last)))
+    for first, last in zip(ends, ends[1:] or [0], strict=False):
+        yield take_trees(nodes, slice(first, last))
 
 
 class _Top:
@@ -206,9 +238,10 @@ class _Top:
         tests: TileTests,
         number: NDArray[np.int32],
         first_tile: _Ints,
+        bits: int,
     ) -> None:
         n, levels = nodes.n_trees, tests.top_levels
-        self._row_bits, self._levels = row_bits(nodes), levels
+        self._row_bits, self._levels = bits, levels
         registers = -(-(1 << levels) // LANES) if levels else 0
         self.column = np.zeros((n, registers, LANES), np.uint16)
         shape = n, registers, LANES
@@ -219,7 +252,7 @@ class _Top:
         ranks = self.rank.reshape(n, registers * LANES)
         self.item = np.zeros((n, 1 << levels), np.uint32)
         self.n_leaves = np.zeros(n, np.int64)
-        self._leaves: list[tuple[_Ints, _Ints, _Ints]] = []
+        self.leaves: list[tuple[_Ints, _Ints, _Ints]] = []
         tree, heap = np.arange(n), np.ones(n, np.int64)
         item: _Ints = nodes.item_offset[:-1]
         for level in range(levels + 1):
@@ -247,10 +280,7 @@ class _Top:
         below = 1 << (self._levels - level)
         exits = (heap * below - (1 << self._levels))[:, None] + np.arange(below)
         self.item[tree[:, None], exits] = (number << self._row_bits | 1)[:, None]
-        self._leaves.append((tree, number, item))
-
-    def leaves(self) -> tuple[_Ints, _Ints, _Ints]:
-        return _joined(self._leaves)
+        self.leaves.append((tree, number, item))
 
 
 class _Body:
@@ -263,12 +293,11 @@ class _Body:
         roots: _Ints,
         levels: int,
         wide: bool,
+        into: NDArray[np.uint8],  # zeros for each tile, and for the one after them
     ) -> None:
-        self._wide, n = wide, len(roots)
-        size, slots = tile_bytes(levels, wide, tests.slot_bytes), 1 << levels
+        self._wide, n, self.bytes = wide, len(roots), into
+        size, slots = into.shape[1], 1 << levels
         self._exits_at = tests.slot_bytes * slots
-        # A spare tile keeps loads past the last one inside the buffer.
-        self.bytes = np.zeros((n + 1, size), np.uint8)
         self.bytes.view(tests.rank.dtype)[:, :slots] = tests.never
         marks = self.bytes.view(np.uint16)[:n, tests.marks_at(slots) // 2]
         marks[:] = 0
@@ -280,7 +309,7 @@ class _Body:
         self.leaf_exits = np.zeros(n, np.int64)
         self.child_exits = np.zeros(n, np.int64)
         self.first_child = np.zeros(n, np.int64)  # its item
-        self._leaves: list[tuple[_Ints, _Ints, _Ints]] = []
+        self.leaves: list[tuple[_Ints, _Ints, _Ints]] = []
         tile, item = np.arange(n, dtype=np.int32), roots.astype(np.int32)
         heap = np.ones(n, np.int32)
         for level in range(1, levels + 1):
@@ -298,7 +327,7 @@ class _Body:
             ends = ~inner
             exit_ = (heap[ends] << (levels - level)) - slots
             self.leaf_exits += _bits(tile[ends], exit_, n)
-            self._leaves.append((tile[ends], exit_, item[ends]))
+            self.leaves.append((tile[ends], exit_, item[ends]))
             tile, item, heap = tile[inner], item[inner], heap[inner]
         self.child_exits += _bits(tile, heap - slots, n)
         # The last one written to a tile is its first.
@@ -316,21 +345,10 @@ class _Body:
         else:
             words[:, 2], words[:, 3] = first_child, first_leaf
 
-    def leaves(self) -> tuple[_Ints, _Ints, _Ints]:
-        return _joined(self._leaves)
-
-
-def _joined(parts: list[tuple[_Ints, _Ints, _Ints]]) -> tuple[_Ints, _Ints, _Ints]:
-    one, two, three = (np.concatenate(part) for part in zip(*parts, strict=True))
-    return one, two, three
-
 
 def _bits(tile: _Ints, exit_: _Ints, n: int) -> _Ints:
     return np.bincount(tile, (1 << exit_).astype(np.float64), n).astype(np.int64)
 
 
+#: The bits of each number that are 1.
 _COUNTS = ((np.arange(1 << 16)[:, None] >> np.arange(16)) & 1).sum(axis=1)
-
-
-def _popcount(bits: NDArray[Any]) -> _Ints:
-    return _COUNTS[bits]

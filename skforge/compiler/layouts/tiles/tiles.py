@@ -146,8 +146,7 @@ class RowTiles(layouts.RowLayout):
         hir, single = self.tiling.hir, b.const(1)
         rules = Rules(b, hir.forest, hir.comparison, model)
         rows = BlockRows(row.rows, single, single, row.start, hir.forest.n_features)
-        encoded = self.tiling.encode(rules, rows, single, 1)
-        return RowWalks(rules, self.tiling, encoded)
+        return RowWalks(rules, self.tiling, self.tiling.encode(rules, rows, single, 1))
 
 
 #: Most columns of codes: a byte numbers the columns of two copies.

@@ -357,12 +357,15 @@ _OF_ITEMS = "predicate", "shape", "leaf", "node", "depth"
 _OF_TREES = "tree_order", "min_depth", "max_depth"
 
 
-def take_trees(tiles: TiledForest, order: Int64s) -> TiledForest:
+def take_trees(tiles: TiledForest, order: Int64s | slice) -> TiledForest:
+    """Return the trees at these positions; arrays of a slice of them are views."""
     sizes = np.diff(tiles.item_offset)[order]
     offset = np.concatenate(([0], np.cumsum(sizes))).astype(np.int64)
     # distance between the old and new numbers of each position's items
     shift = np.repeat(tiles.item_offset[:-1][order] - offset[:-1], sizes)
-    items = np.arange(len(shift)) + shift
+    items: Any = np.arange(len(shift)) + shift
+    if isinstance(order, slice) and len(items):
+        items = slice(items[0], items[-1] + 1)
     child = tiles.child[items]
     child = np.where(child >= 0, child - shift[:, None].astype(np.int32), child)
     arrays: dict[str, Any] = {name: getattr(tiles, name)[items] for name in _OF_ITEMS}

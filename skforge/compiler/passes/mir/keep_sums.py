@@ -117,8 +117,7 @@ def _by_warp(body: mir.Body, width: int, in_block: bool) -> mir.Body:
     for stmt in body:
         if isinstance(stmt, mir.Loop):
             inside = in_block or not any(i.on_grid for i in loops_in(stmt.body))
-            inner = _by_warp(stmt.body, width, inside)
-            stmts.append(replace(stmt, body=inner))
+            stmts.append(replace(stmt, body=_by_warp(stmt.body, width, inside)))
         else:
             stmts.append(stmt)
     if not in_block:

@@ -29,8 +29,7 @@ _Classes: TypeAlias = tuple[tuple[tuple[int, int], ...], tuple[int, ...]]
 
 
 def run(function: mir.Function, hir: PredictEnsemble) -> mir.Function:
-    body = _body(function.body, hir.nest.loops, (), hir)
-    return replace(function, body=body)
+    return replace(function, body=_body(function.body, hir.nest.loops, (), hir))
 
 
 def _body(
