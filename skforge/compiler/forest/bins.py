@@ -213,8 +213,11 @@ def _neighbours(forest: Forest, equal: NDArray[np.bool_]) -> NDArray[np.floating
 
 def _keys(forest: Forest, apart: Any) -> NDArray[np.int64]:
     """Return a number for feature and missing values, and their side if ``apart``."""
-    kind = 2 * forest.missing.astype(np.int64) + (forest.missing_left & apart)
-    return forest.feature.astype(np.int64) << 3 | kind
+    key = forest.feature.astype(np.int64)
+    key <<= 3
+    key |= forest.missing << 1
+    key |= forest.missing_left & apart
+    return key
 
 
 def column_count(

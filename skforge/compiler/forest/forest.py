@@ -251,14 +251,16 @@ def deduplicate_predicates(
     index[order] = np.cumsum(new, dtype=np.int32) - 1
     pick = order[new]
     words = [sets[i] for i in set_of[pick]] if len(sets) > 1 else []
-    sizes = [len(w) for w in words] if words else np.zeros(len(pick), np.int64)
+    offset = np.zeros(len(pick) + 1, np.int64)
+    if words:
+        offset[1:] = np.cumsum([len(w) for w in words])
     fields_ = {
         "feature": columns[0][pick],
         "comparison": columns[1][pick],
         "threshold": value[pick],
         "missing": columns[2][pick],
         "missing_left": columns[3][pick] != 0,
-        "category_offset": np.concatenate(([0], np.cumsum(sizes))).astype(np.int64),
+        "category_offset": offset,
         "category_words": np.concatenate([np.zeros(0, np.uint32), *words]),
     }
     return fields_, index
@@ -306,11 +308,12 @@ def _sorted_packed(
     word = value.view(np.uint32)
     word = np.where(word >> 31, ~word, word | np.uint32(1 << 31))  # in their order
     packed = rank.astype(np.uint64)[code] << np.uint64(32) | word
-    packed = packed << np.uint64(bits) | np.arange(len(value), dtype=np.uint64)
+    packed <<= np.uint64(bits)
+    packed |= np.arange(len(value), dtype=np.uint64)
     packed.sort()
     order = (packed & np.uint64((1 << bits) - 1)).view(np.int64)
     packed >>= np.uint64(bits)
-    return order, np.diff(packed, prepend=~packed[:1]) != 0
+    return order, np.append(True, packed[1:] != packed[:-1])[: len(packed)]
 
 
 def _distinct_sets(

@@ -124,15 +124,16 @@ def forest_of(
         pairs = zip(trees, map(np.asarray, columns), strict=True)
         tested = [columns_of[np.maximum(tree.feature, 0)] for tree, columns_of in pairs]
         feature = np.concatenate(tested)
+    at = np.flatnonzero(inner)
+    exact = nodes.pop("threshold")[at]
     tests = forest.deduplicate_predicates(
-        feature[inner],
+        feature[at],
         int(Comparison.LE),
-        forest.round_thresholds(
-            nodes.pop("threshold")[inner], Comparison.LE, np.dtype(np.float32)
-        ),
+        forest.round_thresholds(exact, Comparison.LE, np.dtype(np.float32)),
         int(Missing.NAN),
-        nodes.pop("missing_go_to_left")[inner] != 0 if missing else False,
+        nodes.pop("missing_go_to_left")[at] != 0 if missing else False,
     )
+    del at, exact  # 100 MB for a million nodes
     # In place, as leaves of hundreds of classes take hundreds of megabytes.
     shape = int(np.count_nonzero(~inner)), values[0].shape[1]
     leaf_value = np.empty(shape, np.result_type(*values))

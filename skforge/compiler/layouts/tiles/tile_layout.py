@@ -323,11 +323,11 @@ class _Body:
             tile = np.repeat(tile, 2)
             heap = (2 * heap[:, None] + _SIDES).reshape(-1)
             item = nodes.child.take(item, axis=0).reshape(-1)
-            inner = nodes.leaf[item] < 0
-            ends = ~inner
-            exit_ = (heap[ends] << (levels - level)) - slots
-            self.leaf_exits += _bits(tile[ends], exit_, n)
-            self.leaves.append((tile[ends], exit_, item[ends]))
+            leaf = nodes.leaf[item]
+            ends, inner = np.flatnonzero(leaf >= 0), np.flatnonzero(leaf < 0)
+            owner, exit_ = tile[ends], (heap[ends] << (levels - level)) - slots
+            self.leaf_exits += _bits(owner, exit_, n)
+            self.leaves.append((owner, exit_, item[ends]))
             tile, item, heap = tile[inner], item[inner], heap[inner]
         self.child_exits += _bits(tile, heap - slots, n)
         # The last one written to a tile is its first.
