@@ -8,7 +8,7 @@ together; a look-up table maps (shape, comparison bits) to the exit taken
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias, TypeVar
 
 import numpy as np
@@ -21,6 +21,11 @@ from skforge.compiler.schedule.bound import BoundNest
 T = TypeVar("T")
 
 Reduction: TypeAlias = Literal["exact", "reproducible", "fast"]
+
+
+#: Arrays of trees with an element for each item, besides ``child``, and for each tree.
+OF_ITEMS = "predicate", "shape", "leaf", "node", "depth"
+OF_TREES = "tree_order", "min_depth", "max_depth"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -65,6 +70,21 @@ class TiledForest:
     @property
     def n_items(self) -> int:
         return len(self.leaf)
+
+    def take(self, order: NDArray[np.int64] | slice) -> TiledForest:
+        """Return the trees at these positions; arrays of a slice of them are views."""
+        sizes = np.diff(self.item_offset)[order]
+        offset = np.concatenate(([0], np.cumsum(sizes))).astype(np.int64)
+        # distance between the old and new numbers of each position's items
+        shift = np.repeat(self.item_offset[:-1][order] - offset[:-1], sizes)
+        items: Any = np.arange(len(shift)) + shift
+        if isinstance(order, slice) and len(items):
+            items = slice(items[0], items[-1] + 1)
+        child = self.child[items]
+        child = np.where(child >= 0, child - shift[:, None].astype(np.int32), child)
+        arrays: dict[str, Any] = {name: getattr(self, name)[items] for name in OF_ITEMS}
+        arrays |= {name: getattr(self, name)[order] for name in OF_TREES}
+        return replace(self, item_offset=offset, child=child, **arrays)
 
 
 class HirCache(dict[tuple[object, ...], Any]):

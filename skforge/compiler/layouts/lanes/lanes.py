@@ -155,7 +155,8 @@ class LanesLayout(layouts.RowLayout):
         BlockedBins(rules, self._plan).evaluate(row, codes)
         categories = None
         if self.categories is not None:
-            CategoryRows(rules, self.categories).find(row, codes)
+            categories = CategoryRows(rules, self.categories)
+            categories.find(row, codes)
         part = Vec(shape.element, shape.narrow) if shape.narrow else vec
         vectors = [codes[k * shape.lanes, part] for k in range(shape.tables)]
         return _LanesCode(self, b, model, codes, vectors, categories)

@@ -27,7 +27,6 @@ from numpy.typing import NDArray
 
 from skforge.compiler.binning.buckets import CodePlaces
 from skforge.compiler.ir.hir.nodes import TiledForest
-from skforge.compiler.passes.hir.tile_nodes import take_trees
 
 _Ints = NDArray[np.signedinteger[Any]]
 
@@ -228,7 +227,7 @@ def _some_trees(nodes: TiledForest) -> Iterator[TiledForest]:
         last = np.searchsorted(offset, offset[ends[-1]] + PART_ITEMS, side="right") - 1
         ends.append(max(ends[-1] + 1, int(last)))
     for first, last in zip(ends, ends[1:] or [0], strict=False):
-        yield take_trees(nodes, slice(first, last))
+        yield nodes.take(slice(first, last))
 
 
 class _Top:

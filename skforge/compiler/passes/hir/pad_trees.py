@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike
 
 from skforge.compiler.ir.hir.nodes import TiledForest
 from skforge.compiler.passes.hir import tile_nodes
-from skforge.compiler.passes.hir.tile_nodes import Int64s, Level, join_trees, take_trees
+from skforge.compiler.passes.hir.tile_nodes import Int64s, Level, join_trees
 from skforge.compiler.passes.hir.tree_ranges import leaf_paths, tree_positions
 from skforge.compiler.schedule.bound import BoundNest
 from skforge.compiler.schedule.directives import UnrollWalk
@@ -47,7 +47,7 @@ def run(
         return grown
     rest = np.flatnonzero(wanted <= tiles.min_depth)
     back = np.argsort(np.concatenate([rest, positions]), kind="stable")
-    return take_trees(join_trees(take_trees(tiles, rest), grown), back)
+    return join_trees(tiles.take(rest), grown).take(back)
 
 
 def required_depths(nest: BoundNest, tiles: TiledForest) -> Int64s:

@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skforge.compiler.ir.hir.nodes import TiledForest
-from skforge.compiler.passes.hir.tile_nodes import take_trees
 
 
 def run(tiles: TiledForest) -> TiledForest:
@@ -22,7 +21,7 @@ def run(tiles: TiledForest) -> TiledForest:
     order = np.lexsort((_signature(tiles), sizes, tiles.min_depth, tiles.max_depth))
     if np.array_equal(order, np.arange(tiles.n_trees)):
         return tiles
-    return take_trees(tiles, order)
+    return tiles.take(order)
 
 
 def _signature(tiles: TiledForest) -> NDArray[np.uint64]:

@@ -37,7 +37,7 @@ from numpy.typing import NDArray
 from skforge.compiler.forest.arrays import level_order
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.hir import tile_shapes
-from skforge.compiler.ir.hir.nodes import TiledForest
+from skforge.compiler.ir.hir.nodes import OF_ITEMS, OF_TREES, TiledForest
 from skforge.compiler.ir.hir.tile_shapes import MAX_TILE_SIZE, exit_table, shapes
 from skforge.compiler.schedule.directives import TILE_KINDS, TileKind
 from skforge.exceptions import ScheduleError, UnsupportedModelError
@@ -352,32 +352,11 @@ def assemble(levels: Sequence[Level], tile_size: int, tree_order: _Ints) -> Tile
     )
 
 
-#: Arrays of trees with an element for each item, besides ``child``, and for each tree.
-_OF_ITEMS = "predicate", "shape", "leaf", "node", "depth"
-_OF_TREES = "tree_order", "min_depth", "max_depth"
-
-
-def take_trees(tiles: TiledForest, order: Int64s | slice) -> TiledForest:
-    """Return the trees at these positions; arrays of a slice of them are views."""
-    sizes = np.diff(tiles.item_offset)[order]
-    offset = np.concatenate(([0], np.cumsum(sizes))).astype(np.int64)
-    # distance between the old and new numbers of each position's items
-    shift = np.repeat(tiles.item_offset[:-1][order] - offset[:-1], sizes)
-    items: Any = np.arange(len(shift)) + shift
-    if isinstance(order, slice) and len(items):
-        items = slice(items[0], items[-1] + 1)
-    child = tiles.child[items]
-    child = np.where(child >= 0, child - shift[:, None].astype(np.int32), child)
-    arrays: dict[str, Any] = {name: getattr(tiles, name)[items] for name in _OF_ITEMS}
-    arrays |= {name: getattr(tiles, name)[order] for name in _OF_TREES}
-    return replace(tiles, item_offset=offset, child=child, **arrays)
-
-
 def join_trees(one: TiledForest, two: TiledForest) -> TiledForest:
     below = np.where(two.child >= 0, two.child + np.int32(one.n_items), two.child)
     both: dict[str, Any] = {
         name: np.concatenate([getattr(one, name), getattr(two, name)])
-        for name in (*_OF_ITEMS, *_OF_TREES)
+        for name in (*OF_ITEMS, *OF_TREES)
     }
     both["item_offset"] = np.append(one.item_offset, two.item_offset[1:] + one.n_items)
     both["child"] = np.concatenate([one.child, below.astype(np.int32)])
