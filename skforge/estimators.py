@@ -228,8 +228,7 @@ class CompiledForest(Displayed):
         fitted = fitted_model(self, X, y, sample_weight, fit_params)
         model = unwrap(fitted)
         requested = (self.target, self.reduction)
-        state = make(self, model, X)
-        self._keep(state, model, requested)
+        self._keep(make(self, model, X), model, requested)
         self.__dict__.pop("search_", None)
         if is_search(fitted):
             self.search_ = fitted
@@ -294,8 +293,7 @@ class CompiledForest(Displayed):
         """
         if level == "pipeline":
             return table_of(self)
-        module = self._compiled().module
-        return str(module.inspect(level, n_rows=n_rows, method=method))
+        return str(self._compiled().module.inspect(level, n_rows=n_rows, method=method))
 
     def drop_estimator(self) -> CompiledForest:
         """Return a copy that keeps the forest but not the source model.

@@ -47,8 +47,7 @@ class OneLineGroup(TyperGroup):
                 code = 130  # as shells count Ctrl-C
             except (_UsageError, SkforgeError, OSError, MemoryError) as error:
                 _print("error", _one_line(error), "red")
-                mismatch = isinstance(error, VerificationError)
-                code = MISMATCH if mismatch else BAD_USAGE
+                code = MISMATCH if isinstance(error, VerificationError) else BAD_USAGE
             except Exception:  # noqa: BLE001 - exit code 1 would say that bits differ
                 traceback.print_exc()
                 _print("error", "This is a fault of skforge; please report it.", "red")

@@ -270,8 +270,7 @@ def _parts(compiled: Any) -> tuple[Forest, Table | None, Target | None, Any, Sou
         module = getattr(module, "cpu", module)
         cpu, table = module.target, module.schedules
     cpu = _cpu_of(cpu, "its forest, skforge.export(fast.forest_, …)")
-    source = compiled._compiled().source
-    return compiled.forest_, table, cpu, compiled.reduction, source
+    return compiled.forest_, table, cpu, compiled.reduction, compiled._compiled().source
 
 
 def _columns(source: Source) -> Columns | None:

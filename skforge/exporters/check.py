@@ -60,8 +60,7 @@ def draw_sample(library: Library) -> Sample:
         rows = reference.draw_rows(forest, min(CHECKED_ROWS, most), 0, 0.05)
     leaves = reference.reference_leaves(forest, rows)
     if reduction == "reproducible":  # every schedule gives the same bits
-        module = compile_forest(forest, reduction=reduction)
-        raw = module.predict_raw(rows)
+        raw = compile_forest(forest, reduction=reduction).predict_raw(rows)
     else:
         raw = reference.reference_raw(forest, rows)
     limit = np.zeros(len(rows))

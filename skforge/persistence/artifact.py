@@ -307,8 +307,7 @@ def _estimator_out(wrapper: Any, arrays: Arrays) -> dict[str, Any]:
 def _estimator_in(
     record: dict[str, Any], manifest: dict[str, Any], arrays: StoredArrays
 ) -> Any:
-    of_forest = manifest.get("forest")
-    model = _model_in(entry(record, "model", dict), of_forest, "", arrays)
+    model = _model_in(entry(record, "model", dict), manifest.get("forest"), "", arrays)
     stored = entry(record, "params", dict)
     params = {
         name: plain_in(kind, stored.get(name), name) for name, kind in _PARAMS.items()

@@ -308,8 +308,7 @@ def _plans(to: Array, dtype: Any, texts: Collection[int]) -> Any:
                 return False
         # float32, float16 and booleans are kept by some steps, or refused
         plain = number is None or is_wide(dtype)
-        to_places = _as_slice(to[group])
-        plans.append(_Plan(places, taken, to_places, dtype, number, plain))
+        plans.append(_Plan(places, taken, _as_slice(to[group]), dtype, number, plain))
     return plans
 
 

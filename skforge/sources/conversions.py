@@ -93,8 +93,7 @@ def _floats(X: Any) -> Any:
 def _of_all(X: Any, helps: Helps) -> str:
     for call in _WHOLE:
         try:
-            named = call.startswith("X.")
-            rows = getattr(X, call[2:-2])() if named else _floats(X)
+            rows = getattr(X, call[2:-2])() if call.startswith("X.") else _floats(X)
         except (AttributeError, ImportError, TypeError, ValueError):
             continue
         if helps(rows):

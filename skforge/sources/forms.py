@@ -116,8 +116,7 @@ def nullable(form: Form | np.dtype[Any]) -> list[int]:
     """Return the columns of numbers that may be missing otherwise than by NaN."""
     if isinstance(form, np.dtype):
         return []
-    plain = map(_is_number, form.types)
-    pairs = enumerate(zip(form.numbers, plain, strict=True))
+    pairs = enumerate(zip(form.numbers, map(_is_number, form.types), strict=True))
     return [i for i, (number, is_plain) in pairs if number and not is_plain]
 
 

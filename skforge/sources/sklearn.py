@@ -307,8 +307,7 @@ class HistGradientBoostingSource(SklearnSource):
         reading = self._reading(**how)
         if not any(self._named):
             return reading
-        named = all(self._named)
-        return replace(reading, arrays=False, lists=False) if named else None
+        return replace(reading, arrays=False, lists=False) if all(self._named) else None
 
     def read(self, X: Any) -> Read | None:
         """Read rows of which the encoder says nothing: it warns in its own name."""

@@ -388,8 +388,7 @@ class UserStore:
         confirmed = any(old.table == record.table for old, _ in self._similar())
         end = time.time() + (SOON if doubtful and not confirmed else LATER)
         entries = [*self._entries(), (self.sizes, record.to_line(), end)]
-        text = json.dumps(entries[-MOST_ENTRIES:])
-        object_cache.store(self._name, text.encode())
+        object_cache.store(self._name, json.dumps(entries[-MOST_ENTRIES:]).encode())
 
     def _similar(self) -> Iterator[tuple[Record, float]]:
         """Yield the records of similar forests, and until when they count."""

@@ -257,8 +257,7 @@ def _many_rows(facts: _Facts, target: Target) -> tuple[Schedule, int]:
         return _wide_rows(facts), 1 if bits else 2 * LARGEST
 
     def takes(schedules: list[Schedule], rows: int) -> Any:
-        setting = Setting(facts, target, rows)
-        return GpuWork(setting, facts_of(schedules)).estimate
+        return GpuWork(Setting(facts, target, rows), facts_of(schedules)).estimate
 
     walks = [walks[int(takes(walks, LARGEST).argmin())]]
     rows = 1
@@ -346,8 +345,7 @@ def _by_trees(facts: _Facts, rows: int, threads: int) -> Schedule:
         # Nodes of one level of neighbouring trees lie together, and lanes whose walks
         # have ended read none: on average 1.5 times as fast as padded walks in
         # "sparse" for 512 rows of SilvanForge's random models.
-        peeled = facts.min_depth
-        walk = replace(walk, representation="reorg", padded=0, peeled=peeled)
+        walk = replace(walk, representation="reorg", padded=0, peeled=facts.min_depth)
     rows = fitting or rows
     free = facts.shared - (facts.block_bytes(rows) if fitting else 0)
     # A warp reduces by shuffles if the order is free.

@@ -145,8 +145,7 @@ class Contributions:
     ) -> Array:
         forest, n = self.forest, len(rows)
         check_covers(forest)
-        caches = self._caches(element)
-        kernels = (self._compiled(cache, element, n) for cache in caches)
+        kernels = (self._compiled(cache, element, n) for cache in self._caches(element))
         contribs, bias, at = self._by_parts(kernels, rows, threads, inner)
         if n and at < forest.n_outputs:
             bias[:, at:] = means.Means.of(forest).bias[at:]

@@ -144,8 +144,7 @@ class CompiledModule(Explained):
     def __reduce__(self) -> tuple[object, ...]:
         """Copy and pickle without machine code; kernels compile again on first use."""
         target = targets.stored_target(self.target)
-        schedules = dict(self.schedules)
-        facts = self.forest, schedules, target, self.reduction, self.n_jobs
+        facts = self.forest, dict(self.schedules), target, self.reduction, self.n_jobs
         return restored, (*facts, self.contribs_schedule)
 
     # ------------------------------------------------------------ predictions

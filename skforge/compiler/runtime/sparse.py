@@ -1,18 +1,20 @@
 """Finds leaves by the entries of sparse rows: work for what a row has, not its width.
 
 A row without entries ends in the same leaf of a tree as all such rows. The nodes passed
-on the way are the leaf's *chain*; every node is in one chain, that of the leaf where a
-row ends which has no further entries. Only an entry can make a row leave a chain::
+on the way are a *chain*; every node is in one chain, that of the leaf where a row ends
+which has no further entries. Only an entry can make a row leave a chain, and the child
+that it takes then begins another one::
 
     for each entry of the row:
-        mark the nodes that send it where no row without the entry goes
-    leaf = [the leaf of a row without entries, for each tree]
-    for each marked node, those near the root first:
-        if leaf[tree of the node] == chain of the node:
-            leaf[tree of the node] = chain of the node's other child
+        for each node of the roots' chains that it leaves: note the first of its tree
+    for each tree:
+        from that node on, until a chain ends:
+            go to the chain's next node whose column the row has
+            if the entry leaves the chain there, go on with the other child's chain
 
-Tests of a column are sorted by threshold, so that the marked ones come first. Nodes are
-numbered by depth, and marked by bits, so that reading the bits in order sorts them.
+Tests of a column are sorted by threshold, so that those which an entry fails come
+first. Chains lie one after the other in memory, and the columns of a row are bits, so
+that a node whose column is absent takes a cycle or two.
 """
 
 from __future__ import annotations
@@ -56,61 +58,68 @@ class SparseWalk:
         self._forest = forest
         normal, name = normalize_predicates.run(forest)
         inner, leaves = (np.flatnonzero(x) for x in (normal.leaf < 0, normal.leaf >= 0))
-        depth = normal.node_depths()[inner]
-        inner = inner[np.argsort(depth, kind="stable")]
-        test = normal.predicate[inner]
+        test = np.maximum(normal.predicate, 0)
 
         def left(value: float) -> NDArray[np.bool_]:
             values = np.full(len(test), value, normal.input_dtype)
             return evaluate_predicates(normal, test, values)
 
-        usual, children = left(fill), (normal.left[inner], normal.right[inner])
-        chain = np.empty(normal.n_nodes, np.int32)  # the leaf at its end
-        chain[leaves] = leaves
-        chain[inner] = np.where(usual, *children)
+        usual, sides = left(fill), (normal.left, normal.right)
+        chain = np.arange(normal.n_nodes, dtype=np.int32)  # the leaf at its end
+        chain[inner] = np.where(usual, *sides)[inner]
         while (chain[chain] != chain).any():
             chain = chain[chain]
-        number = np.zeros(normal.n_nodes, np.int32)
-        number[leaves] = np.arange(len(leaves))
-        first_leaf = np.searchsorted(leaves, normal.tree_offset[:-1])
-        tree = np.repeat(np.arange(normal.n_trees), np.diff(normal.tree_offset))
-        other = chain[np.where(usual, *children[::-1])]
-        nodes = np.stack([tree[inner], number[chain[inner]], number[other]], axis=1)
+        # those of roots, tree by tree, and then the others
+        ends = np.append(chain[normal.tree_offset[:-1]], leaves)
+        ends = ends[np.sort(np.unique(ends, return_index=True)[1])]
+        number = np.empty(normal.n_nodes, np.int32)
+        number[ends] = np.arange(len(ends))
+        number = number[chain]
+        depth = normal.node_depths()
+        nodes = inner[np.lexsort((depth[inner], number[inner]))]
+        first = np.searchsorted(number[nodes], np.arange(len(ends) + 1))
+        column, place = np.unique(normal.feature[test[nodes]], return_inverse=True)
+        way, nan = usual[nodes].astype(np.int32), left(np.nan)[nodes]
+        other = number[np.where(usual, *sides[::-1])[nodes]]
+        turns = way + 2 * nan, other, first[other], first[other + 1]
 
-        # by column: tests that larger values fail, that smaller ones pass, that NaN
-        # decides otherwise
-        odd = np.flatnonzero(left(np.nan) != usual)
-        ids = np.append(np.arange(len(inner)), odd)
-        column, place = np.unique(normal.feature[test], return_inverse=True)
-        group = place.astype(np.int64) * 3
-        group = np.append(group + ~usual, group[odd] + 2)
-        bound = np.append(normal.threshold[test], np.zeros(len(odd)))
+        # of the roots' chains, by column: tests that larger values fail, that smaller
+        # ones pass, that NaN decides otherwise
+        ids = np.arange(first[normal.n_trees])
+        odd = ids[nan[ids] != way[ids]]
+        group = 3 * place[ids] + 1 - way[ids]
+        ids, group = np.append(ids, odd), np.append(group, 3 * place[odd] + 2)
+        limit = normal.threshold[test[nodes]]
+        bound = limit[ids]
         order = np.lexsort((np.where(group % 3 == 1, -bound, bound), group))
         starts = np.searchsorted(group[order], np.arange(3 * len(column) + 1))
         places = np.full(normal.n_features, -1)
         places[column] = np.arange(len(column))
         self.tests = np.zeros(normal.n_features, np.intp)  # of each column
         self.tests[column] = np.diff(starts[::3])
-        self._leaf, values = leaves, normal.leaf_value[normal.leaf[leaves]]
+        self._leaf, values = ends, normal.leaf_value[normal.leaf[ends]]
         #: The tests that a row passes in all trees, if each leaf is as likely.
-        depth = np.add.reduceat(normal.node_depths()[leaves], first_leaf)
-        self._way = float((depth / np.diff(first_leaf, append=len(leaves))).sum())
+        begins = np.searchsorted(leaves, normal.tree_offset[:-1])
+        of_tree = np.add.reduceat(depth[leaves], begins)
+        self._way = float((of_tree / np.diff(begins, append=len(leaves))).sum())
         self._data = [
             np.append(part, np.zeros(1, dtype)).astype(dtype, copy=False)
             for part, dtype in (
                 (places, np.int32),
                 (starts, np.int32),
                 (bound[order], normal.input_dtype),
-                (ids[order], np.int32),
-                (np.pad(nodes, ((0, 0), (0, 1))).ravel(), np.int32),
-                (number[chain[normal.tree_offset[:-1]]], np.int32),
+                (np.stack([ids, number[nodes[ids]]], axis=1)[order].ravel(), np.int32),
+                (place, np.int32),
+                (limit, normal.input_dtype),
+                (np.stack(turns, axis=1).ravel(), np.int32),
+                (first[: normal.n_trees + 1], np.int32),
                 (values.ravel(), values.dtype),
                 (np.maximum(normal.tree_output, 0), np.int32),
                 (normal.base, values.dtype),
             )
         ]
         sizes = (
-            *(normal.n_features, normal.n_trees, len(inner) // 64 + 1),
+            *(normal.n_features, normal.n_trees, len(column)),
             *(values.shape[1], normal.n_outputs),
         )
         addresses = [array.ctypes.data for array in self._data]
@@ -137,19 +146,22 @@ class SparseWalk:
     def pays(self, X: Any, n_columns: int) -> bool:
         """Tell whether CSR rows take less time than dense ones of the columns read.
 
-        Nanoseconds of a row, fitted to 70 pairs of models and rows: here for trees,
-        entries and tests; there for entries, tests that a row passes, and columns.
+        Nanoseconds of a row, fitted to 45 pairs of models and rows: here for trees,
+        entries, tests that they fail, and the chains behind; there for entries, tests
+        that a row passes, and columns.
         """
         indices = X.indices[:: max(1, X.nnz // _SAMPLE)]
-        entries = X.nnz / X.shape[0]
+        entries, n_trees = X.nnz / X.shape[0], self._forest.n_trees
         found = self.tests.take(indices, mode="clip")
         tests = entries * int(found.sum()) / max(1, len(found))
-        here = 3 * self._forest.n_trees + 5 * entries
-        here += 4 * tests + 7 * min(tests, 2 * entries)
-        # how much of a row lies outside of the first cache, and of the second one
-        share = min(1.0, n_columns / 1000)
+        depth = self._way / n_trees
+        here = (
+            3 * n_trees + 4 * entries + 12.5 * tests + min(tests, n_trees) * depth / 5
+        )
+        # whether kernels walk node by node; how much of a row leaves the second cache
+        deep = min(1.0, max(0.0, depth - 12) / 20)
         far = min(1.0, max(0, n_columns - 1000) / 4000)
-        there = (10 + 15 * share) * entries + (share + 6 * far) * self._way
+        there = 6 * entries + (3 * deep + 4 * far) * self._way
         there += n_columns * self._forest.input_dtype.itemsize / 8
         return bool(here < there)
 

@@ -22,72 +22,88 @@ def function(
     """
     value, sum_ = scalar_of(values_dtype), scalar_of(sums_dtype)
     n, result, leaves = (Value(name, I64) for name in ("n", "result", "leaves"))
-    counts = "n_features", "n_trees", "n_words", "width", "n_outputs"
+    counts = "n_features", "n_trees", "n_columns", "width", "n_outputs"
     sizes = [Value(name, I64) for name in counts]
-    n_features, n_trees, n_words, width, n_outputs = sizes
+    n_features, n_trees, n_columns, width, n_outputs = sizes
     names = (
         *("indptr", "indices", "data", "fine", "places", "starts", "bounds", "ids"),
-        *("nodes", "usual", "leaf_values", "outputs", "base"),
+        *("columns", "limits", "turns", "first", "leaf_values", "outputs", "base"),
     )
-    kinds = I64, I32, value, I64, I32, I32, value, I32, I32, I32, sum_, I32, sum_
+    given = I64, I32, value, I64, I32, I32, value, I32
+    kinds = (*given, I32, value, I32, I32, sum_, I32, sum_)
     fill = Value("fill", value)
     buffers = [Buffer(*pair) for pair in zip(names, kinds, strict=True)]
-    indptr, indices, data, fine, places, starts, bounds = buffers[:7]
-    ids, nodes, usual, values, outputs, base = buffers[7:]
+    indptr, indices, data, fine, places, starts, bounds, ids = buffers[:8]
+    columns, limits, turns, first, values, outputs, base = buffers[8:]
     with Builder() as b, b.parallel((n + (step - 1)) // step) as block:
         zero, one = b.const(0), b.const(1)
-        at = b.alloc("at", I32, n_trees, alignment=0)  # each tree's leaf
-        words = b.alloc("words", I64, n_words, alignment=0)
-        n_groups = (n_words + 63) >> 6
-        groups = b.alloc("groups", I64, n_groups, alignment=0)  # words that are not 0
-        for bits, count in ((words, n_words), (groups, n_groups)):
-            with b.loop(count) as k:
-                bits[k] = zero
+        # where a row leaves each tree's first chain, and later its leaf
+        at = b.alloc("at", I32, n_trees, alignment=0)
+        row_values = b.alloc("row_values", value, n_columns, alignment=0)
+        n_words = (n_columns >> 6) + 1
+        words = b.alloc("words", I64, n_words, alignment=0)  # which columns a row has
 
-        def mark(first: Value, end: Value, cond: Callable[[Value], Value]) -> None:
-            place = [first]
+        def passes(x: Value, limit: Value) -> Value:
+            return x < limit if less else x <= limit
+
+        def fails(x: Value, limit: Value) -> Value:
+            return x >= limit if less else x > limit
+
+        def leave(begin: Value, end: Value, cond: Callable[[Value], Value]) -> None:
+            place = [begin]
             with b.repeat(lambda: (place[0] < end) & cond(place[0]), place):
-                node = ids[place[0]].to(I64)
-                word = node >> 6
-                words[word] = words[word] | (one << (node & 63))
-                group = word >> 6
-                groups[group] = groups[group] | (one << (word & 63))
+                node, tree = (ids[place[0] * 2 + k] for k in range(2))
+                at[tree.to(I64)] = at[tree.to(I64)].min(node)
                 place[0] = place[0] + 1
 
-        def each_bit(bits: Buffer, k: Value, use: Callable[[Value], None]) -> None:
-            left = [bits[k]]
-            bits[k] = zero
-            with b.repeat(lambda: left[0].ne(0), left):
-                use(k * 64 + b.count_zeros(left[0]))
-                left[0] = left[0] & (left[0] - 1)
+        def is_absent(node: Value) -> Value:
+            column = columns[node].to(I64)
+            return ((words[column >> 6] >> (column & 63)) & 1).eq(0)
 
-        def leave(node: Value) -> None:
-            tree, chain, other = (nodes[node * 4 + k] for k in range(3))
-            leaf = at[tree.to(I64)]
-            at[tree.to(I64)] = b.select(leaf.eq(chain), other, leaf)
+        def walk(chain: Value, node: Value, end: Value) -> Value:
+            """Return the chain, which is the leaf, where a row ends from a node on."""
+            state = [chain, node, end]
+            with b.repeat(lambda: state[1] < state[2], state):
+                chain, node, end = state
+                near = [node]
+                with b.repeat(lambda: (near[0] < end) & is_absent(near[0]), near):
+                    near[0] = near[0] + 1
+                node = near[0]
+                x = row_values[columns[node].to(I64)]
+                way, *turn = (turns[node * 4 + k] for k in range(4))
+                goes = passes(x, limits[node]).to(I32)
+                goes = b.select(b.is_nan(x), way >> 1, goes)
+                turns_off = (node < end) & goes.ne(way & 1)
+                for k, stays in enumerate((chain, node + 1, end)):
+                    state[k] = b.select(turns_off, turn[k].to(I64), stays)
+            return state[0]
 
         first_row = block * step
         with b.loop(first_row, (first_row + step).min(n)) as row:
+            with b.loop(n_words) as k:
+                words[k] = zero
             with b.loop(n_trees) as t:
-                at[t] = usual[t]
+                at[t] = first[t + 1]
             state = [b.const(-1), b.const(True, BOOL)]
             with b.loop(indptr[row], indptr[row + 1], carry=state) as e:
                 column, x = indices[e].to(I64), data[e]
                 good = (column > state[0]) & (column < n_features)
                 state[:] = column, state[1] & good
-                place = places[b.select(good, column, zero)]
+                place = places[b.select(good, column, zero)].to(I64)
                 changes = b.compare("ne", x, fill, unordered=True)
                 with b.when(good & (place >= 0) & changes):
-                    first = place.to(I64) * 3
-                    ends = [starts[first + k].to(I64) for k in range(4)]
+                    word = place >> 6
+                    words[word] = words[word] | (one << (place & 63))
+                    row_values[place] = x
+                    ends = [starts[place * 3 + k].to(I64) for k in range(4)]
                     above, below, odd = itertools.pairwise(ends)
-                    mark(*above, lambda j: x >= bounds[j] if less else x > bounds[j])
-                    mark(*below, lambda j: x < bounds[j] if less else x <= bounds[j])
-                    mark(*odd, lambda j: b.is_nan(x))
+                    leave(*above, lambda j: fails(x, bounds[j]))
+                    leave(*below, lambda j: passes(x, bounds[j]))
+                    leave(*odd, lambda j: b.is_nan(x))
             with b.when(~state[1]):
                 fine[0] = zero
-            with b.loop(n_groups) as g:
-                each_bit(groups, g, lambda w: each_bit(words, w, leave))
+            with b.loop(n_trees) as t:
+                at[t] = walk(t, at[t].to(I64), first[t + 1].to(I64)).to(I32)
 
             def give_leaves() -> None:
                 out = b.view("leaves", I32, leaves)
@@ -114,6 +130,6 @@ def function(
                 b.if_(n_outputs.eq(1), give_sum, give_sums)
 
             b.if_(result.eq(0), give_leaves, give_scores)
-    given = n, indptr, indices, data, fine, result, leaves
-    params: tuple[Value | Buffer, ...] = (*given, *buffers[4:], *sizes, fill)
+    rows = n, indptr, indices, data, fine, result, leaves
+    params: tuple[Value | Buffer, ...] = (*rows, *buffers[4:], *sizes, fill)
     return Function("skf_sparse", params, b.finish())

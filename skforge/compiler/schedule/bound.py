@@ -127,8 +127,7 @@ def _draw_loop(
     ends = ", ".join(map(str, loop.bounds))
     end = ends if len(loop.bounds) == 1 else f"min({ends})"
     marks = [mark.text(loop.root) for mark in loop.marks]
-    depth = len(outside)
-    lines.append(line_text(depth, loop.name, loop.start, end, loop.step, marks))
+    lines.append(line_text(len(outside), loop.name, loop.start, end, loop.step, marks))
     inside = (*outside, loop)
     for inner in loop.body:
         _draw_loop(lines, inner, inside)

@@ -27,8 +27,7 @@ class Calibrated(Node):
 
     def answer(self, method: str, raw: Array) -> Any:
         if method == "predict":
-            chosen = np.argmax(self._mean(raw), axis=1)
-            return self._classes[chosen]
+            return self._classes[np.argmax(self._mean(raw), axis=1)]
         return self._mean(raw)
 
     def _mean(self, raw: Array) -> Array:

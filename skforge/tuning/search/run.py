@@ -216,8 +216,7 @@ class Run:
             raise TuningError(f"the default schedule predicts wrong values: {wrong}")
         bench = self._bench(n_rows, build.runner)
         sampled = Sampled(tuple(bench.baseline), (1.0,))
-        default = self._record(n_rows, build, "measured", "", sampled)
-        self._report(default)
+        self._report(self._record(n_rows, build, "measured", "", sampled))
         return bench
 
     def _try(self, bench: Bench, build: Build, samples: int, end: float) -> Trial:

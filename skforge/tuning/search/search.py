@@ -242,8 +242,7 @@ class Search:
         record = self.record(result)
         if result.table == self.result().table:
             record = replace(record, strategy=DEFAULT)
-        busy = machine.is_busy(self.target)
-        store.add(record, doubtful=not result.complete or busy)
+        store.add(record, doubtful=not result.complete or machine.is_busy(self.target))
 
     def _fits(self, record: Record) -> bool:
         """Return whether the schedules of a similar forest suit this one."""

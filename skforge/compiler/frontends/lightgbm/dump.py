@@ -140,8 +140,7 @@ def _decision(node: dict[str, Any], where: str) -> int:
     if kind not in ("<=", "==") or missing not in _MISSING:
         checks.refuse_unknown(f"A test {kind!r:.40} of {where} is unknown")
     left = _flag(node.get("default_left", False), f"default_left of {where}")
-    in_set = int(kind == "==")
-    return in_set | left << 1 | _MISSING.index(missing) << 2
+    return int(kind == "==") | left << 1 | _MISSING.index(missing) << 2
 
 
 def _set(text: Any, where: str) -> list[int]:

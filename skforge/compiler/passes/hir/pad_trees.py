@@ -71,8 +71,7 @@ def required_depths(nest: BoundNest, tiles: TiledForest) -> Int64s:
 
 def _check_growth(tiles: TiledForest, wanted: Int64s, nest: BoundNest | None) -> None:
     leaves = np.flatnonzero(tiles.leaf >= 0)
-    sizes = np.diff(tiles.item_offset)
-    short = np.repeat(wanted, sizes)[leaves] - tiles.depth[leaves]
+    short = np.repeat(wanted, np.diff(tiles.item_offset))[leaves] - tiles.depth[leaves]
     # as float: depths near 2 ** 63 must not wrap around
     total = tiles.n_items + float(np.maximum(short, 0).sum(dtype=np.float64))
     limit = min(_MAX_ITEMS, max(MAX_GROWTH * tiles.n_items, _ALWAYS_ALLOWED))

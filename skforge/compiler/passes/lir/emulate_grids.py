@@ -252,8 +252,7 @@ class _Region:
         half = [b.const(slot.width // 2)]
         with b.repeat(lambda: half[0] > 0, half):
             with b.loop(warp, warp + half[0]) as thread:
-                low = sums[thread]
-                sums[thread] = low + sums[thread + half[0]]
+                sums[thread] = sums[thread] + sums[thread + half[0]]
             half[0] = half[0] >> 1
 
     def _steer(self, control: _Control, first: lir.Value) -> None:
@@ -279,8 +278,7 @@ class _Region:
                 b.emit(lir.If(cond, body(0), body(1)))
             case lir.Switch():
                 selector = self._here(stmt.selector, first)
-                cases = tuple(map(body, range(len(stmt.cases))))
-                b.emit(lir.Switch(selector, cases))
+                b.emit(lir.Switch(selector, tuple(map(body, range(len(stmt.cases))))))
 
 
 # ---------------------------------------------------------------- inspecting parts

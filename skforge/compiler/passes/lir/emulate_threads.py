@@ -144,6 +144,5 @@ class _Writer:
                     )
                 index = node.index
                 first = self._first[buffer.name].to(index.type.element)
-                lanes = index.type.lanes
-                changes["index"] = self._block.b.splat(first, lanes) + index
+                changes["index"] = self._block.b.splat(first, index.type.lanes) + index
         return replace(node, **changes) if changes else node

@@ -32,8 +32,7 @@ def run(function: Function) -> Function:
     buffers = _rewritable(function.body)
     if not buffers:
         return function
-    rewrite = _Rewrite(function, buffers)
-    return replace(function, body=rewrite.body(function.body))
+    return replace(function, body=_Rewrite(function, buffers).body(function.body))
 
 
 def _rewritable(body: Body) -> dict[str, Buffer]:

@@ -146,8 +146,7 @@ def in_block(
     element: mir.Element = "contribution" if result.by_feature else "accumulator"
     sums = mir.Array(BLOCK_SUMS, (loop.step, *each), element)
     before: mir.Body = (table, mir.AllocArray(sums, zero=False))
-    after = mir.StoreRows(BLOCK_SUMS, fill.rows)
-    return replace(loop, body=(*before, *body, after))
+    return replace(loop, body=(*before, *body, mir.StoreRows(BLOCK_SUMS, fill.rows)))
 
 
 def _on_block_sums(loop: mir.Loop, block: mir.Loop, using: str | None) -> mir.Body:

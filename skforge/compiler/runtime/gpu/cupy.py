@@ -44,8 +44,7 @@ _MAX_DYNAMIC_SHARED = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 
 def current(kind: Kind | None = None) -> CupyDevice:
     """Return CuPy's current device; raise ``TargetError`` if none works."""
-    cupy = _cupy(kind)
-    device = _device(int(cupy.cuda.runtime.getDevice()))
+    device = _device(int(_cupy(kind).cuda.runtime.getDevice()))
     if kind is not None and device.kind != kind:
         raise TargetError(
             f"target {kind!r} was asked for, but the installed CuPy is for "
@@ -72,8 +71,7 @@ def as_cupy(X: Any, kind: Kind) -> tuple[CupyDevice, Any]:
     cupy = _cupy(kind)
     if not isinstance(X, cupy.ndarray):
         try:
-            speaks = hasattr(X, "__dlpack__")
-            X = cupy.from_dlpack(X) if speaks else cupy.asarray(X)
+            X = cupy.from_dlpack(X) if hasattr(X, "__dlpack__") else cupy.asarray(X)
         except (TypeError, ValueError, BufferError, RuntimeError) as error:
             raise InvalidInputError(
                 f"CuPy cannot take rows of type {type(X).__module__}."
@@ -330,5 +328,4 @@ def _captures(cupy: Any) -> bool:
 
 
 def _pinned(cupy: Any, n_bytes: int) -> Array:
-    memory = cupy.cuda.alloc_pinned_memory(n_bytes)
-    return np.frombuffer(memory, np.uint8, n_bytes)
+    return np.frombuffer(cupy.cuda.alloc_pinned_memory(n_bytes), np.uint8, n_bytes)
