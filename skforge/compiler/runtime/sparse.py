@@ -112,7 +112,6 @@ class SparseWalk:
                 (place, np.int32),
                 (limit, normal.input_dtype),
                 (np.stack(turns, axis=1).ravel(), np.int32),
-                (first[: normal.n_trees + 1], np.int32),
                 (values.ravel(), values.dtype),
                 (np.maximum(normal.tree_output, 0), np.int32),
                 (normal.base, values.dtype),

@@ -27,18 +27,22 @@ def function(
     n_features, n_trees, n_columns, width, n_outputs = sizes
     names = (
         *("indptr", "indices", "data", "fine", "places", "starts", "bounds", "ids"),
-        *("columns", "limits", "turns", "first", "leaf_values", "outputs", "base"),
+        *("columns", "limits", "turns", "leaf_values", "outputs", "base"),
     )
     given = I64, I32, value, I64, I32, I32, value, I32
-    kinds = (*given, I32, value, I32, I32, sum_, I32, sum_)
+    kinds = (*given, I32, value, I32, sum_, I32, sum_)
     fill = Value("fill", value)
     buffers = [Buffer(*pair) for pair in zip(names, kinds, strict=True)]
     indptr, indices, data, fine, places, starts, bounds, ids = buffers[:8]
-    columns, limits, turns, first, values, outputs, base = buffers[8:]
+    columns, limits, turns, values, outputs, base = buffers[8:]
     with Builder() as b, b.parallel((n + (step - 1)) // step) as block:
         zero, one = b.const(0), b.const(1)
-        # where a row leaves each tree's first chain, and later its leaf
-        at = b.alloc("at", I32, n_trees, alignment=0)
+        at = b.alloc("at", I32, n_trees, alignment=0)  # each tree's leaf
+        # the trees whose first chain a row leaves, as bits, and the nodes where it does
+        left, nodes = (
+            b.alloc(n, k, n_trees) for n, k in (("left", I64), ("nodes", I32))
+        )
+        n_groups = (n_trees + 63) >> 6
         row_values = b.alloc("row_values", value, n_columns, alignment=0)
         n_words = (n_columns >> 6) + 1
         words = b.alloc("words", I64, n_words, alignment=0)  # which columns a row has
@@ -53,7 +57,10 @@ def function(
             place = [begin]
             with b.repeat(lambda: (place[0] < end) & cond(place[0]), place):
                 node, tree = (ids[place[0] * 2 + k] for k in range(2))
-                at[tree.to(I64)] = at[tree.to(I64)].min(node)
+                tree, group = tree.to(I64), tree.to(I64) >> 6
+                bit = one << (tree & 63)
+                first_of = b.select((left[group] & bit).eq(0), node, nodes[tree])
+                nodes[tree], left[group] = first_of.min(node), left[group] | bit
                 place[0] = place[0] + 1
 
         def is_absent(node: Value) -> Value:
@@ -76,14 +83,16 @@ def function(
                 turns_off = (node < end) & goes.ne(way & 1)
                 for k, stays in enumerate((chain, node + 1, end)):
                     state[k] = b.select(turns_off, turn[k].to(I64), stays)
-            return state[0]
+            return state[0].to(I32)
 
         first_row = block * step
         with b.loop(first_row, (first_row + step).min(n)) as row:
             with b.loop(n_words) as k:
                 words[k] = zero
+            with b.loop(n_groups) as k:
+                left[k] = zero
             with b.loop(n_trees) as t:
-                at[t] = first[t + 1]
+                at[t] = t.to(I32)
             state = [b.const(-1), b.const(True, BOOL)]
             with b.loop(indptr[row], indptr[row + 1], carry=state) as e:
                 column, x = indices[e].to(I64), data[e]
@@ -102,8 +111,13 @@ def function(
                     leave(*odd, lambda j: b.is_nan(x))
             with b.when(~state[1]):
                 fine[0] = zero
-            with b.loop(n_trees) as t:
-                at[t] = walk(t, at[t].to(I64), first[t + 1].to(I64)).to(I32)
+            with b.loop(n_groups) as k:
+                bits = [left[k]]
+                with b.repeat(lambda: bits[0].ne(0), bits):
+                    tree = k * 64 + b.count_zeros(bits[0])
+                    turn = nodes[tree].to(I64) * 4 + 1
+                    at[tree] = walk(*(turns[turn + k].to(I64) for k in range(3)))
+                    bits[0] = bits[0] & (bits[0] - 1)
 
             def give_leaves() -> None:
                 out = b.view("leaves", I32, leaves)
