@@ -41,8 +41,7 @@ class Job:
         """Return the result for rows without names; accepts 0 rows."""
         if not rows.shape[0]:
             return self.answer.empty()
-        model = loaded(self.artifact, self.n_jobs)
-        return as_array(getattr(model, self.method)(rows))
+        return as_array(getattr(loaded(self.artifact, self.n_jobs), self.method)(rows))
 
     def of_frame(self, frame: Any) -> Array:
         """Return the result for a frame whose columns are the features, in order."""

@@ -195,8 +195,7 @@ class Predictor:
             work.check_width(tensor.shape[1])
             values = work.of_rows(tensor)
         else:
-            columns = work.columns_of(names, self._columns)
-            values = work.of_frame(_frame(batch, columns))
+            values = work.of_frame(_frame(batch, work.columns_of(names, self._columns)))
         if answer.width is None:
             return {answer.names[0]: values}
         return dict(zip(answer.names, map(np.ascontiguousarray, values.T), strict=True))

@@ -129,8 +129,7 @@ class LoadedCode:
         releases = [_FREE(int(loaded[name])) for name in ends]
         if releases:
             # Keep the code loaded until it has freed its scratch.
-            end = weakref.finalize(self, _release, releases, loaded)
-            end.atexit = False
+            weakref.finalize(self, _release, releases, loaded).atexit = False
 
     def address(self, name: str) -> int:
         """Return the address of a kernel."""

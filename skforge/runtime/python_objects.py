@@ -48,8 +48,7 @@ def builtin(
     make = ctypes.pythonapi.PyCFunction_NewEx
     make.restype = ctypes.py_object
     make.argtypes = (ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p)
-    function = make(ctypes.addressof(definition), owner, None)
-    return function, (definition, texts)
+    return make(ctypes.addressof(definition), owner, None), (definition, texts)
 
 
 def is_known_python() -> bool:

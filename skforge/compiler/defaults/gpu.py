@@ -316,8 +316,7 @@ def _parts(facts: _Facts, rows: int, parts: int) -> Schedule:
 def _few_rows(facts: _Facts) -> Schedule:
     """Distribute a row's trees over threads, with one or more rows a block."""
     threads = min(TREE_THREADS, _threads(facts.n_trees))
-    rows = max(1, TREE_THREADS // threads // 2)
-    return _by_trees(facts, rows, threads)
+    return _by_trees(facts, max(1, TREE_THREADS // threads // 2), threads)
 
 
 def _single_rows(facts: _Facts) -> Schedule:

@@ -200,8 +200,7 @@ class Shares:
         steps = int(PER_DOUBLING * max(0.0, np.log2(LARGEST / self.least_rows))) + 1
         exact = self.least_rows * 2.0 ** (np.arange(steps) / PER_DOUBLING)
         sizes = np.unique(np.floor(exact))
-        some = np.geomspace(2, threads, MOST_COUNTS)
-        counts = np.unique(np.round(some))[:, None]
+        counts = np.unique(np.round(np.geomspace(2, threads, MOST_COUNTS)))[:, None]
         rows = {k: loop.largest(sizes, counts) for k, loop in self._loops.items()}
         every = np.unique(np.concatenate([sizes, *(r.ravel() for r in rows.values())]))
         numbers = np.searchsorted(self._first_rows[1:], every, "right")

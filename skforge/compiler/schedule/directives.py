@@ -173,8 +173,7 @@ class GpuDimension(Mark):
 
     def sentence(self, root: Root) -> str:
         unit = "a GPU block" if self.dimension.startswith("grid") else "a GPU thread"
-        axis = self.dimension[-1]
-        return f'each iteration of "{self.index}" is {unit}, along {axis}'
+        return f'each iteration of "{self.index}" is {unit}, along {self.dimension[-1]}'
 
 
 @dataclass(frozen=True, slots=True)

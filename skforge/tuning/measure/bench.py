@@ -256,5 +256,4 @@ class Bench:
         return seconds
 
     def _sample(self, runner: Runner) -> float:
-        rounds = self._rounds.get(id(runner), 1)
-        return max(1e-9, runner.time(self._batches, rounds))
+        return max(1e-9, runner.time(self._batches, self._rounds.get(id(runner), 1)))

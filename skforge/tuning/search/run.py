@@ -199,8 +199,7 @@ class Run:
         n_rows = self._plan.main
         # Every default is needed, so no single range pays for compiling it.
         half = self._start + self._search.seconds / 2
-        deadline = max(self._deadline, half)
-        build = self._builder.build(self._default, deadline)
+        build = self._builder.build(self._default, max(self._deadline, half))
         if build.runner is None:
             if build.status in ("failed", "illegal", "too large"):
                 raise TuningError(

@@ -243,8 +243,7 @@ class _Slots:
             levels[0].width,
             ordered=False,
         )
-        private = mir.Array(self._name, dims, shared=shared)
-        alloc = mir.AllocArray(private, zero=True)
+        alloc = mir.AllocArray(mir.Array(self._name, dims, shared=shared), zero=True)
         return (alloc, *inner, *self._later(), total)
 
     def _rewrite(

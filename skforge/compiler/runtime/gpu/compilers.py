@@ -91,8 +91,7 @@ class _Library:
         self.path = path
         self._handle = handle
         self._prefix = prefix
-        error = self._function("GetErrorString")
-        error.restype = ctypes.c_char_p
+        self._function("GetErrorString").restype = ctypes.c_char_p
 
     def _function(self, name: str) -> Any:
         return getattr(self._handle, f"{self._prefix}{name}")
