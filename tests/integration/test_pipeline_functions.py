@@ -306,7 +306,8 @@ def test_whole_numbers_that_overflow_in_a_table(tmp_path, function, kind, alone)
     fast = plain(model).fit(X)
     skforge.save(fast, tmp_path / "a.skforge")
     stored = skforge.load(tmp_path / "a.skforge")
-    for first, second in product(WHOLE, WHOLE):
+    others = ("float64", "uint8", "int64") if alone else WHOLE  # as "b" passes through
+    for first, second in product(WHOLE, others):
         some = {
             "a": np.array(WHOLE[first], first),
             "b": np.array(WHOLE[second], second),
@@ -321,4 +322,4 @@ def test_whole_numbers_that_overflow_in_a_table(tmp_path, function, kind, alone)
             assert np.array_equal(fast.predict(rows), expected), (first, second, n)
             with suppress(SourceNeededError):
                 assert np.array_equal(stored.predict(rows), expected)
-    assert fast.counters()["library"]["calls"] < 2 * len(WHOLE) ** 2
+    assert fast.counters()["library"]["calls"] < 2 * len(WHOLE) * len(others)
