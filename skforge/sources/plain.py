@@ -187,10 +187,6 @@ class PlainRows:
     def _polars(self, X: Any) -> Read | None:
         if not self._r.tables or self._named:
             return None
-        if self._r.compares != "sklearn" and not _REFUSED.isdisjoint(
-            map(frames.number_of, X.dtypes)
-        ):
-            return None  # the source may refuse it, although it holds numbers
         return self._numbers(X, X.to_numpy(), X.columns, X.dtypes)
 
     def _arrow(self, X: Any) -> Read | None:
@@ -210,8 +206,10 @@ class PlainRows:
     ) -> Read | None:
         if not frames.is_plain(values.dtype):
             return None
+        kinds = [frames.number_of(dtype) for dtype in types]
+        if self._r.compares != "sklearn" and not _REFUSED.isdisjoint(kinds):
+            return None  # the source may refuse it, although it holds numbers
         if self._r.compares == "equal":  # it reads column by column
-            kinds = [frames.number_of(dtype) for dtype in types]
             whole = [not kind or kind.kind in "iu" for kind in kinds]
             if any(whole) and _large(values[:, whole]):
                 return None
@@ -243,7 +241,7 @@ class PlainRows:
         return "" if tuple(seen) == names else None
 
 
-#: Numbers of polars that some source may refuse; None are those without a name here.
+#: Numbers of tables that some source may refuse; None are those without a name here.
 _REFUSED = frozenset((None, np.dtype(np.float16)))
 
 _READERS: dict[str, Callable[[PlainRows, Any], Read | None]] = {

@@ -233,3 +233,13 @@ def test_steps_that_give_polars_frames_do_not_fold_before_lightgbm():
     rows = rng.choice([0, 1e-36, -float(np.float32(1e-35)), 3], (200, 3))
     assert (model.predict_proba(rows) != light.predict_proba(rows)).any()
     assert np.array_equal(fast.predict_proba(rows), model.predict_proba(rows))
+
+
+def test_half_floats_of_arrow_are_refused_as_lightgbm_refuses_them():
+    arrow = pytest.importorskip("pyarrow")
+    X = np.random.default_rng(0).normal(size=(100, 2))
+    model = lgb.LGBMRegressor(n_estimators=2, verbose=-1).fit(X, X[:, 0])
+    fast = CompiledForest(model, tuning="off").fit(X)
+    columns = {name: arrow.array(X[:3, 0].astype(np.float16)) for name in "ab"}
+    with pytest.raises(lgb.basic.LightGBMError, match="half_float"):
+        fast.predict(arrow.table(columns))
