@@ -251,6 +251,30 @@ def test_a_function_that_depends_on_the_number_of_rows_does_not_fold(monkeypatch
     assert "runs in" in plain(model).fit(X).inspect("pipeline")
 
 
+@pytest.mark.parametrize(
+    "step", [pre.QuantileTransformer(n_quantiles=20), pre.PowerTransformer()]
+)
+@pytest.mark.parametrize(
+    "after",
+    [
+        pre.OrdinalEncoder(handle_unknown="use_encoded_value", unknown_value=-1),
+        pre.OneHotEncoder(handle_unknown="ignore", sparse_output=False),
+    ],
+)
+def test_steps_that_round_do_not_fold_before_encoders(step, after):
+    """A neighbour's value may lie on the other side of a known one's."""
+    X = np.random.default_rng(0).normal(size=(120, 1)) * 10
+    last = ensemble.RandomForestRegressor(3, random_state=0)
+    model = make_pipeline(step, after, last).fit(X, X[:, 0])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a step runs in scikit-learn
+        fast = plain(model).fit(X)
+    assert np.array_equal(fast.predict(X), model.predict(X))
+    first, second = fast.inspect("pipeline").splitlines()[1:3]
+    assert "runs in scikit-learn" in first
+    assert "folded into the trees" in second
+
+
 def test_functions_that_do_not_fold():
     assert "calls log1p with kw_args" in where(np.log1p, kw_args={"dtype": "f4"})
     assert "calls sin" in where(np.sin)

@@ -177,6 +177,8 @@ def pieces_of(plan: Plan, inner: Sequence[Forest], bounds: Bounds) -> dict[int, 
 
     def divide(column: Column, special: Array, dtype: Any = None) -> None:
         """Divide the pieces of a column's source below and above some of its values."""
+        if column.rough:  # which then are not where a search finds them
+            cannot_fold("A later step tells apart numbers that rounding may reorder")
         source = column.source
         special = special[np.isfinite(special)]
         low, high, ends = bounds.low[source], bounds.high[source], pieces[source]
