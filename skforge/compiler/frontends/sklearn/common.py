@@ -133,7 +133,7 @@ def forest_of(
         int(Missing.NAN),
         nodes.pop("missing_go_to_left")[at] != 0 if missing else False,
     )
-    del at, exact  # 100 MB for a million nodes
+    del at, exact  # 100 MB for 12 million nodes
     # In place, as leaves of hundreds of classes take hundreds of megabytes.
     shape = int(np.count_nonzero(~inner)), values[0].shape[1]
     leaf_value = np.empty(shape, np.result_type(*values))
