@@ -135,6 +135,11 @@ def export(
     chosen = _name(folder, name)
     _check_free(folder, overwrite)
     forest, table, fitted_target, reduction, source = _parts(compiled)
+    if forest.hashed is not None:
+        raise UnsupportedModelError(
+            "The model has categories of CatBoost, whose texts an exported library "
+            "does not hash yet; use skforge.save instead."
+        )
     sizes = _sizes(batch_sizes)
     targets = _targets(target)
     if kind == "wheel":

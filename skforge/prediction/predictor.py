@@ -549,12 +549,13 @@ class Predictor:
             options["background"] = rows
         values = self._run("predict_contribs", self._numbers(X), n_jobs, **options)
         self.counters.add(self._route, len(values))
-        return values
+        hashed = self.forest.hashed
+        return values if hashed is None else hashed.shared(values)
 
     def _numbers(self, X: Any) -> Any:
         """Return rows converted for the kernels, which the source cannot replace."""
-        if getattr(X, "shape", None) == (0, self.forest.n_features):
-            return np.empty(X.shape, self._dtype)  # which not every source takes
+        if getattr(X, "shape", None) == (0, self.forest.n_columns):
+            return np.empty((0, self.forest.n_features), self._dtype)  # not all take it
         X = self.source.prepared(self.framed(X))
         rows = self.rows(X, "predict_raw")
         if rows is None:

@@ -74,6 +74,8 @@ class Columns:
     ignores: bool = False  # whether the model ignores further keys, and nothing is said
     #: Whether the source gets frames alone, as kernels' rows would not be certain.
     by_frame: bool = False
+    #: Whether it gets arrays of objects in place of frames.
+    by_objects: bool = False
 
 
 def without_names() -> InvalidInputError:
@@ -259,7 +261,16 @@ class Mappings:
         return rows
 
     def frame(self, X: Any) -> Any:
-        """Return the pandas frame that mappings stand for, if pandas is installed."""
+        """Return the pandas frame that mappings stand for, if pandas is installed.
+
+        Or else the array of objects, for a source that takes these.
+        """
+        if self._columns.by_objects:
+            columns, _ = self._read(X)
+            objects = np.empty((len(columns[0]), self._count), object)
+            for at, column in enumerate(columns):
+                objects[:, at] = column
+            return objects
         try:
             import pandas as pd
         except ImportError:

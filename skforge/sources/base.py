@@ -26,6 +26,7 @@ from skforge.compiler.forest.reference import draw_rows, reference_raw
 from skforge.compiler.frontends.base import class_names
 from skforge.compiler.outputs.answers import answer, labels_of
 from skforge.compiler.outputs.steps import Refused
+from skforge.compiler.runtime.hashed_rows import HashedRows
 from skforge.exceptions import InvalidInputError, warn
 from skforge.runtime.mappings import ColumnRule, Columns, without_names
 from skforge.sources.plain import PlainRows, Read, Reading
@@ -136,6 +137,8 @@ class Source:
         self.forest = forest
         self.stored = model if isinstance(model, StoredModel) else None
         self.model: Any = None if self.stored is not None else model
+        if forest.hashed is not None:  # whose columns are not those of users
+            self.direct = self.on_device = False
         #: What the row checks depend on besides feature names and the forest.
         self.rules: Any = (
             self.rules_of(model) if self.stored is None else self.stored.rules
@@ -221,10 +224,12 @@ class Source:
         return None
 
     @cached_property
-    def _plain(self) -> PlainRows | None:
-        reading = self.reading()
+    def _plain(self) -> PlainRows | HashedRows | None:
+        reading, hashed = self.reading(), self.forest.hashed
         if reading is None:
             return None
+        if hashed is not None:
+            return HashedRows(hashed, self.forest.column_names)
         return PlainRows(reading, self.forest.n_features, self._categories)
 
     @cached_property
@@ -246,7 +251,7 @@ class Source:
         """
         reading, forest = self.reading(), self.forest
         names = None if reading is None else reading.names
-        names = given_names(forest.feature_names if names is None else names)
+        names = given_names(forest.column_names if names is None else names)
         if names is None:
             raise without_names()
         if len({*names}) < len(names):
@@ -264,8 +269,9 @@ class Source:
                 table = {label: float(code) for code, label in enumerate(labels)}
                 how = {"table": table, "missing": np.nan, "unknown": unseen}
             rules.append(ColumnRule(str(name), place, categories=labels or None, **how))
-        dtype, by_frame = forest.input_dtype.str, reading is None
-        return Columns(tuple(rules), len(names), dtype, by_frame=by_frame)
+        dtype, hashed = forest.input_dtype.str, forest.hashed is not None
+        by_frame = reading is None or hashed
+        return Columns(tuple(rules), len(names), dtype, False, by_frame, hashed)
 
     def _reading(self, **how: Any) -> Reading:
         """Return a reading with the forest's dtype and the names seen by ``fit``."""
@@ -310,7 +316,8 @@ class Source:
 
     def as_given(self, rows: Array) -> Any:
         """Return rows of the forest in a form that the model takes; None if unsure."""
-        return rows if self.direct and not any(self.forest.category_names) else None
+        coded = any(self.forest.category_names) or self.forest.hashed is not None
+        return rows if self.direct and not coded else None
 
     def drawn(self, n: int, missing: float) -> Array:
         """Return rows around the forest's thresholds that the model accepts."""
@@ -333,7 +340,7 @@ class Source:
 
     def raw(self, rows: Array) -> Array:
         """Return raw scores from the model on one thread, or the reference walk."""
-        if self.model is not None:
+        if self.model is not None and self.forest.hashed is None:
             return np.asarray(self._raw(rows))
         raw = self.reference(rows)
         return raw[:, 0] if raw.shape[1] == 1 else raw
@@ -349,7 +356,7 @@ class Source:
 
     def raw_of(self, X: Any) -> Array:
         rows = self.rows(X, "predict_raw")
-        if rows is None:
+        if rows is None or (self.model is not None and self.forest.hashed is not None):
             return np.asarray(self.call("predict_raw", X))
         return self.raw(rows)
 
@@ -370,7 +377,7 @@ class Source:
     def of_no_rows(self) -> dict[str, tuple[str, tuple[int, ...]]]:
         """Return dtype and shape of each method's answer to 0 rows."""
         answers = {}
-        none = np.empty((0, self.forest.n_features), "f4")
+        none = np.empty((0, self.forest.n_columns), "f4")
         for method in ("predict", "predict_proba", "predict_raw", "apply"):
             try:
                 with warnings.catch_warnings():

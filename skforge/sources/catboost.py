@@ -1,4 +1,7 @@
-"""Adapters for CatBoost: float32 rows, columns by name if the model has names."""
+"""Adapters for CatBoost: float32 rows, columns by name if the model has names.
+
+Categories are read by their hashes; see :mod:`~skforge.compiler.runtime.hashed_rows`.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +42,7 @@ class CatBoostSource(Source):
 
     def reading(self) -> Reading:
         """Match columns by name; all numbers become float32."""
-        names = self.forest.feature_names
+        names = self.forest.column_names
         return self._reading(names=names, compares="equal", estimator="", objects=True)
 
     def read(self, X: Any) -> Read | None:
@@ -56,7 +59,7 @@ class CatBoostSource(Source):
     def _rows(self, X: Any, method: str) -> Any:
         """Accept more columns, frames of another order, and large sparse rows."""
         if type(X).__name__ == "csr_matrix":
-            known = X.dtype in (np.float32, np.float64)
+            known = X.dtype in (np.float32, np.float64) and self.forest.hashed is None
             fits = len(X.indptr) > 1 and X.shape[1] == self.forest.n_features
             return X if known and fits and most_entries(X) < 2 else None
         if hasattr(X, "tocsr") or 0 in np.shape(X):
@@ -70,7 +73,8 @@ class CatBoostSource(Source):
             return read[0]
         with suppress(InvalidInputError):
             X = dense_columns(X) if frames.is_pandas(X) else X
-            return None if self.stored is None else prepare_rows(self.forest, X)
+            numeric = self.stored is not None and self.forest.hashed is None
+            return prepare_rows(self.forest, X) if numeric else None
         return None
 
     def _selected(self, X: Any) -> Any:
@@ -78,18 +82,24 @@ class CatBoostSource(Source):
 
         CatBoost ignores all others.
         """
-        names, width = self.forest.feature_names, self.forest.n_features
+        names, width = self.forest.column_names, self.forest.n_columns
+        hashed = self.forest.hashed
         if not frames.is_pandas(X) and not frames.is_table(X):
             X = array_of(X) if type(X) is list else X
             wide = type(X) is np.ndarray and X.ndim == 2 and X.shape[1] > width
-            return X[:, :width] if wide else X
+            return X[:, :width] if wide and hashed is None else X
         given = frames.column_names(X)
+        if hashed is not None and len(given) > width:
+            return X  # it reads further columns as numbers, which they may not be
         if names is None and frames.is_pandas(X) and len(given) > width:
             return X.iloc[:, :width]
         unknown = names is None or not {*names} <= {*given}
         if unknown or len({*given}) < len(given) or given == list(names or ()):
             return X
         places = [given.index(name) for name in names or ()]
+        flags = np.zeros(0) if hashed is None else hashed.is_category
+        if len(flags) and (flags[places] != flags).any():
+            return X  # it takes the columns at the places of categories for these
         if frames.is_pandas(X):
             return X.iloc[:, places]
         return X[:, places] if hasattr(X, "get_columns") else X.select(places)

@@ -35,7 +35,7 @@ def decline(source: Any, X: Any, method: str) -> NoReturn:
     stored: StoredModel = source.stored
     shape: tuple[int, ...] = getattr(X, "shape", ())
     if hasattr(X, "tocsr"):
-        mistakes.check_shape(shape, source.forest.n_features)
+        mistakes.check_shape(shape, source.forest.n_columns)
         why = (
             "alone, it takes sparse rows only as a csr_matrix of floats without "
             "duplicate entries (see sum_duplicates)"
@@ -59,7 +59,7 @@ class _Declined:
 
     def __init__(self, source: Any, X: Any, method: str) -> None:
         self.source, self.X, self.method = source, X, method
-        self.width = source.forest.n_features
+        self.width = source.forest.n_columns
         self.framed = is_pandas(X) or is_table(X)
         self.usual = _usual_row(source)
         named = is_pandas(self.usual)
@@ -227,8 +227,11 @@ def _usual_row(source: Any) -> Any:
     if sample is not None:
         return sample
     forest, reading = source.forest, source.reading()
-    names = forest.feature_names if reading is None else reading.names
-    row = np.zeros((1, forest.n_features), forest.input_dtype)
+    names = forest.column_names if reading is None else reading.names
+    row = np.zeros((1, forest.n_columns), forest.input_dtype)
+    if forest.hashed is not None:
+        row = row.astype(object)
+        row[:, forest.hashed.is_category] = ""
     with suppress(ImportError):
         import pandas as pd
 

@@ -45,7 +45,7 @@ class ForestSource(Source):
         if not np.isnan(forest.missing_value):
             return None
         return self._reading(
-            names=forest.feature_names,
+            names=forest.column_names,
             compares="equal" if forest.source in _COMPARES else "never",
             estimator="",
             unseen=None if forest.source == "xgboost" else np.nan,
@@ -54,10 +54,10 @@ class ForestSource(Source):
 
     def _rows(self, X: Any, method: str) -> Any:
         """Check names, widths and values, as ``compile_forest`` does."""
-        if not hasattr(X, "tocsr"):
+        if not hasattr(X, "tocsr") or self.forest.hashed is not None:
             return prepare_rows(self.forest, X)
         X = read_columns(self.forest, X.tocsr())
-        check_shape(X.shape, self.forest.n_features)
+        check_shape(X.shape, self.forest.n_columns)
         if most_entries(X) > 1:  # libraries differ in which duplicate they use
             raise InvalidInputError(
                 "the sparse rows have several entries for the same place; add them up "

@@ -109,9 +109,9 @@ def attribute_of(forest: Forest, name: str) -> Any:
         labels = class_labels(forest.answers)
         return np.arange(max(2, forest.n_outputs)) if labels is None else labels
     if name == "n_features_in_":
-        return forest.n_features
-    if name == "feature_names_in_" and forest.feature_names is not None:
-        return np.array(forest.feature_names, dtype=object)
+        return forest.n_columns
+    if name == "feature_names_in_" and forest.column_names is not None:
+        return np.array(forest.column_names, dtype=object)
     return None
 
 

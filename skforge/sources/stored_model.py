@@ -67,7 +67,7 @@ class StoredModel:
     twins: Mapping[str, StoredModel] = field(default_factory=dict)
 
     def __repr__(self) -> str:
-        trees, features = self.forest.n_trees, self.forest.n_features
+        trees, features = self.forest.n_trees, self.forest.n_columns
         return f"<{self.class_name}, stored: {trees:,} trees, {features:,} features>"
 
     def __getattr__(self, name: str) -> Any:
@@ -120,7 +120,7 @@ class StoredModel:
     def answer_to_no_rows(self, X: Any, method: str) -> NDArray[Any] | None:
         stored = self.of_no_rows.get(method)
         shape: tuple[int, ...] = getattr(X, "shape", ())
-        if stored is None or shape != (0, self.forest.n_features):
+        if stored is None or shape != (0, self.forest.n_columns):
             return None
         return np.empty(stored[1], stored[0])
 

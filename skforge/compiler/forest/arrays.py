@@ -19,6 +19,9 @@ from skforge.compiler.forest.outputs import (
 )
 from skforge.exceptions import InvalidModelError
 
+if TYPE_CHECKING:
+    from skforge.compiler.forest.categories import HashedCategories
+
 Array: TypeAlias = NDArray[Any]
 IntArray = NDArray[np.int32]
 OffsetArray = NDArray[np.int64]
@@ -109,6 +112,7 @@ class ForestArrays(_Known):
     aggregate: str = "sum"
     wider_rows: bool = False
     source_feature: IntArray = field(default_factory=lambda: np.zeros(0, np.int32))
+    hashed: HashedCategories | None = field(default=None, metadata={"stored": False})
 
     def __post_init__(self) -> None:
         """Make the arrays contiguous, of the declared dtype and read-only."""
@@ -166,6 +170,17 @@ class ForestArrays(_Known):
     def n_outputs(self) -> int:
         """Number of raw scores per row."""
         return len(self.base)
+
+    @property
+    def n_columns(self) -> int:
+        """Number of columns of the source's rows."""
+        return self.n_features if self.hashed is None else self.hashed.n_columns
+
+    @property
+    def column_names(self) -> tuple[str, ...] | None:
+        """The names of the columns of the source's rows, if they have any."""
+        names = self.feature_names
+        return None if names is None else names[: self.n_columns]
 
     @property
     def classifies(self) -> bool:

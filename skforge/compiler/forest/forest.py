@@ -94,6 +94,10 @@ class Forest(arrays.ForestArrays):
         The column of the source's own rows that each inner node tests, where a pipeline
         is folded into the tests; empty if it is the ``feature`` of the node's
         predicate.
+    hashed : HashedCategories or None
+        How the columns of the forest follow from those of the source's rows (CatBoost's
+        categories). ``n_features`` then counts the columns of the forest, and
+        ``n_columns`` those of the source.
     """
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -168,7 +172,7 @@ class Forest(arrays.ForestArrays):
                 if isinstance(value, np.ndarray):
                     parts += [f"{field.name}:{value.dtype}:{value.shape};".encode()]
                     parts += [value.data]
-                else:
+                elif field.name != "hashed" or value is not None:
                     parts += [f"{field.name}={value!r};".encode()]
             object.__setattr__(self, "_hash", sha256(*parts).hexdigest())
         return self._hash

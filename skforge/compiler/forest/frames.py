@@ -202,7 +202,7 @@ class FrameColumns:
     ) -> Array:
         labels, polars = column_names(X), hasattr(X, "get_columns")
         columns = X.get_columns() if polars else X.columns
-        coded = list(map(_polars_codes if polars else _arrow_codes, columns))
+        coded = list(map(polars_codes if polars else arrow_codes, columns))
         self._check([i for i, codes in enumerate(coded) if codes is not None], X)
         numbers = np.empty(X.shape, dtype)
         for i, (column, names_and_codes) in enumerate(zip(columns, coded, strict=True)):
@@ -341,7 +341,7 @@ def _foreign_numbers(column: Any) -> Array | None:
 _Codes: TypeAlias = tuple[list[Any], Array]
 
 
-def _polars_codes(column: Any) -> _Codes | None:
+def polars_codes(column: Any) -> _Codes | None:
     if not str(column.dtype).startswith(("Categorical", "Enum")):
         return None
     numbers = column.to_physical().to_numpy()
@@ -355,7 +355,7 @@ def _polars_codes(column: Any) -> _Codes | None:
     return list(map(str, names.to_list())), codes
 
 
-def _arrow_codes(column: Any) -> _Codes | None:
+def arrow_codes(column: Any) -> _Codes | None:
     # XGBoost refuses categories of the type string_view
     kind = str(getattr(column.type, "value_type", "string_view"))
     if not hasattr(column.type, "index_type") or kind == "string_view":

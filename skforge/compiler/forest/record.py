@@ -10,6 +10,7 @@ import numpy as np
 
 from skforge._container import Container
 from skforge.compiler.forest.arrays import LAYOUT, Array, frozen
+from skforge.compiler.forest.categories import DTYPES, HashedCategories
 from skforge.compiler.forest.forest import Forest
 from skforge.exceptions import InvalidModelError
 from skforge.runtime.records import fields_in, plain_out, refusal
@@ -25,7 +26,9 @@ def forest_out(forest: Forest, arrays: Arrays, name: str = "forest") -> dict[str
         if isinstance(value, np.ndarray):
             if (stored := _stored(field.name, value, forest)) is not None:
                 arrays[f"{name}.{field.name}"] = stored
-        else:
+        elif isinstance(value, HashedCategories):
+            arrays.update({f"{name}.{k}": a for k, a in value.arrays().items()})
+        elif field.name != "hashed":
             record[field.name] = plain_out(value)
     return record
 
@@ -46,7 +49,17 @@ def forest_in(
         _fill(values)
     except (IndexError, TypeError, ValueError) as error:
         raise refusal("forest") from error
-    return Forest(**_plain_fields(record), **values)
+    return Forest(**_plain_fields(record), **values, hashed=_hashed_in(arrays, of))
+
+
+def _hashed_in(arrays: Mapping[str, Array], of: str) -> HashedCategories | None:
+    """Return a forest's categories from its arrays; None if there are none."""
+    found = {k: arrays[f"{of}.{k}"] for k in DTYPES if f"{of}.{k}" in arrays}
+    if not found:
+        return None
+    if found.keys() != DTYPES.keys():
+        raise refusal("forest")
+    return HashedCategories(**found)
 
 
 def _plain_fields(record: dict[str, Any]) -> dict[str, Any]:
@@ -69,8 +82,10 @@ def forest_later(
     They were valid when its hash and its mean depth were noted.
     """
     forest = object.__new__(Forest)
-    stored = container.read(*(f"{of}.{name}" for name in _SMALL))
+    hashed = (f"{of}.{k}" for k in DTYPES if f"{of}.{k}" in container)
+    stored = container.read(*(f"{of}.{name}" for name in _SMALL), *hashed)
     values = _plain_fields(record)
+    values["hashed"] = _hashed_in(stored, of)
     for name in _SMALL:
         values[name] = frozen(name, stored[f"{of}.{name}"])
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 from math import isnan
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +12,10 @@ from numpy.typing import NDArray
 from skforge.compiler.forest import frames, mistakes
 from skforge.compiler.forest.forest import Forest
 from skforge.exceptions import InvalidInputError
+
+if TYPE_CHECKING:
+    from skforge.compiler.forest.categories import HashedCategories
+    from skforge.compiler.runtime.hashed_rows import HashedRows
 
 
 def prepare_rows(forest: Forest, X: Any) -> NDArray[Any]:
@@ -31,6 +35,8 @@ def prepare_rows(forest: Forest, X: Any) -> NDArray[Any]:
         and isnan(forest.missing_value)
     ):
         return X  # the checks below cost more than walking one row
+    if forest.hashed is not None:
+        return _reader_of(forest.hashed, forest.column_names).rows(X)
     if isinstance(X, np.ndarray):
         rows = X
     elif frames.is_pandas(X) or frames.is_table(X):
@@ -82,6 +88,13 @@ def _names_count(forest: Forest, X: Any) -> bool:
 
 
 _columns = lru_cache(8)(frames.FrameColumns)
+
+
+@lru_cache(8)
+def _reader_of(hashed: HashedCategories, names: tuple[str, ...] | None) -> HashedRows:
+    from skforge.compiler.runtime.hashed_rows import HashedRows
+
+    return HashedRows(hashed, names)
 
 
 def read_columns(forest: Forest, rows: Any) -> Any:

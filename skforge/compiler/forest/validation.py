@@ -28,6 +28,8 @@ def validate(forest: ForestArrays) -> None:
     The ``InvalidModelError`` names array, index and tree of the first fault found.
     """
     _check_sizes(forest)
+    if forest.hashed is not None:
+        forest.hashed.validate()
     _check_predicates(forest)
     _check_nodes(forest)
     _check_leaves(forest)
@@ -105,6 +107,10 @@ def _check_sizes(forest: ForestArrays) -> None:
         (
             categories and len(categories) != n_features,
             f"category_names has {len(categories)} entries for {n_features} features",
+        ),
+        (
+            forest.hashed is not None and forest.hashed.n_features != n_features,
+            f"the columns of its categories are not {n_features} features",
         ),
         (
             sizes and (min(sizes) < 1 or sum(sizes) != n_outputs),

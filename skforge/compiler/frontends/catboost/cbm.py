@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import json
 import struct
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import Any
 
 import numpy as np
 
 from skforge.compiler.forest.arrays import Array
+from skforge.compiler.forest.categories import EQUAL, HASH
 from skforge.compiler.frontends import checks
 from skforge.compiler.frontends.arrays import Ints, offsets
-from skforge.compiler.frontends.catboost import parts
+from skforge.compiler.frontends.catboost import ctr, parts
 
 _HEAD = 8
 _VERSION, _FIELDS = "FlabuffersModel_v1", 19  # misspelled by CatBoost
@@ -83,16 +85,26 @@ class _Table:
         at = self._target(field)
         return np.zeros(0, dtype) if at is None else self._buffer.vector(at, dtype)
 
-    def tables(self, field: int) -> list[_Table]:
+    def _places(self, field: int) -> list[int]:
         at = self._target(field)
         offsets = [] if at is None else self._buffer.vector(at, "<u4").tolist()
         first = 0 if at is None else at + 4  # each offset is from its own place
-        places = (first + 4 * i + offset for i, offset in enumerate(offsets))
-        return [_Table(self._buffer, place) for place in places]
+        return [first + 4 * i + offset for i, offset in enumerate(offsets)]
+
+    def tables(self, field: int) -> list[_Table]:
+        return [_Table(self._buffer, place) for place in self._places(field)]
 
     def text(self, field: int) -> str:
+        return self._decoded(self.vector(field, "u1"), field)
+
+    def texts(self, field: int) -> list[str]:
+        vectors = (self._buffer.vector(at, "u1") for at in self._places(field))
+        return [self._decoded(vector, field) for vector in vectors]
+
+    @staticmethod
+    def _decoded(vector: Array, field: int) -> str:
         try:
-            return self.vector(field, "u1").tobytes().decode()
+            return vector.tobytes().decode()
         except UnicodeDecodeError:
             parts.damaged(f"the text in field {field} is not UTF-8")
 
@@ -111,7 +123,8 @@ def read_cbm(data: bytes) -> parts.Parts:
             f"The model has the format {version!r} with {trees.n_fields} fields, not "
             f"{_VERSION!r} with {_FIELDS}"
         )
-    names = parts.column_names({kind: _features(trees, kind) for kind in parts.KINDS})
+    features = {kind: _features(trees, kind) for kind in parts.KINDS}
+    names, kinds = parts.columns_of(features)
     floats = trees.tables(5)
     borders = [feature.vector(3, "<f4") for feature in floats]
     right = [parts.nan_goes_right(f.number(5, "b"), f.number(0, "B")) for f in floats]
@@ -134,6 +147,7 @@ def read_cbm(data: bytes) -> parts.Parts:
         trees.number(14, "d", 1.0),
         bias,
         {pair.text(0): _read_info(pair.text(1)) for pair in core.tables(2)},
+        _categories(trees, core.texts(3), memoryview(data)[_HEAD + size :], kinds),
     )
 
 
@@ -154,6 +168,104 @@ def _features(trees: _Table, kind: str) -> list[tuple[int, str]]:
     field, number, name = _PLACES[kind]
     tables = trees.tables(field)
     return [(table.number(number, "i", -1), table.text(name)) for table in tables]
+
+
+#: A part of a combination with its feature: of a number, or of a category.
+_NUMBER, _VALUE = np.dtype("<i4, <f4"), np.dtype("<i4, <i4")
+#: A place in a table of hashes: a hash, and the number of its counts.
+_PLACE = np.dtype("<u8, <u4")
+
+
+def _categories(
+    trees: _Table, providers: list[str], data: memoryview, kinds: Sequence[str]
+) -> ctr.Categories:
+    """Return the features of categories; ``data`` has the tables of providers."""
+    treated = {f.number(1, "i", -1): f for f in trees.tables(5)}
+    columns = {f.number(0, "i", -1): f.number(1, "i", -1) for f in trees.tables(4)}
+    one_hot = {f.number(0, "i", -1): f.vector(1, "<i4") for f in trees.tables(6)}
+    if not one_hot.keys() <= columns.keys():
+        parts.damaged("it compares with values of a feature that it does not have")
+
+    def above(feature: int, border: float) -> ctr.Part:
+        known = treated[feature]
+        right = parts.nan_goes_right(known.number(5, "b"), known.number(0, "B"))
+        return ctr.above(known.number(2, "i", -1), border, right)
+
+    def combination(base: _Table) -> tuple[ctr.Part, ...]:
+        of = base.table(0)
+        hashes = [(HASH, columns[i], 0) for i in of.vector(0, "<i4").tolist()]
+        borders = [above(*pair) for pair in of.vector(1, _NUMBER).tolist()]
+        equal = [(EQUAL, columns[i], v) for i, v in of.vector(2, _VALUE).tolist()]
+        return (*hashes, *borders, *equal)
+
+    def table_key(base: _Table) -> tuple[Any, ...]:
+        return combination(base), base.number(1, "b"), base.number(2, "i")
+
+    def ctr_of(feature: _Table) -> ctr.Ctr:
+        model = feature.table(0)
+        base = model.table(0)
+        return ctr.Ctr(
+            combination(base),
+            _kind(base),
+            table_key(base),
+            model.number(1, "i"),
+            (model.number(2, "f"), model.number(3, "f", 1.0)),
+            model.number(4, "f"),
+            model.number(5, "f", 1.0),
+            feature.vector(1, "<f4"),
+        )
+
+    try:
+        ctrs = [ctr_of(feature) for feature in trees.tables(7)]
+        tables = {table_key(t.table(0)): _counts(t) for t in _tables(providers, data)}
+    except KeyError as error:
+        parts.damaged(f"a combination has a feature {error}, which it does not have")
+    values = [one_hot.get(feature, np.zeros(0, "<i4")) for feature in columns]
+    known = ctr.Categories(tuple(columns.values()), values, ctrs, tables)
+    ctr.check(known, kinds)
+    return known
+
+
+def _kind(base: _Table) -> str:
+    number = base.number(1, "b")
+    if not 0 <= number < len(ctr.KINDS):
+        checks.refuse_unknown(f"The model has statistics of the kind {number}")
+    return ctr.KINDS[number]
+
+
+def _tables(providers: list[str], data: memoryview) -> Iterator[_Table]:
+    """Yield the tables of statistics, which follow the model."""
+    rest = _Buffer(data)
+    at = 0
+    for name in providers:
+        if not name.startswith("static_provider"):
+            checks.refuse_unknown(f"The model has a part {name[:40]!r}")
+        count, at = rest.number("I", at), at + 4
+        for _ in range(count):
+            table = _Buffer(memoryview(rest.vector(at, "u1").data))
+            at += 4 + len(table.data)
+            yield _Table(table, table.number("I", 0))
+
+
+def _counts(table: _Table) -> ctr.Table:
+    """Return the counts of a table of statistics by hash."""
+    kind = _kind(table.table(0))
+    raw = table.vector(1, "u1")
+    if len(raw) % _PLACE.itemsize:
+        parts.damaged("a table of its categories is cut")
+    places = raw.view(_PLACE)
+    places = places[places["f0"] != ctr.EMPTY]
+    known = {**dict.fromkeys(ctr.MEANS, 2), **dict.fromkeys(ctr.COUNTS, 1)}
+    width = known.get(kind) or table.number(4, "i")
+    numbers = table.vector(2, "u1")
+    if width < 1 or len(numbers) % (4 * width):
+        parts.damaged(f"the counts of its categories are not {width} for each one")
+    counts = numbers.view("<i4").reshape(-1, width)
+    if len(places) and places["f1"].max() >= len(counts):
+        parts.damaged("a combination of its categories has no counts")
+    if kind in ctr.MEANS:  # a sum in float32, and a whole number
+        counts = np.column_stack([numbers.view("<f4")[::2], counts[:, 1]])
+    return ctr.table_of(places["f0"], counts[places["f1"]], table.number(3, "i"))
 
 
 def _nodes(trees: _Table, n_outputs: int) -> parts.Nodes:

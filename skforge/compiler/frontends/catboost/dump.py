@@ -6,13 +6,19 @@ CatBoost's own reader of JSON does not.
 
 from __future__ import annotations
 
+import itertools
+import json
+from bisect import bisect
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from skforge.compiler.forest.categories import EQUAL, HASH
 from skforge.compiler.frontends import checks
 from skforge.compiler.frontends.arrays import offsets
-from skforge.compiler.frontends.catboost import parts
+from skforge.compiler.frontends.catboost import ctr, parts
+from skforge.exceptions import UnsupportedModelError
 
 
 def read_dump(data: bytes) -> parts.Parts:
@@ -30,7 +36,7 @@ def read_dump(data: bytes) -> parts.Parts:
 def _parts(document: Any) -> parts.Parts:
     info = document["features_info"]
     features = {kind: info.get(f"{kind}_features") or [] for kind in parts.KINDS}
-    names = parts.column_names(
+    names, kinds = parts.columns_of(
         {
             kind: [
                 (f["flat_feature_index"], str(f.get("feature_id", ""))) for f in same
@@ -49,10 +55,19 @@ def _parts(document: Any) -> parts.Parts:
     bias = np.array(bias, np.float64)
     if not 1 <= len(bias) <= checks.MAX_OUTPUTS:
         parts.damaged(f"it has {len(bias)} biases")
+    model_info = dict(document.get("model_info") or {})
+    if info.get("ctrs") and _are_ambiguous(model_info.get("params")):
+        raise UnsupportedModelError(
+            "This JSON lacks which targets or classes of them the statistics of its "
+            "categories are of, because CatBoost does not write it; save the model as "
+            ".cbm."
+        )
+    known = _categories(document, kinds)
+    split_of = _Splits(sum(counts), known)
     if "trees" in document:
-        nodes = _nodes(document["trees"] or [], len(bias))
+        nodes = _nodes(document["trees"] or [], len(bias), split_of)
     else:
-        nodes = _symmetric(document["oblivious_trees"] or [], len(bias))
+        nodes = _symmetric(document["oblivious_trees"] or [], len(bias), split_of)
     return parts.Parts(
         nodes,
         np.repeat(column, counts),
@@ -61,11 +76,89 @@ def _parts(document: Any) -> parts.Parts:
         names,
         float(scale),
         bias,
-        dict(document.get("model_info") or {}),
+        model_info,
+        known,
     )
 
 
-def _symmetric(trees: Any, n_outputs: int) -> parts.Nodes:
+#: Losses of several targets.
+_TARGETS = "MultiRMSE", "MultiLogloss", "MultiCrossEntropy"
+
+
+def _are_ambiguous(params: Any) -> bool:
+    """Tell whether a combination may have tables of several targets or binarizations.
+
+    JSON has the last one alone.
+    """
+    params = json.loads(params) if isinstance(params, str) else params
+    if str(params["loss_function"]["type"]).startswith(_TARGETS):
+        return True
+    features = params["cat_feature_params"]
+    lists = [features["simple_ctrs"], features["combinations_ctrs"]]
+    lists += features["per_feature_ctrs"].values()
+    known: dict[str, Any] = {}
+    return any(
+        known.setdefault(ctr["ctr_type"], target) != target
+        for ctr in itertools.chain.from_iterable(lists)
+        if (target := ctr.get("target_binarization")) is not None
+    )
+
+
+def _categories(document: Any, kinds: Sequence[str]) -> ctr.Categories:
+    """Return the features of categories, and the tables of their statistics."""
+    info = document["features_info"]
+    categorical = info.get("categorical_features") or []
+    columns = {f["feature_index"]: f["flat_feature_index"] for f in categorical}
+    numbers = {f["feature_index"]: f for f in info.get("float_features") or []}
+
+    def part(element: Any) -> ctr.Part:
+        kind = element["combination_element"]
+        if kind == "float_feature":
+            known = numbers[element["float_feature_index"]]
+            mode, has_nans = known["nan_value_treatment"], known["has_nans"]
+            right = parts.nan_goes_right(mode, has_nans)
+            return ctr.above(known["flat_feature_index"], element["border"], right)
+        column = columns[element["cat_feature_index"]]
+        if kind == "cat_feature_value":
+            return HASH, column, 0
+        return EQUAL, column, int(np.int32(element["value"]))
+
+    def ctr_of(feature: Any) -> ctr.Ctr:
+        if (kind := feature["ctr_type"]) not in ctr.KINDS:
+            checks.refuse_unknown(f"The model has statistics of the kind {kind!r}")
+        return ctr.Ctr(
+            tuple(map(part, feature["elements"])),
+            kind,
+            feature["identifier"],
+            feature["target_border_idx"],
+            (feature["prior_numerator"], feature["prior_denomerator"]),  # misspelled
+            feature["shift"],
+            feature["scale"],
+            np.array(feature["borders"], np.float32),
+        )
+
+    ctrs = [ctr_of(feature) for feature in info.get("ctrs") or []]
+    data = document.get("ctr_data") or {}
+    tables = {name: _table(record) for name, record in data.items()}
+    values = [np.array(f.get("values") or [], np.int32) for f in categorical]
+    known = ctr.Categories(tuple(columns.values()), values, ctrs, tables)
+    ctr.check(known, kinds)
+    return known
+
+
+def _table(record: Any) -> ctr.Table:
+    numbers, stride = record["hash_map"], record["hash_stride"]
+    if stride < 2 or len(numbers) % stride:
+        parts.damaged(f"a table of its categories has {len(numbers)} entries")
+    hashes = [int(number) for number in numbers[::stride]]
+    used = np.array([number != ctr.EMPTY for number in hashes], np.bool_)
+    counts = [numbers[i::stride] for i in range(1, stride)]
+    rows = np.array(counts, np.float64).T.reshape(-1, stride - 1)
+    keys = np.array(hashes, np.uint64)
+    return ctr.table_of(keys[used], rows[used], record["counter_denominator"])
+
+
+def _symmetric(trees: Any, n_outputs: int, split_of: _Splits) -> parts.Nodes:
     """Return the nodes of trees whose levels have one split each."""
     depths: list[int] = []
     splits: list[int] = []
@@ -76,7 +169,7 @@ def _symmetric(trees: Any, n_outputs: int) -> parts.Nodes:
         if len(leaves) != n_outputs << len(levels):
             parts.damaged(f"tree {number} has {len(leaves)} leaf values")
         depths.append(len(levels))
-        splits += map(_split, levels)
+        splits += map(split_of, levels)
         values += leaves
         weights += tree.get("leaf_weights") or []
     return parts.symmetric_nodes(
@@ -87,7 +180,7 @@ def _symmetric(trees: Any, n_outputs: int) -> parts.Nodes:
     )
 
 
-def _nodes(trees: Any, n_outputs: int) -> parts.Nodes:
+def _nodes(trees: Any, n_outputs: int, split_of: _Splits) -> parts.Nodes:
     """Return the nodes of trees that are nested objects, each tree's root first."""
     sizes: list[int] = []
     children: list[list[int]] = []  # at leaves -1
@@ -104,7 +197,7 @@ def _nodes(trees: Any, n_outputs: int) -> parts.Nodes:
             if parent >= 0:
                 children[parent][side] = here
             if "split" in node:
-                splits.append(_split(node["split"]))
+                splits.append(split_of(node["split"]))
                 children.append([0, 0])
                 waiting += [(node["right"], here, 1), (node["left"], here, 0)]
             else:
@@ -129,8 +222,17 @@ def _nodes(trees: Any, n_outputs: int) -> parts.Nodes:
     )
 
 
-def _split(split: Any) -> int:
-    number = split["split_index"]
-    if split["split_type"] != "FloatFeature" or type(number) is not int:
-        parts.damaged(f"the split {str(split)[:80]} does not compare a number")
-    return number
+class _Splits:
+    """The numbers of splits, each of which is of a kind by its number."""
+
+    def __init__(self, n_borders: int, known: ctr.Categories) -> None:
+        self._first = np.cumsum([n_borders, sum(map(len, known.values))]).tolist()
+        self._end = n_borders + known.n_splits
+
+    def __call__(self, split: Any) -> int:
+        number = split["split_index"]
+        kinds = "FloatFeature", "OneHotFeature", "OnlineCtr"
+        fits = type(number) is int and 0 <= number < self._end
+        if not fits or split["split_type"] != kinds[bisect(self._first, number)]:
+            parts.damaged(f"the split {str(split)[:80]} is none of its tests")
+        return int(number)

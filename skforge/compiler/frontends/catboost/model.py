@@ -12,15 +12,17 @@ from typing import Any
 
 import numpy as np
 
-from skforge.compiler.forest.arrays import Comparison, Missing
+from skforge.compiler.forest.arrays import Missing
 from skforge.compiler.forest.forest import Forest, deduplicate_predicates
 from skforge.compiler.forest.outputs import SCORES, Function, OutputSpec, Task
 from skforge.compiler.frontends import checks
 from skforge.compiler.frontends.arrays import Floats, forest_arrays
 from skforge.compiler.frontends.base import Frontend, detects, is_a, register
 from skforge.compiler.frontends.catboost.cbm import read_cbm
+from skforge.compiler.frontends.catboost.ctr import feature_names, tests_of
 from skforge.compiler.frontends.catboost.dump import read_dump
 from skforge.compiler.frontends.catboost.parts import (
+    REFUSED,
     Nodes,
     Parts,
     damaged,
@@ -60,9 +62,7 @@ def _forest(
         )
     if np.isnan(parts.border).any():
         damaged("a border is not a number")
-    nodes, bias, n_borders = parts.nodes, parts.bias, len(parts.border)
-    if ((nodes.split < 0) | (nodes.split >= n_borders)).any():
-        damaged(f"a split is none of its {n_borders} borders")
+    nodes, bias = parts.nodes, parts.bias
     n_rounds = len(nodes.offset) - 1
     begin, end = checks.chosen_rounds(iteration_range, n_rounds) or (0, n_rounds)
     if (begin, end) != (0, n_rounds):
@@ -70,12 +70,13 @@ def _forest(
     n_outputs = len(bias)
     if begin == 0 and bias.any():  # CatBoost adds none to later trees alone
         nodes = _with_constant(nodes, bias)
+    known, hashed = tests_of(parts, np.unique(nodes.split))
     tests = deduplicate_predicates(
-        parts.column[nodes.split],
-        Comparison.LE,
-        parts.border[nodes.split],
+        known.column[nodes.split],
+        known.comparison[nodes.split],
+        known.threshold[nodes.split],
         Missing.NAN,
-        parts.missing_left[nodes.split],
+        known.missing_left[nodes.split],
     )
     n_trees = len(nodes.offset) - 1
     source_node = np.full(nodes.offset[-1], -1, np.int64)
@@ -91,14 +92,22 @@ def _forest(
             source_node,
         ),
         tree_output=np.full(n_trees, 0 if n_outputs == 1 else -1, np.int32),
-        n_features=len(parts.names),
+        n_features=len(parts.names) if hashed is None else hashed.n_features,
         base=np.zeros(n_outputs),
         outputs=outputs,
         task=task,
         source="catboost",
-        feature_names=parts.names if all(parts.names) else None,
+        feature_names=feature_names(parts.names, hashed),
+        hashed=hashed,
         class_labels=labels,
     ).validate()
+    if hashed is not None:  # columns that read the same ones are one for SHAP values
+        number = {
+            columns: i for i, columns in enumerate(dict.fromkeys(hashed.columns_of))
+        }
+        players = [number[hashed.columns_of[feature]] for feature in forest.feature]
+        player = np.array([*players, -1], np.int32)
+        forest = replace(forest, source_feature=player[forest.predicate])
     if not len(nodes.leaf_weight):
         return forest
     return _with_covers(forest, nodes.leaf_weight)
@@ -159,18 +168,10 @@ def load_bytes(data: bytes, iteration_range: checks.Range | None = None) -> Fore
     return _forest(parts, iteration_range, _REGRESSION[kind], task)
 
 
-#: The parameters that name features of a kind.
-_PARAMETERS = {
-    "categorical": "cat_features",
-    "text": "text_features",
-    "embedding": "embedding_features",
-}
-
-
 def refuse(model: Any) -> None:
     checks.refuse_override(model, "catboost.core")
-    for kind, parameter in _PARAMETERS.items():
-        names = model.get_param(parameter)
+    for kind in REFUSED:
+        names = model.get_param(f"{kind}_features")
         refuse_features(kind, [] if names is None else [*map(str, names)])
 
 

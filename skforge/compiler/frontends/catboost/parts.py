@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +11,9 @@ from numpy.typing import NDArray
 from skforge.compiler.forest import validation
 from skforge.compiler.frontends.arrays import Bools, Floats, Ints, offsets, starts
 from skforge.exceptions import UnsupportedModelError
+
+if TYPE_CHECKING:
+    from skforge.compiler.frontends.catboost.ctr import Categories
 
 #: The values of ``nan_value_treatment``, also by number; the last sends NaN right.
 _NAN_MODES = ("AsIs", "AsFalse", "AsTrue")
@@ -23,14 +26,14 @@ class Nodes(NamedTuple):
     inner: Bools  # (n_nodes,)
     left: Ints  # (n_nodes,), used at inner nodes
     right: Ints
-    split: Ints  # (n_inner,), numbers of borders
+    split: Ints  # (n_inner,), numbers of tests: borders of numbers, then categories
     leaf_value: Floats  # (n_leaves, n_outputs)
     leaf_number: Ints  # (n_leaves,), CatBoost's own, in each tree
     leaf_weight: Floats  # (n_leaves,) of training rows, or (0,)
 
 
 class Parts(NamedTuple):
-    """A model whose splits all compare a number with a border."""
+    """A model: its trees, the borders of its numbers, and its categories."""
 
     nodes: Nodes
     column: Ints  # of each border
@@ -40,42 +43,42 @@ class Parts(NamedTuple):
     scale: float
     bias: Floats  # (n_outputs,)
     info: Mapping[str, Any]  # "params" and "class_params" among others
+    categories: Categories
 
 
 def damaged(what: str) -> NoReturn:
     validation.damaged(what, "save it again")
 
 
-#: Kinds of features that are not numbers, and what to do instead.
-_INSTEAD = {
-    "categorical": "train it as a pipeline that encodes them, which compiles as a "
-    "whole: make_pipeline(make_column_transformer((TargetEncoder(), columns), "
-    "remainder='passthrough'), model), see docs/models.md#catboost",
-    "text": "compute numbers of them before training",
-    "embedding": "compute numbers of them before training",
-}
-KINDS = ("float", *_INSTEAD)
+#: Kinds of features; those from which CatBoost makes further ones are refused.
+KINDS = ("float", "categorical", "text", "embedding")
+REFUSED = KINDS[2:]
 
 
 def refuse_features(kind: str, names: Sequence[str]) -> None:
     if names:
         raise UnsupportedModelError(
             f"The model has {kind} features ({', '.join(names)}), which skforge cannot "
-            f"compile yet; {_INSTEAD[kind]}; or predict with CatBoost."
+            "compile yet; compute numbers of them before training, or predict with "
+            "CatBoost."
         )
 
 
-def column_names(features: Mapping[str, Sequence[tuple[int, str]]]) -> tuple[str, ...]:
-    """Return the names of all columns from those of the features of each kind.
+def columns_of(
+    features: Mapping[str, Sequence[tuple[int, str]]],
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the names and kinds of all columns, from the features of each kind.
 
-    Refuse columns that are not numbers, or not numbered from 0.
+    Refuse columns that are neither numbers nor categories, or not numbered from 0.
     """
-    for kind in _INSTEAD:
+    for kind in REFUSED:
         refuse_features(kind, [name or str(column) for column, name in features[kind]])
-    names = dict(features["float"])
-    if sorted(names) != list(range(len(features["float"]))):
+    known = {column: (name, kind) for kind in KINDS for column, name in features[kind]}
+    n_columns = sum(len(features[kind]) for kind in KINDS)
+    if sorted(known) != list(range(n_columns)):
         damaged("its columns are not numbered from 0")
-    return tuple(names[column] for column in range(len(names)))
+    names = tuple(known[column][0] for column in range(n_columns))
+    return names, tuple(known[column][1] for column in range(n_columns))
 
 
 def nan_goes_right(mode: Any, has_nans: Any) -> bool:

@@ -328,7 +328,7 @@ def _check(plan: Plan, forests: tuple[Forest, ...]) -> None:
                 f"last step was trained on {forest.n_features}; fit the pipeline as a "
                 "whole."
             )
-        if any(forest.category_names):
+        if any(forest.category_names) or forest.hashed is not None:
             raise UnsupportedModelError(
                 "The last step of the pipeline knows categories by their names, so no "
                 "step can be folded into it; CompiledForest(pipeline) runs the steps "

@@ -1,0 +1,198 @@
+"""Categories known by hashes: how rows become those of a forest with CatBoost's tests.
+
+A row of the source has numbers and categories. The forest's row has the numbers, in
+place of each category the rank of its hash among those that the forest knows, and then
+a *statistic* for each thing that training noted of a combination of values (the share
+of positive targets, say): how many of the borders that the forest tests it exceeds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any, NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+
+from skforge._compat import cached_property
+from skforge.compiler.forest.validation import damaged
+from skforge.exceptions import UnsupportedModelError
+from skforge.runtime.digests import sha256
+
+#: What a part of a combination is: the hash of a category, whether a number exceeds a
+#: border (NaN does not, or does), and whether a hash is a certain one.
+HASH, ABOVE, ABOVE_OR_NAN, EQUAL = range(4)
+
+#: Multiplies the hash of a combination before and after each part is added.
+MULTIPLIER = 0x4906BA494954CB65
+
+#: Most borders of a statistic, whose number above them is a byte.
+MOST_BORDERS = 255
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class HashedCategories:
+    """The categories of a forest, as read-only arrays.
+
+    Parameters
+    ----------
+    is_category : ndarray of bool, shape (n_columns,)
+        Which columns of the source's rows hold categories.
+    value_offset : ndarray of int64, shape (n_columns + 1,)
+        The first known value of each column.
+    value : ndarray of int32
+        The hashes that trees compare a category with, ascending in each column. The
+        forest's column is the rank of a hash, from 1, and 0 for all others.
+    part_offset : ndarray of int64, shape (n_combinations + 1,)
+        The first part of each combination.
+    part_kind : ndarray of uint8, shape (n_parts,)
+        ``HASH``, ``ABOVE``, ``ABOVE_OR_NAN`` or ``EQUAL``.
+    part_column, part_value : ndarray of int32, shape (n_parts,)
+        The part's column; the bits of its float32 border, or its hash.
+    key_offset : ndarray of int64, shape (n_combinations + 1,)
+        The first key of each combination.
+    key : ndarray of uint64
+        Hashes of combinations, ascending in each one.
+    statistic_offset : ndarray of int64, shape (n_combinations + 1,)
+        The first statistic of each combination; the forest has a column for each.
+    bucket : ndarray of uint8
+        The statistics of each combination, shape (n_keys + 1, n_statistics): those of
+        its keys, and those of all other hashes.
+    """
+
+    is_category: NDArray[np.bool_]
+    value_offset: NDArray[np.int64]
+    value: NDArray[np.int32]
+    part_offset: NDArray[np.int64]
+    part_kind: NDArray[np.uint8]
+    part_column: NDArray[np.int32]
+    part_value: NDArray[np.int32]
+    key_offset: NDArray[np.int64]
+    key: NDArray[np.uint64]
+    statistic_offset: NDArray[np.int64]
+    bucket: NDArray[np.uint8]
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            array = np.ascontiguousarray(getattr(self, field.name)).view()
+            if array.dtype != DTYPES[field.name] or array.ndim != 1:
+                _refuse(f"{field.name} has {array.ndim} dimensions of {array.dtype}")
+            array.flags.writeable = False
+            object.__setattr__(self, field.name, array)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), tuple(self.arrays().values())
+
+    def __repr__(self) -> str:
+        """Return what tells it apart from others, for the hash of a forest."""
+        return f"HashedCategories({sha256(*self.arrays().values()).hexdigest()})"
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        return {name: getattr(self, name) for name in DTYPES}
+
+    @property
+    def n_columns(self) -> int:
+        """Number of columns of the source's rows."""
+        return len(self.is_category)
+
+    @property
+    def n_features(self) -> int:
+        """Number of columns of the forest's rows."""
+        return self.n_columns + int(self.statistic_offset[-1])
+
+    def shared(self, values: NDArray[Any]) -> NDArray[Any]:
+        """Return contributions of the source's columns, for those of the forest's.
+
+        The columns of a combination have equal shares of it (CatBoost's rule).
+        """
+        if values.shape[-2:] == 2 * (self.n_features + 1,):
+            raise UnsupportedModelError(
+                "interactions of columns are not defined for a model whose trees test "
+                "combinations of categories; use predict_contribs without "
+                "interactions=True."
+            )
+        shares = values[..., : self.n_columns].copy()
+        for i in range(self.n_columns, self.n_features):
+            columns = self.columns_of[i]
+            shares[..., columns] += values[..., i, None] / len(columns)
+        return np.concatenate([shares, values[..., -1:]], axis=-1)
+
+    @cached_property
+    def columns_of(self) -> list[tuple[int, ...]]:
+        """The columns of the source's rows that each column of the forest stands for.
+
+        Of a combination, these are its categories: CatBoost's SHAP values count neither
+        the borders nor the certain values that it has beside them.
+        """
+        columns: list[tuple[int, ...]] = [(i,) for i in range(self.n_columns)]
+        sizes = np.diff(self.statistic_offset)
+        for i, size in enumerate(sizes.tolist()):
+            parts = slice(self.part_offset[i], self.part_offset[i + 1])
+            hashes = self.part_kind[parts] == HASH
+            read = self.part_column[parts]
+            read = read[hashes] if hashes.any() else read
+            columns += [tuple(sorted({*read.tolist()}))] * size
+        return columns
+
+    def validate(self) -> None:
+        """Raise ``InvalidModelError`` unless every number is in range."""
+        n_columns, n_parts = self.n_columns, len(self.part_kind)
+        n_combinations = len(self.part_offset) - 1
+        for name, count, end in (
+            ("value_offset", n_columns, len(self.value)),
+            ("part_offset", n_combinations, n_parts),
+            ("key_offset", n_combinations, len(self.key)),
+            ("statistic_offset", n_combinations, None),
+        ):
+            offset = getattr(self, name)
+            whole = len(offset) == count + 1 > 0 and offset[0] == 0
+            whole = whole and end in (None, offset[-1])
+            if not whole or (np.diff(offset) < 0).any():
+                _refuse(f"{name} does not run from 0 to {end}")
+        sizes, counts = np.diff(self.statistic_offset), np.diff(self.key_offset) + 1
+        if sizes.sum() >= 2**31 or int(sizes @ counts) != len(self.bucket):
+            _refuse(f"{len(self.bucket)} buckets are not those of its statistics")
+        if len({len(self.part_kind), len(self.part_column), len(self.part_value)}) > 1:
+            _refuse("the parts of combinations have different lengths")
+        if n_parts and not 0 <= self.part_column.min() <= self.part_column.max() < (
+            n_columns
+        ):
+            _refuse("a part of a combination is no column")
+        hashes = np.isin(self.part_kind, (HASH, EQUAL))
+        if (self.part_kind > EQUAL).any() or (
+            self.is_category[self.part_column] != hashes
+        ).any():
+            _refuse("a part of a combination is of another kind than its column")
+        for values, offset in (
+            (self.value, self.value_offset),
+            (self.key, self.key_offset),
+        ):
+            rises = values[1:] > values[:-1]
+            starts = offset[(offset > 0) & (offset < len(values))]
+            rises[starts - 1] = True
+            if not rises.all():
+                _refuse("its hashes do not ascend")
+
+
+#: The dtype of each array, in order.
+DTYPES: Mapping[str, np.dtype[Any]] = {
+    name: np.dtype(kind)
+    for name, kind in {
+        "is_category": "?",
+        "value_offset": "i8",
+        "value": "i4",
+        "part_offset": "i8",
+        "part_kind": "u1",
+        "part_column": "i4",
+        "part_value": "i4",
+        "key_offset": "i8",
+        "key": "u8",
+        "statistic_offset": "i8",
+        "bucket": "u1",
+    }.items()
+}
+
+
+def _refuse(what: str) -> NoReturn:
+    damaged(f"of its categories, {what}", "save it again")

@@ -1,0 +1,228 @@
+"""CatBoost's tests of categories: of single values, and of statistics of combinations.
+
+CatBoost keeps, for each combination of values that it met in training, the counts from
+which it computes a number (CTR) and compares it with borders. Only how many borders
+that number exceeds can matter, so that this is all that a forest keeps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from skforge.compiler.forest import categories
+from skforge.compiler.forest.arrays import Array, Comparison
+from skforge.compiler.forest.categories import MOST_BORDERS, HashedCategories
+from skforge.compiler.frontends.arrays import Ints, offsets
+from skforge.compiler.frontends.catboost.parts import Parts, damaged
+
+#: The kinds of CTR, in the order of their numbers in files.
+KINDS = (
+    *("Borders", "Buckets", "BinarizedTargetMeanValue", "FloatTargetMeanValue"),
+    *("Counter", "FeatureFreq"),
+)
+#: Those of which a table has sums and counts, and those with a count alone.
+MEANS, COUNTS = KINDS[2:4], KINDS[4:]
+#: The hash of an empty place of a table.
+EMPTY = 2**64 - 1
+
+#: A part of a combination: its kind, column and value, as ``HashedCategories`` has it.
+Part = tuple[int, int, int]
+
+
+class Ctr(NamedTuple):
+    """A number that is computed of a combination, and the borders of its tests."""
+
+    combination: tuple[Part, ...]
+    kind: str
+    table: Hashable
+    target_border: int
+    prior: tuple[float, float]  # what is added to numerator and denominator
+    shift: float
+    scale: float
+    borders: NDArray[np.float32]
+
+
+class Table(NamedTuple):
+    """What training counted of each combination."""
+
+    key: NDArray[np.uint64]  # (n_keys,), its hash
+    counts: Array  # (n_keys, n_counts): by class of the target, sum and number, number
+    denominator: int  # of counts alone
+
+
+class Categories(NamedTuple):
+    """The features of a model that are no numbers."""
+
+    columns: tuple[int, ...]  # of the features
+    values: Sequence[NDArray[np.int32]]  # hashes of each feature's values with a test
+    ctrs: Sequence[Ctr]
+    tables: Mapping[Any, Table]
+
+    @property
+    def n_splits(self) -> int:
+        borders = [ctr.borders for ctr in self.ctrs]
+        return sum(map(len, [*self.values, *borders]))
+
+
+class Tests(NamedTuple):
+    """The test of each split: a row goes left if it is true."""
+
+    column: Ints
+    comparison: NDArray[np.uint8]
+    threshold: NDArray[np.float32]
+    missing_left: NDArray[np.bool_]
+
+
+def tests_of(parts: Parts, used: Ints) -> tuple[Tests, HashedCategories | None]:
+    """Return the tests of all splits, of which these numbers are used."""
+    n_numbers, known = len(parts.border), parts.categories
+    n_splits = n_numbers + known.n_splits
+    if len(used) and not 0 <= used[0] <= used[-1] < n_splits:
+        damaged(f"a split is none of its {n_splits} tests")
+    more = n_splits - n_numbers
+    tests = Tests(
+        np.append(parts.column, np.zeros(more, np.int64)),
+        np.full(n_splits, Comparison.LE, np.uint8),
+        np.append(parts.border, np.zeros(more, np.float32)),
+        np.append(parts.missing_left, np.ones(more, np.bool_)),
+    )
+    if not known.columns:
+        return tests, None
+    n_columns = len(parts.names)
+    is_category = np.zeros(n_columns, np.bool_)
+    is_category[[*known.columns]] = True
+    is_used = np.zeros(n_splits, np.bool_)
+    is_used[used] = True
+    values = [np.zeros(0, np.int32)] * n_columns
+    first = n_numbers
+    for column, hashes in zip(known.columns, known.values, strict=True):
+        at = first + np.flatnonzero(is_used[first : first + len(hashes)])
+        values[column], rank = np.unique(hashes[at - first], return_inverse=True)
+        tests.column[at], tests.comparison[at] = column, Comparison.NE
+        tests.threshold[at] = rank + 1
+        first += len(hashes)
+    combinations: dict[tuple[Part, ...], list[tuple[Ctr, NDArray[np.float32]]]] = {}
+    places: list[tuple[tuple[Part, ...], int, Ints, Array]] = []
+    for ctr in known.ctrs:
+        at = first + np.flatnonzero(is_used[first : first + len(ctr.borders)])
+        borders, rank = np.unique(ctr.borders[at - first], return_inverse=True)
+        columns = combinations.setdefault(ctr.combination, []) if len(at) else []
+        for start in range(0, len(borders), MOST_BORDERS):  # a column for each
+            here = (rank >= start) & (rank < start + MOST_BORDERS)
+            places.append((ctr.combination, len(columns), at[here], rank[here] - start))
+            columns.append((ctr, borders[start : start + MOST_BORDERS]))
+        first += len(ctr.borders)
+    number = {combination: i for i, combination in enumerate(combinations)}
+    statistics = offsets([len(columns) for columns in combinations.values()])
+    for combination, place, at, rank in places:
+        tests.column[at] = n_columns + statistics[number[combination]] + place
+        tests.threshold[at] = rank
+    elements = [part for combination in combinations for part in combination]
+    of_parts = np.array(elements, np.int64).reshape(-1, 3)
+    pairs = [_buckets(known.tables, columns) for columns in combinations.values()]
+    hashed = HashedCategories(
+        is_category,
+        offsets([*map(len, values)]),
+        np.concatenate(values),
+        offsets([*map(len, combinations)]),
+        of_parts[:, 0].astype(np.uint8),
+        of_parts[:, 1].astype(np.int32),
+        of_parts[:, 2].astype(np.int32),
+        offsets([len(keys) for keys, _ in pairs]),
+        np.concatenate([np.zeros(0, np.uint64), *(keys for keys, _ in pairs)]),
+        statistics,
+        np.concatenate([np.zeros(0, np.uint8), *(b.ravel() for _, b in pairs)]),
+    )
+    return tests, hashed
+
+
+def feature_names(
+    names: tuple[str, ...], hashed: HashedCategories | None
+) -> tuple[str, ...] | None:
+    """Return the names of a forest's columns; None if some column has none."""
+    if hashed is None or not all(names):
+        return names if all(names) else None
+    of = hashed.columns_of[len(names) :]
+    return *names, *(
+        f"{{{', '.join(names[i] for i in columns)}}} {number}"
+        for number, columns in enumerate(of)
+    )
+
+
+def _buckets(
+    tables: Mapping[Any, Table], columns: list[tuple[Ctr, NDArray[np.float32]]]
+) -> tuple[NDArray[np.uint64], NDArray[np.uint8]]:
+    """Return the hashes of a combination, and its statistics for each of them.
+
+    Those for all other hashes follow; hashes with the same ones are left out.
+    """
+    keys = np.unique(np.concatenate([tables[ctr.table].key for ctr, _ in columns]))
+    buckets = np.empty((len(keys) + 1, len(columns)), np.uint8)
+    for i, (ctr, borders) in enumerate(columns):
+        table = tables[ctr.table]
+        values = _values(ctr, table)
+        bucket = np.searchsorted(borders, values).astype(np.uint8)
+        bucket[np.isnan(values)] = 0  # it exceeds none
+        buckets[:, i] = bucket[-1]
+        buckets[np.searchsorted(keys, table.key), i] = bucket[:-1]
+    differs = (buckets[:-1] != buckets[-1]).any(axis=1)
+    return keys[differs], buckets[np.append(differs, True)]
+
+
+def _values(ctr: Ctr, table: Table) -> NDArray[np.float32]:
+    """Return the numbers of a table's hashes, and that of all others."""
+    counts, one = table.counts, np.float32
+    whole = np.zeros(len(counts) + 1, np.float32)
+    part = whole.copy()
+    if ctr.kind in COUNTS:
+        part[:-1], whole[:] = counts[:, 0], table.denominator
+    elif ctr.kind in MEANS:
+        part[:-1], whole[:-1] = counts.T
+    else:
+        first = ctr.target_border + (ctr.kind == "Borders")
+        last = counts.shape[1] if ctr.kind == "Borders" else first + 1
+        part[:-1] = counts[:, first:last].sum(axis=1)
+        whole[:-1] = counts.sum(axis=1)
+    with np.errstate(all="ignore"):
+        value = (part + one(ctr.prior[0])) / (whole + one(ctr.prior[1]))
+        return (value + one(ctr.shift)) * one(ctr.scale)
+
+
+def above(column: int, border: float, nan_is: bool) -> Part:
+    """Return the part that is whether a number exceeds a border; NaN may, too."""
+    kind = categories.ABOVE_OR_NAN if nan_is else categories.ABOVE
+    return kind, column, int(np.float32(border).view(np.int32))
+
+
+def check(known: Categories, kinds: Sequence[str]) -> None:
+    """Raise unless all CTRs have their tables, and parts of the columns' kinds.
+
+    ``kinds`` are those of the columns: "float" or "categorical".
+    """
+    for ctr in known.ctrs:
+        if (table := known.tables.get(ctr.table)) is None:
+            damaged(f"the table of a {ctr.kind} of its categories is missing")
+        n_counts = table.counts.shape[1]
+        wanted = {**dict.fromkeys(MEANS, 2), **dict.fromkeys(COUNTS, 1)}
+        if n_counts != wanted.get(ctr.kind, n_counts) or not n_counts:
+            damaged(f"a table of {ctr.kind} has {n_counts} numbers for a combination")
+        if ctr.kind in KINDS[:2] and not 0 <= ctr.target_border < n_counts:
+            damaged(f"a {ctr.kind} is of class {ctr.target_border} of {n_counts}")
+        if np.isnan(ctr.borders).any():
+            damaged("a border is not a number")
+        for kind, column, _ in ctr.combination:
+            is_hash = kind in (categories.HASH, categories.EQUAL)
+            fits = 0 <= column < len(kinds)
+            if not fits or (kinds[column] == "categorical") != is_hash:
+                damaged("a part of a combination is none of its columns")
+
+
+def table_of(key: Any, counts: Array, denominator: int) -> Table:
+    """Return a table of hashes and their counts; raise if a hash is there twice."""
+    if len(np.unique(key)) < len(key):
+        damaged("a table of its categories has a combination twice")
+    return Table(key, counts, denominator)

@@ -1,0 +1,333 @@
+"""The code that hashes texts and combinations; :mod:`.hashing` describes what it does.
+
+The hash of a text is CityHash64 (release 1.0) of its UTF-8: CatBoost keeps 32 bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from skforge.compiler.forest.categories import (
+    ABOVE_OR_NAN,
+    EQUAL,
+    HASH,
+    MULTIPLIER,
+)
+from skforge.compiler.ir.lir.builder import Builder
+from skforge.compiler.ir.lir.nodes import (
+    F32,
+    F64,
+    I32,
+    I64,
+    U8,
+    U32,
+    Buffer,
+    Routine,
+    Value,
+)
+from skforge.compiler.runtime.entry.routines import field
+from skforge.runtime.python_objects import OB_TYPE
+
+_PRIMES = 0xC3A5C85C97CB3127, 0xB492B66FBE98F273, 0x9AE16A3B2F90404F, 0xC949D7C7509E6557
+_MIXER = 0x9DDFEA08EB382D69
+
+
+def _signed(number: int) -> int:
+    """Return the number whose 64 bits, signed, are those of an unsigned one."""
+    return number - (1 << 64) if number >> 63 else number
+
+
+K0, K1, K2, K3 = map(_signed, _PRIMES)
+KM = _signed(_MIXER)
+
+
+def _right(x: Value, shift: int) -> Value:
+    """Return a word shifted right, with zeros on the left."""
+    return (x >> shift) & ((1 << (64 - shift)) - 1)
+
+
+def _rotated(x: Value, shift: int) -> Value:
+    return _right(x, shift) | (x << (64 - shift))
+
+
+def _mixed(x: Value, shift: int = 47) -> Value:
+    return x ^ _right(x, shift)
+
+
+def _of_two(u: Value, v: Value) -> Value:
+    a = _mixed((u ^ v) * KM)
+    return _mixed((v ^ a) * KM) * KM
+
+
+def city_hash() -> Routine:
+    """Return a function of a text's address and length that returns its hash."""
+    at, n = Value("at", I64), Value("n", I64)
+    with Builder() as b:
+        data = b.view("text", U8, at)
+
+        def word(place: Value | int) -> Value:
+            return data[place, I64]
+
+        def half(place: Value | int) -> Value:
+            return data[place, U32].to(I64)
+
+        def byte(place: Value | int) -> Value:
+            return data[place].to(I64)
+
+        with b.when(n.eq(0)):
+            b.give(b.const(K2))
+        with b.when(n < 4):
+            y = byte(0) + (byte(n >> 1) << 8)
+            z = n + (byte(n - 1) << 2)
+            b.give(_mixed((y * K2) ^ (z * K3)) * K2)
+        with b.when(n <= 8):
+            b.give(_of_two(n + (half(0) << 3), half(n - 4)))
+        with b.when(n <= 16):
+            first, last = word(0), word(n - 8)
+            sum_, back = last + n, (b.const(64) - n) & 63
+            logical = (sum_ >> n) & ((b.const(1) << back) - 1)  # n is 9 … 16
+            b.give(_of_two(first, logical | (sum_ << back)) ^ last)
+        with b.when(n <= 32):
+            a, c = word(0) * K1, word(n - 8) * K2
+            second, d = word(8), word(n - 16) * K0
+            turned = _rotated(a - second, 43) + _rotated(c, 30) + d
+            b.give(_of_two(turned, a + _rotated(second ^ K3, 20) - c + n))
+        with b.when(n <= 64):
+            b.give(_up_to_64(word, n))
+        b.give(_longer(b, word, n))
+    return Routine("skf_city", (at, n), b.finish(), I64, local=True)
+
+
+def _up_to_64(word: Callable[[Value | int], Value], n: Value) -> Value:
+    def part(z: Value, a: Value, p: Value | int, q: Value | int) -> tuple[Value, Value]:
+        turned, third = _rotated(a + z, 52), _rotated(a, 37)
+        a = a + word(p)
+        third = third + _rotated(a, 7)
+        a = a + word(q)
+        return a + z, turned + _rotated(a, 31) + third
+
+    v0, v1 = part(word(24), word(0) + (word(n - 16) + n) * K0, 8, 16)
+    w0, w1 = part(word(n - 8), word(16) + word(n - 32), n - 24, n - 16)
+    mixed = _mixed((v0 + w1) * K2 + (w0 + v1) * K0)
+    return _mixed(mixed * K0 + v1) * K2
+
+
+def _longer(b: Builder, word: Callable[[Value | int], Value], n: Value) -> Value:
+    def weak(place: Value, x: Value, y: Value) -> tuple[Value, Value]:
+        w0, w1, w2, w3 = (word(place + 8 * i) for i in range(4))
+        x = x + w0
+        y, first = _rotated(y + x + w3, 21), x
+        x = x + w1 + w2
+        return x + w3, y + _rotated(x, 44) + first
+
+    x, y, z = word(0), word(n - 16) ^ K1, word(n - 56) ^ K0
+    v0, v1 = weak(n - 64, n, y)
+    w0, w1 = weak(n - 32, n * K1, b.const(K0))
+    z = z + _mixed(v1) * K1
+    x, y = _rotated(z + x, 39) * K1, _rotated(y, 33) * K1
+    state = [x, y, z, v0, v1, w0, w1]
+    with b.loop(0, (n - 1) & ~63, 64, carry=state) as p:
+        x, y, z, v0, v1, w0, w1 = state
+        x = _rotated(x + y + v0 + word(p + 16), 37) * K1
+        y = _rotated(y + v1 + word(p + 48), 42) * K1
+        x, y, z = x ^ w1, y ^ v0, _rotated(z ^ w0, 33)
+        v = weak(p, v1 * K1, x + w0)
+        w = weak(p + 32, z + w1, y)
+        state[:] = z, y, x, *v, *w
+    x, y, z, v0, v1, w0, w1 = state
+    return _of_two(_of_two(v0, w0) + _mixed(y) * K1 + z, _of_two(v1, w1) + x)
+
+
+def object_reader(names: tuple[str, ...]) -> Routine:
+    """Return a function that reads Python's objects into rows.
+
+    ``places`` are the columns of the objects' columns in the rows, and ``coded`` which
+    of them are hashed. It returns the first row that it declines; ``names`` are the
+    classes that it knows.
+    """
+    words = "objects", "n", "row_bytes", "item_bytes", "n_columns", "width"
+    objects, n, row_bytes, item_bytes, n_columns, width = (
+        Value(name, I64) for name in words
+    )
+    coded, places = Buffer("coded", U8), Buffer("places", I32)
+    out = Buffer("out", F32)
+    with Builder() as b:
+        kinds = {name: b.symbol(f"skf_{name}") for name in names}
+        none, data = b.symbol("skf_none"), b.view("data", U8, objects)
+        size = b.local("size", I64)
+        digits = b.local("digits", U8, 32)
+        bits = b.view("bits", I32, b.address(out))
+        with b.loop(n) as r, b.loop(n_columns) as j:
+
+            def decline(cond: Value, *, error: bool = False) -> None:
+                with b.when(cond):
+                    if error:
+                        b.run("skf_clear")
+                    b.give(r)
+
+            object_ = data[r * row_bytes + j * item_bytes, I64]
+            kind = field(b, object_, OB_TYPE)
+            place = r * width + places[j].to(I64)
+
+            def of_text() -> Value:
+                text = b.call("skf_utf8", object_, b.address(size))
+                decline(text.eq(0), error=True)  # a lone surrogate
+                return b.call("skf_city", text, size[0])
+
+            def of_whole() -> Value:
+                decline(~(kind.eq(kinds["int"]) | kind.eq(kinds["bool"])))
+                number = b.call("skf_long", object_)
+                with b.when(number.eq(-1)):
+                    decline(b.call("skf_error").ne(0), error=True)
+                return b.call("skf_city", *_decimal(b, number, digits))
+
+            def hashed() -> None:
+                is_text = kind.eq(kinds["str"])
+                bits[place] = b.either(is_text, of_text, of_whole).to(I32)
+
+            def number() -> None:
+                is_float = kind.eq(kinds["float"])
+                real = is_float | kind.eq(kinds["int"]) | kind.eq(kinds["bool"])
+                decline(~(real | object_.eq(none)))
+                out[place] = b.either(real, given, lambda: b.const(float("nan"), F32))
+
+            def given() -> Value:
+                x = b.call("skf_number", object_, gives=F64)
+                with b.when(x.eq(-1.0)):
+                    decline(b.call("skf_error").ne(0), error=True)
+                return x.to(F32)
+
+            b.if_(coded[j].ne(0), hashed, number)
+        b.give(n)
+    params = objects, n, row_bytes, item_bytes, n_columns, coded, places, width, out
+    return Routine("skf_objects", params, b.finish(), I64)
+
+
+def _decimal(b: Builder, number: Value, digits: Buffer) -> tuple[Value, Value]:
+    """Return the address and the length of a whole number's digits."""
+    negative = number < 0
+    state = [number, b.const(31)]
+
+    def write() -> None:
+        rest, at = state
+        digit = rest % 10  # truncates toward zero
+        digit = b.select(digit < 0, b.const(0) - digit, digit)
+        digits[at] = (digit + 48).to(U8)
+        state[:] = rest // 10, at - 1
+
+    write()
+    with b.repeat(lambda: state[0].ne(0), state):
+        write()
+    last = state[1]
+    with b.when(negative):
+        digits[last] = b.const(45, U8)
+    first = b.select(negative, last, last + 1)
+    return b.address(digits, first), b.const(32) - first
+
+
+def text_hasher() -> Routine:
+    """Return a function that hashes texts which lie one after the other.
+
+    ``ends`` are n + 1 offsets; the hashes go to every ``step``-th number of ``out``.
+    """
+    n, step = Value("n", I64), Value("step", I64)
+    texts, ends, out = Value("texts", I64), Buffer("ends", I64), Buffer("out", I32)
+    with Builder() as b:
+        with b.loop(n) as i:
+            first = ends[i]
+            hash_ = b.call("skf_city", texts + first, ends[i + 1] - first)
+            out[i * step] = hash_.to(I32)
+        b.give(n)
+    return Routine("skf_texts", (texts, n, ends, out, step), b.finish(), I64)
+
+
+#: The arrays of ``HashedCategories`` that rows are encoded by, and where the keys of
+#: each combination begin by their highest bits.
+ENCODER_ARRAYS = {
+    "is_category": U8,
+    "value_offset": I64,
+    "value": I32,
+    "part_offset": I64,
+    "part_kind": U8,
+    "part_column": I32,
+    "part_value": I32,
+    "key_offset": I64,
+    "key": I64,
+    "statistic_offset": I64,
+    "bucket": U8,
+    "bucket_offset": I64,
+    "start": I32,
+    "start_offset": I64,
+    "shift": I64,
+}
+
+
+def encoder() -> Routine:
+    """Return a function that makes forest rows of hashes and numbers, in place."""
+    n, width, n_columns, n_combinations = (
+        Value(name, I64) for name in ("n", "width", "n_columns", "n_combinations")
+    )
+    out = Buffer("out", F32)
+    arrays = {name: Buffer(name, kind) for name, kind in ENCODER_ARRAYS.items()}
+    a = arrays
+    with Builder() as b:
+        bits = b.view("bits", I32, b.address(out))
+        with b.loop(n) as r:
+            row = r * width
+            with b.loop(n_combinations) as c:
+                total = [b.const(0)]
+                first, end = a["part_offset"][c], a["part_offset"][c + 1]
+                with b.loop(first, end, carry=total) as e:
+                    kind = a["part_kind"][e].to(I32)
+                    place = row + a["part_column"][e].to(I64)
+                    given, limit = bits[place], a["part_value"][e]
+                    x, border = b.bitcast(given, F32), b.bitcast(limit, F32)
+                    above = b.select(kind.eq(ABOVE_OR_NAN), ~(x <= border), x > border)
+                    flag = b.select(kind.eq(EQUAL), given.eq(limit), above)
+                    part = b.select(kind.eq(HASH), given.to(I64), flag.to(I64))
+                    total[0] = (total[0] + part * MULTIPLIER) * MULTIPLIER
+                key, shift = total[0], a["shift"][c]
+                high = (key >> shift) & ((b.const(2) << (b.const(63) - shift)) - 1)
+                slot = a["start_offset"][c] + high
+                keys = a["key_offset"][c]
+                found = a["key_offset"][c + 1] - keys  # of all other hashes
+                near = [a["start"][slot].to(I64), found]
+                last = a["start"][slot + 1].to(I64)
+                with b.repeat(lambda: near[0] < last, near):
+                    here = near[0]
+                    same = a["key"][keys + here].eq(key)
+                    near[1] = b.select(same, here, near[1])
+                    near[0] = b.select(same, last, here + 1)
+                statistic = a["statistic_offset"][c]
+                count = a["statistic_offset"][c + 1] - statistic
+                source = a["bucket_offset"][c] + near[1] * count
+                target = row + n_columns + statistic
+                with b.loop(count) as k:
+                    out[target + k] = a["bucket"][source + k].to(F32)
+            with b.loop(n_columns) as j, b.when(a["is_category"][j].ne(0)):
+                low = [a["value_offset"][j], a["value_offset"][j + 1]]
+                base, hash_ = low[0], bits[row + j]
+                with b.repeat(lambda: low[0] < low[1], low):
+                    middle = (low[0] + low[1]) >> 1
+                    less = a["value"][middle] < hash_
+                    low[:] = (
+                        b.select(less, middle + 1, low[0]),
+                        b.select(less, low[1], middle),
+                    )
+                rank = [b.const(0)]
+                inside = low[0] < a["value_offset"][j + 1]
+
+                def known(at: Value = low[0], base: Value = base) -> Value:
+                    same = a["value"][at].eq(hash_)
+                    return b.select(same, at - base + 1, b.const(0))
+
+                rank[0] = b.either(inside, known, lambda: b.const(0))
+                out[row + j] = rank[0].to(F32)
+        b.give(n)
+    sizes = n, width, n_columns, n_combinations
+    params: tuple[Value | Buffer, ...] = (*sizes, out, *arrays.values())
+    return Routine("skf_encode", params, b.finish(), I64)
+
+
+def routines(names: tuple[str, ...]) -> list[Routine]:
+    return [city_hash(), object_reader(names), text_hasher(), encoder()]

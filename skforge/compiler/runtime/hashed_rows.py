@@ -1,0 +1,287 @@
+"""Reads rows with categories as CatBoost does: by the hashes of their texts.
+
+A category is a text, bytes in UTF-8, or a whole number or boolean, which count as its
+decimal digits. What CatBoost refuses (fractions, missing categories), or converts by
+rules of its own (texts for numbers), is left to the model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from skforge.compiler.forest import frames, mistakes
+from skforge.compiler.forest.categories import HashedCategories
+from skforge.compiler.runtime.entry import hashing
+from skforge.exceptions import InvalidInputError
+
+Array: TypeAlias = NDArray[Any]
+
+#: CatBoost takes larger whole numbers as float64 first.
+_EXACT = 2**53
+
+
+class HashedRows:
+    """Makes rows of a forest with categories; returns None for what the model reads."""
+
+    #: The warning for arrays: there is none.
+    unnamed = ""
+
+    def __init__(self, hashed: HashedCategories, names: tuple[str, ...] | None) -> None:
+        self._is_category, self._names = hashed.is_category, names
+        self._width, self._encoder = hashed.n_features, hashing.Encoder(hashed)
+        self._places = np.arange(hashed.n_columns, dtype=np.int32)
+        self._seen: Any = None
+
+    def read(self, X: Any) -> tuple[Array, str] | None:
+        """Return rows of float32 and the warning ""; None leaves ``X`` to the model."""
+        kind = type(X)
+        if kind is list:
+            X = _objects_of(X)
+        elif kind is not np.ndarray and kind is not np.memmap:
+            columns = _COLUMNS.get(frames.kind_of(X))
+            fits = columns is not None and self._fits(X)
+            rows = self._of_columns(columns(X), len(X)) if columns and fits else None
+            return None if rows is None else (self._encoded(rows), "")
+        if X is None or X.ndim != 2 or X.shape[1] != len(self._places) or not len(X):
+            return None
+        rows = np.empty((len(X), self._width), np.float32)
+        if not self._write(X, self._places, rows):
+            return None
+        return self._encoded(rows), ""
+
+    def rows(self, X: Any) -> Array:
+        """Return rows of float32; raise for what is not read: what is wrong, where."""
+        if (read := self.read(X)) is not None:
+            return read[0]
+        width, named = len(self._places), frames.is_pandas(X) or frames.is_table(X)
+        names = frames.column_names(X) if named else None
+        if names is not None and self._names is not None and names != [*self._names]:
+            mistakes.check_shape((len(X), len(names)), width)
+            raise InvalidInputError(
+                f"the columns are {names}, but the model was trained on "
+                f"{[*self._names]}; pass X[names] with the columns in that order."
+            )
+        if names is None and (why := mistakes.kind_mistake(X, width)) is not None:
+            raise InvalidInputError(why)
+        given = X.to_pandas() if frames.is_table(X) else X
+        objects = np.asarray(given, object)
+        mistakes.check_shape(objects.shape, width)
+        for (row, place), value in np.ndenumerate(objects):
+            column = repr(place if names is None else names[place])
+            if not self._is_category[place]:
+                if _number(value) is None:
+                    raise InvalidInputError(mistakes.no_number(value, row, column))
+            elif _category(value) is None:
+                raise InvalidInputError(
+                    f"row {row} has {value!r} in column {column}, which is no "
+                    "category: these are texts, whole numbers and booleans; make a "
+                    "text of all else, of missing ones, too."
+                )
+        raise InvalidInputError(
+            f"the rows ({type(X).__name__}) are not read; pass an array of objects or "
+            "a DataFrame whose columns are of the kinds of training."
+        )
+
+    def _encoded(self, rows: Array) -> Array:
+        self._encoder.encode(rows)
+        return rows
+
+    def _fits(self, X: Any) -> bool:
+        """Tell whether a frame has the columns of training, in their order."""
+        labels = X.columns if frames.is_pandas(X) else None
+        if labels is not None and labels is self._seen:
+            return True
+        given = frames.column_names(X)
+        fits = len(given) == len(self._places) and len(X) > 0
+        fits = fits and (self._names is None or given == [*self._names])
+        if fits:
+            self._seen = labels
+        return fits
+
+    def _of_columns(self, columns: Iterator[_Columns], n_rows: int) -> Array | None:
+        rows = np.empty((n_rows, self._width), np.float32)
+        for places, values in columns:
+            if isinstance(values, np.ndarray):
+                if not self._write(values.T, places, rows):
+                    return None
+                continue
+            (place,) = places.tolist()
+            write = _write_hashes if self._is_category[place] else _write_numbers
+            if not write(values, rows, place):
+                return None
+        return rows
+
+    def _write(self, values: Array, places: Array, rows: Array) -> bool:
+        """Write an array to these columns; False for values that the model reads."""
+        dtype, flags = values.dtype, self._is_category[places]
+        if dtype.kind in "US":
+            values, dtype = values.astype(object), np.dtype(object)
+        if dtype == np.object_:
+            return hashing.read_objects(values, flags, places, rows) or _write_rarer(
+                values, flags, places, rows
+            )
+        if not frames.is_plain(dtype) or (flags.any() and dtype.kind == "f"):
+            return False
+        numbers = values[:, ~flags]
+        if dtype.kind in "iu" and dtype.itemsize == 8 and _is_large(numbers):
+            return False
+        with np.errstate(over="ignore"):
+            rows[:, places[~flags]] = numbers
+        if not flags.any():
+            return True
+        whole = values[:, flags].astype(np.uint64 if dtype == np.uint64 else np.int64)
+        return hashing.read_objects(
+            whole.astype(object), flags[flags], places[flags], rows
+        )
+
+
+#: Places of columns, and their values: an array of shape (n_columns, n_rows), or the
+#: values of a single column as pandas, polars and pyarrow have them.
+_Columns: TypeAlias = tuple[Array, Any]
+
+
+def _of_pandas(X: Any) -> Iterator[_Columns]:
+    for block in X._mgr.blocks:
+        yield block.mgr_locs.as_array.astype(np.int32), block.values
+
+
+def _of_table(X: Any) -> Iterator[_Columns]:
+    columns = X.get_columns() if hasattr(X, "get_columns") else X.columns
+    for place, column in enumerate(columns):
+        yield np.array([place], np.int32), column
+
+
+_COLUMNS: dict[str, Callable[[Any], Iterator[_Columns]]] = {
+    "pandas": _of_pandas,
+    "polars": _of_table,
+    "pyarrow": _of_table,
+    "batch": _of_table,
+}
+
+
+def _objects_of(X: list[Any]) -> Array | None:
+    """Return an array of a list of lists; None for all else."""
+    if not X or {*map(type, X)} != {list} or len({*map(len, X)}) > 1:
+        return None
+    objects = np.empty((len(X), len(X[0])), object)
+    try:
+        objects[:] = X
+    except ValueError:  # sequences in it
+        return None
+    return objects
+
+
+def _is_large(values: Array) -> bool:
+    return bool(((values >= _EXACT) | (values <= -_EXACT)).any())
+
+
+def _write_rarer(objects: Array, flags: Array, places: Array, rows: Array) -> bool:
+    """Write objects some of which compiled code does not know."""
+    known = objects.copy()
+    for column, is_category in zip(known.T, flags.tolist(), strict=True):
+        for i, value in enumerate(column.tolist()):
+            plain = _category(value) if is_category else _number(value)
+            if plain is None:
+                return False
+            column[i] = plain
+    return hashing.read_objects(known, flags, places, rows)
+
+
+def _category(value: Any) -> str | int | None:
+    """Return a category as a text or whole number; None if CatBoost may refuse it."""
+    if type(value) is bytes or type(value) is np.bytes_:
+        try:
+            return value.decode()
+        except UnicodeDecodeError:
+            return None
+    if isinstance(value, str):
+        return str(value)
+    if isinstance(value, (int, np.integer, np.bool_)):
+        return int(value) if -(2**63) <= value < 2**63 else None
+    return None
+
+
+def _number(value: Any) -> float | None:
+    """Return an object as a number, NaN for None; None if CatBoost may refuse it."""
+    if value is None:
+        return np.nan
+    if isinstance(value, (bool, int, float, np.bool_, np.integer, np.floating)):
+        try:
+            return float(value)
+        except OverflowError:
+            return None
+    return None
+
+
+def _write_hashes(column: Any, rows: Array, place: int) -> bool:
+    """Write the hashes of a column of categories."""
+    codes = _codes_of(column)
+    if codes is None:
+        objects = _objects_in(column)
+        return objects is not None and _hash_objects(objects, rows, place)
+    listed, at = codes
+    if len(at) and at.min() < 0:  # CatBoost refuses missing ones
+        return False
+    hashes = np.empty((len(listed), 1), np.float32)
+    if not _hash_objects(listed, hashes, 0):
+        return False
+    rows[:, place] = hashes[at, 0]
+    return True
+
+
+def _hash_objects(objects: Array, rows: Array, place: int) -> bool:
+    flags, places = np.ones(1, np.bool_), np.array([place], np.int32)
+    column = objects.reshape(-1, 1)
+    read = hashing.read_objects(column, flags, places, rows)
+    return read or _write_rarer(column, flags, places, rows)
+
+
+def _codes_of(column: Any) -> tuple[Array, Array] | None:
+    """Return the categories of a column and its codes; None if it has none."""
+    if hasattr(column, "codes"):
+        return np.asarray(column.categories, object), np.asarray(column.codes)
+    arrow = getattr(column, "_pa_array", column)
+    found = (
+        frames.polars_codes(column)
+        if hasattr(column, "to_physical")
+        else frames.arrow_codes(arrow)
+        if hasattr(arrow, "type")
+        else None
+    )
+    if found is None:
+        return None
+    return np.array(found[0], object), np.asarray(found[1])
+
+
+def _objects_in(column: Any) -> Array | None:
+    """Return a column's values as objects; None for dates and fractions."""
+    if hasattr(column, "to_list"):  # of polars
+        column = column.to_list()
+    elif hasattr(column, "to_pylist"):
+        column = column.to_pylist()
+    objects = np.empty(len(column), object)
+    objects[:] = column
+    return objects
+
+
+def _write_numbers(column: Any, rows: Array, place: int) -> bool:
+    """Write a column of numbers, which may be missing."""
+    if hasattr(column, "null_count"):
+        if (found := frames.numbers_in(column)) is None:
+            return False
+        values, missing = found
+    else:  # of pandas
+        if (number := frames.number_dtype(column.dtype, arrow=True)) is None:
+            return False
+        values, missing = frames.nullable_numbers(column, number)
+    if values.dtype.kind in "iu" and values.dtype.itemsize == 8 and _is_large(values):
+        return False
+    with np.errstate(over="ignore"):
+        rows[:, place] = values
+    if missing is not None:
+        rows[missing, place] = np.nan
+    return True

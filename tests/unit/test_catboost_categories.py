@@ -1,0 +1,525 @@
+"""CatBoost models with categories: the same bits as CatBoost, for rows of all kinds."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from sklearn.calibration import CalibratedClassifierCV
+from sklearn.frozen import FrozenEstimator
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer
+
+import skforge
+from skforge import CompiledForest, compile_forest
+from skforge.compiler.forest.reference import reference_raw
+from skforge.compiler.frontends import load_forest
+from skforge.compiler.runtime.entry import hashing
+from skforge.exceptions import (
+    InvalidInputError,
+    InvalidModelError,
+    SkforgeError,
+    SourceNeededError,
+    UnsupportedModelError,
+)
+from tests.plain import plain
+
+cb = pytest.importorskip("catboost")
+pd = pytest.importorskip("pandas")
+
+QUIET = {"verbose": 0, "allow_writing_files": False, "thread_count": 1}
+CATEGORIES = ["city", "code", "flag"]
+POLICIES = ("SymmetricTree", "Lossguide", "Depthwise")
+
+
+def make_frame(n=600, seed=0):
+    """Rows with texts, whole numbers as categories, and numbers that may be missing."""
+    random = np.random.default_rng(seed)
+    frame = pd.DataFrame(
+        {
+            "city": random.choice([f"città {i}" for i in range(30)], n).astype(object),
+            "size": np.where(random.random(n) < 0.1, np.nan, random.normal(size=n)),
+            "code": random.integers(-3, 9, n),
+            "age": random.integers(18, 90, n),
+            "flag": random.choice(["yes", "no"], n).astype(object),
+        }
+    )
+    signal = pd.factorize(frame["city"])[0] % 5 + np.nan_to_num(frame["size"])
+    signal += (frame["code"] == 2) * (frame["flag"] == "yes") * 3
+    return frame, signal + 0.3 * random.normal(size=n)
+
+
+def train(kind="Regressor", frame=None, y=None, **params):
+    if frame is None:
+        frame, y = make_frame()
+    params = {"iterations": 15, "depth": 4, "cat_features": CATEGORIES, **params}
+    return getattr(cb, f"CatBoost{kind}")(**{**QUIET, **params}).fit(frame, y)
+
+
+def new_rows(frame, seed=1):
+    """Rows with new categories, new combinations and numbers beside those of others."""
+    random = np.random.default_rng(seed)
+    rows = frame.copy()
+    for name in rows:
+        shuffled = random.random(len(rows)) < 0.3
+        rows[name] = np.where(shuffled, random.permutation(rows[name]), rows[name])
+    for name in CATEGORIES:
+        new = random.random(len(rows)) < 0.1
+        texts = np.array([f"new {i}" * (i % 9) for i in range(len(rows))], object)
+        rows[name] = np.where(new, texts, rows[name].to_numpy(object))
+    rows["age"] = rows["age"].astype(float)
+    rows.loc[::17, "age"] = np.nan
+    return rows
+
+
+def raw_of(model, rows):
+    raw = cb.CatBoost.predict(model, rows, prediction_type="RawFormulaVal")
+    return np.asarray(raw).reshape(len(rows), -1)
+
+
+def same_bits(actual, expected):
+    actual, expected = np.asarray(actual), np.asarray(expected)
+    assert actual.dtype == expected.dtype
+    assert actual.shape == expected.shape
+    if actual.dtype == object:
+        np.testing.assert_array_equal(actual, expected)
+    else:
+        assert actual.tobytes() == expected.tobytes()
+
+
+def check(model, frame, fast=None):
+    """Compare all answers of a compiled model with CatBoost's, also for new rows."""
+    fast = plain(model).fit(frame) if fast is None else fast
+    for rows in (frame, new_rows(frame), frame[:1]):
+        for given in (rows, rows.to_numpy(object)):
+            before = fast.counters()
+            same_bits(
+                fast.predict_raw(given).reshape(len(rows), -1), raw_of(model, rows)
+            )
+            for method in ("predict", "predict_proba"):
+                assert hasattr(fast, method) == hasattr(model, method)
+                if hasattr(model, method):
+                    expected = getattr(model, method)(rows)
+                    same_bits(getattr(fast, method)(given), expected)
+            assert fast.counters()["library"] == before["library"]
+    return fast
+
+
+# ------------------------------------------------------------ hashes
+
+
+def city_hash(text: bytes) -> int:
+    """Return the CityHash64 (release 1.0) of up to 16 bytes."""
+    k0, k2, k3 = 0xC3A5C85C97CB3127, 0x9AE16A3B2F90404F, 0xC949D7C7509E6557
+    multiplier, every = 0x9DDFEA08EB382D69, 2**64 - 1
+    assert k0
+
+    def mixed(x):
+        return x ^ (x >> 47)
+
+    def of_two(u, v):
+        a = mixed((u ^ v) * multiplier & every)
+        b = mixed((v ^ a) * multiplier & every)
+        return b * multiplier & every
+
+    n = len(text)
+    if n == 0:
+        return k2
+    if n < 4:
+        y, z = text[0] + (text[n >> 1] << 8), n + (text[-1] << 2)
+        return mixed(y * k2 & every ^ z * k3 & every) * k2 & every
+    if n <= 8:
+        first, last = (int.from_bytes(t, "little") for t in (text[:4], text[-4:]))
+        return of_two((n + (first << 3)) & every, last)
+    first, last = (int.from_bytes(t, "little") for t in (text[:8], text[-8:]))
+    total = (last + n) & every
+    return of_two(first, (total >> n | total << (64 - n)) & every) ^ last
+
+
+def hashes_of(values):
+    rows = np.zeros((len(values), 1), np.float32)
+    objects = np.empty((len(values), 1), object)
+    objects[:, 0] = values
+    flags, places = np.ones(1, np.bool_), np.zeros(1, np.int32)
+    assert hashing.read_objects(objects, flags, places, rows)
+    return rows.view(np.uint32)[:, 0].tolist()
+
+
+def test_short_texts_have_the_hash_of_their_bytes():
+    texts = ["", "a", "ab", "abc", "é", "twelve bytes", "0123456789abcdef", "x" * 9]
+    wanted = [city_hash(text.encode()) & 0xFFFFFFFF for text in texts]
+    assert hashes_of(texts) == wanted
+
+
+def test_long_texts_have_known_hashes():
+    # of CatBoost 1.2.10: values of one-hot features that were trained on these texts
+    texts = [("abcdefghij" * 30)[:n] for n in (17, 32, 33, 64, 65, 127, 128, 129, 300)]
+    frame = pd.DataFrame({"text": texts * 20})
+    y = np.tile(np.arange(len(texts), dtype=float), 20)
+    how = {"cat_features": ["text"], "one_hot_max_size": 255, "learning_rate": 1.0}
+    model = train(frame=frame, y=y, iterations=40, depth=6, **how)
+    found = load_forest(model).hashed.value.view(np.uint32).tolist()
+    assert len(found) > 5
+    assert {*found} <= {*hashes_of(texts)}
+
+
+def test_whole_numbers_are_their_digits():
+    numbers = [0, 7, -7, 10, -10, 2**63 - 1, -(2**63), True, False]
+    texts = [str(int(number)) for number in numbers]
+    assert hashes_of(numbers) == hashes_of(texts)
+
+
+# ------------------------------------------------------------ answers
+
+LOSSES = {
+    "RMSE": ("Regressor", None),
+    "RMSEWithUncertainty": ("Regressor", None),
+    "MultiRMSE": ("Regressor", lambda y: np.stack([y, -(y**2)], 1)),
+    "Logloss": ("Classifier", lambda y: np.array(["low", "high"])[(y > 2).astype(int)]),
+    "MultiClass": ("Classifier", lambda y: np.digitize(y, [1, 2, 3])),
+    "MultiClassOneVsAll": ("Classifier", lambda y: np.digitize(y, [1, 3])),
+    "MultiLogloss": ("Classifier", lambda y: np.stack([y > 1, y > 3], 1).astype(int)),
+}
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_each_loss_from_models_files_and_plain_data(loss, tmp_path):
+    kind, target = LOSSES[loss]
+    frame, y = make_frame()
+    y = y if target is None else target(y)
+    model = train(kind, frame, y, loss_function=loss, max_ctr_complexity=2)
+    fast = check(model, frame)
+    model.save_model(tmp_path / "m.cbm")
+    forest = load_forest(tmp_path / "m.cbm")
+    raw = compile_forest(forest).predict_raw(frame)
+    same_bits(raw.reshape(len(frame), -1), raw_of(model, frame))
+    pool = cb.Pool(frame, y, CATEGORIES)
+    model.save_model(tmp_path / "m.json", format="json", pool=pool)
+    if loss.startswith("Multi") and "Class" not in loss:
+        with pytest.raises(UnsupportedModelError, match=r"save the model as \.cbm"):
+            load_forest(tmp_path / "m.json")
+    else:
+        raw = compile_forest(tmp_path / "m.json").predict_raw(new_rows(frame))
+        wanted = raw_of(model, new_rows(frame))
+        np.testing.assert_array_equal(raw.reshape(wanted.shape), wanted)
+    check(model, frame, pickle.loads(pickle.dumps(fast)))
+    skforge.save(fast, tmp_path / "m.skforge")
+    check(model, frame, skforge.load(tmp_path / "m.skforge"))
+
+
+CTRS = ("Borders", "Buckets", "BinarizedTargetMeanValue", "Counter")
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("ctr", CTRS)
+def test_each_statistic_in_trees_of_each_shape(ctr, policy):
+    frame, y = make_frame()
+    model = train(
+        frame=frame,
+        y=y,
+        simple_ctr=[f"{ctr}:Prior=0.3/1:CtrBorderCount=20"],
+        combinations_ctr=[f"{ctr}:Prior=0/1", "Counter"],
+        one_hot_max_size=3,
+        max_ctr_complexity=3,
+        grow_policy=policy,
+        nan_mode="Max" if ctr == "Counter" else "Min",
+    )
+    assert len(load_forest(model).hashed.key)
+    check(model, frame)
+
+
+def test_models_with_one_kind_of_test_alone():
+    frame, y = make_frame()
+    for params in (
+        {"one_hot_max_size": 255},
+        {"one_hot_max_size": 1, "max_ctr_complexity": 1},
+        {"ignored_features": ["size", "age"]},
+        {"ignored_features": CATEGORIES},
+    ):
+        check(train(frame=frame, y=y, **params), frame)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_models_by_chance(seed):
+    random = np.random.default_rng(seed)
+    frame, y = make_frame(int(random.integers(60, 500)), seed)
+    model = train(
+        "Classifier" if seed % 2 else "Regressor",
+        frame,
+        y > 2 if seed % 2 else y,
+        iterations=int(random.integers(1, 30)),
+        depth=int(random.integers(1, 6)),
+        one_hot_max_size=int(random.choice([1, 4, 255])),
+        max_ctr_complexity=int(random.choice([1, 2, 4])),
+        grow_policy=str(random.choice(POLICIES)),
+        counter_calc_method=str(random.choice(["Full", "SkipTest"])),
+        random_seed=seed,
+    )
+    check(model, frame)
+
+
+def test_more_borders_than_a_byte_counts():
+    frame, y = make_frame(3000)
+    random = np.random.default_rng(0)
+    frame["city"] = [f"c{i}" for i in random.integers(0, 900, len(frame))]
+    y = y + pd.factorize(frame["city"])[0] % 97
+    borders = ["BinarizedTargetMeanValue:CtrBorderCount=255:TargetBorderCount=20"]
+    model = train(
+        frame=frame,
+        y=y,
+        simple_ctr=borders,
+        iterations=300,
+        depth=6,
+        one_hot_max_size=1,
+    )
+    check(model, frame)
+    # CatBoost trains up to 255 borders: cut the limit, so that several columns appear
+    from skforge.compiler.frontends.catboost import ctr
+
+    before = load_forest(model)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ctr, "MOST_BORDERS", 5)
+        cut = load_forest(model)
+    assert cut.n_features > before.n_features
+    rows = new_rows(frame)
+    same_bits(compile_forest(cut).predict_raw(rows), raw_of(model, rows)[:, 0])
+
+
+def test_json_with_several_binarizations_of_the_target(tmp_path):
+    frame, y = make_frame()
+    several = ["Borders:TargetBorderCount=3", "Borders:TargetBorderCount=1"]
+    model = train(frame=frame, y=y, simple_ctr=several, one_hot_max_size=1)
+    check(model, frame)
+    pool = cb.Pool(frame, y, CATEGORIES)
+    model.save_model(tmp_path / "m.json", format="json", pool=pool)
+    with pytest.raises(UnsupportedModelError, match=r"save the model as \.cbm"):
+        load_forest(tmp_path / "m.json")
+
+
+def test_some_of_the_trees():
+    frame, y = make_frame()
+    model = train(frame=frame, y=y, max_ctr_complexity=2)
+    part = load_forest(model, iteration_range=(2, 9))
+    assert len(part.hashed.bucket) < len(load_forest(model).hashed.bucket)
+    raw = compile_forest(part).predict_raw(frame)
+    kind = {"prediction_type": "RawFormulaVal", "ntree_start": 2, "ntree_end": 9}
+    same_bits(raw, model.predict(frame, **kind))
+
+
+# ------------------------------------------------------------ rows
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    frame, y = make_frame()
+    model = train("Classifier", frame, y > 2, max_ctr_complexity=2)
+    return model, plain(model).fit(frame), frame
+
+
+def forms(frame):
+    """Return the same rows in each form that is read here."""
+    import pyarrow as pa
+
+    polars = pytest.importorskip("polars")
+    objects = frame.to_numpy(object)
+    arrow = pa.Table.from_pandas(frame, preserve_index=False)
+    at = arrow.schema.get_field_index("city")
+    coded = arrow.set_column(at, "city", arrow["city"].dictionary_encode())
+    return {
+        "objects": objects,
+        "column-major": np.asfortranarray(objects),
+        "lists": objects.tolist(),
+        "categories": frame.astype(dict.fromkeys(CATEGORIES, "category")),
+        "texts": frame.astype({"city": "string", "flag": "string[pyarrow]"}),
+        "nullable": frame.astype({"code": "Int64", "age": "Int32", "size": "Float64"}),
+        "narrow": frame.astype({"code": "int8", "age": np.uint16}),
+        "digits": frame.assign(code=frame["code"].astype(str)),
+        "bytes": frame.assign(city=[text.encode() for text in frame["city"]]),
+        "object columns": frame.astype(object),
+        "polars": polars.from_pandas(frame),
+        "polars categories": polars.from_pandas(frame).with_columns(
+            polars.col("city").cast(polars.Categorical)
+        ),
+        "arrow": arrow,
+        "arrow batch": arrow.to_batches()[0],
+        "arrow dictionary": coded,
+        "dicts": frame.to_dict("records"),
+        "mapping of columns": frame.to_dict("list"),
+    }
+
+
+@pytest.mark.parametrize("form", forms(make_frame(3)[0]))
+def test_rows_of_each_form(form, fitted):
+    model, fast, frame = fitted
+    for rows in (frame[:40], frame[:1]):
+        given = forms(rows)[form]
+        before = fast.counters()
+        same_bits(fast.predict_proba(given), model.predict_proba(rows))
+        assert fast.counters()["library"] == before["library"]
+
+
+def test_one_mapping(fitted):
+    model, fast, frame = fitted
+    row = frame.to_dict("records")[5]
+    same_bits(fast.predict(row), model.predict(frame[5:6]))
+
+
+def test_columns_in_another_order(fitted):
+    model, fast, frame = fitted
+    for names in (["flag", "size", "city", "age", "code"], [*frame][::-1]):
+        swapped = frame[names][:9]
+        same_bits(fast.predict_raw(swapped), raw_of(model, swapped)[:, 0])
+    mixed = frame[["size", "city", "code", "age", "flag"]]
+    for answer in (model.predict, fast.predict):
+        with pytest.raises(cb.CatBoostError, match="Invalid type for cat_feature"):
+            answer(mixed)
+    more = frame.assign(more=1)
+    same_bits(fast.predict_raw(more), raw_of(model, more)[:, 0])
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [
+        ("city", 1.5),
+        ("city", None),
+        ("city", float("nan")),
+        ("city", 2**63),
+        ("code", pd.NaT),
+        ("size", "big"),
+        ("size", "1.5"),
+        ("age", pd.NA),
+    ],
+)
+def test_values_that_are_refused(column, value, fitted, tmp_path):
+    model, fast, frame = fitted
+    rows = frame[:3].astype(object)
+    rows.loc[1, column] = value
+    given = rows.to_numpy(object)
+    try:
+        expected = model.predict(given)
+    except Exception as error:  # noqa: BLE001 - what CatBoost raises
+        with pytest.raises(type(error)):
+            fast.predict(given)
+    else:
+        same_bits(fast.predict(given), expected)
+    skforge.save(fast, tmp_path / "m.skforge")
+    loaded = skforge.load(tmp_path / "m.skforge")
+    for bad in (rows, given):
+        with pytest.raises((InvalidInputError, SourceNeededError)):
+            loaded.predict(bad)
+    model.save_model(tmp_path / "m.cbm")
+    of_file = compile_forest(tmp_path / "m.cbm")
+    with pytest.raises(InvalidInputError, match=f"row 1 has .*{column}"):
+        of_file.predict_raw(rows)
+
+
+def test_rows_that_a_file_refuses(fitted, tmp_path):
+    model, _, frame = fitted
+    model.save_model(tmp_path / "m.cbm")
+    of_file = compile_forest(tmp_path / "m.cbm")
+    for rows, what in (
+        (frame.rename(columns={"age": "years"}), "pass X\\[names\\]"),
+        (frame.to_numpy(object)[:, 1:], "trained on 5 features"),
+        (np.zeros((2, 5)), "row 0 has 0.0 in column 0, which is no category"),
+        (None, "rows are None"),
+    ):
+        with pytest.raises(InvalidInputError, match=what):
+            of_file.predict_raw(rows)
+
+
+# ------------------------------------------------------------ everything else
+
+
+def test_shap_values_are_those_of_catboost():
+    frame, y = make_frame()
+    for kind, target, params in (
+        ("Regressor", y, {"one_hot_max_size": 255}),
+        ("Regressor", y, {"max_ctr_complexity": 3}),
+        ("Classifier", np.digitize(y, [1, 3]), {"max_ctr_complexity": 2}),
+    ):
+        model = train(kind, frame, target, iterations=10, **params)
+        values = plain(model).fit(frame).predict_contribs(frame[:50])
+        pool = cb.Pool(frame[:50], cat_features=CATEGORIES)
+        wanted = model.get_feature_importance(pool, type="ShapValues")
+        np.testing.assert_allclose(values, wanted, rtol=0, atol=1e-12)
+    with pytest.raises(UnsupportedModelError, match="interactions of columns"):
+        plain(model).fit(frame).predict_contribs(frame[:2], interactions=True)
+
+
+def test_wrappers_and_pipelines_around_models():
+    frame, y = make_frame()
+    inner = train("Classifier", frame, y > 2, iterations=8, max_ctr_complexity=2)
+    for model in (
+        CalibratedClassifierCV(FrozenEstimator(inner), cv=2).fit(frame, y > 2),
+        make_pipeline("passthrough", inner),
+        make_pipeline(FunctionTransformer(), inner),
+    ):
+        fast = CompiledForest(model, tuning="off").fit(frame)
+        for rows in (frame, new_rows(frame), frame[:1]):
+            same_bits(fast.predict_proba(rows), model.predict_proba(rows))
+        assert not fast.counters()["library"]["calls"]
+
+
+def test_files_need_no_catboost(tmp_path):
+    frame, y = make_frame()
+    model = train("Classifier", frame, y > 2, max_ctr_complexity=2)
+    skforge.save(plain(model).fit(frame), tmp_path / "m.skforge")
+    frame[:20].to_json(tmp_path / "rows.json", orient="records")
+    code = """
+import json, sys
+import skforge
+fast = skforge.load("m.skforge")
+rows = json.load(open("rows.json"))
+print(fast.predict_proba(rows).tolist())
+assert "catboost" not in sys.modules and "pandas" not in sys.modules
+"""
+    made = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
+    assert not made.returncode, made.stderr
+    rows = pd.DataFrame(json.loads((tmp_path / "rows.json").read_text()))
+    assert json.loads(made.stdout) == model.predict_proba(rows).tolist()
+
+
+def test_exports_refuse_categories(tmp_path):
+    frame, y = make_frame()
+    with pytest.raises(UnsupportedModelError, match="does not hash yet"):
+        skforge.export(plain(train(frame=frame, y=y)).fit(frame), tmp_path / "m")
+
+
+@pytest.fixture(scope="module")
+def content(tmp_path_factory):
+    frame, y = make_frame(200)
+    model = train(frame=frame, y=y, iterations=4, depth=3, max_ctr_complexity=2)
+    path = tmp_path_factory.mktemp("cbm") / "m.cbm"
+    model.save_model(path)
+    return path.read_bytes()
+
+
+def test_damaged_files_are_refused_or_read_alike(content):
+    random = np.random.default_rng(0)
+    forest = load_forest(content)
+    rows = np.zeros((4, forest.n_features), np.float32)
+    wanted = reference_raw(forest, rows)
+    alike = 0
+    for _ in range(400):
+        changed = bytearray(content)
+        at = random.integers(8, len(content))
+        changed[at] = random.integers(0, 256)
+        try:
+            other = load_forest(bytes(changed))
+        except SkforgeError:
+            continue
+        alike += 1
+        assert other.n_outputs == forest.n_outputs or len(wanted)
+    assert alike
+    for end in (len(content) - 1, len(content) - 100, len(content) // 2):
+        with pytest.raises(InvalidModelError):
+            load_forest(content[:end])
