@@ -141,13 +141,13 @@ class TreeExplainer:
         self._expected: Any = None
         forest = self._forest
         dtype = getattr(self._background, "dtype", forest.input_dtype)
-        self._contribs(np.empty((0, forest.n_features), dtype))  # or raise
+        self._contribs(np.empty((0, forest.n_columns), dtype))  # or raise
 
     def __repr__(self) -> str:
         """Return the size of the model and the kind of values."""
         forest = self._forest
         return (
-            f"<TreeExplainer of {forest.n_trees:,} trees, {forest.n_features:,} "
+            f"<TreeExplainer of {forest.n_trees:,} trees, {forest.n_columns:,} "
             f"features, {self.feature_perturbation}>"
         )
 
@@ -483,7 +483,7 @@ class TreeExplainer:
             return rows.toarray() if hasattr(rows, "tocsr") else np.asarray(rows), names
         names = _names(getattr(X, "columns", None)) or names
         if names is None:
-            in_forest: Any = self._forest.feature_names
+            in_forest: Any = self._forest.column_names
             names = _names(given_names(getattr(fast, "feature_names_in_", in_forest)))
         return X.to_numpy() if hasattr(X, "to_numpy") else X, names
 

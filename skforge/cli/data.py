@@ -87,6 +87,8 @@ class RowsFile(ExitStack):
         if spec.framed and getattr(column, "type", None) == "float":
             dtype = np.float32  # steps compute in it, as with a frame of the file
         try:
+            if feature in spec.hashed:
+                return values.hashed(column)
             if feature in spec.categories:
                 return values.categories(column, spec.categories[feature], spelled)
             return values.numbers(column, dtype)

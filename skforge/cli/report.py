@@ -104,7 +104,7 @@ def describe(console: Console, name: str, forest: Forest) -> None:
         plural(forest.n_trees, "tree"),
         plural(forest.n_nodes, "node"),
         plural(forest.n_predicates, "distinct predicate"),
-        plural(forest.n_features, "feature"),
+        plural(forest.n_columns, "feature"),
         plural(forest.n_outputs, "output"),
     )
     console.print(Text.assemble((name, "bold"), ": ", ", ".join(facts)))

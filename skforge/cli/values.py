@@ -119,6 +119,21 @@ def _parsed(cells: Any) -> Array:
     return values
 
 
+def hashed(column: Any) -> Array:
+    """Return CatBoost's categories: texts as they are spelled, and whole numbers."""
+    if isinstance(column, np.ndarray):
+        return column.astype(object)
+    cells = column.to_pylist()
+    for row, cell in enumerate(cells):
+        if not isinstance(cell, (str, int)):
+            raise WrongColumnError(
+                f"has {cell!r}, and the model takes categories there: texts, whole "
+                "numbers and booleans; write a text for all else",
+                row,
+            )
+    return np.array(cells, object)
+
+
 def words(column: Any, known: Container[Any], spelled: bool) -> tuple[list[Any], Array]:
     """Return the different texts of a column, and each row's number among them.
 

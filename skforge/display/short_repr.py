@@ -44,7 +44,7 @@ def short_name(model: Any, forest: Forest | None = None) -> Any:
     kind, library = type(model).__name__, type(model).__module__.partition(".")[0]
     sizes = ""
     if forest is not None:
-        sizes = f": {forest.n_trees:,} trees, {forest.n_features:,} features"
+        sizes = f": {forest.n_trees:,} trees, {forest.n_columns:,} features"
     return ShortName(f"<{kind} of {library}{sizes}>")
 
 

@@ -444,7 +444,7 @@ def summary_of(wrapper: Any) -> Summary:
             min((int(low.min()) for low, _ in bounds), default=0),
             max((int(high.max()) for _, high in bounds), default=0),
         ),
-        n_features=forest.n_features,
+        n_features=forest.n_columns,
         n_outputs=sum(member.n_outputs for member in forests),
         input_dtype=forest.input_dtype.name,
         reduction=state["_asked"][1],

@@ -74,6 +74,8 @@ class Job:
         from pandas import Categorical, Series
         from pandas.api.types import is_numeric_dtype
 
+        if place in self.rows.hashed:
+            return column
         dtype, index = column.dtype, column.index
         plain = isinstance(dtype, np.dtype)
         known = self.rows.categories.get(place)

@@ -91,7 +91,7 @@ def _of_zeros(model: Any, method: str) -> Array:
 def _contributed(model: Any) -> Answer:
     """Return the result type of contributions; raise if the model has none."""
     forest = model.forest_
-    no_rows = np.empty((0, forest.n_features), forest.input_dtype)
+    no_rows = np.empty((0, forest.n_columns), forest.input_dtype)
     values = model.predict_contribs(no_rows)
     names = contribution_names(model, values.shape)
     return Answer(values.dtype, math.prod(values.shape[1:]), names)
@@ -106,7 +106,7 @@ def contribution_names(model: Any, shape: Sequence[int]) -> tuple[str, ...]:
     from skforge.sources.fitted import start_of
 
     *outputs, width = shape[1:]
-    name, seen = METHODS["predict_contribs"], model.forest_.feature_names
+    name, seen = METHODS["predict_contribs"], model.forest_.column_names
     if seen is None and start_of(model) is None:  # else features are made by steps
         seen = getattr(model, "feature_names_in_", None)
     features = [str(feature) for feature in (() if seen is None else seen)]

@@ -41,6 +41,8 @@ class RowSpec:
     #: Whether categories are matched by value: models of XGBoost and LightGBM that were
     #: trained on numbers use positions in each frame's own list of categories.
     by_value: bool = False
+    #: Columns of CatBoost's categories: texts, whole numbers and booleans.
+    hashed: frozenset[int] = frozenset()
     #: Dtype of arrays, where all columns are numbers.
     dtype: Any = np.float64
     #: Whether rows go through the steps of a pipeline, which may read texts.
@@ -57,7 +59,7 @@ class RowSpec:
     def framed(self) -> bool:
         """Whether rows are frames, because texts or the names of columns matter."""
         by_name = self.steps and self.names is not None
-        return by_name or bool(self.texts or self.categories)
+        return by_name or bool(self.texts or self.categories or self.hashed)
 
 
 def row_spec(model: Any) -> RowSpec:
@@ -103,14 +105,16 @@ def _has_steps(model: Any) -> bool:
 
 
 def _of_forest(forest: Forest, names: tuple[str, ...] | None) -> RowSpec:
-    names = names or forest.feature_names
+    names = names or forest.column_names
     made_up = names and all(re.fullmatch(r"Column_\d+", name) for name in names)
     known = {i: labels for i, labels in enumerate(forest.category_names) if labels}
     own_lists = forest.source in ("xgboost", "lightgbm")
+    hashed = () if forest.hashed is None else np.flatnonzero(forest.hashed.is_category)
     return RowSpec(
-        forest.n_features,
+        forest.n_columns,
         None if made_up else names,
         categories=known,
+        hashed=frozenset(map(int, hashed)),
         by_value=bool(known) or (not own_lists and forest.category_offset[-1] > 0),
         dtype=forest.input_dtype,
         wider=forest.wider_rows,
