@@ -162,9 +162,10 @@ def test_long_texts_have_known_hashes():
     y = np.tile(np.arange(len(texts), dtype=float), 20)
     how = {"cat_features": ["text"], "one_hot_max_size": 255, "learning_rate": 1.0}
     model = train(frame=frame, y=y, iterations=40, depth=6, **how)
-    found = load_forest(model).hashed.value.view(np.uint32).tolist()
-    assert len(found) > 5
-    assert {*found} <= {*hashes_of(texts)}
+    rows = new_texts = pd.DataFrame({"text": [*texts, *(text + "!" for text in texts)]})
+    assert len(load_forest(model).hashed.key) > 5
+    raw = compile_forest(load_forest(model)).predict_raw(new_texts)
+    same_bits(raw, raw_of(model, rows)[:, 0])
 
 
 def test_whole_numbers_are_their_digits():

@@ -1,9 +1,9 @@
 """Categories known by hashes: how rows become those of a forest with CatBoost's tests.
 
-A row of the source has numbers and categories. The forest's row has the numbers, in
-place of each category the rank of its hash among those that the forest knows, and then
-a *statistic* for each thing that training noted of a combination of values (the share
-of positive targets, say): how many of the borders that the forest tests it exceeds.
+A row of the source has numbers and categories. The forest's row has the numbers, 0 for
+each category, and then a *statistic* for each thing that is known of a combination of
+values (the share of positive targets in training, say, or whether a category is a
+certain one): how many of the borders that the forest tests it exceeds.
 """
 
 from __future__ import annotations
@@ -39,11 +39,6 @@ class HashedCategories:
     ----------
     is_category : ndarray of bool, shape (n_columns,)
         Which columns of the source's rows hold categories.
-    value_offset : ndarray of int64, shape (n_columns + 1,)
-        The first known value of each column.
-    value : ndarray of int32
-        The hashes that trees compare a category with, ascending in each column. The
-        forest's column is the rank of a hash, from 1, and 0 for all others.
     part_offset : ndarray of int64, shape (n_combinations + 1,)
         The first part of each combination.
     part_kind : ndarray of uint8, shape (n_parts,)
@@ -62,8 +57,6 @@ class HashedCategories:
     """
 
     is_category: NDArray[np.bool_]
-    value_offset: NDArray[np.int64]
-    value: NDArray[np.int32]
     part_offset: NDArray[np.int64]
     part_kind: NDArray[np.uint8]
     part_column: NDArray[np.int32]
@@ -140,7 +133,6 @@ class HashedCategories:
         n_columns, n_parts = self.n_columns, len(self.part_kind)
         n_combinations = len(self.part_offset) - 1
         for name, count, end in (
-            ("value_offset", n_columns, len(self.value)),
             ("part_offset", n_combinations, n_parts),
             ("key_offset", n_combinations, len(self.key)),
             ("statistic_offset", n_combinations, None),
@@ -164,15 +156,13 @@ class HashedCategories:
             self.is_category[self.part_column] != hashes
         ).any():
             _refuse("a part of a combination is of another kind than its column")
-        for values, offset in (
-            (self.value, self.value_offset),
-            (self.key, self.key_offset),
-        ):
-            rises = values[1:] > values[:-1]
-            starts = offset[(offset > 0) & (offset < len(values))]
-            rises[starts - 1] = True
-            if not rises.all():
-                _refuse("its hashes do not ascend")
+        rises = self.key[1:] > self.key[:-1]
+        starts = self.key_offset[
+            (self.key_offset > 0) & (self.key_offset < len(self.key))
+        ]
+        rises[starts - 1] = True
+        if not rises.all():
+            _refuse("the hashes of a combination do not ascend")
 
 
 #: The dtype of each array, in order.
@@ -180,8 +170,6 @@ DTYPES: Mapping[str, np.dtype[Any]] = {
     name: np.dtype(kind)
     for name, kind in {
         "is_category": "?",
-        "value_offset": "i8",
-        "value": "i4",
         "part_offset": "i8",
         "part_kind": "u1",
         "part_column": "i4",

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from skforge.compiler.forest import frames, mistakes
 from skforge.compiler.forest.categories import HashedCategories
 from skforge.compiler.runtime.entry import hashing
+from skforge.compiler.runtime.entry.encoder import Encoder
 from skforge.exceptions import InvalidInputError
 
 Array: TypeAlias = NDArray[Any]
@@ -32,7 +33,7 @@ class HashedRows:
 
     def __init__(self, hashed: HashedCategories, names: tuple[str, ...] | None) -> None:
         self._is_category, self._names = hashed.is_category, names
-        self._width, self._encoder = hashed.n_features, hashing.Encoder(hashed)
+        self._width, self._encoder = hashed.n_features, Encoder(hashed)
         self._places = np.arange(hashed.n_columns, dtype=np.int32)
         self._seen: Any = None
 

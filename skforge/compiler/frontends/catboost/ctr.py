@@ -14,8 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skforge.compiler.forest import categories
-from skforge.compiler.forest.arrays import Array, Comparison
-from skforge.compiler.forest.categories import MOST_BORDERS, HashedCategories
+from skforge.compiler.forest.arrays import Array
+from skforge.compiler.forest.categories import (
+    MOST_BORDERS,
+    MULTIPLIER,
+    HashedCategories,
+)
 from skforge.compiler.frontends.arrays import Ints, offsets
 from skforge.compiler.frontends.catboost.parts import Parts, damaged
 
@@ -69,10 +73,9 @@ class Categories(NamedTuple):
 
 
 class Tests(NamedTuple):
-    """The test of each split: a row goes left if it is true."""
+    """The test of each split: rows up to the threshold go left."""
 
     column: Ints
-    comparison: NDArray[np.uint8]
     threshold: NDArray[np.float32]
     missing_left: NDArray[np.bool_]
 
@@ -86,7 +89,6 @@ def tests_of(parts: Parts, used: Ints) -> tuple[Tests, HashedCategories | None]:
     more = n_splits - n_numbers
     tests = Tests(
         np.append(parts.column, np.zeros(more, np.int64)),
-        np.full(n_splits, Comparison.LE, np.uint8),
         np.append(parts.border, np.zeros(more, np.float32)),
         np.append(parts.missing_left, np.ones(more, np.bool_)),
     )
@@ -97,16 +99,16 @@ def tests_of(parts: Parts, used: Ints) -> tuple[Tests, HashedCategories | None]:
     is_category[[*known.columns]] = True
     is_used = np.zeros(n_splits, np.bool_)
     is_used[used] = True
-    values = [np.zeros(0, np.int32)] * n_columns
+    combinations: dict[tuple[Part, ...], list[Statistic]] = {}
+    places: list[tuple[tuple[Part, ...], int, Ints, Any]] = []
     first = n_numbers
     for column, hashes in zip(known.columns, known.values, strict=True):
-        at = first + np.flatnonzero(is_used[first : first + len(hashes)])
-        values[column], rank = np.unique(hashes[at - first], return_inverse=True)
-        tests.column[at], tests.comparison[at] = column, Comparison.NE
-        tests.threshold[at] = rank + 1
+        combination: tuple[Part, ...] = ((categories.HASH, column, 0),)
+        for i in np.flatnonzero(is_used[first : first + len(hashes)]):
+            columns = combinations.setdefault(combination, [])
+            places.append((combination, len(columns), np.array([first + i]), 0))
+            columns.append(_is_value(hashes[i]))
         first += len(hashes)
-    combinations: dict[tuple[Part, ...], list[tuple[Ctr, NDArray[np.float32]]]] = {}
-    places: list[tuple[tuple[Part, ...], int, Ints, Array]] = []
     for ctr in known.ctrs:
         at = first + np.flatnonzero(is_used[first : first + len(ctr.borders)])
         borders, rank = np.unique(ctr.borders[at - first], return_inverse=True)
@@ -114,7 +116,10 @@ def tests_of(parts: Parts, used: Ints) -> tuple[Tests, HashedCategories | None]:
         for start in range(0, len(borders), MOST_BORDERS):  # a column for each
             here = (rank >= start) & (rank < start + MOST_BORDERS)
             places.append((ctr.combination, len(columns), at[here], rank[here] - start))
-            columns.append((ctr, borders[start : start + MOST_BORDERS]))
+            table = known.tables[ctr.table]
+            columns.append(
+                _statistic(ctr, table, borders[start : start + MOST_BORDERS])
+            )
         first += len(ctr.borders)
     number = {combination: i for i, combination in enumerate(combinations)}
     statistics = offsets([len(columns) for columns in combinations.values()])
@@ -123,11 +128,9 @@ def tests_of(parts: Parts, used: Ints) -> tuple[Tests, HashedCategories | None]:
         tests.threshold[at] = rank
     elements = [part for combination in combinations for part in combination]
     of_parts = np.array(elements, np.int64).reshape(-1, 3)
-    pairs = [_buckets(known.tables, columns) for columns in combinations.values()]
+    pairs = [*map(_merged, combinations.values())]
     hashed = HashedCategories(
         is_category,
-        offsets([*map(len, values)]),
-        np.concatenate(values),
         offsets([*map(len, combinations)]),
         of_parts[:, 0].astype(np.uint8),
         of_parts[:, 1].astype(np.int32),
@@ -153,22 +156,38 @@ def feature_names(
     )
 
 
-def _buckets(
-    tables: Mapping[Any, Table], columns: list[tuple[Ctr, NDArray[np.float32]]]
+class Statistic(NamedTuple):
+    """How many borders hashes exceed, and all other hashes, last."""
+
+    key: NDArray[np.uint64]  # (n_keys,)
+    bucket: NDArray[np.uint8]  # (n_keys + 1,)
+
+
+def _is_value(value: np.int32) -> Statistic:
+    """Return whether a category is a certain value, given by its hash."""
+    key = int(value) * MULTIPLIER * MULTIPLIER % 2**64
+    return Statistic(np.array([key], np.uint64), np.array([1, 0], np.uint8))
+
+
+def _statistic(ctr: Ctr, table: Table, borders: NDArray[np.float32]) -> Statistic:
+    values = _values(ctr, table)
+    bucket = np.searchsorted(borders, values).astype(np.uint8)
+    bucket[np.isnan(values)] = 0  # it exceeds none
+    return Statistic(table.key, bucket)
+
+
+def _merged(
+    statistics: list[Statistic],
 ) -> tuple[NDArray[np.uint64], NDArray[np.uint8]]:
     """Return the hashes of a combination, and its statistics for each of them.
 
     Those for all other hashes follow; hashes with the same ones are left out.
     """
-    keys = np.unique(np.concatenate([tables[ctr.table].key for ctr, _ in columns]))
-    buckets = np.empty((len(keys) + 1, len(columns)), np.uint8)
-    for i, (ctr, borders) in enumerate(columns):
-        table = tables[ctr.table]
-        values = _values(ctr, table)
-        bucket = np.searchsorted(borders, values).astype(np.uint8)
-        bucket[np.isnan(values)] = 0  # it exceeds none
+    keys = np.unique(np.concatenate([statistic.key for statistic in statistics]))
+    buckets = np.empty((len(keys) + 1, len(statistics)), np.uint8)
+    for i, (key, bucket) in enumerate(statistics):
         buckets[:, i] = bucket[-1]
-        buckets[np.searchsorted(keys, table.key), i] = bucket[:-1]
+        buckets[np.searchsorted(keys, key), i] = bucket[:-1]
     differs = (buckets[:-1] != buckets[-1]).any(axis=1)
     return keys[differs], buckets[np.append(differs, True)]
 

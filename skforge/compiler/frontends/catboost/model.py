@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from skforge.compiler.forest.arrays import Missing
+from skforge.compiler.forest.arrays import Comparison, Missing
 from skforge.compiler.forest.forest import Forest, deduplicate_predicates
 from skforge.compiler.forest.outputs import SCORES, Function, OutputSpec, Task
 from skforge.compiler.frontends import checks
@@ -73,7 +73,7 @@ def _forest(
     known, hashed = tests_of(parts, np.unique(nodes.split))
     tests = deduplicate_predicates(
         known.column[nodes.split],
-        known.comparison[nodes.split],
+        Comparison.LE,
         known.threshold[nodes.split],
         Missing.NAN,
         known.missing_left[nodes.split],

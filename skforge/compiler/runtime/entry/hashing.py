@@ -1,7 +1,7 @@
-"""Rows with categories, read by compiled code: hashes of texts, and what they mean.
+"""Hashes of texts and other objects, by compiled code.
 
-Python takes microseconds to hash a text as CatBoost does; compiled code takes ten
-nanoseconds, and some more to look a combination of hashes up.
+Python takes microseconds to hash a text as CatBoost does; compiled code takes five
+nanoseconds.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from skforge.compiler.forest.categories import HashedCategories
 from skforge.compiler.runtime.cpu.programs import program
 from skforge.compiler.target import Target
 from skforge.runtime.python_objects import addresses, is_known_python
@@ -52,7 +51,6 @@ def _functions() -> Any:
     kinds = {
         "skf_texts": (place, size, place, place, size),
         "skf_objects": (place, *[size] * 4, place, place, size, place),
-        "skf_encode": (*[size] * 4, *[place] * 16),
     }
     # objects are read while the interpreter's lock is held
     made = {
@@ -89,44 +87,3 @@ def hash_texts(texts: bytes | Array, ends: Array, out: Array) -> None:
     step = out.strides[0] // 4 if len(out) > 1 else 1
     given = len(ends) - 1, ends.ctypes.data, out.ctypes.data, step
     _functions()["skf_texts"](at, *given)
-
-
-class Encoder:
-    """Makes rows of a forest of rows with numbers and hashes."""
-
-    def __init__(self, hashed: HashedCategories) -> None:
-        arrays: dict[str, Array] = dict(hashed.arrays())
-        sizes = np.diff(hashed.key_offset)
-        # as many starts as keys, and twice as many at most
-        bits = np.array([int(size).bit_length() for size in sizes], np.int64)
-        bits = np.maximum(bits, 1)
-        starts = [
-            np.searchsorted(
-                hashed.key[first:end],
-                np.arange(1 << int(n), dtype=np.uint64) << np.uint64(64 - int(n)),
-            )
-            for first, end, n in zip(
-                hashed.key_offset[:-1], hashed.key_offset[1:], bits, strict=True
-            )
-        ]
-        counts = np.diff(hashed.statistic_offset)
-        ends = [
-            np.append(start, size).astype(np.int32)
-            for start, size in zip(starts, sizes, strict=True)
-        ]
-        # in the order of ``hashing_routines.ENCODER_ARRAYS``
-        arrays["bucket_offset"] = np.append(0, np.cumsum((sizes + 1) * counts))
-        arrays["start"] = np.concatenate([np.zeros(0, np.int32), *ends])
-        arrays["start_offset"] = np.append(0, np.cumsum((1 << bits) + 1))
-        arrays["shift"] = 64 - bits
-        self._kept = [np.ascontiguousarray(array) for array in arrays.values()]
-        self._sizes = hashed.n_features, hashed.n_columns, len(sizes)
-        self._addresses = [array.ctypes.data for array in self._kept]
-
-    def encode(self, rows: Array) -> None:
-        """Encode C-contiguous rows of float32 in place.
-
-        They have the forest's columns; those of categories hold the bits of hashes.
-        """
-        given = len(rows), *self._sizes, rows.ctypes.data
-        _functions()["skf_encode"](*given, *self._addresses)

@@ -1,4 +1,4 @@
-"""The code that hashes texts and combinations; :mod:`.hashing` describes what it does.
+"""The code that hashes texts; :mod:`.hashing` describes what it does.
 
 The hash of a text is CityHash64 (release 1.0) of its UTF-8: CatBoost keeps 32 bits.
 """
@@ -7,12 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from skforge.compiler.forest.categories import (
-    ABOVE_OR_NAN,
-    EQUAL,
-    HASH,
-    MULTIPLIER,
-)
 from skforge.compiler.ir.lir.builder import Builder
 from skforge.compiler.ir.lir.nodes import (
     F32,
@@ -241,93 +235,5 @@ def text_hasher() -> Routine:
     return Routine("skf_texts", (texts, n, ends, out, step), b.finish(), I64)
 
 
-#: The arrays of ``HashedCategories`` that rows are encoded by, and where the keys of
-#: each combination begin by their highest bits.
-ENCODER_ARRAYS = {
-    "is_category": U8,
-    "value_offset": I64,
-    "value": I32,
-    "part_offset": I64,
-    "part_kind": U8,
-    "part_column": I32,
-    "part_value": I32,
-    "key_offset": I64,
-    "key": I64,
-    "statistic_offset": I64,
-    "bucket": U8,
-    "bucket_offset": I64,
-    "start": I32,
-    "start_offset": I64,
-    "shift": I64,
-}
-
-
-def encoder() -> Routine:
-    """Return a function that makes forest rows of hashes and numbers, in place."""
-    n, width, n_columns, n_combinations = (
-        Value(name, I64) for name in ("n", "width", "n_columns", "n_combinations")
-    )
-    out = Buffer("out", F32)
-    arrays = {name: Buffer(name, kind) for name, kind in ENCODER_ARRAYS.items()}
-    a = arrays
-    with Builder() as b:
-        bits = b.view("bits", I32, b.address(out))
-        with b.loop(n) as r:
-            row = r * width
-            with b.loop(n_combinations) as c:
-                total = [b.const(0)]
-                first, end = a["part_offset"][c], a["part_offset"][c + 1]
-                with b.loop(first, end, carry=total) as e:
-                    kind = a["part_kind"][e].to(I32)
-                    place = row + a["part_column"][e].to(I64)
-                    given, limit = bits[place], a["part_value"][e]
-                    x, border = b.bitcast(given, F32), b.bitcast(limit, F32)
-                    above = b.select(kind.eq(ABOVE_OR_NAN), ~(x <= border), x > border)
-                    flag = b.select(kind.eq(EQUAL), given.eq(limit), above)
-                    part = b.select(kind.eq(HASH), given.to(I64), flag.to(I64))
-                    total[0] = (total[0] + part * MULTIPLIER) * MULTIPLIER
-                key, shift = total[0], a["shift"][c]
-                high = (key >> shift) & ((b.const(2) << (b.const(63) - shift)) - 1)
-                slot = a["start_offset"][c] + high
-                keys = a["key_offset"][c]
-                found = a["key_offset"][c + 1] - keys  # of all other hashes
-                near = [a["start"][slot].to(I64), found]
-                last = a["start"][slot + 1].to(I64)
-                with b.repeat(lambda: near[0] < last, near):
-                    here = near[0]
-                    same = a["key"][keys + here].eq(key)
-                    near[1] = b.select(same, here, near[1])
-                    near[0] = b.select(same, last, here + 1)
-                statistic = a["statistic_offset"][c]
-                count = a["statistic_offset"][c + 1] - statistic
-                source = a["bucket_offset"][c] + near[1] * count
-                target = row + n_columns + statistic
-                with b.loop(count) as k:
-                    out[target + k] = a["bucket"][source + k].to(F32)
-            with b.loop(n_columns) as j, b.when(a["is_category"][j].ne(0)):
-                low = [a["value_offset"][j], a["value_offset"][j + 1]]
-                base, hash_ = low[0], bits[row + j]
-                with b.repeat(lambda: low[0] < low[1], low):
-                    middle = (low[0] + low[1]) >> 1
-                    less = a["value"][middle] < hash_
-                    low[:] = (
-                        b.select(less, middle + 1, low[0]),
-                        b.select(less, low[1], middle),
-                    )
-                rank = [b.const(0)]
-                inside = low[0] < a["value_offset"][j + 1]
-
-                def known(at: Value = low[0], base: Value = base) -> Value:
-                    same = a["value"][at].eq(hash_)
-                    return b.select(same, at - base + 1, b.const(0))
-
-                rank[0] = b.either(inside, known, lambda: b.const(0))
-                out[row + j] = rank[0].to(F32)
-        b.give(n)
-    sizes = n, width, n_columns, n_combinations
-    params: tuple[Value | Buffer, ...] = (*sizes, out, *arrays.values())
-    return Routine("skf_encode", params, b.finish(), I64)
-
-
 def routines(names: tuple[str, ...]) -> list[Routine]:
-    return [city_hash(), object_reader(names), text_hasher(), encoder()]
+    return [city_hash(), object_reader(names), text_hasher()]

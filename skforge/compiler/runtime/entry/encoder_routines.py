@@ -1,0 +1,211 @@
+"""The code that makes statistics of hashes; :mod:`.encoder` describes what it does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from skforge.compiler.forest.categories import (
+    ABOVE,
+    ABOVE_OR_NAN,
+    EQUAL,
+    HASH,
+    MULTIPLIER,
+)
+from skforge.compiler.ir.lir.builder import Builder
+from skforge.compiler.ir.lir.nodes import (
+    F32,
+    I32,
+    I64,
+    U8,
+    Buffer,
+    Function,
+    Value,
+    Vec,
+)
+from skforge.compiler.ir.lir.types import scalar_of
+from skforge.compiler.runtime.entry.encoder import ARRAYS, SIZES, SPREAD
+
+#: Rows of a block, and those of a vector.
+BLOCK, LANES = 64, 16
+
+
+def encoder() -> Function:
+    """Return a function that makes forest rows of hashes and numbers, in place."""
+    n, out = Value("n", I64), Buffer("out", F32)
+    sizes = {name: Value(name, I64) for name in SIZES}
+    arrays = {k: Buffer(k, scalar_of(np.dtype(kind))) for k, kind in ARRAYS.items()}
+    with Builder() as b, b.parallel((n + (BLOCK - 1)) // BLOCK) as block:
+        first = block * BLOCK
+        count = (n - first).min(b.const(BLOCK))
+        _Encoder(b, sizes, arrays, out).block(first, count)
+    params: tuple[Value | Buffer, ...] = (n, out, *sizes.values(), *arrays.values())
+    return Function("skf_encode", params, b.finish())
+
+
+class _Encoder:
+    """Writes the encoding of a block of rows.
+
+    A *value* is what parts of combinations read: a hash, its rank, or a flag. A block
+    has a line of each column, then of each value, and of each statistic, as bytes.
+    """
+
+    def __init__(
+        self,
+        b: Builder,
+        sizes: dict[str, Value],
+        arrays: dict[str, Buffer],
+        out: Buffer,
+    ) -> None:
+        self.b, self.sizes, self.a, self.out = b, sizes, arrays, out
+        self.bits = b.view("bits", I32, b.address(out))
+        self.lines = b.alloc("lines", I32, sizes["n_columns"] * BLOCK)
+        self.values = b.alloc("values", I32, sizes["n_values"] * BLOCK)
+        self.bytes = b.alloc("bytes", U8, sizes["n_statistics"] * BLOCK)
+
+    def block(self, first: Value, count: Value) -> None:
+        """Write what encodes some rows from the first one on."""
+        b, sizes = self.b, self.sizes
+        end = (count + (LANES - 1)) & -LANES
+        row = first * sizes["width"]
+        with b.loop(sizes["n_columns"]) as j:
+            with b.loop(count) as r:
+                self.lines[j * BLOCK + r] = self.bits[row + r * sizes["width"] + j]
+            with b.loop(count, end) as r:
+                self.lines[j * BLOCK + r] = b.const(0, I32)
+        with b.loop(sizes["n_ranked"]) as v, b.loop(end) as r:
+            given = self.lines[self.a["value_column"][v].to(I64) * BLOCK + r]
+            self.values[v * BLOCK + r] = self._rank(v, given)
+        with b.loop(sizes["n_ranked"], sizes["n_values"]) as v:
+            self._value(v, end)
+        with b.loop(sizes["n_dense"]) as c, b.loop(0, end, LANES) as r:
+            self._dense(c, r)
+        with b.loop(sizes["n_hashed"]) as c, b.loop(0, end, LANES // 2) as r:
+            self._hashed(c, r)
+        target = row + sizes["n_columns"]
+        whole = [b.const(0)]  # statistics that are written
+        squares = count.eq(BLOCK)
+        whole[0] = b.select(squares, sizes["n_statistics"] & -LANES, whole[0])
+        with b.loop(0, whole[0], LANES) as s, b.loop(0, BLOCK, LANES) as r:
+            self._square(s, r, target + r * sizes["width"] + s)
+        with b.loop(count) as r, b.loop(whole[0], sizes["n_statistics"]) as s:
+            place = target + r * sizes["width"] + s
+            self.out[place] = self.bytes[s * BLOCK + r].to(F32)
+
+    def _square(self, s: Value, r: Value, target: Value) -> None:
+        """Write as many statistics as rows, from lines of statistics."""
+        b = self.b
+        lines = [self.bytes[(s + i) * BLOCK + r, Vec(U8, LANES)] for i in range(LANES)]
+        half = LANES // 2
+        low = [i // 2 + LANES * (i % 2) for i in range(LANES)]
+        high = [half + i for i in low]
+        for _ in range(LANES.bit_length() - 1):  # each round interleaves halves
+            pairs = zip(lines[:half], lines[half:], strict=True)
+            lines = [b.shuffle(x, y, way) for x, y in pairs for way in (low, high)]
+        for i, line in enumerate(lines):
+            self.out[target + self.sizes["width"] * i] = line.to(F32)
+
+    # ------------------------------------------------------------ values
+
+    def _value(self, value: Value, end: Value) -> None:
+        """Write a line of hashes, or of flags."""
+        b, a, lanes = self.b, self.a, Vec(I32, LANES)
+        kind, number = a["value_kind"][value], a["value_number"][value]
+        border = b.bitcast(number, F32)
+        first = a["value_column"][value].to(I64) * BLOCK
+        one, none = b.const(1, lanes), b.const(0, lanes)
+
+        def line(flag: Callable[[Value], Value]) -> Callable[[], None]:
+            def write() -> None:
+                with b.loop(0, end, LANES) as r:
+                    given = self.lines[first + r, lanes]
+                    self.values[value * BLOCK + r] = flag(given)
+
+            return write
+
+        def number_of(given: Value) -> Value:
+            return b.bitcast(given, F32)
+
+        def above(given: Value) -> Value:
+            return b.select(number_of(given) > border, one, none)
+
+        def above_or_nan(given: Value) -> Value:
+            return b.select(number_of(given) <= border, none, one)
+
+        def equal(given: Value) -> Value:
+            return b.select(given.eq(number), one, none)
+
+        ways = {HASH: lambda given: given, ABOVE: above, EQUAL: equal}
+        ways[ABOVE_OR_NAN] = above_or_nan
+        for way, flag in ways.items():
+            b.if_(kind.eq(way), line(flag))
+
+    def _rank(self, value: Value, given: Value) -> Value:
+        """Return a hash's rank among those known of its column; 0 for all others."""
+        b, a = self.b, self.a
+        shift = a["slot_shift"][value]
+        high = ((given * SPREAD) >> shift) & (
+            (b.const(2, I32) << (b.const(31, I32) - shift)) - 1
+        )
+        first = a["slot_start"][value]
+        state = [first + high.to(I64)]
+
+        def goes_on() -> Value:
+            other = a["slot_hash"][state[0]].ne(given)
+            return other & a["slot_rank"][state[0]].ne(0)
+
+        with b.repeat(goes_on, state):
+            state[0] = state[0] + 1
+        return a["slot_rank"][state[0]]
+
+    # ------------------------------------------------------------ statistics
+
+    def _dense(self, c: Value, r: Value) -> None:
+        """Look the statistics of a combination up by the numbers of its parts."""
+        b, a = self.b, self.a
+        lanes = Vec(I32, LANES)
+        place = [b.const(0, lanes)]
+        with b.loop(a["dense_part"][c], a["dense_part"][c + 1], carry=place) as p:
+            line = a["dense_value"][p].to(I64) * BLOCK + r
+            place[0] = place[0] + self.values[line, lanes] * a["dense_factor"][p]
+        first, end = a["dense_statistic"][c], a["dense_end"][c]
+        table = b.view("table", U8, a["table"], a["dense_byte"][c])
+        self._take(table, place[0], first, end, r)
+
+    def _take(
+        self, table: Buffer, place: Value, first: Value, end: Value, r: Value
+    ) -> None:
+        """Write bytes from the places of a table on, up to four in one look-up."""
+        b, lanes = self.b, place.type.lanes
+        with b.loop(first, end, 4) as s:
+            index = place + (s - first).to(I32)
+            word = [b.load(table, index, I32)]
+            with b.loop(s, (s + 4).min(end), carry=word) as k:
+                byte = (word[0] & 0xFF).to(U8)
+                assert byte.type.lanes == lanes
+                self.bytes[k * BLOCK + r] = byte
+                word[0] = word[0] >> 8
+
+    def _hashed(self, c: Value, r: Value) -> None:
+        """Look the statistics of a combination up by its hash."""
+        b, a, half = self.b, self.a, LANES // 2
+        lanes = Vec(I64, half)
+        total = [b.const(0, lanes)]
+        with b.loop(a["part"][c], a["part"][c + 1], carry=total) as p:
+            line = a["part_value"][p].to(I64) * BLOCK + r
+            part = self.values[line, Vec(I32, half)].to(I64)
+            total[0] = (total[0] + part * MULTIPLIER) * MULTIPLIER
+        key, shift = total[0], a["shift"][c]
+        mask = (b.const(2) << (b.const(63) - shift)) - 1
+        slot = ((key >> shift) & mask) + a["start_place"][c]
+        first, keys = b.load(a["start"], slot, I32).to(I64), a["key_place"][c]
+        state = [b.const(-1, lanes)]  # of all other hashes
+        with b.loop(a["probes"][c], carry=state) as k:
+            at = first + k
+            same = b.load(a["key"], at + keys, I64).eq(key)
+            state[0] = b.select(same, at, state[0])
+        begin, end = a["statistic"][c], a["statistic_end"][c]
+        table = b.view("table", U8, a["table"], a["byte"][c])
+        place = ((state[0] + 1) * (end - begin)).to(I32)
+        self._take(table, place, begin, end, r)
