@@ -20,20 +20,27 @@ Array = NDArray[Any]
 #: Values of a block, and of rows that are still converted at once. A block of float64
 #: has 32 MB: enough to share among threads, and a copy of it stays small.
 BLOCK_VALUES, MOST_VALUES = 1 << 22, 1 << 24
+#: Values of a forest's rows that are made of others and stay in a cache until used.
+NEAR_VALUES = 1 << 18
 
 
-def is_large(X: Any) -> bool:
-    """Tell whether rows are an array or a frame of more than ``MOST_VALUES``."""
+def is_large(X: Any, made: int = 0) -> bool:
+    """Tell whether rows are an array or a frame of more than ``MOST_VALUES``.
+
+    Or whether rows of ``made`` columns are made of it, of more than ``NEAR_VALUES``.
+    """
     kind = type(X)
     is_array = kind is np.ndarray or kind is np.memmap
     if not is_array and kind_of(X) not in ("pandas", "polars"):
         return False
     shape = X.shape
-    return len(shape) == 2 and shape[0] * shape[1] > MOST_VALUES
+    if len(shape) != 2 or shape[0] * made > NEAR_VALUES:
+        return len(shape) == 2
+    return bool(shape[0] * shape[1] > MOST_VALUES)
 
 
 def by_blocks(
-    X: Any, answer: Callable[[Any], Any], out: Array | None = None
+    X: Any, answer: Callable[[Any], Any], out: Array | None = None, made: int = 0
 ) -> Array | None:
     """Write the answers to blocks of large rows to ``out``, or to a new array.
 
@@ -41,8 +48,10 @@ def by_blocks(
     ``InvalidInputError`` if ``out`` does not fit the answer; nothing is written then.
     """
     n_rows, width = X.shape
-    # a multiple of the four values that CatBoost's exponential takes at a time
-    step = max(4, BLOCK_VALUES // max(1, width) // 4 * 4)
+    # a multiple of the four values that CatBoost's exponential takes at a time, and of
+    # the blocks of kernels
+    most = NEAR_VALUES // made if made else BLOCK_VALUES // max(1, width)
+    step = max(64, most // 64 * 64)
     X = X.view(np.ndarray) if type(X) is np.memmap else X
     rows = getattr(X, "iloc", X)
     for first in range(0, n_rows, step):

@@ -90,6 +90,8 @@ class Predictor:
         #: By form of rows: itself, one with another forest, or None: the source alone.
         self.variants: dict[Any, Predictor | None] = {}
         self._dtype = module.forest.input_dtype
+        #: Columns of the forest's rows, if they are made of others.
+        self._made = 0 if self.forest.hashed is None else self.forest.n_features
         #: The labels that ``predict`` returns; None for 0, 1, ...
         self._classes: Any = labels_of(self.forest.answers, estimator)
         #: Returns a method's answer for raw scores.
@@ -100,6 +102,8 @@ class Predictor:
         #: that it declines. None: the method has no entry. Absent: not called yet.
         self.entries: dict[str, Entry | None] = {}
         self.entry_jobs: int | None = None
+        #: Those that take arrays of objects, of a model with hashed categories.
+        self._of_objects: dict[str, Entry] = {}
         #: Whether entries take arrays as users pass them, and what is then warned of.
         self._direct, self._warning = False, ""
         #: By method, and class of rows or dtype of arrays. They hold no reference to
@@ -139,10 +143,13 @@ class Predictor:
 
     def method(self, owner: Any, function: Any) -> Any:
         """Return the method's entry bound over the function, or the function."""
-        entry = self.entries.get(function.__name__)
-        if self._by_members and function.__name__ != "predict_raw":
+        name = function.__name__
+        if self._by_members and name != "predict_raw":
             return function
-        if entry is None or self.source.warning or not self.source.direct:
+        entry = self._of_objects.get(name)
+        if self.source.direct and not self.source.warning:
+            entry = self.entries.get(name)
+        if entry is None:
             return function
         with _METHODS_CHANGE:
             if self._retired:
@@ -242,7 +249,10 @@ class Predictor:
             if self._warning:
                 warn(self._warning)
             return answer
-        read = None if is_large(X) else self.source.read(X)
+        objects = self._of_objects.get(method)
+        if objects is not None and (answer := objects(X)) is not None:
+            return answer
+        read = None if is_large(X, self._made) else self.source.read(X)
         if read is None:
             return None
         if (answer := entry(read[0])) is None:
@@ -311,7 +321,7 @@ class Predictor:
             return None
         if n_jobs != self.entry_jobs or method not in self.entries:
             self._seek_entry(method, n_jobs)
-        entry = self.entries.get(method)
+        entry = self._of_objects.get(method) or self.entries.get(method)
         whole = self._by_members and method != "predict_raw"
         if entry is None or (answer := mappings.ask(entry, X, whole)) is None:
             return self.answer(method, mappings.frame(X), n_jobs)
@@ -340,11 +350,11 @@ class Predictor:
             said = read[1]
             return self.of_scores(method, self.scores(read[0], n_jobs))
 
-        if not is_large(X) or len(self.forest.output_sizes) > 1:  # a list of arrays
+        if not is_large(X, self._made) or len(self.forest.output_sizes) > 1:
             return None
         if self._by_members and method != "predict_raw":  # of all rows
             return None
-        answers = by_blocks(X, answer, out)
+        answers = by_blocks(X, answer, out, self._made)
         if answers is not None:
             self.counters.add(self._route, len(X))
             if said:
@@ -410,6 +420,8 @@ class Predictor:
         by_members = self._by_members and method != "predict_raw"
         entry = (self._answering if by_members else self._checked_entry)(method, n_jobs)
         self.entries[method] = entry
+        if entry is not None and (objects := self.source.entry_of_objects(entry)):
+            self._of_objects[method] = objects
         log(INFO, "%s has %s compiled entry", method, "no" if entry is None else "a")
         self.offered.clear()  # the methods found so far lack the entry
         self._routes = {}
@@ -476,7 +488,7 @@ class Predictor:
         return answered
 
     def _forget_entries(self) -> None:
-        self.entries, self._routes = {}, {}
+        self.entries, self._of_objects, self._routes = {}, {}, {}
         self.offered.clear()
 
     def warm_up(

@@ -43,6 +43,9 @@ _NEAR = 0.65
 #: In place of a label's code that is not known yet.
 _UNSURE = object()
 
+#: Types of a row's values, where these may be objects.
+_COMMON = {str, int, float, bool, type(None)}
+
 
 @dataclass(frozen=True, slots=True)
 class ColumnRule:
@@ -165,6 +168,9 @@ class Mappings:
 
         Entries decline large batches and get parts of them, unless ``whole``.
         """
+        if self._columns.by_objects:
+            objects = self._objects(X) if type(X) is dict else None
+            return None if objects is None else entry(objects)
         row = None if type(X) is not dict or self._pack is None else self._row(X)
         if row is None:
             rows = self.rows(X)
@@ -214,6 +220,19 @@ class Mappings:
         except (struct.error, OverflowError):
             return None
         return row, memory
+
+    def _objects(self, X: dict[Any, Any]) -> Array | None:
+        """Return a mapping of common values as an array of objects."""
+        try:
+            values = self._get(X)
+        except KeyError:
+            return None
+        fits = len(X) == self._count or self.ignores
+        if not fits or not _COMMON.issuperset(map(type, values)):
+            return None
+        objects = np.empty((1, self._count), object)
+        objects[0] = values
+        return objects
 
     def rows(self, X: Any) -> Array | None:
         """Return rows for the kernels; None if the source must answer."""

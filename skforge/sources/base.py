@@ -237,6 +237,10 @@ class Source:
         forest = self.forest
         return FrameColumns(forest.category_names, marker=forest.missing_value)
 
+    def entry_of_objects(self, entry: Any) -> Any:
+        """Return an entry for arrays of objects before one for rows; None for none."""
+        return self._plain.entry(entry) if isinstance(self._plain, HashedRows) else None
+
     def read(self, X: Any) -> Read | None:
         """Return rows of a common kind converted for the kernels, and a warning.
 

@@ -54,6 +54,10 @@ class HashedRows:
             return None
         return self._encoded(rows), ""
 
+    def entry(self, entry: Any) -> Any:
+        """Return an entry that takes arrays of objects, before one for their rows."""
+        return hashing.entry_of_objects(entry, self._encoder, self._is_category)
+
     def rows(self, X: Any) -> Array:
         """Return rows of float32; raise for what is not read: what is wrong, where."""
         if (read := self.read(X)) is not None:

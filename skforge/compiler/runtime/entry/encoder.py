@@ -136,6 +136,7 @@ class Encoder:
         arrays |= _of_others(others, values, tables)
         arrays |= _slots([ranks[column] for column in ranked])
         known = np.array([*values.known], np.int64).reshape(-1, 3)
+        known = np.pad(known, ((0, 16), (0, 0)))  # vectors are read of the last ones
         arrays |= dict(zip(list(ARRAYS)[:3], known.T, strict=True))
         # four bytes are read of the last ones, too
         arrays["table"] = np.concatenate([*tables, np.zeros(4, np.uint8)])
@@ -147,14 +148,20 @@ class Encoder:
             *(len(dense), len(others), hashed.n_features - hashed.n_columns),
         )
         addresses = (array.ctypes.data for array in self._kept)
-        self._slots = struct.pack(f"{len(sizes) + len(ARRAYS)}q", *sizes, *addresses)
+        #: What the code reads, behind the number of rows and their address.
+        self.slots = struct.pack(f"{len(sizes) + len(ARRAYS)}q", *sizes, *addresses)
+
+    @property
+    def address(self) -> int:
+        """The address of the code, a kernel."""
+        return _code().address("skf_encode")
 
     def encode(self, rows: Array, threads: int | None = 1) -> None:
         """Encode C-contiguous rows of float32 in place.
 
         They have the forest's columns; those of categories hold the bits of hashes.
         """
-        slots = struct.pack("2q", len(rows), rows.ctypes.data) + self._slots
+        slots = struct.pack("2q", len(rows), rows.ctypes.data) + self.slots
         pfor, n = (None, 1) if len(rows) <= _ROWS else parallel_for_pointer(threads)
         _code().function("skf_encode")(slots, pfor, n)
 
@@ -174,13 +181,13 @@ def _hashes_of(c: _Combination) -> tuple[Array, Array, Array]:
     bits.insert(at, -1)
     with np.errstate(over="ignore"):
         for bit in reversed(bits[at + 1 :]):
-            flag = flags >> np.uint64(bit) & np.uint64(1)
-            total = total * inverse - flag * np.uint64(MULTIPLIER)
+            is_set = flags >> np.uint64(bit) & np.uint64(1)
+            total = total * inverse - is_set * np.uint64(MULTIPLIER)
         total *= inverse
         before: Array = np.zeros(len(flags), np.uint64)
         for bit in bits[:at]:
-            flag = flags >> np.uint64(bit) & np.uint64(1)
-            before = (before + flag * np.uint64(MULTIPLIER)) * np.uint64(MULTIPLIER)
+            is_set = flags >> np.uint64(bit) & np.uint64(1)
+            before = (before + is_set * np.uint64(MULTIPLIER)) * np.uint64(MULTIPLIER)
         hashes = ((total - before) * inverse).view(np.int64)
     key, flag = np.nonzero(hashes == hashes.astype(np.int32))
     return hashes[key, flag].astype(np.int32), flag, key

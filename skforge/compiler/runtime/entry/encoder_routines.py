@@ -29,6 +29,8 @@ from skforge.compiler.runtime.entry.encoder import ARRAYS, SIZES, SPREAD
 
 #: Rows of a block, and those of a vector.
 BLOCK, LANES = 64, 16
+#: Fewer rows are encoded one by one.
+FEW = 8
 
 
 def encoder() -> Function:
@@ -39,7 +41,13 @@ def encoder() -> Function:
     with Builder() as b, b.parallel((n + (BLOCK - 1)) // BLOCK) as block:
         first = block * BLOCK
         count = (n - first).min(b.const(BLOCK))
-        _Encoder(b, sizes, arrays, out).block(first, count)
+        written = _Encoder(b, sizes, arrays, out)
+
+        def rows() -> None:
+            with b.loop(first, first + count) as r:
+                written.row(r)
+
+        b.if_(count < FEW, rows, lambda: written.block(first, count))
     params: tuple[Value | Buffer, ...] = (n, out, *sizes.values(), *arrays.values())
     return Function("skf_encode", params, b.finish())
 
@@ -80,9 +88,9 @@ class _Encoder:
         with b.loop(sizes["n_ranked"], sizes["n_values"]) as v:
             self._value(v, end)
         with b.loop(sizes["n_dense"]) as c, b.loop(0, end, LANES) as r:
-            self._dense(c, r)
+            self._dense(c, r, LANES)
         with b.loop(sizes["n_hashed"]) as c, b.loop(0, end, LANES // 2) as r:
-            self._hashed(c, r)
+            self._hashed(c, r, LANES // 2)
         target = row + sizes["n_columns"]
         whole = [b.const(0)]  # statistics that are written
         squares = count.eq(BLOCK)
@@ -105,6 +113,34 @@ class _Encoder:
             lines = [b.shuffle(x, y, way) for x, y in pairs for way in (low, high)]
         for i, line in enumerate(lines):
             self.out[target + self.sizes["width"] * i] = line.to(F32)
+
+    def row(self, r: Value) -> None:
+        """Write what encodes one row."""
+        b, a, sizes, lanes = self.b, self.a, self.sizes, Vec(I32, LANES)
+        row = r * sizes["width"]
+        with b.loop(sizes["n_ranked"]) as v:
+            given = self.bits[row + a["value_column"][v].to(I64)]
+            self.values[v] = self._rank(v, given)
+        # behind the last value is room for a vector
+        with b.loop(sizes["n_ranked"], sizes["n_values"], LANES) as v:
+            kind, number = (a[f"value_{k}"][v, lanes] for k in ("kind", "number"))
+            column = a["value_column"][v, lanes].to(I64) + row
+            given = b.load(self.bits, column, I32)
+            x, border = b.bitcast(given, F32), b.bitcast(number, F32)
+            is_set = b.select(kind.eq(ABOVE_OR_NAN), ~(x <= border), x > border)
+            is_set = b.select(kind.eq(EQUAL), given.eq(number), is_set)
+            flag = b.select(is_set, b.const(1, lanes), b.const(0, lanes))
+            self.values[v] = b.select(kind.eq(HASH), given, flag)
+        with b.loop(sizes["n_dense"]) as c:
+            self._dense(c, b.const(0), 0)
+        with b.loop(sizes["n_hashed"]) as c:
+            self._hashed(c, b.const(0), 0)
+        target, count = row + sizes["n_columns"], sizes["n_statistics"]
+        whole = count & -LANES
+        with b.loop(0, whole, LANES) as s:
+            self.out[target + s] = self.bytes[s, Vec(U8, LANES)].to(F32)
+        with b.loop(whole, count) as s:
+            self.out[target + s] = self.bytes[s].to(F32)
 
     # ------------------------------------------------------------ values
 
@@ -161,46 +197,52 @@ class _Encoder:
 
     # ------------------------------------------------------------ statistics
 
-    def _dense(self, c: Value, r: Value) -> None:
+    # Rows of a vector have lines of a block; one row (0 lanes) has a place in each.
+
+    def _dense(self, c: Value, r: Value, lanes: int) -> None:
         """Look the statistics of a combination up by the numbers of its parts."""
         b, a = self.b, self.a
-        lanes = Vec(I32, LANES)
-        place = [b.const(0, lanes)]
+        kind = Vec(I32, lanes) if lanes else I32
+        place = [b.const(0, kind)]
         with b.loop(a["dense_part"][c], a["dense_part"][c + 1], carry=place) as p:
-            line = a["dense_value"][p].to(I64) * BLOCK + r
-            place[0] = place[0] + self.values[line, lanes] * a["dense_factor"][p]
+            value = a["dense_value"][p].to(I64)
+            part = self.values[self._place(value, r, lanes), kind]
+            place[0] = place[0] + part * a["dense_factor"][p]
         first, end = a["dense_statistic"][c], a["dense_end"][c]
         table = b.view("table", U8, a["table"], a["dense_byte"][c])
         self._take(table, place[0], first, end, r)
+
+    @staticmethod
+    def _place(value: Value, r: Value, lanes: int) -> Value:
+        return value * BLOCK + r if lanes else value
 
     def _take(
         self, table: Buffer, place: Value, first: Value, end: Value, r: Value
     ) -> None:
         """Write bytes from the places of a table on, up to four in one look-up."""
-        b, lanes = self.b, place.type.lanes
+        b = self.b
         with b.loop(first, end, 4) as s:
             index = place + (s - first).to(I32)
             word = [b.load(table, index, I32)]
             with b.loop(s, (s + 4).min(end), carry=word) as k:
-                byte = (word[0] & 0xFF).to(U8)
-                assert byte.type.lanes == lanes
-                self.bytes[k * BLOCK + r] = byte
+                at = self._place(k, r, place.type.lanes)
+                self.bytes[at] = (word[0] & 0xFF).to(U8)
                 word[0] = word[0] >> 8
 
-    def _hashed(self, c: Value, r: Value) -> None:
+    def _hashed(self, c: Value, r: Value, lanes: int) -> None:
         """Look the statistics of a combination up by its hash."""
-        b, a, half = self.b, self.a, LANES // 2
-        lanes = Vec(I64, half)
-        total = [b.const(0, lanes)]
+        b, a = self.b, self.a
+        kind, half = (Vec(I64, lanes), Vec(I32, lanes)) if lanes else (I64, I32)
+        total = [b.const(0, kind)]
         with b.loop(a["part"][c], a["part"][c + 1], carry=total) as p:
-            line = a["part_value"][p].to(I64) * BLOCK + r
-            part = self.values[line, Vec(I32, half)].to(I64)
+            value = a["part_value"][p].to(I64)
+            part = self.values[self._place(value, r, lanes), half].to(I64)
             total[0] = (total[0] + part * MULTIPLIER) * MULTIPLIER
         key, shift = total[0], a["shift"][c]
         mask = (b.const(2) << (b.const(63) - shift)) - 1
         slot = ((key >> shift) & mask) + a["start_place"][c]
         first, keys = b.load(a["start"], slot, I32).to(I64), a["key_place"][c]
-        state = [b.const(-1, lanes)]  # of all other hashes
+        state = [b.const(-1, kind)]  # of all other hashes
         with b.loop(a["probes"][c], carry=state) as k:
             at = first + k
             same = b.load(a["key"], at + keys, I64).eq(key)

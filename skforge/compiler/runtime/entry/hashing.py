@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import ctypes
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from skforge.compiler.runtime.cpu.code import MachineCode
 from skforge.compiler.runtime.cpu.programs import program
+from skforge.compiler.runtime.entry.encoder import Encoder
 from skforge.compiler.target import Target
+from skforge.runtime.entries import open_entry
 from skforge.runtime.python_objects import addresses, is_known_python
 
 if TYPE_CHECKING:
@@ -31,35 +34,34 @@ _FUNCTIONS = {
     "skf_error": "PyErr_Occurred",
     "skf_clear": "PyErr_Clear",
 }
+_TYPES = ctypes.c_int64, ctypes.c_void_p
 _KINDS = {kind.__name__: kind for kind in (str, float, int, bool)}
 
 
 def _routines() -> Sequence[Routine]:
-    from skforge.compiler.runtime.entry.hashing_routines import routines
+    from skforge.compiler.runtime.entry.hashing_routines import city_hash, object_reader
 
-    return routines(tuple(_KINDS))
+    return [city_hash(), object_reader([*_KINDS])]
+
+
+def _symbols() -> dict[str, int]:
+    symbols = {f"skf_{name}": id(kind) for name, kind in _KINDS.items()}
+    return {**symbols, **addresses(_FUNCTIONS), "skf_none": id(None)}
+
+
+def _program(name: str, write: Any, symbols: Mapping[str, int]) -> MachineCode:
+    facts = name, str(sys.implementation.cache_tag)
+    return program(facts, write, Target.host(), symbols)
 
 
 @lru_cache(maxsize=1)
-def _functions() -> Any:
-    """Return the compiled functions by name."""
-    symbols = {f"skf_{name}": id(kind) for name, kind in _KINDS.items()}
-    symbols |= {**addresses(_FUNCTIONS), "skf_none": id(None)}
-    facts = "hashing", str(sys.implementation.cache_tag)
-    code = program(facts, _routines, Target.host(), symbols)
-    size, place = ctypes.c_int64, ctypes.c_void_p
-    kinds = {
-        "skf_texts": (place, size, place, place, size),
-        "skf_objects": (place, *[size] * 4, place, place, size, place),
-    }
-    # objects are read while the interpreter's lock is held
-    made = {
-        name: (ctypes.PYFUNCTYPE if name == "skf_objects" else ctypes.CFUNCTYPE)(
-            size, *types
-        )(code.address(name))
-        for name, types in kinds.items()
-    }
-    return {**made, "": code}
+def _reader() -> Any:
+    code, size, place = _program("hashing", _routines, _symbols()), *_TYPES
+    kinds = place, *[size] * 4, place, place, size, place
+    # the interpreter's lock is held
+    function = ctypes.PYFUNCTYPE(size, *kinds)(code.address("skf_objects"))
+    function.code = code  # type: ignore[attr-defined]  # keeps it
+    return function
 
 
 def read_objects(objects: Array, is_category: Array, places: Array, out: Array) -> bool:
@@ -70,20 +72,44 @@ def read_objects(objects: Array, is_category: Array, places: Array, out: Array) 
     """
     if not is_known_python():
         return False
-    read = _functions()["skf_objects"]
     n_rows, n_columns = objects.shape
     sizes = n_rows, *objects.strides, n_columns
     flags, at = is_category.ctypes.data, places.ctypes.data
     given = objects.ctypes.data, *sizes, flags, at, out.shape[1], out.ctypes.data
-    return bool(read(*given) == n_rows)
+    return bool(_reader()(*given) == n_rows)
 
 
-def hash_texts(texts: bytes | Array, ends: Array, out: Array) -> None:
-    """Write the hashes of texts in UTF-8 that lie one after the other.
+#: Most rows of an entry of objects, and those of a method: it holds the lock.
+_MOST_ROWS, _METHOD_ROWS = 1024, 64
 
-    ``ends`` are n + 1 offsets of int64. ``out`` has n numbers of int32.
+
+def entry_of_objects(entry: Any, encoder: Encoder, is_category: Array) -> Any:
+    """Return an entry that takes arrays of objects, before one that takes their rows.
+
+    It makes the rows of a forest with categories, and declines what
+    :func:`read_objects` does not read.
     """
-    at = texts.ctypes.data if isinstance(texts, np.ndarray) else texts
-    step = out.strides[0] // 4 if len(out) > 1 else 1
-    given = len(ends) - 1, ends.ctypes.data, out.ctypes.data, step
-    _functions()["skf_texts"](at, *given)
+    inner = entry.__self__
+    places = np.arange(len(is_category), dtype=np.int32)
+    slots = np.frombuffer(encoder.slots, np.int64)
+    flags = np.ascontiguousarray(is_category)
+    arrays = flags, places, slots
+    words = (
+        *(len(flags), slots[0], *(array.ctypes.data for array in arrays), len(slots)),
+        *(encoder.address, inner.jit.address("skf_entry")),
+    )
+    known = (ctypes.c_int64 * len(words))(*map(int, words))
+
+    def write() -> Sequence[Routine]:
+        from skforge.compiler.runtime.entry import hashing_routines, routines
+
+        ends = routines.functions(_MOST_ROWS, _METHOD_ROWS)
+        return [*_routines(), hashing_routines.body_of_objects(), *ends]
+
+    def code(symbols: Mapping[str, int]) -> MachineCode:
+        given = {**symbols, **_symbols(), "skf_known": ctypes.addressof(known)}
+        return _program("objects", write, given)
+
+    made = open_entry(code, inner.table, ())
+    made.__self__.kept += [known, entry, encoder, arrays]
+    return made

@@ -5,7 +5,7 @@ The hash of a text is CityHash64 (release 1.0) of its UTF-8: CatBoost keeps 32 b
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from skforge.compiler.ir.lir.builder import Builder
 from skforge.compiler.ir.lir.nodes import (
@@ -19,8 +19,12 @@ from skforge.compiler.ir.lir.nodes import (
     Routine,
     Value,
 )
-from skforge.compiler.runtime.entry.routines import field
-from skforge.runtime.python_objects import OB_TYPE
+from skforge.compiler.runtime.entry.encoder import ARRAYS, SIZES
+from skforge.compiler.runtime.entry.routines import field, fields_of_array
+from skforge.runtime.python_objects import ARRAY_DATA, OB_TYPE
+
+#: Most words that the encoder is given.
+MOST_SLOTS = 2 + len(SIZES) + len(ARRAYS)
 
 _PRIMES = 0xC3A5C85C97CB3127, 0xB492B66FBE98F273, 0x9AE16A3B2F90404F, 0xC949D7C7509E6557
 _MIXER = 0x9DDFEA08EB382D69
@@ -132,7 +136,7 @@ def _longer(b: Builder, word: Callable[[Value | int], Value], n: Value) -> Value
     return _of_two(_of_two(v0, w0) + _mixed(y) * K1 + z, _of_two(v1, w1) + x)
 
 
-def object_reader(names: tuple[str, ...]) -> Routine:
+def object_reader(names: Sequence[str]) -> Routine:
     """Return a function that reads Python's objects into rows.
 
     ``places`` are the columns of the objects' columns in the rows, and ``coded`` which
@@ -219,21 +223,53 @@ def _decimal(b: Builder, number: Value, digits: Buffer) -> tuple[Value, Value]:
     return b.address(digits, first), b.const(32) - first
 
 
-def text_hasher() -> Routine:
-    """Return a function that hashes texts which lie one after the other.
+#: NumPy's number of float32.
+_FLOAT32 = 11
 
-    ``ends`` are n + 1 offsets; the hashes go to every ``step``-th number of ``out``.
+
+def body_of_objects() -> Routine:
+    """Return the body of an entry that takes objects; see ``entry_of_objects``.
+
+    ``skf_known`` has the number of columns and the width of rows, the addresses of
+    flags of categories, places and slots, the number of slots, and the addresses of
+    the encoder and of the entry that takes rows.
     """
-    n, step = Value("n", I64), Value("step", I64)
-    texts, ends, out = Value("texts", I64), Buffer("ends", I64), Buffer("out", I32)
+    arg, most = Value("arg", I64), Value("most", I64)
     with Builder() as b:
-        with b.loop(n) as i:
-            first = ends[i]
-            hash_ = b.call("skf_city", texts + first, ends[i + 1] - first)
-            out[i * step] = hash_.to(I32)
-        b.give(n)
-    return Routine("skf_texts", (texts, n, ends, out, step), b.finish(), I64)
 
+        def decline(cond: Value) -> None:
+            with b.when(cond):
+                b.give(b.const(0))
 
-def routines(names: tuple[str, ...]) -> list[Routine]:
-    return [city_hash(), object_reader(names), text_hasher()]
+        ndarray = b.symbol("skf_ndarray")
+        shape, strides, data, code = fields_of_array(b, arg, ndarray, decline)
+        known = b.view("known", I64, b.symbol("skf_known"))
+        n, n_columns, width = shape[0], known[0], known[1]
+        objects = (code & 0xFFFF).eq(int.from_bytes(b"OO", "little"))
+        decline(~(objects & shape[1].eq(n_columns) & (n > 0) & (n <= most)))
+        dims = b.local("dims", I64, 2)
+        dims[0], dims[1] = n, width
+        descr = b.call("skf_descr", b.const(_FLOAT32, I32))
+        zero = b.const(0, I32)
+        rows = b.call("skf_empty", b.const(2, I32), b.address(dims), descr, zero)
+        with b.when(rows.eq(0)):
+            b.run("skf_clear")
+            b.give(b.const(0))
+        out = field(b, rows, ARRAY_DATA)
+        sizes = n, strides[0], strides[1], n_columns
+        flags, places, slots, count, encode, entry = (known[i] for i in range(2, 8))
+        read = b.call("skf_objects", data, *sizes, flags, places, width, out)
+        with b.when(read.ne(n)):
+            b.run("skf_decref", rows)
+            b.give(b.const(0))
+        given = b.local("given", I64, MOST_SLOTS)
+        b.run("memcpy", b.address(given, 2), slots, count << 3)
+        given[0], given[1] = n, out
+        b.run(encode, b.address(given), b.const(0), b.const(1))
+        answer = b.call(entry, b.const(0), rows)
+        b.run("skf_decref", rows)
+        with b.when(answer.eq(b.symbol("skf_none"))):
+            b.run("skf_decref", answer)
+            b.give(b.const(0))
+        b.give(answer)
+    return Routine("skf_body", (arg, most), b.finish(), I64, local=True)

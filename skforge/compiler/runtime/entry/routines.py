@@ -73,7 +73,12 @@ def write(kind: EntryKind) -> list[Routine]:
     if not entry.results.in_place:
         most = min(most, MAX_SCRATCH // kind.n_outputs)
     method_rows = min(most, kind.method_rows)
-    return [entry.body(), _function(most), _method(method_rows)]
+    return [entry.body(), *functions(most, method_rows)]
+
+
+def functions(most: int, method_rows: int) -> list[Routine]:
+    """Return the functions that Python calls, for batches of up to so many rows."""
+    return [_function(most), _method(method_rows)]
 
 
 def _function(most: int) -> Routine:
