@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -65,6 +67,8 @@ def _in_bits(trees: SlicedTrees, position: int, lines: np.ndarray) -> np.ndarray
             plane = lines[own[at], np.arange(ROWS)]
             planes.append(plane)
             at = 2 * at + 1 + plane
+    elif kind == "even":
+        planes = [lines[own[(1 << level) - 1]] for level in range(bits)]
     else:
         first, last = trees.op_offset[position : position + 2]
         written = set()
@@ -132,6 +136,26 @@ def test_a_list_costs_few_operations_a_node(leaves: int, most: float) -> None:
     is_list = np.array([kind == "list" for kind, _ in made.shapes])[made.shape_of]
     assert is_list.sum() >= 15  # one or another is bushy enough to fold
     assert made.op_offset[-1] <= most * is_list.sum() * (leaves - 1)
+
+
+@pytest.mark.parametrize("depths", [[1], [6] * 9, [3, 8, 3, 5], [2, 0, 7]])
+def test_trees_with_one_test_a_level_need_no_operations(depths: list[int]) -> None:
+    random = np.random.default_rng(0)
+    made = forest_of([tree("full", depth, random) for depth in depths], n_features=40)
+    other = made.predicate.copy()
+    for first, depth in zip(made.tree_offset.tolist(), depths, strict=False):
+        for level in range(depth):
+            nodes = first + np.arange((1 << level) - 1, (2 << level) - 1)
+            other[nodes] = other[nodes[0]]
+    even = layout(replace(made, predicate=other))
+    assert [even.shapes[k] for k in even.shape_of] == [
+        ("even" if depth else "fold", depth) for depth in depths
+    ]
+    if depths[0] > 1:  # one test that differs
+        mixed = other.copy()
+        mixed[2] = (mixed[1] + 1) % made.n_predicates
+        differs = layout(replace(made, predicate=mixed))
+        assert differs.shapes[differs.shape_of[0]] == ("fold", depths[0])
 
 
 def test_few_depths_have_code_of_their_own() -> None:

@@ -3,8 +3,10 @@
 A bushy tree is *folded*: each node is at its heap place in the complete tree of depth
 d. The answers on the way to a leaf, the root's first, are the bits of the leaf's number
 (a set bit went right). Shallower leaves are repeated below dummy nodes, whose answer
-does not matter. Any other tree is a *list* of bit operations (``encode_trees.py``),
-whose last results are the bits of the leaf's code.
+does not matter. If all nodes of a level have the same test, as in CatBoost's symmetric
+trees, the tree is *even*: the answers are the bits as they are. Any other tree is a
+*list* of bit operations (``encode_trees.py``), whose last results are the bits of the
+leaf's code.
 """
 
 from __future__ import annotations
@@ -27,8 +29,8 @@ from skforge.exceptions import ScheduleError
 
 _T = TypeVar("_T")
 
-#: Added to the bits of lists, so that shapes are numbers.
-_LISTS = 1 << 10
+#: Added to the bits of shapes, so that these are numbers.
+_FOLDS, _LISTS, _EVEN = range(0, 3 << 10, 1 << 10)
 
 #: Bits of a code: byte look-ups reach 256 entries.
 MAX_BITS = 8
@@ -69,14 +71,15 @@ class BlockOfBits:
         )
 
 
-Shape = tuple[Literal["fold", "list"], int]  # and the bits of a leaf's number
+#: A kind, and the bits of a leaf's number.
+Shape = tuple[Literal["fold", "list", "even"], int]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SlicedTrees:
     """Every tree's lines, operations and leaves, by position.
 
-    ``lines`` has a folded tree's heap nodes, or the code bits of a list.
+    ``lines`` has a folded or even tree's heap nodes, or the code bits of a list.
     """
 
     shapes: tuple[Shape, ...]  # those that occur
@@ -146,12 +149,13 @@ def slice_trees(
     listed = coded.listed
     op_count = np.zeros(len(order), np.int64)
     ops, planes, op_count[listed] = _grouped(coded.lists, first)
-    shapes, shape_of = coded.shapes()
     n_own = np.where(coded.folded, (1 << coded.bits) - 1, coded.bits)
     line_offset = np.cumsum(n_own) - n_own
     lines = np.zeros(int(n_own.sum()) + 1, np.int32)
     leaf_row = coded.fill(forest, order, line_of, lines, line_offset)
     lines[ranges(line_offset[listed], coded.lists.bits)] = planes
+    even = _even(forest, order, coded, lines, line_offset)
+    shapes, shape_of = coded.shapes(even=even)
     return SlicedTrees(
         shapes=shapes,
         shape_of=shape_of.astype(np.uint8),
@@ -184,20 +188,27 @@ class CodedTrees:
         return np.cumsum(1 << self.bits) - (1 << self.bits)
 
     def shapes(
-        self, list_bits: int | None = None
+        self,
+        list_bits: int | None = None,
+        even: NDArray[np.bool_] | None = None,
     ) -> tuple[tuple[Shape, ...], NDArray[np.int64]]:
         """Return the shapes that occur and each tree's index into them.
 
-        With ``list_bits`` all lists have codes of that many bits.
+        With ``list_bits`` all lists have codes of that many bits. ``even`` tells which
+        of the folded trees are even.
         """
         bits = np.where(self.folded, self.bits, list_bits or self.bits)
         # Folds before lists, each by their bits.
-        numbers, of_tree = np.unique(
-            bits + np.where(self.folded, 0, _LISTS), return_inverse=True
-        )
+        kind = np.where(self.folded, _FOLDS, _LISTS)
+        kind = kind if even is None else np.where(even, _EVEN, kind)
+        numbers, of_tree = np.unique(bits + kind, return_inverse=True)
+        names: dict[int, Literal["fold", "list", "even"]] = {
+            _FOLDS: "fold",
+            _LISTS: "list",
+            _EVEN: "even",
+        }
         shapes: list[Shape] = [
-            ("fold", n) if n < _LISTS else ("list", n - _LISTS)
-            for n in numbers.tolist()
+            (names[n & -_LISTS], n % _LISTS) for n in numbers.tolist()
         ]
         return tuple(shapes), of_tree.astype(np.int64).ravel()
 
@@ -252,6 +263,25 @@ def code_trees(
     lists = encode_trees(forest, order[~folded], line_of, first, code_bits)
     bits[~folded] = lists.bits
     return CodedTrees(folded, bits, lists)
+
+
+def _even(
+    forest: Forest,
+    order: IntArray,
+    coded: CodedTrees,
+    lines: IntArray,
+    offset: NDArray[np.int64],
+) -> NDArray[np.bool_]:
+    """Return which folded trees have a single test on each of their levels."""
+    even = np.zeros(len(order), np.bool_)
+    whole = coded.folded & (_leaves(forest)[order] == 1 << coded.bits)
+    for bits in np.unique(coded.bits[whole]).tolist():
+        trees = np.flatnonzero(whole & (coded.bits == bits))
+        own = lines[offset[trees][:, None] + np.arange((1 << bits) - 1)]
+        level = np.repeat(np.arange(bits), 1 << np.arange(bits))
+        first = own[:, (1 << level) - 1]
+        even[trees] = (own == first).all(axis=1) & (bits > 0)
+    return even
 
 
 def _grouped(

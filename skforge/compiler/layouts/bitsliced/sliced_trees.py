@@ -3,7 +3,8 @@
 For each tree, of depth d::
 
     plane[l] = the line of the node that each row reaches on level l, chosen level by
-               level by the planes above: one three-input operation a node
+               level by the planes above: one three-input operation a node, and none in
+               an even tree, whose levels have one line each
     leaf     = the number whose bits are the planes, as bytes
     sum     += value[leaf]
 
@@ -15,7 +16,7 @@ which the last step undoes.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -211,11 +212,16 @@ class BitslicedLowering(BlockCode):
             output = table(self.output) * self.block
 
         def case(kind: str, bits: int) -> None:
+            if kind == "even":
+                places = [self.lines_of[lines + (1 << k) - 1] for k in range(bits)]
+                self._look_up(bits, leaves, output, sums, self.lines, places)
+                return
             if kind == "fold":
                 self._fold(bits, lines)
             else:
                 self._run(bits, tree, lines)
-            self._look_up(bits, leaves, output, sums)
+            levels = [b.const(level) for level in range(bits)]
+            self._look_up(bits, leaves, output, sums, self.planes, levels)
 
         cases = [partial(case, *shape) for shape in self.t.shapes]
         if len(cases) == 1:
@@ -284,15 +290,25 @@ class BitslicedLowering(BlockCode):
                 for k, value in enumerate(values):
                     self.planes[index + k] = value
 
-    def _look_up(self, depth: int, leaves: Value, output: Value, sums: Buffer) -> None:
+    def _look_up(
+        self,
+        depth: int,
+        leaves: Value,
+        output: Value,
+        sums: Buffer,
+        planes: Buffer,
+        levels: Sequence[Value],
+    ) -> None:
+        """Add the leaves whose numbers have these planes, the highest bit's first."""
         b = self.b
         groups = self.block // GROUP
         alone = self.byte_lookup and self.width == 1
         table = self._registers(depth, leaves, 0) if alone else None
         with b.loop(self.groups, hint="group") as g:
-            places = (g + level * groups for level in range(depth))
-            planes = tuple(self.planes[at, Plane(GROUP)] for at in places)
-            index = self._leaf_number(planes, leaves)
+            places = (level.to(I64) * groups + g for level in levels)
+            index = self._leaf_number(
+                tuple(planes[at, Plane(GROUP)] for at in places), leaves
+            )
             first = output + g * GROUP
             if self.byte_lookup:
                 for k in self._each_output():
