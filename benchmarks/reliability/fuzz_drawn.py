@@ -137,10 +137,22 @@ def _of_sparse(seed: int) -> Iterator[list[Any]]:
     yield [seed, "wide sparse rows", what, outcome.calls, outcome.rows, []]
 
 
+def _of_categories(seed: int) -> Iterator[list[Any]]:
+    from tests.random_categories import attempt
+
+    outcome = attempt(seed)
+    what = "; ".join(outcome.differs[:3])
+    what = what and f"{what} {outcome.how}"
+    yield [seed, "categories", what, outcome.calls, outcome.rows, outcome.refused]
+
+
 if __name__ == "__main__":
-    attempts = {"models": _of_model, "pipelines": _of_pipeline, "sparse": _of_sparse}[
-        sys.argv[1]
-    ]
+    attempts = {
+        "models": _of_model,
+        "pipelines": _of_pipeline,
+        "sparse": _of_sparse,
+        "categories": _of_categories,
+    }[sys.argv[1]]
     for seed in range(*map(int, sys.argv[2:])):
         for line in attempts(seed):
             print(json.dumps(line), flush=True)

@@ -85,9 +85,11 @@ class CatBoostSource(Source):
         names, width = self.forest.column_names, self.forest.n_columns
         hashed = self.forest.hashed
         if not frames.is_pandas(X) and not frames.is_table(X):
+            if hashed is not None:
+                return X
             X = array_of(X) if type(X) is list else X
             wide = type(X) is np.ndarray and X.ndim == 2 and X.shape[1] > width
-            return X[:, :width] if wide and hashed is None else X
+            return X[:, :width] if wide else X
         given = frames.column_names(X)
         if hashed is not None and len(given) > width:
             return X  # it reads further columns as numbers, which they may not be

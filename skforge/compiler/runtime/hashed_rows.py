@@ -206,7 +206,8 @@ def _category(value: Any) -> str | int | None:
     if isinstance(value, str):
         return str(value)
     if isinstance(value, (int, np.integer, np.bool_)):
-        return int(value) if -(2**63) <= value < 2**63 else None
+        number = int(value)
+        return number if -(2**63) <= number < 2**63 else None
     return None
 
 
