@@ -26,7 +26,6 @@ from skforge.compiler.forest.reference import draw_rows, reference_raw
 from skforge.compiler.frontends.base import class_names
 from skforge.compiler.outputs.answers import answer, labels_of
 from skforge.compiler.outputs.steps import Refused
-from skforge.compiler.runtime.hashed_rows import HashedRows
 from skforge.exceptions import InvalidInputError, warn
 from skforge.runtime.mappings import ColumnRule, Columns, without_names
 from skforge.sources.plain import PlainRows, Read, Reading
@@ -137,7 +136,9 @@ class Source:
         self.forest = forest
         self.stored = model if isinstance(model, StoredModel) else None
         self.model: Any = None if self.stored is not None else model
-        if forest.hashed is not None:  # whose columns are not those of users
+        if (
+            getattr(forest, "hashed", None) is not None
+        ):  # whose columns are not those of users
             self.direct = self.on_device = False
         #: What the row checks depend on besides feature names and the forest.
         self.rules: Any = (
@@ -224,12 +225,13 @@ class Source:
         return None
 
     @cached_property
-    def _plain(self) -> PlainRows | HashedRows | None:
+    def _plain(self) -> Any:
+        """The reader of common kinds of rows: ``PlainRows`` or ``HashedRows``."""
         reading, hashed = self.reading(), self.forest.hashed
         if reading is None:
             return None
         if hashed is not None:
-            return HashedRows(hashed, self.forest.column_names)
+            return hashed.reader(self.forest.column_names)
         return PlainRows(reading, self.forest.n_features, self._categories)
 
     @cached_property
@@ -239,14 +241,15 @@ class Source:
 
     def entry_of_objects(self, entry: Any) -> Any:
         """Return an entry for arrays of objects before one for rows; None for none."""
-        return self._plain.entry(entry) if isinstance(self._plain, HashedRows) else None
+        return None if self.forest.hashed is None else self._plain.entry(entry)
 
     def read(self, X: Any) -> Read | None:
         """Return rows of a common kind converted for the kernels, and a warning.
 
         Their values are not checked yet, see :meth:`takes`.
         """
-        return None if self._plain is None else self._plain.read(X)
+        read: Read | None = None if self._plain is None else self._plain.read(X)
+        return read
 
     def columns(self) -> Columns | None:
         """Return the columns of rows that are mappings; None if the model takes these.

@@ -107,6 +107,8 @@ class CatBoostSource(Source):
         return X[:, places] if hasattr(X, "get_columns") else X.select(places)
 
     def _call(self, method: str, X: Any, **params: Any) -> Any:
+        if self.forest.hashed is not None and frames.kind_of(X) == "polars":
+            X = X.to_pandas()  # numbers in place of categories end the process
         if method == "predict_raw":
             from catboost import CatBoost  # a ranker's own takes no prediction type
 

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from importlib import import_module
 from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
 
 from skforge._compat import cached_property
-from skforge.compiler.forest.validation import damaged
-from skforge.exceptions import UnsupportedModelError
+from skforge.exceptions import InvalidModelError, UnsupportedModelError
 from skforge.runtime.digests import sha256
 
 #: What a part of a combination is: the hash of a category, whether a number exceeds a
@@ -83,6 +83,14 @@ class HashedCategories:
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         return {name: getattr(self, name) for name in DTYPES}
+
+    def reader(self, names: tuple[str, ...] | None) -> Any:
+        """Return the ``HashedRows`` that make rows of the forest.
+
+        Compiled code hashes texts, so that its module lies above this layer.
+        """
+        above = import_module("skforge.compiler.runtime.hashed_rows")
+        return above.HashedRows(self, names)
 
     @property
     def n_columns(self) -> int:
@@ -183,4 +191,6 @@ DTYPES: Mapping[str, np.dtype[Any]] = {
 
 
 def _refuse(what: str) -> NoReturn:
-    damaged(f"of its categories, {what}", "save it again")
+    raise InvalidModelError(
+        f"of its categories, {what}; the model is damaged, save it again."
+    )

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from functools import lru_cache
 from math import isnan
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from skforge.compiler.forest import frames, mistakes
+from skforge.compiler.forest.categories import HashedCategories
 from skforge.compiler.forest.forest import Forest
 from skforge.exceptions import InvalidInputError
-
-if TYPE_CHECKING:
-    from skforge.compiler.forest.categories import HashedCategories
-    from skforge.compiler.runtime.hashed_rows import HashedRows
 
 
 def prepare_rows(forest: Forest, X: Any) -> NDArray[Any]:
@@ -36,7 +33,8 @@ def prepare_rows(forest: Forest, X: Any) -> NDArray[Any]:
     ):
         return X  # the checks below cost more than walking one row
     if forest.hashed is not None:
-        return _reader_of(forest.hashed, forest.column_names).rows(X)
+        rows: NDArray[Any] = _reader_of(forest.hashed, forest.column_names).rows(X)
+        return rows
     if isinstance(X, np.ndarray):
         rows = X
     elif frames.is_pandas(X) or frames.is_table(X):
@@ -90,11 +88,7 @@ def _names_count(forest: Forest, X: Any) -> bool:
 _columns = lru_cache(8)(frames.FrameColumns)
 
 
-@lru_cache(8)
-def _reader_of(hashed: HashedCategories, names: tuple[str, ...] | None) -> HashedRows:
-    from skforge.compiler.runtime.hashed_rows import HashedRows
-
-    return HashedRows(hashed, names)
+_reader_of = lru_cache(8)(HashedCategories.reader)
 
 
 def read_columns(forest: Forest, rows: Any) -> Any:
