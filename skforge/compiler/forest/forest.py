@@ -195,7 +195,7 @@ def round_thresholds(
     [0.10000000149011612, inf, 0.0]
     """
     exact = np.asarray(thresholds, dtype=np.float64)
-    tests = np.broadcast_to(np.asarray(comparison), exact.shape)
+    tests = np.asarray(comparison)
     with np.errstate(over="ignore"):
         near = exact.astype(dtype)
     down = (tests == Comparison.LE) | (tests == Comparison.GT)
@@ -231,17 +231,14 @@ def deduplicate_predicates(
     """
     shape = threshold.shape
     value = threshold + threshold.dtype.type(0)  # -0.0 and 0.0 are one threshold
-    columns = [
-        np.broadcast_to(np.asarray(c), shape)
-        for c in (feature, comparison, missing, missing_left)
-    ]
+    columns = [np.asarray(c) for c in (feature, comparison, missing, missing_left)]
     sets, set_of = _distinct_sets(shape[0], categories or {})
     keys: list[NDArray[Any]] = [value]
     if len(sets) > 1:
         value[set_of > 0] = 0
         keys.insert(0, set_of)
     # One sortable integer: flags take 6 bits, so any 32-bit feature fits.
-    code = columns[0].astype(np.int64)
+    code = np.full(shape, columns[0], np.int64)
     for column, size in zip(columns[1:], (8, 4, 2), strict=True):
         code *= size
         code += column
@@ -254,12 +251,16 @@ def deduplicate_predicates(
     offset = np.zeros(len(pick) + 1, np.int64)
     if words:
         offset[1:] = np.cumsum([len(w) for w in words])
+    # a single value is repeated, not gathered
+    picked = [
+        c[pick] if c.shape == shape else np.broadcast_to(c, pick.shape) for c in columns
+    ]
     fields_ = {
-        "feature": columns[0][pick],
-        "comparison": columns[1][pick],
+        "feature": picked[0],
+        "comparison": picked[1],
         "threshold": value[pick],
-        "missing": columns[2][pick],
-        "missing_left": columns[3][pick] != 0,
+        "missing": picked[2],
+        "missing_left": picked[3] != 0,
         "category_offset": offset,
         "category_words": np.concatenate([np.zeros(0, np.uint32), *words]),
     }
@@ -305,9 +306,9 @@ def _sorted_packed(
     rank = np.cumsum(np.bincount(code) > 0)
     if rank[-1:].sum() >> (32 - bits):
         return None
-    word = value.view(np.uint32)
-    word = np.where(word >> 31, ~word, word | np.uint32(1 << 31))  # in their order
-    packed = rank.astype(np.uint64)[code] << np.uint64(32) | word
+    flips = value.view(np.int32) >> 31 | np.int32(-1 << 31)  # all bits of negative ones
+    packed = (rank.astype(np.uint64) << np.uint64(32))[code]
+    packed |= value.view(np.uint32) ^ flips.view(np.uint32)  # in their order
     packed <<= np.uint64(bits)
     packed |= np.arange(len(value), dtype=np.uint64)
     packed.sort()

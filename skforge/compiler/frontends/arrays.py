@@ -47,17 +47,18 @@ def forest_arrays(
     """
     predicates, index = tests
     predicate = np.full(len(inner), -1, np.int32)
-    predicate[inner] = index
+    predicate[np.flatnonzero(inner)] = index  # a quarter of a mask's time
     leaf = np.full(len(inner), -1, np.int32)
-    leaf[~inner] = np.arange(len(inner) - len(index))
+    leaf[np.flatnonzero(~inner)] = np.arange(len(inner) - len(index))
+    absent = inner.view(np.int8) - np.int8(1)  # all bits of leaves
     if source_node is None:
         source_node = np.arange(len(inner), dtype=np.int32)
         source_node -= starts(offset, np.int32)
     return {
         "tree_offset": offset,
         "predicate": predicate,
-        "left": np.where(inner, left, -1),
-        "right": np.where(inner, right, -1),
+        "left": left | absent,
+        "right": right | absent,
         "leaf": leaf,
         "source_node": source_node,
         "cover": np.zeros(0) if cover is None else cover,

@@ -145,11 +145,12 @@ def _one_class(values: NDArray[Any]) -> NDArray[np.intp] | None:
     height = values[:SAMPLE].max(axis=1, initial=0)
     if not len(values) or height[0] <= 0 or bool((height != height[0]).any()):
         return None
-    if bool((np.count_nonzero(values, axis=1) != 1).any()):
+    used = values == height[0]
+    if not np.count_nonzero(used) == np.count_nonzero(values) == len(values):
         return None
-    classes = values.argmax(axis=1)
-    one_height = values[np.arange(len(values)), classes] == height[0]
-    return classes if bool(one_height.all()) else None
+    classes = np.flatnonzero(used)  # a fifth of argmax's time
+    classes -= np.arange(0, values.size, values.shape[1])
+    return classes if 0 <= classes.min() <= classes.max() < values.shape[1] else None
 
 
 def _pairs(forest: Forest, leaf_row: NDArray[np.int32]) -> LeafTable | None:

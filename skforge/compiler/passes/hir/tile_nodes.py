@@ -365,12 +365,9 @@ def join_trees(one: TiledForest, two: TiledForest) -> TiledForest:
 
 def leaf_depths(item_offset: Int64s, leaf: _Ints, depth: _Ints) -> tuple[_Ints, _Ints]:
     """Return the depth of the shallowest and the deepest leaf of every tree."""
-    if len(item_offset) == 1:
-        return np.zeros(0, np.int32), np.zeros(0, np.int32)
-    start = item_offset[:-1]
-    far = np.int32(np.iinfo(np.int32).max)
-    shallow = np.minimum.reduceat(np.where(leaf >= 0, depth, far), start)
-    return shallow, np.maximum.reduceat(depth, start)  # the deepest item is a leaf
+    leaves = np.flatnonzero(leaf >= 0)
+    first = np.searchsorted(leaves, item_offset[:-1])
+    return depth[leaves[first]], depth[item_offset[1:] - 1]  # they lie level by level
 
 
 def _joined(parts: list[NDArray[Any]], dtype: Any) -> NDArray[Any]:
