@@ -117,13 +117,10 @@ class Forest(arrays.ForestArrays):
             leaves = np.flatnonzero(self.leaf >= 0)
             depth = self.node_depths()[leaves]
             first = np.searchsorted(leaves, self.tree_offset[:-1])
-            depths = depth, depth
-            if len(first):
-                shallow = np.minimum.reduceat(depth, first)
-                depths = shallow, np.maximum.reduceat(depth, first)
+            depths = [f.reduceat(depth, first) for f in (np.minimum, np.maximum)]
             for array in depths:
                 array.flags.writeable = False
-            object.__setattr__(self, "_leaf_depths", depths)
+            object.__setattr__(self, "_leaf_depths", tuple(depths))
         return self._leaf_depths
 
     def tree_depths(self) -> IntArray:
@@ -166,8 +163,8 @@ class Forest(arrays.ForestArrays):
             for field in fields(self):
                 value = getattr(self, field.name)
                 if isinstance(value, np.ndarray):
-                    parts += [f"{field.name}:{value.dtype}:{value.shape};".encode()]
-                    parts += [value.data]
+                    head = f"{field.name}:{value.dtype}:{value.shape};"
+                    parts += [head.encode(), value.data]
                 else:
                     parts += [f"{field.name}={value!r};".encode()]
             object.__setattr__(self, "_hash", sha256(*parts).hexdigest())
@@ -201,8 +198,8 @@ def round_thresholds(
     down = (tests == Comparison.LE) | (tests == Comparison.GT)
     up = (tests == Comparison.LT) | (tests == Comparison.GE)
     equal = (tests == Comparison.EQ) | (tests == Comparison.NE)
-    if (equal & (near != exact)).any():
-        at = int((equal & (near != exact)).argmax())
+    if (bad := equal & (near != exact)).any():
+        at = int(bad.argmax())
         raise ValueError(
             f"thresholds[{at}] = {exact.flat[at]!r} is tested for equality but is not "
             f"a {np.dtype(dtype)} number, so it cannot be rounded."
@@ -210,7 +207,8 @@ def round_thresholds(
     low, high = np.array([-np.inf, np.inf], dtype=near.dtype)
     with np.errstate(over="ignore", under="ignore"):
         for wrong, limit in ((down & (near > exact), low), (up & (near < exact), high)):
-            near[wrong] = np.nextafter(near[wrong], limit)
+            some = np.flatnonzero(wrong)
+            near[some] = np.nextafter(near[some], limit)
     return near + near.dtype.type(0)
 
 
@@ -306,11 +304,12 @@ def _sorted_packed(
     rank = np.cumsum(np.bincount(code) > 0)
     if rank[-1:].sum() >> (32 - bits):
         return None
-    flips = value.view(np.int32) >> 31 | np.int32(-1 << 31)  # all bits of negative ones
+    word = value.view(np.int32) >> 31 | np.int32(-1 << 31)  # all bits of negative ones
+    word ^= value.view(np.int32)  # in their order
     packed = (rank.astype(np.uint64) << np.uint64(32))[code]
-    packed |= value.view(np.uint32) ^ flips.view(np.uint32)  # in their order
+    packed |= word.view(np.uint32)
     packed <<= np.uint64(bits)
-    packed |= np.arange(len(value), dtype=np.uint64)
+    packed |= np.arange(len(value), dtype=np.uint32)
     packed.sort()
     order = (packed & np.uint64((1 << bits) - 1)).view(np.int64)
     packed >>= np.uint64(bits)
