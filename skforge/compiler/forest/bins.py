@@ -83,9 +83,9 @@ class Columns:
         return np.diff(self.offset)
 
     @property
-    def rank(self) -> NDArray[np.int64]:
-        rank: NDArray[np.int64] = np.arange(len(self.tests))
-        rank -= np.repeat(self.offset[:-1], self.counts)
+    def rank(self) -> IntArray:
+        rank = np.arange(len(self.tests), dtype=np.int32)
+        rank -= np.repeat(self.offset[:-1].astype(np.int32), self.counts)
         return rank
 
 
@@ -147,9 +147,10 @@ def plan_codes(
     equal = _merged_equal(forest, merge, dtype)
     ordered = (forest.comparison <= Comparison.LE) | equal
     predicate = np.arange(forest.n_predicates, dtype=np.int32)
-    threshold, key = forest.threshold, _keys(forest, ~(ordered & merge))
-    # numbers of a byte or two sort in linear time
-    keys = [key.astype(np.min_scalar_type(key.max(initial=0)))]
+    threshold = forest.threshold
+    key: NDArray[Any] = _keys(forest, ~(ordered & merge))
+    key = key.astype(np.min_scalar_type(key.max(initial=0)))  # sorted in linear time
+    keys = [key]
     if not ordered.all():
         keys.append(np.where(ordered, 0, predicate + 1))
     if equal.any():
@@ -158,11 +159,9 @@ def plan_codes(
         predicate = np.append(predicate, np.flatnonzero(equal).astype(np.int32))
         threshold = np.append(np.where(equal, above, threshold), below[equal])
         keys = [key[predicate] for key in keys]
-    tests = np.arange(len(predicate))
-    if chosen is not None:
-        tests = np.flatnonzero(chosen[predicate])
-    columns = Columns.of(tests, threshold, *keys)
-    columns = columns.cut(int(np.iinfo(dtype).max))
+    tests = np.arange(len(predicate), dtype=np.int32)
+    tests = tests if chosen is None else tests[chosen[predicate]]
+    columns = Columns.of(tests, threshold, *keys).cut(int(np.iinfo(dtype).max))
     bounds, rank = threshold[columns.tests], columns.rank
     if equal.any():  # equal thresholds have the rank of the first
         again = (rank > 0) & (bounds == np.roll(bounds, 1))
@@ -249,8 +248,7 @@ def _counts(
 
 def code_dtype(forest: Forest) -> type[np.unsignedinteger[Any]]:
     """Return uint8 if no column of codes is then split, else uint16."""
-    ordered = forest.comparison <= Comparison.LE
-    counts = _counts(forest, ordered, False)
+    counts = _counts(forest, forest.comparison <= Comparison.LE, False)
     return np.uint8 if counts.max(initial=0) <= 255 else np.uint16
 
 

@@ -81,7 +81,7 @@ class TiledForest:
         if isinstance(order, slice) and len(items):
             items = slice(items[0], items[-1] + 1)
         child = self.child[items]
-        child = np.where(child >= 0, child - shift[:, None].astype(np.int32), child)
+        child = child - (child >= 0) * shift[:, None].astype(np.int32)
         arrays: dict[str, Any] = {name: getattr(self, name)[items] for name in OF_ITEMS}
         arrays |= {name: getattr(self, name)[order] for name in OF_TREES}
         return replace(self, item_offset=offset, child=child, **arrays)
