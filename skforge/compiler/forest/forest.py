@@ -198,17 +198,17 @@ def round_thresholds(
     down = (tests == Comparison.LE) | (tests == Comparison.GT)
     up = (tests == Comparison.LT) | (tests == Comparison.GE)
     equal = (tests == Comparison.EQ) | (tests == Comparison.NE)
-    if (bad := equal & (near != exact)).any():
+    if equal.any() and (bad := equal & (near != exact)).any():
         at = int(bad.argmax())
         raise ValueError(
             f"thresholds[{at}] = {exact.flat[at]!r} is tested for equality but is not "
             f"a {np.dtype(dtype)} number, so it cannot be rounded."
         )
-    low, high = np.array([-np.inf, np.inf], dtype=near.dtype)
     with np.errstate(over="ignore", under="ignore"):
-        for wrong, limit in ((down & (near > exact), low), (up & (near < exact), high)):
-            some = np.flatnonzero(wrong)
-            near[some] = np.nextafter(near[some], limit)
+        for way, over, end in ((down, np.greater, -np.inf), (up, np.less, np.inf)):
+            if way.any():
+                some = np.flatnonzero(way & over(near, exact))
+                near[some] = np.nextafter(near[some], end)
     return near + near.dtype.type(0)
 
 
