@@ -342,7 +342,7 @@ def _fronts(
     while front.size:
         yield front
         front = child.take(front, axis=0).reshape(-1)
-        front = front[front >= 0]
+        front = front[np.flatnonzero(front >= 0)]  # half of a mask's time
 
 
 def _depths_by_doubling(left: _Ints, right: _Ints, roots: _Offsets) -> _Ints:

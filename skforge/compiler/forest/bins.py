@@ -52,8 +52,8 @@ class Columns:
         order = np.lexsort(by)
         starts = np.ones(len(tests), np.bool_)
         starts[1:] = False
-        for key in by:
-            starts[1:] |= np.diff(key[order]) != 0
+        for ranked in (key[order] for key in by):
+            starts[1:] |= ranked[1:] != ranked[:-1]
         offset = np.append(np.flatnonzero(starts), len(tests))
         if len(offset) > len(tests) // 64:
             return cls(tests[np.lexsort((thresholds[tests], *by))], offset)
@@ -83,9 +83,9 @@ class Columns:
         return np.diff(self.offset)
 
     @property
-    def rank(self) -> NDArray[np.int64]:
-        rank: NDArray[np.int64] = np.arange(len(self.tests))
-        rank -= np.repeat(self.offset[:-1], self.counts)
+    def rank(self) -> IntArray:
+        rank = np.arange(len(self.tests), dtype=np.int32)
+        rank -= np.repeat(self.offset[:-1].astype(np.int32), self.counts)
         return rank
 
 
@@ -147,29 +147,30 @@ def plan_codes(
     equal = _merged_equal(forest, merge, dtype)
     ordered = (forest.comparison <= Comparison.LE) | equal
     predicate = np.arange(forest.n_predicates, dtype=np.int32)
-    single = np.where(ordered, 0, predicate + 1)
     threshold = forest.threshold
+    key: NDArray[Any] = _keys(forest, ~(ordered & merge))
+    key = key.astype(np.min_scalar_type(key.max(initial=0)))  # sorted in linear time
+    keys = [key]
+    if not ordered.all():
+        keys.append(np.where(ordered, 0, predicate + 1))
     if equal.any():
         # x == v if it passes v's lower neighbour and not v; or v and not its upper one
         below, above = _neighbours(forest, equal)
         predicate = np.append(predicate, np.flatnonzero(equal).astype(np.int32))
         threshold = np.append(np.where(equal, above, threshold), below[equal])
-    feature = _keys(forest, ~(ordered & merge))[predicate]
-    tests = np.arange(len(predicate))
-    if chosen is not None:
-        tests = np.flatnonzero(chosen[predicate])
-    columns = Columns.of(tests, threshold, feature, single[predicate])
-    columns = columns.cut(int(np.iinfo(dtype).max))
+        keys = [key[predicate] for key in keys]
+    tests = np.arange(len(predicate), dtype=np.int32)
+    tests = tests if chosen is None else tests[chosen[predicate]]
+    columns = Columns.of(tests, threshold, *keys).cut(int(np.iinfo(dtype).max))
     bounds, rank = threshold[columns.tests], columns.rank
     if equal.any():  # equal thresholds have the rank of the first
         again = (rank > 0) & (bounds == np.roll(bounds, 1))
         rank = rank[np.maximum.accumulate(np.where(again, 0, np.arange(len(rank))))]
     of, head = predicate[columns.tests], predicate[columns.first]
-    # of the two thresholds of a test for equality, the upper one counts
-    upper = columns.tests < forest.n_predicates
+    # of the two thresholds of a test for equality, the last and upper one counts
     column_of, rank_of = np.zeros((2, forest.n_predicates), np.int32)
-    column_of[of[upper]] = np.repeat(np.arange(len(columns)), columns.counts)[upper]
-    rank_of[of[upper]] = rank[upper]
+    column_of[of] = np.repeat(np.arange(len(columns), dtype=np.int32), columns.counts)
+    rank_of[of] = rank
     return CodeTable(
         tests=of,
         offset=columns.offset,
@@ -247,8 +248,7 @@ def _counts(
 
 def code_dtype(forest: Forest) -> type[np.unsignedinteger[Any]]:
     """Return uint8 if no column of codes is then split, else uint16."""
-    ordered = forest.comparison <= Comparison.LE
-    counts = _counts(forest, ordered, False)
+    counts = _counts(forest, forest.comparison <= Comparison.LE, False)
     return np.uint8 if counts.max(initial=0) <= 255 else np.uint16
 
 

@@ -121,13 +121,10 @@ class Forest(arrays.ForestArrays):
             leaves = np.flatnonzero(self.leaf >= 0)
             depth = self.node_depths()[leaves]
             first = np.searchsorted(leaves, self.tree_offset[:-1])
-            depths = depth, depth
-            if len(first):
-                shallow = np.minimum.reduceat(depth, first)
-                depths = shallow, np.maximum.reduceat(depth, first)
+            depths = [f.reduceat(depth, first) for f in (np.minimum, np.maximum)]
             for array in depths:
                 array.flags.writeable = False
-            object.__setattr__(self, "_leaf_depths", depths)
+            object.__setattr__(self, "_leaf_depths", tuple(depths))
         return self._leaf_depths
 
     def tree_depths(self) -> IntArray:
@@ -170,8 +167,8 @@ class Forest(arrays.ForestArrays):
             for field in fields(self):
                 value = getattr(self, field.name)
                 if isinstance(value, np.ndarray):
-                    parts += [f"{field.name}:{value.dtype}:{value.shape};".encode()]
-                    parts += [value.data]
+                    head = f"{field.name}:{value.dtype}:{value.shape};"
+                    parts += [head.encode(), value.data]
                 elif field.name != "hashed" or value is not None:
                     parts += [f"{field.name}={value!r};".encode()]
             object.__setattr__(self, "_hash", sha256(*parts).hexdigest())
@@ -199,22 +196,23 @@ def round_thresholds(
     [0.10000000149011612, inf, 0.0]
     """
     exact = np.asarray(thresholds, dtype=np.float64)
-    tests = np.broadcast_to(np.asarray(comparison), exact.shape)
+    tests = np.asarray(comparison)
     with np.errstate(over="ignore"):
         near = exact.astype(dtype)
     down = (tests == Comparison.LE) | (tests == Comparison.GT)
     up = (tests == Comparison.LT) | (tests == Comparison.GE)
     equal = (tests == Comparison.EQ) | (tests == Comparison.NE)
-    if (equal & (near != exact)).any():
-        at = int((equal & (near != exact)).argmax())
+    if equal.any() and (bad := equal & (near != exact)).any():
+        at = int(bad.argmax())
         raise ValueError(
             f"thresholds[{at}] = {exact.flat[at]!r} is tested for equality but is not "
             f"a {np.dtype(dtype)} number, so it cannot be rounded."
         )
-    low, high = np.array([-np.inf, np.inf], dtype=near.dtype)
     with np.errstate(over="ignore", under="ignore"):
-        for wrong, limit in ((down & (near > exact), low), (up & (near < exact), high)):
-            near[wrong] = np.nextafter(near[wrong], limit)
+        for way, over, end in ((down, np.greater, -np.inf), (up, np.less, np.inf)):
+            if way.any():
+                some = np.flatnonzero(way & over(near, exact))
+                near[some] = np.nextafter(near[some], end)
     return near + near.dtype.type(0)
 
 
@@ -235,17 +233,14 @@ def deduplicate_predicates(
     """
     shape = threshold.shape
     value = threshold + threshold.dtype.type(0)  # -0.0 and 0.0 are one threshold
-    columns = [
-        np.broadcast_to(np.asarray(c), shape)
-        for c in (feature, comparison, missing, missing_left)
-    ]
+    columns = [np.asarray(c) for c in (feature, comparison, missing, missing_left)]
     sets, set_of = _distinct_sets(shape[0], categories or {})
     keys: list[NDArray[Any]] = [value]
     if len(sets) > 1:
         value[set_of > 0] = 0
         keys.insert(0, set_of)
     # One sortable integer: flags take 6 bits, so any 32-bit feature fits.
-    code = columns[0].astype(np.int64)
+    code = np.full(shape, columns[0], np.int64)
     for column, size in zip(columns[1:], (8, 4, 2), strict=True):
         code *= size
         code += column
@@ -258,12 +253,16 @@ def deduplicate_predicates(
     offset = np.zeros(len(pick) + 1, np.int64)
     if words:
         offset[1:] = np.cumsum([len(w) for w in words])
+    # a single value is repeated, not gathered
+    picked = [
+        c[pick] if c.shape == shape else np.broadcast_to(c, pick.shape) for c in columns
+    ]
     fields_ = {
-        "feature": columns[0][pick],
-        "comparison": columns[1][pick],
+        "feature": picked[0],
+        "comparison": picked[1],
         "threshold": value[pick],
-        "missing": columns[2][pick],
-        "missing_left": columns[3][pick] != 0,
+        "missing": picked[2],
+        "missing_left": picked[3] != 0,
         "category_offset": offset,
         "category_words": np.concatenate([np.zeros(0, np.uint32), *words]),
     }
@@ -309,11 +308,12 @@ def _sorted_packed(
     rank = np.cumsum(np.bincount(code) > 0)
     if rank[-1:].sum() >> (32 - bits):
         return None
-    word = value.view(np.uint32)
-    word = np.where(word >> 31, ~word, word | np.uint32(1 << 31))  # in their order
-    packed = rank.astype(np.uint64)[code] << np.uint64(32) | word
+    word = value.view(np.int32) >> 31 | np.int32(-1 << 31)  # all bits of negative ones
+    word ^= value.view(np.int32)  # in their order
+    packed = (rank.astype(np.uint64) << np.uint64(32))[code]
+    packed |= word.view(np.uint32)
     packed <<= np.uint64(bits)
-    packed |= np.arange(len(value), dtype=np.uint64)
+    packed |= np.arange(len(value), dtype=np.uint32)
     packed.sort()
     order = (packed & np.uint64((1 << bits) - 1)).view(np.int64)
     packed >>= np.uint64(bits)

@@ -225,8 +225,6 @@ def _check_shape_of_trees(forest: ForestArrays) -> None:
     inner = np.flatnonzero(left >= 0)
     roots = offset[:-1]
     for name, child in (("left", left), ("right", right)):
-        if not len(roots):
-            break
         # As unsigned numbers, the -1 of leaves are the largest.
         low = np.minimum.reduceat(child.view(np.uint32), roots)
         high = np.maximum.reduceat(child, roots)
@@ -239,19 +237,18 @@ def _check_shape_of_trees(forest: ForestArrays) -> None:
             _refuse_node(forest, name, int(inner[at]), "points outside its tree")
     # Roots have no parent, so every node must be one root or one child.
     reached = np.zeros(len(left), np.bool_)
-    for nodes in (left[inner], right[inner], roots):
+    children = left[inner], right[inner]
+    for nodes in (*children, roots):
         reached[nodes] = True
     if not reached.all() or 2 * len(inner) + len(roots) != len(left):
-        parents = np.bincount(left[inner], minlength=len(left))
-        parents += np.bincount(right[inner], minlength=len(left))
-        parents[roots] += 1
+        parents = np.bincount(np.concatenate([*children, roots]), minlength=len(left))
         at = first_true(parents != 1)
         tree = _tree_of(forest, at)
         if at == offset[tree]:
             damaged(f"the root of tree {tree}, node {at}, is a child of another node")
         what = "no parent" if parents[at] == 0 else f"{parents[at]} parents"
         damaged(f"node {at} in tree {tree} has {what}")
-    if (left[inner] > inner).all() and (right[inner] > inner).all():
+    if all((child > inner).all() for child in children):
         return  # no path leads back to a node
     if (at := first_true(forest.node_depths() < 0)) >= 0:
         damaged(f"node {at} in tree {_tree_of(forest, at)} lies on a cycle")

@@ -77,11 +77,11 @@ class TiledForest:
         offset = np.concatenate(([0], np.cumsum(sizes))).astype(np.int64)
         # distance between the old and new numbers of each position's items
         shift = np.repeat(self.item_offset[:-1][order] - offset[:-1], sizes)
-        items: Any = np.arange(len(shift)) + shift
-        if isinstance(order, slice) and len(items):
-            items = slice(items[0], items[-1] + 1)
+        items: Any = slice(shift[0], shift[0] + len(shift)) if len(shift) else slice(0)
+        if not isinstance(order, slice):
+            items = np.arange(len(shift)) + shift
         child = self.child[items]
-        child = np.where(child >= 0, child - shift[:, None].astype(np.int32), child)
+        child = child - (child >= 0) * shift[:, None].astype(np.int32)
         arrays: dict[str, Any] = {name: getattr(self, name)[items] for name in OF_ITEMS}
         arrays |= {name: getattr(self, name)[order] for name in OF_TREES}
         return replace(self, item_offset=offset, child=child, **arrays)

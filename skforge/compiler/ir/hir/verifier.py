@@ -134,8 +134,6 @@ def _check_depths(tiles: TiledForest) -> None:
     parents, _ = np.nonzero(tiles.child >= 0)
     expected[tiles.child[tiles.child >= 0]] = tiles.depth[parents] + 1
     _refuse(tiles, tiles.depth != expected, "has a depth other than its parent's + 1")
-    if not tiles.n_trees:
-        return
     start = tiles.item_offset[:-1]
     far = np.iinfo(np.int32).max
     shallow = np.minimum.reduceat(np.where(tiles.leaf >= 0, tiles.depth, far), start)

@@ -131,8 +131,9 @@ def tile_bytes(levels: int, wide: bool, slot_bytes: int = 3) -> int:
 def tile_roots(
     nodes: TiledForest, levels: int, top: int = TOP_LEVELS
 ) -> NDArray[np.bool_]:
-    below = nodes.depth - top
-    return (nodes.leaf < 0) & (below >= 0) & (below % levels == 0)
+    below = np.arange(int(nodes.max_depth.max(initial=0)) + 1) - top
+    begins = (below >= 0) & (below % levels == 0)  # by depth
+    return begins[nodes.depth] & (nodes.leaf < 0)
 
 
 def row_bits(nodes: TiledForest) -> int:
@@ -181,16 +182,14 @@ def tile_trees(nodes: TiledForest, tests: TileTests, levels: int) -> TiledTrees:
         of_tree = np.bincount(owner, leaves, part.n_trees).astype(np.int64)
         sizes = 1 + top.n_leaves + of_tree
         leaf_offset = n_leaves + np.cumsum(sizes) - sizes
-        before = np.cumsum(leaves) - leaves
-        own_first = np.cumsum(of_tree) - of_tree
-        first_leaf = top.n_leaves[owner] + before - own_first[owner]
-        first_child = number[body.first_child] - first_tile[owner] - 1
-        body.store(first_child, first_leaf)
+        first_leaf = (top.n_leaves - np.cumsum(of_tree) + of_tree)[owner]
+        first_leaf += np.cumsum(leaves) - leaves
+        body.store(number[body.first_child] - first_tile[owner] - 1, first_leaf)
+        first_leaf += leaf_offset[owner]
 
         for tile, exit_, item in body.leaves:
             upto = body.leaf_exits[tile] & ((2 << exit_) - 1)
-            place = leaf_offset[owner[tile]] + first_leaf[tile] + _COUNTS[upto]
-            leaf_row[place] = part.leaf[item]
+            leaf_row[first_leaf[tile] + _COUNTS[upto]] = part.leaf[item]
         for tree, number_of, item in top.leaves:
             leaf_row[leaf_offset[tree] + number_of] = part.leaf[item]
         tops.append(top)

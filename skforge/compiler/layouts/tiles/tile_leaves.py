@@ -62,11 +62,9 @@ def leaf_table(forest: Forest, leaf_row: NDArray[np.int32]) -> LeafTable:
         return LeafTable("number", values[leaf_row, 0], None)
     # Adding zero to a sum of -0.0 would make it 0.0.
     if not bool((np.signbit(forest.base) & (forest.base == 0)).any()):
-        classes = _one_class(values)
-        if classes is not None:
-            index = classes.astype(np.min_scalar_type(width - 1))
+        if (classes := _one_class(values)) is not None:
             height = values[0].max(keepdims=True)
-            return LeafTable("class", height, index[leaf_row])
+            return LeafTable("class", height, classes[leaf_row])
         pairs = _pairs(forest, leaf_row) if width >= PAIRS_FROM else None
         if pairs is not None:
             return pairs
@@ -140,16 +138,20 @@ class LeafSums:
             part(lanes, here + at, own + at)
 
 
-def _one_class(values: NDArray[Any]) -> NDArray[np.intp] | None:
+def _one_class(values: NDArray[Any]) -> NDArray[np.unsignedinteger[Any]] | None:
     """Return the output of each leaf if all add one positive number to one output."""
     height = values[:SAMPLE].max(axis=1, initial=0)
     if not len(values) or height[0] <= 0 or bool((height != height[0]).any()):
         return None
-    if bool((np.count_nonzero(values, axis=1) != 1).any()):
-        return None
-    classes = values.argmax(axis=1)
-    one_height = values[np.arange(len(values)), classes] == height[0]
-    return classes if bool(one_height.all()) else None
+    classes = np.empty(len(values), np.min_scalar_type(values.shape[1] - 1))
+    for first in range(0, len(values), SAMPLE):  # a few, which stay in a cache
+        rows = values[first : first + SAMPLE]
+        row, output = np.divmod(np.flatnonzero(rows == height[0]), rows.shape[1])
+        alone = len(row) == np.count_nonzero(rows)
+        if not alone or not np.array_equal(row, np.arange(len(rows))):
+            return None
+        classes[first : first + SAMPLE] = output
+    return classes
 
 
 def _pairs(forest: Forest, leaf_row: NDArray[np.int32]) -> LeafTable | None:

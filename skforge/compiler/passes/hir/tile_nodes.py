@@ -248,17 +248,17 @@ def _inside(heap: _Ints) -> _Bools:
 def _single_nodes(forest: Forest) -> TiledForest:
     node, depth = level_order(forest.left, forest.right, forest.tree_offset)
     leaf = forest.leaf[node]
+    shallow, deep = leaf_depths(forest.tree_offset, leaf, depth)
     inner = np.flatnonzero(leaf < 0)
     n_inner = np.diff(forest.tree_offset) // 2
     # a tree of m inner nodes has 2m + 1 nodes, so in level order inner node g of the
     # whole forest, in tree t, has its children at 2g + t + 1 and 2g + t + 2
-    left = 2 * np.arange(n_inner.sum(), dtype=np.int32) + np.repeat(
-        np.arange(1, forest.n_trees + 1, dtype=np.int32), n_inner
-    )
+    left = np.arange(0, 2 * n_inner.sum(), 2, dtype=np.int32)
+    left += np.repeat(np.arange(1, forest.n_trees + 1, dtype=np.int32), n_inner)
     child = np.full((forest.n_nodes, 2), -1, dtype=np.int32)
     child[inner, 0] = left
-    child[inner, 1] = left + 1
-    shallow, deep = leaf_depths(forest.tree_offset, leaf, depth)
+    left += 1
+    child[inner, 1] = left
     return TiledForest(
         tile_size=1,
         item_offset=forest.tree_offset,
@@ -365,12 +365,9 @@ def join_trees(one: TiledForest, two: TiledForest) -> TiledForest:
 
 def leaf_depths(item_offset: Int64s, leaf: _Ints, depth: _Ints) -> tuple[_Ints, _Ints]:
     """Return the depth of the shallowest and the deepest leaf of every tree."""
-    if len(item_offset) == 1:
-        return np.zeros(0, np.int32), np.zeros(0, np.int32)
-    start = item_offset[:-1]
-    far = np.int32(np.iinfo(np.int32).max)
-    shallow = np.minimum.reduceat(np.where(leaf >= 0, depth, far), start)
-    return shallow, np.maximum.reduceat(depth, start)  # the deepest item is a leaf
+    leaves = np.flatnonzero(leaf >= 0)
+    first = np.searchsorted(leaves, item_offset[:-1])
+    return depth[leaves[first]], depth[item_offset[1:] - 1]  # they lie level by level
 
 
 def _joined(parts: list[NDArray[Any]], dtype: Any) -> NDArray[Any]:
