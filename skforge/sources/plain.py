@@ -9,6 +9,7 @@ kinds, are left to the source, so that errors are its own.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Literal
@@ -132,6 +133,18 @@ class PlainRows:
             return None
         return rows, self.unnamed
 
+    def by_column(self, X: Any) -> Array | None:
+        """Return a frame's numbers; None if the source may refuse it.
+
+        Large whole numbers, categories of tables and other classes of frames, too.
+        """
+        names, r = frames.labels_of(X), self._r
+        if len(names) != self._width or self.warning_of(X, names) is None:
+            return None
+        with suppress(InvalidInputError):
+            return self._columns.numbers(X, r.dtype, unseen=r.unseen, strict=True)
+        return None
+
     def warning_of(self, X: Any, names: Any) -> str | None:
         """Return the warning for the names of a frame; None if they are refused."""
         seen, warning = self._seen.get(type(X), (None, None))
@@ -220,13 +233,14 @@ class PlainRows:
 
     def _compared(self, X: Any, columns: Any) -> str | None:
         """Return the warning for a frame's names, or None if they may be refused."""
-        names, columns_given = self._r.names, tuple(columns)
-        if self._r.compares != "sklearn":
-            texts = tuple(map(str, columns_given))
+        names, given = self._r.names, tuple(columns)
+        if self._r.compares == "never":
+            return "" if len({*given}) == len(given) else None
+        if self._r.compares == "equal":
+            texts = tuple(map(str, given))
             if len({*texts}) < len(texts) or getattr(columns, "nlevels", 1) != 1:
                 return None
-            alike = self._r.compares == "never" or names is None or texts == names
-            return "" if alike else None
+            return "" if names is None or texts == names else None
         from sklearn.utils.validation import _get_feature_names
 
         try:
