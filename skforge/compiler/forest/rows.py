@@ -76,8 +76,7 @@ def _of_frame(forest: Forest, X: Any) -> NDArray[Any]:
 def _names_count(forest: Forest, X: Any) -> bool:
     """Tell whether the source checks the names of a frame."""
     if forest.source == "sklearn":  # only if all are strings
-        labels = X.columns if frames.is_pandas(X) else frames.column_names(X)
-        return all(isinstance(name, str) for name in labels)
+        return all(isinstance(name, str) for name in frames.labels_of(X))
     return forest.source in ("catboost", "xgboost")
 
 
