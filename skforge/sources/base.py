@@ -212,10 +212,6 @@ class Source:
         """
         return None
 
-    def needed(self, names: list[str]) -> list[str]:
-        """Return those of the columns of training that frames must have."""
-        return names
-
     def reading(self) -> Reading | None:
         """Return how to read common kinds of rows; None leaves all to :meth:`rows`."""
         return None

@@ -175,10 +175,6 @@ class PipelineSource(Source):
     def selects(self) -> bool:  # type: ignore[override]
         return self._known.by_name is not None
 
-    def needed(self, names: list[str]) -> list[str]:
-        at = self._known.by_name
-        return names if at is None else [names[place] for place in at]
-
     def reading(self) -> Reading | None:
         return self._known.reading
 

@@ -343,6 +343,31 @@ def test_columns_by_name_ignore_other_keys() -> None:
         fast.predict({"age": 1.0, "visits": 2.0})
 
 
+@pytest.mark.parametrize("inner", [("scaled", "filled"), ("filled", "forest")])
+def test_members_that_take_other_columns_by_name(inner: Any) -> None:
+    """Mappings have the columns of all members, not those of the first one."""
+    taken = {"scaled": ["score", "age"], "filled": ["visits"]}
+    members = [
+        (kind, make_pipeline(ColumnTransformer([("", SimpleImputer(), at)]), FOREST))
+        for kind, at in taken.items()
+        if kind in inner
+    ]
+    members += [("forest", FOREST)] * ("forest" in inner)
+    model = VotingClassifier(members, voting="soft").fit(X, y)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the model itself answers
+        fast = compiled(model)
+    needed = NAMES if "forest" in inner else ["age", "score", "visits"]
+    row = X.iloc[0].to_dict()
+    used = {name: row[name] for name in needed}
+    wanted = model.predict_proba(frame_of(row))
+    same(fast.predict_proba(used), wanted)
+    same(fast.predict_proba([used, used]), wanted[[0, 0]])
+    same(fast.predict_proba({**used, "note": 1}), wanted)
+    with pytest.raises(InvalidInputError, match="the row has no 'visits'"):
+        fast.predict({name: row[name] for name in needed if name != "visits"})
+
+
 BAD = [
     ("forty", "is 'forty', which is not a number; pass a number, or None if it is "),
     ("41", "is '41', which is not a number"),
