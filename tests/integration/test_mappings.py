@@ -81,7 +81,7 @@ def boosting(kind: str, **options: Any) -> Any:
     )
 
 
-def by_name() -> Any:
+def by_name(*behind: Any) -> Any:
     columns = ColumnTransformer(
         [
             ("scaled", StandardScaler(), ["score", "age"]),
@@ -89,7 +89,7 @@ def by_name() -> Any:
             ("left", "drop", ["height"]),
         ]
     )
-    return make_pipeline(columns, FOREST)
+    return make_pipeline(columns, *behind, FOREST)
 
 
 MODELS: dict[str, Any] = {
@@ -329,8 +329,9 @@ def test_errors_stay_errors_beside_further_keys() -> None:
             fast.predict([row, row | {"age": "x"}])
 
 
-def test_columns_by_name_ignore_other_keys() -> None:
-    model = by_name().fit(X, y)
+@pytest.mark.parametrize("behind", [(), (PCA(2),)], ids=["folded", "in its library"])
+def test_columns_by_name_ignore_other_keys(behind: Any) -> None:
+    model = by_name(*behind).fit(X, y)
     fast = compiled(model)
     for row in X.iloc[:10].to_dict("records"):
         wanted = model.predict_proba(frame_of(row))
