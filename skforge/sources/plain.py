@@ -197,28 +197,14 @@ class PlainRows:
             return None
         return (rows, warning) if sorted(coded) == self._named else None
 
-    def _polars(self, X: Any) -> Read | None:
+    def _table(self, X: Any) -> Read | None:
         if not self._r.tables or self._named:
             return None
-        return self._numbers(X, X.to_numpy(), X.columns, X.dtypes)
-
-    def _arrow(self, X: Any) -> Read | None:
-        if not self._r.tables or self._named:
+        polars, names = frames.kind_of(X) == "polars", frames.labels_of(X)
+        values = X.to_numpy() if polars else _values_of(X)
+        if values is None or not frames.is_plain(values.dtype):
             return None
-        batches = X.to_batches()
-        if len(batches) != 1:
-            return None
-        try:
-            values = batches[0].to_tensor().to_numpy()
-        except (ValueError, TypeError):  # nulls, or columns that are not numeric
-            return None
-        return self._numbers(X, values, X.schema.names, X.schema.types)
-
-    def _numbers(
-        self, X: Any, values: Array, names: list[str], types: list[Any]
-    ) -> Read | None:
-        if not frames.is_plain(values.dtype):
-            return None
+        types = X.dtypes if polars else X.schema.types
         kinds = [frames.number_of(dtype) for dtype in types]
         if self._r.compares != "sklearn" and not _REFUSED.isdisjoint(kinds):
             return None  # the source may refuse it, although it holds numbers
@@ -261,9 +247,20 @@ _REFUSED = frozenset((None, np.dtype(np.float16)))
 _READERS: dict[str, Callable[[PlainRows, Any], Read | None]] = {
     "pandas": PlainRows._pandas,
     "csr": PlainRows._csr,
-    "polars": PlainRows._polars,
-    "pyarrow": PlainRows._arrow,
+    "polars": PlainRows._table,
+    "pyarrow": PlainRows._table,
 }
+
+
+def _values_of(table: Any) -> Array | None:
+    """Return the numbers of a pyarrow table; None for columns of other kinds."""
+    batches = table.to_batches()
+    if len(batches) != 1:
+        return None
+    try:
+        return batches[0].to_tensor().to_numpy()
+    except (ValueError, TypeError):  # nulls, or columns that are not numeric
+        return None
 
 
 def array_of(X: Any) -> Array | None:
