@@ -89,20 +89,6 @@ def without_names() -> InvalidInputError:
     )
 
 
-def frame_columns(part: Any) -> Columns | None:
-    """Return the columns of frames that a step or model reads itself.
-
-    None if it counts no columns: its rows may be mappings, as DictVectorizer's are.
-    """
-    names = getattr(part, "feature_names_in_", None)
-    if names is None:
-        if getattr(part, "n_features_in_", None) is not None:
-            raise without_names()
-        return None
-    rules = tuple(ColumnRule(str(n), i, {}, _NAN) for i, n in enumerate(names))
-    return Columns(rules, len(rules), by_frame=True)
-
-
 def is_mapped(X: Any) -> bool:
     """Tell whether rows are a mapping, or a sequence that begins with one."""
     match X:

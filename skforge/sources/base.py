@@ -216,10 +216,6 @@ class Source:
         """
         return None
 
-    def needed(self, names: list[str]) -> list[str]:
-        """Return those of the columns of training that frames must have."""
-        return names
-
     def reading(self) -> Reading | None:
         """Return how to read common kinds of rows; None leaves all to :meth:`rows`."""
         return None
@@ -241,7 +237,8 @@ class Source:
 
     def entry_of_objects(self, entry: Any) -> Any:
         """Return an entry for arrays of objects before one for rows; None for none."""
-        return None if self.forest.hashed is None else self._plain.entry(entry)
+        made = self.forest.hashed is not None and self._plain is not None
+        return self._plain.entry(entry) if made else None
 
     def read(self, X: Any) -> Read | None:
         """Return rows of a common kind converted for the kernels, and a warning.

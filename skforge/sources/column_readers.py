@@ -349,7 +349,7 @@ class TableReader(_ColumnReader):
             columns = [*zip(*X, strict=True)] if kind == "list" else X.T.tolist()
             places = range(len(columns))
             types = [None if place in self._texts else OBJECT for place in places]
-        to = self._places_of(names_of(X), len(columns))
+        to = self._places_of(frames.labels_of(X), len(columns))
         if to is None:
             return None
         of_place = dict(zip(to, types, strict=True))
@@ -438,12 +438,6 @@ def _is_known(dtype: Any) -> bool:
     if name == "float16":  # of polars, which scikit-learn need not know
         return False
     return frames.number_of(dtype) is not None or name in _TEXTS
-
-
-def names_of(X: Any) -> list[str] | None:
-    library = frames.kind_of(X)
-    names: list[str] | None = X.columns if library == "polars" else None
-    return X.schema.names if library == "pyarrow" else names
 
 
 def table_kind(X: Any) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from skforge.compiler.forest.frames import number_of
+from skforge.compiler.forest.frames import labels_of, number_of
 from skforge.exceptions import with_article
 
 Helps = Callable[[Any], bool]
@@ -35,7 +35,7 @@ def _of_columns(X: Any, helps: Helps) -> str:
     if library not in _CASTS or not hasattr(X, "columns"):
         return ""
     (method, types), pandas = _CASTS[library], library == "pandas"
-    names = X.schema.names if library == "pyarrow" else [*X.columns]
+    names = [*labels_of(X)]
     columns = [X.iloc[:, i] if pandas else X[name] for i, name in enumerate(names)]
     casts: dict[tuple[int, Any], Any] = {}
     #: Columns by dtype and the types that they can be cast to.

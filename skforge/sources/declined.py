@@ -19,6 +19,7 @@ from skforge.compiler.forest.frames import (
     is_category,
     is_pandas,
     is_table,
+    labels_of,
     number_of,
 )
 from skforge.exceptions import InvalidInputError, shortened
@@ -63,8 +64,11 @@ class _Declined:
         self.framed = is_pandas(X) or is_table(X)
         self.usual = _usual_row(source)
         named = is_pandas(self.usual)
-        #: The columns that frames must have.
         self.names = list(map(str, self.usual.columns)) if named else []
+        #: The columns that frames must have.
+        self.needed = self.names
+        with suppress(InvalidInputError):  # names that count for mappings alone
+            self.needed = [rule.name for rule in source.columns().rules]
 
     def reads(self, rows: Any) -> bool:
         with warnings.catch_warnings():
@@ -112,11 +116,10 @@ class _Declined:
     def _mistake_of_names(self) -> str:
         """Return what is wrong with a frame's names; raise for a wrong width."""
         given, source = column_names(self.X), self.source
-        labels = self.X.columns if is_pandas(self.X) else ()
-        named = all(isinstance(label, str) for label in labels)
+        named = all(isinstance(label, str) for label in labels_of(self.X))
         # scikit-learn takes frames by position if no name is a text
         if self.names and source.compares and (named or not source.has_forms):
-            absent = [n for n in source.needed(self.names) if n not in given]
+            absent = [name for name in self.needed if name not in given]
             if absent:
                 from difflib import get_close_matches
 
@@ -145,8 +148,7 @@ class _Declined:
         if self.reads(take[at : at + 1]):
             return ""  # each row is read by itself
         if framed and self.names and self.source.selects:
-            needed = self.source.needed(self.names)
-            rows, usual = rows.loc[:, needed], usual.loc[:, needed]
+            rows, usual = rows.loc[:, self.needed], usual.loc[:, self.needed]
 
         def reads(n: int) -> bool:
             """Tell whether the row is read with values of training after ``n``."""

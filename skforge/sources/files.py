@@ -8,14 +8,11 @@ import numpy as np
 
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.mistakes import check_shape
-from skforge.compiler.forest.rows import prepare_rows, read_columns
+from skforge.compiler.forest.rows import COMPARES, prepare_rows, read_columns
 from skforge.compiler.frontends.checks import INSTEAD, refuse_arguments
 from skforge.exceptions import InvalidInputError
 from skforge.sources.base import Answers, Array, Source, register
 from skforge.sources.plain import Reading, most_entries
-
-#: Libraries that compare the names of columns.
-_COMPARES = ("catboost", "sklearn", "xgboost")
 
 
 @register
@@ -46,7 +43,7 @@ class ForestSource(Source):
             return None
         return self._reading(
             names=forest.column_names,
-            compares="equal" if forest.source in _COMPARES else "never",
+            compares="equal" if forest.source in COMPARES else "never",
             estimator="",
             unseen=None if forest.source == "xgboost" else np.nan,
             through=np.float32 if forest.source == "lightgbm" else None,

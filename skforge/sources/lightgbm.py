@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import warnings
-from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -12,15 +11,9 @@ import numpy as np
 
 from skforge.compiler.forest.arrays import ZERO_THRESHOLD
 from skforge.compiler.forest.forest import Forest
-from skforge.compiler.forest.frames import (
-    is_category,
-    is_pandas,
-    is_plain,
-    is_table,
-    number_dtype,
-)
+from skforge.compiler.forest.frames import is_pandas, is_plain, is_table
 from skforge.compiler.forest.rows import prepare_rows
-from skforge.exceptions import InvalidInputError, warn
+from skforge.exceptions import warn
 from skforge.sources import plain
 from skforge.sources.base import Answers, Array, Source, register
 
@@ -88,7 +81,7 @@ class LightGBMBoosterSource(Source):
                 # LightGBM casts integers to float32
                 X = X.astype(np.float32)
         elif type(X).__name__ == "DataFrame" and hasattr(X, "iloc"):
-            X = self._numbers_of(X)
+            X = self._plain and self._plain.by_column(X)
         elif hasattr(X, "tocsr"):
             X = _by_row(X) if self._fits(X) else None
         else:
@@ -100,23 +93,6 @@ class LightGBMBoosterSource(Source):
 
     def _validated(self, X: Any) -> Any:
         return np.array(X) if isinstance(X, list) else X
-
-    def _numbers_of(self, X: Any) -> Array | None:
-        """Return a data frame's numbers; columns match by position, not by name.
-
-        Columns of category dtype are matched, in order, to those of the training frame.
-        """
-        if self._has_codes_alone or not len(X.columns) or not X.columns.is_unique:
-            return None
-        numbers = [number_dtype(dtype) for dtype in X.dtypes if not is_category(dtype)]
-        if any(dtype is None for dtype in numbers):
-            return None
-        dtype = np.result_type(*numbers, np.float32)
-        if dtype.itemsize > 8:
-            return None
-        with suppress(InvalidInputError):
-            return self._categories.numbers(X, dtype, unseen=np.nan, strict=True)
-        return None
 
     def _call(self, method: str, X: Any, **params: Any) -> Any:
         """Call the Booster; the caller makes labels from its scores."""
@@ -205,9 +181,7 @@ class LightGBMSource(LightGBMBoosterSource):
     def reading(self) -> plain.Reading | None:
         """Read as a Booster does, after scikit-learn's checks of arrays and lists."""
         reading = super().reading()
-        if reading is None or self._has_no_labels:
-            return None
-        return replace(reading, lists=True)
+        return reading and replace(reading, lists=True)
 
     def _rows(self, X: Any, method: str) -> Any:
         """Accept numbers; the names of data frames are not checked."""

@@ -30,7 +30,7 @@ from skforge.compiler.frontends.pipeline.transformers import (
     members,
 )
 from skforge.exceptions import UnsupportedModelError
-from skforge.runtime.mappings import Columns, frame_columns
+from skforge.runtime.mappings import ColumnRule, Columns, without_names
 from skforge.sources import forms
 from skforge.sources.base import (
     Answers,
@@ -174,10 +174,6 @@ class PipelineSource(Source):
     @property
     def selects(self) -> bool:  # type: ignore[override]
         return self._known.by_name is not None
-
-    def needed(self, names: list[str]) -> list[str]:
-        at = self._known.by_name
-        return names if at is None else [names[place] for place in at]
 
     def reading(self) -> Reading | None:
         return self._known.reading
@@ -410,12 +406,16 @@ def _kept(transformer: Any) -> list[int]:
     return sorted(columns)
 
 
-def with_texts(columns: Columns | None, steps: Sequence[Any]) -> Columns | None:
-    """Return columns of frames that know in which of them these steps read texts.
+def frame_columns(part: Any, steps: Sequence[Any]) -> Columns | None:
+    """Return the columns of frames that a step or model reads itself.
 
-    A missing text is None there if an encoder knows None, and NaN otherwise.
+    None if it counts no columns: its rows may be mappings, as DictVectorizer's are. A
+    missing text is None if an encoder among ``steps`` knows None, and NaN otherwise.
     """
-    if columns is None:
+    names = getattr(part, "feature_names_in_", None)
+    if names is None:
+        if getattr(part, "n_features_in_", None) is not None:
+            raise without_names()
         return None
     gaps: dict[str, Any] = {}
     for step in held(steps):
@@ -425,11 +425,11 @@ def with_texts(columns: Columns | None, steps: Sequence[Any]) -> Columns | None:
             if objects or (known is not None and known[i].dtype == np.object_):
                 none = known is not None and None in known[i].tolist()
                 gaps[str(name)] = None if none else gaps.get(str(name), np.nan)
-    rules = [
-        replace(rule, missing=None, gap=gaps[rule.name]) if rule.name in gaps else rule
-        for rule in columns.rules
-    ]
-    return replace(columns, rules=tuple(rules))
+    rules = []
+    for place, name in enumerate(map(str, names)):
+        missing, gap = None if name in gaps else np.nan, gaps.get(name, np.nan)
+        rules.append(ColumnRule(name, place, {}, missing, gap=gap))
+    return Columns(tuple(rules), len(rules), by_frame=True)
 
 
 def held(value: Any) -> list[Any]:
@@ -513,12 +513,14 @@ class PrefixedSource(Source):
         if reader is None:
             columns = self._last.columns()
             return columns and replace(columns, by_frame=True)
-        columns = with_texts(frame_columns(reader), [step for _, step in self._before])
-        if columns is None:
-            return None
+        columns = frame_columns(reader, [step for _, step in self._before])
         first = first_step(self._before)
-        by_name = first is not None and class_of(first) == COLUMNS
-        return replace(columns, ignores=by_name)
+        if columns is None or first is None or class_of(first) != COLUMNS:
+            return columns
+        rules = columns.rules
+        if first is reader:  # no function reads the columns that it drops
+            rules = tuple(rules[place] for place in _kept(first))
+        return replace(columns, rules=rules, ignores=True)
 
     def read(self, X: Any) -> Read | None:
         """Read prepared rows as the rest reads them; leave all others."""

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from skforge._compat import cached_property
 from skforge.compiler.forest.forest import Forest
-from skforge.compiler.forest.frames import FrameColumns, is_plain, kind_of
+from skforge.compiler.forest.frames import FrameColumns, is_plain, kind_of, labels_of
 from skforge.compiler.frontends.pipeline.codes import NumberCodes, TextCodes
 from skforge.compiler.frontends.pipeline.columns import frame_of
 from skforge.compiler.frontends.pipeline.fold import Bounds
@@ -120,7 +120,7 @@ class PipelineRows:
             read = None
         others = len(self.forms) > ("" in self.forms)
         if read is None and others and column_readers.table_kind(X):
-            read = self._columns(self._tables, X, column_readers.names_of(X))
+            read = self._columns(self._tables, X, labels_of(X))
         if read is None or not self._holds(read[0]):
             return None
         return self._coded(*read)

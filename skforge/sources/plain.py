@@ -9,6 +9,7 @@ kinds, are left to the source, so that errors are its own.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Literal
@@ -132,6 +133,18 @@ class PlainRows:
             return None
         return rows, self.unnamed
 
+    def by_column(self, X: Any) -> Array | None:
+        """Return a frame's numbers; None if the source may refuse it.
+
+        Large whole numbers, categories of tables and other classes of frames, too.
+        """
+        names, r = frames.labels_of(X), self._r
+        if len(names) != self._width or self.warning_of(X, names) is None:
+            return None
+        with suppress(InvalidInputError):
+            return self._columns.numbers(X, r.dtype, unseen=r.unseen, strict=True)
+        return None
+
     def warning_of(self, X: Any, names: Any) -> str | None:
         """Return the warning for the names of a frame; None if they are refused."""
         seen, warning = self._seen.get(type(X), (None, None))
@@ -184,28 +197,14 @@ class PlainRows:
             return None
         return (rows, warning) if sorted(coded) == self._named else None
 
-    def _polars(self, X: Any) -> Read | None:
+    def _table(self, X: Any) -> Read | None:
         if not self._r.tables or self._named:
             return None
-        return self._numbers(X, X.to_numpy(), X.columns, X.dtypes)
-
-    def _arrow(self, X: Any) -> Read | None:
-        if not self._r.tables or self._named:
+        polars, names = frames.kind_of(X) == "polars", frames.labels_of(X)
+        values = X.to_numpy() if polars else _values_of(X)
+        if values is None or not frames.is_plain(values.dtype):
             return None
-        batches = X.to_batches()
-        if len(batches) != 1:
-            return None
-        try:
-            values = batches[0].to_tensor().to_numpy()
-        except (ValueError, TypeError):  # nulls, or columns that are not numeric
-            return None
-        return self._numbers(X, values, X.schema.names, X.schema.types)
-
-    def _numbers(
-        self, X: Any, values: Array, names: list[str], types: list[Any]
-    ) -> Read | None:
-        if not frames.is_plain(values.dtype):
-            return None
+        types = X.dtypes if polars else X.schema.types
         kinds = [frames.number_of(dtype) for dtype in types]
         if self._r.compares != "sklearn" and not _REFUSED.isdisjoint(kinds):
             return None  # the source may refuse it, although it holds numbers
@@ -220,13 +219,14 @@ class PlainRows:
 
     def _compared(self, X: Any, columns: Any) -> str | None:
         """Return the warning for a frame's names, or None if they may be refused."""
-        names, columns_given = self._r.names, tuple(columns)
-        if self._r.compares != "sklearn":
-            texts = tuple(map(str, columns_given))
+        names, given = self._r.names, tuple(columns)
+        if self._r.compares == "never":
+            return "" if len({*given}) == len(given) else None
+        if self._r.compares == "equal":
+            texts = tuple(map(str, given))
             if len({*texts}) < len(texts) or getattr(columns, "nlevels", 1) != 1:
                 return None
-            alike = self._r.compares == "never" or names is None or texts == names
-            return "" if alike else None
+            return "" if names is None or texts == names else None
         from sklearn.utils.validation import _get_feature_names
 
         try:
@@ -247,9 +247,20 @@ _REFUSED = frozenset((None, np.dtype(np.float16)))
 _READERS: dict[str, Callable[[PlainRows, Any], Read | None]] = {
     "pandas": PlainRows._pandas,
     "csr": PlainRows._csr,
-    "polars": PlainRows._polars,
-    "pyarrow": PlainRows._arrow,
+    "polars": PlainRows._table,
+    "pyarrow": PlainRows._table,
 }
+
+
+def _values_of(table: Any) -> Array | None:
+    """Return the numbers of a pyarrow table; None for columns of other kinds."""
+    batches = table.to_batches()
+    if len(batches) != 1:
+        return None
+    try:
+        return batches[0].to_tensor().to_numpy()
+    except (ValueError, TypeError):  # nulls, or columns that are not numeric
+        return None
 
 
 def array_of(X: Any) -> Array | None:

@@ -6,7 +6,6 @@ of a table.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -17,6 +16,7 @@ from skforge.compiler.frontends.base import is_compiled, is_pipeline, unwrap
 from skforge.compiler.frontends.members import fitted_members, has_members, is_wrapper
 from skforge.compiler.frontends.pipeline import transformers
 from skforge.exceptions import InvalidInputError, UnsupportedModelError
+from skforge.sources.base import given_names
 from skforge.sources.find import read_model, source_of
 from skforge.sources.fitted import model_of, start_of
 from skforge.sources.stored_model import StoredModel
@@ -105,14 +105,12 @@ def _has_steps(model: Any) -> bool:
 
 
 def _of_forest(forest: Forest, names: tuple[str, ...] | None) -> RowSpec:
-    names = names or forest.column_names
-    made_up = names and all(re.fullmatch(r"Column_\d+", name) for name in names)
     known = {i: labels for i, labels in enumerate(forest.category_names) if labels}
     own_lists = forest.source in ("xgboost", "lightgbm")
     hashed = () if forest.hashed is None else np.flatnonzero(forest.hashed.is_category)
     return RowSpec(
         forest.n_columns,
-        None if made_up else names,
+        given_names(names or forest.column_names),
         categories=known,
         hashed=frozenset(map(int, hashed)),
         by_value=bool(known) or (not own_lists and forest.category_offset[-1] > 0),

@@ -39,7 +39,6 @@ class SklearnSource(Source):
 
     def __init__(self, model: Any, forest: Forest) -> None:
         super().__init__(model, forest)
-        self._warns = hasattr(model, "feature_names_in_")
         #: Passed to ``validate_data``, whose messages use its class name.
         self._estimator = model if self.stored is None else self.stored.validator()
 
@@ -390,7 +389,7 @@ class _OverTreesSource(SklearnSource):
         """Validate as the estimator does; decline what its trees may refuse."""
         from sklearn.utils.validation import check_array
 
-        if self.model is not None and (self._warns or not hasattr(X, "tocsr")):
+        if self.model is not None and (self.warning or not hasattr(X, "tocsr")):
             return None  # usual rows were read: it warns and raises by itself
         X = self._as_trees_get(X)
         if self.model is not None and X.dtype.kind not in "fiub":

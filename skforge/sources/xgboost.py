@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
@@ -14,7 +13,6 @@ from skforge._compat import cached_property
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.frames import (
     FrameColumns,
-    column_names,
     is_pandas,
     is_plain,
     is_table,
@@ -128,7 +126,7 @@ class _XGBoostRows(Source):
                 if dense is not X:
                     warn("Sparse arrays from pandas are converted into dense.")
                 X = dense
-            X = self._frame(X) if known else None
+            X = self._plain.by_column(X) if known and self._plain else None
         elif hasattr(X, "tocsr"):
             # other sparse formats have no names, and XGBoost makes a DMatrix of them
             by_matrix = type(X).__name__ != "csr_matrix"
@@ -151,18 +149,6 @@ class _XGBoostRows(Source):
         values = X if isinstance(X, np.ndarray) else X.data
         narrowed = (strict or values is not X) and values.dtype.kind == "f"
         return None if narrowed and _has_infinity(values) else X
-
-    def _frame(self, X: Any) -> Array | None:
-        names = self._names
-        columns = column_names(X)
-        if getattr(X.columns, "nlevels", 1) != 1 or len({*columns}) < len(columns):
-            return None
-        fits = len(columns) == self.forest.n_features
-        if not fits or (names is not None and tuple(columns) != names):
-            return None
-        with suppress(InvalidInputError):
-            return self._categories.numbers(X, np.float32, unseen=None, strict=True)
-        return None
 
 
 @register

@@ -81,7 +81,7 @@ def boosting(kind: str, **options: Any) -> Any:
     )
 
 
-def by_name() -> Any:
+def by_name(*behind: Any) -> Any:
     columns = ColumnTransformer(
         [
             ("scaled", StandardScaler(), ["score", "age"]),
@@ -89,7 +89,7 @@ def by_name() -> Any:
             ("left", "drop", ["height"]),
         ]
     )
-    return make_pipeline(columns, FOREST)
+    return make_pipeline(columns, *behind, FOREST)
 
 
 MODELS: dict[str, Any] = {
@@ -329,8 +329,9 @@ def test_errors_stay_errors_beside_further_keys() -> None:
             fast.predict([row, row | {"age": "x"}])
 
 
-def test_columns_by_name_ignore_other_keys() -> None:
-    model = by_name().fit(X, y)
+@pytest.mark.parametrize("behind", [(), (PCA(2),)], ids=["folded", "in its library"])
+def test_columns_by_name_ignore_other_keys(behind: Any) -> None:
+    model = by_name(*behind).fit(X, y)
     fast = compiled(model)
     for row in X.iloc[:10].to_dict("records"):
         wanted = model.predict_proba(frame_of(row))
@@ -341,6 +342,31 @@ def test_columns_by_name_ignore_other_keys() -> None:
             same(model.predict_proba(pd.DataFrame([given])), wanted)
     with pytest.raises(InvalidInputError, match="the row has no 'score'"):
         fast.predict({"age": 1.0, "visits": 2.0})
+
+
+@pytest.mark.parametrize("inner", [("scaled", "filled"), ("filled", "forest")])
+def test_members_that_take_other_columns_by_name(inner: Any) -> None:
+    """Mappings have the columns of all members, not those of the first one."""
+    taken = {"scaled": ["score", "age"], "filled": ["visits"]}
+    members = [
+        (kind, make_pipeline(ColumnTransformer([("", SimpleImputer(), at)]), FOREST))
+        for kind, at in taken.items()
+        if kind in inner
+    ]
+    members += [("forest", FOREST)] * ("forest" in inner)
+    model = VotingClassifier(members, voting="soft").fit(X, y)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the model itself answers
+        fast = compiled(model)
+    needed = NAMES if "forest" in inner else ["age", "score", "visits"]
+    row = X.iloc[0].to_dict()
+    used = {name: row[name] for name in needed}
+    wanted = model.predict_proba(frame_of(row))
+    same(fast.predict_proba(used), wanted)
+    same(fast.predict_proba([used, used]), wanted[[0, 0]])
+    same(fast.predict_proba({**used, "note": 1}), wanted)
+    with pytest.raises(InvalidInputError, match="the row has no 'visits'"):
+        fast.predict({name: row[name] for name in needed if name != "visits"})
 
 
 BAD = [

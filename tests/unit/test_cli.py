@@ -258,6 +258,10 @@ def test_names_that_lightgbm_made_up_are_not_looked_for(tmp_path, two_columns):
     path.write_text("a,b\n1,2\n")
     invented = replace(two_columns, feature_names=("Column_0", "Column_1"))
     assert load_rows(path, invented).tolist() == [[1, 2]]
+    path.write_text("Column_1,Column_2,Column_3\n1,2,3\n")  # some of a table's own
+    chosen = replace(two_columns, feature_names=("Column_3", "Column_1"))
+    assert load_rows(path, chosen).tolist() == [[3, 1]]
+    path.write_text("a,b\n1,2\n")
     two_columns = replace(two_columns, feature_names=("a", "c"))
     assert refusal(path, two_columns) == (
         "x.csv lacks columns of the model: 'c'. Name the features, in the order of "

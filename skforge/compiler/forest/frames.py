@@ -140,9 +140,14 @@ def is_table(X: Any) -> bool:
     return kind_of(X) in ("polars", "pyarrow", "batch")
 
 
-def column_names(X: Any) -> list[str]:
+def labels_of(X: Any) -> Any:
+    """Return what names a frame's columns; None for rows without names."""
     arrow = type(X).__module__.startswith("pyarrow")
-    return [str(name) for name in (X.schema.names if arrow else X.columns)]
+    return X.schema.names if arrow else getattr(X, "columns", None)
+
+
+def column_names(X: Any) -> list[str]:
+    return list(map(str, labels_of(X)))
 
 
 class FrameColumns:

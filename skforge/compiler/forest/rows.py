@@ -14,6 +14,9 @@ from skforge.compiler.forest.categories import HashedCategories
 from skforge.compiler.forest.forest import Forest
 from skforge.exceptions import InvalidInputError
 
+#: Libraries that compare the names of columns; scikit-learn if all are texts.
+COMPARES = ("catboost", "sklearn", "xgboost")
+
 
 def prepare_rows(forest: Forest, X: Any) -> NDArray[Any]:
     """Return ``X`` as an array that the kernels can read, copied only if necessary.
@@ -79,10 +82,8 @@ def _of_frame(forest: Forest, X: Any) -> NDArray[Any]:
 
 def _names_count(forest: Forest, X: Any) -> bool:
     """Tell whether the source checks the names of a frame."""
-    if forest.source == "sklearn":  # only if all are strings
-        labels = X.columns if frames.is_pandas(X) else frames.column_names(X)
-        return all(isinstance(name, str) for name in labels)
-    return forest.source in ("catboost", "xgboost")
+    texts = all(isinstance(name, str) for name in frames.labels_of(X))
+    return forest.source in COMPARES and (texts or forest.source != "sklearn")
 
 
 _columns = lru_cache(8)(frames.FrameColumns)

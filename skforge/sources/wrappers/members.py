@@ -23,10 +23,10 @@ from skforge.compiler.frontends.members import fitted_members, with_members
 from skforge.compiler.frontends.pipeline.split import Part, table_text
 from skforge.compiler.frontends.pipeline.transformers import first_reader
 from skforge.exceptions import UnsupportedModelError
-from skforge.runtime.mappings import Columns, frame_columns
+from skforge.runtime.mappings import Columns
 from skforge.sources.base import METHODS as _METHODS
 from skforge.sources.base import Answers, Source
-from skforge.sources.pipeline import with_texts
+from skforge.sources.pipeline import frame_columns
 
 #: Methods of members that are compiled.
 METHODS = (*_METHODS, "predict_log_proba")
@@ -192,12 +192,12 @@ class MembersSource(Source):
 
     def columns(self) -> Columns | None:
         if hasattr(self.model, "feature_names_in_"):
-            return with_texts(frame_columns(self.model), [self.model])
+            return frame_columns(self.model, [self.model])
         first, fast = fitted_members(self.model)[0], self._fast[0]
         inner = self.model if is_pipeline(self.model) else first
         reader = first_reader([("", inner)])
         if fast is None or inner is not first is not reader:
-            return with_texts(frame_columns(reader), [self.model])
+            return frame_columns(reader, [self.model])
         columns: Columns | None = fast._compiled().source.columns()
         return columns and replace(columns, by_frame=True)
 

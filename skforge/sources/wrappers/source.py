@@ -206,23 +206,22 @@ class WrapperSource(base.Source):
     def sample(self, dtype: Any) -> Any:
         return self._readers[0].sample(dtype)
 
-    def needed(self, names: list[str]) -> list[str]:
-        needed = {name for reader in self._readers for name in reader.needed(names)}
-        return [name for name in names if name in needed]
-
     def columns(self) -> Columns | None:
         """Return the members' columns; frames of them if members read them apart."""
         columns = [reader.columns() for reader in self._readers]
         first = columns[0]
         if len(columns) == 1 or first is None:
             return first
-        rules = [rule for each in columns if each is not None for rule in each.rules]
-        coded = {rule.name for rule in rules if rule.table is not None}
+        every = [each for each in columns if each is not None]
+        rules = [rule for each in every for rule in each.rules]
+        coded = {rule.place for rule in rules if rule.table is not None}
+        of_place = {rule.place: rule for rule in rules[::-1]}
         rules = [
-            replace(rule, table={}, missing=None) if rule.name in coded else rule
-            for rule in first.rules
+            replace(rule, table={}, missing=None) if place in coded else rule
+            for place, rule in sorted(of_place.items())
         ]
-        return replace(first, rules=tuple(rules), by_frame=True)
+        ignores = all(each.ignores for each in every)
+        return replace(first, rules=tuple(rules), ignores=ignores, by_frame=True)
 
     def _call(self, method: str, X: Any, **params: Any) -> Any:
         if method == "predict_raw":

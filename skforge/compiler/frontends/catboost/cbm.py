@@ -178,7 +178,7 @@ _PLACE = np.dtype("<u8, <u4")
 
 def _categories(
     trees: _Table, providers: list[str], data: memoryview, kinds: Sequence[str]
-) -> ctr.Categories:
+) -> parts.Categories:
     """Return the features of categories; ``data`` has the tables of providers."""
     treated = {f.number(1, "i", -1): f for f in trees.tables(5)}
     columns = {f.number(0, "i", -1): f.number(1, "i", -1) for f in trees.tables(4)}
@@ -186,12 +186,12 @@ def _categories(
     if not one_hot.keys() <= columns.keys():
         parts.damaged("it compares with values of a feature that it does not have")
 
-    def above(feature: int, border: float) -> ctr.Part:
+    def above(feature: int, border: float) -> parts.Part:
         known = treated[feature]
         right = parts.nan_goes_right(known.number(5, "b"), known.number(0, "B"))
         return ctr.above(known.number(2, "i", -1), border, right)
 
-    def combination(base: _Table) -> tuple[ctr.Part, ...]:
+    def combination(base: _Table) -> tuple[parts.Part, ...]:
         of = base.table(0)
         hashes = [(HASH, columns[i], 0) for i in of.vector(0, "<i4").tolist()]
         borders = [above(*pair) for pair in of.vector(1, _NUMBER).tolist()]
@@ -201,10 +201,10 @@ def _categories(
     def table_key(base: _Table) -> tuple[Any, ...]:
         return combination(base), base.number(1, "b"), base.number(2, "i")
 
-    def ctr_of(feature: _Table) -> ctr.Ctr:
+    def ctr_of(feature: _Table) -> parts.Ctr:
         model = feature.table(0)
         base = model.table(0)
-        return ctr.Ctr(
+        return parts.Ctr(
             combination(base),
             _kind(base),
             table_key(base),
@@ -221,7 +221,7 @@ def _categories(
     except KeyError as error:
         parts.damaged(f"a combination has a feature {error}, which it does not have")
     values = [one_hot.get(feature, np.zeros(0, "<i4")) for feature in columns]
-    known = ctr.Categories(tuple(columns.values()), values, ctrs, tables)
+    known = parts.Categories(tuple(columns.values()), values, ctrs, tables)
     ctr.check(known, kinds)
     return known
 
@@ -247,7 +247,7 @@ def _tables(providers: list[str], data: memoryview) -> Iterator[_Table]:
             yield _Table(table, table.number("I", 0))
 
 
-def _counts(table: _Table) -> ctr.Table:
+def _counts(table: _Table) -> parts.Table:
     """Return the counts of a table of statistics by hash."""
     kind = _kind(table.table(0))
     raw = table.vector(1, "u1")

@@ -7,7 +7,7 @@ that number exceeds can matter, so that this is all that a forest keeps.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,7 +21,14 @@ from skforge.compiler.forest.categories import (
     HashedCategories,
 )
 from skforge.compiler.frontends.arrays import Ints, offsets
-from skforge.compiler.frontends.catboost.parts import Parts, damaged
+from skforge.compiler.frontends.catboost.parts import (
+    Categories,
+    Ctr,
+    Part,
+    Parts,
+    Table,
+    damaged,
+)
 
 #: The kinds of CTR, in the order of their numbers in files.
 KINDS = (
@@ -32,44 +39,6 @@ KINDS = (
 MEANS, COUNTS = KINDS[2:4], KINDS[4:]
 #: The hash of an empty place of a table.
 EMPTY = 2**64 - 1
-
-#: A part of a combination: its kind, column and value, as ``HashedCategories`` has it.
-Part = tuple[int, int, int]
-
-
-class Ctr(NamedTuple):
-    """A number that is computed of a combination, and the borders of its tests."""
-
-    combination: tuple[Part, ...]
-    kind: str
-    table: Hashable
-    target_border: int
-    prior: tuple[float, float]  # what is added to numerator and denominator
-    shift: float
-    scale: float
-    borders: NDArray[np.float32]
-
-
-class Table(NamedTuple):
-    """What training counted of each combination."""
-
-    key: NDArray[np.uint64]  # (n_keys,), its hash
-    counts: Array  # (n_keys, n_counts): by class of the target, sum and number, number
-    denominator: int  # of counts alone
-
-
-class Categories(NamedTuple):
-    """The features of a model that are no numbers."""
-
-    columns: tuple[int, ...]  # of the features
-    values: Sequence[NDArray[np.int32]]  # hashes of each feature's values with a test
-    ctrs: Sequence[Ctr]
-    tables: Mapping[Any, Table]
-
-    @property
-    def n_splits(self) -> int:
-        borders = [ctr.borders for ctr in self.ctrs]
-        return sum(map(len, [*self.values, *borders]))
 
 
 class Tests(NamedTuple):

@@ -104,14 +104,14 @@ def _are_ambiguous(params: Any) -> bool:
     )
 
 
-def _categories(document: Any, kinds: Sequence[str]) -> ctr.Categories:
+def _categories(document: Any, kinds: Sequence[str]) -> parts.Categories:
     """Return the features of categories, and the tables of their statistics."""
     info = document["features_info"]
     categorical = info.get("categorical_features") or []
     columns = {f["feature_index"]: f["flat_feature_index"] for f in categorical}
     numbers = {f["feature_index"]: f for f in info.get("float_features") or []}
 
-    def part(element: Any) -> ctr.Part:
+    def part(element: Any) -> parts.Part:
         kind = element["combination_element"]
         if kind == "float_feature":
             known = numbers[element["float_feature_index"]]
@@ -123,10 +123,10 @@ def _categories(document: Any, kinds: Sequence[str]) -> ctr.Categories:
             return HASH, column, 0
         return EQUAL, column, int(np.int32(element["value"]))
 
-    def ctr_of(feature: Any) -> ctr.Ctr:
+    def ctr_of(feature: Any) -> parts.Ctr:
         if (kind := feature["ctr_type"]) not in ctr.KINDS:
             checks.refuse_unknown(f"The model has statistics of the kind {kind!r}")
-        return ctr.Ctr(
+        return parts.Ctr(
             tuple(map(part, feature["elements"])),
             kind,
             feature["identifier"],
@@ -141,12 +141,12 @@ def _categories(document: Any, kinds: Sequence[str]) -> ctr.Categories:
     data = document.get("ctr_data") or {}
     tables = {name: _table(record) for name, record in data.items()}
     values = [np.array(f.get("values") or [], np.int32) for f in categorical]
-    known = ctr.Categories(tuple(columns.values()), values, ctrs, tables)
+    known = parts.Categories(tuple(columns.values()), values, ctrs, tables)
     ctr.check(known, kinds)
     return known
 
 
-def _table(record: Any) -> ctr.Table:
+def _table(record: Any) -> parts.Table:
     numbers, stride = record["hash_map"], record["hash_stride"]
     if stride < 2 or len(numbers) % stride:
         parts.damaged(f"a table of its categories has {len(numbers)} entries")
@@ -225,7 +225,7 @@ def _nodes(trees: Any, n_outputs: int, split_of: _Splits) -> parts.Nodes:
 class _Splits:
     """The numbers of splits, each of which is of a kind by its number."""
 
-    def __init__(self, n_borders: int, known: ctr.Categories) -> None:
+    def __init__(self, n_borders: int, known: parts.Categories) -> None:
         self._first = np.cumsum([n_borders, sum(map(len, known.values))]).tolist()
         self._end = n_borders + known.n_splits
 

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
 
 from skforge.compiler.forest import validation
+from skforge.compiler.forest.arrays import Array
 from skforge.compiler.frontends.arrays import Bools, Floats, Ints, offsets, starts
 from skforge.exceptions import UnsupportedModelError
-
-if TYPE_CHECKING:
-    from skforge.compiler.frontends.catboost.ctr import Categories
 
 #: The values of ``nan_value_treatment``, also by number; the last sends NaN right.
 _NAN_MODES = ("AsIs", "AsFalse", "AsTrue")
@@ -30,6 +28,45 @@ class Nodes(NamedTuple):
     leaf_value: Floats  # (n_leaves, n_outputs)
     leaf_number: Ints  # (n_leaves,), CatBoost's own, in each tree
     leaf_weight: Floats  # (n_leaves,) of training rows, or (0,)
+
+
+#: A part of a combination: its kind, column and value, as ``HashedCategories`` has it.
+Part = tuple[int, int, int]
+
+
+class Ctr(NamedTuple):
+    """A number that is computed of a combination, and the borders of its tests."""
+
+    combination: tuple[Part, ...]
+    kind: str
+    table: Hashable
+    target_border: int
+    prior: tuple[float, float]  # what is added to numerator and denominator
+    shift: float
+    scale: float
+    borders: NDArray[np.float32]
+
+
+class Table(NamedTuple):
+    """What training counted of each combination."""
+
+    key: NDArray[np.uint64]  # (n_keys,), its hash
+    counts: Array  # (n_keys, n_counts): by class of the target, sum and number, number
+    denominator: int  # of counts alone
+
+
+class Categories(NamedTuple):
+    """The features of a model that are no numbers."""
+
+    columns: tuple[int, ...]  # of the features
+    values: Sequence[NDArray[np.int32]]  # hashes of each feature's values with a test
+    ctrs: Sequence[Ctr]
+    tables: Mapping[Any, Table]
+
+    @property
+    def n_splits(self) -> int:
+        borders = [ctr.borders for ctr in self.ctrs]
+        return sum(map(len, [*self.values, *borders]))
 
 
 class Parts(NamedTuple):

@@ -1,4 +1,4 @@
-"""The code that makes statistics of hashes; :mod:`.encoder` describes what it does."""
+"""The code that makes statistics of hashes; see :mod:`.encoder_tables`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from skforge.compiler.ir.lir.nodes import (
     Vec,
 )
 from skforge.compiler.ir.lir.types import scalar_of
-from skforge.compiler.runtime.entry.encoder import ARRAYS, SIZES, SPREAD
+from skforge.compiler.runtime.entry.encoder_tables import ARRAYS, SIZES, SPREAD
 
 #: Rows of a block, and those of a vector.
 BLOCK, LANES = 64, 16

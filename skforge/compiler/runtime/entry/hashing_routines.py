@@ -19,7 +19,7 @@ from skforge.compiler.ir.lir.nodes import (
     Routine,
     Value,
 )
-from skforge.compiler.runtime.entry.encoder import ARRAYS, SIZES
+from skforge.compiler.runtime.entry.encoder_tables import ARRAYS, SIZES
 from skforge.compiler.runtime.entry.routines import field, fields_of_array
 from skforge.runtime.python_objects import ARRAY_DATA, OB_TYPE
 

@@ -1,0 +1,271 @@
+"""The tables by which statistics of combinations are found.
+
+Most combinations have one category, and flags beside it. For these, a category is its
+rank among the hashes that occur in their keys, found once for all of them, and the
+statistics lie in a table by rank and flags. Keys can be turned back into hashes, as
+every step of their hash is one-to-one, so that the tables are whole. Other combinations
+are looked up by their hashes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from skforge.compiler.forest.categories import HASH, MULTIPLIER, HashedCategories
+
+Array = NDArray[Any]
+
+#: Most flags beside a category of a table, and most places of a table for each key,
+#: and for none.
+_MOST_FLAGS, _MOST_PLACES, _FEW_PLACES = 8, 8, 4096
+_INVERSE = pow(MULTIPLIER, -1, 2**64)
+#: Multiplies hashes of 32 bits, whose highest bits choose a slot.
+SPREAD = -1640531527
+
+#: The sizes that the code is given, and its arrays with their dtypes.
+SIZES = (
+    *("width", "n_columns", "n_values", "n_ranked", "n_dense", "n_hashed"),
+    "n_statistics",
+)
+ARRAYS = {
+    # what parts of combinations read: kinds, columns, and borders or hashes
+    **dict.fromkeys(("value_kind", "value_column", "value_number"), "i4"),
+    # of each column with ranks: its first slot, and what leaves the bits of a slot
+    **{"slot_start": "i8", "slot_shift": "i4"},
+    **{"slot_hash": "i4", "slot_rank": "i4"},  # rank 0: an empty slot
+    # of combinations with tables: their parts, statistics, and first bytes
+    **{"dense_part": "i8", "dense_value": "i4", "dense_factor": "i4"},
+    **{"dense_statistic": "i8", "dense_end": "i8", "dense_byte": "i8"},
+    # of others: also where keys begin by their highest bits
+    **{"part": "i8", "part_value": "i4", "start_place": "i8", "start": "i4"},
+    **{"shift": "i8", "probes": "i8", "key_place": "i8", "key": "i8"},
+    **{"statistic": "i8", "statistic_end": "i8", "byte": "i8"},
+    "table": "u1",
+}
+
+
+class _Combination(NamedTuple):
+    parts: list[tuple[int, int, int]]  # kinds, columns, and borders or hashes
+    key: NDArray[np.uint64]
+    bucket: NDArray[np.uint8]  # (n_keys + 1, n_statistics)
+    first: int  # statistic
+
+
+def _combinations(hashed: HashedCategories) -> list[_Combination]:
+    parts = [
+        *zip(
+            hashed.part_kind.tolist(),
+            hashed.part_column.tolist(),
+            hashed.part_value.tolist(),
+            strict=True,
+        )
+    ]
+    found, at = [], 0
+    offsets = hashed.part_offset, hashed.key_offset, hashed.statistic_offset
+    for (p, q), (k, m), (s, t) in zip(*map(pairwise, offsets), strict=True):
+        size = int((m - k + 1) * (t - s))
+        bucket = hashed.bucket[at : at + size].reshape(m - k + 1, t - s)
+        found.append(_Combination(parts[p:q], hashed.key[k:m], bucket, int(s)))
+        at += size
+    return found
+
+
+class _Values:
+    """What the parts of combinations read, each once."""
+
+    def __init__(self) -> None:
+        self.known: dict[tuple[int, int, int], int] = {}
+
+    def __call__(self, part: tuple[int, int, int]) -> int:
+        return self.known.setdefault(part, len(self.known))
+
+
+def tables_of(hashed: HashedCategories) -> tuple[tuple[int, ...], list[Array]]:
+    """Return the sizes and the arrays by which rows of a forest are made."""
+    combinations = _combinations(hashed)
+    kinds = [[kind for kind, *_ in c.parts] for c in combinations]
+    alone = [
+        found.count(HASH) == 1 and len(found) <= 1 + _MOST_FLAGS for found in kinds
+    ]
+    pairs = [
+        _hashes_of(c) if one else None
+        for c, one in zip(combinations, alone, strict=True)
+    ]
+    ranks = _ranks(combinations, pairs)
+    dense, others = [], []
+    for c, found in zip(combinations, pairs, strict=True):
+        if found is not None:
+            column = next(column for kind, column, _ in c.parts if kind == HASH)
+            places = (len(ranks[column]) + 1) << (len(c.parts) - 1)
+            if places <= max(_FEW_PLACES, _MOST_PLACES * len(c.key)):
+                dense.append((c, column, found))
+                continue
+        others.append(c)
+    values = _Values()
+    ranked = sorted({column for _, column, _ in dense})
+    for column in ranked:
+        values((HASH, column, 1))  # its rank
+    tables: list[Array] = []
+    arrays = _of_dense(dense, ranks, values, tables)
+    arrays |= _of_others(others, values, tables)
+    arrays |= _slots([ranks[column] for column in ranked])
+    known = np.array([*values.known], np.int64).reshape(-1, 3)
+    known = np.pad(known, ((0, 16), (0, 0)))  # vectors are read of the last ones
+    arrays |= dict(zip(list(ARRAYS)[:3], known.T, strict=True))
+    # four bytes are read of the last ones, too
+    arrays["table"] = np.concatenate([*tables, np.zeros(4, np.uint8)])
+    kept = [np.ascontiguousarray(arrays[name], dtype) for name, dtype in ARRAYS.items()]
+    sizes = (
+        *(hashed.n_features, hashed.n_columns, len(values.known), len(ranked)),
+        *(len(dense), len(others), hashed.n_features - hashed.n_columns),
+    )
+    return sizes, kept
+
+
+def _hashes_of(c: _Combination) -> tuple[Array, Array, Array]:
+    """Return the hash and the flags of a combination's keys, and their numbers.
+
+    Flags are bits of a number, in the order of the parts. A key that no hash has with
+    any flags is left out.
+    """
+    n_flags = len(c.parts) - 1
+    at = next(i for i, (kind, *_) in enumerate(c.parts) if kind == HASH)
+    flags = np.arange(1 << n_flags, dtype=np.uint64)
+    total: Array = np.repeat(c.key[:, None], len(flags), axis=1)
+    inverse = np.uint64(_INVERSE)
+    bits = [*range(n_flags)]
+    bits.insert(at, -1)
+    with np.errstate(over="ignore"):
+        for bit in reversed(bits[at + 1 :]):
+            is_set = flags >> np.uint64(bit) & np.uint64(1)
+            total = total * inverse - is_set * np.uint64(MULTIPLIER)
+        total *= inverse
+        before: Array = np.zeros(len(flags), np.uint64)
+        for bit in bits[:at]:
+            is_set = flags >> np.uint64(bit) & np.uint64(1)
+            before = (before + is_set * np.uint64(MULTIPLIER)) * np.uint64(MULTIPLIER)
+        hashes = ((total - before) * inverse).view(np.int64)
+    key, flag = np.nonzero(hashes == hashes.astype(np.int32))
+    return hashes[key, flag].astype(np.int32), flag, key
+
+
+def _ranks(
+    combinations: Sequence[_Combination], pairs: Sequence[Any]
+) -> dict[int, NDArray[np.int32]]:
+    """Return the hashes that occur in keys, by column, ascending."""
+    found: dict[int, list[Array]] = {}
+    for c, pair in zip(combinations, pairs, strict=True):
+        if pair is not None:
+            column = next(column for kind, column, _ in c.parts if kind == HASH)
+            found.setdefault(column, []).append(pair[0])
+    return {column: np.unique(np.concatenate(h)) for column, h in found.items()}
+
+
+def _of_dense(
+    dense: Sequence[tuple[_Combination, int, Any]],
+    ranks: dict[int, NDArray[np.int32]],
+    values: _Values,
+    tables: list[Array],
+) -> dict[str, Any]:
+    """Return the arrays of combinations with tables by rank and flags."""
+    parts, value, factor, first, end, byte = [0], [], [], [], [], []
+    size = sum(map(len, tables))
+    for c, column, (hashes, flags, keys) in dense:
+        n_flags, width = len(c.parts) - 1, c.bucket.shape[1]
+        bit = 0
+        for part in c.parts:
+            ranked = part[0] == HASH
+            value.append(values((HASH, column, 1) if ranked else part))
+            factor.append(width << (n_flags if ranked else bit))
+            bit += not ranked
+        parts.append(len(value))
+        first.append(c.first)
+        end.append(c.first + width)
+        byte.append(size)
+        table = np.empty((len(ranks[column]) + 1 << n_flags, width), np.uint8)
+        table[:] = c.bucket[-1]
+        rank = np.searchsorted(ranks[column], hashes) + 1
+        table[(rank << n_flags) + flags] = c.bucket[keys]
+        tables.append(table.ravel())
+        size += table.size
+    return {
+        "dense_part": parts,
+        "dense_value": value,
+        "dense_factor": factor,
+        "dense_statistic": first,
+        "dense_end": end,
+        "dense_byte": byte,
+    }
+
+
+def _of_others(
+    others: Sequence[_Combination], values: _Values, tables: list[Array]
+) -> dict[str, Any]:
+    """Return the arrays of combinations that are looked up by their hashes."""
+    names = [*ARRAYS][list(ARRAYS).index("part") : -1]
+    a: dict[str, list[Any]] = {name: [] for name in names}
+    a["part"].append(0)
+    keys, starts = [np.zeros(0, np.uint64)], [np.zeros(0, np.int64)]
+    size, n_keys, n_starts = sum(map(len, tables)), 0, 0
+    for c in others:
+        a["part_value"] += map(values, c.parts)
+        a["part"].append(len(a["part_value"]))
+        # twice as many starts as keys, and four times at most
+        bits = max(1, len(c.key).bit_length() + 1)
+        ends = np.arange((1 << bits) + 1, dtype=np.uint64)
+        ends[-1] -= 1
+        start = np.searchsorted(c.key, ends << np.uint64(64 - bits))
+        start[-1] = len(c.key)
+        a["probes"].append(int(np.diff(start).max()))
+        a["shift"].append(64 - bits)
+        a["start_place"].append(n_starts)
+        a["key_place"].append(n_keys)
+        width = c.bucket.shape[1]
+        a["statistic"].append(c.first)
+        a["statistic_end"].append(c.first + width)
+        a["byte"].append(size)
+        tables.append(np.concatenate([c.bucket[-1:], c.bucket[:-1]]).ravel())
+        # what is probed behind the last key begins with other bits
+        more = np.zeros(a["probes"][-1], np.uint64)
+        keys += [c.key, more]
+        starts.append(start)
+        size, n_starts = size + tables[-1].size, n_starts + len(start)
+        n_keys += len(c.key) + len(more)
+    whole: dict[str, Any] = {**a}
+    whole["key"] = np.concatenate(keys).view(np.int64)
+    whole["start"] = np.concatenate(starts)
+    return whole
+
+
+def _slots(ranked: Sequence[NDArray[np.int32]]) -> dict[str, Any]:
+    """Return tables from hashes to ranks, which are probed from a hash's slot on."""
+    first, shift = [], []
+    hashes, ranks = [np.zeros(0, np.int32)], [np.zeros(0, np.int64)]
+    size = 0
+    for known in ranked:
+        bits = len(known).bit_length() + 1
+        with np.errstate(over="ignore"):
+            spread = (known * np.int32(SPREAD)).view(np.uint32)
+        slot = (spread >> np.uint32(32 - bits)).astype(np.int64)
+        order = np.argsort(slot, kind="stable")
+        at = np.arange(len(known))
+        place = np.maximum.accumulate(slot[order] - at) + at
+        length = max(1 << bits, int(place[-1]) + 1 if len(place) else 0) + 1
+        hash_, rank = np.zeros(length, np.int32), np.zeros(length, np.int64)
+        hash_[place], rank[place] = known[order], order + 1
+        first.append(size)
+        shift.append(32 - bits)
+        hashes.append(hash_)
+        ranks.append(rank)
+        size += length
+    return {
+        "slot_start": first,
+        "slot_shift": shift,
+        "slot_hash": np.concatenate(hashes),
+        "slot_rank": np.concatenate(ranks),
+    }
