@@ -23,6 +23,9 @@ from skforge.compiler.runtime.entry.encoder_tables import ARRAYS, SIZES
 from skforge.compiler.runtime.entry.routines import field, fields_of_array
 from skforge.runtime.python_objects import ARRAY_DATA, OB_TYPE
 
+#: How many objects later, about, one is read that is fetched now: with 28, 512 rows of
+#: 14 scattered objects take 255 ns each, with 42 432, and without 567.
+AHEAD = 16
 #: Most words that the encoder is given.
 MOST_SLOTS = 2 + len(SIZES) + len(ARRAYS)
 
@@ -155,6 +158,7 @@ def object_reader(names: Sequence[str]) -> Routine:
         size = b.local("size", I64)
         digits = b.local("digits", U8, 32)
         bits = b.view("bits", I32, b.address(out))
+        ahead = (b.const(AHEAD) // n_columns).max(b.const(1))
         with b.loop(n) as r, b.loop(n_columns) as j:
 
             def decline(cond: Value, *, error: bool = False) -> None:
@@ -163,7 +167,10 @@ def object_reader(names: Sequence[str]) -> Routine:
                         b.run("skf_clear")
                     b.give(r)
 
-            object_ = data[r * row_bytes + j * item_bytes, I64]
+            column = j * item_bytes
+            object_ = data[r * row_bytes + column, I64]
+            later = data[(r + ahead).min(n - 1) * row_bytes + column, I64]
+            b.prefetch(b.view("later", U8, later), b.const(0))
             kind = field(b, object_, OB_TYPE)
             place = r * width + places[j].to(I64)
 
