@@ -26,6 +26,7 @@ from skforge.exceptions import (
     SourceNeededError,
     UnsupportedModelError,
 )
+from tests import random_categories
 from tests.plain import plain
 
 cb = pytest.importorskip("catboost")
@@ -487,6 +488,54 @@ assert "catboost" not in sys.modules and "pandas" not in sys.modules
     assert not made.returncode, made.stderr
     rows = pd.DataFrame(json.loads((tmp_path / "rows.json").read_text()))
     assert json.loads(made.stdout) == model.predict_proba(rows).tolist()
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet", "feather"])
+def test_rows_of_files_and_tables(kind, tmp_path):
+    frame, y = make_frame()
+    model = train(frame=frame, y=y, max_ctr_complexity=2)
+    model.save_model(tmp_path / "m.cbm")
+    path = tmp_path / f"rows.{kind}"
+    getattr(frame, f"to_{kind}")(path, **({"index": False} if kind == "csv" else {}))
+    out = tmp_path / "out.npy"
+    call = ["predict", str(tmp_path / "m.cbm"), str(path), "-o", str(out)]
+    subprocess.run([sys.executable, "-m", "skforge", *call], check=True)
+    np.testing.assert_array_equal(np.load(out), model.predict(frame))
+
+
+def test_a_file_with_a_missing_category_is_refused(tmp_path):
+    frame, y = make_frame(100)
+    train(frame=frame, y=y).save_model(tmp_path / "m.cbm")
+    frame.loc[7, "city"] = None
+    frame.to_parquet(tmp_path / "rows.parquet")
+    call = ["predict", str(tmp_path / "m.cbm"), str(tmp_path / "rows.parquet")]
+    made = subprocess.run(
+        [sys.executable, "-m", "skforge", *call],
+        capture_output=True,
+        text=True,
+    )
+    assert made.returncode
+    assert "row 8 of column 'city' has None" in " ".join(made.stderr.split())
+
+
+def test_partitions_of_dask():
+    dask = pytest.importorskip("dask.dataframe")
+    from skforge.distributed.dask import predict
+
+    frame, y = make_frame()
+    model = train(frame=frame, y=y, max_ctr_complexity=2)
+    fast = plain(model).fit(frame)
+    for rows in (frame, frame.astype({"city": "category"})):
+        parts = dask.from_pandas(rows, npartitions=3)
+        answer = predict(fast, parts).compute()
+        np.testing.assert_array_equal(answer, model.predict(frame))
+
+
+def test_random_models_and_rows():
+    for seed in range(3):
+        outcome = random_categories.attempt(seed)
+        assert outcome.calls or outcome.refused
+        assert outcome.differs == [], outcome.how
 
 
 def test_exports_refuse_categories(tmp_path):

@@ -158,7 +158,8 @@ def object_reader(names: Sequence[str]) -> Routine:
         size = b.local("size", I64)
         digits = b.local("digits", U8, 32)
         bits = b.view("bits", I32, b.address(out))
-        ahead = (b.const(AHEAD) // n_columns).max(b.const(1))
+        one = b.const(1)
+        ahead = (b.const(AHEAD) // n_columns.max(one)).max(one)
         with b.loop(n) as r, b.loop(n_columns) as j:
 
             def decline(cond: Value, *, error: bool = False) -> None:
