@@ -7,7 +7,7 @@ rules of its own (texts for numbers), is left to the model.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -21,6 +21,8 @@ from skforge.exceptions import InvalidInputError
 
 Array: TypeAlias = NDArray[Any]
 
+#: Lists of pandas' categories whose hashes are kept.
+_MOST_TABLES = 64
 #: CatBoost takes larger whole numbers as float64 first.
 _EXACT = 2**53
 
@@ -36,6 +38,8 @@ class HashedRows:
         self._width, self._encoder = hashed.n_features, Encoder(hashed)
         self._places = np.arange(hashed.n_columns, dtype=np.int32)
         self._seen: Any = None
+        #: By id of pandas' dtype, which is kept alive: hashes of its categories.
+        self._tables: dict[int, tuple[Any, Array]] = {}
 
     def read(self, X: Any) -> tuple[Array, str] | None:
         """Return rows of float32 and the warning ""; None leaves ``X`` to the model."""
@@ -44,15 +48,17 @@ class HashedRows:
             X = _objects_of(X)
         elif kind is not np.ndarray and kind is not np.memmap:
             columns = _COLUMNS.get(frames.kind_of(X))
-            fits = columns is not None and self._fits(X)
-            rows = self._of_columns(columns(X), len(X)) if columns and fits else None
-            return None if rows is None else (self._encoded(rows), "")
+            if columns is None or not self._fits(X):
+                return None
+            return self._of_columns(columns(X), len(X))
         if X is None or X.ndim != 2 or X.shape[1] != len(self._places) or not len(X):
             return None
+        X = X.astype(object) if X.dtype.kind in "US" else X
+        if X.dtype != np.object_:
+            return self._of_columns([(self._places, X.T)], len(X))
         rows = np.empty((len(X), self._width), np.float32)
-        if not self._write(X, self._places, rows):
-            return None
-        return self._encoded(rows), ""
+        read = _write_objects(X, self._is_category, self._places, rows)
+        return self._encoded(rows) if read else None
 
     def entry(self, entry: Any) -> Any:
         """Return an entry that takes arrays of objects, before one for their rows."""
@@ -91,15 +97,18 @@ class HashedRows:
             "a DataFrame whose columns are of the kinds of training."
         )
 
-    def _encoded(self, rows: Array) -> Array:
+    def _encoded(self, rows: Array) -> tuple[Array, str]:
         self._encoder.encode(rows)
-        return rows
+        return rows, self.unnamed
 
     def _fits(self, X: Any) -> bool:
         """Tell whether a frame has the columns of training, in their order."""
         labels = X.columns if frames.is_pandas(X) else None
-        if labels is not None and labels is self._seen:
-            return True
+        seen = self._seen
+        if labels is not None and (
+            labels is seen or (seen is not None and labels.equals(seen))
+        ):
+            return len(X) > 0
         given = frames.column_names(X)
         fits = len(given) == len(self._places) and len(X) > 0
         fits = fits and (self._names is None or given == [*self._names])
@@ -107,41 +116,75 @@ class HashedRows:
             self._seen = labels
         return fits
 
-    def _of_columns(self, columns: Iterator[_Columns], n_rows: int) -> Array | None:
+    def _of_columns(
+        self, columns: Iterable[_Columns], n_rows: int
+    ) -> tuple[Array, str] | None:
         rows = np.empty((n_rows, self._width), np.float32)
+        listed: dict[int, Any] = {}  # columns of objects, which are read together
         for places, values in columns:
-            if isinstance(values, np.ndarray):
-                if not self._write(values.T, places, rows):
+            is_array = isinstance(values, np.ndarray)
+            if is_array and values.dtype == np.object_:
+                listed.update(zip(places.tolist(), values, strict=True))
+            elif is_array:
+                if not self._write_plain(values, places, rows, listed):
                     return None
-                continue
-            (place,) = places.tolist()
-            write = _write_hashes if self._is_category[place] else _write_numbers
-            if not write(values, rows, place):
+            elif not self._is_category[place := int(places[0])]:
+                if not _write_numbers(values, rows, place):
+                    return None
+            elif (codes := _codes_of(values)) is not None:
+                hashes, at = self._hashes(values, codes[0]), codes[1]
+                # CatBoost refuses missing ones
+                if hashes is None or (len(at) and at.min() < 0):
+                    return None
+                rows[:, place] = hashes[at]
+            else:
+                listed[place] = _objects_in(values)
+        if listed:
+            objects = np.empty((len(listed), n_rows), object)
+            for i, column in enumerate(listed.values()):
+                objects[i] = column
+            places = np.array([*listed], np.int32)
+            flags = self._is_category[places]
+            if not _write_objects(objects.T, flags, places, rows):
                 return None
-        return rows
+        return self._encoded(rows)
 
-    def _write(self, values: Array, places: Array, rows: Array) -> bool:
-        """Write an array to these columns; False for values that the model reads."""
+    def _hashes(self, column: Any, listed: Any) -> Array | None:
+        """Return the hashes of a column's categories; None for some that are none."""
+        dtype = getattr(column, "dtype", None)
+        known = self._tables.get(id(dtype))
+        if known is not None and known[0] is dtype:
+            return known[1]
+        objects = np.array(listed, object).reshape(-1, 1)
+        hashes = np.empty((len(objects), 1), np.float32)
+        flags, places = np.ones(1, np.bool_), np.zeros(1, np.int32)
+        if not _write_objects(objects, flags, places, hashes):
+            return None
+        if hasattr(column, "codes"):  # pandas' columns share their lists
+            if len(self._tables) >= _MOST_TABLES:
+                self._tables.clear()
+            self._tables[id(dtype)] = dtype, hashes[:, 0]
+        return hashes[:, 0]
+
+    def _write_plain(
+        self, values: Array, places: Array, rows: Array, listed: dict[int, Any]
+    ) -> bool:
+        """Write columns of numbers, and list those of categories.
+
+        Return False for numbers that the model reads.
+        """
         dtype, flags = values.dtype, self._is_category[places]
-        if dtype.kind in "US":
-            values, dtype = values.astype(object), np.dtype(object)
-        if dtype == np.object_:
-            return hashing.read_objects(values, flags, places, rows) or _write_rarer(
-                values, flags, places, rows
-            )
         if not frames.is_plain(dtype) or (flags.any() and dtype.kind == "f"):
             return False
-        numbers = values[:, ~flags]
-        if dtype.kind in "iu" and dtype.itemsize == 8 and _is_large(numbers):
+        if flags.any():
+            whole = values[flags].astype(object)
+            listed.update(zip(places[flags].tolist(), whole, strict=True))
+            values, places = values[~flags], places[~flags]
+        if _is_large(values):
             return False
         with np.errstate(over="ignore"):
-            rows[:, places[~flags]] = numbers
-        if not flags.any():
-            return True
-        whole = values[:, flags].astype(np.uint64 if dtype == np.uint64 else np.int64)
-        return hashing.read_objects(
-            whole.astype(object), flags[flags], places[flags], rows
-        )
+            rows[:, places] = values.T
+        return True
 
 
 #: Places of columns, and their values: an array of shape (n_columns, n_rows), or the
@@ -181,12 +224,16 @@ def _objects_of(X: list[Any]) -> Array | None:
 
 
 def _is_large(values: Array) -> bool:
-    return bool(((values >= _EXACT) | (values <= -_EXACT)).any())
+    """Tell whether some whole number may be another one in float64."""
+    wide = values.dtype.kind in "iu" and values.dtype.itemsize == 8
+    return wide and bool(((values >= _EXACT) | (values <= -_EXACT)).any())
 
 
-def _write_rarer(objects: Array, flags: Array, places: Array, rows: Array) -> bool:
-    """Write objects some of which compiled code does not know."""
-    known = objects.copy()
+def _write_objects(objects: Array, flags: Array, places: Array, rows: Array) -> bool:
+    """Write objects to these columns; False if one is left to the model."""
+    if hashing.read_objects(objects, flags, places, rows):
+        return True
+    known = objects.copy()  # some of which compiled code does not know
     for column, is_category in zip(known.T, flags.tolist(), strict=True):
         for i, value in enumerate(column.tolist()):
             plain = _category(value) if is_category else _number(value)
@@ -223,55 +270,25 @@ def _number(value: Any) -> float | None:
     return None
 
 
-def _write_hashes(column: Any, rows: Array, place: int) -> bool:
-    """Write the hashes of a column of categories."""
-    codes = _codes_of(column)
-    if codes is None:
-        objects = _objects_in(column)
-        return objects is not None and _hash_objects(objects, rows, place)
-    listed, at = codes
-    if len(at) and at.min() < 0:  # CatBoost refuses missing ones
-        return False
-    hashes = np.empty((len(listed), 1), np.float32)
-    if not _hash_objects(listed, hashes, 0):
-        return False
-    rows[:, place] = hashes[at, 0]
-    return True
-
-
-def _hash_objects(objects: Array, rows: Array, place: int) -> bool:
-    flags, places = np.ones(1, np.bool_), np.array([place], np.int32)
-    column = objects.reshape(-1, 1)
-    read = hashing.read_objects(column, flags, places, rows)
-    return read or _write_rarer(column, flags, places, rows)
-
-
-def _codes_of(column: Any) -> tuple[Array, Array] | None:
+def _codes_of(column: Any) -> tuple[Any, Array] | None:
     """Return the categories of a column and its codes; None if it has none."""
     if hasattr(column, "codes"):
-        return np.asarray(column.categories, object), np.asarray(column.codes)
-    arrow = getattr(column, "_pa_array", column)
-    found = (
-        frames.polars_codes(column)
-        if hasattr(column, "to_physical")
-        else frames.arrow_codes(arrow)
-        if hasattr(arrow, "type")
-        else None
-    )
-    if found is None:
-        return None
-    return np.array(found[0], object), np.asarray(found[1])
+        return column.categories, column.codes
+    if hasattr(column, "to_physical"):
+        found = frames.polars_codes(column)
+    else:
+        arrow = getattr(column, "_pa_array", column)
+        found = frames.arrow_codes(arrow) if hasattr(arrow, "type") else None
+    return found
 
 
-def _objects_in(column: Any) -> Array | None:
-    """Return a column's values as objects; None for dates and fractions."""
-    if hasattr(column, "to_list"):  # of polars
-        column = column.to_list()
-    elif hasattr(column, "to_pylist"):
-        column = column.to_pylist()
-    objects = np.empty(len(column), object)
-    objects[:] = column
-    return objects
+def _objects_in(column: Any) -> Any:
+    """Return a column's values as objects."""
+    column = getattr(column, "_pa_array", column)
+    for name in ("to_list", "to_pylist"):  # of polars and pyarrow
+        if hasattr(column, name):
+            return getattr(column, name)()
+    return column
 
 
 def _write_numbers(column: Any, rows: Array, place: int) -> bool:
@@ -284,7 +301,7 @@ def _write_numbers(column: Any, rows: Array, place: int) -> bool:
         if (number := frames.number_dtype(column.dtype, arrow=True)) is None:
             return False
         values, missing = frames.nullable_numbers(column, number)
-    if values.dtype.kind in "iu" and values.dtype.itemsize == 8 and _is_large(values):
+    if _is_large(values):
         return False
     with np.errstate(over="ignore"):
         rows[:, place] = values

@@ -13,6 +13,7 @@ from skforge.compiler.forest.categories import HashedCategories
 from skforge.compiler.runtime.cpu.programs import program
 from skforge.compiler.runtime.cpu.threads import parallel_for_pointer
 from skforge.compiler.runtime.entry.encoder_tables import tables_of
+from skforge.compiler.runtime.kernels import address_of
 from skforge.compiler.target import Target
 
 if TYPE_CHECKING:
@@ -50,6 +51,6 @@ class Encoder:
 
         They have the forest's columns; those of categories hold the bits of hashes.
         """
-        slots = struct.pack("2q", len(rows), rows.ctypes.data) + self.slots
+        slots = struct.pack("2q", len(rows), address_of(rows)) + self.slots
         pfor, n = (None, 1) if len(rows) <= _ROWS else parallel_for_pointer(threads)
         _code().function("skf_encode")(slots, pfor, n)

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from skforge.compiler.runtime.cpu.code import MachineCode
 from skforge.compiler.runtime.cpu.programs import program
 from skforge.compiler.runtime.entry.encoder import Encoder
+from skforge.compiler.runtime.kernels import address_of
 from skforge.compiler.target import Target
 from skforge.runtime.entries import open_entry
 from skforge.runtime.python_objects import addresses, is_known_python
@@ -74,8 +75,8 @@ def read_objects(objects: Array, is_category: Array, places: Array, out: Array) 
         return False
     n_rows, n_columns = objects.shape
     sizes = n_rows, *objects.strides, n_columns
-    flags, at = is_category.ctypes.data, places.ctypes.data
-    given = objects.ctypes.data, *sizes, flags, at, out.shape[1], out.ctypes.data
+    at, *others = map(address_of, (objects, is_category, places, out))
+    given = at, *sizes, *others[:2], out.shape[1], others[2]
     return bool(_reader()(*given) == n_rows)
 
 
