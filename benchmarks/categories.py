@@ -132,7 +132,7 @@ def cells(
         fit = harness.seconds(fast.fit, frame)
         peer = _lignum(model)
         given = rows_of(counts, n_numbers, POOL_ROWS, 7)
-        whole = given.to_numpy(object if counts else np.float32)
+        whole = np.ascontiguousarray(given, object if counts else np.float32)
         raw = {"prediction_type": "RawFormulaVal"}
         theirs = partial(model.predict, thread_count=1, **raw)
         expected = theirs(whole)

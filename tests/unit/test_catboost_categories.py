@@ -171,6 +171,7 @@ def test_long_texts_have_known_hashes():
 
 def test_whole_numbers_are_their_digits():
     numbers = [0, 7, -7, 10, -10, 2**63 - 1, -(2**63), True, False]
+    assert hashes_of([np.str_("a"), np.str_("é" * 40)]) == hashes_of(["a", "é" * 40])
     texts = [str(int(number)) for number in numbers]
     assert hashes_of(numbers) == hashes_of(texts)
 
@@ -322,6 +323,15 @@ def fitted():
     return model, plain(model).fit(frame), frame
 
 
+def of_numpy(objects):
+    """Return an array of objects of NumPy's classes, as rows of some tools have."""
+    made = objects.copy()
+    kinds = {str: np.str_, float: np.float64, int: np.int64}
+    for at, value in np.ndenumerate(objects):
+        made[at] = kinds[type(value)](value)
+    return made
+
+
 def forms(frame):
     """Return the same rows in each form that is read here."""
     import pyarrow as pa
@@ -334,6 +344,7 @@ def forms(frame):
     return {
         "objects": objects,
         "column-major": np.asfortranarray(objects),
+        "NumPy's objects": of_numpy(objects),
         "lists": objects.tolist(),
         "categories": frame.astype(dict.fromkeys(CATEGORIES, "category")),
         "texts": frame.astype({"city": "string", "flag": "string[pyarrow]"}),

@@ -19,7 +19,11 @@ from skforge.compiler.forest.bins import column_count, tested_columns
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.layouts.bitsliced import predicate_table
 from skforge.compiler.layouts.bitsliced.predicate_table import SETS, SETS_A_BYTE
-from skforge.compiler.layouts.bitsliced.sliced_layout import depth_classes, folds
+from skforge.compiler.layouts.bitsliced.sliced_layout import (
+    depth_classes,
+    even_trees,
+    folds,
+)
 from skforge.compiler.layouts.lanes.lane_masks import leaf_counts
 from skforge.compiler.layouts.lanes.lanes import LanesCost
 from skforge.compiler.layouts.pieces.cut import sizes
@@ -296,7 +300,9 @@ def _bit_trees(forest: Forest) -> tuple[int, float, int]:
     item = forest.leaf_value.dtype.itemsize
     look_ups = float(np.ceil(entries / 128).sum()) * item * forest.leaf_value.shape[1]
     listed = LIST_OPERATIONS * float(leaves[~fold].sum())
-    return int(entries[fold].sum()), listed, int(look_ups)
+    # even trees have a node for each level
+    nodes = np.where(even_trees(forest), bits, entries)[fold]
+    return int(nodes.sum()), listed, int(look_ups)
 
 
 #: Operations of a leaf of a tree that is not folded (unbalanced trees of 31 to 255

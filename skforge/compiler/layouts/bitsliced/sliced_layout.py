@@ -107,6 +107,23 @@ def folds(forest: Forest) -> NDArray[np.bool_]:
     return (depth <= MAX_BITS) & bushy
 
 
+def even_trees(forest: Forest) -> NDArray[np.bool_]:
+    """Return which folded trees are complete, with a single test on each level."""
+    depth = forest.tree_depths().astype(np.int64)
+    even = folds(forest) & (depth > 0)
+    even &= _leaves(forest) == 1 << np.minimum(depth, MAX_BITS)
+    trees, offset = np.flatnonzero(even), forest.tree_offset
+    sizes = np.diff(offset)[trees]
+    nodes, tree = ranges(offset[:-1][trees], sizes), np.repeat(trees, sizes)
+    inner = forest.predicate[nodes] >= 0
+    nodes, tree = nodes[inner], tree[inner]
+    place = tree * MAX_BITS + forest.node_depths()[nodes]
+    one = np.zeros(forest.n_trees * MAX_BITS, np.int32)  # a test of each level
+    one[place] = forest.predicate[nodes]
+    even[tree[one[place] != forest.predicate[nodes]]] = False
+    return even
+
+
 def _leaves(forest: Forest) -> NDArray[np.int64]:
     return np.diff(forest.tree_offset) // 2 + 1
 
@@ -154,8 +171,8 @@ def slice_trees(
     lines = np.zeros(int(n_own.sum()) + 1, np.int32)
     leaf_row = coded.fill(forest, order, line_of, lines, line_offset)
     lines[ranges(line_offset[listed], coded.lists.bits)] = planes
-    even = _even(forest, order, coded, lines, line_offset)
-    shapes, shape_of = coded.shapes(even=even)
+    own = coded.bits == forest.tree_depths()[order]
+    shapes, shape_of = coded.shapes(even=own & even_trees(forest)[order])
     return SlicedTrees(
         shapes=shapes,
         shape_of=shape_of.astype(np.uint8),
@@ -263,25 +280,6 @@ def code_trees(
     lists = encode_trees(forest, order[~folded], line_of, first, code_bits)
     bits[~folded] = lists.bits
     return CodedTrees(folded, bits, lists)
-
-
-def _even(
-    forest: Forest,
-    order: IntArray,
-    coded: CodedTrees,
-    lines: IntArray,
-    offset: NDArray[np.int64],
-) -> NDArray[np.bool_]:
-    """Return which folded trees have a single test on each of their levels."""
-    even = np.zeros(len(order), np.bool_)
-    whole = coded.folded & (_leaves(forest)[order] == 1 << coded.bits)
-    for bits in np.unique(coded.bits[whole]).tolist():
-        trees = np.flatnonzero(whole & (coded.bits == bits))
-        own = lines[offset[trees][:, None] + np.arange((1 << bits) - 1)]
-        level = np.repeat(np.arange(bits), 1 << np.arange(bits))
-        first = own[:, (1 << level) - 1]
-        even[trees] = (own == first).all(axis=1) & (bits > 0)
-    return even
 
 
 def _grouped(

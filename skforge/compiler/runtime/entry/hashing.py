@@ -36,7 +36,8 @@ _FUNCTIONS = {
     "skf_clear": "PyErr_Clear",
 }
 _TYPES = ctypes.c_int64, ctypes.c_void_p
-_KINDS = {kind.__name__: kind for kind in (str, float, int, bool)}
+_CLASSES = str, np.str_, float, np.float64, int, bool
+_KINDS = {kind.__name__: kind for kind in _CLASSES}
 
 
 def _routines() -> Sequence[Routine]:

@@ -6,6 +6,8 @@ The hash of a text is CityHash64 (release 1.0) of its UTF-8: CatBoost keeps 32 b
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import reduce
+from operator import or_
 
 from skforge.compiler.ir.lir.builder import Builder
 from skforge.compiler.ir.lir.nodes import (
@@ -175,25 +177,27 @@ def object_reader(names: Sequence[str]) -> Routine:
             kind = field(b, object_, OB_TYPE)
             place = r * width + places[j].to(I64)
 
+            def is_a(*names: str) -> Value:
+                return reduce(or_, (kind.eq(kinds[name]) for name in names))
+
             def of_text() -> Value:
                 text = b.call("skf_utf8", object_, b.address(size))
                 decline(text.eq(0), error=True)  # a lone surrogate
                 return b.call("skf_city", text, size[0])
 
             def of_whole() -> Value:
-                decline(~(kind.eq(kinds["int"]) | kind.eq(kinds["bool"])))
+                decline(~is_a("int", "bool"))
                 number = b.call("skf_long", object_)
                 with b.when(number.eq(-1)):
                     decline(b.call("skf_error").ne(0), error=True)
                 return b.call("skf_city", *_decimal(b, number, digits))
 
             def hashed() -> None:
-                is_text = kind.eq(kinds["str"])
+                is_text = is_a("str", "str_")
                 bits[place] = b.either(is_text, of_text, of_whole).to(I32)
 
             def number() -> None:
-                is_float = kind.eq(kinds["float"])
-                real = is_float | kind.eq(kinds["int"]) | kind.eq(kinds["bool"])
+                real = is_a("float", "float64", "int", "bool")
                 decline(~(real | object_.eq(none)))
                 out[place] = b.either(real, given, lambda: b.const(float("nan"), F32))
 
