@@ -303,6 +303,23 @@ def test_json_with_several_binarizations_of_the_target(tmp_path):
         load_forest(tmp_path / "m.json")
 
 
+def test_statistics_that_rise_together_share_a_column():
+    from skforge.compiler.frontends.catboost.ctr import _chained
+
+    random = np.random.default_rng(0)
+    one = np.sort(random.integers(0, 6, 40))
+    two = np.sort(random.integers(0, 9, 40))
+    other = random.integers(0, 4, 40)
+    bucket = np.stack([one, other, two], 1).astype(np.uint8)
+    chains = _chained(np.arange(39, dtype=np.uint64), bucket)
+    assert chains.column == [0, 1, 0]
+    places = zip(bucket.T, chains.column, chains.last, strict=True)
+    for statistic, column, last in places:
+        for borders in range(10):
+            above = chains.code[:, column].astype(int) > last[borders]
+            np.testing.assert_array_equal(above, statistic > borders)
+
+
 def test_some_of_the_trees():
     frame, y = make_frame()
     model = train(frame=frame, y=y, max_ctr_complexity=2)
