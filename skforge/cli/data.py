@@ -255,4 +255,4 @@ def load_rows(path: Path, model: Any, columns: str | None = None) -> Rows:
         return source.rows(rows, "predict_raw") if read is None else read[0]
     forest = forest_of(model)
     rows = all_rows(path, row_spec(forest), columns)
-    return np.ascontiguousarray(prepare_rows(forest, rows))
+    return np.ascontiguousarray(prepare_rows(forest, rows, made=False))

@@ -83,6 +83,8 @@ class Predictor:
         self._retired = False
         self._methods: dict[Entry, tuple[Any, Any]] = {}
         self.module: Any = module
+        for part in module.parts:  # rows come from the source
+            part.takes_made = True
         self.forest: Forest = module.forest
         self.source: Source = source or source_of(estimator, module.forest, start)
         self._by_members = self.source.answers.by_members

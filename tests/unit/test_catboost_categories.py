@@ -447,6 +447,57 @@ def test_values_that_are_refused(column, value, fitted, tmp_path):
         of_file.predict_raw(rows)
 
 
+def test_rows_of_a_forest_are_no_rows_of_a_source(fitted):
+    model, _, frame = fitted
+    of_file = compile_forest(load_forest(model))
+    made = np.zeros((3, of_file.forest.n_features), np.float32)
+    for call in (of_file.predict_raw, of_file.predict, of_file.apply):
+        for _ in range(20):  # small calls get an entry
+            with pytest.raises(InvalidInputError, match="trained on 5 features"):
+                call(made)
+            call(frame[:1])
+
+
+class Name(str):
+    def __str__(self):
+        return "another"
+
+
+def test_texts_of_other_classes_are_what_they_hold(fitted):
+    model, fast, frame = fitted
+    rows = frame.to_numpy(object)[:9]
+    rows[:, 0] = [Name(text) for text in rows[:, 0]]
+    same_bits(fast.predict_raw(rows), raw_of(model, frame[:9])[:, 0])
+    same_bits(fast.predict_raw(rows), raw_of(model, rows)[:, 0])
+
+
+def test_frames_whose_names_are_not_alike(fitted):
+    _, _, frame = fitted
+    X, y = frame.to_numpy(object), np.arange(len(frame)) % 7
+    model = train(frame=X, y=y, cat_features=[0, 2, 4])
+    fast = plain(model).fit(X)
+    given = pd.DataFrame(X[:5])
+    same_bits(fast.predict(given), model.predict(given))
+    for names in ([0.0, 1.0, 2.0, 3.0, 4.0], ["a", "a", "b", "c", "d"]):
+        rows = given.set_axis(names, axis=1)
+        try:
+            expected = model.predict(rows)
+        except cb.CatBoostError:
+            with pytest.raises(cb.CatBoostError):
+                fast.predict(rows)
+        else:
+            same_bits(fast.predict(rows), expected)
+
+
+def test_dates_are_left_to_catboost(fitted):
+    model, fast, frame = fitted
+    dates = {name: pd.Timestamp("2020") for name in ("size", "age")}
+    with pytest.raises(cb.CatBoostError):
+        model.predict(frame.assign(**dates))
+    with pytest.raises(cb.CatBoostError):
+        fast.predict(frame.assign(**dates))
+
+
 def test_rows_that_a_file_refuses(fitted, tmp_path):
     model, _, frame = fitted
     model.save_model(tmp_path / "m.cbm")

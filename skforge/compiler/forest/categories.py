@@ -148,10 +148,12 @@ class HashedCategories:
             offset = getattr(self, name)
             whole = len(offset) == count + 1 > 0 and offset[0] == 0
             whole = whole and end in (None, offset[-1])
-            if not whole or (np.diff(offset) < 0).any():
+            if not whole or (offset[1:] < offset[:-1]).any():
                 _refuse(f"{name} does not run from 0 to {end}")
         sizes, counts = np.diff(self.statistic_offset), np.diff(self.key_offset) + 1
-        if sizes.sum() >= 2**31 or int(sizes @ counts) != len(self.bucket):
+        # code finds statistics by numbers of 32 bits
+        large = sizes.sum() >= 2**31 or len(self.bucket) >= 2**31
+        if large or int(sizes @ counts) != len(self.bucket):
             _refuse(f"{len(self.bucket)} buckets are not those of its statistics")
         if len({len(self.part_kind), len(self.part_column), len(self.part_value)}) > 1:
             _refuse("the parts of combinations have different lengths")

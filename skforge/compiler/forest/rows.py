@@ -18,8 +18,10 @@ from skforge.exceptions import InvalidInputError
 COMPARES = ("catboost", "sklearn", "xgboost")
 
 
-def prepare_rows(forest: Forest, X: Any) -> NDArray[Any]:
+def prepare_rows(forest: Forest, X: Any, made: bool = True) -> NDArray[Any]:
     """Return ``X`` as an array that the kernels can read, copied only if necessary.
+
+    Rows of a forest with hashed categories may be ``made`` already.
 
     The array is in ``forest.input_dtype``, cast as in the source, and each row is
     contiguous. The names of a frame's columns and categories must be the model's, if it
@@ -33,6 +35,7 @@ def prepare_rows(forest: Forest, X: Any) -> NDArray[Any]:
         and X.flags.c_contiguous
         and X.flags.aligned
         and isnan(forest.missing_value)
+        and (made or forest.hashed is None)
     ):
         return X  # the checks below cost more than walking one row
     if forest.hashed is not None:

@@ -287,6 +287,7 @@ class Explained:
 
     forest: Forest
     target: Target
+    takes_made: bool
     n_jobs: int | None
     contribs_schedule: dict[BatchRange, Schedule] | None
     _contributions: Contributions | None
@@ -333,9 +334,9 @@ class Explained:
                 "contributions need rows in host memory, but these are on a GPU; pass "
                 "a NumPy array."
             )
-        rows = prepare_rows(self.forest, X)
+        rows = prepare_rows(self.forest, X, self.takes_made)
         if background is not None:
-            background = prepare_rows(self.forest, background)
+            background = prepare_rows(self.forest, background, self.takes_made)
         n_jobs = self.n_jobs if n_jobs is None else n_jobs
         threads = 1 if n_jobs is None else resolve_n_jobs(n_jobs)
         asked = {

@@ -8,6 +8,7 @@ rules of its own (texts for numbers), is left to the model.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -78,8 +79,10 @@ class HashedRows:
             )
         if names is None and (why := mistakes.kind_mistake(X, width)) is not None:
             raise InvalidInputError(why)
-        given = X.to_pandas() if frames.is_table(X) else X
-        objects = np.asarray(given, object)
+        objects = np.zeros((0, width))
+        with suppress(Exception):  # of libraries that cannot convert it
+            given = X.to_pandas() if frames.is_table(X) else X
+            objects = np.asarray(given, object)
         mistakes.check_shape(objects.shape, width)
         for (row, place), value in np.ndenumerate(objects):
             column = repr(place if names is None else names[place])
@@ -106,11 +109,11 @@ class HashedRows:
         labels = X.columns if frames.is_pandas(X) else None
         seen = self._seen
         if labels is not None and (
-            labels is seen or (seen is not None and labels.equals(seen))
+            labels is seen or (seen is not None and labels.identical(seen))
         ):
             return len(X) > 0
         given = frames.column_names(X)
-        fits = len(given) == len(self._places) and len(X) > 0
+        fits = len({*given}) == len(given) == len(self._places) and len(X) > 0
         fits = fits and (self._names is None or given == [*self._names])
         if fits:
             self._seen = labels
@@ -128,6 +131,8 @@ class HashedRows:
             elif is_array:
                 if not self._write_plain(values, places, rows, listed):
                     return None
+            elif len(places) > 1:  # dates
+                return None
             elif not self._is_category[place := int(places[0])]:
                 if not _write_numbers(values, rows, place):
                     return None
@@ -155,7 +160,8 @@ class HashedRows:
         known = self._tables.get(id(dtype))
         if known is not None and known[0] is dtype:
             return known[1]
-        objects = np.array(listed, object).reshape(-1, 1)
+        objects = np.empty((len(listed), 1), object)
+        objects[:, 0] = listed
         hashes = np.empty((len(objects), 1), np.float32)
         flags, places = np.ones(1, np.bool_), np.zeros(1, np.int32)
         if not _write_objects(objects, flags, places, hashes):
@@ -251,10 +257,10 @@ def _category(value: Any) -> str | int | None:
         except UnicodeDecodeError:
             return None
     if isinstance(value, str):
-        return str(value)
+        return str.__str__(value)  # of subclasses, too, as CatBoost
     if isinstance(value, (int, np.integer, np.bool_)):
         number = int(value)
-        return number if -(2**63) <= number < 2**63 else None
+        return number if -(2**63) <= number < 2**63 and number == value else None
     return None
 
 

@@ -100,6 +100,8 @@ class CompiledModule(Explained):
         self.compiler = compiler or KernelCache(leaf_finder(forest), target, reduction)
         self._contributions = None
         self._adds = forest.aggregate == "sum"
+        #: Whether rows are those of the forest, not of a source with categories.
+        self.takes_made = False
         element: Element = "accumulator" if self._adds else "leaf_number"
         self.kernels = RangeKernels(schedules, self.compiler, element)
         # Refers to no module: a circle would keep its code until Python looks for such.
@@ -187,11 +189,12 @@ class CompiledModule(Explained):
 
     def _raw(self, X: Any, n_jobs: int | None, output: steps.Output) -> Array:
         """Return raw scores without an entry, for an output that may have one soon."""
-        if type(X) is not np.ndarray and is_device_array(X):
+        on_device = type(X) is not np.ndarray and is_device_array(X)
+        if on_device and (self.takes_made or self.forest.hashed is None):
             from skforge.compiler.runtime.on_device import raw_on_device
 
             return raw_on_device(self, X)
-        rows = prepare_rows(self.forest, X)
+        rows = prepare_rows(self.forest, X, self.takes_made)
         share = self._share(len(rows), n_jobs)
         kernel = self.kernels.kernel(share.number) if len(rows) else None
         raw = raw_scores(self.forest, kernel, rows, share.threads)
@@ -202,7 +205,7 @@ class CompiledModule(Explained):
         return raw
 
     def _keep_entry(self, output: steps.Output) -> None:
-        if output not in self._entries:
+        if output not in self._entries and self.forest.hashed is None:
             self._small_calls[output] = SMALL_CALLS
             self._entries[output] = self.entry(output)
 
@@ -248,7 +251,8 @@ class CompiledModule(Explained):
             from skforge.compiler.runtime.on_device import leaves_on_device
 
             return leaves_on_device(self, X)
-        leaves = self._leaves(prepare_rows(self.forest, X), n_jobs)
+        rows = prepare_rows(self.forest, X, self.takes_made)
+        leaves = self._leaves(rows, n_jobs)
         return leaves if self._adds else numbers_of_leaves(self.forest)[leaves]
 
     def _leaves(self, rows: Array, n_jobs: int | None) -> NDArray[np.int32]:

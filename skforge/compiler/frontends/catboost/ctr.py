@@ -63,11 +63,11 @@ def tests_of(parts: Parts, used: Ints) -> tuple[Tests, HashedCategories | None]:
         np.append(parts.border, np.zeros(more, np.float32)),
         np.append(parts.missing_left, np.ones(more, np.bool_)),
     )
-    if not known.columns:
+    if not known.columns and not known.ctrs:
         return tests, None
     n_columns = len(parts.names)
     is_category = np.zeros(n_columns, np.bool_)
-    is_category[[*known.columns]] = True
+    is_category[np.array(known.columns, np.int64)] = True
     is_used = np.zeros(n_splits, np.bool_)
     is_used[used] = True
     combinations: dict[tuple[Part, ...], list[Statistic]] = {}

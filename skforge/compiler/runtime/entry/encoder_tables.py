@@ -23,6 +23,8 @@ Array = NDArray[Any]
 #: Most flags beside a category of a table, and most places of a table for each key,
 #: and for none.
 _MOST_FLAGS, _MOST_PLACES, _FEW_PLACES = 8, 8, 4096
+#: Most keys with all of their flags that are turned back into hashes.
+_MOST_WORDS = 1 << 22
 _INVERSE = pow(MULTIPLIER, -1, 2**64)
 #: Multiplies hashes of 32 bits, whose highest bits choose a slot.
 SPREAD = -1640531527
@@ -54,6 +56,17 @@ class _Combination(NamedTuple):
     key: NDArray[np.uint64]
     bucket: NDArray[np.uint8]  # (n_keys + 1, n_statistics)
     first: int  # statistic
+
+    def is_alone(self) -> bool:
+        """Tell whether it has one category, and few flags for its keys."""
+        flags, words = len(self.parts) - 1, len(self.key) << len(self.parts) >> 1
+        alone = [kind for kind, *_ in self.parts].count(HASH) == 1
+        return alone and flags <= _MOST_FLAGS and words <= _MOST_WORDS
+
+    @property
+    def column(self) -> int:
+        """The column of its first category."""
+        return next(column for kind, column, _ in self.parts if kind == HASH)
 
 
 def _combinations(hashed: HashedCategories) -> list[_Combination]:
@@ -88,21 +101,15 @@ class _Values:
 def tables_of(hashed: HashedCategories) -> tuple[tuple[int, ...], list[Array]]:
     """Return the sizes and the arrays by which rows of a forest are made."""
     combinations = _combinations(hashed)
-    kinds = [[kind for kind, *_ in c.parts] for c in combinations]
-    alone = [
-        found.count(HASH) == 1 and len(found) <= 1 + _MOST_FLAGS for found in kinds
-    ]
-    pairs = [
-        _hashes_of(c) if one else None
-        for c, one in zip(combinations, alone, strict=True)
-    ]
+    pairs = [_hashes_of(c) if c.is_alone() else None for c in combinations]
     ranks = _ranks(combinations, pairs)
     dense, others = [], []
     for c, found in zip(combinations, pairs, strict=True):
         if found is not None:
-            column = next(column for kind, column, _ in c.parts if kind == HASH)
+            column = c.column
             places = (len(ranks[column]) + 1) << (len(c.parts) - 1)
-            if places <= max(_FEW_PLACES, _MOST_PLACES * len(c.key)):
+            most = max(_FEW_PLACES, _MOST_PLACES * len(c.key))
+            if places <= most and places * c.bucket.shape[1] < 2**31:
                 dense.append((c, column, found))
                 continue
         others.append(c)
@@ -161,8 +168,7 @@ def _ranks(
     found: dict[int, list[Array]] = {}
     for c, pair in zip(combinations, pairs, strict=True):
         if pair is not None:
-            column = next(column for kind, column, _ in c.parts if kind == HASH)
-            found.setdefault(column, []).append(pair[0])
+            found.setdefault(c.column, []).append(pair[0])
     return {column: np.unique(np.concatenate(h)) for column, h in found.items()}
 
 
