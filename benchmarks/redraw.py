@@ -23,6 +23,7 @@ PAGES = {
     "latency": "latency",
     "cold_start": "cold_start",
     "forms": "forms",
+    "categories": "categories",
     "sparse_rows": "sparse_rows",
     "service": "service",
     "pipelines": "pipelines",
