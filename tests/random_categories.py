@@ -249,8 +249,8 @@ def changed(
         "arrow": lambda: tables("arrow"),
     }
     form = choose([*forms])
-    if odd and form == "polars":  # CatBoost's Pool may end the process
-        form = "objects"
+    if form == "polars" and (odd or names != [*rows]):
+        form = "objects"  # CatBoost's Pool may end the process
     try:
         return f"{form}, {word}", forms[form]()
     except Exception:  # noqa: BLE001 - not every value fits every container
