@@ -136,9 +136,8 @@ class Source:
         self.forest = forest
         self.stored = model if isinstance(model, StoredModel) else None
         self.model: Any = None if self.stored is not None else model
-        if (
-            getattr(forest, "hashed", None) is not None
-        ):  # whose columns are not those of users
+        if getattr(forest, "hashed", None) is not None:
+            # whose columns are not those of users
             self.direct = self.on_device = False
         #: What the row checks depend on besides feature names and the forest.
         self.rules: Any = (

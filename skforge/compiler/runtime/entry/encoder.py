@@ -11,16 +11,12 @@ from numpy.typing import NDArray
 
 from skforge.compiler.forest.categories import HashedCategories
 from skforge.compiler.runtime.cpu.programs import program
-from skforge.compiler.runtime.cpu.threads import parallel_for_pointer
 from skforge.compiler.runtime.entry.encoder_tables import tables_of
 from skforge.compiler.runtime.kernels import address_of
 from skforge.compiler.target import Target
 
 if TYPE_CHECKING:
     from skforge.compiler.ir.lir.nodes import Function
-
-#: Rows from which threads share a batch.
-_ROWS = 1024
 
 
 def _functions() -> Sequence[Function]:
@@ -46,11 +42,10 @@ class Encoder:
         """The address of the code, a kernel."""
         return _code().address("skf_encode")
 
-    def encode(self, rows: NDArray[Any], threads: int | None = 1) -> None:
+    def encode(self, rows: NDArray[Any]) -> None:
         """Encode C-contiguous rows of float32 in place.
 
         They have the forest's columns; those of categories hold the bits of hashes.
         """
         slots = struct.pack("2q", len(rows), address_of(rows)) + self.slots
-        pfor, n = (None, 1) if len(rows) <= _ROWS else parallel_for_pointer(threads)
-        _code().function("skf_encode")(slots, pfor, n)
+        _code().function("skf_encode")(slots, None, 1)

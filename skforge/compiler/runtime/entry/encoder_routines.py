@@ -92,12 +92,11 @@ class _Encoder:
         with b.loop(sizes["n_hashed"]) as c, b.loop(0, end, LANES // 2) as r:
             self._hashed(c, r, LANES // 2)
         target = row + sizes["n_columns"]
-        whole = [b.const(0)]  # statistics that are written
-        squares = count.eq(BLOCK)
-        whole[0] = b.select(squares, sizes["n_statistics"] & -LANES, whole[0])
-        with b.loop(0, whole[0], LANES) as s, b.loop(0, BLOCK, LANES) as r:
+        # of a whole block, most statistics are written in squares
+        whole = b.select(count.eq(BLOCK), sizes["n_statistics"] & -LANES, 0)
+        with b.loop(0, whole, LANES) as s, b.loop(0, BLOCK, LANES) as r:
             self._square(s, r, target + r * sizes["width"] + s)
-        with b.loop(count) as r, b.loop(whole[0], sizes["n_statistics"]) as s:
+        with b.loop(count) as r, b.loop(whole, sizes["n_statistics"]) as s:
             place = target + r * sizes["width"] + s
             self.out[place] = self.bytes[s * BLOCK + r].to(F32)
 
