@@ -20,6 +20,7 @@ from skforge.compiler.outputs.answers import labels_of, of_scores, output_of
 from skforge.compiler.runtime.auto import AutoModule
 from skforge.compiler.runtime.entry.mappings import DictReader
 from skforge.compiler.runtime.gpu.arrays import is_device_array
+from skforge.compiler.runtime.hashed_rows import objects_of
 from skforge.compiler.runtime.module import CompiledModule, compile_forest
 from skforge.compiler.runtime.out import into
 from skforge.compiler.runtime.ranges import raw_scores
@@ -251,9 +252,10 @@ class Predictor:
             if self._warning:
                 warn(self._warning)
             return answer
-        objects = self._of_objects.get(method)
-        if objects is not None and (answer := objects(X)) is not None:
-            return answer
+        if (objects := self._of_objects.get(method)) is not None:
+            given = objects_of(X) if type(X) is list else X
+            if (answer := objects(given)) is not None:
+                return answer
         read = None if is_large(X, self._made) else self.source.read(X)
         if read is None:
             return None

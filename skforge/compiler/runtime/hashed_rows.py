@@ -46,7 +46,7 @@ class HashedRows:
         """Return rows of float32 and the warning ""; None leaves ``X`` to the model."""
         kind = type(X)
         if kind is list:
-            X = _objects_of(X)
+            X = objects_of(X)
         elif kind is not np.ndarray and kind is not np.memmap:
             columns = _COLUMNS.get(frames.kind_of(X))
             if columns is None or not self._fits(X):
@@ -217,7 +217,7 @@ _COLUMNS: dict[str, Callable[[Any], Iterator[_Columns]]] = {
 }
 
 
-def _objects_of(X: list[Any]) -> Array | None:
+def objects_of(X: list[Any]) -> Array | None:
     """Return an array of a list of lists; None for all else."""
     if not X or {*map(type, X)} != {list} or len({*map(len, X)}) > 1:
         return None
