@@ -121,9 +121,13 @@ def _parsed(cells: Any) -> Array:
 
 def hashed(column: Any) -> Array:
     """Return CatBoost's categories: texts as they are spelled, and whole numbers."""
-    if isinstance(column, np.ndarray):
-        return column.astype(object)
-    cells = column.to_pylist()
+    spelled = isinstance(column, np.ndarray)
+    cells = column.tolist() if spelled else column.to_pylist()
+    if {"True", "False"} >= {*cells} and cells:
+        raise WrongColumnError(
+            "has the texts True and False, and booleans are 1 and 0 to CatBoost; write "
+            "1 and 0, or predict with Python if they were texts in training"
+        )
     for row, cell in enumerate(cells):
         if not isinstance(cell, (str, int)):
             raise WrongColumnError(

@@ -632,6 +632,56 @@ def content(tmp_path_factory):
     return path.read_bytes()
 
 
+def test_borders_that_do_not_ascend_are_refused(content):
+    # CatBoost counts the borders below a number: in another order, answers are others
+    import struct
+
+    from skforge.compiler.frontends.catboost.cbm import read_cbm
+
+    found = read_cbm(content)
+    kinds = [found.border, *(ctr.borders for ctr in found.categories.ctrs)]
+    several = [borders for borders in kinds if len(borders) > 1]
+    assert len(several) > 1
+    for borders in several:
+        at = content.index(borders[:2].tobytes())
+        for value in (float(borders[1]), 1e30, float("nan")):
+            changed = bytearray(content)
+            struct.pack_into("<f", changed, at, value)
+            with pytest.raises(InvalidModelError, match="border"):
+                load_forest(bytes(changed))
+
+
+def test_places_that_no_search_finds_are_refused(content):
+    import struct
+
+    from skforge.compiler.frontends.catboost.cbm import read_cbm
+
+    refused = 0
+    for table in read_cbm(content).categories.tables.values():
+        for key in table.key.tolist():
+            at = content.index(struct.pack("<Q", key))
+            changed = bytearray(content)
+            changed[at] ^= 1  # its own place is another one, or one that it passes
+            try:
+                load_forest(bytes(changed))
+            except InvalidModelError as error:
+                refused += "no search finds it" in str(error)
+    assert refused
+
+
+def test_booleans_of_csv_are_refused(tmp_path):
+    frame, y = make_frame(100)
+    frame["flag"] = frame["flag"] == "yes"
+    train(frame=frame, y=y).save_model(tmp_path / "m.cbm")
+    frame.to_csv(tmp_path / "rows.csv", index=False)
+    call = ["predict", str(tmp_path / "m.cbm"), str(tmp_path / "rows.csv")]
+    made = subprocess.run(
+        [sys.executable, "-m", "skforge", *call], capture_output=True, text=True
+    )
+    assert made.returncode
+    assert "has the texts True and False" in " ".join(made.stderr.split())
+
+
 def test_damaged_files_are_refused_or_read_alike(content):
     random = np.random.default_rng(0)
     forest = load_forest(content)

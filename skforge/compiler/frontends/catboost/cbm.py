@@ -254,7 +254,13 @@ def _counts(table: _Table) -> parts.Table:
     if len(raw) % _PLACE.itemsize:
         parts.damaged("a table of its categories is cut")
     places = raw.view(_PLACE)
-    places = places[places["f0"] != ctr.EMPTY]
+    at, size = np.flatnonzero(places["f0"] != ctr.EMPTY), len(places)
+    empty = offsets(np.tile(places["f0"] == ctr.EMPTY, 2))
+    first = (places["f0"][at] % max(1, size)).astype(np.int64)
+    # a search goes on from a hash's own place to the next empty one
+    if size & (size - 1) or (empty[first] != empty[first + (at - first) % size]).any():
+        parts.damaged("a combination of its categories is where no search finds it")
+    places = places[at]
     known = {**dict.fromkeys(ctr.MEANS, 2), **dict.fromkeys(ctr.COUNTS, 1)}
     width = known.get(kind) or table.number(4, "i")
     numbers = table.vector(2, "u1")

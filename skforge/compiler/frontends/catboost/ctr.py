@@ -27,6 +27,7 @@ from skforge.compiler.frontends.catboost.parts import (
     Part,
     Parts,
     Table,
+    check_borders,
     damaged,
 )
 
@@ -243,8 +244,7 @@ def check(known: Categories, kinds: Sequence[str]) -> None:
             damaged(f"a table of {ctr.kind} has {n_counts} numbers for a combination")
         if ctr.kind in KINDS[:2] and not 0 <= ctr.target_border < n_counts:
             damaged(f"a {ctr.kind} is of class {ctr.target_border} of {n_counts}")
-        if np.isnan(ctr.borders).any():
-            damaged("a border is not a number")
+        check_borders(np.zeros(len(ctr.borders)), ctr.borders)
         for kind, column, _ in ctr.combination:
             is_hash = kind in (categories.HASH, categories.EQUAL)
             fits = 0 <= column < len(kinds)

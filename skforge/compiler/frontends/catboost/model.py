@@ -25,6 +25,7 @@ from skforge.compiler.frontends.catboost.parts import (
     REFUSED,
     Nodes,
     Parts,
+    check_borders,
     damaged,
     refuse_features,
 )
@@ -60,8 +61,7 @@ def _forest(
             "because it rounds twice; multiply its leaf values instead "
             "(set_leaf_values) and call set_scale_and_bias(1.0, bias)."
         )
-    if np.isnan(parts.border).any():
-        damaged("a border is not a number")
+    check_borders(parts.column, parts.border)
     nodes, bias = parts.nodes, parts.bias
     n_rounds = len(nodes.offset) - 1
     begin, end = checks.chosen_rounds(iteration_range, n_rounds) or (0, n_rounds)

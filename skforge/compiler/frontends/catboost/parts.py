@@ -92,6 +92,14 @@ KINDS = ("float", "categorical", "text", "embedding")
 REFUSED = KINDS[2:]
 
 
+def check_borders(of: Array, borders: Array) -> None:
+    """Raise unless the borders of each feature ascend, as CatBoost counts them."""
+    if np.isnan(borders).any():
+        damaged("a border is not a number")
+    if ((of[1:] == of[:-1]) & (borders[1:] <= borders[:-1])).any():
+        damaged("its borders do not ascend")
+
+
 def refuse_features(kind: str, names: Sequence[str]) -> None:
     if names:
         raise UnsupportedModelError(

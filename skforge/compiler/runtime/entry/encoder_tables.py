@@ -9,9 +9,10 @@ are looked up by their hashes.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -88,14 +89,8 @@ def _combinations(hashed: HashedCategories) -> list[_Combination]:
     return found
 
 
-class _Values:
-    """What the parts of combinations read, each once."""
-
-    def __init__(self) -> None:
-        self.known: dict[tuple[int, int, int], int] = {}
-
-    def __call__(self, part: tuple[int, int, int]) -> int:
-        return self.known.setdefault(part, len(self.known))
+#: The number of each thing that parts of combinations read.
+_Values: TypeAlias = "defaultdict[tuple[int, int, int], int]"
 
 
 def tables_of(hashed: HashedCategories) -> tuple[tuple[int, ...], list[Array]]:
@@ -113,22 +108,23 @@ def tables_of(hashed: HashedCategories) -> tuple[tuple[int, ...], list[Array]]:
                 dense.append((c, column, found))
                 continue
         others.append(c)
-    values = _Values()
+    values: _Values = defaultdict()
+    values.default_factory = values.__len__
     ranked = sorted({column for _, column, _ in dense})
     for column in ranked:
-        values((HASH, column, 1))  # its rank
+        _ = values[HASH, column, 1]  # its rank
     tables: list[Array] = []
     arrays = _of_dense(dense, ranks, values, tables)
     arrays |= _of_others(others, values, tables)
     arrays |= _slots([ranks[column] for column in ranked])
-    known = np.array([*values.known], np.int64).reshape(-1, 3)
+    known = np.array([*values], np.int64).reshape(-1, 3)
     known = np.pad(known, ((0, 16), (0, 0)))  # vectors are read of the last ones
     arrays |= dict(zip(list(ARRAYS)[:3], known.T, strict=True))
     # four bytes are read of the last ones, too
     arrays["table"] = np.concatenate([*tables, np.zeros(4, np.uint8)])
     kept = [np.ascontiguousarray(arrays[name], dtype) for name, dtype in ARRAYS.items()]
     sizes = (
-        *(hashed.n_features, hashed.n_columns, len(values.known), len(ranked)),
+        *(hashed.n_features, hashed.n_columns, len(values), len(ranked)),
         *(len(dense), len(others), hashed.n_features - hashed.n_columns),
     )
     return sizes, kept
@@ -186,7 +182,7 @@ def _of_dense(
         bit = 0
         for part in c.parts:
             ranked = part[0] == HASH
-            value.append(values((HASH, column, 1) if ranked else part))
+            value.append(values[(HASH, column, 1) if ranked else part])
             factor.append(width << (n_flags if ranked else bit))
             bit += not ranked
         parts.append(len(value))
@@ -219,7 +215,7 @@ def _of_others(
     keys, starts = [np.zeros(0, np.uint64)], [np.zeros(0, np.int64)]
     size, n_keys, n_starts = sum(map(len, tables)), 0, 0
     for c in others:
-        a["part_value"] += map(values, c.parts)
+        a["part_value"] += map(values.__getitem__, c.parts)
         a["part"].append(len(a["part_value"]))
         # twice as many starts as keys, and four times at most
         bits = max(1, len(c.key).bit_length() + 1)
