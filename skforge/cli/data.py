@@ -88,7 +88,7 @@ class RowsFile(ExitStack):
             dtype = np.float32  # steps compute in it, as with a frame of the file
         try:
             if feature in spec.hashed:
-                return values.hashed(column)
+                return values.hashed(column, spec.hashed[feature])
             if feature in spec.categories:
                 return values.categories(column, spec.categories[feature], spelled)
             return values.numbers(column, dtype)

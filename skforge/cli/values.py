@@ -119,11 +119,14 @@ def _parsed(cells: Any) -> Array:
     return values
 
 
-def hashed(column: Any) -> Array:
-    """Return CatBoost's categories: texts as they are spelled, and whole numbers."""
+def hashed(column: Any, booleans: bool) -> Array:
+    """Return CatBoost's categories: texts as they are spelled, and whole numbers.
+
+    ``booleans`` tells whether True or False was a text in training.
+    """
     spelled = isinstance(column, np.ndarray)
     cells = column.tolist() if spelled else column.to_pylist()
-    if {"True", "False"} >= {*cells} and cells:
+    if {"True", "False"} >= {*cells} and cells and not booleans:
         raise WrongColumnError(
             "has the texts True and False, and booleans are 1 and 0 to CatBoost; write "
             "1 and 0, or predict with Python if they were texts in training"

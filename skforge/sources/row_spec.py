@@ -41,8 +41,9 @@ class RowSpec:
     #: Whether categories are matched by value: models of XGBoost and LightGBM that were
     #: trained on numbers use positions in each frame's own list of categories.
     by_value: bool = False
-    #: Columns of CatBoost's categories: texts, whole numbers and booleans.
-    hashed: frozenset[int] = frozenset()
+    #: Columns of CatBoost's categories: texts, whole numbers and booleans; whether True
+    #: or False was a text in training.
+    hashed: Mapping[int, bool] = field(default_factory=dict)
     #: Dtype of arrays, where all columns are numbers.
     dtype: Any = np.float64
     #: Whether rows go through the steps of a pipeline, which may read texts.
@@ -107,12 +108,16 @@ def _has_steps(model: Any) -> bool:
 def _of_forest(forest: Forest, names: tuple[str, ...] | None) -> RowSpec:
     known = {i: labels for i, labels in enumerate(forest.category_names) if labels}
     own_lists = forest.source in ("xgboost", "lightgbm")
-    hashed = () if forest.hashed is None else np.flatnonzero(forest.hashed.is_category)
+    hashed: dict[int, bool] = {}
+    if forest.hashed is not None:
+        from skforge.compiler.runtime.hashed_rows import spelled_booleans
+
+        hashed = spelled_booleans(forest.hashed)
     return RowSpec(
         forest.n_columns,
         given_names(names or forest.column_names),
         categories=known,
-        hashed=frozenset(map(int, hashed)),
+        hashed=hashed,
         by_value=bool(known) or (not own_lists and forest.category_offset[-1] > 0),
         dtype=forest.input_dtype,
         wider=forest.wider_rows,

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skforge.compiler.forest import frames, mistakes
-from skforge.compiler.forest.categories import HashedCategories
+from skforge.compiler.forest.categories import HASH, MULTIPLIER, HashedCategories
 from skforge.compiler.runtime.entry import hashing
 from skforge.compiler.runtime.entry.encoder import Encoder
 from skforge.exceptions import InvalidInputError
@@ -191,6 +191,21 @@ class HashedRows:
         with np.errstate(over="ignore"):
             rows[:, places] = values.T
         return True
+
+
+def spelled_booleans(hashed: HashedCategories) -> dict[int, bool]:
+    """Return whether each column of categories knows the text True or False."""
+    texts, hashes = np.array([["True", "False"]], object), np.zeros((1, 2), np.float32)
+    flags, places = np.ones(2, np.bool_), np.arange(2, dtype=np.int32)
+    hashing.read_objects(texts, flags, places, hashes)
+    keys = hashes.view(np.int32).astype(np.uint64) * np.uint64(MULTIPLIER**2 % 2**64)
+    columns = dict.fromkeys(np.flatnonzero(hashed.is_category).tolist(), False)
+    first = hashed.part_offset[:-1]
+    alone = (np.diff(hashed.part_offset) == 1) & (hashed.part_kind[first] == HASH)
+    for i in np.flatnonzero(alone).tolist():
+        known = hashed.key[slice(*hashed.key_offset[i : i + 2])]
+        columns[int(hashed.part_column[first[i]])] |= bool(np.isin(keys, known).any())
+    return columns
 
 
 #: Places of columns, and their values: an array of shape (n_columns, n_rows), or the
