@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def _functions() -> Sequence[Function]:
     from skforge.compiler.runtime.entry.encoder_routines import encoder
 
-    return [encoder()]
+    return [encoder(Target.host())]
 
 
 _code = lru_cache(maxsize=1)(lambda: program(("encoder",), _functions, Target.host()))

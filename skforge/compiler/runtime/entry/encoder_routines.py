@@ -25,7 +25,14 @@ from skforge.compiler.ir.lir.nodes import (
     Vec,
 )
 from skforge.compiler.ir.lir.types import scalar_of
-from skforge.compiler.runtime.entry.encoder_tables import ARRAYS, SIZES, SPREAD
+from skforge.compiler.runtime.entry.encoder_tables import (
+    ARRAYS,
+    REGISTER_FLAGS,
+    REGISTERS,
+    SIZES,
+    SPREAD,
+)
+from skforge.compiler.target import Target
 
 #: Rows of a block, and those of a vector.
 BLOCK, LANES = 64, 16
@@ -33,7 +40,7 @@ BLOCK, LANES = 64, 16
 FEW = 8
 
 
-def encoder() -> Function:
+def encoder(target: Target) -> Function:
     """Return a function that makes forest rows of hashes and numbers, in place."""
     n, out = Value("n", I64), Buffer("out", F32)
     sizes = {name: Value(name, I64) for name in SIZES}
@@ -41,7 +48,7 @@ def encoder() -> Function:
     with Builder() as b, b.parallel((n + (BLOCK - 1)) // BLOCK) as block:
         first = block * BLOCK
         count = (n - first).min(b.const(BLOCK))
-        written = _Encoder(b, sizes, arrays, out)
+        written = _Encoder(b, sizes, arrays, out, target.permute_entries(8) >= BLOCK)
 
         def rows() -> None:
             with b.loop(first, first + count) as r:
@@ -65,11 +72,14 @@ class _Encoder:
         sizes: dict[str, Value],
         arrays: dict[str, Buffer],
         out: Buffer,
+        permutes: bool,
     ) -> None:
         self.b, self.sizes, self.a, self.out = b, sizes, arrays, out
+        self.permutes = permutes
         self.bits = b.view("bits", I32, b.address(out))
         self.lines = b.alloc("lines", I32, sizes["n_columns"] * BLOCK)
         self.values = b.alloc("values", I32, sizes["n_values"] * BLOCK)
+        self.short = b.alloc("short", U8, sizes["n_values"] * BLOCK)
         self.bytes = b.alloc("bytes", U8, sizes["n_statistics"] * BLOCK)
 
     def block(self, first: Value, count: Value) -> None:
@@ -84,10 +94,19 @@ class _Encoder:
                 self.lines[j * BLOCK + r] = b.const(0, I32)
         with b.loop(sizes["n_ranked"]) as v, b.loop(end) as r:
             given = self.lines[self.a["value_column"][v].to(I64) * BLOCK + r]
-            self.values[v * BLOCK + r] = self._rank(v, given)
+            rank = self._rank(v, given)
+            self.values[v * BLOCK + r] = rank
+            self.short[v * BLOCK + r] = rank.to(U8)
         with b.loop(sizes["n_ranked"], sizes["n_values"]) as v:
             self._value(v, end)
-        with b.loop(sizes["n_dense"]) as c, b.loop(0, end, LANES) as r:
+        kinds = (REGISTER_FLAGS + 1) * len(REGISTERS) if self.permutes else 0
+        for kind in range(kinds):
+            flags, registers = divmod(kind, len(REGISTERS))
+            first_table, last_table = (self.a["dense_kind"][kind + k] for k in (0, 1))
+            with b.loop(first_table, last_table) as c:
+                self._permuted(c, flags, REGISTERS[registers])
+        dense = self.a["dense_kind"][kinds]
+        with b.loop(dense, sizes["n_dense"]) as c, b.loop(0, end, LANES) as r:
             self._dense(c, r, LANES)
         with b.loop(sizes["n_hashed"]) as c, b.loop(0, end, LANES // 2) as r:
             self._hashed(c, r, LANES // 2)
@@ -156,6 +175,7 @@ class _Encoder:
                 with b.loop(0, end, LANES) as r:
                     given = self.lines[first + r, lanes]
                     self.values[value * BLOCK + r] = flag(given)
+                    self.short[value * BLOCK + r] = flag(given).to(U8)
 
             return write
 
@@ -208,8 +228,31 @@ class _Encoder:
             part = self.values[self._place(value, r, lanes), kind]
             place[0] = place[0] + part * a["dense_factor"][p]
         first, end = a["dense_statistic"][c], a["dense_end"][c]
-        table = b.view("table", U8, a["table"], a["dense_byte"][c])
-        self._take(table, place[0], first, end, r)
+        with b.loop(first, end) as s:
+            at = a["dense_byte"][c] + (s - first) * a["dense_size"][c]
+            word = b.load(b.view("table", U8, a["table"], at), place[0], I32)
+            self.bytes[self._place(s, r, lanes)] = (word & 0xFF).to(U8)
+
+    def _permuted(self, c: Value, n_flags: int, registers: int) -> None:
+        """Look the statistics of a combination up in registers, for a whole block."""
+        b, a, vec = self.b, self.a, Vec(U8, BLOCK)
+        part, first = a["dense_part"][c], a["dense_statistic"][c]
+        lines = [a["dense_value"][part + k].to(I64) * BLOCK for k in range(n_flags + 1)]
+        rank, *flags = (self.short[line, vec] for line in lines)
+        n_ranks = a["dense_size"][c] >> n_flags
+        with b.loop(first, a["dense_end"][c]) as s:
+            table = a["dense_byte"][c] + (s - first) * a["dense_size"][c]
+
+            def found(number: int, table: Value = table) -> Value:
+                at = table + n_ranks * number
+                parts = [a["table"][at + BLOCK * k, vec] for k in range(registers)]
+                return b.permute(parts, rank)
+
+            found_ = [found(number) for number in range(1 << n_flags)]
+            for flag in flags:  # the first one is the lowest bit
+                pairs = zip(found_[1::2], found_[::2], strict=True)
+                found_ = [b.select(flag.ne(0), yes, no) for yes, no in pairs]
+            self.bytes[s * BLOCK] = found_[0]
 
     @staticmethod
     def _place(value: Value, r: Value, lanes: int) -> Value:

@@ -30,6 +30,10 @@ _INVERSE = pow(MULTIPLIER, -1, 2**64)
 #: Multiplies hashes of 32 bits, whose highest bits choose a slot.
 SPREAD = -1640531527
 
+#: Kinds of tables that are looked up in registers: up to so many flags, by the registers
+#: of 64 bytes that a category's ranks take, one more than the position.
+REGISTER_FLAGS, REGISTERS = 4, (1, 2, 4)
+
 #: The sizes that the code is given, and its arrays with their dtypes.
 SIZES = (
     *("width", "n_columns", "n_values", "n_ranked", "n_dense", "n_hashed"),
@@ -41,9 +45,11 @@ ARRAYS = {
     # of each column with ranks: its first slot, and what leaves the bits of a slot
     **{"slot_start": "i8", "slot_shift": "i4"},
     **{"slot_hash": "i4", "slot_rank": "i4"},  # rank 0: an empty slot
-    # of combinations with tables: their parts, statistics, and first bytes
-    **{"dense_part": "i8", "dense_value": "i4", "dense_factor": "i4"},
-    **{"dense_statistic": "i8", "dense_end": "i8", "dense_byte": "i8"},
+    # of combinations with tables: the first one of each kind, their parts (the rank
+    # first), statistics, and the first bytes and sizes of a statistic's table
+    **{"dense_kind": "i8", "dense_part": "i8", "dense_value": "i4"},
+    **{"dense_factor": "i4", "dense_statistic": "i8", "dense_end": "i8"},
+    **{"dense_byte": "i8", "dense_size": "i8"},
     # of others: also where keys begin by their highest bits
     **{"part": "i8", "part_value": "i4", "start_place": "i8", "start": "i4"},
     **{"shift": "i8", "probes": "i8", "key_place": "i8", "key": "i8"},
@@ -120,8 +126,8 @@ def tables_of(hashed: HashedCategories) -> tuple[tuple[int, ...], list[Array]]:
     known = np.array([*values], np.int64).reshape(-1, 3)
     known = np.pad(known, ((0, 16), (0, 0)))  # vectors are read of the last ones
     arrays |= dict(zip(list(ARRAYS)[:3], known.T, strict=True))
-    # four bytes are read of the last ones, too
-    arrays["table"] = np.concatenate([*tables, np.zeros(4, np.uint8)])
+    # registers are read of the last ones, too
+    arrays["table"] = np.concatenate([*tables, np.zeros(256, np.uint8)])
     kept = [np.ascontiguousarray(arrays[name], dtype) for name, dtype in ARRAYS.items()]
     sizes = (
         *(hashed.n_features, hashed.n_columns, len(values), len(ranked)),
@@ -168,6 +174,14 @@ def _ranks(
     return {column: np.unique(np.concatenate(h)) for column, h in found.items()}
 
 
+def _kind_of(n_ranks: int, n_flags: int) -> int:
+    """Return the kind of a table: that of no registers comes last."""
+    few = [64 * count > n_ranks for count in REGISTERS]
+    if n_flags > REGISTER_FLAGS or not any(few):
+        return (REGISTER_FLAGS + 1) * len(REGISTERS)
+    return n_flags * len(REGISTERS) + few.index(True)
+
+
 def _of_dense(
     dense: Sequence[tuple[_Combination, int, Any]],
     ranks: dict[int, NDArray[np.int32]],
@@ -175,34 +189,29 @@ def _of_dense(
     tables: list[Array],
 ) -> dict[str, Any]:
     """Return the arrays of combinations with tables by rank and flags."""
-    parts, value, factor, first, end, byte = [0], [], [], [], [], []
+    kinds = [_kind_of(len(ranks[column]), len(c.parts) - 1) for c, column, _ in dense]
+    a: dict[str, list[Any]] = {n: [] for n in ARRAYS if n.startswith("dense")}
+    n_kinds = _kind_of(0, REGISTER_FLAGS + 1) + 1
+    a["dense_kind"] = np.searchsorted(np.sort(kinds), np.arange(n_kinds + 1)).tolist()
+    a["dense_part"].append(0)
     size = sum(map(len, tables))
-    for c, column, (hashes, flags, keys) in dense:
-        n_flags, width = len(c.parts) - 1, c.bucket.shape[1]
-        bit = 0
-        for part in c.parts:
-            ranked = part[0] == HASH
-            value.append(values[(HASH, column, 1) if ranked else part])
-            factor.append(width << (n_flags if ranked else bit))
-            bit += not ranked
-        parts.append(len(value))
-        first.append(c.first)
-        end.append(c.first + width)
-        byte.append(size)
-        table = np.empty((len(ranks[column]) + 1 << n_flags, width), np.uint8)
-        table[:] = c.bucket[-1]
+    for i in np.argsort(kinds, kind="stable").tolist():
+        c, column, (hashes, flags, keys) = dense[i]
+        n_ranks, width = len(ranks[column]) + 1, c.bucket.shape[1]
+        others = [part for part in c.parts if part[0] != HASH]
+        a["dense_value"] += [values[HASH, column, 1], *map(values.__getitem__, others)]
+        a["dense_factor"] += [1, *(n_ranks << bit for bit in range(len(others)))]
+        a["dense_part"].append(len(a["dense_value"]))
+        a["dense_statistic"].append(c.first)
+        a["dense_end"].append(c.first + width)
+        a["dense_byte"].append(size)
+        a["dense_size"].append(n_ranks << len(others))
+        table = np.repeat(c.bucket[-1][:, None], a["dense_size"][-1], axis=1)
         rank = np.searchsorted(ranks[column], hashes) + 1
-        table[(rank << n_flags) + flags] = c.bucket[keys]
+        table[:, flags * n_ranks + rank] = c.bucket[keys].T
         tables.append(table.ravel())
         size += table.size
-    return {
-        "dense_part": parts,
-        "dense_value": value,
-        "dense_factor": factor,
-        "dense_statistic": first,
-        "dense_end": end,
-        "dense_byte": byte,
-    }
+    return a
 
 
 def _of_others(
