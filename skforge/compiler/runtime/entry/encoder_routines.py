@@ -79,6 +79,7 @@ class _Encoder:
         self.bits = b.view("bits", I32, b.address(out))
         self.lines = b.alloc("lines", I32, sizes["n_columns"] * BLOCK)
         self.values = b.alloc("values", I32, sizes["n_values"] * BLOCK)
+        self.strange = b.local("strange", I32)
         self.short = b.alloc("short", U8, sizes["n_values"] * BLOCK)
         self.bytes = b.alloc("bytes", U8, sizes["n_statistics"] * BLOCK)
 
@@ -92,11 +93,10 @@ class _Encoder:
                 self.lines[j * BLOCK + r] = self.bits[row + r * sizes["width"] + j]
             with b.loop(count, end) as r:
                 self.lines[j * BLOCK + r] = b.const(0, I32)
+        self.strange[0] = b.const(0, I32)
         with b.loop(sizes["n_ranked"]) as v, b.loop(end) as r:
             given = self.lines[self.a["value_column"][v].to(I64) * BLOCK + r]
-            rank = self._rank(v, given)
-            self.values[v * BLOCK + r] = rank
-            self.short[v * BLOCK + r] = rank.to(U8)
+            self._write_rank(v, given, v * BLOCK + r)
         with b.loop(sizes["n_ranked"], sizes["n_values"]) as v:
             self._value(v, end)
         kinds = (REGISTER_FLAGS + 1) * len(REGISTERS) if self.permutes else 0
@@ -105,10 +105,11 @@ class _Encoder:
             first_table, last_table = (self.a["dense_kind"][kind + k] for k in (0, 1))
             with b.loop(first_table, last_table) as c:
                 self._permuted(c, flags, REGISTERS[registers])
-        dense = self.a["dense_kind"][kinds]
-        with b.loop(dense, sizes["n_dense"]) as c, b.loop(0, end, LANES) as r:
+        dense, hashed = self._bounds()
+        start = self.a["dense_kind"][kinds]
+        with b.loop(start, dense) as c, b.loop(0, end, LANES) as r:
             self._dense(c, r, LANES)
-        with b.loop(sizes["n_hashed"]) as c, b.loop(0, end, LANES // 2) as r:
+        with b.loop(hashed, sizes["n_hashed"]) as c, b.loop(0, end, LANES // 2) as r:
             self._hashed(c, r, LANES // 2)
         target = row + sizes["n_columns"]
         # of a whole block, most statistics are written in squares
@@ -136,9 +137,9 @@ class _Encoder:
         """Write what encodes one row."""
         b, a, sizes, lanes = self.b, self.a, self.sizes, Vec(I32, LANES)
         row = r * sizes["width"]
+        self.strange[0] = b.const(0, I32)
         with b.loop(sizes["n_ranked"]) as v:
-            given = self.bits[row + a["value_column"][v].to(I64)]
-            self.values[v] = self._rank(v, given)
+            self._write_rank(v, self.bits[row + a["value_column"][v].to(I64)], v)
         # behind the last value is room for a vector
         with b.loop(sizes["n_ranked"], sizes["n_values"], LANES) as v:
             kind, number = (a[f"value_{k}"][v, lanes] for k in ("kind", "number"))
@@ -149,9 +150,10 @@ class _Encoder:
             is_set = b.select(kind.eq(EQUAL), given.eq(number), is_set)
             flag = b.select(is_set, b.const(1, lanes), b.const(0, lanes))
             self.values[v] = b.select(kind.eq(HASH), given, flag)
-        with b.loop(sizes["n_dense"]) as c:
+        dense, hashed = self._bounds()
+        with b.loop(dense) as c:
             self._dense(c, b.const(0), 0)
-        with b.loop(sizes["n_hashed"]) as c:
+        with b.loop(hashed, sizes["n_hashed"]) as c:
             self._hashed(c, b.const(0), 0)
         target, count = row + sizes["n_columns"], sizes["n_statistics"]
         whole = count & -LANES
@@ -195,6 +197,24 @@ class _Encoder:
         ways[ABOVE_OR_NAN] = above_or_nan
         for way, flag in ways.items():
             b.if_(kind.eq(way), line(flag))
+
+    def _write_rank(self, v: Value, given: Value, place: Value) -> None:
+        """Write a hash's rank; of one without, note whether it is strange."""
+        rank = self._rank(v, given)
+        self.values[place] = rank
+        self.short[place] = rank.to(U8)
+        with self.b.when(rank.eq(0)):
+            strange = self._rank(v + self.sizes["n_ranked"], given)
+            self.strange[0] = self.strange[0] | strange
+
+    def _bounds(self) -> tuple[Value, Value]:
+        """Return the last combination with a table, and the first that is hashed."""
+        n_dense, n_both = self.sizes["n_dense"], self.sizes["n_both"]
+        plain = self.strange[0].eq(0)
+        none = self.b.const(0)
+        return n_dense - self.b.select(plain, none, n_both), self.b.select(
+            plain, n_both, none
+        )
 
     def _rank(self, value: Value, given: Value) -> Value:
         """Return a hash's rank among those known of its column; 0 for all others."""

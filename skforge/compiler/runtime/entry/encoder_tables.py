@@ -1,10 +1,12 @@
 """The tables by which statistics of combinations are found.
 
-Most combinations have one category, and flags beside it. For these, a category is its
-rank among the hashes that occur in their keys, found once for all of them, and the
-statistics lie in a table by rank and flags. Keys can be turned back into hashes, as
-every step of their hash is one-to-one, so that the tables are whole. Other combinations
-are looked up by their hashes.
+Most combinations have one or two categories, and flags beside them. For these, a
+category is its rank among the hashes that occur in their keys, found once for all of
+them, and the statistics lie in a table by ranks and flags. Keys can be turned back into
+hashes, as they are sums of hashes times powers of one number modulo 2^64, so that the
+tables of one category are whole. A key has about one pair of hashes that is none of
+training's, too, whose hashes are *strange*: rows with one of them, and combinations
+without tables, are looked up by the hash of the combination.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from itertools import pairwise
+from math import hypot, prod
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -21,31 +24,35 @@ from skforge.compiler.forest.categories import HASH, MULTIPLIER, HashedCategorie
 
 Array = NDArray[Any]
 
-#: Most flags beside a category of a table, and most places of a table for each key,
+#: Most flags beside the categories of a table, and most places of a table for each key,
 #: and for none.
 _MOST_FLAGS, _MOST_PLACES, _FEW_PLACES = 8, 8, 4096
-#: Most keys with all of their flags that are turned back into hashes.
-_MOST_WORDS = 1 << 22
-_INVERSE = pow(MULTIPLIER, -1, 2**64)
+#: Most keys with all of their flags that are turned back into one hash, and into two.
+_MOST_WORDS = {1: 1 << 22, 2: 1 << 15}
+#: Least share of keys that are pairs of known hashes, so that few rows have others.
+_MOSTLY = 0.9
+_WORD, _NONE = 1 << 64, np.zeros(0, np.int32)
 #: Multiplies hashes of 32 bits, whose highest bits choose a slot.
 SPREAD = -1640531527
 
-#: Kinds of tables that are looked up in registers: up to so many flags, by the registers
-#: of 64 bytes that a category's ranks take, one more than the position.
+#: Tables of one category that are looked up in registers: their most flags, and of how
+#: many registers, 64 bytes each, the ranks can be.
 REGISTER_FLAGS, REGISTERS = 4, (1, 2, 4)
 
 #: The sizes that the code is given, and its arrays with their dtypes.
 SIZES = (
     *("width", "n_columns", "n_values", "n_ranked", "n_dense", "n_hashed"),
-    "n_statistics",
+    # those that are in both, last in one and first in the other
+    *("n_both", "n_statistics"),
 )
 ARRAYS = {
     # what parts of combinations read: kinds, columns, and borders or hashes
     **dict.fromkeys(("value_kind", "value_column", "value_number"), "i4"),
-    # of each column with ranks: its first slot, and what leaves the bits of a slot
+    # of each column with ranks, and then of their strange hashes: the first slot, and
+    # what leaves the bits of a slot
     **{"slot_start": "i8", "slot_shift": "i4"},
     **{"slot_hash": "i4", "slot_rank": "i4"},  # rank 0: an empty slot
-    # of combinations with tables: the first one of each kind, their parts (the rank
+    # of combinations with tables: the first one of each kind, their parts (ranks
     # first), statistics, and the first bytes and sizes of a statistic's table
     **{"dense_kind": "i8", "dense_part": "i8", "dense_value": "i4"},
     **{"dense_factor": "i4", "dense_statistic": "i8", "dense_end": "i8"},
@@ -58,22 +65,46 @@ ARRAYS = {
 }
 
 
+#: Known hashes of columns, ascending.
+_Ranks: TypeAlias = dict[int, NDArray[np.int32]]
+
+
 class _Combination(NamedTuple):
     parts: list[tuple[int, int, int]]  # kinds, columns, and borders or hashes
     key: NDArray[np.uint64]
     bucket: NDArray[np.uint8]  # (n_keys + 1, n_statistics)
     first: int  # statistic
 
-    def is_alone(self) -> bool:
-        """Tell whether it has one category, and few flags for its keys."""
-        flags, words = len(self.parts) - 1, len(self.key) << len(self.parts) >> 1
-        alone = [kind for kind, *_ in self.parts].count(HASH) == 1
-        return alone and flags <= _MOST_FLAGS and words <= _MOST_WORDS
-
     @property
-    def column(self) -> int:
-        """The column of its first category."""
-        return next(column for kind, column, _ in self.parts if kind == HASH)
+    def columns(self) -> list[int]:
+        """The columns of its categories."""
+        return [column for kind, column, _ in self.parts if kind == HASH]
+
+    def may_have_table(self) -> bool:
+        """Tell whether it has few categories, and few flags for its keys."""
+        n_flags = len(self.parts) - len(self.columns)
+        most = _MOST_WORDS.get(len(self.columns), -1)
+        return n_flags <= _MOST_FLAGS and len(self.key) << n_flags <= most
+
+    def fits(self, ranks: _Ranks) -> bool:
+        """Tell whether its table has few places for its keys."""
+        places = prod(len(ranks[column]) + 1 for column in self.columns)
+        places <<= len(self.parts) - len(self.columns)
+        most = max(_FEW_PLACES, _MOST_PLACES * len(self.key))
+        return places <= most and places * self.bucket.shape[1] < 2**31
+
+
+class _Hashes(NamedTuple):
+    """What combinations hash to keys, each with the number of its key."""
+
+    hashes: list[NDArray[np.int32]]  # of each category
+    flags: Array  # bits of a number, in the order of the parts
+    key: Array
+
+    def are_known(self, columns: list[int], ranks: _Ranks) -> list[NDArray[np.bool_]]:
+        """Tell which hashes of each category are among the known ones."""
+        known = (ranks.get(column, _NONE) for column in columns)
+        return [np.isin(*pair) for pair in zip(self.hashes, known, strict=True)]
 
 
 def _combinations(hashed: HashedCategories) -> list[_Combination]:
@@ -99,116 +130,181 @@ def _combinations(hashed: HashedCategories) -> list[_Combination]:
 _Values: TypeAlias = "defaultdict[tuple[int, int, int], int]"
 
 
-def tables_of(hashed: HashedCategories) -> tuple[tuple[int, ...], list[Array]]:
+def tables_of(hashed: HashedCategories) -> tuple[list[int], list[Array]]:
     """Return the sizes and the arrays by which rows of a forest are made."""
     combinations = _combinations(hashed)
-    pairs = [_hashes_of(c) if c.is_alone() else None for c in combinations]
-    ranks = _ranks(combinations, pairs)
-    dense, others = [], []
-    for c, found in zip(combinations, pairs, strict=True):
-        if found is not None:
-            column = c.column
-            places = (len(ranks[column]) + 1) << (len(c.parts) - 1)
-            most = max(_FEW_PLACES, _MOST_PLACES * len(c.key))
-            if places <= most and places * c.bucket.shape[1] < 2**31:
-                dense.append((c, column, found))
-                continue
-        others.append(c)
+    found = [_hashes_of(c) if c.may_have_table() else None for c in combinations]
+    ranks = _ranks(combinations, found)
+    for i, (c, some) in enumerate(zip(combinations, found, strict=True)):
+        if some and len(c.columns) == 2:
+            first, last = some.are_known(c.columns, ranks)
+            keys = np.unique(some.key[first & last])
+            if len(keys) < _MOSTLY * len(c.key) or not c.fits(ranks):
+                found[i] = None
+    ranks = _ranks(combinations, found)  # pairs without tables add none
+    dense: list[tuple[_Combination, _Hashes]] = []
+    both, others = [], []
+    for c, hashes in zip(combinations, found, strict=True):
+        if hashes and c.fits(ranks):
+            dense.append((c, hashes))
+            both += [c] * (len(c.columns) > 1)
+        else:
+            others.append(c)
     values: _Values = defaultdict()
     values.default_factory = values.__len__
-    ranked = sorted({column for _, column, _ in dense})
+    ranked = sorted({column for c, _ in dense for column in c.columns})
     for column in ranked:
         _ = values[HASH, column, 1]  # its rank
     tables: list[Array] = []
-    arrays = _of_dense(dense, ranks, values, tables)
-    arrays |= _of_others(others, values, tables)
-    arrays |= _slots([ranks[column] for column in ranked])
+    strange: dict[int, list[Array]] = {column: [] for column in ranked}
+    arrays = _of_dense(dense, ranks, values, tables, strange)
+    arrays |= _of_others([*both, *others], values, tables)
+    arrays |= _slots(
+        [
+            *(ranks[column] for column in ranked),
+            *(np.unique(np.concatenate([_NONE, *strange[c]])) for c in ranked),
+        ]
+    )
     known = np.array([*values], np.int64).reshape(-1, 3)
     known = np.pad(known, ((0, 16), (0, 0)))  # vectors are read of the last ones
     arrays |= dict(zip(list(ARRAYS)[:3], known.T, strict=True))
     # registers are read of the last ones, too
     arrays["table"] = np.concatenate([*tables, np.zeros(256, np.uint8)])
     kept = [np.ascontiguousarray(arrays[name], dtype) for name, dtype in ARRAYS.items()]
-    sizes = (
+    sizes = [
         *(hashed.n_features, hashed.n_columns, len(values), len(ranked)),
-        *(len(dense), len(others), hashed.n_features - hashed.n_columns),
-    )
+        *(len(dense), len(both) + len(others), len(both)),
+        hashed.n_features - hashed.n_columns,
+    ]
     return sizes, kept
 
 
-def _hashes_of(c: _Combination) -> tuple[Array, Array, Array]:
-    """Return the hash and the flags of a combination's keys, and their numbers.
-
-    Flags are bits of a number, in the order of the parts. A key that no hash has with
-    any flags is left out.
-    """
-    n_flags = len(c.parts) - 1
-    at = next(i for i, (kind, *_) in enumerate(c.parts) if kind == HASH)
-    flags = np.arange(1 << n_flags, dtype=np.uint64)
-    total: Array = np.repeat(c.key[:, None], len(flags), axis=1)
-    inverse = np.uint64(_INVERSE)
-    bits = [*range(n_flags)]
-    bits.insert(at, -1)
+def _hashes_of(c: _Combination) -> _Hashes:
+    """Return all that combinations can be of whose hash is one of the keys."""
+    powers = [pow(MULTIPLIER, len(c.parts) + 1 - i, _WORD) for i in range(len(c.parts))]
+    of_hash = [x for x, (kind, *_) in zip(powers, c.parts, strict=True) if kind == HASH]
+    of_flag = [x for x, (kind, *_) in zip(powers, c.parts, strict=True) if kind != HASH]
+    flags = np.arange(1 << len(of_flag), dtype=np.uint64)
+    first, last = of_hash[0], of_hash[-1]
+    inverse = pow(last, -1, _WORD)
     with np.errstate(over="ignore"):
-        for bit in reversed(bits[at + 1 :]):
-            is_set = flags >> np.uint64(bit) & np.uint64(1)
-            total = total * inverse - is_set * np.uint64(MULTIPLIER)
-        total *= inverse
-        before: Array = np.zeros(len(flags), np.uint64)
-        for bit in bits[:at]:
-            is_set = flags >> np.uint64(bit) & np.uint64(1)
-            before = (before + is_set * np.uint64(MULTIPLIER)) * np.uint64(MULTIPLIER)
-        hashes = ((total - before) * inverse).view(np.int64)
-    key, flag = np.nonzero(hashes == hashes.astype(np.int32))
-    return hashes[key, flag].astype(np.int32), flag, key
+        rest = np.repeat(c.key[:, None], len(flags), axis=1)
+        for bit, power in enumerate(of_flag):
+            rest -= (flags >> np.uint64(bit) & np.uint64(1)) * np.uint64(power)
+        rest *= np.uint64(inverse)
+        if len(of_hash) == 1:
+            points = rest.view(np.int64)[None, None]
+        else:
+            points = _pairs_of(rest.view(np.int64), first * inverse % _WORD)
+    fits = (points == points.astype(np.int32)).all(axis=0)
+    _, key, flag = np.nonzero(fits)
+    return _Hashes([x[fits].astype(np.int32) for x in points], flag, key)
+
+
+def _pairs_of(total: NDArray[np.int64], factor: int) -> NDArray[np.int64]:
+    """Return candidates for x and y with ``factor * x + y = total`` modulo 2^64.
+
+    Among them, of shape (2, n, *total.shape), are all of 32 bits: the differences of
+    solutions are a lattice, whose shortest basis is found as by Lagrange.
+    """
+    short, long = (1, -factor), (0, _WORD)
+    while True:
+        if hypot(*short) > hypot(*long):
+            short, long = long, short
+        dot = short[0] * long[0] + short[1] * long[1]
+        norm = short[0] ** 2 + short[1] ** 2
+        if not (times := (2 * dot + norm) // (2 * norm)):
+            break
+        long = long[0] - times * short[0], long[1] - times * short[1]
+    area = short[0] * long[1] - short[1] * long[0]
+    # near 0, from the solution (0, total); steps from there reach all of 32 bits
+    x = np.rint(total * (-long[0] / area)).astype(np.int64)
+    y = np.rint(total * (short[0] / area)).astype(np.int64)
+    widths = [abs(u) + abs(v) for u, v in zip(short, long, strict=True)]
+    far = 2**31 + max(widths) // 2 + 1
+    steps = (far * (abs(v[0]) + abs(v[1])) // abs(area) for v in (long, short))
+    i, j = (
+        np.arange(-most, most + 1).reshape(-1, *[1] * total.ndim) - count
+        for most, count in zip(steps, (x, y), strict=True)
+    )
+    grid = [i[:, None] * u + j * v for u, v in zip(short, long, strict=True)]
+    points = np.stack([grid[0], grid[1] + total])
+    return points.reshape(2, len(i) * len(j), *total.shape)
 
 
 def _ranks(
-    combinations: Sequence[_Combination], pairs: Sequence[Any]
-) -> dict[int, NDArray[np.int32]]:
-    """Return the hashes that occur in keys, by column, ascending."""
-    found: dict[int, list[Array]] = {}
-    for c, pair in zip(combinations, pairs, strict=True):
-        if pair is not None:
-            found.setdefault(c.column, []).append(pair[0])
-    return {column: np.unique(np.concatenate(h)) for column, h in found.items()}
+    combinations: Sequence[_Combination], found: Sequence[_Hashes | None]
+) -> _Ranks:
+    """Return the hashes that occur in keys, by column, ascending.
+
+    Of a key that no pair of them explains, those are most likely training's that make a
+    pair with one of them.
+    """
+    lists: dict[int, list[Array]] = {}
+    for c, some in zip(combinations, found, strict=True):
+        if some and len(c.columns) == 1:
+            lists.setdefault(c.columns[0], []).append(some.hashes[0])
+    ranks = {column: np.unique(np.concatenate(h)) for column, h in lists.items()}
+    for c, some in zip(combinations, found, strict=True):
+        if some and len(c.columns) == 2:
+            first, last = some.are_known(c.columns, ranks)
+            rest = ~np.isin(some.key, some.key[first & last])
+            for i, other in enumerate((last, first)):
+                more = some.hashes[i][rest & other]
+                lists.setdefault(c.columns[i], []).append(more)
+    return {column: np.unique(np.concatenate(h)) for column, h in lists.items()}
 
 
-def _kind_of(n_ranks: int, n_flags: int) -> int:
+def _kind_of(n_ranks: int, n_flags: int, n_categories: int) -> int:
     """Return the kind of a table: that of no registers comes last."""
     few = [64 * count > n_ranks for count in REGISTERS]
-    if n_flags > REGISTER_FLAGS or not any(few):
+    if n_flags > REGISTER_FLAGS or not any(few) or n_categories > 1:
         return (REGISTER_FLAGS + 1) * len(REGISTERS)
     return n_flags * len(REGISTERS) + few.index(True)
 
 
 def _of_dense(
-    dense: Sequence[tuple[_Combination, int, Any]],
-    ranks: dict[int, NDArray[np.int32]],
+    dense: Sequence[tuple[_Combination, _Hashes]],
+    ranks: _Ranks,
     values: _Values,
     tables: list[Array],
+    strange: dict[int, list[Array]],
 ) -> dict[str, Any]:
-    """Return the arrays of combinations with tables by rank and flags."""
-    kinds = [_kind_of(len(ranks[column]), len(c.parts) - 1) for c, column, _ in dense]
+    """Return the arrays of combinations with tables by ranks and flags.
+
+    ``strange`` gets hashes of pairs that are not in the tables.
+    """
     a: dict[str, list[Any]] = {n: [] for n in ARRAYS if n.startswith("dense")}
-    n_kinds = _kind_of(0, REGISTER_FLAGS + 1) + 1
-    a["dense_kind"] = np.searchsorted(np.sort(kinds), np.arange(n_kinds + 1)).tolist()
+    kinds = []
+    for c, _ in dense:
+        n, n_ranks = len(c.columns), len(ranks[c.columns[0]])
+        kinds.append(_kind_of(n_ranks, len(c.parts) - n, n) + (n > 1))
+    n_kinds = _kind_of(0, REGISTER_FLAGS + 1, 1) + 1
+    a["dense_kind"] = np.searchsorted(np.sort(kinds), np.arange(n_kinds)).tolist()
     a["dense_part"].append(0)
     size = sum(map(len, tables))
     for i in np.argsort(kinds, kind="stable").tolist():
-        c, column, (hashes, flags, keys) = dense[i]
-        n_ranks, width = len(ranks[column]) + 1, c.bucket.shape[1]
+        c, (hashes, flags, keys) = dense[i]
         others = [part for part in c.parts if part[0] != HASH]
-        a["dense_value"] += [values[HASH, column, 1], *map(values.__getitem__, others)]
-        a["dense_factor"] += [1, *(n_ranks << bit for bit in range(len(others)))]
+        a["dense_value"] += [values[HASH, column, 1] for column in c.columns]
+        a["dense_value"] += map(values.__getitem__, others)
+        place, known, n_places = np.zeros(len(keys), np.int64), keys >= 0, 1
+        for column, some in zip(c.columns, hashes, strict=True):
+            rank = np.searchsorted(ranks[column], some)
+            is_known = ranks[column].take(rank, mode="clip") == some
+            strange[column].append(some[known & ~is_known])
+            known &= is_known
+            place += (rank + 1) * n_places
+            a["dense_factor"].append(n_places)
+            n_places *= len(ranks[column]) + 1
+        a["dense_factor"] += [n_places << bit for bit in range(len(others))]
         a["dense_part"].append(len(a["dense_value"]))
         a["dense_statistic"].append(c.first)
-        a["dense_end"].append(c.first + width)
+        a["dense_end"].append(c.first + c.bucket.shape[1])
         a["dense_byte"].append(size)
-        a["dense_size"].append(n_ranks << len(others))
+        a["dense_size"].append(n_places << len(others))
         table = np.repeat(c.bucket[-1][:, None], a["dense_size"][-1], axis=1)
-        rank = np.searchsorted(ranks[column], hashes) + 1
-        table[:, flags * n_ranks + rank] = c.bucket[keys].T
+        table[:, (flags * n_places + place)[known]] = c.bucket[keys[known]].T
         tables.append(table.ravel())
         size += table.size
     return a
