@@ -172,7 +172,6 @@ class RowsProgress:
         self.bar.update(self._task, completed=done, description=rate)
 
     def closing(self, what: str) -> str:
-        """Return the line that says what was done, in what time."""
         seconds = perf_counter() - self._start
         return f"{what} in {duration(seconds)}, {self._speed(seconds)}"
 

@@ -131,10 +131,7 @@ def read(key: str, kind: str) -> Bytes | None:
 def read_known(
     key: str, kind: str, digest: str | None = None
 ) -> tuple[Bytes, str] | None:
-    """Return what :func:`read` does, and its digest.
-
-    With a ``digest``, another content is none.
-    """
+    """Return what :func:`read` does, and its digest; None if that is not ``digest``."""
     folder = opened(kind, create=False)
     if folder is None:
         return None
@@ -184,10 +181,7 @@ def store(key: str, payload: bytes) -> str | None:
 
 
 def write(key: str, kind: str, parts: Sequence[Part]) -> str | None:
-    """Store bytes, one part after the other, in a folder under a key.
-
-    Return their digest; None if they are not stored.
-    """
+    """Store joined parts under a folder's key; return their digest, or None if not."""
     folder = opened(kind, create=True)
     if folder is None:
         return None
@@ -238,10 +232,7 @@ def evict(folder: str) -> None:
 
 
 def opened(name: str, create: bool) -> str | None:
-    """Return a folder of the cache if only this user may write it.
-
-    Nothing is made in a directory that others may write.
-    """
+    """Return a folder of the cache; None, and nothing made, where others may write."""
     parent = directory()
     if parent is None:
         return None

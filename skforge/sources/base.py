@@ -71,10 +71,7 @@ class Answers:
     by_members: bool = field(default=False, metadata=_LIVE)
 
     def of_scores(self, forest: Forest, model: Any) -> Callable[..., Any]:
-        """Return the function that makes a method's answer of raw scores.
-
-        It raises ``UnsureError`` if the model itself must answer.
-        """
+        """Return what makes answers of scores; UnsureError if the model must answer."""
         if self.by_members:
             return self._of_members
         return partial(answer, forest.answers, labels_of(forest.answers, model))
@@ -155,10 +152,7 @@ class Source:
 
     @classmethod
     def traces(cls, model: Any) -> list[Any]:
-        """Return objects and numbers that change when the model changes.
-
-        Refitting, further training or editing replaces an object or alters a number.
-        """
+        """Return objects and numbers that refitting, training or editing changes."""
         return []
 
     @cached_property
@@ -327,10 +321,7 @@ class Source:
         return draw_rows(self.forest, n, 0, missing)
 
     def kept_rules(self) -> Rules:
-        """Return the rules of a live model, to be kept in an artifact.
-
-        Raise ``UnsupportedModelError`` if its rows cannot be converted without it.
-        """
+        """Return rules to keep; UnsupportedModelError if rows need a live model."""
         return self.rules
 
     def call(self, method: str, X: Any, **params: Any) -> Any:

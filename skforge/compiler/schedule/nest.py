@@ -192,10 +192,7 @@ class Nest:
         return "\n".join(lines)
 
     def _end(self, variable: Variable) -> Extent:
-        """Return the end of a loop if all sizes divide evenly.
-
-        The limit with the fewest variables is the one that made this variable.
-        """
+        """Return a loop's end if sizes divide evenly: its limit of fewest variables."""
         limits = [limit for limit in self.limits if variable.name in limit.names]
         fewest = min(len(limit.names) for limit in limits)
         ends = [limit.limit for limit in limits if len(limit.names) == fewest]

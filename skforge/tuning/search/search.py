@@ -143,10 +143,7 @@ class Search:
     def result(
         self, table: Mapping[BatchRange, Schedule] | None = None, **facts: Any
     ) -> TuningResult:
-        """Return a result with the facts that all results share.
-
-        None is the table of the default schedules.
-        """
+        """Return a result with the facts all share; ``table`` None: the defaults'."""
         if table is None:
             table = {plan.batch: plan.default for plan in self.plans}
         size = self.space.size

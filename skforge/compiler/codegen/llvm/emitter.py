@@ -38,10 +38,7 @@ _HEAP_ALIGNMENT = 64
 
 
 def emit_llvm(function: lir.Function, target: Target) -> str:
-    """Return a function as the text of one LLVM module for a machine.
-
-    The function must be verified and free of grids, block regions and warp operations.
-    """
+    """Return a verified function, without grids, regions and warps, as LLVM text."""
     module = ModuleText(function.name, target)
     w = _Emitter(module)
     head, header = "define void", "ptr %$args, ptr %$pfor, i64 %$threads"
@@ -417,5 +414,4 @@ def _outlined(symbol: str, struct: str, body: Writer) -> str:
 
 
 def _field_of(struct: str, context: str) -> str:
-    """Return the instruction for the address of a field, but for its number."""
     return f"getelementptr inbounds {struct}, ptr {context}, i64 0, i32"

@@ -282,10 +282,7 @@ def _permute(w: Writer, value: lir.Value, op: lir.Permute) -> str:
 def _repeated(
     w: Writer, table: lir.Value, element: lir.Scalar, lanes: int
 ) -> lir.Value:
-    """Repeat a table to fill a register: indices are modulo its length.
-
-    Byte shuffles work on 16 bytes, so the table then fills no more than those.
-    """
+    """Repeat a table to fill a register (16 bytes for byte shuffles): indices wrap."""
     size = table.type.lanes
     if _one_register(w.module.target, element.name, 8 * element.bytes * lanes) is None:
         lanes = min(lanes, max(size, 16 // element.bytes))

@@ -110,10 +110,7 @@ _MOST_IN_SET = 4095
 
 
 class Predicates(NamedTuple):
-    """The tests of a forest, on the pipeline's own rows.
-
-    Tests in ``swapped`` are true where the forest's were false.
-    """
+    """A forest's tests on the pipeline's rows; those in ``swapped`` are negated."""
 
     comparison: NDArray[np.uint8]
     threshold: Array

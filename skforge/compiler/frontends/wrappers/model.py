@@ -110,10 +110,7 @@ def _tests(forests: Sequence[Forest]) -> tuple[dict[str, Any], NDArray[np.int32]
 
 
 def _wide(forest: Forest, width: int, at: int) -> Array:
-    """Return leaves with a value for every output of the joined forest.
-
-    A value of another forest is -0.0: adding it changes no number, not even -0.0.
-    """
+    """Return leaves of all outputs; others' are -0.0, which changes no number."""
     values = np.full((forest.n_leaves, width), -0.0, forest.accumulator_dtype)
     if forest.vector_leaves:
         values[:, at : at + forest.n_outputs] = forest.leaf_value

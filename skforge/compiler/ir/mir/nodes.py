@@ -185,10 +185,7 @@ class GetRoot:
 
 @dataclass(frozen=True, slots=True)
 class TraverseTreeTile:
-    """One hop of each walk: evaluate a tile on a row and move to the exit taken.
-
-    ``checked`` walks may already stand on a leaf; they then stay there.
-    """
+    """One hop of each walk through a tile; ``checked`` walks on leaves stay there."""
 
     trees: tuple[str, ...]
     nodes: tuple[str, ...]
@@ -458,11 +455,7 @@ class EvaluatePredicates:
 
 @dataclass(frozen=True, slots=True)
 class QuantizeRows:
-    """``name`` = the codes of a block of at most ``size`` rows, compared as integers.
-
-    A walk that uses them reads the code in a predicate's column instead of the row's
-    value.
-    """
+    """``name`` = the codes of at most ``size`` rows, which walks compare instead."""
 
     name: str
     rows: Range

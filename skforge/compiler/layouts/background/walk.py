@@ -55,7 +55,6 @@ BLOCK = 64
 
 
 def preorder_of(hir: PredictEnsemble) -> Preorder:
-    """Return the layout of a schedule's forest, made on its first use."""
     return hir.shared.once(("background",), lambda: Preorder.of(hir.forest))
 
 

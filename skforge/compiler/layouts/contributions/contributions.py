@@ -139,7 +139,6 @@ def walk_data(forest: Forest, by_pairs: bool, in_lanes: bool) -> WalkData:
 
 
 def shared_data(hir: PredictEnsemble, by_pairs: bool, in_lanes: bool) -> WalkData:
-    """Return a forest laid out once for all kernels that read it alike."""
     key = ("contributions", by_pairs, in_lanes)
     return hir.shared.once(key, lambda: walk_data(hir.forest, by_pairs, in_lanes))
 
