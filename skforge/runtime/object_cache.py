@@ -66,10 +66,7 @@ def key_of(parts: Iterable[str]) -> str:
 
 
 def directory() -> str | None:
-    """Return the cache directory; None if ``SKFORGE_CACHE`` is off.
-
-    It is ``SKFORGE_CACHE_DIR``, or else ``skforge`` in the user's cache directory.
-    """
+    """Return SKFORGE_CACHE_DIR or a user's own; None where SKFORGE_CACHE is off."""
     if not cache_switched_on():
         return None
     folder = os.environ.get("SKFORGE_CACHE_DIR", "").strip()

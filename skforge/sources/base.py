@@ -173,10 +173,7 @@ class Source:
         return X
 
     def takes(self, X: Array) -> bool:
-        """Tell whether the model accepts the values of these rows.
-
-        ``X`` is a C-contiguous array of the forest's dtype and width.
-        """
+        """Tell whether the model accepts C-contiguous rows of its dtype and width."""
         return len(X) > 0
 
     def repaired(self, rows: Array) -> Array:
@@ -203,10 +200,7 @@ class Source:
         return None
 
     def sample(self, dtype: Any) -> Any:
-        """Return a row whose numbers are of a dtype, in the form that was trained on.
-
-        None if the form of rows does not matter.
-        """
+        """Return a row as trained on, its numbers of a dtype; None: any form does."""
         return None
 
     def reading(self) -> Reading | None:
@@ -234,10 +228,7 @@ class Source:
         return self._plain.entry(entry) if made else None
 
     def read(self, X: Any) -> Read | None:
-        """Return rows of a common kind converted for the kernels, and a warning.
-
-        Their values are not checked yet, see :meth:`takes`.
-        """
+        """Return rows converted, and a warning; :meth:`takes` has yet to check them."""
         read: Read | None = None if self._plain is None else self._plain.read(X)
         return read
 

@@ -193,10 +193,7 @@ class BoosterSource(_XGBoostRows):
 
     @classmethod
     def traces(cls, model: Any) -> list[Any]:
-        """Return the Booster, its rounds, and parameters that change predictions.
-
-        Two updaters change trees in place.
-        """
+        """Return Booster, rounds and parameters; two updaters change trees in place."""
         try:
             config = model.save_config()
             rounds = model.num_boosted_rounds(), model.attr("best_iteration")

@@ -108,10 +108,7 @@ def shares(forest: Forest) -> FloatArray:
 
 
 def explained(forest: Forest) -> Forest:
-    """Return the forest whose scores are explained.
-
-    Isolation forests add path lengths; shap explains their mean.
-    """
+    """Return an isolation forest as the mean of lengths, as shap does; others as is."""
     if forest.outputs.function == "path_length":
         return replace(forest, divisor=max(1, forest.n_trees))
     return forest

@@ -120,11 +120,7 @@ def ceil_div(extent: Extent, by: int) -> Extent:
 
 @dataclass(frozen=True, slots=True)
 class Variable(d.Marked):
-    """A loop variable: its range and its marks.
-
-    ``count`` is the number of iterations that follows from its lineage, including
-    remainders.
-    """
+    """A loop variable: its range, marks and iterations (``count``, with remainders)."""
 
     name: str
     root: d.Root

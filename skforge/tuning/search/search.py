@@ -125,10 +125,7 @@ class Search:
         return next(self.strategy.rounds(self.problem.at(plan)), None)
 
     def promised(self) -> float:
-        """Return the seconds that a search is worth; 0 if it would time nothing.
-
-        Nothing is compiled to tell.
-        """
+        """Return the seconds a search is worth, 0 for none; nothing is compiled."""
         rounds = [(plan, self.first_round(plan)) for plan in self.plans]
         worth = sum(
             asked.worth

@@ -107,7 +107,6 @@ class Writer(Known):
         self._operands[name] = operand
 
     def bind_value(self, value: lir.Value, text: str) -> None:
-        """Append an instruction whose result is ``value``."""
         name = own_name(value)
         self.bind(value.name, name)
         self.lines.append(f"  {name} = {text}")

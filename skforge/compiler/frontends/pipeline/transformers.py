@@ -207,10 +207,7 @@ def refused_markers(transformer: Any, width: int) -> list[Any]:
 
 
 def lenient(transformer: Any) -> Any:
-    """Return a transformer that answers for unknown categories, and others as before.
-
-    Outputs for unknown categories mean nothing then.
-    """
+    """Return a transformer whose answers for unknown categories mean nothing."""
     marks = hasattr(transformer, "error_on_new")
     if _is_box_cox(transformer):
         copied = copy.copy(transformer)

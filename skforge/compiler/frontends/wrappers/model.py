@@ -151,10 +151,7 @@ class Wrapped(NamedTuple):
 
 
 def taken_apart(model: Any, forests_of: ForestsOf = read_forests) -> Wrapped:
-    """Return the parts of a fitted wrapper, and their forests, joined by kind.
-
-    ``forests_of`` returns those of a model that is no wrapper.
-    """
+    """Return a wrapper's parts and forests by kind; ``forests_of`` reads members."""
     root = _part(model, forests_of)
     groups: dict[Any, list[tuple[Part, int]]] = {}
     for part in root.leaves():
@@ -184,10 +181,7 @@ def taken_apart(model: Any, forests_of: ForestsOf = read_forests) -> Wrapped:
 
 
 def is_whole(model: Any) -> bool:
-    """Tell whether the scores of a fitted wrapper are its answers.
-
-    They are those of MultiOutputRegressor over regressors that predict their scores.
-    """
+    """Tell whether scores are answers: of MultiOutputRegressor over such regressors."""
     return kinds.kind_of(model) == kinds.REGRESSORS and has_answers(taken_apart(model))
 
 

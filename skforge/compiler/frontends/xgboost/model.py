@@ -377,11 +377,7 @@ def _best_rounds(attributes: dict[str, Any]) -> checks.Range | None:
 
 
 def load_bytes(data: bytes, iteration_range: checks.Range | None = None) -> Forest:
-    """Read JSON or UBJSON.
-
-    A model saved by a wrapper (it has the attribute ``scikit_learn``) predicts as the
-    wrapper does, with the rounds up to ``best_iteration``.
-    """
+    """Read JSON or UBJSON; a wrapper's (``scikit_learn``) up to ``best_iteration``."""
     # UBJSON's objects begin with a name's length
     is_ubjson = re.match(rb"\{[^\s\"}]", data)
     document: Any = (_ubjson.loads if is_ubjson else checks.read_json)(data)

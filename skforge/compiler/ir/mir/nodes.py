@@ -114,10 +114,7 @@ Element: TypeAlias = Literal[
 
 @dataclass(frozen=True, slots=True)
 class Array:
-    """A multi-dimensional array; the result is a parameter, other arrays are scratch.
-
-    ``dims`` holds the extents; None stands for the number of outputs.
-    """
+    """The result, a parameter, or scratch; ``dims`` are extents, None for outputs."""
 
     name: str
     dims: tuple[Size | None, ...]
@@ -396,10 +393,7 @@ class AllocArray:
 
 @dataclass(frozen=True, slots=True)
 class Fill:
-    """``target[rows, k] = base[k]``: the initial sums of these rows.
-
-    With ``by_warp``, the threads that sum these rows by warp do it.
-    """
+    """``target[rows, k] = base[k]``, ``by_warp`` in the threads that sum by warp."""
 
     target: str
     rows: Range
