@@ -50,10 +50,7 @@ if TYPE_CHECKING:
 
 
 def estimator_pairs(fast: Any) -> list[Pair]:
-    """Return the methods of a ``CompiledForest``, each with its estimator's own.
-
-    The estimator predicts on one thread.
-    """
+    """Return a ``CompiledForest``'s methods with its estimator's own, on one thread."""
     serial = fast._compiled().source._serial()
     return [
         Pair(name, quiet(fast, name), name, quiet(serial, name))

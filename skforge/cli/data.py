@@ -237,7 +237,6 @@ def no_rows(name: str) -> InvalidInputError:
 
 
 def check_columns(data: Path | None, columns: str | None) -> None:
-    """Raise if ``--columns`` is given without a file."""
     if data is None and columns is not None:
         raise InvalidInputError(
             "--columns chooses columns of --data, which is missing."

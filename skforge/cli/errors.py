@@ -91,10 +91,7 @@ def _one_line(error: Any) -> str:
 
 
 def check_output(path: Path, *endings: str) -> None:
-    """Raise before any work is done if an output file could not be written.
-
-    Without ``endings``, its name may end as it likes.
-    """
+    """Raise before any work if an output cannot be written; by default, of any name."""
     if endings and path.suffix.lower() not in endings:
         raise InvalidInputError(f"{path} does not end in {either(endings)}.")
     if path.is_dir():
@@ -131,7 +128,6 @@ def warn(text: str) -> None:
 
 
 def say(text: str) -> None:
-    """Print a line that is no result, on standard error."""
     Console(stderr=True, highlight=False).print(Text(text), soft_wrap=True)
 
 

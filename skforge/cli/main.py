@@ -35,7 +35,6 @@ for _command in (demo, bench, predict, inspect, tune, export, warm, plot, doctor
 
 
 def main() -> None:
-    """Run the command line of this process."""
     for name in ("stdin", "stdout", "stderr"):
         if getattr(sys, name) is None:  # the caller closed it
             device = os.open(os.devnull, os.O_RDWR)

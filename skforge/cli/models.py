@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 
 def is_own(path: Path) -> bool:
-    """Tell whether a file's name ends in ``.skforge``."""
     return path.suffix.lower() == ".skforge"
 
 
@@ -62,7 +61,6 @@ def _unpickled(path: Path) -> Any:
 
 
 def _check_model(path: Path, model: Any) -> None:
-    """Raise unless an object from a pickle is a fitted model."""
     from skforge.compiler.forest.forest import Forest
     from skforge.compiler.runtime.module import CompiledModule
     from skforge.sources.base import adapter_of
@@ -90,10 +88,7 @@ def _check_model(path: Path, model: Any) -> None:
 
 
 def fitted(model: Any, rows: Any, **options: Any) -> Any:
-    """Return an opened model as a fitted ``CompiledForest``.
-
-    One that is compiled already keeps its schedules, unless there are options.
-    """
+    """Return a fitted ``CompiledForest``; without options, one keeps its schedules."""
     if is_compiled(model) and not options:
         return model
     from skforge import CompiledForest

@@ -143,7 +143,6 @@ RunTarget = Annotated[
 
 
 def sizes_of(text: str) -> list[int]:
-    """Parse the numbers of rows in ``--batch-sizes``."""
     try:
         sizes = [int(part) for part in text.split(",")]
     except ValueError:

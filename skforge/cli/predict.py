@@ -147,10 +147,7 @@ def _arrow_table(table: Array, answer: Answer) -> Any:
 
 
 class RowsProgress:
-    """Counts rows; its bar is drawn on standard error if that is a terminal.
-
-    ``total`` is what :meth:`add` counts up to; None if it is not known.
-    """
+    """Counts rows up to ``total``, if that is known; a terminal on stderr has a bar."""
 
     def __init__(self, total: int | None) -> None:
         self.n_rows, self._start = 0, perf_counter()
@@ -172,7 +169,6 @@ class RowsProgress:
         self.bar.update(self._task, completed=done, description=rate)
 
     def closing(self, what: str) -> str:
-        """Return the line that says what was done, in what time."""
         seconds = perf_counter() - self._start
         return f"{what} in {duration(seconds)}, {self._speed(seconds)}"
 

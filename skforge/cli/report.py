@@ -38,7 +38,6 @@ class Timing:
     samples: Mapping[str, tuple[float, ...]]
 
     def seconds(self, name: str) -> float:
-        """Return the median seconds of one call."""
         return median(self.samples[name])
 
     def speedup(self, name: str, over: str) -> float:

@@ -87,7 +87,6 @@ class Table(ExitStack):
 
 
 def name_of(path: Path) -> str:
-    """Return how messages call a file."""
     return "standard input" if str(path) == "-" else path.name
 
 

@@ -103,7 +103,6 @@ def tune(
 
 
 def result_of(path: Path, model: Any) -> TuningResult:
-    """Return the tuning result that an opened model keeps."""
     result: TuningResult | None = getattr(model, "tuning_result_", None)
     if result is None:
         raise InvalidInputError(

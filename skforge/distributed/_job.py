@@ -67,10 +67,7 @@ class Job:
         return DataFrame(dict(zip(labels, columns, strict=True)), index=frame.index)
 
     def _taken(self, column: Any, place: int) -> Any:
-        """Return a column as models take it: of numbers, categories or texts.
-
-        Numeric extension arrays (``Int64``, ``double[pyarrow]``) become NumPy arrays.
-        """
+        """Return a column of numbers (NumPy's, not extensions), categories or texts."""
         from pandas import Categorical, Series
         from pandas.api.types import is_numeric_dtype
 
@@ -106,10 +103,7 @@ class Job:
     def columns_of(
         self, there: Iterable[Any], wanted: Sequence[Any] | None
     ) -> list[Any]:
-        """Return the feature columns in the model's order.
-
-        These are ``wanted``, else the model's feature names, else all that are there.
-        """
+        """Return feature columns in order: ``wanted``, the model's names, or all."""
         if isinstance(wanted, str):
             raise InvalidInputError(
                 f"columns must be a list of names. Got {wanted!r} instead; use "
@@ -163,7 +157,6 @@ def job(
 
 
 def _listed(names: Sequence[Any]) -> str:
-    """Return the first five names, and the number of others."""
     shown = ", ".join(repr(name) for name in names[:5])
     return f"{shown} and {len(names) - 5} more" if len(names) > 5 else shown or "none"
 
@@ -208,10 +201,7 @@ def _slot(checksum: str, n_jobs: int | None) -> _Slot:
 
 
 def loaded(artifact: Artifact, n_jobs: int | None) -> CompiledForest:
-    """Return the model of an artifact; all threads share one object per ``n_jobs``.
-
-    Callers must not modify it.
-    """
+    """Return an artifact's model, shared by all threads of an ``n_jobs``: read only."""
     slot = _slot(artifact.checksum, n_jobs)
     with slot.lock:  # only tasks of the same model wait
         if slot.model is None:

@@ -21,7 +21,6 @@ _TYPES = {
 
 
 def udf_of(work: Job) -> Callable[..., Any]:
-    """Return the function of Spark columns that runs a job."""
     from pandas import DataFrame, Series
     from pyspark.sql import functions as F
 

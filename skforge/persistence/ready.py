@@ -36,10 +36,7 @@ _lock = RLock()
 
 
 def ready(digest: str, whole: Callable[[], Any]) -> ReadyForest | None:
-    """Return the model of a file with a digest if the cache has what answers for it.
-
-    ``whole`` loads what else there is of it, once something else is asked for.
-    """
+    """Return a file's model if the cache has its answers; ``whole`` loads the rest."""
     record = _record(digest)
     return None if record is None else ReadyForest(record, whole)
 
@@ -349,7 +346,6 @@ class _Ready:
         return self._mappings is not None and self._mappings.ignores
 
     def retire(self) -> None:
-        """Make the entries' methods pass on every call from now on."""
         for entry in self._opened:
             retire(entry)
 

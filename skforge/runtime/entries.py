@@ -19,10 +19,7 @@ from skforge.runtime.loading import LoadedCode
 
 
 class KernelTable:
-    """Kernel addresses of each batch range, read by the compiled entry.
-
-    A range has three words: kernel, model slots, number of slots; 0 if not compiled.
-    """
+    """Three words a range, for entries: kernel (0: none), model slots, their number."""
 
     def __init__(self, n_ranges: int) -> None:
         self._words = (ctypes.c_int64 * (3 * max(1, n_ranges)))()
@@ -66,10 +63,7 @@ class ShareTable:
         shares: Sequence[tuple[int, int] | None],
         threads: int,
     ) -> None:
-        """Publish a plan for ``threads``: a range and threads from each batch size on.
-
-        None is the range of the batch size, and one thread.
-        """
+        """Publish a range and threads from each size on; None: its own, one thread."""
         steps = [0, 0, 1]
         for first, share in zip(firsts, shares, strict=True):
             number, threads = share or (0, 1)

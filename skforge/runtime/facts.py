@@ -28,12 +28,10 @@ WINDOWS = sys.platform == "win32"
 
 
 def c_library() -> ctypes.CDLL:
-    """Return the C library of this process."""
     return ctypes.CDLL("ucrtbase" if WINDOWS else None)
 
 
 def c_address(name: str) -> int:
-    """Return the address of a function of the C library."""
     return int(ctypes.cast(getattr(c_library(), name), ctypes.c_void_p).value or 0)
 
 
@@ -63,10 +61,7 @@ def cpu_facts(file: str = "/proc/cpuinfo") -> str:
 
 
 def cpu_count(cgroup: str = "/sys/fs/cgroup") -> int:
-    """Return the cores that this process may use, as joblib counts them.
-
-    The affinity mask, the quota of the cgroup and ``LOKY_MAX_CPU_COUNT`` limit them.
-    """
+    """Return usable cores, as joblib: affinity mask, cgroup, ``LOKY_MAX_CPU_COUNT``."""
     if sys.platform != "linux" or "JOBLIB_MULTIPROCESSING" in os.environ:
         import joblib
 

@@ -132,7 +132,6 @@ class LoadedCode:
             weakref.finalize(self, _release, releases, loaded).atexit = False
 
     def address(self, name: str) -> int:
-        """Return the address of a kernel."""
         if name not in self.names:
             raise CompilerError(
                 f"No kernel {name!r} in this module; it has {', '.join(self.names)}."

@@ -150,10 +150,7 @@ class Mappings:
             self._dicts.load()
 
     def ask(self, entry: Callable[[Any], Any], X: Any, whole: bool = False) -> Any:
-        """Return a compiled entry's answer, or None if it cannot be certain.
-
-        Entries decline large batches and get parts of them, unless ``whole``.
-        """
+        """Ask an entry, in parts that it takes unless ``whole``; None if uncertain."""
         if self._columns.by_objects:
             objects = self._objects(X) if type(X) is dict else None
             return None if objects is None else entry(objects)
@@ -266,10 +263,7 @@ class Mappings:
         return rows
 
     def frame(self, X: Any) -> Any:
-        """Return the pandas frame that mappings stand for, if pandas is installed.
-
-        Or else the array of objects, for a source that takes these.
-        """
+        """Return mappings as a pandas frame; without pandas, as an array of objects."""
         if self._columns.by_objects:
             columns, _ = self._read(X)
             objects = np.empty((len(columns[0]), self._count), object)

@@ -66,10 +66,7 @@ def key_of(parts: Iterable[str]) -> str:
 
 
 def directory() -> str | None:
-    """Return the cache directory; None if ``SKFORGE_CACHE`` is off.
-
-    It is ``SKFORGE_CACHE_DIR``, or else ``skforge`` in the user's cache directory.
-    """
+    """Return SKFORGE_CACHE_DIR or a user's own; None where SKFORGE_CACHE is off."""
     if not cache_switched_on():
         return None
     folder = os.environ.get("SKFORGE_CACHE_DIR", "").strip()
@@ -131,10 +128,7 @@ def read(key: str, kind: str) -> Bytes | None:
 def read_known(
     key: str, kind: str, digest: str | None = None
 ) -> tuple[Bytes, str] | None:
-    """Return what :func:`read` does, and its digest.
-
-    With a ``digest``, another content is none.
-    """
+    """Return what :func:`read` does, and its digest; None if that is not ``digest``."""
     folder = opened(kind, create=False)
     if folder is None:
         return None
@@ -184,10 +178,7 @@ def store(key: str, payload: bytes) -> str | None:
 
 
 def write(key: str, kind: str, parts: Sequence[Part]) -> str | None:
-    """Store bytes, one part after the other, in a folder under a key.
-
-    Return their digest; None if they are not stored.
-    """
+    """Store joined parts under a folder's key; return their digest, or None if not."""
     folder = opened(kind, create=True)
     if folder is None:
         return None
@@ -238,10 +229,7 @@ def evict(folder: str) -> None:
 
 
 def opened(name: str, create: bool) -> str | None:
-    """Return a folder of the cache if only this user may write it.
-
-    Nothing is made in a directory that others may write.
-    """
+    """Return a folder of the cache; None, and nothing made, where others may write."""
     parent = directory()
     if parent is None:
         return None

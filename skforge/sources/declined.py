@@ -29,10 +29,7 @@ from skforge.sources.stored_model import StoredModel
 
 
 def decline(source: Any, X: Any, method: str) -> NoReturn:
-    """Raise the error for rows that only the live model could convert.
-
-    It is ``InvalidInputError`` if the model itself would certainly not take them.
-    """
+    """Raise for rows that need the live model: InvalidInputError if it would refuse."""
     stored: StoredModel = source.stored
     shape: tuple[int, ...] = getattr(X, "shape", ())
     if hasattr(X, "tocsr"):

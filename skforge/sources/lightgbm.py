@@ -109,10 +109,7 @@ class LightGBMBoosterSource(Source):
 
 
 def _has_limit(values: Array) -> bool:
-    """Tell whether some number is 0 to LightGBM in arrays and columns of CSC alone.
-
-    In tables and in rows of CSR, it compares this number with thresholds.
-    """
+    """Tell if LightGBM takes a number for 0, but not in tables and in rows of CSR."""
     return bool((values == -ZERO_THRESHOLD).any())
 
 

@@ -39,10 +39,7 @@ ATTRIBUTES = (
 
 
 def store(wrapper: Any, model: Any, tags: Tags) -> StoredModel:
-    """Return the plain data to keep of a fitted ``CompiledForest``'s model.
-
-    Raise ``UnsupportedModelError`` if its rows cannot be converted without it.
-    """
+    """Return the data to keep; UnsupportedModelError if rows need a live model."""
     if isinstance(model, StoredModel):
         return model
     forest = wrapper.forest_

@@ -59,7 +59,6 @@ class Progress:
             self._task = self._bar.add_task("", total=self._seconds, what="")
 
     def tell(self, trial: Trial, n_trials: int, best: float, seconds: float) -> None:
-        """Show the result of a candidate."""
         line = (
             f"{range_text(trial.batch)} rows, {n_trials} trials, {1 / best:.2f} times "
             f"as fast as the default, {seconds:.1f} s"

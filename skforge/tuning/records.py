@@ -117,7 +117,6 @@ class RecordKey:
         n_threads: int,
         ranges: Mapping[BatchRange, int] | None,
     ) -> RecordKey:
-        """Return the key of a search."""
         asked = tuple(sorted((ranges or {}).items(), key=lambda item: item[0][0]))
         machine = target_key(target)
         return cls(
@@ -137,7 +136,6 @@ class Record:
     machine: str  # a description for readers
 
     def to_line(self) -> str:
-        """Return the record as a line of JSON."""
         table = [[*batch, json.loads(s.to_json())] for batch, s in self.table.items()]
         content = {
             "record": VERSION,

@@ -131,10 +131,7 @@ class ColumnBins:
     # ------------------------------------------------------------ the stage
 
     def encode(self, rows: BlockRows, count: Value, codes: Buffer) -> None:
-        """Fill ``codes`` for the first ``count`` rows of a block, and a few more.
-
-        ``codes`` must hold whole parts of rows.
-        """
+        """Fill ``codes`` (whole parts) for the first ``count`` rows, and a few more."""
         b = self.b
         self._columns = ColumnTile(b, self._scalar, self.lanes, self._part, lambda x: x)
         size = -(-self._words // self._word_lanes) * self._word_lanes * self._part
@@ -273,10 +270,7 @@ def quantize_block(
     rows: BlockRows,
     count: Value,
 ) -> Buffer:
-    """Return scratch memory with the codes of the first ``count`` rows of a block.
-
-    A block has at most ``block`` rows; row i starts at ``i * code_stride(table)``.
-    """
+    """Return a block's codes in scratch; row i is at ``i * code_stride(table)``."""
     b = rules.b
     registers = Registers.of(target, rules.forest.threshold.dtype)
     by_column = block >= registers.lanes

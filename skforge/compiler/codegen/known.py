@@ -52,7 +52,6 @@ class Known:
         return self._multiples.get(value.name, 1)
 
     def note_multiple(self, value: lir.Value, factor: int) -> None:
-        """Record that an integer is a multiple of a power of two."""
         self._multiples[value.name] = gcd(factor, _MOST)
 
     def note_binary(self, value: lir.Value, op: lir.Binary) -> None:

@@ -35,7 +35,6 @@ class MachineProfile:
     wait_l3: float  # ... or from memory
 
     def near(self, other: MachineProfile) -> bool:
-        """Return whether all numbers agree with another profile's."""
         return all(map(agree, astuple(self), astuple(other)))
 
     def beside(self, modelled: MachineProfile) -> tuple[float, list[str]]:
@@ -61,7 +60,6 @@ class MachineProfile:
 
     @classmethod
     def of(cls, target: Target) -> MachineProfile:
-        """Return the stored profile of a CPU, or else of a common one like it."""
         key = target.cpu, target.vector_bits
         return STORED.get(key) or MODELLED.get(key) or GENERIC[target.vector_bits]
 

@@ -136,10 +136,7 @@ class ForestArrays(_Known):
             return getattr(self, name)
 
     def node_depths(self) -> IntArray:
-        """Return the depth of every node; roots have depth 0.
-
-        The array is read-only.
-        """
+        """Return the depth of every node, 0 for roots; the array is read-only."""
         if not hasattr(self, "_depth"):
             depth = node_depths(self.left, self.right, self.tree_offset)
             depth.flags.writeable = False
@@ -331,10 +328,7 @@ def _parts(offset: _Offsets) -> Iterator[tuple[int, int]]:
 def _fronts(
     left: _Ints, right: _Ints, offset: _Offsets, first: int, last: int
 ) -> Iterator[NDArray[np.integer]]:
-    """Yield the nodes of each level of some trees, ordered by tree and left to right.
-
-    They are numbered from the first tree's first node.
-    """
+    """Yield each level's nodes, by tree, left to right, from the first tree's on."""
     part = slice(offset[first], offset[last])
     child = np.stack([left[part], right[part]], axis=1)
     child -= np.int32(offset[first])  # the -1 of leaves stays negative

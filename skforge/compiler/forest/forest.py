@@ -176,7 +176,6 @@ class Forest(arrays.ForestArrays):
 
 
 def _rebuilt(form: int, release: str, *values: Any) -> Forest:
-    """Return the forest of a pickle or copy."""
     check_format(form, release, "The pickle of a Forest")
     return Forest(*values)
 

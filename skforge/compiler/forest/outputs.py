@@ -120,7 +120,6 @@ class AnswerSpec:
 
     @property
     def classifies(self) -> bool:
-        """Whether ``predict`` returns class labels."""
         return self.task in CLASSIFICATION
 
     def has(self, method: str) -> bool:

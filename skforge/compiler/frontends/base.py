@@ -50,17 +50,14 @@ def registered() -> tuple[Frontend, ...]:
 
 
 def class_names(model: object) -> set[str]:
-    """Return ``module.Class`` for an object's class and all its bases."""
     return {f"{c.__module__}.{c.__qualname__}" for c in type(model).__mro__}
 
 
 def is_a(model: object, *names: str) -> bool:
-    """Tell whether a class of the object has one of the names of ``class_names``."""
     return not class_names(model).isdisjoint(names)
 
 
 def detects(*names: str) -> Callable[[object], bool]:
-    """Return a ``Frontend.detect`` for objects of these classes, or of subclasses."""
     return lambda model: is_a(model, *names)
 
 

@@ -119,10 +119,7 @@ class TreeLayout(ABC):
     def share_trees(
         self, memory: SharedMemory, first: Value, count: Value, most: int
     ) -> TreeLayout:
-        """Copy trees to a GPU block's shared memory; return a layout that reads them.
-
-        ``most`` is the largest ``count``.
-        """
+        """Copy at most ``most`` trees to shared memory; return a layout of these."""
         raise ScheduleError(
             "cache on a loop over trees needs a representation that can be stored in "
             'shared memory, such as "array", "sparse" or "reorg".'
@@ -181,11 +178,7 @@ class WalkLayout(TreeLayout):
 
 
 class BlockCode(ABC):
-    """Emits the code for one block of rows and one forest.
-
-    :meth:`start` is called first, :meth:`add_tree` once for each tree, :meth:`finish`
-    last.
-    """
+    """Emits a block of rows: :meth:`start`, each :meth:`add_tree`, :meth:`finish`."""
 
     def writes_to(self, result: Buffer) -> None:  # noqa: B027 - most need not know
         """Tell where :meth:`finish` will write; called before :meth:`start`."""
@@ -339,7 +332,6 @@ class Representation(ABC):
         chosen.refuse(why)
 
     def refuse(self, why: str) -> NoReturn:
-        """Raise ScheduleError: the representation does not take a schedule."""
         raise ScheduleError(f'represent("{self.name}") {why}')
 
     @abstractmethod
@@ -407,6 +399,13 @@ class BlockRepresentation(Representation):
     @abstractmethod
     def check_block(self, hir: PredictEnsemble, block: int) -> None:
         """Raise for block sizes that cannot be laid out, before building anything."""
+
+    def check_groups(self, block: int, most: int) -> None:
+        if block % self.row_group or block > most:
+            self.refuse(
+                f"takes blocks whose size is a multiple of {self.row_group} rows, at "
+                f"most {most}; this schedule has blocks of {block}."
+            )
 
     @abstractmethod
     def lay_out_blocks(

@@ -260,9 +260,6 @@ def trees_by_threads(
 
 
 def trees_by_blocks(rows: int, threads: int, blocks: int, walk: Walk) -> Schedule:
-    """Distribute the trees of a few rows over the threads of several blocks.
-
-    A second launch adds the results of the blocks.
-    """
+    """Distribute a few rows' trees over several blocks; a second launch adds these."""
     schedule, trees, _ = trees_on_threads(rows, threads, blocks)
     return walk.on(schedule, trees)

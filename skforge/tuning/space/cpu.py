@@ -153,7 +153,6 @@ def cpu_point(walk: str, **values: Any) -> dict[str, Any]:
 
 
 def cpu_schedule(point: Point, shape: ForestShape) -> Schedule:
-    """Return the schedule of a point of the CPU space."""
     match point["walk"]:
         case "bitsliced":
             return families.bitsliced_schedule(point["block"])

@@ -97,7 +97,6 @@ def gpu_point(deal: str, **values: Any) -> dict[str, Any]:
 
 
 def full_gpu_schedule(point: spaces.Point, shape: ForestShape) -> Schedule:
-    """Return the schedule of a point of the whole GPU space."""
     rows, each = point["rows_per_block"], point["rows_per_thread"]
     threads, cached = point["tree_threads"], point["cached_trees"]
     match point["deal"]:

@@ -111,7 +111,6 @@ def emit_gpu(function: lir.Function, target: Target) -> HostPlan:
 
 
 def emit_kernel(host: Host, grid: lir.Grid) -> Launch:
-    """Append a kernel's text to the host's and return its launch."""
     w = _Emitter(host, grid)
     kernel = f"{w.names.new(host.function.name)}_{len(host.kernels)}"
     for dim, var, _ in grid.dims:

@@ -184,7 +184,6 @@ class _Call:
 
 
 def _check_grid(launch: Launch, grid: Dim3) -> None:
-    """Raise if a launch has more blocks than a GPU supports."""
     x, y, z = grid
     if any(n > most for n, most in zip(grid, GRID_LIMITS, strict=True)):
         raise CompilerError(

@@ -28,7 +28,6 @@ _OTHER = re.compile(r"[\W_]+", re.ASCII)
 
 
 def memory_text(element: lir.Scalar) -> str:
-    """Return the C++ type of a buffer's element; a bool takes a byte."""
     return "u8" if element == lir.BOOL else element.name
 
 

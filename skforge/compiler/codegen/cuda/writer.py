@@ -114,7 +114,6 @@ class Writer(Known):
         return operand
 
     def pointer(self, buffer: lir.Buffer) -> str:
-        """Return the name of the pointer to a buffer's first element."""
         if buffer.name not in self._pointers:
             if buffer.name not in self.host.buffers:
                 raise self.fail(f"@{buffer.name} is used before it is bound.")

@@ -29,7 +29,6 @@ def emit_call(w: Writer, stmt: lir.Call) -> None:
 
 
 def symbol_text(w: Writer, name: str) -> str:
-    """Return the address of a symbol, a constant."""
     text = f"@{quoted(name)}"
     w.module.symbols.setdefault(name, f"{text} = external global i8")
     return f"ptrtoint (ptr {text} to i64)"

@@ -38,10 +38,7 @@ _HEAP_ALIGNMENT = 64
 
 
 def emit_llvm(function: lir.Function, target: Target) -> str:
-    """Return a function as the text of one LLVM module for a machine.
-
-    The function must be verified and free of grids, block regions and warp operations.
-    """
+    """Return a verified function, without grids, regions and warps, as LLVM text."""
     module = ModuleText(function.name, target)
     w = _Emitter(module)
     head, header = "define void", "ptr %$args, ptr %$pfor, i64 %$threads"
@@ -68,10 +65,7 @@ def emit_llvm(function: lir.Function, target: Target) -> str:
 
 
 def _routine(w: Writer, function: lir.Routine) -> tuple[str, str]:
-    """Bind a routine's parameters; return the parts of its header.
-
-    It has come through no passes, so it is verified here.
-    """
+    """Verify a routine, which no pass did; bind parameters; return header parts."""
     verify_lir(function)
     header = []
     for param in function.params:
@@ -417,5 +411,4 @@ def _outlined(symbol: str, struct: str, body: Writer) -> str:
 
 
 def _field_of(struct: str, context: str) -> str:
-    """Return the instruction for the address of a field, but for its number."""
     return f"getelementptr inbounds {struct}, ptr {context}, i64 0, i32"

@@ -41,7 +41,6 @@ def type_text(type_: lir.Type) -> str:
 
 
 def bits_of(element: lir.Scalar) -> int:
-    """Return the width of an SSA scalar; a bool is one bit."""
     return 1 if element == lir.BOOL else 8 * element.bytes
 
 
@@ -75,7 +74,6 @@ def chosen(lanes: Sequence[int | str]) -> str:
 
 
 def compare_code(op: lir.CompareOp, element: lir.Scalar, unordered: bool) -> str:
-    """Return the LLVM compare instruction with its predicate."""
     if element.is_float:
         return f"fcmp {'u' if unordered else 'o'}{op}"
     if op in ("eq", "ne"):

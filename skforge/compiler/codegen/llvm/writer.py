@@ -71,7 +71,6 @@ class Writer(Known):
         return f"%$t{self._count}"
 
     def line(self, text: str) -> None:
-        """Append an instruction without a result."""
         self.lines.append(f"  {text}")
 
     def let(self, text: str, name: str = "") -> str:
@@ -108,13 +107,11 @@ class Writer(Known):
         self._operands[name] = operand
 
     def bind_value(self, value: lir.Value, text: str) -> None:
-        """Append an instruction whose result is ``value``."""
         name = own_name(value)
         self.bind(value.name, name)
         self.lines.append(f"  {name} = {text}")
 
     def own(self, value: lir.Value, text: str) -> str:
-        """Append an instruction whose result has the name of ``value``."""
         return self.let(text, own_name(value))
 
     def operand(self, name: str, type_: str, memory: str) -> str:
@@ -236,7 +233,6 @@ def own_name(named: lir.Value | lir.Buffer) -> str:
 
 
 def memory_element(element: lir.Scalar) -> str:
-    """Return the LLVM type of a buffer's element; a bool takes a byte."""
     return "i8" if element == lir.BOOL else types.type_text(element)
 
 

@@ -161,10 +161,7 @@ class TextCodes:
         return dict(table=table, missing=missing, unknown=self.unknown, gap=gap)
 
     def values(self, codes: Array) -> Array:
-        """Return values that have these codes; some accepted one for any other.
-
-        Values of one code take turns.
-        """
+        """Return values of these codes in turn; some accepted one for any other."""
         texts = np.full(len(codes), self.texts[0] if self.texts else None, object)
         values: dict[float, list[Any]] = {i: [t] for i, t in enumerate(self.texts)}
         for code, value in (

@@ -110,10 +110,7 @@ _MOST_IN_SET = 4095
 
 
 class Predicates(NamedTuple):
-    """The tests of a forest, on the pipeline's own rows.
-
-    Tests in ``swapped`` are true where the forest's were false.
-    """
+    """A forest's tests on the pipeline's rows; those in ``swapped`` are negated."""
 
     comparison: NDArray[np.uint8]
     threshold: Array
@@ -418,10 +415,7 @@ def _forget(_: Any, recent: list[Any] = _recent) -> None:
 
 
 def load_alone(model: Any, iteration_range: tuple[int, int] | None = None) -> Forest:
-    """Read a fitted pipeline into a forest on its own float64 rows, without codes.
-
-    Texts are codes: their place in ``category_names``.
-    """
+    """Read a pipeline into a forest of float64 rows; ``category_names`` code texts."""
     pipeline = folded(model, iteration_range)
     coded = [column for column, codes in pipeline.numbers.items() if codes.coded]
     if coded:

@@ -16,7 +16,6 @@ from skforge.compiler.ir.lir.walk import bound_in, statements
 
 
 def with_lanes(element: Scalar, like: Type) -> Type:
-    """Return ``element`` with as many lanes as ``like`` has."""
     match like:
         case Vec(lanes=lanes) | lir.Mask(lanes=lanes):
             return lir.Mask(lanes) if element == BOOL else Vec(element, lanes)
@@ -34,10 +33,7 @@ def parts(first: int, end: int, lanes: int) -> Iterator[tuple[int, int]]:
 
 
 class Builder:
-    """Appends statements to the innermost open body.
-
-    In a ``with`` statement, expressions of values append to it, too.
-    """
+    """Appends statements to the innermost open body; in a ``with``, expressions too."""
 
     def __init__(self) -> None:
         self._bodies: list[list[Stmt]] = [[]]
@@ -249,14 +245,12 @@ class Builder:
         return self.let(lir.Unary("popcount", a), a.type, "count")
 
     def reinterpret(self, a: Value, type_: Type) -> Value:
-        """Return the bits of a vector as another type of the same width."""
         return a if a.type == type_ else self.let(lir.Bitcast(a), type_, "bits")
 
     def mask_bits(self, a: Value, type_: Scalar) -> Value:
         return self.let(lir.MaskBits(a), type_, "bits")
 
     def any_true(self, a: Value) -> Value:
-        """Return whether any lane is true; a bool is returned as it is."""
         return a if a.type == BOOL else self.let(lir.AnyTrue(a), BOOL, "any")
 
     def load(

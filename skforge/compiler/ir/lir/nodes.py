@@ -237,10 +237,7 @@ class Shuffle:
 
 @dataclass(frozen=True, slots=True)
 class Compress:
-    """The lanes of ``a`` that the mask selects, moved to the front in order.
-
-    The remaining lanes have unspecified values.
-    """
+    """The lanes of ``a`` that the mask selects, in order, then unspecified values."""
 
     a: Operand
     mask: Operand

@@ -135,7 +135,6 @@ class Value:
         return BUILDER.get().negate(self)
 
     def __bool__(self) -> NoReturn:
-        """Raise: what a kernel computes is not known while it is written."""
         raise TypeError(f"%{self.name} has no value yet; use select, if_ or when.")
 
     def to(self, element: Scalar) -> Value:

@@ -32,7 +32,6 @@ def _hints(kind: type[Any]) -> dict[str, Any]:
 
 @per_class
 def names_of(kind: type[Any], *roles: Role) -> tuple[str, ...]:
-    """Return the fields of a class that have one of some roles."""
     hints = _hints(kind)
     declared = {name: getattr(hints[name], "__metadata__", ()) for name in hints}
     return tuple(f.name for f in fields(kind) if {*declared[f.name]} & {*roles})

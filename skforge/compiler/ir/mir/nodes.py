@@ -114,10 +114,7 @@ Element: TypeAlias = Literal[
 
 @dataclass(frozen=True, slots=True)
 class Array:
-    """A multi-dimensional array; the result is a parameter, other arrays are scratch.
-
-    ``dims`` holds the extents; None stands for the number of outputs.
-    """
+    """The result, a parameter, or scratch; ``dims`` are extents, None for outputs."""
 
     name: str
     dims: tuple[Size | None, ...]
@@ -185,10 +182,7 @@ class GetRoot:
 
 @dataclass(frozen=True, slots=True)
 class TraverseTreeTile:
-    """One hop of each walk: evaluate a tile on a row and move to the exit taken.
-
-    ``checked`` walks may already stand on a leaf; they then stay there.
-    """
+    """One hop of each walk through a tile; ``checked`` walks on leaves stay there."""
 
     trees: tuple[str, ...]
     nodes: tuple[str, ...]
@@ -399,10 +393,7 @@ class AllocArray:
 
 @dataclass(frozen=True, slots=True)
 class Fill:
-    """``target[rows, k] = base[k]``: the initial sums of these rows.
-
-    With ``by_warp``, the threads that sum these rows by warp do it.
-    """
+    """``target[rows, k] = base[k]``, ``by_warp`` in the threads that sum by warp."""
 
     target: str
     rows: Range
@@ -458,11 +449,7 @@ class EvaluatePredicates:
 
 @dataclass(frozen=True, slots=True)
 class QuantizeRows:
-    """``name`` = the codes of a block of at most ``size`` rows, compared as integers.
-
-    A walk that uses them reads the code in a predicate's column instead of the row's
-    value.
-    """
+    """``name`` = the codes of at most ``size`` rows, which walks compare instead."""
 
     name: str
     rows: Range

@@ -131,10 +131,7 @@ def map_nest(
     change: Callable[[mir.Stmt, tuple[mir.Loop, ...]], mir.Stmt],
     outside: tuple[mir.Loop, ...] = (),
 ) -> mir.Body:
-    """Rebuild a body with ``change`` applied to every statement, innermost first.
-
-    ``change`` also takes the loops around the statement, as they were.
-    """
+    """Apply ``change`` to each statement, innermost first, with the loops it was in."""
 
     def changed(stmt: mir.Stmt) -> mir.Stmt:
         path = (*outside, stmt) if isinstance(stmt, mir.Loop) else outside
@@ -158,7 +155,6 @@ def map_walks(
 
 
 def copy_body(body: mir.Body, suffix: str) -> mir.Body:
-    """Return a copy of a body that binds other names."""
     bound: set[str] = set()
     for stmt in statements(body):
         match stmt:

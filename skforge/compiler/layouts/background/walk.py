@@ -55,7 +55,6 @@ BLOCK = 64
 
 
 def preorder_of(hir: PredictEnsemble) -> Preorder:
-    """Return the layout of a schedule's forest, made on its first use."""
     return hir.shared.once(("background",), lambda: Preorder.of(hir.forest))
 
 
@@ -271,10 +270,7 @@ class BackgroundCode(TreeBlock):
         return (self._states[at + k * MOST_STATES, STATES] for k in fields)
 
     def _count_failed(self, node: Node) -> None:
-        """Count the features of the path that rows fail, for both children.
-
-        Rows that passed the feature's tests above now fail it on one side.
-        """
+        """Count, for both children, features now failed on one side, passed above."""
         b, few = self.b, self._few
         word = {64: I64, 32: U32}[few.lanes]
         for row in range(0, BLOCK, few.lanes):

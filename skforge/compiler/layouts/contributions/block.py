@@ -120,10 +120,7 @@ class Trees:
 
 
 class TreeBlock(BlockCode):
-    """Emits the code for one block of rows, except what a tree adds.
-
-    ``element`` is the type of the numbers in a vector, one for each row.
-    """
+    """Emits a block of rows, vectors of ``element``, except for what a tree adds."""
 
     #: Where scratch lies.
     space: lir.Space = "global"

@@ -98,10 +98,7 @@ LEAST_LANES = 8
 
 
 def walk_data(forest: Forest, by_pairs: bool, in_lanes: bool) -> WalkData:
-    """Lay out a normalised forest with covers.
-
-    ``by_pairs`` is for interactions, ``in_lanes`` for points as the lanes of vectors.
-    """
+    """Lay out a normalised forest with covers, for interactions or points as lanes."""
     means, paths = Means.of(forest), trace(forest)
     in_order = np.argsort(forest.tree_output, kind="stable")
     parts = cut(forest, paths)
@@ -139,7 +136,6 @@ def walk_data(forest: Forest, by_pairs: bool, in_lanes: bool) -> WalkData:
 
 
 def shared_data(hir: PredictEnsemble, by_pairs: bool, in_lanes: bool) -> WalkData:
-    """Return a forest laid out once for all kernels that read it alike."""
     key = ("contributions", by_pairs, in_lanes)
     return hir.shared.once(key, lambda: walk_data(hir.forest, by_pairs, in_lanes))
 

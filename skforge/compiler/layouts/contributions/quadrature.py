@@ -144,10 +144,7 @@ CHUNK = 4096
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Points:
-    """How many points each tree needs, in how many turns.
-
-    A turn has ``of_turn`` points, and room for ``places``, where the rest is zero.
-    """
+    """Each tree's points in turns of ``of_turn``, with zeros up to ``places``."""
 
     of_turn: NDArray[np.int64]  # (n_trees,)
     turns: NDArray[np.int64]  # (n_trees,)

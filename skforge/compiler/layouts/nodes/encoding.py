@@ -38,7 +38,6 @@ class Tests:
 
     @classmethod
     def of(cls, hir: PredictEnsemble) -> Tests:
-        """Collect the tests of every predicate of a kernel's forest."""
         forest, table = hir.forest, hir.codes
         if table is not None:
             least = (table.rank_of + 1).astype(table.dtype)
@@ -187,5 +186,4 @@ def node_tests(hir: PredictEnsemble) -> NodeTests:
 
 
 def _take(table: NDArray[Any], index: NDArray[np.int32], missing: Any) -> NDArray[Any]:
-    """Return ``table[index]``, with ``missing`` where the index is -1."""
     return np.append(table, np.asarray(missing, table.dtype))[index]

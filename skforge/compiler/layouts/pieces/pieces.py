@@ -95,12 +95,7 @@ class Pieces(layouts.BlockRepresentation):
         self.refuse(f"{why}; or use another representation.")
 
     def check_block(self, hir: PredictEnsemble, block: int) -> None:
-        most = BUCKET_BYTES // (2 * (MOST + 1)) - SPARE
-        if block % GROUP or block > most:
-            self.refuse(
-                f"takes blocks whose size is a multiple of {GROUP} rows, at most "
-                f"{most}; this schedule has blocks of {block}."
-            )
+        self.check_groups(block, BUCKET_BYTES // (2 * (MOST + 1)) - SPARE)
 
     def lay_out_blocks(
         self, hir: PredictEnsemble, target: Target, block: int

@@ -86,10 +86,7 @@ class LeafSums:
             self._outputs = model("leaf_outputs", table.outputs)
 
     def add(self, sums: Buffer, at: Value, found: Value) -> None:
-        """Add the leaf with an element of ``read`` to the sums from ``at`` on.
-
-        A number is added only there.
-        """
+        """Add the leaf found in ``read`` to the sums at ``at``, a vector from there."""
         b, table = self.b, self._table
         match table.kind:
             case "number":

@@ -234,12 +234,7 @@ class Tiles(layouts.BlockRepresentation, layouts.RowRepresentation):
         super().check(hir)
 
     def check_block(self, hir: PredictEnsemble, block: int) -> None:
-        most = 1 << tile_layout.row_bits(hir.tiles)
-        if block % GROUP or block > most:
-            self.refuse(
-                f"takes blocks whose size is a multiple of {GROUP} rows, at most "
-                f"{most}; this schedule has blocks of {block}."
-            )
+        self.check_groups(block, 1 << tile_layout.row_bits(hir.tiles))
 
     def lay_out_blocks(
         self, hir: PredictEnsemble, target: Target, block: int
