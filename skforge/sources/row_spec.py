@@ -105,16 +105,12 @@ def _has_steps(model: Any) -> bool:
 def _of_forest(forest: Forest, names: tuple[str, ...] | None) -> RowSpec:
     known = {i: labels for i, labels in enumerate(forest.category_names) if labels}
     own_lists = forest.source in ("xgboost", "lightgbm")
-    hashed: dict[int, bool] = {}
-    if forest.hashed is not None:
-        from skforge.compiler.runtime.hashed_rows import spelled_booleans
-
-        hashed = spelled_booleans(forest.hashed)
+    hashed = None if forest.hashed is None else forest.hashed.reader(None)
     return RowSpec(
         forest.n_columns,
         given_names(names or forest.column_names),
         categories=known,
-        hashed=hashed,
+        hashed={} if hashed is None else hashed.spelled_booleans(),
         by_value=bool(known) or (not own_lists and forest.category_offset[-1] > 0),
         dtype=forest.input_dtype,
         wider=forest.wider_rows,

@@ -706,3 +706,79 @@ def test_damaged_files_are_refused_or_read_alike(content):
     for end in (len(content) - 1, len(content) - 100, len(content) // 2):
         with pytest.raises(InvalidModelError):
             load_forest(content[:end])
+
+
+def test_statistics_of_pairs_by_their_hashes():
+    """Encoded rows are what the model's tables say of each combination's hash."""
+    from skforge.compiler.forest.categories import ABOVE, EQUAL, HASH, MULTIPLIER
+    from skforge.compiler.runtime.entry.encoder import Encoder
+    from skforge.compiler.runtime.entry.encoder_tables import (
+        SIZES,
+        _pairs_of,
+        tables_of,
+    )
+
+    frame, _ = make_frame(2000)
+    pairs = frame["city"] + frame["code"].astype(str)
+    y = pd.factorize(pairs)[0] % 7 + np.nan_to_num(frame["size"])
+    params = {"iterations": 60, "depth": 5, "one_hot_max_size": 1}
+    model = train(frame=frame, y=y, max_ctr_complexity=2, **params)
+    hashed = load_forest(model).hashed
+    sizes, _ = tables_of(hashed)
+    assert dict(zip(SIZES, sizes, strict=True))["n_both"]
+
+    random = np.random.default_rng(0)
+    rows = np.zeros((320, hashed.n_features), np.float32)
+    bits = rows.view(np.int32)
+    numbers = ~hashed.is_category
+    rows[:, : hashed.n_columns][:, numbers] = random.normal(size=(320, numbers.sum()))
+    bits[:, : hashed.n_columns][:, ~numbers] = random.integers(
+        -(2**31), 2**31, (320, (~numbers).sum())
+    )
+    keys = 0  # rows whose pair of categories has the hash of a key
+    for i in range(len(hashed.part_offset) - 1):
+        parts = slice(hashed.part_offset[i], hashed.part_offset[i + 1])
+        known = hashed.key[hashed.key_offset[i] : hashed.key_offset[i + 1]]
+        if (hashed.part_kind[parts] == HASH).all() and len(known):
+            of = hashed.part_column[parts]
+            inverse = pow(MULTIPLIER, -1, 2**64)
+            total = (known * np.uint64(inverse**2 % 2**64)).view(np.int64)
+            if len(of) == 2:
+                x, y_ = _pairs_of(total, MULTIPLIER).reshape(2, -1)
+                fits = (x == x.astype(np.int32)) & (y_ == y_.astype(np.int32))
+                assert fits.sum() >= len(known)
+                for a, b in list(zip(x[fits], y_[fits], strict=True))[:60]:
+                    bits[keys, of] = a, b
+                    keys += 1
+    assert keys > 20
+    wanted = rows.copy()
+    for r, row in enumerate(bits):
+        for i in range(len(hashed.part_offset) - 1):
+            total = 0
+            for p in range(hashed.part_offset[i], hashed.part_offset[i + 1]):
+                kind, column = hashed.part_kind[p], hashed.part_column[p]
+                given, number = row[column], hashed.part_value[p]
+                x, border = given.view(np.float32), number.view(np.float32)
+                part = {HASH: given, EQUAL: given == number, ABOVE: x > border}.get(
+                    kind, not x <= border
+                )
+                total = (total + int(part) * MULTIPLIER) * MULTIPLIER % 2**64
+            known = hashed.key[hashed.key_offset[i] : hashed.key_offset[i + 1]]
+            first, end = hashed.statistic_offset[i : i + 2]
+            width = end - first
+            start = int(
+                np.diff(hashed.statistic_offset[: i + 1])
+                @ (np.diff(hashed.key_offset[: i + 1]) + 1)
+            )
+            at = int(np.searchsorted(known, np.uint64(total)))
+            if at == len(known) or known[at] != total:
+                at = len(known)
+            of_key = hashed.bucket[start + at * width :][:width]
+            wanted[r, hashed.n_columns + first : hashed.n_columns + end] = of_key
+    encoder = Encoder(hashed)
+    alone = rows.copy()
+    for r in range(len(rows)):
+        encoder.encode(alone[r : r + 1])
+    encoder.encode(rows)
+    np.testing.assert_array_equal(rows.view(np.int32), wanted.view(np.int32))
+    np.testing.assert_array_equal(alone.view(np.int32), wanted.view(np.int32))

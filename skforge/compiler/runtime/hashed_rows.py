@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from skforge._compat import cached_property
 from skforge.compiler.forest import frames, mistakes
 from skforge.compiler.forest.categories import HASH, MULTIPLIER, HashedCategories
 from skforge.compiler.runtime.entry import hashing
@@ -36,11 +37,30 @@ class HashedRows:
 
     def __init__(self, hashed: HashedCategories, names: tuple[str, ...] | None) -> None:
         self._is_category, self._names = hashed.is_category, names
-        self._width, self._encoder = hashed.n_features, Encoder(hashed)
+        self._width, self._hashed = hashed.n_features, hashed
         self._places = np.arange(hashed.n_columns, dtype=np.int32)
         self._seen: Any = None
         #: By id of pandas' dtype, which is kept alive: hashes of its categories.
         self._tables: dict[int, tuple[Any, Array]] = {}
+
+    @cached_property
+    def _encoder(self) -> Encoder:
+        return Encoder(self._hashed)
+
+    def spelled_booleans(self) -> dict[int, bool]:
+        """Return whether each column of categories knows the text True or False."""
+        texts = np.array([["True", "False"]], object)
+        bits, places = np.zeros((1, 2), np.float32), np.arange(2, dtype=np.int32)
+        hashing.read_objects(texts, np.ones(2, np.bool_), places, bits)
+        keys = bits.view(np.int32).astype(np.uint64) * np.uint64(MULTIPLIER**2 % 2**64)
+        columns = dict.fromkeys(np.flatnonzero(self._is_category).tolist(), False)
+        hashed, first = self._hashed, self._hashed.part_offset[:-1]
+        alone = (np.diff(hashed.part_offset) == 1) & (hashed.part_kind[first] == HASH)
+        for i in np.flatnonzero(alone).tolist():
+            known = hashed.key[slice(*hashed.key_offset[i : i + 2])]
+            is_known = bool(np.isin(keys, known).any())
+            columns[int(hashed.part_column[first[i]])] |= is_known
+        return columns
 
     def read(self, X: Any) -> tuple[Array, str] | None:
         """Return rows of float32 and the warning ""; None leaves ``X`` to the model."""
@@ -191,21 +211,6 @@ class HashedRows:
         with np.errstate(over="ignore"):
             rows[:, places] = values.T
         return True
-
-
-def spelled_booleans(hashed: HashedCategories) -> dict[int, bool]:
-    """Return whether each column of categories knows the text True or False."""
-    texts, hashes = np.array([["True", "False"]], object), np.zeros((1, 2), np.float32)
-    flags, places = np.ones(2, np.bool_), np.arange(2, dtype=np.int32)
-    hashing.read_objects(texts, flags, places, hashes)
-    keys = hashes.view(np.int32).astype(np.uint64) * np.uint64(MULTIPLIER**2 % 2**64)
-    columns = dict.fromkeys(np.flatnonzero(hashed.is_category).tolist(), False)
-    first = hashed.part_offset[:-1]
-    alone = (np.diff(hashed.part_offset) == 1) & (hashed.part_kind[first] == HASH)
-    for i in np.flatnonzero(alone).tolist():
-        known = hashed.key[slice(*hashed.key_offset[i : i + 2])]
-        columns[int(hashed.part_column[first[i]])] |= bool(np.isin(keys, known).any())
-    return columns
 
 
 #: Places of columns, and their values: an array of shape (n_columns, n_rows), or the
