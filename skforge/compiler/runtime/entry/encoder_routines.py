@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import numpy as np
 
@@ -27,7 +28,7 @@ from skforge.compiler.ir.lir.nodes import (
 from skforge.compiler.ir.lir.types import scalar_of
 from skforge.compiler.runtime.entry.encoder_tables import (
     ARRAYS,
-    REGISTER_FLAGS,
+    KINDS,
     REGISTERS,
     SIZES,
     SPREAD,
@@ -37,7 +38,7 @@ from skforge.compiler.target import Target
 #: Rows of a block, and those of a vector.
 BLOCK, LANES = 64, 16
 #: Fewer rows are encoded one by one.
-FEW = 8
+FEW = 6
 
 
 def encoder(target: Target) -> Function:
@@ -99,29 +100,26 @@ class _Encoder:
             self._write_rank(v, given, v * BLOCK + r)
         with b.loop(sizes["n_ranked"], sizes["n_values"]) as v:
             self._value(v, end)
-        kinds = (REGISTER_FLAGS + 1) * len(REGISTERS) if self.permutes else 0
-        for kind in range(kinds):
-            flags, registers = divmod(kind, len(REGISTERS))
-            first_table, last_table = (self.a["dense_kind"][kind + k] for k in (0, 1))
-            with b.loop(first_table, last_table) as c:
-                self._permuted(c, flags, REGISTERS[registers])
-        dense, hashed = self._bounds()
-        start = self.a["dense_kind"][kinds]
-        with b.loop(start, dense) as c, b.loop(0, end, LANES) as r:
-            self._dense(c, r, LANES)
+        for kind, (n_categories, n_flags, registers) in enumerate(KINDS):
+            with self._tables(kind, kind + 1, n_categories) as c:
+                if registers and self.permutes:
+                    self._permuted(c, n_categories, n_flags, registers)
+                else:
+                    with b.loop(0, end, LANES) as r:
+                        self._dense(c, n_categories + n_flags, r, LANES)
+        hashed = self._first_hashed()
         with b.loop(hashed, sizes["n_hashed"]) as c, b.loop(0, end, LANES // 2) as r:
             self._hashed(c, r, LANES // 2)
         target = row + sizes["n_columns"]
-        # of a whole block, most statistics are written in squares
-        whole = b.select(count.eq(BLOCK), sizes["n_statistics"] & -LANES, 0)
-        with b.loop(0, whole, LANES) as s, b.loop(0, BLOCK, LANES) as r:
-            self._square(s, r, target + r * sizes["width"] + s)
+        whole = sizes["n_statistics"] & -LANES
+        with b.loop(0, whole, LANES) as s, b.loop(0, end, LANES) as r:
+            self._square(s, r, count, target + r * sizes["width"] + s)
         with b.loop(count) as r, b.loop(whole, sizes["n_statistics"]) as s:
             place = target + r * sizes["width"] + s
             self.out[place] = self.bytes[s * BLOCK + r].to(F32)
 
-    def _square(self, s: Value, r: Value, target: Value) -> None:
-        """Write as many statistics as rows, from lines of statistics."""
+    def _square(self, s: Value, r: Value, count: Value, target: Value) -> None:
+        """Write as many statistics as rows, of which there may be fewer."""
         b = self.b
         lines = [self.bytes[(s + i) * BLOCK + r, Vec(U8, LANES)] for i in range(LANES)]
         half = LANES // 2
@@ -131,7 +129,8 @@ class _Encoder:
             pairs = zip(lines[:half], lines[half:], strict=True)
             lines = [b.shuffle(x, y, way) for x, y in pairs for way in (low, high)]
         for i, line in enumerate(lines):
-            self.out[target + self.sizes["width"] * i] = line.to(F32)
+            with b.when(r + i < count):
+                self.out[target + self.sizes["width"] * i] = line.to(F32)
 
     def row(self, r: Value) -> None:
         """Write what encodes one row."""
@@ -150,9 +149,11 @@ class _Encoder:
             is_set = b.select(kind.eq(EQUAL), given.eq(number), is_set)
             flag = b.select(is_set, b.const(1, lanes), b.const(0, lanes))
             self.values[v] = b.select(kind.eq(HASH), given, flag)
-        dense, hashed = self._bounds()
-        with b.loop(dense) as c:
-            self._dense(c, b.const(0), 0)
+        for first in range(0, len(KINDS), len(REGISTERS)):
+            n_categories, n_flags, _ = KINDS[first]
+            with self._tables(first, first + len(REGISTERS), n_categories) as c:
+                self._dense(c, n_categories + n_flags, b.const(0), 0)
+        hashed = self._first_hashed()
         with b.loop(hashed, sizes["n_hashed"]) as c:
             self._hashed(c, b.const(0), 0)
         target, count = row + sizes["n_columns"], sizes["n_statistics"]
@@ -207,14 +208,19 @@ class _Encoder:
             strange = self._rank(v + self.sizes["n_ranked"], given)
             self.strange[0] = self.strange[0] | strange
 
-    def _bounds(self) -> tuple[Value, Value]:
-        """Return the last combination with a table, and the first that is hashed."""
-        n_dense, n_both = self.sizes["n_dense"], self.sizes["n_both"]
+    @contextmanager
+    def _tables(self, kind: int, end: int, n_categories: int) -> Iterator[Value]:
+        """Open a loop over tables of some kinds; of pairs if no hash is strange."""
+        first, last = (self.a["dense_kind"][i] for i in (kind, end))
         plain = self.strange[0].eq(0)
-        none = self.b.const(0)
-        return n_dense - self.b.select(plain, none, n_both), self.b.select(
-            plain, n_both, none
-        )
+        if n_categories > 1:
+            last = self.b.select(plain, last, first)
+        with self.b.loop(first, last) as c:
+            yield c
+
+    def _first_hashed(self) -> Value:
+        """Return the first combination that is found by its hash."""
+        return self.b.select(self.strange[0].eq(0), self.sizes["n_both"], 0)
 
     def _rank(self, value: Value, given: Value) -> Value:
         """Return a hash's rank among those known of its column; 0 for all others."""
@@ -238,27 +244,31 @@ class _Encoder:
 
     # Rows of a vector have lines of a block; one row (0 lanes) has a place in each.
 
-    def _dense(self, c: Value, r: Value, lanes: int) -> None:
+    def _dense(self, c: Value, n_parts: int, r: Value, lanes: int) -> None:
         """Look the statistics of a combination up by the numbers of its parts."""
         b, a = self.b, self.a
         kind = Vec(I32, lanes) if lanes else I32
-        place = [b.const(0, kind)]
-        with b.loop(a["dense_part"][c], a["dense_part"][c + 1], carry=place) as p:
+        first_part, place = a["dense_part"][c], b.const(0, kind)
+        for p in (first_part + k for k in range(n_parts)):
             value = a["dense_value"][p].to(I64)
             part = self.values[self._place(value, r, lanes), kind]
-            place[0] = place[0] + part * a["dense_factor"][p]
+            place = place + part * a["dense_factor"][p]
         first, end = a["dense_statistic"][c], a["dense_end"][c]
         with b.loop(first, end) as s:
             at = a["dense_byte"][c] + (s - first) * a["dense_size"][c]
-            word = b.load(b.view("table", U8, a["table"], at), place[0], I32)
+            word = b.load(b.view("table", U8, a["table"], at), place, I32)
             self.bytes[self._place(s, r, lanes)] = (word & 0xFF).to(U8)
 
-    def _permuted(self, c: Value, n_flags: int, registers: int) -> None:
+    def _permuted(
+        self, c: Value, n_categories: int, n_flags: int, registers: int
+    ) -> None:
         """Look the statistics of a combination up in registers, for a whole block."""
         b, a, vec = self.b, self.a, Vec(U8, BLOCK)
         part, first = a["dense_part"][c], a["dense_statistic"][c]
-        lines = [a["dense_value"][part + k].to(I64) * BLOCK for k in range(n_flags + 1)]
-        rank, *flags = (self.short[line, vec] for line in lines)
+        numbers = [a["dense_value"][part + k] for k in range(n_categories + n_flags)]
+        rank, *flags = (self.short[n.to(I64) * BLOCK, vec] for n in numbers)
+        if n_categories > 1:
+            rank = rank + flags.pop(0) * a["dense_factor"][part + 1].to(U8)
         n_ranks = a["dense_size"][c] >> n_flags
         with b.loop(first, a["dense_end"][c]) as s:
             table = a["dense_byte"][c] + (s - first) * a["dense_size"][c]

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import pairwise, product
 from math import hypot, prod
 from typing import Any, NamedTuple, TypeAlias
 
@@ -26,7 +26,7 @@ Array = NDArray[Any]
 
 #: Most flags beside the categories of a table, and most places of a table for each key,
 #: and for none.
-_MOST_FLAGS, _MOST_PLACES, _FEW_PLACES = 8, 8, 4096
+_MOST_FLAGS, _MOST_PLACES, _FEW_PLACES = 4, 8, 4096
 #: Most keys with all of their flags that are turned back into one hash, and into two.
 _MOST_WORDS = {1: 1 << 22, 2: 1 << 15}
 #: Least share of keys that are pairs of known hashes, so that few rows have others.
@@ -35,9 +35,11 @@ _WORD, _NONE = 1 << 64, np.zeros(0, np.int32)
 #: Multiplies hashes of 32 bits, whose highest bits choose a slot.
 SPREAD = -1640531527
 
-#: Tables of one category that are looked up in registers: their most flags, and of how
-#: many registers, 64 bytes each, the ranks can be.
-REGISTER_FLAGS, REGISTERS = 4, (1, 2, 4)
+#: How many registers of 64 bytes, which are permuted, the places of ranks take; 0 is
+#: more.
+REGISTERS = 1, 2, 4, 0
+#: The kinds of tables: how many categories and flags they have, and these registers.
+KINDS = [*product((1, 2), range(_MOST_FLAGS + 1), REGISTERS)]
 
 #: The sizes that the code is given, and its arrays with their dtypes.
 SIZES = (
@@ -255,12 +257,11 @@ def _ranks(
     return {column: np.unique(np.concatenate(h)) for column, h in lists.items()}
 
 
-def _kind_of(n_ranks: int, n_flags: int, n_categories: int) -> int:
-    """Return the kind of a table: that of no registers comes last."""
-    few = [64 * count > n_ranks for count in REGISTERS]
-    if n_flags > REGISTER_FLAGS or not any(few) or n_categories > 1:
-        return (REGISTER_FLAGS + 1) * len(REGISTERS)
-    return n_flags * len(REGISTERS) + few.index(True)
+def _kind_of(c: _Combination, ranks: _Ranks) -> int:
+    n_ranks = prod(len(ranks[column]) + 1 for column in c.columns)
+    registers = next((n for n in REGISTERS if n_ranks <= 64 * n), 0)
+    n_categories = len(c.columns)
+    return KINDS.index((n_categories, len(c.parts) - n_categories, registers))
 
 
 def _of_dense(
@@ -275,12 +276,9 @@ def _of_dense(
     ``strange`` gets hashes of pairs that are not in the tables.
     """
     a: dict[str, list[Any]] = {n: [] for n in ARRAYS if n.startswith("dense")}
-    kinds = []
-    for c, _ in dense:
-        n, n_ranks = len(c.columns), len(ranks[c.columns[0]])
-        kinds.append(_kind_of(n_ranks, len(c.parts) - n, n) + (n > 1))
-    n_kinds = _kind_of(0, REGISTER_FLAGS + 1, 1) + 1
-    a["dense_kind"] = np.searchsorted(np.sort(kinds), np.arange(n_kinds)).tolist()
+    kinds = [_kind_of(c, ranks) for c, _ in dense]
+    n_kinds = np.arange(len(KINDS) + 1)
+    a["dense_kind"] = np.searchsorted(np.sort(kinds), n_kinds).tolist()
     a["dense_part"].append(0)
     size = sum(map(len, tables))
     for i in np.argsort(kinds, kind="stable").tolist():
