@@ -135,10 +135,14 @@ def export(
     chosen = _name(folder, name)
     _check_free(folder, overwrite)
     forest, table, fitted_target, reduction, source = _parts(compiled)
-    if forest.hashed is not None:
+    if forest.hashed is not None and kind != "c":
         raise UnsupportedModelError(
-            "The model has categories of CatBoost, whose texts an exported library "
-            "does not hash yet; use skforge.save instead."
+            "The model has categories of CatBoost, which only kind='c' exports yet."
+        )
+    if forest.hashed is not None and contribs:
+        raise UnsupportedModelError(
+            "contribs=True is not available for a model with categories of CatBoost; "
+            "compute contributions in Python."
         )
     sizes = _sizes(batch_sizes)
     targets = _targets(target)
@@ -364,6 +368,8 @@ def _metadata(
             "n_features": forest.n_features,
             "n_outputs": forest.n_outputs,
             "feature_names": forest.feature_names,
+            "n_columns": forest.n_columns,
+            "categories": library.categories,
             "texts": {str(column): codes for column, codes in library.texts.items()},
             "class_labels": forest.class_labels,
             "row_dtype": library.row_dtype,

@@ -8,6 +8,7 @@ from importlib.resources import files
 from string import Template
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from skforge._version import __version__
@@ -125,6 +126,8 @@ class Library:
             "n_trees": forest.n_trees,
             "n_features": forest.n_features,
             "n_outputs": forest.n_outputs,
+            "n_columns": forest.n_columns,
+            "n_categories": len(self.categories),
         }
         return filled(template, **facts | values)
 
@@ -132,6 +135,12 @@ class Library:
     def cpus(self) -> list[str]:
         """Return the name of each variant's CPU, as programs see it."""
         return [v.target.cpu for v in self.variants] or ["any CPU"]
+
+    @property
+    def categories(self) -> list[int]:
+        """Return the columns of callers' rows that have texts, which are encoded."""
+        hashed = self.forest.hashed
+        return [] if hashed is None else np.flatnonzero(hashed.is_category).tolist()
 
     @property
     def row_dtype(self) -> str:
