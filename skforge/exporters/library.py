@@ -24,6 +24,7 @@ from skforge.compiler.pipeline import build_hir, lower
 from skforge.compiler.runtime.compiling import most_rows
 from skforge.compiler.runtime.contributions import parts_of
 from skforge.compiler.runtime.cpu.jit import emit_object, machine_attributes
+from skforge.compiler.runtime.entry.encoder_tables import tables_of
 from skforge.compiler.runtime.schedules import table_at
 from skforge.compiler.schedule.ranges import BatchRange
 from skforge.compiler.schedule.schedule import Schedule
@@ -95,6 +96,7 @@ def export_object(
         tuple(variants),
         reduction,
         contribs=0 if contributing is None else contributing.n_outputs,
+        tables=None if forest.hashed is None else tables_of(forest.hashed),
     )
     baseline = targets[0]  # of the library's own functions
     if baseline.arch == "x86_64":

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from hashlib import sha256
 from typing import Any
 
@@ -24,11 +25,24 @@ from numpy.typing import NDArray
 
 from skforge._version import __version__
 from skforge.compiler.ir.lir.builder import Builder
-from skforge.compiler.ir.lir.nodes import BOOL, F32, F64, I32, I64, Routine, Value
+from skforge.compiler.ir.lir.nodes import (
+    BOOL,
+    F32,
+    F64,
+    I32,
+    I64,
+    U8,
+    Buffer,
+    Routine,
+    Value,
+)
 from skforge.compiler.ir.lir.types import scalar_of
 from skforge.compiler.outputs.steps import Steps
+from skforge.compiler.runtime.entry.encoder_routines import LANES, Encoding
+from skforge.compiler.runtime.entry.encoder_tables import ARRAYS, SIZES
+from skforge.compiler.runtime.entry.hashing_routines import city_hash
 from skforge.compiler.runtime.entry.results import Results
-from skforge.exporters.contents import ERRORS, ExportedKernel, Library, Ranges
+from skforge.exporters.contents import ERRORS, LINE, ExportedKernel, Library, Ranges
 from skforge.exporters.llvm_model import (
     contributions,
     fail,
@@ -64,6 +78,7 @@ def library_code(library: Library) -> list[str | Routine]:
     ]
     if finishes_contributions(library):
         parts.append(contributions(library))
+    parts += _encode(library)
     for output, steps in library.outputs.items():
         parts += _finish(f"{library.name}.finish.{output}", library, steps)
         parts += [_predict(library, suffix, output, steps) for suffix in ROW_TYPES]
@@ -85,11 +100,12 @@ def kernel_text(text: str, cpu: str, features: str) -> str:
 
 
 def constants_of(library: Library) -> dict[str, bytes]:
-    """Return the constant arrays of all kernels; equal arrays are stored once."""
+    """Return the constant arrays of the code; equal arrays are stored once."""
     kernels = [kernel for variant in library.variants for kernel in variant.kernels]
-    return dict(
-        _constant(library, array) for kernel in kernels for array in kernel.data
-    )
+    arrays = [array for kernel in kernels for array in kernel.data]
+    if library.tables is not None:
+        arrays += [*library.tables[1], np.array(library.categories, np.int32)]
+    return dict(_constant(library, array) for array in arrays)
 
 
 def _constant(library: Library, array: NDArray[Any]) -> tuple[str, bytes]:
@@ -266,6 +282,55 @@ def _predict(
         b.give(b.const(0, I32))
     params = _MODEL, _ROWS, _N, _STRIDE, _COLUMNS, _OUT
     return Routine(f"{name}_{output}_{suffix}", params, b.finish(), I32)
+
+
+def _encode(library: Library) -> Iterator[Routine]:
+    """Yield the functions that encode rows with categories, one row after another."""
+    if library.tables is None:
+        return
+    name, tables = library.name, library.tables
+    city = replace(city_hash(), name=f"{name}.city")
+    yield city
+    n, numbers, texts, rows = params = tuple(
+        Value(hint, I64) for hint in ("n", "numbers", "texts", "rows")
+    )
+    n_columns, n_categories = library.forest.n_columns, len(library.categories)
+    known = dict(zip(SIZES, tables[0], strict=True))
+    place = -(-4 * (known["n_values"] + LANES) // LINE) * LINE  # of statistics
+    size = place + -(-known["n_statistics"] // LINE) * LINE
+
+    def table(hint: str, array: NDArray[Any]) -> Buffer:
+        symbol, _ = _constant(library, array)
+        return b.view(hint, scalar_of(array.dtype), b.symbol(symbol))
+
+    with Builder() as b:
+        fail(n < 0, "COUNT")
+        fail(n.eq(0), "")
+        fail(numbers.eq(0) | texts.eq(0) | rows.eq(0), "NULL")
+        scratch = b.call("aligned_alloc", b.const(LINE), b.const(size))
+        fail(scratch.eq(0), "MEMORY")
+        at = table("at", np.array(library.categories, np.int32))
+        given, text = b.view("given", I32, numbers), b.view("text", I64, texts)
+        out, bits = b.view("out", F32, rows), b.view("bits", I32, rows)
+        values, found = b.view("values", I32, scratch), b.view("f", U8, scratch + place)
+        sizes = {hint: b.const(value) for hint, value in known.items()}
+        arrays = dict(zip(ARRAYS, map(table, ARRAYS, tables[1]), strict=True))
+        encoding = Encoding(b, sizes, arrays, out, bits, values, values, found)
+        with b.loop(n) as r:
+            row = r * library.forest.n_features
+            with b.loop(n_columns) as j:
+                bits[row + j] = given[r * n_columns + j]
+            with b.loop(n_categories) as k:
+                letters = text[r * n_categories + k]
+                with b.when(letters.eq(0)):
+                    b.run("free", scratch)
+                    b.give(b.const([*ERRORS].index("ERROR_NULL"), I32))
+                hash_ = b.call(city.name, letters, b.call("strlen", letters))
+                bits[row + at[k].to(I64)] = hash_.to(I32)
+            encoding.row(r)
+        b.run("free", scratch)
+        b.give(b.const(0, I32))
+    yield Routine(f"{name}_encode", params, b.finish(), I32)
 
 
 # ------------------------------------------------------------ facts

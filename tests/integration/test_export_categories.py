@@ -12,6 +12,8 @@ import pytest
 
 import skforge
 from skforge.compiler.forest.categories import ABOVE, ABOVE_OR_NAN, EQUAL, HASH
+from skforge.compiler.runtime.entry.encoder_tables import tables_of
+from skforge.exporters import library
 from tests.export_tools import COMPILER, metadata, needs_compiler, run
 from tests.plain import plain
 
@@ -89,12 +91,12 @@ class Loaded:
             file = folder / "made.so"
         self.functions = ctypes.CDLL(str(file))
         self.model = ctypes.c_void_p()
-        assert not self.functions.m_open(1, ctypes.byref(self.model))
+        assert not self.functions.cats_open(1, ctypes.byref(self.model))
 
     def encode(self, numbers: Any, texts: list[bytes | None], n: int, out: Any) -> int:
         given = (ctypes.c_char_p * len(texts))(*texts)
         at = [None if x is None else x.ctypes for x in (numbers, out)]
-        code: int = self.functions.m_encode(
+        code: int = self.functions.cats_encode(
             ctypes.c_int64(n), at[0], given if texts else None, at[1]
         )
         return code
@@ -113,16 +115,16 @@ class Loaded:
         dtype, columns = self.facts["functions"][function].values()
         out = np.empty((len(rows), columns), dtype)
         sizes = map(ctypes.c_int64, (len(rows), rows.shape[1], 1))
-        call = self.functions[f"m_{function}_f32"]
+        call = self.functions[f"cats_{function}_f32"]
         assert not call(self.model, rows.ctypes, *sizes, out.ctypes)
         return out[:, 0] if columns == 1 else out
 
 
-@pytest.mark.parametrize("kind", ["c"])
+@pytest.mark.parametrize("kind", ["c", "object", "shared"])
 def test_rows_are_encoded_to_the_same_bits(
     model: Any, kind: str, tmp_path: Path
 ) -> None:
-    folder = skforge.export(model, tmp_path / "m", kind)
+    folder = skforge.export(model, tmp_path / "cats", kind)
     loaded = Loaded(folder)
     frame = rows_of()
     for given in (frame, make_frame()[0], frame[:1]):
@@ -146,9 +148,9 @@ def test_rows_are_encoded_to_the_same_bits(
         assert loaded.encode(*null) == 1
     # the example reads texts with commas and quotes, and refuses what it cannot read
     strict = ["-std=c99", "-pedantic", "-Wall", "-Wextra", "-Wconversion", "-Werror"]
-    library = loaded.facts["library"]
-    library = ["-L.", "-lm_", "-Wl,-rpath,."] if kind == "shared" else [library]
-    command = [str(COMPILER), *strict, "-o", "example", "example.c", *library, "-lm"]
+    linked = [loaded.facts["library"]]
+    linked = ["-L.", "-lcats", "-Wl,-rpath,."] if kind == "shared" else linked
+    command = [str(COMPILER), *strict, "-o", "example", "example.c", *linked, "-lm"]
     run(command, folder)
     text = (folder / "check.csv").read_text("utf-8")
     assert run(["./example", "--check"], folder, input=text) == "0 of 100 rows differ\n"
@@ -164,4 +166,18 @@ def test_rows_are_encoded_to_the_same_bits(
 
 def test_contributions_are_refused(model: Any, tmp_path: Path) -> None:
     with pytest.raises(skforge.UnsupportedModelError, match="categories of CatBoost"):
-        skforge.export(model, tmp_path / "m", kind="c", contribs=True)
+        skforge.export(model, tmp_path / "cats", kind="c", contribs=True)
+
+
+def test_tables_that_differ_are_found(
+    model: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def damaged(hashed: Any) -> Any:
+        sizes, arrays = tables_of(hashed)
+        arrays[-1] = arrays[-1] ^ 1  # the statistics
+        return sizes, arrays
+
+    monkeypatch.setattr(library, "tables_of", damaged)
+    with pytest.raises(skforge.VerificationError, match="encode of the library"):
+        skforge.export(model, tmp_path / "cats", batch_sizes=[1])
+    assert not list(tmp_path.iterdir())
