@@ -31,14 +31,13 @@ from skforge.compiler.ir.lir.nodes import (
     F64,
     I32,
     I64,
-    U8,
     Buffer,
     Routine,
     Value,
 )
 from skforge.compiler.ir.lir.types import scalar_of
 from skforge.compiler.outputs.steps import Steps
-from skforge.compiler.runtime.entry.encoder_routines import LANES, Encoding
+from skforge.compiler.runtime.entry.encoder_routines import OneRow
 from skforge.compiler.runtime.entry.encoder_tables import ARRAYS, SIZES
 from skforge.compiler.runtime.entry.hashing_routines import city_hash
 from skforge.compiler.runtime.entry.results import Results
@@ -296,8 +295,7 @@ def _encode(library: Library) -> Iterator[Routine]:
     )
     n_columns, n_categories = library.forest.n_columns, len(library.categories)
     known = dict(zip(SIZES, tables[0], strict=True))
-    place = -(-4 * (known["n_values"] + LANES) // LINE) * LINE  # of statistics
-    size = place + -(-known["n_statistics"] // LINE) * LINE
+    size = -(-OneRow.scratch(known) // LINE) * LINE
 
     def table(hint: str, array: NDArray[Any]) -> Buffer:
         symbol, _ = _constant(library, array)
@@ -312,10 +310,8 @@ def _encode(library: Library) -> Iterator[Routine]:
         at = table("at", np.array(library.categories, np.int32))
         given, text = b.view("given", I32, numbers), b.view("text", I64, texts)
         out, bits = b.view("out", F32, rows), b.view("bits", I32, rows)
-        values, found = b.view("values", I32, scratch), b.view("f", U8, scratch + place)
-        sizes = {hint: b.const(value) for hint, value in known.items()}
         arrays = dict(zip(ARRAYS, map(table, ARRAYS, tables[1]), strict=True))
-        encoding = Encoding(b, sizes, arrays, out, bits, values, values, found)
+        encoding = OneRow(b, known, arrays, out, scratch)
         with b.loop(n) as r:
             row = r * library.forest.n_features
             with b.loop(n_columns) as j:
