@@ -135,10 +135,6 @@ def export(
     chosen = _name(folder, name)
     _check_free(folder, overwrite)
     forest, table, fitted_target, reduction, source = _parts(compiled)
-    if forest.hashed is not None and kind == "wheel":
-        raise UnsupportedModelError(
-            "The model has categories of CatBoost, which wheels do not take yet."
-        )
     if forest.hashed is not None and contribs:
         raise UnsupportedModelError(
             "contribs=True is not available for a model with categories of CatBoost; "

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import subprocess
+import sys
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -181,3 +184,72 @@ def test_tables_that_differ_are_found(
     with pytest.raises(skforge.VerificationError, match="encode of the library"):
         skforge.export(model, tmp_path / "cats", batch_sizes=[1])
     assert not list(tmp_path.iterdir())
+
+
+_IN_A_WHEEL = """
+import sys
+import numpy as np
+import pandas as pd
+import pytest
+import cats
+
+frame = pd.read_pickle("frame.pkl")
+rows = frame.to_numpy(object)
+given = [rows, frame, rows.tolist(), frame.to_dict("records")]
+given += [frame[frame.columns[::-1]], {name: frame[name] for name in frame}]
+given.append(frame.astype({"long": "category"}))
+given += [frame.astype({"code": str}), frame.astype({"flag": int, "age": "Float64"})]
+given.append(rows.astype(object)[::-1][::-1])
+for library in ("polars", "pyarrow"):
+    try:
+        module = __import__(library)
+    except ImportError:
+        continue
+    read = module.from_pandas if library == "polars" else module.Table.from_pandas
+    given.append(read(frame))
+    given.append(read(frame.astype({"long": "category"})))
+for function in ("predict_raw", "predict_proba", "predict_class"):
+    wanted = np.load(f"{function}.npy")
+    for X in given:
+        found = getattr(cats, function)(X)
+        np.testing.assert_array_equal(found, wanted, strict=True)
+    for row, expected in zip(frame.to_dict("records")[:9], wanted):
+        np.testing.assert_array_equal(getattr(cats, function)(row), expected[None])
+assert cats.predict_proba(frame[:0]).shape == (0, 2)
+assert cats.N_FEATURES == 5
+good = [0.5, b"x", 3, np.int8(3), np.bool_(True)]
+assert cats.predict([good]) == cats.predict([[0.5, "x", 3.0, "3", 1]])
+for place, value, text in (
+    (1, None, "row 1 has None in column 'long', which is no category"),
+    (3, 3.0, "row 1 has 3.0 in column 'code', which is no category"),
+    (3, float("nan"), "row 1 has nan in column 'code', which is no category"),
+    (1, "a\\0b", "'a.x00b' in column 'long', whose characters"),
+    (1, "\\ud800", "cannot read: 0, or some"),
+    (0, "0.5", "row 1 has '0.5' in column 'height', which is no number"),
+):
+    wrong = [good, good[:place] + [value] + good[place + 1 :]]
+    with pytest.raises(ValueError, match=text):
+        cats.predict(wrong)
+with pytest.raises(ValueError, match="which is no category"):
+    cats.predict(np.zeros((1, 5)))
+with pytest.raises(ValueError, match=r"X must be \\(n, 5\\)"):
+    cats.predict(np.zeros((1, 30), np.float32))
+assert "skforge" not in sys.modules and "catboost" not in sys.modules
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="wheels are made for Linux")
+def test_wheels_take_rows_of_all_kinds(model: Any, tmp_path: Path) -> None:
+    folder = skforge.export(model, tmp_path / "cats", "wheel")
+    (package,) = folder.glob("*.whl")
+    with zipfile.ZipFile(package) as archive:
+        archive.extractall(tmp_path / "site")
+    frame = rows_of()
+    frame.to_pickle(tmp_path / "frame.pkl")
+    for function in ("predict_raw", "predict_proba"):
+        wanted = getattr(model, function)(frame.to_numpy(object))
+        np.save(tmp_path / f"{function}.npy", wanted)
+    np.save(tmp_path / "predict_class.npy", wanted.argmax(axis=1))
+    (tmp_path / "use.py").write_text(_IN_A_WHEEL)
+    env = {**os.environ, "PYTHONPATH": "site"}
+    run([sys.executable, "-W", "error", "use.py"], tmp_path, env=env)
