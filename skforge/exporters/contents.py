@@ -102,8 +102,8 @@ class Library:
     ``outputs`` maps each function's name, without a dtype, to its steps; ``left_out``
     maps other functions to the reason they are missing. Portable C has no variants.
     ``texts`` are the codes of columns of texts, as in ``Source.codes``. ``contribs`` is
-    the number of outputs whose contributions kernels write, 0 for none. ``tables`` are
-    the sizes and arrays by which compiled code encodes categories.
+    the number of outputs whose contributions kernels write, 0 for none. ``encoder``
+    is the kernel that encodes categories, whose first slots are ``encoder_sizes``.
     """
 
     name: str
@@ -115,7 +115,8 @@ class Library:
     reduction: Reduction = "exact"
     texts: Mapping[int, Any] = field(default_factory=dict)
     contribs: int = 0
-    tables: tuple[tuple[int, ...], list[NDArray[Any]]] | None = None
+    encoder: ExportedKernel | None = None
+    encoder_sizes: tuple[int, ...] = ()
 
     def filled(self, template: str, **values: object) -> str:
         """Return a text of ``templates/`` that may also name facts of the library."""

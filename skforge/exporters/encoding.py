@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from skforge.compiler.forest.categories import (
     EQUAL,
     HashedCategories,
 )
-from skforge.compiler.runtime.entry.encoder_tables import ARRAYS, tables_of
+from skforge.compiler.runtime.entry.encoder_tables import ARRAYS, SIZES, tables_of
 from skforge.compiler.runtime.entry.hashing_routines import KM
 
 #: How many known categories of all columns are drawn, and of one column at least.
@@ -59,15 +60,14 @@ def _known(hashed: HashedCategories) -> list[NDArray[np.int32]]:
 
     Those that occur only together with others cannot be told from the model.
     """
-    _, arrays = tables_of(hashed)
+    sizes, arrays = tables_of(hashed)
     a = dict(zip(ARRAYS, arrays, strict=True))
+    columns = a["value_column"][: sizes[SIZES.index("n_ranked")]].tolist()
     found: list[list[NDArray[np.int32]]] = [[] for _ in hashed.is_category]
-    ends = [*a["slot_start"][1:], len(a["slot_hash"])]
-    for column, first, end in zip(
-        a["value_column"], a["slot_start"], ends, strict=False
-    ):
-        slots = slice(first, end)
-        found[column].append(a["slot_hash"][slots][a["slot_rank"][slots] > 0])
+    ends = np.append(a["slot_start"], len(a["slot_hash"])).tolist()
+    for column, slots in zip(2 * columns, pairwise(ends), strict=True):
+        some = slice(*slots)
+        found[column].append(a["slot_hash"][some][a["slot_rank"][some] > 0])
     for place in np.flatnonzero(hashed.part_kind == EQUAL):
         column = hashed.part_column[place]
         found[column].append(hashed.part_value[place : place + 1])

@@ -54,7 +54,7 @@ def numbers_and_texts(
 
     Raise ``InvalidInputError`` for a value that is none.
     """
-    numbers = np.zeros(objects.shape, np.float32)
+    numbers = np.zeros(objects.shape)
     texts = [b""] * (len(objects) * len(places))
     for place, column in enumerate(objects.T):
         values, why = column.tolist(), _NO_NUMBER
@@ -70,19 +70,21 @@ def numbers_and_texts(
         if place in places:
             texts[places.index(place) :: len(places)] = found
         else:
-            with np.errstate(over="ignore"):
-                numbers[:, place] = found
-    return numbers, texts
+            numbers[:, place] = found
+    with np.errstate(over="ignore"):
+        return numbers.astype(np.float32), texts
 
 
 def _known_number(value: Any) -> float | None:
+    if type(value) is float:
+        return value
     known = number(value)
     return np.nan if known is None and is_missing(value) else known  # pandas' NA
 
 
 def _text(value: Any) -> bytes | None:
     """Return a category as a library takes it; None if it cannot."""
-    known = category(value)
+    known = value if type(value) is str else category(value)  # most are
     try:
         text = None if known is None else str(known).encode()
     except UnicodeEncodeError:

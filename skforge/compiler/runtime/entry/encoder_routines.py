@@ -48,7 +48,7 @@ def encoder(target: Target) -> Function:
     with Builder() as b, b.parallel((n + (BLOCK - 1)) // BLOCK) as block:
         first = block * BLOCK
         count = (n - first).min(b.const(BLOCK))
-        written = Encoding(b, sizes, arrays, out, target.permute_entries(8) >= BLOCK)
+        written = _Encoder(b, sizes, arrays, out, target.permute_entries(8) >= BLOCK)
 
         def rows() -> None:
             with b.loop(first, first + count) as r:
@@ -59,7 +59,7 @@ def encoder(target: Target) -> Function:
     return Function("skf_encode", params, b.finish())
 
 
-class Encoding:
+class _Encoder:
     """Writes the encoding of a block of rows.
 
     A *value* is what parts of combinations read: a hash, its rank, or a flag. A block
@@ -313,30 +313,3 @@ class Encoding:
         table = b.view("table", U8, a["table"], a["byte"][c])
         place = ((state[0] + 1) * (end - begin)).to(I32)
         self._take(table, place, begin, end, r)
-
-
-class OneRow(Encoding):
-    """Writes the encoding of one row, with sizes that are known and scratch of them."""
-
-    def __init__(
-        self,
-        b: Builder,
-        sizes: dict[str, int],
-        arrays: dict[str, Buffer],
-        out: Buffer,
-        scratch: Value,
-    ) -> None:
-        self.b, self.a, self.out = b, arrays, out
-        self.sizes = {name: b.const(size) for name, size in sizes.items()}
-        self.bits = b.view("bits", I32, b.address(out))
-        self.values = b.view("values", I32, scratch)
-        self.bytes = b.view("bytes", U8, scratch + _bytes_of_values(sizes))
-
-    @staticmethod
-    def scratch(sizes: dict[str, int]) -> int:
-        """Return the bytes of scratch: of values, then of statistics."""
-        return _bytes_of_values(sizes) + sizes["n_statistics"]
-
-
-def _bytes_of_values(sizes: dict[str, int]) -> int:
-    return 4 * (sizes["n_values"] + LANES)  # a vector is written behind the last
