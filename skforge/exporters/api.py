@@ -59,7 +59,8 @@ def export(
     The folder gets the library, its header ``NAME.h``, ``NAME.json``, which describes
     the functions and the contents, ``example.c``, and ``check.csv``: rows and their
     results, which the example compares. The library only depends on the C library. Its
-    results have the same bits as :meth:`CompiledModule.predict_raw`.
+    results have the same bits as :meth:`CompiledModule.predict_raw`. That of a CatBoost
+    model with categories has a function that makes rows of numbers and texts.
 
     Parameters
     ----------
@@ -89,8 +90,9 @@ def export(
     contribs : bool, default=False
         Whether to add ``predict_contribs``, which returns what each feature contributes
         to the raw scores (SHAP values), as :meth:`CompiledForest.predict_contribs`
-        without options; not for ``kind="c"``. It stores about 100 bytes per node for
-        calls with few rows, and as many again for calls with many rows.
+        without options; not for ``kind="c"`` or categories of CatBoost. It stores about
+        100 bytes per node for calls with few rows, and as many again for calls with
+        many rows.
     version : str, default=None
         The version of a wheel; only for ``kind="wheel"``. None means "1.0.0".
     overwrite : bool, default=False

@@ -253,3 +253,21 @@ def test_wheels_take_rows_of_all_kinds(model: Any, tmp_path: Path) -> None:
     (tmp_path / "use.py").write_text(_IN_A_WHEEL)
     env = {**os.environ, "PYTHONPATH": "site"}
     run([sys.executable, "-W", "error", "use.py"], tmp_path, env=env)
+
+
+def test_the_program_of_the_page_runs(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "export.md").read_text("utf-8")
+    page = page[page.index("### Rows with categories") :]
+    random = np.random.default_rng(0)
+    cities = random.choice(["Oslo", "Rome", "Bern"], 200)
+    frame = pd.DataFrame({"age": random.integers(18, 80, 200), "city": cities})
+    model = cb.CatBoostRegressor(iterations=9, verbose=0, allow_writing_files=False)
+    model.fit(frame, frame["age"] * (cities == "Rome"), cat_features=["city"])
+    fast = plain(model).fit(frame)
+    folder = skforge.export(fast, tmp_path / "shop", batch_sizes=[2])
+    (folder / "main.c").write_text(page.split("```c\n")[1].split("```")[0])
+    flags = ["-std=c99", "-Wall", "-Wextra", "-Werror", "-o", "main"]
+    run([str(COMPILER), *flags, "main.c", "shop.o", "-lm"], folder)
+    found = np.array(run(["./main"], folder).split(), np.float64)
+    wanted = fast.predict_raw(np.array([[41, "Rome"], [23, "Oslo"]], object))
+    np.testing.assert_array_equal(found, wanted)
