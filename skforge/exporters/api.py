@@ -59,7 +59,8 @@ def export(
     The folder gets the library, its header ``NAME.h``, ``NAME.json``, which describes
     the functions and the contents, ``example.c``, and ``check.csv``: rows and their
     results, which the example compares. The library only depends on the C library. Its
-    results have the same bits as :meth:`CompiledModule.predict_raw`.
+    results have the same bits as :meth:`CompiledModule.predict_raw`. That of a CatBoost
+    model with categories has a function that makes rows of numbers and texts.
 
     Parameters
     ----------
@@ -89,8 +90,9 @@ def export(
     contribs : bool, default=False
         Whether to add ``predict_contribs``, which returns what each feature contributes
         to the raw scores (SHAP values), as :meth:`CompiledForest.predict_contribs`
-        without options; not for ``kind="c"``. It stores about 100 bytes per node for
-        calls with few rows, and as many again for calls with many rows.
+        without options; not for ``kind="c"`` or categories of CatBoost. It stores about
+        100 bytes per node for calls with few rows, and as many again for calls with
+        many rows.
     version : str, default=None
         The version of a wheel; only for ``kind="wheel"``. None means "1.0.0".
     overwrite : bool, default=False
@@ -135,10 +137,10 @@ def export(
     chosen = _name(folder, name)
     _check_free(folder, overwrite)
     forest, table, fitted_target, reduction, source = _parts(compiled)
-    if forest.hashed is not None:
+    if forest.hashed is not None and contribs:
         raise UnsupportedModelError(
-            "The model has categories of CatBoost, whose texts an exported library "
-            "does not hash yet; use skforge.save instead."
+            "contribs=True is not available for a model with categories of CatBoost; "
+            "compute contributions in Python."
         )
     sizes = _sizes(batch_sizes)
     targets = _targets(target)
@@ -364,6 +366,8 @@ def _metadata(
             "n_features": forest.n_features,
             "n_outputs": forest.n_outputs,
             "feature_names": forest.feature_names,
+            "n_columns": forest.n_columns,
+            "categories": library.categories,
             "texts": {str(column): codes for column, codes in library.texts.items()},
             "class_labels": forest.class_labels,
             "row_dtype": library.row_dtype,

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skforge.compiler.forest.arrays import ZERO_THRESHOLD, Comparison, Missing
+from skforge.compiler.forest.categories import MULTIPLIER
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.outputs.functions import FUNCTIONS
 from skforge.compiler.outputs.steps import Steps
@@ -39,9 +40,14 @@ _SAYS = {
 
 def header_text(library: Library) -> str:
     name, results = library.name, library.results
-    features = library.forest.feature_names or ()
-    named = [f"{k} {json.dumps(feature)}" for k, feature in enumerate(features)]
-    columns = _comment(["The columns of a row:", *named]) if named else []
+    said = {k: f"{k}, a category:" for k in library.categories}
+    features = library.forest.column_names or ()
+    named = [f"{said.get(k, k)} {json.dumps(name)}" for k, name in enumerate(features)]
+    named = named or [text[:-1] for text in said.values()]
+    before = f", before {name}_encode" if said else ""
+    columns = _comment([f"The columns of a row{before}:", *named]) if named else []
+    if said:
+        columns += library.filled("encoded.h").splitlines()
     columns += [
         f"#define {name.upper()}_{function.upper()}_COLUMNS {n}"
         for function, (_, n) in results.items()
@@ -54,6 +60,9 @@ def header_text(library: Library) -> str:
         for k, (code, text) in enumerate(ERRORS.items())
     ]
     functions = []
+    if said:
+        space = " " * len(f"int {name}_encode(")
+        functions += library.filled("encode.h", space=space).splitlines()
     for column, values in library.texts.items():
         functions += ["", *_codes_say(library, column, values)]
     for function, (dtype, n) in results.items():
@@ -107,11 +116,22 @@ def example_text(
     It also compares what functions return with what ``check.csv`` has; ``tolerances``
     are those of :func:`~skforge.exporters.check.tolerance`.
     """
-    results = library.results
+    results, coded = library.results, {*library.categories}
     function = "predict" if "predict" in results else "predict_raw"
     dtype, columns = results[function]
     out = C_TYPES[dtype]
     form, cast = ("%lld", "(long long)") if out == "int64_t" else ("%.17g", "")
+    if library.categories:
+        how = {"given": "f32", "row": "encoded", "width": "N_COLUMNS", "cell": 1024}
+        how |= {"skips": "1", "what": "numbers and texts", "first": "the"}
+        how |= {"between": "commas", "reads": "read_texts.c"}
+    else:
+        how = {"given": "f64", "row": "row", "width": "N_FEATURES", "cell": 64}
+        how |= {"skips": "(checks || n < 0)", "what": "numbers", "first": "a"}
+        how |= {"between": "commas or blanks", "reads": "read_numbers.c"}
+    flags = ", ".join(str(int(k in coded)) for k in range(library.forest.n_columns))
+    how["width"] = f"{library.name.upper()}_{how['width']}"
+    how["reads"] = library.filled(str(how["reads"]), flags=flags).rstrip()
     compared = [
         library.filled(
             "compare.c",
@@ -120,6 +140,7 @@ def example_text(
             columns=results[name][1],
             limit=repr(limit),
             share=repr(share),
+            **how,
         )
         for name, (limit, share) in tolerances.items()
     ]
@@ -128,12 +149,12 @@ def example_text(
         function=function,
         out=out,
         columns=columns,
-        width=f"{library.name.upper()}_N_FEATURES",
         form=form,
         cast=cast,
         build=build,
         wanted=sum(results[name][1] for name in tolerances),
         compared="".join(compared).rstrip(),
+        **how,
     )
 
 
@@ -197,7 +218,7 @@ def source_text(library: Library) -> str:
         tables="\n".join(tables),
         walks=walks,
         finishes=finishes,
-        functions="\n".join(functions),
+        functions="\n".join([*functions, *_encoder(library)]),
         cases=cases,
     )
 
@@ -244,12 +265,32 @@ def _array(type_: str, name: str, values: NDArray[Any]) -> str:
     if values.dtype.kind == "f":
         texts = [c_number(value, values.dtype.name) for value in values.tolist()]
     else:
-        suffix = "u" if type_ == "uint32_t" else ""
+        suffix = {"uint32_t": "u", "uint64_t": "u"}.get(type_, "")
         texts = [f"{value}{suffix}" for value in values.tolist()]
     texts = texts or ["0"]
     lines = [", ".join(texts[k : k + 8]) for k in range(0, len(texts), 8)]
     body = ",\n  ".join(lines)
     return f"static const {type_} {name}[{len(texts)}] = {{\n  {body}\n}};\n"
+
+
+def _encoder(library: Library) -> Iterator[str]:
+    """Yield the tables and the function that encode rows with categories."""
+    if (hashed := library.forest.hashed) is None:
+        return
+    for type_, name, values in (
+        ("int32_t", "category", np.array(library.categories)),
+        ("int64_t", "part_offset", hashed.part_offset),
+        ("uint8_t", "part_kind", hashed.part_kind),
+        ("int32_t", "part_column", hashed.part_column),
+        ("uint32_t", "part_value", hashed.part_value.view(np.uint32)),
+        ("int64_t", "key_offset", hashed.key_offset),
+        ("uint64_t", "keys", hashed.key),
+        ("int64_t", "statistic_offset", hashed.statistic_offset),
+        ("uint8_t", "buckets", hashed.bucket),
+    ):
+        yield _array(type_, name, values)
+    count = len(hashed.part_offset) - 1
+    yield library.filled("encode.c", n_combinations=count, multiplier=MULTIPLIER)
 
 
 # ------------------------------------------------------------ results

@@ -14,6 +14,7 @@ from io import StringIO
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from skforge.compiler.forest import reference
 from skforge.compiler.forest.arrays import Array
@@ -24,6 +25,7 @@ from skforge.compiler.runtime.contributions import Contributions
 from skforge.compiler.runtime.module import compile_forest
 from skforge.exceptions import TargetError, VerificationError
 from skforge.exporters.contents import OUTPUT_OF, Library
+from skforge.exporters.encoding import draw_cells
 from skforge.prediction.answers import as_array
 from skforge.runtime.loading import load_object
 
@@ -37,6 +39,7 @@ _P, _I = ctypes.c_void_p, ctypes.c_int64
 _OPEN = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.POINTER(_P))
 _CLOSE = ctypes.CFUNCTYPE(None, _P)
 _SELECT = ctypes.CFUNCTYPE(ctypes.c_int, _P, ctypes.c_int)
+_ENCODE = ctypes.CFUNCTYPE(ctypes.c_int, _I, _P, ctypes.POINTER(ctypes.c_char_p), _P)
 _PREDICT = ctypes.CFUNCTYPE(ctypes.c_int, _P, _P, _I, _I, _I, _P)
 
 
@@ -44,13 +47,15 @@ _PREDICT = ctypes.CFUNCTYPE(ctypes.c_int, _P, _P, _I, _I, _I, _P)
 class Sample:
     """Rows on and around a forest's thresholds, and what it makes of them.
 
-    ``limit`` is by how much each row's sums may be off.
+    ``limit`` is by how much each row's sums may be off. ``cells`` are what the first
+    rows are encoded from, of a model with categories: numbers and texts.
     """
 
     rows: Array
     leaves: Array
     raw: Array
     limit: Array
+    cells: NDArray[np.object_]
 
 
 def draw_sample(library: Library) -> Sample:
@@ -58,6 +63,10 @@ def draw_sample(library: Library) -> Sample:
     most = max(FEWEST_ROWS, CHECKED_VALUES // max(1, forest.n_features))
     with np.errstate(over="ignore"):  # thresholds may be the largest floats
         rows = reference.draw_rows(forest, min(CHECKED_ROWS, most), 0, 0.05)
+    cells = rows[:0].astype(object)
+    if forest.hashed is not None:
+        cells = draw_cells(forest.hashed, rows[: len(rows) // 2])
+        rows[: len(cells)] = forest.hashed.reader(None).rows(cells)
     leaves = reference.reference_leaves(forest, rows)
     if reduction == "reproducible":  # every schedule gives the same bits
         raw = compile_forest(forest, reduction=reduction).predict_raw(rows)
@@ -66,7 +75,7 @@ def draw_sample(library: Library) -> Sample:
     limit = np.zeros(len(rows))
     if reduction == "fast":
         limit = reference.sum_limits(forest, leaves)
-    return Sample(rows, leaves, raw, limit)
+    return Sample(rows, leaves, raw, limit, cells)
 
 
 def verify(library: Library, binary: bytes, sample: Sample) -> bool:
@@ -87,6 +96,10 @@ def verify(library: Library, binary: bytes, sample: Sample) -> bool:
     forest, rows, leaves = library.forest, sample.rows, sample.leaves
     exact = np.zeros(len(rows))
     try:
+        if library.categories:
+            encoded = loaded.encode(sample.cells)
+            if encoded.tobytes() != rows[: len(encoded)].tobytes():
+                raise _fault("encode of the library differs from the model")
         for number in here:
             variant = library.variants[number]
             loaded.select(number)
@@ -123,8 +136,9 @@ def check_text(library: Library, sample: Sample) -> str:
     width = forest.n_features + sum(results[name][1] for name in library.listed)
     n = min(LISTED_ROWS, max(FEWEST_LISTED, LISTED_VALUES // width))
     rows, leaves, raw = sample.rows[:n], sample.leaves[:n], sample.raw[:n]
-    names = [f"column {k}" for k in range(forest.n_features)]
-    header, parts = [*(forest.feature_names or names)], [rows]
+    names = [f"column {k}" for k in range(forest.n_columns)]
+    header = [*(forest.column_names or names)]
+    parts = [sample.cells[:n] if library.categories else rows]
     for function in library.listed:
         values = raw
         if function != "predict_raw":
@@ -136,8 +150,12 @@ def check_text(library: Library, sample: Sample) -> str:
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow([" ".join(name.split()) for name in header])
     for row in np.column_stack(parts).tolist():
-        writer.writerow(["" if cell != cell else repr(cell) for cell in row])
+        writer.writerow(map(_cell, row))
     return text.getvalue()
+
+
+def _cell(value: Any) -> str:
+    return value if isinstance(value, str) else "" if value != value else repr(value)
 
 
 def tolerance(library: Library, sample: Sample, function: str) -> tuple[float, float]:
@@ -163,6 +181,9 @@ class _Loaded:
         self._suffix = "f32" if library.row_dtype == "float32" else "f64"
         types: dict[str, Any] = {f"{f}_{self._suffix}": _PREDICT for f in self._results}
         types |= {"open": _OPEN, "close": _CLOSE, "select": _SELECT}
+        self._categories = library.categories
+        types |= {"encode": _ENCODE} if library.categories else {}
+        self._width = library.forest.n_features
         symbols = [f"{library.name}_{function}" for function in types]
         self._library = load_object(binary, symbols)
         found = zip(types.items(), symbols, strict=True)
@@ -183,6 +204,15 @@ class _Loaded:
         where = rows.ctypes.data, len(rows), rows.shape[1], 1, out.ctypes.data
         self._call(f"{function}_{self._suffix}", self._model, *where)
         return out
+
+    def encode(self, cells: NDArray[np.object_]) -> Array:
+        rows = np.empty((len(cells), self._width), np.float32)
+        numbers, texts = cells.copy(), cells[:, self._categories].ravel().tolist()
+        numbers[:, self._categories] = 1.5  # ignored
+        numbers = numbers.astype(np.float32)
+        given = (ctypes.c_char_p * len(texts))(*(text.encode() for text in texts))
+        self._call("encode", len(cells), numbers.ctypes.data, given, rows.ctypes.data)
+        return rows
 
     def close(self) -> None:
         self._call("close", self._model)

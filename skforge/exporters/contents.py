@@ -8,6 +8,7 @@ from importlib.resources import files
 from string import Template
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from skforge._version import __version__
@@ -101,7 +102,8 @@ class Library:
     ``outputs`` maps each function's name, without a dtype, to its steps; ``left_out``
     maps other functions to the reason they are missing. Portable C has no variants.
     ``texts`` are the codes of columns of texts, as in ``Source.codes``. ``contribs`` is
-    the number of outputs whose contributions kernels write, 0 for none.
+    the number of outputs whose contributions kernels write, 0 for none. ``encoder``
+    is the kernel that encodes categories, whose first slots are ``encoder_sizes``.
     """
 
     name: str
@@ -113,6 +115,8 @@ class Library:
     reduction: Reduction = "exact"
     texts: Mapping[int, Any] = field(default_factory=dict)
     contribs: int = 0
+    encoder: ExportedKernel | None = None
+    encoder_sizes: tuple[int, ...] = ()
 
     def filled(self, template: str, **values: object) -> str:
         """Return a text of ``templates/`` that may also name facts of the library."""
@@ -125,6 +129,8 @@ class Library:
             "n_trees": forest.n_trees,
             "n_features": forest.n_features,
             "n_outputs": forest.n_outputs,
+            "n_columns": forest.n_columns,
+            "n_categories": len(self.categories),
         }
         return filled(template, **facts | values)
 
@@ -132,6 +138,12 @@ class Library:
     def cpus(self) -> list[str]:
         """Return the name of each variant's CPU, as programs see it."""
         return [v.target.cpu for v in self.variants] or ["any CPU"]
+
+    @property
+    def categories(self) -> list[int]:
+        """Return the columns of callers' rows that have texts, which are encoded."""
+        hashed = self.forest.hashed
+        return [] if hashed is None else np.flatnonzero(hashed.is_category).tolist()
 
     @property
     def row_dtype(self) -> str:

@@ -14,6 +14,7 @@ from skforge.compiler.codegen.llvm.emitter import emit_llvm
 from skforge.compiler.defaults.contributions import contribution_schedules
 from skforge.compiler.defaults.cpu import default_schedules
 from skforge.compiler.defaults.walks import walking_schedules
+from skforge.compiler.forest.categories import HashedCategories
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.means import explained
 from skforge.compiler.ir.hir.nodes import HirCache, Reduction
@@ -24,6 +25,8 @@ from skforge.compiler.pipeline import build_hir, lower
 from skforge.compiler.runtime.compiling import most_rows
 from skforge.compiler.runtime.contributions import parts_of
 from skforge.compiler.runtime.cpu.jit import emit_object, machine_attributes
+from skforge.compiler.runtime.entry.encoder_routines import encoder
+from skforge.compiler.runtime.entry.encoder_tables import SIZES, tables_of
 from skforge.compiler.runtime.schedules import table_at
 from skforge.compiler.schedule.ranges import BatchRange
 from skforge.compiler.schedule.schedule import Schedule
@@ -99,6 +102,8 @@ def export_object(
     baseline = targets[0]  # of the library's own functions
     if baseline.arch == "x86_64":
         baseline = replace(Target.x86_64("v1"), triple=baseline.triple)
+    if forest.hashed is not None:
+        library = _encoding(library, forest.hashed, baseline, texts)
     parts = [*code.library_code(library), *(python_code(library) if python else ())]
     return library, emit_object([*parts, *texts], baseline)
 
@@ -194,6 +199,19 @@ def _variant(
             (last, numbers[schedule]) for (_, last), schedule in sorted(table.items())
         )
     return ExportedVariant(target, wanted[""][1], tuple(kernels), ranges)
+
+
+def _encoding(
+    library: Library, hashed: HashedCategories, target: Target, texts: list[str]
+) -> Library:
+    """Lower what encodes categories; return a library that has it."""
+    sizes, arrays = tables_of(hashed)
+    known, symbol = dict(zip(SIZES, sizes, strict=True)), f"{library.name}.encoder"
+    function, scratch = place_scratch.run(encoder(target), 1, known)
+    text = emit_llvm(replace(function, name=symbol), target)
+    texts.append(code.kernel_text(text, *machine_attributes(target)))
+    kernel = ExportedKernel(symbol, tuple(arrays), None, scratch)
+    return replace(library, encoder=kernel, encoder_sizes=tuple(sizes))
 
 
 def outputs_of(forest: Forest) -> tuple[dict[str, Steps], dict[str, str]]:

@@ -15,8 +15,10 @@ have attributes with their own CPU.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from hashlib import sha256
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -24,11 +26,20 @@ from numpy.typing import NDArray
 
 from skforge._version import __version__
 from skforge.compiler.ir.lir.builder import Builder
-from skforge.compiler.ir.lir.nodes import BOOL, F32, F64, I32, I64, Routine, Value
-from skforge.compiler.ir.lir.types import scalar_of
+from skforge.compiler.ir.lir.nodes import (
+    BOOL,
+    F32,
+    F64,
+    I32,
+    I64,
+    Routine,
+    Value,
+)
+from skforge.compiler.ir.lir.types import BUILDER, scalar_of
 from skforge.compiler.outputs.steps import Steps
+from skforge.compiler.runtime.entry.hashing_routines import city_hash
 from skforge.compiler.runtime.entry.results import Results
-from skforge.exporters.contents import ERRORS, ExportedKernel, Library, Ranges
+from skforge.exporters.contents import ERRORS, LINE, ExportedKernel, Library, Ranges
 from skforge.exporters.llvm_model import (
     contributions,
     fail,
@@ -64,6 +75,7 @@ def library_code(library: Library) -> list[str | Routine]:
     ]
     if finishes_contributions(library):
         parts.append(contributions(library))
+    parts += _encode(library)
     for output, steps in library.outputs.items():
         parts += _finish(f"{library.name}.finish.{output}", library, steps)
         parts += [_predict(library, suffix, output, steps) for suffix in ROW_TYPES]
@@ -85,11 +97,12 @@ def kernel_text(text: str, cpu: str, features: str) -> str:
 
 
 def constants_of(library: Library) -> dict[str, bytes]:
-    """Return the constant arrays of all kernels; equal arrays are stored once."""
+    """Return the constant arrays of the code; equal arrays are stored once."""
     kernels = [kernel for variant in library.variants for kernel in variant.kernels]
-    return dict(
-        _constant(library, array) for kernel in kernels for array in kernel.data
-    )
+    arrays = [array for kernel in kernels for array in kernel.data]
+    if library.encoder is not None:
+        arrays += [*library.encoder.data, np.array(library.categories, np.int32)]
+    return dict(_constant(library, array) for array in arrays)
 
 
 def _constant(library: Library, array: NDArray[Any]) -> tuple[str, bytes]:
@@ -155,21 +168,28 @@ def _call(
     """Return the function that fills a kernel's slots and calls it, part by part."""
     most = kernel.most_rows or 1 << 62
     with Builder() as b:
-        fixed = [b.symbol(_constant(library, array)[0]) for array in kernel.data]
-        at = library.scratch.rows + library.scratch.sums
-        for size in kernel.scratch:
-            fixed.append(_SCRATCH + at)
-            at += size
-        slots = b.local("slots", I64, 4 + len(fixed))
-        filled = b.address(slots)
+        scratch = _SCRATCH + (library.scratch.rows + library.scratch.sums)
         row_bytes = _STRIDE * library.forest.input_dtype.itemsize
         with b.loop(0, _N, most) as i:
             rows, sums = _ROWS + i * row_bytes, _SUMS + i * result_bytes
-            values = rows, (_N - i).min(most), _STRIDE, sums, *fixed
-            for k, value in enumerate(values):
-                slots[k] = value
-            b.run(kernel.symbol, filled, b.const(0), b.const(1))
+            values = rows, (_N - i).min(most), _STRIDE, sums
+            _run_kernel(library, kernel, values, scratch)
     return Routine(symbol, _HEAD, b.finish(), local=True)
+
+
+def _run_kernel(
+    library: Library, kernel: ExportedKernel, values: Iterable[Value], scratch: Value
+) -> None:
+    """Call a kernel with values in its first slots, then its constants and scratch."""
+    b = BUILDER.get()
+    words = [*values]
+    words += [b.symbol(_constant(library, array)[0]) for array in kernel.data]
+    ends = accumulate(kernel.scratch, initial=0)
+    words += [scratch + at for at, _ in zip(ends, kernel.scratch, strict=False)]
+    slots = b.local("slots", I64, len(words))
+    for k, value in enumerate(words):
+        slots[k] = value
+    b.run(kernel.symbol, b.address(slots), b.const(0), b.const(1))
 
 
 # ------------------------------------------------------------ rows and results
@@ -266,6 +286,42 @@ def _predict(
         b.give(b.const(0, I32))
     params = _MODEL, _ROWS, _N, _STRIDE, _COLUMNS, _OUT
     return Routine(f"{name}_{output}_{suffix}", params, b.finish(), I32)
+
+
+def _encode(library: Library) -> Iterator[Routine]:
+    """Yield the functions that hash texts and encode rows with categories."""
+    if (encoder := library.encoder) is None:
+        return
+    city = replace(city_hash(), name=f"{library.name}.city")
+    yield city
+    n, numbers, texts, rows = params = tuple(
+        Value(hint, I64) for hint in ("n", "numbers", "texts", "rows")
+    )
+    n_columns, n_categories = library.forest.n_columns, len(library.categories)
+    places = np.array(library.categories, np.int32)
+    with Builder() as b:
+        fail(n < 0, "COUNT")
+        fail(n.eq(0), "")
+        fail(numbers.eq(0) | texts.eq(0) | rows.eq(0), "NULL")
+        place = b.view("place", I32, b.symbol(_constant(library, places)[0]))
+        given, text = b.view("given", I32, numbers), b.view("text", I64, texts)
+        bits = b.view("bits", I32, rows)
+        with b.loop(n) as r:
+            row = r * library.forest.n_features
+            with b.loop(n_columns) as j:
+                bits[row + j] = given[r * n_columns + j]
+            with b.loop(n_categories) as k:
+                letters = text[r * n_categories + k]
+                fail(letters.eq(0), "NULL")
+                hash_ = b.call(city.name, letters, b.call("strlen", letters))
+                bits[row + place[k].to(I64)] = hash_.to(I32)
+        scratch = b.call("aligned_alloc", b.const(LINE), b.const(sum(encoder.scratch)))
+        fail(scratch.eq(0), "MEMORY")
+        sizes = map(b.const, library.encoder_sizes)
+        _run_kernel(library, encoder, [n, rows, *sizes], scratch)
+        b.run("free", scratch)
+        b.give(b.const(0, I32))
+    yield Routine(f"{library.name}_encode", params, b.finish(), I32)
 
 
 # ------------------------------------------------------------ facts

@@ -104,6 +104,7 @@ _VERSION = re.compile(
 
 #: The files of skforge that wheels ship; they need NumPy alone.
 _RUNTIME = (
+    "runtime/categories",
     "exceptions",
     "runtime/mappings",
     "runtime/python_objects",
@@ -198,7 +199,13 @@ def platform_tag(binary: bytes, target: Target) -> str:
 def _module(library: Library, version: str, file: str) -> str:
     forest = library.forest
     facts = {"version": version, "file": file, "words": WORDS}
+    categories = tuple(library.categories)
+    facts["lists"] = " | Sequence[Sequence[Any]]" if categories else ""
     text = library.filled("package.txt", entries=(*library.outputs,), **facts)
+    if categories:
+        known = {"categories": categories, "names": forest.column_names}
+        text += library.filled("package_encoded.txt", **known)
+    encode = "    X = _encoded(X)\n" if categories else ""
     for function, (dtype, columns) in library.results.items():
         many = f"{columns} numbers" if columns != 1 else "a number"
         shape = ""
@@ -212,6 +219,7 @@ def _module(library: Library, version: str, file: str) -> str:
             dtype=dtype,
             columns=columns,
             shape=shape,
+            encode=encode,
             what="the leaf in each tree" if function == "apply" else many,
         )
     return text

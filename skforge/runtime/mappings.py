@@ -233,10 +233,12 @@ class Mappings:
             return None
 
     def of_table(self, X: Any) -> Array:
-        """Return rows for the kernels of mappings, or of a frame's columns by name."""
+        """Return rows for the kernels, or objects, of mappings or a frame by name."""
         if not is_mapped(X):
             there = {str(name): name for name in getattr(X, "column_names", X.columns)}
             X = {name: X[there[name]] for name in self._names if name in there}
+        if self._columns.by_objects:
+            return self.frame(X)
         rows = self.rows(X)
         if rows is None:
             raise InvalidInputError(

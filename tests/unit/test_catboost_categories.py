@@ -617,12 +617,6 @@ def test_random_models_and_rows():
         assert outcome.differs == [], outcome.how
 
 
-def test_exports_refuse_categories(tmp_path):
-    frame, y = make_frame()
-    with pytest.raises(UnsupportedModelError, match="does not hash yet"):
-        skforge.export(plain(train(frame=frame, y=y)).fit(frame), tmp_path / "m")
-
-
 @pytest.fixture(scope="module")
 def content(tmp_path_factory):
     frame, y = make_frame(200)

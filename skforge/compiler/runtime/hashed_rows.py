@@ -20,6 +20,7 @@ from skforge.compiler.forest.categories import HASH, MULTIPLIER, HashedCategorie
 from skforge.compiler.runtime.entry import hashing
 from skforge.compiler.runtime.entry.encoder import Encoder
 from skforge.exceptions import InvalidInputError
+from skforge.runtime.categories import NO_CATEGORY, category, number
 
 Array: TypeAlias = NDArray[Any]
 
@@ -107,13 +108,11 @@ class HashedRows:
         for (row, place), value in np.ndenumerate(objects):
             column = repr(place if names is None else names[place])
             if not self._is_category[place]:
-                if _number(value) is None:
+                if number(value) is None:
                     raise InvalidInputError(mistakes.no_number(value, row, column))
-            elif _category(value) is None:
+            elif category(value) is None:
                 raise InvalidInputError(
-                    f"row {row} has {value!r} in column {column}, which is no "
-                    "category: these are texts, whole numbers and booleans; make a "
-                    "text of all else, of missing ones, too."
+                    f"row {row} has {value!r} in column {column}, {NO_CATEGORY}"
                 )
         raise InvalidInputError(
             f"the rows ({type(X).__name__}) are not read; pass an array of objects or "
@@ -262,38 +261,11 @@ def _write_objects(objects: Array, flags: Array, places: Array, rows: Array) -> 
     known = objects.copy()  # some of which compiled code does not know
     for column, is_category in zip(known.T, flags.tolist(), strict=True):
         for i, value in enumerate(column.tolist()):
-            plain = _category(value) if is_category else _number(value)
+            plain = category(value) if is_category else number(value)
             if plain is None:
                 return False
             column[i] = plain
     return hashing.read_objects(known, flags, places, rows)
-
-
-def _category(value: Any) -> str | int | None:
-    """Return a category as a text or whole number; None if CatBoost may refuse it."""
-    if type(value) is bytes or type(value) is np.bytes_:
-        try:
-            return value.decode()
-        except UnicodeDecodeError:
-            return None
-    if isinstance(value, str):
-        return str.__str__(value)  # of subclasses, too, as CatBoost
-    if isinstance(value, (int, np.integer, np.bool_)):
-        number = int(value)
-        return number if -(2**63) <= number < 2**63 and number == value else None
-    return None
-
-
-def _number(value: Any) -> float | None:
-    """Return an object as a number, NaN for None; None if CatBoost may refuse it."""
-    if value is None:
-        return np.nan
-    if isinstance(value, (bool, int, float, np.bool_, np.integer, np.floating)):
-        try:
-            return float(value)
-        except OverflowError:
-            return None
-    return None
 
 
 def _codes_of(column: Any) -> tuple[Any, Array] | None:

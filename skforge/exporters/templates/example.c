@@ -1,5 +1,5 @@
-/* Reads lines of ${width} numbers with commas or blanks between,
- * prints predictions. Empty cells are missing; a first line of names is skipped.
+/* Reads lines of ${width} ${what} with ${between} between,
+ * prints predictions. Empty numbers are missing; ${first} first line, of names, is skipped.
  * ${build}
  * Check: ./example --check < check.csv */
 #include <math.h>
@@ -7,25 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include "${name}.h"
-#define BLANKS " \t\r\n\xef\xbb\xbf"
 #define N_WANTED ${wanted} /* results in a line of check.csv */
-
-/* Returns how many cells a line has, or -1 if one of them is not a number. */
-static int read_row(const char *at, double *row, int most) {
-  int n = 0;
-  at += strspn(at, BLANKS);
-  while (*at || n) {
-    char *end;
-    double value = strtod(at, &end);
-    if (n == most) return -1;
-    row[n++] = end == at ? (double)NAN : value;
-    if (end == at && *at && *at != ',') return -1;
-    end += strspn(end, BLANKS);
-    if (!*end) break;
-    at = *end == ',' ? end + 1 + strspn(end + 1, BLANKS) : end;
-  }
-  return n;
-}
+${reads}
 
 /* Compares bits; another C library may round exponentials otherwise. */
 static int differs(const char *function, double found, double wanted, double limit,
@@ -47,7 +30,7 @@ ${compared}
 }
 
 int main(int argc, char **argv) {
-  static char line[64 * (${width} + N_WANTED) + 4096];
+  static char line[${cell} * (${width} + N_WANTED) + 4096];
   static double row[${width} + N_WANTED];
   ${out} out[${columns}];
   int checks = argc > 1 && !strcmp(argv[1], "--check"), rows = 0, differing = 0;
@@ -56,9 +39,9 @@ int main(int argc, char **argv) {
   int code = ${name}_open(1, &model);
   for (int at = 1; !code && fgets(line, sizeof line, stdin); at++) {
     int n = strchr(line, '\n') || feof(stdin) ? read_row(line, row, most) : -1;
-    if (n == 0 || (at == 1 && (checks || n < 0))) continue;
+    if (n == 0 || (at == 1 && ${skips})) continue;
     if (n != most) {
-      fprintf(stderr, "line %d does not have %d numbers\n", at, most);
+      fprintf(stderr, "line %d does not have %d ${what}\n", at, most);
       return 1;
     }
     rows++;
@@ -66,7 +49,7 @@ int main(int argc, char **argv) {
       code = check_row(model, row, &differing);
       continue;
     }
-    code = ${name}_${function}_f64(model, row, 1, ${width}, 1, out);
+    code = ${name}_${function}_${given}(model, ${row}, 1, ${upper}_N_FEATURES, 1, out);
     for (int k = 0; !code && k < ${columns}; k++)
       printf("${form}%c", ${cast}out[k], k + 1 < ${columns} ? ' ' : '\n');
   }

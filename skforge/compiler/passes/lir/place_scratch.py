@@ -12,6 +12,8 @@ memory would take too long for a single row.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir.builder import FreshBuilder
 from skforge.compiler.ir.lir.nodes import Alloc, Body, Buffer, Const, For, Function, Let
@@ -25,26 +27,30 @@ STACK_BYTES = 2 << 10
 _LINE = 64
 
 
-def run(function: Function, most_rows: int) -> tuple[Function, tuple[int, ...]]:
+def run(
+    function: Function, most_rows: int, sizes: Mapping[str, int] | None = None
+) -> tuple[Function, tuple[int, ...]]:
     """Return a kernel without parallel loops and without large scratch of its own.
 
     The kernel's second parameter is the number of rows, at most ``most_rows`` per call.
     Each piece of scratch becomes a further parameter; the second result holds their
     sizes in bytes, in whole cache lines. Raises CompilerError if a scratch size depends
-    on more than the number of rows.
+    on more than the number of rows, and ``sizes``, further parameters that are known.
     """
-    placed = _Placed(function, most_rows)
+    placed = _Placed(function, most_rows, sizes or {})
     body = placed.body(function.body)
     params = (*function.params, *placed.buffers)
     return Function(function.name, params, body), tuple(placed.sizes)
 
 
 class _Placed:
-    def __init__(self, function: Function, most_rows: int) -> None:
+    def __init__(
+        self, function: Function, most_rows: int, sizes: Mapping[str, int]
+    ) -> None:
         rows = function.params[1]
         self._name = function.name
         self._b = FreshBuilder(function)
-        self._sizes = constants_of(function, {rows.name: most_rows})
+        self._sizes = constants_of(function, {rows.name: most_rows, **sizes})
         self._stays = _stack_bytes(function) <= STACK_BYTES
         self.buffers: list[Buffer] = []
         self.sizes: list[int] = []
