@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from skforge.compiler.binning.transpose import unpacked
 from skforge.compiler.forest.arrays import Comparison, Missing
 from skforge.compiler.forest.bins import plan_codes
 from skforge.compiler.forest.forest import Forest
+from skforge.compiler.forest.reference import reference_raw
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir.builder import Builder
 from skforge.compiler.ir.lir.types import scalar_of
@@ -24,9 +26,10 @@ from skforge.compiler.layouts.lanes.lane_levels import CompleteRest, SparseRest
 from skforge.compiler.layouts.lanes.lane_masks import _interleaved
 from skforge.compiler.passes.hir import normalize_predicates
 from skforge.compiler.runtime.cpu.jit import emit_assembly
+from skforge.compiler.runtime.module import compile_forest
 from skforge.compiler.schedule.families import lanes_schedule
 from skforge.compiler.target import Target
-from tests.exactness.forests import MAKERS, drawn, forest
+from tests.exactness.forests import MAKERS, drawn, forest, forest_of, tree
 from tests.llvm_kernels import targets
 from tests.oracles.codes import encode_rows
 from tests.oracles.lir_interpreter import interpret_lir
@@ -182,6 +185,36 @@ def test_a_position_takes_three_and_a_half_instructions(
     # the columns' loop has the constants it needs: nothing goes to the stack and back
     assert not [line for line in lines if "vmov" in line and "rbp" in line]
     assert "gather" not in text
+
+
+def even(made: Forest) -> Forest:
+    """Return full trees whose levels have one test each."""
+    predicate = made.predicate.copy()
+    depth = made.node_depths()
+    for first, end in pairwise(made.tree_offset.tolist()):
+        for level in range(int(depth[first:end].max())):
+            nodes = first + np.flatnonzero(depth[first:end] == level)
+            predicate[nodes] = predicate[nodes[0]]
+    return replace(made, predicate=predicate)
+
+
+@pytest.mark.parametrize("depths", [(6,), (8, 3, 0, 1), (2, 7)])
+def test_a_level_of_even_trees_is_one_position(depths: tuple[int, ...]) -> None:
+    random = np.random.default_rng(0)
+    trees = [tree("full", depth, random) for depth in depths for _ in range(30)]
+    made = even(forest_of(trees, n_features=20))
+    top = layout(made).top
+    assert top is not None
+    assert top.even
+    assert top.levels == min(8, max(depths))
+    assert top.tests.shape[1] == top.levels
+    rows = edge_rows(made, 40, seed=1)
+    module = compile_forest(made, lanes_schedule())
+    wanted = reference_raw(made, rows)[:, 0]
+    np.testing.assert_array_equal(module.predict_raw(rows), wanted)
+    mixed = made.predicate.copy()
+    mixed[2] = (mixed[1] + 1) % made.n_predicates
+    assert not layout(replace(made, predicate=mixed)).top.even
 
 
 def test_avx2_looks_sixteen_codes_up_with_one_shuffle() -> None:

@@ -10,6 +10,8 @@ codes; the saturating difference from the rank is nonzero where the row goes rig
     level 2: k2 = ((v(7) if k1 else v(6)) if k0 else (v(5) if k1 else v(4))) != 0
     index = 4 k0 + 2 k1 + k2
 
+In even trees (``sliced_layout.py``) all positions of a level are one.
+
 A position below a leaf goes left: no code exceeds its rank. The same holds for category
 sets, whose answers come from elsewhere: each is a bit of a *head*, a register at the
 start of a table row (``category_rows.py``) with a bit for each position of a lane::
@@ -81,9 +83,13 @@ class RowTests:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TopLevels:
-    """The tests of every position, and the nodes where walks continue below."""
+    """The tests of every position, and the nodes where walks continue below.
+
+    Of even trees, a level has one position.
+    """
 
     levels: int
+    even: bool
     n_trees: int
     tests: NDArray[Any]  # (groups, positions, 2, lanes): places, ranks
     below: NDArray[np.int32]  # (n_trees, 2 ** levels) nodes; a leaf stays itself
@@ -135,6 +141,7 @@ def lay_top_levels(
     levels: int,
     lanes: int,
     dtype: type[np.unsignedinteger[Any]],
+    even: bool,
 ) -> TopLevels:
     """Lay out ``levels`` levels of every tree, ``lanes`` trees a group."""
     n, groups = forest.n_trees, -(-forest.n_trees // lanes)
@@ -148,9 +155,12 @@ def lay_top_levels(
         by_tree[:n, here, 0], by_tree[:n, here, 1] = place, rank
         predicates.append(forest.predicate[at])
         at = children.reshape(n, -1)
-    shaped = by_tree.reshape(groups, lanes, -1, 2).transpose(0, 2, 3, 1)
     predicate = np.concatenate(predicates, axis=1)
-    return TopLevels(levels, n, np.ascontiguousarray(shaped), at, predicate)
+    if even:
+        first = (1 << np.arange(levels)) - 1
+        by_tree, predicate = by_tree[:, first], predicate[:, first]
+    shaped = by_tree.reshape(groups, lanes, -1, 2).transpose(0, 2, 3, 1)
+    return TopLevels(levels, even, n, np.ascontiguousarray(shaped), at, predicate)
 
 
 def set_bits(top: TopLevels, classes: SetClasses) -> NDArray[Any]:
@@ -213,10 +223,12 @@ class TopLevelsLowering:
         b = self.b
         index = zero = b.const(0, self._vec)
         for level in range(self.top.levels):
-            self._masks.append(self._remains(level, 1).ne(zero))
+            even = self.top.even
+            more = self._position(level + 1) if even else self._remains(level, 1)
+            self._masks.append(more.ne(zero))
             bit = b.const(1 << (self.top.levels - 1 - level), self._vec)
-            more = bit if index is zero else index + bit
-            index = b.select(self._masks[-1], more, index)
+            set_ = bit if index is zero else index + bit
+            index = b.select(self._masks[-1], set_, index)
         return index
 
     def _remains(self, below: int, position: int) -> Value:

@@ -26,6 +26,7 @@ from skforge.compiler.ir.hir.nodes import PredictEnsemble
 from skforge.compiler.ir.lir.builder import Builder, parts
 from skforge.compiler.ir.lir.nodes import I64, U8, U16, Buffer, Scalar, Type, Value, Vec
 from skforge.compiler.layouts import base as layouts
+from skforge.compiler.layouts.bitsliced.sliced_layout import even_trees
 from skforge.compiler.layouts.lanes import lane_levels, lane_masks
 from skforge.compiler.layouts.lanes.lane_levels import (
     IN_FLIGHT,
@@ -41,8 +42,8 @@ from skforge.compiler.target import Target
 MOST_COLUMNS = 256
 
 #: Most levels evaluated in lanes: the tests of 8 take twice L1 (5, 6, 7 and 8 took
-#: 0.17, 0.14, 0.15 and 0.41 us a row).
-MOST_LEVELS = 7
+#: 0.17, 0.14, 0.15 and 0.41 us a row). Even trees have one test a level.
+MOST_LEVELS, MOST_EVEN = 7, 8
 
 #: Approximate instructions: of a position and a slot without looking codes up, of a
 #: slot's mask, of a hop of the walk. They decide the levels and the way.
@@ -120,7 +121,7 @@ class LanesLayout(layouts.RowLayout):
         else:
             _, levels = cheapest_levels(forest, shape)
             top = lane_levels.lay_top_levels(
-                forest, tests, levels, shape.lanes, shape.dtype
+                forest, tests, levels, shape.lanes, shape.dtype, all_even(forest)
             )
             self.top = top
             heads = [lane_levels.set_bits(top, own) for own in classes]
@@ -325,15 +326,22 @@ def cheapest_levels(forest: Forest, shape: LaneShape) -> tuple[float, int]:
     np.maximum.at(met, forest.predicate[inner], forest.node_depths()[inner])
     met = met[in_groups(forest, sets)]
     bits = 8 * np.dtype(shape.dtype).itemsize
+    even = all_even(forest)
 
     def cost(levels: int) -> float:
         hops = float(np.maximum(depths - levels, 0).sum())
         heads = len(sets) * groups * -(-((1 << levels) - 1) // bits)
         coded = int((met >= levels).sum()) / shape.lanes
-        return groups * position * (1 << levels) + HOP * hops + READ * (heads + coded)
+        tests = groups * position * (levels if even else 1 << levels)
+        return tests + HOP * hops + READ * (heads + coded)
 
-    costs = [(cost(n), n) for n in range(1, max(1, min(deepest, MOST_LEVELS)) + 1)]
-    return min(costs)
+    most = min(deepest, MOST_EVEN if even else MOST_LEVELS)
+    return min((cost(n), n) for n in range(1, max(1, most) + 1))
+
+
+def all_even(forest: Forest) -> bool:
+    """Tell whether all trees have one test a level, but for single leaves."""
+    return bool((even_trees(forest) | (forest.tree_depths() == 0)).all())
 
 
 def masks_cost(forest: Forest, shape: LaneShape) -> float:
@@ -398,7 +406,7 @@ class LanesCost:
             deepest = int(forest.leaf_depths()[1].max(initial=0))
             return cls(search, by_masks, 0.0, slots * item, deepest)
         hops = float(np.maximum(forest.leaf_depths()[1] - levels, 0).sum())
-        size = item * (1 << levels)
+        size = item * (levels if all_even(forest) else 1 << levels)
         return cls(search, by_levels - HOP * hops, hops, size, levels)
 
 
