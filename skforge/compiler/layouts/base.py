@@ -263,12 +263,23 @@ class RowCode(ABC):
     """Emits the code for one row that passes all trees at once."""
 
     @abstractmethod
-    def add_trees(self, sums: Buffer, at: Value) -> None:
-        """Add every tree's leaf, in model order, to the sums from ``at`` on."""
+    def add_trees(self, *sums: tuple[Value, Buffer, Value]) -> None:
+        """Add every tree's leaf, in model order, to the sums of rows, by number."""
+
+    def evaluate(self, row: RowAt, number: Value) -> None:
+        """Evaluate one of several rows, whose leaves are added together."""
+        raise NotImplementedError
 
 
 class RowLayout(ABC):
     """A forest laid out for one row at a time, one tree a vector lane."""
+
+    #: How many rows have their leaves added together.
+    together = 1
+
+    def start(self, b: Builder, model: Model) -> RowCode:
+        """Return the code of so many rows, which :meth:`RowCode.evaluate` takes."""
+        raise NotImplementedError
 
     @abstractmethod
     def quantize(self, b: Builder, row: RowAt, model: Model) -> RowCode:

@@ -78,6 +78,8 @@ class Lowering:
         self._block_rows: Value | None = None  # rows per block, if chosen at run time
         self._block: BlockCode  # of the enclosing block of rows
         self._row: layouts.RowCode  # of the enclosing row
+        # the code of several rows, and which of them is evaluated
+        self._of_rows: tuple[layouts.RowCode, Value] | None = None
         kernel.arrays[mir.RESULT] = self._sums.result_view()
 
     # ------------------------------------------------------------ statements
@@ -255,6 +257,9 @@ class Lowering:
 
     def _grouped(self, loop: mir.Loop, lo: Value, hi: Value, step: Value) -> None:
         """Run whole groups first, then the remaining iterations one by one."""
+        if isinstance(k := self._k.layout, layouts.RowLayout) and k.together > 1:
+            self._rows_together(loop, k, lo, hi)
+            return
         with self._carry(loop):
             if loop.group == 1:
                 self._run(loop, lo, hi, step)
@@ -295,6 +300,37 @@ class Lowering:
             self._lanes = outer
             sums[:] = [k.carried[key] for key in keys]
         k.carried = dict(zip(keys, sums, strict=True))
+
+    def _rows_together(
+        self, loop: mir.Loop, layout: layouts.RowLayout, lo: Value, hi: Value
+    ) -> None:
+        """Take several rows through all trees, and add their leaves together.
+
+        If there are fewer in the end, the last one is added again: to the same sum,
+        from the same start.
+        """
+        k, b, n = self._k, self._k.b, layout.together
+        (block,) = (s for s in loop.body if isinstance(s, mir.Loop))
+        (reduce,) = reduces_in(block.body)
+        at = loop.body.index(block)
+        with b.loop(lo, hi, n, hint=loop.var) as first:
+            count = (hi - first).min(n)
+            code = layout.start(b, k.model_buffer)
+            with b.loop(count) as r, self._bound(loop.var, first + r):
+                self._of_rows = code, r
+                self.body(loop.body[:at])
+            self._of_rows = None
+
+            def add(rows: int) -> None:
+                sums = []
+                for r in (b.const(i).min(count - 1) for i in range(rows)):
+                    with self._bound(loop.var, first + r):
+                        sums.append((r, *self._sums.element(reduce, 1)))
+                code.add_trees(*sums)
+
+            b.if_(count.eq(1), lambda: add(1), lambda: add(n))
+            with b.loop(count) as r, self._bound(loop.var, first + r):
+                self.body(loop.body[at + 1 :])
 
     def _parallel(self, loop: mir.Loop, lo: Value, hi: Value, step: Value) -> None:
         """Run iterations (or whole groups) in parallel and the remainder serially."""
@@ -381,7 +417,11 @@ class Lowering:
             return
         if isinstance(k.layout, layouts.RowLayout):
             row = RowAt(k.rows, k.affine(stmt.rows.start) * k.row_stride)
-            self._row = k.layout.quantize(b, row, k.model_buffer)
+            if self._of_rows is None:
+                self._row = k.layout.quantize(b, row, k.model_buffer)
+            else:
+                code, number = self._of_rows
+                code.evaluate(row, number)
             return
         table = k.hir.codes
         assert table is not None
@@ -403,7 +443,7 @@ class Lowering:
 
     def _all_trees(self, loop: mir.Loop) -> None:
         (reduce,) = reduces_in(loop.body)
-        self._row.add_trees(*self._sums.element(reduce, 1))
+        self._row.add_trees((self._k.b.const(0), *self._sums.element(reduce, 1)))
 
     def _depth_class(self, stmt: mir.DepthSwitch) -> Value:
         k = self._k

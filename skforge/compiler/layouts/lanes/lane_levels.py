@@ -192,8 +192,8 @@ class TopLevelsLowering:
     ) -> None:
         self.b, self.top, self._categories = b, top, categories
         element = scalar_of(top.tests.dtype)
-        size = int(top.tests.shape[0]) * top.lanes
-        self._index = b.alloc("index", element, size)
+        #: Elements of a row's indices.
+        self.size = int(top.tests.shape[0]) * top.lanes
         #: Positions where a tree tests for a set that is in the heads.
         self._has_set: set[int] = set()
         if sets is not None:
@@ -207,17 +207,17 @@ class TopLevelsLowering:
         self._masks: list[Value] = []
         self._first: Value | None = None
 
-    def evaluate(self, group: Value, codes: list[Value]) -> None:
+    def evaluate(self, group: Value, codes: list[Value], index: Buffer) -> None:
         """Write, by tree, the index of the node reached below the top levels."""
         b, top = self.b, self.top
         self._codes, self._masks, self._heads = codes, [], {}
         self._group = group
         self._first = group * (top.tests.shape[1] * 2 * top.lanes)
-        b.store(self._index, group * top.lanes, self._reached())
+        b.store(index, group * top.lanes, self._reached())
 
-    def items(self, first: Value, count: int) -> list[Value]:
+    def items(self, first: Value, count: int, index: Buffer) -> list[Value]:
         """Return the index below the top levels of trees from ``first`` on."""
-        return [self._index[first + k].to(I64) for k in range(count)]
+        return [index[first + k].to(I64) for k in range(count)]
 
     def _reached(self) -> Value:
         b = self.b

@@ -31,7 +31,7 @@ from skforge.compiler.binning.rules import Model
 from skforge.compiler.binning.transpose import unpacked
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.lir.builder import Builder
-from skforge.compiler.ir.lir.nodes import I64, U8, U16, U32, Scalar, Value, Vec
+from skforge.compiler.ir.lir.nodes import I64, U8, U16, U32, Buffer, Scalar, Value, Vec
 from skforge.compiler.ir.lir.types import scalar_of
 from skforge.compiler.layouts.lanes import lane_levels
 
@@ -295,12 +295,12 @@ class LeafMasksLowering:
     ) -> None:
         self.b, self.masks, self._categories = b, masks, categories
         element = scalar_of(masks.slots.dtype)
-        size = masks.groups * masks.lanes * masks.planes
-        self._reachable = b.alloc("reachable", element, size)
+        #: Elements of a row's masks.
+        self.size = masks.groups * masks.lanes * masks.planes
         self._slots = model("lane_slots", masks.slots)
         self._vec = Vec(element, masks.lanes)
 
-    def evaluate(self, group: Value, codes: list[Value]) -> None:
+    def evaluate(self, group: Value, codes: list[Value], reachable: Buffer) -> None:
         """Write the masks of reachable leaves of a group of trees."""
         b, masks = self.b, self.masks
         ones = b.const((1 << masks.element_bits) - 1, self._vec)
@@ -324,7 +324,7 @@ class LeafMasksLowering:
         parts = [[plane] for plane in planes]
         joined = _interleave(parts, masks.lanes, masks.element_bits, b.shuffle)
         for k, part in enumerate(joined):
-            self._reachable[to + k * masks.lanes] = part
+            reachable[to + k * masks.lanes] = part
 
     def _slot(self, at: Value, codes: list[Value], planes: list[Value]) -> list[Value]:
         """Return the planes without the leaves excluded by one node of each tree."""
@@ -340,13 +340,13 @@ class LeafMasksLowering:
             reachable.append(plane & ~lost)
         return reachable
 
-    def items(self, first: Value, count: int) -> list[Value]:
+    def items(self, first: Value, count: int, reachable: Buffer) -> list[Value]:
         b, bits = self.b, self.masks.bits
         whole = _BY_BITS[bits]
         at, base = first * self.masks.planes, first * bits
         leaves = []
         for k in range(count):
-            mask = self._reachable[at + k * self.masks.planes, whole]
+            mask = reachable[at + k * self.masks.planes, whole]
             wide = U32 if bits < 32 else whole
             leaves.append(base + b.count_zeros(mask.to(wide)).to(I64) + k * bits)
         return leaves
