@@ -24,7 +24,10 @@ class ShortName:
 
 
 def short_name(model: Any, forest: Forest | None = None) -> Any:
-    """Return a model, or what stands for it in a repr; ``forest`` is its, if known."""
+    """Return the model, or what stands for it in a repr.
+
+    ``forest`` is the model's forest, if it is known.
+    """
     if isinstance(model, (StoredModel, Forest)) or is_path(model):
         return model
     if isinstance(model, str):

@@ -54,7 +54,10 @@ class Pool:
         self._align, self._fill, self._size = align, fill, 0
 
     def add(self, part: AnyArray) -> int:
-        """Append an array, after ``fill`` up to ``align``; return where it begins."""
+        """Append an array, and return where it begins.
+
+        The next one begins at a multiple of ``align``, after a gap of ``fill``.
+        """
         if padding := -len(part) % self._align:
             part = np.pad(part, (0, padding), constant_values=self._fill)
         self._parts.append(part)

@@ -38,7 +38,10 @@ _HEAP_ALIGNMENT = 64
 
 
 def emit_llvm(function: lir.Function, target: Target) -> str:
-    """Return a verified function, without grids, regions and warps, as LLVM text."""
+    """Return a function as the text of one LLVM module for a machine.
+
+    The function must be verified and free of grids, block regions and warp operations.
+    """
     module = ModuleText(function.name, target)
     w = _Emitter(module)
     head, header = "define void", "ptr %$args, ptr %$pfor, i64 %$threads"
@@ -65,7 +68,10 @@ def emit_llvm(function: lir.Function, target: Target) -> str:
 
 
 def _routine(w: Writer, function: lir.Routine) -> tuple[str, str]:
-    """Verify a routine, which no pass did; bind parameters; return header parts."""
+    """Bind a routine's parameters; return the parts of its header.
+
+    It has come through no passes, so it is verified here.
+    """
     verify_lir(function)
     header = []
     for param in function.params:

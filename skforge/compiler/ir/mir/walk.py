@@ -131,7 +131,10 @@ def map_nest(
     change: Callable[[mir.Stmt, tuple[mir.Loop, ...]], mir.Stmt],
     outside: tuple[mir.Loop, ...] = (),
 ) -> mir.Body:
-    """Apply ``change`` to each statement, innermost first, with the loops it was in."""
+    """Rebuild a body with ``change`` applied to every statement, innermost first.
+
+    ``change`` also takes the loops around the statement, as they were.
+    """
 
     def changed(stmt: mir.Stmt) -> mir.Stmt:
         path = (*outside, stmt) if isinstance(stmt, mir.Loop) else outside

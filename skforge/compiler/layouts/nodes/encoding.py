@@ -186,4 +186,5 @@ def node_tests(hir: PredictEnsemble) -> NodeTests:
 
 
 def _take(table: NDArray[Any], index: NDArray[np.int32], missing: Any) -> NDArray[Any]:
+    """Return ``table[index]``, with ``missing`` where the index is -1."""
     return np.append(table, np.asarray(missing, table.dtype))[index]
