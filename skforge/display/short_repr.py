@@ -57,9 +57,7 @@ class OwnRepr:
 
     def __get__(self, wrapper: Any, owner: Any = None) -> Any:
         """Return the bound method, or for the class scikit-learn's function."""
-        if wrapper is None:
-            return BaseEstimator.__repr__
-        return partial(_repr, wrapper)
+        return BaseEstimator.__repr__ if wrapper is None else partial(_repr, wrapper)
 
 
 def _repr(wrapper: Any, N_CHAR_MAX: int = 700) -> str:

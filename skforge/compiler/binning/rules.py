@@ -122,9 +122,7 @@ class Rules:
 
     def is_missing(self, x: Value, rule: Missing) -> Value:
         is_nan = self.b.is_nan(x)
-        if rule != Missing.ZERO:
-            return is_nan
-        return is_nan | self.is_tiny(x)
+        return is_nan if rule != Missing.ZERO else is_nan | self.is_tiny(x)
 
     def nan_if_missing(self, x: Value, rule: Missing) -> Value:
         if rule == Missing.NEVER:

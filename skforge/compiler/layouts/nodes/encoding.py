@@ -119,9 +119,7 @@ class TestEncoding:
         return _take(self.tests.threshold, predicate, self.tests.never_left)
 
     def feature(self, word: Value) -> Value:
-        if self.feature_bits == 32:
-            return word
-        return word & (1 << self.feature_bits) - 1
+        return word if self.feature_bits == 32 else word & (1 << self.feature_bits) - 1
 
     def code(self, b: Builder, word: Value) -> Value:
         if not self.code_bits:
