@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
 
 def estimator_pairs(fast: Any) -> list[Pair]:
-    """Return a ``CompiledForest``'s methods with its estimator's own, on one thread."""
+    """Pair a ``CompiledForest``'s methods with its estimator's on one thread."""
     serial = fast._compiled().source._serial()
     return [
         Pair(name, quiet(fast, name), name, quiet(serial, name))

@@ -91,7 +91,10 @@ def _one_line(error: Any) -> str:
 
 
 def check_output(path: Path, *endings: str) -> None:
-    """Raise before any work if an output cannot be written; by default, of any name."""
+    """Raise before any work is done if an output file could not be written.
+
+    Without ``endings``, its name may end as it likes.
+    """
     if endings and path.suffix.lower() not in endings:
         raise InvalidInputError(f"{path} does not end in {either(endings)}.")
     if path.is_dir():

@@ -28,9 +28,7 @@ def load_schedule(text: str | None) -> Schedule | None:
     text = text.strip()
     if text.startswith("{"):
         return Schedule.from_json(text)
-    if text.startswith("Schedule"):
-        return schedule_of(text)
-    return Schedule.preset(text)
+    return schedule_of(text) if text.startswith("Schedule") else Schedule.preset(text)
 
 
 def _content(path: str) -> str:

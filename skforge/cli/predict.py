@@ -147,7 +147,10 @@ def _arrow_table(table: Array, answer: Answer) -> Any:
 
 
 class RowsProgress:
-    """Counts rows up to ``total``, if that is known; a terminal on stderr has a bar."""
+    """Counts rows; its bar is drawn on standard error if that is a terminal.
+
+    ``total`` is what :meth:`add` counts up to; None if it is not known.
+    """
 
     def __init__(self, total: int | None) -> None:
         self.n_rows, self._start = 0, perf_counter()

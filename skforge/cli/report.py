@@ -162,9 +162,7 @@ def describe_difference(ours: NDArray[Any], theirs: NDArray[Any]) -> str | None:
     if ours.dtype == object:  # labels
         ours, theirs = ours.astype(str), theirs.astype(str)
     bad = differing_rows(ours, theirs)
-    if bad.size == 0:
-        return None
-    return f"{bad.size:,} differ, the first in row {bad[0]}"
+    return None if bad.size == 0 else f"{bad.size:,} differ, the first in row {bad[0]}"
 
 
 def speed(

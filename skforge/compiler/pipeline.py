@@ -231,7 +231,10 @@ def lower(
     element: Element = "accumulator",
     name: str = "predict",
 ) -> Lowered:
-    """Lower HIR to verified LIR; CompilerError if a pass made what is not valid."""
+    """Lower HIR to verified LIR for a target.
+
+    Raises CompilerError if a pass produced IR that the verifier rejects.
+    """
     with _drawn(hir.nest):
         _check_dump_levels()
         row_bits = 8 * hir.forest.threshold.dtype.itemsize

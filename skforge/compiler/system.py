@@ -43,7 +43,10 @@ def code_model(triple: str) -> dict[str, str]:
 
 
 def clock_call(time_at: str) -> str:
-    """Return a call of the clock in LLVM; ``time_at`` gets seconds, nanoseconds."""
+    """Return the arguments of a call of the clock, as LLVM text.
+
+    The clock writes seconds and nanoseconds to ``time_at``.
+    """
     arguments = ["i32 %clock", f"ptr {time_at}"]
     return ", ".join(reversed(arguments) if WINDOWS else arguments)
 

@@ -24,7 +24,10 @@ class ShortName:
 
 
 def short_name(model: Any, forest: Forest | None = None) -> Any:
-    """Return a model, or what stands for it in a repr; ``forest`` is its, if known."""
+    """Return the model, or what stands for it in a repr.
+
+    ``forest`` is the model's forest, if it is known.
+    """
     if isinstance(model, (StoredModel, Forest)) or is_path(model):
         return model
     if isinstance(model, str):
@@ -54,9 +57,7 @@ class OwnRepr:
 
     def __get__(self, wrapper: Any, owner: Any = None) -> Any:
         """Return the bound method, or for the class scikit-learn's function."""
-        if wrapper is None:
-            return BaseEstimator.__repr__
-        return partial(_repr, wrapper)
+        return BaseEstimator.__repr__ if wrapper is None else partial(_repr, wrapper)
 
 
 def _repr(wrapper: Any, N_CHAR_MAX: int = 700) -> str:

@@ -67,7 +67,10 @@ class Job:
         return DataFrame(dict(zip(labels, columns, strict=True)), index=frame.index)
 
     def _taken(self, column: Any, place: int) -> Any:
-        """Return a column of numbers (NumPy's, not extensions), categories or texts."""
+        """Return a column as models take it: of numbers, categories or texts.
+
+        Numeric extension arrays (``Int64``, ``double[pyarrow]``) become NumPy arrays.
+        """
         from pandas import Categorical, Series
         from pandas.api.types import is_numeric_dtype
 
@@ -103,7 +106,10 @@ class Job:
     def columns_of(
         self, there: Iterable[Any], wanted: Sequence[Any] | None
     ) -> list[Any]:
-        """Return feature columns in order: ``wanted``, the model's names, or all."""
+        """Return the feature columns in the model's order.
+
+        These are ``wanted``, else the model's feature names, else all that are there.
+        """
         if isinstance(wanted, str):
             raise InvalidInputError(
                 f"columns must be a list of names. Got {wanted!r} instead; use "
@@ -201,7 +207,10 @@ def _slot(checksum: str, n_jobs: int | None) -> _Slot:
 
 
 def loaded(artifact: Artifact, n_jobs: int | None) -> CompiledForest:
-    """Return an artifact's model, shared by all threads of an ``n_jobs``: read only."""
+    """Return the model of an artifact; all threads share one object per ``n_jobs``.
+
+    Callers must not modify it.
+    """
     slot = _slot(artifact.checksum, n_jobs)
     with slot.lock:  # only tasks of the same model wait
         if slot.model is None:

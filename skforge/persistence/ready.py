@@ -36,7 +36,10 @@ _lock = RLock()
 
 
 def ready(digest: str, whole: Callable[[], Any]) -> ReadyForest | None:
-    """Return a file's model if the cache has its answers; ``whole`` loads the rest."""
+    """Return the model of a file with a digest if the cache has what answers for it.
+
+    ``whole`` loads what else there is of it, once something else is asked for.
+    """
     record = _record(digest)
     return None if record is None else ReadyForest(record, whole)
 
@@ -346,6 +349,7 @@ class _Ready:
         return self._mappings is not None and self._mappings.ignores
 
     def retire(self) -> None:
+        """Make the entries' methods pass on every call from now on."""
         for entry in self._opened:
             retire(entry)
 

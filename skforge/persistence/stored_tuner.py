@@ -32,7 +32,11 @@ _PLAIN = (bool, int, str, type(None))
 
 
 def tuner_out(tuning: Any) -> str | dict[str, Any]:
-    """Return ``tuning`` as data; custom parts, models and measurers become defaults."""
+    """Return the value of ``tuning`` as plain data.
+
+    A custom strategy or space, a cost model and a measurer are not stored; they become
+    the defaults.
+    """
     if isinstance(tuning, str):
         return tuning
     if not isinstance(tuning, Tuner):

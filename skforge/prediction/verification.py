@@ -81,7 +81,10 @@ def verify(predictor: Predictor, X: Any, missing_is_fine: bool) -> None:
 
 
 def verify_members(predictor: Predictor, X: Any) -> None:
-    """Compare answers with the members', bit by bit; their ``fit`` compared kernels."""
+    """Compare a model's answers with those of its compiled members, bit by bit.
+
+    ``fit`` of each member has compared its kernels.
+    """
     at = sampled(X)
     drawn = sum(member._compiled().checked[1] for member in predictor.source.members)
     predictor.checked = len(at), drawn
@@ -188,7 +191,10 @@ def take_rows(X: Any, at: NDArray[np.intp]) -> Any:
 
 
 def sample_rows(predictor: Predictor, X: Any, most: int) -> Array | None:
-    """Return evenly spread rows as kernels get them; None if none or not read."""
+    """Return evenly spread rows of X as the kernels get them.
+
+    Return None if there are none, or if its own kernels do not read them.
+    """
     if not _num_samples(X):
         return None
     X = take_rows(X, sampled(X, most))

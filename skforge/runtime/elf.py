@@ -45,7 +45,11 @@ class Image(dict[str, int]):
 
 
 def link(binary: bytes, outside: Mapping[str, int]) -> Image:
-    """Link an object with ``outside``, or this process; LinkError leaves it to LLVM."""
+    """Link an object; raise ``LinkError`` if it has to be left to LLVM's linker.
+
+    ``outside`` has addresses of functions that the object does not define; others are
+    looked up in this process.
+    """
     if sys.platform != "linux":
         raise LinkError("memory is mapped as Linux does")
     try:

@@ -19,7 +19,10 @@ from skforge.runtime.loading import LoadedCode
 
 
 class KernelTable:
-    """Three words a range, for entries: kernel (0: none), model slots, their number."""
+    """Kernel addresses of each batch range, read by the compiled entry.
+
+    A range has three words: kernel, model slots, number of slots; 0 if not compiled.
+    """
 
     def __init__(self, n_ranges: int) -> None:
         self._words = (ctypes.c_int64 * (3 * max(1, n_ranges)))()
@@ -63,7 +66,10 @@ class ShareTable:
         shares: Sequence[tuple[int, int] | None],
         threads: int,
     ) -> None:
-        """Publish a range and threads from each size on; None: its own, one thread."""
+        """Publish a plan for ``threads``: a range and threads from each batch size on.
+
+        None is the range of the batch size, and one thread.
+        """
         steps = [0, 0, 1]
         for first, share in zip(firsts, shares, strict=True):
             number, threads = share or (0, 1)

@@ -150,7 +150,10 @@ class Mappings:
             self._dicts.load()
 
     def ask(self, entry: Callable[[Any], Any], X: Any, whole: bool = False) -> Any:
-        """Ask an entry, in parts that it takes unless ``whole``; None if uncertain."""
+        """Return a compiled entry's answer, or None if it cannot be certain.
+
+        Entries decline large batches and get parts of them, unless ``whole``.
+        """
         if self._columns.by_objects:
             objects = self._objects(X) if type(X) is dict else None
             return None if objects is None else entry(objects)
@@ -265,7 +268,7 @@ class Mappings:
         return rows
 
     def frame(self, X: Any) -> Any:
-        """Return mappings as a pandas frame; without pandas, as an array of objects."""
+        """Return the mappings as a pandas frame, or for some sources as objects."""
         if self._columns.by_objects:
             columns, _ = self._read(X)
             objects = np.empty((len(columns[0]), self._count), object)

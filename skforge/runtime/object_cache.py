@@ -66,7 +66,10 @@ def key_of(parts: Iterable[str]) -> str:
 
 
 def directory() -> str | None:
-    """Return SKFORGE_CACHE_DIR or a user's own; None where SKFORGE_CACHE is off."""
+    """Return the cache directory; None if ``SKFORGE_CACHE`` is off.
+
+    It is ``SKFORGE_CACHE_DIR``, or else ``skforge`` in the user's cache directory.
+    """
     if not cache_switched_on():
         return None
     folder = os.environ.get("SKFORGE_CACHE_DIR", "").strip()
@@ -178,7 +181,10 @@ def store(key: str, payload: bytes) -> str | None:
 
 
 def write(key: str, kind: str, parts: Sequence[Part]) -> str | None:
-    """Store joined parts under a folder's key; return their digest, or None if not."""
+    """Store bytes, one part after the other, in a folder under a key.
+
+    Return their digest; None if they are not stored.
+    """
     folder = opened(kind, create=True)
     if folder is None:
         return None
@@ -229,7 +235,10 @@ def evict(folder: str) -> None:
 
 
 def opened(name: str, create: bool) -> str | None:
-    """Return a folder of the cache; None, and nothing made, where others may write."""
+    """Return a folder of the cache if only this user may write it.
+
+    Nothing is made in a directory that others may write.
+    """
     parent = directory()
     if parent is None:
         return None

@@ -71,7 +71,10 @@ class Answers:
     by_members: bool = field(default=False, metadata=_LIVE)
 
     def of_scores(self, forest: Forest, model: Any) -> Callable[..., Any]:
-        """Return what makes answers of scores; UnsureError if the model must answer."""
+        """Return the function that makes a method's answer of raw scores.
+
+        It raises ``UnsureError`` if the model itself must answer.
+        """
         if self.by_members:
             return self._of_members
         return partial(answer, forest.answers, labels_of(forest.answers, model))
@@ -173,7 +176,10 @@ class Source:
         return X
 
     def takes(self, X: Array) -> bool:
-        """Tell whether the model accepts C-contiguous rows of its dtype and width."""
+        """Tell whether the model accepts the values of these rows.
+
+        ``X`` is a C-contiguous array of the forest's dtype and width.
+        """
         return len(X) > 0
 
     def repaired(self, rows: Array) -> Array:
@@ -200,7 +206,10 @@ class Source:
         return None
 
     def sample(self, dtype: Any) -> Any:
-        """Return a row as trained on, its numbers of a dtype; None: any form does."""
+        """Return a row whose numbers are of a dtype, in the form that was trained on.
+
+        None if the form of rows does not matter.
+        """
         return None
 
     def reading(self) -> Reading | None:
@@ -228,7 +237,10 @@ class Source:
         return self._plain.entry(entry) if made else None
 
     def read(self, X: Any) -> Read | None:
-        """Return rows converted, and a warning; :meth:`takes` has yet to check them."""
+        """Return rows of a common kind converted for the kernels, and a warning.
+
+        Their values are not checked yet, see :meth:`takes`.
+        """
         read: Read | None = None if self._plain is None else self._plain.read(X)
         return read
 
@@ -312,7 +324,10 @@ class Source:
         return draw_rows(self.forest, n, 0, missing)
 
     def kept_rules(self) -> Rules:
-        """Return rules to keep; UnsupportedModelError if rows need a live model."""
+        """Return the rules of a live model, to be kept in an artifact.
+
+        Raise ``UnsupportedModelError`` if its rows cannot be converted without it.
+        """
         return self.rules
 
     def call(self, method: str, X: Any, **params: Any) -> Any:

@@ -78,7 +78,10 @@ class CatBoostSource(Source):
         return None
 
     def _selected(self, X: Any) -> Any:
-        """Return the columns named, or the first, in order; CatBoost ignores others."""
+        """Return a frame's columns that the model names, or the first ones, in order.
+
+        CatBoost ignores all others.
+        """
         names, width = self.forest.column_names, self.forest.n_columns
         hashed = self.forest.hashed
         if not frames.is_pandas(X) and not frames.is_table(X):

@@ -62,7 +62,10 @@ class ReadColumns(NamedTuple):
     def write_objects(
         self, place: int, objects: Sequence[Any], kinds: Collection[type]
     ) -> bool:
-        """Write objects, numbers of ``kinds``, to a column; False if some is none."""
+        """Write numbers among objects to a column; return False if some is none.
+
+        ``kinds`` are the types of objects that are numbers.
+        """
         found = {*map(type, objects)}
         if not found.issubset(kinds):
             return False

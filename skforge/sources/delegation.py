@@ -124,7 +124,10 @@ def _needs_y(model: Any) -> bool:
 
 
 def _untrained(model: Any) -> Any:
-    """Return a clone to train, without a ``CompiledForest``: it would compile twice."""
+    """Return a clone to train; a ``CompiledForest`` as last step gives its estimator.
+
+    It would be compiled twice otherwise.
+    """
     unfitted = clone(model)
     while base.is_pipeline(unfitted) and base.is_compiled(
         last := unfitted.steps[-1][1]

@@ -49,7 +49,10 @@ def source_of(model: Any, forest: Forest, start: Start = None) -> Source:
 
 
 def traces_of(model: Any, start: Start = None) -> list[Any]:
-    """Return what changes with the compiled part; steps in their library may change."""
+    """Return objects and numbers that change when the compiled part of a model does.
+
+    Steps that run in their library may change: they are called as they are.
+    """
     if start is not None:
         from skforge.compiler.frontends.pipeline.split import divided_steps
         from skforge.sources.pipeline import held

@@ -51,7 +51,10 @@ class Form:
 
 
 def computed(form: Form | np.dtype[Any], width: int) -> list[np.dtype[Any]]:
-    """Return dtypes as steps get them: float64 for nullable ones, dates and objects."""
+    """Return the dtype of each column as steps get it.
+
+    Nullable ones, dates and objects are float64.
+    """
     if isinstance(form, np.dtype):
         return [form] * width
     wide = np.dtype(np.float64)
@@ -141,7 +144,10 @@ def objects_of(numbers: Array, gap: bool, decimals: bool) -> Array:
 def fitting(
     rows: Array, form: Form | np.dtype[Any], gaps: Collection[int] = ()
 ) -> Array:
-    """Return rows with the nearest values of a form's columns, some NaN in ``gaps``."""
+    """Return rows with the nearest values that the columns of a form can hold.
+
+    Some of the values of the columns in ``gaps`` are NaN.
+    """
     rows = rows.astype(np.float64)
     if isinstance(form, np.dtype):
         form = Form("", (form,) * rows.shape[1])

@@ -109,7 +109,10 @@ class LightGBMBoosterSource(Source):
 
 
 def _has_limit(values: Array) -> bool:
-    """Tell if LightGBM takes a number for 0, but not in tables and in rows of CSR."""
+    """Tell whether some number is 0 to LightGBM in arrays and columns of CSC alone.
+
+    In tables and in rows of CSR, it compares this number with thresholds.
+    """
     return bool((values == -ZERO_THRESHOLD).any())
 
 

@@ -60,7 +60,10 @@ def is_part(kind: str) -> bool:
 
 
 def class_of(kind: str) -> type[Any]:
-    """Return the class of a part, ``module.Class``; ValueError if there is none."""
+    """Return a class whose objects are parts of wrappers, by ``module.Class``.
+
+    Raise ``ValueError`` for another one, or if this scikit-learn has none of this name.
+    """
     module, _, name = kind.rpartition(".")
     part = getattr(import_module(module), name, None) if is_part(kind) else None
     if not isinstance(part, type) or part.__module__ != module:

@@ -305,7 +305,10 @@ class PipelineSource(Source):
         return narrow or nameless or forms.has_objects(form)
 
     def _agrees(self, gaps: Sequence[int], like: PipelineSource) -> bool:
-        """Tell if scores are the pipeline's on rows around its and ``like``'s tests."""
+        """Tell whether the forest has the pipeline's scores on rows of its form.
+
+        Rows are drawn around its tests, and around those of a forest for other rows.
+        """
         self._known.forms[forms.told(self._form)] = [*gaps]
         drawing = (self,) if like.forest is self.forest else (self, like)
         return all(self._agrees_on(source, gaps) for source in drawing)
@@ -485,7 +488,10 @@ class PrefixedSource(Source):
         )
 
     def prepared(self, X: Any, method: str = "predict") -> Any:
-        """Transform rows once by the first steps; some stay, for the pipeline."""
+        """Return rows after the first steps, transformed once for all further calls.
+
+        Some rows are left as they are, so that the pipeline itself answers.
+        """
         if type(X) is Prepared:
             return X
         rows = X

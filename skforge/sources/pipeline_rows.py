@@ -172,7 +172,10 @@ class PipelineRows:
         return forms.parts_of(form, bools=not self._is_by_dtype)
 
     def gaps_of(self, form: Any) -> Collection[int] | None:
-        """Return columns that may have NA or None; None if the form is not read."""
+        """Return the columns that may have pandas' NA or None; None if it is not read.
+
+        It follows from those of the parts of a form.
+        """
         gaps = self.forms.get(forms.told(form))
         if gaps is None and (parts := self.parts_of(form)) != [form]:
             found = map(self.forms.get, map(forms.told, parts))

@@ -63,7 +63,10 @@ Read = tuple[Array, str]
 
 
 class PlainRows:
-    """Reads common kinds of rows, or None; ``columns`` are training's categories."""
+    """Reads common kinds of rows; returns None for rows that the source must read.
+
+    ``columns`` are the categories of training.
+    """
 
     __slots__ = ("_columns", "_named", "_r", "_seen", "_tables", "_width", "unnamed")
 
@@ -278,7 +281,10 @@ def only_number(value: Any, kinds: Collection[type]) -> Any:
 
 
 def numbers_among(objects: Sequence[Any], found: set[type]) -> Array | None:
-    """Return objects (``found`` types) as float64, NaN for None; None for others."""
+    """Return objects as float64, with NaN for None; None if some is no number.
+
+    ``found`` are their types.
+    """
     if not OBJECTS.issuperset(found):
         return None
     if Decimal in found:
@@ -302,7 +308,10 @@ def rare_numbers(X: Array) -> Array:
 
 
 def most_entries(X: Any) -> int:
-    """Return the most entries at one position of a CSR, counted: flags may be stale."""
+    """Return the largest number of entries at one position of a CSR matrix.
+
+    The matrix's own flags may be out of date, so entries are counted again.
+    """
     if len(X.data) == len(X.indices) and _ascends(X.indices, X.indptr):
         return min(1, len(X.indices))
     fresh = type(X)((X.data, X.indices, X.indptr), shape=X.shape)  # checks the format

@@ -64,7 +64,10 @@ class RowSpec:
 
 
 def row_spec(model: Any) -> RowSpec:
-    """Return what a model takes; InvalidInputError if it knows no number of columns."""
+    """Return what a model takes: a fitted or compiled one, a module or a forest.
+
+    Raise ``InvalidInputError`` if it does not know how many columns its rows have.
+    """
     ours, forest = is_compiled(model), None
     inner = model_of(model) if ours else getattr(model, "forest", model)  # a module's
     inner = unwrap(inner)

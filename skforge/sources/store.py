@@ -39,7 +39,10 @@ ATTRIBUTES = (
 
 
 def store(wrapper: Any, model: Any, tags: Tags) -> StoredModel:
-    """Return the data to keep; UnsupportedModelError if rows need a live model."""
+    """Return the plain data to keep of a fitted ``CompiledForest``'s model.
+
+    Raise ``UnsupportedModelError`` if its rows cannot be converted without it.
+    """
     if isinstance(model, StoredModel):
         return model
     forest = wrapper.forest_

@@ -91,7 +91,10 @@ class StoredModel:
             self.refuse(name)
 
     def refuse(self, what: str, why: str = "", *, once: bool = False) -> NoReturn:
-        """Raise SourceNeededError; ``once`` if predicting before saving may help."""
+        """Raise the SourceNeededError for something that needs the source.
+
+        ``once`` tells whether to predict such rows once before saving may help.
+        """
         mend = "predict such rows once before you save, or " * once
         mend = f"; {mend}use the original model."
         if why.endswith("."):  # with a conversion

@@ -97,7 +97,10 @@ class _XGBoostRows(Source):
         return super().columns()
 
     def _dense(self, X: Any, method: str, strict: bool) -> Any:
-        """Return known rows or None; ``strict`` as DMatrix: names, no infinities."""
+        """Return rows of a known kind, or None.
+
+        ``strict`` applies the rules of ``DMatrix``: names required, no infinities.
+        """
         n_features = self.forest.n_features
         if isinstance(X, (list, tuple)):
             X = array_of(X)
@@ -193,7 +196,10 @@ class BoosterSource(_XGBoostRows):
 
     @classmethod
     def traces(cls, model: Any) -> list[Any]:
-        """Return Booster, rounds and parameters; two updaters change trees in place."""
+        """Return the Booster, its rounds, and parameters that change predictions.
+
+        Two updaters change trees in place.
+        """
         try:
             config = model.save_config()
             rounds = model.num_boosted_rounds(), model.attr("best_iteration")

@@ -369,6 +369,7 @@ def plain_params(params: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _sum(*numbers: Any) -> Any:
+    """Return the sum of numbers, None if one is not known."""
     return None if None in numbers else sum(numbers)
 
 

@@ -131,7 +131,10 @@ class ColumnBins:
     # ------------------------------------------------------------ the stage
 
     def encode(self, rows: BlockRows, count: Value, codes: Buffer) -> None:
-        """Fill ``codes`` (whole parts) for the first ``count`` rows, and a few more."""
+        """Fill ``codes`` for the first ``count`` rows of a block, and a few more.
+
+        ``codes`` must hold whole parts of rows.
+        """
         b = self.b
         self._columns = ColumnTile(b, self._scalar, self.lanes, self._part, lambda x: x)
         size = -(-self._words // self._word_lanes) * self._word_lanes * self._part
@@ -270,7 +273,10 @@ def quantize_block(
     rows: BlockRows,
     count: Value,
 ) -> Buffer:
-    """Return a block's codes in scratch; row i is at ``i * code_stride(table)``."""
+    """Return scratch memory with the codes of the first ``count`` rows of a block.
+
+    A block has at most ``block`` rows; row i starts at ``i * code_stride(table)``.
+    """
     b = rules.b
     registers = Registers.of(target, rules.forest.threshold.dtype)
     by_column = block >= registers.lanes

@@ -106,6 +106,7 @@ class SetClasses:
         return np.where(members[at] == predicate, at, -1).astype(np.int32)
 
     def within_any(self, predicates: IntArray) -> IntArray:
+        """Return the numbers in the group of those predicates that belong to it."""
         numbers = np.unique(self.within(predicates))
         return numbers[numbers >= 0]
 

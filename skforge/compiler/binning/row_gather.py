@@ -117,9 +117,7 @@ class GatheredBins:
 
     def _of(self, numbers: Buffer, column: Value) -> Value:
         """Return the entries of ``numbers`` for the columns searched at once."""
-        if self.lanes:
-            return numbers[column, self._type]
-        return numbers[column].to(I64)
+        return numbers[column, self._type] if self.lanes else numbers[column].to(I64)
 
     def write_column(
         self, rows: Buffer, start: Value, to: Value, column: Value, codes: Buffer

@@ -54,7 +54,10 @@ class Pool:
         self._align, self._fill, self._size = align, fill, 0
 
     def add(self, part: AnyArray) -> int:
-        """Append an array, after ``fill`` up to ``align``; return where it begins."""
+        """Append an array, and return where it begins.
+
+        The next one begins at a multiple of ``align``, after a gap of ``fill``.
+        """
         if padding := -len(part) % self._align:
             part = np.pad(part, (0, padding), constant_values=self._fill)
         self._parts.append(part)
@@ -119,9 +122,7 @@ class Rules:
 
     def is_missing(self, x: Value, rule: Missing) -> Value:
         is_nan = self.b.is_nan(x)
-        if rule != Missing.ZERO:
-            return is_nan
-        return is_nan | self.is_tiny(x)
+        return is_nan if rule != Missing.ZERO else is_nan | self.is_tiny(x)
 
     def nan_if_missing(self, x: Value, rule: Missing) -> Value:
         if rule == Missing.NEVER:

@@ -195,7 +195,10 @@ def unpacked(n: int, e: int, unit: int, high: bool) -> list[int]:
 
 
 def transpose(b: Builder, rows: Sequence[Value], item: int) -> list[Value]:
-    """Transpose a square of vectors within 128-bit lanes, then exchange the lanes."""
+    """Transpose a square of numbers held in vectors, by shuffles of two registers.
+
+    Unpacking transposes squares within 128-bit lanes; then lanes are exchanged.
+    """
     n, e = len(rows), 16 // item
 
     def within(square: Sequence[Value], unit: int = 1) -> list[Value]:

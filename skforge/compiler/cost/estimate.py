@@ -427,7 +427,10 @@ TERMS: dict[Kind, Callable[[Work], Terms]] = {
 
 
 class CostEstimate:
-    """Estimates calls of a forest, counted once, on a CPU; ``profile`` None: stored."""
+    """Estimates calls of one forest, which is counted once, on one CPU.
+
+    ``profile`` is the CPU's speed; None uses the one stored for it.
+    """
 
     def __init__(
         self,

@@ -60,6 +60,7 @@ class MachineProfile:
 
     @classmethod
     def of(cls, target: Target) -> MachineProfile:
+        """Return the stored profile of a CPU, or else of a common one like it."""
         key = target.cpu, target.vector_bits
         return STORED.get(key) or MODELLED.get(key) or GENERIC[target.vector_bits]
 

@@ -117,7 +117,10 @@ def default_gpu_schedules(
 def walking_gpu_schedule(
     forest: Forest, target: Target, rows: int = ROW_THREADS
 ) -> Schedule:
-    """Give each thread a row, by values: it suits all forests and uses of leaves."""
+    """Return a schedule in which each thread walks all trees for its row.
+
+    It compares values for every forest, and supports every use of the walks' leaves.
+    """
     facts = _Facts(forest, target, "exact")
     cached = facts.rows_cached(rows, WARP, codes=False)
     walk = facts.walk("shared" if cached else "memory")

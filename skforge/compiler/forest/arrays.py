@@ -328,7 +328,10 @@ def _parts(offset: _Offsets) -> Iterator[tuple[int, int]]:
 def _fronts(
     left: _Ints, right: _Ints, offset: _Offsets, first: int, last: int
 ) -> Iterator[NDArray[np.integer]]:
-    """Yield each level's nodes, by tree, left to right, from the first tree's on."""
+    """Yield the nodes of each level of some trees, ordered by tree and left to right.
+
+    They are numbered from the first tree's first node.
+    """
     part = slice(offset[first], offset[last])
     child = np.stack([left[part], right[part]], axis=1)
     child -= np.int32(offset[first])  # the -1 of leaves stays negative

@@ -72,7 +72,10 @@ def number_dtype(dtype: Any, arrow: bool = False) -> Any:
 
 @lru_cache(maxsize=256)
 def number_of(dtype: Any) -> np.dtype[Any] | None:
-    """Return the NumPy dtype of any library's numbers, dates as integers, or None."""
+    """Return the NumPy dtype of numbers of any library's type; None for others.
+
+    NumPy's dates are integers.
+    """
     if is_date(dtype):
         return np.dtype(np.int64)
     number: np.dtype[Any] | None = number_dtype(dtype, arrow=True)
@@ -323,6 +326,7 @@ def _no_numbers(label: Any, dtype: Any) -> InvalidInputError:
 
 
 def _kind(names: Sequence[Any]) -> type | None:
+    """Return ``str``, ``int`` or ``float`` if all names have that type, else None."""
     kinds = {type(name) for name in names}
     return kinds.pop() if kinds in ({str}, {int}, {float}) else None
 

@@ -75,7 +75,10 @@ class Means(NamedTuple):
         return total / forest.divisor
 
     def centred(self, leaf: NDArray[np.int64]) -> FloatArray:
-        """Return leaf values less their trees' means: small numbers, small errors."""
+        """Return the values of some leaf nodes without their tree's mean.
+
+        A constant contributes nothing, and smaller numbers have smaller errors.
+        """
         forest = self.forest
         tree = np.searchsorted(forest.tree_offset, leaf, "right") - 1
         mean = np.where(self.complete[:, None], self.of_tree, 0.0)
@@ -108,7 +111,10 @@ def shares(forest: Forest) -> FloatArray:
 
 
 def explained(forest: Forest) -> Forest:
-    """Return an isolation forest as the mean of lengths, as shap does; others as is."""
+    """Return the forest whose scores are explained.
+
+    Isolation forests add path lengths; shap explains their mean.
+    """
     if forest.outputs.function == "path_length":
         return replace(forest, divisor=max(1, forest.n_trees))
     return forest
@@ -143,7 +149,10 @@ DENSE_BYTES = 1 << 26
 
 
 def changes(forest: Forest, means: Means) -> Any:
-    """Return changes to nodes, (n_nodes, n_outputs * n_features), sparse if large."""
+    """Return the changes that lead to each node, (n_nodes, n_outputs * n_features).
+
+    The table is an array if it is small, and sparse otherwise.
+    """
     from scipy.sparse import csr_array
 
     parent = np.full(forest.n_nodes, -1, np.int64)

@@ -26,7 +26,10 @@ _COMPARE = {
 
 
 def reference_leaves(forest: Forest, X: ArrayLike) -> NDArray[np.int32]:
-    """Return the nodes reached, int32 (n, n_trees), which index ``source_node``."""
+    """Return the node that each row reaches in each tree, int32 of (n, n_trees).
+
+    Index ``source_node`` with it to get the source's numbers.
+    """
     rows = _cast_rows(forest, X)
     leaves = np.empty((len(rows), forest.n_trees), dtype=np.int32)
     step = max(1, _CELLS // max(1, forest.n_trees))
@@ -133,7 +136,10 @@ def _walk(forest: Forest, rows: NDArray[Any]) -> NDArray[np.int32]:
 def evaluate_predicates(
     forest: Forest, predicate: NDArray[Any], value: NDArray[Any]
 ) -> NDArray[np.bool_]:
-    """Tell which values (input dtype, NaN for missing) predicates send left."""
+    """Tell for each predicate and value whether the row goes left.
+
+    Values are in ``forest.input_dtype``, with NaN for the source's missing value.
+    """
     kind = forest.missing[predicate]
     is_nan = np.isnan(value)
     is_missing = is_nan & (kind != Missing.NEVER)

@@ -132,7 +132,10 @@ def read_forests(model: Any) -> tuple[Forest, ...]:
 
 
 def refuse_untrained(estimator: Any) -> None:
-    """Refuse an estimator, fitted or not, or a search's, by its type and parameters."""
+    """Refuse an estimator, fitted or not, that could not be read after training.
+
+    Its type and parameters are checked, or its inner estimator's for a search.
+    """
     _discover(estimator)
     refusal = None
     if has_members(estimator) and not is_pipeline(estimator):

@@ -50,6 +50,7 @@ def registered() -> tuple[Frontend, ...]:
 
 
 def class_names(model: object) -> set[str]:
+    """Return ``module.Class`` for an object's class and all its bases."""
     return {f"{c.__module__}.{c.__qualname__}" for c in type(model).__mro__}
 
 

@@ -119,7 +119,10 @@ class TreeLayout(ABC):
     def share_trees(
         self, memory: SharedMemory, first: Value, count: Value, most: int
     ) -> TreeLayout:
-        """Copy at most ``most`` trees to shared memory; return a layout of these."""
+        """Copy trees to a GPU block's shared memory; return a layout that reads them.
+
+        ``most`` is the largest ``count``.
+        """
         raise ScheduleError(
             "cache on a loop over trees needs a representation that can be stored in "
             'shared memory, such as "array", "sparse" or "reorg".'
@@ -178,7 +181,11 @@ class WalkLayout(TreeLayout):
 
 
 class BlockCode(ABC):
-    """Emits a block of rows: :meth:`start`, each :meth:`add_tree`, :meth:`finish`."""
+    """Emits the code for one block of rows and one forest.
+
+    :meth:`start` is called first, :meth:`add_tree` once for each tree, :meth:`finish`
+    last.
+    """
 
     def writes_to(self, result: Buffer) -> None:  # noqa: B027 - most need not know
         """Tell where :meth:`finish` will write; called before :meth:`start`."""

@@ -154,7 +154,10 @@ class Kernel:
     def _by_item(
         self, name: str, table: NDArray[Any], index: NDArray[np.int32]
     ) -> Buffer:
-        """Return ``table[index]`` of leaves by item; ``index`` is by tile and leaf."""
+        """Return a buffer that holds ``table[index]`` of each leaf at its item number.
+
+        ``index`` has one entry for each tile and leaf of the HIR.
+        """
         if name not in self._data:
             is_leaf = self.hir.tiles.leaf >= 0
             by_item = np.zeros(self.walker.n_items, table.dtype)
@@ -262,7 +265,10 @@ _FINEST = 1074  # 2 ** -1074 is the smallest double
 
 
 def scale_exponent(hir: PredictEnsemble) -> int:
-    """Return the exponent that scales leaves: trees' largest leaves bound the sums."""
+    """Return the exponent of the power of two that leaves are multiplied by.
+
+    The sum over trees of each tree's largest leaf bounds the largest sum.
+    """
     forest, tiles = hir.forest, hir.tiles
     values = np.abs(forest.leaf_value.astype(np.float64)).max(axis=1, initial=0.0)
     is_leaf = tiles.leaf >= 0

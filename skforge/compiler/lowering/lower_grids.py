@@ -170,7 +170,10 @@ class _GridLowering(ThreadLowering):
     # ------------------------------------------------------------ the host
 
     def host(self, body: mir.Body, shared: mir.Body = ()) -> None:
-        """Lower statements outside launches; each launch repeats ``shared`` caches."""
+        """Lower statements that are not part of a launch yet.
+
+        ``shared`` holds the cache operations above, which every launch repeats.
+        """
         shared = (*shared, *(stmt for stmt in body if _is_cache(stmt)))
         for stmt in body:
             match stmt:

@@ -156,8 +156,9 @@ class Lowering:
                 values = self._walks.roots(stmt.op)
                 if self._lanes:  # each lane of a vector loop has the root, as i32
                     values = [k.b.splat(v.to(lir.I32), self._lanes) for v in values]
-            case mir.TraverseTreeTile():
-                values = self._walks.traverse(stmt.op)
+            case mir.TraverseTreeTile() as op:
+                walks = self._walks
+                values = walks.hop(op, walks.open(op), walks.row_starts(op))
             case mir.GetLeafValue():
                 values = self._walks.leaf_values(stmt.op)
             case mir.WalkDecisionTree():

@@ -82,9 +82,6 @@ class WalkLowering:
 
         return [walk(t, s) for t, s in zip(op.trees, starts, strict=True)]
 
-    def traverse(self, op: mir.TraverseTreeTile) -> list[Value]:
-        return self.hop(op, self.open(op), self.row_starts(op))
-
     def row_starts(self, op: mir.TraverseTreeTile) -> list[Value]:
         """Return the index in the rows (or codes) where each walk's row starts."""
         k = self._k

@@ -51,7 +51,10 @@ class KernelStore:
         return stored_kernels.add(self._key(schedule, element), kernel)
 
     def drawn(self, draw: Callable[[], Arrays], anew: bool) -> Arrays:
-        """Return rows and scores for all kernels and processes, redrawn if ``anew``."""
+        """Return rows and their scores, drawn once for all kernels and processes.
+
+        ``anew`` replaces those that are stored.
+        """
         if not code_version.keeps():
             return draw()
         key = object_cache.key_of(self._facts)

@@ -26,7 +26,11 @@ def check_out(out: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
 
 
 def into(out: Any, answer: Any) -> Array:
-    """Copy a whole answer to ``out``, or write nothing and raise InvalidInputError."""
+    """Copy a whole answer to ``out``.
+
+    Raises InvalidInputError if ``out`` does not fit the answer; nothing is written
+    then.
+    """
     if not isinstance(answer, np.ndarray):
         raise InvalidInputError(
             "out works only for results that are one NumPy array, but this result is "

@@ -165,7 +165,10 @@ class SparseWalk:
         return bool(here < there)
 
     def __call__(self, X: Any, threads: int | None, leaves: bool) -> Array | None:
-        """Return scores or source leaves of CSR rows; None unless columns ascend."""
+        """Return raw scores of CSR rows, or numbers of the source's leaves.
+
+        None if a row's columns are not in ascending order.
+        """
         forest, n = self._forest, X.shape[0]
         indptr = np.ascontiguousarray(X.indptr, np.int64)
         indices = np.ascontiguousarray(X.indices, np.int32)

@@ -492,7 +492,10 @@ def _literal(value: object) -> str:
 
 
 def problem(directive: Directive) -> str | None:
-    """Say in a sentence what is wrong with arguments, without a loop nest; or None."""
+    """Say in one sentence what is wrong with the arguments, or return None.
+
+    This checks only what does not need a loop nest.
+    """
     if type(directive) not in BY_NAME.values():
         return f"{directive!r} is not a directive; use the methods of Schedule."
     index = getattr(directive, "index", "")

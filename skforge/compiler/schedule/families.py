@@ -260,6 +260,9 @@ def trees_by_threads(
 
 
 def trees_by_blocks(rows: int, threads: int, blocks: int, walk: Walk) -> Schedule:
-    """Distribute a few rows' trees over several blocks; a second launch adds these."""
+    """Distribute the trees of a few rows over the threads of several blocks.
+
+    A second launch adds the results of the blocks.
+    """
     schedule, trees, _ = trees_on_threads(rows, threads, blocks)
     return walk.on(schedule, trees)

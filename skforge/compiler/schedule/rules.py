@@ -48,7 +48,11 @@ def _exclude(old: d.Mark, new: d.Mark) -> bool:
 
 
 def _shared_by_copies(keeper: d.Mark, runner: d.Mark) -> Iterator[str]:
-    """Reject buffers that copies share; ``cache`` on a CPU prefetches and has none."""
+    """Reject a buffer that concurrent iterations would share.
+
+    Interleaved iterations may share a ``cache`` on a CPU, because it only prefetches
+    and has no buffer.
+    """
     lanes = isinstance(runner, d.Vectorize) and isinstance(
         keeper, (d.Cache, d.Quantize)
     )

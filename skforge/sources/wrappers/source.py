@@ -179,7 +179,10 @@ class WrapperSource(base.Source):
         return all(source.knows(each) for source, each in self._each(form))
 
     def of_form(self, form: Any) -> base.Source | None:
-        """Return an adapter for a form, or itself; all pipelines compared scores."""
+        """Return an adapter with the pipelines' forests for a form; itself for its own.
+
+        Every pipeline has compared its forest with its own scores.
+        """
         found: dict[int, base.Source] = {}
         for source, each in self._each(form):
             read = source if source.knows(each) else source.of_form(each)
@@ -278,7 +281,10 @@ class WrapperSource(base.Source):
 
 
 def _own(model: Any) -> Any:
-    """Copy what a wrapper answers with, if it can be; members and parameters stay."""
+    """Return a wrapper with copies of what it computes answers with.
+
+    Members and parameters stay. What cannot be copied is shared with the model.
+    """
     own = copy.copy(model)
     shared = (
         [*kinds.fitted_members(model), *kinds.members_of(model)]

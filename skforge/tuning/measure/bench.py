@@ -93,7 +93,10 @@ class SampleRows:
         return [rows[i * n_rows : (i + 1) * n_rows] for i in range(count)]
 
     def wrong(self, predict: Callable[[Array], Array], digest: str, n_rows: int) -> str:
-        """Describe the first row predicted wrongly, once by code and size; or empty."""
+        """Describe the first row that code predicts wrongly; empty if all are right.
+
+        Each code is compared with the reference once for each batch size.
+        """
         key = digest, n_rows
         if key not in self._wrong:
             self._wrong[key] = self._compare(predict, n_rows)
@@ -151,7 +154,10 @@ MOST_ROUNDS = 1 << 16
 def in_rounds(
     calls: Sequence[Callable[[], float]], rounds: int, late: Callable[[], bool]
 ) -> Iterator[list[float]]:
-    """Yield what calls return by round, in rotating order; ``FEWEST`` once ``late``."""
+    """Yield what the calls return in each round; the order in which they run rotates.
+
+    Once ``late`` returns True, ``FEWEST`` rounds are enough.
+    """
     for number in range(rounds):
         if number >= FEWEST and late():
             return

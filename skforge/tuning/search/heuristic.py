@@ -100,7 +100,11 @@ class Heuristic:
 def _points_in(
     space: ScheduleSpace, points: Iterable[dict[str, Any]]
 ) -> list[dict[str, Any]]:
-    """Return points in a space, without parameters it lacks, others at first values."""
+    """Return the points that lie in a space.
+
+    Parameters that the space lacks are left out; others that only the space has get
+    their first value.
+    """
     values = space.parameters.items()
     cut = ({name: point.get(name, v[0]) for name, v in values} for point in points)
     return [point for point in cut if point in space]
@@ -262,7 +266,10 @@ class _Pool:
 
 
 def _candidate(problem: Problem, point: dict[str, Any], name: str) -> Candidate | None:
-    """Return the candidate of a point in the space, once for all ranges."""
+    """Return the candidate of a point that lies in the space.
+
+    Ranges of batch sizes share most points, so each is made once.
+    """
 
     def make() -> Candidate | None:
         return problem.candidate(point, name) if point in problem.space else None

@@ -272,7 +272,10 @@ class Proposer:
                 yield candidate, seconds
 
     def _add(self, candidates: Iterable[Candidate]) -> None:
-        """Add candidates not pruned, with estimates: the default's where none knows."""
+        """Add candidates that have a schedule and are not pruned, with their estimates.
+
+        What no estimate knows is taken to be as fast as the default.
+        """
         problem = self._problem
         made = {c.schedule: c for c in candidates if c.schedule is not None}
         fresh = {s: c for s, c in made.items() if s not in self._found}
@@ -338,7 +341,10 @@ def beside(point: Point, space: ScheduleSpace) -> Iterator[dict[str, Any]]:
 
 
 def _diverse(candidates: Sequence[Candidate], n: int) -> list[Candidate]:
-    """Return ``n``, at most half of one kind: models err about kinds as a whole."""
+    """Return the first ``n`` candidates, at most half of them of one kind.
+
+    A model that is wrong about a kind of traversal is wrong about all its schedules.
+    """
     chosen: list[Candidate] = []
     spare: list[Candidate] = []
     held: Counter[str] = Counter()

@@ -141,7 +141,10 @@ class Odds:
         return share * _mean_gain(ratio, error, best)
 
     def usual(self, kind: Kind) -> float:
-        """Return a kind's ratio of measured to estimated; else the median, or 1."""
+        """Return the usual ratio of measured to estimated times of a kind.
+
+        Of a kind that was not timed, it is the median of the others; 1 if none was.
+        """
         if kind in self._errors:
             return exp(median(self._errors[kind]))
         return exp(median([*map(median, self._errors.values())] or [0.0]))

@@ -252,7 +252,10 @@ class Run:
     # -------------------------------------------------------------- finalists
 
     def _finish(self) -> bool:
-        """Time finalists and choose; False if time is short: the default stays then."""
+        """Time the finalists at every size, and choose; return whether time sufficed.
+
+        If a size could not be timed, the default stays.
+        """
         plan, finalists = self._plan, self._finalists()
         if not finalists:
             self._tables[plan.batch] = {plan.batch: plan.default}

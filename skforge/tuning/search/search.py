@@ -125,7 +125,10 @@ class Search:
         return next(self.strategy.rounds(self.problem.at(plan)), None)
 
     def promised(self) -> float:
-        """Return the seconds a search is worth, 0 for none; nothing is compiled."""
+        """Return the seconds that a search is worth; 0 if it would time nothing.
+
+        Nothing is compiled to tell.
+        """
         rounds = [(plan, self.first_round(plan)) for plan in self.plans]
         worth = sum(
             asked.worth
@@ -140,7 +143,10 @@ class Search:
     def result(
         self, table: Mapping[BatchRange, Schedule] | None = None, **facts: Any
     ) -> TuningResult:
-        """Return a result with the facts all share; ``table`` None: the defaults'."""
+        """Return a result with the facts that all results share.
+
+        None is the table of the default schedules.
+        """
         if table is None:
             table = {plan.batch: plan.default for plan in self.plans}
         size = self.space.size

@@ -21,7 +21,8 @@ in its operands and its result.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from skforge.compiler.codegen.cuda import memory
 from skforge.compiler.codegen.cuda.host_plan import HostPlan, Launch, evaluate
@@ -237,29 +238,10 @@ class _Emitter(Writer):
             self.emit_body(body)
 
     def emit(self, stmt: lir.Stmt) -> None:
-        match stmt:
-            case lir.Let():
-                emit_let(self, stmt)
-            case lir.Store():
-                memory.emit_store(self, stmt)
-            case lir.Scatter():
-                memory.emit_scatter(self, stmt)
-            case lir.AtomicAdd():
-                memory.emit_atomic_add(self, stmt)
-            case lir.Prefetch():
-                memory.emit_prefetch(self, stmt)
-            case lir.Alloc(buffer=buffer, size=size):
-                self.alloc(buffer, size)
-            case lir.For():
-                self._for(stmt)
-            case lir.While():
-                self._while(stmt)
-            case lir.If():
-                self._if(stmt)
-            case lir.Switch():
-                self._switch(stmt)
-            case _:
-                raise self.fail(f"{type(stmt).__name__} inside a launch.")
+        write = _STATEMENTS.get(type(stmt))
+        if write is None:
+            raise self.fail(f"{type(stmt).__name__} inside a launch.")
+        write(self, stmt)
 
     # ------------------------------------------------------------ control
 
@@ -365,3 +347,18 @@ class _Emitter(Writer):
             self.line("break;")
             self.close()
         self.close()
+
+
+#: Writes a statement of a thread.
+_STATEMENTS: dict[type[Any], Callable[[_Emitter, Any], None]] = {
+    lir.Let: emit_let,
+    lir.Store: memory.emit_store,
+    lir.Scatter: memory.emit_scatter,
+    lir.AtomicAdd: memory.emit_atomic_add,
+    lir.Prefetch: memory.emit_prefetch,
+    lir.Alloc: _Emitter.alloc,
+    lir.For: _Emitter._for,
+    lir.While: _Emitter._while,
+    lir.If: _Emitter._if,
+    lir.Switch: _Emitter._switch,
+}

@@ -85,30 +85,19 @@ class Names:
 
 def to_bits(element: lir.Scalar, text: str) -> str:
     """Return a value's bits as a u32, or as a u64 if it is 64 bits wide."""
-    match element.name:
-        case "f32":
-            return f"SKF_F32_BITS({text})"
-        case "f64":
-            return f"SKF_F64_BITS({text})"
-        case "i64":
-            return f"(u64){text}"
-        case "u32":
-            return text
-        case _:
-            return f"(u32){text}"
+    if element.is_float:
+        return f"SKF_{element.name.upper()}_BITS({text})"
+    bits = "u64" if element.bytes == 8 else "u32"
+    return text if element.name == bits else f"({bits}){text}"
 
 
 def from_bits(element: lir.Scalar, text: str) -> str:
     """Return the value whose bits are the low bits of an unsigned integer."""
-    match element.name:
-        case "f32":
-            return f"SKF_BITS_F32({text})"
-        case "f64":
-            return f"SKF_BITS_F64({text})"
-        case "bool":
-            return f"(u8)({text}) != 0"
-        case _:
-            return f"({element.name}){bracketed(text)}"
+    if element.is_float:
+        return f"SKF_BITS_{element.name.upper()}({text})"
+    if element == lir.BOOL:
+        return f"(u8)({text}) != 0"
+    return f"({element.name}){bracketed(text)}"
 
 
 def bracketed(text: str) -> str:

@@ -133,8 +133,8 @@ class Writer(Known):
 
     # ------------------------------------------------------------ scratch
 
-    def alloc(self, buffer: lir.Buffer, size: lir.Value) -> None:
-        count = self.constant_of(size)
+    def alloc(self, stmt: lir.Alloc) -> None:
+        buffer, count = stmt.buffer, self.constant_of(stmt.size)
         if count is None:
             raise self.fail(
                 f"@{buffer.name} in {buffer.space} memory has no constant size."

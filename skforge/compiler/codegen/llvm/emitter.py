@@ -21,7 +21,8 @@ on the CPU; the target machine that compiles it provides the CPU's features.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from skforge.compiler.codegen.llvm import calls, ops, writer
 from skforge.compiler.codegen.llvm.pools import pool_function, pool_text
@@ -38,7 +39,10 @@ _HEAP_ALIGNMENT = 64
 
 
 def emit_llvm(function: lir.Function, target: Target) -> str:
-    """Return a verified function, without grids, regions and warps, as LLVM text."""
+    """Return a function as the text of one LLVM module for a machine.
+
+    The function must be verified and free of grids, block regions and warp operations.
+    """
     module = ModuleText(function.name, target)
     w = _Emitter(module)
     head, header = "define void", "ptr %$args, ptr %$pfor, i64 %$threads"
@@ -65,7 +69,10 @@ def emit_llvm(function: lir.Function, target: Target) -> str:
 
 
 def _routine(w: Writer, function: lir.Routine) -> tuple[str, str]:
-    """Verify a routine, which no pass did; bind parameters; return header parts."""
+    """Bind a routine's parameters; return the parts of its header.
+
+    It has come through no passes, so it is verified here.
+    """
     verify_lir(function)
     header = []
     for param in function.params:
@@ -115,40 +122,18 @@ class _Emitter(Writer):
             self.line(f"call void @free(ptr {pointer})")
 
     def emit(self, stmt: lir.Stmt) -> None:
-        match stmt:
-            case lir.Let():
-                ops.emit_let(self, stmt)
-            case lir.Alloc(buffer=buffer, size=size):
-                self._alloc(buffer, size)
-            case lir.For():
-                self._for(stmt)
-            case lir.While():
-                self._while(stmt)
-            case lir.If():
-                self._if(stmt)
-            case lir.Switch():
-                self._switch(stmt)
-            case lir.ParallelFor():
-                self._parallel(stmt)
-            case lir.View() | lir.Window():
-                calls.emit_view(self, stmt)
-            case lir.Call():
-                calls.emit_call(self, stmt)
-            case lir.Atomic():
-                calls.emit_atomic(self, stmt)
-            case lir.Return():
-                self._return(stmt)
-            case lir.Grid() | lir.BlockRegion() | lir.Transfer() | lir.Named():
-                raise self.module.fail(
-                    f"{type(stmt).__name__} must be legalised before the LLVM emitter."
-                )
-            case _:
-                ops.ACCESSES[type(stmt)](self, stmt)
+        write = _STATEMENTS.get(type(stmt))
+        if write is None:
+            raise self.module.fail(
+                f"{type(stmt).__name__} must be legalised before the LLVM emitter."
+            )
+        write(self, stmt)
 
     # ------------------------------------------------------------ scratch
 
-    def _alloc(self, buffer: lir.Buffer, size: lir.Value) -> None:
-        count, width = self.constant_of(size), buffer.element.bytes
+    def _alloc(self, stmt: lir.Alloc) -> None:
+        buffer, count = stmt.buffer, self.constant_of(stmt.size)
+        width = buffer.element.bytes
         align = max(buffer.alignment, width)
         if count is not None:
             n_bytes = max(1, int(count)) * width
@@ -168,7 +153,7 @@ class _Emitter(Writer):
             self._pooled(buffer, -(-n_bytes // align) * align)
             return
         # A positive multiple of the alignment for any size.
-        wanted = self.let(f"mul i64 {self.index(size)}, {width}")
+        wanted = self.let(f"mul i64 {self.index(stmt.size)}, {width}")
         padded = self.let(f"add i64 {wanted}, {align}")
         n_bytes_text = self.let(f"and i64 {padded}, -{align}")
         call = f"call ptr @aligned_alloc(i64 {align}, i64 {n_bytes_text})"
@@ -368,6 +353,24 @@ class _Emitter(Writer):
         self.line(f"call void {pfor}({args})")
         self.branch(done)
         self.start(done)
+
+
+#: Writes a statement.
+_STATEMENTS: dict[type[Any], Callable[[_Emitter, Any], None]] = {
+    **ops.ACCESSES,
+    lir.Let: ops.emit_let,
+    lir.Alloc: _Emitter._alloc,
+    lir.For: _Emitter._for,
+    lir.While: _Emitter._while,
+    lir.If: _Emitter._if,
+    lir.Switch: _Emitter._switch,
+    lir.ParallelFor: _Emitter._parallel,
+    lir.View: calls.emit_view,
+    lir.Window: calls.emit_view,
+    lir.Call: calls.emit_call,
+    lir.Atomic: calls.emit_atomic,
+    lir.Return: _Emitter._return,
+}
 
 
 def _names(values: Sequence[lir.Value]) -> list[tuple[str, lir.Type]]:

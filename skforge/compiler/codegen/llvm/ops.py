@@ -282,7 +282,10 @@ def _permute(w: Writer, value: lir.Value, op: lir.Permute) -> str:
 def _repeated(
     w: Writer, table: lir.Value, element: lir.Scalar, lanes: int
 ) -> lir.Value:
-    """Repeat a table to fill a register (16 bytes for byte shuffles): indices wrap."""
+    """Repeat a table to fill a register: indices are modulo its length.
+
+    Byte shuffles work on 16 bytes, so the table then fills no more than those.
+    """
     size = table.type.lanes
     if _one_register(w.module.target, element.name, 8 * element.bytes * lanes) is None:
         lanes = min(lanes, max(size, 16 // element.bytes))
@@ -332,7 +335,11 @@ def _through_memory(
 
 
 def _mux(w: Writer, value: lir.Value, op: lir.PlaneMux) -> str:
-    """Write AVX-512's instruction by name: for LLVM, matching takes a fold's time."""
+    """Return ``a`` where ``select`` is set, else ``b``.
+
+    AVX-512 has one instruction for it, named explicitly here, because LLVM's pattern
+    matching would take as long as the rest of a fold.
+    """
     type_, text = value.type, type_text(value.type)
     select, a, b = w.use(op.select), w.use(op.a), w.use(op.b)
     bits = type_.rows if isinstance(type_, lir.Plane) else 0
@@ -376,7 +383,11 @@ def _store_plane(w: Writer, stmt: lir.StorePlane) -> None:
 
 
 def _planes_to_index(w: Writer, value: lir.Value, op: lir.PlanesToIndex) -> str:
-    """Join the planes' bits, highest first, in a tree: moves of a chain would wait."""
+    """Combine the planes' bits into numbers, the first plane as the highest bit.
+
+    They are joined as a tree, because in a chain each masked move waits for the one
+    before.
+    """
     lanes, text = value.type.lanes, type_text(value.type)
     element = type_text(value.type.element)
     parts = []

@@ -112,6 +112,7 @@ class Writer(Known):
         self.lines.append(f"  {name} = {text}")
 
     def own(self, value: lir.Value, text: str) -> str:
+        """Append an instruction whose result has the name of ``value``."""
         return self.let(text, own_name(value))
 
     def operand(self, name: str, type_: str, memory: str) -> str:

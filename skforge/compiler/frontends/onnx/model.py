@@ -64,7 +64,10 @@ class _Tensor(NamedTuple):
 
 
 def locate(model: Any) -> Place:
-    """Return a model's one ensemble; refuse, naming them, nodes that change values."""
+    """Return the single tree ensemble of a model whose other nodes only pass values.
+
+    Raises ``UnsupportedModelError``, naming any node that does more.
+    """
     graph = model.graph
     versions = [o.version for o in model.opset_import if o.domain == _ML]
     version = int(versions[0]) if versions else 1

@@ -161,7 +161,10 @@ class TextCodes:
         return dict(table=table, missing=missing, unknown=self.unknown, gap=gap)
 
     def values(self, codes: Array) -> Array:
-        """Return values of these codes in turn; some accepted one for any other."""
+        """Return values that have these codes; some accepted one for any other.
+
+        Values of one code take turns.
+        """
         texts = np.full(len(codes), self.texts[0] if self.texts else None, object)
         values: dict[float, list[Any]] = {i: [t] for i, t in enumerate(self.texts)}
         for code, value in (

@@ -120,7 +120,10 @@ class Plan:
     def values(
         self, columns: Sequence[Column], rows: Mapping[int, Array]
     ) -> list[Array]:
-        """Return columns of one length with these values, others with a valid one."""
+        """Return columns of rows with these values, all of one length.
+
+        Columns of the rows that are not given hold some valid value.
+        """
         n_rows = len(next(iter(rows.values()))) if rows else 1
         step = max(1, _CELLS // max(1, sum(_needed(columns).values())))
         parts = [
@@ -208,7 +211,10 @@ def plan_of(
     dtype: Any = np.float64,
     form: Sequence[Any] | None = None,
 ) -> Plan:
-    """Return the columns that the last step gets; ``form`` has a dtype for each."""
+    """Return the columns that the last step of a fitted pipeline, a forest, gets.
+
+    ``form`` are the dtypes of the rows' columns, if these differ from ``dtype``.
+    """
     width = transformers.of_first(pipeline.steps, "n_features_in_")
     if transformers.begins_with_last(pipeline.steps):
         width = last.n_features  # a CatBoost model that was copied says 0

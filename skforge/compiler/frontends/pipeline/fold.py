@@ -169,7 +169,10 @@ def _taken(plan: Plan, largest: Any) -> tuple[Array, Array]:
 
 
 def pieces_of(plan: Plan, inner: Sequence[Forest], bounds: Bounds) -> dict[int, Array]:
-    """Return the greatest number of each monotone piece, of columns with several."""
+    """Return the greatest number of each piece of the columns of numbers.
+
+    In a piece, every output is monotone. Columns with one piece are left out.
+    """
     pieces: dict[int, Array] = {}
 
     def divide(column: Column, special: Array, dtype: Any = None) -> None:
@@ -281,7 +284,10 @@ def _firsts(ends: Array, low: float) -> Array:
 def refused_pieces(
     plan: Plan, bounds: Bounds, pieces: dict[int, Array], takes_nan: bool
 ) -> dict[int, Flags]:
-    """Return which pieces a step refuses; ``bounds`` notes whether it refuses NaN."""
+    """Return which pieces hold numbers that a step refuses, as a strict encoder does.
+
+    Whether NaN itself is refused is noted in ``bounds``.
+    """
     inputs = [c.source for stage in plan.stages if stage.strict for c in stage.inputs]
     strict = {source for source in inputs if source not in plan.texts}
     for source in strict:  # NaN may be all that an encoder knows
@@ -417,7 +423,10 @@ def _same(a: Array, b: Array) -> Flags:
 
 
 class Parts(NamedTuple):
-    """Where each test is true: parts by test; neighbours differ in the answer."""
+    """Where each test is true: parts of the numbers, in order, by test.
+
+    Neighbouring parts of a test differ in its answer.
+    """
 
     #: By part: the test, its first and last number, and the answer.
     test: Array
@@ -590,7 +599,10 @@ _MOST_AT_ONCE = 4096  # numbers tried in a step of a search, if there are few it
 
 
 def last_alike(start: Array, end: Array, alike: Alike) -> Array:
-    """Return the last alike numbers from start on; ``alike`` never turns true again."""
+    """Return the last numbers on the way from start to end that are alike.
+
+    ``alike`` is true at ``start``, and once false it stays false up to ``end``.
+    """
     near, far = _place(start), _place(end)
     near = np.where(alike(end, np.arange(len(end))), far, near)
     while len(item := np.flatnonzero((far > near + 1) | (near > far + 1))):

@@ -415,7 +415,10 @@ def _forget(_: Any, recent: list[Any] = _recent) -> None:
 
 
 def load_alone(model: Any, iteration_range: tuple[int, int] | None = None) -> Forest:
-    """Read a pipeline into a forest of float64 rows; ``category_names`` code texts."""
+    """Read a fitted pipeline into a forest on its own float64 rows, without codes.
+
+    Texts are codes: their place in ``category_names``.
+    """
     pipeline = folded(model, iteration_range)
     coded = [column for column, codes in pipeline.numbers.items() if codes.coded]
     if coded:

@@ -207,7 +207,10 @@ def refused_markers(transformer: Any, width: int) -> list[Any]:
 
 
 def lenient(transformer: Any) -> Any:
-    """Return a transformer whose answers for unknown categories mean nothing."""
+    """Return a transformer that answers for unknown categories, and others as before.
+
+    Outputs for unknown categories mean nothing then.
+    """
     marks = hasattr(transformer, "error_on_new")
     if _is_box_cox(transformer):
         copied = copy.copy(transformer)
@@ -328,7 +331,10 @@ def passes_on(transformer: Any) -> bool:
 
 
 def inside(transformer: Any) -> list[tuple[str, Any, list[int] | None]]:
-    """Return the name, transformer and columns (None: all) inside a fitted one."""
+    """Return the names and transformers that a fitted one is made of.
+
+    The third is the columns that a transformer takes, None for all.
+    """
     class_name = class_of(transformer)
     if class_name == COLUMNS:
         taken = transformer._transformer_to_input_indices

@@ -179,7 +179,10 @@ def load_isolation(model: Any, rounds: Range | None = None) -> Forest:
 
 
 def _average_path(model: Any) -> float:
-    """Compute ``sklearn.ensemble._iforest._average_path_length`` of a model's trees."""
+    """Return the average path length of a tree, by which scores are normalised.
+
+    Computed as in ``sklearn.ensemble._iforest._average_path_length``.
+    """
     size = np.array([[getattr(model, "_max_samples", model.max_samples_)]])
     if size[0, 0] <= 2:
         return float(size[0, 0] == 2)

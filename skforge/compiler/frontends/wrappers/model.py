@@ -110,7 +110,10 @@ def _tests(forests: Sequence[Forest]) -> tuple[dict[str, Any], NDArray[np.int32]
 
 
 def _wide(forest: Forest, width: int, at: int) -> Array:
-    """Return leaves of all outputs; others' are -0.0, which changes no number."""
+    """Return leaves with a value for every output of the joined forest.
+
+    A value of another forest is -0.0: adding it changes no number, not even -0.0.
+    """
     values = np.full((forest.n_leaves, width), -0.0, forest.accumulator_dtype)
     if forest.vector_leaves:
         values[:, at : at + forest.n_outputs] = forest.leaf_value
@@ -151,7 +154,10 @@ class Wrapped(NamedTuple):
 
 
 def taken_apart(model: Any, forests_of: ForestsOf = read_forests) -> Wrapped:
-    """Return a wrapper's parts and forests by kind; ``forests_of`` reads members."""
+    """Return the parts of a fitted wrapper, and their forests, joined by kind.
+
+    ``forests_of`` returns those of a model that is no wrapper.
+    """
     root = _part(model, forests_of)
     groups: dict[Any, list[tuple[Part, int]]] = {}
     for part in root.leaves():
@@ -181,7 +187,10 @@ def taken_apart(model: Any, forests_of: ForestsOf = read_forests) -> Wrapped:
 
 
 def is_whole(model: Any) -> bool:
-    """Tell whether scores are answers: of MultiOutputRegressor over such regressors."""
+    """Tell whether the scores of a fitted wrapper are its answers.
+
+    They are those of MultiOutputRegressor over regressors that predict their scores.
+    """
     return kinds.kind_of(model) == kinds.REGRESSORS and has_answers(taken_apart(model))
 
 

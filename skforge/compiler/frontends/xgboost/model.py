@@ -221,7 +221,10 @@ def _version(document: dict[str, Any]) -> tuple[int, ...]:
 
 
 def _base(param: dict[str, Any], link: str, n_outputs: int) -> NDArray[np.float32]:
-    """Return the start margins by base_score, "5E-1" up to 3.0, since then "[5E-1]"."""
+    """Return the start margins of sums: base_score through the objective's link.
+
+    Up to 3.0 ``base_score`` is one number, "5E-1"; since then a list, "[5E-1]".
+    """
     text = param.get("base_score", "5E-1")
     try:
         values = np.atleast_1d(json.loads(str(text), parse_int=_int64))
@@ -287,7 +290,10 @@ def _tree_range(
 def _category_names(
     model: dict[str, Any], n_features: int, version: tuple[int, ...]
 ) -> tuple[tuple[str | int, ...], ...]:
-    """Return the category names kept since 3.1 for frames; arrays need no names."""
+    """Return the category names kept since 3.1 for models trained on data frames.
+
+    Rows given as arrays hold category numbers and need no names.
+    """
     cats = model.get("cats")
     encoded = cats.get("enc") if isinstance(cats, dict) else None
     if not isinstance(encoded, list) or not encoded:
@@ -377,7 +383,11 @@ def _best_rounds(attributes: dict[str, Any]) -> checks.Range | None:
 
 
 def load_bytes(data: bytes, iteration_range: checks.Range | None = None) -> Forest:
-    """Read JSON or UBJSON; a wrapper's (``scikit_learn``) up to ``best_iteration``."""
+    """Read JSON or UBJSON.
+
+    A model saved by a wrapper (it has the attribute ``scikit_learn``) predicts as the
+    wrapper does, with the rounds up to ``best_iteration``.
+    """
     # UBJSON's objects begin with a name's length
     is_ubjson = re.match(rb"\{[^\s\"}]", data)
     document: Any = (_ubjson.loads if is_ubjson else checks.read_json)(data)

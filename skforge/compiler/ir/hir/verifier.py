@@ -19,7 +19,10 @@ from skforge.exceptions import CompilerError
 
 
 def verify(hir: PredictEnsemble) -> None:
-    """Raise CompilerError, with item and condition, unless the tiling is valid."""
+    """Raise CompilerError unless the tiles are a valid tiling of the forest.
+
+    The error names the first item and condition that fails.
+    """
     _check_whole(hir)
     _check_predicates(hir)
     verify_tiles(hir.tiles, hir.forest)

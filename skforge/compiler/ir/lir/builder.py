@@ -33,7 +33,10 @@ def parts(first: int, end: int, lanes: int) -> Iterator[tuple[int, int]]:
 
 
 class Builder:
-    """Appends statements to the innermost open body; in a ``with``, expressions too."""
+    """Appends statements to the innermost open body.
+
+    In a ``with`` statement, expressions of values append to it, too.
+    """
 
     def __init__(self) -> None:
         self._bodies: list[list[Stmt]] = [[]]
@@ -127,9 +130,7 @@ class Builder:
         la, lb = a.type.lanes, b.type.lanes
         if la and not lb:
             return a, self.splat(b, la)
-        if lb and not la:
-            return self.splat(a, lb), b
-        return a, b
+        return (self.splat(a, lb), b) if lb and not la else (a, b)
 
     def splat(self, a: Value, lanes: int) -> Value:
         if a.type.lanes or lanes == 0:
@@ -155,15 +156,11 @@ class Builder:
 
     def add(self, a: Value, b: Value | int) -> Value:
         """Return a + b; adding the int 0 emits nothing."""
-        if isinstance(b, int) and b == 0:
-            return a
-        return self.binary("add", a, b)
+        return a if isinstance(b, int) and b == 0 else self.binary("add", a, b)
 
     def mul(self, a: Value, b: Value | int) -> Value:
         """Return a * b; multiplying by the int 1 emits nothing."""
-        if isinstance(b, int) and b == 1:
-            return a
-        return self.binary("mul", a, b)
+        return a if isinstance(b, int) and b == 1 else self.binary("mul", a, b)
 
     def multiply_add(self, a: Value, b: Value, c: Value) -> Value:
         """Return a * b + c, rounded once."""

@@ -19,7 +19,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import MISSING, Field, fields
 from typing import Any
 
-from skforge._compat import assert_never
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir.operations import OPERATIONS
 from skforge.compiler.ir.lir.walk import buffers_of
@@ -50,8 +49,6 @@ def print_type(type_: lir.Type) -> str:
             return f"mask<{lanes}>"
         case lir.Plane(rows=rows):
             return f"plane<{rows}>"
-        case _:
-            assert_never(type_)
 
 
 def _bound(value: lir.Value) -> str:

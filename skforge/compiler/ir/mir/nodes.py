@@ -114,7 +114,10 @@ Element: TypeAlias = Literal[
 
 @dataclass(frozen=True, slots=True)
 class Array:
-    """The result, a parameter, or scratch; ``dims`` are extents, None for outputs."""
+    """A multi-dimensional array; the result is a parameter, other arrays are scratch.
+
+    ``dims`` holds the extents; None stands for the number of outputs.
+    """
 
     name: str
     dims: tuple[Size | None, ...]
@@ -182,7 +185,10 @@ class GetRoot:
 
 @dataclass(frozen=True, slots=True)
 class TraverseTreeTile:
-    """One hop of each walk through a tile; ``checked`` walks on leaves stay there."""
+    """One hop of each walk: evaluate a tile on a row and move to the exit taken.
+
+    ``checked`` walks may already stand on a leaf; they then stay there.
+    """
 
     trees: tuple[str, ...]
     nodes: tuple[str, ...]
@@ -393,7 +399,10 @@ class AllocArray:
 
 @dataclass(frozen=True, slots=True)
 class Fill:
-    """``target[rows, k] = base[k]``, ``by_warp`` in the threads that sum by warp."""
+    """``target[rows, k] = base[k]``: the initial sums of these rows.
+
+    With ``by_warp``, the threads that sum these rows by warp do it.
+    """
 
     target: str
     rows: Range
@@ -449,7 +458,11 @@ class EvaluatePredicates:
 
 @dataclass(frozen=True, slots=True)
 class QuantizeRows:
-    """``name`` = the codes of at most ``size`` rows, which walks compare instead."""
+    """``name`` = the codes of a block of at most ``size`` rows, compared as integers.
+
+    A walk that uses them reads the code in a predicate's column instead of the row's
+    value.
+    """
 
     name: str
     rows: Range

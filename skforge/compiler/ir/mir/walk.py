@@ -7,7 +7,6 @@ from dataclasses import fields, is_dataclass, replace
 from itertools import chain
 from typing import Any, TypeVar
 
-from skforge._compat import assert_never
 from skforge.compiler.ir.mir import nodes as mir
 from skforge.compiler.schedule.nest import Size
 
@@ -131,7 +130,10 @@ def map_nest(
     change: Callable[[mir.Stmt, tuple[mir.Loop, ...]], mir.Stmt],
     outside: tuple[mir.Loop, ...] = (),
 ) -> mir.Body:
-    """Apply ``change`` to each statement, innermost first, with the loops it was in."""
+    """Rebuild a body with ``change`` applied to every statement, innermost first.
+
+    ``change`` also takes the loops around the statement, as they were.
+    """
 
     def changed(stmt: mir.Stmt) -> mir.Stmt:
         path = (*outside, stmt) if isinstance(stmt, mir.Loop) else outside
@@ -177,8 +179,6 @@ def variables(index: mir.Index) -> tuple[str, ...]:
             return position.terms
         case mir.Class() | mir.Outputs():
             return ()
-        case _:
-            assert_never(index)
 
 
 def stays_within(loop: mir.Loop, step: Size) -> bool:

@@ -120,7 +120,10 @@ class Trees:
 
 
 class TreeBlock(BlockCode):
-    """Emits a block of rows, vectors of ``element``, except for what a tree adds."""
+    """Emits the code for one block of rows, except what a tree adds.
+
+    ``element`` is the type of the numbers in a vector, one for each row.
+    """
 
     #: Where scratch lies.
     space: lir.Space = "global"

@@ -98,7 +98,10 @@ LEAST_LANES = 8
 
 
 def walk_data(forest: Forest, by_pairs: bool, in_lanes: bool) -> WalkData:
-    """Lay out a normalised forest with covers, for interactions or points as lanes."""
+    """Lay out a normalised forest with covers.
+
+    ``by_pairs`` is for interactions, ``in_lanes`` for points as the lanes of vectors.
+    """
     means, paths = Means.of(forest), trace(forest)
     in_order = np.argsort(forest.tree_output, kind="stable")
     parts = cut(forest, paths)

@@ -212,7 +212,10 @@ def _clusters(paths: Paths, most: IntArray, n: int) -> tuple[IntArray, IntArray]
 def _runs(
     tops: IntArray, begin: IntArray, own: IntArray, size: IntArray, tree: IntArray
 ) -> tuple[IntArray, IntArray]:
-    """Return the runs and their trees; a cluster is around its child clusters."""
+    """Return the runs of all trees and the tree of each.
+
+    A cluster is entered before its child clusters and left behind them.
+    """
     first = begin[tops]
     last = first + own[tops]
     n = len(tops)

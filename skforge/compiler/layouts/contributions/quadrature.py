@@ -144,7 +144,10 @@ CHUNK = 4096
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Points:
-    """Each tree's points in turns of ``of_turn``, with zeros up to ``places``."""
+    """How many points each tree needs, in how many turns.
+
+    A turn has ``of_turn`` points, and room for ``places``, where the rest is zero.
+    """
 
     of_turn: NDArray[np.int64]  # (n_trees,)
     turns: NDArray[np.int64]  # (n_trees,)

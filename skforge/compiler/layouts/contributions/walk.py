@@ -297,9 +297,7 @@ class ContributionCode(TreeBlock):
         return self.b.splat(constant, walk.vec.lanes)
 
     def _multiply_add(self, x: Value, y: Value, total: Value) -> Value:
-        if self._fuses:
-            return self.b.multiply_add(x, y, total)
-        return x * y + total
+        return self.b.multiply_add(x, y, total) if self._fuses else x * y + total
 
     def _place(self, walk: Walk, slot: Value, q: int, k: int) -> Value:
         """Return where a slot holds a point of a vector."""

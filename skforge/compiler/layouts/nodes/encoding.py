@@ -119,9 +119,7 @@ class TestEncoding:
         return _take(self.tests.threshold, predicate, self.tests.never_left)
 
     def feature(self, word: Value) -> Value:
-        if self.feature_bits == 32:
-            return word
-        return word & (1 << self.feature_bits) - 1
+        return word if self.feature_bits == 32 else word & (1 << self.feature_bits) - 1
 
     def code(self, b: Builder, word: Value) -> Value:
         if not self.code_bits:
@@ -186,4 +184,5 @@ def node_tests(hir: PredictEnsemble) -> NodeTests:
 
 
 def _take(table: NDArray[Any], index: NDArray[np.int32], missing: Any) -> NDArray[Any]:
+    """Return ``table[index]``, with ``missing`` where the index is -1."""
     return np.append(table, np.asarray(missing, table.dtype))[index]

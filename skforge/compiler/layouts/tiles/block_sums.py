@@ -58,7 +58,10 @@ class Tiling(Generic[_Trees]):
 
 
 class BlockSums(BlockCode):
-    """Emits a block's codes and sums, row by row for vector leaves, else by output."""
+    """Emits the codes of a block of rows, and the sums of the leaves that they reach.
+
+    Sums lie row by row if leaves add to several outputs, else output by output.
+    """
 
     def __init__(self, rules: Rules, tiling: Tiling[Any], block: int) -> None:
         self.b, self._rules, self._model = rules.b, rules, rules.model
@@ -74,7 +77,10 @@ class BlockSums(BlockCode):
         return self.tiling.encode(self._rules, rows, left, self.block)
 
     def _left(self, rows: BlockRows) -> Value:
-        """Return the rows left and set ``n`` to whole groups; padding is never read."""
+        """Return the rows that are left, and set ``n`` to those of whole groups.
+
+        Padding rows are never read.
+        """
         left = (rows.n_rows - rows.first).min(self.block)
         self.n = (left + (GROUP - 1)) // GROUP * GROUP
         return left

@@ -152,7 +152,10 @@ def needs_wide(nodes: TiledForest) -> bool:
 
 
 def tile_trees(nodes: TiledForest, tests: TileTests, levels: int) -> TiledTrees:
-    """Encode trees of one-node tiles, in level order, in tiles of ``levels`` levels."""
+    """Encode every tree in tiles of ``levels`` levels.
+
+    ``nodes`` has tiles of one node, in level order.
+    """
     wide, bits = needs_wide(nodes), row_bits(nodes)
     is_root = tile_roots(nodes, levels, tests.top_levels)
     n_tiles = int(np.count_nonzero(is_root))

@@ -86,7 +86,10 @@ class LeafSums:
             self._outputs = model("leaf_outputs", table.outputs)
 
     def add(self, sums: Buffer, at: Value, found: Value) -> None:
-        """Add the leaf found in ``read`` to the sums at ``at``, a vector from there."""
+        """Add the leaf with an element of ``read`` to the sums from ``at`` on.
+
+        A leaf of one number is added only at ``at``.
+        """
         b, table = self.b, self._table
         match table.kind:
             case "number":

@@ -41,9 +41,7 @@ PREDICATES = "%tests"
 
 def run(function: mir.Function) -> mir.Function:
     def change(loop: mir.Loop) -> mir.Loop:
-        if not loop.has(CachePredicates):
-            return loop
-        return _rewrite(loop, function)
+        return _rewrite(loop, function) if loop.has(CachePredicates) else loop
 
     changed = replace(function, body=map_loops(function.body, change))
     walks = (stmt.op for stmt in statements(changed.body) if isinstance(stmt, mir.Let))

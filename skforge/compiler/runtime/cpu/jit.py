@@ -85,7 +85,10 @@ def _object(texts: Sequence[str], target: Target) -> bytes:
 
 
 class JitModule(MachineCode):
-    """Code compiled in this process, with its text; it lives as long as this object."""
+    """Machine code that was compiled in this process, with the text that it came from.
+
+    It lives as long as this object.
+    """
 
     def __init__(self, texts: Sequence[str], *code: Any) -> None:
         super().__init__(*code)

@@ -158,7 +158,11 @@ def _candidates(kind: Kind) -> list[str]:
 
 
 def wheel_folders(*patterns: str) -> list[str]:
-    """Return folders of the shared namespace ``nvidia``, unimported, newest first."""
+    """Return the folders of the ``nvidia`` packages that match, newest first.
+
+    They are searched on the path and not imported, as ``nvidia`` is a namespace shared
+    by many packages.
+    """
     roots = dict.fromkeys(Path(entry or ".") / "nvidia" for entry in sys.path)
     return [
         str(folder)

@@ -94,7 +94,10 @@ class GpuKernel:
             self._in_parts(device, n, part, upto)
 
     def on_device(self, device: GpuDevice, rows: Any, result: Any) -> None:
-        """Fill a result from rows, CuPy arrays, on the current stream; do not wait."""
+        """Fill a result from rows, both CuPy arrays on the current device.
+
+        Everything is queued on the current stream; nothing waits for it.
+        """
         n = len(rows)
         stride = rows.strides[0] // rows.itemsize if n > 1 else rows.shape[1]
 
@@ -107,7 +110,10 @@ class GpuKernel:
         self._in_parts(device, n, self.most_rows(stride), upto)
 
     def bound(self, device: GpuDevice, rows: Any, result: Any) -> Callable[[], None]:
-        """Return a repeatable ``on_device`` that keeps rows, result and scratch."""
+        """Return a function that does what ``on_device`` does, any number of times.
+
+        It keeps the rows, the result and scratch of its own.
+        """
         n, stride = len(rows), rows.shape[1]
         part = self.most_rows(stride)
         starts = [
