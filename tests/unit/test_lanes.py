@@ -52,7 +52,7 @@ def codes_of(made: Forest, row: np.ndarray) -> np.ndarray:
     out = lir.Buffer("out", lir.U8)
     search = BlockedBins(Rules(b, normal, comparison, model), plan)
     with b:
-        search.evaluate(RowAt(rows, b.const(0)), out)
+        search.evaluate(RowAt(rows, b.const(0)), out.part(b.const(0)))
     params = [rows, out, *(lir.Buffer(n, scalar_of(a.dtype)) for n, a in data.items())]
     found = np.zeros(table.n_columns, np.uint8)
     interpret_lir(

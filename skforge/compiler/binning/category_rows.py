@@ -29,7 +29,7 @@ from skforge.compiler.forest.arrays import Comparison, IntArray, Missing
 from skforge.compiler.forest.bins import Columns
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.lir.nodes import I64, Buffer, Value, Vec
-from skforge.compiler.ir.lir.types import scalar_of
+from skforge.compiler.ir.lir.types import Part, scalar_of
 
 #: Most words of a set in a table, and approximate most bytes of all tables; each larger
 #: set is a test of its own.
@@ -173,7 +173,7 @@ class CategoryRows:
         self._at: list[Value] = []
         self._many: Buffer | None = None
 
-    def find(self, row: RowAt, codes: Buffer) -> None:
+    def find(self, row: RowAt, codes: Part) -> None:
         """Find the table row of each feature, and copy its codes."""
         b, t = self.b, self.t
         row_of_entry = self._model("category_row_of_entry", t.row_of_entry)

@@ -27,8 +27,8 @@ from skforge.compiler.binning.rules import Pool, RowAt, Rules, set_numbers
 from skforge.compiler.forest.arrays import Comparison, IntArray, Missing
 from skforge.compiler.forest.bins import THRESHOLDS, CodeTable, Columns, missing_right
 from skforge.compiler.forest.forest import Forest
-from skforge.compiler.ir.lir.nodes import I64, U32, Buffer, Value, Vec
-from skforge.compiler.ir.lir.types import scalar_of
+from skforge.compiler.ir.lir.nodes import I64, U32, Value, Vec
+from skforge.compiler.ir.lir.types import Part, scalar_of
 
 #: Thresholds compared at once; a byte can count at most 16 blocks of them.
 BLOCK = 16
@@ -122,7 +122,7 @@ class BlockedBins:
         self._numbers = rules.model("code_numbers", plan.numbers)
         self._vec = Vec(scalar_of(plan.numbers.dtype), BLOCK)
 
-    def evaluate(self, row: RowAt, codes: Buffer) -> None:
+    def evaluate(self, row: RowAt, codes: Part) -> None:
         """Write the code of every column to its place."""
         b, plan = self.b, self.plan
         if len(plan.feature) <= STRAIGHT:
@@ -141,7 +141,7 @@ class BlockedBins:
                 self._column(part, x, offset, codes, place)
 
     def _column(
-        self, part: ColumnClass, x: Value, offset: Value, codes: Buffer, place: Value
+        self, part: ColumnClass, x: Value, offset: Value, codes: Part, place: Value
     ) -> None:
         search = self._search if part.test == THRESHOLDS else self._single_test
         codes[place] = search(part, x, offset).to(codes.element)

@@ -25,7 +25,7 @@ from skforge.compiler.layouts.bitsliced.sliced_layout import (
     folds,
 )
 from skforge.compiler.layouts.lanes.lane_masks import leaf_counts
-from skforge.compiler.layouts.lanes.lanes import LanesCost
+from skforge.compiler.layouts.lanes.lanes import LanesCost, sums_together
 from skforge.compiler.layouts.pieces.cut import sizes
 from skforge.compiler.layouts.pieces.pieces import MOST, MOST_COLUMNS, USUAL
 from skforge.compiler.layouts.tiles.tile_layout import (
@@ -177,6 +177,7 @@ class ForestCounts(ForestShape):
         self.folded_nodes, self.listed, self.look_ups = _bit_trees(forest)
 
         self.lanes = LanesCost.of(forest, target)
+        self.sums_together = sums_together(forest)  # in lanes
         self.set_groups = len(set_groups(forest))  # columns of look-ups of categories
 
         # codes of tiles, and levels of their searches: all, and those of thresholds

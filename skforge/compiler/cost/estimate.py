@@ -193,6 +193,10 @@ Terms: TypeAlias = "dict[str, float | Counts]"
 MOST_PART, GROUP = 1024, 64
 
 
+#: A plane of at most half a register costs this part of a whole one (Zen 4: a half).
+SHORT_PLANE = 0.55
+
+
 def bitsliced(w: Work) -> Terms:
     """Predicates of a block of rows at once, then trees as bit logic."""
     f, m, target = w.forest, w.machine, w.target
@@ -200,7 +204,7 @@ def bitsliced(w: Work) -> Terms:
     rows = w.rows(f.value_lanes)
     vectors = rows / f.value_lanes
     groups = w.rows(GROUP) / GROUP
-    planes = w.blocks * max(1.0, block / target.vector_bits)
+    planes = w.blocks * max(SHORT_PLANE, block / target.vector_bits)
     lines = f.lines + f.direct + f.single_sets + 8 * f.set_tables
     table = lines * block / 8
     wide = f.row_bytes > 4 * WIDE
@@ -246,7 +250,9 @@ def lanes(w: Work) -> Terms:
         "hop_wait": w.n * f.lanes.hops * w.wait(w.met(f.rest)),
         "set": w.n * f.set_groups * m.wait_l2,
         "set_hop": w.n * (f.lanes.hops if f.set_groups else 0) * m.scalar,
-        "leaf": w.n * f.trees * f.leaf_vectors * m.scalar,
+        # a sum waits for its last addition, beside those of other rows
+        "leaf": np.ceil(w.n / f.sums_together) * f.trees * f.leaf_vectors * m.scalar,
+        "leaf_line": w.n * f.trees * f.leaf_vectors * w.line(w.met(f.leaves)),
         "constant": w.n * f.lanes.size / LINE * w.line(f.lanes.size),
     }
 

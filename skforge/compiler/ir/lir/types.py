@@ -163,6 +163,30 @@ class Buffer:
 
     __iter__ = None  # it has no length
 
+    def part(self, first: Value) -> Part:
+        return Part(self, first)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A buffer from one of its elements on."""
+
+    buffer: Buffer
+    first: Value
+
+    @property
+    def element(self) -> Scalar:
+        return self.buffer.element
+
+    def __getitem__(self, at: Value | int | tuple[Value | int, Type]) -> Value:
+        place, *type_ = at if isinstance(at, tuple) else (at,)
+        return BUILDER.get().load(self.buffer, self.first + place, *type_)
+
+    def __setitem__(self, at: Value | int, value: Value | float) -> None:
+        self.buffer[self.first + at] = value
+
+    __iter__ = None
+
 
 _DTYPES: dict[str, np.dtype[Any]] = {
     name: np.dtype("?" if name == "bool" else f"{name[0]}{size}")

@@ -46,8 +46,8 @@ from skforge.compiler.binning.category_rows import CategoryRows, SetClasses, by_
 from skforge.compiler.binning.rules import Model
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.lir.builder import Builder
-from skforge.compiler.ir.lir.nodes import I64, U8, U32, Buffer, Value, Vec
-from skforge.compiler.ir.lir.types import scalar_of
+from skforge.compiler.ir.lir.nodes import I64, U8, U32, Value, Vec
+from skforge.compiler.ir.lir.types import Part, scalar_of
 
 #: Rank of a test that sends every row left.
 NEVER_RIGHT = 255
@@ -207,15 +207,15 @@ class TopLevelsLowering:
         self._masks: list[Value] = []
         self._first: Value | None = None
 
-    def evaluate(self, group: Value, codes: list[Value], index: Buffer) -> None:
+    def evaluate(self, group: Value, codes: list[Value], index: Part) -> None:
         """Write, by tree, the index of the node reached below the top levels."""
-        b, top = self.b, self.top
+        top = self.top
         self._codes, self._masks, self._heads = codes, [], {}
         self._group = group
         self._first = group * (top.tests.shape[1] * 2 * top.lanes)
-        b.store(index, group * top.lanes, self._reached())
+        index[group * top.lanes] = self._reached()
 
-    def items(self, first: Value, count: int, index: Buffer) -> list[Value]:
+    def items(self, first: Value, count: int, index: Part) -> list[Value]:
         """Return the index below the top levels of trees from ``first`` on."""
         return [index[first + k].to(I64) for k in range(count)]
 
@@ -282,7 +282,7 @@ class CompleteRest:
     leaf_of_item: NDArray[np.int32]
 
     def items(
-        self, b: Builder, first: Value, index: list[Value], codes: Buffer, model: Model
+        self, b: Builder, first: Value, index: list[Value], codes: Part, model: Model
     ) -> list[Value]:
         """Hop level by level; within a level, tree after tree."""
         tests = model("rest_tests", self.tests) if self.levels else None
@@ -311,7 +311,7 @@ class SparseRest:
     leaf_of_item: NDArray[np.int32]
 
     def items(
-        self, b: Builder, first: Value, index: list[Value], codes: Buffer, model: Model
+        self, b: Builder, first: Value, index: list[Value], codes: Part, model: Model
     ) -> list[Value]:
         """Hop until every walk of these trees has ended."""
         words = model("rest_words", self.words)
@@ -336,7 +336,7 @@ class SparseRest:
 Rest: TypeAlias = CompleteRest | SparseRest
 
 
-def _goes_right(word: Value, codes: Buffer, wide: bool) -> Value:
+def _goes_right(word: Value, codes: Part, wide: bool) -> Value:
     """Return 1 where a code exceeds the rank in the low byte of a word, else 0."""
     place = word >> 8
     if not wide:

@@ -31,8 +31,8 @@ from skforge.compiler.binning.rules import Model
 from skforge.compiler.binning.transpose import unpacked
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.lir.builder import Builder
-from skforge.compiler.ir.lir.nodes import I64, U8, U16, U32, Buffer, Scalar, Value, Vec
-from skforge.compiler.ir.lir.types import scalar_of
+from skforge.compiler.ir.lir.nodes import I64, U8, U16, U32, Scalar, Value, Vec
+from skforge.compiler.ir.lir.types import Part, scalar_of
 from skforge.compiler.layouts.lanes import lane_levels
 
 _T = TypeVar("_T")
@@ -300,7 +300,7 @@ class LeafMasksLowering:
         self._slots = model("lane_slots", masks.slots)
         self._vec = Vec(element, masks.lanes)
 
-    def evaluate(self, group: Value, codes: list[Value], reachable: Buffer) -> None:
+    def evaluate(self, group: Value, codes: list[Value], reachable: Part) -> None:
         """Write the masks of reachable leaves of a group of trees."""
         b, masks = self.b, self.masks
         ones = b.const((1 << masks.element_bits) - 1, self._vec)
@@ -340,7 +340,7 @@ class LeafMasksLowering:
             reachable.append(plane & ~lost)
         return reachable
 
-    def items(self, first: Value, count: int, reachable: Buffer) -> list[Value]:
+    def items(self, first: Value, count: int, reachable: Part) -> list[Value]:
         b, bits = self.b, self.masks.bits
         whole = _BY_BITS[bits]
         at, base = first * self.masks.planes, first * bits

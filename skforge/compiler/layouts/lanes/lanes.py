@@ -25,6 +25,7 @@ from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.hir.nodes import PredictEnsemble
 from skforge.compiler.ir.lir.builder import Builder, parts
 from skforge.compiler.ir.lir.nodes import I64, U8, U16, Buffer, Scalar, Type, Value, Vec
+from skforge.compiler.ir.lir.types import Part
 from skforge.compiler.layouts import base as layouts
 from skforge.compiler.layouts.bitsliced.sliced_layout import even_trees
 from skforge.compiler.layouts.lanes import lane_levels, lane_masks
@@ -60,8 +61,8 @@ MOST_REGISTERS = 8
 CHUNK = 8
 
 #: Rows whose leaves are added together: a sum waits for its last addition, so that the
-#: sums of four rows take little longer than one.
-TOGETHER = 4
+#: sums of four rows take little longer than one. And the most registers for them.
+TOGETHER, MOST_TOGETHER = 4, 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,10 +105,9 @@ def lane_shape(target: Target, n_columns: int) -> LaneShape:
 
 
 class LanesLayout(layouts.RowLayout):
-    together = TOGETHER
-
     def __init__(self, hir: PredictEnsemble, target: Target) -> None:
         self.forest = forest = hir.forest
+        self.together = sums_together(forest)
         self.comparison = hir.comparison
         groups = set_groups(forest)
         classes = [category_rows.SetClasses.of(forest, group) for group in groups]
@@ -184,12 +184,10 @@ class _LanesCode(layouts.RowCode):
         self._codes = b.alloc("codes", shape.element, n_rows * self._size)
         self._found = b.alloc("found", shape.element, n_rows * self._way.size)
 
-    def _of_row(self, number: Value) -> tuple[Buffer, Buffer]:
+    def _of_row(self, number: Value) -> tuple[Part, Part]:
         """Return the codes of a row, and what is found of its trees."""
-        b, element = self._b, self._layout.shape.element
-        codes = b.view("row_codes", element, self._codes, number * self._size)
-        at = number * self._way.size
-        return codes, b.view("row_found", element, self._found, at)
+        codes = self._codes.part(number * self._size)
+        return codes, self._found.part(number * self._way.size)
 
     def evaluate(self, row: RowAt, number: Value) -> None:
         b, shape = self._b, self._layout.shape
@@ -269,8 +267,7 @@ class _Sums:
         self.turn = 1
         #: First output and count of each part added at once.
         self._chunks = list(parts(0, n, CHUNK if self._vectors else 1))
-        in_turn = (forest.tree_output == np.arange(forest.n_trees) % n).all()
-        self._carried = len(self._chunks) <= MOST_REGISTERS
+        self._carried = sum_registers(forest) > 0
         if self._vectors:
             #: Outputs added in a loop, so that the code does not grow with them.
             self._looped = 0 if self._carried else n // CHUNK * CHUNK
@@ -278,7 +275,6 @@ class _Sums:
             self._rows = model("lane_leaf_rows", leaf_of_item)
             self._values = model("leaf_rows", forest.leaf_value.reshape(-1))
             return
-        self._carried = self._carried and bool(in_turn)
         self._values = model("lane_leaves", forest.leaf_value[leaf_of_item, 0])
         if self._carried:
             self.turn = n
@@ -337,6 +333,21 @@ class _Sums:
     def finish(self, carried: list[Value]) -> None:
         for chunk, value in enumerate(carried):
             self._write(chunk, value)
+
+
+def sum_registers(forest: Forest) -> int:
+    """Return how many registers hold the sums of a row; 0 if these are in memory."""
+    n = forest.n_outputs
+    if forest.leaf_value.shape[1] > 1:
+        n = -(-n // CHUNK)
+    elif (forest.tree_output != np.arange(forest.n_trees) % n).any():
+        return 0
+    return n if n <= MOST_REGISTERS else 0
+
+
+def sums_together(forest: Forest) -> int:
+    """Return how many rows have their leaves added together, in registers."""
+    return TOGETHER if 0 < TOGETHER * sum_registers(forest) <= MOST_TOGETHER else 1
 
 
 def masks_are_cheaper(forest: Forest, shape: LaneShape) -> bool:
