@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from skforge.compiler.forest.arrays import Comparison, Missing
+from skforge.compiler.forest.bins import column_count
 from skforge.compiler.forest.reference import reference_leaves, reference_raw
 from skforge.compiler.layouts.lanes import lane_masks, lanes
 from skforge.compiler.runtime.module import compile_forest
@@ -55,7 +56,8 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
 
         def chosen(made, shape):
             small = lanes.leaf_counts(made).max() <= lane_masks.MOST_LEAVES
-            return request.param == "masks" and small
+            one_bank = shape.tables * shape.lanes <= lanes.BANK
+            return request.param == "masks" and small and one_bank
 
         monkeypatch.setattr(lanes, "masks_are_cheaper", chosen)
     return request.param
@@ -122,6 +124,19 @@ def test_codes_in_several_registers(width: int, level: str, way: str) -> None:
     rows = edge_rows(made, 40, seed=3)
     module = compile_forest(made, LANES, target)
     assert_same_bits(raw_of(module, rows), reference_raw(made, rows), width)
+
+
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize("level", ["v2", "v3", "v4", "host"])
+@pytest.mark.parametrize("shape", ["full", "random"])
+def test_codes_in_several_banks(shape: str, level: str) -> None:
+    if level not in {**levels(), "host": None}:
+        pytest.skip(f"this machine does not run x86-64-{level}")
+    made = drawn(60, 5, shape=shape, n_features=600)
+    assert lanes.BANK < column_count(made, dtype=np.uint8) <= lanes.MOST_COLUMNS
+    module = compile_forest(made, LANES, {**levels(), "host": Target.host()}[level])
+    rows = edge_rows(made, 9, seed=1)
+    assert_same_bits(raw_of(module, rows), reference_raw(made, rows))
 
 
 @pytest.mark.sampled(3)
@@ -215,7 +230,7 @@ def test_refusals() -> None:
     wide = refused(LANES, "wide records")
     assert wide.startswith('represent("lanes") does not take ')
     assert wide.endswith(
-        " columns of codes, more than 256; use another representation."
+        " columns of codes, more than 1024; use another representation."
     )
     assert refused(LANES, reduction="reproducible") == (
         'represent("lanes") sums floats in model order; use reduction="exact" or '

@@ -52,6 +52,9 @@ from skforge.compiler.ir.lir.types import Part, scalar_of
 #: Rank of a test that sends every row left.
 NEVER_RIGHT = 255
 
+#: Columns of codes that a byte numbers.
+BANK = 256
+
 #: Trees walked at the same time: with one, loads are not overlapped; with too many,
 #: registers spill. 4 to 12 are within 4 % if few levels are left; if many are, 4, 8,
 #: 12, 16 took 1.35, 0.87, 0.74, 0.70 us a row (100 trees of 255 leaves).
@@ -78,7 +81,7 @@ class RowTests:
     @property
     def wide(self) -> bool:
         """Whether a place takes more than a byte."""
-        return bool(self.place.max(initial=0) > 255)
+        return bool(self.place.max(initial=0) >= BANK)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -91,7 +94,8 @@ class TopLevels:
     levels: int
     even: bool
     n_trees: int
-    tests: NDArray[Any]  # (groups, positions, 2, lanes): places, ranks
+    # (groups, positions, 2 or 3, lanes): places in banks, ranks, and banks if several
+    tests: NDArray[Any]
     below: NDArray[np.int32]  # (n_trees, 2 ** levels) nodes; a leaf stays itself
     predicate: NDArray[np.int32]  # (n_trees, positions); -1: none
 
@@ -145,21 +149,24 @@ def lay_top_levels(
 ) -> TopLevels:
     """Lay out ``levels`` levels of every tree, ``lanes`` trees a group."""
     n, groups = forest.n_trees, -(-forest.n_trees // lanes)
-    by_tree = np.zeros((groups * lanes, (1 << levels) - 1, 2), dtype)
+    banks = 1 + int(tests.place.max(initial=0)) // BANK
+    by_tree = np.zeros((groups * lanes, (1 << levels) - 1, 2 + (banks > 1)), dtype)
     by_tree[:, :, 1] = NEVER_RIGHT
     predicates = []
     at = forest.tree_offset[:-1].astype(np.int32)[:, None]
     for level in range(levels):
         place, rank, children = descend(forest, tests, at)
         here = slice((1 << level) - 1, (2 << level) - 1)
-        by_tree[:n, here, 0], by_tree[:n, here, 1] = place, rank
+        by_tree[:n, here, 0], by_tree[:n, here, 1] = place % BANK, rank
+        if banks > 1:
+            by_tree[:n, here, 2] = place // BANK
         predicates.append(forest.predicate[at])
         at = children.reshape(n, -1)
     predicate = np.concatenate(predicates, axis=1)
     if even:
         first = (1 << np.arange(levels)) - 1
         by_tree, predicate = by_tree[:, first], predicate[:, first]
-    shaped = by_tree.reshape(groups, lanes, -1, 2).transpose(0, 2, 3, 1)
+    shaped = by_tree.reshape(groups, lanes, *by_tree.shape[1:]).transpose(0, 2, 3, 1)
     return TopLevels(levels, even, n, np.ascontiguousarray(shaped), at, predicate)
 
 
@@ -212,7 +219,7 @@ class TopLevelsLowering:
         top = self.top
         self._codes, self._masks, self._heads = codes, [], {}
         self._group = group
-        self._first = group * (top.tests.shape[1] * 2 * top.lanes)
+        self._first = group * int(np.prod(top.tests.shape[1:]))
         index[group * top.lanes] = self._reached()
 
     def items(self, first: Value, count: int, index: Part) -> list[Value]:
@@ -244,8 +251,15 @@ class TopLevelsLowering:
     def _position(self, position: int) -> Value:
         b, lanes = self.b, self.top.lanes
         assert self._first is not None
-        at = self._first + (position - 1) * 2 * lanes
-        code = b.permute(self._codes, self._tests[at, self._vec])
+        at = self._first + (position - 1) * self.top.tests.shape[2] * lanes
+        place, code, width = self._tests[at, self._vec], None, BANK // lanes
+        for first in range(0, len(self._codes), width):
+            found = b.permute(self._codes[first : first + width], place)
+            if code is not None:
+                bank = self._tests[at + 2 * lanes, self._vec]
+                found = b.select(bank.eq(first // width), found, code)
+            code = found
+        assert code is not None
         rank = self._tests[at + lanes, self._vec]
         # max(code, rank) - rank is one saturating subtraction.
         more = code.max(rank) - rank

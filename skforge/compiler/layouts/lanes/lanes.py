@@ -30,6 +30,7 @@ from skforge.compiler.layouts import base as layouts
 from skforge.compiler.layouts.bitsliced.sliced_layout import even_trees
 from skforge.compiler.layouts.lanes import lane_levels, lane_masks
 from skforge.compiler.layouts.lanes.lane_levels import (
+    BANK,
     IN_FLIGHT,
     Rest,
     RowTests,
@@ -39,8 +40,8 @@ from skforge.compiler.layouts.lanes.lane_levels import (
 from skforge.compiler.layouts.lanes.lane_masks import LeafMasksLowering, leaf_counts
 from skforge.compiler.target import Target
 
-#: Most columns of codes: a test numbers its column with a byte.
-MOST_COLUMNS = 256
+#: Most columns of codes; of several banks, each is looked up.
+MOST_COLUMNS = 4 * BANK
 
 #: Most levels evaluated in lanes: the tests of 8 take twice L1 (5, 6, 7 and 8 took
 #: 0.17, 0.14, 0.15 and 0.41 us a row). Even trees have one test a level.
@@ -98,6 +99,7 @@ def lane_shape(target: Target, n_columns: int) -> LaneShape:
         narrow *= 2
     whole = dtype is np.uint16 or narrow >= lanes
     look_up = max(1, 3 * tables // 2 - 2)  # two registers at a time, then blends
+    look_up += 2 * (tables * lanes - 1) // BANK
     if dtype is np.uint8 and not target.has("avx512vbmi"):
         # 16 bytes at a time, then blends, each with its own mask.
         look_up = 3 * (narrow // 16) - 2
@@ -390,7 +392,7 @@ def masks_cost(forest: Forest, shape: LaneShape) -> float:
     groups = -(-forest.n_trees // shape.lanes)
     sets = set_groups(forest)
     slots = int(leaf_counts(forest).max(initial=1)) - 1
-    if slots >= lane_masks.MOST_LEAVES:
+    if slots >= lane_masks.MOST_LEAVES or shape.tables * shape.lanes > BANK:
         return float("inf")
     if sets:
         inner = np.flatnonzero(forest.predicate >= 0)
