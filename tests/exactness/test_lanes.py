@@ -136,7 +136,7 @@ def test_codes_in_several_banks(shape: str, level: str) -> None:
     assert lanes.BANK < column_count(made, dtype=np.uint8) <= lanes.MOST_COLUMNS
     module = compile_forest(made, LANES, {**levels(), "host": Target.host()}[level])
     rows = edge_rows(made, 9, seed=1)
-    assert_same_bits(raw_of(module, rows), reference_raw(made, rows))
+    assert_same_bits(raw_of(module, rows), reference_raw(made, rows), shape)
 
 
 @pytest.mark.sampled(3)
