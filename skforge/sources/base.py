@@ -335,6 +335,10 @@ class Source:
             return self.stored.call(method, X, **params)
         return self._call(method, X, **params)
 
+    def same_method(self, method: str, params: Mapping[str, Any]) -> str | None:
+        """Return the method that answers without arguments what these ask for."""
+        return None
+
     def _call(self, method: str, X: Any, **params: Any) -> Any:
         return getattr(self.model, method)(X, **params)
 

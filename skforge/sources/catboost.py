@@ -5,6 +5,7 @@ Categories are read by their hashes; see :mod:`~skforge.compiler.runtime.hashed_
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -39,6 +40,15 @@ class CatBoostSource(Source):
             *np.ravel(bias).tolist(),
             metadata.get("binclass_probability_threshold", ""),
         ]
+
+    def same_method(self, method: str, params: Mapping[str, Any]) -> str | None:
+        """Return the method that a prediction type names."""
+        if method != "predict" or params.keys() != {"prediction_type"}:
+            return None
+        names = {"RawFormulaVal": "predict_raw"}
+        if self.forest.classifies:
+            names |= {"Class": "predict", "Probability": "predict_proba"}
+        return names.get(str(params["prediction_type"]))
 
     def reading(self) -> Reading:
         """Match columns by name; all numbers become float32."""

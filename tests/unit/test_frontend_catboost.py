@@ -283,15 +283,21 @@ def test_some_of_the_trees_of_two_targets(policy):
         same_bits(reference_raw(forest, X), wanted)
 
 
-def test_other_methods_and_arguments_are_the_models_own():
+def test_other_methods_and_arguments_are_the_models_own(tmp_path):
     X, y = make_rows()
     model = train("Classifier", X, y > 0)
     fast = plain(model).fit(X)
-    for kind in ("RawFormulaVal", "Probability", "LogProbability"):
+    before = fast.counters()["library"]["calls"]
+    for kind in ("RawFormulaVal", "Probability", "Class", "LogProbability"):
         same_bits(
             fast.predict(X, prediction_type=kind),
             model.predict(X, prediction_type=kind),
         )
+    assert fast.counters()["library"]["calls"] == before + 1  # of logarithms
+    skforge.save(fast, tmp_path / "m.skforge")
+    stored = skforge.load(tmp_path / "m.skforge")
+    wanted = model.predict(X, prediction_type="Probability")
+    same_bits(stored.predict(X, prediction_type="Probability"), wanted)
     same_bits(fast.predict(X, ntree_end=3), model.predict(X, ntree_end=3))
     assert fast.score(X, y > 0) == model.score(X, y > 0)
     assert fast.predict(X[0]) == model.predict(X[0])
