@@ -14,7 +14,6 @@ from dataclasses import dataclass, field, replace
 from textwrap import indent
 from typing import Literal, NoReturn, TypeAlias
 
-from skforge._compat import assert_never
 from skforge.compiler.ir.mir import nodes as mir
 from skforge.compiler.ir.mir.printer import loop_line, print_statement
 from skforge.compiler.ir.mir.walk import variables
@@ -128,8 +127,6 @@ class _Verifier:
                 self._alone(name)
                 self._range(stmt.rows, "batch")
                 self._table(name, "codes", stmt.rows)
-            case _:
-                assert_never(stmt)
 
     def _table(self, name: str, kind: _Kind, rows: mir.Range) -> None:
         self._bind((name,), kind)
@@ -210,8 +207,6 @@ class _Verifier:
                 if len(trees) != len(nodes):
                     self._fail(f"{len(trees)} trees, but {len(nodes)} nodes")
                 kind, count = "leaf", len(trees)
-            case _:
-                assert_never(op)
         if len(stmt.names) != count or not count:
             self._fail(f"{len(stmt.names)} names for {count} results")
         self._bind(stmt.names, kind)
@@ -415,8 +410,6 @@ class _Verifier:
                 self._names("class", (name,))
             case mir.Outputs():
                 pass
-            case _:
-                assert_never(index)
 
     def _range(self, where: mir.Range, root: str) -> None:
         self._affine(where.start, root)
