@@ -5,14 +5,9 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from contextlib import nullcontext
-from typing import Any, NoReturn, TypeVar
+from typing import Any, TypeVar
 
 T = TypeVar("T")
-
-
-def assert_never(value: NoReturn) -> NoReturn:
-    """Mark a match as complete, for the type checker and at run time."""
-    raise AssertionError(f"no case for {value!r}")
 
 
 class cached_property(functools.cached_property[T]):

@@ -16,7 +16,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from skforge._compat import assert_never
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir.nodes import Buffer, Scalar, Stmt, Value
 from skforge.compiler.ir.lir.walk import statements, written
@@ -207,7 +206,7 @@ class Translator:
             case lir.Transfer():
                 pass  # host and device are one
             case _:
-                assert_never(stmt)
+                raise AssertionError(f"no case for {stmt!r}")
 
     def _alloc(self, buffer: Buffer, size: str, line: Callable[[str], None]) -> None:
         number = self._new_buffer(buffer)

@@ -18,7 +18,6 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from skforge._compat import assert_never
 from skforge.compiler.ir.hir.nodes import PredictEnsemble
 from skforge.compiler.ir.mir import nodes as mir
 from skforge.compiler.ir.mir.printer import loop_line, print_statement
@@ -235,7 +234,7 @@ class _Run:
                     raise Fault(f"{last - first} rows do not fit {size}")
                 self._made[name] = range(first, last), range(self._hir.tiles.n_trees)
             case _:
-                assert_never(stmt)
+                raise AssertionError(f"no case for {stmt!r}")
 
     def _event(
         self,
@@ -327,7 +326,7 @@ class _Run:
                     for tree, node in zip(trees, nodes, strict=True)
                 ]
             case _:
-                assert_never(op)
+                raise AssertionError(f"no case for {op!r}")
 
     def _leaf(self, position: int, item: int) -> _Leaf:
         if not self._walks.is_leaf(item):
@@ -500,7 +499,7 @@ class _Run:
             case mir.Outputs():
                 return slice(None)
             case _:
-                assert_never(index)
+                raise AssertionError(f"no case for {index!r}")
 
 
 def _statements(body: mir.Body) -> Iterator[mir.Stmt]:

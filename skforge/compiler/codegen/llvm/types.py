@@ -8,7 +8,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from skforge._compat import assert_never
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.exceptions import CompilerError
 
@@ -36,8 +35,6 @@ def type_text(type_: lir.Type) -> str:
                 f"A plane of {rows} rows has no LLVM type; use 8, 16, 32 or a "
                 "multiple of 64 rows."
             )
-        case _:
-            assert_never(type_)
 
 
 def bits_of(element: lir.Scalar) -> int:

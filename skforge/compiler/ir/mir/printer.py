@@ -22,7 +22,7 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 
 from skforge.compiler.ir.mir import nodes as mir
-from skforge.compiler.schedule.nest import CeilDiv, Rows, Size, Times
+from skforge.compiler.schedule.nest import Rows, Size, Times
 
 _DRAWN_RUNS = 12  # of depth classes in a switch
 _MODEL = "%model"  # the ensemble, of which a function has one
@@ -63,15 +63,7 @@ def loop_line(loop: mir.Loop) -> str:
 
 
 def size_text(size: Size) -> str:
-    match size:
-        case int():
-            return str(size)
-        case Rows():
-            return "rows"
-        case CeilDiv(value=value, by=by):
-            return size_text(value) if by == 1 else f"ceil({size_text(value)} / {by})"
-        case Times(value=value, by=by):
-            return f"{size_text(value)} * {by}"
+    return str(size).replace(str(Rows()), "rows")
 
 
 def affine_text(index: mir.Affine) -> str:

@@ -10,11 +10,10 @@ loop inside the array's allocation.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from textwrap import indent
 from typing import Literal, NoReturn, TypeAlias
 
-from skforge._compat import assert_never
 from skforge.compiler.ir.mir import nodes as mir
 from skforge.compiler.ir.mir.printer import loop_line, print_statement
 from skforge.compiler.ir.mir.walk import variables
@@ -22,6 +21,18 @@ from skforge.compiler.schedule.directives import Interleave, Vectorize
 from skforge.exceptions import CompilerError
 
 _Kind: TypeAlias = Literal["tree", "class", "node", "leaf", "predicates", "codes"]
+
+#: What the names in a field of a statement or an operation are bound to.
+_NAMES: dict[str, _Kind] = {
+    **dict.fromkeys(("tree", "trees"), "tree"),
+    **dict.fromkeys(("nodes", "inits"), "node"),
+    "value": "leaf",
+}
+#: What the loop variables in a field count along.
+_COUNTS = {
+    **dict.fromkeys(("rows", "source_rows"), "batch"),
+    **dict.fromkeys(("trees", "position", "index"), "tree"),
+}
 
 
 def verify_mir(
@@ -75,8 +86,28 @@ class _Verifier:
     def body(self, body: mir.Body, scope: _Scope) -> None:
         for self._stmt in body:
             self._scope = scope
+            self._fields(self._stmt)
             self._statement(self._stmt)
             scope = self._scope
+
+    def _fields(self, node: mir.Stmt | mir.Op) -> None:
+        """Check the names, indices and ranges that a statement or operation uses."""
+        for part in fields(node):
+            value = getattr(node, part.name)
+            for used in value if isinstance(value, tuple) else (value,):
+                match used:
+                    case str() if part.name in _NAMES:
+                        self._names(_NAMES[part.name], (used,))
+                    case mir.Affine():
+                        self._affine(used, _COUNTS.get(part.name))
+                    case mir.Slot(value=at) | mir.ModelTree(position=at):
+                        self._affine(at, "tree")
+                    case mir.Class(name=name):
+                        self._names("class", (name,))
+                    case mir.Range():
+                        self._range(used, _COUNTS[part.name])
+                    case _:
+                        pass
 
     def _statement(self, stmt: mir.Stmt) -> None:
         match stmt:
@@ -91,7 +122,6 @@ class _Verifier:
             case mir.Reduce():
                 self._reduce(stmt)
             case mir.StoreLeaf():
-                self._names("leaf", (stmt.value,))
                 self._write(stmt.target, stmt.indices)
             case mir.ReduceDimension():
                 self._reduce_dimension(stmt)
@@ -100,36 +130,22 @@ class _Verifier:
             case mir.AllocArray():
                 self._alloc(stmt)
             case mir.Fill(target=target, rows=rows):
-                self._range(rows, "batch")
                 self._rows_of(target, rows.start)
-            case mir.Finish():
-                self._range(stmt.rows, "batch")
-                self._affine(stmt.source_rows, "batch")
+            case mir.Finish() | mir.StoreRows():
                 self._array(stmt.source)
                 self._rows_of(mir.RESULT, stmt.rows.start)
-            case mir.CacheTrees(trees=trees):
-                self._range(trees, "tree")
-            case mir.CacheRows(rows=rows, share=share):
-                self._range(rows, "batch")
-                if share is not None:
-                    self._affine(mir.Affine((share[0],)), "tree")
-            case mir.StoreRows():
-                self._range(stmt.rows, "batch")
-                self._array(stmt.source)
-                self._rows_of(mir.RESULT, stmt.rows.start)
+            case mir.CacheRows(share=(var, _, _)):
+                self._affine(mir.Affine((var,)), "tree")
+            case mir.CacheTrees() | mir.CacheRows():
+                pass
             case mir.EvaluatePredicates(name=name):
                 self._alone(name)
-                self._range(stmt.trees, "tree")
-                self._range(stmt.rows, "batch")
                 self._table(name, "predicates", stmt.rows)
             case mir.QuantizeRows(name=name):
                 if stmt.size < 1:
                     self._fail("a block of codes has at least one row")
                 self._alone(name)
-                self._range(stmt.rows, "batch")
                 self._table(name, "codes", stmt.rows)
-            case _:
-                assert_never(stmt)
 
     def _table(self, name: str, kind: _Kind, rows: mir.Range) -> None:
         self._bind((name,), kind)
@@ -170,7 +186,6 @@ class _Verifier:
             self._fail("groups need a remainder unless they divide the iterations")
 
     def _depth_switch(self, stmt: mir.DepthSwitch) -> None:
-        self._affine(stmt.position, "tree")
         if not stmt.cases or len(stmt.classes) != len(stmt.cases):
             self._fail("a switch needs one case for each class of depths")
         if len(stmt.class_of) != self._function.n_trees:
@@ -187,31 +202,25 @@ class _Verifier:
     def _let(self, stmt: mir.Let) -> None:
         op = stmt.op
         kind: _Kind
+        self._fields(op)
         match op:
-            case mir.GetTree(index=index):
-                self._affine(index, "tree")
+            case mir.GetTree():
                 kind, count = "tree", 1
-            case mir.GetTreeClassId(tree=tree):
-                self._names("tree", (tree,))
+            case mir.GetTreeClassId():
                 kind, count = "class", 1
             case mir.WalkDecisionTree():
                 self._walk(op)
                 kind, count = "leaf", len(op.trees)
             case mir.GetRoot(trees=trees):
-                self._names("tree", trees)
                 kind, count = "node", len(trees)
             case mir.TraverseTreeTile():
                 self._hop(op)
                 kind, count = "node", len(op.trees)
             case mir.GetLeafValue(trees=trees, nodes=nodes, element=element):
-                self._names("tree", trees)
-                self._names("node", nodes)
                 self._is_element(element)
                 if len(trees) != len(nodes):
                     self._fail(f"{len(trees)} trees, but {len(nodes)} nodes")
                 kind, count = "leaf", len(trees)
-            case _:
-                assert_never(op)
         if len(stmt.names) != count or not count:
             self._fail(f"{len(stmt.names)} names for {count} results")
         self._bind(stmt.names, kind)
@@ -221,9 +230,6 @@ class _Verifier:
             self._using(walk.using, walk.rows, walk.block)
         if self._final and not walk.block:
             self._fail("a walk was not expanded")
-        self._names("tree", walk.trees)
-        for row in walk.rows:
-            self._affine(row, "batch")
         if len(walk.trees) != len(walk.rows):
             self._fail(f"{len(walk.trees)} trees, but {len(walk.rows)} rows")
         if walk.min_depth > walk.max_depth:
@@ -248,10 +254,6 @@ class _Verifier:
     def _hop(self, hop: mir.TraverseTreeTile) -> None:
         if hop.using is not None:
             self._using(hop.using, hop.rows)
-        self._names("tree", hop.trees)
-        self._names("node", hop.nodes)
-        for row in hop.rows:
-            self._affine(row, "batch")
         if not len(hop.trees) == len(hop.nodes) == len(hop.rows):
             self._fail(
                 f"{len(hop.trees)} trees, {len(hop.nodes)} nodes and {len(hop.rows)} "
@@ -259,7 +261,6 @@ class _Verifier:
             )
 
     def _walk_loop(self, stmt: mir.WalkLoop) -> None:
-        self._names("node", stmt.inits)
         if not len(stmt.results) == len(stmt.params) == len(stmt.inits):
             self._fail("a walk loop carries other nodes than it starts with")
         if stmt.step.nodes != stmt.params:
@@ -271,6 +272,7 @@ class _Verifier:
             self._fail("a walk loop asks is_leaf of other nodes than it moves")
         outside = self._scope
         self._bind(stmt.params, "node")
+        self._fields(stmt.step)
         self._hop(stmt.step)
         self._scope = outside
         self._bind(stmt.results, "node")
@@ -282,40 +284,31 @@ class _Verifier:
     # ------------------------------------------------------------ reductions
 
     def _reduce(self, stmt: mir.Reduce) -> None:
-        self._names("leaf", (stmt.value,))
         known = self._array(stmt.target)
         if not known.array.holds_sums:
             self._fail(f"{stmt.target} does not hold sums")
         self._write(stmt.target, stmt.indices, stmt.atomic)
 
     def _reduce_dimension(self, stmt: mir.ReduceDimension) -> None:
-        self._range(stmt.rows, "batch")
-        self._affine(stmt.source_rows, "batch")
         source = self._array(stmt.source)
         if source.array.dims[0] != stmt.extent:
             self._fail(f"{stmt.source} has another extent")
-        if stmt.trees is not None:
-            self._range(stmt.trees, "tree")
-            if not any(bound.limit == stmt.extent for bound in stmt.trees.bounds):
-                self._fail(f"{stmt.source} has fewer slots than trees")
+        bounds = None if stmt.trees is None else stmt.trees.bounds
+        if bounds and all(bound.limit != stmt.extent for bound in bounds):
+            self._fail(f"{stmt.source} has fewer slots than trees")
         if stmt.source == stmt.target:
             self._fail("an array cannot be reduced to itself")
         known = self._array(stmt.target)
         if len(known.array.dims) != len(stmt.prefix) + 2:
             self._fail(f"{stmt.target} has other dimensions than slots, rows, outputs")
-        for index in stmt.prefix:
-            self._index(index)
         if not stmt.atomic:
             self._owned(known, (*stmt.prefix, stmt.rows.start))
 
     def _reduce_inplace(self, stmt: mir.ReduceDimensionInplace) -> None:
-        self._range(stmt.rows, "batch")
         known = self._array(stmt.array)
         dims, place = known.array.dims, len(stmt.prefix)
         if place + 2 > len(dims) or dims[place] != stmt.extent:
             self._fail(f"{stmt.array} has no dimension {place} of that extent")
-        for index in stmt.prefix:
-            self._index(index)
         self._owned(known, (*stmt.prefix, stmt.rows.start))
 
     def _alloc(self, stmt: mir.AllocArray) -> None:
@@ -343,8 +336,6 @@ class _Verifier:
         dims = len(known.array.dims) - known.array.by_feature
         if len(indices) != dims:
             self._fail(f"{len(indices)} indices, but {dims} dimensions")
-        for index in indices:
-            self._index(index)
         for index in indices[:-1]:
             if isinstance(index, (mir.Class, mir.Outputs)):
                 self._fail("only the last dimension runs over outputs")
@@ -402,21 +393,6 @@ class _Verifier:
                 self._fail(f'"{var}" counts along {known}, not {root}')
         if len(set(index.terms)) < len(index.terms):
             self._fail("an index adds a loop variable twice")
-
-    def _index(self, index: mir.Index) -> None:
-        match index:
-            case mir.Affine():
-                self._affine(index, None)
-            case mir.Slot(value=value):
-                self._affine(value, "tree")
-            case mir.ModelTree(position=position):
-                self._affine(position, "tree")
-            case mir.Class(name=name):
-                self._names("class", (name,))
-            case mir.Outputs():
-                pass
-            case _:
-                assert_never(index)
 
     def _range(self, where: mir.Range, root: str) -> None:
         self._affine(where.start, root)

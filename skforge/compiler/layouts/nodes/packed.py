@@ -29,7 +29,7 @@ from skforge.compiler.layouts.base import BufferData, TreeLayout, node_scalar, r
 from skforge.compiler.layouts.nodes.encoding import Tests
 from skforge.compiler.layouts.nodes.records import heap_numbers
 from skforge.compiler.schedule import directives as d
-from skforge.compiler.schedule.bound import BoundLoop
+from skforge.compiler.schedule.bound import every_loop
 
 LEVELS = 3
 FAN = 1 << LEVELS
@@ -153,16 +153,8 @@ class PackedLayout(layouts.WalkLayout):
         return shared
 
 
-def _marked(loops: tuple[BoundLoop, ...]) -> str | None:
-    """Return a loop directive that counts single hops, if there is one."""
-    for loop in loops:
-        for mark in loop.marks:
-            if isinstance(mark, (d.UnrollWalk, d.PeelWalk, d.Specialize, d.Vectorize)):
-                return d.name_of(mark)
-        inner = _marked(loop.body)
-        if inner is not None:
-            return inner
-    return None
+#: Loop directives that count single hops.
+_BY_HOPS = (d.UnrollWalk, d.PeelWalk, d.Specialize, d.Vectorize)
 
 
 class Packed(layouts.WalkRepresentation):
@@ -189,8 +181,9 @@ class Packed(layouts.WalkRepresentation):
                 "compares one-byte codes; mark the loop over blocks of rows with "
                 "quantize."
             )
-        mark = "pad_trees" if nest.pad_trees else _marked(nest.loops)
-        if mark is not None:
+        every = (mark for loop in every_loop(nest.loops) for mark in loop.marks)
+        marks = [d.name_of(mark) for mark in every if isinstance(mark, _BY_HOPS)]
+        for mark in ["pad_trees"] if nest.pad_trees else marks:
             self.refuse(
                 f"unrolls whole walks, three levels per tile, so {mark} has no effect; "
                 "leave it out."

@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import reduce
+from functools import partial, reduce
 from operator import itemgetter, mul
 from typing import TypeAlias
 
@@ -359,9 +359,8 @@ class _Emulator:
                 block.shape = shape
         if len(grid.dims) == 1:
             ((_, var, count),) = grid.dims
-            with self._b.body() as stmts:
-                self._block(block, grid.body)
-            self._b.emit(lir.ParallelFor(var, count, tuple(stmts)))
+            body = self._body(block, grid.body)
+            self._b.emit(lir.ParallelFor(var, count, body))
             return
         dims = tuple(sorted(grid.dims, key=itemgetter(0)))
         counts = [self._count(count) for _, _, count in dims]
@@ -369,7 +368,8 @@ class _Emulator:
         number = Value(self._b.name("block"), I64)
         with self._b.body() as stmts:
             self._places(dims, counts, number)
-            self._block(block, grid.body)
+            for stmt in grid.body:
+                self._stmt(block, stmt)
         self._b.emit(lir.ParallelFor(number, total, tuple(stmts)))
 
     def _count(self, value: Value) -> Value:
@@ -389,19 +389,16 @@ class _Emulator:
             if left:
                 rest = rest // count
 
-    def _block(self, block: EmulatedBlock, body: Body) -> None:
-        for stmt in body:
-            match stmt:
-                case lir.BlockRegion():
-                    _Region(block, stmt).emit()
-                case lir.Alloc(buffer=buffer):
-                    block.alloc(stmt, private=buffer.space == "private")
-                case lir.For() | lir.While() | lir.If() | lir.Switch():
-                    self._b.emit(map_bodies(stmt, lambda b: self._inner(block, b)))
-                case _:
-                    block.emit((stmt,))
+    def _stmt(self, block: EmulatedBlock, stmt: lir.Stmt) -> None:
+        match stmt:
+            case lir.BlockRegion():
+                _Region(block, stmt).emit()
+            case lir.Alloc(buffer=buffer):
+                block.alloc(stmt, private=buffer.space == "private")
+            case lir.For() | lir.While() | lir.If() | lir.Switch():
+                self._b.emit(map_bodies(stmt, partial(self._body, block)))
+            case _:
+                block.emit((stmt,))
 
-    def _inner(self, block: EmulatedBlock, body: Body) -> Body:
-        with self._b.body() as stmts:
-            self._block(block, body)
-        return tuple(stmts)
+    def _body(self, block: EmulatedBlock, body: Body) -> Body:
+        return self._b.rewritten(body, partial(self._stmt, block))

@@ -45,17 +45,11 @@ class _Rewriter:
         self._alias: dict[str, lir.Value] = {}  # conversions that became no-ops
 
     def function(self) -> lir.Function:
-        params: list[lir.Value | lir.Buffer] = []
-        with self._b.body() as stmts:
-            for param in self._function.params:
-                if isinstance(param, lir.Value) and _is_i64(param):
-                    self._widen(param)
-                    param = self._narrow(param)
-                params.append(param)
-            for stmt in self._function.body:
-                self._stmt(stmt)
-        body = drop_dead(tuple(stmts))
-        return replace(self._function, params=tuple(params), body=body)
+        params = self._function.params
+        values = [param for param in params if isinstance(param, lir.Value)]
+        body = drop_dead(self._body(self._function.body, values))
+        params = tuple(self._narrow(p) if p in values else p for p in params)
+        return replace(self._function, params=params, body=body)
 
     # ------------------------------------------------------------ widths of a value
 
