@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
-from collections.abc import Mapping
-from functools import lru_cache
 from io import BufferedIOBase, RawIOBase
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias, get_args
 
@@ -36,7 +33,15 @@ from skforge.exceptions import (
 from skforge.persistence.loaded import LoadedForest
 from skforge.persistence.ready import Note
 from skforge.persistence.stored_arrays import StoredArrays
-from skforge.runtime.records import entry, field_types, plain_in, plain_out, refusal
+from skforge.runtime.records import (
+    entry,
+    field_types,
+    plain_in,
+    plain_out,
+    refusal,
+    values_in,
+    values_out,
+)
 from skforge.sources.base import rules_type
 from skforge.sources.check import check
 from skforge.sources.parts import bare_state, class_of, is_part, rebuilt
@@ -175,87 +180,36 @@ def _load(manifest: dict[str, Any], arrays: StoredArrays) -> Any:
     forest = arrays.forest(entry(manifest, "forest", dict))
     if kind == "forest":
         return forest
-    return _module_in(entry(manifest, "module", dict), forest)
+    return restored(forest, **values_in(_MODULE, entry(manifest, "module", dict)))
 
 
 # ------------------------------------------------------------ modules
 
+#: The schedule of each range of batch sizes.
+_Table: TypeAlias = dict[tuple[int, int | None], Schedule]
 
-def _table_out(table: Mapping[Any, Any]) -> list[Any]:
-    return [[*ends, _schedule_out(schedule)] for ends, schedule in table.items()]
-
-
-def _table_in(rows: list[Any]) -> dict[Any, Any]:
-    table: dict[Any, Any] = {}
-    for row in rows:
-        if type(row) is not list or len(row) != 3 or type(row[0]) is not int:
-            raise refusal("schedules")
-        schedule = _schedule_in(row[2])
-        if type(row[1]) not in (int, type(None)) or type(schedule) is not Schedule:
-            raise refusal("schedules")
-        table[row[0], row[1]] = schedule
-    return table
-
-
-def _schedule_out(schedule: Any) -> Any:
-    if isinstance(schedule, Mapping):
-        return {"table": _table_out(schedule)}
-    if isinstance(schedule, Schedule):
-        return {"schedule": json.loads(schedule.to_json())}
-    return str(schedule)
-
-
-def _schedule_in(value: Any) -> Any:
-    if type(value) is str:
-        return value
-    if type(value) is dict and value.keys() == {"table"}:
-        return _table_in(entry(value, "table", list))
-    if type(value) is dict and value.keys() == {"schedule"}:
-        return _schedule_of(json.dumps(value["schedule"]))
-    raise refusal("schedule")
-
-
-#: Models of one kind have the same schedules.
-_schedule_of = lru_cache(maxsize=256)(Schedule.from_json)
-
-
-def _target_out(target: Target | str) -> Any:
-    return target if isinstance(target, str) else json.loads(target.to_json())
-
-
-def _target_in(value: Any) -> Target | str:
-    return value if type(value) is str else Target.from_json(json.dumps(value))
+#: What a file says of a module, with the types.
+_MODULE: dict[str, Any] = {
+    "target": str | Target,
+    "reduction": str,
+    "n_jobs": int | None,
+    "schedules": _Table,
+    "contribs_schedule": _Table | None,
+}
 
 
 def _module_out(module: CompiledModule) -> dict[str, Any]:
-    explained = module.contribs_schedule
-    return {
-        "target": _target_out(stored_target(module.target)),
-        "fitted_target": _target_out(module.target),
-        "reduction": module.reduction,
-        "n_jobs": None if module.n_jobs is None else int(module.n_jobs),
-        "schedules": _table_out(module.schedules),
-        **({} if explained is None else {"contribs_schedule": _table_out(explained)}),
-    }
-
-
-def _module_in(record: dict[str, Any], forest: Forest) -> CompiledModule:
-    explained = entry(record, "contribs_schedule", list, None)  # absent by default
-    return restored(
-        forest,
-        _table_in(entry(record, "schedules", list)),
-        _target_in(entry(record, "target", str, dict)),
-        entry(record, "reduction", str),
-        entry(record, "n_jobs", int, None),
-        None if explained is None else _table_in(explained),
-    )
+    facts = {name: getattr(module, name) for name in _MODULE}
+    return values_out(facts | {"target": stored_target(module.target)})
 
 
 # ------------------------------------------------------------ estimators
 
-#: Parameters that are stored as they are, with their types.
+#: Parameters, with the types that are stored; the Tuner is apart.
 _PARAMS: dict[str, Any] = {
     "prefit": str | bool,
+    "schedule": str | dict[tuple[int, int | None], str | Schedule] | Schedule,
+    "target": str | Target,
     "reduction": str,
     "gpu_min_rows": int | None,
     "n_jobs": int | None,
@@ -265,11 +219,22 @@ _PARAMS: dict[str, Any] = {
     "tuning_budget": float | None,
 }
 
+#: What ``fit`` has found, with the types.
+_FITTED: dict[str, Any] = {
+    "_asked": tuple[str | Target, str],
+    "schedule_": _Table,
+    "_tables": tuple[_Table, _Table] | None,
+    "gpu_min_rows_": int | None,
+    "fitted_target_": Target,
+}
+
 
 def _estimator_out(wrapper: Any, arrays: Arrays) -> dict[str, Any]:
     """Return the record of a CompiledForest whose model is a ``StoredModel``."""
+    from skforge.persistence.stored_tuner import tuner_out
+
     params = wrapper.get_params(deep=False)
-    record: dict[str, Any] = {}
+    record: dict[str, Any] = {"tuning": tuner_out(params["tuning"])}
     for name, kind in _PARAMS.items():
         value = params[name]
         if isinstance(value, (np.generic, np.ndarray)):
@@ -283,24 +248,14 @@ def _estimator_out(wrapper: Any, arrays: Arrays) -> dict[str, Any]:
                 ) from error
             value = None
         record[name] = plain_out(value)
-    from skforge.persistence.stored_tuner import tuner_out
-
-    record["tuning"] = tuner_out(params["tuning"])
-    record["schedule"] = _schedule_out(params["schedule"])
-    record["target"] = _target_out(params["target"])
-    model = wrapper.estimator
-    state, crossover = vars(wrapper), wrapper.gpu_min_rows_
     if wrapper.tuning_result_ is not None:
         text = wrapper.tuning_result_.to_json().encode()
         arrays["tuning_result"] = np.frombuffer(text, np.uint8)
+    state = vars(wrapper)
     return {
         "params": record,
-        "asked": [_target_out(state["_asked"][0]), state["_asked"][1]],
-        "schedules": _table_out(wrapper.schedule_),
-        "tables": state["_tables"] and [_table_out(t) for t in state["_tables"]],
-        "gpu_min_rows": None if crossover is None else int(crossover),
-        "fitted_target": _target_out(wrapper.fitted_target_),
-        "model": _model_out(model, "", arrays),
+        **values_out({name: state[name] for name in _FITTED}),
+        "model": _model_out(wrapper.estimator, "", arrays),
     }
 
 
@@ -309,37 +264,24 @@ def _estimator_in(
 ) -> Any:
     model = _model_in(entry(record, "model", dict), manifest.get("forest"), "", arrays)
     stored = entry(record, "params", dict)
-    params = {
-        name: plain_in(kind, stored.get(name), name) for name, kind in _PARAMS.items()
-    }
+    params = values_in(_PARAMS, stored)
     params["tuning"] = tuning = entry(stored, "tuning", str, dict)
     if not isinstance(tuning, str):
         from skforge.persistence.stored_tuner import tuner_in
 
         params["tuning"] = tuner_in(tuning)
-    params["schedule"] = _schedule_in(stored.get("schedule"))
-    params["target"] = _target_in(entry(stored, "target", str, dict))
-    requested = entry(record, "asked", list)
-    if len(requested) != 2 or type(requested[1]) is not str:
-        raise refusal("asked")
+    fitted = values_in(_FITTED, record)
+    target = fitted["fitted_target_"]
+    anywhere = fitted["_asked"][0] in ("auto", "cpu") and not target.is_gpu
+    fitted["schedule_"] = ScheduleTable(fitted["schedule_"])
     wrapper: Any = object.__new__(LoadedForest)
-    target = _target_in(requested[0])
-    fitted = Target.from_json(json.dumps(entry(record, "fitted_target", dict)))
-    anywhere = target in ("auto", "cpu") and not fitted.is_gpu
-    tables = entry(record, "tables", list, None)
-    if tables is not None and [*map(type, tables)] != [list, list]:
-        raise refusal("tables")
     wrapper.__dict__.update(
         params,
+        **fitted,
         estimator=model,
         _stored=model,
-        _asked=(target, requested[1]),
         forest_=model.forest,
-        schedule_=ScheduleTable(_table_in(entry(record, "schedules", list))),
-        _tables=tables and (_table_in(tables[0]), _table_in(tables[1])),
-        gpu_min_rows_=entry(record, "gpu_min_rows", int, None),
-        fitted_target_=fitted,
-        target_=Target.host() if anywhere else fitted,
+        target_=Target.host() if anywhere else target,
         tuning_result_=_result_in(arrays),
         compile_time_=0.0,  # not stored: equal fits save equal bytes
     )
@@ -378,7 +320,7 @@ def _model_out(model: StoredModel, name: str, arrays: Arrays) -> dict[str, Any]:
         return _value_out(value, f"{name}{suffix}", arrays)
 
     record = {
-        **{name: plain_out(getattr(model, name)) for name in _PLAIN},
+        **values_out({name: getattr(model, name) for name in _PLAIN}),
         "tags": dict(model.tags),
         "attributes": {
             key: out(value, f"attribute.{key}")
@@ -421,7 +363,7 @@ def _model_in(
     attributes = {key: _value_in(key, value, arrays) for key, value in stored.items()}
     rules = rules_type(entry(record, "kind", str))
     types = {**field_types(StoredModel), "rules": rules}
-    plain = {name: plain_in(types[name], record.get(name), name) for name in _PLAIN}
+    plain = values_in({name: types[name] for name in _PLAIN}, record)
     model = StoredModel(
         forest,
         **plain,

@@ -6,6 +6,7 @@ hold. Floats are stored as hexadecimal text, which loses no bit.
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
@@ -50,9 +51,21 @@ def plain_out(value: Any) -> Any:
         return {"dtype": value.dtype.str, "values": value.tolist()}
     if isinstance(value, np.generic):
         return plain_out(value.item())
-    if is_dataclass(value):
-        return {name: plain_out(item) for name, item in fields_of(value).items()}
-    return value
+    if hasattr(value, "to_json"):  # a schedule or a target
+        return json.loads(value.to_json())
+    return values_out(fields_of(value)) if is_dataclass(value) else value
+
+
+def values_out(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return values by name as an object of JSON."""
+    return {name: plain_out(value) for name, value in values.items()}
+
+
+def values_in(types: Mapping[str, Any], record: Mapping[str, Any]) -> dict[str, Any]:
+    """Return values of these types from an object of JSON, which may have more."""
+    return {
+        name: plain_in(kind, record.get(name), name) for name, kind in types.items()
+    }
 
 
 def fields_of(value: Any, *but: str) -> dict[str, Any]:
@@ -63,11 +76,8 @@ def fields_of(value: Any, *but: str) -> dict[str, Any]:
 
 def fields_in(kind: type, record: Mapping[str, Any], *but: str) -> dict[str, Any]:
     """Return the fields of a dataclass from an object of JSON, which may have more."""
-    return {
-        name: plain_in(part, record.get(name), name)
-        for name, part in field_types(kind).items()
-        if name not in but
-    }
+    types = {name: t for name, t in field_types(kind).items() if name not in but}
+    return values_in(types, record)
 
 
 @lru_cache(maxsize=64)
@@ -117,6 +127,8 @@ def plain_in(kind: Any, value: Any, name: str) -> Any:
     elif isinstance(origin, type) and issubclass(origin, Mapping):
         pair = tuple[parts]  # type: ignore[valid-type]
         return dict(plain_in(list[pair], value, name))
+    elif hasattr(origin, "from_json"):
+        return _object_in(origin, json.dumps(value))
     elif is_dataclass(origin):
         types = field_types(origin)  # type: ignore[arg-type]
         if type(value) is dict and value.keys() == types.keys():
@@ -128,6 +140,12 @@ def plain_in(kind: Any, value: Any, name: str) -> Any:
     elif origin is float or type(value) is origin or value is origin is None:
         return value
     raise refusal(name)
+
+
+#: Models of one kind have the same schedules.
+@lru_cache(maxsize=256)
+def _object_in(kind: Any, text: str) -> Any:
+    return kind.from_json(text)
 
 
 def _array_in(value: Any, name: str) -> Any:

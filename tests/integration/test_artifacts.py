@@ -429,6 +429,7 @@ def test_models_that_were_files(step, tmp_path):
 PARAMS = [
     {"schedule": SCHEDULE, "n_jobs": 2},
     {"schedule": {(1, 20): SCHEDULE, (21, None): Schedule()}},
+    {"schedule": {(1, 20): "xgboost", (21, None): Schedule()}, "verbose": 0},
     {"schedule": "xgboost", "target": Target.host(), "verbose": 1},
     {"batch_sizes": np.array([1, 50]), "random_state": 3, "tuning_budget": 1.5},
     {"reduction": "fast", "tuning": "off"},
@@ -630,7 +631,7 @@ def keys_of(value):
     """Return the paths of all entries, without what depends on libraries."""
     if not isinstance(value, dict):
         return set()
-    free = ("attributes", "rules", "tags", "twins", "fitted_target", "arrays")
+    free = ("attributes", "rules", "tags", "twins", "fitted_target_", "arrays")
     inside = {
         f"{key}.{path}"
         for key, item in value.items()
