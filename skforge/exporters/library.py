@@ -221,6 +221,11 @@ def outputs_of(forest: Forest) -> tuple[dict[str, Steps], dict[str, str]]:
     ``CompiledModule.predict``. Classifiers add ``predict_proba`` and ``predict_class``,
     which returns a position in ``classes_``.
     """
+    if forest.scaling:
+        raise UnsupportedModelError(
+            f"The model multiplies its sums by {forest.scaling[0]!r}, and libraries "
+            "only add leaf values; predict in Python."
+        )
     if forest.aggregate != "sum":
         raise UnsupportedModelError(
             f"The aggregate function {forest.aggregate.upper()} of several trees "

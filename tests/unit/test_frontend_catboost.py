@@ -573,17 +573,38 @@ def test_texts_and_embeddings_are_refused():
         assert str(error.value) == text
 
 
-def test_a_scale_is_refused():
+@pytest.mark.parametrize("bias", [0.0, 1.25])
+@pytest.mark.parametrize("scale", [0.3, -2.0])
+def test_sums_are_scaled(scale, bias, tmp_path):
     X, y = make_rows()
-    model = train(X=X, y=y)
-    model.set_scale_and_bias(0.3, 1.0)
-    assert refused(model) == (
-        "The model multiplies its sums by 0.3, which is not supported because it "
-        "rounds twice; multiply its leaf values instead (set_leaf_values) and call "
-        "set_scale_and_bias(1.0, bias)."
-    )
-    model.set_scale_and_bias(1.0, -2.5)
-    check(model, X)
+    for kind, target, biases in (
+        ("Regressor", y, bias),
+        ("Classifier", y > 0, bias),
+        ("Regressor", np.stack([y, -y], 1), [bias, 0.0]),
+    ):
+        loss = {"loss_function": "MultiRMSE"} if np.ndim(target) > 1 else {}
+        model = train(kind, X, target, **loss)
+        model.set_scale_and_bias(scale, biases)
+        check(model, X)
+        later = load_forest(model, iteration_range=(2, 5))
+        same_bits(reference_raw(later, X), raw_of(model, X, ntree_start=2, ntree_end=5))
+        skforge.save(plain(model).fit(X), tmp_path / "m.skforge")
+        stored = skforge.load(tmp_path / "m.skforge").predict_raw(X)
+        same_bits(stored.reshape(len(X), -1), raw_of(model, X))
+    with pytest.raises(UnsupportedModelError, match="only add leaf values"):
+        skforge.export(load_forest(model), tmp_path / "library")
+    with pytest.raises(UnsupportedModelError, match="multiplies its sums"):
+        compile_forest(model).predict_contribs(X)
+
+
+def test_members_of_a_wrapper_keep_their_scales():
+    X, y = make_rows()
+    both = np.stack([y, -y], 1)
+    model = MultiOutputRegressor(cb.CatBoostRegressor(iterations=5, **QUIET))
+    model.fit(X, both)
+    for scale, member in enumerate(model.estimators_, 2):
+        member.set_scale_and_bias(scale / 3, float(scale))
+    same_bits(plain(model).fit(X).predict(X), model.predict(X))
 
 
 # ------------------------------------------------------------ damaged files

@@ -112,6 +112,7 @@ class ForestArrays(_Known):
     aggregate: str = "sum"
     wider_rows: bool = False
     source_feature: IntArray = field(default_factory=lambda: np.zeros(0, np.int32))
+    scaling: tuple[float, ...] = ()
     hashed: HashedCategories | None = field(default=None, metadata={"stored": False})
 
     def __post_init__(self) -> None:
@@ -178,6 +179,16 @@ class ForestArrays(_Known):
         """The names of the columns of the source's rows, if they have any."""
         names = self.feature_names
         return None if names is None else names[: self.n_columns]
+
+    def finish(self, sums: Any) -> None:
+        """Turn the sums of rows, an array, into their raw scores, in place."""
+        if self.divisor != 1:
+            sums /= self.divisor
+        if self.scaling:
+            factor, *more = self.scaling
+            sums *= factor
+            for output, value in enumerate(more):
+                sums[:, output] += value
 
     @property
     def classifies(self) -> bool:

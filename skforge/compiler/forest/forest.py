@@ -94,6 +94,10 @@ class Forest(arrays.ForestArrays):
         The column of the source's own rows that each inner node tests, where a pipeline
         is folded into the tests; empty if it is the ``feature`` of the node's
         predicate.
+    scaling : tuple of float, default=()
+        What the sums are multiplied by, and what is then added to each output. Only
+        ``predict_raw`` and what follows from it support it: kernels add, and NumPy
+        does the rest.
     hashed : HashedCategories or None
         How the columns of the forest follow from those of the source's rows (CatBoost's
         categories). ``n_features`` then counts the columns of the forest, and
@@ -169,7 +173,7 @@ class Forest(arrays.ForestArrays):
                 if isinstance(value, np.ndarray):
                     head = f"{field.name}:{value.dtype}:{value.shape};"
                     parts += [head.encode(), value.data]
-                elif field.name != "hashed" or value is not None:
+                elif field.name not in ("hashed", "scaling") or value:
                     parts += [f"{field.name}={value!r};".encode()]
             object.__setattr__(self, "_hash", sha256(*parts).hexdigest())
         return self._hash

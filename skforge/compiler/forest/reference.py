@@ -55,8 +55,7 @@ def reference_raw(forest: Forest, X: ArrayLike) -> NDArray[Any]:
             total += values
         else:
             total[:, output] += values[:, 0]
-    if forest.divisor != 1:
-        total /= total.dtype.type(forest.divisor)
+    forest.finish(total)
     return total
 
 
@@ -72,6 +71,7 @@ def sum_limits(forest: Forest, leaves: NDArray[Any]) -> NDArray[np.float64]:
     size = np.abs(forest.leaf_value).max(axis=1)[leaf].sum(axis=1, dtype=np.float64)
     size += np.abs(forest.base).max(initial=0.0)
     limit = forest.n_trees * 2.0**-23 * size / forest.divisor
+    limit *= abs(forest.scaling[0]) if forest.scaling else 1.0
     return np.asarray(np.maximum(limit, 5e-324))  # a sum of zeros may be -0.0
 
 

@@ -92,6 +92,11 @@ def _check_sizes(forest: ForestArrays) -> None:
         ),
         (forest.divisor < 1, f"divisor = {forest.divisor} is not positive"),
         (
+            len(forest.scaling) not in (0, 1, 1 + n_outputs)
+            or (len(forest.scaling) > 0 and aggregate != "sum"),
+            f"scaling has {len(forest.scaling)} numbers for {n_outputs} outputs",
+        ),
+        (
             aggregate not in ("sum", *ABSENT),
             f"aggregate = {aggregate!r} is not 'sum', 'min' or 'max'",
         ),

@@ -266,6 +266,11 @@ def check_sums(forest: Forest) -> None:
             f"the model takes the {forest.aggregate} of its trees, but contributions "
             "are defined only for sums."
         )
+    if forest.scaling:
+        raise UnsupportedModelError(
+            f"the model multiplies its sums by {forest.scaling[0]!r}, which "
+            "contributions do not support; compute them in CatBoost."
+        )
 
 
 def check_covers(forest: Forest) -> None:

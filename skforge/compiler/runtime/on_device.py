@@ -32,8 +32,7 @@ def raw_on_device(module: Any, X: Any) -> Array:
     width, dtype = forest.n_outputs, forest.accumulator_dtype
     device, raw = _filled(module, "accumulator", X, width, dtype)
     with device.current():
-        if forest.divisor != 1:
-            raw /= forest.divisor
+        forest.finish(raw)
         return raw[:, 0] if forest.n_outputs == 1 else raw
 
 

@@ -106,8 +106,7 @@ def raw_scores(
         raw = np.empty((len(rows), forest.n_outputs), forest.accumulator_dtype)
         if kernel is not None:
             kernel(rows, raw, threads)
-        if forest.divisor != 1:
-            raw /= forest.divisor
+        forest.finish(raw)
     else:
         leaves = np.empty((len(rows), forest.n_trees), np.int32)
         if kernel is not None and forest.n_trees:

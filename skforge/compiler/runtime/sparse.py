@@ -196,8 +196,7 @@ class SparseWalk:
             return None
         if leaves:
             return forest.source_node[self._leaf][out]
-        if forest.divisor != 1:
-            out /= forest.divisor
+        forest.finish(out)
         return out[:, 0] if forest.n_outputs == 1 else out
 
 

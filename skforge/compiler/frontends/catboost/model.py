@@ -29,7 +29,6 @@ from skforge.compiler.frontends.catboost.parts import (
     damaged,
     refuse_features,
 )
-from skforge.exceptions import UnsupportedModelError
 
 #: Losses for which each score of several has a probability of its own.
 _MULTILABEL = ("MultiLogloss", "MultiCrossEntropy")
@@ -53,14 +52,9 @@ def _forest(
 ) -> Forest:
     """Build the forest of a model for trees ``[begin, end)``.
 
-    The bias, which CatBoost adds last, is a tree with a single leaf.
+    The bias, which CatBoost adds last, is a tree with a single leaf, unless the sums
+    are multiplied before.
     """
-    if parts.scale != 1:
-        raise UnsupportedModelError(
-            f"The model multiplies its sums by {parts.scale!r}, which is not supported "
-            "because it rounds twice; multiply its leaf values instead "
-            "(set_leaf_values) and call set_scale_and_bias(1.0, bias)."
-        )
     check_borders(parts.column, parts.border)
     nodes, bias = parts.nodes, parts.bias
     n_rounds = len(nodes.offset) - 1
@@ -68,7 +62,11 @@ def _forest(
     if (begin, end) != (0, n_rounds):
         nodes = _chosen(nodes, begin, end)
     n_outputs = len(bias)
-    if begin == 0 and bias.any():  # CatBoost adds none to later trees alone
+    added = begin == 0 and bias.any()  # CatBoost adds none to later trees alone
+    scaling: tuple[float, ...] = ()
+    if parts.scale != 1:
+        scaling = float(parts.scale), *(bias.tolist() if added else ())
+    elif added:
         nodes = _with_constant(nodes, bias)
     known, hashed = tests_of(parts, np.unique(nodes.split))
     tests = deduplicate_predicates(
@@ -98,6 +96,7 @@ def _forest(
         task=task,
         source="catboost",
         feature_names=feature_names(parts.names, hashed),
+        scaling=scaling,
         hashed=hashed,
         class_labels=labels,
     ).validate()

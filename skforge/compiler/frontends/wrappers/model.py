@@ -40,6 +40,7 @@ def one_output(forest: Forest, output: int) -> Forest:
         tree_output=np.zeros(forest.n_trees, np.int32),
         leaf_value=forest.leaf_value[:, output : output + 1],
         base=forest.base[output : output + 1],
+        scaling=forest.scaling[:1] + forest.scaling[1 + output : 2 + output],
         **_SCORES,
     )
 
@@ -164,7 +165,8 @@ def taken_apart(model: Any, forests_of: ForestsOf = read_forests) -> Wrapped:
         part.places = [slice(0)] * len(part.forests)
         for number, forest in enumerate(part.forests):
             # joined, every leaf would hold zeros for the outputs of all the others
-            apart = id(forest) if part.only is None and forest.vector_leaves else None
+            alone = forest.scaling or (part.only is None and forest.vector_leaves)
+            apart = id(forest) if alone else None
             key = *_kind_of_forest(forest), repr(forest.missing_value), apart
             groups.setdefault(key, []).append((part, number))
     if not groups:
