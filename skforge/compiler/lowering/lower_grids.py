@@ -207,7 +207,7 @@ class _GridLowering(ThreadLowering):
     def _host_array(self, stmt: mir.AllocArray) -> None:
         """Allocate global scratch for the launches that follow."""
         k, b = self._k, self._k.b
-        dims = self._sizes(stmt.array)
+        dims = self._gpu.sizes(stmt.array)
         total = self._gpu.elements(dims)
         buffer = b.alloc(stmt.array.name, k.sum_type, total)
         view = k.arrays[stmt.array.name] = ArrayView(buffer, dims)
@@ -276,7 +276,7 @@ class _GridLowering(ThreadLowering):
             self._grid_loops(loops, numbers, body)
             self._place = "host"
         for buffer, array in self._allocs:
-            size = self._gpu.elements(self._sizes(array))
+            size = self._gpu.elements(self._gpu.sizes(array))
             b.emit(lir.Alloc(buffer, total * size))
         if not counts:
             counts = {"grid.x": b.const(1)}
@@ -393,9 +393,7 @@ class _GridLowering(ThreadLowering):
         match stmt:
             case mir.Loop() | mir.DepthSwitch():
                 return not caches(stmt) and not _sums_arrays(stmt)
-            case mir.Let() | mir.Reduce() | mir.StoreLeaf():
-                return True
-            case mir.WalkLoop():
+            case mir.Let() | mir.Reduce() | mir.StoreLeaf() | mir.WalkLoop():
                 return True
             case _:
                 return is_by_lanes(stmt)
@@ -466,7 +464,7 @@ class _GridLowering(ThreadLowering):
         """Allocate a block's scratch in shared memory, or its part of global memory."""
         k, b = self._k, self._k.b
         array = stmt.array
-        dims = self._sizes(array)
+        dims = self._gpu.sizes(array)
         if array.shared:
             n = self._fixed_size(array.dims)
             if n is None:

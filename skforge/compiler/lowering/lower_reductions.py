@@ -32,17 +32,15 @@ class ReductionLowering:
     # ------------------------------------------------------------ arrays
 
     def result_view(self) -> ArrayView:
+        return ArrayView(self._k.result, self.sizes(self._k.function.result))
+
+    def sizes(self, array: mir.Array) -> tuple[Value, ...]:
         k = self._k
-        dims = k.function.result.dims
-        inner = (k.n_outputs if d is None else d for d in dims[1:])
-        return ArrayView(k.result, (k.n_rows, *map(k.size, inner)))
+        return tuple(k.size(k.n_outputs if n is None else n) for n in array.dims)
 
     def alloc(self, stmt: mir.AllocArray) -> None:
         k, b = self._k, self._k.b
-        dims = tuple(
-            b.const(k.n_outputs) if dim is None else k.size(dim)
-            for dim in stmt.array.dims
-        )
+        dims = self.sizes(stmt.array)
         total = self.elements(dims)
         space: lir.Space = "shared" if stmt.array.shared else "global"
         name = stmt.array.name

@@ -79,12 +79,6 @@ class ThreadLowering(Lowering):
             total = total * counts[kind] + numbers[kind]
         return total
 
-    def _sizes(self, array: mir.Array) -> tuple[Value, ...]:
-        k = self._k
-        return tuple(
-            k.b.const(k.n_outputs) if dim is None else k.size(dim) for dim in array.dims
-        )
-
     def _fixed_size(self, dims: tuple[Size | None, ...]) -> int | None:
         """Return an array's number of elements, or None if it depends on the rows."""
         n = 1
@@ -159,7 +153,7 @@ class ThreadLowering(Lowering):
     def _private_array(self, stmt: mir.AllocArray) -> None:
         k, b = self._k, self._k.b
         array = stmt.array
-        dims = (b.const(k.n_outputs),) if array.lanes else self._sizes(array)
+        dims = (b.const(k.n_outputs),) if array.lanes else self._gpu.sizes(array)
         buffer, first = self._own_shared(array), None
         if buffer is None:
             total = self._gpu.elements(dims)

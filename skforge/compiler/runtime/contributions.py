@@ -110,8 +110,7 @@ class Contributions:
 
         They have the shape (n_rows, n_outputs, n_features + 1, n_features + 1).
         """
-        width = self.forest.n_features + 1
-        return self._filled("interaction", rows, threads, (width, width))
+        return self._filled("interaction", rows, threads, axes=2)
 
     def approximate(self, rows: Array, threads: int) -> Array:
         """Return the changes of the mean along each row's paths (Saabas 2014)."""
@@ -137,16 +136,13 @@ class Contributions:
         as counted by the covers of the nodes (Lundberg et al. 2018, Algorithm 2). The
         bias comes last.
         """
-        width = self.forest.n_features + 1
-        return self._filled("contribution", rows, threads, (width,))
+        return self._filled("contribution", rows, threads, axes=1)
 
-    def _filled(
-        self, element: Element, rows: Array, threads: int, inner: tuple[int, ...]
-    ) -> Array:
+    def _filled(self, element: Element, rows: Array, threads: int, axes: int) -> Array:
         forest, n = self.forest, len(rows)
         check_covers(forest)
         kernels = (self._compiled(cache, element, n) for cache in self._caches(element))
-        contribs, bias, at = self._by_parts(kernels, rows, threads, inner)
+        contribs, bias, at = self._by_parts(kernels, rows, threads, axes)
         if n and at < forest.n_outputs:
             bias[:, at:] = means.Means.of(forest).bias[at:]
         return contribs
@@ -165,8 +161,7 @@ class Contributions:
                 "training rows."
             )
         kernels = self._comparing(background)
-        inner = (forest.n_features + 1,)
-        contribs, bias, at = self._by_parts(kernels, rows, threads, inner)
+        contribs, bias, at = self._by_parts(kernels, rows, threads, axes=1)
         if not forest.n_predicates:
             bias[:] = reference_raw(forest, background[:1])
         elif at < forest.n_outputs:
@@ -178,14 +173,16 @@ class Contributions:
         kernels: Iterable[Kernel | GpuKernel],
         rows: Array,
         threads: int,
-        inner: tuple[int, ...],
+        axes: int,
     ) -> tuple[Array, Array, int]:
         """Return what the kernels of all parts give for rows, and a view of the bias.
 
+        ``axes`` are those of features.
         The number is that of the outputs whose bias is in it; where there is a last one
         without a kernel, it is minus the others. Without tests, all are 0.
         """
         forest, n, at = self.forest, len(rows), 0
+        inner = (forest.n_features + 1,) * axes
         contribs = np.zeros((n, forest.n_outputs, *inner), forest.accumulator_dtype)
         bias = contribs.reshape(n, forest.n_outputs, math.prod(inner))[..., -1]
         if not n or not forest.n_predicates:

@@ -24,6 +24,12 @@ def row_blocks(rows: int) -> Schedule:
     )
 
 
+def tiles(rows: int, trees: int, *order: str) -> Schedule:
+    """Pass blocks of rows through tiles of trees, in an order of the four loops."""
+    blocks = Schedule().tile("batch", "b0", "b1", rows)
+    return blocks.tile("tree", "t0", "t1", trees).reorder(*order)
+
+
 def trees_in_flight(walks: int, rows: int = 0, fetch: bool = False) -> Schedule:
     """Pass one row at a time through several trees together.
 
@@ -145,8 +151,8 @@ def rows_on_threads(
 
 def trees_on_threads(rows: int, threads: int, blocks: int = 1) -> Dealt:
     """Distribute the trees of a row over the threads of one or several blocks."""
-    schedule = Schedule().tile("batch", "b0", "b1", rows)
     if blocks > 1:
+        schedule = Schedule().tile("batch", "b0", "b1", rows)
         schedule = schedule.tile("tree", "t0", "t1", -blocks)
         schedule = schedule.tile("t1", "t2", "t3", threads)
         schedule = schedule.reorder("b0", "t0", "b1", "t3", "t2")
@@ -154,8 +160,7 @@ def trees_on_threads(rows: int, threads: int, blocks: int = 1) -> Dealt:
             schedule, b0="grid.x", t0="grid.y", b1="block.y", t3="block.x"
         )
         return Dealt(schedule, "t2", ("t0",))
-    schedule = schedule.tile("tree", "t0", "t1", threads)
-    schedule = schedule.reorder("b0", "b1", "t1", "t0")
+    schedule = tiles(rows, threads, "b0", "b1", "t1", "t0")
     schedule = mapped(schedule, b0="grid.x", b1="block.y", t1="block.x")
     return Dealt(schedule, "t0", ("t1",))
 
@@ -237,12 +242,7 @@ def rows_and_trees(
     Lanes are rows. As in :func:`rows_by_threads`, lanes read adjacent values and the
     same upper nodes, but a batch has ``parts`` times as many threads.
     """
-    schedule = (
-        Schedule()
-        .tile("batch", "b0", "b1", rows)
-        .tile("tree", "t0", "t1", parts)
-        .reorder("b0", "t1", "b1", "t0")
-    )
+    schedule = tiles(rows, parts, "b0", "t1", "b1", "t0")
     schedule = mapped(schedule, b0="grid.x", t1="block.y", b1="block.x")
     return walk.on(schedule.shared_reduce("t1") if shared_sums else schedule, "t0")
 

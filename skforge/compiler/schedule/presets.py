@@ -15,12 +15,7 @@ def xgboost(rows: int = 64) -> Schedule:
     return families.row_blocks(rows)
 
 
-def _tiles(rows: int, trees: int) -> Schedule:
-    """Pass blocks of rows through tiles of trees."""
-    schedule = (
-        Schedule().tile("batch", "b0", "b1", rows).tile("tree", "t0", "t1", trees)
-    )
-    return schedule.reorder("b0", "t0", "b1", "t1")
+_ROWS_FIRST = "b0", "t0", "b1", "t1"
 
 
 def treebeard_tree(
@@ -50,13 +45,8 @@ def tahoe_direct(rows: int = 256) -> Schedule:
 
 def tahoe_shared_data() -> Schedule:
     """Tahoe's shared data: a GPU block per row, a thread per tree, the row cached."""
-    return (
-        Schedule()
-        .reorder("batch", "tree")
-        .gpu_dimension("batch", "grid.x")
-        .gpu_dimension("tree", "block.x")
-        .cache("batch")
-    )
+    nest = Schedule().reorder("batch", "tree")
+    return families.mapped(nest, batch="grid.x", tree="block.x").cache("batch")
 
 
 def tahoe_shared_forest(rows: int = 256) -> Schedule:
@@ -66,22 +56,16 @@ def tahoe_shared_forest(rows: int = 256) -> Schedule:
 
 def tahoe_splitting_shared_forest(rows: int = 256, trees: int = 16) -> Schedule:
     """Tahoe's splitting shared forest: tiles of trees on grid.y, each tile cached."""
-    tiles = families.mapped(_tiles(rows, trees), b0="grid.x", t0="grid.y", b1="block.x")
+    tiles = families.tiles(rows, trees, *_ROWS_FIRST)
+    tiles = families.mapped(tiles, b0="grid.x", t0="grid.y", b1="block.x")
     return tiles.cache("t0").atomic_reduce("t0")
 
 
 def rapids(threads: int = 256) -> Schedule:
     """RAPIDS FIL: a GPU block per row, the trees distributed over its threads."""
-    return (
-        Schedule()
-        .tile("tree", "t0", "t1", threads)
-        .reorder("batch", "t1", "t0")
-        .gpu_dimension("batch", "grid.x")
-        .gpu_dimension("t1", "block.x")
-        .cache("batch")
-        .shared_reduce("t1")
-        .represent("reorg")
-    )
+    nest = Schedule().tile("tree", "t0", "t1", threads).reorder("batch", "t1", "t0")
+    schedule = families.mapped(nest, batch="grid.x", t1="block.x").cache("batch")
+    return schedule.shared_reduce("t1").represent("reorg")
 
 
 def xgboost_gpu(rows: int = 128) -> Schedule:
@@ -98,7 +82,7 @@ def hummingbird(rows: int = 8, trees: int = 32) -> Schedule:
     2020). There, each level is a few kernels of a tensor library; here, all are one.
     """
     dimensions = {"b0": "grid.x", "t0": "grid.y", "b1": "block.y", "t1": "block.x"}
-    tiles = families.mapped(_tiles(rows, trees), **dimensions)
+    tiles = families.mapped(families.tiles(rows, trees, *_ROWS_FIRST), **dimensions)
     return tiles.pad_trees().represent("array")
 
 
@@ -162,14 +146,8 @@ def parallel_trees(tiles: int = 8) -> Schedule:
 
 def parallel_both(rows: int = 64, tiles: int = 2) -> Schedule:
     """Threads share blocks of rows and tiles of trees."""
-    return (
-        Schedule()
-        .tile("batch", "b0", "b1", rows)
-        .tile("tree", "t0", "t1", -tiles)
-        .reorder("b0", "t0", "t1", "b1")
-        .parallel("b0")
-        .parallel("t0")
-    )
+    nest = families.tiles(rows, -tiles, "b0", "t0", "t1", "b1")
+    return nest.parallel("b0").parallel("t0")
 
 
 def small_batch(rows: int = 8, tiles: int = 8, interleave: int = 8) -> Schedule:

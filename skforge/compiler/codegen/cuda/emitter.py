@@ -30,14 +30,8 @@ from skforge.compiler.codegen.cuda.ops import emit_let
 from skforge.compiler.codegen.cuda.types import PRELUDE, memory_text
 from skforge.compiler.codegen.cuda.writer import Host, Writer
 from skforge.compiler.ir.lir import nodes as lir
+from skforge.compiler.ir.lir import walk
 from skforge.compiler.ir.lir.operations import HOST_OPS
-from skforge.compiler.ir.lir.walk import (
-    buffers_of,
-    holds_region,
-    operands,
-    statements,
-    written,
-)
 from skforge.compiler.target import Target
 
 
@@ -71,7 +65,7 @@ def _note(host: Host, value: lir.Value, op: lir.Op) -> None:
     """Note a computation of the host: a constant, or a number that kernels may take."""
     if not isinstance(op, (lir.Const, *HOST_OPS)):
         raise host.fail(f"{type(op).__name__} (%{value.name}) outside a launch.")
-    read = operands(op)
+    read = walk.operands(op)
     if read and any(getattr(v.type, "is_float", True) for v in (value, *read)):
         raise host.fail(f"%{value.name} outside a launch is computed of floats.")
     numbers = [host.constants[v.name] for v in read if v.name in host.constants]
@@ -164,9 +158,11 @@ class _Emitter(Writer):
     """Writes statements; operations are in ``ops``."""
 
     def __init__(self, host: Host, grid: lir.Grid) -> None:
-        super().__init__(host, written(grid.body))
+        super().__init__(host, walk.written(grid.body))
         # Control statements with a region inside.
-        self._regions = {id(s) for s in statements(grid.body) if holds_region(s)}
+        self._regions = {
+            id(s) for s in walk.statements(grid.body) if walk.holds_region(s)
+        }
 
     # ------------------------------------------------------------ a block's level
 
@@ -196,8 +192,8 @@ class _Emitter(Writer):
     def _loads_written(self, stmt: lir.Stmt) -> bool:
         return any(
             isinstance(inner, lir.Let)
-            and any(b.name in self.written for b in buffers_of(inner.op))
-            for inner in statements((stmt,))
+            and any(b.name in self.written for b in walk.buffers_of(inner.op))
+            for inner in walk.statements((stmt,))
         )
 
     def _region(self, stmt: lir.BlockRegion) -> None:
@@ -301,7 +297,7 @@ class _Emitter(Writer):
         lo, hi, step = (int(number or 0) for number in bounds)
         if len(range(lo, hi, max(1, step))) > _UNROLLED:
             return False
-        for inner in statements(stmt.body):
+        for inner in walk.statements(stmt.body):
             match inner:
                 case lir.Let(op=lir.Load(buffer=buffer)) | lir.Store(buffer=buffer):
                     if buffer.space == "private":

@@ -29,13 +29,6 @@ from skforge.compiler.layouts.contributions.quadrature import (
     cut,
     fill,
 )
-from skforge.compiler.layouts.contributions.walk import (
-    ContributionCode,
-    InteractionCode,
-    PointCode,
-    ThreadCode,
-    WalkData,
-)
 from skforge.compiler.target import Target
 
 
@@ -45,7 +38,7 @@ class ThreadLayout(GpuBlockLayout):
 
     hir: PredictEnsemble
     shape: BlockShape
-    data: WalkData
+    data: walk.WalkData
 
     def start(self, block: layouts.BlockThreads) -> layouts.GpuBlockCode:
         return _RowsOfBlock(self, block)
@@ -57,7 +50,7 @@ class _RowsOfBlock(layouts.GpuBlockCode):
     def __init__(self, layout: ThreadLayout, block: layouts.BlockThreads) -> None:
         self._layout, self._block, forest = layout, block, layout.hir.forest
         rules = Rules(block.b, forest, layout.hir.comparison, block.model)
-        self._code = ThreadCode(rules, layout.data, block.rows, 1, fuses=True)
+        self._code = walk.ThreadCode(rules, layout.data, block.rows, 1, fuses=True)
         self._code.writes_to(block.result)
         held = forest.n_outputs if forest.vector_leaves else 1
         size = max(1, held * forest.n_features)
@@ -97,7 +90,7 @@ FEWEST_NODES = 8
 LEAST_LANES = 8
 
 
-def walk_data(forest: Forest, by_pairs: bool, in_lanes: bool) -> WalkData:
+def walk_data(forest: Forest, by_pairs: bool, in_lanes: bool) -> walk.WalkData:
     """Lay out a normalised forest with covers.
 
     ``by_pairs`` is for interactions, ``in_lanes`` for points as the lanes of vectors.
@@ -125,7 +118,7 @@ def walk_data(forest: Forest, by_pairs: bool, in_lanes: bool) -> WalkData:
     dtype = forest.leaf_value.dtype
     rows = PAIR_ROWS if by_pairs else ROWS_BY_SIDE if in_lanes else ROWS
     constants = fill(forest, paths, order, points, in_constants, dtype, rows)
-    return WalkData(
+    return walk.WalkData(
         trees=Trees.of(forest, paths, order.node, means.bias),
         part_start=np.append(0, np.cumsum(np.diff(parts.start)[in_order])),
         order=order,
@@ -138,16 +131,16 @@ def walk_data(forest: Forest, by_pairs: bool, in_lanes: bool) -> WalkData:
     )
 
 
-def shared_data(hir: PredictEnsemble, by_pairs: bool, in_lanes: bool) -> WalkData:
+def shared_data(hir: PredictEnsemble, by_pairs: bool, in_lanes: bool) -> walk.WalkData:
     key = ("contributions", by_pairs, in_lanes)
     return hir.shared.once(key, lambda: walk_data(hir.forest, by_pairs, in_lanes))
 
 
 #: The code of a block, by whether it is for interactions and whether it has one row.
-CODES: dict[tuple[bool, bool], type[ContributionCode]] = {
-    (False, False): ContributionCode,
-    (False, True): PointCode,
-    (True, False): InteractionCode,
+CODES: dict[tuple[bool, bool], type[walk.ContributionCode]] = {
+    (False, False): walk.ContributionCode,
+    (False, True): walk.PointCode,
+    (True, False): walk.InteractionCode,
 }
 
 

@@ -68,16 +68,14 @@ class TileWalks:
         b, rows = self.b, self.block
         # Lists are written by whole registers, slightly past their end.
         room = b.const(rows + 2 * GROUP)
-        self._scratch_top()
+        if self.width:  # the top compares codes
+            size = self.t.top_column.shape[1] * rows
+            self.top_bits = b.alloc("top_bits", U32, size)
         self.live = b.alloc("live", U32, room)
         self.done = b.alloc("done", U32, room)
         self.bits = b.alloc("tile_bits", U16, room)
         words = (rows + 2 * GROUP) * self._exit_words
         self.exits = b.alloc("tile_exits", I64, words)
-
-    def _scratch_top(self) -> None:
-        size = self.t.top_column.shape[1] * self.block
-        self.top_bits = self.b.alloc("top_bits", U32, size)
 
     @property
     def _exit_words(self) -> int:
@@ -104,7 +102,8 @@ class TileWalks:
 
     def _walk(self, tree: Value, n: Value) -> None:
         b = self.b
-        self._compare_top(tree, n)
+        if self.width:
+            self._compare_top(tree, n)
         live, done = self._decode_top(tree, n)
         first = self.tile_offset[tree]
         state = [live, done, *self._ahead(tree)]

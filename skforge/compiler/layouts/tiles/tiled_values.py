@@ -100,9 +100,6 @@ class ValueWalks(BlockWalks):
             self.top_gone = model("top_gone_right", gone)
         self._column_starts = model("column_starts", np.array(self._starts, np.int64))
 
-    def _scratch_top(self) -> None:
-        pass
-
     def take(self, rows: BlockRows) -> BlockCode:
         """Set the rows to walk; those past the end repeat the last."""
         b = self.b
@@ -138,9 +135,6 @@ class ValueWalks(BlockWalks):
             bits = b.mask_bits(nan, U32) if x.type.lanes else nan.to(U32)
             self._seen[0] = self._seen[0] | bits
         return self._rules.nan_if_missing(x, self._missing)
-
-    def _compare_top(self, tree: Value, n: Value) -> None:
-        pass
 
     def _behind_top(self, tree: Value) -> Callable[[Value, Value], Value]:
         b, levels = self.b, self.t.top_levels
