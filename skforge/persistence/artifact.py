@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Mapping
+from dataclasses import replace
 from io import BufferedIOBase, RawIOBase
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias, get_args
 
@@ -309,71 +311,44 @@ def _forest_out(model: StoredModel, name: str, arrays: Arrays) -> Any:
     return forest_out(model.forest, arrays, f"{name}forest")
 
 
-#: Fields of a stored model that are stored as they are.
+#: Fields of a stored model that are plain data, and others, which hold arrays.
 _PLAIN = "class_name", "kind", "rules", "methods", "left_out", "of_no_rows"
+_HELD = "attributes", "whole", "more", "twins"
 
 
 def _model_out(model: StoredModel, name: str, arrays: Arrays) -> dict[str, Any]:
     """Return the record of a model, but not its forest; arrays are named after it."""
-
-    def out(value: Any, suffix: str) -> Any:
-        return _value_out(value, f"{name}{suffix}", arrays)
-
-    record = {
-        **values_out({name: getattr(model, name) for name in _PLAIN}),
+    if model.kind == "wrapper":  # whose members have the forests
+        model = replace(model, more=())
+    return {
+        **values_out({field: getattr(model, field) for field in _PLAIN}),
         "tags": dict(model.tags),
-        "attributes": {
-            key: out(value, f"attribute.{key}")
-            for key, value in model.attributes.items()
+        **{
+            field: _value_out(getattr(model, field), f"{name}{field}", arrays)
+            for field in _HELD
         },
     }
-    if model.whole is not None:
-        record["whole"] = out(model.whole, "whole")
-    if model.more and model.kind != "wrapper":
-        record["more"] = out([*model.more], "more")
-    if model.twins:
-        twins = enumerate(model.twins.items())
-        record["twins"] = {form: out(twin, f"twin.{i}") for i, (form, twin) in twins}
-    return record
 
 
 def _model_in(
     record: dict[str, Any], of_forest: Any, name: str, arrays: StoredArrays
 ) -> StoredModel:
     """Return a model with the record of its forest; None for that of its members."""
-    whole = record.get("whole") and _value_in(f"{name}whole", record["whole"], arrays)
-    more = _value_in(f"{name}more", entry(record, "more", list, None) or [], arrays)
-    stored = entry(record, "twins", dict, None) or {}
-    twins = {
-        form: _value_in(f"{name}twin.{i}", twin, arrays)
-        for i, (form, twin) in enumerate(stored.items())
+    held = {
+        field: _value_in(f"{name}{field}", record.get(field), arrays) for field in _HELD
     }
-    if not (whole is None or is_wrapper(whole)) or not all(
-        type(member) is kind
-        for kind, every in ((Forest, more), (StoredModel, twins.values()))
-        for member in every
-    ):
-        raise refusal("model")
-    if of_forest is None and whole is not None:
-        forest, *more = read_forests(whole)
+    if of_forest is None and is_wrapper(held["whole"]):
+        forest, *held["more"] = read_forests(held["whole"])
     else:
         of_forest = entry({"forest": of_forest}, "forest", dict)
         forest = arrays.forest(of_forest, f"{name}forest")
-    stored = entry(record, "attributes", dict)
-    attributes = {key: _value_in(key, value, arrays) for key, value in stored.items()}
-    rules = rules_type(entry(record, "kind", str))
-    types = {**field_types(StoredModel), "rules": rules}
-    plain = values_in({name: types[name] for name in _PLAIN}, record)
-    model = StoredModel(
-        forest,
-        **plain,
-        attributes=attributes,
-        tags=entry(record, "tags", dict),
-        whole=whole,
-        more=tuple(more),
-        twins=twins,
-    )
+    types = field_types(StoredModel) | {"rules": rules_type(entry(record, "kind", str))}
+    plain = values_in({field: types[field] for field in _PLAIN}, record)
+    plain["tags"] = entry(record, "tags", dict)
     try:
+        for field, kind in (("attributes", dict), ("more", tuple), ("twins", dict)):
+            held[field] = kind(held[field])
+        model = StoredModel(forest, **plain, **held)
         check(model)
     except (TypeError, ValueError) as error:
         raise refusal("model") from error
@@ -389,7 +364,9 @@ def _value_out(value: Any, name: str, arrays: Arrays) -> Any:
             return {"objects": [plain_out(item) for item in value.tolist()]}
         arrays[name] = value
         return {"array": name}
-    if isinstance(value, list):
+    if isinstance(value, Mapping):
+        value = [*value.items()]
+    if isinstance(value, (list, tuple)):
         return [_value_out(v, f"{name}.{i}", arrays) for i, v in enumerate(value)]
     if isinstance(value, np.ufunc):
         return {"function": value.__name__}
@@ -399,10 +376,7 @@ def _value_out(value: Any, name: str, arrays: Arrays) -> Any:
     if isinstance(value, Forest):
         return {"forest": forest_out(value, arrays, name)}
     if is_part(kind_of(value)):
-        state = {
-            key: _value_out(item, f"{name}.{key}", arrays)
-            for key, item in bare_state(value).items()
-        }
+        state = _value_out(bare_state(value), name, arrays)
         return {"class": kind_of(value), "state": state}
     return plain_out(value)
 
@@ -426,13 +400,10 @@ def _value_in(name: str, value: Any, arrays: StoredArrays) -> Any:
             return _model_in(record, forest, f"{name}.", arrays)
         case [("forest", dict(record))]:
             return arrays.forest(record, name)
-        case [("class", str(kind)), ("state", dict(state))]:
-            values = {
-                key: _value_in(f"{name}.{key}", item, arrays)
-                for key, item in state.items()
-            }
+        case [("class", str(kind)), ("state", list(state))]:
+            values = _value_in(name, state, arrays)
             try:
-                return rebuilt(class_of(kind), values)
+                return rebuilt(class_of(kind), dict(values))
             except (AttributeError, LookupError, TypeError, ValueError) as error:
                 raise refusal(name) from error
         case [("float", _)]:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from skforge.compiler.forest.forest import Forest
+from skforge.compiler.frontends.members import is_wrapper
 from skforge.sources.base import METHODS, Source, UnsureError, adapter_of
 from skforge.sources.stored_model import StoredModel
 from skforge.sources.tags import check_tags
@@ -21,6 +22,10 @@ def check(model: StoredModel) -> None:
     adapter, forest = adapter_of(model), model.forest
     if adapter is None or not model.rules.suits(forest):
         raise ValueError("the kind is unknown, or the rules do not fit the forest")
+    parts = [(Forest, model.more), (StoredModel, model.twins.values())]
+    fit = all(type(part) is kind for kind, every in parts for part in every)
+    if not fit or not (model.whole is None or is_wrapper(model.whole)):
+        raise ValueError("it is made of other things than models")
     for dtype, shape in model.of_no_rows.values():
         plain = len(dtype) == 3 and dtype[1] in "fiu"
         if not plain or 0 not in shape or min(shape) < 0:
