@@ -38,7 +38,7 @@ from skforge.compiler.target import Target
 #: Rows of a block, and those of a vector.
 BLOCK, LANES = 64, 16
 #: Fewer rows are encoded one by one.
-FEW = 6
+FEW = 4
 
 
 def encoder(target: Target) -> Function:
