@@ -159,14 +159,10 @@ def _chase(b: Builder, target: Target) -> None:
     _OUT[b.const(0)] = place[0]
 
 
+#: By name: ``_mux`` writes the kernel "mux".
 _WRITE: dict[str, Callable[[Builder, Target], None]] = {
-    "mux": _mux,
-    "compare": _compare,
-    "permute": _permute,
-    "gather": _gather,
-    "scalar": _scalar,
-    "stream": _stream,
-    "chase": _chase,
+    write.__name__[1:]: write
+    for write in (_mux, _compare, _permute, _gather, _scalar, _stream, _chase)
 }
 
 #: Kernels of work in registers and L1, and how often a turn does what they measure.

@@ -49,7 +49,8 @@ _CLAIM, _LEFT_AT, _BUSY_AT = 0, workers.LEFT // 8, workers.BUSY // 8
 _BODY, _CONTEXT, _COUNT, _THREADS = (workers.JOB // 8 + k for k in range(4))
 _SEMAPHORE = workers.SEMAPHORE // 8
 
-_K = Value("k", I64)
+_K, _ALL = Value("k", I64), Value("threads", I64)
+_JOB = tuple(Value(name, I64) for name in ("body", "context", "count", "n"))
 
 
 def routines(arch: str | None) -> list[Routine]:
@@ -57,46 +58,42 @@ def routines(arch: str | None) -> list[Routine]:
 
     None for a machine without workers, where there is only a function of no limit.
     """
+    no_limit = _routine(_no_limit, (), I32, local=False)
     if arch is None:
-        return [_limit()]
-    threads = Value("threads", I64)
+        return [no_limit]
     return [
-        _limit(),
-        _now(),
-        _local("wake", (_K, threads), lambda b: _wake(b, threads)),
-        _local("is_asked", (_K,), _is_asked, BOOL),
-        _local("work", (_K,), _work),
-        _local("sleep", (_K,), _sleep),
-        _worker(arch),
-        _parallel(arch),
+        no_limit,
+        _routine(_now, (), I64),
+        _routine(_wake, (_K, _ALL)),
+        _routine(_is_asked, (_K,), BOOL),
+        _routine(_work, (_K,)),
+        _routine(_sleep, (_K,)),
+        _routine(_worker, (_K,), I64, arch, local=False),
+        _routine(_parallel, _JOB, None, arch, local=False),
     ]
 
 
-def _local(
-    name: str,
+def _routine(
+    write: Callable[..., None],
     params: tuple[Value, ...],
-    write: Callable[[Builder], None],
     result: Scalar | None = None,
+    *arch: str,
+    local: bool = True,
 ) -> Routine:
     with Builder() as b:
-        write(b)
-    return Routine(f"skforge_{name}", params, b.finish(), result, local=True)
+        write(b, *arch)
+    return Routine(f"skforge{write.__name__}", params, b.finish(), result, local=local)
 
 
-def _limit() -> Routine:
-    with Builder() as b:
-        b.give(b.const(workers.MAX_WORKERS, I32))
-    return Routine("skforge_no_limit", (), b.finish(), I32)
+def _no_limit(b: Builder) -> None:
+    b.give(b.const(workers.MAX_WORKERS, I32))
 
 
-def _now() -> Routine:
-    def write(b: Builder) -> None:
-        moment = b.local("moment", I64, 2)
-        clock = b.const(time.CLOCK_MONOTONIC, I32)
-        b.call("clock_gettime", clock, b.address(moment), gives=I32)
-        b.give(moment[0] * 1_000_000_000 + moment[1])
-
-    return _local("now", (), write, I64)
+def _now(b: Builder) -> None:
+    moment = b.local("moment", I64, 2)
+    clock = b.const(time.CLOCK_MONOTONIC, I32)
+    b.call("clock_gettime", clock, b.address(moment), gives=I32)
+    b.give(moment[0] * 1_000_000_000 + moment[1])
 
 
 def _pool(b: Builder) -> Buffer:
@@ -123,8 +120,8 @@ def _give_way(b: Builder) -> None:
     b.call("sched_yield", gives=I32)
 
 
-def _wake(b: Builder, threads: Value) -> None:
-    with b.when(threads > _K):
+def _wake(b: Builder) -> None:
+    with b.when(_ALL > _K):
         line = _line(b)
         with b.when(b.atomic("load", "seq_cst", line).eq(1)):
             was = b.atomic("swap", "seq_cst", line, b.const(0))
@@ -172,68 +169,63 @@ def _sleep(b: Builder) -> None:
         pass
 
 
-def _worker(arch: str) -> Routine:
-    with Builder() as b:
-        with b.repeat(lambda: b.const(True, BOOL), []):
-            waits = [b.const(0), b.call("skforge_now")]
+def _worker(b: Builder, arch: str) -> None:
+    with b.repeat(lambda: b.const(True, BOOL), []):
+        waits = [b.const(0), b.call("skforge_now")]
 
-            def is_idle() -> Value:
-                return ~b.call("skforge_is_asked", _K, gives=BOOL)
+        def is_idle() -> Value:
+            return ~b.call("skforge_is_asked", _K, gives=BOOL)
 
-            with b.repeat(is_idle, waits):
-                turn, begun = waits[0] + 1, waits[1]
+        with b.repeat(is_idle, waits):
+            turn, begun = waits[0] + 1, waits[1]
+            _pause(b, arch)
+
+            def slept() -> Value:
+                b.run("skforge_sleep", _K)
+                return b.call("skforge_now")
+
+            def gave_way() -> Value:
+                _give_way(b)
+                patient = b.call("skforge_now") - begun < PATIENCE
+                return b.either(patient, lambda: begun, slept)
+
+            is_long = (turn & (YIELD - 1)).eq(0)
+            waits[:] = turn, b.either(is_long, gave_way, lambda: begun)
+        b.run("skforge_work", _K)
+    b.give(b.const(0))
+
+
+def _parallel(b: Builder, arch: str) -> None:
+    body, context, count, n = _JOB
+    zero, one, pool = b.const(0), b.const(1), _pool(b)
+    threads = n.min(count)
+    with b.when((threads > 1) & (count < 1 << 32)):
+        free = b.atomic("replace", "acquire", pool, zero, one, at=_BUSY_AT)
+        with b.when(free):
+            job = {_BODY: body, _CONTEXT: context, _COUNT: count}
+            job |= {_THREADS: threads, _LEFT_AT: count}
+            for at, value in job.items():
+                b.atomic("store", "monotonic", pool, value, at=at)
+            # Job numbers are in the upper half, and may wrap.
+            word = ((_field(b, _CLAIM) >> 32) + 1 << 32) | count
+            b.atomic("swap", "seq_cst", pool, word, at=_CLAIM)
+            b.run("skforge_work", zero)
+            turn = [zero]
+
+            def is_running() -> Value:
+                left = b.atomic("load", "acquire", pool, at=_LEFT_AT)
+                return left.ne(0)
+
+            def spun() -> Value:
                 _pause(b, arch)
+                return turn[0] + 1
 
-                def slept() -> Value:
-                    b.run("skforge_sleep", _K)
-                    return b.call("skforge_now")
+            def yielded() -> Value:
+                _give_way(b)
+                return turn[0]
 
-                def gave_way() -> Value:
-                    _give_way(b)
-                    patient = b.call("skforge_now") - begun < PATIENCE
-                    return b.either(patient, lambda: begun, slept)
-
-                is_long = (turn & (YIELD - 1)).eq(0)
-                waits[:] = turn, b.either(is_long, gave_way, lambda: begun)
-            b.run("skforge_work", _K)
-        b.give(b.const(0))
-    return Routine("skforge_worker", (_K,), b.finish(), I64)
-
-
-def _parallel(arch: str) -> Routine:
-    names = "body", "context", "count", "n"
-    params = body, context, count, n = tuple(Value(name, I64) for name in names)
-    with Builder() as b:
-        zero, one, pool = b.const(0), b.const(1), _pool(b)
-        threads = n.min(count)
-        with b.when((threads > 1) & (count < 1 << 32)):
-            free = b.atomic("replace", "acquire", pool, zero, one, at=_BUSY_AT)
-            with b.when(free):
-                job = {_BODY: body, _CONTEXT: context, _COUNT: count}
-                job |= {_THREADS: threads, _LEFT_AT: count}
-                for at, value in job.items():
-                    b.atomic("store", "monotonic", pool, value, at=at)
-                # Job numbers are in the upper half, and may wrap.
-                word = ((_field(b, _CLAIM) >> 32) + 1 << 32) | count
-                b.atomic("swap", "seq_cst", pool, word, at=_CLAIM)
-                b.run("skforge_work", zero)
-                turn = [zero]
-
-                def is_running() -> Value:
-                    left = b.atomic("load", "acquire", pool, at=_LEFT_AT)
-                    return left.ne(0)
-
-                def spun() -> Value:
-                    _pause(b, arch)
-                    return turn[0] + 1
-
-                def yielded() -> Value:
-                    _give_way(b)
-                    return turn[0]
-
-                with b.repeat(is_running, turn):
-                    turn[0] = b.either(turn[0] < CALLER_SPINS, spun, yielded)
-                b.atomic("store", "release", pool, zero, at=_BUSY_AT)
-                b.give()
-        b.run(body, context, zero, count)
-    return Routine("skforge_parallel", params, b.finish())
+            with b.repeat(is_running, turn):
+                turn[0] = b.either(turn[0] < CALLER_SPINS, spun, yielded)
+            b.atomic("store", "release", pool, zero, at=_BUSY_AT)
+            b.give()
+    b.run(body, context, zero, count)
