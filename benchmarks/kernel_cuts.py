@@ -145,7 +145,8 @@ def _block_body(
         match stmt:
             case lir.Let(value=index, op=lir.PlanesToIndex()):
                 # Leaf numbers stay in a register: stored, if nobody looks them up.
-                if "index" in kept and "look-up" not in kept and numbers is not None:
+                unread = "index" in kept and "look-up" not in kept
+                if unread and numbers is not None and numbers.element == lir.U8:
                     zero = Value(f"{index.name}.zero", I64)
                     made.append(lir.Let(zero, lir.Const(0)))
                     made.append(lir.Store(numbers, zero, index))

@@ -124,6 +124,24 @@ def _grown(*leaves: int, **kind: object) -> Forest:
     return forest_of(trees, seed=6, **kind)  # type: ignore[arg-type]
 
 
+def even(*depths: int, **kind: object) -> Forest:
+    """Return complete trees with a single test on each level."""
+    random = np.random.default_rng(0)
+    made = [tree("full", depth, random) for depth in depths]
+    return evened(forest_of(made, **kind), range(len(depths)))  # type: ignore[arg-type]
+
+
+def evened(made: Forest, trees: Sequence[int]) -> Forest:
+    """Return a forest, some complete trees of which have one test on each level."""
+    predicate = made.predicate.copy()
+    for number in trees:
+        for level in range(made.tree_depths()[number]):
+            nodes = np.arange((1 << level) - 1, (2 << level) - 1)
+            nodes += made.tree_offset[number]
+            predicate[nodes] = predicate[nodes[0]]
+    return replace(made, predicate=predicate)
+
+
 def chain(leaves: int, side: int) -> tuple:
     """Return a tree whose inner nodes are all left, or all right, children."""
     n = leaves - 1

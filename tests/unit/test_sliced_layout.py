@@ -28,7 +28,7 @@ from skforge.compiler.layouts.bitsliced.sliced_layout import (
 from skforge.compiler.target import Target
 from skforge.exceptions import ScheduleError
 from tests.exactness.forests import drawn, forest_of, tree
-from tests.exactness.sliced import MAKERS, chain, forest, grown, sliced
+from tests.exactness.sliced import MAKERS, chain, even, forest, grown, sliced
 from tests.strategies_forest import random_forest
 
 ROWS = 96
@@ -68,7 +68,7 @@ def _in_bits(trees: SlicedTrees, position: int, lines: np.ndarray) -> np.ndarray
             planes.append(plane)
             at = 2 * at + 1 + plane
     elif kind == "even":
-        planes = [lines[own[(1 << level) - 1]] for level in range(bits)]
+        planes = [lines[own[level]] for level in range(bits)]
     else:
         first, last = trees.op_offset[position : position + 2]
         written = set()
@@ -138,21 +138,18 @@ def test_a_list_costs_few_operations_a_node(leaves: int, most: float) -> None:
     assert made.op_offset[-1] <= most * is_list.sum() * (leaves - 1)
 
 
-@pytest.mark.parametrize("depths", [[1], [6] * 9, [3, 8, 3, 5], [2, 0, 7]])
+@pytest.mark.parametrize(
+    "depths", [[1], [6] * 9, [3, 8, 3, 5], [2, 0, 7], [8, 9, 16, 10]]
+)
 def test_trees_with_one_test_a_level_need_no_operations(depths: list[int]) -> None:
-    random = np.random.default_rng(0)
-    made = forest_of([tree("full", depth, random) for depth in depths], n_features=40)
-    other = made.predicate.copy()
-    for first, depth in zip(made.tree_offset.tolist(), depths, strict=False):
-        for level in range(depth):
-            nodes = first + np.arange((1 << level) - 1, (2 << level) - 1)
-            other[nodes] = other[nodes[0]]
-    even = layout(replace(made, predicate=other))
-    assert [even.shapes[k] for k in even.shape_of] == [
+    made = even(*depths, n_features=40)
+    laid_out = layout(made)
+    assert [laid_out.shapes[k] for k in laid_out.shape_of] == [
         ("even" if depth else "fold", depth) for depth in depths
     ]
+    assert len(laid_out.lines) == sum(depths) + 1  # no heaps; a spare one
     if depths[0] > 1:  # one test that differs
-        mixed = other.copy()
+        mixed = made.predicate.copy()
         mixed[2] = (mixed[1] + 1) % made.n_predicates
         differs = layout(replace(made, predicate=mixed))
         assert differs.shapes[differs.shape_of[0]] == ("fold", depths[0])
@@ -186,6 +183,15 @@ def test_bushy_trees_fold_and_lopsided_ones_are_lists() -> None:
         False,
         False,
     ]
+
+
+def test_even_trees_of_up_to_16_levels_fit_a_cpu() -> None:
+    made = even(9, 16, n_features=40)
+    assert fits_bits(made) and not fits_bits(made, gpu=True)
+    mixed = made.predicate.copy()
+    mixed[-1 - (2 << 15)] = mixed[0]  # of the last tree, on the last level
+    for other in (replace(made, predicate=mixed), even(17), even(3, 17)):
+        assert not fits_bits(other)
 
 
 def test_more_leaves_than_codes_are_refused() -> None:

@@ -20,9 +20,11 @@ from skforge.compiler.forest.forest import Forest
 from skforge.compiler.layouts.bitsliced import predicate_table
 from skforge.compiler.layouts.bitsliced.predicate_table import SETS, SETS_A_BYTE
 from skforge.compiler.layouts.bitsliced.sliced_layout import (
+    MAX_BITS,
     depth_classes,
     even_trees,
     folds,
+    looks_up,
 )
 from skforge.compiler.layouts.lanes.lane_masks import leaf_counts
 from skforge.compiler.layouts.lanes.lanes import LanesCost, sums_together
@@ -109,7 +111,7 @@ def shares(forest: Forest, first: int = 0, last: int | None = None) -> Counts:
 
 def rarity(share: Counts) -> NDArray[np.integer[Any]]:
     """Return k for shares of about ``2 ** -k``."""
-    exponent = np.frexp(share * 2**0.5)[1]
+    exponent = np.frexp(np.maximum(share, _SHARES[-1]) * 2**0.5)[1]  # of 0, 0
     return np.asarray(np.clip(1 - exponent, 0, RAREST - 1))
 
 
@@ -153,6 +155,8 @@ class PieceCounts:
 class ForestCounts(ForestShape):
     """Sizes of a forest as the code of a CPU processes it."""
 
+    on_gpu = False
+
     def __init__(self, forest: Forest, target: Target) -> None:
         super().__init__(forest)
         self.target = target
@@ -175,6 +179,7 @@ class ForestCounts(ForestShape):
         self.lines, self.search_levels, self.direct = _thresholds(of_column, registers)
         self.set_tables, self.single_sets = _sets(forest)
         self.folded_nodes, self.listed, self.look_ups = _bit_trees(forest)
+        self.looks_up = looks_up(forest, target)
 
         self.lanes = LanesCost.of(forest, target)
         self.sums_together = sums_together(forest)  # in lanes
@@ -199,6 +204,7 @@ class ForestCounts(ForestShape):
         self.rest = lines.below(self.lanes.levels, REST_NODE)
 
         most = int(np.diff(forest.tree_offset).max(initial=0)) // 2 + 1
+        self.loads_deep = most > 1 << MAX_BITS  # leaves of even trees
         permutes = target.has("avx2") and most <= MAX_LEAVES
         self._allows_any_tiles = permutes and forest.n_predicates > 0
         self.allows_lanes = self.lanes.search < float("inf")
@@ -292,17 +298,19 @@ def _asks(forest: Forest) -> bool:
 
 def _bit_trees(forest: Forest) -> tuple[int, float, int]:
     """Return the folded nodes, list operations and look-ups of leaves by bits."""
-    fold = folds(forest)
-    leaves = leaf_counts(forest)
+    fold, even = folds(forest), even_trees(forest)
+    leaves, deep = leaf_counts(forest), even & ~fold
     bits = np.ceil(np.log2(np.maximum(leaves, 2))) + 1
     if fold.any():
         bits[fold] = depth_classes(forest.tree_depths()[fold].astype(np.int64))
+    bits[deep] -= 1  # no code is spare
     entries = 2.0**bits
     item = forest.leaf_value.dtype.itemsize
-    look_ups = float(np.ceil(entries / 128).sum()) * item * forest.leaf_value.shape[1]
-    listed = LIST_OPERATIONS * float(leaves[~fold].sum())
+    registers = float(np.ceil(entries / 128)[~deep].sum())
+    look_ups = registers * item * forest.leaf_value.shape[1]
+    listed = LIST_OPERATIONS * float(leaves[~(fold | even)].sum())
     # even trees have a node for each level
-    nodes = np.where(even_trees(forest), bits, entries)[fold]
+    nodes = np.where(even, bits, entries)[fold | even]
     return int(nodes.sum()), listed, int(look_ups)
 
 

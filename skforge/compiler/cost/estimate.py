@@ -212,7 +212,8 @@ def bitsliced(w: Work) -> Terms:
     pages = np.log2(max(1.0, part * f.row_bytes / (64 * PAGE)))
     constants = 2 * f.folded_nodes + 8 * f.listed + LINE * f.look_ups
     far = w.line(table) - m.line_l1
-    looks_up = target.has("avx512vbmi")
+    # Rows of a block share the leaves that they reach.
+    reached = w.blocks * f.leaves.distinct(np.minimum(w.n, w.block))
     return {
         "block": w.blocks * m.scalar,
         "job": w.blocks * f.columns * m.scalar,
@@ -232,8 +233,9 @@ def bitsliced(w: Work) -> Terms:
         "listed": f.listed * planes * m.mux,
         "far_line": (f.folded_nodes + f.listed) * planes * far,
         "group": f.trees * groups * m.permute,
-        "look_up": looks_up * f.look_ups * groups * m.permute,
-        "load": (not looks_up) * f.trees * f.leaf_bytes / 4 * w.rows(8) * m.scalar,
+        "look_up": f.looks_up * f.look_ups * groups * m.permute,
+        "load": (not f.looks_up) * f.trees * f.leaf_bytes / 4 * w.rows(8) * m.scalar,
+        "deep_leaf": f.loads_deep * reached * w.line(w.met(f.leaves), f.leaves.size),
     }
 
 

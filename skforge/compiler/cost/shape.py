@@ -10,8 +10,13 @@ from numpy.typing import NDArray
 from skforge._compat import cached_property
 from skforge.compiler.forest.bins import column_count
 from skforge.compiler.forest.forest import Forest
+from skforge.compiler.layouts.base import BlockRepresentation
 from skforge.compiler.layouts.bitsliced.predicate_table import refusal
-from skforge.compiler.layouts.bitsliced.sliced_layout import fits_bits, folds
+from skforge.compiler.layouts.bitsliced.sliced_layout import (
+    fits_bits,
+    folds,
+    size_in_bytes,
+)
 from skforge.compiler.passes.hir import normalize_predicates
 from skforge.compiler.target import Target
 
@@ -46,6 +51,9 @@ class ForestShape:
     heap_nodes : float
         Nodes of complete trees of ``max_depth``, divided by nodes now.
     """
+
+    #: Whether trees are those of a GPU, which numbers fewer leaves.
+    on_gpu = True
 
     def __init__(self, forest: Forest) -> None:
         self.forest = forest
@@ -118,8 +126,9 @@ class ForestShape:
     @cached_property
     def allows_bits(self) -> bool:
         """Whether trees are small enough to be evaluated whole, as bits."""
-        fits = self.n_predicates > 0 and fits_bits(self.forest)
-        return fits and refusal(self.forest) is None
+        forest, limit = self.forest, BlockRepresentation.byte_limit
+        fits = self.n_predicates > 0 and fits_bits(forest, self.on_gpu)
+        return fits and size_in_bytes(forest) <= limit and refusal(forest) is None
 
 
 @dataclass(frozen=True, slots=True)

@@ -112,7 +112,7 @@ class ForestArrays(_Known):
     aggregate: str = "sum"
     wider_rows: bool = False
     source_feature: IntArray = field(default_factory=lambda: np.zeros(0, np.int32))
-    scaling: tuple[float, ...] = ()
+    scaling: tuple[float, ...] = field(default=(), metadata={"stored": False})
     hashed: HashedCategories | None = field(default=None, metadata={"stored": False})
 
     def __post_init__(self) -> None:

@@ -13,7 +13,7 @@ from skforge.compiler.forest.arrays import LAYOUT, Array, frozen
 from skforge.compiler.forest.categories import DTYPES, HashedCategories
 from skforge.compiler.forest.forest import Forest
 from skforge.exceptions import InvalidModelError
-from skforge.runtime.records import fields_in, plain_out, refusal
+from skforge.runtime.records import fields_in, plain_out, refusal, values_in
 
 Arrays: TypeAlias = dict[str, Array]
 
@@ -28,7 +28,7 @@ def forest_out(forest: Forest, arrays: Arrays, name: str = "forest") -> dict[str
                 arrays[f"{name}.{field.name}"] = stored
         elif isinstance(value, HashedCategories):
             arrays.update({f"{name}.{k}": a for k, a in value.arrays().items()})
-        elif field.name != "hashed":
+        elif field.name not in ("hashed", "scaling") or value:
             record[field.name] = plain_out(value)
     return record
 
@@ -65,6 +65,8 @@ def _hashed_in(arrays: Mapping[str, Array], of: str) -> HashedCategories | None:
 def _plain_fields(record: dict[str, Any]) -> dict[str, Any]:
     """Return the fields of a forest that are not arrays, checked."""
     plain = fields_in(Forest, record, *LAYOUT)
+    if "scaling" in record:  # of few models
+        plain |= values_in({"scaling": tuple[float, ...]}, record)
     if record.keys() != plain.keys():
         raise refusal("forest")
     return plain

@@ -143,7 +143,8 @@ class BitslicedLayout(BlockLayout):
         narrow = one_part and narrows(forest, hir.comparison)
         tests = narrowed(forest) if narrow else forest
         self._hir, self._block = hir, block
-        self._shape = sliced_layout.BlockOfBits.of(target, block, tests.threshold.dtype)
+        dtype = tests.threshold.dtype
+        self._shape = sliced_layout.BlockOfBits.of(forest, target, block, dtype)
         # Layouts for other block sizes share the predicates and trees.
         registers, long_codes = self._shape.registers, self._shape.byte_lookup
         bits = sliced_layout.MAX_CODE_BITS if long_codes else sliced_layout.MAX_BITS
@@ -171,9 +172,7 @@ class Bitsliced(layouts.BlockRepresentation, layouts.GpuBlockRepresentation):
     row_group = GROUP
 
     def size_in_bytes(self, hir: PredictEnsemble) -> int:
-        forest = hir.forest
-        per_code = 4 + forest.leaf_value.itemsize * forest.n_outputs
-        return forest.n_leaves * 4 * per_code + 16 * forest.n_nodes
+        return sliced_layout.size_in_bytes(hir.forest)
 
     def check(self, hir: PredictEnsemble) -> None:
         self.check_single_nodes(hir)
@@ -185,7 +184,7 @@ class Bitsliced(layouts.BlockRepresentation, layouts.GpuBlockRepresentation):
         refused = refusal(hir.forest)
         if refused is not None and not hir.nest.on_gpu:
             raise ScheduleError(refused)
-        sliced_layout.check_trees(hir.forest)
+        sliced_layout.check_trees(hir.forest, hir.nest.on_gpu)
         super().check(hir)
 
     def check_block(self, hir: PredictEnsemble, block: int) -> None:

@@ -71,7 +71,8 @@ def lay_out_trees(
 
     n = forest.n_predicates
     number_of = np.arange(n, dtype=np.int32)
-    coded = code_trees(forest, order, number_of, n + 2, MAX_BITS)
+    none = np.zeros(forest.n_trees, np.bool_)
+    coded = code_trees(forest, order, number_of, n + 2, MAX_BITS, none)
     reused = {
         p: _reused(ops, planes, n + 2)
         for p, ops, planes in zip(

@@ -4,9 +4,9 @@ A bushy tree is *folded*: each node is at its heap place in the complete tree of
 d. The answers on the way to a leaf, the root's first, are the bits of the leaf's number
 (a set bit went right). Shallower leaves are repeated below dummy nodes, whose answer
 does not matter. If all nodes of a level have the same test, as in CatBoost's symmetric
-trees, the tree is *even*: the answers are the bits as they are. Any other tree is a
-*list* of bit operations (``encode_trees.py``), whose last results are the bits of the
-leaf's code.
+trees, the tree is *even*: the answers are the bits as they are, of up to 16 levels. Any
+other tree is a *list* of bit operations (``encode_trees.py``), whose last results are
+the bits of the leaf's code.
 """
 
 from __future__ import annotations
@@ -35,6 +35,9 @@ _FOLDS, _LISTS, _EVEN = range(0, 3 << 10, 1 << 10)
 #: Bits of a code: byte look-ups reach 256 entries.
 MAX_BITS = 8
 
+#: Levels of even trees: the leaves of deeper ones than MAX_BITS are loaded.
+MAX_EVEN = 16
+
 #: Bits of a list's code where a table maps it back to a leaf's number: one more bit
 #: than 129 to 256 leaves need halves their operations.
 MAX_CODE_BITS = 9
@@ -57,18 +60,26 @@ class BlockOfBits:
 
     rows: int
     plane_rows: int  # rows whose bits one plane holds
-    byte_lookup: bool  # whether the target permutes registers of bytes
+    byte_lookup: bool  # whether leaves are looked up in registers of bytes
     registers: Registers  # that hold the rows' values
 
     @classmethod
-    def of(cls, target: Target, rows: int, dtype: np.dtype[Any]) -> BlockOfBits:
-        """Return the shape of a block on a target that compares a dtype."""
+    def of(
+        cls, forest: Forest, target: Target, rows: int, dtype: np.dtype[Any]
+    ) -> BlockOfBits:
+        """Return the shape of a forest's block on a target that compares a dtype."""
         return cls(
             rows=rows,
             plane_rows=min(rows, max(64, target.vector_bits)),
-            byte_lookup=target.has("avx512vbmi"),
+            byte_lookup=looks_up(forest, target),
             registers=Registers.of(target, dtype),
         )
+
+
+def looks_up(forest: Forest, target: Target) -> bool:
+    """Whether a target looks leaves up in registers: not those of deep trees."""
+    few = _leaves(forest).max(initial=0) <= 1 << MAX_BITS
+    return target.has("avx512vbmi") and bool(few)
 
 
 #: A kind, and the bits of a leaf's number.
@@ -79,7 +90,7 @@ Shape = tuple[Literal["fold", "list", "even"], int]
 class SlicedTrees:
     """Every tree's lines, operations and leaves, by position.
 
-    ``lines`` has a folded or even tree's heap nodes, or the code bits of a list.
+    ``lines`` has a folded tree's heap nodes, an even tree's levels, or a list's bits.
     """
 
     shapes: tuple[Shape, ...]  # those that occur
@@ -108,38 +119,52 @@ def folds(forest: Forest) -> NDArray[np.bool_]:
 
 
 def even_trees(forest: Forest) -> NDArray[np.bool_]:
-    """Return which folded trees are complete, with a single test on each level."""
+    """Return which trees are complete, with a single test on each level."""
     depth = forest.tree_depths().astype(np.int64)
-    even = folds(forest) & (depth > 0)
-    even &= _leaves(forest) == 1 << np.minimum(depth, MAX_BITS)
-    trees, offset = np.flatnonzero(even), forest.tree_offset
-    sizes = np.diff(offset)[trees]
-    nodes, tree = ranges(offset[:-1][trees], sizes), np.repeat(trees, sizes)
-    inner = forest.predicate[nodes] >= 0
-    nodes, tree = nodes[inner], tree[inner]
-    place = tree * MAX_BITS + forest.node_depths()[nodes]
-    one = np.zeros(forest.n_trees * MAX_BITS, np.int32)  # a test of each level
-    one[place] = forest.predicate[nodes]
-    even[tree[one[place] != forest.predicate[nodes]]] = False
+    whole = _leaves(forest) == 1 << np.minimum(depth, MAX_EVEN)
+    even = np.zeros(forest.n_trees, np.bool_)
+    for levels in range(1, MAX_EVEN + 1):
+        trees = np.flatnonzero(whole & (depth == levels))
+        nodes = forest.tree_offset[trees][:, None]
+        for _ in range(levels):
+            test = forest.predicate[nodes]
+            one = (test == test[:, :1]).all(axis=1)
+            trees, nodes = trees[one], _children(forest, nodes[one])
+        even[trees] = True
     return even
+
+
+def _children(forest: Forest, nodes: NDArray[Any]) -> NDArray[Any]:
+    """Return the next level of complete trees, of which each has a row."""
+    children = np.stack([forest.left[nodes], forest.right[nodes]], axis=-1)
+    return children.reshape(len(nodes), 2 * nodes.shape[1])
 
 
 def _leaves(forest: Forest) -> NDArray[np.int64]:
     return np.diff(forest.tree_offset) // 2 + 1
 
 
-def fits_bits(forest: Forest) -> bool:
-    """Whether every tree can be folded or has few enough leaves for a code."""
-    return bool(_fits(forest).all())
+def size_in_bytes(forest: Forest) -> int:
+    """Return about how many bytes the trees take in bits; even ones have no nodes."""
+    leaves = _leaves(forest)
+    short = int(leaves[leaves <= 1 << MAX_BITS].sum())
+    codes = 4 * short + int(leaves.sum()) - short
+    return codes * (4 + forest.leaf_value.itemsize * forest.n_outputs) + 32 * short
 
 
-def _fits(forest: Forest) -> NDArray[np.bool_]:
-    return folds(forest) | (_leaves(forest) <= 1 << MAX_BITS)
+def fits_bits(forest: Forest, gpu: bool = False) -> bool:
+    """Whether trees are even, can be folded, or have at most 256 leaves, as on GPUs."""
+    return bool(_fits(forest, gpu).all())
 
 
-def check_trees(forest: Forest) -> None:
-    """Raise ScheduleError if a tree that cannot be folded has more than 256 leaves."""
-    fits, leaves = _fits(forest), _leaves(forest)
+def _fits(forest: Forest, gpu: bool) -> NDArray[np.bool_]:
+    fits = folds(forest) | (_leaves(forest) <= 1 << MAX_BITS)
+    return fits if gpu or fits.all() else fits | even_trees(forest)
+
+
+def check_trees(forest: Forest, gpu: bool = False) -> None:
+    """Raise ScheduleError if a tree that is not even has too many leaves."""
+    fits, leaves = _fits(forest, gpu), _leaves(forest)
     if not fits.all():
         tree = int(np.argmin(fits))
         raise ScheduleError(
@@ -162,7 +187,8 @@ def slice_trees(
     """
     check_trees(forest)
     first = n_lines + 2
-    coded = code_trees(forest, order, line_of, first, code_bits)
+    even = even_trees(forest)
+    coded = code_trees(forest, order, line_of, first, code_bits, even)
     listed = coded.listed
     op_count = np.zeros(len(order), np.int64)
     ops, planes, op_count[listed] = _grouped(coded.lists, first)
@@ -171,8 +197,7 @@ def slice_trees(
     lines = np.zeros(int(n_own.sum()) + 1, np.int32)
     leaf_row = coded.fill(forest, order, line_of, lines, line_offset)
     lines[ranges(line_offset[listed], coded.lists.bits)] = planes
-    own = coded.bits == forest.tree_depths()[order]
-    shapes, shape_of = coded.shapes(even=own & even_trees(forest)[order])
+    shapes, shape_of = coded.shapes()
     return SlicedTrees(
         shapes=shapes,
         shape_of=shape_of.astype(np.uint8),
@@ -191,13 +216,17 @@ def slice_trees(
 class CodedTrees:
     """The code of every tree, by position; shared by CPUs and GPUs."""
 
-    folded: NDArray[np.bool_]
+    kind: NDArray[np.int64]  # _FOLDS, _LISTS or _EVEN
     bits: NDArray[np.int64]  # bits of each tree's codes
-    lists: EncodedTrees  # trees that are not folded, in order of position
+    lists: EncodedTrees  # the lists, in order of position
+
+    @property
+    def folded(self) -> NDArray[np.bool_]:
+        return self.kind == _FOLDS
 
     @property
     def listed(self) -> NDArray[np.int64]:
-        return np.flatnonzero(~self.folded)
+        return np.flatnonzero(self.kind == _LISTS)
 
     @property
     def first_code(self) -> NDArray[np.int64]:
@@ -205,20 +234,15 @@ class CodedTrees:
         return np.cumsum(1 << self.bits) - (1 << self.bits)
 
     def shapes(
-        self,
-        list_bits: int | None = None,
-        even: NDArray[np.bool_] | None = None,
+        self, list_bits: int | None = None
     ) -> tuple[tuple[Shape, ...], NDArray[np.int64]]:
         """Return the shapes that occur and each tree's index into them.
 
-        With ``list_bits`` all lists have codes of that many bits. ``even`` tells which
-        of the folded trees are even.
+        With ``list_bits`` all lists have codes of that many bits.
         """
-        bits = np.where(self.folded, self.bits, list_bits or self.bits)
+        bits = np.where(self.kind == _LISTS, list_bits or self.bits, self.bits)
         # Folds before lists, each by their bits.
-        kind = np.where(self.folded, _FOLDS, _LISTS)
-        kind = kind if even is None else np.where(even, _EVEN, kind)
-        numbers, of_tree = np.unique(bits + kind, return_inverse=True)
+        numbers, of_tree = np.unique(bits + self.kind, return_inverse=True)
         names: dict[int, Literal["fold", "list", "even"]] = {
             _FOLDS: "fold",
             _LISTS: "list",
@@ -235,11 +259,12 @@ class CodedTrees:
         order: IntArray,
         line_of: IntArray,
         lines: IntArray,
-        heap: NDArray[np.int64],
+        first: NDArray[np.int64],
     ) -> IntArray:
-        """Return the leaf of each code, and write the lines of folded trees.
+        """Return the leaf of each code, and write the lines of folded and even trees.
 
-        The lines of the tree at position p go to ``lines[heap[p]:]``, by heap place.
+        The lines of the tree at position p go to ``lines[first[p]:]``, by heap place or
+        by level.
         """
         first_code = self.first_code
         leaf_row = np.zeros(int((1 << self.bits).sum()), np.int32)
@@ -257,29 +282,47 @@ class CodedTrees:
             position, place, node = position[~bottom], place[~bottom], node[~bottom]
             predicate = forest.predicate[node]
             inner = predicate >= 0
-            at = heap[position] + place
+            at = first[position] + place
             lines[at[inner]] = line_of[predicate[inner]]
             left = np.where(inner, forest.left[node], node)
             right = np.where(inner, forest.right[node], node)
             position = np.concatenate([position, position])
             place = np.concatenate([2 * place + 1, 2 * place + 2])
             node = np.concatenate([left, right])
+        of_even = np.where(self.kind == _EVEN, self.bits, 0)
+        for bits in np.unique(of_even[of_even > 0]).tolist():
+            position = np.flatnonzero(of_even == bits)
+            nodes: NDArray[Any] = forest.tree_offset[order[position]][:, None]
+            for level in range(bits):
+                lines[first[position] + level] = line_of[forest.predicate[nodes[:, 0]]]
+                nodes = _children(forest, nodes)
+            codes = first_code[position][:, None] + np.arange(1 << bits)
+            leaf_row[codes] = forest.leaf[nodes]
         return leaf_row
 
 
 def code_trees(
-    forest: Forest, order: IntArray, line_of: IntArray, first: int, code_bits: int
+    forest: Forest,
+    order: IntArray,
+    line_of: IntArray,
+    first: int,
+    code_bits: int,
+    even: NDArray[np.bool_],
 ) -> CodedTrees:
     """Fold trees, or encode them as lists whose temporaries are lines from ``first``.
 
-    The two lines before ``first`` hold constants.
+    The two lines before ``first`` hold constants. ``even`` tells which trees are even;
+    those of a deeper class are folded.
     """
-    folded = folds(forest)[order]
-    bits = np.zeros(len(order), np.int64)
-    bits[folded] = depth_classes(forest.tree_depths()[order[folded]].astype(np.int64))
-    lists = encode_trees(forest, order[~folded], line_of, first, code_bits)
-    bits[~folded] = lists.bits
-    return CodedTrees(folded, bits, lists)
+    folded, bits = folds(forest)[order], forest.tree_depths()[order].astype(np.int64)
+    depth = bits.copy()
+    bits[folded] = depth_classes(bits[folded])
+    kind = np.where(folded, _FOLDS, _LISTS)
+    kind[even[order] & (bits == depth)] = _EVEN
+    listed = kind == _LISTS
+    lists = encode_trees(forest, order[listed], line_of, first, code_bits)
+    bits[listed] = lists.bits
+    return CodedTrees(kind, bits, lists)
 
 
 def _grouped(
