@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pytest
 from sklearn.datasets import make_classification
 from sklearn.ensemble import RandomForestClassifier
 
@@ -49,6 +50,26 @@ def _drawn(n_rows: int) -> tuple[np.ndarray, np.ndarray]:
         n_clusters_per_class=1, random_state=0,
     )  # fmt: skip
     return X.astype(np.float32), np.array(["high", "low", "mid"])[y]
+
+
+@cache
+def categorical_model() -> tuple[CompiledForest, pd.DataFrame, np.ndarray]:
+    """Return a model of CatBoost with categories, rows, and its own answers."""
+    catboost = pytest.importorskip("catboost")
+    random = np.random.default_rng(0)
+    cities = random.choice([f"città {i}" for i in range(20)], 400)
+    rows = pd.DataFrame(
+        {"city": cities.astype(object), "size": random.normal(size=400)}
+    )
+    rows["code"] = random.integers(-3, 9, 400)
+    y = pd.factorize(rows["city"])[0] % 5 + rows["size"] + (rows["code"] == 2)
+    model = catboost.CatBoostRegressor(
+        iterations=15,
+        cat_features=["city", "code"],
+        verbose=0,
+        allow_writing_files=False,
+    ).fit(rows, y)
+    return CompiledForest(model).fit(rows[:50]), rows, model.predict(rows)
 
 
 @cache

@@ -153,7 +153,7 @@ class ForestTransformer(
         else:
             asked = self.getInputCols() if self.isSet(self.inputCols) else None
             names = work.columns_of(dataset.columns, asked)
-            columns = [_checked(dataset, name, work.rows) for name in names]
+            columns = [_checked(dataset, *it, work.rows) for it in enumerate(names)]
         predicted = udf_of(work)(*columns)
         if self.getOrDefault(self.outputVector) and work.answer.width is not None:
             predicted = array_to_vector(predicted.cast("array<double>"))
@@ -190,9 +190,9 @@ def _array(dataset: Any, name: str) -> Any:
     )
 
 
-def _checked(dataset: Any, name: str, rows: RowSpec) -> Any:
+def _checked(dataset: Any, place: int, name: str, rows: RowSpec) -> Any:
     """Return a column of numbers, categories or texts; decimals become doubles."""
-    texts = rows.by_value or rows.steps
+    texts = rows.by_value or rows.steps or place in rows.hashed
     column, kind = dataset[quoted(name)], dataset.schema[name].dataType.typeName()
     if kind == "decimal":
         return column.cast("double")

@@ -17,6 +17,7 @@ from skforge.distributed.ray import Predictor, predict  # noqa: E402
 from skforge.exceptions import InvalidInputError  # noqa: E402
 from tests.distributed_tools import (  # noqa: E402
     busiest,
+    categorical_model,
     kill,
     many_rows,
     named_model,
@@ -109,6 +110,12 @@ def test_a_killed_actor_costs_no_row(cluster):
     assert len(parts) > 1
     assert sorted(ids.tolist()) == list(range(len(X)))
     same_bits(np.concatenate(raw)[np.argsort(ids)], quick_model().predict_raw(X))
+
+
+def test_categories_of_catboost(cluster):
+    fast, rows, wanted = categorical_model()
+    found = predict(fast, ray.data.from_pandas(rows)).to_pandas()
+    same_bits(found["prediction"].to_numpy(), wanted)
 
 
 def test_what_is_no_dataset_is_refused():

@@ -25,6 +25,7 @@ from skforge.distributed.spark import ForestTransformer, predict_udf  # noqa: E4
 from skforge.exceptions import InvalidInputError  # noqa: E402
 from tests.distributed_tools import (  # noqa: E402
     NAMES,
+    categorical_model,
     kill,
     named_model,
     quick_model,
@@ -122,6 +123,16 @@ def test_predictions_in_every_form(rows):
     same_bits(np.stack(list(found["p"])), expected)
     expected = named_model().predict_contribs(table())
     same_bits(np.stack(list(found["c"])).reshape(expected.shape), expected)
+
+
+def test_categories_of_catboost(spark):
+    fast, rows, wanted = categorical_model()
+    frame = spark.createDataFrame(rows.assign(n=range(len(rows))))
+    found = ForestTransformer(fast).transform(frame).toPandas().sort_values("n")
+    same_bits(found["prediction"].to_numpy(), wanted)
+    columns = [frame[name] for name in rows]
+    found = frame.select("n", predict_udf(fast)(*columns).alias("p")).toPandas()
+    same_bits(found.sort_values("n")["p"].to_numpy(), wanted)
 
 
 def test_text_is_a_category(spark):
