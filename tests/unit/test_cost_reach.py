@@ -11,7 +11,14 @@ from sklearn.tree import DecisionTreeRegressor
 
 from skforge import load_forest
 from skforge.compiler.cost import counts
-from skforge.compiler.cost.counts import LINE, ForestCounts, Reach, rarity, shares
+from skforge.compiler.cost.counts import (
+    LINE,
+    RAREST,
+    ForestCounts,
+    Reach,
+    rarity,
+    shares,
+)
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.target import Target
 
@@ -122,3 +129,8 @@ def test_rows_end_half_way_down_a_tree_deeper_than_16_bits_count():
     passed = shares(forest)[forest.leaf < 0]
     assert passed.sum() == pytest.approx(n / 2, rel=1e-3)
     assert (np.diff(passed) < 0).all()
+
+
+def test_what_no_training_row_reached_is_as_rare_as_can_be() -> None:
+    share = np.array([1.0, 0.25, 2.0**-60, 0.0])
+    assert rarity(share).tolist() == [0, 2, RAREST - 1, RAREST - 1]
