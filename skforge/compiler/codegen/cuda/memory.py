@@ -90,20 +90,17 @@ def emit_load(w: Writer, value: lir.Value, op: lir.Load) -> None:
     alignment = w.alignment(buffer, index)
     if not lanes:
         text = load_scalar(pointer, buffer.element, at, element, alignment)
-        (name,) = w.new(value)
-        w.line(f"const {element.name} {name} = {text};")
+        w.write(value, [text])
         return
     size = element.bytes
     if element == buffer.element and alignment <= size:
-        for lane, name in enumerate(w.new(value)):
-            where = f"{at} + {lane}" if lane else at
-            w.line(f"const {element.name} {name} = {pointer}[{where}];")
+        places = [f"{at} + {lane}" if lane else at for lane in range(lanes)]
+        w.write(value, [f"{pointer}[{place}]" for place in places])
         return
     bits = _load_bits(
         w, f"(const u8*)({_address(pointer, at)})", size, lanes, alignment
     )
-    for name, text in zip(w.new(value), bits, strict=True):
-        w.line(f"const {element.name} {name} = {from_bits(element, text)};")
+    w.write(value, [from_bits(element, text) for text in bits])
 
 
 def _load_bits(
@@ -196,14 +193,12 @@ def emit_gather(w: Writer, value: lir.Value, op: lir.Gather) -> None:
     element, of = value.type.element, op.buffer.element
     pointer = w.pointer(op.buffer)
     alignment = w.element_alignment(op.buffer)
-    masks = w.lanes(op.mask) if op.mask is not None else ()
-    others = w.lanes(op.other) if op.other is not None else ()
     indices = w.lanes(op.index)
-    for lane, name in enumerate(w.new(value)):
-        text = load_scalar(pointer, of, indices[lane], element, alignment)
-        if masks:
-            text = f"{masks[lane]} ? {text} : {others[lane]}"
-        w.line(f"const {element.name} {name} = {text};")
+    texts = [load_scalar(pointer, of, index, element, alignment) for index in indices]
+    if op.mask is not None and op.other is not None:
+        lanes = zip(w.lanes(op.mask), texts, w.lanes(op.other), strict=True)
+        texts = [f"{mask} ? {text} : {other}" for mask, text, other in lanes]
+    w.write(value, texts)
 
 
 def emit_scatter(w: Writer, stmt: lir.Scatter) -> None:

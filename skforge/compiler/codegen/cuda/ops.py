@@ -32,38 +32,38 @@ def emit_let(w: Writer, stmt: lir.Let) -> None:
         case lir.Binary(op=kind, a=a, b=b):
             write = binary_text(kind, value.type.element)
             pairs = zip(w.lanes(a), w.lanes(b), strict=True)
-            _write(w, value, [write(x, y) for x, y in pairs])
+            w.write(value, [write(x, y) for x, y in pairs])
             w.note_binary(value, op)
         case lir.MultiplyAdd(a=a, b=b, c=c):
             name = "fmaf" if value.type.element == lir.F32 else "fma"
             triples = zip(w.lanes(a), w.lanes(b), w.lanes(c), strict=True)
-            _write(w, value, [f"{name}({x}, {y}, {z})" for x, y, z in triples])
+            w.write(value, [f"{name}({x}, {y}, {z})" for x, y, z in triples])
         case lir.Load():
             emit_load(w, value, op)
         case lir.Compare(op=kind, a=a, b=b, unordered=unordered):
             floats = a.type.element.is_float
             pairs = zip(w.lanes(a), w.lanes(b), strict=True)
             texts = [compare_text(kind, x, y, floats, unordered) for x, y in pairs]
-            _write(w, value, texts)
+            w.write(value, texts)
         case lir.Select(cond=cond, a=a, b=b):
             lanes, conds = w.lanes(a), w.lanes(cond)
             if len(conds) < len(lanes):
                 conds *= len(lanes)
             triples = zip(conds, lanes, w.lanes(b), strict=True)
-            _write(w, value, [f"{c} ? {x} : {y}" for c, x, y in triples])
+            w.write(value, [f"{c} ? {x} : {y}" for c, x, y in triples])
             if not value.type.lanes:
                 w.note_multiple(value, min(w.multiple_of(a), w.multiple_of(b)))
         case lir.Convert(a=a):
             _convert(w, value, a)
         case lir.Unary(op=kind, a=a):
             element = value.type.element
-            _write(w, value, [_unary(w, kind, element, x) for x in w.lanes(a)])
+            w.write(value, [_unary(w, kind, element, x) for x in w.lanes(a)])
         case lir.Bitcast(a=a):
             source, target = a.type.element, value.type.element
             if source == target:
                 w.bind(value, w.lanes(a))
             else:
-                _write(w, value, cut(source, w.lanes(a), target))
+                w.write(value, cut(source, w.lanes(a), target))
         case lir.Splat(a=a):
             w.bind(value, (w.use(a),) * value.type.lanes)
         case lir.Iota():
@@ -89,9 +89,9 @@ def emit_let(w: Writer, stmt: lir.Let) -> None:
                 f"({wide}){lane} << {k}" if k else f"({wide}){lane}"
                 for k, lane in enumerate(w.lanes(a))
             )
-            _write(w, value, [f"({element.name})({bits})"])
+            w.write(value, [f"({element.name})({bits})"])
         case lir.AnyTrue(a=a):
-            _write(w, value, [" || ".join(w.lanes(a))])
+            w.write(value, [" || ".join(w.lanes(a))])
         case lir.Gather():
             emit_gather(w, value, op)
         case lir.WarpReduce():
@@ -99,13 +99,6 @@ def emit_let(w: Writer, stmt: lir.Let) -> None:
         case _:
             where = f"{type(op).__name__} (%{value.name})"
             raise w.fail(f"{where}: GPU kernels have no planes.")
-
-
-def _write(w: Writer, value: lir.Value, texts: list[str]) -> None:
-    """Write one new constant per lane and bind the value to them."""
-    name = value.type.element.name
-    for lane, text in zip(w.new(value), texts, strict=True):
-        w.line(f"const {name} {lane} = {text};")
 
 
 def binary_text(kind: lir.BinaryOp, element: lir.Scalar) -> Callable[[str, str], str]:
@@ -163,7 +156,7 @@ def _convert(w: Writer, value: lir.Value, a: lir.Value) -> None:
         return
     # Out of a narrow type's range any value is allowed; the i32 in between must fit.
     through = "(i32)" if source.is_float and target.name in ("u8", "u16") else ""
-    _write(w, value, [f"({target.name}){through}{x}" for x in w.lanes(a)])
+    w.write(value, [f"({target.name}){through}{x}" for x in w.lanes(a)])
     if not value.type.lanes and not source.is_float and not target.is_float:
         w.note_multiple(value, w.multiple_of(a))
 
@@ -208,11 +201,11 @@ def _permute(
             at = w.names.new("pick")
             w.line(f"const {wide} {at} = ({wide}){lane};")
             texts.append(_pick(entries, at))
-        _write(w, value, texts)
+        w.write(value, texts)
         return
     table = w.names.new("table")
     w.line(f"const {name} {table}[{len(entries)}] = {{{', '.join(entries)}}};")
-    _write(w, value, [f"{table}[({wide}){lane} & {last}u]" for lane in lanes])
+    w.write(value, [f"{table}[({wide}){lane} & {last}u]" for lane in lanes])
 
 
 def _pick(entries: list[str], at: str) -> str:

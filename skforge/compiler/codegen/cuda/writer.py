@@ -7,6 +7,7 @@ no small array needs an address.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TypeAlias
 
 from skforge.compiler.codegen.cuda.host_plan import Launch
@@ -91,6 +92,12 @@ class Writer(Known):
             operand = tuple(self.names.new(f"{name}_{k}") for k in range(lanes))
         self._operands[value.name] = operand
         return operand
+
+    def write(self, value: lir.Value, texts: Iterable[str]) -> None:
+        """Write one new constant per lane and bind the value to them."""
+        name = value.type.element.name
+        for lane, text in zip(self.new(value), texts, strict=True):
+            self.line(f"const {name} {lane} = {text};")
 
     def use(self, value: lir.Value) -> str:
         return self.lanes(value)[0]

@@ -82,14 +82,11 @@ def _rebuilt(
         sets,
     )
     fields: dict[str, Any] = {**distinct}
-    inner = forest.predicate >= 0
-    swapped = np.zeros(forest.n_nodes, dtype=np.bool_)
-    swapped[inner] = swap[forest.predicate[inner]]
-    predicate = np.full(forest.n_nodes, -1, dtype=np.int32)
-    predicate[inner] = index[forest.predicate[inner]]
+    # leaves have the predicate -1, which is the last
+    swapped = np.append(swap, False)[forest.predicate]
     return replace(
         forest,
-        predicate=predicate,
+        predicate=np.append(index, np.int32(-1))[forest.predicate],
         left=np.where(swapped, forest.right, forest.left),
         right=np.where(swapped, forest.left, forest.right),
         **fields,
