@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import warnings
 from dataclasses import replace
 from typing import Any
 
@@ -13,7 +12,7 @@ from skforge.compiler.forest.arrays import ZERO_THRESHOLD
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.frames import is_pandas, is_plain, is_table
 from skforge.compiler.forest.rows import prepare_rows
-from skforge.exceptions import warn
+from skforge.exceptions import no_warnings, warn
 from skforge.sources import plain
 from skforge.sources.base import Answers, Array, Source, register
 
@@ -100,8 +99,7 @@ class LightGBMBoosterSource(Source):
 
     def _raw(self, rows: Array) -> Any:
         """Return raw scores; LightGBM adds each row's trees in order on any thread."""
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # feature names: the rows have none
+        with no_warnings():  # feature names: the rows have none
             return self.model.predict(rows, raw_score=True)
 
     def _outputs(self, X: Any) -> dict[str, Any]:
