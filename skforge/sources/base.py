@@ -353,7 +353,8 @@ class Source:
         return np.hstack([raw.reshape(len(rows), -1) for raw in scores])
 
     def _raw(self, rows: Array) -> Any:
-        return self.call("predict_raw", rows)
+        with no_warnings():  # feature names: the rows have none
+            return self.call("predict_raw", rows)
 
     def raw_of(self, X: Any) -> Array:
         rows = self.rows(X, "predict_raw")

@@ -12,7 +12,7 @@ from skforge.compiler.forest.arrays import ZERO_THRESHOLD
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.frames import is_pandas, is_plain, is_table
 from skforge.compiler.forest.rows import prepare_rows
-from skforge.exceptions import no_warnings, warn
+from skforge.exceptions import warn
 from skforge.sources import plain
 from skforge.sources.base import Answers, Array, Source, register
 
@@ -94,13 +94,11 @@ class LightGBMBoosterSource(Source):
         return np.array(X) if isinstance(X, list) else X
 
     def _call(self, method: str, X: Any, **params: Any) -> Any:
-        """Call the Booster; the caller makes labels from its scores."""
-        return self.model.predict(X, **_ASKING.get(method, {}), **params)
+        """Call the Booster, which adds each row's trees in order on any thread.
 
-    def _raw(self, rows: Array) -> Any:
-        """Return raw scores; LightGBM adds each row's trees in order on any thread."""
-        with no_warnings():  # feature names: the rows have none
-            return self.model.predict(rows, raw_score=True)
+        The caller makes labels from its scores.
+        """
+        return self.model.predict(X, **_ASKING.get(method, {}), **params)
 
     def _outputs(self, X: Any) -> dict[str, Any]:
         return {"transformed": self.model.predict(X)}

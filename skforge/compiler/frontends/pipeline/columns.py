@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -54,11 +55,10 @@ class Stage:
         return [_dense(_called(self.transformer, x[:, None])) for x in columns]
 
     def accepts(self, columns: Sequence[Array], transformer: Any) -> bool:
-        try:
+        with suppress(ArithmeticError, LookupError, TypeError, ValueError):
             _called(transformer, _matrix(self, columns), finite=False)
-        except (ArithmeticError, LookupError, TypeError, ValueError):
-            return False
-        return True
+            return True
+        return False
 
     def is_steady(self, columns: Sequence[Array]) -> bool:
         """Tell whether answers depend on neither the number nor the layout of rows."""
