@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 
 class SkforgeError(Exception):
@@ -141,6 +143,14 @@ def warn(text: str, category: type[Warning] = UserWarning) -> None:
             break
         level, frame = level + 1, frame.f_back
     warnings.warn(text, category, stacklevel=level)
+
+
+@contextmanager
+def no_warnings() -> Iterator[None]:
+    """Show no warnings of what is called inside."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
 
 
 def duration(seconds: float | None) -> str:

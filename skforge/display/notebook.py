@@ -20,7 +20,12 @@ from skforge._docs import documented
 from skforge.compiler.runtime.cpu.threads import resolve_n_jobs
 from skforge.display.short_repr import OwnRepr, short_name
 from skforge.display.summary import SIZES, CallTime, Summary, summary_of
-from skforge.exceptions import InvalidInputError, VerificationWarning, plural
+from skforge.exceptions import (
+    InvalidInputError,
+    VerificationWarning,
+    no_warnings,
+    plural,
+)
 from skforge.prediction.dispatch import size_ranges
 from skforge.prediction.state import Delegated
 from skforge.prediction.verification import take_rows
@@ -225,8 +230,7 @@ def measured(wrapper: Any, X: Any, method: str, batch_sizes: Any) -> Summary:
     source, theirs = _source(wrapper, method, X)
     times: list[CallTime] = []
     threads = threadpool_limits(resolve_n_jobs(wrapper.n_jobs), "openmp")
-    with threads, warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the model's, once a call
+    with threads, no_warnings():  # the model's, once a call
         warnings.simplefilter("always", VerificationWarning)
         for size in sizes:
             if batch_sizes is None and not _fits(times, size, share, theirs=False):

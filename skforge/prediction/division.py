@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 import numpy as np
@@ -22,7 +21,7 @@ from skforge.compiler.frontends.pipeline.split import (
     rest_of,
 )
 from skforge.compiler.frontends.pipeline.transformers import of_first
-from skforge.exceptions import InvalidInputError, UnsupportedModelError
+from skforge.exceptions import InvalidInputError, UnsupportedModelError, no_warnings
 from skforge.prediction.fallback import who_answers
 from skforge.prediction.verification import sampled, take_rows
 from skforge.sources.find import read_model, source_of
@@ -103,8 +102,7 @@ def _unread(model: Any, forest: Forest, start: int, X: Any) -> str:
     source, n_rows = source_of(model, forest, start), _num_samples(X)
     name, unread = divided_steps(model)[start][0], ""
     for i in sampled(X, TRIED)[:n_rows]:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # fit has the rows checked again
+        with no_warnings():  # fit has the rows checked again
             prepared = source.prepared(take_rows(X, np.array([i])))
             if source.rows(prepared, "predict_raw") is not None:
                 return ""

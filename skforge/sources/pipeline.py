@@ -29,7 +29,7 @@ from skforge.compiler.frontends.pipeline.transformers import (
     is_absent,
     members,
 )
-from skforge.exceptions import UnsupportedModelError
+from skforge.exceptions import UnsupportedModelError, no_warnings
 from skforge.runtime.mappings import ColumnRule, Columns, without_names
 from skforge.sources import forms
 from skforge.sources.base import (
@@ -360,8 +360,7 @@ class PipelineSource(Source):
 
     def _raw(self, rows: Array) -> Any:
         decoded = self._known.decoded(rows, self._form)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # feature names: the rows have none
+        with no_warnings():  # feature names: the rows have none
             return self._last.raw_of(self._transformed(decoded))
 
     def _serial(self) -> Any:

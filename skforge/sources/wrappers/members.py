@@ -7,7 +7,6 @@ code computes everything else, with its own errors and warnings.
 from __future__ import annotations
 
 import copy
-import warnings
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
@@ -22,7 +21,7 @@ from skforge.compiler.frontends.base import is_pipeline
 from skforge.compiler.frontends.members import fitted_members, with_members
 from skforge.compiler.frontends.pipeline.split import Part, table_text
 from skforge.compiler.frontends.pipeline.transformers import first_reader
-from skforge.exceptions import UnsupportedModelError
+from skforge.exceptions import UnsupportedModelError, no_warnings
 from skforge.runtime.mappings import Columns
 from skforge.sources.base import METHODS as _METHODS
 from skforge.sources.base import Answers, Source
@@ -113,8 +112,7 @@ def rows_of_members(model: Any, X: Any) -> list[Any]:
 def answers_of(model: Any, X: Any) -> dict[str, Any]:
     """Return a model's answers by method; those that it refuses are left out."""
     answers = {}
-    with _in_threads(model), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # as later calls do
+    with _in_threads(model), no_warnings():  # as later calls do
         for name in METHODS:
             try:
                 answers[name] = getattr(model, name)(X)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -14,7 +14,7 @@ from skforge.compiler.forest.arrays import Array
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.frontends.pipeline import transformers
 from skforge.compiler.frontends.pipeline.transformers import cannot_fold, class_of
-from skforge.exceptions import InvalidModelError
+from skforge.exceptions import InvalidModelError, no_warnings
 
 _CELLS = 1 << 22  # of the matrices that transformers make at a time
 _EXACT = 2.0**53  # float64 holds whole numbers up to here
@@ -55,11 +55,10 @@ class Stage:
         return [_dense(_called(self.transformer, x[:, None])) for x in columns]
 
     def accepts(self, columns: Sequence[Array], transformer: Any) -> bool:
-        try:
+        with suppress(ArithmeticError, LookupError, TypeError, ValueError):
             _called(transformer, _matrix(self, columns), finite=False)
-        except (ArithmeticError, LookupError, TypeError, ValueError):
-            return False
-        return True
+            return True
+        return False
 
     def is_steady(self, columns: Sequence[Array]) -> bool:
         """Tell whether answers depend on neither the number nor the layout of rows."""
@@ -460,12 +459,8 @@ def _called(
     """Return a transformer's own answer for rows, without its warnings."""
     from sklearn import config_context
 
-    with (
-        warnings.catch_warnings(),
-        config_context(assume_finite=finite),
-        np.errstate(all=errors, under="ignore"),
-    ):
-        warnings.simplefilter("ignore")
+    steady = np.errstate(all=errors, under="ignore")
+    with no_warnings(), config_context(assume_finite=finite), steady:
         return transformer.transform(rows)
 
 

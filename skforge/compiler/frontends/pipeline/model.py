@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 import weakref
 from collections.abc import Sequence
 from dataclasses import replace
@@ -24,7 +23,7 @@ from skforge.compiler.frontends.pipeline.columns import Column, Plan, plan_of
 from skforge.compiler.frontends.pipeline.fold import Flags, Parts, accepted
 from skforge.compiler.frontends.pipeline.split import flat
 from skforge.compiler.frontends.pipeline.transformers import cannot_fold
-from skforge.exceptions import InvalidModelError, UnsupportedModelError
+from skforge.exceptions import InvalidModelError, UnsupportedModelError, no_warnings
 
 
 def codes_of(
@@ -456,8 +455,7 @@ def _takes_nan(last: Any, width: int, sparse: bool) -> bool:
         from scipy.sparse import csr_matrix
 
         rows = csr_matrix(rows)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with no_warnings():
         try:
             last.predict(rows)
         except ValueError:
