@@ -329,7 +329,10 @@ class Lowering:
                         sums.append((r, *self._sums.element(reduce, 1)))
                 code.add_trees(*sums)
 
-            b.if_(count.eq(1), lambda: add(1), lambda: add(n))
+            def several() -> None:
+                b.if_(count.eq(2), lambda: add(2), lambda: add(n))
+
+            b.if_(count.eq(1), lambda: add(1), several)
             with b.loop(count) as r, self._bound(loop.var, first + r):
                 self.body(loop.body[at + 1 :])
 
