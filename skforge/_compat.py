@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
-from contextlib import nullcontext
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from typing import Any, NoReturn, TypeVar
 
 T = TypeVar("T")
@@ -13,6 +14,14 @@ T = TypeVar("T")
 def assert_never(value: NoReturn) -> NoReturn:
     """Mark a match as complete, for the type checker and at run time."""
     raise AssertionError(f"no case for {value!r}")
+
+
+@contextmanager
+def no_warnings() -> Iterator[None]:
+    """Show no warnings inside: ``catch_warnings(action="ignore")`` of Python 3.11."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
 
 
 class cached_property(functools.cached_property[T]):
