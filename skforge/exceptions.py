@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 
 class SkforgeError(Exception):
@@ -143,14 +141,6 @@ def warn(text: str, category: type[Warning] = UserWarning) -> None:
             break
         level, frame = level + 1, frame.f_back
     warnings.warn(text, category, stacklevel=level)
-
-
-@contextmanager
-def no_warnings() -> Iterator[None]:
-    """Show no warnings of what is called inside."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield
 
 
 def duration(seconds: float | None) -> str:

@@ -16,16 +16,12 @@ from sklearn.utils import estimator_html_repr
 from sklearn.utils.validation import _num_samples, check_is_fitted
 from threadpoolctl import threadpool_limits
 
+from skforge._compat import no_warnings
 from skforge._docs import documented
 from skforge.compiler.runtime.cpu.threads import resolve_n_jobs
 from skforge.display.short_repr import OwnRepr, short_name
 from skforge.display.summary import SIZES, CallTime, Summary, summary_of
-from skforge.exceptions import (
-    InvalidInputError,
-    VerificationWarning,
-    no_warnings,
-    plural,
-)
+from skforge.exceptions import InvalidInputError, VerificationWarning, plural
 from skforge.prediction.dispatch import size_ranges
 from skforge.prediction.state import Delegated
 from skforge.prediction.verification import take_rows

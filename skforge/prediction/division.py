@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from sklearn.utils.validation import _num_samples, check_is_fitted
 
+from skforge._compat import no_warnings
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.frontends.base import is_compiled, is_pipeline
 from skforge.compiler.frontends.pipeline.branches import Branch
@@ -21,7 +22,7 @@ from skforge.compiler.frontends.pipeline.split import (
     rest_of,
 )
 from skforge.compiler.frontends.pipeline.transformers import of_first
-from skforge.exceptions import InvalidInputError, UnsupportedModelError, no_warnings
+from skforge.exceptions import InvalidInputError, UnsupportedModelError
 from skforge.prediction.fallback import who_answers
 from skforge.prediction.verification import sampled, take_rows
 from skforge.sources.find import read_model, source_of

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from sklearn.utils.validation import _num_samples
 
+from skforge._compat import no_warnings
 from skforge.compiler.frontends.pipeline.split import Split
-from skforge.exceptions import no_warnings
 from skforge.prediction.predictor import Predictor
 from skforge.prediction.verification import sampled, take_rows
 from skforge.sources.conversions import conversion

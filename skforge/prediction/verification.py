@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import _num_samples
 
+from skforge._compat import no_warnings
 from skforge.compiler.forest.arrays import Array
 from skforge.compiler.forest.reference import differing_rows
 from skforge.compiler.forest.rows import read_columns
@@ -24,7 +25,6 @@ from skforge.exceptions import (
     UnsupportedModelError,
     VerificationError,
     VerificationWarning,
-    no_warnings,
 )
 from skforge.prediction.kernel_checks import ADVICE, Sample, compare_now
 from skforge.prediction.predictor import METHODS, Predictor

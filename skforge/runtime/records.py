@@ -113,7 +113,8 @@ def plain_in(kind: Any, value: Any, name: str) -> Any:
         if type(value) is dict and value.keys() == {"float"}:
             return float_in(name, value["float"])
     elif kind is Any:
-        return plain_in(bool | int | str | float | None, value, name)
+        plain = type(value) in (bool, int, str, type(None))
+        return value if plain else plain_in(float, value, name)
     elif origin in (tuple, list, Sequence) and type(value) is list:
         several = origin is not tuple or parts[-1] is Ellipsis
         kinds = [parts[0]] * len(value) if several else parts

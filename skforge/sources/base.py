@@ -18,7 +18,7 @@ from typing import Any, ClassVar, Literal, TypeVar
 
 import numpy as np
 
-from skforge._compat import cached_property
+from skforge._compat import cached_property, no_warnings
 from skforge.compiler.forest.arrays import Array as Array
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.frames import FrameColumns, kind_of
@@ -26,7 +26,7 @@ from skforge.compiler.forest.reference import draw_rows, reference_raw
 from skforge.compiler.frontends.base import class_names
 from skforge.compiler.outputs.answers import answer, labels_of
 from skforge.compiler.outputs.steps import Refused
-from skforge.exceptions import InvalidInputError, no_warnings, warn
+from skforge.exceptions import InvalidInputError, warn
 from skforge.runtime.mappings import ColumnRule, Columns, without_names
 from skforge.sources.plain import PlainRows, Read, Reading
 from skforge.sources.stored_model import Rules, StoredModel

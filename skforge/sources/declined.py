@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from skforge._compat import no_warnings
 from skforge.compiler.forest import mistakes
 from skforge.compiler.forest.frames import (
     column_names,
@@ -21,7 +22,7 @@ from skforge.compiler.forest.frames import (
     labels_of,
     number_of,
 )
-from skforge.exceptions import InvalidInputError, no_warnings, shortened
+from skforge.exceptions import InvalidInputError, shortened
 from skforge.runtime.mappings import is_missing, is_real
 from skforge.sources.conversions import conversion
 from skforge.sources.stored_model import StoredModel

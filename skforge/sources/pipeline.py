@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
+from skforge._compat import no_warnings
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.reference import differing_rows
 from skforge.compiler.frontends import read_forests
@@ -29,7 +30,7 @@ from skforge.compiler.frontends.pipeline.transformers import (
     is_absent,
     members,
 )
-from skforge.exceptions import UnsupportedModelError, no_warnings
+from skforge.exceptions import UnsupportedModelError
 from skforge.runtime.mappings import ColumnRule, Columns, without_names
 from skforge.sources import forms
 from skforge.sources.base import (

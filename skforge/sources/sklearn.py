@@ -15,10 +15,10 @@ from typing import Any
 
 import numpy as np
 
+from skforge._compat import no_warnings
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.frontends.sklearn.histogram import model_columns
 from skforge.compiler.outputs.steps import Refused
-from skforge.exceptions import no_warnings
 from skforge.sources.base import Answers, Array, Source, register
 from skforge.sources.plain import Read, Reading, most_entries
 from skforge.sources.stored_model import Rules

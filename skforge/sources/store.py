@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 from sklearn.utils import Tags, get_tags
 
+from skforge._compat import no_warnings
 from skforge.compiler.frontends.base import last_step
-from skforge.exceptions import UnsupportedModelError, no_warnings
+from skforge.exceptions import UnsupportedModelError
 from skforge.sources.base import Source
 from skforge.sources.find import source_of
 from skforge.sources.fitted import start_of

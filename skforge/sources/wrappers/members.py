@@ -16,12 +16,13 @@ from typing import Any, NoReturn
 import numpy as np
 from joblib import effective_n_jobs, parallel_config
 
+from skforge._compat import no_warnings
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.frontends.base import is_pipeline
 from skforge.compiler.frontends.members import fitted_members, with_members
 from skforge.compiler.frontends.pipeline.split import Part, table_text
 from skforge.compiler.frontends.pipeline.transformers import first_reader
-from skforge.exceptions import UnsupportedModelError, no_warnings
+from skforge.exceptions import UnsupportedModelError
 from skforge.runtime.mappings import Columns
 from skforge.sources.base import METHODS as _METHODS
 from skforge.sources.base import Answers, Source

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from skforge._compat import no_warnings
 from skforge.compiler.forest.arrays import ZERO_THRESHOLD, Array, Comparison, Missing
 from skforge.compiler.forest.forest import Forest, deduplicate_predicates
 from skforge.compiler.forest.reference import evaluate_predicates
@@ -23,7 +24,7 @@ from skforge.compiler.frontends.pipeline.columns import Column, Plan, plan_of
 from skforge.compiler.frontends.pipeline.fold import Flags, Parts, accepted
 from skforge.compiler.frontends.pipeline.split import flat
 from skforge.compiler.frontends.pipeline.transformers import cannot_fold
-from skforge.exceptions import InvalidModelError, UnsupportedModelError, no_warnings
+from skforge.exceptions import InvalidModelError, UnsupportedModelError
 
 
 def codes_of(
