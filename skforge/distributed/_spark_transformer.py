@@ -13,9 +13,7 @@ from pyspark.ml.util import (  # noqa: TID253
     DefaultParamsReader,
     DefaultParamsWriter,
     MLReadable,
-    MLReader,
     MLWritable,
-    MLWriter,
 )
 
 from skforge.distributed._artifact import Artifact, KeepEstimator, pack
@@ -159,14 +157,14 @@ class ForestTransformer(
             predicted = array_to_vector(predicted.cast("array<double>"))
         return dataset.withColumn(self.getOutputCol(), predicted)
 
-    def write(self) -> MLWriter:
+    def write(self) -> DefaultParamsWriter:
         """Return the writer of this stage."""
         return _Writer(self)
 
     @classmethod
-    def read(cls) -> MLReader[ForestTransformer]:
+    def read(cls) -> DefaultParamsReader[ForestTransformer]:
         """Return the reader of such stages."""
-        return _Reader()
+        return _Reader(cls)
 
 
 def _array(dataset: Any, name: str) -> Any:
@@ -207,37 +205,27 @@ def _checked(dataset: Any, place: int, name: str, rows: RowSpec) -> Any:
 _NUMBERS = {"boolean", "byte", "short", "integer", "long", "float", "double"}
 
 
-class _Writer(MLWriter):
+class _Writer(DefaultParamsWriter):
     """Writes the parameters as metadata, and the model as one row of Parquet."""
-
-    def __init__(self, stage: ForestTransformer) -> None:
-        super().__init__()
-        self._stage = stage
 
     def saveImpl(self, path: str) -> None:
         """Write the stage to a folder that does not exist."""
-        artifact = self._stage.artifact
+        artifact = self.instance.artifact
         if artifact is None:
             raise InvalidInputError(
                 "The ForestTransformer has no model, so there is nothing to save."
             )
-        session = self.sparkSession
-        DefaultParamsWriter.saveMetadata(self._stage, path, session)
+        super().saveImpl(path)
         row = (bytearray(artifact.payload), artifact.pickled, artifact.checksum)
         schema = "payload binary, pickled boolean, checksum string"
-        table = session.createDataFrame([row], schema).coalesce(1)
+        table = self.sparkSession.createDataFrame([row], schema).coalesce(1)
         # uncompressed: compression needs a native library and gains little
         table.write.option("compression", "none").parquet(f"{path}/artifact")
 
 
-class _Reader(MLReader[ForestTransformer]):
+class _Reader(DefaultParamsReader[ForestTransformer]):
     def load(self, path: str) -> ForestTransformer:
-        session = self.sparkSession
-        metadata = DefaultParamsReader.loadMetadata(path, session)
-        row = session.read.parquet(f"{path}/artifact").first()
-        stage = ForestTransformer(
-            Artifact(bytes(row.payload), row.pickled, row.checksum)
-        )
-        stage._resetUid(metadata["uid"])
-        DefaultParamsReader.getAndSetParams(stage, metadata)
+        stage = super().load(path)
+        row = self.sparkSession.read.parquet(f"{path}/artifact").first()
+        stage.artifact = Artifact(bytes(row.payload), row.pickled, row.checksum)
         return stage

@@ -342,6 +342,14 @@ def _texts(library: Library, kind: str, file: str, sample: Sample) -> dict[str, 
     }
 
 
+#: Facts of ``NAME.json`` about the model.
+_OF_FOREST = (
+    *("source", "task", "n_trees", "n_nodes", "n_features", "n_outputs", "n_columns"),
+    *("feature_names", "class_labels"),
+)
+_OF_LIBRARY = "categories", "row_dtype", "reduction"
+
+
 def _metadata(
     library: Library, kind: str, file: str, files: Mapping[str, bytes], verified: bool
 ) -> bytes:
@@ -358,21 +366,11 @@ def _metadata(
         "verified_here": verified,
         "needs": ["libc", "libm"],
         "model": {
-            "source": forest.source,
-            "task": forest.task,
+            **{name: getattr(forest, name) for name in _OF_FOREST},
+            **{name: getattr(library, name) for name in _OF_LIBRARY},
             "transform": forest.outputs.name,
-            "n_trees": forest.n_trees,
-            "n_nodes": forest.n_nodes,
-            "n_features": forest.n_features,
-            "n_outputs": forest.n_outputs,
-            "feature_names": forest.feature_names,
-            "n_columns": forest.n_columns,
-            "categories": library.categories,
             "texts": {str(column): codes for column, codes in library.texts.items()},
-            "class_labels": forest.class_labels,
-            "row_dtype": library.row_dtype,
             "missing_value": str(float(forest.missing_value)),
-            "reduction": library.reduction,
         },
         "functions": {
             name: {"dtype": dtype, "columns": columns}
@@ -393,7 +391,7 @@ def _metadata(
             "library": size,
             "constants": constants if library.variants else None,
             "per_tree": round(size / max(1, forest.n_trees), 1),
-            "scratch_per_thread": library.scratch.bytes,
+            "scratch_per_thread": sum(library.scratch),
         },
         "sha256": {n: hashlib.sha256(data).hexdigest() for n, data in files.items()},
     }

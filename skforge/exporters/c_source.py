@@ -8,7 +8,8 @@ operation by operation.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from itertools import starmap
 from typing import Any
 
 import numpy as np
@@ -52,7 +53,7 @@ def header_text(library: Library) -> str:
         f"#define {name.upper()}_{function.upper()}_COLUMNS {n}"
         for function, (_, n) in results.items()
     ]
-    scratch = library.scratch.bytes
+    scratch = sum(library.scratch)
     opens = "open_scratch.h" if scratch else "open.h"
     last = len(ERRORS) - 1
     codes = [
@@ -61,8 +62,7 @@ def header_text(library: Library) -> str:
     ]
     functions = []
     if said:
-        space = " " * len(f"int {name}_encode(")
-        functions += library.filled("encode.h", space=space).splitlines()
+        functions += library.filled("encode.h").splitlines()
     for column, values in library.texts.items():
         functions += ["", *_codes_say(library, column, values)]
     for function, (dtype, n) in results.items():
@@ -70,10 +70,8 @@ def header_text(library: Library) -> str:
         each = f"{n} {out}{'s' if n != 1 else ''} per row"
         functions += ["", f"/* {each}: {_SAYS[function]}. */"]
         for suffix, c_type in _ROWS.items():
-            space = " " * len(f"int {name}_{function}_{suffix}(")
             given = {"function": function, "given": suffix, "c_type": c_type}
-            text = library.filled("declaration.h", out=out, space=space, **given)
-            functions += text.splitlines()
+            functions.append(library.filled("declaration.h", out=out, **given).rstrip())
     return library.filled(
         "header.h",
         columns="\n".join(columns),
@@ -177,7 +175,8 @@ def source_text(library: Library) -> str:
     kind = str(kinds[0]) if len(kinds) == 1 else "test_kind[test]"
     unused = set() if len(kinds) != 1 else {"test_kind"}
     unused |= set() if categories else {"set_begin", "set_word"}
-    tables = [text for key, text in _tables(forest, leaves) if key not in unused]
+    arrays = _tables(forest, leaves).items()
+    tables = [_array(name, values) for name, values in arrays if name not in unused]
     finishes = "\n".join(
         _finish(function, steps, results[function], forest)
         for function, steps in library.outputs.items()
@@ -226,71 +225,63 @@ def source_text(library: Library) -> str:
 # ------------------------------------------------------------ tables
 
 
-def _tables(forest: Forest, leaves: bool) -> Iterator[tuple[str, str]]:
-    """Yield the name and C text of each array, with inner nodes only.
+def _tables(forest: Forest, leaves: bool) -> dict[str, NDArray[Any]]:
+    """Return the arrays by name, with inner nodes only.
 
     A child below 0 is ``~leaf``: a row of ``leaf_value``, or, with ``leaves``, the
     number of the leaf node.
     """
     inner = np.flatnonzero(forest.leaf < 0)
-    place = np.full(forest.n_nodes, -1, np.int64)
+    place = np.full(forest.n_nodes, -1, np.int32)
     place[inner] = np.arange(len(inner))
     outer = np.flatnonzero(forest.leaf >= 0)
-    item = forest.leaf.astype(np.int64)
+    item, tables = forest.leaf.copy(), {}
     if leaves:
         item[outer] = np.arange(len(outer))
-        yield "leaf_item", _array("int32_t", "leaf_item", forest.leaf[outer])
-        yield "leaf_number", _array("int32_t", "leaf_number", forest.source_node[outer])
+        tables["leaf_item"] = forest.leaf[outer]
+        tables["leaf_number"] = forest.source_node[outer]
     codes = np.where(item >= 0, ~item, place)
     following = np.stack([codes[forest.left], codes[forest.right]], axis=1)[inner]
-    missing = forest.missing | (forest.missing_left.astype(np.uint8) << 2)
-    for type_, name, values in (
-        ("int32_t", "root", codes[forest.tree_offset[:-1]]),
-        ("int32_t", "tree_output", forest.tree_output),
-        ("int32_t", "node_test", forest.predicate[inner]),
-        ("int32_t", "node_next", following.reshape(-1)),
-        ("int32_t", "test_feature", forest.feature),
-        ("uint8_t", "test_kind", forest.comparison),
-        ("uint8_t", "test_missing", missing),
-        ("ROW", "threshold", forest.threshold),
-        ("int32_t", "set_begin", forest.category_offset),
-        ("uint32_t", "set_word", forest.category_words),
-        ("SUM", "leaf_value", forest.leaf_value.reshape(-1)),
-        ("SUM", "base", forest.base),
-    ):
-        yield name, _array(type_, name, values)
+    return tables | {
+        "root": codes[forest.tree_offset[:-1]],
+        "tree_output": forest.tree_output,
+        "node_test": forest.predicate[inner],
+        "node_next": following.reshape(-1),
+        "test_feature": forest.feature,
+        "test_kind": forest.comparison,
+        "test_missing": forest.missing | (forest.missing_left.astype(np.uint8) << 2),
+        "threshold": forest.threshold,
+        "set_begin": forest.category_offset,
+        "set_word": forest.category_words,
+        "leaf_value": forest.leaf_value.reshape(-1),
+        "base": forest.base,
+    }
 
 
-def _array(type_: str, name: str, values: NDArray[Any]) -> str:
+def _array(name: str, values: NDArray[Any]) -> str:
+    dtype = values.dtype.name
     if values.dtype.kind == "f":
-        texts = [c_number(value, values.dtype.name) for value in values.tolist()]
+        texts = [c_number(value, dtype) for value in values.tolist()]
     else:
-        suffix = {"uint32_t": "u", "uint64_t": "u"}.get(type_, "")
+        suffix = "u" if dtype in ("uint32", "uint64") else ""
         texts = [f"{value}{suffix}" for value in values.tolist()]
     texts = texts or ["0"]
     lines = [", ".join(texts[k : k + 8]) for k in range(0, len(texts), 8)]
-    body = ",\n  ".join(lines)
-    return f"static const {type_} {name}[{len(texts)}] = {{\n  {body}\n}};\n"
+    body, c_type = ",\n  ".join(lines), C_TYPES.get(dtype, f"{dtype}_t")
+    return f"static const {c_type} {name}[{len(texts)}] = {{\n  {body}\n}};\n"
 
 
-def _encoder(library: Library) -> Iterator[str]:
-    """Yield the tables and the function that encode rows with categories."""
+def _encoder(library: Library) -> list[str]:
+    """Return the tables and the function that encode rows with categories."""
     if (hashed := library.forest.hashed) is None:
-        return
-    for type_, name, values in (
-        ("int32_t", "category", np.array(library.categories)),
-        ("int64_t", "part_offset", hashed.part_offset),
-        ("uint8_t", "part_kind", hashed.part_kind),
-        ("int32_t", "part_column", hashed.part_column),
-        ("uint32_t", "part_value", hashed.part_value.view(np.uint32)),
-        ("int64_t", "key_offset", hashed.key_offset),
-        ("uint64_t", "keys", hashed.key),
-        ("int64_t", "statistic_offset", hashed.statistic_offset),
-        ("uint8_t", "buckets", hashed.bucket),
-    ):
-        yield _array(type_, name, values)
+        return []
+    tables = hashed.arrays() | {
+        "is_category": hashed.is_category.view(np.uint8),
+        "part_value": hashed.part_value.view(np.uint32),
+    }
     count = len(hashed.part_offset) - 1
-    yield library.filled("encode.c", n_combinations=count, multiplier=MULTIPLIER)
+    code = library.filled("encode.c", n_combinations=count, multiplier=MULTIPLIER)
+    return [*starmap(_array, tables.items()), code]
 
 
 # ------------------------------------------------------------ results

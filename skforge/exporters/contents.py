@@ -79,22 +79,6 @@ class ExportedVariant:
     ranges: Mapping[str, Ranges]
 
 
-@dataclass(frozen=True, slots=True)
-class Scratch:
-    """The bytes of a slot's scratch for converted rows, their sums and kernels.
-
-    All are multiples of cache lines; the kernel's scratch follows the other two.
-    """
-
-    rows: int
-    sums: int
-    kernel: int
-
-    @property
-    def bytes(self) -> int:
-        return self.rows + self.sums + self.kernel
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Library:
     """A forest to export as a library.
@@ -179,16 +163,19 @@ class Library:
         return max(1, min(PART_ROWS, PART_VALUES // widest))
 
     @property
-    def scratch(self) -> Scratch:
-        """Return the scratch that a call may need; portable C needs none."""
+    def scratch(self) -> tuple[int, int, int]:
+        """Return the bytes of scratch for converted rows, their sums and kernels.
+
+        All are multiples of cache lines. Portable C needs none.
+        """
         if not self.variants:
-            return Scratch(0, 0, 0)
+            return 0, 0, 0
         rows = self.forest.n_features * self.forest.input_dtype.itemsize
         sums = self.forest.n_outputs * self.forest.accumulator_dtype.itemsize
         kernels = [sum(k.scratch) for v in self.variants for k in v.kernels]
         # One more line, because vector loads may read past the end.
         wide = [-(-self.part_rows * n // LINE) * LINE + LINE for n in (rows, sums)]
-        return Scratch(wide[0], wide[1], max(kernels, default=0))
+        return wide[0], wide[1], max(kernels, default=0)
 
     def scratch_rows(self, function: str) -> int:
         """Return the smallest batch size whose kernel needs scratch."""

@@ -19,7 +19,7 @@ from skforge.compiler.ir.lir.builder import Builder
 from skforge.compiler.ir.lir.nodes import BOOL, I32, I64, U8, Buffer, Routine, Value
 from skforge.compiler.ir.lir.types import BUILDER, scalar_of
 from skforge.compiler.target import Target
-from skforge.exporters.contents import ERRORS, LINE, Library, Scratch, filled
+from skforge.exporters.contents import ERRORS, LINE, Library, filled
 
 #: Questions to ``cpuid``: a leaf and its part. Each is answered by four words.
 _QUESTIONS = (0, 0), (1, 0), (7, 0), (7, 1), (-(1 << 31) + 1, 0)
@@ -95,17 +95,17 @@ def _check_x86(b: Builder, name: str, variants: Sequence[Target]) -> None:
 _FREE, _TAKEN, _ALLOCATED = 0, 1, 2
 
 
-def model_routines(name: str, scratch: Scratch) -> list[Routine]:
+def model_routines(name: str, scratch: int) -> list[Routine]:
     """Return the functions of a library's handles.
 
     ``NAME.acquire`` and ``NAME.give`` are hidden: the first returns a slot's scratch,
     or null if memory cannot be allocated.
     """
-    slot = LINE + scratch.bytes
+    slot = LINE + scratch
     with Builder() as b:
         b.run("free", _MODEL)
     return [
-        _open(name, slot if scratch.bytes else 0),
+        _open(name, slot if scratch else 0),
         Routine(f"{name}_close", (_MODEL,), b.finish()),
         *_variant(name),
         _acquire(name, slot),

@@ -39,7 +39,7 @@ from skforge.compiler.ir.lir.types import BUILDER, scalar_of
 from skforge.compiler.outputs.steps import Steps
 from skforge.compiler.runtime.entry.hashing_routines import city_hash
 from skforge.compiler.runtime.entry.results import Results
-from skforge.exporters.contents import ERRORS, LINE, ExportedKernel, Library, Ranges
+from skforge.exporters.contents import ERRORS, LINE, ExportedKernel, Library
 from skforge.exporters.llvm_model import (
     contributions,
     fail,
@@ -68,7 +68,7 @@ def library_code(library: Library) -> list[str | Routine]:
     parts: list[str | Routine] = [
         "\n".join([*constants, *texts]),
         *variant_code(library.name, [v.target for v in library.variants]),
-        *model_routines(library.name, library.scratch),
+        *model_routines(library.name, sum(library.scratch)),
         *facts,
         *_run(library),
         *(_convert(library, suffix) for suffix in ROW_TYPES),
@@ -118,7 +118,7 @@ _MODEL, _SCRATCH, _ROWS, _N, _STRIDE, _SUMS = _HEAD = tuple(
 
 
 def _run(library: Library) -> Iterator[Routine]:
-    """Yield the functions that select a batch's kernel and call it."""
+    """Yield the functions that call a batch's kernel: of its range and variant."""
     name, forest = library.name, library.forest
     item = forest.accumulator_dtype.itemsize
     row_bytes = {
@@ -126,40 +126,21 @@ def _run(library: Library) -> Iterator[Routine]:
         "apply": 4 * forest.n_trees,
         "predict_contribs": item * library.contribs * (forest.n_features + 1),
     }
-    for v, variant in enumerate(library.variants):
-        for function, ranges in variant.ranges.items():
-            for k in sorted({k for _, k in ranges}):
+    for function in library.variants[0].ranges:
+        with Builder() as b:
+            chosen = b.atomic("load", "monotonic", b.view("model", I32, _MODEL))
+            for v, variant in enumerate(library.variants):
+                with b.when(chosen.eq(v)):
+                    for upper, k in variant.ranges[function]:
+                        with b.when((upper or 1 << 62) >= _N):
+                            b.run(f"{name}.call.{v}.{k}", *_HEAD)
+                            b.give()
+        symbol = f"{name}.run.{function}".rstrip(".")
+        yield Routine(symbol, _HEAD, b.finish(), local=True)
+        for v, variant in enumerate(library.variants):
+            for k in sorted({k for _, k in variant.ranges[function]}):
                 symbol, kernel = f"{name}.call.{v}.{k}", variant.kernels[k]
                 yield _call(library, symbol, kernel, row_bytes[function])
-            yield _by_rows(f"{name}.run.{function}{v}", f"{name}.call.{v}", ranges)
-    for function in library.variants[0].ranges:
-        calls = [f"{name}.run.{function}{v}" for v in range(len(library.variants))]
-        yield _choose(f"{name}.run.{function}".rstrip("."), calls)
-
-
-def _by_rows(symbol: str, call: str, ranges: Ranges) -> Routine:
-    """Return the function that calls the kernel of the batch's range."""
-    *others, (_, largest) = ranges
-    with Builder() as b:
-        for upper, k in others:
-            assert upper is not None
-            with b.when(upper >= _N):
-                b.run(f"{call}.{k}", *_HEAD)
-                b.give()
-        b.run(f"{call}.{largest}", *_HEAD)
-    return Routine(symbol, _HEAD, b.finish(), local=True)
-
-
-def _choose(symbol: str, functions: list[str]) -> Routine:
-    """Return the function that calls the function of the model's variant."""
-    with Builder() as b:
-        variant = b.atomic("load", "monotonic", b.view("model", I32, _MODEL))
-        for v, function in enumerate(functions[1:], 1):
-            with b.when(variant.eq(v)):
-                b.run(function, *_HEAD)
-                b.give()
-        b.run(functions[0], *_HEAD)
-    return Routine(symbol, _HEAD, b.finish(), local=True)
 
 
 def _call(
@@ -168,7 +149,7 @@ def _call(
     """Return the function that fills a kernel's slots and calls it, part by part."""
     most = kernel.most_rows or 1 << 62
     with Builder() as b:
-        scratch = _SCRATCH + (library.scratch.rows + library.scratch.sums)
+        scratch = _SCRATCH + sum(library.scratch[:2])
         row_bytes = _STRIDE * library.forest.input_dtype.itemsize
         with b.loop(0, _N, most) as i:
             rows, sums = _ROWS + i * row_bytes, _SUMS + i * result_bytes
@@ -264,7 +245,7 @@ def _predict(
             return scratch
 
         scratch = b.either(takes, acquired, lambda: b.const(0))
-        summed = scratch + library.scratch.rows
+        summed = scratch + library.scratch[0]
         with b.loop(0, _N, most) as i:
             count = (_N - i).min(most)
             rows = _ROWS + i * _STRIDE * theirs.bytes

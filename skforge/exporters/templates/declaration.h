@@ -1,3 +1,2 @@
 int ${name}_${function}_${given}(const ${name}_model *model, const ${c_type} *rows,
-${space}int64_t n_rows, int64_t row_stride,
-${space}int64_t column_stride, ${out} *out);
+    int64_t n_rows, int64_t row_stride, int64_t column_stride, ${out} *out);

@@ -100,34 +100,34 @@ int ${name}_encode(int64_t n_rows, const float *numbers, const char *const *text
   if (!numbers || !texts || !rows) return 1;
   for (int64_t i = 0; i < n_rows; i++, rows += ${n_features}) {
     memcpy(rows, numbers + i * ${n_columns}, ${n_columns} * sizeof *rows);
-    for (int k = 0; k < ${n_categories}; k++) {
-      const char *text = texts[i * ${n_categories} + k];
-      if (!text) return 1;
-      uint32_t hash = (uint32_t)city(text);
-      memcpy(rows + category[k], &hash, sizeof hash);
+    for (int c = 0; c < ${n_columns}; c++) {
+      if (!is_category[c]) continue;
+      if (!*texts) return 1;
+      uint32_t hash = (uint32_t)city(*texts++);
+      memcpy(rows + c, &hash, sizeof hash);
     }
-    const uint8_t *bucket = buckets;
+    const uint8_t *from = bucket;
     for (int c = 0; c < ${n_combinations}; c++) {
-      uint64_t key = 0;
+      uint64_t sought = 0;
       for (int64_t p = part_offset[c]; p < part_offset[c + 1]; p++) {
         uint32_t hash;
         memcpy(&hash, rows + part_column[p], sizeof hash);
         uint64_t value = part_kind[p] ? (uint64_t)part_is_set(p, rows[part_column[p]], hash)
                                       : (hash ^ UINT64_C(0x80000000)) - 0x80000000u;
-        key = (key + value * UINT64_C(${multiplier})) * UINT64_C(${multiplier});
+        sought = (sought + value * UINT64_C(${multiplier})) * UINT64_C(${multiplier});
       }
       int64_t low = key_offset[c], high = key_offset[c + 1];
       int64_t first = low, n_keys = high - low;
       while (low < high) {
         int64_t middle = low + (high - low) / 2;
-        if (keys[middle] < key) low = middle + 1;
+        if (key[middle] < sought) low = middle + 1;
         else high = middle;
       }
-      int is_known = low < key_offset[c + 1] && keys[low] == key;
+      int is_known = low < key_offset[c + 1] && key[low] == sought;
       int64_t begin = statistic_offset[c], width = statistic_offset[c + 1] - begin;
-      const uint8_t *from = bucket + (is_known ? low - first : n_keys) * width;
-      for (int64_t k = 0; k < width; k++) rows[${n_columns} + begin + k] = from[k];
-      bucket += (n_keys + 1) * width;
+      const uint8_t *its = from + (is_known ? low - first : n_keys) * width;
+      for (int64_t k = 0; k < width; k++) rows[${n_columns} + begin + k] = its[k];
+      from += (n_keys + 1) * width;
     }
   }
   return 0;

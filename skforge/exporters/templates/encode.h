@@ -7,4 +7,4 @@
  * false "0". No text may be NULL: a category is never missing.
  * rows may not overlap numbers. */
 int ${name}_encode(int64_t n_rows, const float *numbers, const char *const *texts,
-${space}float *rows);
+    float *rows);
