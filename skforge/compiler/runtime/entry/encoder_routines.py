@@ -106,8 +106,8 @@ class _Encoder:
                 value = self._value(kind, number, given)
                 self.values[v * BLOCK + r] = value
                 self.short[v * BLOCK + r] = value.to(U8)
-        for place, (n_categories, n_flags, registers) in enumerate(KINDS):
-            with self._tables(place, place + 1, n_categories) as c:
+        for which, (n_categories, n_flags, registers) in enumerate(KINDS):
+            with self._tables(which, which + 1, n_categories) as c:
                 if registers and self.permutes:
                     self._permuted(c, n_categories, n_flags, registers)
                 else:
