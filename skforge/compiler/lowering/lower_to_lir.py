@@ -327,7 +327,7 @@ class Lowering:
                 for r in (b.const(i).min(count - 1) for i in range(rows)):
                     with self._bound(loop.var, first + r):
                         sums.append((r, *self._sums.element(reduce, 1)))
-                code.add_trees(*sums)
+                code.add_together(*sums)
 
             def several() -> None:
                 b.if_(count.eq(2), lambda: add(2), lambda: add(n))
@@ -447,7 +447,7 @@ class Lowering:
 
     def _all_trees(self, loop: mir.Loop) -> None:
         (reduce,) = reduces_in(loop.body)
-        self._row.add_trees((self._k.b.const(0), *self._sums.element(reduce, 1)))
+        self._row.add_trees(*self._sums.element(reduce, 1))
 
     def _depth_class(self, stmt: mir.DepthSwitch) -> Value:
         k = self._k

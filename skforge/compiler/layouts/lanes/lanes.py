@@ -246,7 +246,10 @@ class _LanesCode(layouts.RowCode):
                 up = b.select(x > down.to(row.rows.element), down + 1, down)
                 codes[i + at] = (up + 1).to(layout.shape.element)
 
-    def add_trees(self, *sums: tuple[Value, Buffer, Value]) -> None:
+    def add_trees(self, sums: Buffer, at: Value) -> None:
+        self.add_together((self._b.const(0), sums, at))
+
+    def add_together(self, *sums: tuple[Value, Buffer, Value]) -> None:
         """Add the leaves of all trees, several in flight at a time.
 
         Adding a group's leaves before evaluating the next group does not help: it waits
