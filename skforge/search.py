@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import wraps
+from operator import attrgetter
 from typing import Any, TypeVar, cast
 
 import numpy as np
@@ -409,12 +410,9 @@ def _results(result: TuningResult, score: Callable[[Trial], float]) -> dict[str,
     main = sorted(set(_main_sizes(result).values())) or sizes
     for size in sizes:
         timed = [trials.get(size) for trials in rows.values()]
-        columns[f"seconds_{size}"] = np.array(
-            [t.seconds if t else np.nan for t in timed]
-        )
-        columns[f"score_{size}"] = np.array(
-            [score(t) if t and t.samples else np.nan for t in timed]
-        )
+        for name, number in ("seconds", attrgetter("seconds")), ("score", score):
+            numbers = [number(t) if t and t.samples else np.nan for t in timed]
+            columns[f"{name}_{size}"] = np.array(numbers)
     scores = [columns[f"score_{size}"] for size in main if f"score_{size}" in columns]
     means = np.mean(scores, axis=0) if scores else np.full(len(rows), np.nan)
     columns["mean_score"] = means

@@ -241,10 +241,9 @@ class TuningResult:
 
     def __repr__(self) -> str:
         """Return one line; ``print`` shows the report."""
-        n = len(self.trials)
         return (
-            f"<TuningResult: {self.strategy} on {self.target}, {n:,} "
-            f"trial{'s' if n != 1 else ''}, {self.seconds:.2f} s>"
+            f"<TuningResult: {self.strategy} on {self.target}, "
+            f"{plural(len(self.trials), 'trial')}, {self.seconds:.2f} s>"
         )
 
     def plot(self, kind: str = "distribution", **options: Any) -> Any:
