@@ -297,9 +297,9 @@ class ScheduleSearch(MetaEstimatorMixin, BaseEstimator):
         if self.refit and table != dict(compiled.schedule_):
             fitted = compiled.__dict__.get("estimator_", self._model())
             compiled = self._compiled(fitted, schedule=table).fit(X)
+        self.results_ = _results(result, score)
         self.tuning_result_ = result
         self.schedules_ = table
-        self.results_ = _results(result, score)
         # from a record, the schedules are known, and their times are not
         self.best_index_, self.best_score_ = -1, float("nan")
         self.best_schedule_ = table[max(table)]
@@ -345,10 +345,6 @@ class ScheduleSearch(MetaEstimatorMixin, BaseEstimator):
     decision_function = _of_best(CompiledForest.decision_function)
     predict_raw = _of_best(CompiledForest.predict_raw)
     score = _of_best(CompiledForest.score)
-
-    def __sklearn_is_fitted__(self) -> bool:
-        """Return whether ``fit`` has been called."""
-        return "results_" in self.__dict__
 
     def __sklearn_tags__(self) -> Tags:
         """Return the tags of the model."""
