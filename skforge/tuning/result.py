@@ -345,14 +345,10 @@ _OF_CANDIDATE = "schedule", "params"
 
 def _trial(content: Mapping[str, Any], schedules: Sequence[Schedule]) -> Trial:
     number = content["schedule"]
-    params = {
-        name: schedules[value["schedule"]] if isinstance(value, dict) else value
-        for name, value in content["params"].items()
-    }
     return Trial(
         candidate=Candidate(
             None if number is None else schedules[number],
-            params,
+            content["params"],
             **fields_in(Candidate, content, *_OF_CANDIDATE),
         ),
         samples=tuple(map(float.fromhex, content["samples"])),
