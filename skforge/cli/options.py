@@ -47,21 +47,17 @@ def load_schedule(text: str | None) -> Schedule | None:
     if text == "-":
         text = sys.stdin.read()
     elif not text.lstrip().startswith(("{", "Schedule(")) and Path(text).suffix:
-        text = _content(text)
+        try:
+            text = Path(text).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            why = error.strerror if isinstance(error, OSError) else "it is no text"
+            raise ScheduleError(
+                f"The schedule file {text!r} cannot be read: {why}."
+            ) from error
     text = text.strip()
     if text.startswith("{"):
         return Schedule.from_json(text)
     return schedule_of(text) if text.startswith("Schedule") else Schedule.preset(text)
-
-
-def _content(path: str) -> str:
-    try:
-        return Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is no text"
-        raise ScheduleError(
-            f"The schedule file {path!r} cannot be read: {why}."
-        ) from error
 
 
 def schedule_of(text: str) -> Schedule:

@@ -16,12 +16,13 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
+import typer
 from numpy.lib import format as npy
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 
 from skforge._container import replacing
-from skforge.cli.data import RowsFile, no_rows
+from skforge.cli.data import RowsFile
 from skforge.cli.errors import check_output, naming, say
 from skforge.cli.models import fitted, open_model, quiet
 from skforge.cli.options import DataColumns, ModelFile, Output, RowsArgument
@@ -32,10 +33,6 @@ from skforge.sources.row_spec import row_spec
 
 if TYPE_CHECKING:
     from skforge.prediction.answers import Answer
-
-
-class ReaderGoneError(Exception):
-    """Whoever read standard output, such as ``head``, has seen enough."""
 
 
 #: Writes some rows, which have two axes, below those before.
@@ -56,7 +53,7 @@ def writer(path: Path | None, answer: Answer) -> Iterator[Write]:
             sys.stdout.flush()
         except BrokenPipeError as error:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            raise ReaderGoneError from error
+            raise typer.Exit from error  # ``head``, for example, has seen enough
         return
     with replacing(Path(os.path.realpath(path))) as file, ExitStack() as stack:
         try:
@@ -202,9 +199,7 @@ def predict(
     opened = open_model(model_file)
     with RowsFile(rows_file, row_spec(opened), columns) as file:
         batches = file.batches()
-        first = next(batches, None)
-        if first is None:
-            raise no_rows(file.table.name)
+        first = next(batches)
         file.enter_context(naming(file.table.name))
         model = fitted(opened, file.rows(first[:_CHECKED]))
         answer, call = _described(model, name), quiet(model, name)
@@ -214,17 +209,13 @@ def predict(
         if start_of(model) is not None:  # steps in their library may need all rows
             parts = [merged([*parts])]
             file.before = 0
-        try:
-            with writer(output, answer) as write, bar:
-                for batch in parts:
-                    values = call(file.rows(batch)).reshape(len(batch), -1)
-                    write(values.astype(answer.dtype, copy=False))
-                    n_rows += len(batch)
-                    rate = _speed(n_rows, perf_counter() - start)
-                    told = f"{n_rows:,} rows, {rate}"
-                    bar.update(task, completed=file.table.done, description=told)
-        except ReaderGoneError:
-            return
+        with writer(output, answer) as write, bar:
+            for batch in parts:
+                values = call(file.rows(batch)).reshape(len(batch), -1)
+                write(values.astype(answer.dtype, copy=False))
+                n_rows += len(batch)
+                told = f"{n_rows:,} rows, {_speed(n_rows, perf_counter() - start)}"
+                bar.update(task, completed=file.table.done, description=told)
         seconds, done = perf_counter() - start, plural(n_rows, "row")
         if output is not None:
             done = f"saved {output}: {done}, {plural(len(answer.names), 'column')}"
