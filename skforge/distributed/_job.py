@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 import os
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from threading import Lock
 from typing import TYPE_CHECKING, Any
@@ -191,19 +191,17 @@ def _is_number(value: Any) -> bool:
 MOST_MODELS = 16
 
 
+@dataclass(slots=True)
 class _Slot:
     """A cache entry; the first task that needs the model loads it."""
 
-    __slots__ = ("lock", "model")
+    checksum: str
+    n_jobs: int | None
+    lock: Any = field(default_factory=Lock)
+    model: CompiledForest | None = None
 
-    def __init__(self) -> None:
-        self.lock = Lock()
-        self.model: CompiledForest | None = None
 
-
-@lru_cache(maxsize=MOST_MODELS)
-def _slot(checksum: str, n_jobs: int | None) -> _Slot:
-    return _Slot()
+_slot = lru_cache(maxsize=MOST_MODELS)(_Slot)
 
 
 def loaded(artifact: Artifact, n_jobs: int | None) -> CompiledForest:
