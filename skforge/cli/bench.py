@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 import typer
@@ -85,13 +85,6 @@ def source_pairs(
     return []
 
 
-def raw_pair(
-    module: CompiledModule, source_name: str, source: Callable[[Any], Any]
-) -> Pair:
-    """Return the raw scores of a compiled model, and another function of the same."""
-    return Pair("predict_raw", module.predict_raw, source_name, source)
-
-
 def _one_axis(raw: NDArray[Any]) -> NDArray[Any]:
     return raw[:, 0] if raw.ndim == 2 and raw.shape[1] == 1 else raw
 
@@ -114,7 +107,7 @@ def booster_pair(booster: Any, module: CompiledModule) -> Pair:
     margin = partial(
         booster.inplace_predict, predict_type="margin", iteration_range=rounds
     )
-    return raw_pair(module, "inplace_predict", margin)
+    return Pair("predict_raw", module.predict_raw, "inplace_predict", margin)
 
 
 def _lightgbm(booster: Any, module: CompiledModule) -> Pair:
@@ -123,14 +116,15 @@ def _lightgbm(booster: Any, module: CompiledModule) -> Pair:
 
         booster = lightgbm.Booster(model_file=str(booster))
     predict = partial(booster.predict, raw_score=True, num_threads=1)
-    return raw_pair(module, "Booster.predict", predict)
+    return Pair("predict_raw", module.predict_raw, "Booster.predict", predict)
 
 
 def _catboost(model_file: Path, module: CompiledModule) -> Pair:
     import catboost
 
     model = catboost.CatBoost().load_model(str(model_file))  # predicts raw scores
-    return raw_pair(module, "CatBoost.predict", partial(model.predict, thread_count=1))
+    predict = partial(model.predict, thread_count=1)
+    return Pair("predict_raw", module.predict_raw, "CatBoost.predict", predict)
 
 
 def _onnxruntime(model_file: Path, module: CompiledModule) -> Pair:
@@ -165,15 +159,16 @@ def bench(
     model_file: ModelFile,
     data: DataFile = None,
     columns: DataColumns = None,
-    batch_sizes: Annotated[
-        str, typer.Option(help="Batch sizes to measure, separated by commas.")
-    ] = "1,64,4096",
+    batch_sizes: str = "1,64,4096",
     schedule: ScheduleOption = None,
     target: RunTarget = "cpu",
     seconds: SecondsOption = 1.0,
     verbose: Verbose = False,
 ) -> None:
-    """Compile a model, compare every bit with its source, and compare the speed."""
+    """Compile a model, compare every bit with its source, and compare the speed.
+
+    :param batch_sizes: Batch sizes to measure, separated by commas.
+    """
     from skforge import Target
     from skforge.sources.files import ForestSource
 
@@ -203,12 +198,13 @@ def bench(
             show_schedules(console, job.module)
         X = next(iter(job.rows.values()))
         # without a library, skforge's slow walk is compared, and not measured
-        walk = raw_pair(job.module, "reference", ForestSource(None, job.forest).raw)
-        good = check(console, pairs or [walk], job.rows)
+        raw, walk = job.module.predict_raw, ForestSource(None, job.forest).raw
+        walked = Pair("predict_raw", raw, "reference", walk)
+        good = check(console, pairs or [walked], job.rows)
         if pairs:
             speed(console, pairs[:1], X, sizes, seconds=seconds)
         else:
-            report.own_speed(console, job.module.predict_raw, X, sizes, seconds)
+            report.own_speed(console, raw, X, sizes, seconds)
     if not good:
         raise typer.Exit(MISMATCH)
 

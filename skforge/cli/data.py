@@ -43,13 +43,20 @@ class RowsFile(ExitStack):
         self._there = [place for place in self._places if place is not None]
 
     def batches(self) -> Iterator[Batch]:
-        """Yield the columns that the model reads; all rows at once if it needs that."""
+        """Yield the columns that the model reads; all rows at once if it needs that.
+
+        Raise InvalidInputError if there are no rows.
+        """
         batches: Iterable[Batch] = self.table.batches(self._there)
         if self._spec.whole and (every := list(batches)):
             batches = [merged(every)]
         for batch in batches:
             yield batch
             self.before += len(batch)
+        if not self.before:
+            raise InvalidInputError(
+                f"{self.table.name} has no rows; give at least one."
+            )
 
     def rows(self, batch: Batch) -> Any:
         """Return a batch as an array, or as a frame if the model needs one."""
@@ -226,14 +233,8 @@ def all_rows(path: Path, spec: RowSpec, columns: str | None = None) -> Any:
     """Return all rows of a file, at least one, as an array or frame."""
     with RowsFile(path, spec, columns) as file:
         every = list(file.batches())
-        if not every:
-            raise no_rows(file.table.name)
         file.before = 0
         return file.rows(merged(every))
-
-
-def no_rows(name: str) -> InvalidInputError:
-    return InvalidInputError(f"{name} has no rows; give at least one.")
 
 
 def check_columns(data: Path | None, columns: str | None) -> None:

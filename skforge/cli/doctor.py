@@ -9,9 +9,8 @@ from contextlib import suppress
 from dataclasses import asdict
 from importlib import metadata
 from itertools import chain
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
 from rich.console import Console
 from rich.table import Table
 
@@ -40,15 +39,11 @@ LIBRARIES = (
 )  # fmt: skip
 
 
-def doctor(
-    measure: Annotated[
-        bool,
-        typer.Option(
-            "--measure", help="Measure this machine now, and keep its profile."
-        ),
-    ] = False,
-) -> None:
-    """Show what skforge finds on this machine, and where target="auto" runs."""
+def doctor(measure: bool = False) -> None:
+    """Show what skforge finds on this machine, and where target="auto" runs.
+
+    :param measure: Measure this machine now, and keep its profile.
+    """
     from skforge._version import __version__
     from skforge.compiler.runtime import machine
     from skforge.compiler.target import Target
@@ -140,25 +135,20 @@ def _cache() -> dict[str, str]:
     folder = object_cache.directory()
     if folder is None:
         return {"folder": "none: SKFORGE_CACHE is off"}
+    anew = "; the folder is read-only, so that every process compiles new kernels anew"
+    anew = "" if object_cache.is_writable() else anew
     opened = [
         object_cache.opened(kind, create=False) for kind in ("objects", "kernels")
     ]
     if not any(opened):
         usable = not os.path.exists(folder) or object_cache.opened("", create=False)
-        note = f"none yet{_anew()}"
+        note = f"none yet{anew}"
         note = note if usable else "not used: other users could write here"
         return {"folder": folder, "kernels": note}
     entries = chain.from_iterable(map(os.scandir, filter(None, opened)))
     sizes = [entry.stat().st_size for entry in entries if entry.is_file()]
     held = f"{len(sizes):,} files, {sum(sizes) / 1e6:.1f} MB"
-    return {"folder": folder, "kernels": held + _anew()}
-
-
-def _anew() -> str:
-    from skforge.runtime import object_cache
-
-    anew = "; the folder is read-only, so that every process compiles new kernels anew"
-    return "" if object_cache.is_writable() else anew
+    return {"folder": folder, "kernels": held + anew}
 
 
 def _facts(console: Console, title: str, facts: dict[str, str]) -> None:

@@ -9,6 +9,7 @@ import traceback
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +41,7 @@ class OneLineGroup(TyperGroup):
     def main(self, *args: Any, **options: Any) -> Any:
         options["standalone_mode"] = False
         with warnings.catch_warnings():
-            warnings.showwarning = _show_warning(warnings.showwarning)
+            warnings.showwarning = partial(_show_warning, warnings.showwarning)
             try:
                 code = super().main(*args, **options)
             except (typer.Abort, KeyboardInterrupt):
@@ -116,14 +117,11 @@ def either(words: Sequence[str]) -> str:
     return " or ".join(filter(None, (", ".join(words[:-1]), words[-1])))
 
 
-def _show_warning(usual: Any) -> Any:
-    def show(message: Any, category: type[Warning], *where: Any) -> None:
-        if issubclass(category, (TuningWarning, InconsistentVersionWarning)):
-            warn(str(message))
-        else:
-            usual(message, category, *where)
-
-    return show
+def _show_warning(usual: Any, message: Any, category: Any, *where: Any) -> None:
+    if issubclass(category, (TuningWarning, InconsistentVersionWarning)):
+        warn(str(message))
+    else:
+        usual(message, category, *where)
 
 
 def warn(text: str) -> None:

@@ -4,52 +4,40 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import Any, cast
 
 import typer
 
 from skforge.cli.models import forest_of, open_model
-from skforge.cli.options import ModelFile, sizes_of
+from skforge.cli.options import ModelFile, Output, sizes_of
 from skforge.exceptions import InvalidInputError
 
 
 def export(
     model_file: ModelFile,
-    output: Annotated[
-        Path, typer.Option("--output", "-o", help="The folder to create.")
-    ],
-    kind: Annotated[
-        str, typer.Option(help="What to write: object, shared, c or wheel.")
-    ] = "object",
-    target: Annotated[
-        str,
-        typer.Option(
-            help="The machine: cpu is this one, x86-64 is v2 to v4 in one file, or "
-            "x86-64-v3, aarch64, or a list with commas."
-        ),
-    ] = "cpu",
-    name: Annotated[
-        str | None,
-        typer.Option(help="Prefix of all functions. Default: the folder's name."),
-    ] = None,
-    batch_sizes: Annotated[
-        str | None,
-        typer.Option(help="Batch sizes to compile for, separated by commas."),
-    ] = None,
-    apply: Annotated[
-        bool, typer.Option("--apply", help="Add a function that finds leaves.")
-    ] = False,
-    contribs: Annotated[
-        bool, typer.Option("--contribs", help="Add a function of SHAP values.")
-    ] = False,
-    package_version: Annotated[
-        str | None, typer.Option(help="Version of a wheel. Default: 1.0.0.")
-    ] = None,
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace an earlier export.")
-    ] = False,
+    output: Output[Path],
+    kind: str = "object",
+    target: str = "cpu",
+    name: str | None = None,
+    batch_sizes: str | None = None,
+    apply: bool = False,
+    contribs: bool = False,
+    package_version: str | None = None,
+    overwrite: bool = False,
 ) -> None:
-    """Write a model as a C library or a wheel that needs no skforge."""
+    """Write a model as a C library or a wheel that needs no skforge.
+
+    :param output: The folder to create.
+    :param kind: What to write: object, shared, c or wheel.
+    :param target: The machine: cpu is this one, x86-64 is v2 to v4 in one file, or
+        x86-64-v3, aarch64, or a list with commas.
+    :param name: Prefix of all functions. Default: the folder's name.
+    :param batch_sizes: Batch sizes to compile for, separated by commas.
+    :param apply: Add a function that finds leaves.
+    :param contribs: Add a function of SHAP values.
+    :param package_version: Version of a wheel. Default: 1.0.0.
+    :param overwrite: Replace an earlier export.
+    """
     import skforge
 
     sizes = None if batch_sizes is None else sizes_of(batch_sizes)

@@ -16,7 +16,6 @@ from skforge.exceptions import InvalidInputError
 
 if TYPE_CHECKING:
     from skforge.compiler.forest.forest import Forest
-    from skforge.compiler.schedule.directives import Kind
     from skforge.compiler.schedule.schedule import Schedule
     from skforge.compiler.target import Target
 
@@ -25,29 +24,18 @@ LEVELS = ("schedule", "loops", "hir", "mir", "lir", "llvm", "asm", "cuda", "ptx"
 
 def inspect(
     model_file: ModelFile,
-    level: Annotated[
-        str,
-        typer.Option(
-            help="What to print: schedule, loops, hir, mir, lir, llvm, asm, cuda, ptx, "
-            "tuning, pipeline, or a pass, such as lower-to-lir."
-        ),
-    ] = "loops",
-    rows: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            help="Show the kernel used for this batch size. Default: the largest.",
-        ),
-    ] = None,
+    level: str = "loops",
+    rows: Annotated[int | None, typer.Option(min=1)] = None,
     schedule: ScheduleOption = None,
-    target: Annotated[
-        str,
-        typer.Option(
-            help="The machine: cpu is this one, or x86-64-v3, aarch64, cuda, ..."
-        ),
-    ] = "cpu",
+    target: str = "cpu",
 ) -> None:
-    """Print what a model compiles to."""
+    """Print what a model compiles to.
+
+    :param level: What to print: schedule, loops, hir, mir, lir, llvm, asm, cuda, ptx,
+        tuning, pipeline, or a pass, such as lower-to-lir.
+    :param rows: Show the kernel used for this batch size. Default: the largest.
+    :param target: The machine: cpu is this one, or x86-64-v3, aarch64, cuda, ...
+    """
     from skforge import Target
 
     machine, asked = Target.parse(target), load_schedule(schedule)
@@ -86,18 +74,12 @@ def _level_text(
     """Return one level of a forest's compilation; the target need not run here."""
     from skforge.compiler.codegen.llvm.emitter import emit_llvm
     from skforge.compiler.passes.lir import emulate_grids
-    from skforge.compiler.pipeline import MIR_PASSES, build_hir, lir_passes, lower
-    from skforge.compiler.runtime.compiling import code_levels, gpu_text
+    from skforge.compiler.runtime.compiling import Lowering, code_levels, gpu_text
     from skforge.compiler.runtime.cpu.jit import emit_assembly
     from skforge.compiler.runtime.schedules import table_at
     from skforge.compiler.runtime.targets import default_table
     from skforge.compiler.target import Target
 
-    passes = ["lower-to-mir", *(step.name for step in MIR_PASSES)]
-    passes += ["lower-to-lir", *(step.name for step in lir_passes(target))]
-    if level not in LEVELS and level not in passes:
-        known = ", ".join([*LEVELS, *passes])
-        raise InvalidInputError(f"{level!r} is no level; use one of {known}.")
     texts = code_levels(target)
     if target.kind == "hip":
         texts = ("cuda",)  # as HIP has it; PTX is NVIDIA's
@@ -113,8 +95,7 @@ def _level_text(
         return repr(schedule)
     if level == "loops":
         return str(schedule.loop_nest(forest))
-    kind: Kind = "gpu" if target.is_gpu else "cpu"
-    lowered = lower(build_hir(forest, schedule, "exact", kind=kind), target)
+    lowered = Lowering(forest, target, "exact").lowered(schedule, "accumulator")
     function = lowered.kernel.function
     if level in ("cuda", "ptx"):
         return gpu_text(function, target, level)
@@ -123,4 +104,7 @@ def _level_text(
         if target.is_gpu:
             function, target = emulate_grids.run(function), Target.host()
         return emit(function, target)
+    if level not in lowered.levels:
+        known = ", ".join(dict.fromkeys([*LEVELS, *lowered.levels]))
+        raise InvalidInputError(f"{level!r} is no level; use one of {known}.")
     return lowered.text(level).rstrip("\n")

@@ -19,6 +19,7 @@ from skforge.cli.doctor import doctor
 from skforge.cli.errors import BAD_USAGE, OneLineGroup
 from skforge.cli.export import export
 from skforge.cli.inspect import inspect
+from skforge.cli.options import with_options
 from skforge.cli.predict import predict
 from skforge.cli.tune import plot, tune
 from skforge.cli.warm import warm
@@ -31,7 +32,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 for _command in (demo, bench, predict, inspect, tune, export, warm, plot, doctor):
-    app.command()(_command)
+    app.command()(with_options(_command))
 
 
 def main() -> None:

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import ast
+import re
 import sys
+from collections.abc import Callable
+from copy import copy
+from inspect import cleandoc
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints
 
 import typer
 
@@ -13,6 +17,25 @@ from skforge.exceptions import ScheduleError, shortened
 
 if TYPE_CHECKING:
     from skforge.compiler.schedule.schedule import Schedule
+
+
+def with_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Make options of the parameters that a command's docstring tells about.
+
+    A line ``:param name: help`` has the help of each. Flags have no negative form.
+    """
+    text, *entries = re.split(r"\n+:param ", cleandoc(command.__doc__ or ""))
+    hints = get_type_hints(command, include_extras=True)
+    for name, told in (entry.split(": ", 1) for entry in entries):
+        hint, own = hints[name], getattr(hints[name], "__metadata__", ())
+        flag = [f"--{name}"] if hint is bool else []
+        option = copy(own[0]) if own else typer.Option(*flag)
+        option.help = " ".join(told.split())
+        command.__annotations__[name] = Annotated[
+            hint.__origin__ if own else hint, option
+        ]
+    command.__doc__ = text
+    return command
 
 
 def load_schedule(text: str | None) -> Schedule | None:
@@ -24,21 +47,17 @@ def load_schedule(text: str | None) -> Schedule | None:
     if text == "-":
         text = sys.stdin.read()
     elif not text.lstrip().startswith(("{", "Schedule(")) and Path(text).suffix:
-        text = _content(text)
+        try:
+            text = Path(text).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            why = error.strerror if isinstance(error, OSError) else "it is no text"
+            raise ScheduleError(
+                f"The schedule file {text!r} cannot be read: {why}."
+            ) from error
     text = text.strip()
     if text.startswith("{"):
         return Schedule.from_json(text)
     return schedule_of(text) if text.startswith("Schedule") else Schedule.preset(text)
-
-
-def _content(path: str) -> str:
-    try:
-        return Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is no text"
-        raise ScheduleError(
-            f"The schedule file {path!r} cannot be read: {why}."
-        ) from error
 
 
 def schedule_of(text: str) -> Schedule:
@@ -80,6 +99,9 @@ def schedule_of(text: str) -> Schedule:
     return schedule
 
 
+T = TypeVar("T")
+
+Output = Annotated[T, typer.Option("--output", "-o")]
 ModelFile = Annotated[
     Path,
     typer.Argument(

@@ -6,14 +6,14 @@ import csv
 import io
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import typer
@@ -22,10 +22,10 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 
 from skforge._container import replacing
-from skforge.cli.data import RowsFile, no_rows
+from skforge.cli.data import RowsFile
 from skforge.cli.errors import check_output, naming, say
 from skforge.cli.models import fitted, open_model, quiet
-from skforge.cli.options import DataColumns, ModelFile, RowsArgument
+from skforge.cli.options import DataColumns, ModelFile, Output, RowsArgument
 from skforge.cli.tables import Batch, merged
 from skforge.compiler.forest.arrays import Array
 from skforge.exceptions import InvalidInputError, duration, plural
@@ -33,10 +33,6 @@ from skforge.sources.row_spec import row_spec
 
 if TYPE_CHECKING:
     from skforge.prediction.answers import Answer
-
-
-class ReaderGoneError(Exception):
-    """Whoever read standard output, such as ``head``, has seen enough."""
 
 
 #: Writes some rows, which have two axes, below those before.
@@ -57,7 +53,7 @@ def writer(path: Path | None, answer: Answer) -> Iterator[Write]:
             sys.stdout.flush()
         except BrokenPipeError as error:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            raise ReaderGoneError from error
+            raise typer.Exit from error  # ``head``, for example, has seen enough
         return
     with replacing(Path(os.path.realpath(path))) as file, ExitStack() as stack:
         try:
@@ -146,38 +142,25 @@ def _arrow_table(table: Array, answer: Answer) -> Any:
     )
 
 
-class RowsProgress:
-    """Counts rows; its bar is drawn on standard error if that is a terminal.
+def _bar(total: int | None) -> Progress:
+    """Return a bar of progress on standard error, drawn if that is a terminal.
 
-    ``total`` is what :meth:`add` counts up to; None if it is not known.
+    ``total`` is what it counts up to; None if it is not known.
     """
+    return Progress(
+        TextColumn("predicting"),
+        BarColumn(),
+        *([] if total is None else [TaskProgressColumn()]),
+        TextColumn("{task.description}"),
+        console=Console(stderr=True),
+        transient=True,
+        disable=not sys.stderr.isatty(),
+    )
 
-    def __init__(self, total: int | None) -> None:
-        self.n_rows, self._start = 0, perf_counter()
-        self.bar = Progress(
-            TextColumn("predicting"),
-            BarColumn(),
-            *([] if total is None else [TaskProgressColumn()]),
-            TextColumn("{task.description}"),
-            console=Console(stderr=True),
-            transient=True,
-            disable=not sys.stderr.isatty(),
-        )
-        self._task = self.bar.add_task("", total=total)
 
-    def add(self, n_rows: int, done: int) -> None:
-        """Count rows; ``done`` is how much of the total has been read."""
-        self.n_rows += n_rows
-        rate = f"{self.n_rows:,} rows, {self._speed(perf_counter() - self._start)}"
-        self.bar.update(self._task, completed=done, description=rate)
-
-    def closing(self, what: str) -> str:
-        seconds = perf_counter() - self._start
-        return f"{what} in {duration(seconds)}, {self._speed(seconds)}"
-
-    def _speed(self, seconds: float) -> str:
-        two_digits = f"{self.n_rows / max(seconds, 1e-9):.2g}"
-        return f"{int(float(two_digits)):,} rows/s"
+def _speed(n_rows: int, seconds: float) -> str:
+    two_digits = f"{n_rows / max(seconds, 1e-9):.2g}"
+    return f"{int(float(two_digits)):,} rows/s"
 
 
 #: The values of ``--method``, and the methods of a model.
@@ -195,24 +178,19 @@ _CHECKED = 1000
 def predict(
     model_file: ModelFile,
     rows_file: RowsArgument,
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            "--output",
-            "-o",
-            help="The file to write, in one of these formats. Default: print CSV.",
-        ),
-    ] = None,
-    method: Annotated[
-        str | None,
-        typer.Option(help="What to compute: predict, proba, raw or contribs."),
-    ] = None,
-    contribs: Annotated[
-        bool, typer.Option("--contribs", help="Short for --method contribs.")
-    ] = False,
+    output: Output[Path | None] = None,
+    method: str | None = None,
+    contribs: bool = False,
     columns: DataColumns = None,
 ) -> None:
-    """Predict the rows of a file, however large it is."""
+    """Predict the rows of a file, however large it is.
+
+    :param output: The file to write, in one of these formats. Default: print CSV.
+    :param method: What to compute: predict, proba, raw or contribs.
+    :param contribs: Short for --method contribs.
+    """
+    from skforge.sources.fitted import start_of
+
     name = _method(method, contribs)
     if output is not None:
         check_output(output, *_KINDS)
@@ -221,36 +199,27 @@ def predict(
     opened = open_model(model_file)
     with RowsFile(rows_file, row_spec(opened), columns) as file:
         batches = file.batches()
-        first = next(batches, None)
-        if first is None:
-            raise no_rows(file.table.name)
+        first = next(batches)
         file.enter_context(naming(file.table.name))
         model = fitted(opened, file.rows(first[:_CHECKED]))
         answer, call = _described(model, name), quiet(model, name)
-        progress = RowsProgress(file.table.total)
-        try:
-            with writer(output, answer) as write, progress.bar:
-                for batch in _batches(file, model, chain([first], batches)):
-                    values = call(file.rows(batch)).reshape(len(batch), -1)
-                    write(values.astype(answer.dtype, copy=False))
-                    progress.add(len(batch), file.table.done)
-        except ReaderGoneError:
-            return
-        done = plural(progress.n_rows, "row")
+        bar, start, n_rows = _bar(file.table.total), perf_counter(), 0
+        task = bar.add_task("", total=file.table.total)
+        parts: Iterable[Batch] = chain([first], batches)
+        if start_of(model) is not None:  # steps in their library may need all rows
+            parts = [merged([*parts])]
+            file.before = 0
+        with writer(output, answer) as write, bar:
+            for batch in parts:
+                values = call(file.rows(batch)).reshape(len(batch), -1)
+                write(values.astype(answer.dtype, copy=False))
+                n_rows += len(batch)
+                told = f"{n_rows:,} rows, {_speed(n_rows, perf_counter() - start)}"
+                bar.update(task, completed=file.table.done, description=told)
+        seconds, done = perf_counter() - start, plural(n_rows, "row")
         if output is not None:
             done = f"saved {output}: {done}, {plural(len(answer.names), 'column')}"
-        say(progress.closing(done))
-
-
-def _batches(file: RowsFile, model: Any, batches: Iterator[Batch]) -> Iterator[Batch]:
-    """Yield the batches; as one if steps that run in their library may need that."""
-    from skforge.sources.fitted import start_of
-
-    if start_of(model) is None:
-        return batches
-    every = list(batches)
-    file.before = 0
-    return iter([merged(every)])
+        say(f"{done} in {duration(seconds)}, {_speed(n_rows, seconds)}")
 
 
 def _method(method: str | None, contribs: bool) -> str:

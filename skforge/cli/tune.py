@@ -10,7 +10,14 @@ import typer
 from skforge.cli.data import all_rows, check_columns
 from skforge.cli.errors import check_output, naming
 from skforge.cli.models import drawable, fitted, open_model
-from skforge.cli.options import DataColumns, DataFile, ModelFile, RunTarget, sizes_of
+from skforge.cli.options import (
+    DataColumns,
+    DataFile,
+    ModelFile,
+    Output,
+    RunTarget,
+    sizes_of,
+)
 from skforge.cli.tables import name_of
 from skforge.exceptions import InvalidInputError
 from skforge.sources.row_spec import row_spec
@@ -21,47 +28,29 @@ if TYPE_CHECKING:
 
 def tune(
     model_file: ModelFile,
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            "--output", "-o", help="The .skforge file to save the tuned model to."
-        ),
-    ] = None,
+    output: Output[Path | None] = None,
     data: DataFile = None,
     columns: DataColumns = None,
-    batch_sizes: Annotated[
-        str | None, typer.Option(help="Batch sizes to tune for, separated by commas.")
-    ] = None,
-    strategy: Annotated[
-        str,
-        typer.Option(
-            help="How to search: heuristic, learned, exhaustive, random or halving."
-        ),
-    ] = "heuristic",
+    batch_sizes: str | None = None,
+    strategy: str = "heuristic",
     target: RunTarget = "cpu",
-    budget: Annotated[
-        float | None,
-        typer.Option(min=0.001, help="Seconds to search. Default: 4, or 10 on a GPU."),
-    ] = None,
-    records: Annotated[
-        Path | None,
-        typer.Option(help="A file that keeps all results, so none is measured twice."),
-    ] = None,
-    n_jobs: Annotated[
-        int, typer.Option(help="Threads of one call. -1 uses all cores.")
-    ] = 1,
-    seed: Annotated[
-        int, typer.Option(min=0, max=2**32 - 1, help="Seed of everything random.")
-    ] = 0,
-    verbose: Annotated[
-        int,
-        typer.Option(
-            min=0,
-            help="What to show: 0 the result, 1 also progress, 2 also every candidate.",
-        ),
-    ] = 1,
+    budget: Annotated[float | None, typer.Option(min=0.001)] = None,
+    records: Path | None = None,
+    n_jobs: int = 1,
+    seed: Annotated[int, typer.Option(min=0, max=2**32 - 1)] = 0,
+    verbose: Annotated[int, typer.Option(min=0)] = 1,
 ) -> None:
-    """Search the fastest schedules for a model on this machine."""
+    """Search the fastest schedules for a model on this machine.
+
+    :param output: The .skforge file to save the tuned model to.
+    :param batch_sizes: Batch sizes to tune for, separated by commas.
+    :param strategy: How to search: heuristic, learned, exhaustive, random or halving.
+    :param budget: Seconds to search. Default: 4, or 10 on a GPU.
+    :param records: A file that keeps all results, so none is measured twice.
+    :param n_jobs: Threads of one call. -1 uses all cores.
+    :param seed: Seed of everything random.
+    :param verbose: What to show: 0 the result, 1 also progress, 2 also every candidate.
+    """
     from skforge import save
     from skforge.compiler.forest.reference import draw_rows
     from skforge.tuning import Tuner
@@ -113,16 +102,13 @@ def result_of(path: Path, model: Any) -> TuningResult:
 
 
 def plot(
-    model_file: ModelFile,
-    output: Annotated[
-        Path,
-        typer.Option("--output", "-o", help="The image to write: .png, .svg or .pdf."),
-    ],
-    kind: Annotated[
-        str, typer.Option(help="What to draw: distribution, slowdown or sensitivity.")
-    ] = "distribution",
+    model_file: ModelFile, output: Output[Path], kind: str = "distribution"
 ) -> None:
-    """Draw how the schedules of a tuned model were found."""
+    """Draw how the schedules of a tuned model were found.
+
+    :param output: The image to write: .png, .svg or .pdf.
+    :param kind: What to draw: distribution, slowdown or sensitivity.
+    """
     if not output.suffix:
         raise InvalidInputError(f"{output} does not end in .png, .svg or .pdf.")
     check_output(output)

@@ -17,27 +17,20 @@ _ENTRY = re.compile("[0-9a-f]{64}")
 
 def warm(
     model_files: Annotated[
-        list[Path],
-        typer.Argument(
-            metavar="MODELS", exists=True, dir_okay=False, help="Files of skforge.save."
-        ),
+        list[Path], typer.Argument(metavar="MODELS", exists=True, dir_okay=False)
     ],
-    contribs: Annotated[
-        bool, typer.Option("--contribs", help="Compile SHAP values, too.")
-    ] = False,
-    n_jobs: Annotated[
-        int | None,
-        typer.Option(
-            help="Threads of the service, if it sets others than the model has."
-        ),
-    ] = None,
-    shared: Annotated[
-        bool, typer.Option("--shared", help="Let other users read the cache.")
-    ] = False,
+    contribs: bool = False,
+    n_jobs: int | None = None,
+    shared: bool = False,
 ) -> None:
     """Compile saved models now, so that no process that loads them has to.
 
     For images: the cache holds code for this CPU and this release alone.
+
+    :param model_files: Files of skforge.save.
+    :param contribs: Compile SHAP values, too.
+    :param n_jobs: Threads of the service, if it sets others than the model has.
+    :param shared: Let other users read the cache.
     """
     from skforge.runtime import object_cache
     from skforge.runtime.facts import note_llvm_version

@@ -345,10 +345,7 @@ def draw(summary: Summary, ax: Any) -> Any:
     ax.fill_between(
         [], [], [], color="grey", label="up to the 99th percentile", **shade
     )
-    ax.set_xscale("log")
-    ax.set_yscale("log")
-    ax.set_xlabel("batch size")
-    ax.set_ylabel("time per call")
+    ax.set(xscale="log", yscale="log", xlabel="batch size", ylabel="time per call")
     ax.set_title(f"{summary.method}: median of single calls")
     ax.set_xticks([t.n_rows for t in times], [f"{t.n_rows:,}" for t in times])
     ax.minorticks_off()

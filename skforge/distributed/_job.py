@@ -195,13 +195,13 @@ MOST_MODELS = 16
 class _Slot:
     """A cache entry; the first task that needs the model loads it."""
 
+    checksum: str
+    n_jobs: int | None
     lock: Any = field(default_factory=Lock)
     model: CompiledForest | None = None
 
 
-@lru_cache(maxsize=MOST_MODELS)
-def _slot(checksum: str, n_jobs: int | None) -> _Slot:
-    return _Slot()
+_slot = lru_cache(maxsize=MOST_MODELS)(_Slot)
 
 
 def loaded(artifact: Artifact, n_jobs: int | None) -> CompiledForest:

@@ -35,13 +35,6 @@ CHECKED_ROWS, CHECKED_VALUES, FEWEST_ROWS = 600, 1 << 24, 64
 #: The same of ``check.csv``.
 LISTED_ROWS, LISTED_VALUES, FEWEST_LISTED = 100, 1 << 16, 4
 
-_P, _I = ctypes.c_void_p, ctypes.c_int64
-_OPEN = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.POINTER(_P))
-_CLOSE = ctypes.CFUNCTYPE(None, _P)
-_SELECT = ctypes.CFUNCTYPE(ctypes.c_int, _P, ctypes.c_int)
-_ENCODE = ctypes.CFUNCTYPE(ctypes.c_int, _I, _P, ctypes.POINTER(ctypes.c_char_p), _P)
-_PREDICT = ctypes.CFUNCTYPE(ctypes.c_int, _P, _P, _I, _I, _I, _P)
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Sample:
@@ -177,22 +170,20 @@ class _Loaded:
     """A library loaded in this process, with a model open for one thread."""
 
     def __init__(self, library: Library, binary: bytes) -> None:
-        self._results = library.results
+        self._name, self._results = library.name, library.results
         self._suffix = "f32" if library.row_dtype == "float32" else "f64"
-        types: dict[str, Any] = {f"{f}_{self._suffix}": _PREDICT for f in self._results}
-        types |= {"open": _OPEN, "close": _CLOSE, "select": _SELECT}
-        self._categories = library.categories
-        types |= {"encode": _ENCODE} if library.categories else {}
-        self._width = library.forest.n_features
-        symbols = [f"{library.name}_{function}" for function in types]
+        self._categories, self._width = library.categories, library.forest.n_features
+        functions = [f"{function}_{self._suffix}" for function in self._results]
+        functions += ["open", "close", "select"] + ["encode"] * bool(self._categories)
+        symbols = [f"{library.name}_{function}" for function in functions]
         self._library = load_object(binary, symbols)
-        found = zip(types.items(), symbols, strict=True)
-        self._functions = {f: kind(self._library[s]) for (f, kind), s in found}
-        self._model = _P()
+        self._model = ctypes.c_void_p()
         self._call("open", 1, ctypes.byref(self._model))
 
-    def _call(self, function: str, *values: Any) -> None:
-        if code := self._functions[function](*values):
+    def _call(self, function: str, *values: Any, gives: Any = ctypes.c_int) -> None:
+        words = (ctypes.c_int64(v) if isinstance(v, int) else v for v in values)
+        address = self._library[f"{self._name}_{function}"]
+        if code := ctypes.CFUNCTYPE(gives)(address)(*words):
             raise _fault(f"the library's {function} returned error {code}")
 
     def select(self, variant: int) -> None:
@@ -215,7 +206,7 @@ class _Loaded:
         return rows
 
     def close(self) -> None:
-        self._call("close", self._model)
+        self._call("close", self._model, gives=None)
 
 
 def expected(forest: Forest, function: str, raw: Array, leaves: Array) -> Any:

@@ -58,9 +58,7 @@ ROW_TYPES = {"f32": F32, "f64": F64}
 def library_code(library: Library) -> list[str | Routine]:
     """Return the modules that are linked with the kernels: constants and functions."""
     constants = [
-        f"@{symbol} = hidden constant <{{ [{len(payload)} x i8], [{PADDING} x i8] }}> "
-        f"<{{ [{len(payload)} x i8] {_bytes(payload)}, "
-        f"[{PADDING} x i8] zeroinitializer }}>, align 64"
+        f"{_stored(symbol, payload + bytes(PADDING))}, align 64"
         for symbol, payload in constants_of(library).items()
     ]
     _, *whole = library.variants[0].ranges
@@ -315,15 +313,10 @@ def _encode(library: Library) -> Iterator[Routine]:
 # ------------------------------------------------------------ facts
 
 
-def _bytes(payload: bytes) -> str:
-    """Return bytes as an LLVM string constant in hexadecimal."""
-    if not payload:
-        return "zeroinitializer"
-    digits = np.frombuffer(payload.hex().upper().encode(), np.uint8).reshape(-1, 2)
-    whole = np.empty((len(payload), 3), np.uint8)
-    whole[:, 0] = ord("\\")
-    whole[:, 1:] = digits
-    return f'c"{whole.tobytes().decode()}"'
+def _stored(symbol: str, payload: bytes) -> str:
+    """Return an LLVM constant of bytes, in hexadecimal."""
+    digits = payload.hex("\\")
+    return f'@{symbol} = hidden constant [{len(payload)} x i8] c"\\{digits}"'
 
 
 def _facts(library: Library) -> tuple[list[str], list[Routine]]:
@@ -333,10 +326,8 @@ def _facts(library: Library) -> tuple[list[str], list[Routine]]:
     routines: list[Routine] = []
 
     def text(b: Builder, symbol: str, value: str) -> Value:
-        payload, whole = value.encode() + b"\0", f"{name}.text.{symbol}"
-        kind = f"[{len(payload)} x i8]"
-        texts.append(f"@{whole} = hidden constant {kind} {_bytes(payload)}")
-        return b.symbol(whole)
+        texts.append(_stored(f"{name}.text.{symbol}", value.encode() + b"\0"))
+        return b.symbol(f"{name}.text.{symbol}")
 
     for symbol, values, last, otherwise in (
         ("version", [], "version", __version__),
