@@ -250,12 +250,10 @@ def _estimator_out(wrapper: Any, arrays: Arrays) -> dict[str, Any]:
                 ) from error
             value = None
         record[name] = plain_out(value)
-    if wrapper.tuning_result_ is not None:
-        text = wrapper.tuning_result_.to_json().encode()
-        arrays["tuning_result"] = np.frombuffer(text, np.uint8)
-    state = vars(wrapper)
+    state, result = vars(wrapper), wrapper.tuning_result_
     return {
         "params": record,
+        "tuning_result": None if result is None else result.to_json(),
         **values_out({name: state[name] for name in _FITTED}),
         "model": _model_out(wrapper.estimator, "", arrays),
     }
@@ -284,21 +282,18 @@ def _estimator_in(
         _stored=model,
         forest_=model.forest,
         target_=Target.host() if anywhere else target,
-        tuning_result_=_result_in(arrays),
+        tuning_result_=_result_in(entry(record, "tuning_result", str, None)),
         compile_time_=0.0,  # not stored: equal fits save equal bytes
     )
     return wrapper
 
 
-def _result_in(arrays: StoredArrays) -> TuningResult | None:
-    text = arrays.get("tuning_result")
+def _result_in(text: str | None) -> TuningResult | None:
     if text is None:
         return None
-    if text.dtype != np.uint8 or text.ndim != 1:
-        raise refusal("tuning_result")
     from skforge.tuning.result import TuningResult
 
-    return TuningResult.from_json(text.tobytes().decode("utf-8", "replace"))
+    return TuningResult.from_json(text)
 
 
 # ------------------------------------------------------------ models as data
