@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
-from contextlib import nullcontext
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from typing import Any, TypeVar
 
 T = TypeVar("T")
+
+
+@contextmanager
+def no_warnings() -> Iterator[None]:
+    """Show no warnings inside: ``catch_warnings(action="ignore")`` of Python 3.11."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
 
 
 class cached_property(functools.cached_property[T]):

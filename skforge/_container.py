@@ -190,7 +190,7 @@ def read_container(
     the file cannot be read, is not a container, or is damaged; UnsupportedModelError if
     another release wrote it in another format.
     """
-    container = open_container(path)
+    container = Container(content_of(path), os.fspath(path))
     return container.manifest, container.read()
 
 
@@ -200,11 +200,6 @@ def container_from(
     """Return what :func:`read_container` returns for these bytes."""
     container = Container(np.frombuffer(payload, np.uint8), name)
     return container.manifest, container.read()
-
-
-def open_container(path: str | os.PathLike[str]) -> Container:
-    """Return a container of which the manifest alone is read yet, if it is large."""
-    return Container(content_of(path), os.fspath(path))
 
 
 def content_of(path: str | os.PathLike[str]) -> Content:

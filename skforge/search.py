@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import wraps
+from operator import attrgetter
 from typing import Any, TypeVar, cast
 
 import numpy as np
@@ -296,9 +297,9 @@ class ScheduleSearch(MetaEstimatorMixin, BaseEstimator):
         if self.refit and table != dict(compiled.schedule_):
             fitted = compiled.__dict__.get("estimator_", self._model())
             compiled = self._compiled(fitted, schedule=table).fit(X)
+        self.results_ = _results(result, score)
         self.tuning_result_ = result
         self.schedules_ = table
-        self.results_ = _results(result, score)
         # from a record, the schedules are known, and their times are not
         self.best_index_, self.best_score_ = -1, float("nan")
         self.best_schedule_ = table[max(table)]
@@ -344,10 +345,6 @@ class ScheduleSearch(MetaEstimatorMixin, BaseEstimator):
     decision_function = _of_best(CompiledForest.decision_function)
     predict_raw = _of_best(CompiledForest.predict_raw)
     score = _of_best(CompiledForest.score)
-
-    def __sklearn_is_fitted__(self) -> bool:
-        """Return whether ``fit`` has been called."""
-        return "results_" in self.__dict__
 
     def __sklearn_tags__(self) -> Tags:
         """Return the tags of the model."""
@@ -409,12 +406,9 @@ def _results(result: TuningResult, score: Callable[[Trial], float]) -> dict[str,
     main = sorted(set(_main_sizes(result).values())) or sizes
     for size in sizes:
         timed = [trials.get(size) for trials in rows.values()]
-        columns[f"seconds_{size}"] = np.array(
-            [t.seconds if t else np.nan for t in timed]
-        )
-        columns[f"score_{size}"] = np.array(
-            [score(t) if t and t.samples else np.nan for t in timed]
-        )
+        for name, number in ("seconds", attrgetter("seconds")), ("score", score):
+            numbers = [number(t) if t and t.samples else np.nan for t in timed]
+            columns[f"{name}_{size}"] = np.array(numbers)
     scores = [columns[f"score_{size}"] for size in main if f"score_{size}" in columns]
     means = np.mean(scores, axis=0) if scores else np.full(len(rows), np.nan)
     columns["mean_score"] = means

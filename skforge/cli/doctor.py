@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import time
+from contextlib import suppress
 from dataclasses import asdict
 from importlib import metadata
 from itertools import chain
@@ -77,10 +78,8 @@ def doctor(measure: bool = False) -> None:
     _facts(console, "Cache", _cache())
     versions = {"Python": platform.python_version(), "skforge": __version__}
     for name in LIBRARIES:
-        try:
+        with suppress(metadata.PackageNotFoundError):
             versions[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
     _facts(console, "Libraries", versions)
     if stranger := _stranger():
         console.print(f"\n{stranger}", style="yellow", soft_wrap=True, markup=False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -143,12 +144,10 @@ def forest_of(model: Any) -> Forest:
 
 def drawable(path: Path, model: Any) -> Forest:
     """Return the forest of an opened model, or raise if no rows can be drawn for it."""
-    try:
+    with suppress(UnsupportedModelError):
         forest = forest_of(model)
         if not row_spec(model).framed and not row_spec(model).whole:
             return forest
-    except UnsupportedModelError:
-        pass
     raise InvalidInputError(
         f"{path.name} holds {with_article(type(unwrap(model)).__name__)}, for which no "
         "rows can be drawn; give rows with --data."

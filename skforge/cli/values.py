@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Container, Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -76,11 +77,8 @@ def numbers(column: Any, dtype: Any = np.float64) -> Array:
         except pa.ArrowInvalid:
             return _parsed(column.to_pylist())
         kind = column.type
-    if pa.types.is_decimal(kind):
-        cells = column.to_pylist()
-        return np.array([np.nan if cell is None else float(cell) for cell in cells])
-    if pa.types.is_null(kind):
-        return np.full(len(column), np.nan)
+    if pa.types.is_decimal(kind) or pa.types.is_null(kind):
+        return _parsed(column.to_pylist())
     read = numbers_in(column)
     if read is None:
         raise _no_numbers(f"has values of type {kind}")
@@ -106,10 +104,8 @@ def holds_texts(column: Any) -> bool:
 
 
 def _parsed(cells: Any) -> Array:
-    try:
+    with suppress(ValueError, TypeError):
         return np.fromiter(map(float, cells), np.float64, len(cells))
-    except (ValueError, TypeError):
-        pass
     values = np.empty(len(cells))
     for row, cell in enumerate(cells):
         number = np.nan if cell is None else number_in(cell)

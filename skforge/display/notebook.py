@@ -16,6 +16,7 @@ from sklearn.utils import estimator_html_repr
 from sklearn.utils.validation import _num_samples, check_is_fitted
 from threadpoolctl import threadpool_limits
 
+from skforge._compat import no_warnings
 from skforge._docs import documented
 from skforge.compiler.runtime.cpu.threads import resolve_n_jobs
 from skforge.display.short_repr import OwnRepr, short_name
@@ -225,8 +226,7 @@ def measured(wrapper: Any, X: Any, method: str, batch_sizes: Any) -> Summary:
     source, theirs = _source(wrapper, method, X)
     times: list[CallTime] = []
     threads = threadpool_limits(resolve_n_jobs(wrapper.n_jobs), "openmp")
-    with threads, warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the model's, once a call
+    with threads, no_warnings():  # the model's, once a call
         warnings.simplefilter("always", VerificationWarning)
         for size in sizes:
             if batch_sizes is None and not _fits(times, size, share, theirs=False):

@@ -15,7 +15,7 @@ have attributes with their own CPU.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from hashlib import sha256
 from itertools import accumulate
@@ -148,27 +148,34 @@ def _call(
     most = kernel.most_rows or 1 << 62
     with Builder() as b:
         scratch = _SCRATCH + sum(library.scratch[:2])
+        run = _runner(library, kernel, 4, scratch)
         row_bytes = _STRIDE * library.forest.input_dtype.itemsize
         with b.loop(0, _N, most) as i:
             rows, sums = _ROWS + i * row_bytes, _SUMS + i * result_bytes
-            values = rows, (_N - i).min(most), _STRIDE, sums
-            _run_kernel(library, kernel, values, scratch)
+            run(rows, (_N - i).min(most), _STRIDE, sums)
     return Routine(symbol, _HEAD, b.finish(), local=True)
 
 
-def _run_kernel(
-    library: Library, kernel: ExportedKernel, values: Iterable[Value], scratch: Value
-) -> None:
-    """Call a kernel with values in its first slots, then its constants and scratch."""
+def _runner(
+    library: Library, kernel: ExportedKernel, n_values: int, scratch: Value
+) -> Callable[..., None]:
+    """Return what calls a kernel with values before its constants and scratch.
+
+    The addresses of these are taken here, before any loop.
+    """
     b = BUILDER.get()
-    words = [*values]
-    words += [b.symbol(_constant(library, array)[0]) for array in kernel.data]
+    fixed = [b.symbol(_constant(library, array)[0]) for array in kernel.data]
     ends = accumulate(kernel.scratch, initial=0)
-    words += [scratch + at for at, _ in zip(ends, kernel.scratch, strict=False)]
-    slots = b.local("slots", I64, len(words))
-    for k, value in enumerate(words):
-        slots[k] = value
-    b.run(kernel.symbol, b.address(slots), b.const(0), b.const(1))
+    fixed += [scratch + at for at, _ in zip(ends, kernel.scratch, strict=False)]
+    slots = b.local("slots", I64, n_values + len(fixed))
+    filled = b.address(slots)
+
+    def run(*values: Value) -> None:
+        for k, value in enumerate([*values, *fixed]):
+            slots[k] = value
+        b.run(kernel.symbol, filled, b.const(0), b.const(1))
+
+    return run
 
 
 # ------------------------------------------------------------ rows and results
@@ -296,8 +303,8 @@ def _encode(library: Library) -> Iterator[Routine]:
                 bits[row + place[k].to(I64)] = hash_.to(I32)
         scratch = b.call("aligned_alloc", b.const(LINE), b.const(sum(encoder.scratch)))
         fail(scratch.eq(0), "MEMORY")
-        sizes = map(b.const, library.encoder_sizes)
-        _run_kernel(library, encoder, [n, rows, *sizes], scratch)
+        sizes = [b.const(size) for size in library.encoder_sizes]
+        _runner(library, encoder, 2 + len(sizes), scratch)(n, rows, *sizes)
         b.run("free", scratch)
         b.give(b.const(0, I32))
     yield Routine(f"{library.name}_encode", params, b.finish(), I32)

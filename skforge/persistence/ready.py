@@ -128,11 +128,12 @@ class Note:
 
 def _labels_out(labels: Any) -> Any:
     """Return an entry's labels as JSON; None if it cannot hold them."""
-    if isinstance(labels, np.ndarray):
-        labels = {"dtype": labels.dtype.str, "values": labels.tolist()}
-        kinds = {*map(type, labels["values"])}
-        return labels if kinds <= {bool, int, float, str} else None
-    return None if labels is None else list(labels)
+    from skforge.runtime.records import plain_out
+
+    plain = {bool, int, float, str}
+    if labels is None or not plain.issuperset(map(type, np.asarray(labels).tolist())):
+        return None
+    return plain_out(labels)
 
 
 def _labels_in(labels: Any) -> Any:

@@ -5,14 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from skforge.compiler.forest.arrays import Array as Array
 from skforge.exceptions import InvalidInputError
-
-Array: TypeAlias = NDArray[Any]
 
 #: Methods of a model, and the prefix of their column names.
 METHODS = {

@@ -10,12 +10,10 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from skforge.compiler.forest.arrays import Array
 from skforge.compiler.forest.frames import kind_of
 from skforge.compiler.runtime.out import check_out
-
-Array = NDArray[Any]
 
 #: Values of a block, and of rows that are still converted at once. A block of float64
 #: has 32 MB: enough to share among threads, and a copy of it stays small.

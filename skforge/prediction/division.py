@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 import numpy as np
 from sklearn.utils.validation import _num_samples, check_is_fitted
 
+from skforge._compat import no_warnings
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.frontends.base import is_compiled, is_pipeline
 from skforge.compiler.frontends.pipeline.branches import Branch
@@ -103,8 +103,7 @@ def _unread(model: Any, forest: Forest, start: int, X: Any) -> str:
     source, n_rows = source_of(model, forest, start), _num_samples(X)
     name, unread = divided_steps(model)[start][0], ""
     for i in sampled(X, TRIED)[:n_rows]:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # fit has the rows checked again
+        with no_warnings():  # fit has the rows checked again
             prepared = source.prepared(take_rows(X, np.array([i])))
             if source.rows(prepared, "predict_raw") is not None:
                 return ""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 from sklearn.utils.validation import _num_samples
 
+from skforge._compat import no_warnings
 from skforge.compiler.frontends.pipeline.split import Split
 from skforge.prediction.predictor import Predictor
 from skforge.prediction.verification import sampled, take_rows
@@ -59,13 +60,10 @@ def why_fallback(predictor: Predictor, X: Any) -> str:
     def answer(rows: Any) -> tuple[Any, int]:
         """Return predictions and the calls of the model; None after an error."""
         predictor.counters.reset()
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            try:
-                answers = predictor.answer("predict", rows)
-            except Exception:  # noqa: BLE001 - of any library
-                return None, 0
-        return answers, predictor.counters.read()["library"]["calls"]
+        with no_warnings(), suppress(Exception):  # of any library
+            answers = predictor.answer("predict", rows)
+            return answers, predictor.counters.read()["library"]["calls"]
+        return None, 0
 
     def helps(rows: Any) -> bool:
         answers, calls = answer(rows)

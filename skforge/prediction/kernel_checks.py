@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from skforge.compiler.forest.arrays import Missing
+from skforge.compiler.forest.arrays import Array, Missing
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.reference import (
     differing_rows,
@@ -29,8 +29,6 @@ from skforge.exceptions import VerificationError, VerificationWarning, warn
 
 if TYPE_CHECKING:
     from skforge.compiler.schedule.bound import BoundLoop
-
-Array = NDArray[Any]
 
 #: Calls per batch size: a batch of one row is not tried on every row.
 CALLS = 16

@@ -10,9 +10,9 @@ from threading import RLock
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from skforge._compat import cached_property
+from skforge.compiler.forest.arrays import Array
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.frontends.base import last_step
 from skforge.compiler.frontends.checks import ROUNDS, refuse_arguments
@@ -43,8 +43,6 @@ from skforge.sources.plain import Read
 
 if TYPE_CHECKING:
     from skforge.compiler.runtime.sparse import SparseWalk
-
-Array = NDArray[Any]
 
 #: Forms of rows that are looked into, and those whose routes are remembered.
 _MOST_FORMS, _MOST_ROUTES = 32, 256
@@ -592,12 +590,8 @@ class Predictor:
 
     def rows(self, X: Any, method: str, read: Read | None = None) -> Any:
         """Return rows converted for the kernels, or None if the source must answer."""
-        read = self.source.read(X) if read is None else read
-        if read is None or not self.source.takes(read[0]):
-            return self.source.rows(X, method)
-        if read[1]:
-            warn(read[1])
-        return read[0]
+        rows = self.source.taken(read or self.source.read(X))
+        return self.source.rows(X, method) if rows is None else rows
 
     def _run(self, method: str, rows: Any, n_jobs: int | None, **options: Any) -> Array:
         """Call the module; sparse rows are walked, or converted to dense blocks."""

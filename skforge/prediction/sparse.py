@@ -14,13 +14,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from skforge.compiler.forest.arrays import Array
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.reference import differing_rows, draw_rows, reference_raw
 from skforge.compiler.runtime.module import CompiledModule
 from skforge.compiler.runtime.sparse import SparseWalk
 from skforge.exceptions import InvalidInputError
-
-Array = NDArray[Any]
 
 #: Bytes of a dense block. The C library keeps less than 32 MiB for the next block; it
 #: returns larger ones to the system, and each page faults again.

@@ -14,6 +14,8 @@ from numpy.typing import NDArray
 from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import _num_samples
 
+from skforge._compat import no_warnings
+from skforge.compiler.forest.arrays import Array
 from skforge.compiler.forest.reference import differing_rows
 from skforge.compiler.forest.rows import read_columns
 from skforge.compiler.outputs.answers import of_scores
@@ -28,8 +30,6 @@ from skforge.prediction.kernel_checks import ADVICE, Sample, compare_now
 from skforge.prediction.predictor import METHODS, Predictor
 from skforge.prediction.sparse import dense_blocks
 from skforge.sources.base import UnsureError
-
-Array = NDArray[Any]
 
 #: Rows of the sample, and rows drawn around the forest's thresholds.
 SAMPLE_ROWS = 256
@@ -124,8 +124,7 @@ def _verify_outputs(
     source = predictor.source
     if X is None or (raw is not None and source.read(X) is None and not source.model):
         return
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the source has warned before
+    with no_warnings():  # the source has warned before
         warnings.simplefilter("always", VerificationWarning)
         outputs = source.outputs(X)
         if not outputs and raw is not None and not source.answers.by_members:
@@ -204,8 +203,7 @@ def sample_rows(predictor: Predictor, X: Any, most: int) -> Array | None:
 def _rows(predictor: Predictor, X: Any) -> Array | None:
     """Return rows as the kernels get them; None if only the source can read them."""
     source = predictor.source
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of the rows' form, as calls do
+    with no_warnings():  # of the rows' form, as calls do
         rows = predictor.rows(X, "predict_raw")
     if rows is None:
         return None

@@ -170,14 +170,18 @@ class Mappings:
         self._free.append(row)
         return answer
 
+    def _values(self, X: dict[Any, Any]) -> Any:
+        """Return a mapping's values in the order of the rules; None for other keys."""
+        try:
+            values = self._get(X)
+        except KeyError:
+            return None
+        return values if len(X) == self._count or self.ignores else None
+
     def _row(self, X: dict[Any, Any]) -> tuple[Array, memoryview] | None:
         """Return a mapping of common values as a row, with its memory."""
         assert self._pack is not None
-        try:
-            values: Any = self._get(X)
-        except KeyError:
-            return None
-        if len(X) != self._count and not self.ignores:
+        if (values := self._values(X)) is None:
             return None
         if self._coded:
             values = list(values)
@@ -209,12 +213,8 @@ class Mappings:
 
     def _objects(self, X: dict[Any, Any]) -> Array | None:
         """Return a mapping of common values as an array of objects."""
-        try:
-            values = self._get(X)
-        except KeyError:
-            return None
-        fits = len(X) == self._count or self.ignores
-        if not fits or not _COMMON.issuperset(map(type, values)):
+        values = self._values(X)
+        if values is None or not _COMMON.issuperset(map(type, values)):
             return None
         objects = np.empty((1, self._count), object)
         objects[0] = values

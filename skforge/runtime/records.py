@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import fields, is_dataclass
 from functools import lru_cache
 from types import UnionType
@@ -103,10 +104,8 @@ def plain_in(kind: Any, value: Any, name: str) -> Any:
         origin = get_origin(alias) or alias
     if origin in (Union, UnionType):
         for part in parts:
-            try:
+            with suppress(InvalidModelError):
                 return plain_in(part, value, name)
-            except InvalidModelError:
-                continue
     elif origin is Literal:
         if type(value) is str and value in parts:
             return value
@@ -114,7 +113,8 @@ def plain_in(kind: Any, value: Any, name: str) -> Any:
         if type(value) is dict and value.keys() == {"float"}:
             return float_in(name, value["float"])
     elif kind is Any:
-        return plain_in(bool | int | str | float | None, value, name)
+        plain = type(value) in (bool, int, str, type(None))
+        return value if plain else plain_in(float, value, name)
     elif origin in (tuple, list, Sequence) and type(value) is list:
         several = origin is not tuple or parts[-1] is Ellipsis
         kinds = [parts[0]] * len(value) if several else parts

@@ -8,8 +8,8 @@ warnings and exceptions are the model's. Without a live model, an error is raise
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from importlib import import_module
@@ -17,9 +17,9 @@ from types import MappingProxyType
 from typing import Any, ClassVar, Literal, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
-from skforge._compat import cached_property
+from skforge._compat import cached_property, no_warnings
+from skforge.compiler.forest.arrays import Array as Array
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.frames import FrameColumns, kind_of
 from skforge.compiler.forest.reference import draw_rows, reference_raw
@@ -30,8 +30,6 @@ from skforge.exceptions import InvalidInputError, warn
 from skforge.runtime.mappings import ColumnRule, Columns, without_names
 from skforge.sources.plain import PlainRows, Read, Reading
 from skforge.sources.stored_model import Rules, StoredModel
-
-Array = NDArray[Any]
 
 #: Methods whose answers follow from raw scores.
 METHODS = ("predict", "predict_proba", "decision_function", "score_samples")
@@ -307,7 +305,10 @@ class Source:
 
     def _rows(self, X: Any, method: str) -> Any:
         """Return rows converted as the model does; None for unknown kinds."""
-        read = self.read(X)
+        return self.taken(self.read(X))
+
+    def taken(self, read: Read | None) -> Array | None:
+        """Return rows that were read, and warn; None if the model must see them."""
         if read is None or not self.takes(read[0]):
             return None
         if read[1]:
@@ -356,7 +357,8 @@ class Source:
         return np.hstack([raw.reshape(len(rows), -1) for raw in scores])
 
     def _raw(self, rows: Array) -> Any:
-        return self.call("predict_raw", rows)
+        with no_warnings():  # feature names: the rows have none
+            return self.call("predict_raw", rows)
 
     def raw_of(self, X: Any) -> Array:
         rows = self.rows(X, "predict_raw")
@@ -383,14 +385,11 @@ class Source:
         answers = {}
         none = np.empty((0, self.forest.n_columns), "f4")
         for method in ("predict", "predict_proba", "predict_raw", "apply"):
-            try:
-                with warnings.catch_warnings():
-                    warnings.simplefilter("ignore")  # about having 0 rows
-                    answer = self.call(method, none)
+            # about having 0 rows; after an error no answer is kept
+            with no_warnings(), suppress(Exception):
+                answer = self.call(method, none)
                 if answer.dtype.kind in "fiu":
                     answers[method] = answer.dtype.str, tuple(answer.shape)
-            except Exception:  # noqa: BLE001 - then no answer is kept
-                continue
         return answers
 
 

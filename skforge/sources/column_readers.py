@@ -21,9 +21,9 @@ from importlib.util import find_spec
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from skforge.compiler.forest import frames
+from skforge.compiler.forest.arrays import Array
 from skforge.compiler.frontends.pipeline.codes import (
     MANY,
     TEXT_DTYPES,
@@ -32,8 +32,6 @@ from skforge.compiler.frontends.pipeline.codes import (
 )
 from skforge.sources.forms import OBJECT, Form, is_wide, told
 from skforge.sources.plain import OBJECTS, numbers_among
-
-Array = NDArray[Any]
 
 #: Types of texts of polars and pyarrow.
 _TEXTS = {"string", "large_string", "string_view", "categorical", "enum", "dictionary"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from itertools import islice, product
 from typing import Any
 
@@ -47,10 +48,8 @@ def _of_columns(X: Any, helps: Helps) -> str:
         number = number_of(column.type if library == "pyarrow" else column.dtype)
         plain = dtype.lower() in ("float64", "double") or dtype.startswith("complex")
         for to in () if plain else types[: 1 if number is not None else None]:
-            try:
+            with suppress(Exception):  # texts, of any library
                 casts[place, to] = getattr(column, method)(to)
-            except Exception:  # noqa: BLE001 - texts, of any library
-                continue
         if fits := tuple(to for to in types if (place, to) in casts):
             groups.setdefault((dtype, fits), []).append(place)
 

@@ -6,13 +6,13 @@ the other, and about each value in a row like those of training.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, NoReturn
 
 import numpy as np
 
+from skforge._compat import no_warnings
 from skforge.compiler.forest import mistakes
 from skforge.compiler.forest.frames import (
     column_names,
@@ -71,12 +71,9 @@ class _Declined:
             self.needed = [rule.name for rule in source.columns().rules]
 
     def reads(self, rows: Any) -> bool:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            try:
-                return self.source.tried(rows, self.method) is not None
-            except Exception:  # noqa: BLE001 - of any library
-                return False
+        with no_warnings(), suppress(Exception):  # of any library
+            return self.source.tried(rows, self.method) is not None
+        return False
 
     def why(self) -> str:
         """Return why only the model takes the rows; raise if it would not, either."""

@@ -94,10 +94,9 @@ def task_of(model: Any) -> str | None:
 
 
 def _task_read(model: Any, *_stamp: int) -> str | None:
-    try:
+    with suppress(ValueError):  # fit will raise the error
         return load_forest(model).task
-    except ValueError:  # fit will raise the error
-        return None
+    return None
 
 
 _task_of_file = lru_cache(maxsize=16)(_task_read)

@@ -13,16 +13,13 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from skforge.compiler.forest.arrays import Comparison
+from skforge.compiler.forest.arrays import Array, Comparison
 from skforge.compiler.forest.forest import Forest, round_thresholds
 from skforge.compiler.forest.frames import is_date, number_of
 
 if TYPE_CHECKING:
     from skforge.compiler.frontends.pipeline.fold import Bounds
-
-Array = NDArray[Any]
 
 #: The dtype of columns of Python's numbers, None and Decimals.
 OBJECT = np.dtype(object)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import warnings
 from dataclasses import replace
 from typing import Any
 
@@ -95,14 +94,11 @@ class LightGBMBoosterSource(Source):
         return np.array(X) if isinstance(X, list) else X
 
     def _call(self, method: str, X: Any, **params: Any) -> Any:
-        """Call the Booster; the caller makes labels from its scores."""
-        return self.model.predict(X, **_ASKING.get(method, {}), **params)
+        """Call the Booster, which adds each row's trees in order on any thread.
 
-    def _raw(self, rows: Array) -> Any:
-        """Return raw scores; LightGBM adds each row's trees in order on any thread."""
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # feature names: the rows have none
-            return self.model.predict(rows, raw_score=True)
+        The caller makes labels from its scores.
+        """
+        return self.model.predict(X, **_ASKING.get(method, {}), **params)
 
     def _outputs(self, X: Any) -> dict[str, Any]:
         return {"transformed": self.model.predict(X)}

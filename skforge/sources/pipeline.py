@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
+from skforge._compat import no_warnings
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.reference import differing_rows
 from skforge.compiler.frontends import read_forests
@@ -360,8 +361,7 @@ class PipelineSource(Source):
 
     def _raw(self, rows: Array) -> Any:
         decoded = self._known.decoded(rows, self._form)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # feature names: the rows have none
+        with no_warnings():  # feature names: the rows have none
             return self._last.raw_of(self._transformed(decoded))
 
     def _serial(self) -> Any:

@@ -12,9 +12,9 @@ from decimal import Decimal
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from skforge._compat import cached_property
+from skforge.compiler.forest.arrays import Array
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.frames import FrameColumns, is_plain, kind_of, labels_of
 from skforge.compiler.frontends.pipeline.codes import NumberCodes, TextCodes
@@ -31,8 +31,6 @@ from skforge.sources.plain import (
     array_of,
     only_number,
 )
-
-Array = NDArray[Any]
 
 #: Columns up to which a frame's only row is read value by value.
 _FEW_COLUMNS = 64

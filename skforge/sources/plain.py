@@ -15,13 +15,11 @@ from decimal import Decimal
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from skforge.compiler.forest import frames
+from skforge.compiler.forest.arrays import Array
 from skforge.exceptions import InvalidInputError
 from skforge.runtime.mappings import NUMBERS
-
-Array = NDArray[Any]
 
 #: float64 holds all integers below this one.
 _EXACT = 2**53

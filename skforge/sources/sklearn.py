@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import copy
 import sys
-import warnings
 from abc import abstractmethod
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -16,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from skforge._compat import no_warnings
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.frontends.sklearn.histogram import model_columns
 from skforge.compiler.outputs.steps import Refused
@@ -72,11 +72,16 @@ class SklearnSource(Source):
         return self.declines == "infinite" and not np.isinf(values).any()
 
     def _validated(self, X: Any, **options: Any) -> Any:
-        from sklearn.utils.validation import check_is_fitted, validate_data
+        from sklearn.utils.validation import validate_data
+
+        self._check_fitted()
+        return validate_data(self._estimator, X, reset=False, **options)
+
+    def _check_fitted(self) -> None:
+        from sklearn.utils.validation import check_is_fitted
 
         if self.model is not None:
             check_is_fitted(self.model)
-        return validate_data(self._estimator, X, reset=False, **options)
 
     def _call(self, method: str, X: Any, **params: Any) -> Any:
         if method == "predict_raw":  # not a method of the model
@@ -90,8 +95,8 @@ class SklearnSource(Source):
     def _raw(self, rows: Array) -> Any:
         from sklearn import config_context
 
-        with warnings.catch_warnings(), config_context(assume_finite=True):
-            warnings.simplefilter("ignore")  # feature names: the rows have none
+        # feature names: the rows have none
+        with no_warnings(), config_context(assume_finite=True):
             scores = np.asarray(self._scores(rows))
         return scores.reshape(-1) if self.forest.n_outputs == 1 else scores
 
@@ -175,10 +180,7 @@ class TreesSource(SklearnSource):
         return TreesRules(_takes_nan(tree), single)
 
     def _rows(self, X: Any, method: str) -> Any:
-        from sklearn.utils.validation import check_is_fitted
-
-        if self.model is not None:
-            check_is_fitted(self.model)
+        self._check_fitted()
         return _for_trees(self._estimator, X, self.rules.nan)
 
     def _scores(self, rows: Array) -> Any:
@@ -280,14 +282,12 @@ class HistGradientBoostingSource(SklearnSource):
 
     def _rows(self, X: Any, method: str) -> Any:
         """Encode as the estimator does, then replace codes by category values."""
-        from sklearn.utils.validation import check_is_fitted
-
         if not self._coded:
             rows = self._validated(X, dtype=[np.float64], ensure_all_finite=False)
             return rows if rows.dtype.isnative else None  # it refuses others by itself
         if self.model is None:
             return None  # it has no encoder
-        check_is_fitted(self.model)
+        self._check_fitted()
         encoded = self.model._preprocess_X(X, reset=False)
         rows = np.empty(encoded.shape, np.float64)
         for column, codes in zip(self._columns, encoded.T, strict=True):

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import warnings
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from sklearn.utils import Tags, get_tags
 
+from skforge._compat import no_warnings
 from skforge.compiler.frontends.base import last_step
 from skforge.exceptions import UnsupportedModelError
 from skforge.sources.base import Source
@@ -116,8 +116,7 @@ def _kept_attributes(model: Any) -> dict[str, Any]:
     attributes: dict[str, Any] = {}
     for name in ATTRIBUTES:
         try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
+            with no_warnings():
                 value = getattr(model, name)
         except Exception:  # noqa: BLE001 - properties raise what they like
             continue

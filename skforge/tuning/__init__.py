@@ -6,23 +6,23 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from skforge.search import ScheduleSearch
-    from skforge.tuning.cost.cost_model import CostModel
-    from skforge.tuning.records import TuningRecords
-    from skforge.tuning.result import TuningResult
-    from skforge.tuning.search.heuristic import Heuristic
-    from skforge.tuning.search.learned import Learned
-    from skforge.tuning.search.strategies import (
-        Exhaustive,
-        Problem,
-        Random,
-        Round,
-        Strategy,
-        SuccessiveHalving,
-    )
-    from skforge.tuning.search.trial import Candidate, Trial
-    from skforge.tuning.space.space import ScheduleSpace
-    from skforge.tuning.tuner import Tuner, tune
+    from skforge.search import ScheduleSearch as ScheduleSearch
+    from skforge.tuning.cost.cost_model import CostModel as CostModel
+    from skforge.tuning.records import TuningRecords as TuningRecords
+    from skforge.tuning.result import TuningResult as TuningResult
+    from skforge.tuning.search.heuristic import Heuristic as Heuristic
+    from skforge.tuning.search.learned import Learned as Learned
+    from skforge.tuning.search.strategies import Exhaustive as Exhaustive
+    from skforge.tuning.search.strategies import Problem as Problem
+    from skforge.tuning.search.strategies import Random as Random
+    from skforge.tuning.search.strategies import Round as Round
+    from skforge.tuning.search.strategies import Strategy as Strategy
+    from skforge.tuning.search.strategies import SuccessiveHalving as SuccessiveHalving
+    from skforge.tuning.search.trial import Candidate as Candidate
+    from skforge.tuning.search.trial import Trial as Trial
+    from skforge.tuning.space.space import ScheduleSpace as ScheduleSpace
+    from skforge.tuning.tuner import Tuner as Tuner
+    from skforge.tuning.tuner import tune as tune
 
 # Loaded on first use, like the names of `skforge`.
 _HOME = {
@@ -45,29 +45,11 @@ _HOME = {
     "tune": "skforge.tuning.tuner",
 }
 
-__all__ = [
-    "Candidate",
-    "CostModel",
-    "Exhaustive",
-    "Heuristic",
-    "Learned",
-    "Problem",
-    "Random",
-    "Round",
-    "ScheduleSearch",
-    "ScheduleSpace",
-    "Strategy",
-    "SuccessiveHalving",
-    "Trial",
-    "Tuner",
-    "TuningRecords",
-    "TuningResult",
-    "tune",
-]
 
-
-# Hidden from type checkers, which would otherwise accept any name.
+# Hidden from type checkers, which would otherwise accept any name; they read the names
+# from the imports above.
 if not TYPE_CHECKING:
+    __all__ = [*_HOME]
 
     def __getattr__(name: str) -> object:
         if name in _HOME:
@@ -76,4 +58,4 @@ if not TYPE_CHECKING:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*globals(), *_HOME})

@@ -241,10 +241,9 @@ class TuningResult:
 
     def __repr__(self) -> str:
         """Return one line; ``print`` shows the report."""
-        n = len(self.trials)
         return (
-            f"<TuningResult: {self.strategy} on {self.target}, {n:,} "
-            f"trial{'s' if n != 1 else ''}, {self.seconds:.2f} s>"
+            f"<TuningResult: {self.strategy} on {self.target}, "
+            f"{plural(len(self.trials), 'trial')}, {self.seconds:.2f} s>"
         )
 
     def plot(self, kind: str = "distribution", **options: Any) -> Any:
@@ -346,14 +345,10 @@ _OF_CANDIDATE = "schedule", "params"
 
 def _trial(content: Mapping[str, Any], schedules: Sequence[Schedule]) -> Trial:
     number = content["schedule"]
-    params = {
-        name: schedules[value["schedule"]] if isinstance(value, dict) else value
-        for name, value in content["params"].items()
-    }
     return Trial(
         candidate=Candidate(
             None if number is None else schedules[number],
-            params,
+            content["params"],
             **fields_in(Candidate, content, *_OF_CANDIDATE),
         ),
         samples=tuple(map(float.fromhex, content["samples"])),

@@ -19,7 +19,8 @@ import pytest
 
 from skforge import InvalidModelError, UnsupportedModelError, _container
 from skforge._container import (
-    open_container,
+    Container,
+    content_of,
     read_container,
     write_container,
 )
@@ -97,7 +98,7 @@ def test_objects_are_never_written(tmp_path):
 def test_arrays_of_a_large_file_are_read_when_they_are_asked_for(file, monkeypatch):
     monkeypatch.setattr(_container, "_LARGE", 0)
     _, arrays = read_container(file)
-    container = open_container(file)
+    container = Container(content_of(file), str(file))
     content = file.read_bytes()
     longest = max(arrays, key=lambda name: arrays[name].nbytes)
     at = content.index(arrays[longest].tobytes())
@@ -114,7 +115,7 @@ def test_arrays_of_a_large_file_are_read_when_they_are_asked_for(file, monkeypat
 def test_a_file_that_was_replaced_is_still_read(file, monkeypatch):
     monkeypatch.setattr(_container, "_LARGE", 0)
     _, arrays = read_container(file)
-    container = open_container(file)
+    container = Container(content_of(file), str(file))
     with _container.replacing(file) as beside:
         beside.write(b"another file")
     assert {name: container[name].tobytes() for name in container} == {

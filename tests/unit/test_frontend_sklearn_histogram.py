@@ -216,8 +216,10 @@ def test_damaged_models_are_refused():
     model._predictors[1][0].nodes["left"][0] = 10_000
     with pytest.raises(InvalidModelError) as error:
         load_forest(model)
+    last = len(model._predictors[1][0].nodes) - 1
     assert str(error.value) == (
-        "left of node 0 of tree 1 is out of range; the model is damaged, fit it again."
+        f"left[0] = 10000 of tree 1 is outside 0..{last}; the model is damaged, fit it "
+        "again."
     )
     with pytest.raises(InvalidModelError) as error:
         load_forest(HistGradientBoostingClassifier())

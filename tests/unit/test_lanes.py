@@ -217,6 +217,41 @@ def test_a_level_of_even_trees_is_one_position(depths: tuple[int, ...]) -> None:
     assert not layout(replace(made, predicate=mixed)).top.even
 
 
+@pytest.mark.parametrize("n_features", [25, 40])
+@pytest.mark.parametrize("target", ["host", "v2", "v3"])
+def test_whole_thresholds_need_no_search(n_features: int, target: str) -> None:
+    random = np.random.default_rng(0)
+    made = drawn(
+        40,
+        6,
+        n_features=n_features,
+        comparisons=(Comparison.LE,),
+        missing=(Missing.NAN,),
+    )
+    whole = made.feature >= 5
+    threshold = np.where(
+        whole, random.integers(-1, 254, made.n_predicates), made.threshold
+    )
+    made = replace(
+        made,
+        threshold=threshold.astype(made.threshold.dtype),
+        missing_left=np.ones_like(made.missing_left),
+    )
+    assert lanes.first_whole(made) == 5
+    assert lanes.code_columns(made)[0].n_columns <= 5
+    rows = edge_rows(made, 60, seed=2)
+    near = made.threshold[random.integers(0, made.n_predicates, rows.shape)]
+    near = np.nextafter(near, random.choice([-np.inf, np.inf], rows.shape))
+    tiny = random.choice([0.0, 1e-40, -1e-40, 0.5, -0.5, -1.0, 254.0, 1e9], rows.shape)
+    other = np.where(random.random(rows.shape) < 0.5, near, tiny).astype(rows.dtype)
+    rows = np.concatenate([rows, other])
+    module = compile_forest(made, lanes_schedule(), targets()[target])
+    wanted = reference_raw(made, rows)[:, 0]
+    np.testing.assert_array_equal(module.predict_raw(rows), wanted)
+    odd = replace(made, threshold=(threshold + 0.5).astype(made.threshold.dtype))
+    assert lanes.first_whole(odd) == n_features
+
+
 def test_avx2_looks_sixteen_codes_up_with_one_shuffle() -> None:
     text = assembly(depth_6(12), Target.x86_64("v3"))
     positions = (1 << layout(depth_6(12), Target.x86_64("v3")).top.levels) - 1

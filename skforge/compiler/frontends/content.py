@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from contextlib import suppress
 from io import TextIOBase
 from typing import Any
 
@@ -115,11 +116,8 @@ def is_saved(model: Any) -> bool:
     """Tell whether ``skforge.save`` wrote a file; its reader reports any damage."""
     head = content_of(model)
     if head is None and is_path(model):
-        try:
-            with open(model, "rb") as file:
-                head = file.read(4)
-        except (OSError, ValueError):
-            return False
+        with suppress(OSError, ValueError), open(model, "rb") as file:
+            head = file.read(4)
     return head is not None and head[:4] == b"PK\x03\x04"
 
 

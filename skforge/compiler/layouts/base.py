@@ -270,11 +270,15 @@ class RowCode(ABC):
     """Emits the code for one row that passes all trees at once."""
 
     @abstractmethod
-    def add_trees(self, *sums: tuple[Value, Buffer, Value]) -> None:
-        """Add every tree's leaf, in model order, to the sums of rows, by number."""
+    def add_trees(self, sums: Buffer, at: Value) -> None:
+        """Add every tree's leaf, in model order, to the sums from ``at`` on."""
 
     def evaluate(self, row: RowAt, number: Value) -> None:
         """Evaluate one of several rows, whose leaves are added together."""
+        raise NotImplementedError
+
+    def add_together(self, *sums: tuple[Value, Buffer, Value]) -> None:
+        """Add the leaves of evaluated rows, by number, to the sums of each."""
         raise NotImplementedError
 
 

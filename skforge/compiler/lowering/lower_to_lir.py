@@ -327,9 +327,12 @@ class Lowering:
                 for r in (b.const(i).min(count - 1) for i in range(rows)):
                     with self._bound(loop.var, first + r):
                         sums.append((r, *self._sums.element(reduce, 1)))
-                code.add_trees(*sums)
+                code.add_together(*sums)
 
-            b.if_(count.eq(1), lambda: add(1), lambda: add(n))
+            def several() -> None:
+                b.if_(count.eq(2), lambda: add(2), lambda: add(n))
+
+            b.if_(count.eq(1), lambda: add(1), several)
             with b.loop(count) as r, self._bound(loop.var, first + r):
                 self.body(loop.body[at + 1 :])
 
@@ -444,7 +447,7 @@ class Lowering:
 
     def _all_trees(self, loop: mir.Loop) -> None:
         (reduce,) = reduces_in(loop.body)
-        self._row.add_trees((self._k.b.const(0), *self._sums.element(reduce, 1)))
+        self._row.add_trees(*self._sums.element(reduce, 1))
 
     def _depth_class(self, stmt: mir.DepthSwitch) -> Value:
         k = self._k

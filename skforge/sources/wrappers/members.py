@@ -7,7 +7,6 @@ code computes everything else, with its own errors and warnings.
 from __future__ import annotations
 
 import copy
-import warnings
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
@@ -17,6 +16,7 @@ from typing import Any, NoReturn
 import numpy as np
 from joblib import effective_n_jobs, parallel_config
 
+from skforge._compat import no_warnings
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.frontends.base import is_pipeline
 from skforge.compiler.frontends.members import fitted_members, with_members
@@ -113,8 +113,7 @@ def rows_of_members(model: Any, X: Any) -> list[Any]:
 def answers_of(model: Any, X: Any) -> dict[str, Any]:
     """Return a model's answers by method; those that it refuses are left out."""
     answers = {}
-    with _in_threads(model), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # as later calls do
+    with _in_threads(model), no_warnings():  # as later calls do
         for name in METHODS:
             try:
                 answers[name] = getattr(model, name)(X)

@@ -133,7 +133,10 @@ class CostModel:
         if not len(work.estimate):
             return np.zeros(0)
         if self._module is None:
-            self._module = _compiled(self.forest)
+            # One kernel for all: a second takes longer to compile than it would save.
+            target = Target.host()
+            schedule = walking_schedules(self.forest, target)[128, 2048]
+            self._module = compile_forest(self.forest, schedule, target)
         columns = features(work)
         if not columns.keys() >= set(self.names):
             raise InvalidModelError(OTHER_FEATURES)
@@ -151,14 +154,6 @@ OTHER_FEATURES = (
 @lru_cache(maxsize=1)
 def _shipped(path: Path) -> CostModel:
     return CostModel.load(path)
-
-
-def _compiled(forest: Forest) -> CompiledModule:
-    """Compile a model with plain traversal schedules, which compile fastest."""
-    target = Target.host()
-    table = walking_schedules(forest, target)
-    few, many = table[min(table)], table[128, 2048]
-    return compile_forest(forest, {(1, 15): few, (16, None): many}, target)
 
 
 __all__ = ["SHIPPED_GPU", "CostModel"]

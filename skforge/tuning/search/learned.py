@@ -230,8 +230,7 @@ class Proposer:
         self.odds = problem.shared("learned: odds", lambda: odds.Odds(self._estimated))
         self._tried = {problem.default}
         #: What may be proposed, by schedule, and the estimated seconds.
-        self._found: dict[Schedule, Candidate] = {}
-        self._seconds: list[float] = []
+        self._found: dict[Schedule, tuple[Candidate, float]] = {}
 
     # ---------------------------------------------------------------- proposing
 
@@ -264,7 +263,7 @@ class Proposer:
             # What is drawn has every structure, but few sizes of each.
             best = [c.params for c, _ in islice(self._order(), VARIED)]
             near = (p for point in best for p in beside(point, problem.space))
-            seen = {tuple(c.params.values()) for c in self._found.values()}
+            seen = {tuple(c.params.values()) for c, _ in self._found.values()}
             fresh = {tuple(p.values()): p for p in near}
             self._add(self._written(p for k, p in fresh.items() if k not in seen))
         for candidate, seconds in self._order():
@@ -286,17 +285,17 @@ class Proposer:
         kept = [s for s, drop in zip(fresh, dropped, strict=True) if not drop]
         default = self.odds.seconds(problem.default, problem.n_rows)
         times = self._estimated(kept, problem.n_rows) if kept else []
-        self._seconds += [t if isfinite(t) else default for t in times]
-        self._found |= {schedule: fresh[schedule] for schedule in kept}
+        for schedule, seconds in zip(kept, times, strict=True):
+            usable = seconds if isfinite(seconds) else default
+            self._found[schedule] = fresh[schedule], usable
 
     def _order(self) -> Iterator[tuple[Candidate, float]]:
         """Yield candidates with their likely seconds, best first."""
-        kinds = [*map(odds.kind_of, self._found)]
-        usual = {kind: self.odds.usual(kind) for kind in set(kinds)}
-        seconds = np.array(self._seconds) * [usual[kind] for kind in kinds]
-        candidates = [*self._found.values()]
-        for i in np.argsort(seconds, kind="stable").tolist():
-            yield candidates[i], float(seconds[i])
+        kinds = {*map(odds.kind_of, self._found)}
+        usual = {kind: self.odds.usual(kind) for kind in kinds}
+        found = self._found.items()
+        likely = [(c, seconds * usual[odds.kind_of(s)]) for s, (c, seconds) in found]
+        yield from sorted(likely, key=itemgetter(1))
 
     @property
     def _is_drawn(self) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -101,11 +102,10 @@ def _is_plain(step: Any) -> bool:
 
 
 def _folds(name: str, child: Any) -> bool:
-    try:
+    with suppress(UnsupportedModelError):
         transformers.refuse_members(name, child)
-    except UnsupportedModelError:
-        return False
-    return True
+        return True
+    return False
 
 
 def _branched(name: str, step: Any) -> Steps:

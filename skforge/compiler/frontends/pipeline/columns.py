@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from skforge._compat import no_warnings
 from skforge.compiler.forest.arrays import Array
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.frontends.pipeline import transformers
@@ -55,11 +56,10 @@ class Stage:
         return [_dense(_called(self.transformer, x[:, None])) for x in columns]
 
     def accepts(self, columns: Sequence[Array], transformer: Any) -> bool:
-        try:
+        with suppress(ArithmeticError, LookupError, TypeError, ValueError):
             _called(transformer, _matrix(self, columns), finite=False)
-        except (ArithmeticError, LookupError, TypeError, ValueError):
-            return False
-        return True
+            return True
+        return False
 
     def is_steady(self, columns: Sequence[Array]) -> bool:
         """Tell whether answers depend on neither the number nor the layout of rows."""
@@ -460,12 +460,8 @@ def _called(
     """Return a transformer's own answer for rows, without its warnings."""
     from sklearn import config_context
 
-    with (
-        warnings.catch_warnings(),
-        config_context(assume_finite=finite),
-        np.errstate(all=errors, under="ignore"),
-    ):
-        warnings.simplefilter("ignore")
+    steady = np.errstate(all=errors, under="ignore")
+    with no_warnings(), config_context(assume_finite=finite), steady:
         return transformer.transform(rows)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 import weakref
 from collections.abc import Sequence
 from dataclasses import replace
@@ -12,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from skforge._compat import no_warnings
 from skforge.compiler.forest.arrays import ZERO_THRESHOLD, Array, Comparison, Missing
 from skforge.compiler.forest.forest import Forest, deduplicate_predicates
 from skforge.compiler.forest.reference import evaluate_predicates
@@ -456,8 +456,7 @@ def _takes_nan(last: Any, width: int, sparse: bool) -> bool:
         from scipy.sparse import csr_matrix
 
         rows = csr_matrix(rows)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with no_warnings():
         try:
             last.predict(rows)
         except ValueError:

@@ -19,7 +19,7 @@ import numpy as np
 from skforge.compiler.forest.arrays import Comparison, Missing
 from skforge.compiler.forest.forest import Forest, deduplicate_predicates
 from skforge.compiler.forest.outputs import SCORES, OutputSpec
-from skforge.compiler.forest.validation import damaged, first_true
+from skforge.compiler.forest.validation import damaged
 from skforge.compiler.frontends import arrays
 from skforge.compiler.frontends.arrays import Bools, Sets
 from skforge.compiler.frontends.base import Frontend, detects, is_a, register
@@ -144,17 +144,11 @@ def _tree_arrays(trees: list[Any], columns: tuple[Column, ...]) -> dict[str, Any
     inner = nodes["is_leaf"] == 0
     names = "left", "right", "feature_idx"
     left, right, seen = (nodes[name].astype(np.int64) for name in names)
-    for what, outside in (
-        ("left", left >= sizes[tree_of]),
-        ("right", right >= sizes[tree_of]),
-        ("feature", (seen < 0) | (seen >= len(columns))),
-    ):
-        if (node := first_true(inner & outside)) >= 0:
-            damaged(
-                f"{what} of node {node - start[node]} of tree {tree_of[node]} is out "
-                "of range",
-                "fit it again",
-            )
+    for name, child in (("left", left), ("right", right)):
+        arrays.check_children(name, child, inner, offset, "fit it again")
+    bad, limits = (seen < 0) | (seen >= len(columns)), f"outside 0..{len(columns) - 1}"
+    of_nodes = "feature_idx", seen, inner & bad
+    arrays.check_nodes(*of_nodes, lambda _: limits, offset, "fit it again")
 
     tests = np.flatnonzero(inner)
     feature_of = np.array([column.feature for column in columns], np.int64)

@@ -20,11 +20,22 @@ from skforge.compiler.binning import category_rows
 from skforge.compiler.binning.category_rows import CategoryRows, in_groups, set_groups
 from skforge.compiler.binning.row_blocks import BLOCK, BlockedBins, plan_row_codes
 from skforge.compiler.binning.rules import Model, RowAt, Rules
-from skforge.compiler.forest.bins import column_count, plan_codes
+from skforge.compiler.forest.arrays import Comparison, Missing
+from skforge.compiler.forest.bins import CodeTable, plan_codes
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.hir.nodes import PredictEnsemble
 from skforge.compiler.ir.lir.builder import Builder, parts
-from skforge.compiler.ir.lir.nodes import I64, U8, U16, Buffer, Scalar, Type, Value, Vec
+from skforge.compiler.ir.lir.nodes import (
+    I32,
+    I64,
+    U8,
+    U16,
+    Buffer,
+    Scalar,
+    Type,
+    Value,
+    Vec,
+)
 from skforge.compiler.ir.lir.types import Part
 from skforge.compiler.layouts import base as layouts
 from skforge.compiler.layouts.bitsliced.sliced_layout import even_trees
@@ -57,6 +68,9 @@ READ, SET_BIT = 3.0, 1.0
 
 #: Most registers that hold sums.
 MOST_REGISTERS = 8
+
+#: Values that are converted at once.
+LANES = 16
 
 #: Values of a vector leaf added at once.
 CHUNK = 8
@@ -114,11 +128,17 @@ class LanesLayout(layouts.RowLayout):
         groups = set_groups(forest)
         classes = [category_rows.SetClasses.of(forest, group) for group in groups]
         self.sets = sets = in_groups(forest, groups)
-        table = plan_codes(forest, np.uint8, chosen=~sets)
-        self.shape = shape = lane_shape(target, table.n_columns)
+        self.first_whole = first_whole(forest)
+        whole = forest.feature >= self.first_whole
+        table = plan_codes(forest, np.uint8, chosen=~(sets | whole))
+        self.n_searched = table.n_columns
+        n_columns = table.n_columns + forest.n_features - self.first_whole
+        self.shape = shape = lane_shape(target, n_columns)
         self.plan = plan_row_codes(table, forest)
         place = np.append(self.plan.place, np.int32(0))[table.column_of]
+        place[whole] = table.n_columns + forest.feature[whole] - self.first_whole
         rank = np.where(sets, np.int32(lane_levels.NEVER_RIGHT), table.rank_of)
+        rank[whole] = forest.threshold[whole].astype(np.int32) + 1
         tests = RowTests(place, rank)
         self.masks = self.top = self.categories = None
         self.rest: Rest | None = None
@@ -198,6 +218,7 @@ class _LanesCode(layouts.RowCode):
         for k in range(shape.tables):
             codes[k * shape.lanes] = b.const(0, vec)
         self._bins.evaluate(row, codes)
+        self._convert(row, codes)
         if self._categories is not None:
             self._categories.find(row, codes)
         part = Vec(shape.element, shape.narrow) if shape.narrow else vec
@@ -209,7 +230,26 @@ class _LanesCode(layouts.RowCode):
             with b.loop(groups, hint="group") as group:
                 self._way.evaluate(group, vectors, found)
 
-    def add_trees(self, *sums: tuple[Value, Buffer, Value]) -> None:
+    def _convert(self, row: RowAt, codes: Part) -> None:
+        """Write the codes of whole numbers: one more than them, rounded up."""
+        layout, b = self._layout, self._b
+        first, at = layout.first_whole, layout.n_searched
+        count = layout.forest.n_features - first
+        last = count & -LANES
+        for start, end, lanes in ((0, last, LANES), (last, count, 0)):
+            with b.loop(start, end, max(1, lanes)) as i:
+                kind = Vec(row.rows.element, lanes) if lanes else row.rows.element
+                x = row.rows[row.start + first + i, kind]
+                x = b.select(x > -1.0, x, b.const(-1.0, kind))  # also of NaN
+                x = b.select(x < 254.0, x, b.const(254.0, kind))
+                down = x.to(I32)
+                up = b.select(x > down.to(row.rows.element), down + 1, down)
+                codes[i + at] = (up + 1).to(layout.shape.element)
+
+    def add_trees(self, sums: Buffer, at: Value) -> None:
+        self.add_together((self._b.const(0), sums, at))
+
+    def add_together(self, *sums: tuple[Value, Buffer, Value]) -> None:
         """Add the leaves of all trees, several in flight at a time.
 
         Adding a group's leaves before evaluating the next group does not help: it waits
@@ -352,6 +392,20 @@ def sums_together(forest: Forest) -> int:
     return TOGETHER if 0 < TOGETHER * sum_registers(forest) <= MOST_TOGETHER else 1
 
 
+def first_whole(forest: Forest) -> int:
+    """Return from which column on all thresholds are whole numbers of a byte, or -1.
+
+    One more than a value, rounded up, then is its code: so are CatBoost's statistics.
+    They are not searched if they fill a vector.
+    """
+    t = forest.threshold
+    whole = (t >= -1) & (t < lane_levels.NEVER_RIGHT - 1) & (t == np.floor(t))
+    whole &= (forest.comparison == Comparison.LE) & forest.missing_left
+    whole &= (forest.missing == Missing.NAN) & np.isnan(forest.missing_value)
+    first = int(forest.feature[~whole].max(initial=-1)) + 1
+    return first if forest.n_features - first >= LANES else forest.n_features
+
+
 def masks_are_cheaper(forest: Forest, shape: LaneShape) -> bool:
     return masks_cost(forest, shape) < cheapest_levels(forest, shape)[0]
 
@@ -408,14 +462,21 @@ def refusal(forest: Forest) -> str | None:
     """Say why a forest's trees cannot be put in lanes, or return None."""
     if not forest.n_predicates:
         return 'a forest of single leaves; use represent("sparse").'
-    sets = in_groups(forest, set_groups(forest))
-    columns = column_count(forest, dtype=np.uint8, chosen=~sets)
+    columns = code_columns(forest)[1]
     if columns > MOST_COLUMNS:
         return (
             f"{columns} columns of codes, more than {MOST_COLUMNS}; use another "
             "representation."
         )
     return lane_levels.refusal(forest)
+
+
+def code_columns(forest: Forest) -> tuple[CodeTable, int]:
+    """Return the codes that are searched, and the number of all columns of codes."""
+    first, sets = first_whole(forest), in_groups(forest, set_groups(forest))
+    searched = ~(sets | (forest.feature >= first))
+    table = plan_codes(forest, np.uint8, chosen=searched)
+    return table, table.n_columns + forest.n_features - first
 
 
 @dataclass(frozen=True, slots=True)
@@ -434,13 +495,12 @@ class LanesCost:
         if refusal(forest) is not None or not target.permute_entries(8):
             endless = float("inf")
             return cls(endless, endless, endless, endless)
-        sets = in_groups(forest, set_groups(forest))
-        table = plan_codes(forest, np.uint8, chosen=~sets)
-        shape = lane_shape(target, table.n_columns)
+        table, n_columns = code_columns(forest)
+        shape = lane_shape(target, n_columns)
         compares = table.n_columns + int((table.counts > BLOCK).sum())
         # A block of thresholds takes several registers, and more masks to join.
         registers = BLOCK * 8 * forest.threshold.dtype.itemsize / target.vector_bits
-        search = compares * (5 + 5 * registers)
+        search = compares * (5 + 5 * registers) + 2 * (n_columns - table.n_columns)
         item = 2.0 * np.dtype(shape.dtype).itemsize * forest.n_trees
         by_levels, levels = cheapest_levels(forest, shape)
         by_masks = masks_cost(forest, shape)

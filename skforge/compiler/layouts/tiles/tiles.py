@@ -105,7 +105,7 @@ class RowWalks(TileWalks, layouts.RowCode):
         offset = self.tile_offset[row]
         return number * self.t.stride + offset
 
-    def add_trees(self, *sums: tuple[Value, Buffer, Value]) -> None:
+    def add_trees(self, sums: Buffer, at: Value) -> None:
         b = self.b
         self.walk_codes(b.const(0), *self._encoded, b.const(self.block))
         leaves = LeafSums(b, self.tiling.leaves, self._model)
@@ -114,7 +114,7 @@ class RowWalks(TileWalks, layouts.RowCode):
             place = self.leaf_offset[tree] + leaf
             reached[tree] = place
             b.prefetch(leaves.read, place)
-        self._add_leaves(reached, leaves, *sums[0][1:])
+        self._add_leaves(reached, leaves, sums, at)
 
     def _add_leaves(
         self, reached: Buffer, leaves: LeafSums, sums: Buffer, at: Value

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 import numpy as np
 
 from skforge.compiler.forest.categories import (
-    ABOVE,
     ABOVE_OR_NAN,
     EQUAL,
     HASH,
@@ -99,9 +98,16 @@ class _Encoder:
             given = self.lines[self.a["value_column"][v].to(I64) * BLOCK + r]
             self._write_rank(v, given, v * BLOCK + r)
         with b.loop(sizes["n_ranked"], sizes["n_values"]) as v:
-            self._value(v, end)
-        for kind, (n_categories, n_flags, registers) in enumerate(KINDS):
-            with self._tables(kind, kind + 1, n_categories) as c:
+            test = (self.a[f"value_{name}"][v] for name in ("kind", "number"))
+            kind, number = (b.splat(value, LANES) for value in test)
+            column = self.a["value_column"][v].to(I64) * BLOCK
+            with b.loop(0, end, LANES) as r:
+                given = self.lines[column + r, Vec(I32, LANES)]
+                value = self._value(kind, number, given)
+                self.values[v * BLOCK + r] = value
+                self.short[v * BLOCK + r] = value.to(U8)
+        for which, (n_categories, n_flags, registers) in enumerate(KINDS):
+            with self._tables(which, which + 1, n_categories) as c:
                 if registers and self.permutes:
                     self._permuted(c, n_categories, n_flags, registers)
                 else:
@@ -144,11 +150,7 @@ class _Encoder:
             kind, number = (a[f"value_{k}"][v, lanes] for k in ("kind", "number"))
             column = a["value_column"][v, lanes].to(I64) + row
             given = b.load(self.bits, column, I32)
-            x, border = b.bitcast(given, F32), b.bitcast(number, F32)
-            is_set = b.select(kind.eq(ABOVE_OR_NAN), ~(x <= border), x > border)
-            is_set = b.select(kind.eq(EQUAL), given.eq(number), is_set)
-            flag = b.select(is_set, b.const(1, lanes), b.const(0, lanes))
-            self.values[v] = b.select(kind.eq(HASH), given, flag)
+            self.values[v] = self._value(kind, number, given)
         for first in range(0, len(KINDS), len(REGISTERS)):
             n_categories, n_flags, _ = KINDS[first]
             with self._tables(first, first + len(REGISTERS), n_categories) as c:
@@ -165,39 +167,14 @@ class _Encoder:
 
     # ------------------------------------------------------------ values
 
-    def _value(self, value: Value, end: Value) -> None:
-        """Write a line of hashes, or of flags."""
-        b, a, lanes = self.b, self.a, Vec(I32, LANES)
-        kind, number = a["value_kind"][value], a["value_number"][value]
-        border = b.bitcast(number, F32)
-        first = a["value_column"][value].to(I64) * BLOCK
-        one, none = b.const(1, lanes), b.const(0, lanes)
-
-        def line(flag: Callable[[Value], Value]) -> Callable[[], None]:
-            def write() -> None:
-                with b.loop(0, end, LANES) as r:
-                    given = self.lines[first + r, lanes]
-                    self.values[value * BLOCK + r] = flag(given)
-                    self.short[value * BLOCK + r] = flag(given).to(U8)
-
-            return write
-
-        def number_of(given: Value) -> Value:
-            return b.bitcast(given, F32)
-
-        def above(given: Value) -> Value:
-            return b.select(number_of(given) > border, one, none)
-
-        def above_or_nan(given: Value) -> Value:
-            return b.select(number_of(given) <= border, none, one)
-
-        def equal(given: Value) -> Value:
-            return b.select(given.eq(number), one, none)
-
-        ways = {HASH: lambda given: given, ABOVE: above, EQUAL: equal}
-        ways[ABOVE_OR_NAN] = above_or_nan
-        for way, flag in ways.items():
-            b.if_(kind.eq(way), line(flag))
+    def _value(self, kind: Value, number: Value, given: Value) -> Value:
+        """Return hashes as they are, or whether given numbers pass a test."""
+        b = self.b
+        x, border = b.bitcast(given, F32), b.bitcast(number, F32)
+        is_set = b.select(kind.eq(ABOVE_OR_NAN), ~(x <= border), x > border)
+        is_set = b.select(kind.eq(EQUAL), given.eq(number), is_set)
+        one, none = (b.const(flag, given.type) for flag in (1, 0))
+        return b.select(kind.eq(HASH), given, b.select(is_set, one, none))
 
     def _write_rank(self, v: Value, given: Value, place: Value) -> None:
         """Write a hash's rank; of one without, note whether it is strange."""

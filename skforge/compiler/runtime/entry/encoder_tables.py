@@ -223,7 +223,7 @@ def _pairs_of(total: NDArray[np.int64], factor: int) -> NDArray[np.int64]:
     x = np.rint(total * (-long[0] / area)).astype(np.int64)
     y = np.rint(total * (short[0] / area)).astype(np.int64)
     widths = [abs(u) + abs(v) for u, v in zip(short, long, strict=True)]
-    far = 2**31 + max(widths) // 2 + 1
+    far = 2**31 + max(widths) // 2 + 2**20  # x and y are rounded twice
     steps = (far * (abs(v[0]) + abs(v[1])) // abs(area) for v in (long, short))
     i, j = (
         np.arange(-most, most + 1).reshape(-1, *[1] * total.ndim) - count
