@@ -128,9 +128,5 @@ def warn(text: str) -> None:
     _print("warning", text, "yellow")
 
 
-def say(text: str) -> None:
-    Console(stderr=True, highlight=False).print(Text(text), soft_wrap=True)
-
-
 def _print(kind: str, text: str, style: str) -> None:
     Console(stderr=True).print(Text(f"{kind}: {text}", style=style), soft_wrap=True)

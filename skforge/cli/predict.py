@@ -23,7 +23,7 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 
 from skforge._container import replacing
 from skforge.cli.data import RowsFile
-from skforge.cli.errors import check_output, naming, say
+from skforge.cli.errors import check_output, naming
 from skforge.cli.models import fitted, open_model, quiet
 from skforge.cli.options import DataColumns, ModelFile, Output, RowsArgument
 from skforge.cli.tables import Batch, merged
@@ -219,7 +219,8 @@ def predict(
         seconds, done = perf_counter() - start, plural(n_rows, "row")
         if output is not None:
             done = f"saved {output}: {done}, {plural(len(answer.names), 'column')}"
-        say(f"{done} in {duration(seconds)}, {_speed(n_rows, seconds)}")
+        speed = _speed(n_rows, seconds)
+        typer.echo(f"{done} in {duration(seconds)}, {speed}", err=True)
 
 
 def _method(method: str | None, contribs: bool) -> str:
