@@ -204,6 +204,7 @@ def test_workers_and_the_command_line_predict_without_scikit_learn(tmp_path):
 
 
 @pytest.mark.sampled(5)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize(
     "asked",
     [

@@ -46,7 +46,7 @@ def compared(family, data, n_forms):
 
 
 @settings(
-    suppress_health_check=list(HealthCheck), max_examples=4, phases=WITHOUT_SHRINKING
+    suppress_health_check=list(HealthCheck), max_examples=3, phases=WITHOUT_SHRINKING
 )
 @given(st.data())
 def test_a_pipeline_answers_as_itself(data):

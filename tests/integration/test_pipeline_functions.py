@@ -313,6 +313,7 @@ def table_of(kind, columns):
     return library.table(columns) if kind == "arrow" else library.DataFrame(columns)
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("kind", ["polars", "arrow", "pandas", "nullable"])
 @pytest.mark.parametrize("function", [np.negative, np.square])
 @pytest.mark.parametrize("alone", [False, True])
