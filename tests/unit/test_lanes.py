@@ -248,6 +248,9 @@ def test_whole_thresholds_need_no_search(n_features: int, target: str) -> None:
     module = compile_forest(made, lanes_schedule(), targets()[target])
     wanted = reference_raw(made, rows)[:, 0]
     np.testing.assert_array_equal(module.predict_raw(rows), wanted)
+    wide = replace(made, n_features=2000)  # most columns are not tested
+    assert lanes.first_whole(wide) == 2000
+    assert lanes.refusal(wide) is None
     odd = replace(made, threshold=(threshold + 0.5).astype(made.threshold.dtype))
     assert lanes.first_whole(odd) == n_features
 

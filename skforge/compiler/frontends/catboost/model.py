@@ -64,6 +64,8 @@ def _forest(
     n_outputs = len(bias)
     added = begin == 0 and bias.any()  # CatBoost adds none to later trees alone
     scaling: tuple[float, ...] = ()
+    if not math.isfinite(parts.scale):
+        damaged(f"it multiplies its sums by {parts.scale}")
     if parts.scale != 1:
         scaling = float(parts.scale), *(bias.tolist() if added else ())
     elif added:

@@ -21,7 +21,7 @@ from skforge.compiler.binning.category_rows import CategoryRows, in_groups, set_
 from skforge.compiler.binning.row_blocks import BLOCK, BlockedBins, plan_row_codes
 from skforge.compiler.binning.rules import Model, RowAt, Rules
 from skforge.compiler.forest.arrays import Comparison, Missing
-from skforge.compiler.forest.bins import CodeTable, plan_codes
+from skforge.compiler.forest.bins import CodeTable, plan_codes, tested_columns
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.hir.nodes import PredictEnsemble
 from skforge.compiler.ir.lir.builder import Builder, parts
@@ -396,14 +396,16 @@ def first_whole(forest: Forest) -> int:
     """Return from which column on all thresholds are whole numbers of a byte, or -1.
 
     One more than a value, rounded up, then is its code: so are CatBoost's statistics.
-    They are not searched if they fill a vector.
+    They are not searched if they fill a vector and all of them are tested.
     """
     t = forest.threshold
     whole = (t >= -1) & (t < lane_levels.NEVER_RIGHT - 1) & (t == np.floor(t))
     whole &= (forest.comparison == Comparison.LE) & forest.missing_left
     whole &= (forest.missing == Missing.NAN) & np.isnan(forest.missing_value)
     first = int(forest.feature[~whole].max(initial=-1)) + 1
-    return first if forest.n_features - first >= LANES else forest.n_features
+    count = forest.n_features - first
+    tested = int((tested_columns(forest) >= first).sum())
+    return first if LANES <= count == tested else forest.n_features
 
 
 def masks_are_cheaper(forest: Forest, shape: LaneShape) -> bool:
