@@ -702,6 +702,29 @@ def test_damaged_files_are_refused_or_read_alike(content):
             load_forest(content[:end])
 
 
+def test_stored_keys_are_packed_and_damage_is_refused(content):
+    from skforge.compiler.forest.record import forest_in, forest_out
+
+    forest, arrays = load_forest(content), {}
+    record = forest_out(forest, arrays)
+    again = forest_in(record, arrays).validate()
+    assert repr(again.hashed) == repr(forest.hashed)
+    packed = arrays["forest.packed"]
+    assert len(packed) < 8 * len(forest.hashed.key) + len(forest.hashed.bucket)
+    offset = arrays["forest.key_offset"]
+    for name, changed in (
+        ("packed", packed[:-9]),
+        ("packed", packed[:0]),
+        ("packed", np.append(packed[:40], packed[41:])),
+        ("key_offset", offset[:0]),
+        ("key_offset", offset + np.int64(1)),
+        ("key_offset", -offset),
+        ("key_offset", np.append(offset[:-1], np.int64(2**62))),
+    ):
+        with pytest.raises(InvalidModelError):
+            forest_in(record, {**arrays, f"forest.{name}": changed}).validate()
+
+
 def test_statistics_of_pairs_by_their_hashes():
     """Encoded rows are what the model's tables say of each combination's hash."""
     from skforge.compiler.forest.categories import ABOVE, EQUAL, HASH, MULTIPLIER

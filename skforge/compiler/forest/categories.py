@@ -8,6 +8,7 @@ certain one): how many of the borders that the forest tests it exceeds.
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from importlib import import_module
@@ -83,6 +84,27 @@ class HashedCategories:
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         return {name: getattr(self, name) for name in DTYPES}
+
+    def packed(self) -> dict[str, NDArray[Any]]:
+        """Return the arrays as files have them: keys and buckets are deflated.
+
+        Ascending keys have alike high bytes, which lie together.
+        """
+        planes = self.key.view(np.uint8).reshape(-1, 8).T
+        deflated = zlib.compress(planes.tobytes() + self.bucket.tobytes(), 1)
+        packed = np.frombuffer(deflated, np.uint8)
+        return {name: getattr(self, name) for name in PACKED[:-1]} | {"packed": packed}
+
+    @classmethod
+    def unpacked(cls, arrays: Mapping[str, NDArray[Any]]) -> HashedCategories:
+        try:
+            data = np.frombuffer(zlib.decompress(arrays["packed"].tobytes()), np.uint8)
+            planes, bucket = np.split(data, [8 * int(arrays["key_offset"][-1])])
+            key = np.ascontiguousarray(planes.reshape(8, -1).T).view(np.uint64).ravel()
+        except (zlib.error, ValueError, IndexError):
+            _refuse("the keys cannot be read")
+        plain = {name: arrays[name] for name in PACKED[:-1]}
+        return cls(**plain, key=key, bucket=bucket)
 
     def reader(self, names: tuple[str, ...] | None) -> Any:
         """Return the ``HashedRows`` that make rows of the forest.
@@ -190,6 +212,9 @@ DTYPES: Mapping[str, np.dtype[Any]] = {
         "bucket": "u1",
     }.items()
 }
+
+#: The arrays in files.
+PACKED = *(name for name in DTYPES if name not in ("key", "bucket")), "packed"
 
 
 def _refuse(what: str) -> NoReturn:

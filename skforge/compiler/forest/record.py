@@ -10,7 +10,7 @@ import numpy as np
 
 from skforge._container import Container
 from skforge.compiler.forest.arrays import LAYOUT, Array, frozen
-from skforge.compiler.forest.categories import DTYPES, HashedCategories
+from skforge.compiler.forest.categories import PACKED, HashedCategories
 from skforge.compiler.forest.forest import Forest
 from skforge.exceptions import InvalidModelError
 from skforge.runtime.records import fields_in, plain_out, refusal, values_in
@@ -27,7 +27,7 @@ def forest_out(forest: Forest, arrays: Arrays, name: str = "forest") -> dict[str
             if (stored := _stored(field.name, value, forest)) is not None:
                 arrays[f"{name}.{field.name}"] = stored
         elif isinstance(value, HashedCategories):
-            arrays.update({f"{name}.{k}": a for k, a in value.arrays().items()})
+            arrays.update({f"{name}.{k}": a for k, a in value.packed().items()})
         elif field.name not in ("hashed", "scaling") or value:
             record[field.name] = plain_out(value)
     return record
@@ -54,12 +54,12 @@ def forest_in(
 
 def _hashed_in(arrays: Mapping[str, Array], of: str) -> HashedCategories | None:
     """Return a forest's categories from its arrays; None if there are none."""
-    found = {k: arrays[f"{of}.{k}"] for k in DTYPES if f"{of}.{k}" in arrays}
+    found = {k: arrays[f"{of}.{k}"] for k in PACKED if f"{of}.{k}" in arrays}
     if not found:
         return None
-    if found.keys() != DTYPES.keys():
+    if found.keys() != {*PACKED}:
         raise refusal("forest")
-    return HashedCategories(**found)
+    return HashedCategories.unpacked(found)
 
 
 def _plain_fields(record: dict[str, Any]) -> dict[str, Any]:
@@ -84,7 +84,7 @@ def forest_later(
     They were valid when its hash and its mean depth were noted.
     """
     forest = object.__new__(Forest)
-    hashed = (f"{of}.{k}" for k in DTYPES if f"{of}.{k}" in container)
+    hashed = (f"{of}.{k}" for k in PACKED if f"{of}.{k}" in container)
     stored = container.read(*(f"{of}.{name}" for name in _SMALL), *hashed)
     values = _plain_fields(record)
     values["hashed"] = _hashed_in(stored, of)

@@ -156,11 +156,14 @@ def _merged(
 
     Those for all other hashes follow; hashes with the same ones are left out.
     """
-    keys = np.unique(np.concatenate([statistic.key for statistic in statistics]))
+    keys = statistics[0].key  # most have one table
+    if any(statistic.key is not keys for statistic in statistics):
+        keys = np.unique(np.concatenate([statistic.key for statistic in statistics]))
     buckets = np.empty((len(keys) + 1, len(statistics)), np.uint8)
     for i, (key, bucket) in enumerate(statistics):
         buckets[:, i] = bucket[-1]
-        buckets[np.searchsorted(keys, key), i] = bucket[:-1]
+        place = slice(-1) if key is keys else np.searchsorted(keys, key)
+        buckets[place, i] = bucket[:-1]
     differs = (buckets[:-1] != buckets[-1]).any(axis=1)
     return keys[differs], buckets[np.append(differs, True)]
 
@@ -182,11 +185,11 @@ def _chained(key: NDArray[np.uint64], bucket: NDArray[np.uint8]) -> Chains:
     """
     if (count := bucket.shape[1]) == 1:
         return Chains(key, bucket, [0], [np.arange(MOST_BORDERS + 1)])
-    some, row = np.unique(bucket, axis=0, return_inverse=True)
+    some, row = _distinct(bucket)
     chains: list[list[int]] = []
     for j in range(count):
         for chain in chains if count <= _MOST_CHAINED else ():
-            found = np.unique(some[:, [*chain, j]], axis=0)
+            found, _ = _distinct(some[:, [*chain, j]])
             rises = (found[1:] >= found[:-1]).all()
             if rises and len(found) <= MOST_BORDERS + 1:
                 chain.append(j)
@@ -196,13 +199,29 @@ def _chained(key: NDArray[np.uint64], bucket: NDArray[np.uint8]) -> Chains:
     code = np.empty((len(bucket), len(chains)), np.uint8)
     column, last = [0] * count, [np.zeros(0, np.int64)] * count
     for number, chain in enumerate(chains):
-        found, rank = np.unique(some[:, chain], axis=0, return_inverse=True)
-        code[:, number] = rank.ravel()[row.ravel()]
+        found, rank = _distinct(some[:, chain])
+        code[:, number] = rank[row]
         for j, values in zip(chain, found.T, strict=True):
             column[j] = number
             below = np.searchsorted(values, np.arange(MOST_BORDERS + 1), "right")
             last[j] = below - 1
     return Chains(key, code, column, last)
+
+
+def _distinct(rows: NDArray[np.uint8]) -> tuple[NDArray[np.uint8], Ints]:
+    """Return rows once each, in order, and the place of each row among them."""
+    place = np.zeros(len(rows), np.int64)
+    for column in rows.T:  # ``np.unique`` of rows compares them one by one
+        place = place * 256 + column
+        if (most := int(place.max())) > 2**16 + 16 * len(rows):
+            place = np.unique(place, return_inverse=True)[1]
+        else:
+            is_there = np.zeros(most + 1, np.bool_)
+            is_there[place] = True
+            place = (np.cumsum(is_there) - 1)[place]
+    found = np.empty((int(place.max()) + 1, rows.shape[1]), np.uint8)
+    found[place] = rows
+    return found, place
 
 
 def _values(ctr: Ctr, table: Table) -> NDArray[np.float32]:
@@ -253,7 +272,9 @@ def check(known: Categories, kinds: Sequence[str]) -> None:
 
 
 def table_of(key: Any, counts: Array, denominator: int) -> Table:
-    """Return a table of hashes and their counts; raise if a hash is there twice."""
-    if len(np.unique(key)) < len(key):
+    """Return a table by ascending hash; raise if a hash is there twice."""
+    order = np.argsort(key)
+    key = key[order]
+    if (key[1:] == key[:-1]).any():
         damaged("a table of its categories has a combination twice")
-    return Table(key, counts, denominator)
+    return Table(key, counts[order], denominator)
