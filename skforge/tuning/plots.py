@@ -101,7 +101,6 @@ def draw_matrix(labels: list[str], matrix: Array, what: str, ax: Any = None) -> 
 
 
 def _ratios(trials: Sequence[Trial]) -> dict[int, Array]:
-    """Return the times relative to the default's, by batch size."""
     return {
         n: np.array([t.relative for t in trials if t.n_rows == n and t.samples])
         for n in _sizes(trials)
@@ -120,7 +119,6 @@ def _sizes(trials: Sequence[Trial]) -> list[int]:
 
 
 def _times_axis(axis: Any) -> None:
-    """Label a logarithmic axis of ratios with plain numbers."""
     axis.set_major_formatter("{x:g}")
     axis.set_minor_formatter("")
 

@@ -106,7 +106,6 @@ def unchecked(schedule: Schedule, loop: str, padded: int, peeled: int) -> Schedu
 
 
 def mapped(schedule: Schedule, **dimensions: str) -> Schedule:
-    """Map loops to dimensions of a GPU, by the loops' names."""
     for loop, dimension in dimensions.items():
         schedule = schedule.gpu_dimension(loop, dimension)
     return schedule

@@ -87,6 +87,4 @@ class Atomic:
 
 @dataclass(frozen=True, slots=True)
 class Return:
-    """Leave a routine with its result."""
-
     values: Operands

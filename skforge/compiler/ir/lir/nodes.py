@@ -199,8 +199,6 @@ class Threads:
 
 @dataclass(frozen=True, slots=True)
 class Extract:
-    """Lane ``lane`` of a vector or mask."""
-
     a: Operand
     lane: int
 
@@ -335,8 +333,6 @@ Op: TypeAlias = Arithmetic | LaneOp | MaskOp | PlaneOp | OtherOp | Symbol | Addr
 
 @dataclass(frozen=True, slots=True)
 class Let:
-    """Bind ``value`` to the result of ``op``."""
-
     value: Result
     op: Op
 

@@ -61,8 +61,6 @@ F64 = Scalar("f64")
 
 @dataclass(frozen=True, slots=True)
 class Vec:
-    """``lanes`` numbers handled as one value."""
-
     element: Scalar
     lanes: int
 

@@ -27,8 +27,6 @@ def substitute(node: T, var: str, by: mir.Affine) -> T:
 
 
 def rename(node: T, suffix: str, names: frozenset[str]) -> T:
-    """Return a body in which each bound name in ``names`` gets a suffix."""
-
     def change(text: str) -> str:
         return text + suffix if text in names else text
 

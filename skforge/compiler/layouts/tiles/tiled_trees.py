@@ -206,7 +206,6 @@ class TileWalks:
         return found
 
     def _append(self, list_: Buffer, count: Value, entry: Value, mask: Value) -> Value:
-        """Append the selected entries to a list; return its new length."""
         b = self.b
         list_[count] = b.compress(entry, mask)
         return count + b.popcount(b.mask_bits(mask, I64))
@@ -332,8 +331,6 @@ class TileWalks:
 
 
 class BlockWalks(TileWalks, BlockSums):
-    """Emits the walks of one block of rows, tree by tree, and their sums."""
-
     def take(self, rows: BlockRows) -> BlockCode:
         """Prepare the rows of the block: here, quantise them."""
         self._encoded = self.encode(rows)

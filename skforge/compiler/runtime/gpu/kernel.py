@@ -323,7 +323,6 @@ def _put(staging: Staging, rows: Array) -> None:
 
 
 def _collect(device: GpuDevice, staging: Staging, result: Array) -> None:
-    """Wait for a part and copy its result out of the staging."""
     device.wait(staging.stream)
     pinned = staging.host_result[: result.size * result.itemsize]
     np.copyto(result, pinned.view(result.dtype).reshape(result.shape))
