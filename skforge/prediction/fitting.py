@@ -129,8 +129,6 @@ _LOG = logging.getLogger("skforge")
 
 @dataclass(frozen=True, slots=True)
 class FitResult:
-    """A compiled model, checked against its source."""
-
     predictor: Predictor
     split: Split | Members | None
     choice: Choice

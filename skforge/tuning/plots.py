@@ -81,7 +81,6 @@ def sensitivity(trials: Sequence[Trial], ax: Any = None) -> Any:
 
 
 def draw_matrix(labels: list[str], matrix: Array, what: str, ax: Any = None) -> Any:
-    """Draw a matrix of slowdowns with the value in each cell."""
     ax = axes_for(ax)
     most = max(1.5, *matrix[np.isfinite(matrix)], 1.5)
     image = ax.imshow(matrix, cmap="YlOrRd", vmin=1.0, vmax=most)

@@ -169,7 +169,6 @@ class CategoryRows:
         self._many: Buffer | None = None
 
     def find(self, row: RowAt, codes: Part) -> None:
-        """Find the table row of each feature, and copy its codes."""
         b, t = self.b, self.t
         row_of_entry = self._model("category_row_of_entry", t.row_of_entry)
 

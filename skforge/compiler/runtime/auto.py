@@ -68,6 +68,7 @@ class AutoModule:
 
     @property
     def schedules(self) -> dict[BatchRange, Schedule]:
+        """The schedule of each range of batch sizes, on either device."""
         return merged(self.cpu.schedules, self.gpu.schedules, self.gpu_min_rows)
 
     def _for(self, X: Any) -> CompiledModule:
@@ -91,6 +92,7 @@ class AutoModule:
         return self._for(X).apply(X, n_jobs=n_jobs)
 
     def predict_contribs(self, X: Any, **options: Any) -> Array:
+        """Return contributions, always from the CPU."""
         return self.cpu.predict_contribs(X, **options)
 
     def schedule_for(self, n_rows: int) -> Schedule:
@@ -123,6 +125,7 @@ class AutoModule:
         self.cpu.plan_threads(n_jobs)
 
     def entry(self, *args: Any, **options: Any) -> Any:
+        """Return a compiled entry for the CPU's batches."""
         return self.cpu.entry(*args, **options)
 
     @property

@@ -149,7 +149,6 @@ def rows_on_threads(
 
 
 def trees_on_threads(rows: int, threads: int, blocks: int = 1) -> Dealt:
-    """Distribute the trees of a row over the threads of one or several blocks."""
     if blocks > 1:
         schedule = Schedule().tile("batch", "b0", "b1", rows)
         schedule = schedule.tile("tree", "t0", "t1", -blocks)

@@ -36,6 +36,8 @@ class Argument(NamedTuple):
 
 
 class KernelCall(NamedTuple):
+    """One launch with evaluated numbers."""
+
     kernel: str
     grid: Dim3
     block: Dim3
@@ -76,6 +78,8 @@ class Launch:
 
 @dataclass(frozen=True, slots=True)
 class HostPlan:
+    """The text of kernels and the function whose host level runs them."""
+
     source: str  # C++ for NVRTC, hiprtc, or g++ with the ``SKF_*`` macros defined first
     function: lir.Function
     #: In the order of the text, by the name of the first variable of each grid.

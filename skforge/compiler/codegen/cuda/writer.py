@@ -43,8 +43,6 @@ class Host(Known):
 
 
 class Writer(Known):
-    """Appends lines to one kernel and tracks LIR names in scope."""
-
     def __init__(self, host: Host, written: set[str]) -> None:
         super().__init__(host)
         self.host = host

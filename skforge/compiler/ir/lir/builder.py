@@ -371,6 +371,7 @@ class Builder:
 
     @contextmanager
     def when(self, cond: Value) -> Iterator[None]:
+        """Open the body of a branch without an alternative."""
         with self.body() as yes:
             yield
         self.emit(lir.If(cond, tuple(yes)))
@@ -432,6 +433,7 @@ class Builder:
 
     @contextmanager
     def parallel(self, count: Value) -> Iterator[Value]:
+        """Open the body of a parallel loop over 0 … count; yield its variable."""
         var = Value(self.name("p"), count.type)
         with self.body() as stmts:
             yield var

@@ -87,4 +87,6 @@ class Atomic:
 
 @dataclass(frozen=True, slots=True)
 class Return:
+    """Leave a routine with its result."""
+
     values: Operands

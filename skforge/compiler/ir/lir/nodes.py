@@ -199,6 +199,8 @@ class Threads:
 
 @dataclass(frozen=True, slots=True)
 class Extract:
+    """Lane ``lane`` of a vector or mask."""
+
     a: Operand
     lane: int
 
@@ -333,6 +335,8 @@ Op: TypeAlias = Arithmetic | LaneOp | MaskOp | PlaneOp | OtherOp | Symbol | Addr
 
 @dataclass(frozen=True, slots=True)
 class Let:
+    """Bind ``value`` to the result of ``op``."""
+
     value: Result
     op: Op
 

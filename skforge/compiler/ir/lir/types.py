@@ -61,6 +61,8 @@ F64 = Scalar("f64")
 
 @dataclass(frozen=True, slots=True)
 class Vec:
+    """``lanes`` numbers handled as one value."""
+
     element: Scalar
     lanes: int
 

@@ -14,8 +14,6 @@ T = TypeVar("T")
 
 
 def substitute(node: T, var: str, by: mir.Affine) -> T:
-    """Return a statement, body or index with a loop variable replaced by a sum."""
-
     def change(a: mir.Affine) -> mir.Affine:
         if var not in a.terms:
             return a

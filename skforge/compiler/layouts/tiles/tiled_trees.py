@@ -64,7 +64,6 @@ class TileWalks:
             self.top_equal = self._model("top_equal", self.t.marked_bits.reshape(-1))
 
     def _scratch(self) -> None:
-        """Allocate the lists of rows and the results for each row."""
         b, rows = self.b, self.block
         # Lists are written by whole registers, slightly past their end.
         room = b.const(rows + 2 * GROUP)

@@ -157,7 +157,6 @@ class GpuKernel:
         return self.plan.run(env, ends_only=ends_only)
 
     def _launches_for(self, device: GpuDevice, n: int, stride: int) -> _Launches:
-        """Return the cached launches of a run for so many rows."""
         key = device.key, n, stride
         launches = self._launches.get(key)
         if launches is None:
