@@ -129,6 +129,8 @@ _LOG = logging.getLogger("skforge")
 
 @dataclass(frozen=True, slots=True)
 class FitResult:
+    """A compiled model, checked against its source."""
+
     predictor: Predictor
     split: Split | Members | None
     choice: Choice

@@ -142,6 +142,7 @@ class Code(ABC):
         return self.each("where", test, *(self.constant(x, dtype) for x in (a, b)))
 
     def least(self, x: Terms, limit: float) -> Terms:
+        """Return the lesser of each value and a limit; NaN stays NaN."""
         return self.where(self.each("not_ge", x, limit, to="bool"), x, limit)
 
     def join(self, a: Terms, b: Terms) -> Terms:
@@ -151,6 +152,7 @@ class Code(ABC):
         return self.constant(k, "int64")
 
     def add_offsets(self, x: Terms, offsets: tuple[float, ...]) -> Terms:
+        """Add a constant to each column; NaN makes the column 0."""
         values: list[Any] = []
         for k, offset in enumerate(offsets):
             known = not np.isnan(offset)
@@ -159,6 +161,7 @@ class Code(ABC):
         return Terms(self, tuple(values), x.dtype)
 
     def greatest(self, x: Terms) -> Terms:
+        """Return the greatest float32, at least -FLT_MAX, without NaN."""
         largest = self.constant(float(LOWEST), x.dtype)
         for k in range(len(x.values)):
             column = x[:, k : k + 1]

@@ -37,6 +37,7 @@ class KernelStore:
         self._forest, self._target, self._reduction = forest, target, reduction
 
     def find(self, schedule: Schedule, element: Element) -> StoredKernel | None:
+        """Return a schedule's kernel, or None if there is none that is intact."""
         if not self._keeps(schedule):
             return None
         return stored_kernels.find(self._key(schedule, element))
@@ -44,6 +45,7 @@ class KernelStore:
     def add(
         self, schedule: Schedule, element: Element, kernel: StoredKernel
     ) -> tuple[str, str] | None:
+        """Keep a kernel, if it is not too large; return its place if it is kept."""
         if not self._keeps(schedule):
             return None
         return stored_kernels.add(self._key(schedule, element), kernel)
