@@ -80,7 +80,6 @@ def write_container(
 
 
 def container_bytes(manifest: Mapping[str, Any], arrays: Mapping[str, Array]) -> bytes:
-    """Return the bytes that :func:`write_container` would write."""
     buffer = io.BytesIO()
     _write(buffer, manifest, arrays)
     return buffer.getvalue()
@@ -197,7 +196,6 @@ def read_container(
 def container_from(
     payload: bytes, name: str
 ) -> tuple[dict[str, Any], dict[str, Array]]:
-    """Return what :func:`read_container` returns for these bytes."""
     container = Container(np.frombuffer(payload, np.uint8), name)
     return container.manifest, container.read()
 
@@ -310,7 +308,6 @@ class Container(Mapping[str, Array]):
         return stored.newbyteorder("=")
 
     def read(self, *names: str) -> dict[str, Array]:
-        """Return some arrays, or all of them."""
         described = self.manifest["arrays"]
         payloads = self._checked(names or described)
         with _refused(self._name):
@@ -328,7 +325,6 @@ class Container(Mapping[str, Array]):
             self._known = True
 
     def _checked(self, names: Iterable[str]) -> dict[str, Array]:
-        """Return the bytes of arrays."""
         with _refused(self._name):
             payloads = {name: self._content[self._places[name]] for name in names}
             if self._known:

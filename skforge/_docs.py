@@ -48,14 +48,12 @@ def _parsed(target: Any) -> tuple[str, dict[str, str]]:
 
 @lru_cache(16)
 def _of_source(source: Any) -> tuple[dict[str, str], dict[str, str]]:
-    """Return the sections that a source gives, and the text on each parameter."""
     _, sections = _parsed(source)
     sections.pop("Examples", None)
     return sections, _entries(sections)
 
 
 def _entries(sections: dict[str, str]) -> dict[str, str]:
-    """Return the text on each parameter."""
     texts = {}
     for entry in re.split(r"\n(?=\S)", sections.get("Parameters", "")):
         for name in entry.partition(" : ")[0].replace("*", "").split(", "):

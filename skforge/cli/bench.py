@@ -210,8 +210,6 @@ def bench(
 
 
 class _Job(NamedTuple):
-    """A compiled model, and the rows on which it is compared."""
-
     forest: Forest
     module: CompiledModule
     seconds: float

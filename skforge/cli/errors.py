@@ -36,8 +36,6 @@ _UsageError: type[Any] = typer.BadParameter.__bases__[0]
 
 
 class OneLineGroup(TyperGroup):
-    """A command group that reports user errors in one line."""
-
     def main(self, *args: Any, **options: Any) -> Any:
         options["standalone_mode"] = False
         with warnings.catch_warnings():

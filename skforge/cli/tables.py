@@ -72,7 +72,6 @@ class Table(ExitStack):
         self.name = name_of(path)
 
     def batches(self, places: Sequence[int]) -> Iterator[Batch]:
-        """Yield the columns at these places, some rows at a time."""
         step = _rows_at_a_time(len(places))
         with _reading(self.name):
             for batch in self._read(places):

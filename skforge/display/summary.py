@@ -127,8 +127,6 @@ def _searched(
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table of texts, with a title and a note below it."""
-
     title: str
     head: list[str]
     rows: list[list[str]]

@@ -46,7 +46,6 @@ Ranges = tuple[tuple[int | None, int], ...]
 
 
 def filled(template: str, **values: object) -> str:
-    """Return a text of ``templates/`` with values in place of its ``${names}``."""
     text = files("skforge.exporters").joinpath("templates", template)
     return Template(text.read_text("utf-8")).substitute(values)
 

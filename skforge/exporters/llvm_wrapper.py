@@ -314,7 +314,6 @@ def _encode(library: Library) -> Iterator[Routine]:
 
 
 def _stored(symbol: str, payload: bytes) -> str:
-    """Return an LLVM constant of bytes, in hexadecimal."""
     digits = payload.hex("\\")
     return f'@{symbol} = hidden constant [{len(payload)} x i8] c"\\{digits}"'
 

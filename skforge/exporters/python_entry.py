@@ -31,7 +31,6 @@ WORDS = "model", "none", "ndarray", "empty", "descr", "incref", "decref"
 
 
 def python_code(library: Library) -> Iterator[str | Routine]:
-    """Yield the table of addresses, and a function for each of the library's."""
     yield f"@{library.name}_python = global [{len(WORDS)} x i64] zeroinitializer"
     for output in library.outputs:
         yield _entry(library, output)

@@ -350,7 +350,6 @@ class _Ready:
         return self._mappings is not None and self._mappings.ignores
 
     def retire(self) -> None:
-        """Make the entries' methods pass on every call from now on."""
         for entry in self._opened:
             retire(entry)
 

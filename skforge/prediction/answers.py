@@ -27,8 +27,6 @@ METHODS = {
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The dtype, width and column names of a method's result."""
-
     dtype: np.dtype[Any]
     #: Values per row; None if the result is one-dimensional.
     width: int | None

@@ -13,8 +13,6 @@ ENTRY, KERNEL, STEPS, LIBRARY = range(_N := len(ROUTES))
 
 
 class Counters:
-    """Calls and rows of one predictor, by route."""
-
     __slots__ = ("_entries", "_threads")
 
     def __init__(self, entries: Sequence[Any] = ()) -> None:

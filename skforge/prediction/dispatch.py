@@ -27,8 +27,6 @@ Table = dict[BatchRange, Schedule]
 
 @dataclass(frozen=True)
 class Choice:
-    """The targets that a forest is compiled for, and their schedules."""
-
     target: Target  # the only target, or the CPU
     table: Table
     gpu: Target | None = None  # runs large batches

@@ -274,7 +274,6 @@ class Predictor:
         return None if variant is None else variant.answer(method, X, n_jobs)
 
     def _at_first(self, method: str, X: Any, n_jobs: int | None) -> Any:
-        """Answer without an entry, and compile it for further calls."""
         answer = self._by_kernels(method, X, n_jobs)
         self._seek_entry(method, n_jobs)
         return answer
@@ -335,7 +334,6 @@ class Predictor:
         return self._by_mappings(method, X, n_jobs) if is_mapped(X) else None
 
     def framed(self, X: Any) -> Any:
-        """Return the frame that mappings stand for, and other rows as they are."""
         if is_mapped(X) and self._mappings is not None:
             return self._mappings.frame(X)
         return X

@@ -148,7 +148,6 @@ def _verify_outputs(
 
 
 def _of_scores(predictor: Predictor, method: str, raw: Array, X: Any) -> Any:
-    """Return a method's answer for raw scores, or the model's if that is unsure."""
     try:
         return predictor.of_scores(method, raw)
     except UnsureError:

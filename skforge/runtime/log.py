@@ -12,7 +12,6 @@ DEBUG, INFO = 10, 20
 
 
 def log(level: int, message: str, *values: object) -> None:
-    """Log a message, if this process can have asked for it."""
     if "logging" in sys.modules:
         import logging
 

@@ -49,8 +49,6 @@ _COMMON = {str, int, float, bool, type(None)}
 
 @dataclass(frozen=True, slots=True)
 class ColumnRule:
-    """How a column's value becomes a number."""
-
     name: str  # the key
     place: int  # its column in the rows of the kernels
     #: The number of each label, None where the source answers for such rows; None for a
@@ -69,8 +67,6 @@ class ColumnRule:
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """The columns of mappings."""
-
     rules: tuple[ColumnRule, ...]  # in the order of the frame's columns
     width: int  # columns of the kernels' rows; those without a rule are 0
     dtype: str = "<f8"  # of the kernels' rows
@@ -494,7 +490,6 @@ def _is_plain(values: list[Any]) -> bool:
 
 
 def is_missing(value: Any) -> bool:
-    """Tell whether a value is None, a NaN or pandas' NA."""
     if value is None or (isinstance(value, numbers.Real) and value != value):
         return True
     pandas = sys.modules.get("pandas")
@@ -507,7 +502,6 @@ def is_real(value: Any) -> bool:
 
 
 def _is_date(value: Any) -> bool:
-    """Tell whether a value is a date with a time, or a span of time."""
     from datetime import datetime, timedelta
 
     return isinstance(value, (datetime, timedelta, np.datetime64, np.timedelta64))

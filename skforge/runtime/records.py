@@ -58,7 +58,6 @@ def plain_out(value: Any) -> Any:
 
 
 def values_out(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return values by name as an object of JSON."""
     return {name: plain_out(value) for name, value in values.items()}
 
 

@@ -56,8 +56,6 @@ def decline(source: Any, X: Any, method: str) -> NoReturn:
 
 
 class _Declined:
-    """Rows that a source has declined."""
-
     def __init__(self, source: Any, X: Any, method: str) -> None:
         self.source, self.X, self.method = source, X, method
         self.width = source.forest.n_columns

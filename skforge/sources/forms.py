@@ -27,8 +27,6 @@ OBJECT = np.dtype(object)
 
 @dataclass(frozen=True)
 class Form:
-    """The container of rows, and the types of its columns."""
-
     #: pandas, polars, pyarrow, or array and list of Python objects.
     kind: str = field(compare=False)
     #: None for columns that are not read, and for texts of pandas frames and of Python

@@ -54,8 +54,6 @@ _WRITTEN = ("_transformers_feature_names_out",)
 
 @dataclass(frozen=True)
 class PipelineRules(Rules):
-    """How the rows of a folded pipeline are read, and how its last step answers."""
-
     rows: PipelineRows
     answers: Answers
 

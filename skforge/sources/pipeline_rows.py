@@ -38,8 +38,6 @@ _FEW_COLUMNS = 64
 
 @dataclass(frozen=True, eq=False)
 class PipelineRows:
-    """Reads rows of a folded pipeline."""
-
     width: int  # columns of the rows
     bounds: Bounds  # the numbers that the pipeline takes
     texts: Mapping[int, TextCodes]  # the codes of columns

@@ -31,8 +31,6 @@ _MOST_CELLS, _MOST_COLUMNS = 1 << 16, 256
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """How a source reads rows."""
-
     dtype: Any  # of the rows for the kernels
     names: tuple[str, ...] | None = None  # of the columns seen in training, if any
     #: How the names of a pandas frame are compared. "sklearn": as scikit-learn does,

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RowSpec:
-    """The rows that a model takes."""
-
     #: How many columns, and their names, if the model knows any.
     width: int
     names: tuple[str, ...] | None = None

@@ -81,7 +81,6 @@ def sensitivity(trials: Sequence[Trial], ax: Any = None) -> Any:
 
 
 def draw_matrix(labels: list[str], matrix: Array, what: str, ax: Any = None) -> Any:
-    """Draw a matrix of slowdowns with the value in each cell."""
     ax = axes_for(ax)
     most = max(1.5, *matrix[np.isfinite(matrix)], 1.5)
     image = ax.imshow(matrix, cmap="YlOrRd", vmin=1.0, vmax=most)
@@ -101,7 +100,6 @@ def draw_matrix(labels: list[str], matrix: Array, what: str, ax: Any = None) -> 
 
 
 def _ratios(trials: Sequence[Trial]) -> dict[int, Array]:
-    """Return the times relative to the default's, by batch size."""
     return {
         n: np.array([t.relative for t in trials if t.n_rows == n and t.samples])
         for n in _sizes(trials)
@@ -120,7 +118,6 @@ def _sizes(trials: Sequence[Trial]) -> list[int]:
 
 
 def _times_axis(axis: Any) -> None:
-    """Label a logarithmic axis of ratios with plain numbers."""
     axis.set_major_formatter("{x:g}")
     axis.set_minor_formatter("")
 

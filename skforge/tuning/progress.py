@@ -34,7 +34,6 @@ class Progress:
         self._last: tuple[BatchRange, str] | None = None
 
     def __enter__(self) -> Progress:
-        """Start the bar, if it was asked for."""
         if self._verbose:
             self._start()
         return self
@@ -76,7 +75,6 @@ class Progress:
             self._print(trial_line(trial))
 
     def __exit__(self, *_: object) -> None:
-        """Stop the bar, or print the last line."""
         if self._bar is not None:
             self._bar.stop()
         elif self._verbose and self._last is not None:

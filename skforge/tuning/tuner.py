@@ -220,7 +220,6 @@ class Tuner:
 
 
 def is_timed(result: TuningResult) -> bool:
-    """Return whether a search timed a schedule that may be chosen."""
     return any(trial.usable for trial in result.trials)
 
 

@@ -208,7 +208,6 @@ class ColumnBins:
     def _search_memory(
         self, kind: Kind, x: list[Value], codes: list[Value], j: Value, offset: Value
     ) -> list[Value]:
-        """Search the levels whose pivots are in memory instead of registers."""
         b = self.b
         held = sum(max(self.lanes, 1 << k) for k in range(kind.levels))
         base, size = offset + held, b.const(1 << kind.levels)

@@ -172,7 +172,6 @@ class BucketBins:
         self._some_tests = not bool(self._ordered.all())
 
     def _columns(self, values: NDArray[Any], dtype: Any = None) -> NDArray[Any]:
-        """Return one number for each lane of a row's vectors."""
         padded = np.zeros(len(self._vectors) * self.lanes, dtype or values.dtype)
         padded[: len(values)] = values
         return padded

@@ -106,15 +106,12 @@ class SetClasses:
         return np.where(members[at] == predicate, at, -1).astype(np.int32)
 
     def within_any(self, predicates: IntArray) -> IntArray:
-        """Return the numbers in the group of those predicates that belong to it."""
         numbers = np.unique(self.within(predicates))
         return numbers[numbers >= 0]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CategoryTable:
-    """The rows of all classes, and the row of each entry."""
-
     groups: tuple[SetGroup, ...]
     head: int  # elements combined
     start: NDArray[np.int64]  # (groups,) into row_of_entry
@@ -164,8 +161,6 @@ def lay_category_table(
 
 
 class CategoryRows:
-    """Emits the look-up and combination of table rows."""
-
     def __init__(self, rules: Rules, table: CategoryTable) -> None:
         self.b, self.t, self._rules, self._model = rules.b, table, rules, rules.model
         self._rows = rules.model("category_rows", table.rows)
@@ -174,7 +169,6 @@ class CategoryRows:
         self._many: Buffer | None = None
 
     def find(self, row: RowAt, codes: Part) -> None:
-        """Find the table row of each feature, and copy its codes."""
         b, t = self.b, self.t
         row_of_entry = self._model("category_row_of_entry", t.row_of_entry)
 

@@ -123,7 +123,6 @@ class BlockedBins:
         self._vec = Vec(scalar_of(plan.numbers.dtype), BLOCK)
 
     def evaluate(self, row: RowAt, codes: Part) -> None:
-        """Write the code of every column to its place."""
         b, plan = self.b, self.plan
         if len(plan.feature) <= STRAIGHT:
             for part in plan.classes:

@@ -69,7 +69,6 @@ class GatheredBins:
         self._gone = model("code_missing", self._columns(gone)) if gone.any() else None
 
     def _columns(self, values: NDArray[Any]) -> NDArray[Any]:
-        """Return one number a column, padded with 0."""
         padded = np.zeros(self._stride, self._number)
         padded[: len(values)] = values
         return padded
@@ -116,7 +115,6 @@ class GatheredBins:
         return self._of(kinds, column).eq(self.b.const(int(kind), self._type))
 
     def _of(self, numbers: Buffer, column: Value) -> Value:
-        """Return the entries of ``numbers`` for the columns searched at once."""
         return numbers[column, self._type] if self.lanes else numbers[column].to(I64)
 
     def write_column(

@@ -40,8 +40,6 @@ class BlockRows:
 
 @dataclass(frozen=True, slots=True)
 class RowAt:
-    """One row, given by the element of ``rows`` where it starts."""
-
     rows: Buffer
     start: Value
 

@@ -211,7 +211,6 @@ class ForestCounts(ForestShape):
 
     @cached_property
     def allows_tiles(self) -> bool:
-        """Whether trees can be put in tiles of codes."""
         return self._allows_any_tiles and self.n_columns <= MAX_COLUMNS
 
     @cached_property

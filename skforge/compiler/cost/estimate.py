@@ -280,7 +280,6 @@ def tile_row(w: Work) -> Terms:
 
 
 def _quantized(w: Work) -> Terms:
-    """Return the terms of codes of all columns."""
     f, m, rows = w.forest, w.machine, w.rows(16)
     return {
         "value": row_lines(w) * m.line_l2,

@@ -206,7 +206,6 @@ class GpuWork:
     # ------------------------------------------------------------ memory
 
     def _shared_memory(self) -> None:
-        """Compute the shared memory of a block: its rows, trees and leaves."""
         f, rows = self.forest, self.rows
         self.near_rows = self.codes | (self["cache_rows"] > 0)
         self.near_trees = (self["cache_trees"] > 0) & ~self.bits

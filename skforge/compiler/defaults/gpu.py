@@ -220,7 +220,6 @@ class _Facts(ForestShape):
         return blocks * rows >= ENOUGH_THREADS
 
     def bits_fit(self, rows: int, blocks: int) -> bool:
-        """Return whether the predicate tables of some blocks fit shared memory."""
         if not self.as_bits:
             return False
         table = bit_table(self, self.n_predicates, rows)

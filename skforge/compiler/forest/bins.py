@@ -109,7 +109,6 @@ class CodeTable(Columns):
 
     @property
     def n_columns(self) -> int:
-        """Number of codes per row."""
         return len(self)
 
     @property
@@ -127,7 +126,6 @@ def tested_columns(forest: Forest) -> NDArray[np.int64]:
 
 
 def missing_right(tests: Forest | CodeTable) -> NDArray[np.bool_]:
-    """Return which tests, or columns of tests, send a missing value right."""
     return ~tests.missing_left & (tests.missing != Missing.NEVER)
 
 

@@ -122,7 +122,6 @@ class Kernel:
     # ------------------------------------------------------------ model buffers
 
     def model_buffer(self, name: str, data: NDArray[Any]) -> Buffer:
-        """Return the buffer of this name, declaring it with ``data`` if it is new."""
         if name not in self._data:
             data = np.ascontiguousarray(data)
             buffer = Buffer(name, scalar_of(data.dtype), alignment=64)

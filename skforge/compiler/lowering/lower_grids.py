@@ -412,7 +412,6 @@ class _GridLowering(ThreadLowering):
 
     @contextmanager
     def _with_number(self) -> Iterator[Value]:
-        """Open a region; yield the number of the running thread."""
         with self._region():
             yield self._thread_number()
 

@@ -24,8 +24,6 @@ MAX_UNROLLED_CHUNKS = 8
 
 
 class ReductionLowering:
-    """Emits all code that touches sums, for one kernel."""
-
     def __init__(self, kernel: Kernel) -> None:
         self._k = kernel
 

@@ -82,7 +82,6 @@ class GpuSums(ReductionLowering):
             yield from map(b.const, range(n))
 
     def fill_kept(self, stmt: mir.Fill) -> None:
-        """Initialise the sums that a thread keeps to the forest's base."""
         k = self._k
         view = k.arrays[stmt.target]
         for j in self.each_output():

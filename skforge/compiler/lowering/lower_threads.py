@@ -33,8 +33,6 @@ from skforge.exceptions import CompilerError
 
 
 class ThreadLowering(Lowering):
-    """Emits regions and the statements within them."""
-
     def __init__(self, kernel: Kernel) -> None:
         self._gpu = GpuSums(kernel)
         super().__init__(kernel, self._gpu)

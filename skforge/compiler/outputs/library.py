@@ -80,5 +80,4 @@ HOST = Library(np, libm.exp, libm.log1p, partial(np.sort, axis=1, kind="stable")
 
 
 def library_of(xp: Any) -> Library:
-    """Return a device's array library with its own ``exp``."""
     return Library(xp, xp.exp, xp.log1p, partial(xp.sort, axis=1))

@@ -69,7 +69,6 @@ class Terms:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """One row, and the number of columns."""
         return 1, len(self.values)
 
     def __getitem__(self, place: tuple[slice, slice]) -> Terms:

@@ -363,7 +363,6 @@ class Explained:
         return contribs[:, 0] if self.forest.n_outputs == 1 else contribs
 
     def _explained(self) -> Contributions:
-        """Return the kernels of contributions, which are made on first use."""
         if self._contributions is None:
             table = self.contribs_schedule
             self._contributions = Contributions(self.forest, self.target, table)

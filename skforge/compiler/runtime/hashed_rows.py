@@ -281,7 +281,6 @@ def _codes_of(column: Any) -> tuple[Any, Array] | None:
 
 
 def _objects_in(column: Any) -> Any:
-    """Return a column's values as objects."""
     column = getattr(column, "_pa_array", column)
     for name in ("to_list", "to_pylist"):  # of polars and pyarrow
         if hasattr(column, name):

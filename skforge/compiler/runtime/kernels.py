@@ -34,8 +34,6 @@ if TYPE_CHECKING:
 
 
 class Kernel:
-    """Machine code with the model arrays that it reads."""
-
     def __init__(self, source: Lowered | StoredKernel, target: Target) -> None:
         self.target = target
         #: None in a kernel from the store.
@@ -83,7 +81,6 @@ class Kernel:
         return kernel
 
     def __call__(self, rows: Array, result: Array, threads: int) -> None:
-        """Fill ``result``, one row for each of ``rows``."""
         most = self.most_rows
         if self._narrow:
             from skforge.compiler.runtime.gpu.kernel import MOST_ELEMENTS
@@ -141,8 +138,6 @@ if hasattr(os, "register_at_fork"):
 
 
 class KernelCache:
-    """The kernels of one forest, each compiled once."""
-
     def __init__(self, forest: Forest, target: Target, reduction: Reduction) -> None:
         self.forest, self._target = forest, target
         self._reduction: Reduction = reduction

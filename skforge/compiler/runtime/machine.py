@@ -28,8 +28,6 @@ KIND, _FORMAT = "machines", "profile 2"
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """A profile that was measured on this machine, and how."""
-
     profile: MachineProfile
     when: float  # the last time, in seconds since 1970
     load: float | None  # average of the last minute, where the system has one

@@ -41,7 +41,6 @@ class HasDirectives(Protocol):
 
 
 def kind_of(directives: tuple[d.Directive, ...]) -> d.Kind:
-    """Return the kind of target of a schedule: a GPU if it maps a loop to one."""
     mapped = any(isinstance(directive, d.GpuDimension) for directive in directives)
     return "gpu" if mapped else "cpu"
 

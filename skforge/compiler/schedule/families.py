@@ -106,7 +106,6 @@ def unchecked(schedule: Schedule, loop: str, padded: int, peeled: int) -> Schedu
 
 
 def mapped(schedule: Schedule, **dimensions: str) -> Schedule:
-    """Map loops to dimensions of a GPU, by the loops' names."""
     for loop, dimension in dimensions.items():
         schedule = schedule.gpu_dimension(loop, dimension)
     return schedule
@@ -150,7 +149,6 @@ def rows_on_threads(
 
 
 def trees_on_threads(rows: int, threads: int, blocks: int = 1) -> Dealt:
-    """Distribute the trees of a row over the threads of one or several blocks."""
     if blocks > 1:
         schedule = Schedule().tile("batch", "b0", "b1", rows)
         schedule = schedule.tile("tree", "t0", "t1", -blocks)

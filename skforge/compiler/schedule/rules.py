@@ -14,7 +14,6 @@ Broken: TypeAlias = tuple[str, str | None]
 
 
 def mark_problems(nest: Nest, variable: Variable, mark: d.Mark) -> Iterator[str]:
-    """Yield why a loop cannot have a mark."""
     name = variable.name
     for old in variable.marks:
         if type(old) is type(mark):
@@ -69,7 +68,6 @@ def _one_at_a_time(keeper: d.Mark, runner: d.Mark) -> Iterator[str]:
 
 
 def broken_rules(nest: Nest, directive: d.Directive) -> Iterator[Broken]:
-    """Yield the rules that a directive broke in its resulting nest."""
     for rule in (_innermost, _gpu_order, _one_walk, _cache_block):
         yield from rule(nest, directive)
 

@@ -16,8 +16,6 @@ _RESPONSES = ("decision_function", "predict_proba")
 
 
 class Calibrated(Node):
-    """``CalibratedClassifierCV.predict_proba`` and ``predict``."""
-
     def __init__(self, model: Any, members: Sequence[Node]) -> None:
         super().__init__(model, members)
         self._classes = model.classes_

@@ -165,8 +165,6 @@ def _in_threads(model: Any) -> Any:
 
 
 class MembersSource(Source):
-    """A fitted model of which only the members are compiled."""
-
     declines = None
     direct = False
     on_device = False

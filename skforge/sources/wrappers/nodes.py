@@ -26,8 +26,6 @@ Answer: TypeAlias = Callable[[Array], Any]
 
 
 class Node(ABC):
-    """The answers of a fitted model, whose methods are repeated."""
-
     #: How a forest reads rows; None for a wrapper.
     source: Any = None
 

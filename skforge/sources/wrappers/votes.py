@@ -214,7 +214,6 @@ class OneVsRest(nodes.Node):
 
 
 def _positive(node: nodes.Node) -> nodes.Answer:
-    """Return the second column of a member's probabilities."""
     if isinstance(node, nodes.Leaf) and node.only is not None:
         return node.scores
     return lambda raw: node.answer("predict_proba", raw)[:, 1]

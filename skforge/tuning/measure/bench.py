@@ -170,8 +170,6 @@ def in_rounds(
 
 @dataclass(frozen=True, slots=True)
 class Sampled:
-    """Times of one runner at one batch size."""
-
     samples: tuple[float, ...]  # seconds per call
     ratios: tuple[float, ...]  # each divided by the yardstick's in the same round
     stopped: str = ""  # the reason if timing ended early

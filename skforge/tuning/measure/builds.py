@@ -41,8 +41,6 @@ CARE = 1.25
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Build:
-    """The result of lowering and compiling a candidate."""
-
     candidate: Candidate
     status: Status  # "measured" if there is a runner
     reason: str = ""

@@ -141,7 +141,6 @@ class KernelMeasurer:
         return Plan(schedule, *digest_of(lowered), lowered)
 
     def keep(self, schedules: Iterable[Schedule]) -> None:
-        """Put kernels that were compiled for these schedules into the cache."""
         for schedule in schedules:
             kernel = self._built.get(schedule)
             if kernel is not None:

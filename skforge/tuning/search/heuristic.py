@@ -111,7 +111,6 @@ def _points_in(
 
 
 def _proposed(problem: Problem, strategy: Heuristic) -> list[Candidate]:
-    """Return the cost model's best candidates."""
     asked = learned.Learned("top-5", model=strategy.model, name=strategy.name)
     return learned.Proposer(asked, replace(problem, known=())).best(PROPOSED)
 

@@ -99,7 +99,6 @@ def allowed_kinds(forest: ForestShape, target: Target) -> set[odds.Kind]:
 
 
 def allows(schedule: Schedule, kinds: set[odds.Kind]) -> bool:
-    """Return whether a schedule walks, or is of one of the kinds."""
     kind = odds.kind_of(schedule)
     return kind[0] in (odds.WALK, "other") or kind in kinds
 

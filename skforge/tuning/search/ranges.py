@@ -28,8 +28,6 @@ OPEN = 4096
 
 @dataclass(frozen=True, slots=True)
 class RangePlan:
-    """A range of batch sizes to choose schedules for."""
-
     batch: BatchRange
     sizes: tuple[int, ...]  # finalists are timed at all of these
     main: int  # all candidates are timed at this size

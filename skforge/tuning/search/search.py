@@ -192,7 +192,6 @@ class Search:
     def _reused(
         self, table: Mapping[BatchRange, Schedule], source: str, complete: bool
     ) -> TuningResult:
-        """Return the result that a record gives."""
         notes = (f"reused from {source}: nothing was measured",)
         how = str(self.target), self.reduction, self.n_threads
         return TuningResult(table, (), RECORD, *how, notes=notes, complete=complete)
@@ -282,7 +281,6 @@ def pays(asked: Round, seconds: float, budget: float) -> bool:
 
 
 def untimed_note(ranges: Iterable[BatchRange]) -> str:
-    """Return the note about ranges at which nothing was timed."""
     text = ", ".join(map(range_text, ranges))
     return (
         f"for {text} rows, no schedule promised enough gain to be worth timing: "

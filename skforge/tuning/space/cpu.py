@@ -148,7 +148,6 @@ MAKERS.update(cpu=cpu_space, cpu_paper=paper_space)
 
 
 def cpu_point(walk: str, **values: Any) -> dict[str, Any]:
-    """Return a point of the CPU space, with first values for missing parameters."""
     return _CHOICES.point(walk, values)
 
 

@@ -92,7 +92,6 @@ _RULES = (
 
 
 def gpu_point(deal: str, **values: Any) -> dict[str, Any]:
-    """Return a point of the GPU space, with first values for missing parameters."""
     return _CHOICES.point(deal, values)
 
 

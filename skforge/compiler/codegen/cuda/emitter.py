@@ -227,7 +227,6 @@ class _Emitter(Writer):
             self.emit(stmt)
 
     def _inner(self, owner: lir.Stmt, body: lir.Body) -> None:
-        """Write a nested body, at block level if it contains regions."""
         if id(owner) in self._regions:
             self.block_body(body)
         else:

@@ -70,7 +70,6 @@ class Names:
         self._taken = set(RESERVED)
 
     def new(self, hint: str) -> str:
-        """Return a name that resembles an LIR name."""
         name = hint.replace(".", "_")
         if not _PLAIN.fullmatch(name):
             name = _OTHER.sub("_", f"v_{name}").strip("_")
@@ -84,7 +83,6 @@ class Names:
 
 
 def to_bits(element: lir.Scalar, text: str) -> str:
-    """Return a value's bits as a u32, or as a u64 if it is 64 bits wide."""
     if element.is_float:
         return f"SKF_{element.name.upper()}_BITS({text})"
     bits = "u64" if element.bytes == 8 else "u32"

@@ -25,8 +25,6 @@ SCRATCH_ALIGNMENT = 16
 
 
 class Host(Known):
-    """The host level of a function, to which kernels may refer."""
-
     def __init__(self, function: lir.Function, target: Target) -> None:
         super().__init__()
         self.function, self.target = function, target
@@ -45,8 +43,6 @@ class Host(Known):
 
 
 class Writer(Known):
-    """Appends lines to one kernel and tracks LIR names in scope."""
-
     def __init__(self, host: Host, written: set[str]) -> None:
         super().__init__(host)
         self.host = host
@@ -94,7 +90,6 @@ class Writer(Known):
         return operand
 
     def write(self, value: lir.Value, texts: Iterable[str]) -> None:
-        """Write one new constant per lane and bind the value to them."""
         name = value.type.element.name
         for lane, text in zip(self.new(value), texts, strict=True):
             self.line(f"const {name} {lane} = {text};")

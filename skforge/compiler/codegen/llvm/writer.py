@@ -79,7 +79,6 @@ class Writer(Known):
         return name
 
     def reserve(self, count: int) -> int:
-        """Leave room for ``count`` lines, such as phis, and return its position."""
         at = len(self.lines)
         self.lines.extend([""] * count)
         return at
@@ -112,7 +111,6 @@ class Writer(Known):
         self.lines.append(f"  {name} = {text}")
 
     def own(self, value: lir.Value, text: str) -> str:
-        """Append an instruction whose result has the name of ``value``."""
         return self.let(text, own_name(value))
 
     def operand(self, name: str, type_: str, memory: str) -> str:

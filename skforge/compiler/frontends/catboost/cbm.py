@@ -152,7 +152,6 @@ def read_cbm(data: bytes) -> parts.Parts:
 
 
 def _read_info(text: str) -> Any:
-    """Return an entry of the model's information, which may be JSON."""
     with suppress(ValueError, RecursionError):
         return json.loads(text) if text.startswith("{") else text
     return text
@@ -248,7 +247,6 @@ def _tables(providers: list[str], data: memoryview) -> Iterator[_Table]:
 
 
 def _counts(table: _Table) -> parts.Table:
-    """Return the counts of a table of statistics by hash."""
     kind = _kind(table.table(0))
     raw = table.vector(1, "u1")
     if len(raw) % _PLACE.itemsize:

@@ -105,7 +105,6 @@ def _are_ambiguous(params: Any) -> bool:
 
 
 def _categories(document: Any, kinds: Sequence[str]) -> parts.Categories:
-    """Return the features of categories, and the tables of their statistics."""
     info = document["features_info"]
     categorical = info.get("categorical_features") or []
     columns = {f["feature_index"]: f["flat_feature_index"] for f in categorical}

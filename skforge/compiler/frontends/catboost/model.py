@@ -200,7 +200,6 @@ def _loss(parts: Parts) -> str:
 
 
 def _entry(record: Any, name: str) -> Any:
-    """Return an entry of a JSON object; None of all else."""
     return record.get(name) if isinstance(record, dict) else None
 
 

@@ -56,8 +56,6 @@ class Table(NamedTuple):
 
 
 class Categories(NamedTuple):
-    """The features of a model that are no numbers."""
-
     columns: tuple[int, ...]  # of the features
     values: Sequence[NDArray[np.int32]]  # hashes of each feature's values with a test
     ctrs: Sequence[Ctr]
@@ -70,8 +68,6 @@ class Categories(NamedTuple):
 
 
 class Parts(NamedTuple):
-    """A model: its trees, the borders of its numbers, and its categories."""
-
     nodes: Nodes
     column: Ints  # of each border
     border: NDArray[np.float32]  # a greater number goes right

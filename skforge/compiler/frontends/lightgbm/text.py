@@ -265,7 +265,6 @@ def read_trees(trees: Lines, n_features: int) -> Trees:
 
 
 def _words(tree: dict[str, Any], key: str) -> list[Any]:
-    """Return the numbers of a line, as numbers or as words."""
     line: str | list[Any] = tree.get(key, "")
     # Python reads 1_0 as 10
     return line.replace("_", "?").split() if isinstance(line, str) else line

@@ -24,8 +24,6 @@ Steps = list[tuple[str, Any]]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Branch:
-    """A transformer of a ColumnTransformer that runs in its library."""
-
     #: The ColumnTransformer as it was, in a copy: the steps are kept for as long as it.
     whole: Any
     transformer: Any

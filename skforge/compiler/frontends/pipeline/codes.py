@@ -191,7 +191,6 @@ class NumberCodes:
     coded: bool  # whether the forest gets codes; otherwise numbers are checked alone
 
     def is_sound(self) -> bool:
-        """Tell whether there are ascending intervals, and some that is accepted."""
         ascending = len(self.ends) > 0 and bool((np.diff(self.ends) > 0).all())
         fits = self.refused.dtype == np.bool_ and len(self.refused) == len(self.ends)
         return ascending and fits and not self.refused.all()

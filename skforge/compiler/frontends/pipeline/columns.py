@@ -23,8 +23,6 @@ _EXACT = 2.0**53  # float64 holds whole numbers up to here
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Stage:
-    """A fitted transformer and the columns that it gets."""
-
     step: str  # its name, with those of the steps around it
     #: The transformer; one that raises no error for unknown categories or markers.
     transformer: Any
@@ -52,7 +50,6 @@ class Stage:
             cannot_fold(f"{class_of(self.transformer)} fails on a value: {error!r}")
 
     def by_column(self, columns: Sequence[Array]) -> list[Array]:
-        """Return the transformer's answers for columns that it gets one by one."""
         return [_dense(_called(self.transformer, x[:, None])) for x in columns]
 
     def accepts(self, columns: Sequence[Array], transformer: Any) -> bool:
@@ -153,7 +150,6 @@ class Plan:
         return [of(column) for column in columns]
 
     def example(self, source: int) -> Any:
-        """Return a value that a column of the rows may have."""
         known = self.texts.get(source)
         return 0.0 if known is None else (known or [""])[0]
 
@@ -447,7 +443,6 @@ def _matrix(stage: Stage, columns: Sequence[Array]) -> Any:
 
 
 def frame_of(columns: Sequence[Array]) -> Any:
-    """Return columns as a pandas frame, each in its own dtype."""
     from pandas import DataFrame, Series
 
     # pandas makes NaN of None where it finds the dtype by itself
@@ -457,7 +452,6 @@ def frame_of(columns: Sequence[Array]) -> Any:
 def _called(
     transformer: Any, rows: Any, *, finite: bool = True, errors: Any = "ignore"
 ) -> Any:
-    """Return a transformer's own answer for rows, without its warnings."""
     from sklearn import config_context
 
     steady = np.errstate(all=errors, under="ignore")

@@ -403,7 +403,6 @@ _recent: list[tuple[weakref.ref[Any], list[int], FoldedPipeline]] = []
 
 
 def load(model: Any, rounds: Range | None = None, dtype: Any = np.float64) -> Forest:
-    """Read a fitted pipeline into a forest on the pipeline's rows of a dtype."""
     pipeline = folded(model, rounds, dtype)
     last = weakref.ref(model.steps[-1][1], _forget)
     _recent[:] = [(last, _steps_of(model), pipeline)]

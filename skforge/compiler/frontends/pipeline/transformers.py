@@ -357,7 +357,6 @@ def first_step(steps: list[tuple[str, Any]]) -> Any:
 
 
 def begins_with_last(steps: list[tuple[str, Any]]) -> bool:
-    """Tell whether no step before the last one does anything."""
     return all(is_absent(step) for _, step in steps[:-1])
 
 

@@ -21,7 +21,6 @@ T = TypeVar("T")
 
 
 def per_class(make: Callable[P, T]) -> Callable[P, T]:
-    """Cache the results of a function of a class."""
     return cache(make)  # type: ignore[return-value]  # classes are hashable
 
 
@@ -120,7 +119,6 @@ def map_bodies(stmt: Stmt, change: Callable[[Body], Body]) -> Stmt:
 
 
 def statements(body: Body) -> Iterator[Stmt]:
-    """Yield every statement of a body, including nested ones."""
     for stmt in body:
         yield stmt
         for inner in bodies(stmt):

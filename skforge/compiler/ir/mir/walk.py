@@ -14,8 +14,6 @@ T = TypeVar("T")
 
 
 def substitute(node: T, var: str, by: mir.Affine) -> T:
-    """Return a statement, body or index with a loop variable replaced by a sum."""
-
     def change(a: mir.Affine) -> mir.Affine:
         if var not in a.terms:
             return a
@@ -27,8 +25,6 @@ def substitute(node: T, var: str, by: mir.Affine) -> T:
 
 
 def rename(node: T, suffix: str, names: frozenset[str]) -> T:
-    """Return a body in which each bound name in ``names`` gets a suffix."""
-
     def change(text: str) -> str:
         return text + suffix if text in names else text
 

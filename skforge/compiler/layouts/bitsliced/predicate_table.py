@@ -69,8 +69,6 @@ class Jobs:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One job in LIR: its number, and the places of its column, lines and numbers."""
-
     number: Value
     column: Value  # in the tile's columns
     line: Value  # number of the first line

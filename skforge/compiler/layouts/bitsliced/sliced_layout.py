@@ -56,8 +56,6 @@ GROUP_TREES, GROUP_OPS = 8, 256
 
 @dataclass(frozen=True, slots=True)
 class BlockOfBits:
-    """How a target holds the bits of a block of rows."""
-
     rows: int
     plane_rows: int  # rows whose bits one plane holds
     byte_lookup: bool  # whether leaves are looked up in registers of bytes
@@ -230,7 +228,6 @@ class CodedTrees:
 
     @property
     def first_code(self) -> NDArray[np.int64]:
-        """Each tree's first code among those of all trees."""
         return np.cumsum(1 << self.bits) - (1 << self.bits)
 
     def shapes(

@@ -112,8 +112,6 @@ class Columns:
 
 
 class ContributionCode(TreeBlock):
-    """Emits the code for one block of rows, which are the lanes."""
-
     together = TOGETHER
 
     def __init__(

@@ -301,7 +301,6 @@ class LeafMasksLowering:
         self._vec = Vec(element, masks.lanes)
 
     def evaluate(self, group: Value, codes: list[Value], reachable: Part) -> None:
-        """Write the masks of reachable leaves of a group of trees."""
         b, masks = self.b, self.masks
         ones = b.const((1 << masks.element_bits) - 1, self._vec)
         at = group * (len(masks.slots) // masks.groups)

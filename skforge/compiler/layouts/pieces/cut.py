@@ -35,7 +35,6 @@ class CutTrees:
 
     @property
     def most_pieces(self) -> int:
-        """Pieces of the tree that has most."""
         return int(np.diff(self.top).max()) - 1
 
 

@@ -33,7 +33,6 @@ class Tiling(Generic[_Trees]):
 
     @property
     def lanes(self) -> int:
-        """Entries of a register."""
         return self.target.vector_bits // 32
 
     def by_copies(

@@ -67,7 +67,6 @@ class TileTests:
 
     @classmethod
     def of_codes(cls, codes: CodePlaces) -> TileTests:
-        """Return tests that compare codes in registers."""
         place, rank = codes.place_of.astype(np.uint8), codes.rank_of.astype(np.uint16)
         equal = codes.table.equal
         return cls(place, rank, NEVER, marked=equal if equal.any() else None)

@@ -64,7 +64,6 @@ class TileWalks:
             self.top_equal = self._model("top_equal", self.t.marked_bits.reshape(-1))
 
     def _scratch(self) -> None:
-        """Allocate the lists of rows and the results for each row."""
         b, rows = self.b, self.block
         # Lists are written by whole registers, slightly past their end.
         room = b.const(rows + 2 * GROUP)
@@ -206,7 +205,6 @@ class TileWalks:
         return found
 
     def _append(self, list_: Buffer, count: Value, entry: Value, mask: Value) -> Value:
-        """Append the selected entries to a list; return its new length."""
         b = self.b
         list_[count] = b.compress(entry, mask)
         return count + b.popcount(b.mask_bits(mask, I64))
@@ -332,8 +330,6 @@ class TileWalks:
 
 
 class BlockWalks(TileWalks, BlockSums):
-    """Emits the walks of one block of rows, tree by tree, and their sums."""
-
     def take(self, rows: BlockRows) -> BlockCode:
         """Prepare the rows of the block: here, quantise them."""
         self._encoded = self.encode(rows)

@@ -71,8 +71,6 @@ def value_tests(forest: Forest) -> TileTests:
 
 
 class ValueWalks(BlockWalks):
-    """Emits the walks of one block of rows that compare their values."""
-
     fetches = True
 
     def __init__(self, rules: Rules, tiling: Tiling[TiledTrees], block: int) -> None:

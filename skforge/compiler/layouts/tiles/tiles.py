@@ -138,8 +138,6 @@ class RowWalks(TileWalks, layouts.RowCode):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RowTiles(layouts.RowLayout):
-    """One forest for one target, one row at a time."""
-
     tiling: Tiling[TiledTrees]
 
     def quantize(self, b: Builder, row: RowAt, model: Model) -> layouts.RowCode:

@@ -67,7 +67,6 @@ def _rebuilt(
     threshold: NDArray[np.floating[Any]],
     swap: NDArray[np.bool_],
 ) -> Forest:
-    """Return the forest with new predicates, and children swapped where marked."""
     offset = forest.category_offset
     sets = {
         int(p): forest.category_words[offset[p] : offset[p + 1]]

@@ -371,5 +371,4 @@ def leaf_depths(item_offset: Int64s, leaf: _Ints, depth: _Ints) -> tuple[_Ints, 
 
 
 def _joined(parts: list[NDArray[Any]], dtype: Any) -> NDArray[Any]:
-    """Concatenate arrays; none give an empty one."""
     return np.concatenate([np.zeros(0, dtype), *parts])

@@ -44,8 +44,6 @@ def run(function: Function) -> Function:
 
 @dataclass(slots=True)
 class _Scope:
-    """A body being simplified."""
-
     base: int  # depth of the outermost body that its operations may be hoisted to
     opened: int  # number of bodies closed before this one opened
     out: list[Stmt] = field(default_factory=list)

@@ -44,7 +44,6 @@ def block_shape(body: mir.Body) -> BlockShape | None:
 
 
 def block_dims(body: mir.Body) -> dict[str, int]:
-    """Return the number of threads that loops in a block need in each dimension."""
     dims: dict[str, int] = {}
     for loop in loops_in(body):
         if loop.on_threads:

@@ -42,7 +42,6 @@ MAX_BYTES = 32 << 10
 
 
 def run(function: mir.Function, hir: PredictEnsemble) -> mir.Function:
-    """Retarget the sums of threads that own a row."""
     n_outputs = hir.forest.n_outputs
     if n_outputs == 1 or not any(holds_grid(stmt) for stmt in function.body):
         return function

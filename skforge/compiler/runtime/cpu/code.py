@@ -33,8 +33,6 @@ def code_facts(target: Target) -> tuple[str, ...]:
 
 
 class MachineCode(LoadedCode):
-    """Machine code for a target, as a :class:`LoadedCode`."""
-
     #: Where the cache has it: its key and digest; None if it has not.
     place: tuple[str, str] | None = None
 

@@ -39,7 +39,6 @@ class Encoder:
 
     @property
     def address(self) -> int:
-        """The address of the code, a kernel."""
         return _code().address("skf_encode")
 
     def encode(self, rows: NDArray[Any]) -> None:

@@ -84,7 +84,6 @@ class _Encoder:
         self.bytes = b.alloc("bytes", U8, sizes["n_statistics"] * BLOCK)
 
     def block(self, first: Value, count: Value) -> None:
-        """Write what encodes some rows from the first one on."""
         b, sizes = self.b, self.sizes
         end = (count + (LANES - 1)) & -LANES
         row = first * sizes["width"]
@@ -139,7 +138,6 @@ class _Encoder:
                 self.out[target + self.sizes["width"] * i] = line.to(F32)
 
     def row(self, r: Value) -> None:
-        """Write what encodes one row."""
         b, a, sizes, lanes = self.b, self.a, self.sizes, Vec(I32, LANES)
         row = r * sizes["width"]
         self.strange[0] = b.const(0, I32)

@@ -79,7 +79,6 @@ class _Combination(NamedTuple):
 
     @property
     def columns(self) -> list[int]:
-        """The columns of its categories."""
         return [column for kind, column, _ in self.parts if kind == HASH]
 
     def may_have_table(self) -> bool:
@@ -104,7 +103,6 @@ class _Hashes(NamedTuple):
     key: Array
 
     def are_known(self, columns: list[int], ranks: _Ranks) -> list[NDArray[np.bool_]]:
-        """Tell which hashes of each category are among the known ones."""
         known = (ranks.get(column, _NONE) for column in columns)
         return [np.isin(*pair) for pair in zip(self.hashes, known, strict=True)]
 

@@ -138,7 +138,6 @@ class Results:
     # ------------------------------------------------------------ results
 
     def _labelled(self, b: Builder, value: Value) -> Value:
-        """Return a result, or the label of a class index."""
         if not self.steps.labels or self.element != I64:
             return value
         return b.view("labels", I64, b.symbol(self._labels))[value]
@@ -163,7 +162,6 @@ class Results:
             data[i] = self._labelled(b, best[0])
 
     def _of_row(self, b: Builder, sums: Buffer, data: Buffer, n: Value) -> None:
-        """Load a row's sums, compute, and store the results."""
         code = _LirCode(b)
         with b.loop(n) as i:
             row = b.view("row", self.sum, sums, i * self.n_outputs)

@@ -55,7 +55,6 @@ def current(kind: Kind | None = None) -> CupyDevice:
 
 
 def found() -> CupyDevice | None:
-    """Return CuPy's current device, or None if there is none."""
     try:
         return current()
     except TargetError:
@@ -169,7 +168,6 @@ class CupyDevice(GpuDevice):
         return text.split(":")[0]
 
     def target(self) -> Target:
-        """Return the facts that schedules are bound to."""
         facts = self._runtime.getDeviceProperties(self.number)
         most = self._device.attributes.get("MaxSharedMemoryPerBlockOptin", 0)
         shared = int(most or facts["sharedMemPerBlock"])
@@ -274,7 +272,6 @@ class CupyDevice(GpuDevice):
             self._runtime.deviceSynchronize()
 
     def trim(self) -> None:
-        """Return the memory held by staging and CuPy's pools to the device."""
         self.staging.clear()
         self._cupy.get_default_memory_pool().free_all_blocks()
         self._cupy.get_default_pinned_memory_pool().free_all_blocks()

@@ -157,7 +157,6 @@ class GpuKernel:
         return self.plan.run(env, ends_only=ends_only)
 
     def _launches_for(self, device: GpuDevice, n: int, stride: int) -> _Launches:
-        """Return the cached launches of a run for so many rows."""
         key = device.key, n, stride
         launches = self._launches.get(key)
         if launches is None:
@@ -323,7 +322,6 @@ def _put(staging: Staging, rows: Array) -> None:
 
 
 def _collect(device: GpuDevice, staging: Staging, result: Array) -> None:
-    """Wait for a part and copy its result out of the staging."""
     device.wait(staging.stream)
     pinned = staging.host_result[: result.size * result.itemsize]
     np.copyto(result, pinned.view(result.dtype).reshape(result.shape))
