@@ -30,7 +30,7 @@ def features_above(node: int) -> list[tuple[int, int]]:
 @pytest.mark.parametrize("layout", ["clusters", "preorder"])
 def test_the_edge_before_is_the_nearest_one_of_the_same_feature(layout: str) -> None:
     if layout == "clusters":
-        data = walk_data(FOREST, by_pairs=False, in_lanes=False)
+        data = walk_data(FOREST, by_pairs=False, in_lanes=False, looks_up=True)
         trees, node = data.trees, data.order.node
     else:
         order = Preorder.of(FOREST)

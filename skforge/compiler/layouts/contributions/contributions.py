@@ -29,6 +29,7 @@ from skforge.compiler.layouts.contributions.quadrature import (
     cut,
     fill,
 )
+from skforge.compiler.layouts.contributions.subtrees import find, tables
 from skforge.compiler.target import Target
 
 
@@ -90,10 +91,13 @@ FEWEST_NODES = 8
 LEAST_LANES = 8
 
 
-def walk_data(forest: Forest, by_pairs: bool, in_lanes: bool) -> walk.WalkData:
+def walk_data(
+    forest: Forest, by_pairs: bool, in_lanes: bool, looks_up: bool
+) -> walk.WalkData:
     """Lay out a normalised forest with covers.
 
-    ``by_pairs`` is for interactions, ``in_lanes`` for points as the lanes of vectors.
+    ``by_pairs`` is for interactions, ``in_lanes`` for points as the lanes of vectors,
+    and with ``looks_up`` subtrees have tables.
     """
     means, paths = Means.of(forest), trace(forest)
     in_order = np.argsort(forest.tree_output, kind="stable")
@@ -102,7 +106,11 @@ def walk_data(forest: Forest, by_pairs: bool, in_lanes: bool) -> walk.WalkData:
         forest, paths = parts.forest, trace(parts.forest)
     points = Points.of(parts, paths, in_lanes)
     most = SLOT_BYTES // (2 * VECTOR * walk.TOGETHER * points.of_turn)
-    order = put_in_order(forest, paths, np.maximum(FEWEST_NODES, most))
+    subtrees = find(forest, paths)
+    if not looks_up or forest.vector_leaves:
+        subtrees = subtrees[:0]
+    clusters = np.maximum(FEWEST_NODES, most)
+    order = put_in_order(forest, paths, clusters, subtrees.node)
     leaves = np.flatnonzero(forest.leaf >= 0)
     values = means.centred(parts.node[leaves])
     values[~parts.kept[leaves]] = 0.0
@@ -117,7 +125,9 @@ def walk_data(forest: Forest, by_pairs: bool, in_lanes: bool) -> walk.WalkData:
         in_constants[leaves] = values[:, 0]
     dtype = forest.leaf_value.dtype
     rows = PAIR_ROWS if by_pairs else ROWS_BY_SIDE if in_lanes else ROWS
-    constants = fill(forest, paths, order, points, in_constants, dtype, rows)
+    some = order.is_walked | by_pairs
+    constants = fill(forest, paths, order, points, in_constants, dtype, rows, some)
+    found = subtrees[order.subtree]
     return walk.WalkData(
         trees=Trees.of(forest, paths, order.node, means.bias),
         part_start=np.append(0, np.cumsum(np.diff(parts.start)[in_order])),
@@ -127,13 +137,18 @@ def walk_data(forest: Forest, by_pairs: bool, in_lanes: bool) -> walk.WalkData:
         leaf=side_leaf,
         values=np.vstack([values, np.ones((1, values.shape[1]))]),
         rows=len(rows),
+        tables=tables(forest, paths, points, in_constants, found, in_lanes, dtype),
         pairs=pair_up(forest, paths, order) if by_pairs else None,
     )
 
 
-def shared_data(hir: PredictEnsemble, by_pairs: bool, in_lanes: bool) -> walk.WalkData:
-    key = ("contributions", by_pairs, in_lanes)
-    return hir.shared.once(key, lambda: walk_data(hir.forest, by_pairs, in_lanes))
+def shared_data(
+    hir: PredictEnsemble, by_pairs: bool, in_lanes: bool, looks_up: bool
+) -> walk.WalkData:
+    kind = by_pairs, in_lanes, looks_up
+    return hir.shared.once(
+        ("contributions", *kind), lambda: walk_data(hir.forest, *kind)
+    )
 
 
 #: The code of a block, by whether it is for interactions and whether it has one row.
@@ -171,7 +186,8 @@ class Contributions(layouts.BlockRepresentation, layouts.GpuBlockRepresentation)
         self, hir: PredictEnsemble, target: Target, block: int
     ) -> layouts.BlockLayout:
         code = CODES[self.by_pairs, block == 1]
-        data = shared_data(hir, self.by_pairs, block == 1)
+        looks_up = target.permute_entries(32) > 0
+        data = shared_data(hir, self.by_pairs, block == 1, looks_up)
         return layouts.CodeLayout(
             hir, lambda rules, rows: code(rules, data, rows, block, target.has_fma)
         )
@@ -188,7 +204,7 @@ class Contributions(layouts.BlockRepresentation, layouts.GpuBlockRepresentation)
     def lay_out_gpu_blocks(
         self, hir: PredictEnsemble, target: Target, shape: BlockShape
     ) -> GpuBlockLayout:
-        return ThreadLayout(hir, shape, shared_data(hir, False, False))
+        return ThreadLayout(hir, shape, shared_data(hir, False, False, False))
 
 
 class Interactions(Contributions):

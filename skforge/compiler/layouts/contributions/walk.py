@@ -31,10 +31,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skforge.compiler.binning.rules import BlockRows, Rules
+from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir.builder import with_lanes
-from skforge.compiler.ir.lir.nodes import BOOL, F64, I64, U8, Buffer, Type, Value, Vec
+from skforge.compiler.ir.lir.nodes import (
+    BOOL,
+    F64,
+    I64,
+    U8,
+    U32,
+    Buffer,
+    Type,
+    Value,
+    Vec,
+)
 from skforge.compiler.ir.lir.types import scalar_of
-from skforge.compiler.layouts.contributions.block import TreeBlock, Trees
+from skforge.compiler.layouts.contributions.block import WORDS, TreeBlock, Trees
 from skforge.compiler.layouts.contributions.paths import IntArray, Order, Pairs
 from skforge.compiler.layouts.contributions.quadrature import (
     GAINS,
@@ -45,6 +56,7 @@ from skforge.compiler.layouts.contributions.quadrature import (
     Constants,
     Points,
 )
+from skforge.compiler.layouts.contributions.subtrees import CASES, Tables
 
 #: Vectors that share the loads of constants (1: 1.1 to 1.2 times the time, 4: 1.05).
 TOGETHER = 2
@@ -60,6 +72,7 @@ class WalkData:
     leaf: NDArray[np.int64] | None  # of vector leaves: the row of each side's values
     values: NDArray[np.float64]  # (rows + 1, outputs), the last one ones: inner nodes
     rows: int  # of a node's constants
+    tables: Tables
     pairs: Pairs | None = None  # for interactions
 
     @property
@@ -77,6 +90,7 @@ class Walk:
 
     tree: dict[str, Value]
     constants: Value
+    tables: Value
     vector: Value
     output: Value
     points: int = 0
@@ -142,10 +156,39 @@ class ContributionCode(TreeBlock):
         self._constants = self._model("constants", data.constants.values)
         self._first = self._model("tree_constants", data.constants.first[trees])
         self._step = self._model("tree_constants_step", data.constants.step[trees])
+        self._looks_up = len(data.order.subtree) > 0
+        if self._looks_up:
+            self._declare_subtrees()
         if data.leaf is not None:
             self._leaf_row = table("side_leaf", data.leaf.reshape(-1))
             values = data.values.astype(data.constants.values.dtype)
             self._values = self._model("values", values.reshape(-1))
+
+    def _declare_subtrees(self) -> None:
+        order, tables, table = self.d.order, self.d.tables, self._table
+        subtrees, nodes = tables.subtrees, np.flatnonzero(~order.is_walked)
+        size = (subtrees.node >= 0).sum(axis=1)
+        first = nodes[np.cumsum(size) - size]
+        tree = order.tree[first]
+        each = self.d.points.places[tree] * self._lanes * self._together
+        start = np.searchsorted(tree, np.arange(len(order.start)))
+        self._of_trees("subtree", "last_subtree", start)
+        self._run_subtrees = table("run_subtrees", order.run_subtrees)
+        self._subtree_slot = table("subtree_slot", order.subtree_slot * each)
+        self._subtree_first = table("subtree_first", first)
+        self._subtree_last = table("subtree_last", first + size)
+        adds = np.zeros((2, len(order.node)), np.uint8)
+        is_node = subtrees.node >= 0
+        adds[:, nodes] = subtrees.by_right[is_node], subtrees.by_left_above[is_node]
+        self._adds = [self._model("case_if_right", adds[0])]
+        self._adds.append(self._model("case_if_above", adds[1]))
+        self._subtree_place = self._model("subtree_place", tables.place)
+        self._tables = self._model("tables", tables.constants.values)
+        trees = self.d.trees.order
+        self._tables_first = self._model("tables_first", tables.constants.first[trees])
+        self._tables_step = self._model("tables_step", tables.constants.step[trees])
+        most = int(np.diff(start).max(initial=0))
+        self._cases = self._alloc("cases", U8, most * self._block)
 
     def _sums_of(self, name: str, columns: IntArray, start: IntArray) -> Columns:
         """Declare the columns of all trees, and scratch for the sums of a tree."""
@@ -162,14 +205,18 @@ class ContributionCode(TreeBlock):
         with b.loop(first, last, hint="part") as part:
             numbers = self._numbers_of(part)
             self._pass_tests(numbers["first"], numbers["last"])
+            if self._looks_up:
+                self._note_cases(numbers)
             start, step = self._first[part], self._step[part]
             with b.loop(numbers["turns"], hint="turn") as turn:
-                constants = start + turn * step
+                constants, tables = start + turn * step, b.const(0)
+                if self._looks_up:
+                    tables = self._tables_first[part] + turn * self._tables_step[part]
                 with (
                     b.loop(0, self._n_vectors, self._together, hint="v") as v,
                     b.loop(self._n_held, hint="output") as output,
                 ):
-                    self._add(Walk(numbers, constants, v, output), sums)
+                    self._add(Walk(numbers, constants, tables, v, output), sums)
             self._write_if_last(numbers["output"], sums)
 
     def _add(self, walk: Walk, sums: Buffer) -> None:
@@ -207,6 +254,10 @@ class ContributionCode(TreeBlock):
             ends = [self._number(self._runs, run * 4 + k) for k in range(4)]
             with b.loop(ends[0], ends[1], hint="down") as i:
                 self._down(walk, self._node(walk, i, enters=True))
+            if self._looks_up:
+                some = (self._number(self._run_subtrees, run + k) for k in (0, 1))
+                with b.loop(*some, hint="subtree") as number:
+                    self._look_up(walk, number)
             with b.loop(ends[3] - ends[2], hint="up") as j:
                 self._up(walk, self._node(walk, ends[3] - 1 - j, enters=False))
 
@@ -256,6 +307,70 @@ class ContributionCode(TreeBlock):
 
     # ------------------------------------------------------------ rows as lanes
 
+    def _note_cases(self, tree: dict[str, Value]) -> None:
+        """Write the case of each row of the block at each subtree of a tree."""
+        b, lanes = self.b, min(self._block, 64)
+        word, mask = WORDS[lanes], lir.Mask(lanes)
+        none = b.splat(b.const(0, U8), lanes)
+        with (
+            b.loop(tree["subtree"], tree["last_subtree"], hint="subtree") as number,
+            b.loop(0, self._block, lanes, hint="r") as r,
+        ):
+            case = [none]
+            first, last = self._ends_of(number)
+            with b.loop(first, last, carry=case, hint="n") as n:
+                at = self._edge(n - tree["first"]) + (r >> 3)
+                left, right = (self._passed[at + k * self._line, word] for k in (0, 1))
+                for bits, adds in zip(
+                    (right, ~(left | right)), self._adds, strict=True
+                ):
+                    more = b.splat(adds[n], lanes)
+                    is_set = b.reinterpret(bits, mask)
+                    case[0] = case[0] + b.select(is_set, more, none)
+            self._cases[(number - tree["subtree"]) * self._block + r] = case[0]
+
+    def _ends_of(self, subtree: Value) -> tuple[Value, Value]:
+        """Return the first node of a subtree, and the one behind its last."""
+        first = self._number(self._subtree_first, subtree)
+        return first, self._number(self._subtree_last, subtree)
+
+    def _look_up(self, walk: Walk, subtree: Value) -> None:
+        """Put what a subtree sums to in its slot, and give its features their shares."""
+        b, lanes = self.b, self._lanes
+        own = (subtree - walk.tree["subtree"]) * self._block + walk.vector * lanes
+        kind = U32 if self._scalar.bytes == 4 else I64
+        cases = [
+            self._cases[own + k * lanes, Vec(U8, lanes)].to(kind)
+            for k in range(self._together)
+        ]
+        slot = self._number(self._subtree_slot, subtree)
+        come = [self._slot(walk, slot, q) for q in range(walk.points)]
+        first, last = self._ends_of(subtree)
+        place = walk.tables + self._subtree_place[subtree]
+
+        def looked_up(at: Value, q: int) -> Iterator[Value]:
+            at = at + q * CASES
+            parts = range(0, CASES, lanes)
+            registers = [self._tables[at + k, self._vec] for k in parts]
+            for case, x in zip(cases, come[q], strict=True):
+                yield x * b.permute(registers, case)
+
+        for q in range(walk.points):
+            for k, x in enumerate(looked_up(place, q)):
+                self._slots[self._place(walk, slot, q, k)] = x
+        size = walk.points * CASES
+        with b.loop(first, last, hint="n") as n:
+            at = place + (n - first + 1) * size
+            of_points = [looked_up(at, q) for q in range(walk.points)]
+            gifts = [list(of_vector) for of_vector in zip(*of_points, strict=True)]
+            self._give(walk, self._subtree_node(walk, n), gifts)
+
+    def _subtree_node(self, walk: Walk, n: Value) -> Node:
+        """Return a node of a subtree, which has no slots."""
+        number = n - walk.tree["first"]
+        constants = walk.constants + number * (self.d.rows * walk.points)
+        return Node(n, number, number, constants)
+
     def _node(self, walk: Walk, i: Value, enters: bool) -> Node:
         number, each = i - walk.tree["first"], self._lanes // 8
         at = self._edge(number) + walk.vector * each
@@ -283,14 +398,16 @@ class ContributionCode(TreeBlock):
 
         Halves of a power of two are added, the order of lanes in ``PointCode``.
         """
-        left, right = node.passed[k]
-        passed, gifts = left | right, list(gifts)
+        gifts = list(gifts)
         while len(gifts) > 1:
             half = 1 << (len(gifts) - 1).bit_length() - 1
             for q, gift in enumerate(gifts[half:]):
                 gifts[q] = gifts[q] + gift
             del gifts[half:]
-        return self.b.select(passed, gifts[0], 0.0)
+        if not node.passed:
+            return gifts[0]
+        left, right = node.passed[k]
+        return self.b.select(left | right, gifts[0], 0.0)
 
     def _constant(self, walk: Walk, at: Value, row: int, q: int) -> Value:
         constant = self._constants[at + (row * walk.points + q)]
@@ -338,6 +455,27 @@ class PointCode(ContributionCode):
             at = self._records[own]
         slot, below = (self._number(t, i) for t in (self._node_slot, self._node_left))
         return Node(i, slot, below, at)
+
+    def _note_cases(self, tree: dict[str, Value]) -> None:
+        """Leave cases to the walk, which passes the tests."""
+
+    def _look_up(self, walk: Walk, subtree: Value) -> None:
+        b, lanes = self.b, walk.vec.lanes
+        first, last = self._ends_of(subtree)
+        one, case = b.const(1, U8), [b.const(0, U8)]
+        with b.loop(first, last, carry=case, hint="n") as n:
+            left, right = self._pass(n, walk.tree["first"])
+            by_right, by_above = (adds[n] for adds in self._adds)
+            case[0] = case[0] + right * by_right
+            case[0] = case[0] + (one - left - right) * by_above
+        slot = self._number(self._subtree_slot, subtree)
+        place = walk.tables + self._subtree_place[subtree]
+        at = place + case[0].to(I64) * ((last - first + 1) * lanes)
+        (come,) = self._slot(walk, slot, 0)
+        self._slots[slot] = come * self._tables[at, walk.vec]
+        with b.loop(first, last, hint="n") as n:
+            row = self._tables[at + (n - first + 1) * lanes, walk.vec]
+            self._give(walk, Node(n, slot, slot, at), [[come * row]])
 
     def _constant(self, walk: Walk, at: Value, row: int, q: int) -> Value:
         return self._constants[at + row * walk.vec.lanes, walk.vec]
