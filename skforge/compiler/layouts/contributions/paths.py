@@ -181,8 +181,10 @@ def put_in_order(
     top = subtrees[:, 0]
     goes_down = np.flatnonzero(runs[:, 1] > runs[:, 0])
     run_of = np.repeat(goes_down, (runs[:, 1] - runs[:, 0])[goes_down])
-    subtree = np.argsort(place[parent[top]], kind="stable")
-    run_of_subtree = run_of[place[parent[top[subtree]]]]
+    run_of_subtree = run_of[place[parent[top]]]
+    # loops over nodes of as many go on for as long, which branch predictors expect
+    subtree = np.lexsort(((subtrees >= 0).sum(axis=1), run_of_subtree))
+    run_of_subtree = run_of_subtree[subtree]
     below = subtrees[subtree]
     below = below[below >= 0]
     # those of subtrees come last in their tree

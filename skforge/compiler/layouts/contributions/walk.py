@@ -252,14 +252,14 @@ class ContributionCode(TreeBlock):
             self._slots[k * self._lanes] = one
         with b.loop(walk.tree["run"], walk.tree["last_run"], hint="run") as run:
             ends = [self._number(self._runs, run * 4 + k) for k in range(4)]
+            self._enter(walk, ends[0], ends[1])
             with b.loop(ends[0], ends[1], hint="down") as i:
-                self._down(walk, self._node(walk, i, enters=True))
+                self._down(walk, self._node(walk, i))
             if self._looks_up:
                 some = (self._number(self._run_subtrees, run + k) for k in (0, 1))
-                with b.loop(*some, hint="subtree") as number:
-                    self._look_up(walk, number)
+                self._look_up_all(walk, *some)
             with b.loop(ends[3] - ends[2], hint="up") as j:
-                self._up(walk, self._node(walk, ends[3] - 1 - j, enters=False))
+                self._up(walk, self._node(walk, ends[3] - 1 - j))
 
     def _down(self, walk: Walk, node: Node) -> None:
         """Multiply what a node's slot holds by the factors of both its edges."""
@@ -334,6 +334,10 @@ class ContributionCode(TreeBlock):
         first = self._number(self._subtree_first, subtree)
         return first, self._number(self._subtree_last, subtree)
 
+    def _look_up_all(self, walk: Walk, first: Value, last: Value) -> None:
+        with self.b.loop(first, last, hint="subtree") as number:
+            self._look_up(walk, number)
+
     def _look_up(self, walk: Walk, subtree: Value) -> None:
         """Put what a subtree sums to in its slot, and give its features their shares."""
         b, lanes = self.b, self._lanes
@@ -371,7 +375,10 @@ class ContributionCode(TreeBlock):
         constants = walk.constants + number * (self.d.rows * walk.points)
         return Node(n, number, number, constants)
 
-    def _node(self, walk: Walk, i: Value, enters: bool) -> Node:
+    def _enter(self, walk: Walk, first: Value, last: Value) -> None:
+        """Prepare to go down some nodes."""
+
+    def _node(self, walk: Walk, i: Value) -> Node:
         number, each = i - walk.tree["first"], self._lanes // 8
         at = self._edge(number) + walk.vector * each
         places = [at + k * each for k in range(self._together)]
@@ -432,10 +439,13 @@ class PointCode(ContributionCode):
     then weights of both. On the way down the walk records where they are.
     """
 
+    tests_at_once = 16
+
     def __init__(self, rules: Rules, data: WalkData, *rest: Any) -> None:
         super().__init__(rules, data, *rest)
         most = int(np.diff(data.order.start).max(initial=0))
         self._records = self._alloc("records", I64, max(1, most))
+        self._found = self._alloc("found", I64, max(1, most))
 
     def _with(self, walk: Walk, n: int) -> Walk:
         return replace(walk, points=1, vec=Vec(self._scalar, n))
@@ -443,38 +453,50 @@ class PointCode(ContributionCode):
     def _pass_tests(self, first: Value, last: Value) -> None:
         self._pass_root()
 
-    def _node(self, walk: Walk, i: Value, enters: bool) -> Node:
-        own = i - walk.tree["first"]
-        if enters:
-            left, right = self._pass(i, walk.tree["first"])
+    def _enter(self, walk: Walk, first: Value, last: Value) -> None:
+        """Find the constants of nodes first, so that they come meanwhile."""
+        start = walk.tree["first"]
+        with self.b.loop(first, last, hint="enter") as i:
+            left, right = self._pass(i, start)
             # The side that the row takes, or 2 if it left the feature's tests above.
             side = (self.b.const(2, U8) - (left + left + right)).to(I64)
-            at = walk.constants + (own * 3 + side) * (4 * walk.vec.lanes)
-            self._records[own] = at
-        else:
-            at = self._records[own]
+            at = walk.constants + ((i - start) * 3 + side) * (4 * walk.vec.lanes)
+            self._records[i - start] = at
+            self.b.prefetch(self._constants, at)
+
+    def _node(self, walk: Walk, i: Value) -> Node:
         slot, below = (self._number(t, i) for t in (self._node_slot, self._node_left))
-        return Node(i, slot, below, at)
+        return Node(i, slot, below, self._records[i - walk.tree["first"]])
 
     def _note_cases(self, tree: dict[str, Value]) -> None:
         """Leave cases to the walk, which passes the tests."""
 
+    def _look_up_all(self, walk: Walk, first: Value, last: Value) -> None:
+        """Find the cases of subtrees first, so that their numbers come meanwhile."""
+        b, lanes = self.b, walk.vec.lanes
+        with b.loop(first, last, hint="subtree") as number:
+            begin, end = self._ends_of(number)
+            one, case = b.const(1, U8), [b.const(0, U8)]
+            with b.loop(begin, end, carry=case, hint="n") as n:
+                left, right = self._pass(n, walk.tree["first"])
+                by_right, by_above = (adds[n] for adds in self._adds)
+                case[0] = case[0] + right * by_right
+                case[0] = case[0] + (one - left - right) * by_above
+            size = (end - begin + 1) * lanes
+            at = walk.tables + self._subtree_place[number] + case[0].to(I64) * size
+            self._found[number - walk.tree["subtree"]] = at
+            b.prefetch(self._tables, at)
+        super()._look_up_all(walk, first, last)
+
     def _look_up(self, walk: Walk, subtree: Value) -> None:
         b, lanes = self.b, walk.vec.lanes
-        first, last = self._ends_of(subtree)
-        one, case = b.const(1, U8), [b.const(0, U8)]
-        with b.loop(first, last, carry=case, hint="n") as n:
-            left, right = self._pass(n, walk.tree["first"])
-            by_right, by_above = (adds[n] for adds in self._adds)
-            case[0] = case[0] + right * by_right
-            case[0] = case[0] + (one - left - right) * by_above
+        begin, end = self._ends_of(subtree)
         slot = self._number(self._subtree_slot, subtree)
-        place = walk.tables + self._subtree_place[subtree]
-        at = place + case[0].to(I64) * ((last - first + 1) * lanes)
+        at = self._found[subtree - walk.tree["subtree"]]
         (come,) = self._slot(walk, slot, 0)
         self._slots[slot] = come * self._tables[at, walk.vec]
-        with b.loop(first, last, hint="n") as n:
-            row = self._tables[at + (n - first + 1) * lanes, walk.vec]
+        with b.loop(begin, end, hint="n") as n:
+            row = self._tables[at + (n - begin + 1) * lanes, walk.vec]
             self._give(walk, Node(n, slot, slot, at), [[come * row]])
 
     def _constant(self, walk: Walk, at: Value, row: int, q: int) -> Value:
