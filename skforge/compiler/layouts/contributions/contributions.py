@@ -20,6 +20,8 @@ from skforge.compiler.layouts import base as layouts
 from skforge.compiler.layouts.base import BlockShape, GpuBlockLayout, register
 from skforge.compiler.layouts.contributions import walk
 from skforge.compiler.layouts.contributions.block import VECTOR, WORDS, Trees
+from skforge.compiler.layouts.contributions.interactions import InteractionCode
+from skforge.compiler.layouts.contributions.one_row import PointCode, ThreadCode
 from skforge.compiler.layouts.contributions.paths import pair_up, put_in_order, trace
 from skforge.compiler.layouts.contributions.quadrature import (
     PAIR_ROWS,
@@ -51,7 +53,7 @@ class _RowsOfBlock(layouts.GpuBlockCode):
     def __init__(self, layout: ThreadLayout, block: layouts.BlockThreads) -> None:
         self._layout, self._block, forest = layout, block, layout.hir.forest
         rules = Rules(block.b, forest, layout.hir.comparison, block.model)
-        self._code = walk.ThreadCode(rules, layout.data, block.rows, 1, fuses=True)
+        self._code = ThreadCode(rules, layout.data, block.rows, 1, fuses=True)
         self._code.writes_to(block.result)
         held = forest.n_outputs if forest.vector_leaves else 1
         size = max(1, held * forest.n_features)
@@ -110,7 +112,8 @@ def walk_data(
     if not looks_up or forest.vector_leaves:
         subtrees = subtrees[:0]
     clusters = np.maximum(FEWEST_NODES, most)
-    order = put_in_order(forest, paths, clusters, subtrees.node)
+    found = subtrees.node, subtrees.are_few
+    order = put_in_order(forest, paths, clusters, *found)
     leaves = np.flatnonzero(forest.leaf >= 0)
     values = means.centred(parts.node[leaves])
     values[~parts.kept[leaves]] = 0.0
@@ -127,7 +130,7 @@ def walk_data(
     rows = PAIR_ROWS if by_pairs else ROWS_BY_SIDE if in_lanes else ROWS
     some = order.is_walked | by_pairs
     constants = fill(forest, paths, order, points, in_constants, dtype, rows, some)
-    found = subtrees[order.subtree]
+    subtrees = subtrees[order.subtree]
     return walk.WalkData(
         trees=Trees.of(forest, paths, order.node, means.bias),
         part_start=np.append(0, np.cumsum(np.diff(parts.start)[in_order])),
@@ -137,7 +140,7 @@ def walk_data(
         leaf=side_leaf,
         values=np.vstack([values, np.ones((1, values.shape[1]))]),
         rows=len(rows),
-        tables=tables(forest, paths, points, in_constants, found, in_lanes, dtype),
+        tables=tables(forest, paths, points, in_constants, subtrees, in_lanes, dtype),
         pairs=pair_up(forest, paths, order) if by_pairs else None,
     )
 
@@ -154,8 +157,8 @@ def shared_data(
 #: The code of a block, by whether it is for interactions and whether it has one row.
 CODES: dict[tuple[bool, bool], type[walk.ContributionCode]] = {
     (False, False): walk.ContributionCode,
-    (False, True): walk.PointCode,
-    (True, False): walk.InteractionCode,
+    (False, True): PointCode,
+    (True, False): InteractionCode,
 }
 
 
@@ -204,7 +207,7 @@ class Contributions(layouts.BlockRepresentation, layouts.GpuBlockRepresentation)
     def lay_out_gpu_blocks(
         self, hir: PredictEnsemble, target: Target, shape: BlockShape
     ) -> GpuBlockLayout:
-        return ThreadLayout(hir, shape, shared_data(hir, False, False, False))
+        return ThreadLayout(hir, shape, shared_data(hir, False, False, True))
 
 
 class Interactions(Contributions):

@@ -127,7 +127,7 @@ class Order:
     subtree: IntArray  # the number of each subtree, in the order of the walk
     subtree_slot: IntArray
     runs: IntArray  # (n_runs, 4)
-    run_subtrees: IntArray  # (n_runs + 1,) the subtrees between down and up
+    run_subtrees: IntArray  # (2 * n_runs + 1,) between down and up: few cases, others
     run_start: IntArray  # (n_trees + 1,) into the runs
     feature_slot: IntArray  # of a node, among its tree's features
     features: IntArray  # the features of each tree
@@ -136,11 +136,16 @@ class Order:
 
 
 def put_in_order(
-    forest: Forest, paths: Paths, most: IntArray, subtrees: IntArray
+    forest: Forest,
+    paths: Paths,
+    most: IntArray,
+    subtrees: IntArray,
+    are_few: NDArray[np.bool_],
 ) -> Order:
     """Return the order of the walk, with at most ``most[tree]`` nodes in a cluster.
 
-    ``subtrees`` has the nodes of each, the top first and -1 behind the last.
+    ``subtrees`` has the nodes of each, the top first and -1 behind the last. In a run,
+    those with few cases come first.
     """
     is_walked = np.ones(forest.n_nodes, np.bool_)
     is_walked[subtrees[subtrees >= 0]] = False
@@ -181,10 +186,10 @@ def put_in_order(
     top = subtrees[:, 0]
     goes_down = np.flatnonzero(runs[:, 1] > runs[:, 0])
     run_of = np.repeat(goes_down, (runs[:, 1] - runs[:, 0])[goes_down])
-    run_of_subtree = run_of[place[parent[top]]]
-    # loops over nodes of as many go on for as long, which branch predictors expect
-    subtree = np.lexsort(((subtrees >= 0).sum(axis=1), run_of_subtree))
-    run_of_subtree = run_of_subtree[subtree]
+    part = 2 * run_of[place[parent[top]]] + ~are_few
+    # loops over as many nodes follow each other, which branch predictors learn
+    subtree = np.lexsort(((subtrees >= 0).sum(axis=1), part))
+    part = part[subtree]
     below = subtrees[subtree]
     below = below[below >= 0]
     # those of subtrees come last in their tree
@@ -208,7 +213,7 @@ def put_in_order(
         subtree=subtree,
         subtree_slot=slots[top[subtree]],
         runs=runs,
-        run_subtrees=np.searchsorted(run_of_subtree, np.arange(len(runs) + 1)),
+        run_subtrees=np.searchsorted(part, np.arange(2 * len(runs) + 1)),
         run_start=np.searchsorted(run_tree, np.arange(n_trees + 1)),
         feature_slot=which.reshape(-1) - feature_start[tree],
         features=pairs % max(1, forest.n_features),

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 from itertools import product
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,13 +32,13 @@ from skforge.compiler.layouts.contributions.quadrature import (
     Points,
 )
 
-#: Most nodes of a subtree, and most cases: what one or two registers of numbers hold.
-MOST_NODES, CASES = 4, 16
+#: Most nodes of a subtree.
+MOST_NODES = 4
+#: The sizes of its tables: no more cases than one or two registers of numbers hold.
+SIZES = FEW, CASES = 8, 16
 
 #: What a row may do at a node: the states of all nodes of a subtree.
 WENT_LEFT, WENT_RIGHT, LEFT_ABOVE = range(3)
-_STATES = np.array([*product(range(3), repeat=MOST_NODES)]).T
-
 _EVERY = range(MOST_NODES)
 
 
@@ -50,8 +51,13 @@ class Subtrees:
     by_left_above: IntArray
     cases: IntArray  # (n,) their number
 
-    def __getitem__(self, which: NDArray[np.integer] | NDArray[np.bool_]) -> Subtrees:
+    def __getitem__(self, which: slice | NDArray[Any]) -> Subtrees:
         return Subtrees(*(getattr(self, f.name)[which] for f in fields(self)))
+
+    @property
+    def are_few(self) -> NDArray[np.bool_]:
+        """Whether the cases of each fit in the smaller size of tables."""
+        return self.cases <= FEW
 
     @classmethod
     def of(cls, forest: Forest, paths: Paths, node: IntArray) -> Subtrees:
@@ -95,35 +101,39 @@ class Subtrees:
         by_right = np.where(there, below[..., 0] * stride, 0)
         return cls(node, by_right, by_left_above, cases)
 
-    def states(self, forest: Forest, paths: Paths) -> IntArray:
-        """Return what rows of each case do at each node, (n, CASES, MOST_NODES)."""
-        there = self.node >= 0
-        before = np.where(there, paths.before[self.node], -1)[..., None]
-        is_above = (_STATES == LEFT_ABOVE) & there[..., None]
-        occurs = ~((_STATES > 0) & ~there[..., None]).any(axis=1)
-        has_owner = np.zeros(self.node.shape, np.bool_)
-        for k in _EVERY:
+    def states(self, forest: Forest, paths: Paths, count: int) -> IntArray:
+        """Return what rows of each case do at each of ``count`` nodes.
+
+        All subtrees have so many. The shape is (n, CASES, count).
+        """
+        node = self.node[:, :count]
+        every = np.array([*product(range(3), repeat=count)]).T
+        before = paths.before[node][..., None]
+        is_above = np.broadcast_to(every == LEFT_ABOVE, (len(node), *every.shape))
+        occurs = np.ones((len(node), every.shape[1]), np.bool_)
+        has_owner = np.zeros(node.shape, np.bool_)
+        for k in range(count):
             for j, side in product(range(k), (0, 1)):
-                child = (forest.right if side else forest.left)[self.node[:, j]]
-                here = there[:, k] & (before[:, k, 0] == child)
+                child = (forest.right if side else forest.left)[node[:, j]]
+                here = before[:, k, 0] == child
                 has_owner[:, k] |= here
-                occurs &= ~here[:, None] | (is_above[:, k] == (_STATES[j] != side))
-        for k in _EVERY:
+                occurs &= ~here[:, None] | (is_above[:, k] == (every[j] != side))
+        for k in range(count):
             free = ~has_owner[:, k, None]
             occurs &= ~free | (before[:, k] >= 0) | ~is_above[:, k]
             for j in range(k):
                 same = free & (before[:, j] == before[:, k]) & (before[:, k] >= 0)
                 occurs &= ~same | (is_above[:, j] == is_above[:, k])
         right, above = (
-            (weight[..., None] * (state == _STATES)).sum(axis=1)
+            weight[:, :count] @ (state == every)
             for weight, state in (
                 (self.by_right, WENT_RIGHT),
                 (self.by_left_above, LEFT_ABOVE),
             )
         )
-        states = np.zeros((len(self.node), CASES, MOST_NODES), np.int64)
+        states = np.zeros((len(node), CASES, count), np.int64)
         number, state = np.nonzero(occurs)
-        states[number, (right + above)[number, state]] = _STATES.T[state]
+        states[number, (right + above)[number, state]] = every.T[state]
         return states
 
 
@@ -184,40 +194,47 @@ def tables(
     """Return tables of subtrees, tree after tree; those of leaves include values."""
     tree = paths.tree[subtrees.node[:, 0]]
     rows = (subtrees.node >= 0).sum(axis=1) + 1
-    size = rows * points.places[tree] * CASES
+    width = subtrees.cases if in_lanes else np.where(subtrees.are_few, FEW, CASES)
+    size = rows * points.places[tree] * width
     of_tree = np.bincount(tree, weights=size, minlength=forest.n_trees).astype(np.int64)
     first = np.append(0, np.cumsum(of_tree * points.turns))
     place = np.cumsum(size) - size
     place -= (np.cumsum(of_tree) - of_tree)[tree]
     filled = np.zeros(first[-1], dtype)
     shapes = np.stack([points.of_turn, points.turns, points.places], axis=1)[tree]
-    kinds = np.column_stack([shapes, rows])
-    for n, turns, places, n_rows in np.unique(kinds, axis=0).tolist():
-        these = np.flatnonzero((kinds == (n, turns, places, n_rows)).all(axis=1))
+    kinds = np.column_stack([shapes, rows, width])
+    for kind in np.unique(kinds, axis=0).tolist():
+        n, turns, places, n_rows, cases = kind
+        these = np.flatnonzero((kinds == kind).all(axis=1))
         formula = Formula(forest, paths, values, n * turns)
         for k in range(0, len(these), _CHUNK):
             some = these[k : k + _CHUNK]
-            of_rows = _of_rows(forest, paths, formula, subtrees[some], n_rows)
-            shape = len(some), n_rows, CASES, turns, n
-            parts = of_rows.reshape(shape).transpose(3, 0, 1, 4, 2)
-            whole = np.zeros((turns, len(some), n_rows, places, CASES), dtype)
+            of_rows = _of_rows(forest, paths, formula, subtrees[some], n_rows, cases)
+            parts = of_rows.reshape(len(some), n_rows, cases, turns, n)
+            parts = parts.transpose(3, 0, 1, 4, 2)
+            whole = np.zeros((turns, len(some), n_rows, places, cases), dtype)
             whole[:, :, :, :n] = parts
             if in_lanes:
                 whole = whole.transpose(0, 1, 4, 2, 3)
             for turn in range(turns):
                 at = first[tree[some]] + turn * of_tree[tree[some]] + place[some]
-                span = at[:, None] + np.arange(n_rows * places * CASES)
+                span = at[:, None] + np.arange(n_rows * places * cases)
                 filled[span] = whole[turn].reshape(len(some), -1)
     return Tables(subtrees, Constants(filled, first[:-1], of_tree), place)
 
 
 def _of_rows(
-    forest: Forest, paths: Paths, formula: Formula, subtrees: Subtrees, n_rows: int
+    forest: Forest,
+    paths: Paths,
+    formula: Formula,
+    subtrees: Subtrees,
+    n_rows: int,
+    cases: int,
 ) -> FloatArray:
-    """Return rows of subtrees with as many nodes, (n, n_rows, CASES, points)."""
+    """Return rows of subtrees with as many nodes, (n, n_rows, cases, points)."""
     node = subtrees.node[:, : n_rows - 1]
     n, count = node.shape
-    state = subtrees.states(forest, paths)[:, :, :count]
+    state = subtrees.states(forest, paths, count)[:, :cases]
     of_nodes = formula.of(node.ravel())
     where = np.arange(n)[:, None] * count + np.arange(count)
 
@@ -226,7 +243,7 @@ def _of_rows(
         three = np.stack([of_nodes[row][where[:, k]] for row in rows], axis=1)
         return np.take_along_axis(three, state[:, :, k, None], axis=1)
 
-    shape = n, CASES, taken((0, 1, 2), 0).shape[-1]
+    shape = n, cases, taken((0, 1, 2), 0).shape[-1]
     comes, sums = np.ones((count, *shape)), np.ones((count, *shape))
     factors, inside = [], []
     for k in range(count):
