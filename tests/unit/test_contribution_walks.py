@@ -8,6 +8,13 @@ import pytest
 from skforge.compiler.layouts.background.tables import Preorder
 from skforge.compiler.layouts.contributions.contributions import walk_data
 from skforge.compiler.layouts.contributions.paths import trace
+from skforge.compiler.layouts.contributions.subtrees import (
+    FEW,
+    LEFT_ABOVE,
+    WENT_LEFT,
+    WENT_RIGHT,
+    find,
+)
 from skforge.compiler.runtime.kernels import KernelCache
 from skforge.compiler.target import Target
 from tests.exactness.forests import drawn
@@ -30,7 +37,7 @@ def features_above(node: int) -> list[tuple[int, int]]:
 @pytest.mark.parametrize("layout", ["clusters", "preorder"])
 def test_the_edge_before_is_the_nearest_one_of_the_same_feature(layout: str) -> None:
     if layout == "clusters":
-        data = walk_data(FOREST, by_pairs=False, in_lanes=False)
+        data = walk_data(FOREST, by_pairs=False, in_lanes=False, looks_up=True)
         trees, node = data.trees, data.order.node
     else:
         order = Preorder.of(FOREST)
@@ -57,6 +64,54 @@ def test_sums_below_count_the_inner_nodes_of_subtrees() -> None:
         for above, _ in features_above(int(node)):
             wanted[above] += 1
     np.testing.assert_array_equal(paths.sums_below(inner.astype(np.int64)), wanted)
+
+
+def test_the_cases_of_subtrees_are_what_rows_do_at_their_nodes() -> None:
+    paths = trace(FOREST)
+    subtrees = find(FOREST, paths)
+    sizes = (subtrees.node >= 0).sum(axis=1)
+    states = [
+        subtrees[i : i + 1].states(FOREST, paths, size)[0]
+        for i, size in enumerate(sizes.tolist())
+    ]
+    assert {2, 3, 6} <= {*subtrees.cases.tolist()}  # with features tested above, too
+    assert (subtrees.cases > FEW).any()
+    random = np.random.default_rng(0)
+    seen = [set() for _ in subtrees.cases]
+    for _ in range(3000):
+        goes_left = random.random(FOREST.n_nodes) < random.random()
+        passed = np.ones(FOREST.n_nodes, np.bool_)
+        for node in paths.inner:  # of children: whether the row passed up to their edge
+            before = paths.before[node]
+            comes = before < 0 or passed[before]
+            passed[FOREST.left[node]] = comes and goes_left[node]
+            passed[FOREST.right[node]] = comes and not goes_left[node]
+        for i, members in enumerate(subtrees.node):
+            at = members[members >= 0]
+            left, right = passed[FOREST.left[at]], passed[FOREST.right[at]]
+            state = np.where(left, WENT_LEFT, np.where(right, WENT_RIGHT, LEFT_ABOVE))
+            adds = subtrees.by_right[i, : len(at)], subtrees.by_left_above[i, : len(at)]
+            case = right @ adds[0] + ~(left | right) @ adds[1]
+            assert (states[i][case] == state).all()
+            seen[i].add(int(case))
+    for count, cases in zip(subtrees.cases.tolist(), seen, strict=True):
+        assert cases == {*range(count)}
+
+
+def test_subtrees_are_whole_and_none_has_a_root() -> None:
+    paths = trace(FOREST)
+    subtrees = find(FOREST, paths)
+    members = subtrees.node[subtrees.node >= 0]
+    assert len({*members.tolist()}) == len(members) > len(paths.inner) / 2
+    top = subtrees.node[:, 0]
+    assert (paths.parent[top] >= 0).all()
+    assert not np.isin(paths.parent[top], members).any()
+    for node in subtrees.node:
+        below = np.concatenate([FOREST.left[node], FOREST.right[node]])[
+            np.tile(node >= 0, 2)
+        ]
+        inner = below[FOREST.left[below] >= 0]
+        assert {*inner.tolist()} == {*node[node >= 0][1:].tolist()}
 
 
 def test_one_row_has_no_loops_over_rows_and_vectors() -> None:

@@ -81,7 +81,7 @@ def test_permute(element: Scalar, bits: int, n_tables: int) -> None:
 @pytest.mark.sampled(14)
 @pytest.mark.parametrize("narrow", [1, 4, 16, 32])
 @pytest.mark.parametrize("bits", [128, 256, 512])
-@pytest.mark.parametrize("element", [U8, U16, F32], ids=lambda e: e.name)
+@pytest.mark.parametrize("element", [U8, U16, F32, F64], ids=lambda e: e.name)
 def test_permute_of_a_narrower_table(element: Scalar, bits: int, narrow: int) -> None:
     lanes = bits // (8 * element.bytes)
     if narrow >= lanes:

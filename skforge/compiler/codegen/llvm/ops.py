@@ -241,7 +241,13 @@ def _one_register(target: Target, element: str, bits: int) -> str | None:
 def _permute(w: Writer, value: lir.Value, op: lir.Permute) -> str:
     element, lanes = value.type.element, value.type.lanes
     tables: Sequence[lir.Value] = op.tables
-    index = op.index
+    index, target = op.index, w.module.target
+    has_halves = target.has("avx2") and not target.has_mask_registers
+    if 8 * element.bytes * lanes == 512 and has_halves:
+        if element.bytes == 8:
+            return _by_pairs(w, value, tables, index)
+        if element.name in _AVX2:
+            return _by_halves(w, value, tables, index)
     if lanes > tables[0].type.lanes:
         tables = [_repeated(w, tables[0], element, lanes)]
     wide = tables[0].type.lanes
@@ -271,9 +277,9 @@ def _permute(w: Writer, value: lir.Value, op: lir.Permute) -> str:
             )
         half = len(part) // 2
         lower, upper = look_up(part[:half]), look_up(part[half:])
-        chosen = _bit_set(w, int_text, where, half * wide, element)
+        is_upper = _bit_set(w, int_text, where, half * wide, element)
         mask = f"<{wide} x i1>"
-        return w.let(f"select {mask} {chosen}, {text} {upper}, {text} {lower}")
+        return w.let(f"select {mask} {is_upper}, {text} {upper}, {text} {lower}")
 
     looked_up = look_up(list(tables))
     return w.pick(f"{text} {looked_up}", range(lanes)) if lanes < wide else looked_up
@@ -291,9 +297,8 @@ def _repeated(
         lanes = min(lanes, max(size, 16 // element.bytes))
     if lanes == size:
         return table
-    repeated = lir.Value(w.temp(), lir.Vec(element, lanes))
-    w.bind(repeated.name, w.pick(w.typed(table), [k % size for k in range(lanes)]))
-    return repeated
+    operand = w.pick(w.typed(table), [k % size for k in range(lanes)])
+    return _bound(w, operand, lir.Vec(element, lanes))
 
 
 def _bit_set(w: Writer, text: str, index: str, bit: int, element: lir.Scalar) -> str:
@@ -303,6 +308,64 @@ def _bit_set(w: Writer, text: str, index: str, bit: int, element: lir.Scalar) ->
         return w.let(f"icmp slt {text} {index}, zeroinitializer")
     picked = w.let(f"and {text} {index}, {splat_constant(str(bit), f'i{width}')}")
     return w.let(f"icmp ne {text} {picked}, zeroinitializer")
+
+
+def _bound(w: Writer, operand: str, type_: lir.Vec) -> lir.Value:
+    """Return an operand as a value."""
+    value = lir.Value(w.temp(), type_)
+    w.bind(value.name, operand)
+    return value
+
+
+def _by_halves(
+    w: Writer, value: lir.Value, tables: Sequence[lir.Value], index: lir.Value
+) -> str:
+    """Permute numbers of 32 bits in registers of half the size."""
+    wide = value.type.lanes // 2
+
+    def halved(whole: lir.Value) -> list[lir.Value]:
+        halves = range(0, whole.type.lanes, wide)
+        half = lir.Vec(whole.type.element, wide)
+        parts = (w.pick(w.typed(whole), range(at, at + wide)) for at in halves)
+        return [_bound(w, part, half) for part in parts]
+
+    parts = [
+        half
+        for table in tables
+        for half in (halved(table) if table.type.lanes > wide else [table])
+    ]
+    type_ = lir.Vec(value.type.element, wide)
+    low, high = (
+        _permute(w, _bound(w, "poison", type_), lir.Permute(tuple(parts), some))
+        for some in halved(index)
+    )
+    kind = type_text(type_)
+    both = chosen(range(2 * wide))
+    return w.let(f"shufflevector {kind} {low}, {kind} {high}, {both}")
+
+
+def _by_pairs(
+    w: Writer, value: lir.Value, tables: Sequence[lir.Value], index: lir.Value
+) -> str:
+    """Permute numbers of 64 bits as pairs of 32 bits."""
+    half = lir.Vec(lir.F32, 2 * value.type.lanes)
+    kind, text = type_text(index.type), type_text(half)
+    pairs = lir.Vec(lir.F32, 2 * tables[0].type.lanes)
+    parts = []
+    for table in tables:
+        of_table = w.let(f"bitcast {w.typed(table)} to {type_text(pairs)}")
+        parts.append(_bound(w, of_table, pairs))
+    last = splat_constant(str(len(tables) * tables[0].type.lanes - 1), "i64")
+    here = w.let(f"and {kind} {w.use(index)}, {last}")
+    low = w.let(f"shl {kind} {here}, {splat_constant('1', 'i64')}")
+    high = w.let(f"shl {kind} {low}, {splat_constant('32', 'i64')}")
+    both = w.let(f"or {kind} {low}, {high}")
+    both = w.let(f"or {kind} {both}, {splat_constant(str(1 << 32), 'i64')}")
+    numbers = lir.Vec(lir.U32, half.lanes)
+    where = w.let(f"bitcast {kind} {both} to {type_text(numbers)}")
+    places = _bound(w, where, numbers)
+    found = _by_halves(w, _bound(w, "poison", half), parts, places)
+    return w.let(f"bitcast {text} {found} to {type_text(value.type)}")
 
 
 def _through_memory(

@@ -129,6 +129,8 @@ class TreeBlock(BlockCode):
     space: lir.Space = "global"
     #: Vectors of rows that are walked together.
     together = 1
+    #: Tests of one row that are evaluated together.
+    tests_at_once = 1
 
     def __init__(
         self, rules: Rules, trees: Trees, rows: BlockRows, block: int, element: Scalar
@@ -149,7 +151,10 @@ class TreeBlock(BlockCode):
         self._together = min(self.together, block // lanes)
         some = lanes * self._together
         self._n_vectors = (self._count + (some - 1)) // some * self._together
-        self._thresholds = self._model("test_numbers", trees.tests.numbers)
+        numbers = trees.tests.numbers
+        if self.tests_at_once > 1:  # some are read behind the last ones
+            numbers = np.append(numbers, np.zeros(self.tests_at_once, numbers.dtype))
+        self._thresholds = self._model("test_numbers", numbers)
         self._evaluate()
         edges = 2 * int(np.diff(trees.start).max(initial=0)) + 1
         self._passed = self._alloc("passed", U8, edges * self._line + 8)
@@ -173,11 +178,20 @@ class TreeBlock(BlockCode):
         jobs = self._table("test_jobs", tests.jobs.reshape(-1))
         column = self._alloc("column", numbers.element, self._block)
         vector = with_lanes(numbers.element, self._vec)
-        size = max(1, len(tests.numbers)) * self._line
-        self._lines = self._alloc("test_lines", U8, size)
+        size = max(1, len(tests.numbers)) + self.tests_at_once - 1
+        self._lines = self._alloc("test_lines", U8, size * self._line)
         last, count = rows.n_rows - 1, self._n_vectors * lanes
 
         def lines(first: Value, end: Value, kind: int) -> None:
+            in_set = tests.kinds[kind][0] >= Comparison.IN
+            if (some := self.tests_at_once) > 1 and not in_set:
+                flags = [b.splat(b.const(bit, U8), some) for bit in (1, 0)]
+                x = b.splat(column[0], some)
+                # what is written behind the end is the next job's to write
+                with b.loop(first, end, some, hint="line") as line:
+                    left = self._left(kind, numbers[line, Vec(x.type.element, some)], x)
+                    self._lines[line] = b.select(left, *flags)
+                return
             with b.loop(first, end, hint="line") as line:
                 number = numbers[line]
                 with b.loop(self._n_vectors, hint="v") as v:

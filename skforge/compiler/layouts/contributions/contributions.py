@@ -20,6 +20,8 @@ from skforge.compiler.layouts import base as layouts
 from skforge.compiler.layouts.base import BlockShape, GpuBlockLayout, register
 from skforge.compiler.layouts.contributions import walk
 from skforge.compiler.layouts.contributions.block import VECTOR, WORDS, Trees
+from skforge.compiler.layouts.contributions.interactions import InteractionCode
+from skforge.compiler.layouts.contributions.one_row import PointCode, ThreadCode
 from skforge.compiler.layouts.contributions.paths import pair_up, put_in_order, trace
 from skforge.compiler.layouts.contributions.quadrature import (
     PAIR_ROWS,
@@ -29,6 +31,7 @@ from skforge.compiler.layouts.contributions.quadrature import (
     cut,
     fill,
 )
+from skforge.compiler.layouts.contributions.subtrees import find, tables
 from skforge.compiler.target import Target
 
 
@@ -50,7 +53,7 @@ class _RowsOfBlock(layouts.GpuBlockCode):
     def __init__(self, layout: ThreadLayout, block: layouts.BlockThreads) -> None:
         self._layout, self._block, forest = layout, block, layout.hir.forest
         rules = Rules(block.b, forest, layout.hir.comparison, block.model)
-        self._code = walk.ThreadCode(rules, layout.data, block.rows, 1, fuses=True)
+        self._code = ThreadCode(rules, layout.data, block.rows, 1, fuses=True)
         self._code.writes_to(block.result)
         held = forest.n_outputs if forest.vector_leaves else 1
         size = max(1, held * forest.n_features)
@@ -90,10 +93,13 @@ FEWEST_NODES = 8
 LEAST_LANES = 8
 
 
-def walk_data(forest: Forest, by_pairs: bool, in_lanes: bool) -> walk.WalkData:
+def walk_data(
+    forest: Forest, by_pairs: bool, in_lanes: bool, looks_up: bool
+) -> walk.WalkData:
     """Lay out a normalised forest with covers.
 
-    ``by_pairs`` is for interactions, ``in_lanes`` for points as the lanes of vectors.
+    ``by_pairs`` is for interactions, ``in_lanes`` for points as the lanes of vectors,
+    and with ``looks_up`` subtrees have tables.
     """
     means, paths = Means.of(forest), trace(forest)
     in_order = np.argsort(forest.tree_output, kind="stable")
@@ -102,7 +108,12 @@ def walk_data(forest: Forest, by_pairs: bool, in_lanes: bool) -> walk.WalkData:
         forest, paths = parts.forest, trace(parts.forest)
     points = Points.of(parts, paths, in_lanes)
     most = SLOT_BYTES // (2 * VECTOR * walk.TOGETHER * points.of_turn)
-    order = put_in_order(forest, paths, np.maximum(FEWEST_NODES, most))
+    subtrees = find(forest, paths)
+    if not looks_up or forest.vector_leaves:
+        subtrees = subtrees[:0]
+    clusters = np.maximum(FEWEST_NODES, most)
+    found = subtrees.node, subtrees.are_few
+    order = put_in_order(forest, paths, clusters, *found)
     leaves = np.flatnonzero(forest.leaf >= 0)
     values = means.centred(parts.node[leaves])
     values[~parts.kept[leaves]] = 0.0
@@ -117,7 +128,9 @@ def walk_data(forest: Forest, by_pairs: bool, in_lanes: bool) -> walk.WalkData:
         in_constants[leaves] = values[:, 0]
     dtype = forest.leaf_value.dtype
     rows = PAIR_ROWS if by_pairs else ROWS_BY_SIDE if in_lanes else ROWS
-    constants = fill(forest, paths, order, points, in_constants, dtype, rows)
+    some = order.is_walked | by_pairs
+    constants = fill(forest, paths, order, points, in_constants, dtype, rows, some)
+    subtrees = subtrees[order.subtree]
     return walk.WalkData(
         trees=Trees.of(forest, paths, order.node, means.bias),
         part_start=np.append(0, np.cumsum(np.diff(parts.start)[in_order])),
@@ -127,20 +140,25 @@ def walk_data(forest: Forest, by_pairs: bool, in_lanes: bool) -> walk.WalkData:
         leaf=side_leaf,
         values=np.vstack([values, np.ones((1, values.shape[1]))]),
         rows=len(rows),
+        tables=tables(forest, paths, points, in_constants, subtrees, in_lanes, dtype),
         pairs=pair_up(forest, paths, order) if by_pairs else None,
     )
 
 
-def shared_data(hir: PredictEnsemble, by_pairs: bool, in_lanes: bool) -> walk.WalkData:
-    key = ("contributions", by_pairs, in_lanes)
-    return hir.shared.once(key, lambda: walk_data(hir.forest, by_pairs, in_lanes))
+def shared_data(
+    hir: PredictEnsemble, by_pairs: bool, in_lanes: bool, looks_up: bool
+) -> walk.WalkData:
+    kind = by_pairs, in_lanes, looks_up
+    return hir.shared.once(
+        ("contributions", *kind), lambda: walk_data(hir.forest, *kind)
+    )
 
 
 #: The code of a block, by whether it is for interactions and whether it has one row.
 CODES: dict[tuple[bool, bool], type[walk.ContributionCode]] = {
     (False, False): walk.ContributionCode,
-    (False, True): walk.PointCode,
-    (True, False): walk.InteractionCode,
+    (False, True): PointCode,
+    (True, False): InteractionCode,
 }
 
 
@@ -171,7 +189,8 @@ class Contributions(layouts.BlockRepresentation, layouts.GpuBlockRepresentation)
         self, hir: PredictEnsemble, target: Target, block: int
     ) -> layouts.BlockLayout:
         code = CODES[self.by_pairs, block == 1]
-        data = shared_data(hir, self.by_pairs, block == 1)
+        looks_up = target.permute_entries(32) > 0
+        data = shared_data(hir, self.by_pairs, block == 1, looks_up)
         return layouts.CodeLayout(
             hir, lambda rules, rows: code(rules, data, rows, block, target.has_fma)
         )
@@ -188,7 +207,7 @@ class Contributions(layouts.BlockRepresentation, layouts.GpuBlockRepresentation)
     def lay_out_gpu_blocks(
         self, hir: PredictEnsemble, target: Target, shape: BlockShape
     ) -> GpuBlockLayout:
-        return ThreadLayout(hir, shape, shared_data(hir, False, False))
+        return ThreadLayout(hir, shape, shared_data(hir, False, False, True))
 
 
 class Interactions(Contributions):

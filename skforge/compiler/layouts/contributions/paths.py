@@ -9,7 +9,7 @@ goes down one range of nodes and up another one.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -115,15 +115,19 @@ class Order:
 
     Slot 0 is above the root; the right edge's slot follows the left one's. A run has
     four numbers: it goes down from the first to the second, then up from the fourth to
-    the third.
+    the third. Nodes of subtrees follow the others of their tree; they have no slots.
     """
 
     node: IntArray
     tree: IntArray
     start: IntArray  # (n_trees + 1,) into the nodes
+    is_walked: NDArray[np.bool_]
     slot: IntArray
     left_slot: IntArray
+    subtree: IntArray  # the number of each subtree, in the order of the walk
+    subtree_slot: IntArray
     runs: IntArray  # (n_runs, 4)
+    run_subtrees: IntArray  # (2 * n_runs + 1,) between down and up: few cases, others
     run_start: IntArray  # (n_trees + 1,) into the runs
     feature_slot: IntArray  # of a node, among its tree's features
     features: IntArray  # the features of each tree
@@ -131,8 +135,21 @@ class Order:
     n_slots: int
 
 
-def put_in_order(forest: Forest, paths: Paths, most: IntArray) -> Order:
-    """Return the order of the walk, with at most ``most[tree]`` nodes in a cluster."""
+def put_in_order(
+    forest: Forest,
+    paths: Paths,
+    most: IntArray,
+    subtrees: IntArray,
+    are_few: NDArray[np.bool_],
+) -> Order:
+    """Return the order of the walk, with at most ``most[tree]`` nodes in a cluster.
+
+    ``subtrees`` has the nodes of each, the top first and -1 behind the last. In a run,
+    those with few cases come first.
+    """
+    is_walked = np.ones(forest.n_nodes, np.bool_)
+    is_walked[subtrees[subtrees >= 0]] = False
+    paths = replace(paths, levels=tuple(at[is_walked[at]] for at in paths.levels))
     inner, parent = paths.inner, paths.parent
     n_trees, n = forest.n_trees, forest.n_nodes
     cluster, size = _clusters(paths, most, n)
@@ -164,25 +181,44 @@ def put_in_order(forest: Forest, paths: Paths, most: IntArray) -> Order:
     left_slot = base[owner] + 2 * (place[node] - begin[owner])
     lefts = np.zeros(n, np.int64)
     lefts[node] = left_slot
-    up = parent[node]
-    slot = np.where(up >= 0, lefts[up] + paths.is_right[node], 0)
+    slots = np.where(parent >= 0, lefts[parent] + paths.is_right, 0)
+    runs, run_tree = _runs(tops, begin, own, size, paths.tree)
+    top = subtrees[:, 0]
+    goes_down = np.flatnonzero(runs[:, 1] > runs[:, 0])
+    run_of = np.repeat(goes_down, (runs[:, 1] - runs[:, 0])[goes_down])
+    part = 2 * run_of[place[parent[top]]] + ~are_few
+    # loops over as many nodes follow each other, which branch predictors learn
+    subtree = np.lexsort(((subtrees >= 0).sum(axis=1), part))
+    part = part[subtree]
+    below = subtrees[subtree]
+    below = below[below >= 0]
+    # those of subtrees come last in their tree
+    before = np.searchsorted(paths.tree[below], np.arange(n_trees + 1))
+    runs += before[run_tree, None]
+    node = np.concatenate([node, below])
+    by = np.argsort(paths.tree[node], kind="stable")
+    node = node[by]
     tree = paths.tree[node]
+    walked = is_walked[node]
     feature = forest.feature[forest.predicate[node]]
     pairs, which = np.unique(tree * forest.n_features + feature, return_inverse=True)
     feature_start = np.searchsorted(pairs, np.arange(n_trees + 1) * forest.n_features)
-    runs, run_tree = _runs(tops, begin, own, size, paths.tree)
     return Order(
         node=node,
         tree=tree,
-        start=start,
-        slot=slot,
-        left_slot=left_slot,
+        start=start + before,
+        is_walked=walked,
+        slot=np.where(walked, slots[node], 0),
+        left_slot=np.where(walked, lefts[node], 0),
+        subtree=subtree,
+        subtree_slot=slots[top[subtree]],
         runs=runs,
+        run_subtrees=np.searchsorted(part, np.arange(2 * len(runs) + 1)),
         run_start=np.searchsorted(run_tree, np.arange(n_trees + 1)),
         feature_slot=which.reshape(-1) - feature_start[tree],
         features=pairs % max(1, forest.n_features),
         feature_start=feature_start,
-        n_slots=int(left_slot.max(initial=0)) + 2,
+        n_slots=int(lefts.max(initial=0)) + 2,
     )
 
 

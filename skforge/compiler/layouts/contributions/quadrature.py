@@ -187,9 +187,14 @@ def fill(
     values: FloatArray,
     dtype: np.dtype[Any],
     rows: tuple[int, ...],
+    some: NDArray[np.bool_],
 ) -> Constants:
-    """Return the constants of a forest; those of leaves include ``values[node]``."""
-    each = np.diff(order.start) * points.turns * points.places * len(rows)
+    """Return the constants of a forest; those of leaves include ``values[node]``.
+
+    ``some`` tells which inner nodes, in their order, have constants.
+    """
+    counts = np.bincount(order.tree[some], minlength=forest.n_trees)
+    each = counts * points.turns * points.places * len(rows)
     constants = np.zeros(int(each.sum()), dtype)
     first = np.zeros(forest.n_trees, np.int64)
     step = np.zeros(forest.n_trees, np.int64)
@@ -197,14 +202,14 @@ def fill(
     at = 0
     for n, turns, places in np.unique(shapes, axis=0).tolist():
         trees = np.flatnonzero((shapes == (n, turns, places)).all(axis=1))
-        nodes = np.flatnonzero(np.isin(order.tree, trees))
+        nodes = np.flatnonzero(np.isin(order.tree, trees) & some)
         offset = np.searchsorted(order.tree[nodes], trees)
         first[trees] = at + offset * len(rows) * places
         step[trees] = len(nodes) * len(rows) * places
         # Points of a turn lie together, turn after turn.
         shape = turns, len(nodes), len(rows), places
         part = constants[at : at + int(np.prod(shape))].reshape(shape)
-        formula = _Formula(forest, paths, values, n * turns)
+        formula = Formula(forest, paths, values, n * turns)
         for k in range(0, len(nodes), CHUNK):
             of_rows = formula.of(order.node[nodes[k : k + CHUNK]])
             for place, row in enumerate(rows):
@@ -215,7 +220,7 @@ def fill(
     return Constants(constants, first, step)
 
 
-class _Formula:
+class Formula:
     """The constants of nodes at all points, each of shape (nodes, points)."""
 
     def __init__(

@@ -25,26 +25,34 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from skforge.compiler.binning.rules import BlockRows, Rules
+from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir.builder import with_lanes
-from skforge.compiler.ir.lir.nodes import BOOL, F64, I64, U8, Buffer, Type, Value, Vec
+from skforge.compiler.ir.lir.nodes import (
+    F64,
+    I64,
+    U8,
+    U32,
+    Buffer,
+    Type,
+    Value,
+    Vec,
+)
 from skforge.compiler.ir.lir.types import scalar_of
-from skforge.compiler.layouts.contributions.block import TreeBlock, Trees
+from skforge.compiler.layouts.contributions.block import WORDS, TreeBlock, Trees
 from skforge.compiler.layouts.contributions.paths import IntArray, Order, Pairs
 from skforge.compiler.layouts.contributions.quadrature import (
-    GAINS,
     LEFT,
-    LOSS,
     RIGHT,
     WEIGHTS,
     Constants,
     Points,
 )
+from skforge.compiler.layouts.contributions.subtrees import CASES, FEW, Tables
 
 #: Vectors that share the loads of constants (1: 1.1 to 1.2 times the time, 4: 1.05).
 TOGETHER = 2
@@ -60,6 +68,7 @@ class WalkData:
     leaf: NDArray[np.int64] | None  # of vector leaves: the row of each side's values
     values: NDArray[np.float64]  # (rows + 1, outputs), the last one ones: inner nodes
     rows: int  # of a node's constants
+    tables: Tables
     pairs: Pairs | None = None  # for interactions
 
     @property
@@ -77,6 +86,7 @@ class Walk:
 
     tree: dict[str, Value]
     constants: Value
+    tables: Value
     vector: Value
     output: Value
     points: int = 0
@@ -140,10 +150,40 @@ class ContributionCode(TreeBlock):
         self._constants = self._model("constants", data.constants.values)
         self._first = self._model("tree_constants", data.constants.first[trees])
         self._step = self._model("tree_constants_step", data.constants.step[trees])
+        self._looks_up = len(data.order.subtree) > 0
+        if self._looks_up:
+            self._declare_subtrees()
         if data.leaf is not None:
             self._leaf_row = table("side_leaf", data.leaf.reshape(-1))
             values = data.values.astype(data.constants.values.dtype)
             self._values = self._model("values", values.reshape(-1))
+
+    def _declare_subtrees(self) -> None:
+        order, tables, table = self.d.order, self.d.tables, self._table
+        subtrees, nodes = tables.subtrees, np.flatnonzero(~order.is_walked)
+        size = (subtrees.node >= 0).sum(axis=1)
+        first = nodes[np.cumsum(size) - size]
+        tree = order.tree[first]
+        each = self.d.points.places[tree] * self._lanes * self._together
+        start = np.searchsorted(tree, np.arange(len(order.start)))
+        self._of_trees("subtree", "last_subtree", start)
+        self._run_subtrees = table("run_subtrees", order.run_subtrees)
+        self._subtree_slot = table("subtree_slot", order.subtree_slot * each)
+        self._subtree_first = table("subtree_first", first)
+        self._subtree_last = table("subtree_last", first + size)
+        adds = np.zeros((2, len(order.node)), np.uint8)
+        is_node = subtrees.node >= 0
+        adds[:, nodes] = subtrees.by_right[is_node], subtrees.by_left_above[is_node]
+        self._adds = [self._model("case_if_right", adds[0])]
+        self._adds.append(self._model("case_if_above", adds[1]))
+        self._subtree_place = self._model("subtree_place", tables.place)
+        self._tables = self._model("tables", tables.constants.values)
+        trees = self.d.trees.order
+        self._tables_first = self._model("tables_first", tables.constants.first[trees])
+        self._tables_step = self._model("tables_step", tables.constants.step[trees])
+        self._sizes = {FEW if few else CASES for few in subtrees.are_few.tolist()}
+        most = int(np.diff(start).max(initial=0)) if self._block > 1 else 0
+        self._cases = self._alloc("cases", U8, most * self._block)
 
     def _sums_of(self, name: str, columns: IntArray, start: IntArray) -> Columns:
         """Declare the columns of all trees, and scratch for the sums of a tree."""
@@ -160,14 +200,18 @@ class ContributionCode(TreeBlock):
         with b.loop(first, last, hint="part") as part:
             numbers = self._numbers_of(part)
             self._pass_tests(numbers["first"], numbers["last"])
+            if self._looks_up:
+                self._note_cases(numbers)
             start, step = self._first[part], self._step[part]
             with b.loop(numbers["turns"], hint="turn") as turn:
-                constants = start + turn * step
+                constants, tables = start + turn * step, b.const(0)
+                if self._looks_up:
+                    tables = self._tables_first[part] + turn * self._tables_step[part]
                 with (
                     b.loop(0, self._n_vectors, self._together, hint="v") as v,
                     b.loop(self._n_held, hint="output") as output,
                 ):
-                    self._add(Walk(numbers, constants, v, output), sums)
+                    self._add(Walk(numbers, constants, tables, v, output), sums)
             self._write_if_last(numbers["output"], sums)
 
     def _add(self, walk: Walk, sums: Buffer) -> None:
@@ -203,10 +247,16 @@ class ContributionCode(TreeBlock):
             self._slots[k * self._lanes] = one
         with b.loop(walk.tree["run"], walk.tree["last_run"], hint="run") as run:
             ends = [self._number(self._runs, run * 4 + k) for k in range(4)]
+            self._enter(walk, ends[0], ends[1])
             with b.loop(ends[0], ends[1], hint="down") as i:
-                self._down(walk, self._node(walk, i, enters=True))
+                self._down(walk, self._node(walk, i))
+            if self._looks_up:
+                starts = (run * 2 + k for k in range(3))
+                self._look_up_all(
+                    walk, *(self._number(self._run_subtrees, at) for at in starts)
+                )
             with b.loop(ends[3] - ends[2], hint="up") as j:
-                self._up(walk, self._node(walk, ends[3] - 1 - j, enters=False))
+                self._up(walk, self._node(walk, ends[3] - 1 - j))
 
     def _down(self, walk: Walk, node: Node) -> None:
         """Multiply what a node's slot holds by the factors of both its edges."""
@@ -254,7 +304,88 @@ class ContributionCode(TreeBlock):
 
     # ------------------------------------------------------------ rows as lanes
 
-    def _node(self, walk: Walk, i: Value, enters: bool) -> Node:
+    def _note_cases(self, tree: dict[str, Value]) -> None:
+        """Write the case of each row of the block at each subtree of a tree."""
+        b, lanes = self.b, min(self._block, 64)
+        word, mask = WORDS[lanes], lir.Mask(lanes)
+        none = b.splat(b.const(0, U8), lanes)
+        with (
+            b.loop(tree["subtree"], tree["last_subtree"], hint="subtree") as number,
+            b.loop(0, self._block, lanes, hint="r") as r,
+        ):
+            case = [none]
+            first, last = self._ends_of(number)
+            with b.loop(first, last, carry=case, hint="n") as n:
+                at = self._edge(n - tree["first"]) + (r >> 3)
+                left, right = (self._passed[at + k * self._line, word] for k in (0, 1))
+                for bits, adds in zip(
+                    (right, ~(left | right)), self._adds, strict=True
+                ):
+                    more = b.splat(adds[n], lanes)
+                    is_set = b.reinterpret(bits, mask)
+                    case[0] = case[0] + b.select(is_set, more, none)
+            self._cases[(number - tree["subtree"]) * self._block + r] = case[0]
+
+    def _ends_of(self, subtree: Value) -> tuple[Value, Value]:
+        """Return the first node of a subtree, and the one behind its last."""
+        first = self._number(self._subtree_first, subtree)
+        return first, self._number(self._subtree_last, subtree)
+
+    def _look_up_all(self, walk: Walk, few: Value, more: Value, end: Value) -> None:
+        for first, last, size in ((few, more, FEW), (more, end, CASES)):
+            if size in self._sizes:
+                with self.b.loop(first, last, hint="subtree") as number:
+                    self._look_up(walk, number, size)
+
+    def _look_up(self, walk: Walk, subtree: Value, size: int) -> None:
+        """Put what a subtree sums to in its slot; give its features their shares."""
+        cases = self._cases_of(walk, subtree)
+        slot = self._number(self._subtree_slot, subtree)
+        come = [self._slot(walk, slot, q) for q in range(walk.points)]
+        first, last = self._ends_of(subtree)
+        place = walk.tables + self._subtree_place[subtree]
+
+        def looked_up(at: Value, q: int) -> Iterator[Value]:
+            numbers = self._numbers_of_cases(at + q * size, size, cases)
+            for x, number in zip(come[q], numbers, strict=True):
+                yield x * number
+
+        for q in range(walk.points):
+            for k, x in enumerate(looked_up(place, q)):
+                self._slots[self._place(walk, slot, q, k)] = x
+        with self.b.loop(first, last, hint="n") as n:
+            at = place + (n - first + 1) * (walk.points * size)
+            of_points = [looked_up(at, q) for q in range(walk.points)]
+            gifts = [list(of_vector) for of_vector in zip(*of_points, strict=True)]
+            self._give(walk, self._subtree_node(walk, n), gifts)
+
+    def _cases_of(self, walk: Walk, subtree: Value) -> list[Value]:
+        """Return the cases of each vector of rows."""
+        lanes, number = self._lanes, subtree - walk.tree["subtree"]
+        own = number * self._block + walk.vector * lanes
+        kind = U32 if self._scalar.bytes == 4 else I64
+        places = (own + k * lanes for k in range(self._together))
+        return [self._cases[place, Vec(U8, lanes)].to(kind) for place in places]
+
+    def _numbers_of_cases(
+        self, at: Value, size: int, cases: list[Value]
+    ) -> Iterator[Value]:
+        """Yield the numbers of cases from the part of a table that begins at ``at``."""
+        vec = Vec(self._scalar, min(self._lanes, size))
+        registers = [self._tables[at + k, vec] for k in range(0, size, vec.lanes)]
+        for case in cases:
+            yield self.b.permute(registers, case)
+
+    def _subtree_node(self, walk: Walk, n: Value) -> Node:
+        """Return a node of a subtree, which has no slots."""
+        number = n - walk.tree["first"]
+        constants = walk.constants + number * (self.d.rows * walk.points)
+        return Node(n, number, number, constants)
+
+    def _enter(self, walk: Walk, first: Value, last: Value) -> None:
+        """Prepare to go down some nodes."""
+
+    def _node(self, walk: Walk, i: Value) -> Node:
         number, each = i - walk.tree["first"], self._lanes // 8
         at = self._edge(number) + walk.vector * each
         places = [at + k * each for k in range(self._together)]
@@ -281,14 +412,16 @@ class ContributionCode(TreeBlock):
 
         Halves of a power of two are added, the order of lanes in ``PointCode``.
         """
-        left, right = node.passed[k]
-        passed, gifts = left | right, list(gifts)
+        gifts = list(gifts)
         while len(gifts) > 1:
             half = 1 << (len(gifts) - 1).bit_length() - 1
             for q, gift in enumerate(gifts[half:]):
                 gifts[q] = gifts[q] + gift
             del gifts[half:]
-        return self.b.select(passed, gifts[0], 0.0)
+        if not node.passed:
+            return gifts[0]
+        left, right = node.passed[k]
+        return self.b.select(left | right, gifts[0], 0.0)
 
     def _constant(self, walk: Walk, at: Value, row: int, q: int) -> Value:
         constant = self._constants[at + (row * walk.points + q)]
@@ -304,155 +437,3 @@ class ContributionCode(TreeBlock):
     def _slot(self, walk: Walk, slot: Value, q: int) -> list[Value]:
         places = (self._place(walk, slot, q, k) for k in range(self._together))
         return [self._slots[place, walk.vec] for place in places]
-
-
-class PointCode(ContributionCode):
-    """Emits the code for one row, with points as lanes.
-
-    Constants come in four rows for the side that the row takes: factors of both edges,
-    then weights of both. On the way down the walk records where they are.
-    """
-
-    def __init__(self, rules: Rules, data: WalkData, *rest: Any) -> None:
-        super().__init__(rules, data, *rest)
-        most = int(np.diff(data.order.start).max(initial=0))
-        self._records = self._alloc("records", I64, max(1, most))
-
-    def _with(self, walk: Walk, n: int) -> Walk:
-        return replace(walk, points=1, vec=Vec(self._scalar, n))
-
-    def _pass_tests(self, first: Value, last: Value) -> None:
-        self._pass_root()
-
-    def _node(self, walk: Walk, i: Value, enters: bool) -> Node:
-        own = i - walk.tree["first"]
-        if enters:
-            left, right = self._pass(i, walk.tree["first"])
-            # The side that the row takes, or 2 if it left the feature's tests above.
-            side = (self.b.const(2, U8) - (left + left + right)).to(I64)
-            at = walk.constants + (own * 3 + side) * (4 * walk.vec.lanes)
-            self._records[own] = at
-        else:
-            at = self._records[own]
-        slot, below = (self._number(t, i) for t in (self._node_slot, self._node_left))
-        return Node(i, slot, below, at)
-
-    def _constant(self, walk: Walk, at: Value, row: int, q: int) -> Value:
-        return self._constants[at + row * walk.vec.lanes, walk.vec]
-
-    def _factors(self, walk: Walk, node: Node, side: int, q: int) -> Iterator[Value]:
-        yield self._constant(walk, node.constants, side, q)
-
-    def _weights(self, walk: Walk, node: Node, q: int) -> Callable[[int, int], Value]:
-        return lambda side, k: self._constant(walk, node.constants, 2 + side, q)
-
-    def _total(self, node: Node, k: int, gifts: list[Value]) -> Value:
-        (total,) = gifts
-        while total.type.lanes > 1:
-            half = total.type.lanes // 2
-            low = self.b.shuffle(total, total, range(half))
-            total = low + self.b.shuffle(total, total, range(half, 2 * half))
-        return self.b.extract(total, 0)
-
-
-class ThreadCode(ContributionCode):
-    """Emits the code of one GPU thread for one row (Mitchell et al. 2022).
-
-    Slots, the edges that the row passed and the sums of a tree are each thread's own
-    memory. A test is evaluated at its node: no thread has the bits of other rows.
-    """
-
-    space = "private"
-
-    def _evaluate(self) -> None:
-        feature, kind = self._t.tests.of_line
-        self._line_feature = self._table("line_feature", feature)
-        self._line_kind = self._table("line_kind", kind)
-
-    def take(self, row: Value) -> None:
-        self._rows = replace(self._rows, n_rows=row + 1, first=row)
-
-    def _goes_left(self, n: Value) -> Value:
-        rows, line = self._rows, self._number(self._node_line, n)
-        feature = self._number(self._line_feature, line)
-        x = rows.rows[rows.first * rows.stride + feature]
-        number = self._thresholds[line]
-        kinds = range(len(self._t.tests.kinds))
-        cases = [lambda k=k: [self._left(k, number, x)] for k in kinds]
-        (left,) = self.b.switch(self._number(self._line_kind, line), cases, [BOOL])
-        return left.to(U8)
-
-
-class InteractionCode(ContributionCode):
-    """Emits interaction values: one more sum at each node of the walk.
-
-    A pair of features i, j gets half of the formula of ``quadrature.py`` with
-    (o_i - z_i) (o_j - z_j) outside the integral and both factors left out inside. So
-    what a node gives its feature at a point, times A of each other feature on its path,
-    sums to the pair (SHAP interaction values: Lundberg et al. 2018, section 4).
-    """
-
-    def __init__(self, rules: Rules, data: WalkData, *rest: Any) -> None:
-        super().__init__(rules, data, *rest)
-        assert data.pairs is not None
-        pairs, table, order = data.pairs, self._table, data.order
-        self._n_pairs = len(pairs.columns)
-        size = max(1, self._n_held * self._n_pairs) * self._block
-        self._pair_sums = self._alloc("pair_sums", F64, size)
-        self._columns.append(self._sums_of("pair", pairs.pair, pairs.pair_start))
-        self._others = self._model("others", pairs.start)
-        self._other_bits = table("other_bits", pairs.edge * self._line)
-        points = np.repeat(data.points.places[order.tree], np.diff(pairs.start))
-        node, side = np.divmod(pairs.edge - 1, 2)
-        gains = (node * data.rows + GAINS + side) * points
-        self._other_gain = table("other_gain", gains)
-        slots = pairs.slot * (self._lanes * self._together)
-        self._other_slot = table("other_slot", slots)
-        self._pair_columns = table("pair_columns", pairs.columns.reshape(-1))
-        self._width = self._width**2
-
-    def _totals(self, sums: Buffer) -> list[tuple[Buffer, int]]:
-        return [*super()._totals(sums), (self._pair_sums, self._n_pairs)]
-
-    def _give(self, walk: Walk, node: Node, gifts: list[list[Value]]) -> None:
-        """Add a node's gifts to its feature; times A of each other one, to pairs."""
-        super()._give(walk, node, gifts)
-        b, each, points = self.b, self._lanes // 8, range(walk.points)
-        for k, (left, right) in enumerate(node.passed):
-            passed = left | right
-            gifts[k] = [b.select(passed, gift, 0.0) for gift in gifts[k]]
-        loss = [self._constant(walk, node.constants, LOSS, q) for q in points]
-        sums = self._columns[1].own
-        with b.loop(self._others[node.i], self._others[node.i + 1], hint="other") as e:
-            place = self._number(self._other_bits, e) + walk.vector * each
-            at = walk.constants + self._number(self._other_gain, e)
-            slot = self._number(self._other_slot, e)
-            gains = [self._constant(walk, at, 0, q) for q in points]
-            for k, gift in enumerate(gifts):
-                mask = self._mask(place + k * each)
-                total = sums[slot + k * self._lanes, self._vec]
-                for q in points:
-                    a = b.select(mask, gains[q], loss[q])
-                    total = self._multiply_add(gift[q], a, total)
-                sums[slot + k * self._lanes] = total
-
-    def _write_row(self, at: Value, r: Value, sums: Buffer, held: Value) -> None:
-        """Write a row's interactions, whose rows sum to the values of features."""
-        b, n_features, block = self.b, self._t.forest.n_features, self._block
-        width = n_features + 1
-        start = held * (n_features * block) + r
-        first = held * (self._n_pairs * block) + r
-        half, zero = b.const(0.5, F64), b.const(0.0, self._result.element)
-        with b.loop(width * width, hint="cell") as cell:
-            self._result[at + cell] = zero
-        with b.loop(self._n_pairs, hint="pair") as pair:
-            x = self._pair_sums[first + pair * block] * half
-            ends = [self._number(self._pair_columns, pair * 2 + k) for k in (0, 1)]
-            value = self._divided(x).to(zero.type.element)
-            for feature, other in (ends, ends[::-1]):
-                self._result[at + (feature * width + other)] = value
-                total = start + feature * block
-                sums[total] = sums[total] - x
-        with b.loop(n_features, hint="f") as f:
-            x = self._divided(sums[start + f * block])
-            self._result[at + f * (width + 1)] = x.to(zero.type.element)
