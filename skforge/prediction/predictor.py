@@ -18,6 +18,7 @@ from skforge.compiler.frontends.base import last_step
 from skforge.compiler.frontends.checks import ROUNDS, refuse_arguments
 from skforge.compiler.outputs.answers import labels_of, of_scores, output_of
 from skforge.compiler.runtime.auto import AutoModule
+from skforge.compiler.runtime.contributions import ENTRY_ROWS
 from skforge.compiler.runtime.entry.mappings import DictReader
 from skforge.compiler.runtime.gpu.arrays import is_device_array
 from skforge.compiler.runtime.hashed_rows import objects_of
@@ -515,6 +516,10 @@ class Predictor:
             self._narrow.module.warm_up()  # sparse rows use it in blocks
         for method in methods:
             self._seek_entry(method, n_jobs)
+        if contribs and self.forest.n_predicates:
+            least = 1 if batch_sizes is None else int(np.min(batch_sizes))
+            rows = np.repeat(drawn_rows(self.module)[:1], min(least, ENTRY_ROWS + 1), 0)
+            self._explain_by_entry(rows, self.module.predict_contribs(rows))
         with suppress(InvalidInputError):  # the model knows no names
             if self._mappings is not None:
                 self._mappings.load()
@@ -561,10 +566,42 @@ class Predictor:
                 blocks = sparse.dense_blocks(rows, self.source.fill, self._dtype)
                 rows = np.concatenate([*blocks])
             options["background"] = rows
-        values = self._run("predict_contribs", self._numbers(X), n_jobs, **options)
+        plain = background is None and not any(options.values())
+        if plain and (answer := self._explained(X, n_jobs)) is not None:
+            return answer
+        rows = self._numbers(X)
+        values = self._run("predict_contribs", rows, n_jobs, **options)
+        if plain and "predict_contribs" not in self.entries:
+            self._explain_by_entry(rows, values)
         self.counters.add(self._route, len(values))
         hashed = self.forest.hashed
         return values if hashed is None else hashed.shared(values)
+
+    def _explained(self, X: Any, n_jobs: int | None) -> Any:
+        """Return what the entry of contributions answers, on one thread."""
+        entry = self.entries.get("predict_contribs")
+        if entry is None or not self._direct:
+            return None
+        if (self.module.n_jobs if n_jobs is None else n_jobs) not in (None, 1):
+            return None
+        answer = entry(X)
+        if answer is not None and self._warning:
+            warn(self._warning)
+        return answer
+
+    def _explain_by_entry(self, rows: Any, values: Array) -> None:
+        """Compile an entry of contributions, which must give these values for rows."""
+        source, few = self.source, 0 < len(values) <= ENTRY_ROWS
+        fits = isinstance(rows, np.ndarray) and isinstance(self.module, CompiledModule)
+        if not few or not fits or self._made or source.declines is None:
+            return
+        entry = self.module.contribs_entry(source.declines, source.limit)
+        if entry is not None and not _same(values, entry(rows)):
+            entry = None
+        if entry is not None:
+            self.counters.watch(entry)
+        self._direct, self._warning = source.direct, source.warning
+        self.entries["predict_contribs"] = entry
 
     def _numbers(self, X: Any) -> Any:
         """Return rows converted for the kernels, which the source cannot replace."""

@@ -257,3 +257,50 @@ def test_routing_knows_only_what_is_of_scikit_learn():
         fast = CompiledForest(IsolationForest(n_estimators=2), tuning="off").fit(X)
         routes = str(fast.get_metadata_routing())
     assert "approximate" not in routes and "fit" in routes
+
+
+@pytest.mark.parametrize("kind", ["xgboost", "random forest", "classes"])
+def test_small_batches_are_explained_by_an_entry(kind):
+    """Compiled code that Python calls gives the bits of the ordinary path."""
+    random = np.random.default_rng(0)
+    X = random.normal(size=(300, 6)).astype(np.float32)
+    y = X[:, 0] + X[:, 1] * X[:, 2]
+    model = {
+        "xgboost": xgb.XGBRegressor(n_estimators=9, max_depth=4),
+        "random forest": RandomForestRegressor(5, max_depth=6, random_state=0),
+        "classes": xgb.XGBClassifier(n_estimators=3, max_depth=3),
+    }[kind].fit(X, np.digitize(y, [-1, 1]) if kind == "classes" else y)
+    fast = CompiledForest(model).fit(X)
+    module = compile_forest(model)
+
+    def explained(rows):
+        before = fast.counters()["entry"]["calls"]
+        found = fast.predict_contribs(rows)
+        return found, fast.counters()["entry"]["calls"] - before
+
+    explained(X[:200])  # too many rows for an entry
+    for n in (1, 2, 5, 16, 40, 64):
+        explained(X[:n])
+        found, calls = explained(X[n : 2 * n])
+        assert calls == (kind != "classes")
+        wanted = module.predict_contribs(X[n : 2 * n])
+        assert found.dtype == wanted.dtype
+        np.testing.assert_array_equal(found, wanted)
+    np.testing.assert_array_equal(
+        explained(X[:3].astype(np.float64))[0], explained(X[:3])[0]
+    )
+    np.testing.assert_array_equal(
+        explained(np.asfortranarray(X[:3]))[0], explained(X[:3])[0]
+    )
+    options = {"interactions": True}, {"approximate": True}, {"background": X[:9]}
+    for option in options:
+        np.testing.assert_array_equal(
+            fast.predict_contribs(X[:2], **option),
+            module.predict_contribs(X[:2], **option),
+        )
+    for wrong in (X[:2, :5], X[0]):
+        with pytest.raises(ValueError):
+            fast.predict_contribs(wrong)
+    again = pickle.loads(pickle.dumps(fast))
+    np.testing.assert_array_equal(again.predict_contribs(X[:1]), explained(X[:1])[0])
+    assert explained(X[:0])[0].shape[0] == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -16,18 +17,25 @@ from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.outputs import SCORES
 from skforge.compiler.forest.reference import reference_raw
 from skforge.compiler.forest.rows import prepare_rows
+from skforge.compiler.outputs.steps import Refused, Steps
 from skforge.compiler.runtime.cpu.threads import resolve_n_jobs
+from skforge.compiler.runtime.entry import entry as entries
 from skforge.compiler.runtime.gpu.arrays import is_device_array
 from skforge.compiler.runtime.kernels import Kernel, KernelCache
+from skforge.compiler.runtime.ranges import suits_entries
 from skforge.compiler.runtime.schedules import check_count, table_at
 from skforge.compiler.schedule.ranges import BatchRange
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import InvalidInputError, UnsupportedModelError
+from skforge.runtime.entries import KernelTable
 
 if TYPE_CHECKING:
     from skforge.compiler.ir.mir.nodes import Element
     from skforge.compiler.runtime.gpu.kernel import GpuKernel
+
+#: Most rows that a compiled entry explains; more take so long that calls cost nothing.
+ENTRY_ROWS = 64
 
 #: Bytes of scratch for the sums of a block's vector leaves; more outputs are computed
 #: one group after another.
@@ -61,6 +69,10 @@ class Contributions:
         #: The background rows of the last call, and the kernels with their tables.
         self._compared: tuple[Array, list[Kernel]] | None = None
         table = contribution_schedules(forest, "contributions", target.is_gpu)
+        #: The addresses of kernels of path-dependent values, which entries call.
+        self._first_rows = sorted(first for first, _ in schedule or table)
+        self._table = KernelTable(len(self._first_rows))
+        self._published: set[int] = set()
         self.schedules: dict[Element, dict[BatchRange, Schedule]] = {
             "contribution": table if schedule is None else schedule,
             "interaction": contribution_schedules(forest, "interactions"),
@@ -104,6 +116,7 @@ class Contributions:
         for size in np.ravel(sizes) if self.forest.n_predicates else ():
             for kernels in self._of_target:
                 self._compiled(kernels, "contribution", int(size)).load()
+            self._publish(int(size))
 
     def interactions(self, rows: Array, threads: int) -> Array:
         """Return SHAP interaction values (Lundberg et al. 2018, section 4).
@@ -136,7 +149,35 @@ class Contributions:
         as counted by the covers of the nodes (Lundberg et al. 2018, Algorithm 2). The
         bias comes last.
         """
-        return self._filled("contribution", rows, threads, axes=1)
+        contribs = self._filled("contribution", rows, threads, axes=1)
+        if len(rows) and self.forest.n_predicates:
+            self._publish(len(rows))
+        return contribs
+
+    def entry(self, refused: Refused, limit: float) -> Any:
+        """Return a compiled entry of path-dependent values, None if there is none.
+
+        It explains batches of sizes that :meth:`values` has explained before, on one
+        thread; see :meth:`CompiledModule.entry`.
+        """
+        forest = self.forest
+        known = self._parts == [forest] and forest.n_outputs == 1
+        if not known or self._target.is_gpu or not entries.supports(forest):
+            return None
+        kind = entries.kind_of(forest, Steps(), self._first_rows, ENTRY_ROWS)
+        rows = max(1, entries.GIL_WORK // forest.n_nodes)
+        kind = replace(kind, n_outputs=forest.n_features + 1, gil_rows=rows)
+        kind = replace(kind, refused=refused, limit=float(limit))
+        return entries.build_entry(kind, self._table, self._host)
+
+    def _publish(self, n_rows: int) -> None:
+        """Let entries call the kernel for a batch size."""
+        number = max(0, bisect_right(self._first_rows, n_rows) - 1)
+        if number not in self._published:
+            self._published.add(number)
+            kernel = self._compiled(self._of_target[0], "contribution", n_rows)
+            if suits_entries(kernel):
+                self._table.fill(number, kernel.address, kernel.slots, kernel)
 
     def _filled(self, element: Element, rows: Array, threads: int, axes: int) -> Array:
         forest, n = self.forest, len(rows)
@@ -361,6 +402,14 @@ class Explained:
         else:
             contribs = explained.values(rows, threads)
         return contribs[:, 0] if self.forest.n_outputs == 1 else contribs
+
+    def contribs_entry(self, refused: Refused, limit: float) -> Any:
+        """Return a compiled function of arrays, None if there is none.
+
+        It answers as :meth:`predict_contribs` without options does, for a model of one
+        output, or returns None; see :meth:`CompiledModule.entry`.
+        """
+        return self._explained().entry(refused, limit)
 
     def _explained(self) -> Contributions:
         if self._contributions is None:
