@@ -160,7 +160,7 @@ class Contributions:
                 "background has no rows; pass at least one, such as a sample of the "
                 "training rows."
             )
-        kernels = self._comparing(background)
+        kernels = self._comparing(background, threads)
         contribs, bias, at = self._by_parts(kernels, rows, threads, axes=1)
         if not forest.n_predicates:
             bias[:] = reference_raw(forest, background[:1])
@@ -199,13 +199,14 @@ class Contributions:
             contribs[:, at] = -contribs[:, :at].sum(axis=1)
         return contribs, bias, at
 
-    def _comparing(self, background: Array) -> Iterator[Kernel]:
+    def _comparing(self, background: Array, threads: int) -> Iterator[Kernel]:
         """Yield the kernels for background rows: the same code with tables of theirs.
 
         Those of the last call are kept with a copy of its rows, which may change.
         """
         from skforge.compiler.layouts.background.tables import background_tables
         from skforge.compiler.layouts.background.walk import BLOCK, preorder_of
+        from skforge.compiler.runtime.patterns import by_patterns
 
         last, word = self._compared, f"u{background.itemsize}"
         given = np.array(background, order="C")
@@ -215,6 +216,10 @@ class Contributions:
             schedule = schedule.vectorize("b1").represent("background")
             compiled = []
             for cache in self._kernels:
+                looking = by_patterns(cache, background, threads, self._host)
+                if looking is not None:
+                    compiled.append(looking)
+                    continue
                 kernel = cache.kernel(schedule, "contribution")
                 assert isinstance(kernel, Kernel)
                 order = preorder_of(cache.bind(schedule, "contribution"))

@@ -128,6 +128,23 @@ def background_tables(order: Preorder, rows: NDArray[Any]) -> dict[str, NDArray[
     for k in range(n_groups):
         part = rows[k * GROUP : (k + 1) * GROUP]
         _follow(order, _goes_left(forest, part), members[k], passing[k], counts)
+    scaled, bias = centred(forest, counts, n)
+    return {
+        "groups": np.array([n_groups], np.int64),
+        "members": members.reshape(-1).view(np.int64),
+        "given": passing.reshape(-1).view(np.int64),
+        "leaf_scores": scaled[order.leaves].reshape(-1),
+        "bias": bias,
+    }
+
+
+def centred(
+    forest: Forest, counts: NDArray[np.int64], n: int
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the values of leaf nodes less their tree's mean, by n, and the bias.
+
+    ``counts`` tells how many of n background rows reach each leaf.
+    """
     leaf = np.flatnonzero(forest.leaf >= 0)
     values = forest.leaf_value[forest.leaf[leaf]].astype(np.float64)
     tree = np.searchsorted(forest.tree_offset, leaf, "right") - 1
@@ -140,13 +157,7 @@ def background_tables(order: Preorder, rows: NDArray[Any]) -> dict[str, NDArray[
         np.add.at(bias, forest.tree_output, mean[:, 0])
     scaled = np.zeros((forest.n_nodes, values.shape[1]))
     scaled[leaf] = (values - mean[tree]) / n
-    return {
-        "groups": np.array([n_groups], np.int64),
-        "members": members.reshape(-1).view(np.int64),
-        "given": passing.reshape(-1).view(np.int64),
-        "leaf_scores": scaled[order.leaves].reshape(-1),
-        "bias": bias / forest.divisor,
-    }
+    return scaled, bias / forest.divisor
 
 
 def _words(bits: NDArray[np.bool_]) -> Words:
