@@ -18,7 +18,7 @@ from skforge.compiler.forest.reference import reference_raw
 from skforge.compiler.forest.rows import prepare_rows
 from skforge.compiler.runtime.cpu.threads import resolve_n_jobs
 from skforge.compiler.runtime.gpu.arrays import is_device_array
-from skforge.compiler.runtime.kernels import Kernel, KernelCache
+from skforge.compiler.runtime.kernels import Kernel, KernelCache, aligned
 from skforge.compiler.runtime.schedules import check_count, table_at
 from skforge.compiler.schedule.ranges import BatchRange
 from skforge.compiler.schedule.schedule import Schedule
@@ -223,7 +223,9 @@ class Contributions:
                 kernel = cache.kernel(schedule, "contribution")
                 assert isinstance(kernel, Kernel)
                 order = preorder_of(cache.bind(schedule, "contribution"))
-                compiled.append(kernel.with_data(background_tables(order, background)))
+                tables = background_tables(order, background)
+                data = {name: aligned(table) for name, table in tables.items()}
+                compiled.append(kernel.with_data(data))
             last = self._compared = given, compiled
         yield from last[1]
 

@@ -18,7 +18,7 @@ from skforge.compiler.layouts.background.patterns import Patterns
 from skforge.compiler.layouts.background.tables import centred
 from skforge.compiler.runtime.cpu.programs import program
 from skforge.compiler.runtime.cpu.threads import parallel_for_pointer
-from skforge.compiler.runtime.kernels import Kernel, KernelCache
+from skforge.compiler.runtime.kernels import Kernel, KernelCache, aligned, line_aligned
 from skforge.compiler.schedule import families
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
@@ -61,7 +61,7 @@ def by_patterns(
     of_nodes[patterns.leaf] = patterns.reached(counts)
     values, bias = centred(forest, of_nodes, n)
     tables = _fill(patterns, counts, values[patterns.leaf], target, threads)
-    return kernel.with_data({"tables": tables, "bias": bias})
+    return kernel.with_data({"tables": tables, "bias": aligned(bias)})
 
 
 def _count(
@@ -86,7 +86,7 @@ def _fill(
 ) -> NDArray[np.float64]:
     """Return the tables of all outputs; ``values`` has a row for each leaf."""
     n_outputs = values.shape[1]
-    tables = np.zeros(n_outputs * patterns.table_size)
+    tables = line_aligned(np.zeros, n_outputs * patterns.table_size, np.float64)
     given = {
         "counts": counts,
         "values": values,
@@ -97,7 +97,10 @@ def _fill(
     for name, element in fill.BUFFERS.items():
         array = given[name] if name in given else getattr(patterns, name)
         arrays.append(np.ascontiguousarray(array, dtype_of(element)))
-    sizes = fill.scratch(int(patterns.leaf_distinct.max(initial=0)))
+    sizes = fill.scratch(
+        int(patterns.leaf_distinct.max(initial=1)),
+        int(np.diff(patterns.slot_start).max(initial=1)),
+    )
     numbers = len(patterns.start) - 1, n_outputs, patterns.table_size, *sizes
     addresses = [array.ctypes.data for array in arrays]
     slots = struct.pack(f"{len(numbers) + len(addresses)}q", *numbers, *addresses)

@@ -31,17 +31,17 @@ from skforge.compiler.layouts.background.patterns import LEAVES, MOST_BITS, SLOT
 NAME = "fill_tables"
 
 #: Numbers that the function takes, in front of its buffers.
-NUMBERS = ("n_trees", "n_outputs", "table_size", "n_missed", "n_parts")
+NUMBERS = ("n_trees", "n_outputs", "table_size", "n_missed", "n_parts", "n_spread")
 
 #: Its buffers: those of ``Patterns``, counts, values of leaves, weights and tables.
 BUFFERS: dict[str, lir.Scalar] = {
     "batch_start": I64, "batches": I64, "leaf_distinct": I64, "leaf_group": I64,
     "map_start": I64, "entry_start": I64, "leaf_slot": I64, "conditions": U16,
-    "bits": I64, "count_start": I64, "table_start": I64,
+    "bits": I64, "slot_start": I64, "count_start": I64, "table_start": I64,
     "counts": I64, "values": F64, "weights": F64, "tables": F64,
 }  # fmt: skip
 
-LANES = Vec(F64, LEAVES)
+LANES, PLACES = Vec(F64, LEAVES), Vec(F64, SLOTS)
 
 #: Entries of the weights for a number of features.
 _SIDE = MOST_BITS + 1
@@ -57,9 +57,10 @@ def weights() -> NDArray[np.float64]:
     return table.reshape(-1)
 
 
-def scratch(most: int) -> tuple[int, int]:
-    """Return ``n_missed`` and ``n_parts`` for leaves of at most so many features."""
-    return (most + 1 << most) * LEAVES, max(most << most, 1) * LEAVES
+def scratch(distinct: int, slots: int) -> tuple[int, int, int]:
+    """Return how many numbers leaves of so many features and slots need at most."""
+    size = 1 << distinct
+    return (distinct + 1) * size * LEAVES, distinct * size * LEAVES, slots * size
 
 
 def fill_function() -> lir.Function:
@@ -82,6 +83,7 @@ class _Fill:
         self.b, self._number, self._of = b, numbers, buffers
         self._missed = b.alloc("missed", F64, numbers["n_missed"])
         self._parts = b.alloc("parts", F64, numbers["n_parts"])
+        self._spread = b.alloc("spread", F64, numbers["n_spread"])
         self._one = b.const(1)
 
     def batch(self, batch: Value) -> None:
@@ -154,17 +156,25 @@ class _Fill:
         """Add a leaf's contributions to the table of its group."""
         b, of = self.b, self._of
         group, conditions = of["leaf_group"][leaf], of["map_start"][leaf]
-        size = self._one << of["bits"][group]
+        patterns = self._one << of["bits"][group]
+        first_slot = of["slot_start"][group]
+        slots = of["slot_start"][group + 1] - first_slot
+        met_all = self._one << distinct
+        with b.loop(0, met_all * slots, SLOTS, hint="clear") as i:
+            self._spread[i] = b.const(0.0, PLACES)
+        with b.loop(distinct, hint="j") as j:
+            slot = of["leaf_slot"][of["entry_start"][leaf] + j]
+            with b.loop(met_all, hint="a") as a:
+                part = self._parts[(a * distinct + j) * LEAVES + lane]
+                self._spread[a * slots + slot] = part
         n_outputs = self._number["n_outputs"]
         with b.loop(n_outputs, hint="output") as output:
-            value = of["values"][leaf * n_outputs + output]
+            value = b.splat(of["values"][leaf * n_outputs + output], SLOTS)
             table = output * self._number["table_size"] + of["table_start"][group]
-            with b.loop(distinct, hint="j") as j:
-                slot = of["leaf_slot"][of["entry_start"][leaf] + j]
-                chunk = slot // SLOTS
-                first = table + chunk * SLOTS * size + (slot - chunk * SLOTS)
-                with b.loop(size, hint="pattern") as pattern:
+            with b.loop(0, slots, SLOTS, hint="slot") as slot:
+                first = table + slot * patterns
+                with b.loop(patterns, hint="pattern") as pattern:
                     met = of["conditions"][conditions + pattern].to(I64)
-                    part = self._parts[(met * distinct + j) * LEAVES + lane]
+                    part = self._spread[met * slots + slot, PLACES] * value
                     at = first + pattern * SLOTS
-                    of["tables"][at] = of["tables"][at] + part * value
+                    of["tables"][at] = of["tables"][at, PLACES] + part

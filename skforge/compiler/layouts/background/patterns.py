@@ -61,6 +61,8 @@ class Patterns:
     leaf_distinct: IntArray
     map_start: IntArray  # (n_leaves + 1,) into ``conditions``
     conditions: NDArray[np.uint16]  # that rows of each pattern meet
+    goal_start: IntArray  # (n_leaves + 1,) into ``goal``
+    goal: IntArray  # counts of those that meet all conditions of a leaf
     entry_start: IntArray  # (n_leaves + 1,) into ``leaf_slot``
     leaf_slot: IntArray
     batches: IntArray  # (n_batches, 2): first leaf, leaves
@@ -77,15 +79,8 @@ class Patterns:
 
     def reached(self, counts: IntArray) -> IntArray:
         """Return how many of the counted rows reach each leaf."""
-        place = np.repeat(
-            self.count_start[self.leaf_group] - self.map_start[:-1],
-            np.diff(self.map_start),
-        )
-        goal = np.repeat((1 << self.leaf_distinct) - 1, np.diff(self.map_start))
-        at = np.flatnonzero(self.conditions == goal)
-        first = np.searchsorted(at, self.map_start)
-        total = np.append(0, np.cumsum(counts[at + place[at]]))
-        return total[first[1:]] - total[first[:-1]]
+        total = np.append(0, np.cumsum(counts[self.goal]))
+        return total[self.goal_start[1:]] - total[self.goal_start[:-1]]
 
     @classmethod
     def of(cls, forest: Forest) -> Patterns | None:
@@ -129,8 +124,16 @@ class Patterns:
         if tables.sum() * 8 * forest.leaf_value.shape[1] > TABLE_BYTES:
             return None
         numbers = _Bits(forest, paths, group, of_bit[by], lower, bit)
+        of_map, distinct = bits[group[leaf]], paths.distinct[leaf]
+        conditions = numbers.conditions(of_map, leaf, of_leaf, entry)
+        map_start, count_start = _offsets(1 << of_map), _offsets(1 << bits)
+        whole = np.repeat((1 << distinct) - 1, 1 << of_map)
+        goal = np.flatnonzero(conditions == whole)
+        goal_start = np.searchsorted(goal, map_start)
+        shift = count_start[group[leaf]] - map_start[:-1]
+        goal += np.repeat(shift, np.diff(goal_start))
         trees = np.arange(forest.n_trees + 1)
-        batches, batch_tree = _batches(paths.tree[leaf], paths.distinct[leaf])
+        batches, batch_tree = _batches(paths.tree[leaf], distinct)
         return cls(
             trees=order.trees,
             start=np.searchsorted(paths.tree[roots], trees),
@@ -139,14 +142,16 @@ class Patterns:
             edge=paths.edges(order.node, lower),
             slot_start=slot_start,
             column=column,
-            count_start=_offsets(1 << bits),
+            count_start=count_start,
             table_start=_offsets(tables),
             leaf=leaf,
             leaf_group=group[leaf],
-            leaf_distinct=paths.distinct[leaf],
-            map_start=_offsets(1 << bits[group[leaf]]),
-            conditions=numbers.conditions(bits[group[leaf]], leaf, of_leaf, entry),
-            entry_start=_offsets(paths.distinct[leaf]),
+            leaf_distinct=distinct,
+            map_start=map_start,
+            conditions=conditions,
+            goal_start=goal_start,
+            goal=goal,
+            entry_start=_offsets(distinct),
             leaf_slot=rank[slot.reshape(-1)],
             batches=batches,
             batch_start=np.searchsorted(batch_tree, trees),
@@ -160,7 +165,7 @@ def _offsets(sizes: Any) -> IntArray:
 def costs(bits: IntArray) -> NDArray[np.float64]:
     """Return what a group costs, in time of one look-up of ``SLOTS`` contributions."""
     chunks = -(-np.maximum(bits, 1) // SLOTS)
-    return 1 + 0.1 * bits + chunks + np.exp2(bits) * chunks / 1024
+    return 1 + 0.1 * bits + chunks + np.exp2(bits) * chunks / 256
 
 
 def _cut(forest: Forest, paths: Paths) -> IntArray | None:
