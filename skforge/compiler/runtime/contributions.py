@@ -18,7 +18,7 @@ from skforge.compiler.forest.reference import reference_raw
 from skforge.compiler.forest.rows import prepare_rows
 from skforge.compiler.runtime.cpu.threads import resolve_n_jobs
 from skforge.compiler.runtime.gpu.arrays import is_device_array
-from skforge.compiler.runtime.kernels import Kernel, KernelCache, aligned
+from skforge.compiler.runtime.kernels import Kernel, KernelCache
 from skforge.compiler.runtime.schedules import check_count, table_at
 from skforge.compiler.schedule.ranges import BatchRange
 from skforge.compiler.schedule.schedule import Schedule
@@ -27,6 +27,7 @@ from skforge.exceptions import InvalidInputError, UnsupportedModelError
 
 if TYPE_CHECKING:
     from skforge.compiler.ir.mir.nodes import Element
+    from skforge.compiler.layouts.background.patterns import Patterns
     from skforge.compiler.runtime.gpu.kernel import GpuKernel
 
 #: Bytes of scratch for the sums of a block's vector leaves; more outputs are computed
@@ -58,8 +59,10 @@ class Contributions:
         self._of_target = self._kernels
         if target.is_gpu:
             self._of_target = [KernelCache(part, target, "exact") for part in parts]
-        #: The background rows of the last call, and the kernels with their tables.
-        self._compared: tuple[Array, list[Kernel]] | None = None
+        #: The background rows of the last call, and the kernels with their tables: of
+        #: a part, and whether it looks patterns up.
+        self._compared: tuple[Array, dict[tuple[int, bool], Kernel]] | None = None
+        self._patterns: list[Patterns | None] | None = None
         table = contribution_schedules(forest, "contributions", target.is_gpu)
         self.schedules: dict[Element, dict[BatchRange, Schedule]] = {
             "contribution": table if schedule is None else schedule,
@@ -160,7 +163,7 @@ class Contributions:
                 "background has no rows; pass at least one, such as a sample of the "
                 "training rows."
             )
-        kernels = self._comparing(background, threads)
+        kernels = self._comparing(background, len(rows), threads)
         contribs, bias, at = self._by_parts(kernels, rows, threads, axes=1)
         if not forest.n_predicates:
             bias[:] = reference_raw(forest, background[:1])
@@ -199,35 +202,38 @@ class Contributions:
             contribs[:, at] = -contribs[:, :at].sum(axis=1)
         return contribs, bias, at
 
-    def _comparing(self, background: Array, threads: int) -> Iterator[Kernel]:
+    def _comparing(
+        self, background: Array, n_rows: int, threads: int
+    ) -> Iterator[Kernel]:
         """Yield the kernels for background rows: the same code with tables of theirs.
 
-        Those of the last call are kept with a copy of its rows, which may change.
+        Those of the last background rows are kept with a copy of these, which may
+        change. Which kernels they are depends on the numbers of rows alone.
         """
-        from skforge.compiler.layouts.background.tables import background_tables
-        from skforge.compiler.layouts.background.walk import BLOCK, preorder_of
-        from skforge.compiler.runtime.patterns import by_patterns
+        from skforge.compiler.cost.background import patterns_pay
+        from skforge.compiler.runtime import background as made
 
-        last, word = self._compared, f"u{background.itemsize}"
+        word = f"u{background.itemsize}"
         given = np.array(background, order="C")
+        last = self._compared
         if last is None or not np.array_equal(last[0].view(word), given.view(word)):
-            schedule = Schedule().tile("batch", "b0", "b1", BLOCK)
-            schedule = schedule.reorder("b0", "tree", "b1").parallel("b0")
-            schedule = schedule.vectorize("b1").represent("background")
-            compiled = []
-            for cache in self._kernels:
-                looking = by_patterns(cache, background, threads, self._host)
-                if looking is not None:
-                    compiled.append(looking)
-                    continue
-                kernel = cache.kernel(schedule, "contribution")
-                assert isinstance(kernel, Kernel)
-                order = preorder_of(cache.bind(schedule, "contribution"))
-                tables = background_tables(order, background)
-                data = {name: aligned(table) for name, table in tables.items()}
-                compiled.append(kernel.with_data(data))
-            last = self._compared = given, compiled
-        yield from last[1]
+            last = self._compared = given, {}
+        if self._patterns is None:
+            self._patterns = [made.patterns_of_kernels(c) for c in self._kernels]
+        for k, (cache, patterns) in enumerate(
+            zip(self._kernels, self._patterns, strict=True)
+        ):
+            looks_up = patterns is not None and patterns_pay(
+                patterns, n_rows, len(background)
+            )
+            if (k, looks_up) not in last[1]:
+                if looks_up:
+                    assert patterns is not None
+                    kernel = made.looking_up(cache, patterns, given, threads)
+                else:
+                    kernel = made.walking(cache, given)
+                last[1][k, looks_up] = kernel
+            yield last[1][k, looks_up]
 
 
 def parts_of(forest: Forest) -> list[Forest]:

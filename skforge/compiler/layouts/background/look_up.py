@@ -111,14 +111,15 @@ class LookUpCode(PatternCode):
         self._slot_start = table("slot_start", p.slot_start)
         self._column = table("slot_column", p.column * BLOCK)
         self._table_start = self._model("table_start", p.table_start)
-        # Of the background rows.
+        # Of the background rows: these stand for none, see ``runtime.background``.
         self._tables = self._model("tables", np.zeros(1))
+        self._outputs = self._model("table_outputs", np.zeros(1, np.int64))
 
     def _add_group(self, group: Value, sums: Buffer) -> None:
         b, p = self.b, self._p
         size = self._number(self._size, group)
         first, last = (self._number(self._slot_start, group + k) for k in (0, 1))
-        with b.loop(self._n_held, hint="output") as output:
+        with b.loop(self._outputs[0], hint="output") as output:
             table = output * p.table_size + self._table_start[group]
             total = output * (self._t.forest.n_features * BLOCK)
             chunk = [table]
@@ -162,6 +163,8 @@ class Patterned(layouts.BlockRepresentation):
         return hir.forest.n_nodes * 128
 
     def check_block(self, hir: PredictEnsemble, block: int) -> None:
+        if patterns_of(hir) is None:
+            self.refuse('has no room for tables of this forest; use "background".')
         if block != BLOCK:
             self.refuse(
                 f"takes blocks of {BLOCK} rows; this schedule has blocks of {block}."

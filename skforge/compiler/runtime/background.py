@@ -1,4 +1,4 @@
-"""Interventional values from counted patterns: what depends on the background rows."""
+"""Kernels of interventional values, with tables of their background rows."""
 
 from __future__ import annotations
 
@@ -12,10 +12,9 @@ from numpy.typing import NDArray
 
 from skforge.compiler.forest.arrays import Array
 from skforge.compiler.ir.lir.types import dtype_of
-from skforge.compiler.layouts.background import fill
-from skforge.compiler.layouts.background.look_up import BLOCK, COUNTED, patterns_of
+from skforge.compiler.layouts.background import fill, look_up, walk
 from skforge.compiler.layouts.background.patterns import Patterns
-from skforge.compiler.layouts.background.tables import centred
+from skforge.compiler.layouts.background.tables import background_tables, centred
 from skforge.compiler.runtime.cpu.programs import program
 from skforge.compiler.runtime.cpu.threads import parallel_for_pointer
 from skforge.compiler.runtime.kernels import Kernel, KernelCache, aligned, line_aligned
@@ -26,11 +25,12 @@ from skforge.compiler.target import Target
 if TYPE_CHECKING:
     from skforge.compiler.ir.lir.nodes import Function
 
-LOOK_UP = families.row_blocks(BLOCK).vectorize("b1").represent("patterns")
+WALK = families.row_blocks(walk.BLOCK).vectorize("b1").represent("background")
+LOOK_UP = families.row_blocks(look_up.BLOCK).vectorize("b1").represent("patterns")
 COUNT = (
     Schedule()
-    .tile("batch", "b0", "b1", COUNTED)
-    .tile("b1", "b2", "b3", BLOCK)
+    .tile("batch", "b0", "b1", look_up.COUNTED)
+    .tile("b1", "b2", "b3", look_up.BLOCK)
     .reorder("b0", "b2", "tree", "b3")
     .parallel("b0")
     .vectorize("b3")
@@ -41,17 +41,26 @@ COUNT = (
 PARTS = 16
 
 
-def by_patterns(
-    cache: KernelCache, background: Array, threads: int, target: Target
-) -> Kernel | None:
-    """Return the kernel that looks contributions up, or None if walks are better."""
-    patterns = patterns_of(cache.bind(LOOK_UP, "contribution"))
-    if patterns is None:
-        return None
-    kernel, count = (
-        cache.kernel(LOOK_UP, "contribution"),
-        cache.kernel(COUNT, "pattern"),
-    )
+def patterns_of_kernels(cache: KernelCache) -> Patterns | None:
+    """Return the groups of a forest, or None if only walks have room for it."""
+    return look_up.patterns_of(cache.bind(WALK, "contribution"))
+
+
+def walking(cache: KernelCache, background: Array) -> Kernel:
+    """Return the kernel that walks all pairs of rows and background rows."""
+    kernel = cache.kernel(WALK, "contribution")
+    assert isinstance(kernel, Kernel)
+    order = walk.preorder_of(cache.bind(WALK, "contribution"))
+    tables = background_tables(order, background)
+    return kernel.with_data({name: aligned(table) for name, table in tables.items()})
+
+
+def looking_up(
+    cache: KernelCache, patterns: Patterns, background: Array, threads: int
+) -> Kernel:
+    """Return the kernel that looks contributions up by the patterns of rows."""
+    kernel = cache.kernel(LOOK_UP, "contribution")
+    count = cache.kernel(COUNT, "pattern")
     assert isinstance(kernel, Kernel)
     assert isinstance(count, Kernel)
     forest, n = patterns.trees.forest, len(background)
@@ -60,8 +69,11 @@ def by_patterns(
     of_nodes[forest.tree_offset[:-1]] = n  # of trees that are single leaves
     of_nodes[patterns.leaf] = patterns.reached(counts)
     values, bias = centred(forest, of_nodes, n)
-    tables = _fill(patterns, counts, values[patterns.leaf], target, threads)
-    return kernel.with_data({"tables": tables, "bias": aligned(bias)})
+    values = values[patterns.leaf]
+    tables = _fill(patterns, counts, values, kernel.target, threads)
+    outputs = np.array([values.shape[1]])
+    data = {"tables": tables, "bias": aligned(bias), "table_outputs": aligned(outputs)}
+    return kernel.with_data(data)
 
 
 def _count(
@@ -69,9 +81,11 @@ def _count(
 ) -> NDArray[np.int64]:
     """Return how many background rows have each pattern."""
     total = np.zeros(patterns.n_counts, np.int64)
-    for first in range(0, len(background), PARTS * COUNTED):
-        rows = background[first : first + PARTS * COUNTED]
-        counts = np.zeros((-(-len(rows) // COUNTED), patterns.n_counts), np.int32)
+    for first in range(0, len(background), PARTS * look_up.COUNTED):
+        rows = background[first : first + PARTS * look_up.COUNTED]
+        counts = np.zeros(
+            (-(-len(rows) // look_up.COUNTED), patterns.n_counts), np.int32
+        )
         kernel(rows, counts, threads)
         total += counts.sum(axis=0)
     return total
