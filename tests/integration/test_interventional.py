@@ -21,10 +21,11 @@ from skforge import (
     compile_forest,
     load_forest,
 )
-from skforge.compiler.cost import background
+from skforge.compiler.cost.background import patterns_pay
 from skforge.compiler.forest.arrays import Comparison, Missing
 from skforge.compiler.forest.reference import draw_rows, reference_leaves
 from skforge.compiler.layouts.background import patterns
+from skforge.compiler.runtime import background as kernels
 from skforge.compiler.runtime.background import LOOK_UP
 from skforge.exceptions import ScheduleError
 from tests.exactness.forests import NUMERIC, drawn, forest_of, tree
@@ -181,7 +182,7 @@ def compiled(name):
 def take(monkeypatch, way):
     """Take one way of computing, whatever the estimate says."""
     by_patterns = way == "patterns"
-    monkeypatch.setattr(background, "patterns_pay", lambda *_: by_patterns)
+    monkeypatch.setattr(kernels, "patterns_pay", lambda *_: by_patterns)
 
 
 @pytest.fixture(params=["patterns", "walks"])
@@ -290,6 +291,7 @@ SHAPES = {
     "few features": dict(depth=7, n_features=3, sums="float64"),
     "outputs": dict(depth=6, n_features=9, sums="float64", n_outputs=3, vector=True),
     "chains": dict(depth=11, n_features=20, sums="float64", shape="chain"),
+    "deep leaves": dict(depth=16, n_features=20, sums="float64", shape="chain"),
     "sets": dict(
         depth=6, n_features=6, sums="float64", comparisons=NUMERIC, category_words=2
     ),
@@ -340,10 +342,9 @@ def test_a_schedule_of_patterns_without_background_rows_reads_no_tables():
 def test_the_estimate_prefers_patterns_for_many_rows_and_background_rows():
     forest = drawn(100, 8, shape="full", n_features=20)
     groups = patterns.Patterns.of(forest)
-    pays = background.patterns_pay
-    assert not pays(groups, 1, 1)
-    assert pays(groups, 1, 4000)
-    assert pays(groups, 10**6, 100)
+    assert not patterns_pay(groups, 1, 1)
+    assert patterns_pay(groups, 1, 4000)
+    assert patterns_pay(groups, 10**6, 100)
 
 
 def test_backgrounds_are_told_apart_by_content():

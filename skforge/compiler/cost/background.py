@@ -16,8 +16,13 @@ from skforge.compiler.layouts.background.tables import GROUP
 
 def patterns_pay(patterns: Patterns, n_rows: int, n_background: int) -> bool:
     """Return whether patterns are estimated to be faster than walks."""
+    n_leaves = len(patterns.leaf)
+    n_walked = int(patterns.walked.sum()) // 2
     by_patterns = _making(patterns, n_background) + _looking_up(patterns, n_rows)
-    return by_patterns < _walking(patterns, n_rows, n_background)
+    if n_walked:
+        by_patterns += _walking(patterns, n_leaves, n_walked, n_rows, n_background)
+    n_leaves += n_walked
+    return by_patterns < _walking(patterns, n_leaves, n_leaves, n_rows, n_background)
 
 
 def _making(patterns: Patterns, n_background: int) -> float:
@@ -39,9 +44,12 @@ def _looking_up(patterns: Patterns, n_rows: int) -> float:
     return len(patterns.column) / SLOTS * (100 + 1.4 * n_rows * n_outputs)
 
 
-def _walking(patterns: Patterns, n_rows: int, n_background: int) -> float:
-    n_leaves = len(patterns.leaf)
+def _walking(
+    patterns: Patterns, n_leaves: int, n_walked: int, n_rows: int, n_background: int
+) -> float:
+    """Return the time to prepare walks for all leaves, and to walk to some."""
     n_outputs = patterns.trees.forest.leaf_value.shape[1]
     groups = -(-n_background // GROUP)
     each = 21 * groups + 0.14 * n_background + 0.03 * n_rows * n_background
-    return 1.3e6 + n_leaves * (200 + 12 * n_background + n_outputs * each)
+    prepared = n_leaves * (200 + 12 * n_background)
+    return 1.3e6 + prepared + n_walked * n_outputs * each

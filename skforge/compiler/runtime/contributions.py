@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +27,7 @@ from skforge.exceptions import InvalidInputError, UnsupportedModelError
 
 if TYPE_CHECKING:
     from skforge.compiler.ir.mir.nodes import Element
-    from skforge.compiler.layouts.background.patterns import Patterns
+    from skforge.compiler.runtime.background import Answer, Background
     from skforge.compiler.runtime.gpu.kernel import GpuKernel
 
 #: Bytes of scratch for the sums of a block's vector leaves; more outputs are computed
@@ -59,10 +59,8 @@ class Contributions:
         self._of_target = self._kernels
         if target.is_gpu:
             self._of_target = [KernelCache(part, target, "exact") for part in parts]
-        #: The background rows of the last call, and the kernels with their tables: of
-        #: a part, and whether it looks patterns up.
-        self._compared: tuple[Array, dict[tuple[int, bool], Kernel]] | None = None
-        self._patterns: list[Patterns | None] | None = None
+        #: What compares rows with background rows, by part.
+        self._backgrounds: list[Background] | None = None
         table = contribution_schedules(forest, "contributions", target.is_gpu)
         self.schedules: dict[Element, dict[BatchRange, Schedule]] = {
             "contribution": table if schedule is None else schedule,
@@ -163,8 +161,12 @@ class Contributions:
                 "background has no rows; pass at least one, such as a sample of the "
                 "training rows."
             )
-        kernels = self._comparing(background, len(rows), threads)
-        contribs, bias, at = self._by_parts(kernels, rows, threads, axes=1)
+        if self._backgrounds is None:
+            from skforge.compiler.runtime.background import Background
+
+            self._backgrounds = [Background(k, self._host) for k in self._kernels]
+        made = (x.answer(background, len(rows), threads) for x in self._backgrounds)
+        contribs, bias, at = self._by_parts(made, rows, threads, axes=1)
         if not forest.n_predicates:
             bias[:] = reference_raw(forest, background[:1])
         elif at < forest.n_outputs:
@@ -173,7 +175,7 @@ class Contributions:
 
     def _by_parts(
         self,
-        kernels: Iterable[Kernel | GpuKernel],
+        kernels: Iterable[Answer | GpuKernel],
         rows: Array,
         threads: int,
         axes: int,
@@ -201,39 +203,6 @@ class Contributions:
         if at < forest.n_outputs:
             contribs[:, at] = -contribs[:, :at].sum(axis=1)
         return contribs, bias, at
-
-    def _comparing(
-        self, background: Array, n_rows: int, threads: int
-    ) -> Iterator[Kernel]:
-        """Yield the kernels for background rows: the same code with tables of theirs.
-
-        Those of the last background rows are kept with a copy of these, which may
-        change. Which kernels they are depends on the numbers of rows alone.
-        """
-        from skforge.compiler.cost.background import patterns_pay
-        from skforge.compiler.runtime import background as made
-
-        word = f"u{background.itemsize}"
-        given = np.array(background, order="C")
-        last = self._compared
-        if last is None or not np.array_equal(last[0].view(word), given.view(word)):
-            last = self._compared = given, {}
-        if self._patterns is None:
-            self._patterns = [made.patterns_of_kernels(c) for c in self._kernels]
-        for k, (cache, patterns) in enumerate(
-            zip(self._kernels, self._patterns, strict=True)
-        ):
-            looks_up = patterns is not None and patterns_pay(
-                patterns, n_rows, len(background)
-            )
-            if (k, looks_up) not in last[1]:
-                if looks_up:
-                    assert patterns is not None
-                    kernel = made.looking_up(cache, patterns, given, threads)
-                else:
-                    kernel = made.walking(cache, given)
-                last[1][k, looks_up] = kernel
-            yield last[1][k, looks_up]
 
 
 def parts_of(forest: Forest) -> list[Forest]:

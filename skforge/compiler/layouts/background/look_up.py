@@ -31,8 +31,16 @@ COUNTED = 4096
 HALF, WHOLE = Vec(F64, 2), Vec(F64, SLOTS)
 
 
+#: Bytes of a block's sums, at most; forests of wider rows are walked.
+SUM_BYTES = 32 << 20
+
+
 def patterns_of(hir: PredictEnsemble) -> Patterns | None:
-    return hir.shared.once(("patterns",), lambda: Patterns.of(hir.forest))
+    """Return the groups of a forest's leaves, or None if it is to be walked."""
+    forest = hir.forest
+    size = BLOCK * 8 * forest.n_features * forest.leaf_value.shape[1]
+    make = Patterns.of if size <= SUM_BYTES else lambda _: None
+    return hir.shared.once(("patterns",), lambda: make(forest))
 
 
 class PatternCode(TreeBlock):
@@ -114,6 +122,15 @@ class LookUpCode(PatternCode):
         # Of the background rows: these stand for none, see ``runtime.background``.
         self._tables = self._model("tables", np.zeros(1))
         self._outputs = self._model("table_outputs", np.zeros(1, np.int64))
+
+    def start(self, sums: Buffer) -> None:
+        """Clear the columns of the rows that there are."""
+        b, columns = self.b, self._n_held * self._t.forest.n_features
+        with (
+            b.loop(columns, hint="column") as column,
+            b.loop(0, self._count, SLOTS, hint="row") as row,
+        ):
+            sums[column * BLOCK + row] = b.const(0.0, WHOLE)
 
     def _add_group(self, group: Value, sums: Buffer) -> None:
         b, p = self.b, self._p

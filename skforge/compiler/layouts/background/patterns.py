@@ -21,7 +21,7 @@ from skforge.compiler.layouts.background.tables import Preorder
 from skforge.compiler.layouts.contributions.block import Trees
 from skforge.compiler.layouts.contributions.paths import IntArray, Paths, trace
 
-#: Bits of a pattern, at most.
+#: Bits of a pattern, and features of a leaf that has tables, at most.
 MOST_BITS = 12
 
 #: Contributions that lie together in a table.
@@ -30,7 +30,8 @@ SLOTS = 4
 #: Leaves whose tables are computed together.
 LEAVES = 8
 
-#: Bytes of all tables, at most; forests that need more are walked.
+#: Bytes of all tables, at most; where they would be more, the leaves of most features
+#: are walked.
 TABLE_BYTES = 256 << 20
 
 #: Cells of an array at a time, to bound memory.
@@ -42,7 +43,8 @@ class Patterns:
     """The groups of a forest, tree after tree.
 
     ``edge`` has the edge of its tree for each bit, and ``column`` the feature for each
-    slot of a table. A leaf has an entry for each feature of its path: bit j of its
+    slot of a table. Leaves of too many features are in no group; ``walked`` has these
+    and the nodes above. A leaf has an entry for each feature of its path: bit j of its
     *conditions* belongs to the feature at slot ``leaf_slot[entry_start + j]``. Leaves
     are ordered by tree and by number of features.
     """
@@ -67,6 +69,7 @@ class Patterns:
     leaf_slot: IntArray
     batches: IntArray  # (n_batches, 2): first leaf, leaves
     batch_start: IntArray  # (n_trees + 1,) into the batches
+    walked: NDArray[np.bool_]  # (n_nodes,)
 
     @property
     def n_counts(self) -> int:
@@ -84,11 +87,15 @@ class Patterns:
 
     @classmethod
     def of(cls, forest: Forest) -> Patterns | None:
-        """Return the groups of a forest, or None if their tables are too large."""
+        """Return the groups of a forest, or None if no leaf has room for its table."""
         paths = trace(forest)
         owner = _cut(forest, paths)
         if owner is None:
             return None
+        deep = (owner < 0) & (forest.leaf >= 0) & (paths.parent >= 0)
+        above = np.zeros(forest.n_nodes, np.int64)
+        above[paths.parent[deep]] = 1
+        walked = deep | (paths.sums_below(above) > 0)
         roots = np.flatnonzero(owner == np.arange(forest.n_nodes))
         group = np.where(owner >= 0, np.searchsorted(roots, owner), -1)
         order = Preorder.of(forest)
@@ -120,9 +127,6 @@ class Patterns:
         columns = forest.feature[forest.predicate[tested[first]]].astype(np.int64)
         column = np.repeat(columns[_offsets(used)[:-1]], np.diff(slot_start))
         column[slot_start[of_slot] + rank] = columns
-        tables = np.diff(slot_start) << bits
-        if tables.sum() * 8 * forest.leaf_value.shape[1] > TABLE_BYTES:
-            return None
         numbers = _Bits(forest, paths, group, of_bit[by], lower, bit)
         of_map, distinct = bits[group[leaf]], paths.distinct[leaf]
         conditions = numbers.conditions(of_map, leaf, of_leaf, entry)
@@ -143,7 +147,7 @@ class Patterns:
             slot_start=slot_start,
             column=column,
             count_start=count_start,
-            table_start=_offsets(tables),
+            table_start=_offsets(np.diff(slot_start) << bits),
             leaf=leaf,
             leaf_group=group[leaf],
             leaf_distinct=distinct,
@@ -155,6 +159,7 @@ class Patterns:
             leaf_slot=rank[slot.reshape(-1)],
             batches=batches,
             batch_start=np.searchsorted(batch_tree, trees),
+            walked=walked,
         )
 
 
@@ -169,27 +174,37 @@ def costs(bits: IntArray) -> NDArray[np.float64]:
 
 
 def _cut(forest: Forest, paths: Paths) -> IntArray | None:
-    """Return the root of each node's group, or -1 above the groups.
+    """Return the root of each node's group, or -1 above the groups and for deep leaves.
 
-    Return None if a leaf has too many features.
+    Leaves are deep if they have more features than there is room for. Return None if
+    all of them are.
     """
     below = paths.sums_below((forest.left >= 0).astype(np.int64))
     bits = paths.distinct + below
-    apart = bits > MOST_BITS
-    best = np.where(apart, np.inf, costs(np.minimum(bits, MOST_BITS)))
-    whole = ~apart
+    for most in range(MOST_BITS, 0, -1):
+        owner = _groups(forest, paths, bits, most)
+        size = bits[owner == np.arange(forest.n_nodes)]
+        slots = -(-size // SLOTS) * SLOTS << size
+        if slots.sum() * 8 * forest.leaf_value.shape[1] <= TABLE_BYTES:
+            return owner if len(size) else None
+    return None
+
+
+def _groups(forest: Forest, paths: Paths, bits: IntArray, most: int) -> IntArray:
+    """Choose the cheapest groups of at most so many bits."""
+    fits = bits <= most
+    best = np.where(fits, costs(np.minimum(bits, most)), np.inf)
+    best[(forest.left < 0) & ~fits] = 0  # no group
     for level in reversed(paths.levels):
         both = best[forest.left[level]] + best[forest.right[level]]
-        whole[level] = best[level] <= both
+        fits[level] &= best[level] <= both
         best[level] = np.minimum(best[level], both)
-    if not np.isfinite(best).all():
-        return None
     owner = np.full(forest.n_nodes, -1, np.int64)
     for level in paths.levels:
-        begins = (owner[level] < 0) & whole[level]
-        owner[level[begins]] = level[begins]
+        begins = level[(owner[level] < 0) & fits[level]]
+        owner[begins] = begins
         for children in (forest.left[level], forest.right[level]):
-            alone = (owner[level] < 0) & (forest.left[children] < 0)
+            alone = (owner[level] < 0) & (forest.left[children] < 0) & fits[children]
             owner[children] = np.where(alone, children, owner[level])
     return owner
 

@@ -110,8 +110,10 @@ GROUP = 128
 _CELLS = 1 << 20
 
 
-def background_tables(order: Preorder, rows: NDArray[Any]) -> dict[str, NDArray[Any]]:
-    """Return the model buffers that depend on the background rows.
+def background_tables(
+    order: Preorder, rows: NDArray[Any]
+) -> tuple[dict[str, NDArray[Any]], NDArray[np.float64]]:
+    """Return the model buffers that depend on the background rows, and ``centred``.
 
     For each group of rows: which of them there are (``members``), and which pass the
     tests of an edge's feature up to that edge (``given``). Leaves have the values of
@@ -129,13 +131,14 @@ def background_tables(order: Preorder, rows: NDArray[Any]) -> dict[str, NDArray[
         part = rows[k * GROUP : (k + 1) * GROUP]
         _follow(order, _goes_left(forest, part), members[k], passing[k], counts)
     scaled, bias = centred(forest, counts, n)
-    return {
+    tables = {
         "groups": np.array([n_groups], np.int64),
         "members": members.reshape(-1).view(np.int64),
         "given": passing.reshape(-1).view(np.int64),
         "leaf_scores": scaled[order.leaves].reshape(-1),
         "bias": bias,
     }
+    return tables, scaled
 
 
 def centred(
