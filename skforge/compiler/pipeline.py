@@ -221,6 +221,7 @@ _PURPOSE: dict[Element, str] = {
     "leaf_number": "leaf numbers",
     "contribution": "contributions",
     "interaction": "interaction values",
+    "pattern": "counts of patterns",
 }
 
 

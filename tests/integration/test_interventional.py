@@ -21,9 +21,14 @@ from skforge import (
     compile_forest,
     load_forest,
 )
+from skforge.compiler.cost.background import patterns_pay
 from skforge.compiler.forest.arrays import Comparison, Missing
 from skforge.compiler.forest.reference import draw_rows, reference_leaves
-from tests.exactness.forests import NUMERIC, forest_of, tree
+from skforge.compiler.layouts.background import patterns
+from skforge.compiler.runtime import background as kernels
+from skforge.compiler.runtime.background import LOOK_UP
+from skforge.exceptions import ScheduleError
+from tests.exactness.forests import NUMERIC, drawn, forest_of, tree
 from tests.integration.test_estimator_onnx import CLASSIFIER, REGRESSOR
 
 #: Errors are below this times the sum of a row's absolute values.
@@ -174,9 +179,21 @@ def compiled(name):
     return compile_forest(load_forest(trained(name)[0]))
 
 
+def take(monkeypatch, way):
+    """Take one way of computing, whatever the estimate says."""
+    by_patterns = way == "patterns"
+    monkeypatch.setattr(kernels, "patterns_pay", lambda *_: by_patterns)
+
+
+@pytest.fixture(params=["patterns", "walks"])
+def way(request, monkeypatch):
+    take(monkeypatch, request.param)
+    return request.param
+
+
 @pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", MODELS)
-def test_every_subset_of_features(name):
+def test_every_subset_of_features(name, way):
     forest, X = load_forest(trained(name)[0]), trained(name)[1]
     rows, background = X[:5].astype(forest.input_dtype), X[50:57]
     background = background.astype(forest.input_dtype)
@@ -198,7 +215,7 @@ def test_onnx_models_need_no_covers(model):
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_random_forests(seed):
+def test_random_forests(seed, way):
     forest = random_forest(seed)
     rows = draw_rows(forest, 4, seed, missing=0.1)
     background = draw_rows(forest, 5, seed + 100, missing=0.1)
@@ -234,7 +251,7 @@ def test_a_background_of_one_row_and_of_equal_rows(name):
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_a_row_that_is_the_background_gets_zeros(name):
+def test_a_row_that_is_the_background_gets_zeros(name, way):
     X, module = trained(name)[1], compiled(name)
     found = module.predict_contribs(X[3:4].repeat(70, axis=0), background=X[3:4])
     assert (found[..., :-1] == 0).all()
@@ -255,7 +272,7 @@ def test_values_add_up_to_the_raw_score(name):
 
 
 @pytest.mark.parametrize("name", ["xgboost", "lightgbm", "forest-classes"])
-def test_the_same_bits_in_any_batch_and_thread(name):
+def test_the_same_bits_in_any_batch_and_thread(name, way):
     """A row's bits depend neither on the rows beside it nor on who computes them."""
     X, module = trained(name)[1], compiled(name)
     background = X[200:390]
@@ -268,6 +285,66 @@ def test_the_same_bits_in_any_batch_and_thread(name):
     order = np.random.default_rng(0).permutation(150)
     mixed = module.predict_contribs(X[:150][order], background=background)
     np.testing.assert_array_equal(mixed, whole[order])
+
+
+SHAPES = {
+    "few features": dict(depth=7, n_features=3, sums="float64"),
+    "outputs": dict(depth=6, n_features=9, sums="float64", n_outputs=3, vector=True),
+    "chains": dict(depth=11, n_features=20, sums="float64", shape="chain"),
+    "deep leaves": dict(depth=16, n_features=20, sums="float64", shape="chain"),
+    "sets": dict(
+        depth=6, n_features=6, sums="float64", comparisons=NUMERIC, category_words=2
+    ),
+}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_patterns_and_walks_agree(shape, monkeypatch):
+    """Over several blocks of rows and arrays of counts, and with threads."""
+    forest = drawn(6, SHAPES[shape]["depth"], **without(SHAPES[shape], "depth"))
+    rows = draw_rows(forest, 4500, 0, missing=0.1)
+    module = compile_forest(forest)
+    found = {}
+    for way in ("patterns", "walks"):
+        take(monkeypatch, way)
+        found[way] = module.predict_contribs(rows[:600], background=rows[100:])
+    size = np.abs(found["walks"]).sum(axis=-1, keepdims=True)
+    assert (np.abs(found["patterns"] - found["walks"]) <= 1e-12 * size).all()
+    assert not np.array_equal(found["patterns"], found["walks"])  # both were taken
+    take(monkeypatch, "patterns")
+    again = compile_forest(forest)
+    for n in (600, 513, 3):
+        threads = again.predict_contribs(rows[:n], background=rows[100:], n_jobs=2)
+        np.testing.assert_array_equal(threads, found["patterns"][:n])
+
+
+def without(options, name):
+    return {key: value for key, value in options.items() if key != name}
+
+
+def test_forests_without_room_for_tables_are_walked(monkeypatch):
+    X, forest = trained("lightgbm")[1], load_forest(trained("lightgbm")[0])
+    expected = compile_forest(forest).predict_contribs(X[:9], background=X[9:30])
+    monkeypatch.setattr(patterns, "TABLE_BYTES", 0)
+    take(monkeypatch, "patterns")
+    found = compile_forest(forest).predict_contribs(X[:9], background=X[9:30])
+    check(found[:, None], expected[:, None].astype(np.float64))
+    with pytest.raises(ScheduleError, match="has no room for tables"):
+        compile_forest(forest, contribs_schedule={(1, None): LOOK_UP})
+
+
+def test_a_schedule_of_patterns_without_background_rows_reads_no_tables():
+    X, forest = trained("lightgbm")[1], load_forest(trained("lightgbm")[0])
+    module = compile_forest(forest, contribs_schedule={(1, None): LOOK_UP})
+    assert (module.predict_contribs(X[:9])[:, :-1] == 0).all()
+
+
+def test_the_estimate_prefers_patterns_for_many_rows_and_background_rows():
+    forest = drawn(100, 8, shape="full", n_features=20)
+    groups = patterns.Patterns.of(forest)
+    assert not patterns_pay(groups, 1, 1)
+    assert patterns_pay(groups, 1, 4000)
+    assert patterns_pay(groups, 10**6, 100)
 
 
 def test_backgrounds_are_told_apart_by_content():

@@ -1,5 +1,6 @@
 """How trees lie in memory: plugins behind one interface; importing registers ours."""
 
+from skforge.compiler.layouts.background.look_up import Patterned
 from skforge.compiler.layouts.background.walk import Background
 from skforge.compiler.layouts.bitsliced.bitsliced import Bitsliced
 from skforge.compiler.layouts.contributions.contributions import Contributions
@@ -17,6 +18,7 @@ __all__ = [
     "Heap",
     "Lanes",
     "Packed",
+    "Patterned",
     "Pieces",
     "Sparse",
     "Tiles",

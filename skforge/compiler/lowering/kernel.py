@@ -78,8 +78,8 @@ class Kernel:
         if function.result.by_feature:
             self.sum_type = F64
         self.rows = Buffer("rows", scalar_of(forest.threshold.dtype))
-        adds = function.result.holds_sums
-        self.result = Buffer("result", self.float_type if adds else I32)
+        whole = function.result.element in ("leaf_number", "pattern")
+        self.result = Buffer("result", I32 if whole else self.float_type)
         self.n_rows = Value("n_rows", I64)
         self.row_stride = Value("row_stride", I64)
         self.values: dict[str, Value] = {}

@@ -28,6 +28,7 @@ def run(hir: PredictEnsemble, element: mir.Element = "accumulator") -> mir.Funct
         "accumulator": (None,),
         "leaf_number": (hir.tiles.n_trees,),
         "contribution": (None, hir.forest.n_features + 1),
+        "pattern": (None,),
         "interaction": (None, *2 * (hir.forest.n_features + 1,)),
     }
     result = mir.Array(mir.RESULT, (Rows(), *each[element]), element)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +32,7 @@ from skforge.runtime.entries import KernelTable
 
 if TYPE_CHECKING:
     from skforge.compiler.ir.mir.nodes import Element
+    from skforge.compiler.runtime.background import Answer, Background
     from skforge.compiler.runtime.gpu.kernel import GpuKernel
 
 #: Most rows that a compiled entry explains; more take so long that calls cost nothing.
@@ -66,8 +67,8 @@ class Contributions:
         self._of_target = self._kernels
         if target.is_gpu:
             self._of_target = [KernelCache(part, target, "exact") for part in parts]
-        #: The background rows of the last call, and the kernels with their tables.
-        self._compared: tuple[Array, list[Kernel]] | None = None
+        #: What compares rows with background rows, by part.
+        self._backgrounds: list[Background] | None = None
         table = contribution_schedules(forest, "contributions", target.is_gpu)
         #: The addresses of kernels of path-dependent values, which entries call.
         self._first_rows = sorted(first for first, _ in schedule or table)
@@ -201,8 +202,12 @@ class Contributions:
                 "background has no rows; pass at least one, such as a sample of the "
                 "training rows."
             )
-        kernels = self._comparing(background)
-        contribs, bias, at = self._by_parts(kernels, rows, threads, axes=1)
+        if self._backgrounds is None:
+            from skforge.compiler.runtime.background import Background
+
+            self._backgrounds = [Background(k, self._host) for k in self._kernels]
+        made = (x.answer(background, len(rows), threads) for x in self._backgrounds)
+        contribs, bias, at = self._by_parts(made, rows, threads, axes=1)
         if not forest.n_predicates:
             bias[:] = reference_raw(forest, background[:1])
         elif at < forest.n_outputs:
@@ -211,7 +216,7 @@ class Contributions:
 
     def _by_parts(
         self,
-        kernels: Iterable[Kernel | GpuKernel],
+        kernels: Iterable[Answer | GpuKernel],
         rows: Array,
         threads: int,
         axes: int,
@@ -239,29 +244,6 @@ class Contributions:
         if at < forest.n_outputs:
             contribs[:, at] = -contribs[:, :at].sum(axis=1)
         return contribs, bias, at
-
-    def _comparing(self, background: Array) -> Iterator[Kernel]:
-        """Yield the kernels for background rows: the same code with tables of theirs.
-
-        Those of the last call are kept with a copy of its rows, which may change.
-        """
-        from skforge.compiler.layouts.background.tables import background_tables
-        from skforge.compiler.layouts.background.walk import BLOCK, preorder_of
-
-        last, word = self._compared, f"u{background.itemsize}"
-        given = np.array(background, order="C")
-        if last is None or not np.array_equal(last[0].view(word), given.view(word)):
-            schedule = Schedule().tile("batch", "b0", "b1", BLOCK)
-            schedule = schedule.reorder("b0", "tree", "b1").parallel("b0")
-            schedule = schedule.vectorize("b1").represent("background")
-            compiled = []
-            for cache in self._kernels:
-                kernel = cache.kernel(schedule, "contribution")
-                assert isinstance(kernel, Kernel)
-                order = preorder_of(cache.bind(schedule, "contribution"))
-                compiled.append(kernel.with_data(background_tables(order, background)))
-            last = self._compared = given, compiled
-        yield from last[1]
 
 
 def parts_of(forest: Forest) -> list[Forest]:

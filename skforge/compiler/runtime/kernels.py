@@ -6,12 +6,13 @@ import os
 import struct
 import threading
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from copy import copy
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from skforge._compat import cached_property
 from skforge.compiler.forest.arrays import Array
@@ -73,11 +74,14 @@ class Kernel:
         self.slots = struct.pack(f"{len(addresses)}q", *addresses)
 
     def with_data(self, other: Mapping[str, Array]) -> Kernel:
-        """Return a kernel of the same code in which some model buffers are others."""
+        """Return a kernel of the same code in which some model buffers are others.
+
+        These are as :func:`aligned` or :func:`line_aligned` return them.
+        """
         kernel = copy(self)
         kernel.place = None
         buffers = zip(self._names, self._data, strict=True)
-        kernel._set([aligned(other[n]) if n in other else data for n, data in buffers])
+        kernel._set([other.get(name, data) for name, data in buffers])
         return kernel
 
     def __call__(self, rows: Array, result: Array, threads: int) -> None:
@@ -115,12 +119,19 @@ def address_of(array: Array) -> int:
     return array.__array_interface__["data"][0]
 
 
-def aligned(data: Array) -> Array:
-    """Return the data aligned to a cache line, with one spare element at the end."""
-    size = data.nbytes
-    raw = np.empty(size + 128, np.uint8)
+def line_aligned(
+    make: Callable[[int, DTypeLike], Array], n: int, dtype: DTypeLike
+) -> Array:
+    """Return ``n`` elements that begin a cache line, with a spare line at the end."""
+    size = n * np.dtype(dtype).itemsize
+    raw = make(size + 128, np.uint8)
     start = -raw.ctypes.data % 64
-    at_line = raw[start : start + size].view(data.dtype)
+    return raw[start : start + size].view(dtype)
+
+
+def aligned(data: Array) -> Array:
+    """Return a copy of the data, aligned to a cache line, with spare elements."""
+    at_line = line_aligned(np.empty, data.size, data.dtype).reshape(data.shape)
     at_line[:] = data
     return at_line
 

@@ -108,7 +108,7 @@ class Range:
 # ---------------------------------------------------------------- arrays
 
 Element: TypeAlias = Literal[
-    "accumulator", "leaf_number", "contribution", "interaction"
+    "accumulator", "leaf_number", "contribution", "interaction", "pattern"
 ]
 
 

@@ -32,6 +32,7 @@ _FUNCTIONS: dict[mir.Element, str] = {
     "leaf_number": "apply",
     "contribution": "predict_contribs",
     "interaction": "predict_contribs",
+    "pattern": "count_patterns",
 }
 
 

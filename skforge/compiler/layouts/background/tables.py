@@ -110,8 +110,10 @@ GROUP = 128
 _CELLS = 1 << 20
 
 
-def background_tables(order: Preorder, rows: NDArray[Any]) -> dict[str, NDArray[Any]]:
-    """Return the model buffers that depend on the background rows.
+def background_tables(
+    order: Preorder, rows: NDArray[Any]
+) -> tuple[dict[str, NDArray[Any]], NDArray[np.float64]]:
+    """Return the model buffers that depend on the background rows, and ``centred``.
 
     For each group of rows: which of them there are (``members``), and which pass the
     tests of an edge's feature up to that edge (``given``). Leaves have the values of
@@ -128,6 +130,24 @@ def background_tables(order: Preorder, rows: NDArray[Any]) -> dict[str, NDArray[
     for k in range(n_groups):
         part = rows[k * GROUP : (k + 1) * GROUP]
         _follow(order, _goes_left(forest, part), members[k], passing[k], counts)
+    scaled, bias = centred(forest, counts, n)
+    tables = {
+        "groups": np.array([n_groups], np.int64),
+        "members": members.reshape(-1).view(np.int64),
+        "given": passing.reshape(-1).view(np.int64),
+        "leaf_scores": scaled[order.leaves].reshape(-1),
+        "bias": bias,
+    }
+    return tables, scaled
+
+
+def centred(
+    forest: Forest, counts: NDArray[np.int64], n: int
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the values of leaf nodes less their tree's mean, by n, and the bias.
+
+    ``counts`` tells how many of n background rows reach each leaf.
+    """
     leaf = np.flatnonzero(forest.leaf >= 0)
     values = forest.leaf_value[forest.leaf[leaf]].astype(np.float64)
     tree = np.searchsorted(forest.tree_offset, leaf, "right") - 1
@@ -140,13 +160,7 @@ def background_tables(order: Preorder, rows: NDArray[Any]) -> dict[str, NDArray[
         np.add.at(bias, forest.tree_output, mean[:, 0])
     scaled = np.zeros((forest.n_nodes, values.shape[1]))
     scaled[leaf] = (values - mean[tree]) / n
-    return {
-        "groups": np.array([n_groups], np.int64),
-        "members": members.reshape(-1).view(np.int64),
-        "given": passing.reshape(-1).view(np.int64),
-        "leaf_scores": scaled[order.leaves].reshape(-1),
-        "bias": bias / forest.divisor,
-    }
+    return scaled, bias / forest.divisor
 
 
 def _words(bits: NDArray[np.bool_]) -> Words:

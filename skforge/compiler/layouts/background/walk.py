@@ -146,6 +146,8 @@ class BackgroundCode(TreeBlock):
         self._members = model("members", np.zeros(WORDS_GIVEN, np.int64))
         self._given = model("given", np.zeros(4 * len(order.node), np.int64))
         self._scores = model("leaf_scores", np.zeros(1))
+        #: All bits for the children of a node that are walked, or 0.
+        self._walked = model("walked", np.full(2 * len(order.node), -1))
         #: Counts of features: bytes where these are enough.
         self._few = Vec(lir.U8, 64) if most < 256 else Vec(lir.U16, 32)
         areas = 2 * int(order.depth.max(initial=0)) + 3
@@ -171,7 +173,7 @@ class BackgroundCode(TreeBlock):
             b.loop(self._n_held, hint="output") as output,
             b.loop(self._groups[0], hint="group") as group,
         ):
-            self._start_at_root(group)
+            self._start_at_root(group, first)
             self._walk(first, last, group, output, sums)
         self._write_if_last(numbers["output"], sums)
 
@@ -179,7 +181,7 @@ class BackgroundCode(TreeBlock):
         with self.b.loop(0, size, self._lanes, hint="clear") as i:
             buffer[first + i] = self.b.const(0.0, self._vec)
 
-    def _start_at_root(self, group: Value) -> None:
+    def _start_at_root(self, group: Value, root: Value) -> None:
         """Make the root's state: all rows of the block, all of the group, no need."""
         b, few = self.b, self._few
         some = (b.const(1) << (self._count & 63)) - 1
@@ -188,7 +190,7 @@ class BackgroundCode(TreeBlock):
         fields += [b.const(0)] * self._n_needs
         for k, value in enumerate(fields):
             self._states[k * MOST_STATES] = value
-        self._counts[0] = 1
+        self._counts[0] = (self._walked[root * 2] | self._walked[root * 2 + 1]) & 1
         for first in range(0, BLOCK, few.lanes):
             self._failed[first] = b.const(0, few)
 
@@ -254,7 +256,7 @@ class BackgroundCode(TreeBlock):
                         self._states[to + k * MOST_STATES] = b.compress(field, keep)
                     ends[side] = end + b.popcount(b.mask_bits(keep, U32).to(I64))
         for side, end in enumerate(ends):
-            self._counts[below + side] = end
+            self._counts[below + side] = end & self._walked[n * 2 + side]
         self._count_failed(node)
         with b.loop(2, hint="side") as child:
             leaf = self._number(self._side_leaf, n * 2 + child)

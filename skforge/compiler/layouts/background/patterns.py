@@ -1,0 +1,299 @@
+"""Groups the leaves of a forest for interventional values from counted patterns.
+
+A *group* has all leaves below one node. The bits of its *patterns* tell, for a row,
+whether it passes all tests of each feature on the way to that node, and whether it
+passes the left edge of each inner node below. Whether a row meets the conditions of a
+leaf on its D features follows from its pattern. So a row's contributions from a group
+are one entry of a table, which depends on the background rows only by the number of
+those that have each pattern.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from skforge.compiler.forest.forest import Forest
+from skforge.compiler.layouts.background.tables import Preorder
+from skforge.compiler.layouts.contributions.block import Trees
+from skforge.compiler.layouts.contributions.paths import IntArray, Paths, trace
+
+#: Bits of a pattern, and features of a leaf that has tables, at most.
+MOST_BITS = 12
+
+#: Contributions that lie together in a table.
+SLOTS = 4
+
+#: Leaves whose tables are computed together.
+LEAVES = 8
+
+#: Bytes of all tables, at most; where they would be more, the leaves of most features
+#: are walked.
+TABLE_BYTES = 256 << 20
+
+#: Cells of an array at a time, to bound memory.
+_CELLS = 1 << 24
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Patterns:
+    """The groups of a forest, tree after tree.
+
+    ``edge`` has the edge of its tree for each bit, and ``column`` the feature for each
+    slot of a table. Leaves of too many features are in no group; ``walked`` has these
+    and the nodes above. A leaf has an entry for each feature of its path: bit j of its
+    *conditions* belongs to the feature at slot ``leaf_slot[entry_start + j]``. Leaves
+    are ordered by tree and by number of features.
+    """
+
+    trees: Trees
+    start: IntArray  # (n_trees + 1,) into the groups
+    bits: IntArray  # of each group
+    bit_start: IntArray  # (n_groups + 1,) into ``edge``
+    edge: IntArray
+    slot_start: IntArray  # (n_groups + 1,) into ``column``, in whole ``SLOTS``
+    column: IntArray
+    count_start: IntArray  # (n_groups + 1,) into the counts of patterns
+    table_start: IntArray  # (n_groups + 1,) into the tables of an output
+    leaf: IntArray  # the forest's leaf nodes
+    leaf_group: IntArray
+    leaf_distinct: IntArray
+    map_start: IntArray  # (n_leaves + 1,) into ``conditions``
+    conditions: NDArray[np.uint16]  # that rows of each pattern meet
+    goal_start: IntArray  # (n_leaves + 1,) into ``goal``
+    goal: IntArray  # counts of those that meet all conditions of a leaf
+    entry_start: IntArray  # (n_leaves + 1,) into ``leaf_slot``
+    leaf_slot: IntArray
+    batches: IntArray  # (n_batches, 2): first leaf, leaves
+    batch_start: IntArray  # (n_trees + 1,) into the batches
+    walked: NDArray[np.bool_]  # (n_nodes,)
+
+    @property
+    def n_counts(self) -> int:
+        return int(self.count_start[-1])
+
+    @property
+    def table_size(self) -> int:
+        """Elements of the tables of an output."""
+        return int(self.table_start[-1])
+
+    def reached(self, counts: IntArray) -> IntArray:
+        """Return how many of the counted rows reach each leaf."""
+        total = np.append(0, np.cumsum(counts[self.goal]))
+        return total[self.goal_start[1:]] - total[self.goal_start[:-1]]
+
+    @classmethod
+    def of(cls, forest: Forest) -> Patterns | None:
+        """Return the groups of a forest, or None if no leaf has room for its table."""
+        paths = trace(forest)
+        owner = _cut(forest, paths)
+        if owner is None:
+            return None
+        deep = (owner < 0) & (forest.leaf >= 0) & (paths.parent >= 0)
+        above = np.zeros(forest.n_nodes, np.int64)
+        above[paths.parent[deep]] = 1
+        walked = deep | (paths.sums_below(above) > 0)
+        roots = np.flatnonzero(owner == np.arange(forest.n_nodes))
+        group = np.where(owner >= 0, np.searchsorted(roots, owner), -1)
+        order = Preorder.of(forest)
+        inner = forest.left >= 0
+        # Bits: the edges above a group, the nearest first, and then those inside.
+        above, edge_above = _edges_above(forest, paths, roots)
+        inside = np.flatnonzero(inner & (group >= 0))
+        of_bit = np.concatenate([above, group[inside]])
+        by = np.argsort(of_bit, kind="stable")
+        lower = np.concatenate([edge_above, forest.left[inside]])[by]
+        bits = np.bincount(of_bit, minlength=len(roots))
+        bit_start = _offsets(bits)
+        bit = np.arange(len(by)) - bit_start[of_bit[by]]
+        # Entries of leaves, by tree and number of features.
+        leaf = np.flatnonzero(~inner & (group >= 0))
+        leaf = leaf[np.lexsort((paths.distinct[leaf], paths.tree[leaf]))]
+        of_leaf, entry = _edges_above(forest, paths, leaf)
+        by_leaf = np.argsort(of_leaf, kind="stable")
+        of_leaf, entry = of_leaf[by_leaf], entry[by_leaf]
+        tested = paths.parent[entry]
+        width = int(forest.node_feature.max(initial=0)) + 1
+        player = group[leaf][of_leaf] * width + forest.node_feature[tested]
+        players, first, slot = np.unique(player, return_index=True, return_inverse=True)
+        of_slot = players // width
+        used = np.bincount(of_slot, minlength=len(roots))
+        slot_start = _offsets(-(-used // SLOTS) * SLOTS)
+        rank = np.arange(len(players)) - _offsets(used)[of_slot]
+        # Slots that are left add zeros to the column of the first one.
+        columns = forest.feature[forest.predicate[tested[first]]].astype(np.int64)
+        column = np.repeat(columns[_offsets(used)[:-1]], np.diff(slot_start))
+        column[slot_start[of_slot] + rank] = columns
+        numbers = _Bits(forest, paths, group, of_bit[by], lower, bit)
+        of_map, distinct = bits[group[leaf]], paths.distinct[leaf]
+        conditions = numbers.conditions(of_map, leaf, of_leaf, entry)
+        map_start, count_start = _offsets(1 << of_map), _offsets(1 << bits)
+        whole = np.repeat((1 << distinct) - 1, 1 << of_map)
+        goal = np.flatnonzero(conditions == whole)
+        goal_start = np.searchsorted(goal, map_start)
+        shift = count_start[group[leaf]] - map_start[:-1]
+        goal += np.repeat(shift, np.diff(goal_start))
+        trees = np.arange(forest.n_trees + 1)
+        batches, batch_tree = _batches(paths.tree[leaf], distinct)
+        return cls(
+            trees=order.trees,
+            start=np.searchsorted(paths.tree[roots], trees),
+            bits=bits,
+            bit_start=bit_start,
+            edge=paths.edges(order.node, lower),
+            slot_start=slot_start,
+            column=column,
+            count_start=count_start,
+            table_start=_offsets(np.diff(slot_start) << bits),
+            leaf=leaf,
+            leaf_group=group[leaf],
+            leaf_distinct=distinct,
+            map_start=map_start,
+            conditions=conditions,
+            goal_start=goal_start,
+            goal=goal,
+            entry_start=_offsets(distinct),
+            leaf_slot=rank[slot.reshape(-1)],
+            batches=batches,
+            batch_start=np.searchsorted(batch_tree, trees),
+            walked=walked,
+        )
+
+
+def _offsets(sizes: Any) -> IntArray:
+    return np.append(0, np.cumsum(sizes)).astype(np.int64)
+
+
+def costs(bits: IntArray) -> NDArray[np.float64]:
+    """Return what a group costs, in time of one look-up of ``SLOTS`` contributions."""
+    chunks = -(-np.maximum(bits, 1) // SLOTS)
+    return 1 + 0.1 * bits + chunks + np.exp2(bits) * chunks / 256
+
+
+def _cut(forest: Forest, paths: Paths) -> IntArray | None:
+    """Return the root of each node's group, or -1 above the groups and for deep leaves.
+
+    Leaves are deep if they have more features than there is room for. Return None if
+    all of them are.
+    """
+    below = paths.sums_below((forest.left >= 0).astype(np.int64))
+    bits = paths.distinct + below
+    for most in range(MOST_BITS, 0, -1):
+        owner = _groups(forest, paths, bits, most)
+        size = bits[owner == np.arange(forest.n_nodes)]
+        slots = -(-size // SLOTS) * SLOTS << size
+        if slots.sum() * 8 * forest.leaf_value.shape[1] <= TABLE_BYTES:
+            return owner if len(size) else None
+    return None
+
+
+def _groups(forest: Forest, paths: Paths, bits: IntArray, most: int) -> IntArray:
+    """Choose the cheapest groups of at most so many bits."""
+    fits = bits <= most
+    best = np.where(fits, costs(np.minimum(bits, most)), np.inf)
+    best[(forest.left < 0) & ~fits] = 0  # no group
+    for level in reversed(paths.levels):
+        both = best[forest.left[level]] + best[forest.right[level]]
+        fits[level] &= best[level] <= both
+        best[level] = np.minimum(best[level], both)
+    owner = np.full(forest.n_nodes, -1, np.int64)
+    for level in paths.levels:
+        begins = level[(owner[level] < 0) & fits[level]]
+        owner[begins] = begins
+        for children in (forest.left[level], forest.right[level]):
+            alone = (owner[level] < 0) & (forest.left[children] < 0) & fits[children]
+            owner[children] = np.where(alone, children, owner[level])
+    return owner
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Bits:
+    """Which bit of its group's patterns each edge is."""
+
+    forest: Forest
+    paths: Paths
+    group: IntArray  # of each node, or -1
+    of_bit: IntArray  # the group of each bit
+    lower: IntArray  # the lower end of each bit's edge
+    bit: IntArray
+
+    def conditions(
+        self, bits: IntArray, leaf: IntArray, of_leaf: IntArray, entry: IntArray
+    ) -> NDArray[np.uint16]:
+        """Return the conditions of each leaf that patterns meet, leaf after leaf."""
+        start = _offsets(1 << bits)
+        made = np.zeros(start[-1], np.uint16)
+        counts = _offsets(np.bincount(of_leaf, minlength=len(leaf)))
+        for size in np.unique(bits):
+            every = np.flatnonzero(bits == size)
+            step = max(1, _CELLS // (int(size) << int(size)))
+            for part in np.split(every, range(step, len(every), step)):
+                mine = np.isin(of_leaf, part)
+                of_entry = self.group[leaf[of_leaf[mine]]]
+                passed = self._passed(int(size), of_entry, entry[mine])
+                number = np.flatnonzero(mine) - counts[of_leaf[mine]]
+                passed <<= number.astype(np.uint16)[:, None]
+                firsts = np.searchsorted(of_leaf[mine], part)
+                met = np.add.reduceat(passed, firsts, dtype=np.uint16)
+                at = start[part][:, None] + np.arange(1 << size)
+                made[at] = met
+        return made
+
+    def _passed(
+        self, size: int, group: IntArray, entry: IntArray
+    ) -> NDArray[np.uint16]:
+        """Return whether patterns pass the tests of edges' features up to there."""
+        n, paths = len(self.paths.parent), self.paths
+        place = np.argsort(self.of_bit * n + self.lower)
+        keys = (self.of_bit * n + self.lower)[place]
+        patterns = np.arange(1 << size, dtype=np.uint16)
+        passed = np.ones((len(entry), 1 << size), np.uint16)
+        number, at = np.arange(len(entry)), entry
+        while len(at):
+            up = paths.parent[at]
+            inside = self.group[up] == group[number]
+            right = inside & paths.is_right[at]
+            edge = np.where(right, self.forest.left[up], at)
+            which = place[np.searchsorted(keys, group[number] * n + edge)]
+            bit = self.bit[which].astype(np.uint16)
+            passed[number] &= (patterns >> bit[:, None] ^ right[:, None]) & 1
+            at = paths.before[up]
+            # All tests above a group are in one bit; left edges have those above, too.
+            more = right & (at >= 0)
+            number, at = number[more], at[more]
+        return passed
+
+
+def _edges_above(
+    forest: Forest, paths: Paths, nodes: IntArray
+) -> tuple[IntArray, IntArray]:
+    """Return the lowest edge of each feature above nodes: which node, and lower end."""
+    number, at = np.arange(len(nodes)), nodes
+    seen = np.zeros((len(nodes), 0), np.int64)
+    owners, edges = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+    while len(at):
+        some = paths.parent[at] >= 0
+        number, at, seen = number[some], at[some], seen[some]
+        up = paths.parent[at]
+        feature = forest.node_feature[up][:, None]
+        new = (seen != feature).all(axis=1)
+        owners.append(number[new])
+        edges.append(at[new])
+        seen, at = np.column_stack([seen, feature]), up
+    return np.concatenate(owners), np.concatenate(edges)
+
+
+def _batches(tree: IntArray, distinct: IntArray) -> tuple[IntArray, IntArray]:
+    """Cut ordered leaves of a tree and number of features; return the tree of each."""
+    new = np.ones(len(tree), np.bool_)
+    new[1:] = (tree[1:] != tree[:-1]) | (distinct[1:] != distinct[:-1])
+    first = np.flatnonzero(new)
+    size = np.diff(np.append(first, len(tree)))
+    pieces = -(-size // LEAVES)
+    number = np.arange(pieces.sum()) - np.repeat(_offsets(pieces)[:-1], pieces)
+    start = np.repeat(first, pieces) + number * LEAVES
+    count = np.minimum(np.repeat(first + size, pieces) - start, LEAVES)
+    return np.stack([start, count], axis=1), tree[start]
