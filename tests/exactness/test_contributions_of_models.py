@@ -65,7 +65,9 @@ def test_xgboost_is_further_from_the_truth(name: str, shared_models: Path) -> No
         xgboost.DMatrix(rows), pred_contribs=True, validate_features=False
     )
     near, far = greatest(ours, truth), greatest(theirs, truth)
-    assert 4 * near < far < 1e-6
+    # since 3.3, it sums over points of quadrature, too, and is as near
+    older = tuple(map(int, xgboost.__version__.split(".")[:2])) < (3, 3)
+    assert (4 if older else 1) * near <= far < 1e-6
     assert greatest(theirs, ours) < far + near
 
 
