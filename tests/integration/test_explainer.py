@@ -38,6 +38,7 @@ from skforge import (
     compile_forest,
     load_forest,
 )
+from tests.oracles import shap_values as oracle
 
 N = 120
 RNG = np.random.default_rng(1)
@@ -721,3 +722,28 @@ def test_sums_are_checked(monkeypatch):
     with pytest.raises(VerificationError, match=r"^row 0: the contributions add up to"):
         explainer.shap_values(X)
     explainer.shap_values(X, check_additivity=False)
+
+
+@pytest.mark.parametrize("kind", ["live", "pipeline", "stored"])
+def test_deep_trees_beside_all_subsets(kind, tmp_path):
+    """Trees of full depth, whose predictions pieces make, and few rows of them."""
+    random = np.random.default_rng(1)
+    rows = random.normal(size=(700, 3))
+    y = rows[:, 0] * rows[:, 1] + random.normal(size=700) / 3
+    model = RandomForestRegressor(2, random_state=0)
+    if kind == "pipeline":
+        model = make_pipeline(StandardScaler(), model)
+    fast = CompiledForest(model.fit(rows, y), tuning="off").fit(rows)
+    assert np.diff(fast.forest_.tree_offset).min() > 2 * 254
+    if kind == "stored":
+        skforge.save(fast, tmp_path / "m.skforge")
+        fast = skforge.load(tmp_path / "m.skforge")
+    for n in (1, 20):
+        given = rows[:n].astype(np.float32) if kind == "live" else rows[:n]
+        explainer = TreeExplainer(fast)
+        wanted = oracle.shap_values(fast.forest_, rows[:n].astype(np.float32))
+        if kind == "pipeline":
+            scaled = model[0].transform(rows[:n])
+            wanted = oracle.shap_values(load_forest(model[1]), scaled)
+        found = explainer.shap_values(given)
+        np.testing.assert_allclose(found, wanted[:, 0, :-1], atol=1e-12)
