@@ -126,8 +126,6 @@ def _write(
 
 
 def _digests(payloads: Sequence[Sequence[Any]]) -> list[str]:
-    """Return the digest of each payload, which may be in parts."""
-
     def digest_of(parts: Sequence[Any]) -> str:
         return str(sha256(*parts).hexdigest())
 
@@ -338,7 +336,6 @@ class Container(Mapping[str, Array]):
 
 @contextlib.contextmanager
 def _refused(name: str) -> Iterator[None]:
-    """Raise InvalidModelError for any damage of a file."""
     try:
         yield
     except UnsupportedModelError:
@@ -432,7 +429,6 @@ def _no_constant(name: str) -> Any:
 
 
 def _bytes_of(name: str, facts: Any) -> int:
-    """Check an array's description and return the bytes of its data."""
     if isinstance(facts, dict) and facts.keys() == {"dtype", "shape", "sha256"}:
         dtype, shape = plain_dtype(facts["dtype"]), facts["shape"]
         whole = (

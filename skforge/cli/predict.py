@@ -113,7 +113,6 @@ def _npy_file(file: Any, answer: Answer) -> Iterator[Write]:
 
 @contextmanager
 def _arrow_file(file: Any, answer: Answer, parquet: bool = False) -> Iterator[Write]:
-    """Write Parquet, Arrow or Feather."""
     from pyarrow import ipc
     from pyarrow.parquet import ParquetWriter
 
@@ -238,7 +237,6 @@ def _method(method: str | None, contribs: bool) -> str:
 
 
 def _described(model: Any, name: str) -> Answer:
-    """Return a method's result type; labels that are objects become texts."""
     from skforge.prediction.answers import described
 
     answer = described(model, name)

@@ -110,7 +110,6 @@ def describe(console: Console, name: str, forest: Forest) -> None:
 
 
 def show_schedules(console: Console, module: CompiledModule) -> None:
-    """Print each schedule once, with its batch sizes and loop nest."""
     from skforge.display.summary import ranges_of
 
     served: dict[Schedule, list[tuple[int, int | None]]] = {}
@@ -155,7 +154,6 @@ def check(console: Console, pairs: Sequence[Pair], rows: Mapping[str, Rows]) -> 
 
 
 def describe_difference(ours: NDArray[Any], theirs: NDArray[Any]) -> str | None:
-    """Describe the difference of two results, or return None if all bits agree."""
     ours, theirs = np.asarray(ours), np.asarray(theirs)
     if ours.shape != theirs.shape or ours.dtype != theirs.dtype:
         return f"{ours.dtype} {ours.shape} is not {theirs.dtype} {theirs.shape}"
@@ -199,7 +197,6 @@ def speed(
 def own_speed(
     console: Console, raw: Predict, X: Rows, batch_sizes: Sequence[int], seconds: float
 ) -> None:
-    """Print median times of ``predict_raw`` without a source to compare."""
     _title(console, "Time of one call on one thread, median of rounds")
     columns = ("rows", "predict_raw", "per row")
     table = _table(*columns, right=columns)

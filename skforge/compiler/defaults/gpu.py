@@ -207,7 +207,6 @@ class _Facts(ForestShape):
         return words if 4 * words <= self.most_shared else words // 2
 
     def rows_cached(self, most: int, least: int, codes: bool) -> int:
-        """Return how many rows of a block fit shared memory; 0 if too few do."""
         while most >= least and not 0 < self.block_bytes(most, codes) <= self.shared:
             most //= 2
         return most if most >= least else 0

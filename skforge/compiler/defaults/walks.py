@@ -66,7 +66,6 @@ def walking_schedules(
 
 
 def without_checks(schedule: Schedule, index: str, shape: ForestShape) -> Schedule:
-    """Omit leaf checks if that costs little padding."""
     padded = shape.max_depth if shape.padded_nodes <= PADDING_LIMIT else 0
     schedule = families.unchecked(schedule, index, padded, shape.min_depth)
     return schedule.represent("array") if _heaped(shape) else schedule

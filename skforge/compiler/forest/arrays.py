@@ -116,7 +116,6 @@ class ForestArrays(_Known):
     hashed: HashedCategories | None = field(default=None, metadata={"stored": False})
 
     def __post_init__(self) -> None:
-        """Make the arrays contiguous, of the declared dtype and read-only."""
         for name in LAYOUT:
             object.__setattr__(self, name, frozen(name, getattr(self, name)))
         dtypes = self.threshold.dtype, self.leaf_value.dtype
@@ -238,7 +237,6 @@ _KNOWN = {"f4", "f8", "i4", "i8", "u4", "u1", "b1"}
 
 
 def frozen(name: str, value: Any) -> NDArray[Any]:
-    """Return an array of a forest as its field, read-only."""
     return _frozen(name, value, *LAYOUT[name])
 
 
@@ -327,7 +325,6 @@ def fronts_of(
 
 
 def _parts(offset: _Offsets) -> Iterator[tuple[int, int]]:
-    """Yield ranges of trees with at most ``_PART`` nodes, or of one tree."""
     first, n_trees = 0, len(offset) - 1
     while first < n_trees:
         last = int(np.searchsorted(offset, offset[first] + _PART, side="right")) - 1

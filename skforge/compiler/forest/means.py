@@ -87,7 +87,6 @@ class Means(NamedTuple):
 
 
 def _levels(forest: Forest) -> Iterator[NDArray[np.int64]]:
-    """Yield the inner nodes of each level, those of the roots first."""
     level, inner = forest.tree_offset[:-1], forest.left >= 0
     while len(level := level[inner[level]]):
         yield level
@@ -121,7 +120,6 @@ def explained(forest: Forest) -> Forest:
 
 
 def _check_covers(forest: Forest) -> None:
-    """Raise for covers that are no weights, such as sums of negative ones."""
     bad = ~((forest.cover >= 0) & (forest.cover < np.inf))
     if bad.any():
         node = int(bad.argmax())

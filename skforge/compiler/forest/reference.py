@@ -103,7 +103,6 @@ def differing_rows(
 
 
 def _cast_rows(forest: Forest, X: ArrayLike) -> NDArray[Any]:
-    """Return rows in the input dtype, with NaN for the source's missing value."""
     with np.errstate(over="ignore"):
         rows: NDArray[Any] = np.array(X, dtype=forest.input_dtype)
         marker = forest.input_dtype.type(forest.missing_value)

@@ -44,7 +44,6 @@ def refuse_unfitted(model: Any) -> NoReturn:
 
 
 def refuse_override(model: Any, package: str, name: str = "predict") -> None:
-    """Raise for an estimator whose class overrides a method of the library."""
     module = getattr(getattr(type(model), name), "__module__", None)
     if not f"{module}.".startswith(f"{package}."):
         raise UnsupportedModelError(

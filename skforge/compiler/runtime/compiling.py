@@ -57,7 +57,6 @@ class Lowering:
 
 
 def compiled(lowered: Lowered, target: Target) -> JitModule:
-    """Return the code of a kernel, which another machine may emulate."""
     function = lowered.kernel.function
     if target.is_gpu:
         from skforge.compiler.passes.lir import emulate_grids

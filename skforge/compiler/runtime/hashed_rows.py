@@ -237,7 +237,6 @@ _COLUMNS: dict[str, Callable[[Any], Iterator[_Columns]]] = {
 
 
 def objects_of(X: list[Any]) -> Array | None:
-    """Return an array of a list of lists; None for all else."""
     if not X or {*map(type, X)} != {list} or len({*map(len, X)}) > 1:
         return None
     objects = np.empty((len(X), len(X[0])), object)
@@ -269,7 +268,6 @@ def _write_objects(objects: Array, flags: Array, places: Array, rows: Array) -> 
 
 
 def _codes_of(column: Any) -> tuple[Any, Array] | None:
-    """Return the categories of a column and its codes; None if it has none."""
     if hasattr(column, "codes"):
         return column.categories, column.codes
     if hasattr(column, "to_physical"):

@@ -37,7 +37,6 @@ class KernelStore:
         self._forest, self._target, self._reduction = forest, target, reduction
 
     def find(self, schedule: Schedule, element: Element) -> StoredKernel | None:
-        """Return a schedule's kernel, or None if there is none that is intact."""
         if not self._keeps(schedule):
             return None
         return stored_kernels.find(self._key(schedule, element))

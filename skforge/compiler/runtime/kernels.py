@@ -170,7 +170,6 @@ class KernelCache:
         return kernel
 
     def _found(self, schedule: Schedule, element: Element) -> Kernel | GpuKernel:
-        """Return a kernel from the store, or else compile it and keep it there."""
         if self.store is not None:
             stored = self.store.find(schedule, element)
             if stored is not None:

@@ -62,7 +62,6 @@ def _kind(target: Target) -> Any:
 def _filled(
     module: Any, element: Element, X: Any, width: int, dtype: np.dtype[Any]
 ) -> tuple[CupyDevice, Array]:
-    """Return the device of rows, and what their kernel writes."""
     device, rows = _rows(module.forest, module.target, X)
     with device.current():
         result: Array = _empty(device, (len(rows), width), dtype)
@@ -73,7 +72,6 @@ def _filled(
 
 
 def _empty(device: CupyDevice, shape: tuple[int, int], dtype: np.dtype[Any]) -> Any:
-    """Allocate a result; free cached memory first if necessary."""
     try:
         return device.xp.empty(shape, dtype)
     except device.memory_errors:

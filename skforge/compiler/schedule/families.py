@@ -99,7 +99,6 @@ def tiled_row_schedule(nodes: int = 15) -> Schedule:
 
 
 def unchecked(schedule: Schedule, loop: str, padded: int, peeled: int) -> Schedule:
-    """Omit leaf checks: on ``padded`` hops, or on ``peeled`` hops without padding."""
     if padded:
         return schedule.unroll_walk(loop, padded)
     return schedule.peel_walk(loop, peeled) if peeled else schedule

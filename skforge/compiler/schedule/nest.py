@@ -95,7 +95,6 @@ Extent: TypeAlias = Size | Open
 
 
 def times(left: Extent, right: Extent) -> Extent:
-    """Return a product; two numbers are multiplied."""
     if isinstance(left, int):
         left, right = right, left
     if left == 1:
@@ -110,7 +109,6 @@ def times(left: Extent, right: Extent) -> Extent:
 
 
 def ceil_div(extent: Extent, by: int) -> Extent:
-    """Return a quotient rounded up, at least 1."""
     if isinstance(extent, int):
         return max(1, -(-extent // by))
     if isinstance(extent, Open):
@@ -203,7 +201,6 @@ class Nest:
 
 
 def root_nest(n_trees: int | None = None) -> Nest:
-    """Return the initial nest, batch outside tree."""
     trees = Open("n_trees") if n_trees is None else n_trees
     rows = Rows()
     return Nest(
@@ -227,7 +224,6 @@ def walk(
 
 
 def paths(loops: tuple[Loop, ...]) -> Iterator[tuple[str, ...]]:
-    """Yield the loop names from the outermost to each innermost loop."""
     for loop, outside in walk(loops):
         if not loop.body:
             yield (*(o.name for o in outside), loop.name)

@@ -162,7 +162,6 @@ class _Emitter(Writer):
         self._heap[-1].append(pointer)
 
     def _pooled(self, buffer: lir.Buffer, n_bytes: int) -> None:
-        """Place scratch in the block that the function takes from its pool."""
         if self.pool is None:
             self.pool = len(self.module.pools)
             self.module.pools.append(0)
@@ -176,7 +175,6 @@ class _Emitter(Writer):
         self.bind("@" + buffer.name, name)
 
     def free_scratch(self) -> None:
-        """Return the block taken at the function's entry to its pool."""
         if self.pool is not None:
             give = pool_function(self.module.kernel, "give", self.pool)
             self.line(f"call void {give}(ptr %$scratch)")
@@ -284,7 +282,6 @@ class _Emitter(Writer):
         done: str,
         arms: Sequence[tuple[str, lir.Body, Sequence[lir.Value]]],
     ) -> None:
-        """Write alternative blocks that join in ``done``."""
         incoming = []
         for label, body, yields in arms:
             self.start(label)

@@ -164,7 +164,6 @@ def _load(w: Writer, value: lir.Value, op: lir.Load) -> str:
 
 
 def _lane_addresses(w: Writer, buffer: lir.Buffer, index: lir.Value) -> str:
-    """Return a vector of addresses, preceded by its type."""
     # 32-bit indices stay narrow: the machine's gathers accept them.
     base = f"{memory_element(buffer.element)}, ptr {w.pointer(buffer)}"
     addresses = w.let(f"getelementptr inbounds {base}, {w.typed(index)}")
@@ -311,7 +310,6 @@ def _bit_set(w: Writer, text: str, index: str, bit: int, element: lir.Scalar) ->
 
 
 def _bound(w: Writer, operand: str, type_: lir.Vec) -> lir.Value:
-    """Return an operand as a value."""
     value = lir.Value(w.temp(), type_)
     w.bind(value.name, operand)
     return value

@@ -66,7 +66,6 @@ class _Table:
         return self._at + offset if offset else None
 
     def _target(self, field: int) -> int | None:
-        """Return the position that a field refers to, or None."""
         place = self._place(field)
         return None if place is None else place + self._buffer.number("I", place)
 

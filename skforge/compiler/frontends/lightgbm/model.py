@@ -371,7 +371,6 @@ def _as_wrapper(model: Any, forest: Forest) -> Forest:
 
 
 def _switched_on(model: Any, names: tuple[str, ...]) -> str | None:
-    """Return the first of the parameters that the wrapper has and that is not off."""
     for name in names:
         value = model.get_params().get(name, False)
         if str(value).lower() not in ("false", "0", "-", "none"):

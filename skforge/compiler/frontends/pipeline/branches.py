@@ -60,7 +60,6 @@ class Branch:
 
 
 def _beside(X: Any, out: Any, names: Sequence[str]) -> Any:
-    """Return a frame with columns of numbers behind; None for other outputs."""
     from pandas import DataFrame, concat
 
     if type(out) is np.ndarray:

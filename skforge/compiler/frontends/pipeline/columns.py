@@ -189,7 +189,6 @@ def _cast(values: Array, dtype: np.dtype[Any]) -> Array:
 
 
 def _needed(columns: Sequence[Column]) -> dict[int, int]:
-    """Return the inputs and outputs of each stage that columns depend on."""
     widths: dict[int, int] = {}
     for column in columns:
         stage = column.stage

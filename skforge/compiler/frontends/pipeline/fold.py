@@ -53,7 +53,6 @@ class Bounds:
         return True
 
     def repaired(self, rows: Array) -> Array:
-        """Return rows with values that are inside in place of all others."""
         rows = np.clip(rows, self.low, self.high)
         zeros = np.clip(self.low.dtype.type(0), self.low, self.high)
         return np.where(np.isnan(rows) & ~self.nan, zeros, rows)
@@ -337,7 +336,6 @@ def accepted(plan: Plan, source: int, values: Array, takes_nan: bool) -> Flags:
 
 
 def _among(values: Array, known: list[Any]) -> Flags:
-    """Tell which values are categories; NaN is one if the encoder has seen it."""
     known_values = {item for item in known if not is_missing(item)}
     known_values |= {None} if None in known else set()
     nan = any(item is not None and is_missing(item) for item in known)
@@ -410,7 +408,6 @@ def _turns(low: Array, high: Array) -> Flags:
 
 
 def _padded(plan: Plan, rows: dict[int, Array], size: int) -> dict[int, Array]:
-    """Return columns of one length: shorter ones go on with some valid value."""
     padded = {}
     for source, values in rows.items():
         padded[source] = np.full(size, plan.example(source), values.dtype)
@@ -436,7 +433,6 @@ class Parts(NamedTuple):
 
 
 def joined(parts: list[Parts], ends: Array) -> Parts:
-    """Return the parts of the tests of all forests, whose numbers end at ``ends``."""
     pairs = zip(parts, [0, *ends[:-1].tolist()], strict=True)
     moved = [part._replace(test=part.test + start) for part, start in pairs]
     return Parts(*map(np.concatenate, zip(*moved, strict=True)))

@@ -148,7 +148,6 @@ def special_values(transformer: Any, width: int) -> list[Any]:
 
 
 def numbers_of(special: Any) -> Any:
-    """Return special values of a column of numbers, in ascending order."""
     return np.unique([value for value in special.tolist() if value is not None])
 
 
@@ -317,7 +316,6 @@ def cannot_fold(why: str) -> NoReturn:
 
 
 def is_absent(transformer: Any) -> bool:
-    """Tell whether a step of a Pipeline does nothing."""
     if class_of(transformer) == PIPELINE:
         return all(is_absent(step) for _, step in transformer.steps)
     return transformer is None or transformer == "passthrough"
@@ -361,7 +359,6 @@ def begins_with_last(steps: list[tuple[str, Any]]) -> bool:
 
 
 def of_first(steps: list[tuple[str, Any]], name: str) -> Any:
-    """Return an attribute of the first step that there is, or None."""
     return getattr(next(_in_turn(steps), None), name, None)
 
 

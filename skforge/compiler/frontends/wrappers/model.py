@@ -140,7 +140,6 @@ class Part:
     places: list[slice] = field(default_factory=list)
 
     def leaves(self) -> Iterator[Part]:
-        """Yield the parts that have forests, in the wrapper's order."""
         if self.forests:
             yield self
         for part in self.inside:
@@ -240,7 +239,6 @@ def _is_pair(forest: Forest) -> bool:
 
 
 def load(model: Any, iteration_range: tuple[int, int] | None = None) -> Forest:
-    """Read the first of a fitted wrapper's forests."""
     if iteration_range is not None:
         raise UnsupportedModelError(
             f"{type(model).__name__}.predict takes no iteration_range; leave it out."

@@ -372,7 +372,6 @@ def _attributes(document: Any) -> dict[str, Any]:
 
 
 def _best_rounds(attributes: dict[str, Any]) -> checks.Range | None:
-    """Return the rounds that an early-stopped wrapper predicts with."""
     best = attributes.get("best_iteration")
     if best is None:
         return None
@@ -424,7 +423,6 @@ def _document(booster: Any) -> Any:
 
 
 def load(model: Any, iteration_range: checks.Range | None = None) -> Forest:
-    """Read a Booster, or a wrapper with its ``missing`` and ``best_iteration``."""
     if is_a(model, "xgboost.core.Booster"):
         return forest_from_document(_document(model), iteration_range)
     if not model.__sklearn_is_fitted__():

@@ -343,7 +343,6 @@ class _Verifier:
             self._owned(known, indices)
 
     def _owned(self, known: _Known, indices: Sequence[mir.Index]) -> None:
-        """Check that no other parallel iteration writes the same elements."""
         if not self._legal:
             return
         used = {name for index in indices for name in variables(index)}
@@ -356,7 +355,6 @@ class _Verifier:
                 )
 
     def _alone(self, name: str) -> None:
-        """Check that no iterations that run together share a buffer they fill."""
         for loop in self._scope.loops:
             if loop.group > 1 or loop.kind in ("vector", "block"):
                 self._fail(f'iterations of "{loop.var}" that run as one share {name}')

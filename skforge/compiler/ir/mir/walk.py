@@ -80,7 +80,6 @@ def map_bodies(stmt: mir.Stmt, change: Callable[[mir.Body], mir.Body]) -> mir.St
 
 
 def statements(body: mir.Body) -> Iterator[mir.Stmt]:
-    """Yield every statement of a body; nested statements follow their owner."""
     for stmt in body:
         yield stmt
         for inner in bodies(stmt):

@@ -127,7 +127,6 @@ def cut_trees(trees: Parts, bits: IntArray, tree: IntArray) -> CutTrees:
 
 
 def ranges(first: IntArray, size: IntArray) -> IntArray:
-    """Return the numbers of adjacent ranges, one range after another."""
     end = np.cumsum(size)
     start: IntArray = first - end + size
     return np.repeat(start, size) + np.arange(end[-1] if len(end) else 0)

@@ -171,7 +171,6 @@ class _Builder:
         return first
 
     def _search(self, thresholds: NDArray[Any]) -> tuple[int, int]:
-        """Store thresholds for a search; return their offset and the levels."""
         levels = len(thresholds).bit_length()
         padded = np.full((1 << levels) - 1, np.nan, thresholds.dtype)
         padded[: len(thresholds)] = thresholds

@@ -239,7 +239,6 @@ class TopLevelsLowering:
         return index
 
     def _remains(self, below: int, position: int) -> Value:
-        """Return ``v`` of the position reached ``below`` levels under a position."""
         b = self.b
         if not below:
             return self._position(position)
@@ -298,7 +297,6 @@ class CompleteRest:
     def items(
         self, b: Builder, first: Value, index: list[Value], codes: Part, model: Model
     ) -> list[Value]:
-        """Hop level by level; within a level, tree after tree."""
         tests = model("rest_tests", self.tests) if self.levels else None
         wide = self.tests.dtype == np.uint32
         base, width, at = first * (1 << self.top), 1 << self.top, 0
@@ -363,14 +361,12 @@ def _goes_right(word: Value, codes: Part, wide: bool) -> Value:
 
 
 def refusal(forest: Forest) -> str | None:
-    """Say why the trees cannot be walked this way, or return None."""
     if int(np.diff(forest.tree_offset).max(initial=0)) > MOST_NODES:
         return f"trees of more than {MOST_NODES} nodes; use another representation."
     return None
 
 
 def plan_rest(forest: Forest, tests: RowTests, top: TopLevels) -> Rest:
-    """Lay out the rest; make it complete if that costs little."""
     _, high = forest.leaf_depths()
     levels = max(0, int(high.max(initial=0)) - top.levels)
     words = forest.n_trees << (top.levels + levels)

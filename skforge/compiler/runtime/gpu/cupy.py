@@ -94,7 +94,6 @@ def rows_on_host(X: Any, at: Array) -> Array:
 
 
 def _cupy(kind: Kind | None) -> Any:
-    """Import CuPy and check that there is a GPU."""
     if is_forked():
         raise TargetError(
             "GPUs cannot be used in a process that was forked from a process that "
@@ -222,7 +221,6 @@ class CupyDevice(GpuDevice):
         return self._cupy.cuda.alloc(max(1, n_bytes))
 
     def new_staging(self, rows_bytes: int, result_bytes: int) -> Staging:
-        """Return a stream with its own device memory and pinned host memory."""
         cupy = self._cupy
         stream = cupy.cuda.Stream(non_blocking=True)
         with stream:

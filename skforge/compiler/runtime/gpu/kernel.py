@@ -74,7 +74,6 @@ class GpuKernel:
         self._fitting: dict[Hashable, tuple[int, int]] = {}
 
     def load(self) -> None:
-        """Compile the text for the current device and upload the model."""
         device = current_device(self.target)
         with device.current():
             self._on(device)
@@ -142,7 +141,6 @@ class GpuKernel:
         return n_rows
 
     def _fits(self, n_rows: int, stride: int) -> bool:
-        """Tell whether scratch and grids for so many rows are within the limits."""
         try:
             run = self._run(n_rows, stride, ends_only=True)
             least = self._run(1, stride, ends_only=True)
@@ -305,7 +303,6 @@ class _Launches:
         return start
 
     def on(self, staging: Staging) -> Callable[[], None]:
-        """Return a function that also copies the staging's rows and result."""
         launch, (n_in, n_out) = self.bound(staging.rows, staging.result), self.copied
 
         def whole() -> None:
