@@ -119,7 +119,6 @@ class Library:
 
     @property
     def cpus(self) -> list[str]:
-        """Return the name of each variant's CPU, as programs see it."""
         return [v.target.cpu for v in self.variants] or ["any CPU"]
 
     @property

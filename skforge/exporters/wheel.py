@@ -113,7 +113,6 @@ _RUNTIME = (
 
 
 def check_package(name: str, version: str | None) -> str:
-    """Return a package's version; raise for reserved names and invalid versions."""
     taken = keyword.iskeyword(name) or name in ("numpy", "skforge")
     if taken or name in sys.stdlib_module_names:
         raise InvalidInputError(

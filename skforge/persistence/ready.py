@@ -51,7 +51,6 @@ def _record(digest: str) -> Any:
 
 
 def _key(digest: str) -> str | None:
-    """Return the key of a file's record; None where no code is kept, or known."""
     here = _here()
     if here is None or not code_version.keeps():
         return None
@@ -127,7 +126,6 @@ class Note:
 
 
 def _labels_out(labels: Any) -> Any:
-    """Return an entry's labels as JSON; None if it cannot hold them."""
     from skforge.runtime.records import plain_out
 
     plain = {bool, int, float, str}

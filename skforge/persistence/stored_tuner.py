@@ -53,7 +53,6 @@ def tuner_out(tuning: Any) -> str | dict[str, Any]:
 
 
 def tuner_in(record: Mapping[str, Any]) -> Tuner:
-    """Return the value of ``tuning`` that :func:`tuner_out` stored."""
     space, budget = (entry(record, name, str, None) for name in ("space", "budget"))
     if space is not None and space not in _SPACES:
         raise refusal("space")

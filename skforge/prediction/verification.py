@@ -175,7 +175,6 @@ def sampled(X: Any, most: int = SAMPLE_ROWS) -> NDArray[np.intp]:
 
 
 def take_rows(X: Any, at: NDArray[np.intp]) -> Any:
-    """Return some rows of any container; rows on a GPU are copied to the host."""
     if type(X) is np.ndarray:
         return X[at]  # scikit-learn looks for plug-ins of data frames: 7 to 25 ms
     if is_device_array(X):

@@ -105,7 +105,6 @@ class Holder:
         return _ByName, ()
 
     def define(self, symbol: str, flags: int, name: str, doc: str | None) -> Any:
-        """Return a compiled function as one that Python can call."""
         assert self.jit is not None
         address = self.jit.address(symbol)
         function, kept = python_objects.builtin(address, flags, name, doc, self)

@@ -42,7 +42,6 @@ def read_text(*path: str) -> str:
 
 
 def machine() -> str:
-    """Return the name of this kind of machine, as the system calls it."""
     return os.uname().machine if hasattr(os, "uname") else ""
 
 
@@ -108,12 +107,10 @@ _LLVMLITE = object_cache.key_of(("llvmlite",))
 
 
 def note_llvm_version() -> None:
-    """Note in the cache what its machine code was compiled with."""
     object_cache.store(_LLVMLITE, llvm_version().encode())
 
 
 def llvmlite() -> Any:
-    """Return llvmlite's binding; raise ``CompilerError`` if it is not installed."""
     try:
         from llvmlite import binding
     except ImportError as error:

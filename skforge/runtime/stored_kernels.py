@@ -34,7 +34,6 @@ class StoredKernel(NamedTuple):
 
 
 def find(key: str, digest: str | None = None) -> StoredKernel | None:
-    """Return a kernel, or None if there is none that is intact."""
     stored = read(key, KERNELS, digest)
     with suppress(KeyError):
         if stored is not None:

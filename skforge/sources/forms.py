@@ -89,7 +89,6 @@ def parts_of(form: Any, bools: bool) -> list[Any]:
 
 
 def is_wide(dtype: Any) -> bool:
-    """Tell whether a column of a frame holds float64 or whole numbers of NumPy's."""
     return _is_number(dtype) and (dtype == np.float64 or dtype.kind in "iu")
 
 

@@ -182,7 +182,6 @@ class PipelineSource(Source):
         return None if columns is None else self._known.columns(columns)
 
     def codes(self) -> dict[int, dict[str, Any]]:
-        """Return the codes of columns of texts; raise if numbers have codes, too."""
         for column, numbers in self._known.numbers.items():
             if numbers.coded:
                 raise UnsupportedModelError(
@@ -254,7 +253,6 @@ class PipelineSource(Source):
         return other
 
     def _reads_as(self, other: PipelineSource, dtypes: list[Any]) -> bool:
-        """Tell whether another's forests answer all numbers of some dtypes alike."""
         mine = self.forest, *self.answers.more
         others = other.forest, *other.answers.more
         return (
@@ -340,7 +338,6 @@ class PipelineSource(Source):
         return not len(differing_rows(raw, expected.reshape(raw.shape)))
 
     def _call(self, method: str, X: Any, **params: Any) -> Any:
-        """Call the pipeline; or its last step, for what a pipeline does not have."""
         if method == "predict_raw":
             return self._last.raw_of(self._transformed(X))
         if method == "apply":
@@ -394,7 +391,6 @@ class PipelineSource(Source):
 
 
 def _kept(transformer: Any) -> list[int]:
-    """Return the columns that a ColumnTransformer does not drop."""
     columns = {
         int(i)
         for _, step, places in inside(transformer)
@@ -521,7 +517,6 @@ class PrefixedSource(Source):
         return replace(columns, rules=rules, ignores=True)
 
     def read(self, X: Any) -> Read | None:
-        """Read prepared rows as the rest reads them; leave all others."""
         return self._last.read(X.rows) if type(X) is Prepared else None
 
     def form(self, X: Any) -> Any:
@@ -540,7 +535,6 @@ class PrefixedSource(Source):
         return self._last.rows(X.rows, method) if type(X) is Prepared else None
 
     def _call(self, method: str, X: Any, **params: Any) -> Any:
-        """Call the rest with prepared rows, and the pipeline with all others."""
         scores = method in ("predict_raw", "apply")
         X = self.prepared(X) if scores else X
         if type(X) is Prepared:

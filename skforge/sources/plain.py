@@ -249,7 +249,6 @@ _READERS: dict[str, Callable[[PlainRows, Any], Read | None]] = {
 
 
 def _values_of(table: Any) -> Array | None:
-    """Return the numbers of a pyarrow table; None for columns of other kinds."""
     batches = table.to_batches()
     if len(batches) != 1:
         return None
@@ -260,7 +259,6 @@ def _values_of(table: Any) -> Array | None:
 
 
 def array_of(X: Any) -> Array | None:
-    """Return a list's array; None if its rows differ in length."""
     try:
         return np.asarray(X)
     except ValueError:
@@ -268,7 +266,6 @@ def array_of(X: Any) -> Array | None:
 
 
 def only_number(value: Any, kinds: Collection[type]) -> Any:
-    """Return an object as a number that float64 takes; None if it is none."""
     if (kind := type(value)) not in kinds:
         return None
     if kind is not Decimal:

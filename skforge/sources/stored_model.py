@@ -71,7 +71,6 @@ class StoredModel:
         return f"<{self.class_name}, stored: {trees:,} trees, {features:,} features>"
 
     def __getattr__(self, name: str) -> Any:
-        """Return a kept fitted attribute of the model, or a method that declines."""
         if not name.startswith("__"):  # copy and pickle ask before state is set
             attributes = self.__dict__.get("attributes", {})
             if name in attributes:

@@ -111,7 +111,6 @@ def rows_of_members(model: Any, X: Any) -> list[Any]:
 
 
 def answers_of(model: Any, X: Any) -> dict[str, Any]:
-    """Return a model's answers by method; those that it refuses are left out."""
     answers = {}
     with _in_threads(model), no_warnings():  # as later calls do
         for name in METHODS:

@@ -248,7 +248,6 @@ class _Pool:
         self.put((Candidate(s, {}, name) for s in problem.known), inf)
 
     def add(self, points: Iterable[dict[str, Any]], like: float) -> None:
-        """Add the points that lie in the space."""
         inside = (_candidate(self._problem, point, self._name) for point in points)
         self.put(filter(None, inside), like)
 
@@ -334,7 +333,6 @@ def _worth(name: str, value: Any, point: dict[str, Any], problem: Problem) -> bo
 
 
 def _default_point(problem: Problem) -> dict[str, Any] | None:
-    """Return the point of the space that yields the default schedule, or None."""
     default = problem.default
     for point in _points_in(problem.space, kinds(problem)):
         likely = _schedule(problem, point)

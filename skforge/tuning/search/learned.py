@@ -234,7 +234,6 @@ class Proposer:
     # ---------------------------------------------------------------- proposing
 
     def better(self, n: int) -> list[Candidate]:
-        """Return those of the ``n`` best that should beat the default by the margin."""
         problem = self._problem
         default = self.odds.seconds(problem.default, problem.n_rows)
         ranked = islice(self._ranked(), n)
@@ -289,7 +288,6 @@ class Proposer:
             self._found[schedule] = fresh[schedule], usable
 
     def _order(self) -> Iterator[tuple[Candidate, float]]:
-        """Yield candidates with their likely seconds, best first."""
         kinds = {*map(odds.kind_of, self._found)}
         usual = {kind: self.odds.usual(kind) for kind in kinds}
         found = self._found.items()
@@ -329,7 +327,6 @@ def _drawn(space: ScheduleSpace, random: np.random.Generator) -> Iterator[Point]
 
 
 def beside(point: Point, space: ScheduleSpace) -> Iterator[dict[str, Any]]:
-    """Yield the points of a space that differ in one parameter."""
     if point in space:
         for name, values in space.parameters.items():
             for value in values:

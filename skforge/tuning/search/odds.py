@@ -79,7 +79,6 @@ Estimated: TypeAlias = Callable[[Sequence[Schedule], int], Sequence[float]]
 
 
 def one_by_one(estimate: Estimate, n_threads: int) -> Estimated:
-    """Return an estimate of single schedules as one of several."""
     return lambda schedules, n: [estimate.seconds(s, n, n_threads) for s in schedules]
 
 

@@ -58,7 +58,6 @@ def plan_ranges(
 
 
 def merged(table: Mapping[BatchRange, T]) -> dict[BatchRange, T]:
-    """Return the table in order, with adjacent ranges of equal values merged."""
     ranges: list[tuple[BatchRange, T]] = []
     for (first, last), value in sorted(table.items(), key=_first_row):
         if ranges and ranges[-1][1] == value and ranges[-1][0][1] == first - 1:
@@ -84,7 +83,6 @@ def range_text(batch: BatchRange) -> str:
 
 
 def probe_sizes(batch: BatchRange) -> tuple[int, ...]:
-    """Return the batch sizes to measure in a range: its ends and geometric middle."""
     first, last = max(1, batch[0]), batch[1]
     if last is None:
         last = max(OPEN, 4 * first)

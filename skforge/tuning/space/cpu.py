@@ -206,7 +206,6 @@ def _rows(point: Point, shape: ForestShape) -> Schedule:
 
 
 def _walk(schedule: Schedule, index: str, point: Point, shape: ForestShape) -> Schedule:
-    """Add leaf-check removal, tiles of nodes and the layout to a schedule."""
     tiled = point["node_tile"] > 1
     if tiled:
         schedule = schedule.tile_nodes(point["node_tile"])
