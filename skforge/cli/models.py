@@ -88,10 +88,6 @@ def _check_model(path: Path, model: Any) -> None:
 
 
 def fitted(model: Any, rows: Any, **options: Any) -> Any:
-    """Return an opened model as a fitted ``CompiledForest``.
-
-    One that is compiled already keeps its schedules, unless there are options.
-    """
     if is_compiled(model) and not options:
         return model
     from skforge import CompiledForest

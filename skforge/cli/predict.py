@@ -41,11 +41,7 @@ Write: TypeAlias = Callable[[Array], None]
 
 @contextmanager
 def writer(path: Path | None, answer: Answer) -> Iterator[Write]:
-    """Yield a function that writes to a file, or to standard output.
-
-    The file is there when the block ends without an error, and before that it is what
-    it was.
-    """
+    """Yield what writes; until the block ends without an error, the old file stays."""
     if path is None:
         try:
             with _csv(lambda x: sys.stdout.write(x.decode()), answer) as write:
@@ -142,10 +138,6 @@ def _arrow_table(table: Array, answer: Answer) -> Any:
 
 
 def _bar(total: int | None) -> Progress:
-    """Return a bar of progress on standard error, drawn if that is a terminal.
-
-    ``total`` is what it counts up to; None if it is not known.
-    """
     return Progress(
         TextColumn("predicting"),
         BarColumn(),

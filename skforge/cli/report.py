@@ -41,11 +41,7 @@ class Timing:
         return median(self.samples[name])
 
     def speedup(self, name: str, over: str) -> float:
-        """Return the speedup of ``name``: the median of the ratios in each round.
-
-        The calls of a round run next to each other, so a slow phase of the machine
-        slows both.
-        """
+        """Return the median of rounds' ratios: a slow phase slows both calls of one."""
         pairs = zip(self.samples[over], self.samples[name], strict=True)
         return median(slow / fast for slow, fast in pairs)
 

@@ -183,11 +183,7 @@ def wheel(
 
 
 def platform_tag(binary: bytes, target: Target) -> str:
-    """Return the platform tag of a Linux library, from its newest glibc symbol version.
-
-    Symbol versions are stored in the library as text. A library linked without glibc
-    has none and gets the generic ``linux`` tag.
-    """
+    """Return the tag of the newest glibc symbol version; ``linux`` without any."""
     versions = re.findall(rb"GLIBC_2\.(\d+)", binary)
     if not versions:
         return f"linux_{target.arch}"

@@ -36,10 +36,7 @@ _lock = RLock()
 
 
 def ready(digest: str, whole: Callable[[], Any]) -> ReadyForest | None:
-    """Return the model of a file with a digest if the cache has what answers for it.
-
-    ``whole`` loads what else there is of it, once something else is asked for.
-    """
+    """Return what the cache has to answer for a file; ``whole`` loads the rest."""
     record = _record(digest)
     return None if record is None else ReadyForest(record, whole)
 

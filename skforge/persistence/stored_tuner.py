@@ -32,11 +32,7 @@ _PLAIN = (bool, int, str, type(None))
 
 
 def tuner_out(tuning: Any) -> str | dict[str, Any]:
-    """Return the value of ``tuning`` as plain data.
-
-    A custom strategy or space, a cost model and a measurer are not stored; they become
-    the defaults.
-    """
+    """Return ``tuning`` as plain data; what is custom becomes the default."""
     if isinstance(tuning, str):
         return tuning
     if not isinstance(tuning, Tuner):

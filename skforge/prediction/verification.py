@@ -81,10 +81,7 @@ def verify(predictor: Predictor, X: Any, missing_is_fine: bool) -> None:
 
 
 def verify_members(predictor: Predictor, X: Any) -> None:
-    """Compare a model's answers with those of its compiled members, bit by bit.
-
-    ``fit`` of each member has compared its kernels.
-    """
+    """Compare answers bit by bit; ``fit`` of each member has compared its kernels."""
     at = sampled(X)
     drawn = sum(member._compiled().checked[1] for member in predictor.source.members)
     predictor.checked = len(at), drawn

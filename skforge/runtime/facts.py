@@ -60,10 +60,7 @@ def cpu_facts(file: str = "/proc/cpuinfo") -> str:
 
 
 def cpu_count(cgroup: str = "/sys/fs/cgroup") -> int:
-    """Return the cores that this process may use, as joblib counts them.
-
-    The affinity mask, the quota of the cgroup and ``LOKY_MAX_CPU_COUNT`` limit them.
-    """
+    """Count cores as joblib does: affinity, quota, and ``LOKY_MAX_CPU_COUNT``."""
     if sys.platform != "linux" or "JOBLIB_MULTIPROCESSING" in os.environ:
         import joblib
 

@@ -39,10 +39,7 @@ class _MethodDef(ctypes.Structure):
 def builtin(
     address: int, flags: int, name: str, doc: str | None, owner: Any
 ) -> tuple[Any, object]:
-    """Return compiled code as a function of Python, and what must outlive it.
-
-    ``owner`` is its ``__self__``.
-    """
+    """Return compiled code as a method of ``owner``, and what must outlive it."""
     texts = name.encode(), None if doc is None else doc.encode()
     definition = _MethodDef(texts[0], address, flags, texts[1])
     make = ctypes.pythonapi.PyCFunction_NewEx

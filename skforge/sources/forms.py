@@ -46,10 +46,7 @@ class Form:
 
 
 def computed(form: Form | np.dtype[Any], width: int) -> list[np.dtype[Any]]:
-    """Return the dtype of each column as steps get it.
-
-    Nullable ones, dates and objects are float64.
-    """
+    """Return dtypes as steps get them: nullable ones, dates, objects are float64."""
     if isinstance(form, np.dtype):
         return [form] * width
     wide = np.dtype(np.float64)

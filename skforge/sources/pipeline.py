@@ -302,10 +302,7 @@ class PipelineSource(Source):
         return narrow or nameless or forms.has_objects(form)
 
     def _agrees(self, gaps: Sequence[int], like: PipelineSource) -> bool:
-        """Tell whether the forest has the pipeline's scores on rows of its form.
-
-        Rows are drawn around its tests, and around those of a forest for other rows.
-        """
+        """Tell whether scores agree on rows drawn around both forests' tests."""
         self._known.forms[forms.told(self._form)] = [*gaps]
         drawing = (self,) if like.forest is self.forest else (self, like)
         return all(self._agrees_on(source, gaps) for source in drawing)
@@ -482,10 +479,7 @@ class PrefixedSource(Source):
         )
 
     def prepared(self, X: Any, method: str = "predict") -> Any:
-        """Return rows after the first steps, transformed once for all further calls.
-
-        Some rows are left as they are, so that the pipeline itself answers.
-        """
+        """Return rows after the first steps; others are for the pipeline itself."""
         if type(X) is Prepared:
             return X
         rows = X

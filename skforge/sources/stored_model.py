@@ -90,10 +90,7 @@ class StoredModel:
             self.refuse(name)
 
     def refuse(self, what: str, why: str = "", *, once: bool = False) -> NoReturn:
-        """Raise the SourceNeededError for something that needs the source.
-
-        ``once`` tells whether to predict such rows once before saving may help.
-        """
+        """Raise SourceNeededError; ``once``: predicting such rows first may help."""
         mend = "predict such rows once before you save, or " * once
         mend = f"; {mend}use the original model."
         if why.endswith("."):  # with a conversion

@@ -131,10 +131,7 @@ class ColumnBins:
     # ------------------------------------------------------------ the stage
 
     def encode(self, rows: BlockRows, count: Value, codes: Buffer) -> None:
-        """Fill ``codes`` for the first ``count`` rows of a block, and a few more.
-
-        ``codes`` must hold whole parts of rows.
-        """
+        """Fill whole parts of ``codes``: ``count`` rows of a block, and a few more."""
         b = self.b
         self._columns = ColumnTile(b, self._scalar, self.lanes, self._part, lambda x: x)
         size = -(-self._words // self._word_lanes) * self._word_lanes * self._part

@@ -117,10 +117,7 @@ def default_gpu_schedules(
 def walking_gpu_schedule(
     forest: Forest, target: Target, rows: int = ROW_THREADS
 ) -> Schedule:
-    """Return a schedule in which each thread walks all trees for its row.
-
-    It compares values for every forest, and supports every use of the walks' leaves.
-    """
+    """Return a schedule for every forest, and for every use of the walks' leaves."""
     facts = _Facts(forest, target, "exact")
     cached = facts.rows_cached(rows, WARP, codes=False)
     walk = facts.walk("shared" if cached else "memory")

@@ -60,11 +60,7 @@ def reference_raw(forest: Forest, X: ArrayLike) -> NDArray[Any]:
 
 
 def sum_limits(forest: Forest, leaves: NDArray[Any]) -> NDArray[np.float64]:
-    """Return by how much a row's sum may be off for any order of its terms.
-
-    This is the tolerance of ``reduction="fast"``. ``leaves`` are those of
-    :func:`reference_leaves`.
-    """
+    """Return the tolerance of ``reduction="fast"``, for any order of a row's terms."""
     if forest.aggregate != "sum":
         return np.zeros(len(leaves))
     leaf = forest.leaf[leaves]

@@ -194,10 +194,7 @@ class HashedRows:
     def _write_plain(
         self, values: Array, places: Array, rows: Array, listed: dict[int, Any]
     ) -> bool:
-        """Write columns of numbers, and list those of categories.
-
-        Return False for numbers that the model reads.
-        """
+        """List categories, write numbers; return False for what the model reads."""
         dtype, flags = values.dtype, self._is_category[places]
         if not frames.is_plain(dtype) or (flags.any() and dtype.kind == "f"):
             return False

@@ -50,10 +50,7 @@ class KernelStore:
         return stored_kernels.add(self._key(schedule, element), kernel)
 
     def drawn(self, draw: Callable[[], Arrays], anew: bool) -> Arrays:
-        """Return rows and their scores, drawn once for all kernels and processes.
-
-        ``anew`` replaces those that are stored.
-        """
+        """Return rows and scores, drawn once for all processes, or ``anew``."""
         if not code_version.keeps():
             return draw()
         key = object_cache.key_of(self._facts)

@@ -123,10 +123,7 @@ def answers_of(model: Any, X: Any) -> dict[str, Any]:
 
 
 def orders_of(fast: Any, member: Any, rows: Any) -> dict[str, bool]:
-    """Tell of each method whether its answers lie in memory column by column.
-
-    Products and sums of arrays in another order may be rounded in another way.
-    """
+    """Tell which answers lie by column: another order may round otherwise."""
     orders = {}
     theirs, ours = answers_of(member, rows), answers_of(fast, rows)
     for name in theirs.keys() & ours.keys():

@@ -277,10 +277,7 @@ class WrapperSource(base.Source):
 
 
 def _own(model: Any) -> Any:
-    """Return a wrapper with copies of what it computes answers with.
-
-    Members and parameters stay. What cannot be copied is shared with the model.
-    """
+    """Copy what a wrapper computes with, except members; share what cannot be."""
     own = copy.copy(model)
     shared = (
         [*kinds.fitted_members(model), *kinds.members_of(model)]

@@ -140,10 +140,7 @@ class Odds:
         return share * _mean_gain(ratio, error, best)
 
     def usual(self, kind: Kind) -> float:
-        """Return the usual ratio of measured to estimated times of a kind.
-
-        Of a kind that was not timed, it is the median of the others; 1 if none was.
-        """
+        """Return a kind's usual ratio; of others their median, 1 if none was timed."""
         if kind in self._errors:
             return exp(median(self._errors[kind]))
         return exp(median([*map(median, self._errors.values())] or [0.0]))

@@ -39,10 +39,7 @@ _PAPER_RULES = (
 
 @lru_cache(maxsize=1)
 def paper_space() -> ScheduleSpace:
-    """Return SilvanForge's CPU space (§8.3): what is parallel, and interleaving.
-
-    Blocks of 8 rows let 16 threads share the batches of 32 rows of §9.4.
-    """
+    """Return SilvanForge's CPU space (§8.3); blocks of 8 rows are for §9.4."""
     parameters = {
         "parallel": ("rows", "trees", "both"),
         "interleave": (1, 2, 4, 8, 16),

@@ -69,10 +69,7 @@ def emit_llvm(function: lir.Function, target: Target) -> str:
 
 
 def _routine(w: Writer, function: lir.Routine) -> tuple[str, str]:
-    """Bind a routine's parameters; return the parts of its header.
-
-    It has come through no passes, so it is verified here.
-    """
+    """Bind parameters; a routine has come through no passes, so it is verified here."""
     verify_lir(function)
     header = []
     for param in function.params:

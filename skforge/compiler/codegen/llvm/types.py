@@ -85,11 +85,7 @@ def mangled(type_: lir.Type) -> str:
 
 
 def quoted(name: str, prefix: str = "") -> str:
-    """Return an LIR name as an LLVM identifier, without its sigil.
-
-    Names that start with a dollar sign or a dot are reserved for the emitter, so LIR
-    names of that form get a dollar sign in front.
-    """
+    """Return an LLVM name, no sigil; those with ``$`` or ``.`` are the emitter's."""
     if _PLAIN_NAME.fullmatch(name):
         return prefix + name
     if not prefix and name[:1] in ("$", "."):

@@ -222,10 +222,7 @@ def _arrays(trees: Trees) -> dict[str, Any]:
 
 
 def _predicates(trees: Trees) -> tuple[dict[str, Array], NDArray[np.int32]]:
-    """Return the distinct tests, and the test of each inner node.
-
-    NaN is in no category set, for any missing type.
-    """
+    """Return distinct tests and each node's; NaN is in no set, for any missing type."""
     in_set = (trees.decision_type & 1) != 0
     missing = _MISSING[trees.decision_type >> 2]
     missing[in_set] = Missing.NAN

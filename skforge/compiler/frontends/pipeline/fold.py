@@ -232,10 +232,7 @@ def _changing(
     pieces: dict[int, Array],
     checks: list[tuple[Column, Array]],
 ) -> Iterator[tuple[Column, Array]]:
-    """Yield columns, with their special values, that are not constant in each piece.
-
-    Those of one source are evaluated at once: an encoder may make hundreds.
-    """
+    """Yield columns that vary within pieces, by source: encoders make hundreds."""
     checks = [check for check in checks if np.isfinite(check[1]).any()]
     for source in {column.source for column, _ in checks}:
         of_it = [check for check in checks if check[0].source == source]
@@ -283,10 +280,7 @@ def _firsts(ends: Array, low: float) -> Array:
 def refused_pieces(
     plan: Plan, bounds: Bounds, pieces: dict[int, Array], takes_nan: bool
 ) -> dict[int, Flags]:
-    """Return which pieces hold numbers that a step refuses, as a strict encoder does.
-
-    Whether NaN itself is refused is noted in ``bounds``.
-    """
+    """Return which pieces a step refuses; ``bounds`` notes whether it refuses NaN."""
     inputs = [c.source for stage in plan.stages if stage.strict for c in stage.inputs]
     strict = {source for source in inputs if source not in plan.texts}
     for source in strict:  # NaN may be all that an encoder knows
@@ -619,10 +613,7 @@ def last_alike(start: Array, end: Array, alike: Alike) -> Array:
 
 
 def _last_power(sign: Array, alike: Alike, largest: float) -> Array:
-    """Return powers of two, of the given signs, up to which numbers are alike.
-
-    A bound need not be exact, and there are few powers to try.
-    """
+    """Return powers of two up to which numbers are alike: bounds need not be exact."""
     powers = np.append(2.0 ** np.arange(-8, np.log2(largest) // 1), largest)
     near, far = np.full(len(sign), -1), np.full(len(sign), len(powers))
     every = np.arange(len(sign))

@@ -301,10 +301,7 @@ def _holds_pipelines(last: Any) -> bool:
 
 
 def _of_format(sparse: str, forest: Forest) -> Forest:
-    """Return the forest that LightGBM has for rows of a sparse format.
-
-    In rows of CSR it compares -1e-35f, which is 0 in arrays and in columns of CSC.
-    """
+    """Return LightGBM's forest for sparse rows: in CSR, it takes -1e-35f as it is."""
     below = np.nextafter(-ZERO_THRESHOLD, -np.inf)
     tests = (forest.threshold == below) & (forest.missing != Missing.ZERO)
     if sparse in ("", "csc") or forest.source != "lightgbm" or not tests.any():

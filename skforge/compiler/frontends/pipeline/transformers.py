@@ -329,10 +329,7 @@ def passes_on(transformer: Any) -> bool:
 
 
 def inside(transformer: Any) -> list[tuple[str, Any, list[int] | None]]:
-    """Return the names and transformers that a fitted one is made of.
-
-    The third is the columns that a transformer takes, None for all.
-    """
+    """Return name, transformer and its columns, None for all, inside a fitted one."""
     class_name = class_of(transformer)
     if class_name == COLUMNS:
         taken = transformer._transformer_to_input_indices

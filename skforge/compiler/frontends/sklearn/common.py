@@ -31,11 +31,6 @@ _OF_TESTS = "feature", "threshold", "missing_go_to_left"
 
 
 def check_model(model: Any, fitted: str, iteration_range: object) -> None:
-    """Refuse models that are not fitted or that override predictions.
-
-    ``fitted`` is an attribute that ``fit`` sets. scikit-learn's ``predict`` has no
-    ``iteration_range``.
-    """
     kind = type(model).__name__
     if iteration_range is not None:
         raise UnsupportedModelError(

@@ -241,10 +241,7 @@ class _Verifier:
     def _using(
         self, name: str, rows: Sequence[mir.Affine], block: bool = False
     ) -> None:
-        """Check what a walk compares: codes, or in a block also predicates.
-
-        They must have been computed for the walk's rows.
-        """
+        """Check that what a walk compares was computed for the walk's rows."""
         if not (block and self._scope.names.get(name) == "predicates"):
             self._names("codes", (name,))
         for row in rows:

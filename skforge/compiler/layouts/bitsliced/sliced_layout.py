@@ -370,10 +370,7 @@ def fold(
 
 
 def depth_classes(depth: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the depth each tree is laid out with: few, so that the code is short.
-
-    A depth is merged into the next larger one where that adds the fewest nodes.
-    """
+    """Merge depths into the next larger, the cheapest first: few keep code short."""
     depths, counts = np.unique(depth, return_counts=True)
     classes = dict(zip(depths.tolist(), counts.tolist(), strict=True))
     merged: NDArray[np.int64] = depth.copy()
@@ -388,10 +385,7 @@ def depth_classes(depth: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def byte_planes(values: NDArray[Any], entries: int) -> NDArray[np.uint8]:
-    """Return tables of values, one a row, as byte planes, lowest byte first.
-
-    The planes have shape (n, itemsize, entries); unused entries are zero.
-    """
+    """Return tables as byte planes, (n, itemsize, entries), lowest byte first."""
     n, size = values.shape
     item = values.dtype.itemsize
     raw = np.ascontiguousarray(values).view(np.uint8).reshape(n, size, item)

@@ -96,10 +96,7 @@ class LaneShape:
 
 
 def lane_shape(target: Target, n_columns: int) -> LaneShape:
-    """Return the registers that hold ``n_columns`` codes.
-
-    Codes are words instead of bytes if only words permute over whole registers.
-    """
+    """Return the registers of codes: words, if bytes do not permute over whole ones."""
     dtype: type[np.unsignedinteger[Any]] = np.uint8
     bits = target.vector_bits
     if bits == 512 and not target.has("avx512vbmi") and n_columns > 32:

@@ -75,10 +75,7 @@ class BlockSums(BlockCode):
         return self.tiling.encode(self._rules, rows, left, self.block)
 
     def _left(self, rows: BlockRows) -> Value:
-        """Return the rows that are left, and set ``n`` to those of whole groups.
-
-        Padding rows are never read.
-        """
+        """Return the rows left; ``n`` becomes whole groups, padding never read."""
         left = (rows.n_rows - rows.first).min(self.block)
         self.n = (left + (GROUP - 1)) // GROUP * GROUP
         return left

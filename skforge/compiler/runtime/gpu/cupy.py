@@ -62,11 +62,7 @@ def found() -> CupyDevice | None:
 
 
 def as_cupy(X: Any, kind: Kind) -> tuple[CupyDevice, Any]:
-    """Return a device array's device and a CuPy array that shares its memory.
-
-    If the array's library tells on which stream the array is written, the current
-    stream waits for it.
-    """
+    """Return an array that shares memory; the current stream waits for its writer."""
     cupy = _cupy(kind)
     if not isinstance(X, cupy.ndarray):
         try:
