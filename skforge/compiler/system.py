@@ -49,7 +49,7 @@ def clock_call(time_at: str) -> str:
 
 
 def clock(of_thread: bool) -> tuple[int, int]:
-    """Return a clock's address and number; Windows has 16 ms steps for threads."""
+    """Return the clock to read; Windows' clock of threads counts in steps of 16 ms."""
     if sys.platform == "win32":
         return c_address("_timespec64_get"), 1  # TIME_UTC
     number = time.CLOCK_THREAD_CPUTIME_ID if of_thread else time.CLOCK_MONOTONIC

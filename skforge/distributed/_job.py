@@ -202,7 +202,7 @@ _slot = lru_cache(maxsize=MOST_MODELS)(_Slot)
 
 
 def loaded(artifact: Artifact, n_jobs: int | None) -> CompiledForest:
-    """Return a model, one object for all threads; callers must not modify it."""
+    """Return the model, one object per ``n_jobs`` for all threads: do not modify it."""
     slot = _slot(artifact.checksum, n_jobs)
     with slot.lock:  # only tasks of the same model wait
         if slot.model is None:

@@ -277,7 +277,7 @@ class WrapperSource(base.Source):
 
 
 def _own(model: Any) -> Any:
-    """Copy what a wrapper computes with, except members; share what cannot be."""
+    """Copy what a wrapper computes with, but members; share what cannot be copied."""
     own = copy.copy(model)
     shared = (
         [*kinds.fitted_members(model), *kinds.members_of(model)]
