@@ -221,7 +221,6 @@ def column_count(
     dtype: type[np.integer[Any]] = np.uint16,
     chosen: Any = True,
 ) -> int:
-    """Return the number of columns of codes, without planning them."""
     equal = _merged_equal(forest, merge, dtype)
     ordered = (forest.comparison <= Comparison.LE) | equal
     counts = _counts(forest, ordered & chosen, equal, merge)

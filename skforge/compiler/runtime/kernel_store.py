@@ -44,7 +44,6 @@ class KernelStore:
     def add(
         self, schedule: Schedule, element: Element, kernel: StoredKernel
     ) -> tuple[str, str] | None:
-        """Keep a kernel, if it is not too large; return its place if it is kept."""
         if not self._keeps(schedule):
             return None
         return stored_kernels.add(self._key(schedule, element), kernel)

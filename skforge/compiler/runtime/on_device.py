@@ -44,7 +44,6 @@ def leaves_on_device(module: Any, X: Any) -> NDArray[np.int32]:
 def answered_on_device(
     target: Target, of_scores: Callable[[Any, Library], Any], raw: Any
 ) -> Any:
-    """Return what a function makes of raw scores on a device and of its library."""
     device, raw = device_cupy.as_cupy(raw, _kind(target))
     with device.current():
         return of_scores(raw, library_of(device.xp))

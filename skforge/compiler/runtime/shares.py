@@ -147,7 +147,6 @@ class Shares:
         return 1 if wanted == 1 or self.least_rows == sys.maxsize else wanted
 
     def table(self, n_jobs: int) -> ShareTable:
-        """Return the plan for ``n_jobs`` threads as entries read it."""
         table = self._tables.get(n_jobs)
         if table is None:
             table = self._tables.setdefault(n_jobs, ShareTable(self.least_rows))

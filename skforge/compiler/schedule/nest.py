@@ -168,13 +168,11 @@ class Nest:
         return next(v for v in self.variables if v.name == name)
 
     def paths(self, through: str | None = None) -> Iterator[tuple[Variable, ...]]:
-        """Yield each innermost loop's path of variables, if ``through`` is on it."""
         for path in paths(self.loops):
             if through is None or through in path:
                 yield tuple(map(self.variable, path))
 
     def refuse(self, why: str, name: str | None = None) -> NoReturn:
-        """Raise a ScheduleError that draws the nest and marks the named loop."""
         names = [loop.name for loop, _ in walk(self.loops)]
         at = names.index(name) if name in names else None
         raise ScheduleError(why, self.draw(), at)

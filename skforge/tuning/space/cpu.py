@@ -134,7 +134,6 @@ _RULES = (
 
 @lru_cache(maxsize=2)  # spaces are immutable and list their points only once
 def cpu_space(threads: bool = True) -> ScheduleSpace:
-    """Return the whole CPU space; without ``threads``, trees are never shared."""
     parameters = dict(CPU)
     if not threads:
         parameters |= {"parallel": ("rows",), "tree_tiles": (1,)}

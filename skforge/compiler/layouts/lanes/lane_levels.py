@@ -223,7 +223,6 @@ class TopLevelsLowering:
         index[group * top.lanes] = self._reached()
 
     def items(self, first: Value, count: int, index: Part) -> list[Value]:
-        """Return the index below the top levels of trees from ``first`` on."""
         return [index[first + k].to(I64) for k in range(count)]
 
     def _reached(self) -> Value:
