@@ -126,8 +126,6 @@ def _write(
 
 
 def _digests(payloads: Sequence[Sequence[Any]]) -> list[str]:
-    """Return the digest of each payload, which may be in parts."""
-
     def digest_of(parts: Sequence[Any]) -> str:
         return str(sha256(*parts).hexdigest())
 
@@ -217,10 +215,7 @@ def content_of(path: str | os.PathLike[str]) -> Content:
 
 
 class Slices:
-    """The bytes of a file, which are read slice by slice.
-
-    A file that is overwritten while it is mapped would end the process.
-    """
+    """A file's bytes, read by slices: mapped, an overwritten file ends the process."""
 
     def __init__(self, descriptor: int, size: int) -> None:
         self._descriptor, self._size = descriptor, size
@@ -338,7 +333,6 @@ class Container(Mapping[str, Array]):
 
 @contextlib.contextmanager
 def _refused(name: str) -> Iterator[None]:
-    """Raise InvalidModelError for any damage of a file."""
     try:
         yield
     except UnsupportedModelError:
@@ -432,7 +426,6 @@ def _no_constant(name: str) -> Any:
 
 
 def _bytes_of(name: str, facts: Any) -> int:
-    """Check an array's description and return the bytes of its data."""
     if isinstance(facts, dict) and facts.keys() == {"dtype", "shape", "sha256"}:
         dtype, shape = plain_dtype(facts["dtype"]), facts["shape"]
         whole = (
@@ -446,11 +439,7 @@ def _bytes_of(name: str, facts: Any) -> int:
 
 
 def _array(payload: Array, name: str, facts: dict[str, Any]) -> Array:
-    """Return the array of a ``.npy`` file, read-only.
-
-    NumPy's own reader evaluates the header and takes the memory that it speaks of; here
-    it has to be the one that NumPy writes for what the manifest says.
-    """
+    """Return an array without NumPy's reader, which evaluates and trusts headers."""
     dtype, shape = np.dtype(facts["dtype"]), tuple(facts["shape"])
     start = len(payload) - prod(shape) * dtype.itemsize
     text = f"{{'descr': {dtype.str!r}, 'fortran_order': False, 'shape': {shape}, }}"

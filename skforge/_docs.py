@@ -40,7 +40,6 @@ def documented(*sources: Any) -> Callable[[Documented], Documented]:
 
 
 def _parsed(target: Any) -> tuple[str, dict[str, str]]:
-    """Return what stands before the sections of a docstring, and the sections."""
     text = cleandoc(target.__doc__ or "")
     head, *rest = re.split(r"\n\n([A-Z][A-Za-z ]+)\n-{3,}\n", text)
     return head, dict(zip(rest[::2], rest[1::2], strict=True))

@@ -50,7 +50,6 @@ if TYPE_CHECKING:
 
 
 def estimator_pairs(fast: Any) -> list[Pair]:
-    """Pair a ``CompiledForest``'s methods with its estimator's on one thread."""
     serial = fast._compiled().source._serial()
     return [
         Pair(name, quiet(fast, name), name, quiet(serial, name))
@@ -97,7 +96,6 @@ def _xgboost(model_file: Path, module: CompiledModule) -> Pair:
 
 
 def booster_pair(booster: Any, module: CompiledModule) -> Pair:
-    """Return the raw scores of a compiled Booster of XGBoost, and the Booster's own."""
     booster.set_param({"nthread": 1})
     rounds = (0, 0)  # all
     # XGBoost's scikit-learn wrapper predicts with the rounds up to the best iteration.
@@ -259,7 +257,6 @@ def _of_estimator(
 
 
 def _check_memory(n_rows: int, forest: Forest) -> None:
-    """Raise if two copies of a batch do not fit in this machine's memory."""
     needed = 2 * n_rows * forest.n_features * forest.input_dtype.itemsize
     there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     if needed > there:

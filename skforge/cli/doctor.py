@@ -86,7 +86,6 @@ def doctor(measure: bool = False) -> None:
 
 
 def _stranger() -> str:
-    """Name an installed distribution that has taken the import's name."""
     from skforge._version import DISTRIBUTION
 
     try:

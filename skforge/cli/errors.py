@@ -56,10 +56,7 @@ class OneLineGroup(TyperGroup):
 
 @contextmanager
 def naming(file: str) -> Iterator[None]:
-    """Turn what a library says about rows into an error that names their file.
-
-    Errors of skforge's own code pass: they say what they mean, or are faults.
-    """
+    """Name the file in errors of libraries about rows; skforge's own errors pass."""
     try:
         yield
     except (OSError, MemoryError):
@@ -90,10 +87,6 @@ def _one_line(error: Any) -> str:
 
 
 def check_output(path: Path, *endings: str) -> None:
-    """Raise before any work is done if an output file could not be written.
-
-    Without ``endings``, its name may end as it likes.
-    """
     if endings and path.suffix.lower() not in endings:
         raise InvalidInputError(f"{path} does not end in {either(endings)}.")
     if path.is_dir():

@@ -28,7 +28,6 @@ def is_own(path: Path) -> bool:
 
 
 def open_model(path: Path) -> Any:
-    """Return what a ``.skforge`` file or a pickle holds, or a model file's forest."""
     from skforge import load, load_forest
 
     if is_own(path):
@@ -89,10 +88,6 @@ def _check_model(path: Path, model: Any) -> None:
 
 
 def fitted(model: Any, rows: Any, **options: Any) -> Any:
-    """Return an opened model as a fitted ``CompiledForest``.
-
-    One that is compiled already keeps its schedules, unless there are options.
-    """
     if is_compiled(model) and not options:
         return model
     from skforge import CompiledForest
@@ -107,7 +102,6 @@ def fitted(model: Any, rows: Any, **options: Any) -> Any:
 
 
 def quiet(model: Any, name: str) -> Callable[[Any], Any]:
-    """Return a method that gives arrays, without warnings about names of columns."""
     from skforge.prediction.answers import as_array
 
     method = getattr(model, name)
@@ -121,7 +115,6 @@ def quiet(model: Any, name: str) -> Callable[[Any], Any]:
 
 
 def live_model(model: Any) -> Any:
-    """Return the estimator that an opened model is or has; None if there is none."""
     from skforge.sources.fitted import is_estimator, model_of
     from skforge.sources.stored_model import StoredModel
 
@@ -143,7 +136,6 @@ def forest_of(model: Any) -> Forest:
 
 
 def drawable(path: Path, model: Any) -> Forest:
-    """Return the forest of an opened model, or raise if no rows can be drawn for it."""
     with suppress(UnsupportedModelError):
         forest = forest_of(model)
         if not row_spec(model).framed and not row_spec(model).whole:

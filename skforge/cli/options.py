@@ -116,7 +116,6 @@ ModelFile = Annotated[
 
 
 def _is_there(path: Path | None) -> Path | None:
-    """Return the path of a file or pipe; ``-`` is standard input."""
     if path is not None and str(path) != "-" and (path.is_dir() or not path.exists()):
         problem = "is a directory" if path.is_dir() else "does not exist"
         raise typer.BadParameter(f"file {str(path)!r} {problem}.")

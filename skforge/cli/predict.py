@@ -41,11 +41,7 @@ Write: TypeAlias = Callable[[Array], None]
 
 @contextmanager
 def writer(path: Path | None, answer: Answer) -> Iterator[Write]:
-    """Yield a function that writes to a file, or to standard output.
-
-    The file is there when the block ends without an error, and before that it is what
-    it was.
-    """
+    """Yield what writes; until the block ends without an error, the old file stays."""
     if path is None:
         try:
             with _csv(lambda x: sys.stdout.write(x.decode()), answer) as write:
@@ -113,7 +109,6 @@ def _npy_file(file: Any, answer: Answer) -> Iterator[Write]:
 
 @contextmanager
 def _arrow_file(file: Any, answer: Answer, parquet: bool = False) -> Iterator[Write]:
-    """Write Parquet, Arrow or Feather."""
     from pyarrow import ipc
     from pyarrow.parquet import ParquetWriter
 
@@ -143,10 +138,6 @@ def _arrow_table(table: Array, answer: Answer) -> Any:
 
 
 def _bar(total: int | None) -> Progress:
-    """Return a bar of progress on standard error, drawn if that is a terminal.
-
-    ``total`` is what it counts up to; None if it is not known.
-    """
     return Progress(
         TextColumn("predicting"),
         BarColumn(),
@@ -238,7 +229,6 @@ def _method(method: str | None, contribs: bool) -> str:
 
 
 def _described(model: Any, name: str) -> Answer:
-    """Return a method's result type; labels that are objects become texts."""
     from skforge.prediction.answers import described
 
     answer = described(model, name)

@@ -41,11 +41,7 @@ class Timing:
         return median(self.samples[name])
 
     def speedup(self, name: str, over: str) -> float:
-        """Return the speedup of ``name``: the median of the ratios in each round.
-
-        The calls of a round run next to each other, so a slow phase of the machine
-        slows both.
-        """
+        """Return the median of rounds' ratios: a slow phase slows both calls of one."""
         pairs = zip(self.samples[over], self.samples[name], strict=True)
         return median(slow / fast for slow, fast in pairs)
 
@@ -110,7 +106,6 @@ def describe(console: Console, name: str, forest: Forest) -> None:
 
 
 def show_schedules(console: Console, module: CompiledModule) -> None:
-    """Print each schedule once, with its batch sizes and loop nest."""
     from skforge.display.summary import ranges_of
 
     served: dict[Schedule, list[tuple[int, int | None]]] = {}
@@ -155,7 +150,6 @@ def check(console: Console, pairs: Sequence[Pair], rows: Mapping[str, Rows]) -> 
 
 
 def describe_difference(ours: NDArray[Any], theirs: NDArray[Any]) -> str | None:
-    """Describe the difference of two results, or return None if all bits agree."""
     ours, theirs = np.asarray(ours), np.asarray(theirs)
     if ours.shape != theirs.shape or ours.dtype != theirs.dtype:
         return f"{ours.dtype} {ours.shape} is not {theirs.dtype} {theirs.shape}"
@@ -199,7 +193,6 @@ def speed(
 def own_speed(
     console: Console, raw: Predict, X: Rows, batch_sizes: Sequence[int], seconds: float
 ) -> None:
-    """Print median times of ``predict_raw`` without a source to compare."""
     _title(console, "Time of one call on one thread, median of rounds")
     columns = ("rows", "predict_raw", "per row")
     table = _table(*columns, right=columns)

@@ -266,7 +266,6 @@ def lower(
 def _lay_out(
     hir: PredictEnsemble, body: mir.Body, target: Target
 ) -> representations.AnyLayout:
-    """Choose the memory layout of the trees from the loops around them."""
     shape = block_shape(body) if target.is_gpu else None
     if shape is not None:
         gpu = representations.GpuBlockRepresentation.of(hir)
@@ -348,7 +347,6 @@ def _block_rows(body: mir.Body) -> int | None:
 
 
 def _verify(name: str, check: Callable[[T], None], ir: T) -> None:
-    """Verify what a pass made, if asked."""
     if not verify_every_pass():
         return
     try:

@@ -43,20 +43,13 @@ def code_model(triple: str) -> dict[str, str]:
 
 
 def clock_call(time_at: str) -> str:
-    """Return the arguments of a call of the clock, as LLVM text.
-
-    The clock writes seconds and nanoseconds to ``time_at``.
-    """
+    """Return a clock's arguments as LLVM text: seconds, nanoseconds to ``time_at``."""
     arguments = ["i32 %clock", f"ptr {time_at}"]
     return ", ".join(reversed(arguments) if WINDOWS else arguments)
 
 
 def clock(of_thread: bool) -> tuple[int, int]:
-    """Return the address of the clock, and the number of the clock to read.
-
-    That is the CPU time of the thread, if wanted, and the time of day on Windows, whose
-    clock of threads counts in steps of 16 ms.
-    """
+    """Return the clock to read; Windows' clock of threads counts in steps of 16 ms."""
     if sys.platform == "win32":
         return c_address("_timespec64_get"), 1  # TIME_UTC
     number = time.CLOCK_THREAD_CPUTIME_ID if of_thread else time.CLOCK_MONOTONIC

@@ -144,7 +144,6 @@ class Displayed(Delegated):
         return _block("parallel", parts, names, details)
 
     def _html_repr(self) -> str:
-        """Return what notebooks show: the card, or a diagram before ``fit``."""
         if self.__sklearn_is_fitted__():
             return summary_of(self)._repr_html_()
         return f'{_STYLE}<div class="skforge-box">{estimator_html_repr(self)}</div>'
@@ -269,7 +268,6 @@ def _source(
 
 
 def _batches(X: Any, n_rows: int, size: int) -> list[Any]:
-    """Return batches of different rows; rows repeat if there are too few."""
     count = max(1, min(BATCHES, n_rows // size))
     starts = np.linspace(0, max(0, n_rows - size), count).astype(int)
     return [take_rows(X, (start + np.arange(size)) % n_rows) for start in starts]
@@ -306,7 +304,6 @@ def _timed(
 
 
 def _slot(ring: Any, seconds: float) -> list[float]:
-    """Return the seconds of calls, one after the other, until the time is over."""
     times = []
     end = perf_counter() + seconds
     for call in islice(ring, 1 << 16):

@@ -24,10 +24,7 @@ class ShortName:
 
 
 def short_name(model: Any, forest: Forest | None = None) -> Any:
-    """Return the model, or what stands for it in a repr.
-
-    ``forest`` is the model's forest, if it is known.
-    """
+    """Return the model, or what stands for it in a repr."""
     if isinstance(model, (StoredModel, Forest)) or is_path(model):
         return model
     if isinstance(model, str):
@@ -78,10 +75,7 @@ class _Call(BaseEstimator):  # type: ignore[misc]
 
 
 def _call_of(model: Any) -> Any:
-    """Return what prints the parameters of an XGBoost estimator that were set.
-
-    Most are ``None`` until then, and not in the signature that scikit-learn looks at.
-    """
+    """Return what prints set parameters, which XGBoost has beyond its signature."""
     defaults: dict[str, Any] = {}
     for base in reversed(type(model).__mro__):
         if "__init__" in vars(base) and base is not object:

@@ -133,7 +133,6 @@ class Table:
     note: str
 
     def lines(self) -> list[str]:
-        """Return the table as lines, with columns aligned to the right."""
         table = [self.head, *self.rows]
         widths = [max(map(len, column)) for column in zip(*table, strict=True)]
         body = ["  " + "  ".join(map(str.rjust, row, widths)).rstrip() for row in table]
@@ -464,7 +463,6 @@ def summary_of(wrapper: Any) -> Summary:
 
 
 def _task(wrapper: Any, adapter: Source) -> str:
-    """Return the task; that of the model if it makes answers of several scores."""
     task = wrapper.forest_.task
     if adapter.answers.by_members:
         kind = wrapper.__sklearn_tags__().estimator_type

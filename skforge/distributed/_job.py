@@ -38,7 +38,6 @@ class Job:
         return type(self).__name__, self.artifact.checksum, self.method, self.n_jobs
 
     def of_rows(self, rows: Any) -> Array:
-        """Return the result for rows without names; accepts 0 rows."""
         if not rows.shape[0]:
             return self.answer.empty()
         return as_array(getattr(loaded(self.artifact, self.n_jobs), self.method)(rows))
@@ -128,7 +127,6 @@ class Job:
         return columns
 
     def check_width(self, n_columns: int) -> None:
-        """Raise InvalidInputError unless the columns are as many as the features."""
         if n_columns != self.rows.width:
             raise InvalidInputError(
                 f"The model was trained on {self.rows.width} features, but the rows "
@@ -176,7 +174,6 @@ def _is_text(column: Any) -> bool:
 
 
 def _is_number(value: Any) -> bool:
-    """Tell whether a value is a number, a boolean or missing."""
     from pandas import isna
 
     known = (bool, int, float, np.bool_, np.integer, np.floating)
@@ -205,10 +202,7 @@ _slot = lru_cache(maxsize=MOST_MODELS)(_Slot)
 
 
 def loaded(artifact: Artifact, n_jobs: int | None) -> CompiledForest:
-    """Return the model of an artifact; all threads share one object per ``n_jobs``.
-
-    Callers must not modify it.
-    """
+    """Return the model, one object per ``n_jobs`` for all threads: do not modify it."""
     slot = _slot(artifact.checksum, n_jobs)
     with slot.lock:  # only tasks of the same model wait
         if slot.model is None:

@@ -189,7 +189,6 @@ def _array(dataset: Any, name: str) -> Any:
 
 
 def _checked(dataset: Any, place: int, name: str, rows: RowSpec) -> Any:
-    """Return a column of numbers, categories or texts; decimals become doubles."""
     texts = rows.by_value or rows.steps or place in rows.hashed
     column, kind = dataset[quoted(name)], dataset.schema[name].dataType.typeName()
     if kind == "decimal":

@@ -114,7 +114,6 @@ def _answer(work: Job, frame: Any) -> Array:
 
 
 def _rows_of_arrays(work: Job, column: Any) -> Array:
-    """Stack a column of arrays, one per row, into one array."""
     arrays = column.to_list()
     for array in arrays:
         if array is None or len(array) != work.rows.width:

@@ -154,7 +154,6 @@ def _of_frame(work: Job, X: Any, columns: Sequence[Any] | None) -> Any:
 
 
 def _part(frame: Any, work: Job) -> Any:
-    """Return the result for a frame as a frame or series with its index."""
     from pandas import DataFrame, Series
 
     values, names = work.of_frame(frame), work.answer.names

@@ -186,7 +186,6 @@ class Predictor:
         return inputs
 
     def _values(self, batch: Any, names: list[str]) -> dict[str, Array]:
-        """Return the predictions of a batch by column name."""
         work, answer = self._job, self._job.answer
         tensor = self._tensor(batch, names)
         if tensor is not None:

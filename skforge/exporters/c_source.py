@@ -272,7 +272,6 @@ def _array(name: str, values: NDArray[Any]) -> str:
 
 
 def _encoder(library: Library) -> list[str]:
-    """Return the tables and the function that encode rows with categories."""
     if (hashed := library.forest.hashed) is None:
         return []
     tables = hashed.arrays() | {

@@ -152,10 +152,7 @@ def _cell(value: Any) -> str:
 
 
 def tolerance(library: Library, sample: Sample, function: str) -> tuple[float, float]:
-    """Return by how much, and by what share, a result may differ on another CPU.
-
-    Raw scores have equal bits; the other functions use the C library's exponentials.
-    """
+    """Return how far results may differ: all but raw scores use the C library's exp."""
     dtype, _ = library.results[function]
     if function == "predict_raw":
         return float(sample.limit.max(initial=0.0)), 0.0

@@ -119,7 +119,6 @@ class Library:
 
     @property
     def cpus(self) -> list[str]:
-        """Return the name of each variant's CPU, as programs see it."""
         return [v.target.cpu for v in self.variants] or ["any CPU"]
 
     @property
@@ -150,10 +149,7 @@ class Library:
 
     @property
     def listed(self) -> list[str]:
-        """Return the functions whose results ``check.csv`` has.
-
-        With ``reduction="fast"``, only raw scores have a limit that they keep to.
-        """
+        """Return the functions of ``check.csv``; of "fast", only scores have limits."""
         return ["predict_raw"] if self.reduction == "fast" else [*self.outputs]
 
     @property

@@ -204,7 +204,6 @@ def _variant(
 def _encoding(
     library: Library, hashed: HashedCategories, target: Target, texts: list[str]
 ) -> Library:
-    """Lower what encodes categories; return a library that has it."""
     sizes, arrays = tables_of(hashed)
     known, symbol = dict(zip(SIZES, sizes, strict=True)), f"{library.name}.encoder"
     function, scratch = place_scratch.run(encoder(target), 1, known)

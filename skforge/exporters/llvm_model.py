@@ -35,7 +35,6 @@ _MODEL, _VARIANT, _AT = Value("model", I64), Value("variant", I32), Value("at", 
 
 
 def fail(cond: Value, error: Literal["", "NULL", "COUNT", "CPU", "MEMORY"]) -> None:
-    """Return an error code of the library on a condition; 0 without a name."""
     b: Builder = BUILDER.get()
     code = [*ERRORS].index(f"ERROR_{error}") if error else 0
     with b.when(cond):
@@ -138,7 +137,6 @@ def _cleared(b: Builder, size: Value) -> Value:
 
 
 def _variant(name: str) -> list[Routine]:
-    """Return the functions that tell a handle's variant, and change it."""
     with Builder() as b:
         with b.when(_MODEL.eq(0)):
             b.give(b.const(-1, I32))

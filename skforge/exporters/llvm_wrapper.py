@@ -159,10 +159,7 @@ def _call(
 def _runner(
     library: Library, kernel: ExportedKernel, n_values: int, scratch: Value
 ) -> Callable[..., None]:
-    """Return what calls a kernel with values before its constants and scratch.
-
-    The addresses of these are taken here, before any loop.
-    """
+    """Return what calls a kernel; addresses are taken here, before any loop."""
     b = BUILDER.get()
     fixed = [b.symbol(_constant(library, array)[0]) for array in kernel.data]
     ends = accumulate(kernel.scratch, initial=0)

@@ -113,7 +113,6 @@ _RUNTIME = (
 
 
 def check_package(name: str, version: str | None) -> str:
-    """Return a package's version; raise for reserved names and invalid versions."""
     taken = keyword.iskeyword(name) or name in ("numpy", "skforge")
     if taken or name in sys.stdlib_module_names:
         raise InvalidInputError(
@@ -184,11 +183,7 @@ def wheel(
 
 
 def platform_tag(binary: bytes, target: Target) -> str:
-    """Return the platform tag of a Linux library, from its newest glibc symbol version.
-
-    Symbol versions are stored in the library as text. A library linked without glibc
-    has none and gets the generic ``linux`` tag.
-    """
+    """Return the tag of the newest glibc symbol version; ``linux`` without any."""
     versions = re.findall(rb"GLIBC_2\.(\d+)", binary)
     if not versions:
         return f"linux_{target.arch}"

@@ -75,7 +75,6 @@ def load(
 
 
 def _model(content: Content, name: str) -> CompiledForest:
-    """Return a file's model: ready to answer from the cache, or else whole."""
     digest, known = identity(content), None
     if digest is None:
         known = Container(content, name)

@@ -36,10 +36,7 @@ _lock = RLock()
 
 
 def ready(digest: str, whole: Callable[[], Any]) -> ReadyForest | None:
-    """Return the model of a file with a digest if the cache has what answers for it.
-
-    ``whole`` loads what else there is of it, once something else is asked for.
-    """
+    """Return what the cache has to answer for a file; ``whole`` loads the rest."""
     record = _record(digest)
     return None if record is None else ReadyForest(record, whole)
 
@@ -51,7 +48,6 @@ def _record(digest: str) -> Any:
 
 
 def _key(digest: str) -> str | None:
-    """Return the key of a file's record; None where no code is kept, or known."""
     here = _here()
     if here is None or not code_version.keeps():
         return None
@@ -127,7 +123,6 @@ class Note:
 
 
 def _labels_out(labels: Any) -> Any:
-    """Return an entry's labels as JSON; None if it cannot hold them."""
     from skforge.runtime.records import plain_out
 
     plain = {bool, int, float, str}

@@ -32,11 +32,7 @@ _PLAIN = (bool, int, str, type(None))
 
 
 def tuner_out(tuning: Any) -> str | dict[str, Any]:
-    """Return the value of ``tuning`` as plain data.
-
-    A custom strategy or space, a cost model and a measurer are not stored; they become
-    the defaults.
-    """
+    """Return ``tuning`` as plain data; what is custom becomes the default."""
     if isinstance(tuning, str):
         return tuning
     if not isinstance(tuning, Tuner):
@@ -53,7 +49,6 @@ def tuner_out(tuning: Any) -> str | dict[str, Any]:
 
 
 def tuner_in(record: Mapping[str, Any]) -> Tuner:
-    """Return the value of ``tuning`` that :func:`tuner_out` stored."""
     space, budget = (entry(record, name, str, None) for name in ("space", "budget"))
     if space is not None and space not in _SPACES:
         raise refusal("space")

@@ -89,7 +89,6 @@ class Answering:
             check_is_fitted(self)
 
     def _check_model(self) -> None:
-        """Raise if the model is no longer the one that was compiled."""
         fingerprint = self.__dict__.get("_fingerprint")  # absent for a stored model
         if fingerprint is not None:
             fingerprint.check()

@@ -40,7 +40,6 @@ class Answer:
 
 
 def as_array(answer: Any) -> Array:
-    """Return a result as one array of at most two axes, with targets side by side."""
     if isinstance(answer, list):
         return np.concatenate(answer, axis=1)
     array = np.asarray(answer)
@@ -85,7 +84,6 @@ def _of_zeros(model: Any, method: str) -> Array:
 
 
 def _contributed(model: Any) -> Answer:
-    """Return the result type of contributions; raise if the model has none."""
     forest = model.forest_
     no_rows = np.empty((0, forest.n_columns), forest.input_dtype)
     values = model.predict_contribs(no_rows)
@@ -118,7 +116,6 @@ def contribution_names(model: Any, shape: Sequence[int]) -> tuple[str, ...]:
 
 
 def _names(model: Any, method: str, width: int | None) -> tuple[str, ...]:
-    """Return a name for each value, by class if values match classes, else numbered."""
     name = METHODS[method]
     if width is None:
         return (name,)
@@ -128,7 +125,6 @@ def _names(model: Any, method: str, width: int | None) -> tuple[str, ...]:
 
 
 def _labels(model: Any, width: int) -> list[str]:
-    """Return the classes that values belong to, or numbers if there are others."""
     classes = getattr(model, "classes_", None)
     labels: list[str] = []
     if isinstance(classes, list):

@@ -87,7 +87,6 @@ def _is_in(name: str, outer: list[str]) -> bool:
 
 
 def table_of(wrapper: Any) -> str:
-    """Return where each step of a ``CompiledForest``'s pipeline runs, and its rows."""
     check_is_fitted(wrapper)
     split = wrapper.__dict__.get("_split")
     if split is None:

@@ -141,7 +141,6 @@ class FitResult:
 
 
 def make(wrapper: Any, model: Any, X: Any) -> FitResult:
-    """Compile a fitted model as the parameters of a wrapper ask, or its members."""
     try:
         return _compiled_whole(wrapper, model, X)
     except UnsupportedModelError as error:

@@ -125,7 +125,6 @@ class KernelChecks:
         return sample
 
     def _limit(self, rows: Array) -> Array:
-        """Return each row's tolerance: zero in exact mode."""
         if self._reduction == "exact":
             return np.zeros(len(rows))
         return sum_limits(self._forest, reference_leaves(self._forest, rows))

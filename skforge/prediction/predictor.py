@@ -162,7 +162,6 @@ class Predictor:
         return bound if behind is function else function
 
     def ask(self, method: str, X: Any, **params: Any) -> Any:
-        """Call the source's own method, after checking that the source is unchanged."""
         self.fingerprint.check()
         if params and (same := self.source.same_method(method, params)) is not None:
             return self.answer(same, X, self.entry_jobs)
@@ -320,7 +319,6 @@ class Predictor:
         return mappings
 
     def _by_mappings(self, method: str, X: Any, n_jobs: int | None) -> Any:
-        """Answer for mappings with the method's entry, or for the frame of them."""
         if (mappings := self._mappings) is None:
             return None
         if n_jobs != self.entry_jobs or method not in self.entries:
@@ -401,7 +399,6 @@ class Predictor:
         return modules
 
     def scores(self, rows: Array, n_jobs: int | None) -> Array:
-        """Return the raw scores of rows, those of all forests side by side."""
         if not self.source.answers.more:
             return self.module.predict_raw(rows, n_jobs=n_jobs)
         parts = [module.predict_raw(rows, n_jobs=n_jobs) for module in self.modules]

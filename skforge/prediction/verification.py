@@ -81,10 +81,7 @@ def verify(predictor: Predictor, X: Any, missing_is_fine: bool) -> None:
 
 
 def verify_members(predictor: Predictor, X: Any) -> None:
-    """Compare a model's answers with those of its compiled members, bit by bit.
-
-    ``fit`` of each member has compared its kernels.
-    """
+    """Compare answers bit by bit; ``fit`` of each member has compared its kernels."""
     at = sampled(X)
     drawn = sum(member._compiled().checked[1] for member in predictor.source.members)
     predictor.checked = len(at), drawn
@@ -175,7 +172,6 @@ def sampled(X: Any, most: int = SAMPLE_ROWS) -> NDArray[np.intp]:
 
 
 def take_rows(X: Any, at: NDArray[np.intp]) -> Any:
-    """Return some rows of any container; rows on a GPU are copied to the host."""
     if type(X) is np.ndarray:
         return X[at]  # scikit-learn looks for plug-ins of data frames: 7 to 25 ms
     if is_device_array(X):

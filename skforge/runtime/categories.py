@@ -83,7 +83,6 @@ def _known_number(value: Any) -> float | None:
 
 
 def _text(value: Any) -> bytes | None:
-    """Return a category as a library takes it; None if it cannot."""
     known = value if type(value) is str else category(value)  # most are
     try:
         text = None if known is None else str(known).encode()

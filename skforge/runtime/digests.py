@@ -15,7 +15,6 @@ _hashed = 0
 
 
 def sha256(*parts: Any) -> Any:
-    """Return the SHA-256 of buffers, one after the other, as hashlib does."""
     global _hashed
     views: list[memoryview] = [memoryview(part) for part in parts]
     _hashed += sum(view.nbytes for view in views)

@@ -66,10 +66,7 @@ class ShareTable:
         shares: Sequence[tuple[int, int] | None],
         threads: int,
     ) -> None:
-        """Publish a plan for ``threads``: a range and threads from each batch size on.
-
-        None is the range of the batch size, and one thread.
-        """
+        """Publish a plan; None is the range of the batch size, on one thread."""
         steps = [0, 0, 1]
         for first, share in zip(firsts, shares, strict=True):
             number, threads = share or (0, 1)
@@ -105,7 +102,6 @@ class Holder:
         return _ByName, ()
 
     def define(self, symbol: str, flags: int, name: str, doc: str | None) -> Any:
-        """Return a compiled function as one that Python can call."""
         assert self.jit is not None
         address = self.jit.address(symbol)
         function, kept = python_objects.builtin(address, flags, name, doc, self)

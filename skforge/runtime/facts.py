@@ -42,7 +42,6 @@ def read_text(*path: str) -> str:
 
 
 def machine() -> str:
-    """Return the name of this kind of machine, as the system calls it."""
     return os.uname().machine if hasattr(os, "uname") else ""
 
 
@@ -61,10 +60,7 @@ def cpu_facts(file: str = "/proc/cpuinfo") -> str:
 
 
 def cpu_count(cgroup: str = "/sys/fs/cgroup") -> int:
-    """Return the cores that this process may use, as joblib counts them.
-
-    The affinity mask, the quota of the cgroup and ``LOKY_MAX_CPU_COUNT`` limit them.
-    """
+    """Count cores as joblib does: affinity, quota, and ``LOKY_MAX_CPU_COUNT``."""
     if sys.platform != "linux" or "JOBLIB_MULTIPROCESSING" in os.environ:
         import joblib
 
@@ -108,12 +104,10 @@ _LLVMLITE = object_cache.key_of(("llvmlite",))
 
 
 def note_llvm_version() -> None:
-    """Note in the cache what its machine code was compiled with."""
     object_cache.store(_LLVMLITE, llvm_version().encode())
 
 
 def llvmlite() -> Any:
-    """Return llvmlite's binding; raise ``CompilerError`` if it is not installed."""
     try:
         from llvmlite import binding
     except ImportError as error:

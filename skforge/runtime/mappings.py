@@ -78,7 +78,6 @@ class Columns:
 
 
 def without_names() -> InvalidInputError:
-    """Return the error for mappings before a model that knows no names."""
     return InvalidInputError(
         "the rows are mappings, but the model was trained without feature names; pass "
         "an array, or train the model on a DataFrame."
@@ -86,7 +85,6 @@ def without_names() -> InvalidInputError:
 
 
 def is_mapped(X: Any) -> bool:
-    """Tell whether rows are a mapping, or a sequence that begins with one."""
     match X:
         case memoryview():
             return False  # a sequence that has no first row if it has two dimensions
@@ -141,7 +139,6 @@ class Mappings:
         self._index: Any = None
 
     def load(self) -> None:
-        """Compile the reader of many dicts, or find it in the cache."""
         if self._dicts is not None:
             self._dicts.load()
 
@@ -167,7 +164,6 @@ class Mappings:
         return answer
 
     def _values(self, X: dict[Any, Any]) -> Any:
-        """Return a mapping's values in the order of the rules; None for other keys."""
         try:
             values = self._get(X)
         except KeyError:
@@ -208,7 +204,6 @@ class Mappings:
         return row, memory
 
     def _objects(self, X: dict[Any, Any]) -> Array | None:
-        """Return a mapping of common values as an array of objects."""
         values = self._values(X)
         if values is None or not _COMMON.issuperset(map(type, values)):
             return None
@@ -434,13 +429,11 @@ class Mappings:
 
 
 def _types(labels: Iterable[Any]) -> frozenset[type]:
-    """Return the types of labels; NumPy's texts are texts."""
     types = frozenset(map(type, labels))
     return types | {np.str_} if str in types else types
 
 
 def _texts(rule: ColumnRule) -> dict[str | None, float]:
-    """Return the numbers of a column's texts, and of None."""
     known = {None: rule.missing, **(rule.table or {})}.items()
     texts = (
         (label, code) for label, code in known if label is None or type(label) is str
@@ -449,7 +442,6 @@ def _texts(rule: ColumnRule) -> dict[str | None, float]:
 
 
 def is_columns(X: Mapping[Any, Any]) -> bool:
-    """Tell whether a mapping has columns of values, or is one row."""
     return any(map(_is_column, X.values()))
 
 
@@ -587,7 +579,6 @@ def _categorical(labels: list[Any], rule: ColumnRule) -> Any:
 
 
 def _nearest(name: Any, names: Iterable[Any]) -> Any:
-    """Return the name that is spelled most alike, or None if there is none."""
     from difflib import get_close_matches
 
     folded = {str(known).casefold(): known for known in names}

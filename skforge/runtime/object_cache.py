@@ -88,7 +88,6 @@ def directory() -> str | None:
 
 
 def find(key: str, digest: str | None = None) -> bytes | None:
-    """Return the object of a key, or None if there is none that is intact."""
     stored = read_known(key, OBJECTS, digest)
     return None if stored is None else stored[0].tobytes()
 
@@ -263,7 +262,6 @@ def opened(name: str, create: bool) -> str | None:
 
 
 def is_writable() -> bool:
-    """Tell whether the cache directory can be written, or made."""
     place = directory()
     while place and not os.path.exists(place):
         place = os.path.dirname(place)

@@ -39,10 +39,7 @@ class _MethodDef(ctypes.Structure):
 def builtin(
     address: int, flags: int, name: str, doc: str | None, owner: Any
 ) -> tuple[Any, object]:
-    """Return compiled code as a function of Python, and what must outlive it.
-
-    ``owner`` is its ``__self__``.
-    """
+    """Return compiled code as a method of ``owner``, and what must outlive it."""
     texts = name.encode(), None if doc is None else doc.encode()
     definition = _MethodDef(texts[0], address, flags, texts[1])
     make = ctypes.pythonapi.PyCFunction_NewEx
@@ -59,7 +56,6 @@ def is_known_python() -> bool:
 
 @lru_cache(maxsize=2)
 def numpy_table(name: str) -> Any:
-    """Return a table of NumPy's C API as an array of pointers, or None."""
     try:
         from numpy._core import _multiarray_umath as core  # type: ignore[attr-defined, unused-ignore]
     except ImportError:  # NumPy 1
@@ -114,7 +110,6 @@ def _arrays_are_laid_out_as_known() -> bool:
 
 
 def addresses(names: Mapping[str, str]) -> dict[str, int]:
-    """Return the addresses of functions of CPython, given by symbol."""
     api = ctypes.pythonapi
     return {
         symbol: ctypes.cast(getattr(api, name), ctypes.c_void_p).value or 0

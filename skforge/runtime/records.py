@@ -41,7 +41,6 @@ def entry(record: Mapping[str, Any], name: str, *types: type | None) -> Any:
 
 
 def plain_out(value: Any) -> Any:
-    """Return plain values, arrays, mappings and dataclasses of them as JSON."""
     if isinstance(value, float):
         return {"float": float(value).hex()}
     if isinstance(value, (tuple, list)):
@@ -69,7 +68,6 @@ def values_in(types: Mapping[str, Any], record: Mapping[str, Any]) -> dict[str, 
 
 
 def fields_of(value: Any, *but: str) -> dict[str, Any]:
-    """Return the fields of a dataclass that are stored, but for those named."""
     kind: Any = type(value)
     return {name: getattr(value, name) for name in field_types(kind) if name not in but}
 
@@ -82,7 +80,6 @@ def fields_in(kind: type, record: Mapping[str, Any], *but: str) -> dict[str, Any
 
 @lru_cache(maxsize=64)
 def field_types(kind: type) -> dict[str, Any]:
-    """Return the types of a dataclass's fields, but of those marked as not stored."""
     types: dict[str, Any] = {}
     for base in reversed(kind.__mro__):
         space = vars(sys.modules[base.__module__])
@@ -160,7 +157,6 @@ def _array_in(value: Any, name: str) -> Any:
 
 
 def float_in(name: str, text: Any) -> float:
-    """Return a float stored as hexadecimal text."""
     try:
         return float.fromhex(text)
     except (TypeError, ValueError, OverflowError):

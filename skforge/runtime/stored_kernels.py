@@ -34,7 +34,6 @@ class StoredKernel(NamedTuple):
 
 
 def find(key: str, digest: str | None = None) -> StoredKernel | None:
-    """Return a kernel, or None if there is none that is intact."""
     stored = read(key, KERNELS, digest)
     with suppress(KeyError):
         if stored is not None:
@@ -73,11 +72,7 @@ def read(
 
 
 def _packed(facts: dict[str, Any], arrays: Arrays) -> Iterator[object_cache.Part]:
-    """Yield a header's length, the header and the arrays.
-
-    Each begins on a cache line, with at least one spare line after each array, which
-    vector loads may touch.
-    """
+    """Yield a header and arrays on lines; vector loads may touch the spare one."""
     described = [(name, x.dtype.str, x.shape) for name, x in arrays.items()]
     header = json.dumps({**facts, "arrays": described}).encode()
     header += b" " * (-(8 + len(header)) % _LINE)

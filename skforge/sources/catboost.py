@@ -42,7 +42,6 @@ class CatBoostSource(Source):
         ]
 
     def same_method(self, method: str, params: Mapping[str, Any]) -> str | None:
-        """Return the method that a prediction type names."""
         if method != "predict" or params.keys() != {"prediction_type"}:
             return None
         names = {"RawFormulaVal": "predict_raw"}

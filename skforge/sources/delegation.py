@@ -124,10 +124,7 @@ def _needs_y(model: Any) -> bool:
 
 
 def _untrained(model: Any) -> Any:
-    """Return a clone to train; a ``CompiledForest`` as last step gives its estimator.
-
-    It would be compiled twice otherwise.
-    """
+    """Return a clone; a last ``CompiledForest`` gives its model, to compile it once."""
     unfitted = clone(model)
     while base.is_pipeline(unfitted) and base.is_compiled(
         last := unfitted.steps[-1][1]

@@ -72,7 +72,6 @@ def traces_of(model: Any, start: Start = None) -> list[Any]:
 
 
 def read_model(model: Any) -> Forest:
-    """Return the forest of any model that ``CompiledForest`` accepts."""
     if isinstance(model, StoredModel):
         return model.forest
     if is_saved(model):
@@ -131,7 +130,6 @@ def _same(now: Any, seen: tuple[Any, Any]) -> bool:
 
 
 def _content(value: Any) -> Any:
-    """Return what a small array holds, its own arrays included, else None."""
     if not isinstance(value, np.ndarray) or value.nbytes > _SMALL:
         return None
     inside = map(_content, value.flat) if value.dtype == object else ()

@@ -103,7 +103,6 @@ _task_of_file = lru_cache(maxsize=16)(_task_read)
 
 
 def attribute_of(forest: Forest, name: str) -> Any:
-    """Return a fitted attribute for a Booster or file that lacks it."""
     if name == "classes_" and forest.task in ("binary", "multiclass"):
         labels = class_labels(forest.answers)
         return np.arange(max(2, forest.n_outputs)) if labels is None else labels
@@ -160,7 +159,6 @@ class _Offered:
         update_wrapper(cast(Any, self), method)
 
     def _asked(self, obj: Any) -> Any:
-        """Return the method of an object; raise if its model offers none."""
         name = self._method.__name__
         text = f"This {type(obj).__name__!r} has no attribute {name!r}"
         try:

@@ -46,10 +46,7 @@ class Form:
 
 
 def computed(form: Form | np.dtype[Any], width: int) -> list[np.dtype[Any]]:
-    """Return the dtype of each column as steps get it.
-
-    Nullable ones, dates and objects are float64.
-    """
+    """Return dtypes as steps get them: nullable ones, dates, objects are float64."""
     if isinstance(form, np.dtype):
         return [form] * width
     wide = np.dtype(np.float64)
@@ -89,7 +86,6 @@ def parts_of(form: Any, bools: bool) -> list[Any]:
 
 
 def is_wide(dtype: Any) -> bool:
-    """Tell whether a column of a frame holds float64 or whole numbers of NumPy's."""
     return _is_number(dtype) and (dtype == np.float64 or dtype.kind in "iu")
 
 

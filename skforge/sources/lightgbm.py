@@ -94,10 +94,7 @@ class LightGBMBoosterSource(Source):
         return np.array(X) if isinstance(X, list) else X
 
     def _call(self, method: str, X: Any, **params: Any) -> Any:
-        """Call the Booster, which adds each row's trees in order on any thread.
-
-        The caller makes labels from its scores.
-        """
+        """Call the Booster, which adds each row's trees in order on any thread."""
         return self.model.predict(X, **_ASKING.get(method, {}), **params)
 
     def _outputs(self, X: Any) -> dict[str, Any]:
@@ -105,10 +102,7 @@ class LightGBMBoosterSource(Source):
 
 
 def _has_limit(values: Array) -> bool:
-    """Tell whether some number is 0 to LightGBM in arrays and columns of CSC alone.
-
-    In tables and in rows of CSR, it compares this number with thresholds.
-    """
+    """Tell whether some number is 0 to LightGBM in arrays and CSC alone."""
     return bool((values == -ZERO_THRESHOLD).any())
 
 

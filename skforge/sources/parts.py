@@ -60,10 +60,6 @@ def is_part(kind: str) -> bool:
 
 
 def class_of(kind: str) -> type[Any]:
-    """Return a class whose objects are parts of wrappers, by ``module.Class``.
-
-    Raise ``ValueError`` for another one, or if this scikit-learn has none of this name.
-    """
     module, _, name = kind.rpartition(".")
     part = getattr(import_module(module), name, None) if is_part(kind) else None
     if not isinstance(part, type) or part.__module__ != module:
@@ -72,10 +68,7 @@ def class_of(kind: str) -> type[Any]:
 
 
 def rebuilt(kind: type[Any], state: Mapping[str, Any]) -> Any:
-    """Return an object of a class with these attributes, as if it was unpickled.
-
-    Its members are a wrapper's parameters, too, of which scikit-learn asks its tags.
-    """
+    """Return a part as if unpickled; scikit-learn asks a wrapper's members for tags."""
     import sklearn
 
     part: Any = object.__new__(kind)

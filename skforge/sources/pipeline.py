@@ -182,7 +182,6 @@ class PipelineSource(Source):
         return None if columns is None else self._known.columns(columns)
 
     def codes(self) -> dict[int, dict[str, Any]]:
-        """Return the codes of columns of texts; raise if numbers have codes, too."""
         for column, numbers in self._known.numbers.items():
             if numbers.coded:
                 raise UnsupportedModelError(
@@ -254,7 +253,6 @@ class PipelineSource(Source):
         return other
 
     def _reads_as(self, other: PipelineSource, dtypes: list[Any]) -> bool:
-        """Tell whether another's forests answer all numbers of some dtypes alike."""
         mine = self.forest, *self.answers.more
         others = other.forest, *other.answers.more
         return (
@@ -304,10 +302,7 @@ class PipelineSource(Source):
         return narrow or nameless or forms.has_objects(form)
 
     def _agrees(self, gaps: Sequence[int], like: PipelineSource) -> bool:
-        """Tell whether the forest has the pipeline's scores on rows of its form.
-
-        Rows are drawn around its tests, and around those of a forest for other rows.
-        """
+        """Tell whether scores agree on rows drawn around both forests' tests."""
         self._known.forms[forms.told(self._form)] = [*gaps]
         drawing = (self,) if like.forest is self.forest else (self, like)
         return all(self._agrees_on(source, gaps) for source in drawing)
@@ -340,7 +335,6 @@ class PipelineSource(Source):
         return not len(differing_rows(raw, expected.reshape(raw.shape)))
 
     def _call(self, method: str, X: Any, **params: Any) -> Any:
-        """Call the pipeline; or its last step, for what a pipeline does not have."""
         if method == "predict_raw":
             return self._last.raw_of(self._transformed(X))
         if method == "apply":
@@ -394,7 +388,6 @@ class PipelineSource(Source):
 
 
 def _kept(transformer: Any) -> list[int]:
-    """Return the columns that a ColumnTransformer does not drop."""
     columns = {
         int(i)
         for _, step, places in inside(transformer)
@@ -486,10 +479,7 @@ class PrefixedSource(Source):
         )
 
     def prepared(self, X: Any, method: str = "predict") -> Any:
-        """Return rows after the first steps, transformed once for all further calls.
-
-        Some rows are left as they are, so that the pipeline itself answers.
-        """
+        """Return rows after the first steps; others are for the pipeline itself."""
         if type(X) is Prepared:
             return X
         rows = X
@@ -521,7 +511,6 @@ class PrefixedSource(Source):
         return replace(columns, rules=rules, ignores=True)
 
     def read(self, X: Any) -> Read | None:
-        """Read prepared rows as the rest reads them; leave all others."""
         return self._last.read(X.rows) if type(X) is Prepared else None
 
     def form(self, X: Any) -> Any:
@@ -540,7 +529,6 @@ class PrefixedSource(Source):
         return self._last.rows(X.rows, method) if type(X) is Prepared else None
 
     def _call(self, method: str, X: Any, **params: Any) -> Any:
-        """Call the rest with prepared rows, and the pipeline with all others."""
         scores = method in ("predict_raw", "apply")
         X = self.prepared(X) if scores else X
         if type(X) is Prepared:

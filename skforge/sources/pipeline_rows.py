@@ -140,7 +140,6 @@ class PipelineRows:
         return [*zip(*ends, self.bounds.nan.tolist(), strict=True)]
 
     def _coded(self, rows: Array, said: str) -> Read | None:
-        """Return rows with the codes of numbers; None if a number is refused."""
         if not self.numbers:
             return rows, said
         if any(codes.coded for codes in self.numbers.values()):
@@ -300,7 +299,6 @@ class PipelineRows:
         )
 
     def sample(self, dtype: Any) -> Any:
-        """Return a row of zeros and texts, in a frame if there are names."""
         rows = self.bounds.repaired(np.zeros((1, self.width)))
         if self.names is None:
             return rows.astype(dtype)

@@ -249,7 +249,6 @@ _READERS: dict[str, Callable[[PlainRows, Any], Read | None]] = {
 
 
 def _values_of(table: Any) -> Array | None:
-    """Return the numbers of a pyarrow table; None for columns of other kinds."""
     batches = table.to_batches()
     if len(batches) != 1:
         return None
@@ -260,7 +259,6 @@ def _values_of(table: Any) -> Array | None:
 
 
 def array_of(X: Any) -> Array | None:
-    """Return a list's array; None if its rows differ in length."""
     try:
         return np.asarray(X)
     except ValueError:
@@ -268,7 +266,6 @@ def array_of(X: Any) -> Array | None:
 
 
 def only_number(value: Any, kinds: Collection[type]) -> Any:
-    """Return an object as a number that float64 takes; None if it is none."""
     if (kind := type(value)) not in kinds:
         return None
     if kind is not Decimal:
@@ -277,10 +274,7 @@ def only_number(value: Any, kinds: Collection[type]) -> Any:
 
 
 def numbers_among(objects: Sequence[Any], found: set[type]) -> Array | None:
-    """Return objects as float64, with NaN for None; None if some is no number.
-
-    ``found`` are their types.
-    """
+    """Return objects as float64, with NaN for None; None if some is no number."""
     if not OBJECTS.issuperset(found):
         return None
     if Decimal in found:
@@ -304,10 +298,7 @@ def rare_numbers(X: Array) -> Array:
 
 
 def most_entries(X: Any) -> int:
-    """Return the largest number of entries at one position of a CSR matrix.
-
-    The matrix's own flags may be out of date, so entries are counted again.
-    """
+    """Count the entries of one position anew: the matrix's flags may be out of date."""
     if len(X.data) == len(X.indices) and _ascends(X.indices, X.indptr):
         return min(1, len(X.indices))
     fresh = type(X)((X.data, X.indices, X.indptr), shape=X.shape)  # checks the format

@@ -97,7 +97,6 @@ def row_spec(model: Any) -> RowSpec:
 
 
 def _has_steps(model: Any) -> bool:
-    """Tell whether rows go through a pipeline, around or inside the model."""
     if is_wrapper(model):
         return any(_has_steps(unwrap(member)) for member in fitted_members(model))
     return is_pipeline(model)

@@ -115,11 +115,7 @@ class SklearnSource(Source):
 
 
 def _for_trees(estimator: Any, X: Any, nan: bool) -> Any:
-    """Return rows as a tree's ``_validate_X_predict`` returns them.
-
-    Messages name ``estimator``; ``nan`` tells whether its trees accept missing values
-    in dense rows.
-    """
+    """Return rows as a tree's ``_validate_X_predict``; messages name ``estimator``."""
     from sklearn.utils.validation import validate_data
 
     nan = nan and not hasattr(X, "tocsr")

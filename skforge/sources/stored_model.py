@@ -71,7 +71,6 @@ class StoredModel:
         return f"<{self.class_name}, stored: {trees:,} trees, {features:,} features>"
 
     def __getattr__(self, name: str) -> Any:
-        """Return a kept fitted attribute of the model, or a method that declines."""
         if not name.startswith("__"):  # copy and pickle ask before state is set
             attributes = self.__dict__.get("attributes", {})
             if name in attributes:
@@ -91,10 +90,7 @@ class StoredModel:
             self.refuse(name)
 
     def refuse(self, what: str, why: str = "", *, once: bool = False) -> NoReturn:
-        """Raise the SourceNeededError for something that needs the source.
-
-        ``once`` tells whether to predict such rows once before saving may help.
-        """
+        """Raise SourceNeededError; ``once``: predicting such rows first may help."""
         mend = "predict such rows once before you save, or " * once
         mend = f"; {mend}use the original model."
         if why.endswith("."):  # with a conversion

@@ -196,10 +196,7 @@ class BoosterSource(_XGBoostRows):
 
     @classmethod
     def traces(cls, model: Any) -> list[Any]:
-        """Return the Booster, its rounds, and parameters that change predictions.
-
-        Two updaters change trees in place.
-        """
+        """Return what changes predictions; two updaters change trees in place."""
         try:
             config = model.save_config()
             rounds = model.num_boosted_rounds(), model.attr("best_iteration")

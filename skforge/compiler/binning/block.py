@@ -131,10 +131,7 @@ class ColumnBins:
     # ------------------------------------------------------------ the stage
 
     def encode(self, rows: BlockRows, count: Value, codes: Buffer) -> None:
-        """Fill ``codes`` for the first ``count`` rows of a block, and a few more.
-
-        ``codes`` must hold whole parts of rows.
-        """
+        """Fill whole parts of ``codes``: ``count`` rows of a block, and a few more."""
         b = self.b
         self._columns = ColumnTile(b, self._scalar, self.lanes, self._part, lambda x: x)
         size = -(-self._words // self._word_lanes) * self._word_lanes * self._part
@@ -224,7 +221,6 @@ class ColumnBins:
         return carried[2:]
 
     def _descend(self, code: Value, x: Value, pivot: Value) -> tuple[Value, Value]:
-        """Return ``2 code``, plus one where x passes the pivot, and that mask."""
         b = self.b
         twice = code + code
         passed = self._rules.goes_right(x, pivot)
@@ -233,7 +229,6 @@ class ColumnBins:
     def _single_test(
         self, kind: Kind, j: Value, offset: Value
     ) -> Callable[[list[Value]], list[Value]]:
-        """Return a function of 1 where a column's only test sends a row right."""
         b, n, rules, vec = self.b, self.lanes, self._rules, Vec(self._index, self.lanes)
 
         def code(x: Value) -> Value:
@@ -249,7 +244,6 @@ class ColumnBins:
     # ------------------------------------------------------------ turning
 
     def _turn(self, words: Buffer, r: Value, left: Value, codes: Buffer) -> None:
-        """Transpose the words of a part to rows of codes."""
         b, n = self.b, self._word_lanes
         stride = bins.code_stride(self.t)
         row_vec, code_vec = Vec(U32, n), Vec(codes.element, n * self._per_word)

@@ -100,7 +100,6 @@ class SetClasses:
         return cls(group, classes.reshape(-1).astype(np.int64), right[first])
 
     def within(self, predicate: IntArray) -> IntArray:
-        """Return each predicate's number in the group, or -1 if it is not in it."""
         members = self.group.predicates
         at = np.minimum(np.searchsorted(members, predicate), len(members) - 1)
         return np.where(members[at] == predicate, at, -1).astype(np.int32)
@@ -207,7 +206,6 @@ class CategoryRows:
                 many[k] = at
 
     def head(self, offset: Value, op: Literal["and", "or"]) -> Value:
-        """Return the register at ``offset`` of the heads of all features, combined."""
         b = self.b
 
         def part(at: Value) -> Value:

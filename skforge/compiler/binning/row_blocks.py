@@ -105,7 +105,6 @@ def plan_row_codes(table: CodeTable, forest: Forest) -> RowCodePlan:
 
 
 def _blocks(thresholds: NDArray[Any], fill: float) -> NDArray[Any]:
-    """Return the blocks, after the pivots if there is more than one block."""
     n_blocks = max(1, -(-len(thresholds) // BLOCK))
     blocks = np.full(n_blocks * BLOCK, fill, thresholds.dtype)
     blocks[: len(thresholds)] = thresholds
@@ -166,7 +165,6 @@ class BlockedBins:
     # ------------------------------------------------------------ single tests
 
     def _single_test(self, part: ColumnClass, x: Value, offset: Value) -> Value:
-        """Return 1 where the one test of a column sends the row right."""
         b, raw = self.b, x
         x = self._rules.zero_for_nan(x)
         number = self._numbers[offset] if part.test == Comparison.EQ else offset

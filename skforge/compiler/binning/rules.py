@@ -52,10 +52,6 @@ class Pool:
         self._align, self._fill, self._size = align, fill, 0
 
     def add(self, part: AnyArray) -> int:
-        """Append an array, and return where it begins.
-
-        The next one begins at a multiple of ``align``, after a gap of ``fill``.
-        """
         if padding := -len(part) % self._align:
             part = np.pad(part, (0, padding), constant_values=self._fill)
         self._parts.append(part)
@@ -175,10 +171,7 @@ class Rules:
         return code, known
 
     def category_entry(self, x: Value, entries: int, exact: bool = False) -> Value:
-        """Return the entry of x in a table of sets, as u32.
-
-        The last entry is for a category in no set, the one before for a missing value.
-        """
+        """Return x's entry in a table of sets; the last two: missing, and in no set."""
         b = self.b
         code, known = self.category(x, entries - 2, exact)
         code = b.select(known, code, entries - 1)

@@ -94,7 +94,6 @@ class ColumnTile:
             self.buffer[r + c * self.part] = vector
 
     def _row(self, rows: Buffer, at: Value) -> Value:
-        """Load one row's numbers; if they are wider than the tile's, as two vectors."""
         b, n = self.b, self.lanes
         if rows.element == self.scalar:
             return self._clean(rows[at, self.vec])
@@ -144,7 +143,6 @@ class ColumnTile:
                 yield start, j
 
     def _prefetch(self, rows: BlockRows, start: Value, job: Value, jobs: Value) -> None:
-        """Prefetch one job's share of the next tile's lines, spread over all jobs."""
         b = self.b
         share = b.const(self.part) // jobs + 1
         first = job * share

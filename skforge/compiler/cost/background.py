@@ -15,7 +15,6 @@ from skforge.compiler.layouts.background.tables import GROUP
 
 
 def patterns_pay(patterns: Patterns, n_rows: int, n_background: int) -> bool:
-    """Return whether patterns are estimated to be faster than walks."""
     n_leaves = len(patterns.leaf)
     n_walked = int(patterns.walked.sum()) // 2
     by_patterns = _making(patterns, n_background) + _looking_up(patterns, n_rows)
@@ -47,7 +46,6 @@ def _looking_up(patterns: Patterns, n_rows: int) -> float:
 def _walking(
     patterns: Patterns, n_leaves: int, n_walked: int, n_rows: int, n_background: int
 ) -> float:
-    """Return the time to prepare walks for all leaves, and to walk to some."""
     n_outputs = patterns.trees.forest.leaf_value.shape[1]
     groups = -(-n_background // GROUP)
     each = 21 * groups + 0.14 * n_background + 0.03 * n_rows * n_background

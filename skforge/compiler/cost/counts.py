@@ -243,7 +243,6 @@ class ForestCounts(ForestShape):
 
 
 def counted(forest: Forest | ForestShape, target: Target) -> ForestCounts:
-    """Return the counts of a forest for a CPU; those given, if they are for it."""
     if isinstance(forest, ForestCounts) and forest.target == target:
         return forest
     return ForestCounts(ForestShape.of(forest).forest, target)

@@ -64,7 +64,6 @@ class Plan:
     tree_tile: int  # or the trees of each
 
     def tasks(self, n: Counts, n_trees: int) -> Counts:
-        """Return the tasks of calls of ``n`` rows that threads share."""
         rows = np.ceil(n / (self.block or 1)) if self.parallel else np.ones_like(n)
         if not self.tree_tile:
             return rows
@@ -122,7 +121,6 @@ class Work:
         return np.ceil(self.n / self.block)
 
     def rows(self, multiple: int) -> Counts:
-        """Return the rows, those of the last block rounded up to a multiple."""
         whole, rest = np.divmod(self.n, self.block)
         last = np.minimum(self.block, np.ceil(rest / multiple) * multiple)
         return np.asarray(whole * self.block + last)

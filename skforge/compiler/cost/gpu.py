@@ -242,7 +242,6 @@ class GpuWork:
         )
 
     def _chunk(self, step: Array, factor: Array, leaves: Array) -> Array:
-        """Return the trees whose leaves shared memory holds at a time."""
         left = np.maximum(0, self.room - self.row_bytes)
         keys = np.stack([step, factor, leaves, left], axis=1).astype(np.int64)
         distinct, place = np.unique(keys, axis=0, return_inverse=True)

@@ -58,7 +58,6 @@ def blocks_by_limit(
 
 
 def multiprocessor(target: Target) -> Multiprocessor:
-    """Return what a multiprocessor of a GPU holds; of the nearest one if unknown."""
     near = "gfx90a" if target.kind == "hip" else "sm_90"
     return MULTIPROCESSORS.get(target.cpu, MULTIPROCESSORS[near])
 

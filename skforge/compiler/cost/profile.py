@@ -60,7 +60,6 @@ class MachineProfile:
 
     @classmethod
     def of(cls, target: Target) -> MachineProfile:
-        """Return the stored profile of a CPU, or else of a common one like it."""
         key = target.cpu, target.vector_bits
         return STORED.get(key) or MODELLED.get(key) or GENERIC[target.vector_bits]
 
@@ -75,7 +74,6 @@ class MachineProfile:
 
 
 def _read(group: str) -> dict[tuple[str, int], MachineProfile]:
-    """Return profiles by LLVM's name of the CPU and the width of its vectors."""
     text = Path(__file__).with_name("profiles.json").read_text("utf-8")
     return {
         (name, int(bits)): MachineProfile(*numbers)

@@ -44,7 +44,6 @@ def _blocks(size: int, represent: str) -> Schedule:
 
 
 def gpu_contribution_schedule(rows: int = 128) -> Schedule:
-    """Return the schedule of contributions on a GPU: a row a thread."""
     schedule = Schedule().tile("batch", "b0", "b1", rows).tile("b1", "b2", "b3", 1)
     schedule = schedule.reorder("b0", "tree", "b2", "b3")
     schedule = families.mapped(schedule, b0="grid.x", b2="block.x")

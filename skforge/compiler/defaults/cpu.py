@@ -138,7 +138,6 @@ def cheapest(estimate: CostEstimate, offered: list[Schedule]) -> Table:
 
 
 def _shared(first: int, last: int | None, schedule: Schedule) -> Table:
-    """Let threads share the rows of a range of lanes from ``SHARED_ROWS`` on."""
     if schedule != families.lanes_schedule() or (last or SHARED_ROWS) < SHARED_ROWS:
         return {(first, last): schedule}
     large = families.lanes_schedule(parallel=True)

@@ -117,10 +117,7 @@ def default_gpu_schedules(
 def walking_gpu_schedule(
     forest: Forest, target: Target, rows: int = ROW_THREADS
 ) -> Schedule:
-    """Return a schedule in which each thread walks all trees for its row.
-
-    It compares values for every forest, and supports every use of the walks' leaves.
-    """
+    """Return a schedule for every forest, and for every use of the walks' leaves."""
     facts = _Facts(forest, target, "exact")
     cached = facts.rows_cached(rows, WARP, codes=False)
     walk = facts.walk("shared" if cached else "memory")
@@ -207,7 +204,6 @@ class _Facts(ForestShape):
         return words if 4 * words <= self.most_shared else words // 2
 
     def rows_cached(self, most: int, least: int, codes: bool) -> int:
-        """Return how many rows of a block fit shared memory; 0 if too few do."""
         while most >= least and not 0 < self.block_bytes(most, codes) <= self.shared:
             most //= 2
         return most if most >= least else 0

@@ -66,7 +66,6 @@ def walking_schedules(
 
 
 def without_checks(schedule: Schedule, index: str, shape: ForestShape) -> Schedule:
-    """Omit leaf checks if that costs little padding."""
     padded = shape.max_depth if shape.padded_nodes <= PADDING_LIMIT else 0
     schedule = families.unchecked(schedule, index, padded, shape.min_depth)
     return schedule.represent("array") if _heaped(shape) else schedule
@@ -83,10 +82,7 @@ def _fetches_rows(shape: ForestShape) -> bool:
 
 
 def _few_rows(shape: ForestShape, rows: int = 0) -> Schedule:
-    """Walk one row through several trees in flight; the sum stays in a register.
-
-    If ``rows`` is not 0, threads share blocks of that many rows.
-    """
+    """Walk one row through several trees in flight; the sum stays in a register."""
     most = HEAPS_IN_FLIGHT if _heaped(shape) else TREES_IN_FLIGHT
     in_flight = min(most, shape.n_trees)
     schedule = families.trees_in_flight(in_flight, rows, fetch=_fetches_rows(shape))

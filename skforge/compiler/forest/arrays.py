@@ -116,7 +116,6 @@ class ForestArrays(_Known):
     hashed: HashedCategories | None = field(default=None, metadata={"stored": False})
 
     def __post_init__(self) -> None:
-        """Make the arrays contiguous, of the declared dtype and read-only."""
         for name in LAYOUT:
             object.__setattr__(self, name, frozen(name, getattr(self, name)))
         dtypes = self.threshold.dtype, self.leaf_value.dtype
@@ -238,7 +237,6 @@ _KNOWN = {"f4", "f8", "i4", "i8", "u4", "u1", "b1"}
 
 
 def frozen(name: str, value: Any) -> NDArray[Any]:
-    """Return an array of a forest as its field, read-only."""
     return _frozen(name, value, *LAYOUT[name])
 
 
@@ -327,7 +325,6 @@ def fronts_of(
 
 
 def _parts(offset: _Offsets) -> Iterator[tuple[int, int]]:
-    """Yield ranges of trees with at most ``_PART`` nodes, or of one tree."""
     first, n_trees = 0, len(offset) - 1
     while first < n_trees:
         last = int(np.searchsorted(offset, offset[first] + _PART, side="right")) - 1
@@ -339,10 +336,7 @@ def _parts(offset: _Offsets) -> Iterator[tuple[int, int]]:
 def _fronts(
     left: _Ints, right: _Ints, offset: _Offsets, first: int, last: int
 ) -> Iterator[NDArray[np.integer]]:
-    """Yield the nodes of each level of some trees, ordered by tree and left to right.
-
-    They are numbered from the first tree's first node.
-    """
+    """Yield the nodes of each level in order, numbered from the first tree's first."""
     part = slice(offset[first], offset[last])
     child = np.stack([left[part], right[part]], axis=1)
     child -= np.int32(offset[first])  # the -1 of leaves stays negative

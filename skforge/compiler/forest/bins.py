@@ -43,11 +43,7 @@ class Columns:
 
     @classmethod
     def of(cls, tests: _Ints, thresholds: NDArray[Any], *keys: NDArray[Any]) -> Columns:
-        """Sort tests by keys, the first one first, and then by threshold.
-
-        Thresholds and keys are indexed by test. Tests with equal thresholds keep their
-        order, so that a plan is the same on every machine.
-        """
+        """Sort tests by keys, stably, so that a plan is the same on every machine."""
         by = [key[tests] for key in keys[::-1]]
         order = np.lexsort(by)
         starts = np.ones(len(tests), np.bool_)
@@ -225,7 +221,6 @@ def column_count(
     dtype: type[np.integer[Any]] = np.uint16,
     chosen: Any = True,
 ) -> int:
-    """Return the number of columns of codes, without planning them."""
     equal = _merged_equal(forest, merge, dtype)
     ordered = (forest.comparison <= Comparison.LE) | equal
     counts = _counts(forest, ordered & chosen, equal, merge)

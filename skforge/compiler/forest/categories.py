@@ -86,10 +86,7 @@ class HashedCategories:
         return {name: getattr(self, name) for name in DTYPES}
 
     def packed(self) -> dict[str, NDArray[Any]]:
-        """Return the arrays as files have them: keys and buckets are deflated.
-
-        Ascending keys have alike high bytes, which lie together.
-        """
+        """Return arrays as files have them; ascending keys have alike high bytes."""
         planes = self.key.view(np.uint8).reshape(-1, 8).T
         deflated = zlib.compress(planes.tobytes() + self.bucket.tobytes(), 1)
         packed = np.frombuffer(deflated, np.uint8)
@@ -107,10 +104,7 @@ class HashedCategories:
         return cls(**plain, key=key, bucket=bucket)
 
     def reader(self, names: tuple[str, ...] | None) -> Any:
-        """Return the ``HashedRows`` that make rows of the forest.
-
-        Compiled code hashes texts, so that its module lies above this layer.
-        """
+        """Return the ``HashedRows``, whose module compiles code and lies above."""
         above = import_module("skforge.compiler.runtime.hashed_rows")
         return above.HashedRows(self, names)
 
@@ -125,10 +119,7 @@ class HashedCategories:
         return self.n_columns + int(self.statistic_offset[-1])
 
     def shared(self, values: NDArray[Any]) -> NDArray[Any]:
-        """Return contributions of the source's columns, for those of the forest's.
-
-        The columns of a combination have equal shares of it (CatBoost's rule).
-        """
+        """Share what a combination contributes among its columns, as CatBoost does."""
         if values.shape[-2:] == 2 * (self.n_features + 1,):
             raise UnsupportedModelError(
                 "interactions of columns are not defined for a model whose trees test "

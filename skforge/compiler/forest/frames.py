@@ -42,7 +42,6 @@ _NUMBERS = {
 
 
 def is_plain(dtype: Any) -> bool:
-    """Tell whether a dtype is NumPy's native numbers or booleans."""
     return (
         isinstance(dtype, np.dtype)
         and dtype.kind in "fiub"
@@ -140,7 +139,6 @@ def is_table(X: Any) -> bool:
 
 
 def labels_of(X: Any) -> Any:
-    """Return what names a frame's columns; None for rows without names."""
     arrow = type(X).__module__.startswith("pyarrow")
     return X.schema.names if arrow else getattr(X, "columns", None)
 
@@ -260,7 +258,6 @@ class FrameColumns:
         return table[codes]
 
     def of_dtype(self, dtype: Any, i: int, labels: Any, unseen: float | None) -> Array:
-        """Return the table of pandas' categories, for columns with such labels."""
         key = i, id(dtype), unseen is None
         known = self._tables.get(key)
         if known is None:
@@ -326,7 +323,6 @@ def _no_numbers(label: Any, dtype: Any) -> InvalidInputError:
 
 
 def _kind(names: Sequence[Any]) -> type | None:
-    """Return ``str``, ``int`` or ``float`` if all names have that type, else None."""
     kinds = {type(name) for name in names}
     return kinds.pop() if kinds in ({str}, {int}, {float}) else None
 

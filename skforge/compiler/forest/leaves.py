@@ -33,7 +33,6 @@ def leaf_finder(forest: Forest) -> Forest:
 
 
 def numbers_of_leaves(forest: Forest) -> NDArray[np.int32]:
-    """Return the source's node number for each row of ``leaf_value``."""
     numbers = np.full(forest.n_leaves, -1, np.int32)
     inner = forest.leaf < 0
     numbers[forest.leaf[~inner]] = forest.source_node[~inner]

@@ -75,10 +75,7 @@ class Means(NamedTuple):
         return total / forest.divisor
 
     def centred(self, leaf: NDArray[np.int64]) -> FloatArray:
-        """Return the values of some leaf nodes without their tree's mean.
-
-        A constant contributes nothing, and smaller numbers have smaller errors.
-        """
+        """Return values without their tree's mean: smaller ones have smaller errors."""
         forest = self.forest
         tree = np.searchsorted(forest.tree_offset, leaf, "right") - 1
         mean = np.where(self.complete[:, None], self.of_tree, 0.0)
@@ -87,7 +84,6 @@ class Means(NamedTuple):
 
 
 def _levels(forest: Forest) -> Iterator[NDArray[np.int64]]:
-    """Yield the inner nodes of each level, those of the roots first."""
     level, inner = forest.tree_offset[:-1], forest.left >= 0
     while len(level := level[inner[level]]):
         yield level
@@ -111,17 +107,13 @@ def shares(forest: Forest) -> FloatArray:
 
 
 def explained(forest: Forest) -> Forest:
-    """Return the forest whose scores are explained.
-
-    Isolation forests add path lengths; shap explains their mean.
-    """
+    """Return the forest explained: of isolation forests, the mean path, as in shap."""
     if forest.outputs.function == "path_length":
         return replace(forest, divisor=max(1, forest.n_trees))
     return forest
 
 
 def _check_covers(forest: Forest) -> None:
-    """Raise for covers that are no weights, such as sums of negative ones."""
     bad = ~((forest.cover >= 0) & (forest.cover < np.inf))
     if bad.any():
         node = int(bad.argmax())

@@ -13,7 +13,6 @@ from skforge.exceptions import InvalidInputError, with_article
 
 
 def numbers(rows: NDArray[Any], X: Any) -> NDArray[Any]:
-    """Convert an object array of numbers to floats; refuse everything else."""
     if rows.dtype.kind == "O":
         try:
             return rows.astype(np.float64)
@@ -86,7 +85,6 @@ def check_shape(shape: tuple[int, ...], n_features: int) -> None:
 
 
 def value_mistake(rows: NDArray[Any], X: Any) -> str | None:
-    """Return which value of a non-numeric array, made from ``X``, is not a number."""
     if rows.dtype.kind == "c":
         return "rows are complex numbers; pass real numbers."
     for at, value in np.ndenumerate(rows):
@@ -107,7 +105,6 @@ def no_number(value: Any, row: int, column: str) -> str:
 
 
 def is_number(value: Any) -> bool:
-    """Tell whether a value is a number, spells one, or is None."""
     try:
         float("nan" if value is None else value)
     except (TypeError, ValueError):

@@ -123,7 +123,6 @@ class AnswerSpec:
         return self.task in CLASSIFICATION
 
     def has(self, method: str) -> bool:
-        """Tell whether the model has a method that answers from scores."""
         rare = {
             "predict_proba": self.classifies,
             "score_samples": self.outputs.function == "path_length",

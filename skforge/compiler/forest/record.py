@@ -53,7 +53,6 @@ def forest_in(
 
 
 def _hashed_in(arrays: Mapping[str, Array], of: str) -> HashedCategories | None:
-    """Return a forest's categories from its arrays; None if there are none."""
     found = {k: arrays[f"{of}.{k}"] for k in PACKED if f"{of}.{k}" in arrays}
     if not found:
         return None
@@ -63,7 +62,6 @@ def _hashed_in(arrays: Mapping[str, Array], of: str) -> HashedCategories | None:
 
 
 def _plain_fields(record: dict[str, Any]) -> dict[str, Any]:
-    """Return the fields of a forest that are not arrays, checked."""
     plain = fields_in(Forest, record, *LAYOUT)
     if "scaling" in record:  # of few models
         plain |= values_in({"scaling": tuple[float, ...]}, record)
@@ -135,7 +133,6 @@ _ALIKE = {"comparison": 0, "missing": 0, "missing_left": 0, "category_offset": 1
 
 
 def _stored(name: str, array: Array, forest: Forest) -> Array | None:
-    """Return what is stored of a forest's array; None if it follows from others."""
     if name in _FOLLOWS:
         follows = _FOLLOWS[name](forest.tree_offset, forest.predicate, forest.left)
         if np.array_equal(follows, array):
@@ -146,7 +143,6 @@ def _stored(name: str, array: Array, forest: Forest) -> Array | None:
 
 
 def _narrowed(array: Array) -> Array:
-    """Return an array in the smallest dtype that holds the same numbers."""
     if array.dtype.kind == "b" or not array.size:
         return array
     least, most = array.min(), array.max()

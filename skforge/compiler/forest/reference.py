@@ -60,11 +60,7 @@ def reference_raw(forest: Forest, X: ArrayLike) -> NDArray[Any]:
 
 
 def sum_limits(forest: Forest, leaves: NDArray[Any]) -> NDArray[np.float64]:
-    """Return by how much a row's sum may be off for any order of its terms.
-
-    This is the tolerance of ``reduction="fast"``. ``leaves`` are those of
-    :func:`reference_leaves`.
-    """
+    """Return the tolerance of ``reduction="fast"``, for any order of a row's terms."""
     if forest.aggregate != "sum":
         return np.zeros(len(leaves))
     leaf = forest.leaf[leaves]
@@ -103,7 +99,6 @@ def differing_rows(
 
 
 def _cast_rows(forest: Forest, X: ArrayLike) -> NDArray[Any]:
-    """Return rows in the input dtype, with NaN for the source's missing value."""
     with np.errstate(over="ignore"):
         rows: NDArray[Any] = np.array(X, dtype=forest.input_dtype)
         marker = forest.input_dtype.type(forest.missing_value)

@@ -42,7 +42,6 @@ def damaged(what: str, repair: str = "export it again") -> NoReturn:
 
 
 def first_true(bad: Any) -> int:
-    """Return the index of the first true element, -1 if there is none."""
     if not bad.size:
         return -1
     at = int(bad.argmax())

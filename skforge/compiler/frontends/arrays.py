@@ -22,7 +22,6 @@ Tests: TypeAlias = tuple[dict[str, Array], NDArray[np.int32]]
 
 
 def offsets(sizes: Any) -> Ints:
-    """Return the offset of each tree, and the end of the last one."""
     return np.concatenate(([0], np.cumsum(sizes, dtype=np.int64)))
 
 

@@ -27,10 +27,7 @@ def refuse_unknown(what: str) -> NoReturn:
 
 
 def known_fields(kind: str) -> dict[str, frozenset[str]]:
-    """Return the names of fields by the objects of a kind of document that have them.
-
-    A field with another name may change predictions.
-    """
+    """Return the known fields of each object; another one may change predictions."""
     beside = os.path.join(os.path.dirname(__file__), "known_fields.json")
     with open(beside, encoding="utf-8") as file:
         known = json.load(file)[kind]
@@ -44,7 +41,6 @@ def refuse_unfitted(model: Any) -> NoReturn:
 
 
 def refuse_override(model: Any, package: str, name: str = "predict") -> None:
-    """Raise for an estimator whose class overrides a method of the library."""
     module = getattr(getattr(type(model), name), "__module__", None)
     if not f"{module}.".startswith(f"{package}."):
         raise UnsupportedModelError(

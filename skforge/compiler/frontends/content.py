@@ -96,7 +96,6 @@ def held(model: Any) -> Any:
 
 
 def content_of(model: object) -> bytes | None:
-    """Return the content of a model given as bytes or text; None for all others."""
     if isinstance(model, str) and _IS_TEXT.search(model):
         return model.encode()
     return model if isinstance(model, bytes) else None
@@ -122,7 +121,6 @@ def is_saved(model: Any) -> bool:
 
 
 def check_file(file: object, method: str, other: str = "") -> None:
-    """Raise for anything but a binary file that has a method."""
     if not hasattr(file, method) or isinstance(file, TextIOBase):
         raise InvalidInputError(
             f"pass {other}a file open in binary mode, such as open(path, "

@@ -174,7 +174,6 @@ class Kernel:
         return self.model_buffer("exit_table", tiles.exit_table[:, turned].reshape(-1))
 
     def tree_outputs(self, by_position: bool) -> Buffer:
-        """Return each tree's output, in walking or model order."""
         outputs = self.hir.forest.tree_output
         if not by_position:
             return self.model_buffer("model_outputs", outputs)
@@ -218,8 +217,6 @@ class Kernel:
         return total
 
     def bound(self, bounds: tuple[mir.Bound, ...]) -> Value:
-        """Return the smallest ``limit - minus``."""
-
         def end(bound: mir.Bound) -> Value:
             limit = self.size(bound.limit)
             at_limit = bound.minus == mir.Affine()
@@ -228,7 +225,6 @@ class Kernel:
         return reduce(Value.min, map(end, bounds))
 
     def extent(self, rows: mir.Range) -> tuple[Value, Value]:
-        """Return the first row (or tree) of a range and the number of rows."""
         return self.affine(rows.start), self.bound(rows.bounds).max(0)
 
     def index(self, index: mir.Index) -> Value:
@@ -250,7 +246,6 @@ class Kernel:
                 raise AssertionError("all outputs together are not a single index")
 
     def lanes(self, scalar: Scalar) -> int:
-        """Return how many elements fill a vector register; 1 on a GPU."""
         if self.target.is_gpu:
             return 1
         return max(1, self.target.vector_bits // (8 * scalar.bytes))

@@ -242,7 +242,6 @@ class _GridLowering(ThreadLowering):
         run: list[mir.Stmt] = []
 
         def flush() -> mir.Body:
-            """Launch the run, and return the cache operations so far."""
             if any(not _is_cache(stmt) for stmt in run):
                 self._launch(loops, (*shared, *run))
             stmts = (*shared, *(stmt for stmt in run if _is_cache(stmt)))
@@ -417,7 +416,6 @@ class _GridLowering(ThreadLowering):
 
     @contextmanager
     def _block_each(self, count: Value) -> Iterator[Value]:
-        """Open what runs for 0 … count, strided over the block's threads."""
         with (
             self._with_number() as first,
             self._k.b.loop(first, count, self._n_threads) as i,
@@ -485,7 +483,6 @@ class _GridLowering(ThreadLowering):
                 self._gpu.zero(view)
 
     def _share(self, name: str, element: lir.Scalar, n: int, what: str) -> lir.Buffer:
-        """Allocate shared memory; raise ScheduleError if the target has too little."""
         b, target, alignment = self._k.b, self._k.target, 16
         self._shared_bytes += -(-n * element.bytes // alignment) * alignment
         if self._shared_bytes > target.shared_bytes:

@@ -84,7 +84,6 @@ class ReductionLowering:
     # ------------------------------------------------------------ reduce
 
     def reduce(self, stmt: mir.Reduce) -> None:
-        """Add a walk's value to its element, or its vector leaf to the row."""
         k = self._k
         value = k.values[stmt.value]
         key = (stmt.target, stmt.indices)
@@ -112,14 +111,12 @@ class ReductionLowering:
             buffer[at] = buffer[at] + value
 
     def element(self, stmt: mir.Reduce, n: int | None = None) -> tuple[Buffer, Value]:
-        """Return the buffer and index of what a reduce adds to, by ``n`` indices."""
         view = self._k.arrays[stmt.target]
         return view.buffer, self._offset(view, stmt.indices[:n])
 
     def _add_vector_leaf(
         self, view: ArrayView, at: Value, leaf: Value, atomic: bool
     ) -> None:
-        """Emit ``target[at + j] += leaf_values[leaf + j]`` for every output j."""
         b, values, target = self._k.b, self._k.leaf_values(), view.buffer
         if at.type.lanes or atomic:
             with b.loop(self._k.n_outputs) as j:
@@ -244,7 +241,6 @@ class ReductionLowering:
     def _inplace(
         self, stmt: mir.ReduceDimensionInplace
     ) -> Iterator[tuple[Value, lir.Type]]:
-        """Yield where chunks of the sums of a statement's rows begin."""
         elements = self._length(stmt.rows) * self._k.n_outputs
         return self._sums(elements, stmt.vector_width)
 

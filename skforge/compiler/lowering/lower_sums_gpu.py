@@ -73,7 +73,6 @@ class GpuSums(ReductionLowering):
             target.buffer[first + i] = source.buffer[self.at(source, i)]
 
     def each_output(self) -> Iterator[Value]:
-        """Yield each output: a few one by one, many as the variable of a loop."""
         b, n = self._k.b, self._k.n_outputs
         if n > MAX_UNROLLED_CHUNKS:
             with b.loop(n) as j:
@@ -175,7 +174,6 @@ class GpuSums(ReductionLowering):
     def reduce_lanes(
         self, stmt: mir.ReduceDimension, row: Value, lane: Value, width: int
     ) -> None:
-        """Sum a row's partial sums over the lanes of a warp and add the total."""
         k, b = self._k, self._k.b
         source, target = k.arrays[stmt.source], k.arrays[stmt.target]
         totals = []
@@ -195,7 +193,6 @@ class GpuSums(ReductionLowering):
         lane: Value,
         prefix: tuple[mir.Index, ...] = (),
     ) -> Iterator[Value]:
-        """Open what the first lane of each row does; yield the place of its sums."""
         k, rows = self._k, stmt.rows
         leads = (row < self._length(rows)) & lane.eq(0)
         with k.b.when(leads):
@@ -203,7 +200,6 @@ class GpuSums(ReductionLowering):
             yield first + row * k.n_outputs
 
     def fill_lanes(self, stmt: mir.Fill, row: Value, lane: Value) -> None:
-        """Let the first lane of each row initialise the row's sums."""
         k, b = self._k, self._k.b
         buffer = k.arrays[stmt.target].buffer
         with self._first_lane(stmt, row, lane) as at:

@@ -78,7 +78,6 @@ class ThreadLowering(Lowering):
         return total
 
     def _fixed_size(self, dims: tuple[Size | None, ...]) -> int | None:
-        """Return an array's number of elements, or None if it depends on the rows."""
         n = 1
         for dim in dims:
             if dim is not None and not isinstance(dim, int):

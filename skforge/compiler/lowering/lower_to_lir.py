@@ -85,7 +85,6 @@ class Lowering:
     # ------------------------------------------------------------ statements
 
     def body(self, body: mir.Body) -> None:
-        """Lower statements in order; a run of hops of one walk becomes a loop."""
         at = 0
         while at < len(body):
             hops = _hops(body, at)
@@ -166,7 +165,6 @@ class Lowering:
         k.values.update(zip(stmt.names, values, strict=True))
 
     def _repeat(self, hops: Sequence[mir.Let]) -> None:
-        """Emit a run of unchecked hops as a counted loop of one hop."""
         k, b, walks = self._k, self._k.b, self._walks
         first = hops[0].op
         assert isinstance(first, mir.TraverseTreeTile)
@@ -274,7 +272,6 @@ class Lowering:
             self._run(loop, middle, hi, step, remainder=True)
 
     def _trips(self, loop: mir.Loop, lo: Value, hi: Value, step: Value) -> Value:
-        """Return the number of iterations, at least 0."""
         span = hi - lo if loop.start != 0 else hi
         if loop.step != 1:
             span = span + (step - 1)
@@ -397,13 +394,11 @@ class Lowering:
         return (groups * group).min(most)
 
     def _takes_values(self) -> bool:
-        """Whether blocks of rows are compared by value, without codes."""
         if not isinstance(self._k.layout, BlockLayout) or self._k.hir.codes is not None:
             return False
         return BlockRepresentation.of(self._k.hir).takes_values
 
     def _evaluate(self, rows: mir.Range) -> None:
-        """Start a block of rows: evaluate what its trees need."""
         k, layout = self._k, self._k.layout
         assert isinstance(layout, BlockLayout)
         first, width = k.affine(rows.start), k.hir.forest.n_features
@@ -479,7 +474,6 @@ class Lowering:
 
     @contextmanager
     def _carry(self, loop: mir.Loop) -> Iterator[None]:
-        """Keep the element a tree loop adds to in a register during the loop."""
         reduce = self._only_element(loop)
         if reduce is None:
             yield
@@ -514,7 +508,6 @@ class Lowering:
 
 
 def _hops(body: mir.Body, at: int) -> list[mir.Let]:
-    """Return the run of one walk's unchecked hops that starts at ``body[at]``."""
     run: list[mir.Let] = []
     for stmt in body[at:]:
         match stmt:

@@ -68,7 +68,6 @@ class WalkLowering:
         return b.named("get_leaf_value", (tree, node), load)[0]
 
     def whole(self, op: mir.TraverseTreeTile) -> list[Value]:
-        """Return the leaf each walk ends on; the layout emits the whole walk."""
         k = self._k
         layout = k.walker
         assert isinstance(layout, WalkLayout)
@@ -102,7 +101,6 @@ class WalkLowering:
     def open(
         self, op: mir.TraverseTreeTile, nodes: Sequence[Value] | None = None
     ) -> list[Cursor]:
-        """Read the tiles that the walks stand on."""
         k = self._k
         at = nodes if nodes is not None else [k.values[node] for node in op.nodes]
         trees = [k.values[tree] for tree in op.trees]

@@ -30,7 +30,6 @@ _COMPARE = {"ogt": operator.gt, "oge": operator.ge}
 
 
 def class_labels(spec: AnswerSpec) -> Array | None:
-    """Return the labels that a model file holds, or None."""
     names = spec.class_labels
     if not names:
         return None

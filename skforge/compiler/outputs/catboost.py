@@ -28,7 +28,6 @@ _LOW_BITS, _SHIFT, _PLACE, _BIAS = map(np.uint64, (_STEPS - 1, 11, 52, 1023 * _S
 
 @cache
 def _fractions() -> NDArray[np.uint64]:
-    """Return the fraction bits of ``2 ** (k / 2048)``."""
     powers = np.array([2.0 ** (k / _STEPS) for k in range(_STEPS)])
     return powers.view(np.uint64) & np.uint64((1 << 52) - 1)
 

@@ -45,7 +45,6 @@ class Library:
         return function(x)
 
     def where(self, test: Any, a: Any, b: Any) -> Any:
-        """Return ``a`` where the test is true, else ``b``, in the array's dtype."""
         dtype = next(x.dtype for x in (a, b) if hasattr(x, "dtype"))
         return self.xp.where(test, *(self.xp.asarray(x, dtype) for x in (a, b)))
 
@@ -60,7 +59,6 @@ class Library:
         return self.xp.full((len(x), 1), k, "int64")
 
     def add_offsets(self, x: Any, offsets: tuple[float, ...]) -> Any:
-        """Add a constant to each column; NaN makes the column 0."""
         known = np.array(offsets, dtype=x.dtype)
         result = x + known
         result[:, np.isnan(known)] = 0

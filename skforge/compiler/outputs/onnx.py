@@ -105,7 +105,6 @@ def _logistic(scores: Any, on: Any) -> Any:
 
 
 def _powers(x: Any, on: Any) -> tuple[Any, Any]:
-    """Return exponentials of the distances from the greatest value, and it."""
     largest = on.greatest(x)
     return on.each_column(lambda column: on.exp(column - largest), x), largest
 

@@ -65,7 +65,6 @@ class Steps:
         return self.choice == "values" and FUNCTIONS[self.function].code != "columns"
 
     def shape(self, n_outputs: int, sum_dtype: str) -> tuple[str, int]:
-        """Return the dtype and the number of columns of the answer."""
         width = FUNCTIONS[self.function].width(self.spec, n_outputs)
         columns = {"both_classes": 2, "best": 1}.get(self.choice, width)
         return self.dtype or sum_dtype, columns

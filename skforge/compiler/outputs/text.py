@@ -75,7 +75,6 @@ class Terms:
         return Terms(self.code, self.values[place[1]], self.dtype)
 
     def astype(self, dtype: str) -> Terms:
-        """Return values in another precision, or tests as 1 and 0."""
         if dtype == self.dtype:
             return self
         if self.dtype == "bool" and dtype != "int64":
@@ -121,7 +120,6 @@ class Code(ABC):
         return Terms(self, tuple(results), to)
 
     def constant(self, value: Any, dtype: str) -> Terms:
-        """Return a value that is known; a term stays as it is."""
         if isinstance(value, Terms):
             return value
         return Terms(self, (self.number(value, dtype),), dtype)
@@ -152,7 +150,6 @@ class Code(ABC):
         return self.constant(k, "int64")
 
     def add_offsets(self, x: Terms, offsets: tuple[float, ...]) -> Terms:
-        """Add a constant to each column; NaN makes the column 0."""
         values: list[Any] = []
         for k, offset in enumerate(offsets):
             known = not np.isnan(offset)

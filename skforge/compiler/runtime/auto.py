@@ -172,7 +172,6 @@ def _seconds(module: CompiledModule, rows: Array) -> float:
 def merged(
     cpu: dict[BatchRange, Schedule], gpu: dict[BatchRange, Schedule], gpu_min_rows: int
 ) -> dict[BatchRange, Schedule]:
-    """Return a table of the CPU's ranges, then the GPU's from ``gpu_min_rows`` on."""
     table: dict[BatchRange, Schedule] = {}
     for (first, last), schedule in sorted(cpu.items()):
         if first < gpu_min_rows:

@@ -57,7 +57,6 @@ class Lowering:
 
 
 def compiled(lowered: Lowered, target: Target) -> JitModule:
-    """Return the code of a kernel, which another machine may emulate."""
     function = lowered.kernel.function
     if target.is_gpu:
         from skforge.compiler.passes.lir import emulate_grids
@@ -107,10 +106,6 @@ def code_text(kernel: Any, level: str) -> str:
 
 
 def gpu_text(function: lir.Function, target: Target, level: str) -> str:
-    """Return a function's C++ text, or the PTX that NVRTC compiles from it.
-
-    PTX is for the target's CUDA architecture, or sm_80 for other targets.
-    """
     from skforge.compiler.codegen.cuda.emitter import emit_gpu
     from skforge.compiler.runtime.gpu.compilers import compile_ptx
 

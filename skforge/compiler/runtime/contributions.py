@@ -294,7 +294,6 @@ def check_sums(forest: Forest) -> None:
 
 
 def check_covers(forest: Forest) -> None:
-    """Raise unless a forest's leaves are added and its nodes have covers."""
     check_sums(forest)
     if forest.n_nodes and not len(forest.cover):
         raise UnsupportedModelError(

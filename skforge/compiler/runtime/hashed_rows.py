@@ -194,10 +194,7 @@ class HashedRows:
     def _write_plain(
         self, values: Array, places: Array, rows: Array, listed: dict[int, Any]
     ) -> bool:
-        """Write columns of numbers, and list those of categories.
-
-        Return False for numbers that the model reads.
-        """
+        """List categories, write numbers; return False for what the model reads."""
         dtype, flags = values.dtype, self._is_category[places]
         if not frames.is_plain(dtype) or (flags.any() and dtype.kind == "f"):
             return False
@@ -237,7 +234,6 @@ _COLUMNS: dict[str, Callable[[Any], Iterator[_Columns]]] = {
 
 
 def objects_of(X: list[Any]) -> Array | None:
-    """Return an array of a list of lists; None for all else."""
     if not X or {*map(type, X)} != {list} or len({*map(len, X)}) > 1:
         return None
     objects = np.empty((len(X), len(X[0])), object)
@@ -269,7 +265,6 @@ def _write_objects(objects: Array, flags: Array, places: Array, rows: Array) -> 
 
 
 def _codes_of(column: Any) -> tuple[Any, Array] | None:
-    """Return the categories of a column and its codes; None if it has none."""
     if hasattr(column, "codes"):
         return column.categories, column.codes
     if hasattr(column, "to_physical"):

@@ -37,7 +37,6 @@ class KernelStore:
         self._forest, self._target, self._reduction = forest, target, reduction
 
     def find(self, schedule: Schedule, element: Element) -> StoredKernel | None:
-        """Return a schedule's kernel, or None if there is none that is intact."""
         if not self._keeps(schedule):
             return None
         return stored_kernels.find(self._key(schedule, element))
@@ -45,16 +44,12 @@ class KernelStore:
     def add(
         self, schedule: Schedule, element: Element, kernel: StoredKernel
     ) -> tuple[str, str] | None:
-        """Keep a kernel, if it is not too large; return its place if it is kept."""
         if not self._keeps(schedule):
             return None
         return stored_kernels.add(self._key(schedule, element), kernel)
 
     def drawn(self, draw: Callable[[], Arrays], anew: bool) -> Arrays:
-        """Return rows and their scores, drawn once for all kernels and processes.
-
-        ``anew`` replaces those that are stored.
-        """
+        """Return rows and scores, drawn once for all processes, or ``anew``."""
         if not code_version.keeps():
             return draw()
         key = object_cache.key_of(self._facts)

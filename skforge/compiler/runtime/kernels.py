@@ -74,10 +74,7 @@ class Kernel:
         self.slots = struct.pack(f"{len(addresses)}q", *addresses)
 
     def with_data(self, other: Mapping[str, Array]) -> Kernel:
-        """Return a kernel of the same code in which some model buffers are others.
-
-        These are as :func:`aligned` or :func:`line_aligned` return them.
-        """
+        """Return the same code on other buffers, aligned as :func:`aligned` does."""
         kernel = copy(self)
         kernel.place = None
         buffers = zip(self._names, self._data, strict=True)
@@ -170,7 +167,6 @@ class KernelCache:
         return kernel
 
     def _found(self, schedule: Schedule, element: Element) -> Kernel | GpuKernel:
-        """Return a kernel from the store, or else compile it and keep it there."""
         if self.store is not None:
             stored = self.store.find(schedule, element)
             if stored is not None:

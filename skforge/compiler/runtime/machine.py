@@ -89,7 +89,6 @@ def known_profile(target: Target) -> MachineProfile:
 
 
 def kept_in(target: Target) -> Path | None:
-    """Return the file that keeps a measured profile, or None without a cache."""
     folder = object_cache.opened(KIND, create=True)
     return None if folder is None else Path(folder, _key(target))
 
@@ -135,7 +134,6 @@ def renewed(target: Target, anew: bool = False) -> Measured:
 
 
 def load_average() -> float | None:
-    """Return how many threads have wanted to run, on average of the last minute."""
     with suppress(AttributeError, OSError):  # Windows does not know
         return os.getloadavg()[0]
     return None

@@ -152,7 +152,6 @@ def _stream(b: Builder, target: Target) -> None:
 
 
 def _chase(b: Builder, target: Target) -> None:
-    """Follow numbers, each of which is the place of the next."""
     place = [_DATA[b.const(0)]]
     with b.loop(_TURNS, carry=place):
         place[0] = _DATA[place[0]]
@@ -171,7 +170,6 @@ WORK = {"mux": UNROLLED, "compare": UNROLLED, "permute": UNROLLED, "gather": UNR
 
 
 def functions(target: Target) -> dict[str, lir.Function]:
-    """Return the kernels that a target has instructions for, by name."""
     params = (_DATA, _NUMBERS, _OUT, _TURNS, _SIZE)
     kernels = {}
     has = {"permute": target.permute_entries(8) > 0, "gather": target.has_gather}
@@ -205,7 +203,6 @@ def measure(target: Target) -> dict[str, float]:
 
 
 def far_off(found: dict[str, float], target: Target) -> dict[str, float]:
-    """Return the ratios of numbers to the modelled ones, where they are large."""
     modelled = asdict(MachineProfile.of(target))
     ratios = {name: value / modelled[name] for name, value in found.items()}
     return {n: ratio for n, ratio in ratios.items() if not 1 / FAR <= ratio <= FAR}

@@ -129,7 +129,6 @@ class CompiledModule(Explained):
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
-            """Say what to call instead of a classifier's methods."""
             text = f"{type(self).__name__!r} object has no attribute {name!r}"
             if name in ("predict_proba", "predict_log_proba"):
                 text += (

@@ -44,7 +44,6 @@ def leaves_on_device(module: Any, X: Any) -> NDArray[np.int32]:
 def answered_on_device(
     target: Target, of_scores: Callable[[Any, Library], Any], raw: Any
 ) -> Any:
-    """Return what a function makes of raw scores on a device and of its library."""
     device, raw = device_cupy.as_cupy(raw, _kind(target))
     with device.current():
         return of_scores(raw, library_of(device.xp))
@@ -62,7 +61,6 @@ def _kind(target: Target) -> Any:
 def _filled(
     module: Any, element: Element, X: Any, width: int, dtype: np.dtype[Any]
 ) -> tuple[CupyDevice, Array]:
-    """Return the device of rows, and what their kernel writes."""
     device, rows = _rows(module.forest, module.target, X)
     with device.current():
         result: Array = _empty(device, (len(rows), width), dtype)
@@ -73,7 +71,6 @@ def _filled(
 
 
 def _empty(device: CupyDevice, shape: tuple[int, int], dtype: np.dtype[Any]) -> Any:
-    """Allocate a result; free cached memory first if necessary."""
     try:
         return device.xp.empty(shape, dtype)
     except device.memory_errors:

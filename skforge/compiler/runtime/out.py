@@ -11,7 +11,6 @@ from skforge.exceptions import InvalidInputError, with_article
 
 
 def check_out(out: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
-    """Raise InvalidInputError unless an answer can be written to ``out``."""
     if not isinstance(out, np.ndarray):
         raise InvalidInputError(
             f"out must be a NumPy array. Got {type(out).__name__} instead."

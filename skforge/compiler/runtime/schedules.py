@@ -86,13 +86,11 @@ def _range(key: object) -> BatchRange:
 
 
 def is_count(rows: object, least: int = 0) -> TypeGuard[int]:
-    """Tell whether a user's value is a whole number, Python's or NumPy's, no bool."""
     whole = isinstance(rows, Integral) and not isinstance(rows, bool)
     return whole and int(rows) >= least  # type: ignore[call-overload]
 
 
 def check_count(n_rows: object) -> int:
-    """Return a number of rows given by a user; raise InvalidInputError for others."""
     if not is_count(n_rows):
         raise InvalidInputError(
             f"n_rows must be a number of rows, an int of 0 or more. Got {n_rows!r} "

@@ -127,7 +127,6 @@ class Shares:
         return max(0, bisect_right(self._first_rows, n_rows) - 1)
 
     def of(self, n_rows: int, n_jobs: int | None) -> Share:
-        """Return how to run a batch on at most ``n_jobs`` threads."""
         if n_jobs is None or n_jobs == 1:
             return Share(self.range_of(n_rows), 1)
         shared = n_rows >= self._first_shared.get(n_jobs, self.least_rows)
@@ -148,7 +147,6 @@ class Shares:
         return 1 if wanted == 1 or self.least_rows == sys.maxsize else wanted
 
     def table(self, n_jobs: int) -> ShareTable:
-        """Return the plan for ``n_jobs`` threads as entries read it."""
         table = self._tables.get(n_jobs)
         if table is None:
             table = self._tables.setdefault(n_jobs, ShareTable(self.least_rows))
@@ -164,7 +162,6 @@ class Shares:
 
     @cached_property
     def _loops(self) -> dict[int, _Loop]:
-        """The parallel loops of the ranges whose kernels have one."""
         loops = {k: self._loop(schedule) for k, schedule in enumerate(self._schedules)}
         return {k: loop for k, loop in loops.items() if loop is not None}
 
@@ -231,7 +228,6 @@ class Shares:
         return Plan(firsts, shares)
 
     def _seconds(self, schedule: Schedule, rows: Numbers) -> Numbers:
-        """Return the seconds of batches on one thread; infinite if not estimated."""
         if self._estimate is None:
             return np.full_like(rows, np.inf)
         return self._estimate().seconds(schedule, rows)

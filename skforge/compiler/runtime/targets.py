@@ -55,7 +55,6 @@ def _gpu_for_schedules() -> Target:
 
 
 def gpu_here() -> Target | None:
-    """Return the GPU that "auto" may use, or None."""
     from skforge.compiler.runtime.gpu import cupy as device_cupy
 
     device = device_cupy.found()
@@ -63,7 +62,6 @@ def gpu_here() -> Target | None:
 
 
 def check_available(target: Target) -> None:
-    """Raise :class:`TargetError` unless this computer runs kernels for a target."""
     if target.kind not in ("cuda", "hip"):
         target.check_runs_here()
         return

@@ -85,7 +85,6 @@ class BoundNest:
 
 
 def max_trips(start: Size, step: Size, bounds: tuple[Bound, ...]) -> int | None:
-    """Return the most iterations of a loop, or None if not known statically."""
     limits = [b.limit for b in bounds if not b.minus and isinstance(b.limit, int)]
     if not limits or not isinstance(start, int) or not isinstance(step, int):
         return None

@@ -559,5 +559,4 @@ def tile_kind(kind: Any) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """Convert NumPy arrays and scalars to lists and numbers."""
     return value.tolist() if hasattr(value, "tolist") else value

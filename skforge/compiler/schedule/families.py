@@ -31,11 +31,7 @@ def tiles(rows: int, trees: int, *order: str) -> Schedule:
 
 
 def trees_in_flight(walks: int, rows: int = 0, fetch: bool = False) -> Schedule:
-    """Pass one row at a time through several trees together.
-
-    If ``rows`` is not 0, threads share blocks of that many rows. ``fetch`` prefetches
-    each row.
-    """
+    """Pass a row at a time through several trees; ``fetch`` prefetches each row."""
     schedule, row = Schedule(), "batch"
     if rows:
         schedule, row = schedule.tile("batch", "b0", "b1", rows).parallel("b0"), "b1"
@@ -99,7 +95,6 @@ def tiled_row_schedule(nodes: int = 15) -> Schedule:
 
 
 def unchecked(schedule: Schedule, loop: str, padded: int, peeled: int) -> Schedule:
-    """Omit leaf checks: on ``padded`` hops, or on ``peeled`` hops without padding."""
     if padded:
         return schedule.unroll_walk(loop, padded)
     return schedule.peel_walk(loop, peeled) if peeled else schedule
@@ -258,9 +253,6 @@ def trees_by_threads(
 
 
 def trees_by_blocks(rows: int, threads: int, blocks: int, walk: Walk) -> Schedule:
-    """Distribute the trees of a few rows over the threads of several blocks.
-
-    A second launch adds the results of the blocks.
-    """
+    """Distribute a few rows' trees over blocks; a second launch adds their results."""
     schedule, trees, _ = trees_on_threads(rows, threads, blocks)
     return walk.on(schedule, trees)

@@ -95,7 +95,6 @@ Extent: TypeAlias = Size | Open
 
 
 def times(left: Extent, right: Extent) -> Extent:
-    """Return a product; two numbers are multiplied."""
     if isinstance(left, int):
         left, right = right, left
     if left == 1:
@@ -110,7 +109,6 @@ def times(left: Extent, right: Extent) -> Extent:
 
 
 def ceil_div(extent: Extent, by: int) -> Extent:
-    """Return a quotient rounded up, at least 1."""
     if isinstance(extent, int):
         return max(1, -(-extent // by))
     if isinstance(extent, Open):
@@ -170,13 +168,11 @@ class Nest:
         return next(v for v in self.variables if v.name == name)
 
     def paths(self, through: str | None = None) -> Iterator[tuple[Variable, ...]]:
-        """Yield each innermost loop's path of variables, if ``through`` is on it."""
         for path in paths(self.loops):
             if through is None or through in path:
                 yield tuple(map(self.variable, path))
 
     def refuse(self, why: str, name: str | None = None) -> NoReturn:
-        """Raise a ScheduleError that draws the nest and marks the named loop."""
         names = [loop.name for loop, _ in walk(self.loops)]
         at = names.index(name) if name in names else None
         raise ScheduleError(why, self.draw(), at)
@@ -203,7 +199,6 @@ class Nest:
 
 
 def root_nest(n_trees: int | None = None) -> Nest:
-    """Return the initial nest, batch outside tree."""
     trees = Open("n_trees") if n_trees is None else n_trees
     rows = Rows()
     return Nest(
@@ -227,7 +222,6 @@ def walk(
 
 
 def paths(loops: tuple[Loop, ...]) -> Iterator[tuple[str, ...]]:
-    """Yield the loop names from the outermost to each innermost loop."""
     for loop, outside in walk(loops):
         if not loop.body:
             yield (*(o.name for o in outside), loop.name)

@@ -47,11 +47,7 @@ def _exclude(old: d.Mark, new: d.Mark) -> bool:
 
 
 def _shared_by_copies(keeper: d.Mark, runner: d.Mark) -> Iterator[str]:
-    """Reject a buffer that concurrent iterations would share.
-
-    Interleaved iterations may share a ``cache`` on a CPU, because it only prefetches
-    and has no buffer.
-    """
+    """Reject a buffer that iterations would share; ``cache`` on a CPU has none."""
     lanes = isinstance(runner, d.Vectorize) and isinstance(
         keeper, (d.Cache, d.Quantize)
     )

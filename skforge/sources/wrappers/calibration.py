@@ -100,10 +100,7 @@ def _sigmoids(model: Any, members: Sequence[Node]) -> Answer | None:
 
 
 def _in_double(calibrators: Sequence[Any]) -> bool:
-    """Tell whether sigmoids of float32 values are computed in float64.
-
-    NumPy 1 computes a number times a float32 array in float32.
-    """
+    """Tell whether float32 sigmoids are computed in float64: not by NumPy 1."""
     single = np.zeros(1, np.float32)
     numbers = [number for sigmoid in calibrators for number in (sigmoid.a_, sigmoid.b_)]
     return all((number * single).dtype == np.float64 for number in numbers)

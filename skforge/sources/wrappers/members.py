@@ -111,7 +111,6 @@ def rows_of_members(model: Any, X: Any) -> list[Any]:
 
 
 def answers_of(model: Any, X: Any) -> dict[str, Any]:
-    """Return a model's answers by method; those that it refuses are left out."""
     answers = {}
     with _in_threads(model), no_warnings():  # as later calls do
         for name in METHODS:
@@ -124,10 +123,7 @@ def answers_of(model: Any, X: Any) -> dict[str, Any]:
 
 
 def orders_of(fast: Any, member: Any, rows: Any) -> dict[str, bool]:
-    """Tell of each method whether its answers lie in memory column by column.
-
-    Products and sums of arrays in another order may be rounded in another way.
-    """
+    """Tell which answers lie by column: another order may round otherwise."""
     orders = {}
     theirs, ours = answers_of(member, rows), answers_of(fast, rows)
     for name in theirs.keys() & ours.keys():

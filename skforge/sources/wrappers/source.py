@@ -171,7 +171,6 @@ class WrapperSource(base.Source):
         return read
 
     def form_of(self, X: Any) -> Any:
-        """Return the form that all pipelines inside see, or that of each."""
         forms = tuple(source.form_of(X) for source in self._pipelines)
         return forms[0] if len({*forms}) == 1 else forms or None
 
@@ -237,7 +236,6 @@ class WrapperSource(base.Source):
         return self._together(scores)
 
     def _together(self, scores: Callable[[Leaf], Any]) -> base.Array:
-        """Return all raw scores, those of the forests one after the other."""
         parts = [np.asarray(scores(leaf)) for leaf in self._leaves]
         raw = np.empty((len(parts[0]), self._n_scores), np.result_type(*parts))
         # of no rows, XGBoost 3.4 returns no columns either
@@ -279,10 +277,7 @@ class WrapperSource(base.Source):
 
 
 def _own(model: Any) -> Any:
-    """Return a wrapper with copies of what it computes answers with.
-
-    Members and parameters stay. What cannot be copied is shared with the model.
-    """
+    """Copy what a wrapper computes with, but members; share what cannot be copied."""
     own = copy.copy(model)
     shared = (
         [*kinds.fitted_members(model), *kinds.members_of(model)]

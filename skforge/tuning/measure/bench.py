@@ -93,10 +93,7 @@ class SampleRows:
         return [rows[i * n_rows : (i + 1) * n_rows] for i in range(count)]
 
     def wrong(self, predict: Callable[[Array], Array], digest: str, n_rows: int) -> str:
-        """Describe the first row that code predicts wrongly; empty if all are right.
-
-        Each code is compared with the reference once for each batch size.
-        """
+        """Describe the first wrong row, or ""; codes are compared once a batch size."""
         key = digest, n_rows
         if key not in self._wrong:
             self._wrong[key] = self._compare(predict, n_rows)
@@ -154,10 +151,7 @@ MOST_ROUNDS = 1 << 16
 def in_rounds(
     calls: Sequence[Callable[[], float]], rounds: int, late: Callable[[], bool]
 ) -> Iterator[list[float]]:
-    """Yield what the calls return in each round; the order in which they run rotates.
-
-    Once ``late`` returns True, ``FEWEST`` rounds are enough.
-    """
+    """Yield each round's results, the order rotating; ``FEWEST`` once ``late``."""
     for number in range(rounds):
         if number >= FEWEST and late():
             return

@@ -163,7 +163,6 @@ class Builder:
         return runner
 
     def _keep(self, plan: Plan, runner: Runner) -> None:
-        """Cache a runner for later batch sizes; evict the oldest if they grow large."""
         with self._lock:
             self._runners[plan.digest] = runner, plan.n_bytes
             total = sum(size for _, size in self._runners.values())
@@ -185,7 +184,6 @@ def _too_large(what: str, size: int) -> _Refused:
 
 
 def _check_padding(forest: Forest, schedule: Schedule) -> None:
-    """Raise if padding the trees would take more than ``CANDIDATE_BYTES``."""
     depths = [d.depth for d in schedule.directives if isinstance(d, UnrollWalk)]
     if not depths:
         return

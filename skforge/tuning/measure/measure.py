@@ -263,7 +263,6 @@ class _DeviceRunner(_Runner[GpuKernel]):
     def _recorded(
         self, device: Any, batches: Sequence[Array]
     ) -> tuple[Any, Callable[[], None]]:
-        """Return a stream, and a function that launches all batches on it."""
         xp = device.xp
         stream = xp.cuda.Stream(non_blocking=True)
         shape = len(batches[0]), self._forest.n_outputs

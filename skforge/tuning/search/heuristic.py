@@ -119,10 +119,7 @@ def _proposed(problem: Problem, strategy: Heuristic) -> list[Candidate]:
 
 
 def gpu_points(n_rows: int, n_features: int) -> Iterator[dict[str, Any]]:
-    """Yield the points of Algorithm 1's first phase, with rows per thread varied too.
-
-    The schedule language rejects blocks with more threads than the device allows.
-    """
+    """Yield the points of Algorithm 1's first phase, rows per thread varied too."""
     small = n_rows <= T_BATCH or n_features > T_FEATURES
     rows, threads = ((8, 32), (20, 50)) if small else ((32, 64), (2, 10))
     varied = [TABLE_5[k] for k in ("rows_per_thread", "interleave", "representation")]
@@ -248,7 +245,6 @@ class _Pool:
         self.put((Candidate(s, {}, name) for s in problem.known), inf)
 
     def add(self, points: Iterable[dict[str, Any]], like: float) -> None:
-        """Add the points that lie in the space."""
         inside = (_candidate(self._problem, point, self._name) for point in points)
         self.put(filter(None, inside), like)
 
@@ -265,10 +261,7 @@ class _Pool:
 
 
 def _candidate(problem: Problem, point: dict[str, Any], name: str) -> Candidate | None:
-    """Return the candidate of a point that lies in the space.
-
-    Ranges of batch sizes share most points, so each is made once.
-    """
+    """Return a point's candidate, made once, since ranges share most points."""
 
     def make() -> Candidate | None:
         return problem.candidate(point, name) if point in problem.space else None
@@ -334,7 +327,6 @@ def _worth(name: str, value: Any, point: dict[str, Any], problem: Problem) -> bo
 
 
 def _default_point(problem: Problem) -> dict[str, Any] | None:
-    """Return the point of the space that yields the default schedule, or None."""
     default = problem.default
     for point in _points_in(problem.space, kinds(problem)):
         likely = _schedule(problem, point)

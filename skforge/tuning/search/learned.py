@@ -234,7 +234,6 @@ class Proposer:
     # ---------------------------------------------------------------- proposing
 
     def better(self, n: int) -> list[Candidate]:
-        """Return those of the ``n`` best that should beat the default by the margin."""
         problem = self._problem
         default = self.odds.seconds(problem.default, problem.n_rows)
         ranked = islice(self._ranked(), n)
@@ -270,10 +269,7 @@ class Proposer:
                 yield candidate, seconds
 
     def _add(self, candidates: Iterable[Candidate]) -> None:
-        """Add candidates that have a schedule and are not pruned, with their estimates.
-
-        What no estimate knows is taken to be as fast as the default.
-        """
+        """Add what is not pruned; without an estimate, it counts as the default."""
         problem = self._problem
         made = {c.schedule: c for c in candidates if c.schedule is not None}
         fresh = {s: c for s, c in made.items() if s not in self._found}
@@ -289,7 +285,6 @@ class Proposer:
             self._found[schedule] = fresh[schedule], usable
 
     def _order(self) -> Iterator[tuple[Candidate, float]]:
-        """Yield candidates with their likely seconds, best first."""
         kinds = {*map(odds.kind_of, self._found)}
         usual = {kind: self.odds.usual(kind) for kind in kinds}
         found = self._found.items()
@@ -311,10 +306,7 @@ class Proposer:
 
 
 def _drawn(space: ScheduleSpace, random: np.random.Generator) -> Iterator[Point]:
-    """Yield equally many points of each kind of traversal: good kinds have few.
-
-    Of a kind, each structure has one point before any has two: sizes matter less.
-    """
+    """Yield equally many of each kind, spread over structures: good kinds have few."""
     kind, values = next(iter(space.parameters.items()))
     for value in values:
         part = space.with_values(**{kind: [value]})
@@ -329,7 +321,6 @@ def _drawn(space: ScheduleSpace, random: np.random.Generator) -> Iterator[Point]
 
 
 def beside(point: Point, space: ScheduleSpace) -> Iterator[dict[str, Any]]:
-    """Yield the points of a space that differ in one parameter."""
     if point in space:
         for name, values in space.parameters.items():
             for value in values:
@@ -339,10 +330,7 @@ def beside(point: Point, space: ScheduleSpace) -> Iterator[dict[str, Any]]:
 
 
 def _diverse(candidates: Sequence[Candidate], n: int) -> list[Candidate]:
-    """Return the first ``n`` candidates, at most half of them of one kind.
-
-    A model that is wrong about a kind of traversal is wrong about all its schedules.
-    """
+    """Return the first, at most half of one kind, about which a model may be wrong."""
     chosen: list[Candidate] = []
     spare: list[Candidate] = []
     held: Counter[str] = Counter()

@@ -79,7 +79,6 @@ Estimated: TypeAlias = Callable[[Sequence[Schedule], int], Sequence[float]]
 
 
 def one_by_one(estimate: Estimate, n_threads: int) -> Estimated:
-    """Return an estimate of single schedules as one of several."""
     return lambda schedules, n: [estimate.seconds(s, n, n_threads) for s in schedules]
 
 
@@ -141,10 +140,7 @@ class Odds:
         return share * _mean_gain(ratio, error, best)
 
     def usual(self, kind: Kind) -> float:
-        """Return the usual ratio of measured to estimated times of a kind.
-
-        Of a kind that was not timed, it is the median of the others; 1 if none was.
-        """
+        """Return a kind's usual ratio; of others their median, 1 if none was timed."""
         if kind in self._errors:
             return exp(median(self._errors[kind]))
         return exp(median([*map(median, self._errors.values())] or [0.0]))

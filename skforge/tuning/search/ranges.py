@@ -40,10 +40,7 @@ def plan_ranges(
     ranges: Mapping[BatchRange, int] | None,
     most: int,
 ) -> list[RangePlan]:
-    """Return the plan of each requested range, or of the default ranges.
-
-    Ranges are measured with ``most`` rows at most.
-    """
+    """Return the plan of each range, measured with ``most`` rows at most."""
     asked = dict.fromkeys(defaults) if ranges is None else ranges
     shares = {batch: 1.0 if ranges else _octaves(batch) for batch in asked}
     plans = []
@@ -58,7 +55,6 @@ def plan_ranges(
 
 
 def merged(table: Mapping[BatchRange, T]) -> dict[BatchRange, T]:
-    """Return the table in order, with adjacent ranges of equal values merged."""
     ranges: list[tuple[BatchRange, T]] = []
     for (first, last), value in sorted(table.items(), key=_first_row):
         if ranges and ranges[-1][1] == value and ranges[-1][0][1] == first - 1:
@@ -84,7 +80,6 @@ def range_text(batch: BatchRange) -> str:
 
 
 def probe_sizes(batch: BatchRange) -> tuple[int, ...]:
-    """Return the batch sizes to measure in a range: its ends and geometric middle."""
     first, last = max(1, batch[0]), batch[1]
     if last is None:
         last = max(OPEN, 4 * first)

@@ -226,7 +226,6 @@ class Search:
         return UserStore(replace(self.key, forest=shape), sizes)
 
     def from_store(self, store: UserStore) -> TuningResult | None:
-        """Return what an earlier search for a forest of this shape found, or None."""
         record = store.find(self._fits)
         if record is None:
             return None
@@ -257,7 +256,6 @@ class Search:
         return False
 
     def _unusable(self, record: Record) -> str:
-        """Return why a record cannot be used; empty if it can."""
         wanted = [(1, None)] if self.ranges is None else self.ranges
         if merged(dict.fromkeys(record.table)) != merged(dict.fromkeys(wanted)):
             return "it is for other batch sizes"

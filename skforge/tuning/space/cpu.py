@@ -39,10 +39,7 @@ _PAPER_RULES = (
 
 @lru_cache(maxsize=1)
 def paper_space() -> ScheduleSpace:
-    """Return SilvanForge's CPU space (§8.3): what is parallel, and interleaving.
-
-    Blocks of 8 rows let 16 threads share the batches of 32 rows of §9.4.
-    """
+    """Return SilvanForge's CPU space (§8.3); blocks of 8 rows are for §9.4."""
     parameters = {
         "parallel": ("rows", "trees", "both"),
         "interleave": (1, 2, 4, 8, 16),
@@ -137,7 +134,6 @@ _RULES = (
 
 @lru_cache(maxsize=2)  # spaces are immutable and list their points only once
 def cpu_space(threads: bool = True) -> ScheduleSpace:
-    """Return the whole CPU space; without ``threads``, trees are never shared."""
     parameters = dict(CPU)
     if not threads:
         parameters |= {"parallel": ("rows",), "tree_tiles": (1,)}
@@ -206,7 +202,6 @@ def _rows(point: Point, shape: ForestShape) -> Schedule:
 
 
 def _walk(schedule: Schedule, index: str, point: Point, shape: ForestShape) -> Schedule:
-    """Add leaf-check removal, tiles of nodes and the layout to a schedule."""
     tiled = point["node_tile"] > 1
     if tiled:
         schedule = schedule.tile_nodes(point["node_tile"])

@@ -120,7 +120,6 @@ def full_gpu_schedule(point: spaces.Point, shape: ForestShape) -> Schedule:
 
 
 def _walk(dealt: families.Dealt, point: spaces.Point, shape: ForestShape) -> Schedule:
-    """Add interleaving, leaf-check removal, reductions, tiles and the layout."""
     schedule, trees, parts = dealt
     if point["interleave"] > 1:
         schedule = schedule.interleave(trees, point["interleave"])

@@ -93,7 +93,6 @@ class Choices:
         return tuple(rules)
 
     def point(self, kind: str, values: Mapping[str, Any]) -> dict[str, Any]:
-        """Return a point of a kind, with first values for missing parameters."""
         free = self.free[kind]
         firsts = {name: free.get(name, v)[0] for name, v in self.values.items()}
         return {**firsts, next(iter(self.values)): kind, **values}
@@ -463,7 +462,6 @@ def generator(random_state: Any) -> np.random.Generator:
 def with_hops(
     schedule: Schedule, loop: str, hops: str, tiled: bool, shape: ForestShape
 ) -> Schedule:
-    """Remove leaf checks from a schedule as the parameter ``hops`` demands."""
     if hops == "unroll" and tiled:
         return schedule.pad_trees()
     padded = min(MAX_WALK_DEPTH, shape.max_depth) if hops == "unroll" else 0

@@ -199,7 +199,6 @@ def _check_grid(launch: Launch, grid: Dim3) -> None:
 
 
 def evaluate(value: lir.Value, op: lir.Op, args: Sequence[int]) -> int:
-    """Return a constant, or what the host computes, wrapped to the value's type."""
     type_ = value.type.element
     if isinstance(op, lir.Const):
         return wrapped(op.value, type_)

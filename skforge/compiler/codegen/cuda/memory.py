@@ -64,7 +64,6 @@ _Words: TypeAlias = dict[int, tuple[int, str]]
 
 
 def _terms(words: _Words, start: int, size: int) -> list[str]:
-    """Return the or-terms of ``size`` bytes at an offset: whole words, or one cut."""
     terms = []
     wide = "u64" if size > 4 else "u32"
     for at, (n_bytes, text) in words.items():

@@ -102,7 +102,6 @@ def emit_let(w: Writer, stmt: lir.Let) -> None:
 
 
 def binary_text(kind: lir.BinaryOp, element: lir.Scalar) -> Callable[[str, str], str]:
-    """Return a function that writes one lane of an arithmetic operation."""
     name = element.name
     if kind in ("min", "max"):
         order = "<" if kind == "min" else ">"
@@ -209,7 +208,6 @@ def _permute(
 
 
 def _pick(entries: list[str], at: str) -> str:
-    """Return the entry whose number is in the low bits of ``at``."""
     if len(entries) == 1:
         return entries[0]
     half = len(entries) // 2

@@ -99,7 +99,6 @@ def from_bits(element: lir.Scalar, text: str) -> str:
 
 
 def bracketed(text: str) -> str:
-    """Return an expression in brackets, unless it is a name or already has them."""
     if text.startswith("(") and text.find(")") == len(text) - 1:
         return text
     return text if text.replace(".", "").isidentifier() else f"({text})"

@@ -80,7 +80,6 @@ class Writer(Known):
         self._operands[value.name] = operand
 
     def new(self, value: lir.Value) -> Operand:
-        """Bind a value to fresh names and return them."""
         name = self.names.new(value.name)
         lanes = value.type.lanes
         operand: Operand = (name,)
@@ -98,7 +97,6 @@ class Writer(Known):
         return self.lanes(value)[0]
 
     def lanes(self, value: lir.Value) -> Operand:
-        """Return the text of each lane; a scalar has a single one."""
         operand = self._operands.get(value.name)
         return operand if operand is not None else self._from_host(value)
 

@@ -22,7 +22,6 @@ from skforge.compiler.target import Target
 
 
 def shuffles_bytes(target: Target, element: lir.Scalar, size: int, lanes: int) -> bool:
-    """Whether byte shuffles perform a look-up of ``lanes`` numbers."""
     return (
         element in (lir.U8, lir.U16)
         and size * element.bytes <= 256

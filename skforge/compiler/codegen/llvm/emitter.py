@@ -69,10 +69,7 @@ def emit_llvm(function: lir.Function, target: Target) -> str:
 
 
 def _routine(w: Writer, function: lir.Routine) -> tuple[str, str]:
-    """Bind a routine's parameters; return the parts of its header.
-
-    It has come through no passes, so it is verified here.
-    """
+    """Bind parameters; a routine has come through no passes, so it is verified here."""
     verify_lir(function)
     header = []
     for param in function.params:
@@ -162,7 +159,6 @@ class _Emitter(Writer):
         self._heap[-1].append(pointer)
 
     def _pooled(self, buffer: lir.Buffer, n_bytes: int) -> None:
-        """Place scratch in the block that the function takes from its pool."""
         if self.pool is None:
             self.pool = len(self.module.pools)
             self.module.pools.append(0)
@@ -176,7 +172,6 @@ class _Emitter(Writer):
         self.bind("@" + buffer.name, name)
 
     def free_scratch(self) -> None:
-        """Return the block taken at the function's entry to its pool."""
         if self.pool is not None:
             give = pool_function(self.module.kernel, "give", self.pool)
             self.line(f"call void {give}(ptr %$scratch)")
@@ -284,7 +279,6 @@ class _Emitter(Writer):
         done: str,
         arms: Sequence[tuple[str, lir.Body, Sequence[lir.Value]]],
     ) -> None:
-        """Write alternative blocks that join in ``done``."""
         incoming = []
         for label, body, yields in arms:
             self.start(label)

@@ -164,7 +164,6 @@ def _load(w: Writer, value: lir.Value, op: lir.Load) -> str:
 
 
 def _lane_addresses(w: Writer, buffer: lir.Buffer, index: lir.Value) -> str:
-    """Return a vector of addresses, preceded by its type."""
     # 32-bit indices stay narrow: the machine's gathers accept them.
     base = f"{memory_element(buffer.element)}, ptr {w.pointer(buffer)}"
     addresses = w.let(f"getelementptr inbounds {base}, {w.typed(index)}")
@@ -288,10 +287,7 @@ def _permute(w: Writer, value: lir.Value, op: lir.Permute) -> str:
 def _repeated(
     w: Writer, table: lir.Value, element: lir.Scalar, lanes: int
 ) -> lir.Value:
-    """Repeat a table to fill a register: indices are modulo its length.
-
-    Byte shuffles work on 16 bytes, so the table then fills no more than those.
-    """
+    """Repeat a table, as indices are modulo its length; byte shuffles take 16 bytes."""
     size = table.type.lanes
     if _one_register(w.module.target, element.name, 8 * element.bytes * lanes) is None:
         lanes = min(lanes, max(size, 16 // element.bytes))
@@ -311,7 +307,6 @@ def _bit_set(w: Writer, text: str, index: str, bit: int, element: lir.Scalar) ->
 
 
 def _bound(w: Writer, operand: str, type_: lir.Vec) -> lir.Value:
-    """Return an operand as a value."""
     value = lir.Value(w.temp(), type_)
     w.bind(value.name, operand)
     return value
@@ -398,11 +393,7 @@ def _through_memory(
 
 
 def _mux(w: Writer, value: lir.Value, op: lir.PlaneMux) -> str:
-    """Return ``a`` where ``select`` is set, else ``b``.
-
-    AVX-512 has one instruction for it, named explicitly here, because LLVM's pattern
-    matching would take as long as the rest of a fold.
-    """
+    """Name AVX-512's instruction: LLVM's matching takes as long as a fold's rest."""
     type_, text = value.type, type_text(value.type)
     select, a, b = w.use(op.select), w.use(op.a), w.use(op.b)
     bits = type_.rows if isinstance(type_, lir.Plane) else 0
@@ -446,11 +437,7 @@ def _store_plane(w: Writer, stmt: lir.StorePlane) -> None:
 
 
 def _planes_to_index(w: Writer, value: lir.Value, op: lir.PlanesToIndex) -> str:
-    """Combine the planes' bits into numbers, the first plane as the highest bit.
-
-    They are joined as a tree, because in a chain each masked move waits for the one
-    before.
-    """
+    """Join planes as a tree: in a chain each masked move waits for the one before."""
     lanes, text = value.type.lanes, type_text(value.type)
     element = type_text(value.type.element)
     parts = []

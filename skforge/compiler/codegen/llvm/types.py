@@ -42,7 +42,6 @@ def bits_of(element: lir.Scalar) -> int:
 
 
 def scalar_constant(value: int | float | bool, element: lir.Scalar) -> str:
-    """Return a scalar constant, without its type."""
     if element == lir.BOOL:
         return "true" if value else "false"
     if element.is_float:
@@ -56,7 +55,6 @@ def scalar_constant(value: int | float | bool, element: lir.Scalar) -> str:
 
 
 def constant(value: int | float | bool, type_: lir.Type) -> str:
-    """Return a constant with ``value`` in every lane, without its type."""
     element = type_.element
     text = scalar_constant(value, element)
     return splat_constant(text, type_text(element)) if type_.lanes else text
@@ -87,11 +85,7 @@ def mangled(type_: lir.Type) -> str:
 
 
 def quoted(name: str, prefix: str = "") -> str:
-    """Return an LIR name as an LLVM identifier, without its sigil.
-
-    Names that start with a dollar sign or a dot are reserved for the emitter, so LIR
-    names of that form get a dollar sign in front.
-    """
+    """Return an LLVM name, no sigil; those with ``$`` or ``.`` are the emitter's."""
     if _PLAIN_NAME.fullmatch(name):
         return prefix + name
     if not prefix and name[:1] in ("$", "."):

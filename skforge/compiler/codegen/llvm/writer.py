@@ -114,7 +114,6 @@ class Writer(Known):
         return self.let(text, own_name(value))
 
     def operand(self, name: str, type_: str, memory: str) -> str:
-        """Return a name's operand, capturing it from the parent if necessary."""
         operand = self._operands.get(name)
         if operand is not None:
             return operand
@@ -130,7 +129,6 @@ class Writer(Known):
         return local
 
     def use(self, value: lir.Value) -> str:
-        """Return the operand of a value, without its type."""
         operand = self._operands.get(value.name)
         if operand is not None:
             return operand
@@ -216,7 +214,6 @@ class Writer(Known):
         return self.let(f"getelementptr {flag}{element}, ptr {base}, i64 {at}")
 
     def _shifted(self, base: str, element: str, start: lir.Value) -> str:
-        """Return the address ``start`` elements from a base, once in a block."""
         key = (base, element, start.name)
         if key not in self._bases:
             text = f"getelementptr {element}, ptr {base}, i64 {self.use(start)}"

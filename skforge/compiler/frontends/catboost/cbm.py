@@ -66,7 +66,6 @@ class _Table:
         return self._at + offset if offset else None
 
     def _target(self, field: int) -> int | None:
-        """Return the position that a field refers to, or None."""
         place = self._place(field)
         return None if place is None else place + self._buffer.number("I", place)
 
@@ -163,7 +162,6 @@ _PLACES |= {"text": (12, 1, 2), "embedding": (18, 1, 2)}
 
 
 def _features(trees: _Table, kind: str) -> list[tuple[int, str]]:
-    """Return the columns of a kind with their names, which may be empty."""
     field, number, name = _PLACES[kind]
     tables = trees.tables(field)
     return [(table.number(number, "i", -1), table.text(name)) for table in tables]

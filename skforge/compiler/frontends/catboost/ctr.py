@@ -119,7 +119,6 @@ def tests_of(parts: Parts, used: Ints) -> tuple[Tests, HashedCategories | None]:
 def feature_names(
     names: tuple[str, ...], hashed: HashedCategories | None
 ) -> tuple[str, ...] | None:
-    """Return the names of a forest's columns; None if some column has none."""
     if hashed is None or not all(names):
         return names if all(names) else None
     of = hashed.columns_of[len(names) :]
@@ -244,7 +243,6 @@ def _values(ctr: Ctr, table: Table) -> NDArray[np.float32]:
 
 
 def above(column: int, border: float, nan_is: bool) -> Part:
-    """Return the part that is whether a number exceeds a border; NaN may, too."""
     kind = categories.ABOVE_OR_NAN if nan_is else categories.ABOVE
     return kind, column, int(np.float32(border).view(np.int32))
 
@@ -272,7 +270,6 @@ def check(known: Categories, kinds: Sequence[str]) -> None:
 
 
 def table_of(key: Any, counts: Array, denominator: int) -> Table:
-    """Return a table by ascending hash; raise if a hash is there twice."""
     order = np.argsort(key)
     key = key[order]
     if (key[1:] == key[:-1]).any():

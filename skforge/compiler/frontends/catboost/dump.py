@@ -86,10 +86,7 @@ _TARGETS = "MultiRMSE", "MultiLogloss", "MultiCrossEntropy"
 
 
 def _are_ambiguous(params: Any) -> bool:
-    """Tell whether a combination may have tables of several targets or binarizations.
-
-    JSON has the last one alone.
-    """
+    """Tell whether a combination may have several tables; JSON has the last alone."""
     params = json.loads(params) if isinstance(params, str) else params
     if str(params["loss_function"]["type"]).startswith(_TARGETS):
         return True

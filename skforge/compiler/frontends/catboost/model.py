@@ -133,7 +133,6 @@ def _chosen(nodes: Nodes, begin: int, end: int) -> Nodes:
 
 
 def _with_constant(nodes: Nodes, value: Floats) -> Nodes:
-    """Add a last tree of one leaf."""
     return Nodes(
         np.append(nodes.offset, nodes.offset[-1] + 1),
         np.append(nodes.inner, False),
@@ -147,7 +146,6 @@ def _with_constant(nodes: Nodes, value: Floats) -> Nodes:
 
 
 def _with_covers(forest: Forest, leaf_weight: Floats) -> Forest:
-    """Return a valid forest with the weights of the training rows by node."""
     cover = np.zeros(forest.n_nodes)
     cover[forest.leaf >= 0] = leaf_weight
     depth = forest.node_depths()
@@ -158,7 +156,6 @@ def _with_covers(forest: Forest, leaf_weight: Floats) -> Forest:
 
 
 def load_bytes(data: bytes, iteration_range: checks.Range | None = None) -> Forest:
-    """Read a file; what it answers depends on the loss that it names."""
     parts = read_dump(data) if data.lstrip()[:1] == b"{" else read_cbm(data)
     loss = _loss(parts)
     if "class_params" in parts.info or loss.startswith((*_CLASSES, *_MULTILABEL)):
@@ -177,7 +174,6 @@ def refuse(model: Any) -> None:
 
 
 def load(model: Any, iteration_range: checks.Range | None = None) -> Forest:
-    """Read a model; what it answers depends on its class."""
     if not model.is_fitted():
         checks.refuse_unfitted(model)
     checks.refuse_override(model, "catboost.core")
@@ -193,7 +189,6 @@ def load(model: Any, iteration_range: checks.Range | None = None) -> Forest:
 
 
 def _loss(parts: Parts) -> str:
-    """Return the name of the loss that a model was trained with, or ""."""
     info = parts.info
     loss = _entry(info.get("params"), "loss_function") or info.get("loss_function")
     return str(_entry(loss, "type") or "")

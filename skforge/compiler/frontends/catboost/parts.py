@@ -108,10 +108,6 @@ def refuse_features(kind: str, names: Sequence[str]) -> None:
 def columns_of(
     features: Mapping[str, Sequence[tuple[int, str]]],
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the names and kinds of all columns, from the features of each kind.
-
-    Refuse columns that are neither numbers nor categories, or not numbered from 0.
-    """
     for kind in REFUSED:
         refuse_features(kind, [name or str(column) for column, name in features[kind]])
     known = {column: (name, kind) for kind in KINDS for column, name in features[kind]}

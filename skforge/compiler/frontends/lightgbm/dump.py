@@ -124,7 +124,6 @@ def _nodes(root: Any, where: str) -> tuple[list[dict[str, Any]], list[dict[str, 
 
 
 def _place(node: Any, where: str) -> int:
-    """Return an inner node's number, or ``~number`` of a leaf."""
     if isinstance(node, dict):
         is_leaf = "leaf_value" in node
         # a tree of one leaf gives it no number

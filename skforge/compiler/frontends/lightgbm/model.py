@@ -222,10 +222,7 @@ def _arrays(trees: Trees) -> dict[str, Any]:
 
 
 def _predicates(trees: Trees) -> tuple[dict[str, Array], NDArray[np.int32]]:
-    """Return the distinct tests, and the test of each inner node.
-
-    NaN is in no category set, for any missing type.
-    """
+    """Return distinct tests and each node's; NaN is in no set, for any missing type."""
     in_set = (trees.decision_type & 1) != 0
     missing = _MISSING[trees.decision_type >> 2]
     missing[in_set] = Missing.NAN
@@ -371,7 +368,6 @@ def _as_wrapper(model: Any, forest: Forest) -> Forest:
 
 
 def _switched_on(model: Any, names: tuple[str, ...]) -> str | None:
-    """Return the first of the parameters that the wrapper has and that is not off."""
     for name in names:
         value = model.get_params().get(name, False)
         if str(value).lower() not in ("false", "0", "-", "none"):

@@ -186,7 +186,6 @@ def _pandas_categorical(tail: str) -> list[list[Any]] | None:
 
 
 def integer(values: dict[str, Any], key: str, where: str) -> int:
-    """Return a required number from 0 to 2^31 - 1."""
     text = values.get(key)
     if text is None:
         damaged(f"{where} has no {key}")

@@ -107,7 +107,6 @@ def numbers(attributes: Attributes, name: str, dtype: np.dtype[Any]) -> Array:
 
 
 def typed(values: Array, name: str, dtype: np.dtype[Any]) -> Array:
-    """Return a tensor that must have the dtype of the ensemble's thresholds."""
     if values.dtype != dtype:
         raise UnsupportedModelError(
             f"{name} holds {values.dtype} numbers where the input asks for {dtype}; "

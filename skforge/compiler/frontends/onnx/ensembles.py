@@ -256,10 +256,7 @@ def _members(modes: Ints, values: Array) -> dict[int, NDArray[np.floating[Any]]]
 
 
 def _is_cut(values: NDArray[np.floating[Any]]) -> bool:
-    """Tell whether onnxruntime truncates a row's value to an integer to look it up.
-
-    It does for sets that do not fit its bit masks; for others it compares each member.
-    """
+    """Tell whether onnxruntime truncates values: for sets that do not fit its masks."""
     return len(values) > 30 or bool(values.max() > 30) or bool(values.min() < 0)
 
 

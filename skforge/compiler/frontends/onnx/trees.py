@@ -215,7 +215,6 @@ def _without_fractions(graph: Graph) -> Graph:
 
 
 def _can_be_member(values: FloatArray) -> Bools:
-    """Tell which values are whole numbers that fit in a bit set."""
     with np.errstate(invalid="ignore"):
         inside = (values >= 0) & (values < _MAX_MEMBER)
         return np.asarray(inside & (values == np.trunc(values)))

@@ -60,7 +60,6 @@ class Branch:
 
 
 def _beside(X: Any, out: Any, names: Sequence[str]) -> Any:
-    """Return a frame with columns of numbers behind; None for other outputs."""
     from pandas import DataFrame, concat
 
     if type(out) is np.ndarray:
@@ -157,10 +156,7 @@ def _branched(name: str, step: Any) -> Steps:
 
 
 def unbranched(steps: Steps) -> list[Any]:
-    """Return transformers in turn, with a ColumnTransformer whose parts are all there.
-
-    The parts become one again.
-    """
+    """Return transformers in turn; of a ColumnTransformer in parts, the whole."""
     found: list[Any] = []
     for _, step in steps:
         branch = found[-1] if found and isinstance(found[-1], Branch) else None

@@ -31,7 +31,6 @@ UNKNOWN = "\0unknown"
 
 
 def is_text(dtype: Any) -> bool:
-    """Tell whether pandas' columns of a dtype may hold texts."""
     if (arrow := getattr(dtype, "pyarrow_dtype", None)) is not None:
         return str(getattr(arrow, "value_type", arrow)) in _ARROW_TEXTS
     return type(dtype).__name__ in TEXT_DTYPES or dtype == np.object_

@@ -117,10 +117,7 @@ class Plan:
     def values(
         self, columns: Sequence[Column], rows: Mapping[int, Array]
     ) -> list[Array]:
-        """Return columns of rows with these values, all of one length.
-
-        Columns of the rows that are not given hold some valid value.
-        """
+        """Return columns of rows; those that are not given hold some valid value."""
         n_rows = len(next(iter(rows.values()))) if rows else 1
         step = max(1, _CELLS // max(1, sum(_needed(columns).values())))
         parts = [
@@ -189,7 +186,6 @@ def _cast(values: Array, dtype: np.dtype[Any]) -> Array:
 
 
 def _needed(columns: Sequence[Column]) -> dict[int, int]:
-    """Return the inputs and outputs of each stage that columns depend on."""
     widths: dict[int, int] = {}
     for column in columns:
         stage = column.stage

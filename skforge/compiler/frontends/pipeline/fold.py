@@ -53,7 +53,6 @@ class Bounds:
         return True
 
     def repaired(self, rows: Array) -> Array:
-        """Return rows with values that are inside in place of all others."""
         rows = np.clip(rows, self.low, self.high)
         zeros = np.clip(self.low.dtype.type(0), self.low, self.high)
         return np.where(np.isnan(rows) & ~self.nan, zeros, rows)
@@ -233,10 +232,7 @@ def _changing(
     pieces: dict[int, Array],
     checks: list[tuple[Column, Array]],
 ) -> Iterator[tuple[Column, Array]]:
-    """Yield columns, with their special values, that are not constant in each piece.
-
-    Those of one source are evaluated at once: an encoder may make hundreds.
-    """
+    """Yield columns that vary within pieces, by source: encoders make hundreds."""
     checks = [check for check in checks if np.isfinite(check[1]).any()]
     for source in {column.source for column, _ in checks}:
         of_it = [check for check in checks if check[0].source == source]
@@ -284,10 +280,7 @@ def _firsts(ends: Array, low: float) -> Array:
 def refused_pieces(
     plan: Plan, bounds: Bounds, pieces: dict[int, Array], takes_nan: bool
 ) -> dict[int, Flags]:
-    """Return which pieces hold numbers that a step refuses, as a strict encoder does.
-
-    Whether NaN itself is refused is noted in ``bounds``.
-    """
+    """Return which pieces a step refuses; ``bounds`` notes whether it refuses NaN."""
     inputs = [c.source for stage in plan.stages if stage.strict for c in stage.inputs]
     strict = {source for source in inputs if source not in plan.texts}
     for source in strict:  # NaN may be all that an encoder knows
@@ -337,7 +330,6 @@ def accepted(plan: Plan, source: int, values: Array, takes_nan: bool) -> Flags:
 
 
 def _among(values: Array, known: list[Any]) -> Flags:
-    """Tell which values are categories; NaN is one if the encoder has seen it."""
     known_values = {item for item in known if not is_missing(item)}
     known_values |= {None} if None in known else set()
     nan = any(item is not None and is_missing(item) for item in known)
@@ -410,7 +402,6 @@ def _turns(low: Array, high: Array) -> Flags:
 
 
 def _padded(plan: Plan, rows: dict[int, Array], size: int) -> dict[int, Array]:
-    """Return columns of one length: shorter ones go on with some valid value."""
     padded = {}
     for source, values in rows.items():
         padded[source] = np.full(size, plan.example(source), values.dtype)
@@ -436,7 +427,6 @@ class Parts(NamedTuple):
 
 
 def joined(parts: list[Parts], ends: Array) -> Parts:
-    """Return the parts of the tests of all forests, whose numbers end at ``ends``."""
     pairs = zip(parts, [0, *ends[:-1].tolist()], strict=True)
     moved = [part._replace(test=part.test + start) for part, start in pairs]
     return Parts(*map(np.concatenate, zip(*moved, strict=True)))
@@ -623,10 +613,7 @@ def last_alike(start: Array, end: Array, alike: Alike) -> Array:
 
 
 def _last_power(sign: Array, alike: Alike, largest: float) -> Array:
-    """Return powers of two, of the given signs, up to which numbers are alike.
-
-    A bound need not be exact, and there are few powers to try.
-    """
+    """Return powers of two up to which numbers are alike: bounds need not be exact."""
     powers = np.append(2.0 ** np.arange(-8, np.log2(largest) // 1), largest)
     near, far = np.full(len(sign), -1), np.full(len(sign), len(powers))
     every = np.arange(len(sign))

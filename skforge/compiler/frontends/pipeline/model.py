@@ -82,7 +82,6 @@ def codes_of(
 
 
 def _encodes(plan: Plan, source: int) -> bool:
-    """Tell whether encoders alone read a column's texts."""
     return all(
         transformers.kind_of(stage.transformer).encodes
         for stage in plan.stages
@@ -189,7 +188,6 @@ def _is_set(first: Array, last: Array, answer: Flags) -> bool:
 
 
 def _words(first: Array, last: Array) -> Words:
-    """Return ranges of whole numbers as a set, in words of bits."""
     inside = np.zeros(32 * (int(last.max(initial=0)) // 32 + 1), np.bool_)
     for begin, end in zip(first.astype(int), last.astype(int), strict=True):
         inside[begin : end + 1] = True
@@ -298,16 +296,12 @@ def folded(
 
 
 def _holds_pipelines(last: Any) -> bool:
-    """Tell whether a last step is a wrapper whose members read rows by own steps."""
     inside = map(base.unwrap, fitted_members(last) if is_wrapper(last) else [])
     return any(base.is_pipeline(item) or _holds_pipelines(item) for item in inside)
 
 
 def _of_format(sparse: str, forest: Forest) -> Forest:
-    """Return the forest that LightGBM has for rows of a sparse format.
-
-    In rows of CSR it compares -1e-35f, which is 0 in arrays and in columns of CSC.
-    """
+    """Return LightGBM's forest for sparse rows: in CSR, it takes -1e-35f as it is."""
     below = np.nextafter(-ZERO_THRESHOLD, -np.inf)
     tests = (forest.threshold == below) & (forest.missing != Missing.ZERO)
     if sparse in ("", "csc") or forest.source != "lightgbm" or not tests.any():
@@ -436,7 +430,6 @@ def load_all(model: Any) -> tuple[Forest, ...]:
 
 
 def behind(model: Any, forest: Forest) -> FoldedPipeline:
-    """Return the parts that a pipeline's forest was made of."""
     for last, steps, pipeline in _recent:
         alive = last() is not None and steps == _steps_of(model)
         if alive and pipeline.forest is forest:
@@ -449,7 +442,6 @@ def _steps_of(model: Any) -> list[int]:
 
 
 def _takes_nan(last: Any, width: int, sparse: bool) -> bool:
-    """Ask the last step whether it accepts missing values in its kind of matrix."""
     rows: Any = np.full((1, width), np.nan)
     if sparse:  # a random forest accepts them in dense ones only
         from scipy.sparse import csr_matrix

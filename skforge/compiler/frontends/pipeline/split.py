@@ -135,7 +135,6 @@ def refusals(pipeline: Any) -> dict[str, str]:
 
 
 def reason(name: str, transformer: Any, error: Exception) -> str:
-    """Return an error's first sentence, without the name of the step."""
     kind = type(transformer).__name__
     text = str(error).partition(". ")[0].removesuffix(".")
     start = f"The step {name!r} of the pipeline, {kind}, "

@@ -148,7 +148,6 @@ def special_values(transformer: Any, width: int) -> list[Any]:
 
 
 def numbers_of(special: Any) -> Any:
-    """Return special values of a column of numbers, in ascending order."""
     return np.unique([value for value in special.tolist() if value is not None])
 
 
@@ -317,7 +316,6 @@ def cannot_fold(why: str) -> NoReturn:
 
 
 def is_absent(transformer: Any) -> bool:
-    """Tell whether a step of a Pipeline does nothing."""
     if class_of(transformer) == PIPELINE:
         return all(is_absent(step) for _, step in transformer.steps)
     return transformer is None or transformer == "passthrough"
@@ -331,10 +329,7 @@ def passes_on(transformer: Any) -> bool:
 
 
 def inside(transformer: Any) -> list[tuple[str, Any, list[int] | None]]:
-    """Return the names and transformers that a fitted one is made of.
-
-    The third is the columns that a transformer takes, None for all.
-    """
+    """Return name, transformer and its columns, None for all, inside a fitted one."""
     class_name = class_of(transformer)
     if class_name == COLUMNS:
         taken = transformer._transformer_to_input_indices
@@ -361,7 +356,6 @@ def begins_with_last(steps: list[tuple[str, Any]]) -> bool:
 
 
 def of_first(steps: list[tuple[str, Any]], name: str) -> Any:
-    """Return an attribute of the first step that there is, or None."""
     return getattr(next(_in_turn(steps), None), name, None)
 
 

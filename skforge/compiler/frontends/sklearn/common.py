@@ -31,11 +31,6 @@ _OF_TESTS = "feature", "threshold", "missing_go_to_left"
 
 
 def check_model(model: Any, fitted: str, iteration_range: object) -> None:
-    """Refuse models that are not fitted or that override predictions.
-
-    ``fitted`` is an attribute that ``fit`` sets. scikit-learn's ``predict`` has no
-    ``iteration_range``.
-    """
     kind = type(model).__name__
     if iteration_range is not None:
         raise UnsupportedModelError(
@@ -55,13 +50,11 @@ def refuse_overrides(model: Any) -> None:
 
 
 def check_trees(model: Any, estimators: Any, wanted: str) -> None:
-    """Refuse an ensemble with members other than DecisionTree or ExtraTree."""
     for estimator in estimators:
         check_tree(model, estimator, wanted)
 
 
 def check_tree(model: Any, estimator: Any, wanted: str) -> None:
-    """Refuse a member, fitted or not, that is not a single tree of the wanted kind."""
     if not is_a(estimator, f"sklearn.tree._classes.DecisionTree{wanted}"):
         raise UnsupportedModelError(
             f"{type(model).__name__} over {type(estimator).__name__} cannot be "

@@ -179,10 +179,7 @@ def load_isolation(model: Any, rounds: Range | None = None) -> Forest:
 
 
 def _average_path(model: Any) -> float:
-    """Return the average path length of a tree, by which scores are normalised.
-
-    Computed as in ``sklearn.ensemble._iforest._average_path_length``.
-    """
+    """Compute what ``sklearn.ensemble._iforest._average_path_length`` does."""
     size = np.array([[getattr(model, "_max_samples", model.max_samples_)]])
     if size[0, 0] <= 2:
         return float(size[0, 0] == 2)

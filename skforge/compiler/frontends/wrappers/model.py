@@ -111,10 +111,7 @@ def _tests(forests: Sequence[Forest]) -> tuple[dict[str, Any], NDArray[np.int32]
 
 
 def _wide(forest: Forest, width: int, at: int) -> Array:
-    """Return leaves with a value for every output of the joined forest.
-
-    A value of another forest is -0.0: adding it changes no number, not even -0.0.
-    """
+    """Return leaves of all outputs; -0.0, of another forest, changes no number."""
     values = np.full((forest.n_leaves, width), -0.0, forest.accumulator_dtype)
     if forest.vector_leaves:
         values[:, at : at + forest.n_outputs] = forest.leaf_value
@@ -140,7 +137,6 @@ class Part:
     places: list[slice] = field(default_factory=list)
 
     def leaves(self) -> Iterator[Part]:
-        """Yield the parts that have forests, in the wrapper's order."""
         if self.forests:
             yield self
         for part in self.inside:
@@ -189,10 +185,7 @@ def taken_apart(model: Any, forests_of: ForestsOf = read_forests) -> Wrapped:
 
 
 def is_whole(model: Any) -> bool:
-    """Tell whether the scores of a fitted wrapper are its answers.
-
-    They are those of MultiOutputRegressor over regressors that predict their scores.
-    """
+    """Tell whether scores are answers: those of regressors in MultiOutputRegressor."""
     return kinds.kind_of(model) == kinds.REGRESSORS and has_answers(taken_apart(model))
 
 
@@ -240,7 +233,6 @@ def _is_pair(forest: Forest) -> bool:
 
 
 def load(model: Any, iteration_range: tuple[int, int] | None = None) -> Forest:
-    """Read the first of a fitted wrapper's forests."""
     if iteration_range is not None:
         raise UnsupportedModelError(
             f"{type(model).__name__}.predict takes no iteration_range; leave it out."

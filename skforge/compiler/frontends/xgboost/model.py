@@ -290,10 +290,7 @@ def _tree_range(
 def _category_names(
     model: dict[str, Any], n_features: int, version: tuple[int, ...]
 ) -> tuple[tuple[str | int, ...], ...]:
-    """Return the category names kept since 3.1 for models trained on data frames.
-
-    Rows given as arrays hold category numbers and need no names.
-    """
+    """Return the category names kept since 3.1 for models trained on data frames."""
     cats = model.get("cats")
     encoded = cats.get("enc") if isinstance(cats, dict) else None
     if not isinstance(encoded, list) or not encoded:
@@ -372,7 +369,6 @@ def _attributes(document: Any) -> dict[str, Any]:
 
 
 def _best_rounds(attributes: dict[str, Any]) -> checks.Range | None:
-    """Return the rounds that an early-stopped wrapper predicts with."""
     best = attributes.get("best_iteration")
     if best is None:
         return None
@@ -383,11 +379,7 @@ def _best_rounds(attributes: dict[str, Any]) -> checks.Range | None:
 
 
 def load_bytes(data: bytes, iteration_range: checks.Range | None = None) -> Forest:
-    """Read JSON or UBJSON.
-
-    A model saved by a wrapper (it has the attribute ``scikit_learn``) predicts as the
-    wrapper does, with the rounds up to ``best_iteration``.
-    """
+    """Read JSON or UBJSON; a wrapper's model predicts up to its ``best_iteration``."""
     # UBJSON's objects begin with a name's length
     is_ubjson = re.match(rb"\{[^\s\"}]", data)
     document: Any = (_ubjson.loads if is_ubjson else checks.read_json)(data)
@@ -424,7 +416,6 @@ def _document(booster: Any) -> Any:
 
 
 def load(model: Any, iteration_range: checks.Range | None = None) -> Forest:
-    """Read a Booster, or a wrapper with its ``missing`` and ``best_iteration``."""
     if is_a(model, "xgboost.core.Booster"):
         return forest_from_document(_document(model), iteration_range)
     if not model.__sklearn_is_fitted__():

@@ -266,10 +266,7 @@ def _categories(
 
 
 def _drop_deleted(arrays: dict[str, Any]) -> dict[str, Any]:
-    """Drop the nodes that pruning has cut off.
-
-    ``num_deleted`` exists only since 1.1, so unreachable nodes are dropped instead.
-    """
+    """Drop unreachable nodes, cut off by pruning: ``num_deleted`` is new in 1.1."""
     left, right, offset = arrays["left"], arrays["right"], arrays["tree_offset"]
     reached = np.zeros(len(left), dtype=np.bool_)
     front = offset[:-1]

@@ -70,7 +70,6 @@ class _Reader:
         return data[at]
 
     def take(self, size: int) -> int:
-        """Skip ``size`` bytes and return the offset of the first."""
         start = self.at
         if size > len(self.data) - start:
             raise self.error(f"{size} bytes are announced, but fewer follow")
@@ -114,7 +113,6 @@ class _Reader:
         raise self.error(f"{chr(code)!r} is not a type")
 
     def header(self) -> tuple[int | None, int | None]:
-        """Read the optional element type and count of a container."""
         kind = count = None
         if self.data[self.at : self.at + 1] == b"$":
             self.at += 1

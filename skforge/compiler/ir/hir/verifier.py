@@ -42,7 +42,6 @@ def _fail(what: str) -> NoReturn:
 
 
 def _refuse(tiles: TiledForest, bad: NDArray[Any], what: str) -> None:
-    """Raise CompilerError if ``bad`` marks any item, naming the first."""
     if bad.any():
         item = int(bad.argmax())
         position = int(np.searchsorted(tiles.item_offset, item, side="right")) - 1

@@ -21,7 +21,6 @@ _OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
 
 
 def wrapped(number: Any, type_: Scalar) -> int:
-    """Return a number as a bool, or wrapped to the width of an integer type."""
     if type_ == lir.BOOL:
         return bool(number)
     bits = 8 * type_.bytes

@@ -377,7 +377,6 @@ class Builder:
         self.emit(lir.If(cond, tuple(yes)))
 
     def _bounds(self, *bounds: Value | int) -> list[Value]:
-        """Return bounds; ints become constants of the type of the others."""
         type_ = next((v.type for v in bounds if isinstance(v, Value)), lir.I64)
         return [v if isinstance(v, Value) else self.const(v, type_) for v in bounds]
 
@@ -414,7 +413,6 @@ class Builder:
     def _renamed(
         self, carried: list[Value], hint: str
     ) -> tuple[tuple[Value, ...], tuple[Value, ...]]:
-        """Give values new names in their list; return the values and the new ones."""
         values = tuple(carried)
         carried[:] = [Value(self.name(hint), value.type) for value in values]
         return values, tuple(carried)

@@ -39,7 +39,6 @@ def print_stmt(stmt: lir.Stmt) -> str:
 
 
 def print_type(type_: lir.Type) -> str:
-    """Return a type as text, such as ``vec<f32, 8>``."""
     match type_:
         case lir.Scalar(name=name):
             return name
@@ -82,7 +81,6 @@ _OPTIONAL = {"mask": " where ", "other": " else ", "unordered": " "}
 
 
 def _line(node: lir.Op | lir.Stmt) -> str:
-    """Return an operation, or a statement without bodies, as text."""
     words = {f.name: _word(f, getattr(node, f.name)) for f in fields(node)}
     kind = type(node)
     operation = OPERATIONS.get(kind)
@@ -93,7 +91,6 @@ def _line(node: lir.Op | lir.Stmt) -> str:
 
 
 def name_of(node: lir.Op | lir.Stmt) -> str:
-    """Return the name of an operation or statement, such as ``multiply_add``."""
     kind = getattr(node, "op", None)  # the operator of what has several
     if isinstance(kind, str):
         return kind
@@ -125,7 +122,6 @@ def _body(body: Sequence[lir.Stmt]) -> Iterator[str]:
 def _blocks(
     *blocks: tuple[str, Sequence[lir.Stmt], Sequence[lir.Value]],
 ) -> Iterator[str]:
-    """Yield lines with a body and its yields below each, then the last brace."""
     for head, body, yields in blocks:
         yield head
         for line in _body(body):

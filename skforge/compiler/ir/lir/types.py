@@ -102,7 +102,6 @@ BUILDER: ContextVar[Any] = ContextVar("builder")
 
 
 def _method(name: str, *given: str) -> Callable[[Value, Value | int | float], Value]:
-    """Return an operator that calls a method of the open builder."""
     return lambda a, b: getattr(BUILDER.get(), name)(*given, a, b)
 
 

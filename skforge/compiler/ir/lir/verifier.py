@@ -355,7 +355,6 @@ class _Verifier:
     # ------------------------------------------------------------ routines
 
     def end(self, body: lir.Body) -> None:
-        """Require a result at the end of a routine that has one."""
         result = None if self._routine is None else self._routine.result
         if result is not None and not (body and isinstance(body[-1], lir.Return)):
             refuse("the routine ends without a result")

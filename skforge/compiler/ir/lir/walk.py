@@ -37,7 +37,6 @@ def names_of(kind: type[Any], *roles: Role) -> tuple[str, ...]:
 
 
 def _listed(part: Any) -> Iterator[Value]:
-    """Yield the values of a field: one, none, or any number in tuples."""
     if isinstance(part, Value):
         yield part
     elif part is not None:
@@ -95,7 +94,6 @@ _BUFFERS: tuple[Role, ...] = ("reads", "writes", "allocates")
 
 
 def buffers_of(node: Op | Stmt, *roles: Role) -> list[Buffer]:
-    """Return the buffers an operation or statement names, in some roles or in any."""
     return [getattr(node, name) for name in names_of(type(node), *(roles or _BUFFERS))]
 
 
@@ -148,7 +146,6 @@ def _values(stmt: Stmt, *roles: Role) -> tuple[Value, ...]:
 
 
 def free_values(body: Body) -> dict[str, Value]:
-    """Return, by name, the values that a body reads but does not bind."""
     read: dict[str, Value] = {}
     bound: set[str] = set()
     for stmt in statements(body):

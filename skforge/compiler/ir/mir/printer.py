@@ -48,7 +48,6 @@ def print_statement(stmt: mir.Stmt) -> str:
 
 
 def loop_line(loop: mir.Loop) -> str:
-    """Return the first line of a loop: its range and how it runs."""
     kind = {"serial": "", "parallel": "par.", "vector": "vector.", "block": "block."}
     text = f"{kind.get(loop.kind, loop.kind + '.')}for {loop.var} in "
     text += f"{size_text(loop.start)} to {_least(loop.bounds, mir.Affine())}"
@@ -306,7 +305,6 @@ def _reduction(stmt: mir.ReduceDimension | mir.ReduceDimensionInplace) -> str:
 
 
 def _runs(class_of: tuple[int, ...]) -> str:
-    """Return the classes by position as text, in runs of equal classes."""
     runs = [(k, len(list(same))) for k, same in groupby(class_of)]
     drawn = [f"{k} x {n}" for k, n in runs[:_DRAWN_RUNS]]
     if len(runs) > _DRAWN_RUNS:

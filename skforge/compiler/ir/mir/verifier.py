@@ -241,10 +241,7 @@ class _Verifier:
     def _using(
         self, name: str, rows: Sequence[mir.Affine], block: bool = False
     ) -> None:
-        """Check what a walk compares: codes, or in a block also predicates.
-
-        They must have been computed for the walk's rows.
-        """
+        """Check that what a walk compares was computed for the walk's rows."""
         if not (block and self._scope.names.get(name) == "predicates"):
             self._names("codes", (name,))
         for row in rows:
@@ -343,7 +340,6 @@ class _Verifier:
             self._owned(known, indices)
 
     def _owned(self, known: _Known, indices: Sequence[mir.Index]) -> None:
-        """Check that no other parallel iteration writes the same elements."""
         if not self._legal:
             return
         used = {name for index in indices for name in variables(index)}
@@ -356,7 +352,6 @@ class _Verifier:
                 )
 
     def _alone(self, name: str) -> None:
-        """Check that no iterations that run together share a buffer they fill."""
         for loop in self._scope.loops:
             if loop.group > 1 or loop.kind in ("vector", "block"):
                 self._fail(f'iterations of "{loop.var}" that run as one share {name}')

@@ -80,7 +80,6 @@ def map_bodies(stmt: mir.Stmt, change: Callable[[mir.Body], mir.Body]) -> mir.St
 
 
 def statements(body: mir.Body) -> Iterator[mir.Stmt]:
-    """Yield every statement of a body; nested statements follow their owner."""
     for stmt in body:
         yield stmt
         for inner in bodies(stmt):
@@ -126,10 +125,7 @@ def map_nest(
     change: Callable[[mir.Stmt, tuple[mir.Loop, ...]], mir.Stmt],
     outside: tuple[mir.Loop, ...] = (),
 ) -> mir.Body:
-    """Rebuild a body with ``change`` applied to every statement, innermost first.
-
-    ``change`` also takes the loops around the statement, as they were.
-    """
+    """Rebuild a body, innermost first; ``change`` takes the loops as they were."""
 
     def changed(stmt: mir.Stmt) -> mir.Stmt:
         path = (*outside, stmt) if isinstance(stmt, mir.Loop) else outside
@@ -185,11 +181,7 @@ def stays_within(loop: mir.Loop, step: Size) -> bool:
 
 
 def tightest(bounds: Iterable[mir.Bound]) -> tuple[mir.Bound, ...]:
-    """Return bounds without repetitions and without those that another implies.
-
-    Loop variables are never negative, so of two bounds with the same limit the one that
-    subtracts more is lower.
-    """
+    """Drop what another bound implies: loop variables are never negative."""
 
     def implies(first: mir.Bound, second: mir.Bound) -> bool:
         a, b = first.minus, second.minus

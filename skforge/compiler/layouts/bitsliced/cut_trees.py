@@ -45,10 +45,7 @@ class Parts:
         size: IntArray,
         up: NDArray[np.int16] | None = None,
     ) -> Parts:
-        """Return parts made of ranges, ``up`` levels higher than they are here.
-
-        Row i of ``first``, ``size`` and ``up`` has the ranges of part i.
-        """
+        """Return parts of ranges, part i of row i, ``up`` levels higher than here."""
         at = ranges(first.ravel(), size.ravel())
         whole = size.sum(axis=1)
         depth = self.depth[at]
@@ -127,7 +124,6 @@ def cut_trees(trees: Parts, bits: IntArray, tree: IntArray) -> CutTrees:
 
 
 def ranges(first: IntArray, size: IntArray) -> IntArray:
-    """Return the numbers of adjacent ranges, one range after another."""
     end = np.cumsum(size)
     start: IntArray = first - end + size
     return np.repeat(start, size) + np.arange(end[-1] if len(end) else 0)
@@ -175,10 +171,7 @@ def in_preorder(forest: Forest, trees: NDArray[Any]) -> Parts:
 
 @cache
 def _estimates(planes: int) -> NDArray[np.float64]:
-    """Estimate the operations that encode a tree; fitted to boosted trees.
-
-    The first row is of trees that are higher than ``planes``; columns are leaves.
-    """
+    """Estimate operations, fitted to boosted trees; row 0: higher than ``planes``."""
     leaves = np.arange((1 << planes) + 1)
     guess = leaves * (0.35 + 1.9 * (leaves / (1 << planes)) ** 1.3)
     estimates = np.stack(

@@ -73,10 +73,7 @@ class Muxes:
     def add(
         self, time: IntArray, tree: IntArray, select: IntArray, a: IntArray, b: IntArray
     ) -> IntArray:
-        """Return lines that are ``a`` where ``select`` is set, else ``b``.
-
-        Arguments have shape (n,); the result has, too.
-        """
+        """Return lines, (n,), that are ``a`` where ``select`` is set, else ``b``."""
         line = np.where(a == b, a, select)
         new = np.flatnonzero((a != b) & ((a != self.one) | (b != self.zero)))
         select, a, b = select[new], a[new], b[new]

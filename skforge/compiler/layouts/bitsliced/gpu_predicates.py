@@ -103,10 +103,7 @@ class TestPlan:
 def plan_tests(
     forest: Forest, tiles: Sequence[NDArray[np.int64]], stride: int
 ) -> TestPlan:
-    """Lay out the predicates that each tile of trees tests, for a normalised forest.
-
-    ``stride`` is the number of elements from one line to the next.
-    """
+    """Lay out what each tile tests; lines are ``stride`` elements apart."""
     builder = _Builder(forest, stride)
     for predicates in tiles:
         builder.tile(predicates)
@@ -171,7 +168,6 @@ class _Builder:
         return first
 
     def _search(self, thresholds: NDArray[Any]) -> tuple[int, int]:
-        """Store thresholds for a search; return their offset and the levels."""
         levels = len(thresholds).bit_length()
         padded = np.full((1 << levels) - 1, np.nan, thresholds.dtype)
         padded[: len(thresholds)] = thresholds

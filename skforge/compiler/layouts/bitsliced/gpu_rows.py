@@ -110,7 +110,6 @@ class BitRows:
                 body(record, rows)
 
     def _row(self, i: Value, feature: Value) -> _Row:
-        """Read a row's value; past the end of the batch, read the last row's."""
         b, rows, lanes = self.b, self.block.rows, self.geometry.lanes
         # Adjacent i are in different words, and so in different banks.
         lane, bit = i % lanes, i // lanes
@@ -208,7 +207,6 @@ class BitRows:
     def _mark_all(
         self, words: Buffer, at: Value, n_words: Value, line: Value, row: _Row
     ) -> None:
-        """Mark every line whose bit is set in the words of a class."""
         b, stride = self.b, self.geometry.stride
         with b.loop(n_words, hint="word") as w:
             left = [words[at + w]]
@@ -218,7 +216,6 @@ class BitRows:
                 left[0] = left[0] & (left[0] - 1)
 
     def _equal(self, x: Value, where: Value, levels: Value) -> Value:
-        """Return the class of the threshold that equals a value."""
         b = self.b
         (count,) = self._search([x], where, levels, "ge")
         last = (count - 1).max(0)

@@ -91,7 +91,6 @@ class BitWalks(GpuBlockCode):
         return OwnRows((part & (NUMBERS - 1),), (part >> 3) * (8 * n), n)
 
     def _each_row(self, thread: Value) -> list[Value]:
-        """Return the batch index of each of a thread's rows."""
         lane, part = split_thread(thread.to(I32), self._g.lanes)
         rows_of = self._own_rows(part)
         base = lane * WORD
@@ -107,7 +106,6 @@ class BitWalks(GpuBlockCode):
     # ------------------------------------------------------------ sums
 
     def _start(self) -> None:
-        """Set sums to the base, and write the constant lines."""
         forest = self._forest
         with self._block.region() as thread:
             if self._t.has_lists:
@@ -138,7 +136,6 @@ class BitWalks(GpuBlockCode):
 
     @contextmanager
     def _real(self, row: Value, output: Value | None) -> Iterator[Value]:
-        """Open a branch for a row of the batch; yield its place in the result."""
         b = self.b
         with b.when(row < self._block.rows.n_rows):
             at = row * self._forest.n_outputs
@@ -185,7 +182,6 @@ class BitWalks(GpuBlockCode):
         return self._block.model("code_values", values)
 
     def _stage(self, own: Value, first: Value, count: Value) -> None:
-        """Copy a group's leaf values to shared memory."""
         b, leaves = self.b, self._leaves
         if leaves is None:
             return

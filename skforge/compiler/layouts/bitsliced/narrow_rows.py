@@ -93,7 +93,6 @@ class Ties:
         return least.min(b.bitcast(x, U32) ^ b.bitcast(pivot, U32))
 
     def keep(self, least: Value) -> None:
-        """Store the distances that a job's comparisons found."""
         self._found[0] = least
 
     def settle(

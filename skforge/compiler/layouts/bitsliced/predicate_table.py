@@ -48,7 +48,6 @@ SPARE_LINES = 16
 
 
 def searched(kind: ArrayLike) -> NDArray[np.bool_]:
-    """Return which kinds of job search among thresholds."""
     return ~np.isin(kind, (DIRECT, CATEGORY, *SETS))
 
 

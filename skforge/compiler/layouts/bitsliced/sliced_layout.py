@@ -65,7 +65,6 @@ class BlockOfBits:
     def of(
         cls, forest: Forest, target: Target, rows: int, dtype: np.dtype[Any]
     ) -> BlockOfBits:
-        """Return the shape of a forest's block on a target that compares a dtype."""
         return cls(
             rows=rows,
             plane_rows=min(rows, max(64, target.vector_bits)),
@@ -75,7 +74,6 @@ class BlockOfBits:
 
 
 def looks_up(forest: Forest, target: Target) -> bool:
-    """Whether a target looks leaves up in registers: not those of deep trees."""
     few = _leaves(forest).max(initial=0) <= 1 << MAX_BITS
     return target.has("avx512vbmi") and bool(few)
 
@@ -109,7 +107,6 @@ class SlicedTrees:
 
 
 def folds(forest: Forest) -> NDArray[np.bool_]:
-    """Return which trees are bushy enough to fold."""
     depth = forest.tree_depths().astype(np.int64)
     complete = 1 << np.minimum(depth, MAX_BITS + 1)
     bushy: NDArray[np.bool_] = complete <= FOLD_LIMIT * _leaves(forest)
@@ -161,7 +158,6 @@ def _fits(forest: Forest, gpu: bool) -> NDArray[np.bool_]:
 
 
 def check_trees(forest: Forest, gpu: bool = False) -> None:
-    """Raise ScheduleError if a tree that is not even has too many leaves."""
     fits, leaves = _fits(forest, gpu), _leaves(forest)
     if not fits.all():
         tree = int(np.argmin(fits))
@@ -362,7 +358,6 @@ def fold(
     planes: list[_T] = []
 
     def reach(node: int, level: int, below: int) -> _T:
-        """Return the answers of the nodes reached ``below`` levels under a node."""
         if below == 0:
             return line(node)
         left = reach(2 * node + 1, level + 1, below - 1)
@@ -375,10 +370,7 @@ def fold(
 
 
 def depth_classes(depth: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the depth each tree is laid out with: few, so that the code is short.
-
-    A depth is merged into the next larger one where that adds the fewest nodes.
-    """
+    """Merge depths into the next larger, the cheapest first: few keep code short."""
     depths, counts = np.unique(depth, return_counts=True)
     classes = dict(zip(depths.tolist(), counts.tolist(), strict=True))
     merged: NDArray[np.int64] = depth.copy()
@@ -393,10 +385,7 @@ def depth_classes(depth: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def byte_planes(values: NDArray[Any], entries: int) -> NDArray[np.uint8]:
-    """Return tables of values, one a row, as byte planes, lowest byte first.
-
-    The planes have shape (n, itemsize, entries); unused entries are zero.
-    """
+    """Return tables as byte planes, (n, itemsize, entries), lowest byte first."""
     n, size = values.shape
     item = values.dtype.itemsize
     raw = np.ascontiguousarray(values).view(np.uint8).reshape(n, size, item)

@@ -149,10 +149,7 @@ class BitslicedLowering(BlockCode):
     # ------------------------------------------------------------ code
 
     def scratch(self, rows: BlockRows) -> Buffer:
-        """Allocate the planes and leaf numbers of one tree.
-
-        Returns the block's lines, allocated, too.
-        """
+        """Allocate one tree's planes and numbers; return the block's lines."""
         b = self.b
         line = self.block // 8
         self.planes = b.alloc("leaf_planes", U8, sliced_layout.MAX_CODE_BITS * line)

@@ -223,7 +223,6 @@ class TopLevelsLowering:
         index[group * top.lanes] = self._reached()
 
     def items(self, first: Value, count: int, index: Part) -> list[Value]:
-        """Return the index below the top levels of trees from ``first`` on."""
         return [index[first + k].to(I64) for k in range(count)]
 
     def _reached(self) -> Value:
@@ -239,7 +238,6 @@ class TopLevelsLowering:
         return index
 
     def _remains(self, below: int, position: int) -> Value:
-        """Return ``v`` of the position reached ``below`` levels under a position."""
         b = self.b
         if not below:
             return self._position(position)
@@ -298,7 +296,6 @@ class CompleteRest:
     def items(
         self, b: Builder, first: Value, index: list[Value], codes: Part, model: Model
     ) -> list[Value]:
-        """Hop level by level; within a level, tree after tree."""
         tests = model("rest_tests", self.tests) if self.levels else None
         wide = self.tests.dtype == np.uint32
         base, width, at = first * (1 << self.top), 1 << self.top, 0
@@ -363,14 +360,12 @@ def _goes_right(word: Value, codes: Part, wide: bool) -> Value:
 
 
 def refusal(forest: Forest) -> str | None:
-    """Say why the trees cannot be walked this way, or return None."""
     if int(np.diff(forest.tree_offset).max(initial=0)) > MOST_NODES:
         return f"trees of more than {MOST_NODES} nodes; use another representation."
     return None
 
 
 def plan_rest(forest: Forest, tests: RowTests, top: TopLevels) -> Rest:
-    """Lay out the rest; make it complete if that costs little."""
     _, high = forest.leaf_depths()
     levels = max(0, int(high.max(initial=0)) - top.levels)
     words = forest.n_trees << (top.levels + levels)

@@ -70,7 +70,6 @@ class LeafMasks:
 
     @property
     def bits(self) -> int:
-        """Bits in one tree's mask."""
         return self.planes * self.element_bits
 
 
@@ -195,7 +194,6 @@ def _number(tree: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def _planes(masks: NDArray[np.uint64], planes: int, bits: int) -> NDArray[np.uint64]:
-    """Cut masks into the parts that registers hold."""
     shifts = np.arange(0, planes * bits, bits, dtype=np.uint64)
     cut: NDArray[np.uint64] = masks[..., None] >> shifts
     cut &= np.uint64((1 << bits) - 1)

@@ -96,10 +96,7 @@ class LaneShape:
 
 
 def lane_shape(target: Target, n_columns: int) -> LaneShape:
-    """Return the registers that hold ``n_columns`` codes.
-
-    Codes are words instead of bytes if only words permute over whole registers.
-    """
+    """Return the registers of codes: words, if bytes do not permute over whole ones."""
     dtype: type[np.unsignedinteger[Any]] = np.uint8
     bits = target.vector_bits
     if bits == 512 and not target.has("avx512vbmi") and n_columns > 32:
@@ -207,7 +204,6 @@ class _LanesCode(layouts.RowCode):
         self._found = b.alloc("found", shape.element, n_rows * self._way.size)
 
     def _of_row(self, number: Value) -> tuple[Part, Part]:
-        """Return the codes of a row, and what is found of its trees."""
         codes = self._codes.part(number * self._size)
         return codes, self._found.part(number * self._way.size)
 
@@ -388,7 +384,6 @@ def sum_registers(forest: Forest) -> int:
 
 
 def sums_together(forest: Forest) -> int:
-    """Return how many rows have their leaves added together, in registers."""
     return TOGETHER if 0 < TOGETHER * sum_registers(forest) <= MOST_TOGETHER else 1
 
 
@@ -461,7 +456,6 @@ def masks_cost(forest: Forest, shape: LaneShape) -> float:
 
 
 def refusal(forest: Forest) -> str | None:
-    """Say why a forest's trees cannot be put in lanes, or return None."""
     if not forest.n_predicates:
         return 'a forest of single leaves; use represent("sparse").'
     columns = code_columns(forest)[1]

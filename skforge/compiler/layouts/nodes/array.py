@@ -41,7 +41,6 @@ WORD_BITS = 32
 
 
 def _heap_size(tiles: TiledForest) -> int:
-    """Return the nodes of a complete tree of the maximum depth."""
     fan, depth = tiles.tile_size + 1, int(tiles.max_depth.max(initial=0))
     return (fan ** (depth + 1) - 1) // (fan - 1)
 
@@ -79,7 +78,6 @@ class HeapLayout(records.RecordLayout):
         super().__init__(hir, shape, record, n_records, leaf_flag=self._leaf_flag)
 
     def record_of(self, b: Builder, tree: Value, node: Value) -> Value:
-        """Return tree * heap + node, or node * n_trees + tree, relative to the root."""
         if self._forest_heap:
             return node + -self._root
         tree = tree.to(layouts.node_scalar(node))
@@ -90,7 +88,6 @@ class HeapLayout(records.RecordLayout):
         return node * self._n_trees + first
 
     def root(self, b: Builder, tree: Value) -> Value:
-        """Return the root's number, in as many lanes as there are trees."""
         if self._forest_heap:
             return tree.to(layouts.node_scalar(tree)) + self._root
         return b.const(self._root, with_lanes(layouts.node_scalar(tree), tree.type))

@@ -118,7 +118,6 @@ class PackedLayout(layouts.WalkLayout):
         return place
 
     def _right(self, test: Value, read: Callable[[Value], Value], whole: bool) -> Value:
-        """Return whether the test in a word's lower half sends the row right."""
         code = test >> 8
         if not whole:  # the upper half holds another test
             code = code & 0xFF

@@ -171,7 +171,6 @@ class RecordLayout(Layout):
     def _share(
         self, memory: layouts.SharedMemory, first: Value, count: Value, most: int
     ) -> Layout:
-        """Copy ``count`` records, at most ``most``, from ``first`` to shared memory."""
         words = self.shape.words
         shared = copy.copy(self)
         lo, n = first * words, count * words
@@ -203,7 +202,6 @@ class RecordLayout(Layout):
         return self.nodes[at.words[0] + self.shape.shape_at].to(I64)
 
     def child_word(self, b: Builder, at: Cursor) -> Value:
-        """Return the stored child number, in the node's type."""
         scalar = node_scalar(at.node)
         if self.shape.packed:
             word = at.words[1] >> self.encoding.bits
@@ -228,6 +226,5 @@ def heap_numbers(tiles: TiledForest) -> NDArray[np.int64]:
 
 
 def prefetch_lines(b: Builder, buffer: Buffer, first: Value, end: Value) -> None:
-    """Prefetch elements ``first .. end`` of a buffer, one hint a cache line."""
     with b.loop(first, end, CACHE_LINE // buffer.element.bytes, hint="line") as i:
         b.prefetch(buffer, i)

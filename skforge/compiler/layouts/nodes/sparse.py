@@ -36,7 +36,6 @@ class SparseLayout(records.RecordLayout):
     """Records of existing tiles; a node is its record number."""
 
     def _add_trees(self, roots: NDArray[np.int64], first: NDArray[np.int64]) -> None:
-        """Store each tree's root, and its first record, with the end."""
         self._tree_records = first
         self._root = Buffer("roots", I32)
         self._first = Buffer("tree_records", I32)

@@ -75,7 +75,6 @@ class PieceWalks(BlockSums):
     def _transpose(
         self, copies: int, rows: Sequence[Value], to: Buffer, at: Value
     ) -> None:
-        """Write the codes of some rows as columns of a chunk."""
         b, width = self.b, self._places.width
         starts = [row * width for row in rows]
         for copy in range(copies):
@@ -157,7 +156,6 @@ class PieceWalks(BlockSums):
                     add(row(i), leaf + self._piece_exits[i].to(I64))
 
     def _piece(self, number: Value) -> tuple[tuple[Value, Value], Value]:
-        """Return the first and the last test of a piece, and its first leaf."""
         at = number * 2
         first, leaf, end = (self._pieces[at + k].to(I64) for k in range(3))
         return (first, end), leaf

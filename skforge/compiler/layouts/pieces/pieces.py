@@ -41,7 +41,6 @@ def tests_of_piece(nodes: TiledForest) -> int | None:
 
 
 def refusal(table: CodeTable) -> str | None:
-    """Return the reason why pieces cannot compare a forest's codes, if there is one."""
     if not table.n_columns:
         return "it has no tests"
     if table.n_columns > MOST_COLUMNS:
@@ -52,8 +51,6 @@ def refusal(table: CodeTable) -> str | None:
 
 
 def pieces_of(hir: PredictEnsemble, target: Target) -> Tiling[CutTrees]:
-    """Return a forest in pieces, laid out once for all its kernels."""
-
     def lay_out() -> tuple[CodePlaces, CutTrees, LeafTable]:
         most = tests_of_piece(hir.tiles)
         assert hir.codes is not None and most is not None

@@ -38,7 +38,6 @@ class Tiling(Generic[_Trees]):
     def by_copies(
         self, b: Builder, missing: Value, emit: Callable[[int], None]
     ) -> None:
-        """Emit code for all copies of the codes, and for one if no value is missing."""
         if self.codes is None or self.codes.copies == 1:
             emit(1)
         else:
@@ -76,10 +75,7 @@ class BlockSums(BlockCode):
         return self.tiling.encode(self._rules, rows, left, self.block)
 
     def _left(self, rows: BlockRows) -> Value:
-        """Return the rows that are left, and set ``n`` to those of whole groups.
-
-        Padding rows are never read.
-        """
+        """Return the rows left; ``n`` becomes whole groups, padding never read."""
         left = (rows.n_rows - rows.first).min(self.block)
         self.n = (left + (GROUP - 1)) // GROUP * GROUP
         return left
@@ -98,7 +94,6 @@ class BlockSums(BlockCode):
     def adder(
         self, tree: Value, sums: Buffer
     ) -> tuple[Callable[[Value, Value], None], LeafSums]:
-        """Return a function that adds the leaf at a place to a row's sums."""
         forest, output = self.tiling.hir.forest, None
         leaves = LeafSums(self.b, self.tiling.leaves, self._model)
         if not self._by_row and forest.n_outputs > 1:

@@ -86,10 +86,7 @@ class LeafSums:
             self._outputs = model("leaf_outputs", table.outputs)
 
     def add(self, sums: Buffer, at: Value, found: Value) -> None:
-        """Add the leaf with an element of ``read`` to the sums from ``at`` on.
-
-        A leaf of one number is added only at ``at``.
-        """
+        """Add the leaf to the sums from ``at`` on; a leaf of one number only there."""
         b, table = self.b, self._table
         match table.kind:
             case "number":

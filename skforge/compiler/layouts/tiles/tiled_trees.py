@@ -230,7 +230,6 @@ class TileWalks:
         return [self.tile_offset[following]]
 
     def _passed(self, tile: Value, row: Value) -> Value:
-        """Return the bits of the tile's nodes where the row goes right."""
         b, t, slots = self.b, self.t, 1 << self.t.levels
         column = self.tiles[tile + t.column_at, Vec(U8, slots)]
         rank = self.tiles[tile, Vec(U16, slots)]
@@ -331,7 +330,6 @@ class TileWalks:
 
 class BlockWalks(TileWalks, BlockSums):
     def take(self, rows: BlockRows) -> BlockCode:
-        """Prepare the rows of the block: here, quantise them."""
         self._encoded = self.encode(rows)
         return self
 

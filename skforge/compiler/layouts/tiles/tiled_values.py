@@ -47,7 +47,6 @@ MAX_FEATURES = 1 << 16
 
 
 def refusal(forest: Forest) -> str | None:
-    """Say why tiles cannot compare values of a normalised forest, or return None."""
     if forest.n_features > MAX_FEATURES:
         return f"{forest.n_features} features"
     if bool((forest.comparison > Comparison.LE).any()):
@@ -59,7 +58,6 @@ def refusal(forest: Forest) -> str | None:
 
 
 def value_tests(forest: Forest) -> TileTests:
-    """Return the comparisons of a normalised forest's nodes."""
     right = missing_right(forest)
     place = forest.feature.astype(np.uint16)
     top = TOP_LEVELS
@@ -115,8 +113,6 @@ class ValueWalks(BlockWalks):
         return self
 
     def _walk_tree(self, tree: Value) -> None:
-        """Walk the rows, with the code for missing values if there are any."""
-
         def walk(asks: bool) -> None:
             self._asks = asks
             self._walk(tree, self.n)

@@ -159,7 +159,6 @@ LEVELS = {7: 3, 15: 4}
 
 
 def tiles_of(hir: PredictEnsemble, target: Target) -> Tiling[TiledTrees]:
-    """Return a forest as tiles, laid out once for all its kernels."""
     levels = LEVELS[hir.nest.tile_nodes]
 
     def lay_out() -> tuple[CodePlaces | None, TiledTrees, LeafTable]:

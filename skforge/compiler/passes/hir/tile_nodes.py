@@ -364,7 +364,6 @@ def join_trees(one: TiledForest, two: TiledForest) -> TiledForest:
 
 
 def leaf_depths(item_offset: Int64s, leaf: _Ints, depth: _Ints) -> tuple[_Ints, _Ints]:
-    """Return the depth of the shallowest and the deepest leaf of every tree."""
     leaves = np.flatnonzero(leaf >= 0)
     first = np.searchsorted(leaves, item_offset[:-1])
     return depth[leaves[first]], depth[item_offset[1:] - 1]  # they lie level by level

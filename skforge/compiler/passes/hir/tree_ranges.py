@@ -44,7 +44,6 @@ def tree_positions(
 def leaf_paths(
     loop: BoundLoop, path: tuple[BoundLoop, ...]
 ) -> Iterator[tuple[BoundLoop, ...]]:
-    """Yield the loops around each walk inside ``loop``, starting with ``path``."""
     if not loop.body:
         yield path
     for inner in loop.body:

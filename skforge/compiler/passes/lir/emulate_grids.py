@@ -285,7 +285,6 @@ class _Region:
 
 
 def _last(parts: _Parts) -> _Part:
-    """Return the open last part; start a new one after a warp operation."""
     if not parts or not isinstance(parts[-1], _Part):
         parts.append(_Part())
     part = parts[-1]

@@ -39,7 +39,6 @@ class EmulatedBlock:
         return CompilerError(f"Cannot emulate the grids of {self.name!r}: {why}")
 
     def constant(self, value: Value, what: str) -> int:
-        """Return the value of a constant; raise CompilerError if it is not one."""
         if value.name not in self.constants:
             raise self.fail(f"{what} is %{value.name}, which is not a constant.")
         return self.constants[value.name]
@@ -51,7 +50,6 @@ class EmulatedBlock:
         }
 
     def alloc(self, stmt: lir.Alloc, private: bool) -> None:
-        """Write the block's scratch that replaces a shared or private buffer."""
         buffer = stmt.buffer
         scratch = self.buffers[buffer.name] = replace(buffer, space="private")
         size = stmt.size
@@ -64,7 +62,6 @@ class EmulatedBlock:
     def place(
         self, region: lir.BlockRegion, value: Value, thread: Value
     ) -> Value | None:
-        """Write a thread's coordinate if the value is one of its region, else None."""
         for dim, var, _ in region.dims:
             if var.name == value.name:
                 before = _ORDER[: _ORDER.index(dim)]

@@ -311,7 +311,6 @@ class _IndexWidths:
                 return False
 
     def _constant(self, value: lir.Value) -> int:
-        """Return an integer constant, also of a splat; -1 for anything else."""
         op = self._ops.get(value.name)
         if isinstance(op, lir.Splat):
             return self._constant(op.a)
@@ -333,7 +332,6 @@ class _IndexWidths:
                     self._pin(*walk.operands(op))
 
     def _pin(self, *values: lir.Value) -> None:
-        """Keep values in 64 bits, except those available in both widths."""
         for value in values:
             if _is_i64(value) and value.name not in self.both:
                 self.wide.add(value.name)

@@ -88,7 +88,6 @@ class _Placed:
 
 
 def _stack_bytes(function: Function) -> float:
-    """Return the bytes of all scratch; infinity if any size is unknown."""
     known = constants_of(function)
     sizes = [
         known.get(stmt.size.name, float("inf")) * stmt.buffer.element.bytes + _LINE

@@ -348,7 +348,6 @@ def _fold(op: Op, type_: Type, constants: Constants) -> Const | None:
 
 
 def _number(value: Any, type_: Scalar) -> Any:
-    """Return a constant as Python's int or bool, or as NumPy's float of its width."""
     if type_.is_float:
         return dtype_of(type_).type(value)
     return bool(value) if type_ == lir.BOOL else int(value)

@@ -176,7 +176,6 @@ def _on_block_sums(loop: mir.Loop, block: mir.Loop, using: str | None) -> mir.Bo
 
 
 def _fill(name: str, loop: mir.Loop) -> mir.Fill:
-    """Return the fill of the block's sums; raise ScheduleError without model order."""
     fills = [stmt for stmt in loop.body if isinstance(stmt, mir.Fill)]
     # Trees in another order store their leaves, which are later added in model order.
     stores = any(isinstance(stmt, mir.ReduceDimension) for stmt in loop.body)

@@ -81,7 +81,6 @@ def _kept(body: mir.Body, names: Iterator[str]) -> mir.Body | None:
 
 
 def _only_reduces(body: mir.Body) -> bool:
-    """Whether a body touches sums only by non-atomic adds to the result."""
     other = mir.AllocArray | mir.StoreRows | mir.Fill
     if any(isinstance(stmt, other) for stmt in statements(body)):
         return False
@@ -105,7 +104,6 @@ def run_by_warp(function: mir.Function, hir: PredictEnsemble) -> mir.Function:
 
 
 def own_bytes(function: mir.Function, hir: PredictEnsemble) -> int:
-    """Return the bytes of one sum per output and thread of a block."""
     threads = prod(block_dims(function.body).values())
     width = 8 if hir.reduction == "reproducible" else hir.forest.leaf_value.itemsize
     return int(threads * hir.forest.n_outputs * width)

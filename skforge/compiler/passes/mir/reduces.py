@@ -17,7 +17,6 @@ def element_of(reduce: mir.Reduce) -> tuple[str, tuple[mir.Index, ...]]:
 
 
 def vector_width(loop: mir.Loop) -> int | None:
-    """Return how many partial sums ``vector_reduce`` adds at a time, if given."""
     mark = loop.mark(VectorReduce)
     return None if mark is None else mark.width
 

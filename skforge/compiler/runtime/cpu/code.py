@@ -51,10 +51,7 @@ class MachineCode(LoadedCode):
         self._functions: dict[str, Any] = {}
 
     def function(self, name: str) -> Any:
-        """Return a kernel as a ctypes function (slots, pfor address, threads).
-
-        ``slots`` is a bytes object or the array's address; the GIL is released.
-        """
+        """Return a ctypes function: slots or their address, pfor, threads; no GIL."""
         function = self._functions.get(name)
         if function is None:
             function = self._functions[name] = _PROTOTYPE(self.address(name))

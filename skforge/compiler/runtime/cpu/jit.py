@@ -133,7 +133,6 @@ def object_of(sources: Sources, target: Target) -> tuple[list[str], bytes]:
 
 
 def emit_object(sources: Sources, target: Target) -> bytes:
-    """Return a relocatable object of one or several modules for any CPU target."""
     return object_of(sources, target)[1]
 
 

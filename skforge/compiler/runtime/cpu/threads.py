@@ -59,7 +59,6 @@ def resolve_n_jobs(n_jobs: int | None) -> int:
 
 
 def check_n_jobs(n_jobs: object) -> None:
-    """Raise unless a number of threads means something to joblib."""
     whole = isinstance(n_jobs, (int, np.integer)) and not isinstance(n_jobs, bool)
     if n_jobs is not None and (not whole or n_jobs == 0):
         raise InvalidInputError(

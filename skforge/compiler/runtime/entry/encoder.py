@@ -42,9 +42,6 @@ class Encoder:
         return _code().address("skf_encode")
 
     def encode(self, rows: NDArray[Any]) -> None:
-        """Encode C-contiguous rows of float32 in place.
-
-        They have the forest's columns; those of categories hold the bits of hashes.
-        """
+        """Encode C-contiguous float32 rows in place; categories hold bits of hashes."""
         slots = struct.pack("2q", len(rows), address_of(rows)) + self.slots
         _code().function("skf_encode")(slots, None, 1)

@@ -175,7 +175,6 @@ class _Encoder:
         return b.select(kind.eq(HASH), given, b.select(is_set, one, none))
 
     def _write_rank(self, v: Value, given: Value, place: Value) -> None:
-        """Write a hash's rank; of one without, note whether it is strange."""
         rank = self._rank(v, given)
         self.values[place] = rank
         self.short[place] = rank.to(U8)

@@ -82,13 +82,11 @@ class _Combination(NamedTuple):
         return [column for kind, column, _ in self.parts if kind == HASH]
 
     def may_have_table(self) -> bool:
-        """Tell whether it has few categories, and few flags for its keys."""
         n_flags = len(self.parts) - len(self.columns)
         most = _MOST_WORDS.get(len(self.columns), -1)
         return n_flags <= _MOST_FLAGS and len(self.key) << n_flags <= most
 
     def fits(self, ranks: _Ranks) -> bool:
-        """Tell whether its table has few places for its keys."""
         places = prod(len(ranks[column]) + 1 for column in self.columns)
         places <<= len(self.parts) - len(self.columns)
         most = max(_FEW_PLACES, _MOST_PLACES * len(self.key))

@@ -54,11 +54,7 @@ MAX_VALUES = 1 << 20
 
 
 def supports(forest: Forest) -> bool:
-    """Tell whether this process and forest can have entry points.
-
-    Entries read CPython's object layout. Other interpreters, free-threaded builds and
-    missing-value markers other than NaN use the ordinary path.
-    """
+    """Tell whether entries are possible: they read CPython's object layout."""
     return (
         python_objects.is_known_python()
         and bool(np.isnan(forest.missing_value))

@@ -36,7 +36,6 @@ _MIXER = 0x9DDFEA08EB382D69
 
 
 def _signed(number: int) -> int:
-    """Return the number whose 64 bits, signed, are those of an unsigned one."""
     return number - (1 << 64) if number >> 63 else number
 
 

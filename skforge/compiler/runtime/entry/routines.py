@@ -193,10 +193,7 @@ class _Entry:
         return threads, shares[at[0] + 1]
 
     def _converted(self, given: Value, strides: Buffer) -> Value:
-        """Convert rows of the other precision to the forest's, on the stack.
-
-        A number too large for float32 is declined, as some sources warn about it.
-        """
+        """Convert rows, on the stack; decline too large ones: some sources warn."""
         b, columns = self.b, self.k.n_features
         theirs = F32 if self.element == F64 else F64
         self._decline(self.n * columns > MAX_SCRATCH)

@@ -178,7 +178,6 @@ _LINE = re.compile(r"[(:](\d+)(?::\d+|\)): (?:fatal )?error:")
 
 
 def explain(what: str, log: str, source: str) -> str:
-    """Return a message with the log and the numbered lines that it names."""
     lines = source.splitlines()
     named = [int(n) for n in _LINE.findall(log)]
     concerned = list(dict.fromkeys(n for n in named if 1 <= n <= len(lines)))[:_SHOWN]

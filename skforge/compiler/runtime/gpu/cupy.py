@@ -62,11 +62,7 @@ def found() -> CupyDevice | None:
 
 
 def as_cupy(X: Any, kind: Kind) -> tuple[CupyDevice, Any]:
-    """Return a device array's device and a CuPy array that shares its memory.
-
-    If the array's library tells on which stream the array is written, the current
-    stream waits for it.
-    """
+    """Return an array that shares memory; the current stream waits for its writer."""
     cupy = _cupy(kind)
     if not isinstance(X, cupy.ndarray):
         try:
@@ -94,7 +90,6 @@ def rows_on_host(X: Any, at: Array) -> Array:
 
 
 def _cupy(kind: Kind | None) -> Any:
-    """Import CuPy and check that there is a GPU."""
     if is_forked():
         raise TargetError(
             "GPUs cannot be used in a process that was forked from a process that "
@@ -222,7 +217,6 @@ class CupyDevice(GpuDevice):
         return self._cupy.cuda.alloc(max(1, n_bytes))
 
     def new_staging(self, rows_bytes: int, result_bytes: int) -> Staging:
-        """Return a stream with its own device memory and pinned host memory."""
         cupy = self._cupy
         stream = cupy.cuda.Stream(non_blocking=True)
         with stream:

@@ -74,7 +74,6 @@ class GpuKernel:
         self._fitting: dict[Hashable, tuple[int, int]] = {}
 
     def load(self) -> None:
-        """Compile the text for the current device and upload the model."""
         device = current_device(self.target)
         with device.current():
             self._on(device)
@@ -94,10 +93,7 @@ class GpuKernel:
             self._in_parts(device, n, part, upto)
 
     def on_device(self, device: GpuDevice, rows: Any, result: Any) -> None:
-        """Fill a result from rows, both CuPy arrays on the current device.
-
-        Everything is queued on the current stream; nothing waits for it.
-        """
+        """Fill a result on the current stream, where nothing waits for it."""
         n = len(rows)
         stride = rows.strides[0] // rows.itemsize if n > 1 else rows.shape[1]
 
@@ -110,10 +106,7 @@ class GpuKernel:
         self._in_parts(device, n, self.most_rows(stride), upto)
 
     def bound(self, device: GpuDevice, rows: Any, result: Any) -> Callable[[], None]:
-        """Return a function that does what ``on_device`` does, any number of times.
-
-        It keeps the rows, the result and scratch of its own.
-        """
+        """Return what repeats ``on_device``; it keeps rows, result and own scratch."""
         n, stride = len(rows), rows.shape[1]
         part = self.most_rows(stride)
         starts = [
@@ -142,7 +135,6 @@ class GpuKernel:
         return n_rows
 
     def _fits(self, n_rows: int, stride: int) -> bool:
-        """Tell whether scratch and grids for so many rows are within the limits."""
         try:
             run = self._run(n_rows, stride, ends_only=True)
             least = self._run(1, stride, ends_only=True)
@@ -236,11 +228,7 @@ class GpuKernel:
                 _collect(device, *pair)
 
     def _few(self, device: GpuDevice, rows: Array, result: Array, bucket: int) -> None:
-        """Run a small batch with launches that were computed or recorded before.
-
-        They cover the next power of two of rows. The rows beyond the batch are left
-        from an earlier call, and their results are not read.
-        """
+        """Run a small batch as the next power of two; what lies beyond is not read."""
         launches = self._launches_for(device, bucket, rows.shape[1])
         with device.staging.lend(*launches.copied) as staging:
             _put(staging, rows)
@@ -305,7 +293,6 @@ class _Launches:
         return start
 
     def on(self, staging: Staging) -> Callable[[], None]:
-        """Return a function that also copies the staging's rows and result."""
         launch, (n_in, n_out) = self.bound(staging.rows, staging.result), self.copied
 
         def whole() -> None:
