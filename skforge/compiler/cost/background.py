@@ -33,7 +33,7 @@ def _making(patterns: Patterns, n_background: int) -> float:
         1.1e6
         + 66 * len(p.leaf)
         + 0.21 * sets.sum()
-        + 1.3 * p.map_start[-1]
+        + 1.3 * np.exp2(p.bits)[p.leaf_group].sum()
         + 2.3 * p.table_size * n_outputs
         + 0.9 * len(p.bits) * n_background
     )
