@@ -186,6 +186,7 @@ def _fill(
         array = given[name] if name in given else getattr(patterns, name)
         arrays.append(np.ascontiguousarray(array, dtype_of(element)))
     sizes = fill.scratch(
+        int(patterns.bits.max(initial=1)),
         int(patterns.leaf_distinct.max(initial=1)),
         int(np.diff(patterns.slot_start).max(initial=1)),
     )

@@ -11,9 +11,8 @@ background rows miss s conditions that are all in a::
     for each feature j:
         missed[s, a] += missed[s, a without j]  for all a with j
 
-Of these, missed[s, a] - missed[s, a without j] miss j. All are whole numbers, and so
-exact. A leaf of D features takes some 2**D D**2 steps, while pairs of patterns would
-take 3**D.
+Of these, missed[s, a] - missed[s, a without j] miss j. A leaf of D features takes some
+2**D D**2 steps, while pairs of patterns would take 3**D.
 
 ``LEAVES`` leaves of a tree with as many features are in the lanes of a vector.
 """
@@ -31,17 +30,28 @@ from skforge.compiler.layouts.background.patterns import LEAVES, MOST_BITS, SLOT
 NAME = "fill_tables"
 
 #: Numbers that the function takes, in front of its buffers.
-NUMBERS = ("n_trees", "n_outputs", "table_size", "n_missed", "n_parts", "n_spread")
+NUMBERS = (
+    "n_trees",
+    "n_outputs",
+    "table_size",
+    "n_met",
+    "n_missed",
+    "n_parts",
+    "n_without",
+)
 
 #: Its buffers: those of ``Patterns``, counts, values of leaves, weights and tables.
 BUFFERS: dict[str, lir.Scalar] = {
     "batch_start": I64, "batches": I64, "leaf_distinct": I64, "leaf_group": I64,
-    "map_start": I64, "entry_start": I64, "leaf_slot": I64, "conditions": U16,
+    "entry_start": I64, "entry_mask": U16, "entry_value": U16, "leaf_slot": I64,
     "bits": I64, "slot_start": I64, "count_start": I64, "table_start": I64,
     "counts": I64, "values": F64, "weights": F64, "tables": F64,
 }  # fmt: skip
 
-LANES, PLACES = Vec(F64, LEAVES), Vec(F64, SLOTS)
+LANES, INDICES, PLACES = Vec(F64, LEAVES), Vec(I64, LEAVES), Vec(F64, SLOTS)
+
+#: Patterns whose conditions are found together.
+TOGETHER = 16
 
 #: Entries of the weights for a number of features.
 _SIDE = MOST_BITS + 1
@@ -57,10 +67,11 @@ def weights() -> NDArray[np.float64]:
     return table.reshape(-1)
 
 
-def scratch(distinct: int, slots: int) -> tuple[int, int, int]:
-    """Return how many numbers leaves of so many features and slots need at most."""
+def scratch(bits: int, distinct: int, slots: int) -> tuple[int, ...]:
+    """Return how many numbers groups of so many bits and slots need at most."""
     size = 1 << distinct
-    return (distinct + 1) * size * LEAVES, distinct * size * LEAVES, slots * size
+    missed, without = (distinct + 1) * size * LEAVES, size * LEAVES
+    return max(TOGETHER, 1 << bits), missed, size * slots, without
 
 
 def fill_function() -> lir.Function:
@@ -81,9 +92,11 @@ class _Fill:
         self, b: Builder, numbers: dict[str, Value], buffers: dict[str, Buffer]
     ) -> None:
         self.b, self._number, self._of = b, numbers, buffers
+        self._met = b.alloc("met", U16, numbers["n_met"] * LEAVES)
         self._missed = b.alloc("missed", F64, numbers["n_missed"])
-        self._parts = b.alloc("parts", F64, numbers["n_parts"])
-        self._spread = b.alloc("spread", F64, numbers["n_spread"])
+        self._parts = b.alloc("parts", F64, numbers["n_parts"] * LEAVES)
+        self._places = b.alloc("places", I64, (_SIDE + 1) * LEAVES)
+        self._without = b.alloc("without", F64, numbers["n_without"])
         self._one = b.const(1)
 
     def batch(self, batch: Value) -> None:
@@ -94,21 +107,42 @@ class _Fill:
         with b.loop(0, (distinct + 1) * size * LEAVES, LEAVES, hint="clear") as i:
             self._missed[i] = b.const(0.0, LANES)
         with b.loop(count, hint="lane") as lane:
+            self._meet(first + lane, lane)
             self._count(first + lane, lane, distinct, size)
         with b.loop(distinct + 1, hint="s") as s:
             self._add_subsets(s * size, distinct, size)
+        with b.loop(LEAVES, hint="lane") as lane:
+            self._place(first + lane.min(count - 1), lane, distinct, size)
         with b.loop(size, hint="a") as a:
             self._part(a, distinct, size)
         with b.loop(count, hint="lane") as lane:
-            self._expand(first + lane, lane, distinct)
+            self._expand(first + lane, lane)
+
+    def _meet(self, leaf: Value, lane: Value) -> None:
+        """Find the conditions of a leaf that each pattern meets."""
+        b, of, type_ = self.b, self._of, Vec(U16, TOGETHER)
+        entries = [of["entry_start"][leaf + k] for k in (0, 1)]
+        size = self._slots(of["leaf_group"][leaf])[0]
+        start = lane * self._number["n_met"]
+        with b.loop(0, size, TOGETHER, hint="pattern") as first:
+            pattern = b.iota(U16, TOGETHER) + first.to(U16)
+            state = [b.const(0, type_), b.const(1, type_)]
+            with b.loop(*entries, carry=state, hint="entry") as entry:
+                met, bit = state
+                is_met = (pattern & of["entry_mask"][entry]).eq(
+                    b.splat(of["entry_value"][entry], TOGETHER)
+                )
+                met = met | b.select(is_met, bit, b.const(0, type_))
+                state[:] = [met, bit + bit]
+            self._met[start + first] = state[0]
 
     def _count(self, leaf: Value, lane: Value, distinct: Value, size: Value) -> None:
         """Count the background rows by what they miss."""
         of = self._of
-        group, conditions = of["leaf_group"][leaf], of["map_start"][leaf]
+        group, start = of["leaf_group"][leaf], lane * self._number["n_met"]
         counts = of["count_start"][group]
         with self.b.loop(self._one << of["bits"][group], hint="pattern") as pattern:
-            met = of["conditions"][conditions + pattern].to(I64)
+            met = self._met[start + pattern].to(I64)
             misses = met ^ (size - 1)
             s = self.b.popcount(misses)
             at = ((s << distinct) + misses) * LEAVES + lane
@@ -119,54 +153,61 @@ class _Fill:
         b, missed = self.b, self._missed
         with b.loop(distinct, hint="j") as j:
             bit = self._one << j
-            with (
-                b.loop(0, size, bit + bit, hint="high") as high,
-                b.loop(bit, hint="low") as low,
-            ):
-                without = (first + high + low) * LEAVES
+            with b.loop(size >> self._one, hint="a") as a:
+                # The bits of ``a`` below and above bit j, which is 0.
+                without = (first + a + a - (a & (bit - 1))) * LEAVES
                 at = without + bit * LEAVES
                 missed[at] = missed[at, LANES] + missed[without, LANES]
 
+    def _place(self, leaf: Value, lane: Value, distinct: Value, size: Value) -> None:
+        """Note where a lane's parts go: rows of slots by what a row meets."""
+        b, of = self.b, self._of
+        start = lane * self._number["n_parts"]
+        slots = self._slots(of["leaf_group"][leaf])[1]
+        with b.loop(0, size * slots, SLOTS, hint="clear") as i:
+            self._parts[start + i] = b.const(0.0, PLACES)
+        self._places[lane] = slots
+        with b.loop(distinct, hint="j") as j:
+            slot = of["leaf_slot"][of["entry_start"][leaf] + j]
+            self._places[(j + 1) * LEAVES + lane] = start + slot
+
+    def _slots(self, group: Value) -> tuple[Value, Value]:
+        """Return the patterns and the slots of a group."""
+        first, last = (self._of["slot_start"][group + k] for k in (0, 1))
+        return self._one << self._of["bits"][group], last - first
+
     def _part(self, a: Value, distinct: Value, size: Value) -> None:
-        """Store what each feature gets from leaves of value 1, if a row meets ``a``."""
+        """Store what each feature gets from leaves of value 1, if a row meets ``a``.
+
+        The gains of all features are at least as large as what is subtracted.
+        """
         b, missed, weights = self.b, self._missed, self._of["weights"]
         met = b.popcount(a)
         lacks = distinct - met
-        at, step = a * LEAVES, size * LEAVES
-        loss = [b.const(0.0, LANES)]
-        with b.loop(met + 1, carry=loss, hint="s") as s:
-            weight = weights[s * _SIDE + lacks]
-            loss[0] = loss[0] - missed[at + s * step, LANES] * weight
-        lost = loss[0]
+        own, larger = lacks * _SIDE, (lacks - 1).max(0) * _SIDE
+        # For conditions not in ``a``, for those in it, and for sets of one more.
+        state = [b.const(0.0, LANES)] * 3
+        with b.loop(met + 1, carry=state, hint="s") as s:
+            number = missed[(s * size + a) * LEAVES, LANES]
+            at = s * _SIDE + lacks, own + s, larger + s
+            state[:] = [
+                total + number * weights[place]
+                for total, place in zip(state, at, strict=True)
+            ]
+        loss, whole, self._without[a * LEAVES] = b.negate(state[0]), *state[1:]
+        row = self._places[0, INDICES] * a
         with b.loop(distinct, hint="j") as j:
-            bit = self._one << j
+            bit = a & (self._one << j)
+            gain = whole - self._without[(a - bit) * LEAVES, LANES]
+            value = b.select(bit.ne(0), gain, loss)
+            self._parts[self._places[(j + 1) * LEAVES, INDICES] + row] = value
 
-            def gained(bit: Value = bit) -> Value:
-                gain = [b.const(0.0, LANES)]
-                with b.loop(1, met + 1, carry=gain, hint="s") as s:
-                    place = at + s * step
-                    mine = missed[place, LANES] - missed[place - bit * LEAVES, LANES]
-                    gain[0] = gain[0] + mine * weights[lacks * _SIDE + s]
-                return gain[0]
-
-            value = b.either((a & bit).ne(0), gained, lambda: lost)
-            self._parts[(a * distinct + j) * LEAVES] = value
-
-    def _expand(self, leaf: Value, lane: Value, distinct: Value) -> None:
+    def _expand(self, leaf: Value, lane: Value) -> None:
         """Add a leaf's contributions to the table of its group."""
         b, of = self.b, self._of
-        group, conditions = of["leaf_group"][leaf], of["map_start"][leaf]
-        patterns = self._one << of["bits"][group]
-        first_slot = of["slot_start"][group]
-        slots = of["slot_start"][group + 1] - first_slot
-        met_all = self._one << distinct
-        with b.loop(0, met_all * slots, SLOTS, hint="clear") as i:
-            self._spread[i] = b.const(0.0, PLACES)
-        with b.loop(distinct, hint="j") as j:
-            slot = of["leaf_slot"][of["entry_start"][leaf] + j]
-            with b.loop(met_all, hint="a") as a:
-                part = self._parts[(a * distinct + j) * LEAVES + lane]
-                self._spread[a * slots + slot] = part
+        group, start = of["leaf_group"][leaf], lane * self._number["n_met"]
+        parts = lane * self._number["n_parts"]
+        patterns, slots = self._slots(group)
         n_outputs = self._number["n_outputs"]
         with b.loop(n_outputs, hint="output") as output:
             value = b.splat(of["values"][leaf * n_outputs + output], SLOTS)
@@ -174,7 +215,7 @@ class _Fill:
             with b.loop(0, slots, SLOTS, hint="slot") as slot:
                 first = table + slot * patterns
                 with b.loop(patterns, hint="pattern") as pattern:
-                    met = of["conditions"][conditions + pattern].to(I64)
-                    part = self._spread[met * slots + slot, PLACES] * value
+                    met = self._met[start + pattern].to(I64)
+                    part = self._parts[parts + met * slots + slot, PLACES] * value
                     at = first + pattern * SLOTS
                     of["tables"][at] = of["tables"][at, PLACES] + part

@@ -34,9 +34,6 @@ LEAVES = 8
 #: are walked.
 TABLE_BYTES = 256 << 20
 
-#: Cells of an array at a time, to bound memory.
-_CELLS = 1 << 24
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Patterns:
@@ -61,11 +58,11 @@ class Patterns:
     leaf: IntArray  # the forest's leaf nodes
     leaf_group: IntArray
     leaf_distinct: IntArray
-    map_start: IntArray  # (n_leaves + 1,) into ``conditions``
-    conditions: NDArray[np.uint16]  # that rows of each pattern meet
     goal_start: IntArray  # (n_leaves + 1,) into ``goal``
     goal: IntArray  # counts of those that meet all conditions of a leaf
     entry_start: IntArray  # (n_leaves + 1,) into ``leaf_slot``
+    entry_mask: IntArray  # the bits of patterns that tell whether it is met
+    entry_value: IntArray  # how these bits then are
     leaf_slot: IntArray
     batches: IntArray  # (n_batches, 2): first leaf, leaves
     batch_start: IntArray  # (n_trees + 1,) into the batches
@@ -128,14 +125,14 @@ class Patterns:
         column = np.repeat(columns[_offsets(used)[:-1]], np.diff(slot_start))
         column[slot_start[of_slot] + rank] = columns
         numbers = _Bits(forest, paths, group, of_bit[by], lower, bit)
-        of_map, distinct = bits[group[leaf]], paths.distinct[leaf]
-        conditions = numbers.conditions(of_map, leaf, of_leaf, entry)
-        map_start, count_start = _offsets(1 << of_map), _offsets(1 << bits)
-        whole = np.repeat((1 << distinct) - 1, 1 << of_map)
-        goal = np.flatnonzero(conditions == whole)
-        goal_start = np.searchsorted(goal, map_start)
-        shift = count_start[group[leaf]] - map_start[:-1]
-        goal += np.repeat(shift, np.diff(goal_start))
+        distinct, count_start = paths.distinct[leaf], _offsets(1 << bits)
+        entry_start = _offsets(distinct)
+        mask, value = numbers.conditions(entry, group[leaf][of_leaf])
+        whole, wanted = (
+            np.bitwise_or.reduceat(x, entry_start[:-1]) for x in (mask, value)
+        )
+        start = count_start[group[leaf]] + wanted
+        goal, goal_start = _subsets(start, (1 << bits[group[leaf]]) - 1 & ~whole)
         trees = np.arange(forest.n_trees + 1)
         batches, batch_tree = _batches(paths.tree[leaf], distinct)
         return cls(
@@ -151,11 +148,11 @@ class Patterns:
             leaf=leaf,
             leaf_group=group[leaf],
             leaf_distinct=distinct,
-            map_start=map_start,
-            conditions=conditions,
             goal_start=goal_start,
             goal=goal,
-            entry_start=_offsets(distinct),
+            entry_start=entry_start,
+            entry_mask=mask,
+            entry_value=value,
             leaf_slot=rank[slot.reshape(-1)],
             batches=batches,
             batch_start=np.searchsorted(batch_tree, trees),
@@ -220,37 +217,15 @@ class _Bits:
     lower: IntArray  # the lower end of each bit's edge
     bit: IntArray
 
-    def conditions(
-        self, bits: IntArray, leaf: IntArray, of_leaf: IntArray, entry: IntArray
-    ) -> NDArray[np.uint16]:
-        """Return the conditions of each leaf that patterns meet, leaf after leaf."""
-        start = _offsets(1 << bits)
-        made = np.zeros(start[-1], np.uint16)
-        counts = _offsets(np.bincount(of_leaf, minlength=len(leaf)))
-        for size in np.unique(bits):
-            every = np.flatnonzero(bits == size)
-            step = max(1, _CELLS // (int(size) << int(size)))
-            for part in np.split(every, range(step, len(every), step)):
-                mine = np.isin(of_leaf, part)
-                of_entry = self.group[leaf[of_leaf[mine]]]
-                passed = self._passed(int(size), of_entry, entry[mine])
-                number = np.flatnonzero(mine) - counts[of_leaf[mine]]
-                passed <<= number.astype(np.uint16)[:, None]
-                firsts = np.searchsorted(of_leaf[mine], part)
-                met = np.add.reduceat(passed, firsts, dtype=np.uint16)
-                at = start[part][:, None] + np.arange(1 << size)
-                made[at] = met
-        return made
+    def conditions(self, entry: IntArray, group: IntArray) -> tuple[IntArray, IntArray]:
+        """Return which bits tell whether the tests of edges are passed, and how.
 
-    def _passed(
-        self, size: int, group: IntArray, entry: IntArray
-    ) -> NDArray[np.uint16]:
-        """Return whether patterns pass the tests of edges' features up to there."""
+        An edge stands for all tests of its feature up to there.
+        """
         n, paths = len(self.paths.parent), self.paths
         place = np.argsort(self.of_bit * n + self.lower)
         keys = (self.of_bit * n + self.lower)[place]
-        patterns = np.arange(1 << size, dtype=np.uint16)
-        passed = np.ones((len(entry), 1 << size), np.uint16)
+        mask, value = np.zeros((2, len(entry)), np.int64)
         number, at = np.arange(len(entry)), entry
         while len(at):
             up = paths.parent[at]
@@ -258,13 +233,27 @@ class _Bits:
             right = inside & paths.is_right[at]
             edge = np.where(right, self.forest.left[up], at)
             which = place[np.searchsorted(keys, group[number] * n + edge)]
-            bit = self.bit[which].astype(np.uint16)
-            passed[number] &= (patterns >> bit[:, None] ^ right[:, None]) & 1
+            mask[number] |= 1 << self.bit[which]
+            value[number] |= np.where(right, 0, 1 << self.bit[which])
             at = paths.before[up]
-            # All tests above a group are in one bit; left edges have those above, too.
+            # The bit of a left edge, or of one above the group, is for those above too.
             more = right & (at >= 0)
             number, at = number[more], at[more]
-        return passed
+        return mask, value
+
+
+def _subsets(start: IntArray, mask: IntArray) -> tuple[IntArray, IntArray]:
+    """Return the sums of ``start`` and each subset of ``mask``, and their offsets."""
+    owners, sums = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+    number, part = np.arange(len(start)), np.zeros_like(mask)
+    while len(number):
+        owners.append(number)
+        sums.append(start[number] + part)
+        part = part - mask[number] & mask[number]
+        number, part = number[part != 0], part[part != 0]
+    owner = np.concatenate(owners)
+    by = np.argsort(owner, kind="stable")
+    return np.concatenate(sums)[by], _offsets(np.bincount(owner, minlength=len(start)))
 
 
 def _edges_above(
