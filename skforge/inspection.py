@@ -28,9 +28,6 @@ from skforge.sources.base import UnsureError
 
 __all__ = ["partial_dependence"]
 
-#: Numbers of a block of rows' scores: 32 MiB.
-MOST_SCORES = 1 << 22
-
 RAW = "predict_raw"
 
 
@@ -405,7 +402,8 @@ class _Grid:
             first[:, axis.column] = axis.values[0]
         self._first = np.asarray(reader._run(RAW, first, None))
         self._first = self._first.reshape(len(rows), -1).astype(np.float64)
-        self._cells = np.ix_(*(axis.cell for axis in dependence.axes))
+        cells = np.ix_(*(axis.cell for axis in dependence.axes))
+        self._cell = np.ravel_multi_index(cells, dependence.shape[:-1])
 
     def responses(self, kind: str, n_jobs: int | None) -> dict[str, Array]:
         """Return the mean and each row's response, as ``kind`` asks for."""
@@ -414,34 +412,36 @@ class _Grid:
         mean = np.average(self._first, axis=0, weights=weights)
         if linear and kind != "individual":
             sums = self._of.means(rows, weights, n_jobs)
-            found["average"] = self._answers(mean + sums * self._scale)
-        elif kind != "individual":
-            found["average"] = np.float64(0.0)  # type: ignore[assignment]
-        if linear and kind == "average":
-            return {"average": self._at_points(found["average"])}
-        total = len(rows) if weights is None else weights.sum()
-        step = max(1, MOST_SCORES // int(np.prod(self._of.shape)))
-        for start in range(0, len(rows), step):
-            part = slice(start, start + step)
-            shape = -1, *[1] * len(self._of.axes), self._first.shape[1]
+            average = self._answers(mean + sums * self._scale)
+            found["average"] = self._at_points(average)
+            if kind == "average":
+                return found
+        n, average = len(rows), np.zeros(1)
+        ones = np.ones(n) if weights is None else weights
+        for part in self._of.parts(n, int(np.prod(self._of.shape))):
             raw = self._of.sums(rows[part], n_jobs)
+            groups, *_, outputs, group = raw.shape
+            ends = np.zeros((groups * group, outputs + 1))
+            ends[: part.stop - part.start] = np.c_[self._first[part], ones[part]]
+            shape = groups, *[1] * len(self._of.axes), group, -1
+            ends = ends.reshape(shape)
             raw *= self._scale
-            raw += self._first[part].reshape(shape)
-            answers = self._answers(raw.astype(self._reader.forest.accumulator_dtype))
+            raw += ends[..., :-1].swapaxes(-1, -2)
+            raw = raw.astype(self._reader.forest.accumulator_dtype, copy=False)
+            answers = self._answers(raw.swapaxes(-1, -2))
+            if kind != "individual" and not linear:
+                average = average + (answers * ends[..., -1:]).sum(axis=(0, -2))
             if kind != "average":
-                points = self._at_points(answers, 1)
-                whole = found.setdefault(
-                    "individual",
-                    np.empty((len(points), len(rows), *points.shape[2:]), points.dtype),
-                )
-                whole[:, part] = points
-            if not linear and kind != "individual":
-                each = answers.astype(np.float64)
-                if weights is not None:
-                    each *= weights[part].reshape(-1, *[1] * (each.ndim - 1))
-                found["average"] = found["average"] + each.sum(axis=0) / total
-        if "average" in found:
-            found["average"] = self._at_points(found["average"])
+                if not part.start:
+                    width, points = answers.shape[-1], self._cell.shape
+                    whole = np.empty((width, n, self._cell.size), answers.dtype)
+                    found["individual"] = whole.reshape(width, n, *points)
+                each = np.moveaxis(answers, (-1, -2), (0, 2))  # outputs, groups, rows
+                each = each.reshape(len(each), groups * group, -1)
+                to, m = whole[:, part], part.stop - part.start
+                np.take(each[:, :m], self._cell.ravel(), -1, out=to, mode="clip")
+        if kind != "individual" and not linear:
+            found["average"] = self._at_points(average / ones.sum())
         return found
 
     def _answers(self, raw: Array) -> Array:
@@ -452,7 +452,6 @@ class _Grid:
             answers = answers[:, 1]
         return answers.reshape(*raw.shape[:-1], -1)
 
-    def _at_points(self, answers: Array, first: int = 0) -> Array:
-        """Return the answers of cells at the grid's points, with outputs first."""
-        at: Any = (*[slice(None)] * first, *self._cells)
-        return np.moveaxis(answers[at], -1, 0)
+    def _at_points(self, means: Array) -> Array:
+        """Return the means of cells at the grid's points, with outputs first."""
+        return np.moveaxis(means.reshape(-1, means.shape[-1])[self._cell], -1, 0)

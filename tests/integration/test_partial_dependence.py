@@ -156,7 +156,7 @@ def test_rows_as_lists_and_blocks_of_them_give_the_same(name, monkeypatch):
     assert_close(by_counts(fast, rows, [0, 1], **how), expected)
     assert_close(by_counts(fast, rows, [0], sample_weight=WEIGHTS, **how), weighted)
     monkeypatch.setattr(dependence, "BYTES", 1 << 10)
-    monkeypatch.setattr("skforge.inspection.MOST_SCORES", 1 << 12)
+    monkeypatch.setattr(dependence, "BYTES_OF_SUMS", 1 << 14)
     assert_close(by_counts(fast, rows, [0, 1], **how), expected)
     monkeypatch.undo()
     monkeypatch.setattr(dependence, "BYTES", 1 << 12)

@@ -51,6 +51,9 @@ MOST_LINES, MOST_SETS = 1 << 14, 1 << 12
 #: Bytes of the rows' values that are laid out at a time, and of lists of rows.
 BYTES = 1 << 26
 
+#: Bytes of the sums of a part's rows.
+BYTES_OF_SUMS = 1 << 22
+
 #: Rows of a group that are lists.
 LISTED = 1 << 13
 
@@ -286,36 +289,39 @@ class Dependence:
         Each leaf's rows are counted, or their weights added; the values of leaves are
         added in the order of leaves.
         """
-        n_sets, total = self._n_sets, np.float64(len(rows))
-        action: Action = "count"
-        dtype: Any = np.int64 if weights is None else np.float64
-        words = WORDS if self._lined and weights is None else 1
-        if weights is not None:
-            action, total = "weigh", weights.sum()
-        counts = np.zeros(n_sets)
+        n_sets, counts = self._n_sets, np.zeros(self._n_sets)
+        action: Action = "count" if weights is None else "weigh"
+        words = WORDS if self._lined else 1
         tasks = max(1, min(TASKS, BYTES // (8 * words * max(1, n_sets))))
-        for part in self._parts(len(rows)):
+        for part in self.parts(len(rows)):
+            dtype: Any = np.int64 if weights is None else np.float64
             out = np.zeros((tasks, n_sets, words), dtype)
             some = None if weights is None else weights[part]
             self._run(action, rows[part], out, threads, tasks, some)
             counts += out.sum(axis=(0, 2))
+        counts /= len(rows) if weights is None else weights.sum()
         cell, change = self._plan["cell"], self._plan["change"]
-        counts = (counts / total)[self._set]
         sums = np.zeros(int(np.prod(self.shape)))
         for k in range(change.shape[1]):
-            sums += np.bincount(cell + k, counts * change[:, k], len(sums))
-        return self._along(sums.reshape(self.shape), 0)
+            added = counts[self._set] * change[:, k]
+            sums += np.bincount(cell + k, added, len(sums))
+        return self._along(sums.reshape(1, *self.shape))[0]
 
     def sums(self, rows: Array, threads: int | None) -> Array:
-        """Return the sums of each row, (n, *self.shape); 0 in the first cell."""
-        sums = np.zeros((len(rows), *self.shape))
-        for part in self._parts(len(rows)):
-            self._run("spread", rows[part], sums[part], threads, TASKS)
-        return self._along(sums, 1)
+        """Return the sums of each row of a part; 0 in the first cell.
 
-    def _along(self, changes: Array, first: int) -> Array:
-        for axis in range(first, first + len(self.axes)):
-            np.cumsum(changes, axis=axis, out=changes)
+        They have the shape (n_groups, *self.shape, group): that of the row is last.
+        """
+        group = self._group
+        sums = np.zeros((-(-len(rows) // group), *self.shape, group))
+        self._run("spread", rows, sums, threads, TASKS)
+        return self._along(sums)
+
+    def _along(self, changes: Array) -> Array:
+        for axis in range(1, 1 + len(self.axes)):
+            along = np.moveaxis(changes, axis, 0)
+            for k in range(1, len(along)):
+                along[k] += along[k - 1]
         return changes
 
     @property
@@ -327,10 +333,11 @@ class Dependence:
         lists = BYTES // (4 * (self._depth + 2))
         return BITS if self._lined else max(64, min(LISTED, lists))
 
-    def _parts(self, n: int) -> list[slice]:
-        """Return ranges of rows whose values are laid out at a time."""
+    def parts(self, n: int, numbers: int = 0) -> list[slice]:
+        """Return ranges of rows whose values, and so many numbers, fit in memory."""
         bytes_ = max(1, len(self._columns)) * self._forest.threshold.itemsize
-        step = max(1, BYTES // (bytes_ * self._group)) * self._group
+        most = max(bytes_, 8 * numbers * BYTES // BYTES_OF_SUMS)
+        step = max(1, BYTES // (most * self._group)) * self._group
         return [slice(i, min(n, i + step)) for i in range(0, n, step)]
 
     @cached_property
@@ -365,6 +372,9 @@ class Dependence:
         limits = forest.threshold[self._used].copy()
         nan_left = self._tests.nan_left[self._used].astype(np.uint8)
         padded = np.zeros(n_groups * group, dtype)
+        padded_weights = np.zeros(n_groups * group if action == "weigh" else 1)
+        if weights is not None:
+            padded_weights[:n] = weights
         for k, (column, odd) in enumerate(self._columns):
             own: Any = odd
             if odd < 0:
@@ -397,7 +407,7 @@ class Dependence:
         arrays = {
             "values": values,
             "members": np.packbits(members, bitorder="little").view(np.int64),
-            "weights": np.ones(1) if weights is None else weights,
+            "weights": padded_weights,
             **self._plan,
             "column": place,
             "threshold": limits,

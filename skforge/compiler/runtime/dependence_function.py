@@ -7,7 +7,7 @@ from typing import Literal, TypeAlias
 from skforge.compiler.binning.transpose import store_masks
 from skforge.compiler.ir.lir.builder import Builder
 from skforge.compiler.ir.lir.nodes import F64, I32, I64, U8, Buffer, Function, Value
-from skforge.compiler.ir.lir.types import Scalar, Vec
+from skforge.compiler.ir.lir.types import Mask, Scalar, Vec
 
 #: What is done with the rows of a set: count them, add their weights, or add the
 #: changes of the set to the sums of each.
@@ -48,19 +48,18 @@ def function(
     start_end, end_set, column, threshold, nan_left = [*arrays.values()][7:12]
     first, cell, change = [*arrays.values()][12:]
     out = Buffer("out", I64 if action == "count" else F64)
-    plane, size = Vec(I64, WORDS), 8 * WORDS
+    plane, size, some = Vec(I64, WORDS), 8 * WORDS, Vec(F64, 8)
     with Builder() as b, b.parallel(n_tasks) as task:
 
-        def add(row: Value, set_: Value) -> None:
-            """Add what a row brings to a set of all trees, or the set to the row."""
+        def add(row: Value, set_: Value, at: Value) -> None:
+            """Add what a row of a list brings to its set, or the set to the row."""
             if action == "weigh":
                 place = task * n_sets + set_
-                out[place] = out[place] + weights[row]
+                out[place] = out[place] + weights[at * group + row]
                 return
-            with b.loop(first[set_], first[set_ + 1]) as k:
-                to = row * row_size + cell[k]
-                with b.loop(width) as o:
-                    out[to + o] = out[to + o] + change[k * width + o]
+            with b.loop(first[set_], first[set_ + 1]) as k, b.loop(width) as o:
+                to = (at * row_size + cell[k] + o) * group + row
+                out[to] = out[to] + change[k * width + o]
 
         def goes_left(x: Value, limit: Value, with_nan: Value) -> Value:
             return (x < limit if less else x <= limit) | b.is_nan(x) & with_nan
@@ -76,49 +75,63 @@ def function(
             ]
             store_masks(b, lines, test * size, masks)
 
-        def end_bits(set_: Value, tree: Value, base: Value) -> None:
-            """Do the action for a set that leaves have."""
-            of_all = start[tree] * 2 + tree + set_
+        def add_bits(set_: Value, all_sets: Value, at: Value) -> None:
+            """Do the action for a set of bits."""
+            place = (task * n_sets + all_sets) * WORDS
             if action == "count":
-                place = (task * n_sets + of_all) * WORDS
-                out[place] = out[place, plane] + b.popcount(reach[set_ * WORDS, plane])
+                out[place] = out[place, plane] + b.popcount(reach[set_ * size, plane])
                 return
-            with b.loop(WORDS) as word:
-                bits = [reach[set_ * WORDS + word]]
-                with b.repeat(lambda: bits[0].ne(0), bits):
-                    add(base + word * 64 + b.count_zeros(bits[0]), of_all)
-                    bits[0] = bits[0] & (bits[0] - 1)
+            zero = b.const(0.0, some)
 
-        def walk_bits(g: Value, tree: Value) -> None:
-            reach[0] = members[g * WORDS, plane]
+            def chosen(v: Value, number: Value) -> Value:
+                """Return the numbers of eight rows, and 0 for those of other sets."""
+                mask = b.reinterpret(reach[set_ * size + v, U8], Mask(8))
+                return b.select(mask, number, zero)
+
+            if action == "weigh":
+                total = [out[place, some]]
+                with b.loop(size, carry=total) as v:
+                    eight = weights[at * BITS + v * 8, some]
+                    total[0] = total[0] + chosen(v, eight)
+                out[place] = total[0]
+                return
+            with b.loop(first[all_sets], first[all_sets + 1]) as k, b.loop(width) as o:
+                by = b.splat(change[k * width + o], 8)
+                to = (at * row_size + cell[k] + o) * BITS
+                with b.loop(size) as v:
+                    out[to + v * 8] = out[to + v * 8, some] + chosen(v, by)
+
+        def walk_bits(at: Value, tree: Value) -> None:
+            reach[0] = members[at * WORDS, plane]
             root = start[tree]
             with b.loop(root, start[tree + 1]) as k:
-                rows = reach[divided[k].to(I64) * WORDS, plane]
+                rows = reach[divided[k].to(I64) * size, plane]
                 line = lines[test_of[k].to(I64) * size, plane]
-                to = (k - root) * (2 * WORDS) + WORDS
-                reach[to], reach[to + WORDS] = rows & line, rows & ~line
+                to = (k - root) * (2 * size) + size
+                reach[to], reach[to + size] = rows & line, rows & ~line
             with b.loop(start_end[tree], start_end[tree + 1]) as k:
-                end_bits(end_set[k].to(I64), tree, g * group)
+                set_ = end_set[k].to(I64)
+                add_bits(set_, root * 2 + tree + set_, at)
 
         def keep(
-            set_: Value, begin: Value, many: Value, base: Value, at: Value
+            set_: Value, begin: Value, many: Value, sets: Value, at: Value
         ) -> None:
             """Keep the list of a set, and do the action for it."""
             begins[set_], lengths[set_] = begin, many
-            of_all = at + set_
+            all_sets = sets + set_
             if action == "count":
-                place = task * n_sets + of_all
+                place = task * n_sets + all_sets
                 out[place] = out[place] + many
                 return
-            has_leaves = first[of_all + 1] > first[of_all]
+            has_leaves = first[all_sets + 1] > first[all_sets]
             with b.loop(begin, b.select(has_leaves, begin + many, begin)) as k:
-                add(base + numbers[k].to(I64), of_all)
+                add(numbers[k].to(I64), all_sets, at)
 
-        def walk_lists(g: Value, tree: Value) -> None:
+        def walk_lists(at: Value, tree: Value) -> None:
             """Divide lists; both parts of one are behind it, the left one last."""
-            root, base = start[tree], g * group
-            sets_at = root * 2 + tree
-            keep(b.const(0), b.const(0), (n_rows - base).min(group), base, sets_at)
+            root = start[tree]
+            sets, base = root * 2 + tree, at * group
+            keep(b.const(0), b.const(0), (n_rows - base).min(group), sets, at)
             here = [root]
             with b.repeat(lambda: here[0] < start[tree + 1], here):
                 k = here[0]
@@ -127,37 +140,37 @@ def function(
                 with b.when(many > 0):
                     end, behind = begin + many, begin + many + many
                     test = test_of[k].to(I64)
-                    at = base * n_columns + column[test].to(I64) * group
+                    x_at = base * n_columns + column[test].to(I64) * group
                     limit, with_nan = threshold[test], nan_left[test].ne(0)
                     place = [end, behind]
                     with b.loop(begin, end, carry=place) as i:
                         row = numbers[i]
-                        goes = goes_left(values[at + row.to(I64)], limit, with_nan)
+                        goes = goes_left(values[x_at + row.to(I64)], limit, with_nan)
                         numbers[place[0]], numbers[place[1] + -1] = row, row
                         step = goes.to(I64)
                         place[:] = place[0] + 1 - step, place[1] - step
                     to, cut = (k - root) * 2 + 1, place[0]
-                    keep(to + 1, end, cut - end, base, sets_at)
-                    keep(to, cut, behind - cut, base, sets_at)
+                    keep(to + 1, end, cut - end, sets, at)
+                    keep(to, cut, behind - cut, sets, at)
                 here[0] = b.select(many > 0, k + 1, skip[k].to(I64))
 
         if lined:
             lines = b.alloc("lines", U8, n_tests * size)
-            reach = b.alloc("reach", I64, most_sets * WORDS)
+            reach = b.alloc("reach", U8, most_sets * size)
         else:
             begins, lengths = (
-                b.alloc(name, I64, most_sets) for name in ("begins", "lengths")
+                b.alloc(n, I64, most_sets) for n in ("begins", "lengths")
             )
             numbers = b.alloc("numbers", I32, listed)
             with b.loop(group) as k:
                 numbers[k] = k.to(I32)
         groups = task * a_task
-        with b.loop(groups, (groups + a_task).min(n_groups)) as g:
+        with b.loop(groups, (groups + a_task).min(n_groups)) as at:
             if lined:
                 with b.loop(n_tests) as test:
-                    evaluate(test, g * group * n_columns)
+                    evaluate(test, at * group * n_columns)
             with b.loop(n_trees) as tree:
-                (walk_bits if lined else walk_lists)(g, tree)
+                (walk_bits if lined else walk_lists)(at, tree)
     return Function(
         f"skf_{action}", (*sizes.values(), *arrays.values(), out), b.finish()
     )
