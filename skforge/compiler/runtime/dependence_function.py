@@ -61,19 +61,19 @@ def function(
                 to = (at * row_size + cell[k] + o) * group + row
                 out[to] = out[to] + change[k * width + o]
 
-        def goes_left(x: Value, limit: Value, with_nan: Value) -> Value:
-            return (x < limit if less else x <= limit) | b.is_nan(x) & with_nan
+        order: Literal["lt", "le"] = "lt" if less else "le"
 
         def evaluate(test: Value, at: Value) -> None:
             """Write which rows of the group go left as a line of bits."""
             at = at + column[test].to(I64) * group
             limit = b.splat(threshold[test], lanes)
-            with_nan = b.splat(nan_left[test].ne(0), lanes)
-            masks = [
-                goes_left(values[at + v, Vec(value, lanes)], limit, with_nan)
-                for v in range(0, BITS, lanes)
-            ]
-            store_masks(b, lines, test * size, masks)
+
+            def write(nan_too: bool) -> None:
+                x = [values[at + v, Vec(value, lanes)] for v in range(0, BITS, lanes)]
+                masks = [b.compare(order, one, limit, nan_too) for one in x]
+                store_masks(b, lines, test * size, masks)
+
+            b.if_(nan_left[test].ne(0), lambda: write(True), lambda: write(False))
 
         def add_bits(set_: Value, all_sets: Value, at: Value) -> None:
             """Do the action for a set of bits."""
@@ -145,7 +145,8 @@ def function(
                     place = [end, behind]
                     with b.loop(begin, end, carry=place) as i:
                         row = numbers[i]
-                        goes = goes_left(values[x_at + row.to(I64)], limit, with_nan)
+                        x = values[x_at + row.to(I64)]
+                        goes = b.compare(order, x, limit) | b.is_nan(x) & with_nan
                         numbers[place[0]], numbers[place[1] + -1] = row, row
                         step = goes.to(I64)
                         place[:] = place[0] + 1 - step, place[1] - step
