@@ -185,7 +185,9 @@ class _RawScores(RegressorMixin, BaseEstimator):  # type: ignore[misc, unused-ig
         return True
 
     def predict(self, X: Any) -> Any:
-        return self.estimator.predict_raw(X)
+        if not isinstance(self.estimator, Pipeline):
+            return self.estimator.predict_raw(X)
+        return self.estimator[-1].predict_raw(self.estimator[:-1].transform(X))
 
 
 class _Checked(Exception):
@@ -262,10 +264,10 @@ def _by_counts(
     weights = arguments["sample_weight"]
     if weights is not None:
         weights = _check_sample_weight(weights, X)
-    grid = _Grid(Dependence(reader.forest, columns, points), rows, weights, reader, how)
+    dependence = Dependence(reader.forest, columns, points)
+    grid = _Grid(dependence, rows, weights, reader, how, fast.n_jobs)
     with suppress(UnsureError):
-        found = grid.responses(arguments["kind"], fast.n_jobs)
-        return Bunch(grid_values=axes, **found)
+        return Bunch(grid_values=axes, **grid.responses(arguments["kind"]))
     return None
 
 
@@ -290,9 +292,8 @@ def _response(fast: CompiledForest, reader: Predictor, asked: str) -> _Response 
     if classes and (classes < 2 or len(forest.output_sizes) > 1):
         return None
     names = ("predict_proba", "decision_function") if asked == "auto" else (asked,)
-    method = (
-        "predict" if is_regressor(fast) else next(n for n in names if hasattr(fast, n))
-    )
+    names = ("predict",) if is_regressor(fast) else names
+    method = next(name for name in names if hasattr(fast, name))
     steps = steps_of(forest.answers, output_of(forest.answers, method))
     if steps.choice not in ("values", "targets", "both_classes"):
         return None
@@ -304,10 +305,8 @@ def _axes(
     X: Any, features: Any, columns: list[int], arguments: dict[str, Any]
 ) -> list[Array] | None:
     """Return the values of each feature, those of scikit-learn; None for its errors."""
-    custom, asked = (
-        arguments.get("custom_values") or {},
-        arguments["categorical_features"],
-    )
+    custom = arguments.get("custom_values") or {}
+    asked = arguments["categorical_features"]
     categorical: Any = np.zeros(X.shape[1], np.bool_)
     if asked is not None:
         asked = np.asarray(asked)
@@ -392,7 +391,9 @@ class _Grid:
         weights: Array | None,
         reader: Predictor,
         how: _Response,
+        n_jobs: int | None,
     ) -> None:
+        self._n_jobs = n_jobs
         self._of, self._rows, self._weights = dependence, rows, weights
         self._reader, self._how = reader, how
         forest = reader.forest
@@ -400,26 +401,26 @@ class _Grid:
         first = rows.copy()
         for axis in dependence.axes:
             first[:, axis.column] = axis.values[0]
-        self._first = np.asarray(reader._run(RAW, first, None))
+        self._first = np.asarray(reader._run(RAW, first, n_jobs))
         self._first = self._first.reshape(len(rows), -1).astype(np.float64)
         cells = np.ix_(*(axis.cell for axis in dependence.axes))
         self._cell = np.ravel_multi_index(cells, dependence.shape[:-1])
 
-    def responses(self, kind: str, n_jobs: int | None) -> dict[str, Array]:
+    def responses(self, kind: str) -> dict[str, Array]:
         """Return the mean and each row's response, as ``kind`` asks for."""
         rows, weights, linear = self._rows, self._weights, self._how.linear
         found: dict[str, Array] = {}
         mean = np.average(self._first, axis=0, weights=weights)
         if linear and kind != "individual":
-            sums = self._of.means(rows, weights, n_jobs)
+            sums = self._of.means(rows, weights, self._n_jobs)
             average = self._answers(mean + sums * self._scale)
             found["average"] = self._at_points(average)
             if kind == "average":
                 return found
         n, average = len(rows), np.zeros(1)
         ones = np.ones(n) if weights is None else weights
-        for part in self._of.parts(n, int(np.prod(self._of.shape))):
-            raw = self._of.sums(rows[part], n_jobs)
+        for part in self._of.parts(n):
+            raw = self._of.sums(rows[part], self._n_jobs)
             groups, *_, outputs, group = raw.shape
             ends = np.zeros((groups * group, outputs + 1))
             ends[: part.stop - part.start] = np.c_[self._first[part], ones[part]]

@@ -18,7 +18,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +27,8 @@ from skforge._compat import cached_property
 from skforge.compiler.forest.arrays import Array, Comparison, Missing
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.reference import evaluate_predicates
+from skforge.compiler.ir.lir.nodes import Function
+from skforge.compiler.ir.lir.types import scalar_of
 from skforge.compiler.passes.hir import normalize_predicates
 from skforge.compiler.runtime.cpu.programs import program
 from skforge.compiler.runtime.cpu.threads import parallel_for_pointer
@@ -36,12 +38,10 @@ from skforge.compiler.runtime.dependence_function import (
     SIZES,
     WORDS,
     Action,
+    function,
 )
 from skforge.compiler.runtime.kernels import address_of
 from skforge.compiler.target import Target
-
-if TYPE_CHECKING:
-    from skforge.compiler.ir.lir.nodes import Function
 
 IntArray = NDArray[np.int64]
 
@@ -293,7 +293,7 @@ class Dependence:
         action: Action = "count" if weights is None else "weigh"
         words = WORDS if self._lined else 1
         tasks = max(1, min(TASKS, BYTES // (8 * words * max(1, n_sets))))
-        for part in self.parts(len(rows)):
+        for part in self.parts(len(rows), action):
             dtype: Any = np.int64 if weights is None else np.float64
             out = np.zeros((tasks, n_sets, words), dtype)
             some = None if weights is None else weights[part]
@@ -301,7 +301,7 @@ class Dependence:
             counts += out.sum(axis=(0, 2))
         counts /= len(rows) if weights is None else weights.sum()
         cell, change = self._plan["cell"], self._plan["change"]
-        sums = np.zeros(int(np.prod(self.shape)))
+        sums = np.zeros(self._row_size)
         for k in range(change.shape[1]):
             added = counts[self._set] * change[:, k]
             sums += np.bincount(cell + k, added, len(sums))
@@ -312,7 +312,7 @@ class Dependence:
 
         They have the shape (n_groups, *self.shape, group): that of the row is last.
         """
-        group = self._group
+        group = self._group("spread")
         sums = np.zeros((-(-len(rows) // group), *self.shape, group))
         self._run("spread", rows, sums, threads, TASKS)
         return self._along(sums)
@@ -328,16 +328,25 @@ class Dependence:
     def _lined(self) -> bool:
         return len(self._used) <= MOST_LINES and self._most_sets <= MOST_SETS
 
-    @property
-    def _group(self) -> int:
+    def _group(self, action: Action) -> int:
+        """Return the rows of a group: fewer than usual where their lists are long."""
+        if self._lined:
+            return BITS
         lists = BYTES // (4 * (self._depth + 2))
-        return BITS if self._lined else max(64, min(LISTED, lists))
+        sums = BYTES // (8 * self._row_size) if action == "spread" else LISTED
+        return max(64, min(LISTED, lists, sums))
 
-    def parts(self, n: int, numbers: int = 0) -> list[slice]:
-        """Return ranges of rows whose values, and so many numbers, fit in memory."""
+    @cached_property
+    def _row_size(self) -> int:
+        return int(np.prod(self.shape))
+
+    def parts(self, n: int, action: Action = "spread") -> list[slice]:
+        """Return ranges of rows, whose values or sums fit in memory."""
         bytes_ = max(1, len(self._columns)) * self._forest.threshold.itemsize
-        most = max(bytes_, 8 * numbers * BYTES // BYTES_OF_SUMS)
-        step = max(1, BYTES // (most * self._group)) * self._group
+        step, group = BYTES // bytes_, self._group(action)
+        if action == "spread":
+            step = min(step, BYTES_OF_SUMS // (8 * self._row_size))
+        step = max(1, step // group) * group
         return [slice(i, min(n, i + step)) for i in range(0, n, step)]
 
     @cached_property
@@ -361,7 +370,7 @@ class Dependence:
         weights: Array | None = None,
     ) -> None:
         """Follow rows of at most one part down the trees."""
-        forest, group, n = self._forest, self._group, len(rows)
+        forest, group, n = self._forest, self._group(action), len(rows)
         if not n or not len(self._set):
             return
         n_groups = -(-n // group)
@@ -402,7 +411,7 @@ class Dependence:
             "most_sets": self._most_sets,
             "listed": group * (self._depth + 2),
             "width": self._plan["change"].shape[1],
-            "row_size": int(np.prod(self.shape)),
+            "row_size": self._row_size,
         }
         arrays = {
             "values": values,
@@ -423,13 +432,9 @@ class Dependence:
 
 @lru_cache(maxsize=8)
 def _compiled(action: Action, values: str, less: bool, lined: bool) -> Any:
-    target = Target.host()
+    target, scalar = Target.host(), scalar_of(np.dtype(values))
 
     def write() -> Sequence[Function]:
-        from skforge.compiler.ir.lir.types import scalar_of
-        from skforge.compiler.runtime.dependence_function import function
-
-        scalar = scalar_of(np.dtype(values))
         return [function(action, scalar, less, lined, target.lanes(8 * scalar.bytes))]
 
     return program(("dependence", action, values, str(less), str(lined)), write, target)
