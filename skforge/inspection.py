@@ -118,9 +118,9 @@ def partial_dependence(
     -----
     Sums are in float64 and in a fixed order, so results do not depend on the number of
     threads. Averages differ from the mean of all predictions by at most 1e-12 of the
-    largest, or 1e-6 if the source sums in float32. Models with hashed categories, of
-    several forests or with steps that are not folded are computed as with
-    ``exact=True``.
+    largest; if the source sums in float32, its own rounding adds some 1e-6. Models with
+    hashed categories, of several forests or with steps that are not folded are computed
+    as with ``exact=True``.
 
     References
     ----------

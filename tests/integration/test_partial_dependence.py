@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from functools import cache
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -230,6 +231,17 @@ def test_frames_with_categories(library):
 # ------------------------------------------------------------ sources
 
 
+@pytest.mark.parametrize("name", ["gb_several", "lgb_sets", "rf_targets"])
+def test_onnx_files(name):
+    file = Path(__file__).parents[1] / "data" / "onnx_models" / f"{name}.onnx"
+    width = skforge.load_forest(file).n_columns
+    rows = RANDOM.normal(size=(200, width)).astype(np.float32).round(1)
+    fast = compiled(file, rows)
+    how = {"kind": "both", "grid_resolution": 6}
+    expected = partial_dependence(fast, rows, [0], exact=True, **how)
+    assert_close(by_counts(fast, rows, [0], **how), expected)
+
+
 def test_boosters_and_loaded_files(tmp_path):
     model, fast, rows = fitted("xgboost, two")
     expected = by_counts(fast, rows, [0], **FINITE)
@@ -241,6 +253,7 @@ def test_boosters_and_loaded_files(tmp_path):
     assert_close(by_counts(loaded, rows, [0], **FINITE), expected)
 
 
+@pytest.mark.filterwarnings("ignore:The step 'splinetransformer'")
 def test_pipelines_that_fold_are_counted_and_others_predicted():
     rows = pd.DataFrame(X.astype(float), columns=[*"abcde"]).assign(
         kind=np.array(["x", "y", "z"])[RANDOM.integers(0, 3, len(X))]
