@@ -370,6 +370,9 @@ def _points(
     None if they change what it reads in other columns.
     """
     like = _safe_indexing(X, [0] * len(values)).copy()
+    dtype = getattr(_safe_indexing(like, column, axis=1), "dtype", None)
+    if isinstance(dtype, np.dtype) and dtype.kind == "f":
+        values = values.astype(dtype)  # which pandas refuses to do for float32
     _safe_assign(like, values, column_indexer=column)
     read = _read(reader, like)
     if read is None:

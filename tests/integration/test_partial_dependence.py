@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import inspect
+import platform
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -27,7 +29,7 @@ from sklearn.preprocessing import OneHotEncoder, SplineTransformer, StandardScal
 from xgboost import XGBClassifier, XGBRegressor
 
 import skforge
-from skforge import CompiledForest, InvalidInputError, partial_dependence
+from skforge import CompiledForest, InvalidInputError, Target, partial_dependence
 from skforge.compiler.runtime import dependence
 
 RANDOM = np.random.default_rng(0)
@@ -173,6 +175,20 @@ def test_threads_do_not_change_a_bit():
     np.testing.assert_array_equal(*results)
 
 
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="needs x86-64")
+def test_cpus_do_not_change_a_bit(monkeypatch):
+    _, fast, rows = fitted("lightgbm")
+    how = {"kind": "both", "sample_weight": WEIGHTS, **FINITE}
+    here = by_counts(fast, rows, [0], **how)
+    old = SimpleNamespace(host=lambda: Target.x86_64("v1"))
+    monkeypatch.setattr(dependence, "Target", old)
+    dependence._compiled.cache_clear()
+    there = by_counts(fast, rows, [0], **how)
+    dependence._compiled.cache_clear()
+    for key in ("average", "individual"):
+        np.testing.assert_array_equal(there[key], here[key])
+
+
 # ------------------------------------------------------------ the grid
 
 
@@ -282,9 +298,12 @@ def test_pipelines_that_fold_are_counted_and_others_predicted():
         assert_close(partial_dependence(ours, X, [1], **how), theirs)
 
 
-def test_lists_and_frames_of_another_order_are_as_in_predict():
+def test_lists_and_frames_of_float32():
+    """pandas refuses the grid's float64 values, so that scikit-learn takes no such."""
     _, fast, _ = fitted("xgboost")
     expected = by_counts(fast, X[:50], [0], grid_resolution=5)
+    frame = pd.DataFrame(X[:50])
+    assert_close(by_counts(fast, frame, [0], grid_resolution=5), expected)
     result = partial_dependence(fast, X[:50].tolist(), [0], grid_resolution=5)
     np.testing.assert_allclose(result["average"], expected["average"], rtol=1e-5)
 
