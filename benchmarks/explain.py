@@ -1,11 +1,12 @@
-"""SHAP values: skforge beside XGBoost, LightGBM, shap, fasttreeshap and daal4py.
+"""SHAP values and partial dependence: skforge beside the libraries that have them.
 
     python -m benchmarks.explain --output benchmarks/results
 
 Everything runs in one process. Answers are compared with those of the library that
 explains the model by itself before anything is timed; one of skforge's that is further
 away than its bound ends the run. Times are medians of rounds in which the systems take
-turns. A call that would take longer than ``--call`` gets fewer rows.
+turns. A call that would take longer than ``--call`` gets fewer rows, and scikit-learn's
+partial dependence a few points of the grid.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ import numpy as np
 import typer
 from explain_cases import (
     CASES,
+    DEPENDENCE,
+    GRIDS,
     INTERACTIONS,
     INTERVENTIONAL,
     KINDS,
@@ -76,6 +79,22 @@ class Preparing:
     predict: float = 0.0
     explain: float = 0.0
     error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """Partial dependence of one feature on a grid; seconds of a whole grid."""
+
+    case: str
+    kind: str
+    rows: int
+    points: int
+    skforge: float
+    #: scikit-learn's function with the compiled forest, and with the model.
+    predictions: float
+    sklearn: float
+    #: Greatest difference from scikit-learn's, by the greatest absolute value.
+    difference: float
 
 
 # ------------------------------------------------------------ measuring
@@ -217,6 +236,42 @@ def cells(
             )
 
 
+def grids(name: str, n: int, points: int, few: int = 4) -> Iterator[Grid]:
+    """Measure the partial dependence of a model; scikit-learn's on few points."""
+    from sklearn import inspection
+
+    from skforge import CompiledForest, partial_dependence
+
+    model, rows = GRIDS[name](n)
+    fast = CompiledForest(model, tuning="off", n_jobs=1).fit(rows[:1000])
+    kinds = {"average": {}, "individual": {"kind": "individual"}}
+    if hasattr(fast, "predict_proba"):
+        kinds["raw scores"] = {"response_method": "predict_raw"}
+    theirs = partial(inspection.partial_dependence, X=rows, features=[1])
+    whole, part = {"grid_resolution": points}, {"grid_resolution": few}
+    for kind, options in kinds.items():
+        ours = partial(partial_dependence, fast, rows, [1], **options)
+        same = {} if "response_method" in options else options
+        key = "individual" if kind == "individual" else "average"
+        found, exact = ours(**part)[key], ours(exact=True, **part)[key]
+        apart = float(np.abs(found - exact).max() / np.abs(exact).max())
+        if apart > BOUNDS["float32" if exact.dtype == np.float32 else "float64"]:
+            raise SystemExit(f"{name}, {kind}: {apart:.1e} apart from scikit-learn")
+        calls = {
+            "skforge": partial(ours, **whole),
+            "predictions": partial(theirs, fast, **whole, **same),
+            "sklearn": partial(theirs, model, method="brute", **part, **same),
+        }
+        samples = {
+            system: partial(harness.seconds, lambda call: call(), call)
+            for system, call in calls.items()
+        }
+        calls["skforge"]()  # compiles
+        times = {s: median(t) for s, t in harness.take_turns(samples, 3).items()}
+        times["sklearn"] *= points / few
+        yield Grid(name, kind, n, points, **times, difference=apart)
+
+
 # ------------------------------------------------------------ reporting
 
 EXPLAINED = f"""\
@@ -245,6 +300,7 @@ def page(document: harness.Document) -> str:
             lines += [f"## {kind.capitalize()}", ""]
         for case in dict.fromkeys(cell.case for cell in mine):
             lines += _table([cell for cell in mine if cell.case == case], case)
+    lines += _dependence(harness.records(Grid, document.get("grids", [])))
     heads = ["model", "", "reading it", "its first prediction", "its first explanation"]
     prepared = [
         [one.case, one.kind, (one.error and "| |") or text]
@@ -253,6 +309,36 @@ def page(document: harness.Document) -> str:
     ]
     lines += ["## Compilation", "", "Seconds until the first row is explained.", ""]
     return "\n".join([*lines, *harness.table(heads, prepared, texts=2), ""])
+
+
+def _dependence(found: list[Grid]) -> list[str]:
+    """Return the table of partial dependence, if there is any."""
+    rows = [
+        [g.case, g.kind, f"{g.rows:,}", str(g.points), f"{1e3 * g.skforge:.0f}"]
+        + [
+            f"{t:.2f} **{harness.digits(t / g.skforge)}×**"
+            for t in (g.predictions, g.sklearn)
+        ]
+        + [f"{g.difference:.1e}"]
+        for g in found
+    ]
+    heads = [
+        "model",
+        "",
+        "rows",
+        "points",
+        "skforge, ms",
+        "predictions, s",
+        "scikit-learn, s",
+        "apart",
+    ]
+    text = (
+        "One feature, one thread. *Predictions* is scikit-learn's function with the "
+        "compiled forest; *scikit-learn* has the model itself, on 4 points, and is "
+        "given for all."
+    )
+    head = ["## Partial dependence", "", text, ""]
+    return [*head, *harness.table(heads, rows, texts=2), ""] if found else []
 
 
 def _summary(found: list[Cell]) -> list[str]:
@@ -302,7 +388,9 @@ def _text(cell: Cell) -> str:
 
 def main(
     models: harness.Parts = "",
-    kinds: Annotated[str, typer.Option(help="Kinds, by commas.")] = ",".join(KINDS),
+    kinds: Annotated[str, typer.Option(help="Kinds, by commas.")] = ",".join(
+        (*KINDS, DEPENDENCE)
+    ),
     batches: harness.Batches = "1,64,1024",
     threads: Annotated[str, typer.Option(help="Numbers of threads.")] = "1,2",
     systems: Annotated[str, typer.Option(help="Systems.")] = ",".join(SYSTEMS),
@@ -336,11 +424,20 @@ def main(
                         found.append(cell)
                         head = f"{name:42}{kind:15}{cell.rows:6}{n:3}  {cell.system:13}"
                         print(f"{head}{cell.error or _text(cell)}", flush=True)
+    measured: list[Grid] = []
+    for name in GRIDS if DEPENDENCE in wanted else ():
+        if harness.chosen(name, harness.parts(models)):
+            size = (10_000, 50) if quick else (100_000, 200)
+            with threadpool_limits(1):
+                for grid in grids(name, *size):
+                    measured.append(grid)
+                    print(grid, flush=True)
     document = {
         "facts": facts,
         "preparing": [asdict(one) for one in prepared],
         "missing": missing,
         "cells": [asdict(cell) for cell in found],
+        "grids": [asdict(grid) for grid in measured],
     }
     harness.publish(output, "explain", document, page)
 

@@ -10,7 +10,7 @@ import os
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,8 @@ MODELS = Path(os.environ.get("SKFORGE_MODELS") or ROOT.parent / "shared" / "mode
 VALUES, INTERACTIONS = "values", "interactions"
 APPROXIMATE, INTERVENTIONAL = "approximate", "interventional"
 KINDS = (VALUES, INTERACTIONS, APPROXIMATE, INTERVENTIONAL)
+#: Measured by itself, see ``GRIDS``.
+DEPENDENCE = "dependence"
 #: Background rows of interventional values.
 N_BACKGROUND = 100
 
@@ -107,6 +109,47 @@ CASES: dict[str, Case] = {
         "shap", lambda: _forest(12), (VALUES, INTERACTIONS, INTERVENTIONAL)
     ),
     "random forest, 50 trees of full depth": Case("shap", lambda: _forest(None)),
+}
+
+
+def _of_estimator(make: Callable[[], Any], n: int, classes: bool = False) -> Any:
+    """Return an estimator and ``n`` rows for partial dependence."""
+    X, y, _ = _table()
+    rows = np.random.default_rng(1).normal(size=(n, X.shape[1])).astype(np.float32)
+    return make().fit(X, y > 0 if classes else y), rows
+
+
+def _xgboost_of(name: str) -> Any:
+    import xgboost
+
+    return getattr(xgboost, name)(n_estimators=100, max_depth=6, n_jobs=1)
+
+
+def _lightgbm_of() -> Any:
+    import lightgbm
+
+    return lightgbm.LGBMRegressor(n_estimators=100, n_jobs=1, verbose=-1)
+
+
+def _forest_of(**options: Any) -> Any:
+    from sklearn.ensemble import RandomForestRegressor
+
+    return RandomForestRegressor(50, n_jobs=1, random_state=0, **options)
+
+
+#: Models of partial dependence: from a number of rows to a model and rows.
+GRIDS: dict[str, Callable[[int], Any]] = {
+    "XGBoost, 100 trees of depth 6": partial(
+        _of_estimator, partial(_xgboost_of, "XGBRegressor")
+    ),
+    "XGBoost, 100 trees of depth 6, classes": partial(
+        _of_estimator, partial(_xgboost_of, "XGBClassifier"), classes=True
+    ),
+    "LightGBM, 100 trees of 31 leaves": partial(_of_estimator, _lightgbm_of),
+    "random forest, 50 trees of depth 12": partial(
+        _of_estimator, partial(_forest_of, max_depth=12)
+    ),
+    "random forest, 50 trees of full depth": partial(_of_estimator, _forest_of),
 }
 
 

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from skforge.estimators import CompiledForest
     from skforge.explainer import TreeExplainer
     from skforge.exporters.api import export
+    from skforge.inspection import partial_dependence
     from skforge.persistence.artifact import save
     from skforge.persistence.loading import load
 
@@ -46,6 +47,7 @@ _HOME = {
     "export": "skforge.exporters.api",
     "load": "skforge.persistence.loading",
     "load_forest": "skforge.compiler.frontends",
+    "partial_dependence": "skforge.inspection",
     "save": "skforge.persistence.artifact",
 }
 
@@ -75,6 +77,7 @@ __all__ = [
     "export",
     "load",
     "load_forest",
+    "partial_dependence",
     "save",
 ]
 

@@ -47,6 +47,7 @@ LAYERS = (
     (
         "skforge.explainer",
         "skforge.exporters",
+        "skforge.inspection",
         "skforge.persistence",
         "skforge.search",
     ),
