@@ -213,6 +213,9 @@ class _Unasked:
     def __sklearn_is_fitted__(self) -> bool:
         return True
 
+    def __sklearn_tags__(self) -> Any:
+        return self._estimator.__sklearn_tags__()  # scikit-learn 1.6 asks the class
+
 
 def _check(asked: Any, X: Any, features: Any, arguments: dict[str, Any]) -> None:
     """Raise scikit-learn's errors, or ``_Checked``."""
