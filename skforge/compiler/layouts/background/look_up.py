@@ -173,6 +173,7 @@ class Patterned(layouts.BlockRepresentation):
 
     name = "patterns"
     takes_values = True
+    row_group = 64  # threads share small batches
     elements: tuple[Element, ...] = ("contribution",)
     code: type[PatternCode] = LookUpCode
 
@@ -201,6 +202,7 @@ class Counted(Patterned):
     """``represent("counts")``: how many rows have each pattern."""
 
     name = "counts"
+    row_group = 0
     elements: tuple[Element, ...] = ("pattern",)
     code = CountCode
 
