@@ -24,17 +24,22 @@ import harness
 import numpy as np
 import typer
 from explain_cases import (
+    AS_MANY,
     CASES,
     DEPENDENCE,
     GRIDS,
     INTERACTIONS,
     INTERVENTIONAL,
     KINDS,
+    LARGE,
+    LARGE_CASE,
+    LARGE_SYSTEMS,
     N_BACKGROUND,
     SYSTEMS,
     Answer,
     CannotError,
     Case,
+    large_rows,
     options_of,
 )
 from machine import in_words, machine
@@ -44,6 +49,7 @@ OURS = "skforge"
 #: |contributions| of a row.
 BOUNDS = {"float32": 1e-5, "float64": 1e-9}
 ROUNDS, ROUNDS_OF_SLOW = 7, 3
+ALL_KINDS = (*KINDS, AS_MANY)
 #: Seconds of a call that is slow.
 SLOW = 0.5
 
@@ -272,6 +278,38 @@ def grids(name: str, n: int, points: int, few: int = 4) -> Iterator[Grid]:
         yield Grid(name, kind, n, points, **times, difference=apart)
 
 
+def large(threads: int, systems: list[str], most: float) -> Iterator[Cell]:
+    """Measure calls with other background rows each time, as many as rows.
+
+    Where a call of shap would take more than ``most`` seconds, it gets fewer.
+    """
+    for n in LARGE:
+        rows, sets = large_rows(n)
+        head = (LARGE_CASE, AS_MANY, n, threads)
+        calls: dict[str, Callable[[], float]] = {}
+        counts: dict[str, int] = {}
+        made: dict[str, Any] = {}
+        for system in systems:
+            try:
+                call = LARGE_SYSTEMS[system](sets, threads)
+                made[system] = np.asarray(call(rows[:16]))
+            except Exception as error:  # noqa: BLE001 - libraries raise all kinds
+                yield Cell(*head, system, error=f"cannot: {_line(error)}")
+                continue
+            counts[system] = n
+            if system == "shap":  # it alone takes time for pairs
+                row = harness.seconds(call, rows[:16]) / 16
+                counts[system] = max(16, min(n, int(most / row)))
+            calls[system] = partial(harness.seconds, call, rows[: counts[system]])
+        source = next((s for s in ("shap", "Woodelf") if s in made), OURS)
+        times = harness.take_turns(calls, ROUNDS_OF_SLOW)
+        a_row = {s: [t / counts[s] for t in own] for s, own in times.items()}
+        for system, own in a_row.items():
+            ratio = harness.ratio(own, a_row.get(OURS, []))
+            apart = _apart(made[system], made[source], AS_MANY)
+            yield Cell(*head, system, median(own), counts[system], ratio, apart)
+
+
 # ------------------------------------------------------------ reporting
 
 EXPLAINED = f"""\
@@ -288,16 +326,23 @@ for interventional values that library is shap. XGBoost computes in float32; the
 show that skforge is nearer to the values of exact arithmetic."""
 
 
+OTHER_BACKGROUND = """\
+Interventional values of rows and as many background rows. Each call has other
+background rows, so that all that is computed from them is timed."""
+
+
 def page(document: harness.Document) -> str:
     """Write a table for each kind and model."""
     found, missing = harness.records(Cell, document["cells"]), document["missing"]
     lines = ["# SHAP values", "", *_summary(found), "", EXPLAINED, ""]
     lines += [in_words(document["facts"]), ""]
     lines += [f"{system} was not measured: {why}.\n" for system, why in missing.items()]
-    for kind in KINDS:
+    for kind in ALL_KINDS:
         mine = [cell for cell in found if cell.kind == kind]
         if mine:
             lines += [f"## {kind.capitalize()}", ""]
+        if mine and kind == AS_MANY:
+            lines += [OTHER_BACKGROUND, ""]
         for case in dict.fromkeys(cell.case for cell in mine):
             lines += _table([cell for cell in mine if cell.case == case], case)
     lines += _dependence(harness.records(Grid, document.get("grids", [])))
@@ -343,6 +388,7 @@ def _dependence(found: list[Grid]) -> list[str]:
 
 def _summary(found: list[Cell]) -> list[str]:
     """Return the table of the model's own library by skforge, on one thread."""
+    found = [cell for cell in found if cell.kind != AS_MANY]
     sizes = list(dict.fromkeys(cell.rows for cell in found))
     rows = []
     for name, kind in dict.fromkeys((cell.case, cell.kind) for cell in found):
@@ -360,7 +406,7 @@ def _summary(found: list[Cell]) -> list[str]:
 
 def _table(mine: list[Cell], case: str) -> list[str]:
     timed = [c.system for c in mine if c.seconds is not None]
-    systems = [system for system in SYSTEMS if system in timed]
+    systems = [system for system in (*SYSTEMS, "Woodelf") if system in timed]
     texts = {(c.rows, c.threads, c.system): _text(c) for c in mine}
     rows = [
         [f"{n:,}, {threads}", *(texts.get((n, threads, s), "") for s in systems)]
@@ -371,7 +417,7 @@ def _table(mine: list[Cell], case: str) -> list[str]:
         ["apart", *(f"{apart[s]:.1e}" if apart.get(s) else "" for s in systems)]
     )
     lines = [f"### {case}", "", *harness.table(["rows, threads", *systems], rows), ""]
-    for system in SYSTEMS:
+    for system in (*SYSTEMS, "Woodelf"):
         errors = dict.fromkeys(c.error for c in mine if c.system == system and c.error)
         lines += [f"{system} – {text}\n" for text in errors]
     return lines
@@ -389,7 +435,7 @@ def _text(cell: Cell) -> str:
 def main(
     models: harness.Parts = "",
     kinds: Annotated[str, typer.Option(help="Kinds, by commas.")] = ",".join(
-        (*KINDS, DEPENDENCE)
+        (*ALL_KINDS, DEPENDENCE)
     ),
     batches: harness.Batches = "1,64,1024",
     threads: Annotated[str, typer.Option(help="Numbers of threads.")] = "1,2",
@@ -406,7 +452,7 @@ def main(
     facts = machine()
     found: list[Cell] = []
     prepared: list[Preparing] = []
-    missing = not_installed(harness.parts(systems))
+    missing = not_installed([*harness.parts(systems), "Woodelf"])
     taking = [name for name in harness.parts(systems) if name not in missing]
     print(missing or "", flush=True)
     if quick:
@@ -432,6 +478,14 @@ def main(
                 for grid in grids(name, *size):
                     measured.append(grid)
                     print(grid, flush=True)
+
+    large_systems = [s for s in LARGE_SYSTEMS if s == "Woodelf" or s in taking]
+    if AS_MANY in wanted and harness.chosen(LARGE_CASE, harness.parts(models)):
+        for n in harness.numbers(threads):
+            for cell in large(n, [s for s in large_systems if s not in missing], call):
+                found.append(cell)
+                head = f"{cell.case:42}{cell.kind:15}{cell.rows:6}{n:3}  {cell.system}"
+                print(f"{head}  {cell.error or _text(cell)}", flush=True)
     document = {
         "facts": facts,
         "preparing": [asdict(one) for one in prepared],

@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, partial
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,10 @@ APPROXIMATE, INTERVENTIONAL = "approximate", "interventional"
 KINDS = (VALUES, INTERACTIONS, APPROXIMATE, INTERVENTIONAL)
 #: Measured by itself, see ``GRIDS``.
 DEPENDENCE = "dependence"
+#: Interventional values with as many background rows as rows.
+AS_MANY = "as many background rows"
+#: Numbers of both, and the model.
+LARGE, LARGE_CASE = (1_000, 4_000, 20_000), "XGBoost, 100 trees of depth 6"
 #: Background rows of interventional values.
 N_BACKGROUND = 100
 
@@ -74,6 +79,7 @@ def _airline() -> tuple[Any, Any]:
     return model, np.ascontiguousarray(rows)
 
 
+@cache
 def _xgboost() -> tuple[Any, Any]:
     import xgboost
 
@@ -261,4 +267,63 @@ SYSTEMS: dict[str, Callable[[Case, str, int], Answer]] = {
     "shap": shap,
     "fasttreeshap": fasttreeshap,
     "daal4py": daal4py,
+}
+
+
+# ------------------------------------------------------------ as many background rows
+
+
+def large_rows(n: int) -> tuple[Any, list[Any]]:
+    """Return rows of the table, and two sets of as many background rows."""
+    random = np.random.default_rng(1)
+    rows, *sets = random.normal(size=(3, n, 28)).astype(np.float32)
+    return rows, sets
+
+
+def large_skforge(sets: list[Any], threads: int) -> Answer:
+    """Take other background rows in each call, so that no table is kept."""
+    from skforge import compile_forest
+
+    module = compile_forest(_xgboost()[0], n_jobs=threads)
+    turns = cycle(sets)
+    return lambda rows: module.predict_contribs(rows, background=next(turns))[:, :-1]
+
+
+def large_woodelf(sets: list[Any], threads: int) -> Answer:
+    """Call ``WoodelfExplainer.shap_values``, which has one thread."""
+    import pandas as pd
+    from woodelf import WoodelfExplainer
+
+    if threads > 1:
+        raise CannotError("has one thread")
+    names = [f"f{i}" for i in range(28)]
+    explainers = [
+        WoodelfExplainer(_xgboost()[0], pd.DataFrame(rows, columns=names))
+        for rows in sets
+    ]
+    turns = cycle(explainers)
+    return lambda rows: np.asarray(
+        next(turns).shap_values(pd.DataFrame(rows, columns=names))
+    )
+
+
+def large_shap(sets: list[Any], threads: int) -> Answer:
+    """Call ``shap.TreeExplainer`` with all background rows, not a sample."""
+    import shap
+
+    if threads > 1:
+        raise CannotError("has one thread")
+    model = _xgboost()[0]
+    explainers = [
+        shap.TreeExplainer(model, shap.maskers.Independent(rows, max_samples=len(rows)))
+        for rows in sets
+    ]
+    turns = cycle(explainers)
+    return lambda rows: next(turns).shap_values(rows, check_additivity=False)
+
+
+LARGE_SYSTEMS = {
+    "skforge": large_skforge,
+    "Woodelf": large_woodelf,
+    "shap": large_shap,
 }

@@ -24,7 +24,8 @@ from skforge import (
 from skforge.compiler.cost.background import patterns_pay
 from skforge.compiler.forest.arrays import Comparison, Missing
 from skforge.compiler.forest.reference import draw_rows, reference_leaves
-from skforge.compiler.layouts.background import patterns
+from skforge.compiler.layouts.background import fill, patterns
+from skforge.compiler.pipeline import verify_lir
 from skforge.compiler.runtime import background as kernels
 from skforge.compiler.runtime.background import LOOK_UP
 from skforge.exceptions import ScheduleError
@@ -337,6 +338,10 @@ def test_a_schedule_of_patterns_without_background_rows_reads_no_tables():
     X, forest = trained("lightgbm")[1], load_forest(trained("lightgbm")[0])
     module = compile_forest(forest, contribs_schedule={(1, None): LOOK_UP})
     assert (module.predict_contribs(X[:9])[:, :-1] == 0).all()
+
+
+def test_the_function_that_fills_tables_is_valid_lir():
+    verify_lir(fill.fill_function())
 
 
 def test_the_estimate_prefers_patterns_for_many_rows_and_background_rows():

@@ -1,8 +1,10 @@
 """Emits the patterns of blocks of rows: to count them, and to look contributions up.
 
 For each group of leaves, a row's pattern is put together from the bits of the edges. It
-is kept as the index of the pattern's first contribution, in a table of ``SLOTS``
-contributions for each pattern.
+is kept as the index of the pattern's entry in tables whose entries have ``SLOTS``
+contributions. Entries of four rows are loaded and shuffled to columns, which are added
+to the sums. This took 2.9 us a row at 512 bits and 3.8 at 256 (100 trees of depth 6,
+larger tables than now), gathers of columns 10 and 6, and scalars 5.7 and 4.5.
 """
 
 from __future__ import annotations
@@ -173,6 +175,7 @@ class Patterned(layouts.BlockRepresentation):
 
     name = "patterns"
     takes_values = True
+    row_group = 64  # threads share small batches
     elements: tuple[Element, ...] = ("contribution",)
     code: type[PatternCode] = LookUpCode
 
@@ -201,6 +204,7 @@ class Counted(Patterned):
     """``represent("counts")``: how many rows have each pattern."""
 
     name = "counts"
+    row_group = 0
     elements: tuple[Element, ...] = ("pattern",)
     code = CountCode
 

@@ -110,29 +110,17 @@ class Patterns:
         leaf = np.flatnonzero(~inner & (group >= 0))
         leaf = leaf[np.lexsort((paths.distinct[leaf], paths.tree[leaf]))]
         of_leaf, entry = _edges_above(forest, paths, leaf)
-        by_leaf = np.argsort(of_leaf, kind="stable")
-        of_leaf, entry = of_leaf[by_leaf], entry[by_leaf]
-        tested = paths.parent[entry]
-        width = int(forest.node_feature.max(initial=0)) + 1
-        player = group[leaf][of_leaf] * width + forest.node_feature[tested]
-        players, first, slot = np.unique(player, return_index=True, return_inverse=True)
-        of_slot = players // width
-        used = np.bincount(of_slot, minlength=len(roots))
-        slot_start = _offsets(-(-used // SLOTS) * SLOTS)
-        rank = np.arange(len(players)) - _offsets(used)[of_slot]
-        # Slots that are left add zeros to the column of the first one.
-        columns = forest.feature[forest.predicate[tested[first]]].astype(np.int64)
-        column = np.repeat(columns[_offsets(used)[:-1]], np.diff(slot_start))
-        column[slot_start[of_slot] + rank] = columns
+        leaf_group, distinct = group[leaf], paths.distinct[leaf]
+        of_entry, entry_start = leaf_group[of_leaf], _offsets(distinct)
+        slot_start, column, slot = _slots(forest, of_entry, paths.parent[entry])
         numbers = _Bits(forest, paths, group, of_bit[by], lower, bit)
-        distinct, count_start = paths.distinct[leaf], _offsets(1 << bits)
-        entry_start = _offsets(distinct)
-        mask, value = numbers.conditions(entry, group[leaf][of_leaf])
+        mask, value = numbers.conditions(entry, of_entry)
         whole, wanted = (
             np.bitwise_or.reduceat(x, entry_start[:-1]) for x in (mask, value)
         )
-        start = count_start[group[leaf]] + wanted
-        goal, goal_start = _subsets(start, (1 << bits[group[leaf]]) - 1 & ~whole)
+        count_start = _offsets(1 << bits)
+        start, rest = count_start[leaf_group] + wanted, (1 << bits[leaf_group]) - 1
+        goal, goal_start = _subsets(start, rest & ~whole)
         trees = np.arange(forest.n_trees + 1)
         batches, batch_tree = _batches(paths.tree[leaf], distinct)
         return cls(
@@ -146,14 +134,14 @@ class Patterns:
             count_start=count_start,
             table_start=_offsets(np.diff(slot_start) << bits),
             leaf=leaf,
-            leaf_group=group[leaf],
+            leaf_group=leaf_group,
             leaf_distinct=distinct,
             goal_start=goal_start,
             goal=goal,
             entry_start=entry_start,
             entry_mask=mask,
             entry_value=value,
-            leaf_slot=rank[slot.reshape(-1)],
+            leaf_slot=slot,
             batches=batches,
             batch_start=np.searchsorted(batch_tree, trees),
             walked=walked,
@@ -204,6 +192,30 @@ def _groups(forest: Forest, paths: Paths, bits: IntArray, most: int) -> IntArray
             alone = (owner[level] < 0) & (forest.left[children] < 0) & fits[children]
             owner[children] = np.where(alone, children, owner[level])
     return owner
+
+
+def _slots(
+    forest: Forest, group: IntArray, tested: IntArray
+) -> tuple[IntArray, IntArray, IntArray]:
+    """Give each feature of a group a slot.
+
+    Return where the slots of groups begin, their columns, and the slot of each entry.
+    """
+    width = int(forest.node_feature.max(initial=0)) + 1
+    players, first, which = np.unique(
+        group * width + forest.node_feature[tested],
+        return_index=True,
+        return_inverse=True,
+    )
+    of_slot = players // width
+    used = np.bincount(of_slot)  # each group has some
+    start, used_start = _offsets(-(-used // SLOTS) * SLOTS), _offsets(used)
+    rank = np.arange(len(players)) - used_start[of_slot]
+    columns = forest.feature[forest.predicate[tested[first]]].astype(np.int64)
+    # Slots that are left add zeros to the column of the first one.
+    column = np.repeat(columns[used_start[:-1]], np.diff(start))
+    column[start[of_slot] + rank] = columns
+    return start, column, rank[which.reshape(-1)]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -259,7 +271,10 @@ def _subsets(start: IntArray, mask: IntArray) -> tuple[IntArray, IntArray]:
 def _edges_above(
     forest: Forest, paths: Paths, nodes: IntArray
 ) -> tuple[IntArray, IntArray]:
-    """Return the lowest edge of each feature above nodes: which node, and lower end."""
+    """Return the lowest edge of each feature above nodes, node after node.
+
+    These are the number of the node and the lower end of the edge.
+    """
     number, at = np.arange(len(nodes)), nodes
     seen = np.zeros((len(nodes), 0), np.int64)
     owners, edges = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
@@ -272,7 +287,9 @@ def _edges_above(
         owners.append(number[new])
         edges.append(at[new])
         seen, at = np.column_stack([seen, feature]), up
-    return np.concatenate(owners), np.concatenate(edges)
+    owner = np.concatenate(owners)
+    by = np.argsort(owner, kind="stable")
+    return owner[by], np.concatenate(edges)[by]
 
 
 def _batches(tree: IntArray, distinct: IntArray) -> tuple[IntArray, IntArray]:
