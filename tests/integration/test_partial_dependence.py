@@ -106,6 +106,7 @@ def assert_close(result, expected):
         assert result["individual"].dtype == expected["individual"].dtype
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("name", MODELS)
 def test_all_kinds_of_models_depend_on_features_as_in_scikit_learn(name):
     model, fast, rows = fitted(name)
@@ -152,6 +153,7 @@ def test_exact_results_have_the_bits_of_scikit_learn():
         assert result[key].dtype == theirs[key].dtype
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", ["forest", "xgboost, two", "zeros"])
 def test_rows_as_lists_and_blocks_of_them_give_the_same(name, monkeypatch):
     """Rows of deep forests are lists of numbers, and large X is laid out by parts."""
@@ -196,6 +198,7 @@ def test_cpus_do_not_change_a_bit(monkeypatch):
 # ------------------------------------------------------------ the grid
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize(
     "how",
     [
@@ -228,6 +231,7 @@ def test_a_feature_without_tests_and_one_value_are_flat():
     np.testing.assert_array_equal(np.ptp(result["average"]), 0)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("library", ["lightgbm", "xgboost", "histogram"])
 def test_frames_with_categories(library):
     names = np.array(["blue", "green", "red"])
@@ -254,6 +258,7 @@ def test_frames_with_categories(library):
 # ------------------------------------------------------------ sources
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", ["gb_several", "lgb_sets", "rf_targets"])
 def test_onnx_files(name):
     file = Path(__file__).parents[1] / "data" / "onnx_models" / f"{name}.onnx"
@@ -343,6 +348,7 @@ def test_the_arguments_are_scikit_learns():
     assert all(ours[name].default == theirs[name].default for name in theirs)
 
 
+@pytest.mark.sampled(10)
 @pytest.mark.parametrize(
     "how",
     [
