@@ -254,14 +254,9 @@ class TreeExplainer:
         -------
         ndarray of shape (n_samples, n_features, n_features) or \
                 (n_samples, n_features, n_features, n_outputs)
-            Symmetric; each row adds up to the feature's SHAP value. They are
-            path-dependent, so explainers with background rows have none. As in shap,
-            the outputs of CatBoost come first.
-
-        Raises
-        ------
-        InvalidInputError
-            If the explainer has background rows.
+            Symmetric; each row adds up to the feature's SHAP value. With background
+            rows they are interventional, which shap has not. As in shap, the outputs
+            of CatBoost come first.
         """
         return self._values(X, tree_limit, interactions=True)[0]
 

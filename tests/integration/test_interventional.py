@@ -25,6 +25,7 @@ from skforge.compiler.cost.background import patterns_pay
 from skforge.compiler.forest.arrays import Comparison, Missing
 from skforge.compiler.forest.reference import draw_rows, reference_leaves
 from skforge.compiler.layouts.background import fill, patterns
+from skforge.compiler.layouts.contributions.paths import trace
 from skforge.compiler.pipeline import verify_lir
 from skforge.compiler.runtime import background as kernels
 from skforge.compiler.runtime.background import LOOK_UP
@@ -487,3 +488,70 @@ def test_a_background_without_rows_is_refused():
     ):
         module.predict_contribs(X[:3], background=X[:0])
     assert module.predict_contribs(X[:0], background=X[:3]).shape == (0, N_FEATURES + 1)
+
+
+def interactions_of_subsets(model, rows, background, n_features):
+    """Return interactions by their definition, from all subsets of features."""
+    worth = {}
+    for subset in product((False, True), repeat=n_features):
+        known = np.array(subset)
+        mixed = np.where(known, rows[:, None], background[None])
+        raw = model.predict_raw(mixed.reshape(-1, n_features))
+        worth[subset] = raw.reshape(len(rows), len(background), -1).mean(axis=1)
+    shape = len(rows), raw.shape[1] if raw.ndim > 1 else 1
+    found = np.zeros((*shape, n_features, n_features))
+    for subset in worth:
+        size = sum(subset)
+        for i, j in product(range(n_features), repeat=2):
+            if i == j or subset[i] or subset[j]:
+                continue
+            weight = factorial(size) * factorial(n_features - size - 2)
+            weight /= 2 * factorial(n_features - 1)
+
+            def of(*more, subset=subset):
+                every = enumerate(subset)
+                return worth[tuple(have or k in more for k, have in every)]
+
+            found[:, :, i, j] += weight * (of(i, j) - of(i) - of(j) + of())
+    return found
+
+
+@pytest.mark.parametrize("kind", ["missing", "classes", "many features"])
+def test_interactions_are_those_of_all_subsets(kind):
+    random = np.random.default_rng(2)
+    width = 8 if kind == "many features" else 4
+    rows = random.normal(size=(300, width))
+    y = rows[:, 0] * rows[:, 1] + np.sin(3 * rows[:, 2]) * rows[:, 3]
+    y = y + 0.1 * rows.sum(axis=1) + random.normal(size=300)
+    if kind == "missing":
+        rows[random.random(rows.shape) < 0.1] = np.nan
+    if kind == "classes":
+        y = np.digitize(y, [-0.5, 0.5])
+    trees = {"n_estimators": 4, "num_leaves": 60, "min_child_samples": 2}
+    lightgbm = pytest.importorskip("lightgbm")
+    kinds = lightgbm.LGBMClassifier, lightgbm.LGBMRegressor
+    source = kinds[kind != "classes"](**trees, verbose=-1, n_jobs=1).fit(rows, y)
+    model = compile_forest(source)
+    given, background = rows[:4], rows[50:56]
+    options = {"interactions": True, "background": background}
+    found = model.predict_contribs(given, **options)
+    found = found.reshape(len(given), -1, width + 1, width + 1)
+    wanted = interactions_of_subsets(model, given, background, width)
+    off = ~np.eye(width, dtype=bool)
+    np.testing.assert_allclose(
+        found[..., :-1, :-1][..., off], wanted[..., off], atol=1e-12
+    )
+    values = model.predict_contribs(given, background=background)
+    values = values.reshape(len(given), -1, width + 1)
+    np.testing.assert_allclose(
+        found[..., :-1, :].sum(axis=-1), values[..., :-1], atol=1e-12
+    )
+    assert (found[..., -1, -1] == values[..., -1]).all()
+    if kind == "many features":  # leaves without tables of all patterns
+        assert (trace(model.forest).distinct > 7).any()
+    else:
+        every = np.concatenate([given] * 3)
+        again = model.predict_contribs(every, **options)
+        assert (again[:4] == again[4:8]).all()
+    with pytest.raises(InvalidInputError, match="approximate=True and background"):
+        model.predict_contribs(given, approximate=True, background=background)

@@ -214,6 +214,22 @@ class Contributions:
             bias[:, at] += forest.n_trees / forest.divisor
         return contribs
 
+    def interactions_against(
+        self, background: Array, rows: Array, threads: int
+    ) -> Array:
+        """Return interventional interactions, as :meth:`interactions` does."""
+        from skforge.compiler.layouts.background import interactions
+
+        values = self.against(background, rows, threads)
+        width = values.shape[-1]
+        found = np.zeros((*values.shape, width), values.dtype)
+        pairs = interactions.interactions(self.forest, background, rows)
+        found[..., :-1, :-1] = pairs
+        every = np.arange(width - 1)
+        found[..., every, every] = values[..., :-1] - pairs.sum(axis=-1)
+        found[..., -1, -1] = values[..., -1]
+        return found
+
     def _by_parts(
         self,
         kernels: Iterable[Answer | GpuKernel],
@@ -333,6 +349,7 @@ class Explained:
             As for :meth:`predict_raw`.
         interactions : bool, default=False
             Return SHAP interaction values, with one more axis of ``n_features + 1``.
+            With a background they are interventional, too.
         approximate : bool, default=False
             Return Saabas' values instead: the changes of the mean along each path.
         background : array-like of shape (n_background, n_features), default=None
@@ -369,13 +386,16 @@ class Explained:
             "background rows": background is not None,
         }
         names = [name for name, given in asked.items() if given]
-        if len(names) > 1:
+        if len(names) > 1 and (approximate or len(names) > 2):
             raise InvalidInputError(
                 f"{' and '.join(names)} cannot be combined; leave out all but one."
             )
         explained = self._explained()
         if background is not None:
-            contribs = explained.against(background, rows, threads)
+            against = (
+                explained.interactions_against if interactions else explained.against
+            )
+            contribs = against(background, rows, threads)
         elif interactions:
             contribs = explained.interactions(rows, threads)
         elif approximate:

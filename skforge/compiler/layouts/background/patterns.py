@@ -98,7 +98,7 @@ class Patterns:
         order = Preorder.of(forest)
         inner = forest.left >= 0
         # Bits: the edges above a group, the nearest first, and then those inside.
-        above, edge_above = _edges_above(forest, paths, roots)
+        above, edge_above = edges_above(forest, paths, roots)
         inside = np.flatnonzero(inner & (group >= 0))
         of_bit = np.concatenate([above, group[inside]])
         by = np.argsort(of_bit, kind="stable")
@@ -109,7 +109,7 @@ class Patterns:
         # Entries of leaves, by tree and number of features.
         leaf = np.flatnonzero(~inner & (group >= 0))
         leaf = leaf[np.lexsort((paths.distinct[leaf], paths.tree[leaf]))]
-        of_leaf, entry = _edges_above(forest, paths, leaf)
+        of_leaf, entry = edges_above(forest, paths, leaf)
         leaf_group, distinct = group[leaf], paths.distinct[leaf]
         of_entry, entry_start = leaf_group[of_leaf], _offsets(distinct)
         slot_start, column, slot = _slots(forest, of_entry, paths.parent[entry])
@@ -268,7 +268,7 @@ def _subsets(start: IntArray, mask: IntArray) -> tuple[IntArray, IntArray]:
     return np.concatenate(sums)[by], _offsets(np.bincount(owner, minlength=len(start)))
 
 
-def _edges_above(
+def edges_above(
     forest: Forest, paths: Paths, nodes: IntArray
 ) -> tuple[IntArray, IntArray]:
     """Return the lowest edge of each feature above nodes, node after node.
