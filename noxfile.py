@@ -132,6 +132,20 @@ def extras(session: nox.Session) -> None:
         session.error(f"cannot be installed with {session.python}: {', '.join(failed)}")
 
 
+@nox.session(requires=["package"])
+def sbom(session: nox.Session) -> None:
+    """List what the wheel installs with an extra (xgboost), as a bill of materials."""
+    extras = ",".join(session.posargs or ["xgboost"])
+    session.install("cyclonedx-bom", "pip")
+    empty = Path(session.create_tmp()) / "sbom"
+    session.run("python", "-m", "venv", "--clear", "--without-pip", str(empty))
+    (python,) = (*empty.glob("bin/python"), *empty.glob("Scripts/python.exe"))
+    wheel = f"skforge-compiler[{extras}] @ {built('whl').as_uri()}"
+    session.run("python", "-m", "pip", "-q", "--python", str(python), "install", wheel)
+    file = DIST / "skforge.cdx.json"
+    session.run("cyclonedx-py", "environment", str(python), "-o", str(file))
+
+
 def built(suffix: str) -> Path:
     """Return the file that ``package`` has built."""
     (file,) = DIST.glob(f"*.{suffix}")

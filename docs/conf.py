@@ -67,6 +67,7 @@ numpydoc_validation_checks = {"PR02", "PR03"}
 COPIED = (
     "CHANGELOG.md",
     "CONTRIBUTING.md",
+    "SECURITY.md",
     "benchmarks/README.md",
     "benchmarks/results",
 )

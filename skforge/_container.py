@@ -9,8 +9,9 @@
 
 The comment holds the digest of the manifest, and the manifest those of the arrays, so
 that damage anywhere raises an error. Digests detect damage, not forgery: callers check
-what they read. Nothing is compressed, and every size is compared with the file's before
-memory is allocated, so a small file cannot become a big one.
+what they read. No entry is compressed, and its size is compared with the file's before
+memory is allocated. The keys of CatBoost's categories are deflated inside of an array,
+so that they can take a thousand times its bytes.
 """
 
 from __future__ import annotations
