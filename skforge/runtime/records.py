@@ -148,11 +148,13 @@ def _array_in(value: Any, name: str) -> Any:
     if type(value) is dict and value.keys() == {"dtype", "values"}:
         with np.errstate(all="ignore"):
             try:
-                array = np.array(value["values"], value["dtype"])
-            except (OverflowError, TypeError, ValueError):
+                dtype = np.dtype(value["dtype"])
+                if dtype.kind in "fiub":  # texts of a dtype may fill memory
+                    array = np.array(value["values"], dtype)
+                    if array.ndim == 1:
+                        return array
+            except (OverflowError, TypeError, ValueError, SyntaxError):
                 raise refusal(name) from None
-        if array.dtype.kind in "fiub" and array.ndim == 1:
-            return array
     raise refusal(name)
 
 

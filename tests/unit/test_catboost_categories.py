@@ -6,6 +6,7 @@ import json
 import pickle
 import subprocess
 import sys
+import zlib
 
 import numpy as np
 import pytest
@@ -716,6 +717,7 @@ def test_stored_keys_are_packed_and_damage_is_refused(content):
         ("packed", packed[:-9]),
         ("packed", packed[:0]),
         ("packed", np.append(packed[:40], packed[41:])),
+        ("packed", np.frombuffer(zlib.compress(bytes(1 << 25)), np.uint8)),
         ("key_offset", offset[:0]),
         ("key_offset", offset + np.int64(1)),
         ("key_offset", -offset),

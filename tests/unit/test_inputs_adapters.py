@@ -18,7 +18,7 @@ from sklearn.ensemble import (
 from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 from sklearn.utils import get_tags
 
-from skforge import load_forest
+from skforge import InvalidModelError, load_forest
 from skforge.runtime.records import plain_in, plain_out
 from skforge.sources.base import ADAPTERS, Source, register, rules_type
 from skforge.sources.find import adapter_of, source_of
@@ -103,3 +103,11 @@ def test_an_array_is_read_whatever_its_type_is_called():
     named = SimpleNamespace(__value__=np.ndarray[Any, Any])
     read = plain_in(named, plain_out(np.arange(3)), "codes")
     assert read.tolist() == [0, 1, 2]
+
+
+def test_arrays_of_texts_are_refused_before_they_fill_memory():
+    array = {"dtype": "<U500000000", "values": ["a", "b"]}
+    with pytest.raises(InvalidModelError):
+        plain_in(np.ndarray, array, "columns")
+    wanted = plain_in(np.ndarray, {"dtype": "<f8", "values": [1, 2]}, "columns")
+    assert wanted.tolist() == [1.0, 2.0]

@@ -94,8 +94,14 @@ class HashedCategories:
 
     @classmethod
     def unpacked(cls, arrays: Mapping[str, NDArray[Any]]) -> HashedCategories:
+        inflate = zlib.decompressobj()
         try:
-            data = np.frombuffer(zlib.decompress(arrays["packed"].tobytes()), np.uint8)
+            packed = arrays["packed"].tobytes()
+            # of a file that nobody made to fill memory
+            most = MOST_TIMES * len(packed) + 1024
+            data = np.frombuffer(inflate.decompress(packed, most), np.uint8)
+            if not inflate.eof:
+                raise ValueError("cut, or more than keys can be")
             planes, bucket = np.split(data, [8 * int(arrays["key_offset"][-1])])
             key = np.ascontiguousarray(planes.reshape(8, -1).T).view(np.uint64).ravel()
         except (zlib.error, ValueError, IndexError):
@@ -206,6 +212,10 @@ DTYPES: Mapping[str, np.dtype[Any]] = {
 
 #: The arrays in files.
 PACKED = *(name for name in DTYPES if name not in ("key", "bucket")), "packed"
+
+#: How many times as many bytes the packed keys and buckets may be. Keys are hashes: a
+#: key and a thousand statistics are 200 times the bytes that it takes.
+MOST_TIMES = 256
 
 
 def _refuse(what: str) -> NoReturn:
