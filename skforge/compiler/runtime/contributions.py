@@ -19,7 +19,8 @@ from skforge.compiler.forest.rows import prepare_rows
 from skforge.compiler.runtime.cpu.threads import resolve_n_jobs
 from skforge.compiler.runtime.gpu.arrays import is_device_array
 from skforge.compiler.runtime.kernels import Kernel, KernelCache
-from skforge.compiler.runtime.schedules import check_count, table_at
+from skforge.compiler.runtime.ranges import AnyKernel, RangeKernels
+from skforge.compiler.runtime.schedules import check_count
 from skforge.compiler.schedule.ranges import BatchRange
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
@@ -27,7 +28,6 @@ from skforge.exceptions import InvalidInputError, UnsupportedModelError
 
 if TYPE_CHECKING:
     from skforge.compiler.ir.mir.nodes import Element
-    from skforge.compiler.runtime.gpu.kernel import GpuKernel
 
 #: Bytes of scratch for the sums of a block's vector leaves; more outputs are computed
 #: one group after another.
@@ -51,26 +51,26 @@ class Contributions:
         forest = means.explained(forest)
         host = Target.host() if target.is_gpu else target
         self.forest, self._target, self._host = forest, target, host
-        self._changes: tuple[Array, Any, Kernel | GpuKernel] | None = None
+        self._changes: tuple[Array, Any, AnyKernel] | None = None
         self._parts = parts = parts_of(forest)
-        self._kernels = [KernelCache(part, host, "exact") for part in parts]
-        #: Where path-dependent values come from; the other ones come from the CPU.
-        self._of_target = self._kernels
-        if target.is_gpu:
-            self._of_target = [KernelCache(part, target, "exact") for part in parts]
+        self._caches = of_target = [KernelCache(part, host, "exact") for part in parts]
+        if target.is_gpu:  # path-dependent values; the other ones come from the CPU
+            of_target = [KernelCache(part, target, "exact") for part in parts]
         #: The background rows of the last call, and the kernels with their tables.
         self._compared: tuple[Array, list[Kernel]] | None = None
-        table = contribution_schedules(forest, "contributions", target.is_gpu)
-        self.schedules: dict[Element, dict[BatchRange, Schedule]] = {
-            "contribution": table if schedule is None else schedule,
-            "interaction": contribution_schedules(forest, "interactions"),
+        table = schedule
+        if table is None:
+            table = contribution_schedules(forest, "contributions", target.is_gpu)
+        paired = contribution_schedules(forest, "interactions")
+        self._kernels: dict[Element, list[RangeKernels]] = {
+            "contribution": [RangeKernels(table, c, "contribution") for c in of_target],
+            "interaction": [
+                RangeKernels(paired, c, "interaction") for c in self._caches
+            ],
         }
-        for chosen in self.schedules["contribution"].values() if schedule else ():
+        for chosen in schedule.values() if schedule else ():
             # Bind now, so that a wrong schedule raises here and not on the first call.
-            self._of_target[0].bind(chosen, "contribution")
-
-    def schedule_for(self, element: Element, n_rows: int) -> Schedule:
-        return table_at(self.schedules[element], n_rows)
+            of_target[0].bind(chosen, "contribution")
 
     def inspect(self, level: str, n_rows: int | None, method: str) -> str:
         """Return a level of a kernel as text; see ``CompiledModule.inspect``."""
@@ -85,25 +85,18 @@ class Contributions:
             )
         element = elements[method]
         check_covers(self.forest)
-        last = max(first for first, _ in self.schedules[element])
-        schedule = self.schedule_for(element, last if n_rows is None else n_rows)
-        return self._caches(element)[0].text(schedule, element, level)
-
-    def _caches(self, element: Element) -> list[KernelCache]:
-        return self._of_target if element == "contribution" else self._kernels
-
-    def _compiled(
-        self, kernels: KernelCache, element: Element, n_rows: int
-    ) -> Kernel | GpuKernel:
-        return kernels.kernel(self.schedule_for(element, n_rows), element)
+        kernels = self._kernels[element][0]
+        schedule = kernels.ranges[-1 if n_rows is None else kernels.number(n_rows)][1]
+        return kernels.cache.text(schedule, element, level)
 
     def compile_all(self, batch_sizes: Any = None) -> None:
         check_covers(self.forest)
-        table = self.schedules["contribution"]
-        sizes = [first for first, _ in table] if batch_sizes is None else batch_sizes
-        for size in np.ravel(sizes) if self.forest.n_predicates else ():
-            for kernels in self._of_target:
-                self._compiled(kernels, "contribution", int(size)).load()
+        for kernels in (
+            self._kernels["contribution"] if self.forest.n_predicates else ()
+        ):
+            sizes = kernels.first_rows if batch_sizes is None else batch_sizes
+            for size in np.ravel(sizes):
+                kernels.scores(int(size)).load()
 
     def interactions(self, rows: Array, threads: int) -> Array:
         """Return SHAP interaction values (Lundberg et al. 2018, section 4).
@@ -121,7 +114,8 @@ class Contributions:
             numbers = np.arange(forest.n_nodes, dtype=np.int32)
             numbered = replace(forest, source_node=numbers)
             leaves = KernelCache(numbered, self._host, "exact")
-            kernel = leaves.kernel(self.schedule_for("contribution", 1), "leaf_number")
+            schedule = self._kernels["contribution"][0].ranges[0][1]
+            kernel = leaves.kernel(schedule, "leaf_number")
             self._changes = of_nodes.bias, means.changes(forest, of_nodes), kernel
         bias, table, kernel = self._changes
         reached = np.empty((len(rows), forest.n_trees), np.int32)
@@ -141,7 +135,7 @@ class Contributions:
     def _filled(self, element: Element, rows: Array, threads: int, axes: int) -> Array:
         forest, n = self.forest, len(rows)
         check_covers(forest)
-        kernels = (self._compiled(cache, element, n) for cache in self._caches(element))
+        kernels = (of_part.scores(n) for of_part in self._kernels[element])
         contribs, bias, at = self._by_parts(kernels, rows, threads, axes)
         if n and at < forest.n_outputs:
             bias[:, at:] = means.Means.of(forest).bias[at:]
@@ -170,7 +164,7 @@ class Contributions:
 
     def _by_parts(
         self,
-        kernels: Iterable[Kernel | GpuKernel],
+        kernels: Iterable[AnyKernel],
         rows: Array,
         threads: int,
         axes: int,
@@ -214,7 +208,7 @@ class Contributions:
             schedule = schedule.reorder("b0", "tree", "b1").parallel("b0")
             schedule = schedule.vectorize("b1").represent("background")
             compiled = []
-            for cache in self._kernels:
+            for cache in self._caches:
                 kernel = cache.kernel(schedule, "contribution")
                 assert isinstance(kernel, Kernel)
                 order = preorder_of(cache.bind(schedule, "contribution"))
