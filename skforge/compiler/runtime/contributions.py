@@ -91,11 +91,9 @@ class Contributions:
 
     def compile_all(self, batch_sizes: Any = None) -> None:
         check_covers(self.forest)
-        for kernels in (
-            self._kernels["contribution"] if self.forest.n_predicates else ()
-        ):
+        for kernels in self._kernels["contribution"]:
             sizes = kernels.first_rows if batch_sizes is None else batch_sizes
-            for size in np.ravel(sizes):
+            for size in np.ravel(sizes) if self.forest.n_predicates else ():
                 kernels.scores(int(size)).load()
 
     def interactions(self, rows: Array, threads: int) -> Array:
