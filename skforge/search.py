@@ -47,31 +47,29 @@ def space_of(value: Any) -> ScheduleSpace | None:
     """
     if value is None or isinstance(value, ScheduleSpace):
         return value
-    if isinstance(value, Mapping):
-        grid = {name: _listed(name, choices) for name, choices in value.items()}
-        if not grid:
-            raise InvalidInputError("the grid is empty; give at least one parameter.")
-        if set(grid) == {"schedule"}:
-            return ScheduleSpace.of(grid["schedule"])
-        return _grid_space(grid)
     if isinstance(value, (list, tuple)):
         return ScheduleSpace.of(value)
-    raise InvalidInputError(
-        "space must be a ScheduleSpace, a grid such as {'block': [64, 256]}, or a list "
-        f"of schedules. Got {type(value).__name__} instead."
-    )
-
-
-def _listed(name: str, values: Any) -> tuple[Any, ...]:
-    if isinstance(values, (str, bytes, Schedule)) or not hasattr(values, "__iter__"):
+    if not isinstance(value, Mapping):
         raise InvalidInputError(
-            f"the grid's values of {name!r} must be a list. Got {values!r} instead."
+            "space must be a ScheduleSpace, a grid such as {'block': [64, 256]}, or a "
+            f"list of schedules. Got {type(value).__name__} instead."
         )
-    return tuple(values)
+    for name, choices in value.items():
+        single = isinstance(choices, (str, bytes, Schedule))
+        if single or not hasattr(choices, "__iter__"):
+            raise InvalidInputError(
+                f"the grid's values of {name!r} must be a list. Got {choices!r} "
+                "instead."
+            )
+    return _grid_space({name: tuple(choices) for name, choices in value.items()})
 
 
 def _grid_space(grid: dict[str, tuple[Any, ...]]) -> ScheduleSpace:
     names = set(grid)
+    if not names:
+        raise InvalidInputError("the grid is empty; give at least one parameter.")
+    if names == {"schedule"}:
+        return ScheduleSpace.of(grid["schedule"])
     if names <= set(CPU):
         for name, values in grid.items():
             known = CPU[name]
@@ -279,9 +277,7 @@ class ScheduleSearch(MetaEstimatorMixin, BaseEstimator):
         strategy = self.strategy
         if isinstance(strategy, str) and strategy == "auto":
             strategy = "exhaustive" if whole else "heuristic"
-        budget = self.budget
-        if budget is None and whole:
-            budget = float("1e6")
+        budget = 1e6 if self.budget is None and whole else self.budget
         compiled = self._compiled(
             self._model(),
             tuning=Tuner(strategy, space, records=self.records),
@@ -305,15 +301,14 @@ class ScheduleSearch(MetaEstimatorMixin, BaseEstimator):
         self.best_schedule_ = table[max(table)]
         self.best_params_ = {"schedule": self.best_schedule_}
         means = self.results_["mean_score"]
-        if len(means) and not np.isnan(means).all():
+        if not np.isnan(means).all():
             best = self.best_index_ = int(np.nanargmax(means))
             self.best_schedule_ = self.results_["schedule"][best]
             self.best_params_ = dict(self.results_["params"][best])
             self.best_score_ = float(means[best])
+        self.__dict__.pop("best_estimator_", None)
         if self.refit:
             self.best_estimator_ = compiled
-        else:
-            self.__dict__.pop("best_estimator_", None)
         return self
 
     def _model(self) -> Any:
@@ -413,9 +408,9 @@ def _results(result: TuningResult, score: Callable[[Trial], float]) -> dict[str,
     means = np.mean(scores, axis=0) if scores else np.full(len(rows), np.nan)
     columns["mean_score"] = means
     # from 1 for the greatest; ties share one, NaN comes last
-    known = np.where(np.isnan(means), -np.inf, means)
-    ranks = [1 + int((known > number).sum()) for number in known]
-    columns["rank_score"] = np.array(ranks, np.int32)
+    losses = np.where(np.isnan(means), np.inf, -means)
+    ranks = 1 + np.searchsorted(np.sort(losses), losses)
+    columns["rank_score"] = ranks.astype(np.int32)
     return columns
 
 

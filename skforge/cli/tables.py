@@ -11,10 +11,10 @@ import io
 import mmap
 import sys
 from codecs import BOM_UTF8
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
-from functools import partial
+from contextlib import ExitStack, contextmanager, suppress
+from importlib import import_module
 from itertools import chain
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -76,12 +76,15 @@ class Table(ExitStack):
         with _reading(self.name):
             for batch in self._read(places):
                 for first in range(0, len(batch), step):
-                    yield batch[first : first + step]
+                    rows = batch[first : first + step]
+                    if not self.spelled:  # CSV counts the bytes that are read
+                        self.done += len(rows)
+                    yield rows
                     if self._map is not None:  # or memory would grow with the file
                         self._map.madvise(mmap.MADV_DONTNEED)
 
     def _read(self, places: Sequence[int]) -> Iterator[Batch]:
-        """Yield the columns in batches of any size, and count what is ``done``."""
+        """Yield the columns in batches of any size; of CSV, count what is ``done``."""
         raise NotImplementedError
 
 
@@ -164,12 +167,8 @@ class _NpyTable(Table):
         self.total, self.width = shape
 
     def _read(self, places: Sequence[int]) -> Iterator[Batch]:
-        step = _rows_at_a_time(self.width)
-        columns = slice(places[0], places[-1] + 1)  # without names, they are a range
-        for first in range(0, len(self._rows), step):
-            rows = self._rows[first : first + step, columns]
-            self.done += len(rows)
-            yield rows
+        # without names, they are a range
+        yield self._rows[:, places[0] : places[-1] + 1]
 
 
 class _CsvTable(Table):
@@ -185,7 +184,7 @@ class _CsvTable(Table):
             file = self.enter_context(path.open("rb"))
         self.total = path.stat().st_size if path.is_file() else None
         parts = self._parts(file)
-        part = b"".join(next(parts)).removeprefix(BOM_UTF8)
+        part = next(parts).removeprefix(BOM_UTF8)
         lines = iter(part.splitlines(keepends=True))
         cells = next(filter(None, csv.reader(map(bytes.decode, lines))), None)
         if cells is None:
@@ -199,40 +198,35 @@ class _CsvTable(Table):
         if _are_names(cells, known):
             self.names = [cell.strip() for cell in cells]
             part = after
-        self._texts = chain([[part]], parts)
+        self._texts = chain([part], parts)
 
-    def _parts(self, file: Any) -> Iterator[list[Any]]:
-        """Yield the pieces of some lines, which may end in a carriage return."""
-        held, size = [], 0
+    def _parts(self, file: Any) -> Iterator[bytes]:
+        """Yield some lines at a time, which may end in a carriage return."""
+        held = bytearray()
         while piece := file.read1(_BLOCK):  # one read each, so that Ctrl-C ends it
             self.done += len(piece)
-            size += len(piece)
-            held.append(piece)
-            if size < _BLOCK:
+            held += piece
+            if len(held) < _BLOCK:
                 continue
-            if end := piece.rfind(b"\n") + 1 or piece.rfind(b"\r") + 1:
-                yield [*held[:-1], memoryview(piece)[:end]]
-                held, size = [piece[end:]], len(piece) - end
-            elif size > _LINE:
+            if end := held.rfind(b"\n") + 1 or held.rfind(b"\r") + 1:
+                yield bytes(held[:end])
+                del held[:end]
+            elif len(held) > _LINE:
                 raise ValueError(_NO_END)
-        yield held
+        yield bytes(held)
 
     def _read(self, places: Sequence[int]) -> Iterator[Batch]:
-        parse: Callable[[bytes, Sequence[int]], _Parsed]
-        try:
-            from pyarrow import csv as arrow
-
-            parse = partial(self._arrow, arrow)
-        except ImportError:
-            parse = self._plain
+        pa: Any = None
+        with suppress(ImportError):
+            import_module("pyarrow.csv")  # not in the thread, which Ctrl-C may find
+            pa = sys.modules["pyarrow"]
         last = "\n" + ",".join([_END] * self.width)
-        text: list[Any] = []
-        ready = None
+        text, ready = b"", None
         with ThreadPoolExecutor(1) as thread:
             for part in self._texts:
                 text += part
-                whole = b"".join([*text, f"{last}\n".encode()])
-                parsed = thread.submit(parse, whole, places or [0])
+                whole = b"%b%b\n" % (text, last.encode())
+                parsed = thread.submit(self._parsed, pa, whole, places or [0])
                 if ready is not None:
                     yield ready  # predicted while the next ones are parsed
                 rows, ragged = parsed.result()
@@ -244,7 +238,7 @@ class _CsvTable(Table):
                         )
                 ready = None
                 if len(rows) and str(columns_of(rows)[0][-1]) == _END:
-                    text, ready = [], rows[:-1]
+                    text, ready = b"", rows[:-1]
                 elif len(whole) > _LINE:
                     raise ValueError(_NO_END)
         if text:
@@ -255,18 +249,14 @@ class _CsvTable(Table):
         if ready is not None:
             yield ready
 
-    def _plain(self, text: bytes, places: Sequence[int]) -> _Parsed:
-        reader = csv.reader(io.StringIO(text.decode(), newline=""))
-        lines = [*filter(None, reader)]
-        rows = [line for line in lines if len(line) == self.width]
-        ragged = [x for x in lines if len(x) != self.width]
-        # a line of quotes alone is not blank
-        texts = [(len(x), ",".join(x) or '""') for x in ragged]
-        return np.array(rows, object).reshape(-1, self.width)[:, places], texts
-
-    def _arrow(self, arrow: Any, text: bytes, places: Sequence[int]) -> _Parsed:
-        import pyarrow as pa
-
+    def _parsed(self, pa: Any, text: bytes, places: Sequence[int]) -> _Parsed:
+        if pa is None:
+            lines = [*filter(None, csv.reader(io.StringIO(text.decode(), newline="")))]
+            rows = [line for line in lines if len(line) == self.width]
+            cells = np.array(rows, object).reshape(-1, self.width)[:, places]
+            # a line of quotes alone is not blank
+            others = [x for x in lines if len(x) != self.width]
+            return cells, [(len(x), ",".join(x) or '""') for x in others]
         names = [str(i) for i in range(self.width)]
         wanted = [names[i] for i in places]
         ragged: list[tuple[int, str]] = []
@@ -275,11 +265,11 @@ class _CsvTable(Table):
             ragged.append((row.actual_columns, row.text))
             return "skip"
 
-        table = arrow.read_csv(
+        table = pa.csv.read_csv(
             pa.BufferReader(text),
-            arrow.ReadOptions(block_size=len(text) + 1, column_names=names),
-            arrow.ParseOptions(newlines_in_values=True, invalid_row_handler=skip),
-            arrow.ConvertOptions(
+            pa.csv.ReadOptions(block_size=len(text) + 1, column_names=names),
+            pa.csv.ParseOptions(newlines_in_values=True, invalid_row_handler=skip),
+            pa.csv.ConvertOptions(
                 include_columns=list(dict.fromkeys(wanted)),
                 column_types=dict.fromkeys(wanted, pa.string()),
                 null_values=[""],
@@ -330,7 +320,6 @@ class _ParquetTable(Table):
         wanted = [self.names[i] for i in places]
         step, columns = _rows_at_a_time(len(wanted)), list(dict.fromkeys(wanted))
         for batch in self._file.iter_batches(step, columns=columns, use_threads=False):
-            self.done += len(batch)
             yield batch.select(wanted)
 
 

@@ -229,10 +229,8 @@ class TuningRecords:
         usable : callable, default=None
             A predicate that records must satisfy; None accepts all.
         """
-        matching = [record for record in self if record.key == key]
-        suitable = [*filter(usable, matching)] if usable else matching
-        suitable.reverse()
-        return max(suitable, key=lambda record: record.complete, default=None)
+        suitable = filter(usable, (record for record in self if record.key == key))
+        return max(reversed([*suitable]), key=lambda r: r.complete, default=None)
 
     def add(self, *records: Record) -> None:
         """Append records in a single write."""

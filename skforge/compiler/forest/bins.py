@@ -216,16 +216,13 @@ def _keys(forest: Forest, apart: Any) -> NDArray[np.int64]:
 
 
 def column_count(
-    forest: Forest,
-    merge: bool = False,
-    dtype: type[np.integer[Any]] = np.uint16,
-    chosen: Any = True,
+    forest: Forest, merge: bool = False, dtype: type[np.integer[Any]] = np.uint16
 ) -> int:
     equal = _merged_equal(forest, merge, dtype)
     ordered = (forest.comparison <= Comparison.LE) | equal
-    counts = _counts(forest, ordered & chosen, equal, merge)
+    counts = _counts(forest, ordered, equal, merge)
     most = int(np.iinfo(dtype).max)
-    return int((-(-counts // most)).sum()) + int((~ordered & chosen).sum())
+    return int((-(-counts // most)).sum()) + int((~ordered).sum())
 
 
 def _counts(

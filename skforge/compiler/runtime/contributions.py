@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from bisect import bisect_right
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -21,19 +20,17 @@ from skforge.compiler.outputs.steps import Refused, Steps
 from skforge.compiler.runtime.cpu.threads import resolve_n_jobs
 from skforge.compiler.runtime.entry import entry as entries
 from skforge.compiler.runtime.gpu.arrays import is_device_array
-from skforge.compiler.runtime.kernels import Kernel, KernelCache
-from skforge.compiler.runtime.ranges import suits_entries
-from skforge.compiler.runtime.schedules import check_count, table_at
+from skforge.compiler.runtime.kernels import KernelCache
+from skforge.compiler.runtime.ranges import AnyKernel, RangeKernels
+from skforge.compiler.runtime.schedules import check_count
 from skforge.compiler.schedule.ranges import BatchRange
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import InvalidInputError, UnsupportedModelError
-from skforge.runtime.entries import KernelTable
 
 if TYPE_CHECKING:
     from skforge.compiler.ir.mir.nodes import Element
     from skforge.compiler.runtime.background import Answer, Background
-    from skforge.compiler.runtime.gpu.kernel import GpuKernel
 
 #: Most rows that a compiled entry explains; more take so long that calls cost nothing.
 ENTRY_ROWS = 64
@@ -60,30 +57,26 @@ class Contributions:
         forest = means.explained(forest)
         host = Target.host() if target.is_gpu else target
         self.forest, self._target, self._host = forest, target, host
-        self._changes: tuple[Array, Any, Kernel | GpuKernel] | None = None
+        self._changes: tuple[Array, Any, AnyKernel] | None = None
         self._parts = parts = parts_of(forest)
-        self._kernels = [KernelCache(part, host, "exact") for part in parts]
-        #: Where path-dependent values come from; the other ones come from the CPU.
-        self._of_target = self._kernels
-        if target.is_gpu:
-            self._of_target = [KernelCache(part, target, "exact") for part in parts]
+        self._caches = of_target = [KernelCache(part, host, "exact") for part in parts]
+        if target.is_gpu:  # path-dependent values; the other ones come from the CPU
+            of_target = [KernelCache(part, target, "exact") for part in parts]
         #: What compares rows with background rows, by part.
         self._backgrounds: list[Background] | None = None
-        table = contribution_schedules(forest, "contributions", target.is_gpu)
-        #: The addresses of kernels of path-dependent values, which entries call.
-        self._first_rows = sorted(first for first, _ in schedule or table)
-        self._table = KernelTable(len(self._first_rows))
-        self._published: set[int] = set()
-        self.schedules: dict[Element, dict[BatchRange, Schedule]] = {
-            "contribution": table if schedule is None else schedule,
-            "interaction": contribution_schedules(forest, "interactions"),
+        table = schedule
+        if table is None:
+            table = contribution_schedules(forest, "contributions", target.is_gpu)
+        paired = contribution_schedules(forest, "interactions")
+        self._kernels: dict[Element, list[RangeKernels]] = {
+            "contribution": [RangeKernels(table, c, "contribution") for c in of_target],
+            "interaction": [
+                RangeKernels(paired, c, "interaction") for c in self._caches
+            ],
         }
-        for chosen in self.schedules["contribution"].values() if schedule else ():
+        for chosen in schedule.values() if schedule else ():
             # Bind now, so that a wrong schedule raises here and not on the first call.
-            self._of_target[0].bind(chosen, "contribution")
-
-    def schedule_for(self, element: Element, n_rows: int) -> Schedule:
-        return table_at(self.schedules[element], n_rows)
+            of_target[0].bind(chosen, "contribution")
 
     def inspect(self, level: str, n_rows: int | None, method: str) -> str:
         """Return a level of a kernel as text; see ``CompiledModule.inspect``."""
@@ -98,26 +91,16 @@ class Contributions:
             )
         element = elements[method]
         check_covers(self.forest)
-        last = max(first for first, _ in self.schedules[element])
-        schedule = self.schedule_for(element, last if n_rows is None else n_rows)
-        return self._caches(element)[0].text(schedule, element, level)
-
-    def _caches(self, element: Element) -> list[KernelCache]:
-        return self._of_target if element == "contribution" else self._kernels
-
-    def _compiled(
-        self, kernels: KernelCache, element: Element, n_rows: int
-    ) -> Kernel | GpuKernel:
-        return kernels.kernel(self.schedule_for(element, n_rows), element)
+        kernels = self._kernels[element][0]
+        schedule = kernels.ranges[-1 if n_rows is None else kernels.number(n_rows)][1]
+        return kernels.cache.text(schedule, element, level)
 
     def compile_all(self, batch_sizes: Any = None) -> None:
         check_covers(self.forest)
-        table = self.schedules["contribution"]
-        sizes = [first for first, _ in table] if batch_sizes is None else batch_sizes
-        for size in np.ravel(sizes) if self.forest.n_predicates else ():
-            for kernels in self._of_target:
-                self._compiled(kernels, "contribution", int(size)).load()
-            self._publish(int(size))
+        for kernels in self._kernels["contribution"]:
+            sizes = kernels.first_rows if batch_sizes is None else batch_sizes
+            for size in np.ravel(sizes) if self.forest.n_predicates else ():
+                kernels.scores(int(size)).load()
 
     def interactions(self, rows: Array, threads: int) -> Array:
         """Return SHAP interaction values (Lundberg et al. 2018, section 4).
@@ -135,7 +118,8 @@ class Contributions:
             numbers = np.arange(forest.n_nodes, dtype=np.int32)
             numbered = replace(forest, source_node=numbers)
             leaves = KernelCache(numbered, self._host, "exact")
-            kernel = leaves.kernel(self.schedule_for("contribution", 1), "leaf_number")
+            schedule = self._kernels["contribution"][0].ranges[0][1]
+            kernel = leaves.kernel(schedule, "leaf_number")
             self._changes = of_nodes.bias, means.changes(forest, of_nodes), kernel
         bias, table, kernel = self._changes
         reached = np.empty((len(rows), forest.n_trees), np.int32)
@@ -150,10 +134,7 @@ class Contributions:
         as counted by the covers of the nodes (Lundberg et al. 2018, Algorithm 2). The
         bias comes last.
         """
-        contribs = self._filled("contribution", rows, threads, axes=1)
-        if len(rows) and self.forest.n_predicates:
-            self._publish(len(rows))
-        return contribs
+        return self._filled("contribution", rows, threads, axes=1)
 
     def entry(self, refused: Refused, limit: float) -> Any:
         """Return a compiled entry of path-dependent values, None if there is none.
@@ -163,27 +144,19 @@ class Contributions:
         """
         forest = self.forest
         known = self._parts == [forest] and forest.n_outputs == 1
+        kernels = self._kernels["contribution"][0]
         if not known or self._target.is_gpu or not entries.supports(forest):
             return None
-        kind = entries.kind_of(forest, Steps(), self._first_rows, ENTRY_ROWS)
+        kind = entries.kind_of(forest, Steps(), kernels.first_rows, ENTRY_ROWS)
         rows = max(1, entries.GIL_WORK // forest.n_nodes)
         kind = replace(kind, n_outputs=forest.n_features + 1, gil_rows=rows)
         kind = replace(kind, refused=refused, limit=float(limit))
-        return entries.build_entry(kind, self._table, self._host)
-
-    def _publish(self, n_rows: int) -> None:
-        """Let entries call the kernel for a batch size."""
-        number = max(0, bisect_right(self._first_rows, n_rows) - 1)
-        if number not in self._published:
-            self._published.add(number)
-            kernel = self._compiled(self._of_target[0], "contribution", n_rows)
-            if suits_entries(kernel):
-                self._table.fill(number, kernel.address, kernel.slots, kernel)
+        return entries.build_entry(kind, kernels.table, self._host)
 
     def _filled(self, element: Element, rows: Array, threads: int, axes: int) -> Array:
         forest, n = self.forest, len(rows)
         check_covers(forest)
-        kernels = (self._compiled(cache, element, n) for cache in self._caches(element))
+        kernels = (of_part.scores(n) for of_part in self._kernels[element])
         contribs, bias, at = self._by_parts(kernels, rows, threads, axes)
         if n and at < forest.n_outputs:
             bias[:, at:] = means.Means.of(forest).bias[at:]
@@ -205,7 +178,7 @@ class Contributions:
         if self._backgrounds is None:
             from skforge.compiler.runtime.background import Background
 
-            self._backgrounds = [Background(k, self._host) for k in self._kernels]
+            self._backgrounds = [Background(k, self._host) for k in self._caches]
         made = (x.answer(background, len(rows), threads) for x in self._backgrounds)
         contribs, bias, at = self._by_parts(made, rows, threads, axes=1)
         if not forest.n_predicates:
@@ -232,7 +205,7 @@ class Contributions:
 
     def _by_parts(
         self,
-        kernels: Iterable[Answer | GpuKernel],
+        kernels: Iterable[Answer | AnyKernel],
         rows: Array,
         threads: int,
         axes: int,

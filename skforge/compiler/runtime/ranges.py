@@ -46,7 +46,7 @@ class RangeKernels:
         #: answers, and returns the kernel that is to answer.
         self.arrives: Callable[[RangeKernels, int, AnyKernel], AnyKernel] | None = None
         self.element: Element = element
-        self._cache = cache
+        self.cache = cache
         self._ready: dict[tuple[int, Element], AnyKernel] = {}
 
     def number(self, n_rows: int) -> int:
@@ -61,7 +61,7 @@ class RangeKernels:
         # Looked up by range: hashing a schedule costs more than walking one row.
         kernel = self._ready.get((number, element))
         if kernel is None:
-            kernel = self._cache.kernel(self.ranges[number][1], element)
+            kernel = self.cache.kernel(self.ranges[number][1], element)
             if self.arrives is not None and element == self.element:
                 kernel = self.arrives(self, number, kernel)
             self._use(number, element, kernel)
@@ -74,7 +74,7 @@ class RangeKernels:
     @contextmanager
     def one(self) -> Iterator[None]:
         """Let the first range's kernel for scores answer for ranges without one."""
-        with self._cache.lock:
+        with self.cache.lock:
             first, element = self.kernel(0), self.element
             lent = set(range(len(self.ranges))).difference(self.compiled())
             for number in lent:
@@ -88,7 +88,7 @@ class RangeKernels:
 
     def _use(self, number: int, element: Element, kernel: AnyKernel) -> None:
         self._ready[number, element] = kernel
-        if element == "accumulator" and suits_entries(kernel):
+        if element in ("accumulator", "contribution") and suits_entries(kernel):
             self.table.fill(number, kernel.address, kernel.slots, kernel)
 
 
