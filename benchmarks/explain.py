@@ -322,8 +322,7 @@ systems that it has no figures for.
 
 *apart* is the greatest difference from the library that is named with the model,
 divided by the sum of all |contributions| of the row. For random forests and
-for interventional values that library is shap. XGBoost computes in float32; the tests
-show that skforge is nearer to the values of exact arithmetic."""
+for interventional values that library is shap. XGBoost computes in float32."""
 
 
 OTHER_BACKGROUND = """\
