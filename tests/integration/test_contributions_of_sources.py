@@ -33,7 +33,7 @@ from sklearn.tree import (
 )
 
 from skforge import UnsupportedModelError, compile_forest, export, load_forest
-from skforge.compiler.forest.reference import _cast_rows, evaluate_predicates
+from skforge.compiler.forest.reference import cast_rows, evaluate_predicates
 
 N = 200
 RNG = np.random.default_rng(0)
@@ -58,7 +58,7 @@ OF_LABELS = Y + np.array([0, 3, -2, 1, 0, 2, -1, 5])[LABELS.c.cat.codes]
 
 def truth(forest, rows):
     """The SHAP values of each leaf's path added in float64; all terms are positive."""
-    rows = _cast_rows(forest, rows)
+    rows = cast_rows(forest, rows)
     tests = np.arange(forest.n_predicates)
     left = [evaluate_predicates(forest, tests, row[forest.feature]) for row in rows]
     passes = np.stack(left)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import lru_cache
-from itertools import product
+from itertools import combinations, product
 from math import factorial
 
 import numpy as np
@@ -24,7 +24,7 @@ from skforge import (
 from skforge.compiler.cost.background import patterns_pay
 from skforge.compiler.forest.arrays import Comparison, Missing
 from skforge.compiler.forest.reference import draw_rows, reference_leaves
-from skforge.compiler.layouts.background import fill, patterns
+from skforge.compiler.layouts.background import fill, interactions, patterns
 from skforge.compiler.layouts.contributions.paths import trace
 from skforge.compiler.pipeline import verify_lir
 from skforge.compiler.runtime import background as kernels
@@ -555,3 +555,17 @@ def test_interactions_are_those_of_all_subsets(kind):
         assert (again[:4] == again[4:8]).all()
     with pytest.raises(InvalidInputError, match="approximate=True and background"):
         model.predict_contribs(given, approximate=True, background=background)
+
+
+def test_features_that_all_rows_meet_change_no_interactions():
+    """Leaves of more than 63 features, whose patterns are no bits of a number."""
+    random = np.random.default_rng(0)
+    few = random.random((2, 5, 40)) < 0.6
+    always = np.ones((2, 65, 40), bool)
+    wanted, which = interactions._table(*few)
+    many, places = interactions._table(*np.concatenate([few, always], axis=1))
+    own = [k for k, pair in enumerate(combinations(range(70), 2)) if max(pair) < 5]
+    found = many[:, places]
+    np.testing.assert_allclose(found[own], wanted[:, which], rtol=0, atol=1e-15)
+    assert np.abs(wanted).max() > 0.01
+    assert (np.delete(found, own, axis=0) == 0).all()

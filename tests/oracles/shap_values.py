@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from skforge.compiler.forest.forest import Forest
-from skforge.compiler.forest.reference import _cast_rows, evaluate_predicates
+from skforge.compiler.forest.reference import cast_rows, evaluate_predicates
 
 Array = NDArray[np.longdouble]
 LONG = np.longdouble
@@ -123,7 +123,7 @@ def margins(forest: Forest, rows: ArrayLike) -> Array:
 
 def goes_left(forest: Forest, rows: ArrayLike) -> NDArray[np.bool_]:
     """Return which rows pass each predicate, of shape (n_rows, n_predicates)."""
-    cast = _cast_rows(forest, rows)
+    cast = cast_rows(forest, rows)
     tests = np.arange(forest.n_predicates)
     return (
         np.stack(

@@ -98,7 +98,7 @@ class HashedCategories:
         try:
             packed = arrays["packed"].tobytes()
             # of a file that nobody made to fill memory
-            most = MOST_TIMES * len(packed) + 1024
+            most = MOST_TIMES * len(packed) + (1 << 20)
             data = np.frombuffer(inflate.decompress(packed, most), np.uint8)
             if not inflate.eof:
                 raise ValueError("cut, or more than keys can be")

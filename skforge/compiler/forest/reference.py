@@ -30,7 +30,7 @@ def reference_leaves(forest: Forest, X: ArrayLike) -> NDArray[np.int32]:
 
     Index ``source_node`` with it to get the source's numbers.
     """
-    rows = _cast_rows(forest, X)
+    rows = cast_rows(forest, X)
     leaves = np.empty((len(rows), forest.n_trees), dtype=np.int32)
     step = max(1, _CELLS // max(1, forest.n_trees))
     for start in range(0, len(rows), step):
@@ -98,7 +98,7 @@ def differing_rows(
     return np.flatnonzero(bad.any(axis=1))
 
 
-def _cast_rows(forest: Forest, X: ArrayLike) -> NDArray[Any]:
+def cast_rows(forest: Forest, X: ArrayLike) -> NDArray[Any]:
     with np.errstate(over="ignore"):
         rows: NDArray[Any] = np.array(X, dtype=forest.input_dtype)
         marker = forest.input_dtype.type(forest.missing_value)
