@@ -18,6 +18,7 @@ from skforge.compiler.ir.lir.types import scalar_of
 from skforge.compiler.ir.mir.nodes import Element
 from skforge.compiler.layouts import base as layouts
 from skforge.compiler.layouts.background.patterns import SLOTS, Patterns
+from skforge.compiler.layouts.background.walk import Background
 from skforge.compiler.layouts.contributions.block import TreeBlock
 from skforge.compiler.target import Target
 
@@ -170,25 +171,18 @@ class LookUpCode(PatternCode):
                     sums[place] = sums[place, WHOLE] + values
 
 
-class Patterned(layouts.BlockRepresentation):
+class Patterned(Background):
     """``represent("patterns")``: only for ``predict_contribs``."""
 
     name = "patterns"
-    takes_values = True
+    block = BLOCK
     row_group = 64  # threads share small batches
-    elements: tuple[Element, ...] = ("contribution",)
     code: type[PatternCode] = LookUpCode
-
-    def size_in_bytes(self, hir: PredictEnsemble) -> int:
-        return hir.forest.n_nodes * 128
 
     def check_block(self, hir: PredictEnsemble, block: int) -> None:
         if patterns_of(hir) is None:
             self.refuse('has no room for tables of this forest; use "background".')
-        if block != BLOCK:
-            self.refuse(
-                f"takes blocks of {BLOCK} rows; this schedule has blocks of {block}."
-            )
+        super().check_block(hir, block)
 
     def lay_out_blocks(
         self, hir: PredictEnsemble, target: Target, block: int

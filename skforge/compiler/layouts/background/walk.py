@@ -62,6 +62,7 @@ class Background(layouts.BlockRepresentation):
     """``represent("background")``: only for ``predict_contribs``."""
 
     name = "background"
+    block = BLOCK
     takes_values = True
     elements: tuple[Element, ...] = ("contribution",)
 
@@ -69,9 +70,10 @@ class Background(layouts.BlockRepresentation):
         return hir.forest.n_nodes * 128
 
     def check_block(self, hir: PredictEnsemble, block: int) -> None:
-        if block != BLOCK:
+        if block != self.block:
             self.refuse(
-                f"takes blocks of {BLOCK} rows; this schedule has blocks of {block}."
+                f"takes blocks of {self.block} rows; this schedule has blocks of "
+                f"{block}."
             )
 
     def lay_out_blocks(
