@@ -33,9 +33,13 @@ def contribution_schedules(
     if represent == "contributions":
         first = SINGLE_ROWS + 1
         table[1, SINGLE_ROWS] = _blocks(1, represent)
-    table[first, vector] = _blocks(vector, represent)
-    table[vector + 1, LARGE_BLOCK] = _blocks(BLOCK, represent)
-    table[LARGE_BLOCK + 1, None] = _blocks(large, represent)
+    # Walks take up to four vectors; five or six are cheaper two by two.
+    two = 2 * vector
+    ends = (vector, two, 4 * vector, 6 * vector, LARGE_BLOCK, None)
+    sizes = (vector, two, BLOCK, two, BLOCK, large)
+    for last, size in zip(ends, sizes, strict=True):
+        table[first, last] = _blocks(size, represent)
+        first = (last or 0) + 1
     return table
 
 

@@ -23,8 +23,7 @@ from skforge.compiler.target import Target
 
 def shuffles_bytes(target: Target, element: lir.Scalar, size: int, lanes: int) -> bool:
     return (
-        element in (lir.U8, lir.U16)
-        and size * element.bytes <= 256
+        size * element.bytes <= 256
         and lanes * element.bytes % 16 == 0
         and (target.has("ssse3") or target.has("neon"))
     )
@@ -33,18 +32,28 @@ def shuffles_bytes(target: Target, element: lir.Scalar, size: int, lanes: int) -
 def permute_bytes(
     w: Writer, value: lir.Value, tables: Sequence[lir.Value], index: lir.Value
 ) -> str:
-    """Return the operand with the looked-up lanes of one or two bytes each."""
+    """Return the operand with the looked-up lanes."""
     element, lanes = value.type.element, value.type.lanes
     wide = tables[0].type.lanes
     entries, text = len(tables) * wide, type_text(index.type)
     kind = type_text(index.type.element)
     last = splat_constant(str(entries - 1), kind)
     where = w.let(f"and {text} {w.use(index)}, {last}")
-    if element.bytes == 2:  # the bytes of number i are at 2 * i and 2 * i + 1
-        pairs = w.let(f"mul {text} {where}, {splat_constant('514', kind)}")
-        where = w.let(f"add {text} {pairs}, {splat_constant('256', kind)}")
     size = lanes * element.bytes
-    control = w.let(f"bitcast {text} {where} to <{size} x i8>")
+    if element.bytes == 8:  # NEON has no product of so many bits
+        halves = w.let(f"bitcast {text} {where} to <{2 * lanes} x i32>")
+        twice = [k - k % 2 for k in range(2 * lanes)]
+        where = w.pick(f"<{2 * lanes} x i32> {halves}", twice)
+        kind, text = "i32", f"<{2 * lanes} x i32>"
+    bytes_ = f"<{size} x i8>"
+    if element.bytes > 1:  # byte k of number i is at its size times i, plus k
+        ones = int.from_bytes(b"\1" * min(4, element.bytes), "little")
+        each = splat_constant(str(element.bytes * ones), kind)
+        where = w.let(f"mul {text} {where}, {each}")
+    control = w.let(f"bitcast {text} {where} to {bytes_}")
+    if element.bytes > 1:
+        places = ", ".join(f"i8 {k % element.bytes}" for k in range(size))
+        control = w.let(f"add {bytes_} {control}, <{places}>")
     parts = _parts(w, tables, wide * element.bytes)
     step = _shuffled(w.module.target, size)
     pieces = []

@@ -28,8 +28,8 @@ from skforge.compiler.layouts.contributions.quadrature import (
     ROWS,
     ROWS_BY_SIDE,
     Points,
-    cut,
     fill,
+    parts_of,
 )
 from skforge.compiler.layouts.contributions.subtrees import find, tables
 from skforge.compiler.target import Target
@@ -93,23 +93,19 @@ FEWEST_NODES = 8
 LEAST_LANES = 8
 
 
-def walk_data(
-    forest: Forest, by_pairs: bool, in_lanes: bool, looks_up: bool
-) -> walk.WalkData:
+def walk_data(forest: Forest, by_pairs: bool, in_lanes: bool) -> walk.WalkData:
     """Lay out a normalised forest with covers.
 
-    ``by_pairs`` is for interactions, ``in_lanes`` for points as the lanes of vectors,
-    and with ``looks_up`` subtrees have tables.
+    ``by_pairs`` is for interactions, ``in_lanes`` for points as the lanes of vectors.
     """
     means, paths = Means.of(forest), trace(forest)
-    in_order = np.argsort(forest.tree_output, kind="stable")
-    parts = cut(forest, paths)
+    parts, n_trees = parts_of(forest, paths), forest.n_trees
     if parts.forest is not forest:
         forest, paths = parts.forest, trace(parts.forest)
     points = Points.of(parts, paths, in_lanes)
     most = SLOT_BYTES // (2 * VECTOR * walk.TOGETHER * points.of_turn)
     subtrees = find(forest, paths)
-    if not looks_up or forest.vector_leaves:
+    if forest.vector_leaves:
         subtrees = subtrees[:0]
     clusters = np.maximum(FEWEST_NODES, most)
     found = subtrees.node, subtrees.are_few
@@ -133,7 +129,7 @@ def walk_data(
     subtrees = subtrees[order.subtree]
     return walk.WalkData(
         trees=Trees.of(forest, paths, order.node, means.bias),
-        part_start=np.append(0, np.cumsum(np.diff(parts.start)[in_order])),
+        part_start=np.arange(n_trees + 1) * forest.n_trees // max(1, n_trees),
         order=order,
         points=points,
         constants=constants,
@@ -145,10 +141,8 @@ def walk_data(
     )
 
 
-def shared_data(
-    hir: PredictEnsemble, by_pairs: bool, in_lanes: bool, looks_up: bool
-) -> walk.WalkData:
-    kind = by_pairs, in_lanes, looks_up
+def shared_data(hir: PredictEnsemble, by_pairs: bool, in_lanes: bool) -> walk.WalkData:
+    kind = by_pairs, in_lanes
     return hir.shared.once(
         ("contributions", *kind), lambda: walk_data(hir.forest, *kind)
     )
@@ -189,10 +183,12 @@ class Contributions(layouts.BlockRepresentation, layouts.GpuBlockRepresentation)
         self, hir: PredictEnsemble, target: Target, block: int
     ) -> layouts.BlockLayout:
         code = CODES[self.by_pairs, block == 1]
-        looks_up = target.permute_entries(32) > 0
-        data = shared_data(hir, self.by_pairs, block == 1, looks_up)
+        data = shared_data(hir, self.by_pairs, block == 1)
+        is_whole = target.vector_bits >= 8 * VECTOR
+        together = walk.TOGETHER if is_whole else walk.IN_HALVES
+        rest = block, target.has_fma, together
         return layouts.CodeLayout(
-            hir, lambda rules, rows: code(rules, data, rows, block, target.has_fma)
+            hir, lambda rules, rows: code(rules, data, rows, *rest)
         )
 
     def check_gpu_block(self, hir: PredictEnsemble, shape: BlockShape) -> None:
@@ -207,7 +203,7 @@ class Contributions(layouts.BlockRepresentation, layouts.GpuBlockRepresentation)
     def lay_out_gpu_blocks(
         self, hir: PredictEnsemble, target: Target, shape: BlockShape
     ) -> GpuBlockLayout:
-        return ThreadLayout(hir, shape, shared_data(hir, False, False, True))
+        return ThreadLayout(hir, shape, shared_data(hir, False, False))
 
 
 class Interactions(Contributions):

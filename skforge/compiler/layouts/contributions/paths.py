@@ -79,7 +79,7 @@ def trace(forest: Forest) -> Paths:
     distinct = np.zeros(n, np.int64)
     share, ratio = np.ones(n), shares(forest)
     levels = []
-    level = forest.tree_offset[:-1][inner[forest.tree_offset[:-1]]].astype(np.int64)
+    level = np.flatnonzero(inner & (parent < 0))
     while len(level):
         levels.append(level)
         above = before[level]
@@ -113,15 +113,17 @@ def _before(feature: IntArray, parent: IntArray, nodes: IntArray) -> IntArray:
 class Order:
     """Inner nodes in the order of the walk, all trees one after another.
 
-    Slot 0 is above the root; the right edge's slot follows the left one's. A run has
-    four numbers: it goes down from the first to the second, then up from the fourth to
-    the third. Nodes of subtrees follow the others of their tree; they have no slots.
+    A tree's first slots are above its roots; the right edge's slot follows the left
+    one's. A run has four numbers: it goes down from the first to the second, then up
+    from the fourth to the third. Nodes of subtrees follow the others of their tree;
+    they have no slots.
     """
 
     node: IntArray
     tree: IntArray
     start: IntArray  # (n_trees + 1,) into the nodes
     is_walked: NDArray[np.bool_]
+    roots: IntArray  # (n_trees,) their number
     slot: IntArray
     left_slot: IntArray
     subtree: IntArray  # the number of each subtree, in the order of the walk
@@ -159,10 +161,15 @@ def put_in_order(
     above = np.where(parent[tops] >= 0, cluster[parent[tops]], -1)
     begin, base = np.zeros(n, np.int64), np.ones(n, np.int64)
     roots = tops[above < 0]
-    counts = np.zeros(n_trees, np.int64)
-    counts[paths.tree[roots]] = size[roots]
-    start = np.concatenate(([0], np.cumsum(counts)))
-    begin[roots] = start[paths.tree[roots]]
+    roots = roots[np.argsort(paths.tree[roots], kind="stable")]
+    n_roots = np.bincount(paths.tree[roots], minlength=n_trees)
+    base[roots] = n_roots[paths.tree[roots]]
+    begin[roots] = np.cumsum(size[roots]) - size[roots]
+    first_root = np.cumsum(n_roots) - n_roots
+    root_slot = np.zeros(n, np.int64)
+    root_slot[roots] = np.arange(len(roots)) - first_root[paths.tree[roots]]
+    counts = np.bincount(paths.tree[inner], minlength=n_trees)
+    start = np.append(0, np.cumsum(counts))
     while len(roots):
         here = np.isin(above, roots)
         children, owners = tops[here], above[here]
@@ -181,7 +188,7 @@ def put_in_order(
     left_slot = base[owner] + 2 * (place[node] - begin[owner])
     lefts = np.zeros(n, np.int64)
     lefts[node] = left_slot
-    slots = np.where(parent >= 0, lefts[parent] + paths.is_right, 0)
+    slots = np.where(parent >= 0, lefts[parent] + paths.is_right, root_slot)
     runs, run_tree = _runs(tops, begin, own, size, paths.tree)
     top = subtrees[:, 0]
     goes_down = np.flatnonzero(runs[:, 1] > runs[:, 0])
@@ -208,6 +215,7 @@ def put_in_order(
         tree=tree,
         start=start + before,
         is_walked=walked,
+        roots=n_roots,
         slot=np.where(walked, slots[node], 0),
         left_slot=np.where(walked, lefts[node], 0),
         subtree=subtree,
