@@ -575,7 +575,6 @@ def _of_shap(name: str, call: str, instead: str) -> Any:
 
 
 def _check_functions(*functions: Any) -> None:
-    """Raise for functions that shap would call."""
     if any(name not in (".save", None) for name in functions):
         raise InvalidInputError(
             "skforge writes and reads models and background rows itself, in a format "
@@ -584,7 +583,6 @@ def _check_functions(*functions: Any) -> None:
 
 
 def _numbers(rows: Any) -> tuple[Array, Any]:
-    """Return background rows as an array, and the names of a DataFrame."""
     values = np.asarray(rows)
     if values.dtype.kind not in "biuf":
         raise InvalidInputError(

@@ -374,7 +374,6 @@ def _best_by_score(result: TuningResult, score: Callable[[Trial], float]) -> Any
 
 
 def _results(result: TuningResult, score: Callable[[Trial], float]) -> dict[str, Any]:
-    """Return ``results_``: a row for each candidate, columns for each batch size."""
     rows: dict[Any, dict[int, Trial]] = {}
     for trial in result.trials:
         rows.setdefault(trial.candidate.key, {}).setdefault(trial.n_rows, trial)
@@ -415,5 +414,4 @@ def _results(result: TuningResult, score: Callable[[Trial], float]) -> dict[str,
 
 
 def _main_sizes(result: TuningResult) -> dict[BatchRange, int]:
-    """Return the first size of each range, at which all candidates are timed."""
     return {trial.batch: trial.n_rows for trial in reversed(result.trials)}

@@ -43,10 +43,7 @@ class RowsFile(ExitStack):
         self._there = [place for place in self._places if place is not None]
 
     def batches(self) -> Iterator[Batch]:
-        """Yield the columns that the model reads; all rows at once if it needs that.
-
-        Raise InvalidInputError if there are no rows.
-        """
+        """Yield what the model reads, all at once if it must; raise without rows."""
         batches: Iterable[Batch] = self.table.batches(self._there)
         if self._spec.whole and (every := list(batches)):
             batches = [merged(every)]
@@ -59,7 +56,6 @@ class RowsFile(ExitStack):
             )
 
     def rows(self, batch: Batch) -> Any:
-        """Return a batch as an array, or as a frame if the model needs one."""
         if isinstance(batch, np.ndarray) and batch.dtype != object:
             return batch
         columns = iter(columns_of(batch))
@@ -147,7 +143,6 @@ class RowsFile(ExitStack):
         return places
 
     def _hint(self) -> str:
-        """Return sentences about the file's columns, to choose features from."""
         table = self.table
         if table.separator is not None:
             return (
@@ -161,7 +156,6 @@ class RowsFile(ExitStack):
         return f"{choose if wide else ''} The file's columns are {listed(table.names)}."
 
     def _by_name(self, names: Sequence[str]) -> Sequence[int | None]:
-        """Return the places of the model's features among the file's columns."""
         spec, there = self._spec, {*(self.table.names or ())}
         called = {name: name for name in there}
         if spec.underscores:
@@ -180,7 +174,6 @@ class RowsFile(ExitStack):
         ]
 
     def _asked(self, columns: str) -> Sequence[int]:
-        """Return the places that ``--columns`` names."""
         table = self.table
         span = re.fullmatch(r"(-?\d+)?:(-?\d+)?", columns.strip())
         if span is not None:
@@ -230,7 +223,6 @@ def listed(names: Sequence[str]) -> str:
 
 
 def all_rows(path: Path, spec: RowSpec, columns: str | None = None) -> Any:
-    """Return all rows of a file, at least one, as an array or frame."""
     with RowsFile(path, spec, columns) as file:
         every = list(file.batches())
         file.before = 0
@@ -245,7 +237,6 @@ def check_columns(data: Path | None, columns: str | None) -> None:
 
 
 def load_rows(path: Path, model: Any, columns: str | None = None) -> Rows:
-    """Return the rows of a file as the kernels of an opened model read them."""
     from skforge.compiler.forest.rows import prepare_rows
 
     if is_compiled(model):

@@ -166,8 +166,6 @@ _STYLE = (
 
 
 class _Lines:
-    """A box that expands to show some lines."""
-
     def __init__(self, name: str, lines: list[str]) -> None:
         self._name, self._lines = name, lines
 
@@ -284,7 +282,6 @@ def _fits(times: Sequence[CallTime], size: int, seconds: float, theirs: bool) ->
 def _timed(
     calls: Mapping[str, Sequence[Call]], seconds: float
 ) -> dict[str, NDArray[np.float64]]:
-    """Return the seconds of single calls of each function, taken in turns."""
     for batches in calls.values():  # compiles, and warms up
         for call in batches[:2]:
             start = perf_counter()
@@ -317,7 +314,6 @@ def _slot(ring: Any, seconds: float) -> list[float]:
 
 
 def draw(summary: Summary, ax: Any) -> Any:
-    """Draw measured times by batch size: medians, and 99th percentiles above them."""
     from matplotlib.ticker import EngFormatter
 
     times = summary.times

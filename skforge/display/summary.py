@@ -112,7 +112,6 @@ def known_times(wrapper: Any, n_threads: int, estimate: bool) -> tuple[CallTime,
 def _searched(
     result: Any, batch: BatchRange, schedule: Schedule, n_threads: int
 ) -> list[CallTime]:
-    """Return what a search measured of a range's schedule, a time for each size."""
     if result is None or result.n_threads != n_threads:
         return []
     first, last = batch

@@ -111,8 +111,7 @@ def example_text(
 ) -> str:
     """Return a C program that predicts rows read as text from standard input.
 
-    It also compares what functions return with what ``check.csv`` has; ``tolerances``
-    are those of :func:`~skforge.exporters.check.tolerance`.
+    It compares, within ``tolerances``, what functions return for ``check.csv``.
     """
     results, coded = library.results, {*library.categories}
     function = "predict" if "predict" in results else "predict_raw"
@@ -226,10 +225,10 @@ def source_text(library: Library) -> str:
 
 
 def _tables(forest: Forest, leaves: bool) -> dict[str, NDArray[Any]]:
-    """Return the arrays by name, with inner nodes only.
+    """Return arrays, inner nodes only.
 
-    A child below 0 is ``~leaf``: a row of ``leaf_value``, or, with ``leaves``, the
-    number of the leaf node.
+    A child below 0 is ``~leaf``: a row of ``leaf_value``, or, with ``leaves``, a leaf
+    node's number.
     """
     inner = np.flatnonzero(forest.leaf < 0)
     place = np.full(forest.n_nodes, -1, np.int32)
@@ -287,7 +286,6 @@ def _encoder(library: Library) -> list[str]:
 
 
 def _finish(name: str, steps: Steps, result: tuple[str, int], forest: Forest) -> str:
-    """Return the C function that turns one row's sums into a result."""
     k, dtype = forest.n_outputs, forest.accumulator_dtype.name
     each = f"for (int k = 0; k < {k}; k++)"
     lines = [

@@ -121,10 +121,7 @@ def verify(library: Library, binary: bytes, sample: Sample) -> bool:
 
 
 def check_text(library: Library, sample: Sample) -> str:
-    """Return ``check.csv``: rows, and what functions return for each.
-
-    Its numbers have as many digits as their bits need.
-    """
+    """Return ``check.csv``: rows and results, in the digits that their bits need."""
     forest, results = library.forest, library.results
     width = forest.n_features + sum(results[name][1] for name in library.listed)
     n = min(LISTED_ROWS, max(FEWEST_LISTED, LISTED_VALUES // width))
@@ -164,8 +161,6 @@ def _fault(what: str) -> VerificationError:
 
 
 class _Loaded:
-    """A library loaded in this process, with a model open for one thread."""
-
     def __init__(self, library: Library, binary: bytes) -> None:
         self._name, self._results = library.name, library.results
         self._suffix = "f32" if library.row_dtype == "float32" else "f64"

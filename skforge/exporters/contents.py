@@ -102,7 +102,6 @@ class Library:
     encoder_sizes: tuple[int, ...] = ()
 
     def filled(self, template: str, **values: object) -> str:
-        """Return a text of ``templates/`` that may also name facts of the library."""
         forest = self.forest
         facts = {
             "name": self.name,
@@ -159,10 +158,7 @@ class Library:
 
     @property
     def scratch(self) -> tuple[int, int, int]:
-        """Return the bytes of scratch for converted rows, their sums and kernels.
-
-        All are multiples of cache lines. Portable C needs none.
-        """
+        """Return the bytes of scratch, in lines, for rows, sums and kernels: 0 in C."""
         if not self.variants:
             return 0, 0, 0
         rows = self.forest.n_features * self.forest.input_dtype.itemsize

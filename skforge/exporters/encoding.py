@@ -56,10 +56,7 @@ _LETTERS = 'abc xyz,"-_.0123456789é€日'
 
 
 def _known(hashed: HashedCategories) -> list[NDArray[np.int32]]:
-    """Return the hashes of each column that the model has, as far as they stand alone.
-
-    Those that occur only together with others cannot be told from the model.
-    """
+    """Return hashes of each column that the model knows alone, not beside others."""
     sizes, arrays = tables_of(hashed)
     a = dict(zip(ARRAYS, arrays, strict=True))
     columns = a["value_column"][: sizes[SIZES.index("n_ranked")]].tolist()

@@ -66,7 +66,6 @@ def variant_code(name: str, variants: Sequence[Target]) -> list[str | Routine]:
 
 
 def _check_x86(b: Builder, name: str, variants: Sequence[Target]) -> None:
-    """Write the comparison of what the CPU answers with the bits of a variant."""
     words = b.local("words", I32, 4 * len(_QUESTIONS))
     for k, question in enumerate(_QUESTIONS):
         leaf, part = (b.const(number, I32) for number in question)

@@ -56,7 +56,6 @@ ROW_TYPES = {"f32": F32, "f64": F64}
 
 
 def library_code(library: Library) -> list[str | Routine]:
-    """Return the modules that are linked with the kernels: constants and functions."""
     constants = [
         f"{_stored(symbol, payload + bytes(PADDING))}, align 64"
         for symbol, payload in constants_of(library).items()
@@ -95,7 +94,6 @@ def kernel_text(text: str, cpu: str, features: str) -> str:
 
 
 def constants_of(library: Library) -> dict[str, bytes]:
-    """Return the constant arrays of the code; equal arrays are stored once."""
     kernels = [kernel for variant in library.variants for kernel in variant.kernels]
     arrays = [array for kernel in kernels for array in kernel.data]
     if library.encoder is not None:
@@ -179,7 +177,6 @@ def _runner(
 
 
 def _finish(symbol: str, library: Library, steps: Steps) -> Iterator[str | Routine]:
-    """Yield the function from sums to results, as in compiled entries."""
     n_outputs, labels = library.forest.n_outputs, f"{symbol}.labels"
     results = Results(steps, n_outputs, library.sum_dtype, labels)
     with Builder() as b:
@@ -197,7 +194,7 @@ _COLUMNS, _TO, _OUT = (Value(name, I64) for name in ("columns", "to", "out"))
 def _convert(library: Library, suffix: str) -> Routine:
     """Return the function that copies rows densely in the forest's dtype, with NaN.
 
-    The cast is that of C: round to nearest, and too large values become infinity.
+    The cast is C's: round to nearest, too large values become infinity.
     """
     theirs, mine = ROW_TYPES[suffix], scalar_of(np.dtype(library.row_dtype))
     n_features, marker = library.forest.n_features, library.forest.missing_value
@@ -220,7 +217,6 @@ def _convert(library: Library, suffix: str) -> Routine:
 def _predict(
     library: Library, suffix: str, output: str, steps: Steps | None = None
 ) -> Routine:
-    """Return one of the library's public functions; without steps, a kernel's own."""
     name = library.name
     dtype, columns = library.results[output]
     in_place, run = steps is None or steps.in_place, f"{name}.run"
@@ -272,7 +268,6 @@ def _predict(
 
 
 def _encode(library: Library) -> Iterator[Routine]:
-    """Yield the functions that hash texts and encode rows with categories."""
     if (encoder := library.encoder) is None:
         return
     city = replace(city_hash(), name=f"{library.name}.city")

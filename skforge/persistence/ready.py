@@ -68,13 +68,10 @@ _code_of = lru_cache(maxsize=64)(object_cache.find)
 
 
 class Note:
-    """Notes what answers for the model of a file, once an entry was compared."""
-
     def __init__(self, digest: str) -> None:
         self._digest = digest
 
     def __call__(self, predictor: Predictor, method: str) -> None:
-        """Note a method's entry, and the kernels that are compared by now."""
         key, source, module = _key(self._digest), predictor.source, predictor.module
         entry = predictor.entries.get(method)
         holder: Any = getattr(entry, "__self__", None)
@@ -197,8 +194,6 @@ _STATE: Any = vars(Becoming)["__dict__"]
 
 
 class _Method:
-    """A method that is its compiled entry, or one of the whole model."""
-
     def __init__(self, name: str) -> None:
         def method(self: Any, X: Any, **params: Any) -> Any:
             found = None if params else _ready_of(self)
@@ -278,7 +273,6 @@ class _Ready:
         self._mappings: Any = None
 
     def entry(self, method: str) -> Any:
-        """Return a method's entry; None if the cache no longer has its code."""
         if method not in self._entries:
             with suppress(LookupError):
                 self._entries[method] = self._linked(method)
@@ -309,7 +303,6 @@ class _Ready:
         return table
 
     def answer(self, method: str, X: Any) -> Any:
-        """Return an entry's answer; None if the whole model has to give it."""
         entry, columns = self._entries.get(method), self._record["columns"]
         if entry is None:
             with _lock:
@@ -336,7 +329,6 @@ class _Ready:
 
     @property
     def counts(self) -> list[Any]:
-        """Calls and rows that entries have answered."""
         return [entry.__self__.counts for entry in self._opened]
 
     @property
@@ -350,7 +342,6 @@ class _Ready:
 
 
 def _ready_of(forest: Any) -> _Ready | None:
-    """Return what a model answers with; None if it is whole."""
     with suppress(AttributeError):
         return forest._ready
     return None

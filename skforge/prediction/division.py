@@ -32,10 +32,9 @@ TRIED = 4
 
 
 def read_divided(model: Any, X: Any) -> tuple[Forest, Split | None]:
-    """Return a model's forest; of a pipeline, that of the steps that fold.
+    """Return a model's forest; of a pipeline, that of the last steps that fold.
 
-    As many of the last steps fold as can. If the forest after them does not read the
-    rows of ``X`` as they arrive there, fewer steps fold.
+    Fewer fold if the forest after them does not read the rows of ``X`` as they arrive.
     """
     if not divides(model):
         return read_model(model), None

@@ -52,10 +52,7 @@ ROWS = 4096
 def read_members(
     wrapper: Any, model: Any, X: Any, error: UnsupportedModelError
 ) -> Members:
-    """Compile each member of a fitted model that can be compiled.
-
-    Raise if there is none; ``error`` says why the whole model cannot be compiled.
-    """
+    """Compile the members of a model that can be; without any, raise: see ``error``."""
     last = model
     while is_pipeline(last):
         last = last_step(last)
@@ -204,7 +201,6 @@ def _compiled_whole(wrapper: Any, model: Any, X: Any) -> FitResult:
 
 
 def _tell(wrapper: Any, model: Any, result: FitResult) -> None:
-    """Log what was chosen, and why."""
     search, module = result.search, result.predictor.module
     trees = module.forest.n_trees
     _LOG.info("fit: %s, %d trees, for %s", type(model).__name__, trees, module.target)
@@ -229,7 +225,6 @@ def _tell(wrapper: Any, model: Any, result: FitResult) -> None:
 def _search(
     wrapper: Any, predictor: Predictor, choice: Choice, X: Any
 ) -> tuple[Choice, TuningResult | None]:
-    """Search schedules for the requested ranges, on rows as kernels read them."""
     rows = sample_rows(predictor, X, TUNING_ROWS)
     names = "reduction", "n_jobs", "random_state", "verbose"
     how = {name: getattr(wrapper, name) for name in names}

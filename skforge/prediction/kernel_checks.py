@@ -131,10 +131,7 @@ class KernelChecks:
 
 
 def compare_now(module: CompiledModule, sample: Callable[[], Sample]) -> None:
-    """Compare the kernels compiled so far, and the others as they arrive.
-
-    Raise ``VerificationError`` if one of the first is wrong.
-    """
+    """Compare the kernels compiled so far, or raise, and others as they arrive."""
     checks, kernels = KernelChecks(module, sample), module.kernels
     now = {number: kernels.kernel(number) for number in (0, *kernels.compiled())}
     kernels.arrives = checks
@@ -143,7 +140,6 @@ def compare_now(module: CompiledModule, sample: Callable[[], Sample]) -> None:
 
 
 def by_reference(module: CompiledModule | AutoModule) -> None:
-    """Have a module's kernels compared with the forest as they arrive."""
     for part in module.parts:
         sample = partial(_sample, part.forest, part.compiler.store)
         again = None if part.compiler.store is None else partial(sample, anew=True)
@@ -173,7 +169,6 @@ def _scored(forest: Forest) -> dict[str, Array]:
 
 
 def batch_sizes(forest: Forest, batch: BatchRange, schedule: Schedule) -> list[int]:
-    """Return a range's first and last number of rows, and one between."""
     most = MOST_VALUES // max(1, forest.n_features)
     low, high = batch
     first = max(1, low)
@@ -205,7 +200,6 @@ def _rows_of_a_block(loops: tuple[BoundLoop, ...]) -> int:
 
 
 def _batches(n_rows: int, size: int) -> Iterator[NDArray[np.intp]]:
-    """Yield row numbers; rows repeat if there are fewer than a batch needs."""
     if n_rows <= size:
         yield np.arange(size) % n_rows
         return

@@ -144,7 +144,6 @@ class Predictor:
             self.timed = None
 
     def method(self, owner: Any, function: Any) -> Any:
-        """Return the method's entry bound over the function, or the function."""
         name = function.__name__
         if self._by_members and name != "predict_raw":
             return function
@@ -242,10 +241,7 @@ class Predictor:
         return answer
 
     def _by_entry(self, method: str, X: Any, n_jobs: int | None) -> Any:
-        """Answer with the compiled entry, for rows as they are or as the source reads.
-
-        Kernels answer for rows that are read and that the entry declines.
-        """
+        """Answer with the compiled entry; kernels do for rows that it declines."""
         if (entry := self.entries.get(method)) is None:
             return None
         if self._direct and (answer := entry(X)) is not None:
@@ -407,8 +403,7 @@ class Predictor:
     def _seek_entry(self, method: str, n_jobs: int | None) -> None:
         """Compile a method's entry; a method without one keeps the ordinary path.
 
-        Entries depend on the number of threads of other calls: if it changes, each
-        entry is compiled again when its method is next called.
+        Entries depend on other calls' threads; a change compiles them anew when called.
         """
         if n_jobs != self.entry_jobs:
             self._forget_entries()
@@ -575,7 +570,6 @@ class Predictor:
         return values if hashed is None else hashed.shared(values)
 
     def _explained(self, X: Any, n_jobs: int | None) -> Any:
-        """Return what the entry of contributions answers, on one thread."""
         entry = self.entries.get("predict_contribs")
         if entry is None or not self._direct:
             return None

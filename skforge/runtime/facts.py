@@ -60,7 +60,6 @@ def cpu_facts(file: str = "/proc/cpuinfo") -> str:
 
 
 def cpu_count(cgroup: str = "/sys/fs/cgroup") -> int:
-    """Count cores as joblib does: affinity, quota, and ``LOKY_MAX_CPU_COUNT``."""
     if sys.platform != "linux" or "JOBLIB_MULTIPROCESSING" in os.environ:
         import joblib
 
@@ -85,7 +84,7 @@ def _quota(cgroup: str) -> int | None:
 
 @lru_cache(maxsize=1)
 def llvm_version() -> str:
-    """Return what tells versions of llvmlite apart, which has its LLVM inside.
+    """Return what tells versions of llvmlite, which has its LLVM inside, apart.
 
     A process may have none, and a cache that was filled where there is one.
     """

@@ -97,10 +97,9 @@ def is_mapped(X: Any) -> bool:
 
 
 class Mappings:
-    """Reads mappings.
+    """Reads mappings, many by the compiled ``reader``; None: there is none.
 
-    ``reader`` makes the compiled reader of many dicts, if there is one. Methods raise
-    ``InvalidInputError`` if a column is absent, or the model takes no such value.
+    Raises ``InvalidInputError`` for an absent column, or a value the model refuses.
     """
 
     def __init__(
@@ -171,7 +170,6 @@ class Mappings:
         return values if len(X) == self._count or self.ignores else None
 
     def _row(self, X: dict[Any, Any]) -> tuple[Array, memoryview] | None:
-        """Return a mapping of common values as a row, with its memory."""
         assert self._pack is not None
         if (values := self._values(X)) is None:
             return None
@@ -212,7 +210,6 @@ class Mappings:
         return objects
 
     def rows(self, X: Any) -> Array | None:
-        """Return rows for the kernels; None if the source must answer."""
         if self._columns.by_frame:
             return None
         # all rows that compiled code reads have the keys of the first
@@ -259,7 +256,6 @@ class Mappings:
         return rows
 
     def frame(self, X: Any) -> Any:
-        """Return the mappings as a pandas frame, or for some sources as objects."""
         if self._columns.by_objects:
             columns, _ = self._read(X)
             objects = np.empty((len(columns[0]), self._count), object)
@@ -301,7 +297,6 @@ class Mappings:
         return frame
 
     def _read(self, X: Any) -> tuple[Any, str]:
-        """Return each column's values, and how errors call the rows."""
         dicts, alone = self._as_dicts(X)
         try:
             flat = list(chain.from_iterable(map(self._get, dicts)))
@@ -315,7 +310,6 @@ class Mappings:
         return [flat[at :: self._count] for at in range(self._count)], alone
 
     def _as_dicts(self, X: Any) -> tuple[list[dict[Any, Any]], str]:
-        """Return rows as a list of dicts, and how errors call a mapping alone."""
         alone = ""
         if isinstance(X, Mapping):
             known = {name: X[name] for name in self._names if name in X} or X
@@ -456,7 +450,6 @@ def _is_column(value: Any) -> bool:
 
 
 def _objects(column: Any) -> Any:
-    """Return a column's values: an array of plain numbers, or a list of objects."""
     if type(column) is list:
         return column
     if not hasattr(column, "__array__"):
@@ -507,7 +500,6 @@ def _kind(value: Any) -> str:
 
 
 def _number(value: Any, name: str, where: str) -> float:
-    """Return a value that is no plain number as a float."""
     if is_missing(value):
         return _NAN
     if _kind(value) == "number":
@@ -565,7 +557,6 @@ def _code(
 
 
 def _categorical(labels: list[Any], rule: ColumnRule) -> Any:
-    """Return labels as pandas' categories: those of training, then new ones."""
     import pandas as pd
 
     assert rule.categories is not None

@@ -59,17 +59,13 @@ _ANEW = ", so that every process compiles its kernels anew"
 
 
 def key_of(parts: Iterable[str]) -> str:
-    """Return a digest of texts, which tells where each ends."""
     texts = (part.encode() for part in parts)
     marked = (part for text in texts for part in (b"%d:" % len(text), text))
     return str(sha256(*marked).hexdigest())
 
 
 def directory() -> str | None:
-    """Return the cache directory; None if ``SKFORGE_CACHE`` is off.
-
-    It is ``SKFORGE_CACHE_DIR``, or else ``skforge`` in the user's cache directory.
-    """
+    """Return ``SKFORGE_CACHE_DIR``, or the user's; None if ``SKFORGE_CACHE`` is off."""
     if not cache_switched_on():
         return None
     folder = os.environ.get("SKFORGE_CACHE_DIR", "").strip()
@@ -180,10 +176,7 @@ def store(key: str, payload: bytes) -> str | None:
 
 
 def write(key: str, kind: str, parts: Sequence[Part]) -> str | None:
-    """Store bytes, one part after the other, in a folder under a key.
-
-    Return their digest; None if they are not stored.
-    """
+    """Store bytes under a key in a folder; return their digest, None if not stored."""
     folder = opened(kind, create=True)
     if folder is None:
         return None
@@ -212,7 +205,6 @@ def write(key: str, kind: str, parts: Sequence[Part]) -> str | None:
 
 
 def evict(folder: str) -> None:
-    """Remove the least recently used files until the rest is within the bounds."""
     now, files, total = time.time(), [], 0
     with os.scandir(folder) as entries:
         for entry in entries:
@@ -234,10 +226,7 @@ def evict(folder: str) -> None:
 
 
 def opened(name: str, create: bool) -> str | None:
-    """Return a folder of the cache if only this user may write it.
-
-    Nothing is made in a directory that others may write.
-    """
+    """Return a folder that only this user may write; make none where others may."""
     parent = directory()
     if parent is None:
         return None

@@ -85,7 +85,6 @@ def numpy_api() -> dict[str, int] | None:
 
 
 def _arrays_are_laid_out_as_known() -> bool:
-    """Check that an array's type and data are where an entry reads them."""
     if ctypes.sizeof(ctypes.c_void_p) != 8:
         return False
     for dtype, code in DTYPE_CODES.items():

@@ -69,10 +69,7 @@ class Answers:
     by_members: bool = field(default=False, metadata=_LIVE)
 
     def of_scores(self, forest: Forest, model: Any) -> Callable[..., Any]:
-        """Return the function that makes a method's answer of raw scores.
-
-        It raises ``UnsureError`` if the model itself must answer.
-        """
+        """Return the function of raw scores; ``UnsureError`` leaves it to the model."""
         if self.by_members:
             return self._of_members
         return partial(answer, forest.answers, labels_of(forest.answers, model))
@@ -158,7 +155,6 @@ class Source:
 
     @cached_property
     def warning(self) -> str:
-        """The model's warning about an array, which has no feature names, or ""."""
         return "" if self._plain is None else self._plain.unnamed
 
     def codes(self) -> dict[int, dict[str, Any]]:
@@ -174,10 +170,7 @@ class Source:
         return X
 
     def takes(self, X: Array) -> bool:
-        """Tell whether the model accepts the values of these rows.
-
-        ``X`` is a C-contiguous array of the forest's dtype and width.
-        """
+        """Tell whether the model accepts the values of C-contiguous, converted rows."""
         return len(X) > 0
 
     def repaired(self, rows: Array) -> Array:
@@ -195,12 +188,10 @@ class Source:
         return True
 
     def form(self, X: Any) -> Any:
-        """Return the form of rows that the forest does not read yet, or None."""
         form = self.form_of(X)
         return None if self.knows(form) else form
 
     def of_form(self, form: Any) -> Source | None:
-        """Return an adapter, with its own forest, for rows of a form; None for none."""
         return None
 
     def sample(self, dtype: Any) -> Any:
@@ -230,7 +221,6 @@ class Source:
         return FrameColumns(forest.category_names, marker=forest.missing_value)
 
     def entry_of_objects(self, entry: Any) -> Any:
-        """Return an entry for arrays of objects before one for rows; None for none."""
         made = self.forest.hashed is not None and self._plain is not None
         return self._plain.entry(entry) if made else None
 
@@ -243,7 +233,7 @@ class Source:
         return read
 
     def columns(self) -> Columns | None:
-        """Return the columns of rows that are mappings; None if the model takes these.
+        """Return columns of mappings; None if the model takes these.
 
         Raise ``InvalidInputError`` if it has no feature names, or one twice.
         """
@@ -272,7 +262,6 @@ class Source:
         return Columns(tuple(rules), len(names), dtype, False, by_frame, hashed)
 
     def _reading(self, **how: Any) -> Reading:
-        """Return a reading with the forest's dtype and the names seen by ``fit``."""
         names = getattr(self.stored or self.model, "feature_names_in_", None)
         usual: dict[str, Any] = {
             "names": None if names is None else tuple(names),
@@ -304,7 +293,6 @@ class Source:
         return self._rows(X, method)
 
     def _rows(self, X: Any, method: str) -> Any:
-        """Return rows converted as the model does; None for unknown kinds."""
         return self.taken(self.read(X))
 
     def taken(self, read: Read | None) -> Array | None:
@@ -325,10 +313,7 @@ class Source:
         return draw_rows(self.forest, n, 0, missing)
 
     def kept_rules(self) -> Rules:
-        """Return the rules of a live model, to be kept in an artifact.
-
-        Raise ``UnsupportedModelError`` if its rows cannot be converted without it.
-        """
+        """Return a live model's rules, to be kept; raise if they do not suffice."""
         return self.rules
 
     def call(self, method: str, X: Any, **params: Any) -> Any:
@@ -351,7 +336,6 @@ class Source:
         return raw[:, 0] if raw.shape[1] == 1 else raw
 
     def reference(self, rows: Array) -> Array:
-        """Return raw scores of all forests by the reference walk, side by side."""
         forests = self.forest, *self.answers.more
         scores = [reference_raw(forest, rows) for forest in forests]
         return np.hstack([raw.reshape(len(rows), -1) for raw in scores])
@@ -367,7 +351,6 @@ class Source:
         return self.raw(rows)
 
     def outputs(self, X: Any) -> dict[str, Any]:
-        """Return the model's answers on one thread, by ``Predictor`` method."""
         return {} if self.model is None else self._outputs(X)
 
     def _outputs(self, X: Any) -> dict[str, Any]:
@@ -381,7 +364,6 @@ class Source:
         return self.model
 
     def of_no_rows(self) -> dict[str, tuple[str, tuple[int, ...]]]:
-        """Return dtype and shape of each method's answer to 0 rows."""
         answers = {}
         none = np.empty((0, self.forest.n_columns), "f4")
         for method in ("predict", "predict_proba", "predict_raw", "apply"):

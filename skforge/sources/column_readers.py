@@ -172,8 +172,7 @@ class FrameReader(_ColumnReader):
     def layout(self, X: Any) -> tuple[Form | None, Parts] | None:
         """Return the form of a frame, and how each block's values are read.
 
-        None if its columns or their dtypes are not as wanted, if there are no rows, or
-        if pandas' internals are not as expected.
+        None if columns, dtypes or pandas' internals are not as wanted, or without rows.
         """
         try:
             columns, blocks = X.columns, X._mgr.blocks
@@ -229,7 +228,6 @@ class FrameReader(_ColumnReader):
         return form
 
     def read(self, parts: Parts, n_rows: int) -> ReadColumns | None:
-        """Return the wanted columns of a frame; None if an object is no number."""
         read = ReadColumns(np.zeros((n_rows, self._width)), [], [], [])
         for values, plan in parts:
             if plan.number is None:
@@ -274,7 +272,6 @@ class FrameReader(_ColumnReader):
 
 
 def _only_value(values: Any, number: Any) -> Any:
-    """Return the only value of pandas' own array; None for a missing number."""
     if (arrow := getattr(values, "_pa_array", None)) is not None:
         value = arrow[0].as_py()  # a third of the time
         if value is None and number is None:
@@ -330,8 +327,7 @@ class TableReader(_ColumnReader):
     def layout(self, X: Any) -> tuple[Form, list[tuple[int, Any]]] | None:
         """Return the form of a table or of objects, and its columns with their places.
 
-        None if its columns are not as wanted, for ragged rows, for other types, and if
-        there are no rows.
+        None if they are not as wanted: ragged rows, other types, no rows.
         """
         kind = table_kind(X)
         if not kind or not len(X):

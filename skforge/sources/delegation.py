@@ -76,10 +76,9 @@ def validated(fit: Method) -> Method:
 def fitted_model(
     wrapper: Any, X: Any, y: Any, weight: Any, fit_params: dict[str, Any]
 ) -> Any:
-    """Return a wrapper's fitted model, or train a clone of it.
+    """Return a wrapper's fitted model (or search), or train a clone of it.
 
-    For a search, return the search itself, not its best estimator. Raise
-    ``UnsupportedModelError`` if the model to train could not be compiled.
+    Raise ``UnsupportedModelError`` if the model to train could not be compiled.
     """
     model = wrapper.estimator
     while base.is_frozen(model):

@@ -27,16 +27,12 @@ FITTED = frozenset({"best_iteration", "best_score"})
 
 
 def model_of(wrapper: Any) -> Any:
-    """Return a wrapper's model: fitted, stored as data, or as passed by the user."""
     state = wrapper.__dict__
     return state.get("estimator_", state.get("_stored", state.get("estimator")))
 
 
 def start_of(wrapper: Any) -> Any:
-    """Return how many steps of a wrapper's pipeline run in their library.
-
-    ``Members`` if only members are compiled. None: the forest takes the model's rows.
-    """
+    """Return the steps that run in their library, or ``Members``; None for neither."""
     split = wrapper.__dict__.get("_split")
     return None if split is None else split.start
 
@@ -74,7 +70,6 @@ def is_estimator(model: Any) -> bool:
 
 
 def task_of(model: Any) -> str | None:
-    """Return the task of a Booster, a file or a forest, without compiling it."""
     if isinstance(model, StoredModel):
         model = model.forest
     if isinstance(model, Forest):

@@ -66,10 +66,9 @@ def has_objects(form: Any) -> bool:
 def parts_of(form: Any, bools: bool) -> list[Any]:
     """Return the forms that must be read for a frame with objects among its numbers.
 
-    A step gets a matrix of objects if one of its columns holds some, and otherwise
-    what it would get if all objects were float64. ``bools`` tells whether booleans are
-    taken apart, too: with other columns they make numbers. The first part is that of
-    objects, the last that of other columns.
+    A step gets a matrix of objects if one of its columns holds some, and otherwise what
+    it would get if all objects were float64. ``bools`` are apart, too: with other
+    columns they make numbers. Objects come first, other columns last.
     """
     if not isinstance(form, Form) or form.kind != "pandas":
         return [form]
@@ -112,7 +111,6 @@ def nullable(form: Form | np.dtype[Any]) -> list[int]:
 
 
 def _is_number(dtype: Any) -> bool:
-    """Tell whether a column holds NumPy's numbers, in which NaN alone is missing."""
     return isinstance(dtype, np.dtype) and dtype is not OBJECT
 
 
@@ -135,10 +133,7 @@ def objects_of(numbers: Array, gap: bool, decimals: bool) -> Array:
 def fitting(
     rows: Array, form: Form | np.dtype[Any], gaps: Collection[int] = ()
 ) -> Array:
-    """Return rows with the nearest values that the columns of a form can hold.
-
-    Some of the values of the columns in ``gaps`` are NaN.
-    """
+    """Return rows with the nearest values of a form; columns in ``gaps`` get NaN."""
     rows = rows.astype(np.float64)
     if isinstance(form, np.dtype):
         form = Form("", (form,) * rows.shape[1])
@@ -229,7 +224,6 @@ def same_tests(forest: Forest, other: Forest, dtypes: Sequence[np.dtype[Any]]) -
 
 
 def _tests_of(forest: Forest, dtypes: Sequence[np.dtype[Any]]) -> list[Array]:
-    """Return arrays that are equal for forests with the same tests."""
     inner = forest.predicate >= 0
     tests = forest.predicate[inner]
     comparison, feature = forest.comparison[tests], forest.feature[tests]
@@ -250,10 +244,7 @@ def _tests_of(forest: Forest, dtypes: Sequence[np.dtype[Any]]) -> list[Array]:
 
 
 def _canonical(forest: Forest, tests: Array, dtype: np.dtype[Any]) -> Array:
-    """Return comparisons and thresholds that are equal for tests that are.
-
-    Equal for all numbers of a dtype, which are whole or have the dtype's precision.
-    """
+    """Return comparisons and thresholds, alike for tests alike on a dtype's numbers."""
     comparison, threshold = forest.comparison[tests], forest.threshold[tests]
     equal = (comparison == Comparison.EQ) | (comparison == Comparison.NE)
     if dtype.kind == "f":

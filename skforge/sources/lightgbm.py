@@ -94,7 +94,6 @@ class LightGBMBoosterSource(Source):
         return np.array(X) if isinstance(X, list) else X
 
     def _call(self, method: str, X: Any, **params: Any) -> Any:
-        """Call the Booster, which adds each row's trees in order on any thread."""
         return self.model.predict(X, **_ASKING.get(method, {}), **params)
 
     def _outputs(self, X: Any) -> dict[str, Any]:
@@ -126,7 +125,6 @@ def _by_row(X: Any) -> Any:
 
 
 def _log(text: str) -> None:
-    """Say what LightGBM says, through the logger that users may have given it."""
     getattr(sys.modules.get("lightgbm.basic"), "_log_warning", warn)(text)
 
 
@@ -169,7 +167,6 @@ class LightGBMSource(LightGBMBoosterSource):
         return len(X) > 0 and not self._has_no_labels
 
     def reading(self) -> plain.Reading | None:
-        """Read as a Booster does, after scikit-learn's checks of arrays and lists."""
         reading = super().reading()
         return reading and replace(reading, lists=True)
 

@@ -424,7 +424,6 @@ def frame_columns(part: Any, steps: Sequence[Any]) -> Columns | None:
 
 
 def held(value: Any) -> list[Any]:
-    """Return what fitted steps hold, those inside other steps included."""
     if isinstance(value, (list, tuple)):
         return [part for step in value for part in held(step)]
     if not hasattr(value, "get_params"):
@@ -446,8 +445,6 @@ def _encodes_numbers(parts: list[Any]) -> bool:
 
 
 class Prepared(NamedTuple):
-    """Rows after the steps that run in their library."""
-
     rows: Any
 
 

@@ -89,7 +89,6 @@ class PipelineRows:
         return column_readers.TableReader(*self._wanted)
 
     def columns(self, columns: Columns) -> Columns:
-        """Return the columns of mappings: those taken by name, with codes of texts."""
         rules = [
             replace(rule, categories=None, **self.texts[place].rule())
             if place in self.texts
@@ -104,7 +103,6 @@ class PipelineRows:
         return replace(columns, rules=tuple(rules), ignores=ignores, by_frame=by_frame)
 
     def read(self, X: Any) -> Read | None:
-        """Read float64, whole numbers and texts if every step accepts them."""
         kind = type(X)
         if kind is np.ndarray or kind is np.memmap:
             read = self._array(X)
@@ -153,7 +151,6 @@ class PipelineRows:
         return rows, said
 
     def form_of(self, X: Any) -> Any:
-        """Return the form of rows: of an array its dtype; None if it is not known."""
         kind = type(X)
         is_array = (kind is np.ndarray or kind is np.memmap) and X.ndim == 2
         if is_array and is_plain(X.dtype) and X.dtype.kind in "fb":
@@ -200,7 +197,6 @@ class PipelineRows:
         return None if read is None else (read[0], self.warning)
 
     def _columns(self, reader: Any, X: Any, names: Any) -> Read | None:
-        """Read a frame, a table or objects, whose columns may have ``names``."""
         said = self.warning or "" if names is None else self._warning_of(X, names)
         if said is None or self.bounds.low.dtype != np.float64:
             return None
@@ -258,7 +254,6 @@ class PipelineRows:
         return np.array([row], np.float64)
 
     def _is_known(self, dtype: Any) -> bool:
-        """Tell whether steps get such values in the dtype of the forest's rows."""
         if not isinstance(dtype, np.dtype) or not dtype.isnative:
             return False
         wide = self.bounds.low.dtype == np.float64 and "" in self.forms

@@ -110,7 +110,6 @@ class PlainRows:
         return self._array(values)
 
     def _csr(self, X: Any) -> Read | None:
-        """Read a few sparse rows of finite floats, with no entry twice."""
         fill, data, indices, shape = self._r.fill, X.data, X.indices, X.shape
         small = shape[0] * shape[1] <= _MOST_CELLS and shape[1] <= _MOST_COLUMNS
         if fill is None or not small or indices.dtype != np.intc:
@@ -142,7 +141,6 @@ class PlainRows:
         return None
 
     def warning_of(self, X: Any, names: Any) -> str | None:
-        """Return the warning for the names of a frame; None if they are refused."""
         seen, warning = self._seen.get(type(X), (None, None))
         if names is not seen:
             same = names.equals if hasattr(names, "equals") else names.__eq__

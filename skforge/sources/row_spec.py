@@ -56,7 +56,6 @@ class RowSpec:
 
     @property
     def framed(self) -> bool:
-        """Whether rows are frames, because texts or the names of columns matter."""
         by_name = self.steps and self.names is not None
         return by_name or bool(self.texts or self.categories or self.hashed)
 
@@ -119,7 +118,6 @@ def _of_forest(forest: Forest, names: tuple[str, ...] | None) -> RowSpec:
 
 
 def _of_stored(model: StoredModel, names: tuple[str, ...] | None) -> RowSpec:
-    """Return what a pipeline takes that skforge.load returned."""
     forest = model.forest
     try:
         columns = source_of(model, forest).columns()
@@ -166,7 +164,6 @@ def _look(
 
 
 def _keeps_columns(step: Any, width: int) -> bool:
-    """Tell whether a step hands on its columns in their order, texts included."""
     if transformers.is_absent(step):
         return True
     imputer = transformers.class_of(step).endswith(".SimpleImputer")

@@ -39,10 +39,7 @@ ATTRIBUTES = (
 
 
 def store(wrapper: Any, model: Any, tags: Tags) -> StoredModel:
-    """Return the plain data to keep of a fitted ``CompiledForest``'s model.
-
-    Raise ``UnsupportedModelError`` if its rows cannot be converted without it.
-    """
+    """Return plain data of a model; raise if its rows need the model itself."""
     if isinstance(model, StoredModel):
         return model
     forest = wrapper.forest_
@@ -57,7 +54,6 @@ def store(wrapper: Any, model: Any, tags: Tags) -> StoredModel:
 
 
 def _stored(source: Source, model: Any, offering: Any, tags: Tags) -> StoredModel:
-    """Return the plain data of a model, with the methods that an object offers."""
     rules = source.kept_rules()
     left_out = []
     own_score = getattr(type(last_step(model)), "score", None)

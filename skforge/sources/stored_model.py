@@ -85,7 +85,6 @@ class StoredModel:
         return name in self.methods
 
     def explain(self, name: str) -> None:
-        """Raise if the source had this attribute and it was not kept."""
         if name == "estimator_" or name in self.left_out:
             self.refuse(name)
 

@@ -20,8 +20,6 @@ _GROUPS = {
 
 
 class Validator:
-    """The parts of an estimator that scikit-learn's ``validate_data`` reads."""
-
     tags: Mapping[str, Any]  # as they are stored
 
     def __sklearn_tags__(self) -> Tags:

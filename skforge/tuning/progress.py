@@ -97,7 +97,6 @@ def _is_watched(stream: Any) -> bool:
 
 
 def _has_widgets() -> bool:
-    """Return whether rich can draw in a notebook; it warns there if not."""
     return find_spec("ipywidgets") is not None
 
 

@@ -91,7 +91,6 @@ def forest_key(forest: Forest) -> str:
 
 
 def target_key(target: Target) -> str:
-    """Return a hash of a target: its kind, CPU or GPU model, features and caches."""
     return _hash(sorted(json.loads(target.to_json()).items()))
 
 
@@ -147,7 +146,6 @@ class Record:
 
     @classmethod
     def from_line(cls, line: str | bytes) -> Record | None:
-        """Parse a line; return None if it is damaged or has another version."""
         try:
             content = json.loads(line)
             if content["record"] != VERSION:
@@ -191,7 +189,6 @@ class TuningRecords:
         self.path = Path(path)
 
     def __repr__(self) -> str:
-        """Return the constructor call."""
         return f"TuningRecords({str(self.path)!r})"
 
     def __iter__(self) -> Iterator[Record]:
@@ -216,7 +213,6 @@ class TuningRecords:
         return iter(records)
 
     def __len__(self) -> int:
-        """Return the number of readable records."""
         return len(self._read()[0])
 
     def find(self, key: RecordKey, usable: Usable | None = None) -> Record | None:
@@ -285,7 +281,6 @@ class TuningRecords:
         return len(new)
 
     def _read(self) -> tuple[list[Record], list[int]]:
-        """Return the records, and the numbers of the damaged lines."""
         self._check_file()
         try:
             content = self.path.read_bytes()
@@ -330,7 +325,6 @@ def as_records(value: Any) -> TuningRecords | None:
 
 
 def sizes_of(forest: Forest) -> tuple[int, ...]:
-    """Return the sizes of a forest that schedules depend on."""
     low, high = forest.leaf_depths()
     return (
         forest.n_trees,
@@ -374,7 +368,6 @@ class UserStore:
         return object_cache.key_of(("tuning", repr(self.key)))
 
     def find(self, usable: Usable) -> Record | None:
-        """Return the latest record of a forest of similar sizes, or None."""
         now = time.time()
         valid = (record for record, end in self._similar() if now < end)
         return next(filter(usable, valid), None)
@@ -387,13 +380,11 @@ class UserStore:
         object_cache.store(self._name, json.dumps(entries[-MOST_ENTRIES:]).encode())
 
     def _similar(self) -> Iterator[tuple[Record, float]]:
-        """Yield the records of similar forests, and until when they count."""
         for sizes, line, end in reversed(self._entries()):
             if _near(sizes, self.sizes) and (record := Record.from_line(line)):
                 yield record, end
 
     def _entries(self) -> list[tuple[tuple[float, ...], str, float]]:
-        """Return the sizes, the line and the end of each record; none if damaged."""
         kind = list[tuple[tuple[float, ...], str, float]]
         with suppress(ValueError, RecursionError):
             entries = json.loads(object_cache.find(self._name) or b"[]")
@@ -409,10 +400,9 @@ def _near(sizes: Sequence[float], others: Sequence[float]) -> bool:
 
 @contextmanager
 def alone(seconds: float) -> Iterator[bool]:
-    """Wait until no other process on this machine measures; yield whether that is so.
+    """Wait until no other process here measures; yield whether that is so.
 
-    Yields False if others still measure after ``seconds``, and True if locks cannot be
-    had here. The lock ends with the process that holds it.
+    False after ``seconds``; True if there are no locks. A lock ends with its process.
     """
     file = None
     with suppress(ImportError, OSError):

@@ -67,7 +67,6 @@ class CodePlaces:
 
     @classmethod
     def of(cls, forest: Forest, table: CodeTable, lanes: int) -> CodePlaces:
-        """Lay out the codes of a normalised forest; ``table`` merges missing rules."""
         registers = max(1, -(-table.n_columns // lanes))
         width = lanes << (registers - 1).bit_length()
         column, right = table.column_of, missing_right(forest)
@@ -177,10 +176,7 @@ class BucketBins:
         return padded
 
     def encode(self, rows: BlockRows, count: Value, codes: Buffer, block: int) -> Value:
-        """Fill ``codes`` for ``count`` rows; return whether any value is missing.
-
-        A second copy follows the first one of ``block`` rows.
-        """
+        """Fill ``codes``, and a copy ``block`` rows later; return if a value misses."""
         b, n = self.b, self.lanes
         tests = None
         if self._some_tests:
@@ -233,7 +229,6 @@ class BucketBins:
     # ------------------------------------------------------------ one row
 
     def _row(self, rows: BlockRows, start: Value) -> Callable[[Value], Value]:
-        """Return a function that loads the row's values for a vector of columns."""
         b, n = self.b, self.lanes
         features = self._columns(self._table.feature, np.int64)
         registers = -(-rows.n_features // n)
@@ -292,11 +287,7 @@ class BucketBins:
     def _begin(
         self, raw: Value, place: Value
     ) -> tuple[Value, Value, Value, Value, Value]:
-        """Return a vector's values, which of them are missing, and their buckets.
-
-        A bucket is the place of its first threshold, the number of thresholds before
-        it, and the number in it.
-        """
+        """Return values, which miss, and buckets: first place, rank of it, size."""
         b, n = self.b, self.lanes
         ints = Vec(I32, n)
         float_ = Vec(scalar_of(self._table.thresholds.dtype), n)
@@ -321,7 +312,6 @@ class BucketBins:
         return table[at, Vec(I32, self.lanes)].ne(0)
 
     def _gone(self, at: Value, copy: int) -> Value:
-        """Return the codes of missing values in one copy of a vector of columns."""
         b, ints = self.b, Vec(I32, self.lanes)
         if self.codes.copies == 2:
             return b.const(GONE_RIGHT if copy else 0, ints)

@@ -139,7 +139,6 @@ class Rules:
     def missing(
         self, raw: Value, x: Value, kinds: Collection[int], is_kind: IsKind
     ) -> Value:
-        """Return which values are missing; x is what :meth:`compared` returned."""
         missing = self.b.is_nan(x)
         if Missing.ZERO not in kinds:
             return missing
@@ -218,14 +217,12 @@ def category_tables(
 
 
 def set_numbers(forest: Forest) -> NDArray[np.int64]:
-    """Return the number of each predicate's set in :func:`category_tables`."""
     return np.cumsum(forest.comparison >= Comparison.IN) - 1
 
 
 def set_members(
     forest: Forest, predicates: NDArray[np.integer[Any]], words: int | None = None
 ) -> NDArray[np.bool_]:
-    """Return which categories the sets of the given predicates hold, one set a row."""
     offset = forest.category_offset
     begin, end = offset[predicates], offset[predicates + 1]
     most = int((end - begin).max(initial=0)) if words is None else words

@@ -79,7 +79,6 @@ class Reach:
         return float(self.lines.sum()) * LINE
 
     def distinct(self, rows: Counts) -> Counts:
-        """Return how many different lines some rows reach."""
         few, place = np.unique(rows, return_inverse=True)
         missed = np.power(1.0 - _SHARES, few[:, None])
         lines = (1.0 - missed) @ self.lines
@@ -87,10 +86,7 @@ class Reach:
 
 
 def shares(forest: Forest, first: int = 0, last: int | None = None) -> Counts:
-    """Return the share of rows that reach each node of some trees, or of all.
-
-    The leaves weigh as much as training rows ended there, or else all the same.
-    """
+    """Return each node's share of rows: leaves weigh as training rows, or the same."""
     last = forest.n_trees if last is None else last
     offset = forest.tree_offset[first : last + 1]
     nodes = slice(*offset[[0, -1]])
@@ -139,7 +135,6 @@ class PieceCounts:
 
     @classmethod
     def of(cls, forest: Forest) -> PieceCounts:
-        """Count the pieces that ``cut_trees`` would cut."""
         child = np.stack([forest.left, forest.right], axis=1)
         size, _ = sizes(child, forest.node_depths(), forest.leaf)
         top = np.flatnonzero(size > USUAL)
@@ -255,10 +250,7 @@ def shape_on(forest: Forest | ForestShape, target: Target) -> ForestShape:
 def _thresholds(
     of_column: NDArray[np.int64], registers: Registers
 ) -> tuple[int, int, int]:
-    """Count the thresholds of bit logic that are searched, levels, and compares.
-
-    Levels are those of the searches of all columns together.
-    """
+    """Count thresholds of bit logic that are searched, levels of all, and compares."""
     most = (1 << registers.levels) - 1
     if not most:
         return 0, 0, int(of_column.sum())
@@ -353,7 +345,6 @@ class _Lines:
         return Reach.of(self.rarity[self.depth >= top], size, self.part)
 
     def tiles(self, levels: int, top: int, slot: int) -> TileCounts:
-        """Count tiles of some levels, with ``slot`` bytes for a node."""
         below = self.depth - top
         roots = self.rarity[(below >= 0) & (below % levels == 0)]
         visits = float((2.0**-roots).sum()) / (self.trees * self.part)

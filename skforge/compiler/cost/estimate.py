@@ -72,7 +72,6 @@ class Plan:
 
 @lru_cache(maxsize=1 << 16)
 def plan_of(schedule: Schedule) -> Plan | None:
-    """Return the sizes of a CPU schedule; None for one that is not estimated."""
     fact = dict(zip(PLACE, facts_of([schedule])[0].tolist(), strict=True))
     if fact["block_rows"] or fact["block_trees"]:  # for GPUs
         return None
@@ -136,7 +135,6 @@ class Work:
         return np.minimum(1.0, self.again * self.forest.trees / LEARNED_WALKS)
 
     def met(self, lines: Reach) -> Counts:
-        """Return the bytes of lines that the rows of some calls reach."""
         return lines.distinct(self.again) * LINE
 
     def line(self, size: float | Counts, whole: float = 0) -> float | Counts:
@@ -334,7 +332,6 @@ def values(w: Work) -> Terms:
 
 
 def _tiled(w: Work, counts: TileCounts, row_bytes: float) -> Terms:
-    """Return the terms of tiles that read ``row_bytes`` of a row's codes or values."""
     f, m = w.forest, w.machine
     narrow = not w.target.has_mask_registers
     rows, size = w.rows(16), counts.lines.size
@@ -384,7 +381,6 @@ def trees(w: Work) -> Terms:
 
 
 def _walk(w: Work, size: float | Counts, most: float | Counts) -> Terms:
-    """Return the terms of walks through ``size`` bytes, ``most`` of them at a time."""
     f, m = w.forest, w.machine
     padded = w.plan.unchecked if w.plan.padded else 0
     free = min(w.plan.unchecked, f.max_depth)
@@ -477,7 +473,6 @@ class CostEstimate:
         return np.ceil(tasks / n_threads) / np.maximum(tasks, 1)
 
     def terms(self, plan: Plan, n_rows: ArrayLike) -> Terms:
-        """Return the terms of the estimate in ns, before their coefficients."""
         n = np.maximum(np.asarray(n_rows, np.float64), 1.0)
         return TERMS[plan.kind](Work(plan, self.counts, self.profile, self.target, n))
 

@@ -57,10 +57,7 @@ def marking(columns: int, n_predicates: int) -> float:
 
 
 def bit_table(shape: ForestShape, predicates: Any, rows: Any) -> Any:
-    """Return the bytes of a block's outcomes of predicates, a bit for each row.
-
-    Trees that are lists need temporary lines.
-    """
+    """Return bytes of a block's outcomes, a bit a row; lists need temporary lines."""
     lists = 0.0 if shape.folded.all() else 8 * min(64.0, shape.leaves_per_tree)
     return (predicates + lists) * (rows // 32 + rows // 1024) * 4
 
@@ -271,7 +268,6 @@ class GpuWork:
         )
 
     def _reads(self) -> None:
-        """Estimate the cycles of a warp's reads of nodes and of rows in a hop."""
         chip, f = self.chip, self.forest
         self.lanes_met = self.row_lanes * self.tree_lanes
         deep = LINES_OF_LEVEL * self.hops / 2 * self.row_lanes / 32
@@ -312,7 +308,6 @@ class GpuWork:
     # ------------------------------------------------------------ cycles
 
     def _block(self) -> None:
-        """Compute what a block issues, and reads nearby and from the second cache."""
         f, chip, warp = self.forest, self.chip, self.warp
         walks = self.warps * self.each * self.own
         self.fill = self.rows * self.columns * self.near_rows
@@ -355,7 +350,6 @@ class GpuWork:
         self.far += outside * leaves
 
     def _chain(self) -> None:
-        """Compute the cycles that a block waits at least, read after read."""
         f, chip = self.forest, self.chip
         node = np.where(self.near_trees, chip.shared, chip.far)
         row = np.where(self.near_rows, chip.shared, chip.near)
@@ -374,7 +368,6 @@ class GpuWork:
         self.chain += (self.chunks - 1) * (2 * BARRIER + chip.near)
 
     def _bit_logic(self, amd: bool) -> None:
-        """Replace the work of schedules with shared predicates."""
         f, n = self.forest, float(max(1, self.forest.n_trees))
         tables = np.where(self.step < n, np.ceil(n / np.maximum(1, self.step)), 1.0)
         row = marking(f.n_columns, f.n_predicates) * tables

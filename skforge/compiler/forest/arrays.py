@@ -296,7 +296,6 @@ def node_depths(left: _Ints, right: _Ints, offset: _Offsets) -> _Ints:
 
 
 def level_order(left: _Ints, right: _Ints, offset: _Offsets) -> tuple[_Ints, _Ints]:
-    """Return the nodes of each tree in level order, left to right, and their depths."""
     order = np.empty(len(left), np.int32)
     depth = np.empty(len(left), np.int32)
     for first, last in _parts(offset):

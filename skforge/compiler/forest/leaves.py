@@ -1,7 +1,4 @@
-"""Scores that are the minimum or maximum of a row's leaves (ONNX), not their sum.
-
-Kernels only add. For these forests they find leaves, and NumPy computes the scores.
-"""
+"""Scores that are the minimum or maximum of leaves (ONNX), which NumPy computes."""
 
 from __future__ import annotations
 

@@ -31,7 +31,6 @@ class Means(NamedTuple):
 
     @classmethod
     def of(cls, forest: Forest) -> Means:
-        """Compute the means of a forest with covers, level by level."""
         _check_covers(forest)
         reach, share = np.ones(forest.n_nodes), shares(forest)
         tree = np.repeat(np.arange(forest.n_trees), np.diff(forest.tree_offset))
@@ -65,7 +64,6 @@ class Means(NamedTuple):
 
     @property
     def bias(self) -> FloatArray:
-        """The expected raw score of each output."""
         forest = self.forest
         total: FloatArray = forest.base.astype(np.float64)
         if forest.vector_leaves:
@@ -141,10 +139,7 @@ DENSE_BYTES = 1 << 26
 
 
 def changes(forest: Forest, means: Means) -> Any:
-    """Return the changes that lead to each node, (n_nodes, n_outputs * n_features).
-
-    The table is an array if it is small, and sparse otherwise.
-    """
+    """Return changes to each node, (n_nodes, n_outputs * n_features); sparse if big."""
     from scipy.sparse import csr_array
 
     parent = np.full(forest.n_nodes, -1, np.int64)
@@ -192,7 +187,6 @@ def approximate(
 
 
 def _sums(table: Any, leaves: NDArray[np.int32]) -> NDArray[Any]:
-    """Return the sums of the rows of a table, tree after tree."""
     from scipy.sparse import csr_array
 
     if len(leaves) <= FEW_ROWS and isinstance(table, np.ndarray):

@@ -29,7 +29,6 @@ def numbers(rows: NDArray[Any], X: Any) -> NDArray[Any]:
 
 
 def kind_mistake(X: Any, n_features: int) -> str | None:
-    """Return what is wrong with an object that is not a table."""
     wanted = f"pass an array or a data frame of shape (n_rows, {n_features})."
     if X is None:
         return f"rows are None; {wanted}"

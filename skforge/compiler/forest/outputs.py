@@ -1,7 +1,4 @@
-"""How a source's answers follow from raw scores: one record, filled by the frontend.
-
-``skforge.compiler.outputs`` implements it.
-"""
+"""How a source's answers follow from raw scores: a record that the frontend fills."""
 
 from __future__ import annotations
 
@@ -94,7 +91,6 @@ class OutputSpec:
 
     @property
     def name(self) -> str:
-        """The function's name in messages, with the parts of ONNX's."""
         parts = (self.layout, self.post, self.dtype) if self.function == "onnx" else ()
         return ":".join((self.function, *parts))
 

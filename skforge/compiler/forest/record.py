@@ -19,7 +19,6 @@ Arrays: TypeAlias = dict[str, Array]
 
 
 def forest_out(forest: Forest, arrays: Arrays, name: str = "forest") -> dict[str, Any]:
-    """Return a forest's JSON fields; its arrays are added, named after it."""
     record: dict[str, Any] = {}
     for field in fields(Forest):
         value = getattr(forest, field.name)
@@ -77,10 +76,7 @@ def forest_later(
     content_hash: str,
     mean_depth: float,
 ) -> Forest:
-    """Return a forest whose arrays are read when the first large one is needed.
-
-    They were valid when its hash and its mean depth were noted.
-    """
+    """Return a forest whose arrays, valid when hashed, are read when one is needed."""
     forest = object.__new__(Forest)
     hashed = (f"{of}.{k}" for k in PACKED if f"{of}.{k}" in container)
     stored = container.read(*(f"{of}.{name}" for name in _SMALL), *hashed)

@@ -194,7 +194,6 @@ def _draw_around(
     threshold: NDArray[Any],
     random: np.random.Generator,
 ) -> None:
-    """Write numbers around finite thresholds to the columns that have some."""
     if len(feature) > _MOST_CUTS:  # sorting 12 million takes 3 s
         some = np.append(True, feature[1:] != feature[:-1])
         some[:: len(feature) // _MOST_CUTS] = True

@@ -90,7 +90,6 @@ def check_nodes(
 def check_children(
     name: str, child: Array, inner: Bools, offset: Ints, repair: str = "export it again"
 ) -> None:
-    """Refuse child numbers, relative to their tree, that are outside it."""
     sizes = np.diff(offset)
     if bool((np.maximum.reduceat(child, offset[:-1]) < sizes).all()):
         bad = inner & (child < 0)

@@ -75,7 +75,6 @@ def frontend_name(head: bytes, name: str) -> str | None:
 
 
 def held(model: Any) -> Any:
-    """Return the bytes of a buffer or an open file, and other models as they are."""
     if isinstance(model, (bytearray, memoryview)):
         return bytes(model)
     read = None if hasattr(model, "fit") else getattr(model, "read", None)
@@ -112,7 +111,6 @@ def is_path(model: object) -> bool:
 
 
 def is_saved(model: Any) -> bool:
-    """Tell whether ``skforge.save`` wrote a file; its reader reports any damage."""
     head = content_of(model)
     if head is None and is_path(model):
         with suppress(OSError, ValueError), open(model, "rb") as file:

@@ -129,7 +129,6 @@ class Kernel:
         return self._data[name].buffer
 
     def leaf_values(self) -> Buffer:
-        """Return the leaf values: one scalar per item, or rows of outputs."""
         # Every walk asks for this buffer, and filling it dominates lowering time.
         if "leaf_values" in self._data:
             return self._data["leaf_values"].buffer
@@ -141,7 +140,6 @@ class Kernel:
         return self._by_item("leaf_values", values[:, 0], self.hir.tiles.leaf)
 
     def leaf_rows(self) -> Buffer:
-        """Return each item's row of ``leaf_values`` (vector leaves)."""
         rows = np.arange(len(self.hir.forest.leaf_value), dtype=np.int32)
         return self._by_item("leaf_rows", rows, self.hir.tiles.leaf)
 
@@ -153,10 +151,7 @@ class Kernel:
     def _by_item(
         self, name: str, table: NDArray[Any], index: NDArray[np.int32]
     ) -> Buffer:
-        """Return a buffer that holds ``table[index]`` of each leaf at its item number.
-
-        ``index`` has one entry for each tile and leaf of the HIR.
-        """
+        """Return a buffer of ``table[index]``; ``index`` has all items of the HIR."""
         if name not in self._data:
             is_leaf = self.hir.tiles.leaf >= 0
             by_item = np.zeros(self.walker.n_items, table.dtype)
@@ -202,7 +197,6 @@ class Kernel:
                 return ((self.size(value) + (by - 1)) // by).max(1)
 
     def affine(self, index: mir.Affine) -> Value:
-        """Return a sum of loop variables: i64, or a vector in a vector loop."""
         b = self.b
         parts = chain(
             (self.values[name] for name in index.terms),
@@ -259,10 +253,7 @@ _FINEST = 1074  # 2 ** -1074 is the smallest double
 
 
 def scale_exponent(hir: PredictEnsemble) -> int:
-    """Return the exponent of the power of two that leaves are multiplied by.
-
-    The sum over trees of each tree's largest leaf bounds the largest sum.
-    """
+    """Return the exponent of leaves' factor: the sum of largest leaves bounds sums."""
     forest, tiles = hir.forest, hir.tiles
     values = np.abs(forest.leaf_value.astype(np.float64)).max(axis=1, initial=0.0)
     is_leaf = tiles.leaf >= 0

@@ -31,11 +31,7 @@ READ_AHEAD = 8
 
 
 class GpuSums(ReductionLowering):
-    """Emits all code that touches sums, for the available threads.
-
-    ``spread`` distributes work over the threads of a separate launch, over those of a
-    block, or gives it all to the running thread.
-    """
+    """Emits all code of sums; ``spread`` distributes it over the threads there are."""
 
     def __init__(self, kernel: Kernel) -> None:
         super().__init__(kernel)
@@ -154,7 +150,6 @@ class GpuSums(ReductionLowering):
     # ------------------------------------------------------------ divide and conquer
 
     def _shared_width(self, stmt: mir.ReduceDimension) -> int:
-        """Return how many threads of a block can share each element (1: do not)."""
         if self.team is None or stmt.ordered:
             return 1
         threads, extent = self.team[0], stmt.extent
@@ -214,7 +209,7 @@ class GpuSums(ReductionLowering):
     ) -> None:
         """Add, for each output, the leaves of its trees in model order.
 
-        Slots may hold some trees of the model: a multiple of their number is the first.
+        Slots may hold some of the model's trees; the first's number is a multiple.
         """
         k, chunk, from_ = self._k, stmt.trees, self._k.affine(stmt.source_rows)
         target, source = k.arrays[stmt.target].buffer, k.arrays[stmt.source]

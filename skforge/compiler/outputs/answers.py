@@ -60,7 +60,6 @@ def output_of(spec: AnswerSpec, method: str) -> Output:
 def answer(
     spec: AnswerSpec, classes: Any, method: str, raw: Any, on: Library = HOST
 ) -> Any:
-    """Return a method's answer; ``classes`` are those of :func:`labels_of`."""
     output = output_of(spec, method)
     values = of_scores(spec, output, raw, on)
     if output != "labels" or classes is None:
@@ -84,9 +83,7 @@ def answer(
 def of_scores(spec: AnswerSpec, output: Output, raw: Any, on: Library = HOST) -> Any:
     """Return an output for raw scores of shape (n, n_outputs) or (n,).
 
-    Probabilities of several targets are a list of arrays. ``on`` is the library of the
-    array; for arrays of GPUs, ``UnsupportedModelError`` is raised for outputs that only
-    the host computes.
+    Several targets give a list. ``UnsupportedModelError``: only the host computes it.
     """
     if output == "raw":
         return raw

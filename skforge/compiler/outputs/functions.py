@@ -55,7 +55,6 @@ class ScoreFunction:
 
 
 def _expectiles(scores: Any, _: OutputSpec, on: Any) -> Any:
-    """Return XGBoost's expectiles: each is the one before and a softplus."""
     result = last = scores[:, :1]
     for k in range(1, scores.shape[1]):
         x = scores[:, k : k + 1]

@@ -26,7 +26,6 @@ def both_expit(scores: Array, spec: OutputSpec, on: Any) -> Array:
 
 
 def softmax(scores: Array) -> Array:
-    """Overwrite scores with their softmax, keeping their memory order."""
     scores -= np.max(scores, axis=1).reshape((-1, 1))
     np.exp(scores, out=scores)
     scores /= np.sum(scores, axis=1).reshape((-1, 1))

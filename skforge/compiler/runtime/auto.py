@@ -68,7 +68,6 @@ class AutoModule:
 
     @property
     def schedules(self) -> dict[BatchRange, Schedule]:
-        """The schedule of each range of batch sizes, on either device."""
         return merged(self.cpu.schedules, self.gpu.schedules, self.gpu_min_rows)
 
     def _for(self, X: Any) -> CompiledModule:
@@ -125,7 +124,6 @@ class AutoModule:
         self.cpu.plan_threads(n_jobs)
 
     def entry(self, *args: Any, **options: Any) -> Any:
-        """Return a compiled entry for the CPU's batches."""
         return self.cpu.entry(*args, **options)
 
     @property
@@ -135,7 +133,6 @@ class AutoModule:
     def inspect(
         self, level: str, *, n_rows: int | None = None, method: Method = "predict"
     ) -> str:
-        """Return a level of the compilation as text, on the GPU for large batches."""
         if method != "predict":
             return self.cpu.inspect(level, n_rows=n_rows, method=method)
         if n_rows is None:

@@ -66,7 +66,6 @@ class Background:
             shared.once(("patterns",), lambda: patterns)
 
     def answer(self, background: Array, n_rows: int, threads: int) -> Answer:
-        """Return what fills the results of so many rows."""
         word = f"u{background.itemsize}"
         given = np.array(background, order="C")
         last, patterns = self._last, self._patterns
@@ -84,10 +83,7 @@ class Background:
     def _walking(
         self, cache: KernelCache, background: Array, patterns: Patterns | None = None
     ) -> tuple[Kernel, NDArray[np.float64]]:
-        """Return the kernel that walks, and the values of nodes.
-
-        With patterns, it walks only to the leaves that have no tables.
-        """
+        """Return the walking kernel (with patterns: to leaves without), and values."""
         kernel = _kernel(cache, WALK, "contribution")
         order = walk.preorder_of(cache.bind(WALK, "contribution"))
         tables, values = background_tables(order, background)
@@ -153,7 +149,6 @@ def _kernel(cache: KernelCache, schedule: Schedule, element: Element) -> Kernel:
 def _count(
     kernel: Kernel, patterns: Patterns, background: Array, threads: int
 ) -> NDArray[np.int64]:
-    """Return how many background rows have each pattern."""
     total = np.zeros(patterns.n_counts, np.int64)
     for first in range(0, len(background), PARTS * look_up.COUNTED):
         rows = background[first : first + PARTS * look_up.COUNTED]
@@ -172,7 +167,6 @@ def _fill(
     target: Target,
     threads: int,
 ) -> NDArray[np.float64]:
-    """Return the tables of all outputs; ``values`` has a row for each leaf."""
     n_outputs = values.shape[1]
     tables = line_aligned(np.zeros, n_outputs * patterns.table_size, np.float64)
     given = {

@@ -79,7 +79,6 @@ class Contributions:
             of_target[0].bind(chosen, "contribution")
 
     def inspect(self, level: str, n_rows: int | None, method: str) -> str:
-        """Return a level of a kernel as text; see ``CompiledModule.inspect``."""
         elements: dict[str, Element] = {
             "contributions": "contribution",
             "interactions": "interaction",
@@ -105,12 +104,11 @@ class Contributions:
     def interactions(self, rows: Array, threads: int) -> Array:
         """Return SHAP interaction values (Lundberg et al. 2018, section 4).
 
-        They have the shape (n_rows, n_outputs, n_features + 1, n_features + 1).
+        Shape: (n_rows, n_outputs, n_features + 1, n_features + 1).
         """
         return self._filled("interaction", rows, threads, axes=2)
 
     def approximate(self, rows: Array, threads: int) -> Array:
-        """Return the changes of the mean along each row's paths (Saabas 2014)."""
         forest = self.forest
         check_covers(forest)
         if self._changes is None:
@@ -139,8 +137,7 @@ class Contributions:
     def entry(self, refused: Refused, limit: float) -> Any:
         """Return a compiled entry of path-dependent values, None if there is none.
 
-        It explains batches of sizes that :meth:`values` has explained before, on one
-        thread; see :meth:`CompiledModule.entry`.
+        It explains, on one thread, batches of sizes that :meth:`values` met before.
         """
         forest = self.forest
         known = self._parts == [forest] and forest.n_outputs == 1
@@ -165,8 +162,8 @@ class Contributions:
     def against(self, background: Array, rows: Array, threads: int) -> Array:
         """Return interventional SHAP values, (n_rows, n_outputs, n_features + 1).
 
-        They are averaged over the background rows, and the bias, which comes last, is
-        the mean score of these (Lundberg et al. 2020, Algorithm 3).
+        Averaged over the background, whose mean score is last (Lundberg et al. 2020,
+        Algorithm 3).
         """
         forest = self.forest
         check_sums(forest)
@@ -190,7 +187,6 @@ class Contributions:
     def interactions_against(
         self, background: Array, rows: Array, threads: int
     ) -> Array:
-        """Return interventional interactions, as :meth:`interactions` does."""
         from skforge.compiler.layouts.background import interactions
 
         values = self.against(background, rows, threads)
@@ -236,11 +232,10 @@ class Contributions:
 
 
 def parts_of(forest: Forest) -> list[Forest]:
-    """Return forests for some of the outputs each, without those that follow.
+    """Return forests for some of the outputs each, as scratch has a sum for each.
 
-    Scratch has a sum for each output of a vector leaf and feature. Where the two values
-    of every leaf sum to one, as probabilities do, the second output is minus the first.
-    (Of more, a rare class would have the errors of the others.)
+    If the two values of every leaf sum to one, as probabilities do, the second output
+    is minus the first. (Of more, a rare class would have the errors of the others.)
     """
     n = forest.n_outputs
     if not forest.vector_leaves:

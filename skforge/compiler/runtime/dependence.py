@@ -79,7 +79,6 @@ class Tests:
         )
 
     def table(self, tests: Array, values: Array) -> NDArray[np.bool_]:
-        """Return which of a column's values pass tests, shape (n_tests, n_values)."""
         limits = self.forest.threshold[tests, None]
         passes = values < limits if self.less else values <= limits
         passes |= np.isnan(values) & self.nan_left[tests, None]
@@ -140,11 +139,9 @@ class Axis:
         self._part: Array = np.any(sets != self.whole, axis=1)
 
     def some(self, nodes: Array) -> Array:
-        """Tell which nodes hold for some cells."""
         return self._some[self._region[nodes]]
 
     def part(self, nodes: Array) -> Array:
-        """Tell which nodes do not hold for all cells."""
         return self._part[self._region[nodes]]
 
     def steps(self, nodes: Array) -> tuple[IntArray, IntArray, IntArray, IntArray]:
@@ -183,7 +180,6 @@ class Dependence:
         self._list_changes(*self._lay_out(levels))
 
     def _levels(self) -> list[Array]:
-        """Return the nodes of the trees that the grid divides, level by level."""
         forest = self._forest
         divides = np.any([axis.divides for axis in self.axes], axis=0)
         nodes = np.flatnonzero(divides[forest.predicate])
@@ -262,7 +258,6 @@ class Dependence:
         return leaf[order], ends[order]
 
     def _list_changes(self, leaves: Array, sets: IntArray) -> None:
-        """List where a leaf's value begins and ends along the cells of all axes."""
         forest = self._forest
         leaf, cell = np.arange(len(leaves)), np.zeros(len(leaves), np.int64)
         sign = np.ones(len(leaves), np.int64)
@@ -288,10 +283,10 @@ class Dependence:
     # ------------------------------------------------------------ rows
 
     def means(self, rows: Array, weights: Array | None, threads: int | None) -> Array:
-        """Return the mean sums of rows, shape ``self.shape``; 0 in the first cell.
+        """Return mean sums, shape ``self.shape``, 0 in the first cell.
 
-        Each leaf's rows are counted, or their weights added; the values of leaves are
-        added in the order of leaves.
+        Leaves' rows (or weights) are counted; their values are added in order of
+        leaves.
         """
         n_sets, counts = self._n_sets, np.zeros(self._n_sets)
         action: Action = "count" if weights is None else "weigh"
@@ -345,7 +340,6 @@ class Dependence:
         return int(np.prod(self.shape))
 
     def parts(self, n: int, action: Action = "spread") -> list[slice]:
-        """Return ranges of rows, whose values or sums fit in memory."""
         bytes_ = max(1, len(self._columns)) * self._forest.threshold.itemsize
         step, group = BYTES // bytes_, self._group(action)
         if action == "spread":
@@ -373,7 +367,6 @@ class Dependence:
         tasks: int,
         weights: Array | None = None,
     ) -> None:
-        """Follow rows of at most one part down the trees."""
         forest, group, n = self._forest, self._group(action), len(rows)
         if not n or not len(self._set):
             return

@@ -87,7 +87,6 @@ class HashedRows:
         return hashing.entry_of_objects(entry, self._encoder, self._is_category)
 
     def rows(self, X: Any) -> Array:
-        """Return rows of float32; raise for what is not read: what is wrong, where."""
         if (read := self.read(X)) is not None:
             return read[0]
         width, named = len(self._places), frames.is_pandas(X) or frames.is_table(X)
@@ -251,7 +250,6 @@ def _is_large(values: Array) -> bool:
 
 
 def _write_objects(objects: Array, flags: Array, places: Array, rows: Array) -> bool:
-    """Write objects to these columns; False if one is left to the model."""
     if hashing.read_objects(objects, flags, places, rows):
         return True
     known = objects.copy()  # some of which compiled code does not know
@@ -284,7 +282,6 @@ def _objects_in(column: Any) -> Any:
 
 
 def _write_numbers(column: Any, rows: Array, place: int) -> bool:
-    """Write a column of numbers, which may be missing."""
     if hasattr(column, "null_count"):
         if (found := frames.numbers_in(column)) is None:
             return False

@@ -193,7 +193,6 @@ class Shares:
         return plan
 
     def _made(self, threads: int) -> Plan:
-        """Compare kernels and numbers of threads at all sizes of the plan."""
         steps = int(PER_DOUBLING * max(0.0, np.log2(LARGEST / self.least_rows))) + 1
         exact = self.least_rows * 2.0 ** (np.arange(steps) / PER_DOUBLING)
         sizes = np.unique(np.floor(exact))

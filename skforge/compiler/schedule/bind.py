@@ -48,10 +48,10 @@ def kind_of(directives: tuple[d.Directive, ...]) -> d.Kind:
 def bind(
     schedule: HasDirectives, n_trees: int, kind: d.Kind | None = None
 ) -> BoundNest:
-    """Return the loops of a schedule with all sizes but the batch length resolved.
+    """Return a schedule's loops with all sizes but the batch length resolved.
 
-    ``kind`` is the kind of target; the default is the one the schedule is for. Raises
-    ``ScheduleError`` if the schedule does not fit the target or the number of trees.
+    ``kind`` is the target's, by default the schedule's. Raises ``ScheduleError`` if
+    it does not fit the target or the number of trees.
     """
     nest = apply_all(schedule.directives, n_trees)
     for broken in bind_problems(nest, kind or kind_of(schedule.directives)):
@@ -123,7 +123,6 @@ def _bind_loop(
 
 
 def _marks(nest: Nest, variable: Variable, most: int | None) -> tuple[d.Mark, ...]:
-    """Return a loop's marks, with the factor of ``Interleave`` resolved."""
     marks = list(variable.without(d.Interleave))
     interleave = variable.mark(d.Interleave)
     if interleave is not None:
@@ -148,7 +147,6 @@ def _bounds(
     outside: tuple[str, ...],
     ranges: dict[str, _Range],
 ) -> tuple[Bound, ...]:
-    """Return the limits that a loop must check, without those that always hold."""
     reach = frozenset((*outside, *(n for path in paths((loop,)) for n in path)))
     fixed: list[int] = []
     open_: list[Bound] = []
@@ -191,7 +189,6 @@ def _bounds(
 
 
 def _sum_range(limit: int, ranges: list[_Range]) -> tuple[int, int | None]:
-    """Return the smallest and largest sum of enclosing variables below a limit."""
     low = sum(r.first for r in ranges)
     high: int | None = 0
     for r in ranges:
@@ -208,7 +205,6 @@ def _sum_range(limit: int, ranges: list[_Range]) -> tuple[int, int | None]:
 def _in_order(
     nest: Nest, loops: tuple[BoundLoop, ...], outside: tuple[BoundLoop, ...]
 ) -> bool:
-    """Return whether every row visits its trees serially in model order."""
     significance = [variable.name for variable in nest.variables]
     several = sum(loop.root == "tree" for loop in loops) > 1  # after a split
     for loop in loops:
@@ -255,7 +251,6 @@ def _interleave(interleave: d.Interleave, loop: BoundLoop) -> str:
 
 
 def _what(nest: Nest, directive: d.Directive) -> str:
-    """Describe the effect of a directive, given the nest it resulted in."""
     match directive:
         case d.Tile(index, outer, inner, _):
             blocks = nest.variable(outer)

@@ -41,11 +41,9 @@ class Directive:
     """Base class of directives; they print as the method call that makes them."""
 
     def __str__(self) -> str:
-        """Return the call, such as ``tile("batch", "b0", "b1", 64)``."""
         return call(self)
 
     def problem(self) -> str | None:
-        """Describe what is wrong with the arguments, or return None."""
         return None
 
 
@@ -439,7 +437,6 @@ BY_NAME: dict[str, type[Directive]] = {}
 
 
 def register(*kinds: type[Directive]) -> None:
-    """Register directives under their names: ``TileNodes`` is "tile_nodes"."""
     BY_NAME.update((_snake(kind), kind) for kind in kinds)
 
 
@@ -466,7 +463,6 @@ def in_order(marks: Iterable[Mark]) -> tuple[Mark, ...]:
 
 
 def name_of(directive: object) -> str:
-    """Return the method name of a directive, such as ``"tile"``."""
     return _snake(type(directive))
 
 
@@ -475,7 +471,6 @@ def call(directive: Directive) -> str:
 
 
 def arguments(directive: object) -> list[object]:
-    """Return the arguments of the call, without those that have their default."""
     if isinstance(directive, Reorder):
         return list(directive.indices)
     values = []
@@ -492,10 +487,7 @@ def _literal(value: object) -> str:
 
 
 def problem(directive: Directive) -> str | None:
-    """Say in one sentence what is wrong with the arguments, or return None.
-
-    This checks only what does not need a loop nest.
-    """
+    """Say in one sentence what is wrong with arguments, as far as no nest is needed."""
     if type(directive) not in BY_NAME.values():
         return f"{directive!r} is not a directive; use the methods of Schedule."
     index = getattr(directive, "index", "")

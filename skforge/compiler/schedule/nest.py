@@ -118,11 +118,7 @@ def ceil_div(extent: Extent, by: int) -> Extent:
 
 @dataclass(frozen=True, slots=True)
 class Variable(d.Marked):
-    """A loop variable: its range and its marks.
-
-    ``count`` is the number of iterations that follows from its lineage, including
-    remainders.
-    """
+    """A loop variable: range, marks, and ``count`` of iterations with remainders."""
 
     name: str
     root: d.Root
@@ -178,7 +174,6 @@ class Nest:
         raise ScheduleError(why, self.draw(), at)
 
     def draw(self) -> str:
-        """Return the loops, one a line, ignoring remainders."""
         lines = []
         for loop, outside in walk(self.loops):
             variable = self.variable(loop.name)
@@ -188,10 +183,7 @@ class Nest:
         return "\n".join(lines)
 
     def _end(self, variable: Variable) -> Extent:
-        """Return the end of a loop if all sizes divide evenly.
-
-        The limit with the fewest variables is the one that made this variable.
-        """
+        """Return a loop's end if sizes divide evenly: the limit of fewest variables."""
         limits = [limit for limit in self.limits if variable.name in limit.names]
         fewest = min(len(limit.names) for limit in limits)
         ends = [limit.limit for limit in limits if len(limit.names) == fewest]

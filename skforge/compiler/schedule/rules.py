@@ -47,7 +47,6 @@ def _exclude(old: d.Mark, new: d.Mark) -> bool:
 
 
 def _shared_by_copies(keeper: d.Mark, runner: d.Mark) -> Iterator[str]:
-    """Reject a buffer that iterations would share; ``cache`` on a CPU has none."""
     lanes = isinstance(runner, d.Vectorize) and isinstance(
         keeper, (d.Cache, d.Quantize)
     )
@@ -115,7 +114,6 @@ def _one_walk(nest: Nest, directive: d.Directive) -> Iterator[Broken]:
 
 
 def _cache_block(nest: Nest, directive: d.Directive) -> Iterator[Broken]:
-    """Check that one iteration of a cached loop uses consecutive rows or trees."""
     for path in nest.paths():
         for place, variable in enumerate(path):
             mark = variable.mark(d.Cache) or variable.mark(d.Quantize)
@@ -217,7 +215,6 @@ def _lanes_problem(nest: Nest, mark: d.Mark) -> Iterator[str]:
 
 
 def _predicates_problem(nest: Nest, mark: d.Mark, kind: d.Kind) -> Iterator[str]:
-    """Check the loops around and inside a table of predicates."""
     if not isinstance(mark, d.CachePredicates):
         if kind == "gpu":
             yield from _alone_on_gpu(nest, mark)
@@ -258,7 +255,6 @@ def _predicates_problem(nest: Nest, mark: d.Mark, kind: d.Kind) -> Iterator[str]
 
 
 def _alone_on_gpu(nest: Nest, mark: d.Mark) -> Iterator[str]:
-    """Reject vectorised rows on a GPU outside cache_predicates: lanes are threads."""
     if not isinstance(mark, d.Vectorize):
         return
     for path in nest.paths(mark.index):
@@ -278,7 +274,6 @@ def _packs_rows(inside: tuple[Variable, ...]) -> bool:
 
 
 def _codes_problem(nest: Nest, variable: Variable, mark: d.Mark) -> Iterator[str]:
-    """Check that the codes of one iteration belong to a block of rows."""
     if not isinstance(mark, d.Quantize):
         return
     if not isinstance(variable.step, int):
@@ -378,7 +373,6 @@ def _between_problem(path: tuple[Variable, ...]) -> Iterator[Broken]:
 def copies_problems(
     loops: tuple[BoundLoop, ...], copies: int = 1, threads: int = 1
 ) -> Iterator[Broken]:
-    """Yield which loop makes too many copies of a walk, or too many GPU threads."""
     for loop in loops:
         n_copies, n_threads, most = copies, threads, loop.max_trips
         if loop.has(d.Unroll):

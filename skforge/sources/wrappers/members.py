@@ -90,7 +90,6 @@ def stand_in(member: Any, calls: Mapping[str, Callable[..., Any]]) -> Any:
 
 
 def rows_of_members(model: Any, X: Any) -> list[Any]:
-    """Return the rows that each member gets where a model answers for X, or None."""
     members = fitted_members(model)
     rows: list[Any] = [None] * len(members)
 

@@ -42,8 +42,6 @@ class Node(ABC):
 
 
 class Leaf(Node):
-    """A forest: the rules of its library, on its own columns of the scores."""
-
     def __init__(self, part: Part, source: Source) -> None:
         super().__init__(part.model)
         self.forest: Forest = part.forests[0]
@@ -119,10 +117,9 @@ _BY_VALUE = ("sigmoid", "logistic")
 
 
 def positives(nodes: Sequence[Node], methods: Sequence[str]) -> Answer | None:
-    """Return the values of :func:`response` of all members at once.
+    """Return all members' :func:`response`, (n_members, n_rows), or None.
 
-    They are rows of an array of shape (n_members, n_rows). None if the members are not
-    forests with one score each and the same rule.
+    None if the members are not forests with one score each and the same rule.
     """
     first = nodes[0]
     if not isinstance(first, Leaf):

@@ -100,11 +100,7 @@ class Heuristic:
 def _points_in(
     space: ScheduleSpace, points: Iterable[dict[str, Any]]
 ) -> list[dict[str, Any]]:
-    """Return the points that lie in a space.
-
-    Parameters that the space lacks are left out; others that only the space has get
-    their first value.
-    """
+    """Return points in a space, without what it lacks, first values for the rest."""
     values = space.parameters.items()
     cut = ({name: point.get(name, v[0]) for name, v in values} for point in points)
     return [point for point in cut if point in space]
@@ -136,7 +132,6 @@ def gpu_points(n_rows: int, n_features: int) -> Iterator[dict[str, Any]]:
 
 
 def _gpu_rounds(problem: Problem, strategy: Heuristic) -> Rounds:
-    """Try Algorithm 1's points and the estimate's, then neighbours of the best."""
     space, n_rows = problem.space, problem.n_rows
     points = _points_in(space, ScheduleSpace.gpu())
     if not points:
@@ -172,7 +167,6 @@ def _key(point: Point) -> tuple[Any, ...]:
 def _gpu_estimates(
     problem: Problem, points: Sequence[dict[str, Any]]
 ) -> dict[tuple[Any, ...], float]:
-    """Return the estimated times of the points that fit the GPU, by their keys."""
     schedules = problem.shared(
         "gpu", lambda: [problem.candidate(p, "").schedule for p in points]
     )
@@ -249,7 +243,6 @@ class _Pool:
         self.put(filter(None, inside), like)
 
     def put(self, proposed: Iterable[Candidate], like: float) -> None:
-        """Add what the forest allows; of one that is left, lower ``like``."""
         for candidate in proposed:
             schedule = candidate.schedule
             if schedule in self.left:

@@ -190,12 +190,10 @@ class Learned:
 
 
 def estimate_of(problem: Problem) -> CostEstimate:
-    """Return the estimate by which the defaults of a CPU are chosen."""
     return CostEstimate(problem.shape, problem.target, machine_profile(problem.target))
 
 
 def _estimated(problem: Problem, model: CostModel | None) -> odds.Estimated:
-    """Return the estimate of a model, or of formulas if there is none."""
     shape, target = problem.shape, problem.target
     if model is not None:
         return lambda schedules, n: model.seconds(
@@ -240,7 +238,6 @@ class Proposer:
         return [c for c, seconds in ranked if seconds < default / self._margin]
 
     def best(self, n: int, drawn: int = 0) -> list[Candidate]:
-        """Return ``n`` untried candidates: the best, and ``drawn`` random others."""
         ranked = [candidate for candidate, _ in self._ranked()]
         chosen = _diverse(ranked, n - drawn)
         rest = [c for c in ranked if c not in chosen]
@@ -250,7 +247,6 @@ class Proposer:
         return chosen
 
     def _ranked(self) -> Iterator[tuple[Candidate, float]]:
-        """Yield untried candidates with their likely seconds, best first."""
         problem = self._problem
         if not self._found:
             # Building schedules is the slowest step, so all ranges share them.

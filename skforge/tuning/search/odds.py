@@ -96,7 +96,6 @@ class Odds:
         self._apart: list[float] = []
 
     def seconds(self, schedule: Schedule, n_rows: int) -> float:
-        """Return the estimated seconds of a call, not corrected; inf if unknown."""
         key = schedule, n_rows
         if key not in self._seconds:
             seconds = float(self._estimated([schedule], n_rows)[0])
@@ -184,5 +183,4 @@ def _mean_gain(ratio: float, error: float, best: float) -> float:
 
 
 def _below(deviations: float) -> float:
-    """Return the share of a normal distribution below a number of deviations."""
     return 0.5 * erfc(-deviations / sqrt(2))

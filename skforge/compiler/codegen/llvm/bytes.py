@@ -33,7 +33,6 @@ def shuffles_bytes(target: Target, element: lir.Scalar, size: int, lanes: int) -
 def permute_bytes(
     w: Writer, value: lir.Value, tables: Sequence[lir.Value], index: lir.Value
 ) -> str:
-    """Return the operand with the looked-up lanes of one or two bytes each."""
     element, lanes = value.type.element, value.type.lanes
     wide = tables[0].type.lanes
     entries, text = len(tables) * wide, type_text(index.type)

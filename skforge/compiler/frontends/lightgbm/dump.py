@@ -32,7 +32,6 @@ def is_dump(model: object) -> bool:
 
 
 def parts_of(document: Any) -> ModelText:
-    """Return the parts of the text that describes the same model."""
     _known(document, _KEYS["the model"], "the model")
     header = {key: _word(document[key]) for key in _HEADER if key in document}
     check_version(header)
@@ -102,7 +101,6 @@ def _counts(nodes: Sequence[dict[str, Any]], key: str, where: str) -> list[float
 
 
 def _nodes(root: Any, where: str) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Return the inner nodes and the leaves of a tree, each in the order of numbers."""
     by_place: dict[int, dict[str, Any]] = {}
     waiting = [root]
     while waiting:
@@ -134,7 +132,6 @@ def _place(node: Any, where: str) -> int:
 
 
 def _decision(node: dict[str, Any], where: str) -> int:
-    """Return the number that texts have for the kind of a test."""
     kind, missing = node.get("decision_type"), node.get("missing_type", "None")
     if kind not in ("<=", "==") or missing not in _MISSING:
         checks.refuse_unknown(f"A test {kind!r:.40} of {where} is unknown")

@@ -57,8 +57,6 @@ _AGGREGATES = {name.encode(): name for name in _AGGREGATE_NUMBERS}
 
 
 class Ensemble(NamedTuple):
-    """One node of any of the operators, as read; a Forest is made from it."""
-
     graph: Graph
     weights: Weights
     unweighted: NDArray[np.floating[Any]]

@@ -117,7 +117,6 @@ class Plan:
     def values(
         self, columns: Sequence[Column], rows: Mapping[int, Array]
     ) -> list[Array]:
-        """Return columns of rows; those that are not given hold some valid value."""
         n_rows = len(next(iter(rows.values()))) if rows else 1
         step = max(1, _CELLS // max(1, sum(_needed(columns).values())))
         parts = [
@@ -203,10 +202,7 @@ def plan_of(
     dtype: Any = np.float64,
     form: Sequence[Any] | None = None,
 ) -> Plan:
-    """Return the columns that the last step of a fitted pipeline, a forest, gets.
-
-    ``form`` are the dtypes of the rows' columns, if these differ from ``dtype``.
-    """
+    """Return columns that the last step gets; ``form``: dtypes of the rows' columns."""
     width = transformers.of_first(pipeline.steps, "n_features_in_")
     if transformers.begins_with_last(pipeline.steps):
         width = last.n_features  # a CatBoost model that was copied says 0
@@ -331,7 +327,6 @@ def _of_one(step: str, transformer: Any, given: Matrix, plan: Plan) -> Matrix:
 
 
 def _as_text(column: Column, known: list[str], plan: Plan) -> Column:
-    """Return a column as one of texts; its known texts are noted."""
     if column.stage is not None and column.dtype != np.object_:
         step = column.stage.step
         cannot_fold(f"The step {step!r} returns numbers where the next reads strings")

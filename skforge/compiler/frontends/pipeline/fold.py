@@ -42,8 +42,7 @@ class Bounds:
     def takes(self, dtypes: Iterable[tuple[int, Any]], own: int = 0) -> bool:
         """Tell whether columns of these dtypes are transformed as float64 ones are.
 
-        For those of up to ``own`` bytes, which are folded as they are, tell whether
-        their order is kept.
+        With up to ``own`` bytes they are folded as they are: is their order kept?
         """
         known = {i: dtype for i, dtype in dtypes if dtype is not None}
         for columns, refused, broken in self.whole:
@@ -87,11 +86,9 @@ def _lacks_zeros(plan: Plan, forest: Forest) -> bool:
 
 
 def bounds_of(plan: Plan, dtype: Any, takes_nan: bool) -> Bounds:
-    """Return the values that are finite wherever a step gets them.
+    """Return the finite values of each step; infinite ones are the pipeline's own.
 
-    ``dtype`` is the last step's, and ``takes_nan`` tells whether it accepts missing
-    values. Infinite ones are never accepted here: the pipeline itself says what it
-    makes of them.
+    ``dtype`` is the last step's; ``takes_nan``: it accepts missing values.
     """
     numbers = [(c, nan) for stage in plan.stages for c, _, _, nan in stage.checks()]
     numbers += [(c, True) for c in plan.scaled]
@@ -135,7 +132,6 @@ def bounds_of(plan: Plan, dtype: Any, takes_nan: bool) -> Bounds:
 
 
 def _taken(plan: Plan, largest: Any) -> tuple[Array, Array]:
-    """Return the least and greatest number of each column that functions take."""
     low = np.full(plan.width, -largest, plan.dtype)
     high = -low
     limited = [
@@ -168,10 +164,7 @@ def _taken(plan: Plan, largest: Any) -> tuple[Array, Array]:
 
 
 def pieces_of(plan: Plan, inner: Sequence[Forest], bounds: Bounds) -> dict[int, Array]:
-    """Return the greatest number of each piece of the columns of numbers.
-
-    In a piece, every output is monotone. Columns with one piece are left out.
-    """
+    """Return the ends of pieces where outputs are monotone; columns of one lack."""
     pieces: dict[int, Array] = {}
 
     def divide(column: Column, special: Array, dtype: Any = None) -> None:
@@ -348,10 +341,9 @@ def runs_of(
     refused: dict[int, Flags],
     points: dict[int, Array],
 ) -> dict[int, Runs]:
-    """Return the runs of each column that the trees test.
+    """Return the runs of each tested column; alike neighbouring pieces are one run.
 
-    Neighbouring pieces with one and the same output are one run. ``points`` are the
-    values of each column of texts, in the order of their codes.
+    ``points`` are the values of each column of texts, in the order of their codes.
     """
     used = np.unique(forest.feature).tolist()
     columns = [plan.columns[number] for number in used]
@@ -433,7 +425,6 @@ def joined(parts: list[Parts], ends: Array) -> Parts:
 
 
 def parts_of(plan: Plan, forest: Forest, runs: dict[int, Runs]) -> Parts:
-    """Return the parts on which each test of the forest has one answer."""
     order = np.argsort(forest.feature, kind="stable")
     starts = np.searchsorted(forest.feature[order], [*runs, forest.n_features])
     columns: list[tuple[Array, ...]] = []

@@ -206,9 +206,9 @@ def refused_markers(transformer: Any, width: int) -> list[Any]:
 
 
 def lenient(transformer: Any) -> Any:
-    """Return a transformer that answers for unknown categories, and others as before.
+    """Return a transformer that answers anything for unknown categories.
 
-    Outputs for unknown categories mean nothing then.
+    Its other answers are as before.
     """
     marks = hasattr(transformer, "error_on_new")
     if _is_box_cox(transformer):
@@ -233,11 +233,7 @@ def _positive(rows: Any) -> Any:
 
 
 def texts_of(transformer: Any, width: int) -> list[list[str] | None]:
-    """Return the texts that each input may hold, or None where it holds numbers.
-
-    Raises TypeError if an input holds anything else, such as booleans or texts beside
-    numbers.
-    """
+    """Return the texts of each input, None for numbers; TypeError for anything else."""
     if kind_of(transformer) is _SELECTOR and not _SELECTOR.reads(transformer, width):
         raise TypeError("warns in every call that it selects nothing")
     values = special_values(transformer, width)
@@ -263,7 +259,6 @@ def _texts(values: Any) -> list[str] | None:
 
 
 def refuse(step: str, transformer: Any) -> None:
-    """Raise unless a transformer, fitted or not, is one that folds."""
     from sklearn.utils._set_output import _get_output_config
 
     name = class_of(transformer)
@@ -329,7 +324,6 @@ def passes_on(transformer: Any) -> bool:
 
 
 def inside(transformer: Any) -> list[tuple[str, Any, list[int] | None]]:
-    """Return name, transformer and its columns, None for all, inside a fitted one."""
     class_name = class_of(transformer)
     if class_name == COLUMNS:
         taken = transformer._transformer_to_input_indices
@@ -360,7 +354,6 @@ def of_first(steps: list[tuple[str, Any]], name: str) -> Any:
 
 
 def first_reader(steps: list[tuple[str, Any]]) -> Any:
-    """Return the first part of steps that gets their rows, or None."""
     first: Any = next(_in_turn(steps), None)
     if class_of(first) != UNION:
         return first
@@ -368,7 +361,6 @@ def first_reader(steps: list[tuple[str, Any]]) -> Any:
 
 
 def members(step: str, transformer: Any) -> Iterator[tuple[str, Any]]:
-    """Yield the names and transformers inside one, which need not be fitted."""
     class_name = class_of(transformer)
     if class_name not in _PARTS:
         yield step, transformer

@@ -151,10 +151,7 @@ class Wrapped(NamedTuple):
 
 
 def taken_apart(model: Any, forests_of: ForestsOf = read_forests) -> Wrapped:
-    """Return the parts of a fitted wrapper, and their forests, joined by kind.
-
-    ``forests_of`` returns those of a model that is no wrapper.
-    """
+    """Return a wrapper's parts and their forests; ``forests_of`` reads other models."""
     root = _part(model, forests_of)
     groups: dict[Any, list[tuple[Part, int]]] = {}
     for part in root.leaves():
@@ -220,7 +217,6 @@ def _part(model: Any, forests_of: ForestsOf, asks_one: bool = False) -> Part:
 
 
 def _is_pair(forest: Forest) -> bool:
-    """Tell whether a forest's scores are the probabilities of two classes."""
     spec = forest.outputs
     return (
         forest.classifies
@@ -241,7 +237,6 @@ def load(model: Any, iteration_range: tuple[int, int] | None = None) -> Forest:
 
 
 def load_all(model: Any) -> tuple[Forest, ...]:
-    """Read the forests of a fitted wrapper's members, those of a kind as one."""
     return taken_apart(model).forests
 
 

@@ -19,17 +19,13 @@ from skforge.exceptions import CompilerError
 
 
 def verify(hir: PredictEnsemble) -> None:
-    """Raise CompilerError unless the tiles are a valid tiling of the forest.
-
-    The error names the first item and condition that fails.
-    """
+    """Raise CompilerError, naming item and condition, unless this tiles the forest."""
     _check_whole(hir)
     _check_predicates(hir)
     verify_tiles(hir.tiles, hir.forest)
 
 
 def verify_tiles(tiles: TiledForest, forest: Forest) -> None:
-    """Raise CompilerError unless the tiles are a valid tiling of a valid forest."""
     _check_arrays(tiles, forest)
     _check_tree_of_items(tiles)
     _check_depths(tiles)

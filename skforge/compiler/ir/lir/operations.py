@@ -255,7 +255,6 @@ _PARTIAL = ("div", "rem", "shl", "shr")
 
 @per_class
 def is_pure(kind: type[lir.Op]) -> bool:
-    """Whether equal operations on equal operands may be shared: they read no memory."""
     return not OPERATIONS[kind].alone and not names_of(kind, "reads")
 
 

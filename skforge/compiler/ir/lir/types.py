@@ -34,7 +34,6 @@ class Scalar:
 
     @property
     def element(self) -> Scalar:
-        """The type itself, for symmetry with vectors."""
         return self
 
     @property

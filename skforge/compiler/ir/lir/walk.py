@@ -155,7 +155,6 @@ def free_values(body: Body) -> dict[str, Value]:
 
 
 def steers(stmt: Stmt) -> tuple[Value, ...]:
-    """Return the values that decide which bodies of a statement run, and how often."""
     if isinstance(stmt, lir.Grid | lir.BlockRegion):
         return operands(stmt)
     return _values(stmt, "steers")

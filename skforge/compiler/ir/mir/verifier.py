@@ -40,9 +40,8 @@ def verify_mir(
 ) -> None:
     """Raise CompilerError, naming the statement, if a function is malformed.
 
-    ``legal``: reductions have been legalised, so parallel iterations must not share
-    elements. ``final``: every pass has run, so no directive and no unexpanded walk may
-    be left; implies ``legal``.
+    ``legal``: parallel iterations must not share elements. ``final`` implies it: nor
+    may a directive or an unexpanded walk be left.
     """
     arrays = {function.result.name: _Known(function.result, 0)}
     verifier = _Verifier(function, legal or final, final)
@@ -91,7 +90,6 @@ class _Verifier:
             scope = self._scope
 
     def _fields(self, node: mir.Stmt | mir.Op) -> None:
-        """Check the names, indices and ranges that a statement or operation uses."""
         for part in fields(node):
             value = getattr(node, part.name)
             for used in value if isinstance(value, tuple) else (value,):
@@ -241,7 +239,6 @@ class _Verifier:
     def _using(
         self, name: str, rows: Sequence[mir.Affine], block: bool = False
     ) -> None:
-        """Check that what a walk compares was computed for the walk's rows."""
         if not (block and self._scope.names.get(name) == "predicates"):
             self._names("codes", (name,))
         for row in rows:

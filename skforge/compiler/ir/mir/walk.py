@@ -105,8 +105,6 @@ def map_loops(
 def map_statements(
     body: mir.Body, change: Callable[[mir.Stmt], mir.Stmt | mir.Body]
 ) -> mir.Body:
-    """Rebuild a body with ``change`` applied to every statement without bodies."""
-
     def changed(stmt: mir.Stmt) -> mir.Stmt | mir.Body:
         if isinstance(stmt, mir.Loop | mir.DepthSwitch):
             return map_bodies(stmt, lambda inner: map_statements(inner, change))
@@ -125,8 +123,6 @@ def map_nest(
     change: Callable[[mir.Stmt, tuple[mir.Loop, ...]], mir.Stmt],
     outside: tuple[mir.Loop, ...] = (),
 ) -> mir.Body:
-    """Rebuild a body, innermost first; ``change`` takes the loops as they were."""
-
     def changed(stmt: mir.Stmt) -> mir.Stmt:
         path = (*outside, stmt) if isinstance(stmt, mir.Loop) else outside
         new = map_bodies(stmt, lambda inner: map_nest(inner, change, path))

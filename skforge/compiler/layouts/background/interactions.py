@@ -38,10 +38,7 @@ Flags = NDArray[np.bool_]
 
 
 def interactions(forest: Forest, background: Array, rows: Array) -> FloatArray:
-    """Return interactions, (n_rows, n_outputs, n_features, n_features).
-
-    Those of a feature with itself are 0.
-    """
+    """Return interactions, (n, n_outputs, n_features, n_features), of 0 with itself."""
     n, width = len(rows), forest.n_features
     paths, counted = trace(forest), len(background)
     found = np.zeros((forest.n_outputs, width * width, n))
@@ -76,7 +73,6 @@ def interactions(forest: Forest, background: Array, rows: Array) -> FloatArray:
 
 
 def _passed(forest: Forest, paths: Paths, tree: int, rows: Array) -> NDArray[np.uint8]:
-    """Return which rows passed the tests of each node's edge, bits of (nodes, n)."""
     first, last = forest.tree_offset[tree : tree + 2]
     passed = np.full((last - first, -(-len(rows) // 8)), 255, np.uint8)
     step = max(1, _CELLS // max(1, len(rows)))
@@ -98,7 +94,7 @@ def _passed(forest: Forest, paths: Paths, tree: int, rows: Array) -> NDArray[np.
 def _by_columns(
     features: IntArray, width: int, table: FloatArray
 ) -> tuple[IntArray, FloatArray]:
-    """Return the places of pairs of columns in a matrix, and a row of numbers for each.
+    """Return places of pairs of columns in a matrix, and a row of numbers for each.
 
     Columns of a pipeline's input may stand for several features, whose pairs are added.
     """

@@ -89,7 +89,6 @@ class Preorder:
 
 
 def _preorder(forest: Forest, paths: Paths) -> tuple[IntArray, IntArray]:
-    """Return the place of each inner node, and the inner nodes of its subtree."""
     size = paths.sums_below((forest.left >= 0).astype(np.int64))
     place = np.zeros(forest.n_nodes, np.int64)
     roots = forest.tree_offset[:-1]
@@ -144,7 +143,7 @@ def background_tables(
 def centred(
     forest: Forest, counts: NDArray[np.int64], n: int
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the values of leaf nodes less their tree's mean, by n, and the bias.
+    """Return leaf values less their tree's mean, by n, and the bias.
 
     ``counts`` tells how many of n background rows reach each leaf.
     """
@@ -164,7 +163,6 @@ def centred(
 
 
 def _words(bits: NDArray[np.bool_]) -> Words:
-    """Pack rows of up to ``GROUP`` bits to two words each."""
     packed = np.zeros((len(bits), GROUP // 8), np.uint8)
     bytes_ = np.packbits(bits, axis=1, bitorder="little")
     packed[:, : bytes_.shape[1]] = bytes_

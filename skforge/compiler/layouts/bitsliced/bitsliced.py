@@ -121,7 +121,6 @@ class GpuBitslicedLayout(GpuBlockLayout):
 def _tables(
     forest: Forest, order: NDArray[np.int32], trees: int
 ) -> list[NDArray[np.int64]]:
-    """Return the distinct predicates that each ``trees`` trees test."""
     size, tables = max(1, trees), []
     of_tree = np.split(forest.predicate, forest.tree_offset[1:-1])
     for k in range(0, max(1, len(order)), size):

@@ -100,10 +100,7 @@ class CutTrees:
 
 
 def cut_trees(trees: Parts, bits: IntArray, tree: IntArray) -> CutTrees:
-    """Cut trees until their parts have a plane for each test.
-
-    Tree i may have ``bits[i]`` planes, and the parts cut from it fewer and fewer.
-    """
+    """Cut trees to parts with a plane a test, of at most ``bits[i]`` for tree i."""
     result = CutTrees(tree)
     parts = trees.select(np.zeros(len(bits), np.bool_))
     for planes in range(int(bits.max(initial=0)), 0, -1):
@@ -130,7 +127,6 @@ def ranges(first: IntArray, size: IntArray) -> IntArray:
 
 
 def in_preorder(forest: Forest, trees: NDArray[Any]) -> Parts:
-    """Return whole trees as parts, numbered from 0."""
     start = forest.tree_offset[trees]
     size = forest.tree_offset[trees + 1] - start
     first = np.cumsum(size) - size
@@ -182,10 +178,7 @@ def _estimates(planes: int) -> NDArray[np.float64]:
 
 
 def _best_subtrees(parts: Parts, planes: int) -> IntArray:
-    """Return the node whose subtree is estimated to be cheapest to cut out of each.
-
-    It is -1 where no cut leaves two parts that fit one plane less.
-    """
+    """Return each part's cheapest subtree, -1 if no cut leaves parts one plane less."""
     room = planes - 1
     first, sizes = parts.first, parts.sizes
     right = first + 1

@@ -73,7 +73,6 @@ class Muxes:
     def add(
         self, time: IntArray, tree: IntArray, select: IntArray, a: IntArray, b: IntArray
     ) -> IntArray:
-        """Return lines, (n,), that are ``a`` where ``select`` is set, else ``b``."""
         line = np.where(a == b, a, select)
         new = np.flatnonzero((a != b) & ((a != self.one) | (b != self.zero)))
         select, a, b = select[new], a[new], b[new]
@@ -86,7 +85,6 @@ class Muxes:
         return line
 
     def _numbers(self, keys: IntArray) -> IntArray:
-        """Return the number of each operation; those not known yet are added."""
         n = keys.shape[1]
         self._reserve(self._count + n)
         table, known = self._table, self._keys
@@ -110,7 +108,6 @@ class Muxes:
         return numbers
 
     def _slots(self, keys: IntArray) -> IntArray:
-        """Return the place in the table where the search for each key starts."""
         one, two = keys.view(np.uint64) * _FACTORS
         bits = len(self._table).bit_length() - 1
         mixed = one ^ (two >> np.uint64(1))
@@ -126,7 +123,6 @@ class Muxes:
         level += 1
 
     def _reserve(self, count: int) -> None:
-        """Make room for ``count`` operations and keep half of the table free."""
         if count <= len(self._level):
             return
         more = max(count, 2 * len(self._level)) - len(self._level)
@@ -208,8 +204,6 @@ def encode_trees(
 
 
 class _Chunk:
-    """Some trees being encoded; arrays of parts have an element for each."""
-
     def __init__(
         self,
         forest: Forest,
@@ -284,8 +278,7 @@ class _Chunk:
     def _set_times(self, stuck: Parts) -> None:
         """Order operations as a recursion adds them, so that few temporaries live.
 
-        The condition of a cut comes first, then the subtree, the rest, and the planes
-        of both. Where operations are not sorted by level, temporaries are reused.
+        Where they are not sorted by level, temporaries are reused.
         """
         span, time, steps = self.span, self.time, self.cuts.steps
         span[stuck.number] = stuck.sizes
@@ -341,7 +334,6 @@ class _Chunk:
             self.lines[stuck.number[has], width[has] - 1 - k] = lines[at, k]
 
     def _conditions(self) -> list[tuple[IntArray, NDArray[np.bool_]]]:
-        """Return, for each cut, a line and whether rows of the subtree set it."""
         muxes, steps = self.muxes, self.cuts.steps
         if not steps:
             return []
@@ -410,7 +402,6 @@ class _Chunk:
         self.place[step.one + 1, :-1] = places[:, 1:]
 
     def _small_cubes(self, small: Parts, rank: IntArray) -> Cubes:
-        """Return the cubes of parts that have a plane for each test."""
         part = np.repeat(small.number, small.sizes)
         mask, value = self.mask[part], self.value[part]
         inner = small.leaves > 1
@@ -423,7 +414,6 @@ class _Chunk:
         return self._cubes(small, part, mask, value)
 
     def _ordered_cubes(self, stuck: Parts) -> Cubes:
-        """Return the cubes of parts whose leaves are numbered in order."""
         part = np.repeat(stuck.number, stuck.sizes)
         mask, value = self.mask[part], self.value[part]
         number, width = _from_left(stuck), self.width[part]
@@ -442,7 +432,6 @@ class _Chunk:
         return self.cuts.tree[part[leaf]], number, mask[leaf], value[leaf]
 
     def _leaf_of(self, bits: IntArray, cubes: list[Cubes]) -> NDArray[np.int32]:
-        """Return the leaf of each code of each tree, from the cubes of the leaves."""
         tree, leaf, mask, value = (np.concatenate(c) for c in zip(*cubes, strict=True))
         codes = 1 << bits
         start = np.cumsum(codes) - codes

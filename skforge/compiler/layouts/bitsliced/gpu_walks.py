@@ -46,10 +46,9 @@ class OwnRows:
 
 
 class BitWalks(GpuBlockCode):
-    """Emits the code; one instance for each block of a kernel.
+    """Emits a block's code for ``tile`` trees a table, which ``rows`` fills.
 
-    ``tile`` trees share a table, which ``rows`` fills. With ``staged`` leaf values are
-    copied to shared memory.
+    With ``staged``, leaf values are copied to shared memory.
     """
 
     def __init__(
@@ -146,7 +145,6 @@ class BitWalks(GpuBlockCode):
             self._block.result[at] = value
 
     def finish(self) -> None:
-        """Write the sums; those of several outputs are already written."""
         if self._forest.n_outputs > 1:
             return
         with self._block.region() as thread:
@@ -211,7 +209,6 @@ class BitWalks(GpuBlockCode):
             b.switch(shape, cases)
 
     def _fold(self, depth: int, lines: Value, lane: Value) -> list[Value]:
-        """Return the planes of the leaf numbers of a folded tree, highest first."""
         b = self.b
         of_lines = self._block.model("bit_lines", self._t.lines)
         quads: dict[int, Value] = {}
@@ -265,7 +262,6 @@ class BitWalks(GpuBlockCode):
     def _add(
         self, thread: Value, group: Value, first: Value, count: Value, leaf: Value
     ) -> None:
-        """Add the leaves of a group's trees to the sums of the thread's own rows."""
         b, forest = self.b, self._forest
         lane, part = split_thread(thread.to(I32), self._g.lanes)
         own = self._own_rows(part)

@@ -35,7 +35,6 @@ WORTH = 10
 
 
 def narrows(forest: Forest, comparison: str) -> bool:
-    """Whether a forest's tests on float64 rows can be compared as float32."""
     return (
         forest.input_dtype == np.float64
         and comparison == "le"
@@ -62,10 +61,7 @@ def round_down(b: Builder, x: Value) -> Value:
 
 
 class Ties:
-    """Detects the ties of one job at a time, and repeats its tests in float64.
-
-    ``exact`` holds each line's threshold in float64.
-    """
+    """Detects one job's ties; repeats tests in float64, of thresholds ``exact``."""
 
     def __init__(
         self,
@@ -84,7 +80,6 @@ class Ties:
         self._vec = Vec(U32, self.lanes)
 
     def none(self) -> Value:
-        """Return the initial value of :meth:`nearer`: no tie so far."""
         return self.b.const((1 << 32) - 1, self._vec)
 
     def nearer(self, least: Value, x: Value, pivot: Value) -> Value:
@@ -98,7 +93,6 @@ class Ties:
     def settle(
         self, rows: BlockRows, feature: Value, left: Value, job: Job, lines: Buffer
     ) -> None:
-        """Repeat a job's tests if a tie may have been decided wrongly."""
         b, half = self.b, self.lanes // 2
         with b.when(b.any_true(self._found[0, self._vec].eq(0))):
             odd = [b.const(0)]  # whether any value of the column is not a float32

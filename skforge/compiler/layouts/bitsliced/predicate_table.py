@@ -117,11 +117,7 @@ def refusal(forest: Forest) -> str | None:
 
 
 def plan_predicates(forest: Forest, registers: Registers) -> PredicateTable:
-    """Lay out the predicates of a normalised forest.
-
-    Raises ScheduleError if the forest mixes kinds of missing values or has an equality
-    test.
-    """
+    """Lay out predicates; ScheduleError for mixed missing values or equality tests."""
     refused = refusal(forest)
     if refused is not None:
         raise ScheduleError(refused)
@@ -166,8 +162,7 @@ def plan_predicates(forest: Forest, registers: Registers) -> PredicateTable:
 def _number_lines(kind: IntArray, count: IntArray) -> tuple[IntArray, int]:
     """Return each job's first line, and the number of lines; searches come first.
 
-    A search writes up to 15 lines too many, into those of the next job or spare lines.
-    Tables of sets write lines in groups of eight.
+    A search writes up to 15 lines too many; tables of sets write groups of eight.
     """
     groups = -(-count // SETS_A_BYTE) * SETS_A_BYTE
     count = np.where(np.isin(kind, tuple(SETS)), groups, count)
@@ -183,7 +178,6 @@ def _number_lines(kind: IntArray, count: IntArray) -> tuple[IntArray, int]:
 def _thresholds(
     thresholds: NDArray[Any], registers: Registers
 ) -> Iterator[tuple[int, int, NDArray[Any]]]:
-    """Yield kind, count and numbers of the jobs of a column of thresholds."""
     most = (1 << registers.levels) - 1 or len(thresholds)
     for part in np.split(thresholds, range(most, len(thresholds), most)):
         if len(part) <= DIRECT_LIMIT or not registers.levels:
@@ -197,7 +191,6 @@ def _thresholds(
 def _sets(
     forest: Forest, predicates: NDArray[np.int64]
 ) -> Iterator[tuple[int, int, NDArray[Any]]]:
-    """Yield kind, count and table (or numbers) of the job of a column of sets."""
     n, some = len(predicates), set_members(forest, predicates).any(axis=0)
     entries = 3 + int(np.flatnonzero(some).max(initial=-1))
     kind = next((k for k, most in SETS.items() if entries <= most), CATEGORY)

@@ -66,7 +66,6 @@ class _RowsOfBlock(layouts.GpuBlockCode):
         """Leave trees to the end, as a thread takes them all."""
 
     def finish(self) -> None:
-        """Walk all trees for each row that exists in the batch."""
         b, rows, shape = self._block.b, self._block.rows, self._layout.shape
         n_trees = len(self._layout.data.part_start) - 1
         with (

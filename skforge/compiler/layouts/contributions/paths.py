@@ -96,7 +96,6 @@ def trace(forest: Forest) -> Paths:
 
 
 def _before(feature: IntArray, parent: IntArray, nodes: IntArray) -> IntArray:
-    """Return the lower end of the nearest edge above of each node's feature, or -1."""
     before = np.full(len(feature), -1, np.int64)
     at = nodes
     while len(nodes):
@@ -142,10 +141,9 @@ def put_in_order(
     subtrees: IntArray,
     are_few: NDArray[np.bool_],
 ) -> Order:
-    """Return the order of the walk, with at most ``most[tree]`` nodes in a cluster.
+    """Return the walk's order, with at most ``most[tree]`` nodes in a cluster.
 
-    ``subtrees`` has the nodes of each, the top first and -1 behind the last. In a run,
-    those with few cases come first.
+    ``subtrees`` has their nodes, the top first, -1 behind; in a run, few cases first.
     """
     is_walked = np.ones(forest.n_nodes, np.bool_)
     is_walked[subtrees[subtrees >= 0]] = False
@@ -223,7 +221,6 @@ def put_in_order(
 
 
 def _clusters(paths: Paths, most: IntArray, n: int) -> tuple[IntArray, IntArray]:
-    """Return the root of each node's cluster, and the inner nodes of each subtree."""
     inner, parent = paths.inner, paths.parent
     size = np.zeros(n, np.int64)
     rank = np.zeros(n, np.int64)  # clusters of one rank hang below those of the next
@@ -248,10 +245,7 @@ def _clusters(paths: Paths, most: IntArray, n: int) -> tuple[IntArray, IntArray]
 def _runs(
     tops: IntArray, begin: IntArray, own: IntArray, size: IntArray, tree: IntArray
 ) -> tuple[IntArray, IntArray]:
-    """Return the runs of all trees and the tree of each.
-
-    A cluster is entered before its child clusters and left behind them.
-    """
+    """Return the runs and their trees; a cluster comes before its child clusters."""
     first = begin[tops]
     last = first + own[tops]
     n = len(tops)

@@ -88,7 +88,6 @@ def cut(forest: Forest, paths: Paths) -> Parts:
 def _in_parts(
     forest: Forest, paths: Paths, few: NDArray[np.bool_], many: NDArray[np.bool_]
 ) -> Parts:
-    """Return the nodes of both kinds as parts; a node may be in both."""
     in_part = np.stack([few, many])
     below = in_part[:, paths.parent] & (paths.parent >= 0)
     side, node = np.nonzero(in_part | below)  # a child that is cut off becomes a leaf
@@ -144,10 +143,7 @@ CHUNK = 4096
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Points:
-    """How many points each tree needs, in how many turns.
-
-    A turn has ``of_turn`` points, and room for ``places``, where the rest is zero.
-    """
+    """Points of trees: ``of_turn`` a turn, in ``places`` whose rest is zero."""
 
     of_turn: NDArray[np.int64]  # (n_trees,)
     turns: NDArray[np.int64]  # (n_trees,)
@@ -169,9 +165,9 @@ class Points:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Constants:
-    """The constants of all nodes: of each the points of a turn, ``rows`` times.
+    """Constants of nodes: the points of a turn, ``rows`` times, turns ``step`` apart.
 
-    Those of a tree's first turn begin at ``first``; the next turn's are ``step`` later.
+    Those of a tree's first turn begin at ``first``.
     """
 
     values: NDArray[Any]
@@ -189,10 +185,7 @@ def fill(
     rows: tuple[int, ...],
     some: NDArray[np.bool_],
 ) -> Constants:
-    """Return the constants of a forest; those of leaves include ``values[node]``.
-
-    ``some`` tells which inner nodes, in their order, have constants.
-    """
+    """Return constants of ``some`` nodes; those of leaves include ``values[node]``."""
     counts = np.bincount(order.tree[some], minlength=forest.n_trees)
     each = counts * points.turns * points.places * len(rows)
     constants = np.zeros(int(each.sum()), dtype)
@@ -260,7 +253,6 @@ class Formula:
         return constants
 
     def _products(self, leaf: NDArray[np.int64]) -> FloatArray:
-        """Return the product of f over the features of each leaf's path."""
         paths, t, rest = self._paths, self._t, self._rest
         product = np.ones((len(leaf), len(t)))
         at, rows = leaf, np.arange(len(leaf))

@@ -178,8 +178,6 @@ class LanesLayout(layouts.RowLayout):
 
 
 class _LanesCode(layouts.RowCode):
-    """Emits the evaluation of all trees for a few rows, and sums of their leaves."""
-
     def __init__(
         self, layout: LanesLayout, b: Builder, model: Model, n_rows: int
     ) -> None:
@@ -227,7 +225,6 @@ class _LanesCode(layouts.RowCode):
                 self._way.evaluate(group, vectors, found)
 
     def _convert(self, row: RowAt, codes: Part) -> None:
-        """Write the codes of whole numbers: one more than them, rounded up."""
         layout, b = self._layout, self._b
         first, at = layout.first_whole, layout.n_searched
         count = layout.forest.n_features - first
@@ -388,7 +385,7 @@ def sums_together(forest: Forest) -> int:
 
 
 def first_whole(forest: Forest) -> int:
-    """Return from which column on all thresholds are whole numbers of a byte, or -1.
+    """Return from which column on thresholds are whole numbers of a byte, or -1.
 
     One more than a value, rounded up, then is its code: so are CatBoost's statistics.
     They are not searched if they fill a vector and all of them are tested.
@@ -434,7 +431,6 @@ def cheapest_levels(forest: Forest, shape: LaneShape) -> tuple[float, int]:
 
 
 def all_even(forest: Forest) -> bool:
-    """Tell whether all trees have one test a level, but for single leaves."""
     return bool((even_trees(forest) | (forest.tree_depths() == 0)).all())
 
 

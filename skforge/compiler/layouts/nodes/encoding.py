@@ -22,11 +22,7 @@ from skforge.exceptions import UnsupportedModelError
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Tests:
-    """The value each predicate reads and the threshold it compares with.
-
-    For quantised rows these are a column of codes and the smallest code that goes
-    right. There are no flags then, since codes include missing values and categories.
-    """
+    """The value that predicates read and their threshold; codes have no flags."""
 
     feature: NDArray[np.uint32]  # (n_predicates,)
     threshold: NDArray[Any]  # (n_predicates,) floats, or codes
@@ -135,7 +131,6 @@ class TestEncoding:
 
 
 def flag_values(forest: Forest) -> dict[str, NDArray[np.bool_]]:
-    """Return the value of every flag for each predicate, in bit order."""
     return {
         "default_left": forest.missing_left & (forest.missing != Missing.NEVER),
         "category": forest.comparison >= Comparison.IN,
@@ -171,7 +166,6 @@ class NodeTests:
 
 
 def node_tests(hir: PredictEnsemble) -> NodeTests:
-    """Return the tests of every tile as plain arrays, to store in any layout."""
     tests, predicate = Tests.of(hir), hir.tiles.predicate
     return NodeTests(
         _take(tests.threshold, predicate, tests.never_left),
@@ -184,5 +178,4 @@ def node_tests(hir: PredictEnsemble) -> NodeTests:
 
 
 def _take(table: NDArray[Any], index: NDArray[np.int32], missing: Any) -> NDArray[Any]:
-    """Return ``table[index]``, with ``missing`` where the index is -1."""
     return np.append(table, np.asarray(missing, table.dtype))[index]

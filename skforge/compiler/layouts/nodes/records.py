@@ -47,7 +47,6 @@ class RecordShape:
 
     @property
     def child_at(self) -> int:
-        """The child word, if it is separate."""
         return self.shape_at + (self.tile_size > 1)
 
     @property
@@ -211,7 +210,6 @@ class RecordLayout(Layout):
 
 
 def heap_numbers(tiles: TiledForest) -> NDArray[np.int64]:
-    """Return each item's place in its tree's heap, level by level."""
     fan = tiles.tile_size + 1
     place = np.zeros(tiles.n_items, np.int64)
     level = np.asarray(tiles.item_offset[:-1])

@@ -41,10 +41,7 @@ class CutTrees:
 def sizes(
     child: NDArray[np.int32], depth: NDArray[np.int32], leaf: NDArray[np.int32]
 ) -> tuple[NDArray[np.int32], list[NDArray[np.intp]]]:
-    """Return the tests in the subtree of each node, and the inner nodes of each level.
-
-    Leaves are those with ``leaf >= 0``; ``child`` has both children of each node.
-    """
+    """Return subtrees' tests, and each level's inner nodes; leaves: ``leaf >= 0``."""
     inner = np.flatnonzero(leaf < 0)
     order = inner[np.argsort(depth[inner], kind="stable")]
     levels = np.split(order, np.bincount(depth[inner]).cumsum()[:-1])
@@ -65,10 +62,9 @@ def top_tests(nodes: TiledForest, most: int) -> NDArray[np.intp]:
 def cut_trees(
     nodes: TiledForest, place: NDArray[Any], rank: NDArray[Any], most: int
 ) -> CutTrees:
-    """Cut every tree into pieces of at most ``most`` tests.
+    """Cut trees of one-node tiles into pieces of at most ``most`` tests.
 
-    ``nodes`` has tiles of one node, in level order. A row goes right where its code at
-    a predicate's ``place`` exceeds its ``rank``.
+    A row goes right where its code at a predicate's ``place`` exceeds its ``rank``.
     """
     size, levels = sizes(nodes.child, nodes.depth, nodes.leaf)
     is_top = size > most

@@ -98,10 +98,7 @@ class PieceWalks(BlockSums):
         exits: Buffer,
         to: Value,
     ) -> None:
-        """Let ``count`` rows, or a chunk, meet the tests; write the exits they reach.
-
-        Words are compared as signed ones, which AVX2 does in one instruction.
-        """
+        """Let ``count`` rows meet the tests; AVX2 compares signed words at once."""
         b, lanes = self.b, self._lanes
 
         def run(registers: int) -> None:

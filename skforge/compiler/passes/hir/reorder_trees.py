@@ -45,7 +45,6 @@ def _signature(tiles: TiledForest) -> NDArray[np.uint64]:
 
 
 def _mixed(value: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Scramble the bits (the finaliser of splitmix64)."""
     value = value + np.uint64(0x9E3779B97F4A7C15)
     value = (value ^ (value >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     value = (value ^ (value >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)

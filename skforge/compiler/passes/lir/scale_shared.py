@@ -28,7 +28,6 @@ MAX_DEPTH = 4
 
 
 def run(function: Function) -> Function:
-    """Rewrite the loads and stores of shared buffers with 4- or 8-byte elements."""
     buffers = _rewritable(function.body)
     if not buffers:
         return function

@@ -121,10 +121,8 @@ def in_block(
 ) -> mir.Loop:
     """Return a loop over blocks in which each tree takes all rows of a block at once.
 
-    ``make`` returns the statement that prepares the walks' input for a range of rows;
-    walks of cached rows read the rows themselves. ``name`` is the directive that errors
-    mention. Raises ScheduleError if the loops inside are not trees in model order
-    around the rows.
+    ``make`` prepares a range of rows for walks; walks of cached rows read these.
+    Raises ScheduleError, naming the directive, unless inside are trees around rows.
     """
     block = _block_loop(name, loop, function.n_trees)
     fill = _fill(name, loop)
@@ -148,7 +146,6 @@ def in_block(
 
 
 def _on_block_sums(loop: mir.Loop, block: mir.Loop, using: str | None) -> mir.Body:
-    """Point walks and sums at the block, and make the row loop a block loop."""
     outside = mir.Affine((loop.var,))
 
     def statement(stmt: mir.Stmt) -> mir.Stmt:

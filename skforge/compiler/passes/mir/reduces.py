@@ -32,8 +32,6 @@ def reduces_in(body: mir.Body) -> Iterator[mir.Reduce]:
 def retarget(
     body: mir.Body, array: str, row_of: Callable[[Affine], Affine]
 ) -> mir.Body:
-    """Point the reduces of a body at an array whose rows have other numbers."""
-
     def change(stmt: mir.Stmt) -> mir.Stmt:
         if not isinstance(stmt, mir.Reduce):
             return stmt
@@ -70,7 +68,6 @@ class RowScope:
 
     @property
     def extent(self) -> Size:
-        """The most rows of a block: the smallest step outside."""
         steps = [loop.step for loop in self.outside]
         if not steps:
             return Rows()
@@ -83,7 +80,6 @@ class RowScope:
 
     @property
     def rows(self) -> Range:
-        """The rows of a block, without those past any bound."""
         bounds = [Bound(self.extent)]
         if self.extent == 1:  # the loops outside have already checked this row
             return Range(self.start, tuple(bounds))
@@ -94,11 +90,9 @@ class RowScope:
 
     @property
     def local_rows(self) -> Range:
-        """The same rows, numbered from the block's first row."""
         return replace(self.rows, start=Affine())
 
     def local(self, row: Affine) -> Affine:
-        """Return a row's number within the block."""
         names = {loop.var for loop in self.outside}
         terms = tuple(term for term in row.terms if term not in names)
         return replace(row, terms=terms)
@@ -107,7 +101,7 @@ class RowScope:
 def owns_rows(loop: Loop, scope: RowScope) -> bool:
     """Whether an iteration of a batch loop owns consecutive rows.
 
-    It does if every batch loop inside counts only within the smallest step outside.
+    It does if all inside count within the smallest step outside.
     """
     extent = scope.enter(loop).extent
     inside = walk.loops_in(loop.body)

@@ -51,7 +51,6 @@ class MachineCode(LoadedCode):
         self._functions: dict[str, Any] = {}
 
     def function(self, name: str) -> Any:
-        """Return a ctypes function: slots or their address, pfor, threads; no GIL."""
         function = self._functions.get(name)
         if function is None:
             function = self._functions[name] = _PROTOTYPE(self.address(name))

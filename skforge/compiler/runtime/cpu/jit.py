@@ -28,7 +28,6 @@ _DEFINED = re.compile(r'^define \w+ @("[^"]*"|[^\s(]+)\(', re.MULTILINE)
 
 @lru_cache(maxsize=16)
 def _target_machine(target: Target) -> Any:
-    """Return LLVM's target machine for a target; call with the lock held."""
     binding = llvm_binding()
     # No middle-end passes: on interleaved walks they cost 30-130 ms and gained nothing
     # (0-4 %, at times -25 %), and SLP vectorisation made the walks 3 times slower.
@@ -52,7 +51,6 @@ def _texts(sources: Sources, target: Target) -> tuple[list[str], list[str]]:
 
 
 def _parse(texts: Sequence[str], target: Target) -> Any:
-    """Return one verified module of all texts; call with the lock held."""
     binding, machine = llvm_binding(), _target_machine(target)
     whole: Any = None
     for text in texts:
@@ -85,10 +83,7 @@ def _object(texts: Sequence[str], target: Target) -> bytes:
 
 
 class JitModule(MachineCode):
-    """Machine code that was compiled in this process, with the text that it came from.
-
-    It lives as long as this object.
-    """
+    """Machine code of this process, and its text; it lives as long as this object."""
 
     def __init__(self, texts: Sequence[str], *code: Any) -> None:
         super().__init__(*code)
@@ -99,7 +94,6 @@ class JitModule(MachineCode):
             return str(_parse(self._texts, self.target))
 
     def assembly(self) -> str:
-        """Return the assembly, compiling it again."""
         return emit_assembly(self._texts, self.target)
 
 
@@ -108,9 +102,8 @@ def compile_functions(
 ) -> JitModule:
     """Compile kernels, or LLVM modules as text, into this process.
 
-    ``symbols`` are the addresses of functions that the text declares; others are looked
-    up in this process. Addresses are kept out of the text so that other processes find
-    its object in the cache.
+    Addresses of ``symbols`` are not in the text, so that other processes find its
+    object in the cache; functions without one are looked up in this process.
     """
     target.check_runs_here()
     texts, names = _texts(sources, target)

@@ -26,10 +26,9 @@ def program(
     target: Target,
     symbols: Mapping[str, int] | None = None,
 ) -> MachineCode:
-    """Return the code of functions, which are written only if the cache has none.
+    """Return functions' code, which is written only if the cache has none.
 
-    Beside the compiler, they depend on nothing but ``facts``. ``symbols`` are the
-    addresses of functions that they declare.
+    It depends on ``facts`` and the compiler alone; ``symbols`` are their addresses.
     """
     key = object_cache.key_of(("program", sources(), *code_facts(target), *facts))
     stored = object_cache.read_known(key, object_cache.OBJECTS) if keeps() else None

@@ -129,7 +129,6 @@ _Values: TypeAlias = "defaultdict[tuple[int, int, int], int]"
 
 
 def tables_of(hashed: HashedCategories) -> tuple[list[int], list[Array]]:
-    """Return the sizes and the arrays by which rows of a forest are made."""
     combinations = _combinations(hashed)
     found = [_hashes_of(c) if c.may_have_table() else None for c in combinations]
     ranks = _ranks(combinations, found)
@@ -178,7 +177,6 @@ def tables_of(hashed: HashedCategories) -> tuple[list[int], list[Array]]:
 
 
 def _hashes_of(c: _Combination) -> _Hashes:
-    """Return all that combinations can be of whose hash is one of the keys."""
     powers = [pow(MULTIPLIER, len(c.parts) + 1 - i, _WORD) for i in range(len(c.parts))]
     of_hash = [x for x, (kind, *_) in zip(powers, c.parts, strict=True) if kind == HASH]
     of_flag = [x for x, (kind, *_) in zip(powers, c.parts, strict=True) if kind != HASH]
@@ -275,10 +273,7 @@ def _of_dense(
     tables: list[Array],
     strange: dict[int, list[Array]],
 ) -> dict[str, Any]:
-    """Return the arrays of combinations with tables by ranks and flags.
-
-    ``strange`` gets hashes of pairs that are not in the tables.
-    """
+    """Return arrays of combinations with tables; ``strange`` gets other pairs."""
     a: dict[str, list[Any]] = {n: [] for n in ARRAYS if n.startswith("dense")}
     kinds = [_kind_of(c, ranks) for c, _ in dense]
     n_kinds = np.arange(len(KINDS) + 1)
@@ -315,7 +310,6 @@ def _of_dense(
 def _of_others(
     others: Sequence[_Combination], values: _Values, tables: list[Array]
 ) -> dict[str, Any]:
-    """Return the arrays of combinations that are looked up by their hashes."""
     names = [*ARRAYS][list(ARRAYS).index("part") : -1]
     a: dict[str, list[Any]] = {name: [] for name in names}
     a["part"].append(0)

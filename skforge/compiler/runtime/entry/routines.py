@@ -94,7 +94,6 @@ def _function(most: int) -> Routine:
 
 
 def _method(most: int) -> Routine:
-    """Return the function of a method, which calls another if the entry declines."""
     self_, count, names = (Value(name, I64) for name in ("self", "count", "names"))
     args = Buffer("args", I64)
     with Builder() as b:
@@ -154,7 +153,6 @@ class _Entry:
         return rows, row_bytes, threads
 
     def _pick_kernel(self) -> Value:
-        """Find the batch's kernel; return the number of its threads."""
         b, threads = self.b, self.b.const(1)
         place = b.const(0)  # three words for each range that ends below the batch
         for last in self.k.last_rows:
@@ -279,7 +277,6 @@ class _Entry:
         return taken
 
     def _forget(self, made: Value) -> None:
-        """Decline, without the error, if an object could not be made."""
         with self.b.when(made.eq(0)):
             self.b.run("skf_clear")
             self.b.give(made)

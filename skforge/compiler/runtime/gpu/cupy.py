@@ -76,7 +76,6 @@ def as_cupy(X: Any, kind: Kind) -> tuple[CupyDevice, Any]:
 
 
 def forget() -> None:
-    """Forget CuPy and the devices found, for tests."""
     _checked.cache_clear()
     _device.cache_clear()
     USED_BY.clear()
@@ -177,7 +176,6 @@ class CupyDevice(GpuDevice):
 
     @property
     def xp(self) -> Any:
-        """CuPy itself, which has NumPy's functions."""
         return self._cupy
 
     def current(self, stream: Any = None) -> AbstractContextManager[Any]:
@@ -277,7 +275,6 @@ class _Kernels:
         self._functions: dict[tuple[str, int], Any] = {}
 
     def bind(self, call: KernelCall) -> Start:
-        """Return a function that starts a kernel on the current stream."""
         function = self._function(call.kernel, call.shared_bytes)
         grid, block, shared_bytes = call.grid, call.block, call.shared_bytes
         values: list[Any] = []

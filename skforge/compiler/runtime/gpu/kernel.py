@@ -79,7 +79,6 @@ class GpuKernel:
             self._on(device)
 
     def __call__(self, rows: Array, result: Array, threads: int) -> None:
-        """Fill ``result``, one row for each of ``rows``, on the current device."""
         device = current_device(self.target)
         n, row = len(rows), rows.shape[1] * rows.itemsize
         widest = max(1, row, result.shape[1] * result.itemsize)
@@ -174,7 +173,7 @@ class GpuKernel:
     ) -> None:
         """Call ``upto(first, part)``, which returns the next row, until all are done.
 
-        If it runs out of memory, cached memory is freed first, and then parts shrink.
+        Without memory, cached memory is freed, and then parts shrink.
         """
         if self._fitting:
             rows, batches = self._fitting.pop(device.key, (part, 0))
@@ -279,7 +278,6 @@ class _Launches:
         return len(self._starts)
 
     def bound(self, rows: Any, result: Any) -> Callable[[], None]:
-        """Return a function that starts every launch, always with the same scratch."""
         memory = {"rows": rows, "result": result}
         for name, n_bytes in self._scratch.items():
             memory[name] = self._device.allocate(n_bytes)
