@@ -494,7 +494,6 @@ class TreeExplainer:
 
 
 def _compiled(model: Any, n_jobs: int | None) -> Any:
-    """Return a compiled forest as it is, and any other model compiled."""
     if isinstance(model, CompiledForest):
         check_is_fitted(model)
     if isinstance(model, (CompiledForest, CompiledModule)):
@@ -511,7 +510,6 @@ def _compiled(model: Any, n_jobs: int | None) -> Any:
 
 
 def _kind_of(asked: str, data: Any) -> str:
-    """Return the kind of values, by shap's rules."""
     if asked not in ("auto", "interventional", "tree_path_dependent"):
         raise InvalidInputError(
             "feature_perturbation must be 'auto', 'interventional' or "
@@ -535,7 +533,6 @@ def _kind_of(asked: str, data: Any) -> str:
 
 
 def _rows_of_masker(data: Any) -> Any:
-    """Return background rows; those of a shap masker."""
     if not type(data).__module__.startswith("shap."):
         return data
     if type(data).__name__ != "Independent" or data.clustering is not None:

@@ -216,7 +216,6 @@ class _Unasked:
 
 
 def _check(asked: Any, X: Any, features: Any, arguments: dict[str, Any]) -> None:
-    """Raise scikit-learn's errors, or ``_Checked``."""
     arguments = dict(arguments)
     takes = signature(inspection.partial_dependence).parameters
     if hasattr(X, "shape") and "custom_values" in takes:
@@ -447,5 +446,4 @@ class _Grid:
         return answers.reshape(*raw.shape[:-1], -1)
 
     def _at_points(self, means: Array) -> Array:
-        """Return the means of cells at the grid's points, with outputs first."""
         return np.moveaxis(means.reshape(-1, means.shape[-1])[self._cell], -1, 0)

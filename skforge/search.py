@@ -364,7 +364,6 @@ def _scorer(scoring: Any) -> Callable[[Trial], float]:
 
 
 def _best_by_score(result: TuningResult, score: Callable[[Trial], float]) -> Any:
-    """Return the schedule with the best score at the first size of each range."""
     main = _main_sizes(result)
     timed = [t for t in result.trials if t.samples and t.n_rows == main[t.batch]]
     best: dict[BatchRange, Any] = {}

@@ -127,7 +127,6 @@ class Displayed(Delegated):
     __repr__ = OwnRepr()
 
     def _sk_visual_block_(self) -> Any:
-        """Return the parts that a diagram around it draws."""
         model = model_of(self)
         parts = [model if is_estimator(model) else type(model).__name__]
         names = [f"estimator: {type(model).__name__}"]
@@ -203,7 +202,6 @@ METHODS = (
 
 
 def measured(wrapper: Any, X: Any, method: str, batch_sizes: Any) -> Summary:
-    """Time single calls on rows of ``X``; return the summary and remember the times."""
     if method not in METHODS:
         raise InvalidInputError(
             f"method must be one of {', '.join(METHODS)}. Got {method!r} instead."
@@ -251,7 +249,6 @@ def measured(wrapper: Any, X: Any, method: str, batch_sizes: Any) -> Summary:
 def _source(
     wrapper: Any, method: str, X: Any
 ) -> tuple[str, Callable[[Any], object] | None]:
-    """Return the name and the function of a live source; None if it cannot be timed."""
     model, predictor = model_of(wrapper), wrapper._compiled()
     adapter = predictor.source
     takes_no_mapping = is_mapped(X) and predictor.framed(X) is not X

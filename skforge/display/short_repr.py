@@ -24,7 +24,6 @@ class ShortName:
 
 
 def short_name(model: Any, forest: Forest | None = None) -> Any:
-    """Return the model, or what stands for it in a repr."""
     if isinstance(model, (StoredModel, Forest)) or is_path(model):
         return model
     if isinstance(model, str):

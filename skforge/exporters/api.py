@@ -395,7 +395,6 @@ def _metadata(
 
 
 def _others(folder: Path, files: Mapping[str, bytes]) -> list[Path]:
-    """Return the files in a folder that belong neither to an export nor to this one."""
     names = set(files)
     for file in folder.iterdir():
         if facts := _facts(file):

@@ -209,7 +209,6 @@ def expected(forest: Forest, function: str, raw: Array, leaves: Array) -> Any:
 
 
 def _same(result: Array, wanted: Any, limit: Array) -> bool:
-    """Return whether values have equal bits, or differ by at most a limit > 0."""
     wanted = np.asarray(wanted).reshape(result.shape)
     if result.dtype.kind == "f":  # NaN may have either sign
         result, wanted = (np.where(np.isnan(x), np.nan, x) for x in (result, wanted))

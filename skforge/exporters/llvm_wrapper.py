@@ -82,7 +82,6 @@ def library_code(library: Library) -> list[str | Routine]:
 
 
 def kernel_text(text: str, cpu: str, features: str) -> str:
-    """Return a kernel's module with hidden symbols and its own CPU's attributes."""
     attributes = f'"target-cpu"="{cpu}" "target-features"="{features}"'
     text = re.sub(
         r"^(define [^\n]*) nounwind( noinline)? \{$",
@@ -114,7 +113,6 @@ _MODEL, _SCRATCH, _ROWS, _N, _STRIDE, _SUMS = _HEAD = tuple(
 
 
 def _run(library: Library) -> Iterator[Routine]:
-    """Yield the functions that call a batch's kernel: of its range and variant."""
     name, forest = library.name, library.forest
     item = forest.accumulator_dtype.itemsize
     row_bytes = {
@@ -311,7 +309,6 @@ def _stored(symbol: str, payload: bytes) -> str:
 
 
 def _facts(library: Library) -> tuple[list[str], list[Routine]]:
-    """Return texts, and the functions that return them, such as ``version``."""
     name, number = library.name, Value("k", I32)
     texts: list[str] = []
     routines: list[Routine] = []

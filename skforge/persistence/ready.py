@@ -100,7 +100,6 @@ class Note:
             object_cache.store(key, json.dumps(record).encode())
 
     def _kernels(self, module: Any) -> dict[int, list[Any]]:
-        """Return where the kernels are that entries call; none if one is not kept."""
         from skforge.compiler.runtime.ranges import suits_entries
         from skforge.compiler.target import Target
 
@@ -145,7 +144,6 @@ def _reads_lists(source: Source) -> bool:
 
 
 def _columns_out(predictor: Predictor) -> Any:
-    """Return how mappings are read, as JSON; None if the whole model has to."""
     from skforge.exceptions import InvalidInputError
     from skforge.runtime.mappings import Columns
     from skforge.runtime.records import plain_in, plain_out
@@ -185,7 +183,6 @@ class Becoming:
 
 
 def change_class(thing: Any, kind: type[Any]) -> None:
-    """Change the class of an object that tells another one."""
     vars(object)["__class__"].__set__(thing, kind)
 
 

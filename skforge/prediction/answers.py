@@ -63,7 +63,6 @@ def described(model: Any, method: str) -> Answer:
 
 
 def _of_zeros(model: Any, method: str) -> Array:
-    """Return the result for a row of zero scores or leaves; nothing is compiled."""
     from skforge.sources.find import source_of
     from skforge.sources.fitted import model_of, start_of
 

@@ -41,7 +41,6 @@ class Counters:
             counts[:] = 0, 0
 
     def read(self) -> dict[str, dict[str, int]]:
-        """Return the sums over all threads and entries."""
         every = list(self._threads.values())
         none = [0] * (_N - 1)
         every += [[calls, *none, rows, *none] for calls, rows in self._entries]

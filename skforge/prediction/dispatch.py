@@ -146,7 +146,6 @@ def dispatch_table(
 
 
 def size_ranges(batch_sizes: Any) -> dict[BatchRange, int] | None:
-    """Return the ranges that end at each batch size; the last one is open."""
     if batch_sizes is None:
         return None
     values = np.asarray(batch_sizes)

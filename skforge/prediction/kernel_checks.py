@@ -94,7 +94,6 @@ class KernelChecks:
         return kernel
 
     def compare(self, kernels: RangeKernels, number: int, kernel: Any) -> None:
-        """Raise ``VerificationError`` if a range's kernel is wrong about the sample."""
         sample = self.sample()
         forest, limit = self._forest, self._limit(sample.rows)
         (_, schedule) = batch = kernels.ranges[number]

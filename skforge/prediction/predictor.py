@@ -336,7 +336,6 @@ class Predictor:
     def _by_blocks(
         self, method: str, X: Any, n_jobs: int | None, out: Any = None
     ) -> Array | None:
-        """Answer large rows by blocks; None for others, or if the model must answer."""
         said = ""
 
         def answer(rows: Any) -> Any:
@@ -361,7 +360,6 @@ class Predictor:
     def _by_kernels(
         self, method: str, X: Any, n_jobs: int | None, read: Read | None = None
     ) -> Any:
-        """Answer with the kernels and NumPy, or with the source."""
         X = self.source.prepared(X, method)
         if (answer := self._by_blocks(method, X, n_jobs)) is not None:
             return answer
@@ -493,7 +491,6 @@ class Predictor:
         n_jobs: int | None,
         contribs: bool = False,
     ) -> None:
-        """Compile everything that calls of these methods would compile on first use."""
         for member in self.source.members:
             member.warm_up(batch_sizes)
         if self.source.members:
@@ -581,7 +578,6 @@ class Predictor:
         return answer
 
     def _explain_by_entry(self, rows: Any, values: Array) -> None:
-        """Compile an entry of contributions, which must give these values for rows."""
         source, few = self.source, 0 < len(values) <= ENTRY_ROWS
         fits = isinstance(rows, np.ndarray) and isinstance(self.module, CompiledModule)
         if not few or not fits or self._made or source.declines is None:
@@ -595,7 +591,6 @@ class Predictor:
         self.entries["predict_contribs"] = entry
 
     def _numbers(self, X: Any) -> Any:
-        """Return rows converted for the kernels, which the source cannot replace."""
         if getattr(X, "shape", None) == (0, self.forest.n_columns):
             return np.empty((0, self.forest.n_features), self._dtype)  # not all take it
         X = self.source.prepared(self.framed(X))
@@ -615,12 +610,10 @@ class Predictor:
         return type(self.source.model).__name__ if stored is None else stored.class_name
 
     def rows(self, X: Any, method: str, read: Read | None = None) -> Any:
-        """Return rows converted for the kernels, or None if the source must answer."""
         rows = self.source.taken(read or self.source.read(X))
         return self.source.rows(X, method) if rows is None else rows
 
     def _run(self, method: str, rows: Any, n_jobs: int | None, **options: Any) -> Array:
-        """Call the module; sparse rows are walked, or converted to dense blocks."""
         if method == "predict_raw" and self.source.answers.more:  # never sparse
             return self.scores(rows, n_jobs)
         call, place = getattr(self.module, method), None
@@ -639,7 +632,6 @@ class Predictor:
         return np.concatenate(parts)
 
     def _walked(self, method: str, rows: Any, n_jobs: int | None) -> Array | None:
-        """Return scores or leaves by the entries of rows, if that takes less time."""
         narrow, walk = self._narrow, self._walk if rows.shape[0] else None
         width = self.forest.n_features if narrow is None else narrow.n_columns
         if walk is None or not walk.pays(rows, width):
@@ -650,7 +642,6 @@ class Predictor:
 
     @cached_property
     def _walk(self) -> SparseWalk | None:
-        """What answers sparse rows by their entries, if anything does."""
         return sparse.walk_of(self.module, self.source.fill)
 
     @cached_property

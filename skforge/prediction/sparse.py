@@ -42,7 +42,6 @@ class Narrow(NamedTuple):
 
 
 def narrowed(module: Any) -> Narrow | None:
-    """Return a module for the columns that a forest reads; None if most are read."""
     if not isinstance(module, CompiledModule) or module.target.is_gpu:
         return None
     forest = module.forest

@@ -192,7 +192,6 @@ def sample_rows(predictor: Predictor, X: Any, most: int) -> Array | None:
 
 
 def _rows(predictor: Predictor, X: Any) -> Array | None:
-    """Return rows as the kernels get them; None if only the source can read them."""
     source = predictor.source
     with no_warnings():  # of the rows' form, as calls do
         rows = predictor.rows(X, "predict_raw")

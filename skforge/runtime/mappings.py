@@ -224,7 +224,6 @@ class Mappings:
             return None
 
     def of_table(self, X: Any) -> Array:
-        """Return rows for the kernels, or objects, of mappings or a frame by name."""
         if not is_mapped(X):
             there = {str(name): name for name in getattr(X, "column_names", X.columns)}
             X = {name: X[there[name]] for name in self._names if name in there}
@@ -327,7 +326,6 @@ class Mappings:
         return [row if type(row) is dict else dict(row) for row in dicts], alone
 
     def _in_columns(self, values: Sequence[Any]) -> list[Any]:
-        """Return the columns of one mapping: arrays of numbers, or Python's objects."""
         many = [_is_column(value) for value in values]
         if not all(many):
             at, name = many.index(False), self._names[many.index(True)]
@@ -382,7 +380,6 @@ class Mappings:
         rows[:, [places[at] for at in lists]] = packed.reshape(len(lists), len(rows)).T
 
     def _codes(self, at: int, labels: list[Any], alone: str) -> list[float | None]:
-        """Return numbers of labels of any type; None where the source must answer."""
         rule, (table, kinds) = self._rules[at], self._coded[at]
         return [
             _code(label, rule, table, kinds, _where(row, alone))
@@ -464,7 +461,6 @@ def _objects(column: Any) -> Any:
 
 
 def _is_plain(values: list[Any]) -> bool:
-    """Tell whether all values are certainly Python's floats or whole numbers."""
     if not values or type(values[0]) not in (float, int):
         return False
     try:  # a fifth of the time of looking at each type; NumPy's make the sum another
@@ -531,7 +527,6 @@ def _code(
     kinds: frozenset[type],
     where: str,
 ) -> float | None:
-    """Return the number of a label; None if the source must answer."""
     if type(label) in kinds and label in table:
         return table[label]
     code = None

@@ -150,7 +150,6 @@ def read_known(
 
 
 def _payload(key: str, file: Any, size: int) -> tuple[str, Bytes | None]:
-    """Return a file's digest and content; None if any byte of it is damaged."""
     head = len(_MAGIC) + _DIGEST + len(key)
     if not head < size <= MOST_OF_ONE:
         return "", None
@@ -171,7 +170,6 @@ def _digest(parts: Sequence[Part]) -> bytes:
 
 
 def store(key: str, payload: bytes) -> str | None:
-    """Store an object, if there is a usable directory; return its digest."""
     return write(key, OBJECTS, [payload])
 
 
@@ -258,7 +256,6 @@ def is_writable() -> bool:
 
 
 def _is_own(facts: os.stat_result) -> bool:
-    """Tell whether only this user, or root, may write a file or directory."""
     if not hasattr(os, "geteuid"):  # Windows: a user's folder is not shared
         return True
     return facts.st_uid in (0, os.geteuid()) and not facts.st_mode & 0o022

@@ -55,7 +55,6 @@ def add(key: str, kernel: StoredKernel) -> tuple[str, str] | None:
 
 
 def write(key: str, kind: str, facts: dict[str, Any], arrays: Arrays) -> str | None:
-    """Keep arrays and facts, which are JSON, in a folder; return their digest."""
     return object_cache.write(key, kind, list(_packed(facts, arrays)))
 
 

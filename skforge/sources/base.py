@@ -207,7 +207,6 @@ class Source:
 
     @cached_property
     def _plain(self) -> Any:
-        """The reader of common kinds of rows: ``PlainRows`` or ``HashedRows``."""
         reading, hashed = self.reading(), self.forest.hashed
         if reading is None:
             return None
@@ -285,7 +284,6 @@ class Source:
         return None
 
     def tried(self, X: Any, method: str) -> Any:
-        """Return rows for the kernels, or None if only the model converts them."""
         if self.stored is not None and kind_of(X) == "batch":
             from pyarrow import Table
 
@@ -360,7 +358,6 @@ class Source:
         }
 
     def _serial(self) -> Any:
-        """Return the model, set to one thread and no output."""
         return self.model
 
     def of_no_rows(self) -> dict[str, tuple[str, tuple[int, ...]]]:

@@ -55,7 +55,6 @@ def _try_answers(source: Source, model: StoredModel) -> None:
 
 
 def _labels_fit(labels: Any, forest: Forest) -> bool:
-    """Tell whether there is a label for every class index that can be looked up."""
     known = forest.source in ("catboost", "sklearn", "lightgbm") and forest.classifies
     if labels is None or not known:
         return True

@@ -80,7 +80,6 @@ class ReadColumns(NamedTuple):
         return True
 
     def without(self, missing: Array, numbers: Array, place: int) -> Array:
-        """Make missing numbers of a column NaN; return the others."""
         if not missing.any():
             return numbers
         self.rows[missing, place] = np.nan
@@ -163,8 +162,6 @@ Parts: TypeAlias = "list[tuple[Any, _Plan]]"
 
 
 class FrameReader(_ColumnReader):
-    """Reads float64, whole numbers and others, and texts of pandas frames."""
-
     #: The last column index, the place of each of its columns in the rows (-1 for
     #: none) and the plans of its blocks. None: such frames are not read.
     _seen: tuple[Any, Array | None, dict[Any, Any]] = None, None, {}
@@ -400,7 +397,6 @@ class TableReader(_ColumnReader):
     def _layout_by_value(
         self, X: Any, names: Sequence[str], forms: Collection[str]
     ) -> tuple[Form, list[int], list[int] | None] | None:
-        """Return which columns of a table go where; None if types have parameters."""
         layout, to = self.layout(X), self._places_of(names, len(names))
         if layout is None or told(layout[0]) not in forms or to is None:
             return None

@@ -204,7 +204,6 @@ class _Declined:
 
 
 def _first(n: int, reads: Callable[[int], bool]) -> int:
-    """Return the first of ``n`` things up to which a part is not read."""
     first, end = 0, n
     while end - first > 1:
         middle = 1 if (first, end) == (0, n) else (first + end) // 2

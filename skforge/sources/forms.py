@@ -162,7 +162,6 @@ def fitting(
 
 
 def as_form(frame: Any, form: Form, gaps: Collection[int], decimals: bool) -> Any:
-    """Return the rows of a frame, which fit, in a form; see :func:`objects_of`."""
     tables = form.kind in ("polars", "pyarrow")
     columns = {}
     for at, (name, dtype) in enumerate(zip(frame.columns, form.types, strict=True)):
@@ -218,7 +217,6 @@ def _column(kind: str, values: Any, dtype: Any, gap: bool) -> Any:
 
 
 def same_tests(forest: Forest, other: Forest, dtypes: Sequence[np.dtype[Any]]) -> bool:
-    """Tell whether the tests of two forests agree on all numbers of some dtypes."""
     mine, others = _tests_of(forest, dtypes), _tests_of(other, dtypes)
     return len(mine) == len(others) and all(map(np.array_equal, mine, others))
 
@@ -266,7 +264,6 @@ def _canonical(forest: Forest, tests: Array, dtype: np.dtype[Any]) -> Array:
 
 
 def contains(bounds: Bounds, other: Bounds, dtypes: Sequence[np.dtype[Any]]) -> bool:
-    """Tell whether all numbers of some dtypes that one accepts are in the other's."""
     ends = [np.finfo(d).max if d.kind == "f" else 2.0**64 for d in dtypes]
     largest = np.array(ends, float)
     low, high = np.maximum(bounds.low, -largest), np.minimum(bounds.high, largest)

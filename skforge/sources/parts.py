@@ -84,7 +84,6 @@ def rebuilt(kind: type[Any], state: Mapping[str, Any]) -> Any:
 
 
 def plain_value(value: Any) -> Any:
-    """Return a deep copy of plain values; None for all others."""
     if isinstance(value, np.generic):
         value = value.item()
     plain = (bool, int, float, str)

@@ -121,7 +121,6 @@ class PipelineRows:
 
     @cached_property
     def _is_by_dtype(self) -> bool:
-        """Tell whether some step takes integers or single columns by their dtype."""
         return self.by_column or bool(self.bounds.whole)
 
     def _holds(self, rows: Array) -> bool:
@@ -160,7 +159,6 @@ class PipelineRows:
         return None if layout is None else layout[0]
 
     def parts_of(self, form: Any) -> list[Any]:
-        """Return the forms that must be read for one; see :func:`parts_of`."""
         return forms.parts_of(form, bools=not self._is_by_dtype)
 
     def gaps_of(self, form: Any) -> Collection[int] | None:
@@ -181,7 +179,6 @@ class PipelineRows:
         return gaps
 
     def _warning_of(self, X: Any, names: Any) -> str | None:
-        """Return the warning for a frame's names; None if it is not read."""
         if self.names is not None:
             return ""
         return self._plain.warning_of(X, names) if self.by_position else None
@@ -262,7 +259,6 @@ class PipelineRows:
         )
 
     def _is_exact(self, values: Array) -> bool:
-        """Tell whether integers are exact in all dtypes that steps convert them to."""
         most = self.largest
         if values.dtype.itemsize < 4:
             return True

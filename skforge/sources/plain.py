@@ -77,7 +77,6 @@ class PlainRows:
         self.unnamed = _without_names(reading.estimator) if warns else ""
 
     def read(self, X: Any) -> Read | None:
-        """Return rows and the source's warning; None leaves ``X`` to the source."""
         kind = type(X)
         try:
             with np.errstate(over="raise"):
@@ -212,7 +211,6 @@ class PlainRows:
         return None if warning is None else (rows, warning)
 
     def _compared(self, X: Any, columns: Any) -> str | None:
-        """Return the warning for a frame's names, or None if they may be refused."""
         names, given = self._r.names, tuple(columns)
         if self._r.compares == "never":
             return "" if len({*given}) == len(given) else None
@@ -306,7 +304,6 @@ def most_entries(X: Any) -> int:
 
 
 def _ascends(indices: Array, indptr: Array) -> bool:
-    """Tell whether each row has its entries in ascending columns, none twice."""
     whole = len(indptr) and not indptr[0] and indptr[-1] == len(indices)
     if not whole or (indptr[1:] < indptr[:-1]).any():
         return False
@@ -328,7 +325,6 @@ def dense_columns(X: Any) -> Any:
 
 
 def _large(values: Array) -> bool:
-    """Tell whether some whole number may not fit exactly in float64."""
     return bool(((values >= _EXACT) | (values <= -_EXACT)).any())
 
 

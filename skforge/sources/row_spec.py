@@ -135,7 +135,6 @@ def _of_stored(model: StoredModel, names: tuple[str, ...] | None) -> RowSpec:
 def _look(
     step: Any, places: Sequence[int], used: set[int], texts: dict[int, set[str]]
 ) -> None:
-    """Note which of these columns a fitted step reads, and the texts that it knows."""
     step = unwrap(step)
     if isinstance(step, str) and not transformers.is_absent(step):  # "drop"
         return

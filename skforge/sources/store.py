@@ -101,7 +101,6 @@ def _stored(source: Source, model: Any, offering: Any, tags: Tags) -> StoredMode
 
 
 def _whole(node: Any) -> Any:
-    """Return a wrapper with plain attributes alone, around stored members."""
     if node.source is not None:
         return _stored(node.source, node.model, node.model, get_tags(node.model))
     return bare(node.kept([_whole(member) for member in node.members]))

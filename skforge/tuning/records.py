@@ -339,7 +339,6 @@ def sizes_of(forest: Forest) -> tuple[int, ...]:
 
 
 def shape_key(forest: Forest, defaults: Iterable[Schedule], budget: float) -> str:
-    """Return a hash of what is equal of forests and searches that share a result."""
     facts = (
         forest.n_features,
         forest.n_outputs,

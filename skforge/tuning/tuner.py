@@ -188,7 +188,6 @@ class Tuner:
             return result
 
     def _uses_store(self) -> bool:
-        """Return whether this is the default search, which the user's store is for."""
         plain = self.space is None and self.measurer is None
         return plain and self.strategy == "heuristic" and self.records == AUTO
 

@@ -43,7 +43,6 @@ LEVELS = (4, 6, 8)
 
 
 def part_rows(block: int, word_lanes: int) -> int:
-    """Return the rows that are transposed together: whole vectors of words."""
     return min(PART, -(-block // word_lanes) * word_lanes)
 
 
@@ -127,7 +126,6 @@ class ColumnBins:
     # ------------------------------------------------------------ the stage
 
     def encode(self, rows: BlockRows, count: Value, codes: Buffer) -> None:
-        """Fill whole parts of ``codes``: ``count`` rows of a block, and a few more."""
         b = self.b
         self._columns = ColumnTile(b, self._scalar, self.lanes, self._part, lambda x: x)
         size = -(-self._words // self._word_lanes) * self._word_lanes * self._part

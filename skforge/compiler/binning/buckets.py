@@ -138,7 +138,6 @@ def _fit(thresholds: NDArray[Any], count: int) -> tuple[Any, Any]:
 
 
 def bucket_of(x: NDArray[Any], scale: Any, shift: Any, last: Any) -> NDArray[np.int64]:
-    """Return the bucket of each value, with the rounding of the compiled code."""
     with np.errstate(over="ignore", invalid="ignore"):
         y = x * scale + shift
     y = np.where(y < last, y, last)

@@ -45,8 +45,6 @@ class RowAt:
 
 
 class Pool:
-    """Arrays that lie one after another in a kernel's data."""
-
     def __init__(self, align: int = 1, fill: float = np.inf) -> None:
         self._parts: list[AnyArray] = []
         self._align, self._fill, self._size = align, fill, 0
@@ -80,7 +78,6 @@ class Rules:
 
     @property
     def passes(self) -> CompareOp:
-        """The comparison that holds between a value that goes right and a threshold."""
         return "ge" if self.comparison == "lt" else "gt"
 
     # ------------------------------------------------------------ sides

@@ -150,7 +150,6 @@ class ColumnTile:
 
 
 def store_masks(b: Builder, lines: Buffer, at: Value, masks: Sequence[Value]) -> None:
-    """Store the masks of consecutive vectors as bits, from byte ``at`` on."""
     lanes = masks[0].type.lanes
     joined = max(1, 8 // lanes)
     # The mask of a vector is one integer of 16 or 8 rows; smaller masks are joined.

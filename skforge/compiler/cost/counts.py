@@ -148,8 +148,6 @@ class PieceCounts:
 
 
 class ForestCounts(ForestShape):
-    """Sizes of a forest as the code of a CPU processes it."""
-
     on_gpu = False
 
     def __init__(self, forest: Forest, target: Target) -> None:
@@ -280,7 +278,6 @@ def _sets(forest: Forest) -> tuple[int, int]:
 
 
 def _asks(forest: Forest) -> bool:
-    """Whether missing values go left at some nodes and right at others."""
     missing = forest.missing != Missing.NEVER
     left = forest.missing_left[missing]
     return bool(left.any() and not left.all())

@@ -178,7 +178,6 @@ def _streamed(size: float | Counts, cache: int) -> float | Counts:
 
 
 def _missed(size: float | Counts, cache: float) -> float | Counts:
-    """Return the share of loads from random places that miss a cache."""
     return np.maximum(0.0, 1.0 - cache / np.maximum(size, 1.0))
 
 
@@ -194,7 +193,6 @@ SHORT_PLANE = 0.55
 
 
 def bitsliced(w: Work) -> Terms:
-    """Predicates of a block of rows at once, then trees as bit logic."""
     f, m, target = w.forest, w.machine, w.target
     block = w.plan.block or MOST_PART
     rows = w.rows(f.value_lanes)
@@ -236,7 +234,6 @@ def bitsliced(w: Work) -> Terms:
 
 
 def lanes(w: Work) -> Terms:
-    """One row through all trees, one tree in each lane."""
     f, m = w.forest, w.machine
     return {
         "call": m.scalar,
@@ -256,7 +253,6 @@ def lanes(w: Work) -> Terms:
 
 
 def tile_row(w: Work) -> Terms:
-    """One row through all trees of tiles together."""
     f, m = w.forest, w.machine
     counts = f.four if w.plan.levels >= 4 else f.three
     tiles, line = counts.visits, w.line(w.met(counts.lines), counts.lines.size)
@@ -286,7 +282,6 @@ def _quantized(w: Work) -> Terms:
 
 
 def pieces(w: Work) -> Terms:
-    """Blocks of rows that meet all tests of pieces."""
     f, m, p = w.forest, w.machine, w.forest.pieces
     rows, together = w.rows(16), np.minimum(w.n, w.block)
     # Half of the last registers of a piece have no rows, unless no row reaches it.
@@ -306,7 +301,6 @@ def pieces(w: Work) -> Terms:
 
 
 def tiles(w: Work) -> Terms:
-    """Blocks of rows through trees as tiles of codes."""
     f = w.forest
     return {
         **_quantized(w),
@@ -319,7 +313,6 @@ def tiles(w: Work) -> Terms:
 
 
 def values(w: Work) -> Terms:
-    """Blocks of rows through trees as tiles of values."""
     f, m = w.forest, w.machine
     rows = w.rows(16)
     top = f.values.tops > 0
@@ -355,7 +348,6 @@ def _tiled(w: Work, counts: TileCounts, row_bytes: float) -> Terms:
 
 
 def rows(w: Work) -> Terms:
-    """Blocks of rows through one tree after another, several rows in flight."""
     f, m = w.forest, w.machine
     of_tree = f.walked.size / f.trees
     together = np.minimum(w.n, max(w.plan.in_flight, w.plan.block))
@@ -370,7 +362,6 @@ def rows(w: Work) -> Terms:
 
 
 def trees(w: Work) -> Terms:
-    """One row after another, through several trees in flight."""
     fetched = w.n * w.plan.fetched * w.forest.row_bytes / LINE
     return {
         "call": w.machine.scalar,
@@ -466,7 +457,6 @@ class CostEstimate:
         return {name: times[name] * value for name, value in terms if name in times}
 
     def share(self, plan: Plan, n: Counts, n_threads: int) -> float | Counts:
-        """Return the share of a call's time that the busiest of some threads takes."""
         if not (plan.parallel or plan.tree_tile) or n_threads == 1:
             return 1.0
         tasks = plan.tasks(n, self.counts.trees)

@@ -102,8 +102,6 @@ BITS_ON_AMD = 4.0
 
 
 class GpuWork:
-    """Work of schedules, as columns over all of them."""
-
     def __init__(self, setting: Setting, facts: Array) -> None:
         self.forest, self.target = setting.forest, setting.target
         self.n, self.facts = float(max(1, setting.n_rows)), facts

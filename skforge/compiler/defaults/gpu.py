@@ -288,7 +288,6 @@ def _wide_rows(facts: _Facts) -> Schedule:
 
 
 def _some_rows(facts: _Facts) -> Schedule:
-    """Give all warps of a block the same rows, and each a part of the trees."""
     rows = facts.rows_cached(PART_ROWS, PART_ROWS, codes=False)
     return _parts(facts, PART_ROWS, PARTS) if rows else _wide_rows(facts)
 
@@ -303,7 +302,6 @@ def _parts(facts: _Facts, rows: int, parts: int) -> Schedule:
 
 
 def _few_rows(facts: _Facts) -> Schedule:
-    """Distribute a row's trees over threads, with one or more rows a block."""
     threads = min(TREE_THREADS, _threads(facts.n_trees))
     return _by_trees(facts, max(1, TREE_THREADS // threads // 2), threads)
 

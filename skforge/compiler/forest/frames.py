@@ -320,7 +320,6 @@ def _kind(names: Sequence[Any]) -> type | None:
 
 
 def _foreign_numbers(column: Any) -> Array | None:
-    """Return a pandas column's numbers stored as a sparse array or as Arrow's codes."""
     arrow: Any = getattr(column.dtype, "pyarrow_dtype", None)
     if hasattr(arrow, "index_type"):
         values = column.array.__arrow_array__().cast(arrow.value_type).to_numpy()

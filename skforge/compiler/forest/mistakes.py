@@ -47,7 +47,6 @@ def kind_mistake(X: Any, n_features: int) -> str | None:
 
 
 def as_array(X: Any) -> NDArray[Any]:
-    """Return rows as an array; name the row that differs in length from the first."""
     try:
         return np.asarray(X)
     except (TypeError, ValueError) as error:

@@ -154,7 +154,6 @@ def _narrowed(array: Array) -> Array:
 
 
 def _fill(values: dict[str, Any]) -> None:
-    """Add the arrays of a forest that are not stored, and repeat what is alike."""
     offset, predicate = values["tree_offset"], values["predicate"]
     whole = offset[0] == 0 and offset[-1] == len(predicate)
     if not whole or (np.diff(offset) < 0).any():

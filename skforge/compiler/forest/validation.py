@@ -34,7 +34,6 @@ def validate(forest: ForestArrays) -> None:
 
 
 def damaged(what: str, repair: str = "export it again") -> NoReturn:
-    """Raise for a model that its library cannot have written."""
     raise InvalidModelError(f"{what}; the model is damaged, {repair}.")
 
 

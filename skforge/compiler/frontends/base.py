@@ -70,7 +70,6 @@ def is_search(model: object) -> bool:
 
 
 def unwrap(model: Any) -> Any:
-    """Return the model inside all ``FrozenEstimator`` and fitted search wrappers."""
     while True:
         if is_frozen(model):
             model = model.estimator

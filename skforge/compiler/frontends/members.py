@@ -115,7 +115,6 @@ def with_members(model: Any, members: Sequence[Any]) -> Any:
 
 
 def members_of(model: Any) -> list[Any]:
-    """Return the models in a wrapper's parameters, which it clones and fits."""
     fitted = []
     for value in model.get_params(deep=False).values():
         for item in value if isinstance(value, list) else [value]:

@@ -154,8 +154,6 @@ def run(
 
 
 class _GridLowering(ThreadLowering):
-    """Lowers host statements and blocks; the base class lowers one thread's code."""
-
     def __init__(self, kernel: Kernel) -> None:
         super().__init__(kernel)
         self._whole = kernel.layout
@@ -231,7 +229,6 @@ class _GridLowering(ThreadLowering):
     def _launches(
         self, loops: tuple[mir.Loop, ...], shared: mir.Body, body: mir.Body
     ) -> None:
-        """Emit one launch for each run of statements without a loop over the grid."""
         run: list[mir.Stmt] = []
 
         def flush() -> mir.Body:
@@ -493,7 +490,6 @@ def _is_cache(stmt: mir.Stmt) -> bool:
 
 
 def _sums_arrays(stmt: mir.Stmt) -> bool:
-    """Whether a statement is or contains sums that threads wait for."""
     match stmt:
         case mir.AllocArray(array=array):
             return not array.lanes

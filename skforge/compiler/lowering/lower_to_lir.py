@@ -254,7 +254,6 @@ class Lowering:
                 raise CompilerError(f"{loop.kind} loops need the GPU lowering")
 
     def _grouped(self, loop: mir.Loop, lo: Value, hi: Value, step: Value) -> None:
-        """Run whole groups first, then the remaining iterations one by one."""
         if isinstance(k := self._k.layout, layouts.RowLayout) and k.together > 1:
             self._rows_together(loop, k, lo, hi)
             return
@@ -280,7 +279,6 @@ class Lowering:
     def _run(
         self, loop: mir.Loop, lo: Value, hi: Value, step: Value, remainder: bool = False
     ) -> None:
-        """Emit one serial loop that carries the sums held in registers."""
         k, b = self._k, self._k.b
         keys = list(k.carried)
         sums = [k.carried[key] for key in keys]

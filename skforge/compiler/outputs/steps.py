@@ -177,7 +177,6 @@ class EntryKind:
 
 
 def steps_in_code(forest: Forest, output: Output) -> Steps | None:
-    """Return how entries and exports write an output, or None if they cannot."""
     one, several = forest.n_outputs == 1, len(forest.output_sizes) > 1
     adds = forest.aggregate == "sum" and not forest.scaling
     if not adds or (several and output == "labels"):

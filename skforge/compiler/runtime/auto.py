@@ -53,7 +53,6 @@ class AutoModule:
 
     @property
     def gpu_min_rows(self) -> int:
-        """Batch size from which the GPU is used; can be set."""
         return self._gpu_min_rows
 
     @gpu_min_rows.setter

@@ -96,7 +96,6 @@ class Background:
     def _looking_up(
         self, patterns: Patterns, background: Array, threads: int
     ) -> Answer:
-        """Return the kernel that looks contributions up, and walks to deep leaves."""
         forest, n = patterns.trees.forest, len(background)
         kernel = _kernel(self._looks, LOOK_UP, "contribution")
         count = _kernel(self._looks, COUNT, "pattern")
@@ -130,7 +129,6 @@ class Both:
         self._kernels = kernels
 
     def __call__(self, rows: Array, result: Array, threads: int) -> None:
-        """Fill ``result``, one row for each of ``rows``."""
         one, two = (np.empty(result.shape) for _ in self._kernels)
         for kernel, part in zip(self._kernels, (one, two), strict=True):
             kernel(rows, part, threads)

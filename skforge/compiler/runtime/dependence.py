@@ -66,8 +66,6 @@ TASKS = 8
 
 
 class Tests:
-    """The tests of a normalised forest: which values go left."""
-
     def __init__(self, forest: Forest, less: bool) -> None:
         self.forest, self.less = forest, less
         each = np.arange(forest.n_predicates)

@@ -123,7 +123,6 @@ class HashedRows:
         return rows, self.unnamed
 
     def _fits(self, X: Any) -> bool:
-        """Tell whether a frame has the columns of training, in their order."""
         labels = X.columns if frames.is_pandas(X) else None
         seen = self._seen
         if labels is not None and (
@@ -173,7 +172,6 @@ class HashedRows:
         return self._encoded(rows)
 
     def _hashes(self, column: Any, listed: Any) -> Array | None:
-        """Return the hashes of a column's categories; None for some that are none."""
         dtype = getattr(column, "dtype", None)
         known = self._tables.get(id(dtype))
         if known is not None and known[0] is dtype:
@@ -193,7 +191,6 @@ class HashedRows:
     def _write_plain(
         self, values: Array, places: Array, rows: Array, listed: dict[int, Any]
     ) -> bool:
-        """List categories, write numbers; return False for what the model reads."""
         dtype, flags = values.dtype, self._is_category[places]
         if not frames.is_plain(dtype) or (flags.any() and dtype.kind == "f"):
             return False

@@ -74,7 +74,6 @@ class Kernel:
         self.slots = struct.pack(f"{len(addresses)}q", *addresses)
 
     def with_data(self, other: Mapping[str, Array]) -> Kernel:
-        """Return the same code on other buffers, aligned as :func:`aligned` does."""
         kernel = copy(self)
         kernel.place = None
         buffers = zip(self._names, self._data, strict=True)

@@ -155,7 +155,6 @@ class Shares:
 
     @cached_property
     def least_rows(self) -> int:
-        """The fewest rows that may be worth two threads."""
         if not self._visits or not self._loops:
             return sys.maxsize
         return max(2, int(2 * WAKE / (self._visits * SLOWEST_VISIT)))

@@ -178,7 +178,6 @@ def _split(nest: nests.Nest, split: d.Split) -> nests.Nest:
 
 
 def _extent(nest: nests.Nest, name: str) -> int | None:
-    """Return the most rows or trees that any copy of a loop iterates over, if known."""
     extents = []
     for path in nests.paths(nest.loops):
         if name in path:

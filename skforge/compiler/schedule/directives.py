@@ -540,7 +540,6 @@ def _range_problem(
 
 
 def tile_kind(kind: Any) -> Any:
-    """Return numbers of tiles as tuples; other values are left for the check."""
     kind = _plain(kind)
     if isinstance(kind, str) or not isinstance(kind, Iterable):
         return kind

@@ -144,7 +144,6 @@ MAX_GPU_TRIPS = {"grid.y": 65535, "grid.z": 65535, "block.z": 64}
 
 
 def bind_problems(nest: Nest, kind: d.Kind) -> Iterator[Broken]:
-    """Yield why a nest with known extents does not suit a kind of target."""
     for variable in nest.variables:
         for mark in variable.marks:
             if kind in mark.NOT_ON:
@@ -319,7 +318,6 @@ def _kernel_problem(nest: Nest) -> Iterator[Broken]:
 
 
 def _shared_problem(path: tuple[Variable, ...]) -> Iterator[Broken]:
-    """Check the caches on a path, which all threads of a block fill together."""
     threads: str | None = None
     for variable in path:
         name = variable.name
@@ -349,7 +347,6 @@ def _shared_problem(path: tuple[Variable, ...]) -> Iterator[Broken]:
 
 
 def _between_problem(path: tuple[Variable, ...]) -> Iterator[Broken]:
-    """Reject a serial loop or a specialised one between two loops over the grid."""
     marks = [variable.mark(d.GpuDimension) for variable in path]
     grid = [k for k, m in enumerate(marks) if m and m.dimension.startswith("grid")]
     first, last = min(grid, default=0), max(grid, default=0)

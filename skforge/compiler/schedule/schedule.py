@@ -53,7 +53,6 @@ class Schedule:
         return all(maker.__module__.startswith("skforge.") for maker in makers)
 
     def __post_init__(self) -> None:
-        """Raise if a directive is not legal where it is."""
         object.__setattr__(self, "directives", tuple(self.directives))
         # The cache cannot tell 64.0 or True from an int: check arguments first.
         if all(d.problem(directive) is None for directive in self.directives):

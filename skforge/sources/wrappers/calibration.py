@@ -75,7 +75,6 @@ def _calibrated(fold: Any, member: Node) -> Answer:
 
 
 def _sigmoids(model: Any, members: Sequence[Node]) -> Answer | None:
-    """Return the mean of sigmoids of two classes, all folds at once."""
     folds = model.calibrated_classifiers_
     values = positives(members, _RESPONSES)
     if values is None or len(model.classes_) != 2:

@@ -67,7 +67,6 @@ class Members:
         return f"members: {n} compiled, {len(self.compiled) - n} in their library"
 
     def around(self, model: Any) -> Any:
-        """Return a copy of a model whose members answer with compiled forests."""
         members = []
         for member, fast, orders in zip(
             fitted_members(model), self.compiled, self.orders, strict=True
@@ -81,7 +80,6 @@ class Members:
 
 
 def stand_in(member: Any, calls: Mapping[str, Callable[..., Any]]) -> Any:
-    """Return a copy of a member with functions in the place of its methods."""
     copied = copy.copy(member)
     for name, call in calls.items():
         call.__name__ = name  # scikit-learn asks which method it has found

@@ -151,7 +151,6 @@ class WrapperSource(base.Source):
         return all(reader.takes(X) for reader in self._readers)
 
     def read(self, X: Any) -> Read | None:
-        """Read rows that all members read alike."""
         first, *others = self._readers
         read = first.read(X)
         for reader in others:
@@ -206,7 +205,6 @@ class WrapperSource(base.Source):
         return self._readers[0].sample(dtype)
 
     def columns(self) -> Columns | None:
-        """Return the members' columns; frames of them if members read them apart."""
         columns = [reader.columns() for reader in self._readers]
         first = columns[0]
         if len(columns) == 1 or first is None:
@@ -305,7 +303,6 @@ def _serial(node: Node) -> Any:
 
 
 def _distinct(sources: Sequence[base.Source]) -> list[base.Source]:
-    """Return one source of each way to read rows."""
     distinct: dict[Any, base.Source] = {}
     for source in sources:
         plain = not kinds.is_wrapper(source.model) and not is_pipeline(source.model)

@@ -272,7 +272,6 @@ class _DeviceRunner(_Runner[GpuKernel]):
 
 
 def spills(schedule: Schedule, lowered: Lowered, target: Target) -> str:
-    """Return why a GPU kernel, emulated or not, would spill; empty if it would not."""
     plan = emit_gpu(lowered.kernel.function, target)
     kind: Kind = "hip" if target.kind == "hip" else "cuda"
     try:

@@ -94,7 +94,6 @@ def _pruned_on_gpu(work: GpuWork) -> dict[str, Mask]:
 
 
 def allowed_kinds(forest: ForestShape, target: Target) -> set[odds.Kind]:
-    """Return the kinds besides walks that a forest allows on a CPU."""
     return {*map(odds.kind_of, candidates(forest, target))}
 
 
@@ -293,7 +292,6 @@ class Proposer:
         return size is None or size > self._strategy.outright
 
     def _written(self, points: Iterable[Point] | None = None) -> list[Candidate]:
-        """Return the candidates of points: all, or what is drawn of a large space."""
         problem, name = self._problem, self._strategy.name
         if points is None:
             space = problem.space

@@ -155,7 +155,6 @@ class Odds:
         return exp(mean), float((squares / n) ** 0.5)
 
     def learn(self, default: Schedule, trials: Iterable[Trial]) -> None:
-        """Note the errors of the estimate for trials and the default beside them."""
         for trial in trials:
             if trial.schedule is None or not trial.samples:
                 continue

@@ -79,7 +79,6 @@ class Search:
 
     @cached_property
     def problem(self) -> Problem:
-        """What all ranges have in common, as strategies see it."""
         return Problem(
             self.forest,
             self.shape,

@@ -47,7 +47,6 @@ class Constraint:
 
 
 def rule(test: Callable[..., bool], why: str = "") -> Constraint:
-    """Return a constraint on the parameters named by the arguments of a test."""
     return Constraint(tuple(inspect.signature(test).parameters), test, why)
 
 
@@ -444,7 +443,6 @@ class ScheduleSpace:
 
 
 def generator(random_state: Any) -> np.random.Generator:
-    """Return a generator for any ``random_state`` that scikit-learn accepts."""
     if isinstance(random_state, np.random.RandomState):
         return np.random.default_rng(random_state.randint(1 << 31))
     return np.random.default_rng(random_state)

@@ -29,8 +29,6 @@ MOST_THREADS = 2**32 - 1
 
 
 class Argument(NamedTuple):
-    """One kernel argument: a number of an LIR scalar type, or a pointer by name."""
-
     type: str
     value: Any
 

@@ -149,7 +149,6 @@ def compress(w: Writer, a: lir.Value, mask: lir.Value) -> str:
 
 
 def _compress_by_table(w: Writer, a: lir.Value, mask: lir.Value) -> str:
-    """Permute by a table that holds the lanes each of 256 masks selects, as bytes."""
     name = f"@{w.module.kernel}.selected"
     rows = []
     for bits in range(256):

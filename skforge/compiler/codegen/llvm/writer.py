@@ -219,7 +219,6 @@ class Writer(Known):
 
 
 def own_name(named: lir.Value | lir.Buffer) -> str:
-    """Return the operand that an LIR name has where it is not an alias."""
     # LIR has separate namespaces for buffers and values; LLVM has one.
     prefix = "." if isinstance(named, lir.Buffer) else ""
     return f"%{types.quoted(named.name, prefix)}"

@@ -166,8 +166,6 @@ def _merged(
 
 
 class Chains(NamedTuple):
-    """The statistics of a combination, in fewer columns."""
-
     key: NDArray[np.uint64]
     code: NDArray[np.uint8]  # (n_keys + 1, n_columns)
     column: list[int]  # of each statistic

@@ -46,8 +46,6 @@ _ENSEMBLES = ("TreeEnsembleRegressor", "TreeEnsembleClassifier", "TreeEnsemble")
 
 
 class Place(NamedTuple):
-    """The ensemble's node and the rows that it gets."""
-
     node: Any
     version: int  # of the operator set ai.onnx.ml
     node_type: int  # element type of the node's input
@@ -56,8 +54,6 @@ class Place(NamedTuple):
 
 
 class _Tensor(NamedTuple):
-    """What a name in the graph refers to: rows, or an output of the ensemble."""
-
     what: str  # rows | labels | scores
     types: tuple[int, ...]  # element types it was cast to, the current one last
     width: int | None  # columns; 0 for a list

@@ -129,7 +129,6 @@ class TextCodes:
         return np.array(table, np.float64)[at]  # None becomes NaN
 
     def named(self) -> dict[str, Any]:
-        """Return the codes as JSON has them; see ``Source.codes``."""
         others = {"missing": self.nan, "none": self.none, "other": self.unknown}
         return {
             "codes": {text: code for code, text in enumerate(self.texts)}

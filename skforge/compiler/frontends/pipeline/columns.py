@@ -150,7 +150,6 @@ class Plan:
         return 0.0 if known is None else (known or [""])[0]
 
     def values_of(self, columns: Sequence[Column], which: Array, x: Array) -> Array:
-        """Return ``columns[which[i]]`` of a row with number ``x[i]`` in its source."""
         used = np.unique(which)
         source = np.array([column.source for column in columns], np.intp)[which]
         order = np.argsort(source, kind="stable")
@@ -338,7 +337,6 @@ def _as_text(column: Column, known: list[str], plan: Plan) -> Column:
 
 
 def _by_columns(step: str, transformer: Any, given: Matrix, plan: Plan) -> Matrix:
-    """Return the outputs of a ColumnTransformer, in its own order."""
     by_place: dict[int, Column] = {}
     for name, child, chosen in transformers.inside(transformer):
         if isinstance(child, str) and child == "drop":

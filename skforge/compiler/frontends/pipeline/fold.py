@@ -476,7 +476,6 @@ def parts_of(plan: Plan, forest: Forest, runs: dict[int, Runs]) -> Parts:
 
 
 def _check_steady(plan: Plan, columns: list[Column], cuts: Array) -> None:
-    """Refuse steps whose answers depend on the number or the layout of rows."""
     source = np.array([column.source for column in columns])
     of_source = {i: cuts[source == i] for i in {*source.tolist()} - {*plan.texts}}
     ends = {i: np.append(x[:16], x[-16:]) for i, x in of_source.items()}

@@ -373,7 +373,6 @@ def _names(texts: dict[int, TextCodes], width: int) -> tuple[tuple[str, ...], ..
 
 
 def _at_missing(plan: Plan, forest: Forest, texts: dict[int, TextCodes]) -> fold.Flags:
-    """Return each test's answer for a missing number, or for the code NaN."""
     rows = {source: np.full(1, np.nan, plan.dtype) for source in range(plan.width)}
     missing = np.full(1, np.nan)
     rows |= {source: codes.values(missing) for source, codes in texts.items()}

@@ -199,7 +199,6 @@ def is_strict(transformer: Any) -> bool:
 
 
 def refused_markers(transformer: Any, width: int) -> list[Any]:
-    """Return the marker of missing values for inputs where it raises an error."""
     strict = getattr(transformer, "error_on_new", False)
     known = transformer.features_ if strict else range(width)
     return [None if i in known else transformer.missing_values for i in range(width)]

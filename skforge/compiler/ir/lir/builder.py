@@ -337,7 +337,6 @@ class Builder:
         *args: Value,
         at: Value | int = 0,
     ) -> Value:
-        """Access an integer that other threads use; return what the access gives."""
         (index,) = self._bounds(at)
         type_ = BOOL if op == "replace" else buffer.element
         result = Value(self.name(op), type_)
@@ -348,7 +347,6 @@ class Builder:
     def either(
         self, cond: Value, then: Callable[[], Value], orelse: Callable[[], Value]
     ) -> Value:
-        """Append a branch whose sides compute the value that it returns."""
         with self.body() as yes:
             a = then()
         with self.body() as no:

@@ -259,7 +259,6 @@ def is_pure(kind: type[lir.Op]) -> bool:
 
 
 def may_hoist(op: lir.Op, type_: Type) -> bool:
-    """Whether an operation may run before a loop that might not run it."""
     hoists = OPERATIONS[type(op)].hoists
     if hoists != "without floats" or getattr(op, "op", "") in _PARTIAL:
         return hoists == "always"

@@ -38,7 +38,6 @@ class Scalar:
 
     @property
     def lanes(self) -> int:
-        """Zero: a scalar has no lanes."""
         return 0
 
 
@@ -89,7 +88,6 @@ class Plane:
 
     @property
     def lanes(self) -> int:
-        """Zero: a plane is one value without lanes."""
         return 0
 
 

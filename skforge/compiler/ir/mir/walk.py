@@ -170,7 +170,6 @@ def variables(index: mir.Index) -> tuple[str, ...]:
 
 
 def stays_within(loop: mir.Loop, step: Size) -> bool:
-    """Whether a bound keeps the loop's variable below ``step``."""
     limits = [bound.limit for bound in loop.bounds]
     known = [limit for limit in limits if isinstance(limit, int)]
     return step in limits or (isinstance(step, int) and min(known, default=step) < step)

@@ -74,11 +74,9 @@ class Patterns:
 
     @property
     def table_size(self) -> int:
-        """Elements of the tables of an output."""
         return int(self.table_start[-1])
 
     def reached(self, counts: IntArray) -> IntArray:
-        """Return how many of the counted rows reach each leaf."""
         total = np.append(0, np.cumsum(counts[self.goal]))
         return total[self.goal_start[1:]] - total[self.goal_start[:-1]]
 
@@ -279,7 +277,6 @@ def edges_above(
 
 
 def _batches(tree: IntArray, distinct: IntArray) -> tuple[IntArray, IntArray]:
-    """Cut ordered leaves of a tree and number of features; return the tree of each."""
     new = np.ones(len(tree), np.bool_)
     new[1:] = (tree[1:] != tree[:-1]) | (distinct[1:] != distinct[:-1])
     first = np.flatnonzero(new)

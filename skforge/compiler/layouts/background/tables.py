@@ -189,7 +189,6 @@ def _follow(
     given: Words,
     counts: NDArray[np.int64],
 ) -> None:
-    """Fill a group's ``given``; add to ``counts`` how many rows reach each leaf."""
     forest, trees = order.trees.forest, order.trees
     passed = np.full((2 * len(order.node) + 1, 2), ~np.uint64(0))
     reach = np.zeros((forest.n_nodes, 2), np.uint64)

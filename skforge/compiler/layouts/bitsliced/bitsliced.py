@@ -97,7 +97,6 @@ class GpuBitslicedLayout(GpuBlockLayout):
 
     @property
     def stages_leaves(self) -> bool:
-        """Whether each group's leaf values are copied to shared memory."""
         forest = self._forest
         size = self.trees.most_leaves * forest.leaf_value.itemsize
         return forest.leaf_value.shape[1] == 1 and size <= STAGED_BYTES

@@ -56,7 +56,6 @@ class Muxes:
 
     @property
     def operands(self) -> tuple[IntArray, ...]:
-        """The lines ``select``, ``a`` and ``b`` of each operation."""
         one, two = self._keys[:, : self._count]
         return one & 0xFFFFFFFF, two >> 32, two & 0xFFFFFFFF
 
@@ -256,7 +255,6 @@ class _Chunk:
     def _numbered(
         self, bits: IntArray, planes: IntArray, leaf_of: NDArray[np.int32]
     ) -> EncodedTrees:
-        """Sort operations by their trees, each of which numbers its own."""
         muxes = self.muxes
         tree, order = muxes.trees, muxes.order
         offset = np.searchsorted(tree[order], np.arange(self.n_trees + 1))
@@ -389,7 +387,6 @@ class _Chunk:
     # ------------------------------------------------------------ from trees down
 
     def _descend(self, step: Step, inside: NDArray[np.bool_]) -> None:
-        """Give the parts of each cut the places of their planes, and their bit."""
         places = self.place[step.whole]
         width = self.width[step.whole]
         bit = 1 << places[:, 0]

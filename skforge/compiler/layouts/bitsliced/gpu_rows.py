@@ -158,7 +158,6 @@ class BitRows:
     def _missing(
         self, x: Value, kind: Value, kinds: frozenset[int]
     ) -> tuple[Value, Value | None]:
-        """Return the value to compare and whether it is missing, by a column's rule."""
         b = self.b
         nan, zero = b.is_nan(x), b.const(0.0, x.type)
         never: Value | None = None

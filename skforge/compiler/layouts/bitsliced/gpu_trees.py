@@ -45,7 +45,6 @@ class BitTrees:
 
     @property
     def most_leaves(self) -> int:
-        """Leaf values of the largest group."""
         return int(self.groups[:, 3].max(initial=0))
 
 

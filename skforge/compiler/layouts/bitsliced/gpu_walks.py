@@ -81,7 +81,6 @@ class BitWalks(GpuBlockCode):
     # ------------------------------------------------------------ rows of a thread
 
     def _own_rows(self, part: Value) -> OwnRows:
-        """Return the leaf numbers that a thread adds up, from its rank in its lane."""
         n = self._n_rows
         if n >= 4:
             step = self._g.threads // self._g.lanes
@@ -243,7 +242,6 @@ class BitWalks(GpuBlockCode):
         return planes
 
     def _leave(self, planes: list[Value], row: Value, lane: Value) -> None:
-        """Transpose the planes of leaf numbers and store them, one byte a row."""
         b, lanes = self.b, self._g.lanes
         words: list[Value | None] = [None] * NUMBERS
         words[: len(planes)] = planes[::-1]

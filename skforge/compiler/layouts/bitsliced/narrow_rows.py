@@ -44,7 +44,6 @@ def narrows(forest: Forest, comparison: str) -> bool:
 
 
 def narrowed(forest: Forest) -> Forest:
-    """Return a forest with its thresholds rounded down to float32."""
     rounded = round_thresholds(forest.threshold, Comparison.LE, np.float32)
     return replace(forest, threshold=rounded)
 

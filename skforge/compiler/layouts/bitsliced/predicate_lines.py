@@ -120,7 +120,6 @@ class PredicateLowering:
         self._kept_lines()
 
     def _kept_lines(self) -> None:
-        """Write the lines of all searches of a block from the planes of its parts."""
         b = self.b
         if not len(self.searches):
             return
@@ -202,7 +201,6 @@ class PredicateLowering:
     def _noting_ties(
         self, end: Value, step: int, hint: str
     ) -> Iterator[tuple[Value, list[tuple[Value, Value]]]]:
-        """Open a loop that lists its comparisons, and record ties among them."""
         nearest = [self.ties.none()] if self.narrow else []
         with self.b.loop(0, end, step, carry=nearest, hint=hint) as i:
             compared: list[tuple[Value, Value]] = []
@@ -282,7 +280,6 @@ class PredicateLowering:
                     self._lines[line + i * size] = above | here & low[i]
 
     def _missing_plane(self, column: Value, planes: Value) -> None:
-        """Keep which values of a part are missing, beside the bits of their codes."""
         b = self.b
         masks = [b.is_nan(x) for x in self.columns.vectors(column, self.part)]
         store_masks(b, self.planes, planes + MISSING_PLANE * self.line_bytes, masks)

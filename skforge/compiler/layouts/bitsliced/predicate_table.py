@@ -96,7 +96,6 @@ class PredicateTable:
 
 
 def refusal(forest: Forest) -> str | None:
-    """Say why a forest's predicates cannot be evaluated as lines, or return None."""
     if np.isin(forest.comparison, NOT_CACHED).any():
         return (
             "the forest tests for equality, which cache_predicates does not support; "

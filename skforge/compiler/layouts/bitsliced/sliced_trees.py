@@ -293,7 +293,6 @@ class BitslicedLowering(BlockCode):
         planes: Buffer,
         levels: Sequence[Value],
     ) -> None:
-        """Add the leaves whose numbers have these planes, the highest bit's first."""
         b = self.b
         groups = self.block // GROUP
         alone = self.byte_lookup and self.width == 1

@@ -239,7 +239,6 @@ class TreeBlock(BlockCode):
         return {name: self._number(table, tree) for name, table in self._tree.items()}
 
     def writes_to(self, result: Buffer) -> None:
-        """Tell where outputs are written, each as soon as its last tree is added."""
         self._result = result
 
     def start(self, sums: Buffer) -> None:
@@ -269,7 +268,6 @@ class TreeBlock(BlockCode):
                 self._write(outputs[i], sums, b.const(0))
 
     def _pass_tests(self, first: Value, last: Value) -> None:
-        """Set the bits of all edges of a tree: who passed each feature's tests."""
         self._pass_root()
         with self.b.loop(first, last, hint="n") as n:
             self._pass(n, first)

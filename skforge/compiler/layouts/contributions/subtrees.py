@@ -236,7 +236,6 @@ def _of_rows(
     where = np.arange(n)[:, None] * count + np.arange(count)
 
     def taken(rows: tuple[int, int, int], k: int) -> FloatArray:
-        """Return constants of a node by state, for each case."""
         three = np.stack([of_nodes[row][where[:, k]] for row in rows], axis=1)
         return np.take_along_axis(three, state[:, :, k, None], axis=1)
 

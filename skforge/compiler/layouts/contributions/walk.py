@@ -279,7 +279,6 @@ class ContributionCode(TreeBlock):
         self._give(walk, node, gifts)
 
     def _leaf(self, walk: Walk, node: Node) -> list[Value]:
-        """Return a leaf's value or 1 for each side, if no constant has it."""
         if self.d.leaf is None:
             return []
         values = []

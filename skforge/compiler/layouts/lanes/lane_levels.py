@@ -80,7 +80,6 @@ class RowTests:
 
     @property
     def wide(self) -> bool:
-        """Whether a place takes more than a byte."""
         return bool(self.place.max(initial=0) >= BANK)
 
 
@@ -170,7 +169,6 @@ def lay_top_levels(
 
 
 def set_bits(top: TopLevels, classes: SetClasses) -> NDArray[Any]:
-    """Return, for each class of categories, which positions it sends right, as bits."""
     lanes, bits, heads = top.lanes, top.bits, top.heads
     groups = int(top.tests.shape[0])
     numbers = classes.within(top.predicate)

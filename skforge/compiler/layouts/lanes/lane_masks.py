@@ -271,8 +271,6 @@ def _interleave(
 
 
 def _interleaved(lanes: NDArray[np.int64], planes: int, bits: int) -> NDArray[Any]:
-    """Return the lane that interleaving moves to each tree's place."""
-
     def join(a: NDArray[Any], c: NDArray[Any], half: list[int]) -> NDArray[Any]:
         return np.concatenate([a, c])[half]
 

@@ -333,7 +333,6 @@ class _Sums:
     def add(
         self, first: Value, items: Sequence[Value], carried: list[Value]
     ) -> list[Value]:
-        """Add the leaves of consecutive trees; ``first`` starts a cycle of outputs."""
         for k, item in enumerate(items):
             if self._vectors:
                 carried = self._add_vector(item, carried)

@@ -156,7 +156,6 @@ class HeapLayout(records.RecordLayout):
 
 
 def _one_heap(hir: PredictEnsemble) -> bool:
-    """Whether the nodes of all trees are numbered as one heap."""
     return hir.tiles.tile_size == 1 and not hir.nest.on_gpu
 
 

@@ -123,7 +123,6 @@ class RecordLayout(Layout):
         return words.reshape(-1)
 
     def _idle_child(self, record: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the child words of records without an item."""
         return np.zeros_like(record)
 
     def item_of(self) -> NDArray[np.integer[Any]]:

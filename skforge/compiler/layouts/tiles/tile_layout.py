@@ -112,12 +112,10 @@ class TiledTrees:
 
     @property
     def column_at(self) -> int:
-        """Byte of a tile where its columns begin."""
         return self.rank_bytes << self.levels
 
     @property
     def exits_at(self) -> int:
-        """Byte of a tile where its exits begin."""
         return self.slot_bytes << self.levels
 
 

@@ -226,7 +226,6 @@ def _distinct(values: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.intp]]:
 
 
 def _keys(words: NDArray[Any]) -> NDArray[np.uint64]:
-    """Return a number of each row that equal rows share."""
     key = np.zeros(len(words), np.uint64)
     for column in range(words.shape[1]):
         key ^= words[:, column].astype(np.uint64)

@@ -179,7 +179,6 @@ def _is_tied(op: lir.Op) -> bool:
 
 
 def _groups_of(stmt: lir.Stmt) -> Iterator[list[lir.Value]]:
-    """Return the groups of i64 values that a statement ties to one width."""
     groups: list[tuple[lir.Value, ...]] = [
         (*froms, *to) for froms, to in walk.flows(stmt)
     ]

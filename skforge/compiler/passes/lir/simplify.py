@@ -273,7 +273,6 @@ _COMMUTES = ("add", "mul", "and", "or", "xor", "min", "max")
 
 
 def known(op: Op, type_: Type, constants: Constants) -> Const | Value | None:
-    """Return the constant or operand that ``op`` always equals, if any."""
     match op:
         case lir.Binary(op=kind, a=a, b=b):
             # Most operands are not constants, so this test rejects most operations.
@@ -367,7 +366,6 @@ def _evaluate(op: Op, type_: Scalar, args: list[Any]) -> Any:
 def constants_of(
     function: lir.Function, given: Mapping[str, int] | None = None
 ) -> dict[str, int]:
-    """Return the i32 and i64 values known at compile time, given some by name."""
     constants = {name: lir.Const(value) for name, value in (given or {}).items()}
     for stmt in walk.statements(function.body):
         if not isinstance(stmt, lir.Let) or stmt.value.type not in (lir.I32, lir.I64):

@@ -87,7 +87,6 @@ def _only_reduces(body: mir.Body) -> bool:
 
 
 def run_by_warp(function: mir.Function, hir: PredictEnsemble) -> mir.Function:
-    """Mark the arrays of sums that can stay in registers."""
     if hir.forest.n_outputs > MAX_OUTPUTS:
         return function
     wide = {i.trip_count for i in loops_in(function.body) if i.kind == "block.x"}

@@ -389,7 +389,6 @@ class _Legalizer:
     # ------------------------------------------------------------ scopes
 
     def descend(self, body: mir.Body, scope: RowScope) -> mir.Body:
-        """Enter batch loops while one iteration owns its rows, then legalise."""
         body = tuple(self._in_parts(stmt, scope) for stmt in body)
         if all(_can_enter(stmt, scope) for stmt in _without_caches(body, scope)):
             return tuple(
@@ -471,7 +470,6 @@ class _Legalizer:
     # ------------------------------------------------------------ exact
 
     def _store_leaves(self, body: mir.Body, scope: RowScope) -> mir.Body:
-        """Store a leaf value per tree and row, and add them in model order."""
         self._note_names(body)
         width: tuple[Size | None, ...] = (None,) if self._vector_leaves else ()
         shared = any(loop.has(d.SharedReduce) for loop in loops_in(body))

@@ -53,7 +53,6 @@ _WHOLE_ARRAY = (
 
 
 def holds_whole_array_ops(body: mir.Body) -> bool:
-    """Whether a body touches sums other than by ``reduce``."""
     return any(isinstance(stmt, _WHOLE_ARRAY) for stmt in walk.statements(body))
 
 
@@ -109,7 +108,6 @@ def owns_rows(loop: Loop, scope: RowScope) -> bool:
 
 
 def is_conflicting(loop: Loop) -> bool:
-    """Whether iterations run concurrently and add to the same sums."""
     return loop.root == "tree" and loop.kind not in ("serial", "vector", "block")
 
 

@@ -27,7 +27,6 @@ def machine_options(target: Target) -> dict[str, Any]:
 
 
 def code_facts(target: Target) -> tuple[str, ...]:
-    """Return what machine code depends on besides its text."""
     options = (f"{name}={value}" for name, value in machine_options(target).items())
     return __version__, llvm_version(), target.triple, *options
 

@@ -91,8 +91,6 @@ class Pool:
 
 
 class _Job:
-    """The ranges of one parallel loop, shared by any number of threads."""
-
     def __init__(self, body: int, ctx: int | None, count: int, n_ranges: int) -> None:
         bounds = [count * t // n_ranges for t in range(n_ranges + 1)]
         self._body, self._ctx = _RANGE(body), ctx

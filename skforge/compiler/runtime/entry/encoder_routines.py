@@ -164,7 +164,6 @@ class _Encoder:
     # ------------------------------------------------------------ values
 
     def _value(self, kind: Value, number: Value, given: Value) -> Value:
-        """Return hashes as they are, or whether given numbers pass a test."""
         b = self.b
         x, border = b.bitcast(given, F32), b.bitcast(number, F32)
         is_set = b.select(kind.eq(ABOVE_OR_NAN), ~(x <= border), x > border)
@@ -215,7 +214,6 @@ class _Encoder:
     # Rows of a vector have lines of a block; one row (0 lanes) has a place in each.
 
     def _dense(self, c: Value, n_parts: int, r: Value, lanes: int) -> None:
-        """Look the statistics of a combination up by the numbers of its parts."""
         b, a = self.b, self.a
         kind = Vec(I32, lanes) if lanes else I32
         first_part, place = a["dense_part"][c], b.const(0, kind)
@@ -232,7 +230,6 @@ class _Encoder:
     def _permuted(
         self, c: Value, n_categories: int, n_flags: int, registers: int
     ) -> None:
-        """Look the statistics of a combination up in registers, for a whole block."""
         b, a, vec = self.b, self.a, Vec(U8, BLOCK)
         part, first = a["dense_part"][c], a["dense_statistic"][c]
         numbers = [a["dense_value"][part + k] for k in range(n_categories + n_flags)]

@@ -344,7 +344,6 @@ def _of_others(
 
 
 def _slots(ranked: Sequence[NDArray[np.int32]]) -> dict[str, Any]:
-    """Return tables from hashes to ranks, which are probed from a hash's slot on."""
     first, shift = [], []
     hashes, ranks = [np.zeros(0, np.int32)], [np.zeros(0, np.int64)]
     size = 0

@@ -30,8 +30,6 @@ _WRITE: dict[str, Callable[..., Value]] = {
 
 
 class _LirCode(Code):
-    """Operations of the open builder."""
-
     def __init__(self, b: Builder) -> None:
         self._b = b
 

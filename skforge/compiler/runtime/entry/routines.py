@@ -77,7 +77,6 @@ def write(kind: EntryKind) -> list[Routine]:
 
 
 def functions(most: int, method_rows: int) -> list[Routine]:
-    """Return the functions that Python calls, for batches of up to so many rows."""
     return [_function(most), _method(method_rows)]
 
 
@@ -130,7 +129,6 @@ class _Entry:
     # ------------------------------------------------------------ rows
 
     def _rows(self, array: Value, most: Value) -> tuple[Value, Value, Value]:
-        """Check an argument; return the address of rows, their bytes, and threads."""
         b, k, item = self.b, self.k, self.element.bytes
         own, other = DTYPE_CODES["float32"], DTYPE_CODES["float64"]
         if item == 8:
@@ -167,7 +165,6 @@ class _Entry:
         return threads
 
     def _share(self) -> tuple[Value, Value]:
-        """Return the threads of a batch, and the place of their kernel if several."""
         b = self.b
         known = b.view("known", I64, b.symbol("skf_shares"))
         shares = b.view("shares", I64, b.atomic("load", "acquire", known))
