@@ -69,7 +69,11 @@ def write_container(
     manifest: Mapping[str, Any],
     arrays: Mapping[str, Array],
 ) -> None:
-    """Write a container; the file is always either the old or the new one."""
+    """Write a container; the file is always either the old or the new one.
+
+    The manifest holds JSON values without NaN; ``format``, ``format_version`` and
+    ``arrays`` are added. Arrays hold numbers, booleans or text.
+    """
     from pathlib import Path
 
     with replacing(Path(os.path.realpath(path))) as file:
@@ -339,7 +343,11 @@ def _refused(name: str) -> Iterator[None]:
 
 
 def _entries(content: Content) -> tuple[bytes, list[tuple[str, slice]]]:
-    """Return a zip's comment and its entries: stored ones, no longer than the file."""
+    """Return a zip's comment, and the name and place of each entry.
+
+    Entries are stored, and no longer than the file, so that reading them cannot need
+    more memory.
+    """
     before = max(0, len(content) - (1 << 16))
     last = content[before:].tobytes()
     end = last.rfind(b"PK\5\6")

@@ -361,7 +361,10 @@ def _read(reader: Predictor, X: Any) -> Array | None:
 def _points(
     reader: Predictor, X: Any, rows: Array, column: int, values: Array
 ) -> Array | None:
-    """Return what the forest reads for a column's values; None if others change."""
+    """Return what the forest reads where a column has some values.
+
+    None if they change what it reads in other columns.
+    """
     like = _safe_indexing(X, [0] * len(values)).copy()
     dtype = getattr(_safe_indexing(like, column, axis=1), "dtype", None)
     if isinstance(dtype, np.dtype) and dtype.kind == "f":

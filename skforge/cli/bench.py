@@ -61,7 +61,7 @@ def estimator_pairs(fast: Any) -> list[Pair]:
 def source_pairs(
     console: Console, model_file: Path, model: Any, module: CompiledModule
 ) -> list[Pair]:
-    """Return compiled predictor and the source's, on one thread; print why if none."""
+    """Return the compiled and the source's predictor, or print why there is no pair."""
     if is_a(model, "xgboost.core.Booster"):
         return [booster_pair(model, module)]
     if is_a(model, "lightgbm.basic.Booster"):

@@ -43,7 +43,10 @@ class RowsFile(ExitStack):
         self._there = [place for place in self._places if place is not None]
 
     def batches(self) -> Iterator[Batch]:
-        """Yield what the model reads, all at once if it must; raise without rows."""
+        """Yield the columns that the model reads; all rows at once if it needs that.
+
+        Raise InvalidInputError if there are no rows.
+        """
         batches: Iterable[Batch] = self.table.batches(self._there)
         if self._spec.whole and (every := list(batches)):
             batches = [merged(every)]

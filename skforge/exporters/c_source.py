@@ -111,7 +111,8 @@ def example_text(
 ) -> str:
     """Return a C program that predicts rows read as text from standard input.
 
-    It compares, within ``tolerances``, what functions return for ``check.csv``.
+    It also compares what functions return with what ``check.csv`` has; ``tolerances``
+    are those of :func:`~skforge.exporters.check.tolerance`.
     """
     results, coded = library.results, {*library.categories}
     function = "predict" if "predict" in results else "predict_raw"
@@ -225,10 +226,10 @@ def source_text(library: Library) -> str:
 
 
 def _tables(forest: Forest, leaves: bool) -> dict[str, NDArray[Any]]:
-    """Return arrays, inner nodes only.
+    """Return the arrays by name, with inner nodes only.
 
-    A child below 0 is ``~leaf``: a row of ``leaf_value``, or, with ``leaves``, a leaf
-    node's number.
+    A child below 0 is ``~leaf``: a row of ``leaf_value``, or, with ``leaves``, the
+    number of the leaf node.
     """
     inner = np.flatnonzero(forest.leaf < 0)
     place = np.full(forest.n_nodes, -1, np.int32)

@@ -156,7 +156,10 @@ class Library:
 
     @property
     def scratch(self) -> tuple[int, int, int]:
-        """Return the bytes of scratch, in lines, for rows, sums and kernels: 0 in C."""
+        """Return the bytes of scratch for converted rows, their sums and kernels.
+
+        All are multiples of cache lines. Portable C needs none.
+        """
         if not self.variants:
             return 0, 0, 0
         rows = self.forest.n_features * self.forest.input_dtype.itemsize

@@ -56,7 +56,10 @@ _LETTERS = 'abc xyz,"-_.0123456789é€日'
 
 
 def _known(hashed: HashedCategories) -> list[NDArray[np.int32]]:
-    """Return hashes of each column that the model knows alone, not beside others."""
+    """Return the hashes of each column that the model has, as far as they stand alone.
+
+    Those that occur only together with others cannot be told from the model.
+    """
     sizes, arrays = tables_of(hashed)
     a = dict(zip(ARRAYS, arrays, strict=True))
     columns = a["value_column"][: sizes[SIZES.index("n_ranked")]].tolist()

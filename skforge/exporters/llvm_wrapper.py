@@ -192,7 +192,7 @@ _COLUMNS, _TO, _OUT = (Value(name, I64) for name in ("columns", "to", "out"))
 def _convert(library: Library, suffix: str) -> Routine:
     """Return the function that copies rows densely in the forest's dtype, with NaN.
 
-    The cast is C's: round to nearest, too large values become infinity.
+    The cast is that of C: round to nearest, and too large values become infinity.
     """
     theirs, mine = ROW_TYPES[suffix], scalar_of(np.dtype(library.row_dtype))
     n_features, marker = library.forest.n_features, library.forest.missing_value

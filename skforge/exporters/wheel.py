@@ -31,7 +31,7 @@ _SECONDS = 120
 def link_shared(binary: bytes, file: str, target: Target) -> bytes:
     """Link one object to a shared library, ``file`` its soname, and return its bytes.
 
-    Raises :class:`TargetError` if linking fails, or has no linker for the target.
+    Raises :class:`TargetError` if linking fails, or no linker is there.
     """
     commands = _commands(target, file)
     if not commands:
@@ -138,8 +138,8 @@ def wheel(
 ) -> tuple[str, bytes]:
     """Return the name and the bytes of a Linux wheel with a shared library.
 
-    Its platform tag is that of the linker's C library. ``metadata`` is JSON;
-    ``columns`` tell how mappings and frames are read.
+    Its platform tag is that of the C library the linker used. ``metadata`` holds the
+    library's facts as JSON, and ``columns`` tell how mappings and frames are read.
     """
     if "linux" not in target.triple:
         raise TargetError(

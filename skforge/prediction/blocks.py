@@ -23,7 +23,10 @@ NEAR_VALUES = 1 << 18
 
 
 def is_large(X: Any, made: int = 0) -> bool:
-    """Tell if rows have over ``MOST_VALUES``, or make over ``NEAR_VALUES``."""
+    """Tell whether rows are an array or a frame of more than ``MOST_VALUES``.
+
+    Or whether rows of ``made`` columns are made of it, of more than ``NEAR_VALUES``.
+    """
     kind = type(X)
     is_array = kind is np.ndarray or kind is np.memmap
     if not is_array and kind_of(X) not in ("pandas", "polars"):
@@ -39,8 +42,8 @@ def by_blocks(
 ) -> Array | None:
     """Write the answers to blocks of large rows to ``out``, or to a new array.
 
-    None if the source must read a block. Raise ``InvalidInputError``, and write
-    nothing, if ``out`` does not fit.
+    Return None if ``answer`` does for a block, which the source must read. Raise
+    ``InvalidInputError`` if ``out`` does not fit the answer; nothing is written then.
     """
     n_rows, width = X.shape
     # a multiple of the four values that CatBoost's exponential takes at a time, and of

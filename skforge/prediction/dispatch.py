@@ -170,8 +170,9 @@ def searched(
 ) -> tuple[Choice, TuningResult]:
     """Search the schedules of every target; two targets share the budget.
 
-    ``tuning`` is a strategy's name or an object with a method like :meth:`Tuner.tune`.
-    A ``Tuner`` also puts kernels into the module's cache.
+    ``tuning`` is a strategy's name or any object with a method like
+    :meth:`Tuner.tune`, which receives the options; a ``Tuner`` also puts kernels into
+    the cache of the module. Return the choice with the schedules found, and all trials.
     """
     from skforge.tuning.tuner import Tuner
 

@@ -52,7 +52,10 @@ ROWS = 4096
 def read_members(
     wrapper: Any, model: Any, X: Any, error: UnsupportedModelError
 ) -> Members:
-    """Compile the members of a model that can be; without any, raise: see ``error``."""
+    """Compile each member of a fitted model that can be compiled.
+
+    Raise if there is none; ``error`` says why the whole model cannot be compiled.
+    """
     last = model
     while is_pipeline(last):
         last = last_step(last)

@@ -241,7 +241,10 @@ class Predictor:
         return answer
 
     def _by_entry(self, method: str, X: Any, n_jobs: int | None) -> Any:
-        """Answer with the compiled entry; kernels do for rows that it declines."""
+        """Answer with the compiled entry, for rows as they are or as the source reads.
+
+        Kernels answer for rows that are read and that the entry declines.
+        """
         if (entry := self.entries.get(method)) is None:
             return None
         if self._direct and (answer := entry(X)) is not None:
@@ -401,7 +404,8 @@ class Predictor:
     def _seek_entry(self, method: str, n_jobs: int | None) -> None:
         """Compile a method's entry; a method without one keeps the ordinary path.
 
-        Entries depend on other calls' threads; a change compiles them anew when called.
+        Entries depend on the number of threads of other calls: if it changes, each
+        entry is compiled again when its method is next called.
         """
         if n_jobs != self.entry_jobs:
             self._forget_entries()

@@ -47,7 +47,8 @@ class Image(dict[str, int]):
 def link(binary: bytes, outside: Mapping[str, int]) -> Image:
     """Link an object; raise ``LinkError`` if it has to be left to LLVM's linker.
 
-    ``outside`` has addresses; other functions are looked up in this process.
+    ``outside`` has addresses of functions that the object does not define; others are
+    looked up in this process.
     """
     if sys.platform != "linux":
         raise LinkError("memory is mapped as Linux does")

@@ -82,7 +82,7 @@ def _quota(cgroup: str) -> int | None:
 
 @lru_cache(maxsize=1)
 def llvm_version() -> str:
-    """Return what tells versions of llvmlite, which has its LLVM inside, apart.
+    """Return what tells versions of llvmlite apart, which has its LLVM inside.
 
     A process may have none, and a cache that was filled where there is one.
     """

@@ -97,9 +97,10 @@ def is_mapped(X: Any) -> bool:
 
 
 class Mappings:
-    """Reads mappings, many by the compiled ``reader``; None: there is none.
+    """Reads mappings.
 
-    Raises ``InvalidInputError`` for an absent column, or a value the model refuses.
+    ``reader`` makes the compiled reader of many dicts, if there is one. Methods raise
+    ``InvalidInputError`` if a column is absent, or the model takes no such value.
     """
 
     def __init__(

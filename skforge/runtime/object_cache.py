@@ -65,7 +65,10 @@ def key_of(parts: Iterable[str]) -> str:
 
 
 def directory() -> str | None:
-    """Return ``SKFORGE_CACHE_DIR``, or the user's; None if ``SKFORGE_CACHE`` is off."""
+    """Return the cache directory; None if ``SKFORGE_CACHE`` is off.
+
+    It is ``SKFORGE_CACHE_DIR``, or else ``skforge`` in the user's cache directory.
+    """
     if not cache_switched_on():
         return None
     folder = os.environ.get("SKFORGE_CACHE_DIR", "").strip()

@@ -69,7 +69,10 @@ class Answers:
     by_members: bool = field(default=False, metadata=_LIVE)
 
     def of_scores(self, forest: Forest, model: Any) -> Callable[..., Any]:
-        """Return the function of raw scores; ``UnsureError`` leaves it to the model."""
+        """Return the function that makes a method's answer of raw scores.
+
+        It raises ``UnsureError`` if the model itself must answer.
+        """
         if self.by_members:
             return self._of_members
         return partial(answer, forest.answers, labels_of(forest.answers, model))
@@ -232,7 +235,7 @@ class Source:
         return read
 
     def columns(self) -> Columns | None:
-        """Return columns of mappings; None if the model takes these.
+        """Return the columns of rows that are mappings; None if the model takes these.
 
         Raise ``InvalidInputError`` if it has no feature names, or one twice.
         """
@@ -311,7 +314,10 @@ class Source:
         return draw_rows(self.forest, n, 0, missing)
 
     def kept_rules(self) -> Rules:
-        """Return a live model's rules, to be kept; raise if they do not suffice."""
+        """Return the rules of a live model, to be kept in an artifact.
+
+        Raise ``UnsupportedModelError`` if its rows cannot be converted without it.
+        """
         return self.rules
 
     def call(self, method: str, X: Any, **params: Any) -> Any:

@@ -29,7 +29,10 @@ from skforge.sources.stored_model import StoredModel
 
 
 def decline(source: Any, X: Any, method: str) -> NoReturn:
-    """Raise for rows that only a model converts; InvalidInputError if not even that."""
+    """Raise the error for rows that only the live model could convert.
+
+    It is ``InvalidInputError`` if the model itself would certainly not take them.
+    """
     stored: StoredModel = source.stored
     shape: tuple[int, ...] = getattr(X, "shape", ())
     if hasattr(X, "tocsr"):

@@ -32,7 +32,10 @@ def model_of(wrapper: Any) -> Any:
 
 
 def start_of(wrapper: Any) -> Any:
-    """Return the steps that run in their library, or ``Members``; None for neither."""
+    """Return how many steps of a wrapper's pipeline run in their library.
+
+    ``Members`` if only members are compiled. None: the forest takes the model's rows.
+    """
     split = wrapper.__dict__.get("_split")
     return None if split is None else split.start
 

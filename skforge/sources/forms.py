@@ -66,9 +66,10 @@ def has_objects(form: Any) -> bool:
 def parts_of(form: Any, bools: bool) -> list[Any]:
     """Return the forms that must be read for a frame with objects among its numbers.
 
-    A step gets a matrix of objects if one of its columns holds some, and otherwise what
-    it would get if all objects were float64. ``bools`` are apart, too: with other
-    columns they make numbers. Objects come first, other columns last.
+    A step gets a matrix of objects if one of its columns holds some, and otherwise
+    what it would get if all objects were float64. ``bools`` tells whether booleans are
+    taken apart, too: with other columns they make numbers. The first part is that of
+    objects, the last that of other columns.
     """
     if not isinstance(form, Form) or form.kind != "pandas":
         return [form]
@@ -242,7 +243,10 @@ def _tests_of(forest: Forest, dtypes: Sequence[np.dtype[Any]]) -> list[Array]:
 
 
 def _canonical(forest: Forest, tests: Array, dtype: np.dtype[Any]) -> Array:
-    """Return comparisons and thresholds, alike for tests alike on a dtype's numbers."""
+    """Return comparisons and thresholds that are equal for tests that are.
+
+    Equal for all numbers of a dtype, which are whole or have the dtype's precision.
+    """
     comparison, threshold = forest.comparison[tests], forest.threshold[tests]
     equal = (comparison == Comparison.EQ) | (comparison == Comparison.NE)
     if dtype.kind == "f":

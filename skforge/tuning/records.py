@@ -399,9 +399,10 @@ def _near(sizes: Sequence[float], others: Sequence[float]) -> bool:
 
 @contextmanager
 def alone(seconds: float) -> Iterator[bool]:
-    """Wait until no other process here measures; yield whether that is so.
+    """Wait until no other process on this machine measures; yield whether that is so.
 
-    False after ``seconds``; True if there are no locks. A lock ends with its process.
+    Yields False if others still measure after ``seconds``, and True if locks cannot be
+    had here. The lock ends with the process that holds it.
     """
     file = None
     with suppress(ImportError, OSError):

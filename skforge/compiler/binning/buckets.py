@@ -175,7 +175,10 @@ class BucketBins:
         return padded
 
     def encode(self, rows: BlockRows, count: Value, codes: Buffer, block: int) -> Value:
-        """Fill ``codes``, and a copy ``block`` rows later; return if a value misses."""
+        """Fill ``codes`` for ``count`` rows; return whether any value is missing.
+
+        A second copy follows the first one of ``block`` rows.
+        """
         b, n = self.b, self.lanes
         tests = None
         if self._some_tests:
@@ -286,7 +289,11 @@ class BucketBins:
     def _begin(
         self, raw: Value, place: Value
     ) -> tuple[Value, Value, Value, Value, Value]:
-        """Return values, which miss, and buckets: first place, rank of it, size."""
+        """Return a vector's values, which of them are missing, and their buckets.
+
+        A bucket is the place of its first threshold, the number of thresholds before
+        it, and the number in it.
+        """
         b, n = self.b, self.lanes
         ints = Vec(I32, n)
         float_ = Vec(scalar_of(self._table.thresholds.dtype), n)

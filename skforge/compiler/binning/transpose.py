@@ -162,7 +162,10 @@ def store_masks(b: Builder, lines: Buffer, at: Value, masks: Sequence[Value]) ->
 
 
 def tile_starts(used: NDArray[Any], n_features: int, lanes: int) -> list[int]:
-    """Return the first columns of tiles that cover the used features, within rows."""
+    """Return the first columns of tiles that cover the used features.
+
+    A tile does not reach past the last feature, unless rows are narrower than a tile.
+    """
     starts: list[int] = []
     for feature in used.tolist():
         if not starts or feature >= starts[-1] + lanes:

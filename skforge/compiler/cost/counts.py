@@ -86,7 +86,10 @@ class Reach:
 
 
 def shares(forest: Forest, first: int = 0, last: int | None = None) -> Counts:
-    """Return each node's share of rows: leaves weigh as training rows, or the same."""
+    """Return the share of rows that reach each node of some trees, or of all.
+
+    The leaves weigh as much as training rows ended there, or else all the same.
+    """
     last = forest.n_trees if last is None else last
     offset = forest.tree_offset[first : last + 1]
     nodes = slice(*offset[[0, -1]])
@@ -248,7 +251,10 @@ def shape_on(forest: Forest | ForestShape, target: Target) -> ForestShape:
 def _thresholds(
     of_column: NDArray[np.int64], registers: Registers
 ) -> tuple[int, int, int]:
-    """Count thresholds of bit logic that are searched, levels of all, and compares."""
+    """Count the thresholds of bit logic that are searched, levels, and compares.
+
+    Levels are those of the searches of all columns together.
+    """
     most = (1 << registers.levels) - 1
     if not most:
         return 0, 0, int(of_column.sum())

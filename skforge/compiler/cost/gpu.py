@@ -57,7 +57,10 @@ def marking(columns: int, n_predicates: int) -> float:
 
 
 def bit_table(shape: ForestShape, predicates: Any, rows: Any) -> Any:
-    """Return bytes of a block's outcomes, a bit a row; lists need temporary lines."""
+    """Return the bytes of a block's outcomes of predicates, a bit for each row.
+
+    Trees that are lists need temporary lines.
+    """
     lists = 0.0 if shape.folded.all() else 8 * min(64.0, shape.leaves_per_tree)
     return (predicates + lists) * (rows // 32 + rows // 1024) * 4
 

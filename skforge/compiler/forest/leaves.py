@@ -1,4 +1,7 @@
-"""Scores that are the minimum or maximum of leaves (ONNX), which NumPy computes."""
+"""Scores that are the minimum or maximum of a row's leaves (ONNX), not their sum.
+
+Kernels only add. For these forests they find leaves, and NumPy computes the scores.
+"""
 
 from __future__ import annotations
 

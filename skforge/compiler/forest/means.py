@@ -139,7 +139,10 @@ DENSE_BYTES = 1 << 26
 
 
 def changes(forest: Forest, means: Means) -> Any:
-    """Return changes to each node, (n_nodes, n_outputs * n_features); sparse if big."""
+    """Return the changes that lead to each node, (n_nodes, n_outputs * n_features).
+
+    The table is an array if it is small, and sparse otherwise.
+    """
     from scipy.sparse import csr_array
 
     parent = np.full(forest.n_nodes, -1, np.int64)

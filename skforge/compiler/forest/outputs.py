@@ -1,4 +1,7 @@
-"""How a source's answers follow from raw scores: a record that the frontend fills."""
+"""How a source's answers follow from raw scores: one record, filled by the frontend.
+
+``skforge.compiler.outputs`` implements it.
+"""
 
 from __future__ import annotations
 

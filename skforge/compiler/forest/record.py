@@ -76,7 +76,10 @@ def forest_later(
     content_hash: str,
     mean_depth: float,
 ) -> Forest:
-    """Return a forest whose arrays, valid when hashed, are read when one is needed."""
+    """Return a forest whose arrays are read when the first large one is needed.
+
+    They were valid when its hash and its mean depth were noted.
+    """
     forest = object.__new__(Forest)
     hashed = (f"{of}.{k}" for k in PACKED if f"{of}.{k}" in container)
     stored = container.read(*(f"{of}.{name}" for name in _SMALL), *hashed)

@@ -118,7 +118,10 @@ class TreeLayout(ABC):
     def share_trees(
         self, memory: SharedMemory, first: Value, count: Value, most: int
     ) -> TreeLayout:
-        """Return a layout in a GPU block's shared memory, ``most`` trees at a time."""
+        """Copy trees to a GPU block's shared memory; return a layout that reads them.
+
+        ``most`` is the largest ``count``.
+        """
         raise ScheduleError(
             "cache on a loop over trees needs a representation that can be stored in "
             'shared memory, such as "array", "sparse" or "reorg".'

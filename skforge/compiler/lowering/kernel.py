@@ -151,7 +151,10 @@ class Kernel:
     def _by_item(
         self, name: str, table: NDArray[Any], index: NDArray[np.int32]
     ) -> Buffer:
-        """Return a buffer of ``table[index]``; ``index`` has all items of the HIR."""
+        """Return a buffer that holds ``table[index]`` of each leaf at its item number.
+
+        ``index`` has one entry for each tile and leaf of the HIR.
+        """
         if name not in self._data:
             is_leaf = self.hir.tiles.leaf >= 0
             by_item = np.zeros(self.walker.n_items, table.dtype)
@@ -253,7 +256,10 @@ _FINEST = 1074  # 2 ** -1074 is the smallest double
 
 
 def scale_exponent(hir: PredictEnsemble) -> int:
-    """Return the exponent of leaves' factor: the sum of largest leaves bounds sums."""
+    """Return the exponent of the power of two that leaves are multiplied by.
+
+    The sum over trees of each tree's largest leaf bounds the largest sum.
+    """
     forest, tiles = hir.forest, hir.tiles
     values = np.abs(forest.leaf_value.astype(np.float64)).max(axis=1, initial=0.0)
     is_leaf = tiles.leaf >= 0

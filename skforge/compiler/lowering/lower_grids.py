@@ -137,7 +137,8 @@ def run(
 ) -> LoweredKernel:
     """Lower a legalised function, whose walks are expanded, to kernel launches.
 
-    Raises ScheduleError if caches exceed shared memory, or an array 32-bit indices.
+    Raises ScheduleError if a block's caches exceed its shared memory, or a model array
+    has more elements than a 32-bit index reaches.
     """
     kernel = Kernel(function, hir, layout, target)
     with kernel.b:

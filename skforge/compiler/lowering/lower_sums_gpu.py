@@ -31,7 +31,11 @@ READ_AHEAD = 8
 
 
 class GpuSums(ReductionLowering):
-    """Emits all code of sums; ``spread`` distributes it over the threads there are."""
+    """Emits all code that touches sums, for the available threads.
+
+    ``spread`` distributes work over the threads of a separate launch, over those of a
+    block, or gives it all to the running thread.
+    """
 
     def __init__(self, kernel: Kernel) -> None:
         super().__init__(kernel)
@@ -209,7 +213,7 @@ class GpuSums(ReductionLowering):
     ) -> None:
         """Add, for each output, the leaves of its trees in model order.
 
-        Slots may hold some of the model's trees; the first's number is a multiple.
+        Slots may hold some trees of the model: a multiple of their number is the first.
         """
         k, chunk, from_ = self._k, stmt.trees, self._k.affine(stmt.source_rows)
         target, source = k.arrays[stmt.target].buffer, k.arrays[stmt.source]

@@ -83,7 +83,9 @@ def answer(
 def of_scores(spec: AnswerSpec, output: Output, raw: Any, on: Library = HOST) -> Any:
     """Return an output for raw scores of shape (n, n_outputs) or (n,).
 
-    Several targets give a list. ``UnsupportedModelError``: only the host computes it.
+    Probabilities of several targets are a list of arrays. ``on`` is the library of the
+    array; for arrays of GPUs, ``UnsupportedModelError`` is raised for outputs that only
+    the host computes.
     """
     if output == "raw":
         return raw

@@ -30,7 +30,10 @@ def total(x: Any, dtype: str) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Library:
-    """The operations of an array library: NumPy (``exp``: C's), or a device's own."""
+    """The operations of an array library: NumPy, or a device's own.
+
+    NumPy's ``exp`` and ``log1p`` are the C library's. Results of a row have one column.
+    """
 
     xp: Any
     exp: Callable[[Any], Any]

@@ -83,7 +83,10 @@ class Background:
     def _walking(
         self, cache: KernelCache, background: Array, patterns: Patterns | None = None
     ) -> tuple[Kernel, NDArray[np.float64]]:
-        """Return the walking kernel (with patterns: to leaves without), and values."""
+        """Return the kernel that walks, and the values of nodes.
+
+        With patterns, it walks only to the leaves that have no tables.
+        """
         kernel = _kernel(cache, WALK, "contribution")
         order = walk.preorder_of(cache.bind(WALK, "contribution"))
         tables, values = background_tables(order, background)

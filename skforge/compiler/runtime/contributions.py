@@ -104,7 +104,7 @@ class Contributions:
     def interactions(self, rows: Array, threads: int) -> Array:
         """Return SHAP interaction values (Lundberg et al. 2018, section 4).
 
-        Shape: (n_rows, n_outputs, n_features + 1, n_features + 1).
+        They have the shape (n_rows, n_outputs, n_features + 1, n_features + 1).
         """
         return self._filled("interaction", rows, threads, axes=2)
 
@@ -137,7 +137,8 @@ class Contributions:
     def entry(self, refused: Refused, limit: float) -> Any:
         """Return a compiled entry of path-dependent values, None if there is none.
 
-        It explains, on one thread, batches of sizes that :meth:`values` met before.
+        It explains batches of sizes that :meth:`values` has explained before, on one
+        thread; see :meth:`CompiledModule.entry`.
         """
         forest = self.forest
         known = self._parts == [forest] and forest.n_outputs == 1
@@ -162,8 +163,8 @@ class Contributions:
     def against(self, background: Array, rows: Array, threads: int) -> Array:
         """Return interventional SHAP values, (n_rows, n_outputs, n_features + 1).
 
-        Averaged over the background, whose mean score is last (Lundberg et al. 2020,
-        Algorithm 3).
+        They are averaged over the background rows, and the bias, which comes last, is
+        the mean score of these (Lundberg et al. 2020, Algorithm 3).
         """
         forest = self.forest
         check_sums(forest)
@@ -232,10 +233,11 @@ class Contributions:
 
 
 def parts_of(forest: Forest) -> list[Forest]:
-    """Return forests for some of the outputs each, as scratch has a sum for each.
+    """Return forests for some of the outputs each, without those that follow.
 
-    If the two values of every leaf sum to one, as probabilities do, the second output
-    is minus the first. (Of more, a rare class would have the errors of the others.)
+    Scratch has a sum for each output of a vector leaf and feature. Where the two values
+    of every leaf sum to one, as probabilities do, the second output is minus the first.
+    (Of more, a rare class would have the errors of the others.)
     """
     n = forest.n_outputs
     if not forest.vector_leaves:

@@ -281,10 +281,10 @@ class Dependence:
     # ------------------------------------------------------------ rows
 
     def means(self, rows: Array, weights: Array | None, threads: int | None) -> Array:
-        """Return mean sums, shape ``self.shape``, 0 in the first cell.
+        """Return the mean sums of rows, shape ``self.shape``; 0 in the first cell.
 
-        Leaves' rows (or weights) are counted; their values are added in order of
-        leaves.
+        Each leaf's rows are counted, or their weights added; the values of leaves are
+        added in the order of leaves.
         """
         n_sets, counts = self._n_sets, np.zeros(self._n_sets)
         action: Action = "count" if weights is None else "weigh"

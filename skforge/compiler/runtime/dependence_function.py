@@ -36,8 +36,8 @@ def function(
 ) -> Function:
     """Return the function for rows of a type; tests are < or <=.
 
-    If ``lined``, a group's rows are bits, and tests lines of bits; else lists of
-    numbers.
+    If ``lined``, the rows of a group are bits, and each test is a line of bits that is
+    evaluated once a group. Otherwise sets are lists of the rows' numbers.
     """
     sizes = {name: Value(name, I64) for name in SIZES}
     arrays = {name: Buffer(name, kind or value) for name, kind in ARRAYS.items()}

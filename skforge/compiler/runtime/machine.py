@@ -45,10 +45,10 @@ class Measured:
         return self.when <= time.time() < self.again
 
     def beside(self, old: Measured) -> Measured:
-        """Return what is kept of two measurements: the older if they agree.
+        """Return what is kept of this measurement and an older one.
 
-        Then schedules do not change. If this one is doubtful, the lesser numbers count,
-        because other work only adds time.
+        If both agree, the older numbers stay, so that schedules do not change. If this
+        one is doubtful, the lesser numbers count, because other work only adds time.
         """
         if self.profile.near(old.profile):
             return replace(self, profile=old.profile, doubts=())
@@ -62,10 +62,11 @@ USED: dict[Target, Measured] = {}
 
 
 def machine_profile(target: Target) -> MachineProfile:
-    """Return the profile of a CPU: stored, or else measured (0.1 s) and kept.
+    """Return the profile of a CPU: stored, or measured (0.1 s) and then cached.
 
-    The stored ones let all processes choose the same schedules. For other machines, or
-    without a cache, the modelled profile stands in, or a common one.
+    A stored one lets all processes choose the same schedules. Without a cache, or for
+    another machine, the modelled profile of the CPU stands in, or that of a common one:
+    measured beats modelled.
     """
     used = USED.get(target)
     if used is None or not used.counts:
@@ -101,9 +102,10 @@ def from_cache(target: Target) -> Measured | None:
 
 
 def renewed(target: Target, anew: bool = False) -> Measured:
-    """Measure and keep the profile, unless samples disagree: those numbers stay.
+    """Measure this machine, and keep the profile unless samples disagree.
 
-    With ``anew``, a kept profile does not count.
+    Missing numbers are then those of the kept or the modelled profile. With ``anew``, a
+    kept profile does not count.
     """
     begin, cpu = time.perf_counter(), time.thread_time()
     numbers = measure(target)

@@ -26,7 +26,11 @@ AnyKernel: TypeAlias = "Kernel | GpuKernel"
 
 
 class RangeKernels:
-    """Ranges' kernels by number; ``element``: leaf numbers if values are not added."""
+    """The kernel of each range, by its number in the order of batch sizes.
+
+    ``element`` is what the kernels for scores write: leaf numbers if leaf values
+    are not added.
+    """
 
     def __init__(
         self,

@@ -128,7 +128,10 @@ class SparseWalk:
 
     @staticmethod
     def supports(forest: Forest) -> bool:
-        """Tell whether a forest sums numbers' tests, alike about values near zero."""
+        """Tell whether a forest has nothing but sums of numbers' tests.
+
+        Where some take numbers near zero for missing, to all these are as zero is.
+        """
         if forest.aggregate != "sum" or not forest.n_predicates:
             return False
         if (forest.comparison >= Comparison.EQ).any():
@@ -142,7 +145,9 @@ class SparseWalk:
     def pays(self, X: Any, n_columns: int) -> bool:
         """Tell whether CSR rows take less time than dense ones of the columns read.
 
-        Nanoseconds of a row, fitted to 45 pairs of models and rows.
+        Nanoseconds of a row, fitted to 45 pairs of models and rows: here for trees,
+        entries, tests that they fail, and the chains behind; there for entries, tests
+        that a row passes, and columns.
         """
         indices = X.indices[:: max(1, X.nnz // _SAMPLE)]
         entries, n_trees = X.nnz / X.shape[0], self._forest.n_trees
@@ -160,7 +165,10 @@ class SparseWalk:
         return bool(here < there)
 
     def __call__(self, X: Any, threads: int | None, leaves: bool) -> Array | None:
-        """Return raw scores or source leaves of CSR rows, None if columns descend."""
+        """Return raw scores of CSR rows, or numbers of the source's leaves.
+
+        None if a row's columns are not in ascending order.
+        """
         forest, n = self._forest, X.shape[0]
         indptr = np.ascontiguousarray(X.indptr, np.int64)
         indices = np.ascontiguousarray(X.indices, np.int32)

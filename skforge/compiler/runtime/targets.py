@@ -75,9 +75,10 @@ def check_available(target: Target) -> None:
 
 
 def _runs(wanted: str, found: str) -> bool:
-    """Tell whether code for one architecture can be compiled for the found one.
+    """Tell whether a schedule bound to one architecture can be compiled for another.
 
-    A GPU has at least the resources of the older architectures of its family.
+    Code is compiled for the GPU found, which has at least the resources of the older
+    architectures of its family.
     """
     if wanted == found:
         return True

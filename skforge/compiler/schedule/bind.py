@@ -48,10 +48,10 @@ def kind_of(directives: tuple[d.Directive, ...]) -> d.Kind:
 def bind(
     schedule: HasDirectives, n_trees: int, kind: d.Kind | None = None
 ) -> BoundNest:
-    """Return a schedule's loops with all sizes but the batch length resolved.
+    """Return the loops of a schedule with all sizes but the batch length resolved.
 
-    ``kind`` is the target's, by default the schedule's. Raises ``ScheduleError`` if
-    it does not fit the target or the number of trees.
+    ``kind`` is the kind of target; the default is the one the schedule is for. Raises
+    ``ScheduleError`` if the schedule does not fit the target or the number of trees.
     """
     nest = apply_all(schedule.directives, n_trees)
     for broken in bind_problems(nest, kind or kind_of(schedule.directives)):

@@ -487,7 +487,7 @@ def _literal(value: object) -> str:
 
 
 def problem(directive: Directive) -> str | None:
-    """Say in one sentence what is wrong with arguments, as far as no nest is needed."""
+    """Say what is wrong with the arguments, as far as that needs no nest, or None."""
     if type(directive) not in BY_NAME.values():
         return f"{directive!r} is not a directive; use the methods of Schedule."
     index = getattr(directive, "index", "")

@@ -118,7 +118,11 @@ def ceil_div(extent: Extent, by: int) -> Extent:
 
 @dataclass(frozen=True, slots=True)
 class Variable(d.Marked):
-    """A loop variable: range, marks, and ``count`` of iterations with remainders."""
+    """A loop variable: its range and its marks.
+
+    ``count`` is the number of iterations that follows from its lineage, including
+    remainders.
+    """
 
     name: str
     root: d.Root
@@ -183,7 +187,10 @@ class Nest:
         return "\n".join(lines)
 
     def _end(self, variable: Variable) -> Extent:
-        """Return a loop's end if sizes divide evenly: the limit of fewest variables."""
+        """Return the end of a loop if all sizes divide evenly.
+
+        The limit with the fewest variables is the one that made this variable.
+        """
         limits = [limit for limit in self.limits if variable.name in limit.names]
         fewest = min(len(limit.names) for limit in limits)
         ends = [limit.limit for limit in limits if len(limit.names) == fewest]

@@ -117,9 +117,10 @@ _BY_VALUE = ("sigmoid", "logistic")
 
 
 def positives(nodes: Sequence[Node], methods: Sequence[str]) -> Answer | None:
-    """Return all members' :func:`response`, (n_members, n_rows), or None.
+    """Return the values of :func:`response` of all members at once.
 
-    None if the members are not forests with one score each and the same rule.
+    They are rows of an array of shape (n_members, n_rows). None if the members are not
+    forests with one score each and the same rule.
     """
     first = nodes[0]
     if not isinstance(first, Leaf):

@@ -191,7 +191,8 @@ class Bench:
     ) -> Sampled:
         """Time a runner and the yardstick in ``samples`` interleaved samples.
 
-        Far worse than the ratio ``best``, it stops; once ``late``, after ``FEWEST``.
+        Stops early if the runner is far worse than the ratio ``best``. Once ``late``
+        returns True, it stops after ``FEWEST`` samples.
         """
         standard = median(self.baseline)
         seconds = self._look(runner)

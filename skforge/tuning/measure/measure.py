@@ -145,7 +145,10 @@ class KernelMeasurer:
                 self._cache.keep(schedule, kernel)
 
     def check(self, plan: Plan) -> str:
-        """Return a GPU compiler's report; spills of a CPU show up in the time."""
+        """Return what a GPU's compiler reports against a plan; its code is cached.
+
+        Registers that a CPU spills show up in the time.
+        """
         gpu = self._target.is_gpu
         return spills(plan.schedule, plan.lowered, self._target) if gpu else ""
 

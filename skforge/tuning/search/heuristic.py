@@ -100,7 +100,11 @@ class Heuristic:
 def _points_in(
     space: ScheduleSpace, points: Iterable[dict[str, Any]]
 ) -> list[dict[str, Any]]:
-    """Return points in a space, without what it lacks, first values for the rest."""
+    """Return the points that lie in a space.
+
+    Parameters that the space lacks are left out; others that only the space has get
+    their first value.
+    """
     values = space.parameters.items()
     cut = ({name: point.get(name, v[0]) for name, v in values} for point in points)
     return [point for point in cut if point in space]

@@ -124,7 +124,7 @@ class Search:
         return next(self.strategy.rounds(self.problem.at(plan)), None)
 
     def promised(self) -> float:
-        """Return the seconds that a search is worth, 0 if it would time nothing."""
+        """Return the seconds that a search is worth, 0 for none, without compiling."""
         rounds = [(plan, self.first_round(plan)) for plan in self.plans]
         worth = sum(
             asked.worth
@@ -139,7 +139,10 @@ class Search:
     def result(
         self, table: Mapping[BatchRange, Schedule] | None = None, **facts: Any
     ) -> TuningResult:
-        """Return a result with shared facts; None is the default schedules' table."""
+        """Return a result with the facts that all results share.
+
+        None is the table of the default schedules.
+        """
         if table is None:
             table = {plan.batch: plan.default for plan in self.plans}
         size = self.space.size

@@ -95,7 +95,8 @@ FEW_THREADS = 64
 def emit_gpu(function: lir.Function, target: Target) -> HostPlan:
     """Return the kernels of a verified function and how the host runs them.
 
-    Raises CompilerError if something cannot be expressed on a GPU.
+    The text is the same for all GPUs except for their limits. Raises CompilerError if
+    something cannot be expressed on a GPU.
     """
     host = Host(function, target)
     _emit_host(host, function.body)

@@ -60,7 +60,10 @@ class _Tensor(NamedTuple):
 
 
 def locate(model: Any) -> Place:
-    """Return a model's only tree ensemble; refuse nodes that do more than pass on."""
+    """Return the single tree ensemble of a model whose other nodes only pass values.
+
+    Raises ``UnsupportedModelError``, naming any node that does more.
+    """
     graph = model.graph
     versions = [o.version for o in model.opset_import if o.domain == _ML]
     version = int(versions[0]) if versions else 1

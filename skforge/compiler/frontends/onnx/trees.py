@@ -66,7 +66,11 @@ class Trees(NamedTuple):
 def build_trees(
     graph: Graph, input_dtype: np.dtype[Any], copies: Ints | None = None
 ) -> Trees:
-    """Follow trees from their roots; thresholds are rounded so that no test changes."""
+    """Follow the trees from their roots and return the arrays of a Forest.
+
+    References of the graph must be in range. Thresholds are rounded to ``input_dtype``
+    so that no test changes. ``copies`` gives the number of adjacent copies per tree.
+    """
     followed = _follow(graph)
     whole = _without_fractions(graph)
     copy = np.zeros(len(graph.roots), np.int64)
@@ -168,7 +172,10 @@ def merge_equal_chains(graph: Graph) -> Graph:
 
 
 def _without_fractions(graph: Graph) -> Graph:
-    """Test members that a bit set cannot hold by ``==`` first, as onnxruntime does."""
+    """Test members that a bit set cannot hold by ``==``, before the rest of the set.
+
+    onnxruntime makes such chains from small sets, and refuses models with others.
+    """
     comparison, false = graph.comparison.copy(), graph.false.copy()
     value, members = graph.value.copy(), dict(graph.members)
     source = [np.arange(len(graph.true))]

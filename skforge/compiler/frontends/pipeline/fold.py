@@ -42,7 +42,8 @@ class Bounds:
     def takes(self, dtypes: Iterable[tuple[int, Any]], own: int = 0) -> bool:
         """Tell whether columns of these dtypes are transformed as float64 ones are.
 
-        With up to ``own`` bytes they are folded as they are: is their order kept?
+        For those of up to ``own`` bytes, which are folded as they are, tell whether
+        their order is kept.
         """
         known = {i: dtype for i, dtype in dtypes if dtype is not None}
         for columns, refused, broken in self.whole:
@@ -86,9 +87,11 @@ def _lacks_zeros(plan: Plan, forest: Forest) -> bool:
 
 
 def bounds_of(plan: Plan, dtype: Any, takes_nan: bool) -> Bounds:
-    """Return the finite values of each step; infinite ones are the pipeline's own.
+    """Return the values that are finite wherever a step gets them.
 
-    ``dtype`` is the last step's; ``takes_nan``: it accepts missing values.
+    ``dtype`` is the last step's, and ``takes_nan`` tells whether it accepts missing
+    values. Infinite ones are never accepted here: the pipeline itself says what it
+    makes of them.
     """
     numbers = [(c, nan) for stage in plan.stages for c, _, _, nan in stage.checks()]
     numbers += [(c, True) for c in plan.scaled]
@@ -164,7 +167,10 @@ def _taken(plan: Plan, largest: Any) -> tuple[Array, Array]:
 
 
 def pieces_of(plan: Plan, inner: Sequence[Forest], bounds: Bounds) -> dict[int, Array]:
-    """Return the ends of pieces where outputs are monotone; columns of one lack."""
+    """Return the greatest number of each piece of the columns of numbers.
+
+    In a piece, every output is monotone. Columns with one piece are left out.
+    """
     pieces: dict[int, Array] = {}
 
     def divide(column: Column, special: Array, dtype: Any = None) -> None:
@@ -341,9 +347,10 @@ def runs_of(
     refused: dict[int, Flags],
     points: dict[int, Array],
 ) -> dict[int, Runs]:
-    """Return the runs of each tested column; alike neighbouring pieces are one run.
+    """Return the runs of each column that the trees test.
 
-    ``points`` are the values of each column of texts, in the order of their codes.
+    Neighbouring pieces with one and the same output are one run. ``points`` are the
+    values of each column of texts, in the order of their codes.
     """
     used = np.unique(forest.feature).tolist()
     columns = [plan.columns[number] for number in used]

@@ -363,7 +363,10 @@ def _on_rows(
 
 
 def _names(texts: dict[int, TextCodes], width: int) -> tuple[tuple[str, ...], ...]:
-    """Return texts of columns with NaN for all others: how a forest reads the rest."""
+    """Return the texts of columns where all others have the code NaN.
+
+    A forest by itself reads other categories of frames, and missing ones, as NaN.
+    """
     plain = {
         column: codes.texts
         for column, codes in texts.items()
@@ -399,7 +402,10 @@ def _forget(_: Any, recent: list[Any] = _recent) -> None:
 
 
 def load_alone(model: Any, iteration_range: tuple[int, int] | None = None) -> Forest:
-    """Read a pipeline as a forest on float64 rows; texts are ``category_names``."""
+    """Read a fitted pipeline into a forest on its own float64 rows, without codes.
+
+    Texts are codes: their place in ``category_names``.
+    """
     pipeline = folded(model, iteration_range)
     coded = [column for column, codes in pipeline.numbers.items() if codes.coded]
     if coded:

@@ -205,9 +205,9 @@ def refused_markers(transformer: Any, width: int) -> list[Any]:
 
 
 def lenient(transformer: Any) -> Any:
-    """Return a transformer that answers anything for unknown categories.
+    """Return a transformer that answers for unknown categories, and others as before.
 
-    Its other answers are as before.
+    Outputs for unknown categories mean nothing then.
     """
     marks = hasattr(transformer, "error_on_new")
     if _is_box_cox(transformer):

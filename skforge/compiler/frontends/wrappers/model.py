@@ -151,7 +151,10 @@ class Wrapped(NamedTuple):
 
 
 def taken_apart(model: Any, forests_of: ForestsOf = read_forests) -> Wrapped:
-    """Return a wrapper's parts and their forests; ``forests_of`` reads other models."""
+    """Return the parts of a fitted wrapper, and their forests, joined by kind.
+
+    ``forests_of`` returns those of a model that is no wrapper.
+    """
     root = _part(model, forests_of)
     groups: dict[Any, list[tuple[Part, int]]] = {}
     for part in root.leaves():

@@ -34,7 +34,11 @@ _END_ARRAY, _END_OBJECT, _TYPE, _COUNT, _NOOP, _CHAR = b"]}$#NC"
 
 
 def loads(data: bytes) -> Any:
-    """Decode one UBJSON document; an InvalidModelError names the byte that is wrong."""
+    """Decode one UBJSON document.
+
+    Typed arrays are big-endian read-only views of ``data``. Raises
+    ``InvalidModelError``, naming the byte at which the document is invalid.
+    """
     reader = _Reader(data)
     value = reader.value(reader.marker(), 0)
     if reader.at != len(data):

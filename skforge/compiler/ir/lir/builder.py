@@ -32,7 +32,10 @@ def parts(first: int, end: int, lanes: int) -> Iterator[tuple[int, int]]:
 
 
 class Builder:
-    """Appends statements to the innermost open body; in a ``with``, values do, too."""
+    """Appends statements to the innermost open body.
+
+    In a ``with`` statement, expressions of values append to it, too.
+    """
 
     def __init__(self) -> None:
         self._bodies: list[list[Stmt]] = [[]]

@@ -414,9 +414,9 @@ class For:
 
 @dataclass(frozen=True, slots=True)
 class While:
-    """``while (before; cond) body``; ``body`` sees what ``before`` binds.
+    """``while (before; cond) body``; ``results`` are ``params`` when cond is false.
 
-    ``results`` are ``params`` when cond is false.
+    The body sees the values that ``before`` binds.
     """
 
     inits: Operands
@@ -471,7 +471,8 @@ Dims: TypeAlias = Annotated[tuple[tuple[GpuDim, Value, Value], ...], "dims"]
 class Grid:
     """A kernel launch: runs ``body`` once per block; blocks are independent.
 
-    Outside regions it never writes, because every thread would.
+    Outside its regions a grid computes, loads and allocates but never writes, because
+    every thread would.
     """
 
     dims: Dims

@@ -40,8 +40,9 @@ def verify_mir(
 ) -> None:
     """Raise CompilerError, naming the statement, if a function is malformed.
 
-    ``legal``: parallel iterations must not share elements. ``final`` implies it: nor
-    may a directive or an unexpanded walk be left.
+    ``legal``: reductions have been legalised, so parallel iterations must not share
+    elements. ``final``: every pass has run, so no directive and no unexpanded walk may
+    be left; implies ``legal``.
     """
     arrays = {function.result.name: _Known(function.result, 0)}
     verifier = _Verifier(function, legal or final, final)

@@ -173,7 +173,10 @@ class _Fill:
         return self._one << self._of["bits"][group], last - first
 
     def _part(self, a: Value, distinct: Value, size: Value) -> None:
-        """Store what features get from leaves of value 1; gains exceed what is lost."""
+        """Store what each feature gets from leaves of value 1, if a row meets ``a``.
+
+        The gains of all features are at least as large as what is subtracted.
+        """
         b, missed, weights = self.b, self._missed, self._of["weights"]
         met = b.popcount(a)
         lacks = distinct - met

@@ -38,7 +38,10 @@ Flags = NDArray[np.bool_]
 
 
 def interactions(forest: Forest, background: Array, rows: Array) -> FloatArray:
-    """Return interactions, (n, n_outputs, n_features, n_features), of 0 with itself."""
+    """Return interactions, (n_rows, n_outputs, n_features, n_features).
+
+    Those of a feature with itself are 0.
+    """
     n, width = len(rows), forest.n_features
     paths, counted = trace(forest), len(background)
     found = np.zeros((forest.n_outputs, width * width, n))
@@ -94,7 +97,7 @@ def _passed(forest: Forest, paths: Paths, tree: int, rows: Array) -> NDArray[np.
 def _by_columns(
     features: IntArray, width: int, table: FloatArray
 ) -> tuple[IntArray, FloatArray]:
-    """Return places of pairs of columns in a matrix, and a row of numbers for each.
+    """Return the places of pairs of columns in a matrix, and a row of numbers for each.
 
     Columns of a pipeline's input may stand for several features, whose pairs are added.
     """

@@ -82,7 +82,10 @@ class PatternCode(TreeBlock):
 
 
 class CountCode(PatternCode):
-    """Counts how many rows have each pattern, for each ``COUNTED`` rows."""
+    """Counts how many rows of the batch have each pattern.
+
+    The result is not by row: it has counts of all groups, for each ``COUNTED`` rows.
+    """
 
     def __init__(self, rules: Rules, patterns: Patterns, rows: BlockRows) -> None:
         super().__init__(rules, patterns, rows)

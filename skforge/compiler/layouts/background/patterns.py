@@ -157,7 +157,11 @@ def costs(bits: IntArray) -> NDArray[np.float64]:
 
 
 def _cut(forest: Forest, paths: Paths) -> IntArray | None:
-    """Return the root of each node's group, -1 if above or deep; None if all are."""
+    """Return the root of each node's group, or -1 above the groups and for deep leaves.
+
+    Leaves are deep if they have more features than there is room for. Return None if
+    all of them are.
+    """
     below = paths.sums_below((forest.left >= 0).astype(np.int64))
     bits = paths.distinct + below
     for most in range(MOST_BITS, 0, -1):
@@ -190,7 +194,10 @@ def _groups(forest: Forest, paths: Paths, bits: IntArray, most: int) -> IntArray
 def _slots(
     forest: Forest, group: IntArray, tested: IntArray
 ) -> tuple[IntArray, IntArray, IntArray]:
-    """Give features of a group slots; return starts, columns and slots of entries."""
+    """Give each feature of a group a slot.
+
+    Return where the slots of groups begin, their columns, and the slot of each entry.
+    """
     width = int(forest.node_feature.max(initial=0)) + 1
     players, first, which = np.unique(
         group * width + forest.node_feature[tested],
@@ -220,7 +227,10 @@ class _Bits:
     bit: IntArray
 
     def conditions(self, entry: IntArray, group: IntArray) -> tuple[IntArray, IntArray]:
-        """Return which bits tell whether tests of edges, up to there, are passed."""
+        """Return which bits tell whether the tests of edges are passed, and how.
+
+        An edge stands for all tests of its feature up to there.
+        """
         n, paths = len(self.paths.parent), self.paths
         place = np.argsort(self.of_bit * n + self.lower)
         keys = (self.of_bit * n + self.lower)[place]
@@ -258,7 +268,10 @@ def _subsets(start: IntArray, mask: IntArray) -> tuple[IntArray, IntArray]:
 def edges_above(
     forest: Forest, paths: Paths, nodes: IntArray
 ) -> tuple[IntArray, IntArray]:
-    """Return, node after node, each feature's lowest edge: node and lower end."""
+    """Return the lowest edge of each feature above nodes, node after node.
+
+    These are the number of the node and the lower end of the edge.
+    """
     number, at = np.arange(len(nodes)), nodes
     seen = np.zeros((len(nodes), 0), np.int64)
     owners, edges = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]

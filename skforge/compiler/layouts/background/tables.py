@@ -143,7 +143,7 @@ def background_tables(
 def centred(
     forest: Forest, counts: NDArray[np.int64], n: int
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return leaf values less their tree's mean, by n, and the bias.
+    """Return the values of leaf nodes less their tree's mean, by n, and the bias.
 
     ``counts`` tells how many of n background rows reach each leaf.
     """

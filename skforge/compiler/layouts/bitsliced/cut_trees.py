@@ -100,7 +100,10 @@ class CutTrees:
 
 
 def cut_trees(trees: Parts, bits: IntArray, tree: IntArray) -> CutTrees:
-    """Cut trees to parts with a plane a test, of at most ``bits[i]`` for tree i."""
+    """Cut trees until their parts have a plane for each test.
+
+    Tree i may have ``bits[i]`` planes, and the parts cut from it fewer and fewer.
+    """
     result = CutTrees(tree)
     parts = trees.select(np.zeros(len(bits), np.bool_))
     for planes in range(int(bits.max(initial=0)), 0, -1):
@@ -178,7 +181,10 @@ def _estimates(planes: int) -> NDArray[np.float64]:
 
 
 def _best_subtrees(parts: Parts, planes: int) -> IntArray:
-    """Return each part's cheapest subtree, -1 if no cut leaves parts one plane less."""
+    """Return the node whose subtree is estimated to be cheapest to cut out of each.
+
+    It is -1 where no cut leaves two parts that fit one plane less.
+    """
     room = planes - 1
     first, sizes = parts.first, parts.sizes
     right = first + 1

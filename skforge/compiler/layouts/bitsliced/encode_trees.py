@@ -276,7 +276,8 @@ class _Chunk:
     def _set_times(self, stuck: Parts) -> None:
         """Order operations as a recursion adds them, so that few temporaries live.
 
-        Where they are not sorted by level, temporaries are reused.
+        The condition of a cut comes first, then the subtree, the rest, and the planes
+        of both. Where operations are not sorted by level, temporaries are reused.
         """
         span, time, steps = self.span, self.time, self.cuts.steps
         span[stuck.number] = stuck.sizes

@@ -60,7 +60,10 @@ def round_down(b: Builder, x: Value) -> Value:
 
 
 class Ties:
-    """Detects one job's ties; repeats tests in float64, of thresholds ``exact``."""
+    """Detects the ties of one job at a time, and repeats its tests in float64.
+
+    ``exact`` holds each line's threshold in float64.
+    """
 
     def __init__(
         self,

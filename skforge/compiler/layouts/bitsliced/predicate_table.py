@@ -116,7 +116,7 @@ def refusal(forest: Forest) -> str | None:
 
 
 def plan_predicates(forest: Forest, registers: Registers) -> PredicateTable:
-    """Lay out predicates; ScheduleError for mixed missing values or equality tests."""
+    """Lay out predicates; raise ScheduleError for equality or mixed missing rules."""
     refused = refusal(forest)
     if refused is not None:
         raise ScheduleError(refused)
@@ -161,7 +161,8 @@ def plan_predicates(forest: Forest, registers: Registers) -> PredicateTable:
 def _number_lines(kind: IntArray, count: IntArray) -> tuple[IntArray, int]:
     """Return each job's first line, and the number of lines; searches come first.
 
-    A search writes up to 15 lines too many; tables of sets write groups of eight.
+    A search writes up to 15 lines too many, into those of the next job or spare lines.
+    Tables of sets write lines in groups of eight.
     """
     groups = -(-count // SETS_A_BYTE) * SETS_A_BYTE
     count = np.where(np.isin(kind, tuple(SETS)), groups, count)

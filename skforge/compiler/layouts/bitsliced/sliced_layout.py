@@ -173,8 +173,8 @@ def slice_trees(
 ) -> SlicedTrees:
     """Lay out every tree in bits, at the positions of ``order``.
 
-    ``line_of`` has the line of each predicate, ``n_lines`` in all, before constants and
-    temporaries. Lists have codes of at most ``code_bits``.
+    ``line_of`` has the line of each predicate, ``n_lines`` in all; constants and
+    temporaries follow. The code of a list has at most ``code_bits`` bits.
     """
     check_trees(forest)
     first = n_lines + 2
@@ -226,7 +226,10 @@ class CodedTrees:
     def shapes(
         self, list_bits: int | None = None
     ) -> tuple[tuple[Shape, ...], NDArray[np.int64]]:
-        """Return the shapes, of lists as ``list_bits``, and each tree's index."""
+        """Return the shapes that occur and each tree's index into them.
+
+        With ``list_bits`` all lists have codes of that many bits.
+        """
         bits = np.where(self.kind == _LISTS, list_bits or self.bits, self.bits)
         # Folds before lists, each by their bits.
         numbers, of_tree = np.unique(bits + self.kind, return_inverse=True)

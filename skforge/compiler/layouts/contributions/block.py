@@ -119,7 +119,10 @@ class Trees:
 
 
 class TreeBlock(BlockCode):
-    """Emits a block's code, except what a tree adds, in vectors of ``element`` rows."""
+    """Emits the code for one block of rows, except what a tree adds.
+
+    ``element`` is the type of the numbers in a vector, one for each row.
+    """
 
     #: Where scratch lies.
     space: lir.Space = "global"

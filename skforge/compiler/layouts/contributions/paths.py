@@ -141,9 +141,10 @@ def put_in_order(
     subtrees: IntArray,
     are_few: NDArray[np.bool_],
 ) -> Order:
-    """Return the walk's order, with at most ``most[tree]`` nodes in a cluster.
+    """Return the order of the walk, with at most ``most[tree]`` nodes in a cluster.
 
-    ``subtrees`` has their nodes, the top first, -1 behind; in a run, few cases first.
+    ``subtrees`` has the nodes of each, the top first and -1 behind the last. In a run,
+    those with few cases come first.
     """
     is_walked = np.ones(forest.n_nodes, np.bool_)
     is_walked[subtrees[subtrees >= 0]] = False

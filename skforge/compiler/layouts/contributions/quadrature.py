@@ -143,7 +143,10 @@ CHUNK = 4096
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Points:
-    """Points of trees: ``of_turn`` a turn, in ``places`` whose rest is zero."""
+    """How many points each tree needs, in how many turns.
+
+    A turn has ``of_turn`` points, and room for ``places``, where the rest is zero.
+    """
 
     of_turn: NDArray[np.int64]  # (n_trees,)
     turns: NDArray[np.int64]  # (n_trees,)
@@ -165,9 +168,9 @@ class Points:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Constants:
-    """Constants of nodes: the points of a turn, ``rows`` times, turns ``step`` apart.
+    """The constants of all nodes: of each the points of a turn, ``rows`` times.
 
-    Those of a tree's first turn begin at ``first``.
+    Those of a tree's first turn begin at ``first``; the next turn's are ``step`` later.
     """
 
     values: NDArray[Any]

@@ -102,7 +102,7 @@ class Subtrees:
         return cls(node, by_right, by_left_above, cases)
 
     def states(self, forest: Forest, paths: Paths, count: int) -> IntArray:
-        """Return what rows of a case do at ``count`` nodes: (n, CASES, count)."""
+        """Return what rows of each case do at ``count`` nodes: (n, CASES, count)."""
         node = self.node[:, :count]
         every = np.array([*product(range(3), repeat=count)]).T
         before = paths.before[node][..., None]

@@ -393,7 +393,10 @@ class ContributionCode(TreeBlock):
         return lambda side, k: self.b.select(node.passed[k][side], w[side], w[2])
 
     def _total(self, node: Node, k: int, gifts: list[Value]) -> Value:
-        """Return the sum over points, by halves; 0 for rows that left the tests."""
+        """Return the sum over points; zero for rows that left the feature's tests.
+
+        Halves of a power of two are added, the order of lanes in ``PointCode``.
+        """
         gifts = list(gifts)
         while len(gifts) > 1:
             half = 1 << (len(gifts) - 1).bit_length() - 1

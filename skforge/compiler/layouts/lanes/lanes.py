@@ -384,7 +384,7 @@ def sums_together(forest: Forest) -> int:
 
 
 def first_whole(forest: Forest) -> int:
-    """Return from which column on thresholds are whole numbers of a byte, or -1.
+    """Return from which column on all thresholds are whole numbers of a byte, or -1.
 
     One more than a value, rounded up, then is its code: so are CatBoost's statistics.
     They are not searched if they fill a vector and all of them are tested.

@@ -22,7 +22,11 @@ from skforge.exceptions import UnsupportedModelError
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Tests:
-    """The value that predicates read and their threshold; codes have no flags."""
+    """The value each predicate reads and the threshold it compares with.
+
+    For quantised rows these are a column of codes and the smallest code that goes
+    right. There are no flags then, since codes include missing values and categories.
+    """
 
     feature: NDArray[np.uint32]  # (n_predicates,)
     threshold: NDArray[Any]  # (n_predicates,) floats, or codes

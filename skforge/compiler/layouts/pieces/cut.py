@@ -41,7 +41,10 @@ class CutTrees:
 def sizes(
     child: NDArray[np.int32], depth: NDArray[np.int32], leaf: NDArray[np.int32]
 ) -> tuple[NDArray[np.int32], list[NDArray[np.intp]]]:
-    """Return subtrees' tests, and each level's inner nodes; leaves: ``leaf >= 0``."""
+    """Return the tests in the subtree of each node, and the inner nodes of each level.
+
+    Leaves are those with ``leaf >= 0``; ``child`` has both children of each node.
+    """
     inner = np.flatnonzero(leaf < 0)
     order = inner[np.argsort(depth[inner], kind="stable")]
     levels = np.split(order, np.bincount(depth[inner]).cumsum()[:-1])

@@ -98,7 +98,10 @@ class PieceWalks(BlockSums):
         exits: Buffer,
         to: Value,
     ) -> None:
-        """Let ``count`` rows meet the tests; AVX2 compares signed words at once."""
+        """Let ``count`` rows, or a chunk, meet the tests; write the exits they reach.
+
+        Words are compared as signed ones, which AVX2 does in one instruction.
+        """
         b, lanes = self.b, self._lanes
 
         def run(registers: int) -> None:

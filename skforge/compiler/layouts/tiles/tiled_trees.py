@@ -306,7 +306,10 @@ class TileWalks:
     def each_done(
         self, n: Value | int, ahead: Callable[[Value], None] | None = None
     ) -> Iterator[tuple[Value, Value]]:
-        """Yield row and leaf number, in any order; ``ahead`` is called before a few."""
+        """Yield row and leaf number of ``n`` rows, in any order of rows.
+
+        ``ahead`` is called before each few of them, with their place in the list.
+        """
         with self.b.loop(0, n, UNROLL, hint="done") as j:
             if ahead is not None:
                 ahead(j)

@@ -31,7 +31,7 @@ from skforge.compiler.forest.forest import Forest, deduplicate_predicates
 
 
 def run(forest: Forest) -> tuple[Forest, Literal["lt", "le"]]:
-    """Return an equal forest and its comparison: the commoner one, "lt" on a tie."""
+    """Return an equivalent forest and its comparison, the commoner; "lt" on a tie."""
     test = forest.comparison
     swapped = (Comparison.GT, Comparison.GE, Comparison.NE, Comparison.NOT_IN)
     swap = np.isin(test, swapped)

@@ -133,9 +133,10 @@ def _checked(forest: Forest, given: Int64s, size: int, who: str) -> Int64s:
 
 
 def run(forest: Forest, size: int = 1, kind: TileKind = "uniform") -> TiledForest:
-    """Return the forest as trees of tiles, in the model's order, or ScheduleError.
+    """Return the forest as trees of tiles, in the model's tree order.
 
-    ``size``: 1 to 8, or 3, 7, 15, 31 if complete. ``probability`` needs covers.
+    ``size`` is 1 to 8 nodes, or 3, 7, 15 or 31 for a complete tile. ``probability``
+    acts as ``uniform`` where covers are unknown. Other values raise ScheduleError.
     """
     if kind == "complete":
         return _single_nodes(forest)

@@ -16,7 +16,8 @@ def tree_positions(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Enumerate the walking positions that a path of nested loops reaches.
 
-    Return the sums of tree variables of ``path[:upto]`` and of all, by tree.
+    Return, for every tree reached, the sum of the tree variables of ``path[:upto]`` and
+    that of all tree variables. Batch loops are skipped.
     """
     values: dict[str, NDArray[np.int64]] = {}
     count = 1

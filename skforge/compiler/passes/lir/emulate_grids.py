@@ -319,7 +319,8 @@ def _yields(
 def run(function: Function) -> Function:
     """Return ``function`` with its grids as loops.
 
-    CompilerError: a shape is not constant, differs, or is no whole number of warps.
+    Raises CompilerError if a block's shape is not constant or differs between regions,
+    or its threads are not a whole number of warps.
     """
     if not any(isinstance(stmt, lir.Grid) for stmt in statements(function.body)):
         return function

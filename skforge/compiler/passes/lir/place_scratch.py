@@ -32,9 +32,10 @@ def run(
 ) -> tuple[Function, tuple[int, ...]]:
     """Return a kernel without parallel loops and without large scratch of its own.
 
-    Its second parameter is the number of rows, at most ``most_rows`` a call. Scratch
-    becomes parameters, whose sizes in bytes, whole cache lines, are returned. Raises
-    CompilerError if one depends on more than the rows and ``sizes``, known by name.
+    The kernel's second parameter is the number of rows, at most ``most_rows`` per call.
+    Each piece of scratch becomes a further parameter; the second result holds their
+    sizes in bytes, in whole cache lines. Raises CompilerError if a scratch size depends
+    on more than the number of rows, and ``sizes``, further parameters that are known.
     """
     placed = _Placed(function, most_rows, sizes or {})
     body = placed.body(function.body)

@@ -121,8 +121,10 @@ def in_block(
 ) -> mir.Loop:
     """Return a loop over blocks in which each tree takes all rows of a block at once.
 
-    ``make`` prepares a range of rows for walks; walks of cached rows read these.
-    Raises ScheduleError, naming the directive, unless inside are trees around rows.
+    ``make`` returns the statement that prepares the walks' input for a range of rows;
+    walks of cached rows read the rows themselves. ``name`` is the directive that errors
+    mention. Raises ScheduleError if the loops inside are not trees in model order
+    around the rows.
     """
     block = _block_loop(name, loop, function.n_trees)
     fill = _fill(name, loop)

@@ -172,7 +172,7 @@ def _key(loop: mir.Loop, depth: int) -> _Key:
 
 
 class _Slots:
-    """Gives iterations of conflicting loops slots, then sums these.
+    """Gives each iteration of a scope's conflicting loops a slot, then sums the slots.
 
     Without slots, because every conflicting loop adds atomically, it marks the reduces.
     """

@@ -100,7 +100,7 @@ class RowScope:
 def owns_rows(loop: Loop, scope: RowScope) -> bool:
     """Whether an iteration of a batch loop owns consecutive rows.
 
-    It does if all inside count within the smallest step outside.
+    It does if every batch loop inside counts only within the smallest step outside.
     """
     extent = scope.enter(loop).extent
     inside = walk.loops_in(loop.body)

@@ -102,8 +102,9 @@ def compile_functions(
 ) -> JitModule:
     """Compile kernels, or LLVM modules as text, into this process.
 
-    Addresses of ``symbols`` are not in the text, so that other processes find its
-    object in the cache; functions without one are looked up in this process.
+    ``symbols`` are the addresses of functions that the text declares; others are looked
+    up in this process. Addresses are kept out of the text so that other processes find
+    its object in the cache.
     """
     target.check_runs_here()
     texts, names = _texts(sources, target)

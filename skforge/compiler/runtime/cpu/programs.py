@@ -26,9 +26,10 @@ def program(
     target: Target,
     symbols: Mapping[str, int] | None = None,
 ) -> MachineCode:
-    """Return functions' code, which is written only if the cache has none.
+    """Return the code of functions, which are written only if the cache has none.
 
-    It depends on ``facts`` and the compiler alone; ``symbols`` are their addresses.
+    Beside the compiler, they depend on nothing but ``facts``. ``symbols`` are the
+    addresses of functions that they declare.
     """
     key = object_cache.key_of(("program", sources(), *code_facts(target), *facts))
     stored = object_cache.read_known(key, object_cache.OBJECTS) if keeps() else None

@@ -104,7 +104,10 @@ Limit: TypeAlias = Any
 
 @lru_cache(maxsize=1)
 def thread_limit() -> Limit | None:
-    """Return the threads that OpenMP may use, as scikit-learn's; None without it."""
+    """Return how many threads this process's OpenMP may use; None without OpenMP.
+
+    Of several runtimes, scikit-learn's counts.
+    """
     try:
         from threadpoolctl import threadpool_info
     except ImportError:

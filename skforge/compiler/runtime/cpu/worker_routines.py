@@ -54,9 +54,9 @@ _JOB = tuple(Value(name, I64) for name in ("body", "context", "count", "n"))
 
 
 def routines(arch: str | None) -> list[Routine]:
-    """Return the parallel loop, the workers' function, and what they call.
+    """Return a parallel loop for kernels, the workers' function, and what they call.
 
-    Without an architecture, there is only a function of no limit.
+    None for a machine without workers, where there is only a function of no limit.
     """
     no_limit = _routine(_no_limit, (), I32, local=False)
     if arch is None:

@@ -61,8 +61,8 @@ def encoder(target: Target) -> Function:
 class _Encoder:
     """Writes the encoding of a block of rows.
 
-    A *value* is a hash, its rank, or a flag. A block has lines of columns, values and
-    statistics, as bytes.
+    A *value* is what parts of combinations read: a hash, its rank, or a flag. A block
+    has a line of each column, then of each value, and of each statistic, as bytes.
     """
 
     def __init__(

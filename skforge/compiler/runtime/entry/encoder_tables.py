@@ -273,7 +273,10 @@ def _of_dense(
     tables: list[Array],
     strange: dict[int, list[Array]],
 ) -> dict[str, Any]:
-    """Return arrays of combinations with tables; ``strange`` gets other pairs."""
+    """Return the arrays of combinations with tables by ranks and flags.
+
+    ``strange`` gets hashes of pairs that are not in the tables.
+    """
     a: dict[str, list[Any]] = {n: [] for n in ARRAYS if n.startswith("dense")}
     kinds = [_kind_of(c, ranks) for c, _ in dense]
     n_kinds = np.arange(len(KINDS) + 1)

@@ -67,7 +67,10 @@ def supports(forest: Forest) -> bool:
 def kind_of(
     forest: Forest, steps: Steps, first_rows: Sequence[int], most_rows: int | None
 ) -> EntryKind:
-    """Return what an entry computes; ``first_rows`` are the least of each range."""
+    """Return what an entry computes, for batches of a size that pays.
+
+    ``first_rows`` are the least rows of each batch range.
+    """
     work = max(1, int(forest.n_trees * max(1.0, forest.mean_depth())))
     most = max(1, MAX_VALUES // max(forest.n_features, forest.n_outputs))
     return EntryKind(
@@ -91,10 +94,10 @@ def build_entry(
     classes: Any = None,
     shares: ShareTable | None = None,
 ) -> Any:
-    """Compile an entry point: a builtin function of one argument.
+    """Compile an entry point and return it as a builtin function of one argument.
 
-    It returns ``classes``, if given, for class indices; ``shares`` says on how many
-    threads.
+    It returns ``classes``, if given, in place of class indices, and runs batches on
+    several threads as ``shares`` says.
     """
     labels: Any = kind.steps.labels
     if classes is not None:

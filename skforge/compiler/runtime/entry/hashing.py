@@ -67,10 +67,10 @@ def _reader() -> Any:
 
 
 def read_objects(objects: Array, is_category: Array, places: Array, out: Array) -> bool:
-    """Write objects to ``places`` of rows, hashes of categories among them.
+    """Write objects of shape (n_rows, n_columns) to columns of rows, at ``places``.
 
-    False if a category is no text, whole number or boolean, or a number no number,
-    boolean or None.
+    Those of categories get hashes. Return False if some category is no text, whole
+    number or boolean, or some number is no number, boolean or None.
     """
     if not is_known_python():
         return False
@@ -86,9 +86,10 @@ _MOST_ROWS, _METHOD_ROWS = 1024, 64
 
 
 def entry_of_objects(entry: Any, encoder: Encoder, is_category: Array) -> Any:
-    """Return an entry of arrays of objects that calls one of their rows.
+    """Return an entry that takes arrays of objects, before one that takes their rows.
 
-    It declines what :func:`read_objects` does not read.
+    It makes the rows of a forest with categories, and declines what
+    :func:`read_objects` does not read.
     """
     inner = entry.__self__
     places = np.arange(len(is_category), dtype=np.int32)

@@ -139,9 +139,11 @@ def _longer(b: Builder, word: Callable[[Value | int], Value], n: Value) -> Value
 
 
 def object_reader(names: Sequence[str]) -> Routine:
-    """Return a function that reads objects; it returns the first row it declines.
+    """Return a function that reads Python's objects into rows.
 
-    ``places`` are columns of rows; ``coded``: is it hashed; ``names``: classes known.
+    ``places`` are the columns of the objects' columns in the rows, and ``coded`` which
+    of them are hashed. It returns the first row that it declines; ``names`` are the
+    classes that it knows.
     """
     words = "objects", "n", "row_bytes", "item_bytes", "n_columns", "width"
     objects, n, row_bytes, item_bytes, n_columns, width = (

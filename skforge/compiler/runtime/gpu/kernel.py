@@ -173,7 +173,7 @@ class GpuKernel:
     ) -> None:
         """Call ``upto(first, part)``, which returns the next row, until all are done.
 
-        Without memory, cached memory is freed, and then parts shrink.
+        If it runs out of memory, cached memory is freed first, and then parts shrink.
         """
         if self._fitting:
             rows, batches = self._fitting.pop(device.key, (part, 0))

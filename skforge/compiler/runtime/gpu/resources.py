@@ -10,9 +10,10 @@ from skforge.exceptions import CompilerError, TargetError
 
 @dataclass(frozen=True, slots=True)
 class KernelResources:
-    """Resources that a thread or block uses; ``shared_bytes`` is static, by block.
+    """Resources that one thread or block of a kernel uses.
 
-    ``stack_bytes`` includes arrays indexed by non-constants.
+    ``shared_bytes`` is static memory per block, which emitted kernels do not use; all
+    else is per thread. ``stack_bytes`` includes arrays indexed by non-constants.
     """
 
     registers: int  # vector registers on AMD
@@ -28,9 +29,11 @@ _REGISTERS, _FRAME, _SIZED = 0x2F, 0x11, 4
 
 
 def cubin_resources(code: bytes) -> dict[str, KernelResources]:
-    """Return the resources of each kernel of a cubin; spills are ``stack_bytes``.
+    """Return the resources of each kernel of a cubin.
 
-    Static shared memory, which the emitter's kernels do not use, is not read.
+    A cubin does not separate spilled registers from other local memory: all of it is
+    ``stack_bytes``. Static shared memory, which the emitter's kernels do not use, is
+    not read.
     """
     try:
         return _cubin_resources(code)
