@@ -302,7 +302,6 @@ def _response(fast: CompiledForest, reader: Predictor, asked: str) -> _Response 
 def _axes(
     X: Any, features: Any, columns: list[int], arguments: dict[str, Any]
 ) -> list[Array] | None:
-    """Return the values of each feature, those of scikit-learn; None for its errors."""
     custom = arguments.get("custom_values") or {}
     asked = arguments["categorical_features"]
     categorical: Any = np.zeros(X.shape[1], np.bool_)
@@ -361,10 +360,7 @@ def _read(reader: Predictor, X: Any) -> Array | None:
 def _points(
     reader: Predictor, X: Any, rows: Array, column: int, values: Array
 ) -> Array | None:
-    """Return what the forest reads where a column has some values.
-
-    None if they change what it reads in other columns.
-    """
+    """Return what is read for a column's values; None if they change other columns."""
     like = _safe_indexing(X, [0] * len(values)).copy()
     dtype = getattr(_safe_indexing(like, column, axis=1), "dtype", None)
     if isinstance(dtype, np.dtype) and dtype.kind == "f":

@@ -1,7 +1,4 @@
-"""The compiler's passes in order, verified and recorded for ``inspect``.
-
-Each level has one tuple of named passes, the only place that defines their order.
-"""
+"""The compiler's passes, in the order of one tuple a level, verified and recorded."""
 
 from __future__ import annotations
 
@@ -130,7 +127,6 @@ class Lowered:
         return ("hir", "mir", "lir", *self.stages, *self.lir_stages)
 
     def text(self, level: str) -> str:
-        """Return a level, or the MIR or LIR after a named pass, as text."""
         if level == "hir":
             return print_hir(self.hir)
         if level == "lir":

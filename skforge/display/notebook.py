@@ -269,7 +269,6 @@ def _batches(X: Any, n_rows: int, size: int) -> list[Any]:
 
 
 def _fits(times: Sequence[CallTime], size: int, seconds: float, theirs: bool) -> bool:
-    """Tell whether a few calls fit in a time, going by the calls with fewer rows."""
     if not times:
         return True
     before = times[-1].source_seconds if theirs else times[-1].seconds

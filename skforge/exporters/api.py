@@ -237,7 +237,6 @@ def _facts(file: Path) -> dict[str, Any]:
 
 
 def _parts(compiled: Any) -> tuple[Forest, Table | None, Target | None, Any, Source]:
-    """Return the forest, its schedules, their CPU, the reduction, and how rows come."""
     if isinstance(compiled, Forest):
         return compiled, None, None, "exact", source_of(compiled, compiled)
     if isinstance(compiled, CompiledModule):

@@ -1,8 +1,4 @@
-"""Build a forest as a relocatable object with C functions.
-
-The kernels of every variant and range are lowered and linked with the library's own
-functions. The result contains no Python, and making it needs only LLVM.
-"""
+"""Build a forest as a relocatable object with C functions; this needs only LLVM."""
 
 from __future__ import annotations
 

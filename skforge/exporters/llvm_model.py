@@ -128,7 +128,6 @@ def _open(name: str, slot: int) -> Routine:
 
 
 def _cleared(b: Builder, size: Value) -> Value:
-    """Return the address of so many zeros in whole cache lines, or 0."""
     block = b.call("aligned_alloc", b.const(LINE), size)
     with b.when(block.ne(0)):
         b.call("memset", block, b.const(0, I32), size)
@@ -188,7 +187,6 @@ def _give(name: str) -> Routine:
 
 
 def finishes_contributions(library: Library) -> bool:
-    """Tell whether kernels leave out the output that follows from the others."""
     return library.contribs not in (0, library.forest.n_outputs)
 
 

@@ -140,7 +140,6 @@ def _run(library: Library) -> Iterator[Routine]:
 def _call(
     library: Library, symbol: str, kernel: ExportedKernel, result_bytes: int
 ) -> Routine:
-    """Return the function that fills a kernel's slots and calls it, part by part."""
     most = kernel.most_rows or 1 << 62
     with Builder() as b:
         scratch = _SCRATCH + sum(library.scratch[:2])

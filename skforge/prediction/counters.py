@@ -52,6 +52,5 @@ class Counters:
 
 
 def rows_of(answer: Any) -> int:
-    """Return of how many rows this is the answer: an array, or one for each target."""
     shape = getattr(answer[0] if isinstance(answer, list) else answer, "shape", ())
     return int(shape[0]) if shape else 0

@@ -108,7 +108,6 @@ def _kernels(module: CompiledModule | AutoModule | None) -> dict[Target, KernelC
 
 
 def rechosen(tables: tuple[Table, Table], forest: Forest, reduction: Any) -> Choice:
-    """Return a Choice of CPU and GPU tables for this machine, which may lack a GPU."""
     host, gpu = Target.host(), gpu_here()
     if gpu is None:
         return Choice(host, tables[0])

@@ -130,10 +130,7 @@ class KernelChecks:
 
 
 def compare_now(module: CompiledModule, sample: Callable[[], Sample]) -> None:
-    """Compare the kernels compiled so far, and the others as they arrive.
-
-    Raise ``VerificationError`` if one of the first is wrong.
-    """
+    """Compare kernels compiled so far (raise if wrong), and others as they arrive."""
     checks, kernels = KernelChecks(module, sample), module.kernels
     now = {number: kernels.kernel(number) for number in (0, *kernels.compiled())}
     kernels.arrives = checks

@@ -202,7 +202,6 @@ class Predictor:
     def _find_routes(
         self, form: tuple[str, Any], X: Any, n_jobs: int | None
     ) -> tuple[Route, ...]:
-        """Return the routes for rows of a class or dtype, the fastest one first."""
         (method, kind), source, remembered = form, self.source, self._routes
         routes: list[Route] = []
         if isinstance(X, Mapping) and is_mapped(X):
@@ -241,10 +240,7 @@ class Predictor:
         return answer
 
     def _by_entry(self, method: str, X: Any, n_jobs: int | None) -> Any:
-        """Answer with the compiled entry, for rows as they are or as the source reads.
-
-        Kernels answer for rows that are read and that the entry declines.
-        """
+        """Answer with the compiled entry, or with kernels for rows that it declines."""
         if (entry := self.entries.get(method)) is None:
             return None
         if self._direct and (answer := entry(X)) is not None:
@@ -426,10 +422,7 @@ class Predictor:
             self.note(self, method)
 
     def _checked_entry(self, method: str, n_jobs: int | None) -> Entry | None:
-        """Return a compiled entry for a method, or None if there cannot be one.
-
-        On drawn rows, it has given what the method gives without it.
-        """
+        """Return an entry that agreed with the method on drawn rows, or None."""
         module, forest, source = self.module, self.forest, self.source
         refused, output = source.declines, output_of(forest.answers, method)
         several = source.answers.by_members and source.answers.more
@@ -526,7 +519,6 @@ class Predictor:
         return np.log(probability)
 
     def transformed(self, X: Any) -> Any:
-        """Return raw scores after the source's transform, as a Booster returns them."""
         raw = self._by_kernels("predict_raw", X, None)
         return of_scores(self.forest.answers, "transformed", np.asarray(raw))
 

@@ -184,10 +184,7 @@ def take_rows(X: Any, at: NDArray[np.intp]) -> Any:
 
 
 def sample_rows(predictor: Predictor, X: Any, most: int) -> Array | None:
-    """Return evenly spread rows of X as the kernels get them.
-
-    Return None if there are none, or if its own kernels do not read them.
-    """
+    """Return evenly spread rows of X as kernels get them; None without such rows."""
     if not _num_samples(X):
         return None
     X = take_rows(X, sampled(X, most))

@@ -48,10 +48,7 @@ def number(value: Any) -> float | None:
 def numbers_and_texts(
     objects: NDArray[Any], places: Sequence[int], names: Sequence[str] | None
 ) -> tuple[NDArray[np.float32], list[bytes]]:
-    """Return rows of numbers, and the texts of the columns at ``places``, row by row.
-
-    Raise ``InvalidInputError`` for a value that is none.
-    """
+    """Return numbers, and texts at ``places``; InvalidInputError for other values."""
     numbers = np.zeros(objects.shape)
     texts = [b""] * (len(objects) * len(places))
     for place, column in enumerate(objects.T):

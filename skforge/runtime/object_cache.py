@@ -111,7 +111,6 @@ def open_own(path: str, flags: int) -> IO[bytes]:
 
 
 def digest_of(key: str, kind: str) -> str | None:
-    """Return the digest that a file states of itself; None without a file."""
     folder, start = opened(kind, create=False), b""
     if folder is not None:
         path = os.path.join(folder, key)

@@ -87,10 +87,7 @@ def field_types(kind: type) -> dict[str, Any]:
 
 
 def plain_in(kind: Any, value: Any, name: str) -> Any:
-    """Return the value of a type from its JSON, as :func:`plain_out` returns it.
-
-    Raise an error with the entry's ``name`` if ``value`` is not of the type ``kind``.
-    """
+    """Return a value of a type from JSON; an error for other JSON has the ``name``."""
     origin, parts = get_origin(kind) or kind, get_args(kind)
     if (alias := getattr(origin, "__value__", None)) is not None:  # as NDArray may be
         origin = get_origin(alias) or alias

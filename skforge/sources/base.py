@@ -69,10 +69,7 @@ class Answers:
     by_members: bool = field(default=False, metadata=_LIVE)
 
     def of_scores(self, forest: Forest, model: Any) -> Callable[..., Any]:
-        """Return the function that makes a method's answer of raw scores.
-
-        It raises ``UnsureError`` if the model itself must answer.
-        """
+        """Return what makes a method's answer of raw scores, or raises UnsureError."""
         if self.by_members:
             return self._of_members
         return partial(answer, forest.answers, labels_of(forest.answers, model))
@@ -198,10 +195,7 @@ class Source:
         return None
 
     def sample(self, dtype: Any) -> Any:
-        """Return a row whose numbers are of a dtype, in the form that was trained on.
-
-        None if the form of rows does not matter.
-        """
+        """Return a row of a dtype in the form of training; None if no form matters."""
         return None
 
     def reading(self) -> Reading | None:
@@ -227,10 +221,7 @@ class Source:
         return self._plain.entry(entry) if made else None
 
     def read(self, X: Any) -> Read | None:
-        """Return rows of a common kind converted for the kernels, and a warning.
-
-        Their values are not checked yet, see :meth:`takes`.
-        """
+        """Read common rows, and a warning; :meth:`takes` is to check the values."""
         read: Read | None = None if self._plain is None else self._plain.read(X)
         return read
 
@@ -314,10 +305,7 @@ class Source:
         return draw_rows(self.forest, n, 0, missing)
 
     def kept_rules(self) -> Rules:
-        """Return the rules of a live model, to be kept in an artifact.
-
-        Raise ``UnsupportedModelError`` if its rows cannot be converted without it.
-        """
+        """Return the rules to keep; raise if they do not suffice to convert rows."""
         return self.rules
 
     def call(self, method: str, X: Any, **params: Any) -> Any:
@@ -420,7 +408,6 @@ def member_source(model: Any, forest: Forest) -> Source:
 
 
 def member_traces(model: Any) -> list[Any]:
-    """Return objects and numbers that change when a model inside another one does."""
     adapter = adapter_of(model)
     return [] if adapter is None else adapter.traces(model)
 

@@ -60,10 +60,7 @@ class ReadColumns(NamedTuple):
     def write_objects(
         self, place: int, objects: Sequence[Any], kinds: Collection[type]
     ) -> bool:
-        """Write numbers among objects to a column; return False if some is none.
-
-        ``kinds`` are the types of objects that are numbers.
-        """
+        """Write numbers of some ``kinds``; return False if an object is none."""
         found = {*map(type, objects)}
         if not found.issubset(kinds):
             return False

@@ -29,10 +29,7 @@ from skforge.sources.stored_model import StoredModel
 
 
 def decline(source: Any, X: Any, method: str) -> NoReturn:
-    """Raise the error for rows that only the live model could convert.
-
-    It is ``InvalidInputError`` if the model itself would certainly not take them.
-    """
+    """Raise an error: InvalidInputError if the model would certainly not take rows."""
     stored: StoredModel = source.stored
     shape: tuple[int, ...] = getattr(X, "shape", ())
     if hasattr(X, "tocsr"):
@@ -215,7 +212,6 @@ def _first(n: int, reads: Callable[[int], bool]) -> int:
 
 
 def _usual_row(source: Any) -> Any:
-    """Return a row such as those of training, with 0 for numbers: a frame if named."""
     sample = source.sample(np.float64)
     if sample is not None:
         return sample

@@ -41,7 +41,6 @@ def start_of(wrapper: Any) -> Any:
 
 
 def no_attribute(wrapper: Any, name: str) -> str:
-    """Return an AttributeError's text; it points to the model's own attribute."""
     text = f"{type(wrapper).__name__!r} object has no attribute {name!r}"
     model = wrapper.__dict__.get("estimator_")
     if name.startswith("_"):

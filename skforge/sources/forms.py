@@ -90,7 +90,6 @@ def is_wide(dtype: Any) -> bool:
 
 
 def told(form: Any) -> str:
-    """Return a form as text, by which it is known; of several the first, "" of None."""
     if type(form) is Form:
         return form.text
     if type(form) is tuple:
@@ -116,10 +115,7 @@ def _is_number(dtype: Any) -> bool:
 
 
 def objects_of(numbers: Array, gap: bool, decimals: bool) -> Array:
-    """Return numbers as objects of several types; some of the missing ones are None.
-
-    Not if ``gap`` is False. ``decimals`` tells whether some are Decimals.
-    """
+    """Return objects of several types; with ``gap``, some of the missing are None."""
     objects = numbers.astype(object)
     for i, x in enumerate(objects):
         if x != x:
@@ -191,7 +187,6 @@ def as_form(frame: Any, form: Form, gaps: Collection[int], decimals: bool) -> An
 
 
 def _column(kind: str, values: Any, dtype: Any, gap: bool) -> Any:
-    """Return a column of polars or pyarrow; texts that its type lacks are missing."""
     number = None if dtype is None else number_of(dtype)
     missing = [(gap or number is None) and v != v for v in values]
     if number is not None and number.kind == "f":
@@ -243,10 +238,7 @@ def _tests_of(forest: Forest, dtypes: Sequence[np.dtype[Any]]) -> list[Array]:
 
 
 def _canonical(forest: Forest, tests: Array, dtype: np.dtype[Any]) -> Array:
-    """Return comparisons and thresholds that are equal for tests that are.
-
-    Equal for all numbers of a dtype, which are whole or have the dtype's precision.
-    """
+    """Return comparisons and thresholds, equal for tests that agree on a dtype."""
     comparison, threshold = forest.comparison[tests], forest.threshold[tests]
     equal = (comparison == Comparison.EQ) | (comparison == Comparison.NE)
     if dtype.kind == "f":

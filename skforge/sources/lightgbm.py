@@ -38,7 +38,6 @@ class LightGBMBoosterSource(Source):
 
     @property
     def _has_codes_alone(self) -> bool:
-        """Whether a live model has the names of categories, and its forest has none."""
         booster = getattr(self.model, "booster_", self.model)
         codes = self.model is not None and bool(booster.pandas_categorical)
         return codes and not self._categories.names
@@ -106,7 +105,6 @@ def _has_limit(values: Array) -> bool:
 
 
 def _by_row(X: Any) -> Any:
-    """Return sparse rows in CSR that mean the same; None if LightGBM must read them."""
     from scipy.sparse import csc_matrix, csr_matrix
 
     if X.dtype not in (np.float32, np.float64):
@@ -129,7 +127,6 @@ def _log(text: str) -> None:
 
 
 def _usual(X: Any) -> Any:
-    """Return rows of a rare kind in the usual one that LightGBM makes of them."""
     if not is_pandas(X):
         return X
     from pandas import DataFrame

@@ -55,7 +55,6 @@ def _bare_value(value: Any) -> Any:
 
 
 def is_part(kind: str) -> bool:
-    """Tell whether ``module.Class`` is a wrapper or what one computes answers with."""
     return kind in members.WRAPPERS or kind.rpartition(".")[0] in _PARTS
 
 

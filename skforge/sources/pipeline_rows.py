@@ -162,10 +162,7 @@ class PipelineRows:
         return forms.parts_of(form, bools=not self._is_by_dtype)
 
     def gaps_of(self, form: Any) -> Collection[int] | None:
-        """Return the columns that may have pandas' NA or None; None if it is not read.
-
-        It follows from those of the parts of a form.
-        """
+        """Return the columns that may have NA or None; None if a part is not read."""
         gaps = self.forms.get(forms.told(form))
         if gaps is None and (parts := self.parts_of(form)) != [form]:
             found = map(self.forms.get, map(forms.told, parts))
@@ -220,7 +217,6 @@ class PipelineRows:
         return read.rows, said
 
     def _takes(self, form: Any, read: column_readers.ReadColumns) -> bool:
-        """Tell whether the forest of a form has the answers for whole numbers."""
         if form is None or forms.has_objects(form):
             whole = ((x.dtype, at) for at, x in read.whole if x.dtype.kind in "iu")
             return self.bounds.takes((i, dtype) for dtype, at in whole for i in at)

@@ -59,10 +59,7 @@ Read = tuple[Array, str]
 
 
 class PlainRows:
-    """Reads common kinds of rows; returns None for rows that the source must read.
-
-    ``columns`` are the categories of training.
-    """
+    """Reads common kinds of rows; returns None for rows that the source must read."""
 
     __slots__ = ("_columns", "_named", "_r", "_seen", "_tables", "_width", "unnamed")
 

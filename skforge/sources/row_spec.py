@@ -61,10 +61,7 @@ class RowSpec:
 
 
 def row_spec(model: Any) -> RowSpec:
-    """Return what a model takes: a fitted or compiled one, a module or a forest.
-
-    Raise ``InvalidInputError`` if it does not know how many columns its rows have.
-    """
+    """Return what a model takes; InvalidInputError if it does not know its width."""
     ours, forest = is_compiled(model), None
     inner = model_of(model) if ours else getattr(model, "forest", model)  # a module's
     inner = unwrap(inner)

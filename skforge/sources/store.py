@@ -107,7 +107,6 @@ def _whole(node: Any) -> Any:
 
 
 def _kept_attributes(model: Any) -> dict[str, Any]:
-    """Return the fitted attributes that can be kept; raise if the labels cannot be."""
     attributes: dict[str, Any] = {}
     for name in ATTRIBUTES:
         try:

@@ -39,7 +39,6 @@ def check_tags(stored: Mapping[str, Any]) -> None:
 
 
 def tags_from(stored: Mapping[str, Any]) -> Tags:
-    """Return the tags that :func:`plain_tags` stored; unknown ones are dropped."""
     import sklearn.utils
     from sklearn.base import BaseEstimator
 

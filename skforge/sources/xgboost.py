@@ -95,10 +95,7 @@ class _XGBoostRows(Source):
         return super().columns()
 
     def _dense(self, X: Any, method: str, strict: bool) -> Any:
-        """Return rows of a known kind, or None.
-
-        ``strict`` applies the rules of ``DMatrix``: names required, no infinities.
-        """
+        """Return known rows; ``strict`` is as DMatrix: names, and no infinities."""
         n_features = self.forest.n_features
         if isinstance(X, (list, tuple)):
             X = array_of(X)

@@ -31,7 +31,6 @@ def distribution(trials: Sequence[Trial], ax: Any = None) -> Any:
 
 
 def slowdown(trials: Sequence[Trial], ax: Any = None) -> Any:
-    """Draw each trial's time relative to the default, in order, and the best so far."""
     ax = axes_for(ax)
     for n_rows, ratios in _ratios(trials).items():
         order = np.arange(1, len(ratios) + 1)

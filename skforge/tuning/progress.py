@@ -89,7 +89,6 @@ class Progress:
 
 
 def _is_watched(stream: Any) -> bool:
-    """Return whether somebody looks at a stream: a terminal's, or a notebook's cell."""
     if current_process().name != "MainProcess":
         return False
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()

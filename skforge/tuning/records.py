@@ -309,7 +309,6 @@ class TuningRecords:
 
 
 def as_records(value: Any) -> TuningRecords | None:
-    """Return the records at a path, or None for None and "auto", the user's store."""
     if isinstance(value, TuningRecords):
         return value
     if value is None or value == AUTO:

@@ -175,10 +175,7 @@ class BucketBins:
         return padded
 
     def encode(self, rows: BlockRows, count: Value, codes: Buffer, block: int) -> Value:
-        """Fill ``codes`` for ``count`` rows; return whether any value is missing.
-
-        A second copy follows the first one of ``block`` rows.
-        """
+        """Fill ``codes``, and a copy ``block`` rows on; tell if values are missing."""
         b, n = self.b, self.lanes
         tests = None
         if self._some_tests:

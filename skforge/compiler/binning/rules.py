@@ -66,10 +66,7 @@ NO_CATEGORY = 1 << 31
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """Emits how the tests of a normalised forest read values.
-
-    ``comparison`` is "lt" or "le"; ``model`` declares buffers of model data.
-    """
+    """Emits how the tests of a normalised forest, all "lt" or all "le", read values."""
 
     b: Builder
     forest: Forest

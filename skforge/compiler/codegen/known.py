@@ -13,10 +13,7 @@ _MOST = 1 << 30
 
 
 class Known:
-    """Constants, sums with one, and powers of two that integers are multiples of.
-
-    It begins with what the ``parent``, the enclosing function, knows.
-    """
+    """Constants, sums with one, and powers of two that integers are multiples of."""
 
     def __init__(self, parent: Known | None = None) -> None:
         self.constants: dict[str, Number] = {}

@@ -290,7 +290,6 @@ def _asks(forest: Forest) -> bool:
 
 
 def _bit_trees(forest: Forest) -> tuple[int, float, int]:
-    """Return the folded nodes, list operations and look-ups of leaves by bits."""
     fold, even = folds(forest), even_trees(forest)
     leaves, deep = leaf_counts(forest), even & ~fold
     bits = np.ceil(np.log2(np.maximum(leaves, 2))) + 1

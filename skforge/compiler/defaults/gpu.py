@@ -260,7 +260,6 @@ def _many_rows(facts: _Facts, target: Target) -> tuple[Schedule, int]:
 
 
 def _tile(facts: _Facts) -> int:
-    """Return how many trees of four-byte nodes a block can cache; 0 for none."""
     if not 0 < facts.max_depth <= PADDED_DEPTH or facts.code_bits > 31:
         return 0
     if not 0 < facts.block_bytes(TILE_ROWS, codes=True) <= facts.shared:

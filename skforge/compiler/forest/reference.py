@@ -1,7 +1,4 @@
-"""The oracle: evaluates a forest in plain NumPy, exactly as its source would.
-
-It is slow; every compiled kernel is compared with it bit by bit.
-"""
+"""The oracle: evaluates a forest in NumPy, slowly, with the bits of its source."""
 
 from __future__ import annotations
 

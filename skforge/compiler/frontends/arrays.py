@@ -77,7 +77,6 @@ def check_nodes(
     offset: Ints,
     repair: str = "export it again",
 ) -> None:
-    """Refuse values that are bad, by node; ``limits`` says what a tree's may be."""
     if (node := first_true(bad)) >= 0:
         tree = int(np.searchsorted(offset, node, side="right")) - 1
         damaged(

@@ -62,10 +62,7 @@ _OTHERS: tuple[tuple[str, str], ...] = (
 
 
 def frontend_name(head: bytes, name: str) -> str | None:
-    """Return the frontend of a model that begins so; None if that does not tell.
-
-    Refuses kinds that are known and not supported; errors begin with ``name``.
-    """
+    """Return a head's frontend, None if it does not tell; refuse unsupported kinds."""
     text = head[:HEAD].decode("latin-1")
     text = text.lstrip(" \t\r\n") or text  # for texts; other formats start otherwise
     for start, what in _OTHERS:

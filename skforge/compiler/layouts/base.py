@@ -118,10 +118,7 @@ class TreeLayout(ABC):
     def share_trees(
         self, memory: SharedMemory, first: Value, count: Value, most: int
     ) -> TreeLayout:
-        """Copy trees to a GPU block's shared memory; return a layout that reads them.
-
-        ``most`` is the largest ``count``.
-        """
+        """Copy up to ``most`` trees to shared memory; return a layout of these."""
         raise ScheduleError(
             "cache on a loop over trees needs a representation that can be stored in "
             'shared memory, such as "array", "sparse" or "reorg".'

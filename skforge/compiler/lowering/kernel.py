@@ -144,17 +144,13 @@ class Kernel:
         return self._by_item("leaf_rows", rows, self.hir.tiles.leaf)
 
     def leaf_numbers(self) -> Buffer:
-        """Return each item's node number in the source model, for ``apply``."""
         numbers = self.hir.forest.source_node
         return self._by_item("leaf_numbers", numbers, self.hir.tiles.node)
 
     def _by_item(
         self, name: str, table: NDArray[Any], index: NDArray[np.int32]
     ) -> Buffer:
-        """Return a buffer that holds ``table[index]`` of each leaf at its item number.
-
-        ``index`` has one entry for each tile and leaf of the HIR.
-        """
+        """Return a buffer of leaves' ``table[index]``; ``index`` is by item of HIR."""
         if name not in self._data:
             is_leaf = self.hir.tiles.leaf >= 0
             by_item = np.zeros(self.walker.n_items, table.dtype)

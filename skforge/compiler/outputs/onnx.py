@@ -34,7 +34,6 @@ _TINY = float(np.float32(1e-7))  # SOFTMAX_ZERO treats smaller magnitudes as zer
 
 
 def values(scores: Any, spec: OutputSpec, on: Any) -> Any:
-    """Return targets, or all classes' scores, from sums or averages of weights."""
     # an output that no leaf scores is 0, with or without a base value
     scores = on.add_offsets(scores, spec.offsets)
     match spec.layout:

@@ -90,7 +90,6 @@ class AutoModule:
         return self._for(X).apply(X, n_jobs=n_jobs)
 
     def predict_contribs(self, X: Any, **options: Any) -> Array:
-        """Return contributions, always from the CPU."""
         return self.cpu.predict_contribs(X, **options)
 
     def schedule_for(self, n_rows: int) -> Schedule:

@@ -42,7 +42,6 @@ class Lowering:
         return lower(self.bind(schedule, element), self._target, element=element)
 
     def walking(self, schedule: Schedule) -> Schedule:
-        """Return a schedule that walks nodes, so that it yields leaf numbers."""
         walks = representations.WalkRepresentation
         chosen = (d for d in schedule.directives if isinstance(d, Represent))
         kinds = (representations.get(d.representation) for d in chosen)

@@ -112,10 +112,7 @@ class Axis:
         self.divides[own] = passes.any(axis=1) & ~passes.all(axis=1)
 
     def find_regions(self, forest: Forest, levels: list[Array]) -> None:
-        """Find the cells that pass all tests on the way to each node.
-
-        A node has the region of its parent unless that tests this column.
-        """
+        """Find each node's cells: those of its parent that pass the parent's tests."""
         nodes = np.concatenate([*levels, np.zeros(0, np.int64)])
         n_tests = int((self._number[forest.predicate[nodes]] >= 0).sum())
         sets = np.empty((1 + 2 * n_tests, len(self.whole)), np.uint8)
@@ -305,10 +302,7 @@ class Dependence:
         return self._along(sums.reshape(1, *self.shape))[0]
 
     def sums(self, rows: Array, threads: int | None) -> Array:
-        """Return the sums of each row of a part; 0 in the first cell.
-
-        They have the shape (n_groups, *self.shape, group): that of the row is last.
-        """
+        """Return rows' sums, (n_groups, *self.shape, group), 0 in the first cell."""
         group = self._group("spread")
         sums = np.zeros((-(-len(rows) // group), *self.shape, group))
         self._run("spread", rows, sums, threads, TASKS)
@@ -347,10 +341,7 @@ class Dependence:
 
     @cached_property
     def _columns(self) -> list[tuple[int, int]]:
-        """The columns laid out: those of rows, and the answers of each odd test.
-
-        They are pairs of a column and the number of an odd test, or -1.
-        """
+        """Columns as pairs: a column of rows, and the number of an odd test or -1."""
         odd = self._tests.odd[self._used]
         columns = self._forest.feature[self._used]
         plain = [(column, -1) for column in np.unique(columns[~odd]).tolist()]

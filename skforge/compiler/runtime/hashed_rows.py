@@ -49,7 +49,6 @@ class HashedRows:
         return Encoder(self._hashed)
 
     def spelled_booleans(self) -> dict[int, bool]:
-        """Return whether each column of categories knows the text True or False."""
         texts = np.array([["True", "False"]], object)
         bits, places = np.zeros((1, 2), np.float32), np.arange(2, dtype=np.int32)
         hashing.read_objects(texts, np.ones(2, np.bool_), places, bits)
@@ -83,7 +82,6 @@ class HashedRows:
         return self._encoded(rows) if read else None
 
     def entry(self, entry: Any) -> Any:
-        """Return an entry that takes arrays of objects, before one for their rows."""
         return hashing.entry_of_objects(entry, self._encoder, self._is_category)
 
     def rows(self, X: Any) -> Array:

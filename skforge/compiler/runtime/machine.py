@@ -41,7 +41,6 @@ class Measured:
 
     @property
     def counts(self) -> bool:
-        """Whether it need not be measured again yet."""
         return self.when <= time.time() < self.again
 
     def beside(self, old: Measured) -> Measured:

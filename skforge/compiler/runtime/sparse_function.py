@@ -16,10 +16,7 @@ from skforge.compiler.ir.lir.types import scalar_of
 def function(
     values_dtype: np.dtype[Any], sums_dtype: np.dtype[Any], less: bool, step: int
 ) -> Function:
-    """Return the function for rows and sums of two types; tests are ``<`` or ``<=``.
-
-    A thread takes ``step`` rows at a time.
-    """
+    """Return the function for rows and sums of these types, ``step`` rows at a time."""
     value, sum_ = scalar_of(values_dtype), scalar_of(sums_dtype)
     n, result, leaves = (Value(name, I64) for name in ("n", "result", "leaves"))
     counts = "n_features", "n_trees", "n_columns", "width", "n_outputs"

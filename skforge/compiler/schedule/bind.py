@@ -228,7 +228,6 @@ def _in_order(
 
 
 def explain(directives: tuple[d.Directive, ...], bound: BoundNest) -> list[str]:
-    """Return one line for each directive: the call, then its effect on these loops."""
     lines = []
     loops = {loop.name: loop for loop in every_loop(bound.loops)}
     nest = root_nest(bound.n_trees)

@@ -133,7 +133,6 @@ class Mark(Directive):
         return " ".join([name_of(self), *(str(v) for v in values if v is not None)])
 
     def sentence(self, root: Root) -> str:
-        """Describe the effect on the loop, for ``explain``."""
         return self.EFFECT.format(self, units=UNITS[root])
 
 
@@ -357,7 +356,6 @@ class Option(Directive):
     EFFECT: ClassVar[str]
 
     def sentence(self) -> str:
-        """Describe the effect, for ``explain``."""
         return self.EFFECT.format(self)
 
 

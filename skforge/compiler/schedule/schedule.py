@@ -588,7 +588,6 @@ def _count(forest: Forest | int) -> int:
 
 
 def _whole(value: Any) -> int:
-    """Convert a NumPy integer to an int; other values are left for the check."""
     plain = type(value) in (int, bool)
     return int(value) if isinstance(value, Integral) and not plain else value
 

@@ -177,10 +177,7 @@ class WrapperSource(base.Source):
         return all(source.knows(each) for source, each in self._each(form))
 
     def of_form(self, form: Any) -> base.Source | None:
-        """Return an adapter with the pipelines' forests for a form; itself for its own.
-
-        Every pipeline has compared its forest with its own scores.
-        """
+        """Return an adapter of pipelines' forests for a form, or itself for its own."""
         found: dict[int, base.Source] = {}
         for source, each in self._each(form):
             read = source if source.knows(each) else source.of_form(each)

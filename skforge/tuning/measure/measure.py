@@ -145,10 +145,7 @@ class KernelMeasurer:
                 self._cache.keep(schedule, kernel)
 
     def check(self, plan: Plan) -> str:
-        """Return what a GPU's compiler reports against a plan; its code is cached.
-
-        Registers that a CPU spills show up in the time.
-        """
+        """Return what a GPU's compiler reports; a CPU's spills show up in the time."""
         gpu = self._target.is_gpu
         return spills(plan.schedule, plan.lowered, self._target) if gpu else ""
 

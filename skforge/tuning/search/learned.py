@@ -214,8 +214,6 @@ def _estimated(problem: Problem, model: CostModel | None) -> odds.Estimated:
 
 
 class Proposer:
-    """Ranks the candidates of one batch size and learns from their trials."""
-
     def __init__(self, strategy: Learned, problem: Problem) -> None:
         model = strategy.model or CostModel.shipped(problem.target)
         if model is None and not strategy.measures and problem.target.is_gpu:

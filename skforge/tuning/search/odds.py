@@ -60,7 +60,6 @@ _ON_GPU = ("block_trees", "lane_trees", "grid_trees", "cache_trees", "codes")
 
 @lru_cache(maxsize=1 << 16)
 def kind_of(schedule: Schedule) -> Kind:
-    """Return what schedules of one kind share: layout, rows or trees inside, codes."""
     facts = facts_of([schedule])[0]
     layout = LAYOUTS[int(facts[PLACE["layout"]])]
     if layout in _WALKED:

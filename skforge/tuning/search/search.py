@@ -106,7 +106,6 @@ class Search:
 
     @cached_property
     def plans(self) -> list[RangePlan]:
-        """What is measured of each range; batches fit in memory."""
         row_bytes = self.forest.n_features * self.forest.input_dtype.itemsize
         most = max(1, BATCH_BYTES // max(1, row_bytes))
         return plan_ranges(self.defaults, self.ranges, most)
@@ -139,10 +138,7 @@ class Search:
     def result(
         self, table: Mapping[BatchRange, Schedule] | None = None, **facts: Any
     ) -> TuningResult:
-        """Return a result with the facts that all results share.
-
-        None is the table of the default schedules.
-        """
+        """Return a result with the shared facts, of the default schedules for None."""
         if table is None:
             table = {plan.batch: plan.default for plan in self.plans}
         size = self.space.size

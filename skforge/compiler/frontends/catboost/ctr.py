@@ -242,10 +242,7 @@ def above(column: int, border: float, nan_is: bool) -> Part:
 
 
 def check(known: Categories, kinds: Sequence[str]) -> None:
-    """Raise unless all CTRs have their tables, and parts of the columns' kinds.
-
-    ``kinds`` are those of the columns: "float" or "categorical".
-    """
+    """Raise unless all CTRs have their tables, and parts of their columns' kinds."""
     for ctr in known.ctrs:
         if (table := known.tables.get(ctr.table)) is None:
             damaged(f"the table of a {ctr.kind} of its categories is missing")

@@ -140,7 +140,6 @@ def _decision(node: dict[str, Any], where: str) -> int:
 
 
 def _set(text: Any, where: str) -> list[int]:
-    """Return the words of a set of categories, such as ``"0||4"``."""
     words = text.split("||") if isinstance(text, str) and text else []
     if text != "" and not all(w.isascii() and w.isdigit() for w in words or ["-"]):
         damaged(f"threshold = {text!r:.40} of {where} is not a set of categories")
@@ -172,7 +171,6 @@ def _flag(value: Any, key: str) -> bool:
 
 
 def _word(value: Any) -> str:
-    """Return a number or a text as one word; what is neither becomes no number."""
     if isinstance(value, str) or (type(value) is int and abs(value) < 1 << 63):
         return str(value)
     return "?"

@@ -59,7 +59,6 @@ class Stage:
         return False
 
     def is_steady(self, columns: Sequence[Array]) -> bool:
-        """Tell whether answers depend on neither the number nor the layout of rows."""
         if transformers.by_column(self.transformer) and len(columns) > 1:
             return all(self.is_steady([column]) for column in columns)
         rows, every = _matrix(self, columns), _dense(self.transform(columns))
@@ -369,7 +368,6 @@ def _joined(parts: Sequence[tuple[Column, ...]]) -> tuple[Column, ...]:
 
 
 def _whole(stage: Stage, plan: Plan) -> list[frozenset[int] | None]:
-    """Return ``Column.whole`` of outputs by input; note the dtypes that are refused."""
     inputs = [column.whole for column in stage.inputs]
     groups = [x for x in inputs if x is not None]
     # others get one matrix, of one dtype

@@ -413,10 +413,7 @@ def _same(a: Array, b: Array) -> Flags:
 
 
 class Parts(NamedTuple):
-    """Where each test is true: parts of the numbers, in order, by test.
-
-    Neighbouring parts of a test differ in its answer.
-    """
+    """Where each test is true: parts of numbers; neighbours differ in the answer."""
 
     #: By part: the test, its first and last number, and the answer.
     test: Array

@@ -104,7 +104,6 @@ def flat(pipeline: Any) -> Any:
 
 
 def rest_of(model: Any, start: int | None) -> Any:
-    """Return the pipeline from a step on; the last step by itself, without wrappers."""
     from sklearn.pipeline import Pipeline
 
     if start is None:

@@ -171,7 +171,6 @@ def by_column(transformer: Any) -> bool:
 
 
 def least(transformer: Any, dtype: Any) -> Any:
-    """Return the least number that a transformer takes without error or warning."""
     number, taken = _LEAST.get(function_of(transformer), (-np.inf, True))
     if _is_box_cox(transformer):
         number, taken = 0.0, False

@@ -190,7 +190,6 @@ def is_whole(model: Any) -> bool:
 
 
 def has_answers(wrapped: Wrapped) -> bool:
-    """Tell whether a MultiOutputRegressor predicts the scores of one forest."""
     root = wrapped.root
     plain = all(
         len(part.forests) == 1

@@ -376,7 +376,6 @@ def _best_rounds(attributes: dict[str, Any]) -> checks.Range | None:
 
 
 def load_bytes(data: bytes, iteration_range: checks.Range | None = None) -> Forest:
-    """Read JSON or UBJSON; a wrapper's model predicts up to its ``best_iteration``."""
     # UBJSON's objects begin with a name's length
     is_ubjson = re.match(rb"\{[^\s\"}]", data)
     document: Any = (_ubjson.loads if is_ubjson else checks.read_json)(data)

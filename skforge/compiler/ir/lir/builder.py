@@ -32,10 +32,7 @@ def parts(first: int, end: int, lanes: int) -> Iterator[tuple[int, int]]:
 
 
 class Builder:
-    """Appends statements to the innermost open body.
-
-    In a ``with`` statement, expressions of values append to it, too.
-    """
+    """Appends statements, and in a ``with`` expressions, to the innermost open body."""
 
     def __init__(self) -> None:
         self._bodies: list[list[Stmt]] = [[]]

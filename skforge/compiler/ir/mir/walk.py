@@ -36,7 +36,6 @@ def _rewrite(
     change_affine: Callable[[mir.Affine], mir.Affine],
     change_text: Callable[[str], str],
 ) -> Any:
-    """Rebuild a tree of frozen dataclasses, sharing what does not change."""
     match node:
         case mir.Affine():
             return change_affine(node)
@@ -93,8 +92,6 @@ def loops_in(body: mir.Body) -> Iterator[mir.Loop]:
 def map_loops(
     body: mir.Body, change: Callable[[mir.Loop], mir.Stmt | mir.Body]
 ) -> mir.Body:
-    """Rebuild a body with ``change`` applied to every loop, innermost first."""
-
     def changed(stmt: mir.Stmt) -> mir.Stmt | mir.Body:
         new = map_bodies(stmt, lambda inner: map_loops(inner, change))
         return change(new) if isinstance(new, mir.Loop) else new

@@ -68,7 +68,6 @@ def weights() -> NDArray[np.float64]:
 
 
 def scratch(bits: int, distinct: int, slots: int) -> tuple[int, ...]:
-    """Return how many numbers groups of so many bits and slots need at most."""
     size = 1 << distinct
     missed, without = (distinct + 1) * size * LEAVES, size * LEAVES
     return max(TOGETHER, 1 << bits), missed, size * slots, without

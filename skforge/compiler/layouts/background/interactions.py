@@ -156,7 +156,6 @@ def _terms(x: Flags, b: Flags) -> FloatArray:
 
 @lru_cache
 def _weights(size: int) -> FloatArray:
-    """Return the size of each kind of a pair's index, by a and c."""
     weights = np.zeros((3, size + 1, size + 1))
     for a in range(size + 1):
         for c in range(max(0, 2 - a), size + 1 - a):

@@ -82,7 +82,6 @@ class Patterns:
 
     @classmethod
     def of(cls, forest: Forest) -> Patterns | None:
-        """Return the groups of a forest, or None if no leaf has room for its table."""
         paths = trace(forest)
         owner = _cut(forest, paths)
         if owner is None:
@@ -194,10 +193,7 @@ def _groups(forest: Forest, paths: Paths, bits: IntArray, most: int) -> IntArray
 def _slots(
     forest: Forest, group: IntArray, tested: IntArray
 ) -> tuple[IntArray, IntArray, IntArray]:
-    """Give each feature of a group a slot.
-
-    Return where the slots of groups begin, their columns, and the slot of each entry.
-    """
+    """Give each feature of a group a slot; return starts, columns, entries' slots."""
     width = int(forest.node_feature.max(initial=0)) + 1
     players, first, which = np.unique(
         group * width + forest.node_feature[tested],
@@ -268,10 +264,7 @@ def _subsets(start: IntArray, mask: IntArray) -> tuple[IntArray, IntArray]:
 def edges_above(
     forest: Forest, paths: Paths, nodes: IntArray
 ) -> tuple[IntArray, IntArray]:
-    """Return the lowest edge of each feature above nodes, node after node.
-
-    These are the number of the node and the lower end of the edge.
-    """
+    """Return, by node, the lowest edge of each feature above: node and lower end."""
     number, at = np.arange(len(nodes)), nodes
     seen = np.zeros((len(nodes), 0), np.int64)
     owners, edges = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]

@@ -271,10 +271,7 @@ class BackgroundCode(TreeBlock):
         return (self._states[at + k * MOST_STATES, STATES] for k in fields)
 
     def _count_failed(self, node: Node) -> None:
-        """Count the features of the path that rows fail, for both children.
-
-        Rows that passed the feature's tests above now fail it on one side.
-        """
+        """Count failed features for both children: passed ones now fail on one side."""
         b, few = self.b, self._few
         word = {64: I64, 32: U32}[few.lanes]
         for row in range(0, BLOCK, few.lanes):

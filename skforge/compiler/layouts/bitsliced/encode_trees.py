@@ -300,7 +300,6 @@ class _Chunk:
         self.lines[part, rank[inner]] = self._line(small.node[inner])
 
     def _number_in_order(self, stuck: Parts) -> None:
-        """Give parts that cannot be cut planes that number their leaves in order."""
         muxes = self.muxes
         width = _bit_length(stuck.leaves[stuck.first] - 1)
         planes = np.arange(int(width.max(initial=0)))

@@ -287,7 +287,6 @@ class Pairs:
 
 
 def pair_up(forest: Forest, paths: Paths, order: Order) -> Pairs:
-    """Return the pairs of a forest; those of one column are left out."""
     parent, tree = paths.parent, paths.tree
     column = np.append(forest.feature, -1)[forest.predicate].astype(np.int64)
     players = forest.node_feature

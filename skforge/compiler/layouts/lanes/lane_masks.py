@@ -210,7 +210,6 @@ def _by_lane(shaped: NDArray[Any], planes: int, bits: int) -> NDArray[Any]:
 def set_masks(
     masks: LeafMasks, excluded: Exclusions, classes: SetClasses
 ) -> NDArray[Any]:
-    """Return the leaves each class of categories can reach after all of its sets."""
     numbers = classes.within(excluded.predicate)
     nodes = np.flatnonzero(numbers >= 0)
     number, tree = numbers[nodes], excluded.tree[nodes]

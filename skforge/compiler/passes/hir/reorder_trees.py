@@ -16,7 +16,6 @@ from skforge.compiler.ir.hir.nodes import TiledForest
 
 
 def run(tiles: TiledForest) -> TiledForest:
-    """Return the trees in sorted positions; ``tiles`` itself if already sorted."""
     sizes = np.diff(tiles.item_offset)
     order = np.lexsort((_signature(tiles), sizes, tiles.min_depth, tiles.max_depth))
     if np.array_equal(order, np.arange(tiles.n_trees)):

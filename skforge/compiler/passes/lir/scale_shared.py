@@ -35,7 +35,6 @@ def run(function: Function) -> Function:
 
 
 def _rewritable(body: Body) -> dict[str, Buffer]:
-    """Return, as byte buffers, the shared buffers that are only loaded and stored."""
     shared: dict[str, Buffer] = {}
     others: set[str] = set()
     for stmt in statements(body):

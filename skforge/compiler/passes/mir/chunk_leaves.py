@@ -94,7 +94,6 @@ def _bytes_a_tree(leaves: mir.Array, hir: PredictEnsemble) -> int | None:
 
 
 def _bytes_of_rows(body: mir.Body, hir: PredictEnsemble) -> int:
-    """Return the most shared memory that copies of a block's rows take."""
     total = 0
     for stmt in body:
         if isinstance(stmt, mir.CacheRows):

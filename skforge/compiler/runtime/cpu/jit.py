@@ -1,7 +1,4 @@
-"""Compiles LLVM IR text, in this process or to objects for another machine.
-
-A target machine parses, verifies and compiles the text to an object.
-"""
+"""Compiles LLVM IR text to objects, for this process or for another machine."""
 
 from __future__ import annotations
 

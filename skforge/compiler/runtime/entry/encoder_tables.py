@@ -94,8 +94,6 @@ class _Combination(NamedTuple):
 
 
 class _Hashes(NamedTuple):
-    """What combinations hash to keys, each with the number of its key."""
-
     hashes: list[NDArray[np.int32]]  # of each category
     flags: Array  # bits of a number, in the order of the parts
     key: Array

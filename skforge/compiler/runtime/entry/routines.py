@@ -45,7 +45,6 @@ def field(b: Builder, at: Value, offset: int, type_: Scalar = I64) -> Value:
 def fields_of_array(
     b: Builder, array: Value, ndarray: Value, decline: Callable[[Value], None]
 ) -> tuple[Buffer, Buffer, Value, Value]:
-    """Return a matrix's shape, strides, address and dtype's code; decline the rest."""
     decline(field(b, array, OB_TYPE).ne(ndarray))
     decline(field(b, array, ARRAY_NDIM, I32).ne(2))
     shape = b.view("shape", I64, field(b, array, ARRAY_SHAPE))
@@ -106,8 +105,6 @@ def _method(most: int) -> Routine:
 
 
 class _Entry:
-    """Writes what the functions share: an array, or 0 if rows are declined."""
-
     def __init__(self, kind: EntryKind) -> None:
         self.k = kind
         self.results = Results(kind.steps, kind.n_outputs, kind.sum_dtype)

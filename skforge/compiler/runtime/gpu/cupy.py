@@ -43,7 +43,6 @@ _MAX_DYNAMIC_SHARED = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 
 
 def current(kind: Kind | None = None) -> CupyDevice:
-    """Return CuPy's current device; raise ``TargetError`` if none works."""
     device = _device(int(_cupy(kind).cuda.runtime.getDevice()))
     if kind is not None and device.kind != kind:
         raise TargetError(

@@ -122,7 +122,6 @@ class GpuKernel:
         return start
 
     def most_rows(self, stride: int) -> int:
-        """Return how many rows with this stride one run of the plan can take."""
         n_rows = self._most.get(stride)
         if n_rows is None:
             most = MOST_ELEMENTS // max(1, stride, self._width)
@@ -265,8 +264,6 @@ def _outlive(device: GpuDevice, loaded: _Loaded) -> None:
 
 
 class _Launches:
-    """The launches of a run on a device, which can start any number of times."""
-
     def __init__(self, device: GpuDevice, loaded: _Loaded, run: Run) -> None:
         self._device, self._loaded = device, loaded
         self._scratch = run.scratch
