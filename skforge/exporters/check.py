@@ -1,8 +1,4 @@
-"""Verify an exported object by running it in this process, or elsewhere.
-
-For the second, ``check.csv`` has rows and what functions return for them, and the
-example in C compares.
-"""
+"""Verify an exported object, in this process or by ``check.csv`` and the C example."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""How a forest's tests read rows: rules for missing values and categories.
-
-All code works on scalars and on vectors.
-"""
+"""How tests read rows, scalar or vector: rules for missing values and categories."""
 
 from __future__ import annotations
 

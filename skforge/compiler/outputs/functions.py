@@ -1,8 +1,4 @@
-"""Every function of scores, written once for arrays and for generated code.
-
-A function takes scores, an :class:`OutputSpec` with its constants, and ``on``, see
-:mod:`skforge.compiler.outputs.library`.
-"""
+"""Every function of scores, written once for arrays and for generated code."""
 
 from __future__ import annotations
 

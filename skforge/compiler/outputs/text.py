@@ -1,8 +1,4 @@
-"""Generated code of functions of scores.
-
-:class:`Terms` have the operators of arrays and :class:`Code` the other operations of a
-:class:`~skforge.compiler.outputs.library.Library`; each writes its instructions.
-"""
+"""Generated code of functions of scores: operators of terms write instructions."""
 
 from __future__ import annotations
 

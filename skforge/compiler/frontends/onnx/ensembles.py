@@ -1,8 +1,4 @@
-"""Reads the two forms of ONNX's tree ensembles into one description.
-
-``TreeEnsembleRegressor`` and ``-Classifier`` have a table with one row per node;
-``TreeEnsemble`` has lists of tests and of leaves that refer to each other by index.
-"""
+"""Reads both forms of ONNX's tree ensembles, tables and lists, into one description."""
 
 from __future__ import annotations
 

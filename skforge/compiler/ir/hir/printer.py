@@ -1,8 +1,4 @@
-"""Print HIR as stable text: the operation, its loops, and the trees of tiles.
-
-Small forests are drawn tile by tile. For others, each run of neighbouring trees with
-equal leaf depths takes one line.
-"""
+"""Print HIR as stable text: small forests tile by tile, others by runs of trees."""
 
 from __future__ import annotations
 

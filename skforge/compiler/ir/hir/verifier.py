@@ -1,8 +1,4 @@
-"""Check after every pass that HIR still represents its forest.
-
-Every tile is followed slot by slot along its shape, together with the Forest nodes that
-a walk stands on. Checks run on whole columns, so that large forests are checked too.
-"""
+"""Check after every pass that HIR represents its forest, on whole columns at once."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""The table of LIR's operations: signatures, printed forms and effects.
-
-The verifier, the printer and the passes read it. An emitter has a table of its own with
-the text of each operation.
-"""
+"""The table of LIR's operations: signatures, printed forms and effects."""
 
 from __future__ import annotations
 

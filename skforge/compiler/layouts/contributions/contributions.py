@@ -1,8 +1,4 @@
-"""The representation of contributions: SHAP values of features, for blocks of rows.
-
-``paths.py`` orders the nodes, ``quadrature.py`` computes their constants,
-``block.py`` emits the tests of a block and ``walk.py`` the walk.
-"""
+"""The representation of contributions: SHAP values of features, for blocks of rows."""
 
 from __future__ import annotations
 
