@@ -169,7 +169,6 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
 
 
 def _remove_leftovers(path: Path) -> None:
-    """Remove temporary files of saves to this path that were killed long ago."""
     ours = re.compile(rf"\.{re.escape(path.name)}\.[0-9a-f]{{16}}\.tmp")
     with contextlib.suppress(OSError), os.scandir(path.parent) as entries:
         for entry in entries:
@@ -200,7 +199,6 @@ def container_from(
 
 
 def content_of(path: str | os.PathLike[str]) -> Content:
-    """Return a file's bytes; raise InvalidModelError if they cannot be read."""
     try:
         with open(path, "rb") as file:
             size = os.fstat(file.fileno()).st_size
@@ -256,7 +254,6 @@ class Container(Mapping[str, Array]):
             self._places = self._read()
 
     def _read(self) -> dict[str, slice]:
-        """Set the manifest and its digest; return where each array is."""
         comment, entries = _entries(self._content)
         members = dict(entries)
         if _MANIFEST not in members:
@@ -299,7 +296,6 @@ class Container(Mapping[str, Array]):
         return len(self._places)
 
     def dtype(self, name: str) -> np.dtype[Any]:
-        """Return the dtype of an array, which need not be read for it."""
         stored: np.dtype[Any] = np.dtype(self.manifest["arrays"][name]["dtype"])
         return stored.newbyteorder("=")
 
@@ -386,7 +382,6 @@ def _entries(content: Content) -> tuple[bytes, list[tuple[str, slice]]]:
 
 
 def _wide(extra: bytes, *numbers: int) -> list[int]:
-    """Return numbers of a zip's entry, with those of 64 bits from its extra fields."""
     kind = length = at = 0
     while kind != 1:
         kind, length = struct.unpack_from("<2H", extra, at)
@@ -456,7 +451,6 @@ def _array(payload: Array, name: str, facts: dict[str, Any]) -> Array:
 
 
 def plain_dtype(text: Any) -> np.dtype[Any] | None:
-    """Return a dtype of plain values, None for every other text."""
     if not isinstance(text, str) or len(text) > 12:
         return None
     try:

@@ -21,7 +21,6 @@ DISTRIBUTION = "skforge-compiler"
 
 
 def check_format(written: int, release: object, name: str) -> None:
-    """Raise if a file or pickle has another format than this release reads."""
     if written != FORMAT:
         wrote = f"skforge {shortened(str(release), 40)} wrote it in format {written}"
         advice = "Update skforge" if written > FORMAT else "Save the model again"

@@ -58,7 +58,6 @@ def cache_switched_on() -> bool:
 
 
 def _switch(name: str, default: bool, otherwise: bool) -> bool:
-    """Read a switch: ``default`` if unset, ``otherwise`` if the value is unknown."""
     text = os.environ.get(name, "").strip()
     word = text.lower()
     if not word or word in _ON:
@@ -70,7 +69,6 @@ def _switch(name: str, default: bool, otherwise: bool) -> bool:
 
 
 def _warn(name: str, text: str, known: str, taken: str) -> None:
-    """Warn once about each bad value."""
     if (name, text) not in _WARNED:
         _WARNED.add((name, text))
         more = "; SKFORGE_CACHE_DIR moves the cache" if name == "SKFORGE_CACHE" else ""

@@ -494,7 +494,6 @@ class TreeExplainer:
 
 
 def _compiled(model: Any, n_jobs: int | None) -> Any:
-    """Return a compiled forest as it is, and any other model compiled."""
     if isinstance(model, CompiledForest):
         check_is_fitted(model)
     if isinstance(model, (CompiledForest, CompiledModule)):
@@ -511,7 +510,6 @@ def _compiled(model: Any, n_jobs: int | None) -> Any:
 
 
 def _kind_of(asked: str, data: Any) -> str:
-    """Return the kind of values, by shap's rules."""
     if asked not in ("auto", "interventional", "tree_path_dependent"):
         raise InvalidInputError(
             "feature_perturbation must be 'auto', 'interventional' or "
@@ -535,7 +533,6 @@ def _kind_of(asked: str, data: Any) -> str:
 
 
 def _rows_of_masker(data: Any) -> Any:
-    """Return background rows; those of a shap masker."""
     if not type(data).__module__.startswith("shap."):
         return data
     if type(data).__name__ != "Independent" or data.clustering is not None:
@@ -575,7 +572,6 @@ def _of_shap(name: str, call: str, instead: str) -> Any:
 
 
 def _check_functions(*functions: Any) -> None:
-    """Raise for functions that shap would call."""
     if any(name not in (".save", None) for name in functions):
         raise InvalidInputError(
             "skforge writes and reads models and background rows itself, in a format "
@@ -584,7 +580,6 @@ def _check_functions(*functions: Any) -> None:
 
 
 def _numbers(rows: Any) -> tuple[Array, Any]:
-    """Return background rows as an array, and the names of a DataFrame."""
     values = np.asarray(rows)
     if values.dtype.kind not in "biuf":
         raise InvalidInputError(

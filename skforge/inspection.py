@@ -174,8 +174,6 @@ def partial_dependence(
 
 
 class _RawScores(RegressorMixin, BaseEstimator):  # type: ignore[misc, unused-ignore]
-    """The raw scores of a model as a regressor's predictions."""
-
     def __init__(self, estimator: Any) -> None:
         self.estimator = estimator
 
@@ -218,7 +216,6 @@ class _Unasked:
 
 
 def _check(asked: Any, X: Any, features: Any, arguments: dict[str, Any]) -> None:
-    """Raise scikit-learn's errors, or ``_Checked``."""
     arguments = dict(arguments)
     takes = signature(inspection.partial_dependence).parameters
     if hasattr(X, "shape") and "custom_values" in takes:
@@ -244,7 +241,6 @@ def _by_counts(
     arguments: dict[str, Any],
     response_method: str,
 ) -> Bunch | None:
-    """Return the result, or None if only predictions give it."""
     if not hasattr(X, "__array__"):
         if hasattr(X, "tocsr") or not isinstance(X, Sequence):
             return None
@@ -283,7 +279,6 @@ class _Response(NamedTuple):
 
 
 def _response(fast: CompiledForest, reader: Predictor, asked: str) -> _Response | None:
-    """Return the response of a summing forest; None for one that does not only sum."""
     forest, source = reader.forest, reader.source
     of_forest = forest.aggregate == "sum" and forest.hashed is None
     several = source.answers.by_members or source.answers.more or source.members
@@ -307,7 +302,6 @@ def _response(fast: CompiledForest, reader: Predictor, asked: str) -> _Response 
 def _axes(
     X: Any, features: Any, columns: list[int], arguments: dict[str, Any]
 ) -> list[Array] | None:
-    """Return the values of each feature, those of scikit-learn; None for its errors."""
     custom = arguments.get("custom_values") or {}
     asked = arguments["categorical_features"]
     categorical: Any = np.zeros(X.shape[1], np.bool_)
@@ -337,7 +331,6 @@ def _each(features: Any) -> Any:
 
 
 def _axis(column: Any, categorical: bool, arguments: dict[str, Any]) -> Array | None:
-    """Return a column's different values, or values between two of its quantiles."""
     n_values, values = arguments["grid_resolution"], np.asarray(column)
     if values.dtype.kind != "f":
         with suppress(TypeError):  # of texts and NaN
@@ -360,7 +353,6 @@ def _axis(column: Any, categorical: bool, arguments: dict[str, Any]) -> Array | 
 
 
 def _read(reader: Predictor, X: Any) -> Array | None:
-    """Return rows as the forest reads them; None if it needs the model for that."""
     rows = reader.rows(reader.source.prepared(X), RAW)
     return rows if isinstance(rows, np.ndarray) else None
 
@@ -368,10 +360,7 @@ def _read(reader: Predictor, X: Any) -> Array | None:
 def _points(
     reader: Predictor, X: Any, rows: Array, column: int, values: Array
 ) -> Array | None:
-    """Return what the forest reads where a column has some values.
-
-    None if they change what it reads in other columns.
-    """
+    """Return what is read for a column's values; None if they change other columns."""
     like = _safe_indexing(X, [0] * len(values)).copy()
     dtype = getattr(_safe_indexing(like, column, axis=1), "dtype", None)
     if isinstance(dtype, np.dtype) and dtype.kind == "f":
@@ -388,8 +377,6 @@ def _points(
 
 
 class _Grid:
-    """The responses of rows over the grid of a forest's cells."""
-
     def __init__(
         self,
         dependence: Dependence,
@@ -413,7 +400,6 @@ class _Grid:
         self._cell = np.ravel_multi_index(cells, dependence.shape[:-1])
 
     def responses(self, kind: str) -> dict[str, Array]:
-        """Return the mean and each row's response, as ``kind`` asks for."""
         rows, weights, linear = self._rows, self._weights, self._how.linear
         found: dict[str, Array] = {}
         mean = np.average(self._first, axis=0, weights=weights)
@@ -452,7 +438,6 @@ class _Grid:
         return found
 
     def _answers(self, raw: Array) -> Array:
-        """Return the responses to raw scores, with outputs as the last axis."""
         flat = raw.reshape(-1, raw.shape[-1])
         answers = np.asarray(self._reader.of_scores(self._how.method, flat))
         if self._how.two_classes:
@@ -460,5 +445,4 @@ class _Grid:
         return answers.reshape(*raw.shape[:-1], -1)
 
     def _at_points(self, means: Array) -> Array:
-        """Return the means of cells at the grid's points, with outputs first."""
         return np.moveaxis(means.reshape(-1, means.shape[-1])[self._cell], -1, 0)

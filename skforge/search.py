@@ -364,7 +364,6 @@ def _scorer(scoring: Any) -> Callable[[Trial], float]:
 
 
 def _best_by_score(result: TuningResult, score: Callable[[Trial], float]) -> Any:
-    """Return the schedule with the best score at the first size of each range."""
     main = _main_sizes(result)
     timed = [t for t in result.trials if t.samples and t.n_rows == main[t.batch]]
     best: dict[BatchRange, Any] = {}
@@ -374,7 +373,6 @@ def _best_by_score(result: TuningResult, score: Callable[[Trial], float]) -> Any
 
 
 def _results(result: TuningResult, score: Callable[[Trial], float]) -> dict[str, Any]:
-    """Return ``results_``: a row for each candidate, columns for each batch size."""
     rows: dict[Any, dict[int, Trial]] = {}
     for trial in result.trials:
         rows.setdefault(trial.candidate.key, {}).setdefault(trial.n_rows, trial)
@@ -415,5 +413,4 @@ def _results(result: TuningResult, score: Callable[[Trial], float]) -> dict[str,
 
 
 def _main_sizes(result: TuningResult) -> dict[BatchRange, int]:
-    """Return the first size of each range, at which all candidates are timed."""
     return {trial.batch: trial.n_rows for trial in reversed(result.trials)}

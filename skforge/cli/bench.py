@@ -61,11 +61,7 @@ def estimator_pairs(fast: Any) -> list[Pair]:
 def source_pairs(
     console: Console, model_file: Path, model: Any, module: CompiledModule
 ) -> list[Pair]:
-    """Return the compiled predictor and the source library's, on one thread.
-
-    There is none if the file is no model of a library, or if the library is not
-    installed or cannot read the file; the reason for that is printed.
-    """
+    """Return the compiled and the source's predictor, or print why there is no pair."""
     if is_a(model, "xgboost.core.Booster"):
         return [booster_pair(model, module)]
     if is_a(model, "lightgbm.basic.Booster"):
@@ -236,7 +232,6 @@ def _of_estimator(
     schedule: Schedule | None,
     target: str,
 ) -> _Job:
-    """Compile an estimator of a pickle, on the rows that are given, if any are."""
     from skforge import Target
 
     rows = given or _drawn_rows(drawable(path, model), 1000, missing=False)

@@ -59,7 +59,6 @@ class RowsFile(ExitStack):
             )
 
     def rows(self, batch: Batch) -> Any:
-        """Return a batch as an array, or as a frame if the model needs one."""
         if isinstance(batch, np.ndarray) and batch.dtype != object:
             return batch
         columns = iter(columns_of(batch))
@@ -147,7 +146,6 @@ class RowsFile(ExitStack):
         return places
 
     def _hint(self) -> str:
-        """Return sentences about the file's columns, to choose features from."""
         table = self.table
         if table.separator is not None:
             return (
@@ -161,7 +159,6 @@ class RowsFile(ExitStack):
         return f"{choose if wide else ''} The file's columns are {listed(table.names)}."
 
     def _by_name(self, names: Sequence[str]) -> Sequence[int | None]:
-        """Return the places of the model's features among the file's columns."""
         spec, there = self._spec, {*(self.table.names or ())}
         called = {name: name for name in there}
         if spec.underscores:
@@ -180,7 +177,6 @@ class RowsFile(ExitStack):
         ]
 
     def _asked(self, columns: str) -> Sequence[int]:
-        """Return the places that ``--columns`` names."""
         table = self.table
         span = re.fullmatch(r"(-?\d+)?:(-?\d+)?", columns.strip())
         if span is not None:
@@ -230,7 +226,6 @@ def listed(names: Sequence[str]) -> str:
 
 
 def all_rows(path: Path, spec: RowSpec, columns: str | None = None) -> Any:
-    """Return all rows of a file, at least one, as an array or frame."""
     with RowsFile(path, spec, columns) as file:
         every = list(file.batches())
         file.before = 0
@@ -245,7 +240,6 @@ def check_columns(data: Path | None, columns: str | None) -> None:
 
 
 def load_rows(path: Path, model: Any, columns: str | None = None) -> Rows:
-    """Return the rows of a file as the kernels of an opened model read them."""
     from skforge.compiler.forest.rows import prepare_rows
 
     if is_compiled(model):

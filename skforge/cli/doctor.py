@@ -101,7 +101,6 @@ def _stranger() -> str:
 
 
 def _profile(host: Target, measured: Measured | None) -> dict[str, str]:
-    """Say where the profile of this machine comes from, and why it may be wrong."""
     from skforge.compiler.cost.profile import MachineProfile
     from skforge.compiler.runtime import machine
 

@@ -1,7 +1,4 @@
-"""The command ``inspect``: print one level of the compilation, for any target.
-
-A compiled module needs a machine that runs it; the text does not.
-"""
+"""The command ``inspect``: print a level of compilation, also for other machines."""
 
 from __future__ import annotations
 
@@ -71,7 +68,6 @@ def _level_text(
     schedule: Schedule | None = None,
     n_rows: int | None = None,
 ) -> str:
-    """Return one level of a forest's compilation; the target need not run here."""
     from skforge.compiler.codegen.llvm.emitter import emit_llvm
     from skforge.compiler.passes.lir import emulate_grids
     from skforge.compiler.runtime.compiling import Lowering, code_levels, gpu_text

@@ -123,7 +123,6 @@ def live_model(model: Any) -> Any:
 
 
 def forest_of(model: Any) -> Forest:
-    """Return the forest of an opened model; raise UnsupportedModelError without one."""
     from skforge import load_forest
     from skforge.compiler.forest.forest import Forest
     from skforge.compiler.runtime.module import CompiledModule

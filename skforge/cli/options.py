@@ -39,7 +39,6 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def load_schedule(text: str | None) -> Schedule | None:
-    """Return the schedule that ``--schedule`` gives, None for the defaults."""
     from skforge.compiler.schedule.schedule import Schedule
 
     if text is None or text == "auto":

@@ -71,7 +71,6 @@ def interleave(
 def _sampler(
     call: Call, slot: float, clock: Callable[[], float]
 ) -> Callable[[], float]:
-    """Return what times as many calls as fill a slot, after warming up the machine."""
     call()
     time, repeats = Timer(call, timer=clock).timeit, 1
     while (taken := time(repeats)) < slot / 2 and repeats < 1 << 24:
@@ -131,7 +130,6 @@ def _table(*columns: str, right: Sequence[str] = ()) -> Table:
 
 
 def check(console: Console, pairs: Sequence[Pair], rows: Mapping[str, Rows]) -> bool:
-    """Print whether all bits agree, for each pair and set of rows; return if all do."""
     _title(console, "Predictions, compared bit by bit")
     table = _table("skforge", "source", "rows", "bits")
     good = True
@@ -167,7 +165,6 @@ def speed(
     *,
     seconds: float = 1.0,
 ) -> None:
-    """Print median times per batch size; the calls of a size share rounds."""
     _title(console, "Time of one call on one thread, median of interleaved rounds")
     right = ("rows", "time", "its time", "speedup")
     table = _table(

@@ -84,7 +84,6 @@ class Table(ExitStack):
                         self._map.madvise(mmap.MADV_DONTNEED)
 
     def _read(self, places: Sequence[int]) -> Iterator[Batch]:
-        """Yield the columns in batches of any size; of CSV, count what is ``done``."""
         raise NotImplementedError
 
 
@@ -113,7 +112,6 @@ def open_table(path: Path, known: Collection[str] = ()) -> Table:
 
 @contextmanager
 def _reading(name: str) -> Iterator[None]:
-    """Raise InvalidInputError for a file that its library cannot read."""
     try:
         yield
     except InvalidInputError:
@@ -152,8 +150,6 @@ def _rows_at_a_time(width: int) -> int:
 
 
 class _NpyTable(Table):
-    """An array, in a map of the file."""
-
     def __init__(self, path: Path) -> None:
         super().__init__(path)
         rows = npy.open_memmap(path, mode="r")
@@ -299,8 +295,6 @@ def _are_names(cells: list[str], known: Collection[str]) -> bool:
 
 
 class _ParquetTable(Table):
-    """A Parquet file, read page by page."""
-
     def __init__(self, path: Path) -> None:
         super().__init__(path)
         from pyarrow import parquet
@@ -324,8 +318,6 @@ class _ParquetTable(Table):
 
 
 class _ArrowTable(Table):
-    """An Arrow or Feather file, or an Arrow stream, in a map of the file."""
-
     def __init__(self, path: Path) -> None:
         super().__init__(path)
         import pyarrow as pa

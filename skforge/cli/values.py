@@ -96,7 +96,6 @@ def _is_text(kind: Any) -> bool:
 
 
 def holds_texts(column: Any) -> bool:
-    """Tell whether a column is of texts, which may spell numbers."""
     if isinstance(column, np.ndarray):
         return True
     kind = column.type
@@ -165,7 +164,6 @@ def words(column: Any, known: Container[Any], spelled: bool) -> tuple[list[Any],
 
 
 def texts(column: Any, known: Container[Any] = (), spelled: bool = True) -> Array:
-    """Return a column's texts as objects, NaN for missing ones."""
     distinct, codes = words(column, known, spelled)
     table = np.empty(len(distinct) + 1, object)
     table[:-1], table[-1] = distinct, np.nan
@@ -173,7 +171,6 @@ def texts(column: Any, known: Container[Any] = (), spelled: bool = True) -> Arra
 
 
 def categories(column: Any, known: Sequence[str | float], spelled: bool) -> Any:
-    """Return a column as pandas' categories: those known, then those that are new."""
     from pandas import Categorical
 
     distinct, codes = words(column, known, spelled)
@@ -195,7 +192,6 @@ def categories(column: Any, known: Sequence[str | float], spelled: bool) -> Any:
 
 
 def _category(word: Any, is_float: bool) -> Any:
-    """Return a category as the float or whole number it spells, or as it is."""
     number = number_in(word) if isinstance(word, str) else word
     if number is None or number != number:
         return word

@@ -1,7 +1,4 @@
-"""The compiler's passes in order, verified and recorded for ``inspect``.
-
-Each level has one tuple of named passes, the only place that defines their order.
-"""
+"""The compiler's passes, in the order of one tuple a level, verified and recorded."""
 
 from __future__ import annotations
 
@@ -130,7 +127,6 @@ class Lowered:
         return ("hir", "mir", "lir", *self.stages, *self.lir_stages)
 
     def text(self, level: str) -> str:
-        """Return a level, or the MIR or LIR after a named pass, as text."""
         if level == "hir":
             return print_hir(self.hir)
         if level == "lir":
@@ -154,8 +150,7 @@ def build_hir(
 ) -> PredictEnsemble:
     """Bind a schedule to a kind of target and lay out the trees as it asks.
 
-    Raises ScheduleError if the schedule does not fit the forest, or the forest does not
-    fit its representation.
+    Raises ScheduleError if schedule, forest and representation do not fit.
     """
     nest = bind(schedule, forest.n_trees, kind)
     with _drawn(nest):
@@ -232,10 +227,7 @@ def lower(
     element: Element = "accumulator",
     name: str = "predict",
 ) -> Lowered:
-    """Lower HIR to verified LIR for a target.
-
-    Raises CompilerError if a pass produced IR that the verifier rejects.
-    """
+    """Lower HIR to LIR; raise CompilerError if the verifier rejects a pass's IR."""
     with _drawn(hir.nest):
         _check_dump_levels()
         row_bits = 8 * hir.forest.threshold.dtype.itemsize
@@ -295,7 +287,6 @@ def _finished(
 
 
 def _check_blocks(hir: PredictEnsemble) -> None:
-    """Raise ScheduleError for nests that block layouts do not support."""
     body = _run_until("quantize-rows", hir).body
     if any(isinstance(s, mir.CacheTrees) for i in loops_in(body) for s in i.body):
         raise ScheduleError(
@@ -317,7 +308,6 @@ def _check_blocks(hir: PredictEnsemble) -> None:
 
 
 def _run_until(last: str, hir: PredictEnsemble) -> mir.Function:
-    """Run MIR passes on the loops up to ``last``, before any layout exists."""
     function = lower_to_mir.run(hir, "accumulator")
     stage = Stage(hir, vector_lanes=2)
     for step in MIR_PASSES:
@@ -328,7 +318,6 @@ def _run_until(last: str, hir: PredictEnsemble) -> mir.Function:
 
 
 def _block_rows(body: mir.Body) -> int | None:
-    """Return the number of rows in a block that whole-block walks take, if any."""
     sizes = {
         loop.step
         for loop in loops_in(body)

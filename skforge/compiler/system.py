@@ -31,12 +31,10 @@ define internal void @free(ptr %block) nounwind {
 
 
 def heap_texts(triple: str) -> tuple[str, ...]:
-    """Return LLVM texts that declare ``aligned_alloc`` and ``free`` for a target."""
     return (_WINDOWS_HEAP,) if "windows" in triple else _HEAP
 
 
 def code_model(triple: str) -> dict[str, str]:
-    """Return how far LLVM's code may be from what it reaches."""
     if "windows" in triple:
         return {"reloc": "static", "codemodel": "large"}
     return {"reloc": "pic", "codemodel": "small"}

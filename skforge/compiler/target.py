@@ -428,7 +428,6 @@ def _known_by_llvm() -> tuple[str, str, str]:
 def _cache_bytes(
     folder: str = "/sys/devices/system/cpu/cpu0/cache",
 ) -> tuple[int, int, int]:
-    """Return the data cache sizes, or common ones if the system reports none."""
     sizes, found = {1: 32 << 10, 2: 512 << 10, 3: 0}, list[str]()
     for level in sizes:
         name = f"SC_LEVEL{level}_{'D' if level == 1 else ''}CACHE_SIZE"

@@ -127,7 +127,6 @@ class Displayed(Delegated):
     __repr__ = OwnRepr()
 
     def _sk_visual_block_(self) -> Any:
-        """Return the parts that a diagram around it draws."""
         model = model_of(self)
         parts = [model if is_estimator(model) else type(model).__name__]
         names = [f"estimator: {type(model).__name__}"]
@@ -166,8 +165,6 @@ _STYLE = (
 
 
 class _Lines:
-    """A box that expands to show some lines."""
-
     def __init__(self, name: str, lines: list[str]) -> None:
         self._name, self._lines = name, lines
 
@@ -205,7 +202,6 @@ METHODS = (
 
 
 def measured(wrapper: Any, X: Any, method: str, batch_sizes: Any) -> Summary:
-    """Time single calls on rows of ``X``; return the summary and remember the times."""
     if method not in METHODS:
         raise InvalidInputError(
             f"method must be one of {', '.join(METHODS)}. Got {method!r} instead."
@@ -253,7 +249,6 @@ def measured(wrapper: Any, X: Any, method: str, batch_sizes: Any) -> Summary:
 def _source(
     wrapper: Any, method: str, X: Any
 ) -> tuple[str, Callable[[Any], object] | None]:
-    """Return the name and the function of a live source; None if it cannot be timed."""
     model, predictor = model_of(wrapper), wrapper._compiled()
     adapter = predictor.source
     takes_no_mapping = is_mapped(X) and predictor.framed(X) is not X
@@ -274,7 +269,6 @@ def _batches(X: Any, n_rows: int, size: int) -> list[Any]:
 
 
 def _fits(times: Sequence[CallTime], size: int, seconds: float, theirs: bool) -> bool:
-    """Tell whether a few calls fit in a time, going by the calls with fewer rows."""
     if not times:
         return True
     before = times[-1].source_seconds if theirs else times[-1].seconds
@@ -284,7 +278,6 @@ def _fits(times: Sequence[CallTime], size: int, seconds: float, theirs: bool) ->
 def _timed(
     calls: Mapping[str, Sequence[Call]], seconds: float
 ) -> dict[str, NDArray[np.float64]]:
-    """Return the seconds of single calls of each function, taken in turns."""
     for batches in calls.values():  # compiles, and warms up
         for call in batches[:2]:
             start = perf_counter()
@@ -317,7 +310,6 @@ def _slot(ring: Any, seconds: float) -> list[float]:
 
 
 def draw(summary: Summary, ax: Any) -> Any:
-    """Draw measured times by batch size: medians, and 99th percentiles above them."""
     from matplotlib.ticker import EngFormatter
 
     times = summary.times

@@ -24,7 +24,6 @@ class ShortName:
 
 
 def short_name(model: Any, forest: Forest | None = None) -> Any:
-    """Return the model, or what stands for it in a repr."""
     if isinstance(model, (StoredModel, Forest)) or is_path(model):
         return model
     if isinstance(model, str):
@@ -53,7 +52,6 @@ class OwnRepr:
     """
 
     def __get__(self, wrapper: Any, owner: Any = None) -> Any:
-        """Return the bound method, or for the class scikit-learn's function."""
         return BaseEstimator.__repr__ if wrapper is None else partial(_repr, wrapper)
 
 
@@ -66,8 +64,6 @@ def _repr(wrapper: Any, N_CHAR_MAX: int = 700) -> str:
 
 
 class _Call(BaseEstimator):  # type: ignore[misc]
-    """Prints as the call of a class with some parameters."""
-
     params: dict[str, Any]
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:

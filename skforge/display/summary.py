@@ -112,7 +112,6 @@ def known_times(wrapper: Any, n_threads: int, estimate: bool) -> tuple[CallTime,
 def _searched(
     result: Any, batch: BatchRange, schedule: Schedule, n_threads: int
 ) -> list[CallTime]:
-    """Return what a search measured of a range's schedule, a time for each size."""
     if result is None or result.n_threads != n_threads:
         return []
     first, last = batch
@@ -171,7 +170,6 @@ def card(
     table: Table | None,
     details: Sequence[tuple[str, str]],
 ) -> str:
-    """Return a card: a title, facts, a table of times, and texts shown on demand."""
     home = files("skforge.display")
     page = home.joinpath("card.html").read_text("utf-8").rstrip()
     whole, times = map(Template, page.split("\n\n"))
@@ -383,7 +381,6 @@ class Summary:
         return Table(title, [*columns], rows, note)
 
     def __str__(self) -> str:
-        """Return the facts and times as aligned text."""
         lines = [self.title, *aligned(self.facts)]
         table = self.table
         if table is not None:

@@ -66,10 +66,7 @@ class Job:
         return DataFrame(dict(zip(labels, columns, strict=True)), index=frame.index)
 
     def _taken(self, column: Any, place: int) -> Any:
-        """Return a column as models take it: of numbers, categories or texts.
-
-        Numeric extension arrays (``Int64``, ``double[pyarrow]``) become NumPy arrays.
-        """
+        """Return a column as models take it: numeric extension arrays as NumPy's."""
         from pandas import Categorical, Series
         from pandas.api.types import is_numeric_dtype
 

@@ -168,7 +168,6 @@ class ForestTransformer(
 
 
 def _array(dataset: Any, name: str) -> Any:
-    """Return a column of arrays, converted from vectors if needed."""
     from pyspark.ml.functions import vector_to_array
 
     if name not in dataset.columns:
@@ -208,7 +207,6 @@ class _Writer(DefaultParamsWriter):
     """Writes the parameters as metadata, and the model as one row of Parquet."""
 
     def saveImpl(self, path: str) -> None:
-        """Write the stage to a folder that does not exist."""
         artifact = self.instance.artifact
         if artifact is None:
             raise InvalidInputError(

@@ -87,7 +87,6 @@ def spark_type(work: Job) -> str:
 
 
 def _series(work: Job, frame: Any) -> Any:
-    """Return one batch's result as a series that Arrow takes without a copy."""
     from pandas import Series
 
     answer = _answer(work, frame)

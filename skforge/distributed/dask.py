@@ -104,7 +104,6 @@ def predict(
 
 
 def _sent(work: Job) -> Any:
-    """Return the job as one graph node with a deterministic name."""
     from dask.base import tokenize
     from dask.delayed import delayed
 

@@ -200,7 +200,6 @@ class Predictor:
         return dict(zip(answer.names, map(np.ascontiguousarray, values.T), strict=True))
 
     def _tensor(self, batch: Any, names: list[str]) -> Array | None:
-        """Return the single column that holds all features as a tensor, or None."""
         columns = names if self._columns is None else list(self._columns)
         if not isinstance(batch, dict) or len(columns) != 1:
             return None

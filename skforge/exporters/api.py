@@ -211,7 +211,6 @@ def _name(folder: Path, name: str | None) -> str:
 
 
 def _check_free(folder: Path, overwrite: bool) -> None:
-    """Raise if the folder exists, unless it may be overwritten and is an export."""
     if not os.path.lexists(folder):
         return
     if not overwrite:
@@ -230,7 +229,6 @@ def _check_free(folder: Path, overwrite: bool) -> None:
 
 
 def _facts(file: Path) -> dict[str, Any]:
-    """Return what the JSON file of an export says; nothing for other files."""
     try:
         facts = json.loads(file.read_text("utf-8")) if file.suffix == ".json" else {}
     except (OSError, ValueError):
@@ -239,7 +237,6 @@ def _facts(file: Path) -> dict[str, Any]:
 
 
 def _parts(compiled: Any) -> tuple[Forest, Table | None, Target | None, Any, Source]:
-    """Return the forest, its schedules, their CPU, the reduction, and how rows come."""
     if isinstance(compiled, Forest):
         return compiled, None, None, "exact", source_of(compiled, compiled)
     if isinstance(compiled, CompiledModule):
@@ -281,7 +278,6 @@ def _parts(compiled: Any) -> tuple[Forest, Table | None, Target | None, Any, Sou
 
 
 def _columns(source: Source) -> Columns | None:
-    """Return how mappings and frames are read; None if they are not."""
     try:
         columns = source.columns()
     except InvalidInputError:  # the model has no names
@@ -292,7 +288,6 @@ def _columns(source: Source) -> Columns | None:
 
 
 def _cpu_of(target: Target, instead: str) -> Target:
-    """Return the target; raise TargetError if it is a GPU."""
     if target.is_gpu:
         raise TargetError(
             f"The model was compiled for {target}, but exported libraries run on "
@@ -399,7 +394,6 @@ def _metadata(
 
 
 def _others(folder: Path, files: Mapping[str, bytes]) -> list[Path]:
-    """Return the files in a folder that belong neither to an export nor to this one."""
     names = set(files)
     for file in folder.iterdir():
         if facts := _facts(file):

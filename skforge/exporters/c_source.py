@@ -287,7 +287,6 @@ def _encoder(library: Library) -> list[str]:
 
 
 def _finish(name: str, steps: Steps, result: tuple[str, int], forest: Forest) -> str:
-    """Return the C function that turns one row's sums into a result."""
     k, dtype = forest.n_outputs, forest.accumulator_dtype.name
     each = f"for (int k = 0; k < {k}; k++)"
     lines = [

@@ -1,8 +1,4 @@
-"""Verify an exported object by running it in this process, or elsewhere.
-
-For the second, ``check.csv`` has rows and what functions return for them, and the
-example in C compares.
-"""
+"""Verify an exported object, in this process or by ``check.csv`` and the C example."""
 
 from __future__ import annotations
 
@@ -121,10 +117,7 @@ def verify(library: Library, binary: bytes, sample: Sample) -> bool:
 
 
 def check_text(library: Library, sample: Sample) -> str:
-    """Return ``check.csv``: rows, and what functions return for each.
-
-    Its numbers have as many digits as their bits need.
-    """
+    """Return ``check.csv``: rows and results, in the digits that their bits need."""
     forest, results = library.forest, library.results
     width = forest.n_features + sum(results[name][1] for name in library.listed)
     n = min(LISTED_ROWS, max(FEWEST_LISTED, LISTED_VALUES // width))
@@ -164,8 +157,6 @@ def _fault(what: str) -> VerificationError:
 
 
 class _Loaded:
-    """A library loaded in this process, with a model open for one thread."""
-
     def __init__(self, library: Library, binary: bytes) -> None:
         self._name, self._results = library.name, library.results
         self._suffix = "f32" if library.row_dtype == "float32" else "f64"
@@ -214,7 +205,6 @@ def expected(forest: Forest, function: str, raw: Array, leaves: Array) -> Any:
 
 
 def _same(result: Array, wanted: Any, limit: Array) -> bool:
-    """Return whether values have equal bits, or differ by at most a limit > 0."""
     wanted = np.asarray(wanted).reshape(result.shape)
     if result.dtype.kind == "f":  # NaN may have either sign
         result, wanted = (np.where(np.isnan(x), np.nan, x) for x in (result, wanted))

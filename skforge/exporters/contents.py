@@ -102,7 +102,6 @@ class Library:
     encoder_sizes: tuple[int, ...] = ()
 
     def filled(self, template: str, **values: object) -> str:
-        """Return a text of ``templates/`` that may also name facts of the library."""
         forest = self.forest
         facts = {
             "name": self.name,
@@ -123,7 +122,6 @@ class Library:
 
     @property
     def categories(self) -> list[int]:
-        """Return the columns of callers' rows that have texts, which are encoded."""
         hashed = self.forest.hashed
         return [] if hashed is None else np.flatnonzero(hashed.is_category).tolist()
 
@@ -137,7 +135,6 @@ class Library:
 
     @property
     def results(self) -> dict[str, tuple[str, int]]:
-        """Return the dtype and the number of columns of every function's results."""
         sums = self.forest.n_outputs, self.sum_dtype
         shapes = {name: steps.shape(*sums) for name, steps in self.outputs.items()}
         if self.apply and self.forest.n_trees:
@@ -173,7 +170,6 @@ class Library:
         return wide[0], wide[1], max(kernels, default=0)
 
     def scratch_rows(self, function: str) -> int:
-        """Return the smallest batch size whose kernel needs scratch."""
         sizes = [1 << 62]
         for variant in self.variants:
             first = 1

@@ -1,8 +1,4 @@
-"""Build a forest as a relocatable object with C functions.
-
-The kernels of every variant and range are lowered and linked with the library's own
-functions. The result contains no Python, and making it needs only LLVM.
-"""
+"""Build a forest as a relocatable object with C functions; this needs only LLVM."""
 
 from __future__ import annotations
 
@@ -109,7 +105,6 @@ def export_object(
 
 
 def check_targets(targets: Sequence[Target]) -> None:
-    """Raise :class:`TargetError` unless one library can hold code for all targets."""
     if not targets:
         raise TargetError("target is empty; name at least one CPU.")
     for target in targets:
@@ -151,10 +146,7 @@ def fewer_ranges(
 
 
 def _contributing(forest: Forest) -> Forest | None:
-    """Return the forest of the outputs whose contributions kernels write.
-
-    None: there is nothing to compute.
-    """
+    """Return the forest of the outputs whose contributions kernels write, or None."""
     if not forest.n_predicates:
         return None
     if not len(forest.cover):
@@ -175,7 +167,6 @@ def _contributing(forest: Forest) -> Forest | None:
 def _variant(
     target: Target, wanted: Mapping[str, _Wanted], prefix: str, texts: list[str]
 ) -> ExportedVariant:
-    """Lower every function's schedules and append their LLVM IR to ``texts``."""
     kernels: list[ExportedKernel] = []
     ranges: dict[str, Ranges] = {}
     attributes = machine_attributes(target)

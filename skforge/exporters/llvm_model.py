@@ -66,7 +66,6 @@ def variant_code(name: str, variants: Sequence[Target]) -> list[str | Routine]:
 
 
 def _check_x86(b: Builder, name: str, variants: Sequence[Target]) -> None:
-    """Write the comparison of what the CPU answers with the bits of a variant."""
     words = b.local("words", I32, 4 * len(_QUESTIONS))
     for k, question in enumerate(_QUESTIONS):
         leaf, part = (b.const(number, I32) for number in question)
@@ -129,7 +128,6 @@ def _open(name: str, slot: int) -> Routine:
 
 
 def _cleared(b: Builder, size: Value) -> Value:
-    """Return the address of so many zeros in whole cache lines, or 0."""
     block = b.call("aligned_alloc", b.const(LINE), size)
     with b.when(block.ne(0)):
         b.call("memset", block, b.const(0, I32), size)
@@ -189,7 +187,6 @@ def _give(name: str) -> Routine:
 
 
 def finishes_contributions(library: Library) -> bool:
-    """Tell whether kernels leave out the output that follows from the others."""
     return library.contribs not in (0, library.forest.n_outputs)
 
 

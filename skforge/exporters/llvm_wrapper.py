@@ -56,7 +56,6 @@ ROW_TYPES = {"f32": F32, "f64": F64}
 
 
 def library_code(library: Library) -> list[str | Routine]:
-    """Return the modules that are linked with the kernels: constants and functions."""
     constants = [
         f"{_stored(symbol, payload + bytes(PADDING))}, align 64"
         for symbol, payload in constants_of(library).items()
@@ -83,7 +82,6 @@ def library_code(library: Library) -> list[str | Routine]:
 
 
 def kernel_text(text: str, cpu: str, features: str) -> str:
-    """Return a kernel's module with hidden symbols and its own CPU's attributes."""
     attributes = f'"target-cpu"="{cpu}" "target-features"="{features}"'
     text = re.sub(
         r"^(define [^\n]*) nounwind( noinline)? \{$",
@@ -95,7 +93,6 @@ def kernel_text(text: str, cpu: str, features: str) -> str:
 
 
 def constants_of(library: Library) -> dict[str, bytes]:
-    """Return the constant arrays of the code; equal arrays are stored once."""
     kernels = [kernel for variant in library.variants for kernel in variant.kernels]
     arrays = [array for kernel in kernels for array in kernel.data]
     if library.encoder is not None:
@@ -116,7 +113,6 @@ _MODEL, _SCRATCH, _ROWS, _N, _STRIDE, _SUMS = _HEAD = tuple(
 
 
 def _run(library: Library) -> Iterator[Routine]:
-    """Yield the functions that call a batch's kernel: of its range and variant."""
     name, forest = library.name, library.forest
     item = forest.accumulator_dtype.itemsize
     row_bytes = {
@@ -144,7 +140,6 @@ def _run(library: Library) -> Iterator[Routine]:
 def _call(
     library: Library, symbol: str, kernel: ExportedKernel, result_bytes: int
 ) -> Routine:
-    """Return the function that fills a kernel's slots and calls it, part by part."""
     most = kernel.most_rows or 1 << 62
     with Builder() as b:
         scratch = _SCRATCH + sum(library.scratch[:2])
@@ -179,7 +174,6 @@ def _runner(
 
 
 def _finish(symbol: str, library: Library, steps: Steps) -> Iterator[str | Routine]:
-    """Yield the function from sums to results, as in compiled entries."""
     n_outputs, labels = library.forest.n_outputs, f"{symbol}.labels"
     results = Results(steps, n_outputs, library.sum_dtype, labels)
     with Builder() as b:
@@ -220,7 +214,6 @@ def _convert(library: Library, suffix: str) -> Routine:
 def _predict(
     library: Library, suffix: str, output: str, steps: Steps | None = None
 ) -> Routine:
-    """Return one of the library's public functions; without steps, a kernel's own."""
     name = library.name
     dtype, columns = library.results[output]
     in_place, run = steps is None or steps.in_place, f"{name}.run"
@@ -272,7 +265,6 @@ def _predict(
 
 
 def _encode(library: Library) -> Iterator[Routine]:
-    """Yield the functions that hash texts and encode rows with categories."""
     if (encoder := library.encoder) is None:
         return
     city = replace(city_hash(), name=f"{library.name}.city")
@@ -316,7 +308,6 @@ def _stored(symbol: str, payload: bytes) -> str:
 
 
 def _facts(library: Library) -> tuple[list[str], list[Routine]]:
-    """Return texts, and the functions that return them, such as ``version``."""
     name, number = library.name, Value("k", I32)
     texts: list[str] = []
     routines: list[Routine] = []

@@ -29,10 +29,9 @@ _SECONDS = 120
 
 
 def link_shared(binary: bytes, file: str, target: Target) -> bytes:
-    """Link one object to a shared library and return its bytes.
+    """Link one object to a shared library, ``file`` its soname, and return its bytes.
 
-    ``file`` becomes the library's soname. Raises :class:`TargetError` if no linker for
-    the target is available, or linking fails.
+    Raises :class:`TargetError` if linking fails, or no linker is there.
     """
     commands = _commands(target, file)
     if not commands:

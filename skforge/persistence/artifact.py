@@ -232,7 +232,6 @@ _FITTED: dict[str, Any] = {
 
 
 def _estimator_out(wrapper: Any, arrays: Arrays) -> dict[str, Any]:
-    """Return the record of a CompiledForest whose model is a ``StoredModel``."""
     from skforge.persistence.stored_tuner import tuner_out
 
     params = wrapper.get_params(deep=False)
@@ -300,7 +299,6 @@ def _result_in(text: str | None) -> TuningResult | None:
 
 
 def _forest_out(model: StoredModel, name: str, arrays: Arrays) -> Any:
-    """Return a model's forest; None for a wrapper, whose members have it."""
     if model.kind == "wrapper" and answers_itself(model):
         return None
     return forest_out(model.forest, arrays, f"{name}forest")
@@ -312,7 +310,6 @@ _HELD = "attributes", "whole", "more", "twins"
 
 
 def _model_out(model: StoredModel, name: str, arrays: Arrays) -> dict[str, Any]:
-    """Return the record of a model, but not its forest; arrays are named after it."""
     if model.kind == "wrapper":  # whose members have the forests
         model = replace(model, more=())
     return {
@@ -328,7 +325,6 @@ def _model_out(model: StoredModel, name: str, arrays: Arrays) -> dict[str, Any]:
 def _model_in(
     record: dict[str, Any], of_forest: Any, name: str, arrays: StoredArrays
 ) -> StoredModel:
-    """Return a model with the record of its forest; None for that of its members."""
     held = {
         field: _value_in(f"{name}{field}", record.get(field), arrays) for field in _HELD
     }
@@ -351,7 +347,6 @@ def _model_in(
 
 
 def _value_out(value: Any, name: str, arrays: Arrays) -> Any:
-    """Return JSON for a fitted attribute; arrays go to ``arrays``."""
     if isinstance(value, np.generic):
         value = np.asarray(value)  # without dimensions
     if isinstance(value, np.ndarray):

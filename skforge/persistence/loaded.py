@@ -25,7 +25,6 @@ class LoadedForest(Becoming, Answering):
         return self
 
     def __getattr__(self, name: str) -> Any:
-        """Return a fitted attribute, or what only an estimator has."""
         try:
             return super().__getattr__(name)  # type: ignore[misc]
         except AttributeError:

@@ -68,13 +68,10 @@ _code_of = lru_cache(maxsize=64)(object_cache.find)
 
 
 class Note:
-    """Notes what answers for the model of a file, once an entry was compared."""
-
     def __init__(self, digest: str) -> None:
         self._digest = digest
 
     def __call__(self, predictor: Predictor, method: str) -> None:
-        """Note a method's entry, and the kernels that are compared by now."""
         key, source, module = _key(self._digest), predictor.source, predictor.module
         entry = predictor.entries.get(method)
         holder: Any = getattr(entry, "__self__", None)
@@ -103,7 +100,6 @@ class Note:
             object_cache.store(key, json.dumps(record).encode())
 
     def _kernels(self, module: Any) -> dict[int, list[Any]]:
-        """Return where the kernels are that entries call; none if one is not kept."""
         from skforge.compiler.runtime.ranges import suits_entries
         from skforge.compiler.target import Target
 
@@ -148,7 +144,6 @@ def _reads_lists(source: Source) -> bool:
 
 
 def _columns_out(predictor: Predictor) -> Any:
-    """Return how mappings are read, as JSON; None if the whole model has to."""
     from skforge.exceptions import InvalidInputError
     from skforge.runtime.mappings import Columns
     from skforge.runtime.records import plain_in, plain_out
@@ -188,7 +183,6 @@ class Becoming:
 
 
 def change_class(thing: Any, kind: type[Any]) -> None:
-    """Change the class of an object that tells another one."""
     vars(object)["__class__"].__set__(thing, kind)
 
 
@@ -197,8 +191,6 @@ _STATE: Any = vars(Becoming)["__dict__"]
 
 
 class _Method:
-    """A method that is its compiled entry, or one of the whole model."""
-
     def __init__(self, name: str) -> None:
         def method(self: Any, X: Any, **params: Any) -> Any:
             found = None if params else _ready_of(self)
@@ -278,7 +270,6 @@ class _Ready:
         self._mappings: Any = None
 
     def entry(self, method: str) -> Any:
-        """Return a method's entry; None if the cache no longer has its code."""
         if method not in self._entries:
             with suppress(LookupError):
                 self._entries[method] = self._linked(method)
@@ -309,7 +300,6 @@ class _Ready:
         return table
 
     def answer(self, method: str, X: Any) -> Any:
-        """Return an entry's answer; None if the whole model has to give it."""
         entry, columns = self._entries.get(method), self._record["columns"]
         if entry is None:
             with _lock:
@@ -336,7 +326,6 @@ class _Ready:
 
     @property
     def counts(self) -> list[Any]:
-        """Calls and rows that entries have answered."""
         return [entry.__self__.counts for entry in self._opened]
 
     @property
@@ -350,7 +339,6 @@ class _Ready:
 
 
 def _ready_of(forest: Any) -> _Ready | None:
-    """Return what a model answers with; None if it is whole."""
     with suppress(AttributeError):
         return forest._ready
     return None

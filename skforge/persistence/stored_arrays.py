@@ -42,7 +42,6 @@ class StoredArrays(Mapping[str, Array]):
         return len(self._arrays)
 
     def forest(self, record: dict[str, Any], name: str = "forest") -> Forest:
-        """Return the forest of a record, whose arrays are named after it."""
         if name in self._known:
             return forest_later(record, self._container, name, *self._known[name])
         forest = forest_in(record, self._arrays, name).validate()

@@ -72,7 +72,6 @@ class Answering:
             self._move_crossover(value)
 
     def _move_crossover(self, rows: int | None) -> None:
-        """Set the batch size from which the GPU is used."""
         predictor = self.__dict__.get("_predictor")
         if rows is None or self.gpu_min_rows_ is None:
             return
@@ -97,7 +96,6 @@ class Answering:
             raise has_changed(search)
 
     def _revive(self) -> Predictor:
-        """Compile again after unpickling; raise if never fitted."""
         self._check_fitted()
         self._check_model()
         forest, reduction = self.forest_.validate(), self._asked[1]
@@ -132,7 +130,6 @@ class Answering:
     else:
 
         def __getattr__(self, name: str) -> Any:
-            """Return a fitted attribute of the model, such as ``classes_``."""
             state = self.__dict__
             fitted = name in FITTED or (
                 name.endswith("_") and not name.startswith("__")

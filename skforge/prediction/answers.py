@@ -34,7 +34,6 @@ class Answer:
     names: tuple[str, ...]
 
     def empty(self) -> Array:
-        """Return the result for 0 rows, which not every model accepts."""
         shape = (0,) if self.width is None else (0, self.width)
         return np.empty(shape, self.dtype)
 
@@ -47,7 +46,6 @@ def as_array(answer: Any) -> Array:
 
 
 def described(model: Any, method: str) -> Answer:
-    """Return the result type of a method; raise if the model lacks the method."""
     if method not in METHODS:
         raise InvalidInputError(
             f"method must be one of {', '.join(METHODS)}. Got {method!r} instead."
@@ -65,7 +63,6 @@ def described(model: Any, method: str) -> Answer:
 
 
 def _of_zeros(model: Any, method: str) -> Array:
-    """Return the result for a row of zero scores or leaves; nothing is compiled."""
     from skforge.sources.find import source_of
     from skforge.sources.fitted import model_of, start_of
 

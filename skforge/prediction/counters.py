@@ -41,7 +41,6 @@ class Counters:
             counts[:] = 0, 0
 
     def read(self) -> dict[str, dict[str, int]]:
-        """Return the sums over all threads and entries."""
         every = list(self._threads.values())
         none = [0] * (_N - 1)
         every += [[calls, *none, rows, *none] for calls, rows in self._entries]
@@ -53,6 +52,5 @@ class Counters:
 
 
 def rows_of(answer: Any) -> int:
-    """Return of how many rows this is the answer: an array, or one for each target."""
     shape = getattr(answer[0] if isinstance(answer, list) else answer, "shape", ())
     return int(shape[0]) if shape else 0

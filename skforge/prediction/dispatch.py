@@ -108,7 +108,6 @@ def _kernels(module: CompiledModule | AutoModule | None) -> dict[Target, KernelC
 
 
 def rechosen(tables: tuple[Table, Table], forest: Forest, reduction: Any) -> Choice:
-    """Return a Choice of CPU and GPU tables for this machine, which may lack a GPU."""
     host, gpu = Target.host(), gpu_here()
     if gpu is None:
         return Choice(host, tables[0])
@@ -146,7 +145,6 @@ def dispatch_table(
 
 
 def size_ranges(batch_sizes: Any) -> dict[BatchRange, int] | None:
-    """Return the ranges that end at each batch size; the last one is open."""
     if batch_sizes is None:
         return None
     values = np.asarray(batch_sizes)

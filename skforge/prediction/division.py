@@ -32,10 +32,9 @@ TRIED = 4
 
 
 def read_divided(model: Any, X: Any) -> tuple[Forest, Split | None]:
-    """Return a model's forest; of a pipeline, that of the steps that fold.
+    """Return a model's forest; of a pipeline, that of the last steps that fold.
 
-    As many of the last steps fold as can. If the forest after them does not read the
-    rows of ``X`` as they arrive there, fewer steps fold.
+    Fewer fold if the forest after them does not read the rows of ``X`` as they arrive.
     """
     if not divides(model):
         return read_model(model), None
@@ -64,7 +63,6 @@ def read_divided(model: Any, X: Any) -> tuple[Forest, Split | None]:
 def _tried(
     model: Any, start: int | None, last: int, X: Any
 ) -> tuple[Forest | None, str]:
-    """Return the forest of the steps from ``start`` on, or why there is none."""
     rest = rest_of(model, start)
     if is_compiled(rest):
         return rest.forest_, ""
@@ -98,7 +96,6 @@ def table_of(wrapper: Any) -> str:
 
 
 def _unread(model: Any, forest: Forest, start: int, X: Any) -> str:
-    """Return why no row arrives at a step in a form that the forest reads, or ""."""
     source, n_rows = source_of(model, forest, start), _num_samples(X)
     name, unread = divided_steps(model)[start][0], ""
     for i in sampled(X, TRIED)[:n_rows]:

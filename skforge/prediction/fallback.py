@@ -33,7 +33,6 @@ def who_answers(state: Mapping[str, Any]) -> str:
 
 
 def why_steps(split: Any) -> str:
-    """Return which steps run in their library, and why the first one does; or ""."""
     parts = split.parts if isinstance(split, Split) else ()
     if not (why := [part for part in parts if part.blamed]):
         return ""

@@ -204,7 +204,6 @@ def _compiled_whole(wrapper: Any, model: Any, X: Any) -> FitResult:
 
 
 def _tell(wrapper: Any, model: Any, result: FitResult) -> None:
-    """Log what was chosen, and why."""
     search, module = result.search, result.predictor.module
     trees = module.forest.n_trees
     _LOG.info("fit: %s, %d trees, for %s", type(model).__name__, trees, module.target)
@@ -229,7 +228,6 @@ def _tell(wrapper: Any, model: Any, result: FitResult) -> None:
 def _search(
     wrapper: Any, predictor: Predictor, choice: Choice, X: Any
 ) -> tuple[Choice, TuningResult | None]:
-    """Search schedules for the requested ranges, on rows as kernels read them."""
     rows = sample_rows(predictor, X, TUNING_ROWS)
     names = "reduction", "n_jobs", "random_state", "verbose"
     how = {name: getattr(wrapper, name) for name in names}

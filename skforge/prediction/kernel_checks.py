@@ -94,7 +94,6 @@ class KernelChecks:
         return kernel
 
     def compare(self, kernels: RangeKernels, number: int, kernel: Any) -> None:
-        """Raise ``VerificationError`` if a range's kernel is wrong about the sample."""
         sample = self.sample()
         forest, limit = self._forest, self._limit(sample.rows)
         (_, schedule) = batch = kernels.ranges[number]
@@ -131,10 +130,7 @@ class KernelChecks:
 
 
 def compare_now(module: CompiledModule, sample: Callable[[], Sample]) -> None:
-    """Compare the kernels compiled so far, and the others as they arrive.
-
-    Raise ``VerificationError`` if one of the first is wrong.
-    """
+    """Compare kernels compiled so far (raise if wrong), and others as they arrive."""
     checks, kernels = KernelChecks(module, sample), module.kernels
     now = {number: kernels.kernel(number) for number in (0, *kernels.compiled())}
     kernels.arrives = checks
@@ -143,7 +139,6 @@ def compare_now(module: CompiledModule, sample: Callable[[], Sample]) -> None:
 
 
 def by_reference(module: CompiledModule | AutoModule) -> None:
-    """Have a module's kernels compared with the forest as they arrive."""
     for part in module.parts:
         sample = partial(_sample, part.forest, part.compiler.store)
         again = None if part.compiler.store is None else partial(sample, anew=True)
@@ -173,7 +168,6 @@ def _scored(forest: Forest) -> dict[str, Array]:
 
 
 def batch_sizes(forest: Forest, batch: BatchRange, schedule: Schedule) -> list[int]:
-    """Return a range's first and last number of rows, and one between."""
     most = MOST_VALUES // max(1, forest.n_features)
     low, high = batch
     first = max(1, low)
@@ -205,7 +199,6 @@ def _rows_of_a_block(loops: tuple[BoundLoop, ...]) -> int:
 
 
 def _batches(n_rows: int, size: int) -> Iterator[NDArray[np.intp]]:
-    """Yield row numbers; rows repeat if there are fewer than a batch needs."""
     if n_rows <= size:
         yield np.arange(size) % n_rows
         return

@@ -144,7 +144,6 @@ class Predictor:
             self.timed = None
 
     def method(self, owner: Any, function: Any) -> Any:
-        """Return the method's entry bound over the function, or the function."""
         name = function.__name__
         if self._by_members and name != "predict_raw":
             return function
@@ -203,7 +202,6 @@ class Predictor:
     def _find_routes(
         self, form: tuple[str, Any], X: Any, n_jobs: int | None
     ) -> tuple[Route, ...]:
-        """Return the routes for rows of a class or dtype, the fastest one first."""
         (method, kind), source, remembered = form, self.source, self._routes
         routes: list[Route] = []
         if isinstance(X, Mapping) and is_mapped(X):
@@ -242,10 +240,7 @@ class Predictor:
         return answer
 
     def _by_entry(self, method: str, X: Any, n_jobs: int | None) -> Any:
-        """Answer with the compiled entry, for rows as they are or as the source reads.
-
-        Kernels answer for rows that are read and that the entry declines.
-        """
+        """Answer with the compiled entry, or with kernels for rows that it declines."""
         if (entry := self.entries.get(method)) is None:
             return None
         if self._direct and (answer := entry(X)) is not None:
@@ -340,7 +335,6 @@ class Predictor:
     def _by_blocks(
         self, method: str, X: Any, n_jobs: int | None, out: Any = None
     ) -> Array | None:
-        """Answer large rows by blocks; None for others, or if the model must answer."""
         said = ""
 
         def answer(rows: Any) -> Any:
@@ -365,7 +359,6 @@ class Predictor:
     def _by_kernels(
         self, method: str, X: Any, n_jobs: int | None, read: Read | None = None
     ) -> Any:
-        """Answer with the kernels and NumPy, or with the source."""
         X = self.source.prepared(X, method)
         if (answer := self._by_blocks(method, X, n_jobs)) is not None:
             return answer
@@ -429,10 +422,7 @@ class Predictor:
             self.note(self, method)
 
     def _checked_entry(self, method: str, n_jobs: int | None) -> Entry | None:
-        """Return a compiled entry for a method, or None if there cannot be one.
-
-        On drawn rows, it has given what the method gives without it.
-        """
+        """Return an entry that agreed with the method on drawn rows, or None."""
         module, forest, source = self.module, self.forest, self.source
         refused, output = source.declines, output_of(forest.answers, method)
         several = source.answers.by_members and source.answers.more
@@ -498,7 +488,6 @@ class Predictor:
         n_jobs: int | None,
         contribs: bool = False,
     ) -> None:
-        """Compile everything that calls of these methods would compile on first use."""
         for member in self.source.members:
             member.warm_up(batch_sizes)
         if self.source.members:
@@ -530,7 +519,6 @@ class Predictor:
         return np.log(probability)
 
     def transformed(self, X: Any) -> Any:
-        """Return raw scores after the source's transform, as a Booster returns them."""
         raw = self._by_kernels("predict_raw", X, None)
         return of_scores(self.forest.answers, "transformed", np.asarray(raw))
 
@@ -575,7 +563,6 @@ class Predictor:
         return values if hashed is None else hashed.shared(values)
 
     def _explained(self, X: Any, n_jobs: int | None) -> Any:
-        """Return what the entry of contributions answers, on one thread."""
         entry = self.entries.get("predict_contribs")
         if entry is None or not self._direct:
             return None
@@ -587,7 +574,6 @@ class Predictor:
         return answer
 
     def _explain_by_entry(self, rows: Any, values: Array) -> None:
-        """Compile an entry of contributions, which must give these values for rows."""
         source, few = self.source, 0 < len(values) <= ENTRY_ROWS
         fits = isinstance(rows, np.ndarray) and isinstance(self.module, CompiledModule)
         if not few or not fits or self._made or source.declines is None:
@@ -601,7 +587,6 @@ class Predictor:
         self.entries["predict_contribs"] = entry
 
     def _numbers(self, X: Any) -> Any:
-        """Return rows converted for the kernels, which the source cannot replace."""
         if getattr(X, "shape", None) == (0, self.forest.n_columns):
             return np.empty((0, self.forest.n_features), self._dtype)  # not all take it
         X = self.source.prepared(self.framed(X))
@@ -621,12 +606,10 @@ class Predictor:
         return type(self.source.model).__name__ if stored is None else stored.class_name
 
     def rows(self, X: Any, method: str, read: Read | None = None) -> Any:
-        """Return rows converted for the kernels, or None if the source must answer."""
         rows = self.source.taken(read or self.source.read(X))
         return self.source.rows(X, method) if rows is None else rows
 
     def _run(self, method: str, rows: Any, n_jobs: int | None, **options: Any) -> Array:
-        """Call the module; sparse rows are walked, or converted to dense blocks."""
         if method == "predict_raw" and self.source.answers.more:  # never sparse
             return self.scores(rows, n_jobs)
         call, place = getattr(self.module, method), None
@@ -645,7 +628,6 @@ class Predictor:
         return np.concatenate(parts)
 
     def _walked(self, method: str, rows: Any, n_jobs: int | None) -> Array | None:
-        """Return scores or leaves by the entries of rows, if that takes less time."""
         narrow, walk = self._narrow, self._walk if rows.shape[0] else None
         width = self.forest.n_features if narrow is None else narrow.n_columns
         if walk is None or not walk.pays(rows, width):
@@ -656,7 +638,6 @@ class Predictor:
 
     @cached_property
     def _walk(self) -> SparseWalk | None:
-        """What answers sparse rows by their entries, if anything does."""
         return sparse.walk_of(self.module, self.source.fill)
 
     @cached_property

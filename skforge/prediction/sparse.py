@@ -42,7 +42,6 @@ class Narrow(NamedTuple):
 
 
 def narrowed(module: Any) -> Narrow | None:
-    """Return a module for the columns that a forest reads; None if most are read."""
     if not isinstance(module, CompiledModule) or module.target.is_gpu:
         return None
     forest = module.forest
@@ -65,10 +64,7 @@ def narrowed(module: Any) -> Narrow | None:
 
 
 def walk_of(module: Any, fill: float) -> SparseWalk | None:
-    """Return what finds leaves by entries alone; None if it is not for a forest.
-
-    On drawn rows, it has given the scores of the forest.
-    """
+    """Return what finds leaves by entries, if drawn rows show that it agrees."""
     forest = module.forest
     fits = module.reduction == "exact" and not module.parts[0].target.is_gpu
     if not fits or forest.n_features < UNREAD or not SparseWalk.supports(forest):

@@ -55,7 +55,6 @@ class CompiledState(Answering, BaseEstimator):
     __metadata_request__predict_proba = {"out": UNUSED}  # noqa: RUF012
 
     def _keep(self, result: FitResult, model: Any, asked: tuple[Any, Any]) -> None:
-        """Set the fitted attributes; the compiled methods of an earlier fit retire."""
         if isinstance(model, StoredModel):
             self._stored = model
             self.__dict__.pop("estimator_", None)

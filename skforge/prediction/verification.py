@@ -167,7 +167,6 @@ def _parts(answer: Any) -> list[Array]:
 
 
 def sampled(X: Any, most: int = SAMPLE_ROWS) -> NDArray[np.intp]:
-    """Return the numbers of the rows of X that ``fit`` looks at, evenly spread."""
     return np.unique(np.linspace(0, max(0, _num_samples(X) - 1), most).astype(int))
 
 
@@ -185,10 +184,7 @@ def take_rows(X: Any, at: NDArray[np.intp]) -> Any:
 
 
 def sample_rows(predictor: Predictor, X: Any, most: int) -> Array | None:
-    """Return evenly spread rows of X as the kernels get them.
-
-    Return None if there are none, or if its own kernels do not read them.
-    """
+    """Return evenly spread rows of X as kernels get them; None without such rows."""
     if not _num_samples(X):
         return None
     X = take_rows(X, sampled(X, most))
@@ -196,7 +192,6 @@ def sample_rows(predictor: Predictor, X: Any, most: int) -> Array | None:
 
 
 def _rows(predictor: Predictor, X: Any) -> Array | None:
-    """Return rows as the kernels get them; None if only the source can read them."""
     source = predictor.source
     with no_warnings():  # of the rows' form, as calls do
         rows = predictor.rows(X, "predict_raw")

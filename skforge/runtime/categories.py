@@ -21,7 +21,6 @@ _NO_TEXT = "whose characters a library cannot read: 0, or some that UTF-8 lacks.
 
 
 def category(value: Any) -> str | int | None:
-    """Return a category as a text or whole number; None if CatBoost may refuse it."""
     if type(value) is bytes or type(value) is np.bytes_:
         try:
             return value.decode()
@@ -36,7 +35,6 @@ def category(value: Any) -> str | int | None:
 
 
 def number(value: Any) -> float | None:
-    """Return an object as a number, NaN for None; None if CatBoost may refuse it."""
     if value is None:
         return np.nan
     if isinstance(value, (bool, int, float, np.bool_, np.integer, np.floating)):
@@ -50,10 +48,7 @@ def number(value: Any) -> float | None:
 def numbers_and_texts(
     objects: NDArray[Any], places: Sequence[int], names: Sequence[str] | None
 ) -> tuple[NDArray[np.float32], list[bytes]]:
-    """Return rows of numbers, and the texts of the columns at ``places``, row by row.
-
-    Raise ``InvalidInputError`` for a value that is none.
-    """
+    """Return numbers, and texts at ``places``; InvalidInputError for other values."""
     numbers = np.zeros(objects.shape)
     texts = [b""] * (len(objects) * len(places))
     for place, column in enumerate(objects.T):

@@ -102,7 +102,6 @@ def _linked(binary: bytes, outside: Mapping[str, int]) -> Image:
 
 
 def _tables(binary: bytes) -> tuple[list[Section], list[tuple[str, int, int]]]:
-    """Return the sections, and each symbol's name, section and place there."""
     if struct.unpack_from("<7s9xHH", binary) != (b"\x7fELF\2\1\1", 1, 62):
         raise ValueError("no object of 64 bits for x86-64")
     (first,) = struct.unpack_from("<Q", binary, 40)
@@ -124,7 +123,6 @@ def _entries(form: struct.Struct, binary: bytes, table: Section) -> Iterator[Any
 
 
 def _place(sections: list[Section], written: int, at: int, to: dict[int, int]) -> int:
-    """Place the loaded sections that code writes, or the others; return the end."""
     for i, (_, kind, flags, _, _, size, _, _, align, _) in enumerate(sections):
         if flags & _LOADED and flags & _WRITTEN == written:
             known = kind in (_CONTENTS, _ZEROS) and not flags & _OF_THREADS

@@ -37,7 +37,6 @@ class KernelTable:
         self._write(index, kernel, ctypes.addressof(held), len(slots))
 
     def clear(self, index: int) -> None:
-        """Make entries decline a range."""
         self._write(index, 0, 0, 0)
 
     def _write(self, index: int, *words: int) -> None:
@@ -81,8 +80,6 @@ class ShareTable:
 
 
 class Holder:
-    """Owns everything an entry needs; it is the function's ``self``."""
-
     def __init__(self, table: KernelTable, labels: Any) -> None:
         self.table, self.labels = table, labels
         self.jit: LoadedCode | None = None

@@ -46,7 +46,6 @@ def machine() -> str:
 
 
 def cpu_facts(file: str = "/proc/cpuinfo") -> str:
-    """Return what Linux says of the first CPU and its features, or nothing."""
     with suppress(OSError), open(file, encoding="utf-8", errors="replace") as lines:
         facts = []
         for line in lines:
@@ -60,7 +59,6 @@ def cpu_facts(file: str = "/proc/cpuinfo") -> str:
 
 
 def cpu_count(cgroup: str = "/sys/fs/cgroup") -> int:
-    """Count cores as joblib does: affinity, quota, and ``LOKY_MAX_CPU_COUNT``."""
     if sys.platform != "linux" or "JOBLIB_MULTIPROCESSING" in os.environ:
         import joblib
 
@@ -72,7 +70,6 @@ def cpu_count(cgroup: str = "/sys/fs/cgroup") -> int:
 
 
 def _quota(cgroup: str) -> int | None:
-    """Return the cores of a cgroup's quota, in version 2 or 1; None without one."""
     version_1 = "cpu/cpu.cfs_quota_us", "cpu/cpu.cfs_period_us"
     for names in (("cpu.max",), version_1):
         with suppress(FileNotFoundError):

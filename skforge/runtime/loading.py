@@ -39,7 +39,6 @@ def llvm() -> Iterator[Any]:
 
 @lru_cache(maxsize=1)
 def llvm_binding() -> Any:
-    """Return llvmlite's binding; call with the lock held."""
     binding = llvmlite()
     binding.initialize_all_targets()
     binding.initialize_all_asmprinters()
@@ -140,7 +139,6 @@ class LoadedCode:
 
 
 def _release(functions: Sequence[Any], loaded: Any) -> None:
-    """Free the scratch that a module's kernels keep."""
     for function in functions:
         function()
     del loaded

@@ -171,7 +171,6 @@ class Mappings:
         return values if len(X) == self._count or self.ignores else None
 
     def _row(self, X: dict[Any, Any]) -> tuple[Array, memoryview] | None:
-        """Return a mapping of common values as a row, with its memory."""
         assert self._pack is not None
         if (values := self._values(X)) is None:
             return None
@@ -212,7 +211,6 @@ class Mappings:
         return objects
 
     def rows(self, X: Any) -> Array | None:
-        """Return rows for the kernels; None if the source must answer."""
         if self._columns.by_frame:
             return None
         # all rows that compiled code reads have the keys of the first
@@ -227,7 +225,6 @@ class Mappings:
             return None
 
     def of_table(self, X: Any) -> Array:
-        """Return rows for the kernels, or objects, of mappings or a frame by name."""
         if not is_mapped(X):
             there = {str(name): name for name in getattr(X, "column_names", X.columns)}
             X = {name: X[there[name]] for name in self._names if name in there}
@@ -259,7 +256,6 @@ class Mappings:
         return rows
 
     def frame(self, X: Any) -> Any:
-        """Return the mappings as a pandas frame, or for some sources as objects."""
         if self._columns.by_objects:
             columns, _ = self._read(X)
             objects = np.empty((len(columns[0]), self._count), object)
@@ -301,7 +297,6 @@ class Mappings:
         return frame
 
     def _read(self, X: Any) -> tuple[Any, str]:
-        """Return each column's values, and how errors call the rows."""
         dicts, alone = self._as_dicts(X)
         try:
             flat = list(chain.from_iterable(map(self._get, dicts)))
@@ -315,7 +310,6 @@ class Mappings:
         return [flat[at :: self._count] for at in range(self._count)], alone
 
     def _as_dicts(self, X: Any) -> tuple[list[dict[Any, Any]], str]:
-        """Return rows as a list of dicts, and how errors call a mapping alone."""
         alone = ""
         if isinstance(X, Mapping):
             known = {name: X[name] for name in self._names if name in X} or X
@@ -333,7 +327,6 @@ class Mappings:
         return [row if type(row) is dict else dict(row) for row in dicts], alone
 
     def _in_columns(self, values: Sequence[Any]) -> list[Any]:
-        """Return the columns of one mapping: arrays of numbers, or Python's objects."""
         many = [_is_column(value) for value in values]
         if not all(many):
             at, name = many.index(False), self._names[many.index(True)]
@@ -388,7 +381,6 @@ class Mappings:
         rows[:, [places[at] for at in lists]] = packed.reshape(len(lists), len(rows)).T
 
     def _codes(self, at: int, labels: list[Any], alone: str) -> list[float | None]:
-        """Return numbers of labels of any type; None where the source must answer."""
         rule, (table, kinds) = self._rules[at], self._coded[at]
         return [
             _code(label, rule, table, kinds, _where(row, alone))
@@ -456,7 +448,6 @@ def _is_column(value: Any) -> bool:
 
 
 def _objects(column: Any) -> Any:
-    """Return a column's values: an array of plain numbers, or a list of objects."""
     if type(column) is list:
         return column
     if not hasattr(column, "__array__"):
@@ -471,7 +462,6 @@ def _objects(column: Any) -> Any:
 
 
 def _is_plain(values: list[Any]) -> bool:
-    """Tell whether all values are certainly Python's floats or whole numbers."""
     if not values or type(values[0]) not in (float, int):
         return False
     try:  # a fifth of the time of looking at each type; NumPy's make the sum another
@@ -507,7 +497,6 @@ def _kind(value: Any) -> str:
 
 
 def _number(value: Any, name: str, where: str) -> float:
-    """Return a value that is no plain number as a float."""
     if is_missing(value):
         return _NAN
     if _kind(value) == "number":
@@ -539,7 +528,6 @@ def _code(
     kinds: frozenset[type],
     where: str,
 ) -> float | None:
-    """Return the number of a label; None if the source must answer."""
     if type(label) in kinds and label in table:
         return table[label]
     code = None
@@ -565,7 +553,6 @@ def _code(
 
 
 def _categorical(labels: list[Any], rule: ColumnRule) -> Any:
-    """Return labels as pandas' categories: those of training, then new ones."""
     import pandas as pd
 
     assert rule.categories is not None

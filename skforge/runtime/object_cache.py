@@ -59,7 +59,6 @@ _ANEW = ", so that every process compiles its kernels anew"
 
 
 def key_of(parts: Iterable[str]) -> str:
-    """Return a digest of texts, which tells where each ends."""
     texts = (part.encode() for part in parts)
     marked = (part for text in texts for part in (b"%d:" % len(text), text))
     return str(sha256(*marked).hexdigest())
@@ -112,7 +111,6 @@ def open_own(path: str, flags: int) -> IO[bytes]:
 
 
 def digest_of(key: str, kind: str) -> str | None:
-    """Return the digest that a file states of itself; None without a file."""
     folder, start = opened(kind, create=False), b""
     if folder is not None:
         path = os.path.join(folder, key)
@@ -154,7 +152,6 @@ def read_known(
 
 
 def _payload(key: str, file: Any, size: int) -> tuple[str, Bytes | None]:
-    """Return a file's digest and content; None if any byte of it is damaged."""
     head = len(_MAGIC) + _DIGEST + len(key)
     if not head < size <= MOST_OF_ONE:
         return "", None
@@ -175,15 +172,11 @@ def _digest(parts: Sequence[Part]) -> bytes:
 
 
 def store(key: str, payload: bytes) -> str | None:
-    """Store an object, if there is a usable directory; return its digest."""
     return write(key, OBJECTS, [payload])
 
 
 def write(key: str, kind: str, parts: Sequence[Part]) -> str | None:
-    """Store bytes, one part after the other, in a folder under a key.
-
-    Return their digest; None if they are not stored.
-    """
+    """Store bytes under a key in a folder; return their digest, None if not stored."""
     folder = opened(kind, create=True)
     if folder is None:
         return None
@@ -212,7 +205,6 @@ def write(key: str, kind: str, parts: Sequence[Part]) -> str | None:
 
 
 def evict(folder: str) -> None:
-    """Remove the least recently used files until the rest is within the bounds."""
     now, files, total = time.time(), [], 0
     with os.scandir(folder) as entries:
         for entry in entries:
@@ -234,10 +226,7 @@ def evict(folder: str) -> None:
 
 
 def opened(name: str, create: bool) -> str | None:
-    """Return a folder of the cache if only this user may write it.
-
-    Nothing is made in a directory that others may write.
-    """
+    """Return a folder that only this user may write; make none where others may."""
     parent = directory()
     if parent is None:
         return None
@@ -269,7 +258,6 @@ def is_writable() -> bool:
 
 
 def _is_own(facts: os.stat_result) -> bool:
-    """Tell whether only this user, or root, may write a file or directory."""
     if not hasattr(os, "geteuid"):  # Windows: a user's folder is not shared
         return True
     return facts.st_uid in (0, os.geteuid()) and not facts.st_mode & 0o022

@@ -49,7 +49,6 @@ def builtin(
 
 
 def is_known_python() -> bool:
-    """Tell whether compiled code can read the objects of this interpreter."""
     free = "free-threading" in sys.version
     return sys.implementation.name == "cpython" and not free
 
@@ -71,7 +70,6 @@ def numpy_table(name: str) -> Any:
 
 @lru_cache(maxsize=1)
 def numpy_api() -> dict[str, int] | None:
-    """Return functions of NumPy's C API, or None if its table is not as expected."""
     table = numpy_table("_ARRAY_API")
     if table is None:
         return None
@@ -85,7 +83,6 @@ def numpy_api() -> dict[str, int] | None:
 
 
 def _arrays_are_laid_out_as_known() -> bool:
-    """Check that an array's type and data are where an entry reads them."""
     if ctypes.sizeof(ctypes.c_void_p) != 8:
         return False
     for dtype, code in DTYPE_CODES.items():

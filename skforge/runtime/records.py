@@ -21,7 +21,6 @@ from skforge.exceptions import InvalidModelError
 
 
 def refusal(name: str) -> InvalidModelError:
-    """Return the error for an entry that ``save`` does not write."""
     return InvalidModelError(
         f"the entry {name!r} of its manifest has a value that save never writes; save "
         "the model again."
@@ -29,7 +28,6 @@ def refusal(name: str) -> InvalidModelError:
 
 
 def entry(record: Mapping[str, Any], name: str, *types: type | None) -> Any:
-    """Return a manifest entry after checking its type; bool is not int here."""
     value = record.get(name)
     if not any(value is None if t is None else type(value) is t for t in types):
         wanted = " or ".join("null" if t is None else t.__name__ for t in types)
@@ -61,7 +59,6 @@ def values_out(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def values_in(types: Mapping[str, Any], record: Mapping[str, Any]) -> dict[str, Any]:
-    """Return values of these types from an object of JSON, which may have more."""
     return {
         name: plain_in(kind, record.get(name), name) for name, kind in types.items()
     }
@@ -73,7 +70,6 @@ def fields_of(value: Any, *but: str) -> dict[str, Any]:
 
 
 def fields_in(kind: type, record: Mapping[str, Any], *but: str) -> dict[str, Any]:
-    """Return the fields of a dataclass from an object of JSON, which may have more."""
     types = {name: t for name, t in field_types(kind).items() if name not in but}
     return values_in(types, record)
 
@@ -91,10 +87,7 @@ def field_types(kind: type) -> dict[str, Any]:
 
 
 def plain_in(kind: Any, value: Any, name: str) -> Any:
-    """Return the value of a type from its JSON, as :func:`plain_out` returns it.
-
-    Raise an error with the entry's ``name`` if ``value`` is not of the type ``kind``.
-    """
+    """Return a value of a type from JSON; an error for other JSON has the ``name``."""
     origin, parts = get_origin(kind) or kind, get_args(kind)
     if (alias := getattr(origin, "__value__", None)) is not None:  # as NDArray may be
         origin = get_origin(alias) or alias

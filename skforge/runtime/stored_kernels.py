@@ -45,7 +45,6 @@ def find(key: str, digest: str | None = None) -> StoredKernel | None:
 
 
 def add(key: str, kernel: StoredKernel) -> tuple[str, str] | None:
-    """Keep a kernel, if it is not too large; return its place if it is kept."""
     name, names, most, binary, data, _ = kernel
     if len(binary) + sum(x.nbytes for x in data.values()) >= object_cache.MOST_OF_ONE:
         return None
@@ -56,14 +55,12 @@ def add(key: str, kernel: StoredKernel) -> tuple[str, str] | None:
 
 
 def write(key: str, kind: str, facts: dict[str, Any], arrays: Arrays) -> str | None:
-    """Keep arrays and facts, which are JSON, in a folder; return their digest."""
     return object_cache.write(key, kind, list(_packed(facts, arrays)))
 
 
 def read(
     key: str, kind: str, digest: str | None = None
 ) -> tuple[dict[str, Any], Arrays, str] | None:
-    """Return what was kept and its digest, if it is intact and has a given one."""
     stored = object_cache.read_known(key, kind, digest)
     if stored is not None:
         with suppress(ValueError, TypeError, KeyError):

@@ -69,10 +69,7 @@ class Answers:
     by_members: bool = field(default=False, metadata=_LIVE)
 
     def of_scores(self, forest: Forest, model: Any) -> Callable[..., Any]:
-        """Return the function that makes a method's answer of raw scores.
-
-        It raises ``UnsureError`` if the model itself must answer.
-        """
+        """Return what makes a method's answer of raw scores, or raises UnsureError."""
         if self.by_members:
             return self._of_members
         return partial(answer, forest.answers, labels_of(forest.answers, model))
@@ -158,7 +155,6 @@ class Source:
 
     @cached_property
     def warning(self) -> str:
-        """The model's warning about an array, which has no feature names, or ""."""
         return "" if self._plain is None else self._plain.unnamed
 
     def codes(self) -> dict[int, dict[str, Any]]:
@@ -174,10 +170,7 @@ class Source:
         return X
 
     def takes(self, X: Array) -> bool:
-        """Tell whether the model accepts the values of these rows.
-
-        ``X`` is a C-contiguous array of the forest's dtype and width.
-        """
+        """Tell whether the model accepts the values of C-contiguous, converted rows."""
         return len(X) > 0
 
     def repaired(self, rows: Array) -> Array:
@@ -195,19 +188,14 @@ class Source:
         return True
 
     def form(self, X: Any) -> Any:
-        """Return the form of rows that the forest does not read yet, or None."""
         form = self.form_of(X)
         return None if self.knows(form) else form
 
     def of_form(self, form: Any) -> Source | None:
-        """Return an adapter, with its own forest, for rows of a form; None for none."""
         return None
 
     def sample(self, dtype: Any) -> Any:
-        """Return a row whose numbers are of a dtype, in the form that was trained on.
-
-        None if the form of rows does not matter.
-        """
+        """Return a row of a dtype in the form of training; None if no form matters."""
         return None
 
     def reading(self) -> Reading | None:
@@ -216,7 +204,6 @@ class Source:
 
     @cached_property
     def _plain(self) -> Any:
-        """The reader of common kinds of rows: ``PlainRows`` or ``HashedRows``."""
         reading, hashed = self.reading(), self.forest.hashed
         if reading is None:
             return None
@@ -230,15 +217,11 @@ class Source:
         return FrameColumns(forest.category_names, marker=forest.missing_value)
 
     def entry_of_objects(self, entry: Any) -> Any:
-        """Return an entry for arrays of objects before one for rows; None for none."""
         made = self.forest.hashed is not None and self._plain is not None
         return self._plain.entry(entry) if made else None
 
     def read(self, X: Any) -> Read | None:
-        """Return rows of a common kind converted for the kernels, and a warning.
-
-        Their values are not checked yet, see :meth:`takes`.
-        """
+        """Read common rows, and a warning; :meth:`takes` is to check the values."""
         read: Read | None = None if self._plain is None else self._plain.read(X)
         return read
 
@@ -272,7 +255,6 @@ class Source:
         return Columns(tuple(rules), len(names), dtype, False, by_frame, hashed)
 
     def _reading(self, **how: Any) -> Reading:
-        """Return a reading with the forest's dtype and the names seen by ``fit``."""
         names = getattr(self.stored or self.model, "feature_names_in_", None)
         usual: dict[str, Any] = {
             "names": None if names is None else tuple(names),
@@ -296,7 +278,6 @@ class Source:
         return None
 
     def tried(self, X: Any, method: str) -> Any:
-        """Return rows for the kernels, or None if only the model converts them."""
         if self.stored is not None and kind_of(X) == "batch":
             from pyarrow import Table
 
@@ -304,7 +285,6 @@ class Source:
         return self._rows(X, method)
 
     def _rows(self, X: Any, method: str) -> Any:
-        """Return rows converted as the model does; None for unknown kinds."""
         return self.taken(self.read(X))
 
     def taken(self, read: Read | None) -> Array | None:
@@ -325,10 +305,7 @@ class Source:
         return draw_rows(self.forest, n, 0, missing)
 
     def kept_rules(self) -> Rules:
-        """Return the rules of a live model, to be kept in an artifact.
-
-        Raise ``UnsupportedModelError`` if its rows cannot be converted without it.
-        """
+        """Return the rules to keep; raise if they do not suffice to convert rows."""
         return self.rules
 
     def call(self, method: str, X: Any, **params: Any) -> Any:
@@ -351,7 +328,6 @@ class Source:
         return raw[:, 0] if raw.shape[1] == 1 else raw
 
     def reference(self, rows: Array) -> Array:
-        """Return raw scores of all forests by the reference walk, side by side."""
         forests = self.forest, *self.answers.more
         scores = [reference_raw(forest, rows) for forest in forests]
         return np.hstack([raw.reshape(len(rows), -1) for raw in scores])
@@ -367,7 +343,6 @@ class Source:
         return self.raw(rows)
 
     def outputs(self, X: Any) -> dict[str, Any]:
-        """Return the model's answers on one thread, by ``Predictor`` method."""
         return {} if self.model is None else self._outputs(X)
 
     def _outputs(self, X: Any) -> dict[str, Any]:
@@ -377,11 +352,9 @@ class Source:
         }
 
     def _serial(self) -> Any:
-        """Return the model, set to one thread and no output."""
         return self.model
 
     def of_no_rows(self) -> dict[str, tuple[str, tuple[int, ...]]]:
-        """Return dtype and shape of each method's answer to 0 rows."""
         answers = {}
         none = np.empty((0, self.forest.n_columns), "f4")
         for method in ("predict", "predict_proba", "predict_raw", "apply"):
@@ -435,7 +408,6 @@ def member_source(model: Any, forest: Forest) -> Source:
 
 
 def member_traces(model: Any) -> list[Any]:
-    """Return objects and numbers that change when a model inside another one does."""
     adapter = adapter_of(model)
     return [] if adapter is None else adapter.traces(model)
 

@@ -87,10 +87,7 @@ class CatBoostSource(Source):
         return None
 
     def _selected(self, X: Any) -> Any:
-        """Return a frame's columns that the model names, or the first ones, in order.
-
-        CatBoost ignores all others.
-        """
+        """Return the named columns, or the first ones, as CatBoost does."""
         names, width = self.forest.column_names, self.forest.n_columns
         hashed = self.forest.hashed
         if not frames.is_pandas(X) and not frames.is_table(X):

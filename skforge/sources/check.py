@@ -42,7 +42,6 @@ def check(model: StoredModel) -> None:
 
 
 def _try_answers(source: Source, model: StoredModel) -> None:
-    """Raise ValueError if what a file holds of a wrapper does not give answers."""
     answers, forest = source.answers, source.forest
     width = sum(part.n_outputs for part in (forest, *answers.more))
     raw = np.random.default_rng(0).normal(size=(_TRIED, width)) * 4
@@ -56,7 +55,6 @@ def _try_answers(source: Source, model: StoredModel) -> None:
 
 
 def _labels_fit(labels: Any, forest: Forest) -> bool:
-    """Tell whether there is a label for every class index that can be looked up."""
     known = forest.source in ("catboost", "sklearn", "lightgbm") and forest.classifies
     if labels is None or not known:
         return True

@@ -60,10 +60,7 @@ class ReadColumns(NamedTuple):
     def write_objects(
         self, place: int, objects: Sequence[Any], kinds: Collection[type]
     ) -> bool:
-        """Write numbers among objects to a column; return False if some is none.
-
-        ``kinds`` are the types of objects that are numbers.
-        """
+        """Write numbers of some ``kinds``; return False if an object is none."""
         found = {*map(type, objects)}
         if not found.issubset(kinds):
             return False
@@ -80,7 +77,6 @@ class ReadColumns(NamedTuple):
         return True
 
     def without(self, missing: Array, numbers: Array, place: int) -> Array:
-        """Make missing numbers of a column NaN; return the others."""
         if not missing.any():
             return numbers
         self.rows[missing, place] = np.nan
@@ -163,8 +159,6 @@ Parts: TypeAlias = "list[tuple[Any, _Plan]]"
 
 
 class FrameReader(_ColumnReader):
-    """Reads float64, whole numbers and others, and texts of pandas frames."""
-
     #: The last column index, the place of each of its columns in the rows (-1 for
     #: none) and the plans of its blocks. None: such frames are not read.
     _seen: tuple[Any, Array | None, dict[Any, Any]] = None, None, {}
@@ -172,8 +166,7 @@ class FrameReader(_ColumnReader):
     def layout(self, X: Any) -> tuple[Form | None, Parts] | None:
         """Return the form of a frame, and how each block's values are read.
 
-        None if its columns or their dtypes are not as wanted, if there are no rows, or
-        if pandas' internals are not as expected.
+        None if columns, dtypes or pandas' internals are not as wanted, or without rows.
         """
         try:
             columns, blocks = X.columns, X._mgr.blocks
@@ -229,7 +222,6 @@ class FrameReader(_ColumnReader):
         return form
 
     def read(self, parts: Parts, n_rows: int) -> ReadColumns | None:
-        """Return the wanted columns of a frame; None if an object is no number."""
         read = ReadColumns(np.zeros((n_rows, self._width)), [], [], [])
         for values, plan in parts:
             if plan.number is None:
@@ -274,7 +266,6 @@ class FrameReader(_ColumnReader):
 
 
 def _only_value(values: Any, number: Any) -> Any:
-    """Return the only value of pandas' own array; None for a missing number."""
     if (arrow := getattr(values, "_pa_array", None)) is not None:
         value = arrow[0].as_py()  # a third of the time
         if value is None and number is None:
@@ -330,8 +321,7 @@ class TableReader(_ColumnReader):
     def layout(self, X: Any) -> tuple[Form, list[tuple[int, Any]]] | None:
         """Return the form of a table or of objects, and its columns with their places.
 
-        None if its columns are not as wanted, for ragged rows, for other types, and if
-        there are no rows.
+        None if they are not as wanted: ragged rows, other types, no rows.
         """
         kind = table_kind(X)
         if not kind or not len(X):
@@ -404,7 +394,6 @@ class TableReader(_ColumnReader):
     def _layout_by_value(
         self, X: Any, names: Sequence[str], forms: Collection[str]
     ) -> tuple[Form, list[int], list[int] | None] | None:
-        """Return which columns of a table go where; None if types have parameters."""
         layout, to = self.layout(X), self._places_of(names, len(names))
         if layout is None or told(layout[0]) not in forms or to is None:
             return None

@@ -29,10 +29,7 @@ from skforge.sources.stored_model import StoredModel
 
 
 def decline(source: Any, X: Any, method: str) -> NoReturn:
-    """Raise the error for rows that only the live model could convert.
-
-    It is ``InvalidInputError`` if the model itself would certainly not take them.
-    """
+    """Raise an error: InvalidInputError if the model would certainly not take rows."""
     stored: StoredModel = source.stored
     shape: tuple[int, ...] = getattr(X, "shape", ())
     if hasattr(X, "tocsr"):
@@ -109,7 +106,6 @@ class _Declined:
         return "" if rows is None else self._of_values(rows)
 
     def _mistake_of_names(self) -> str:
-        """Return what is wrong with a frame's names; raise for a wrong width."""
         given, source = column_names(self.X), self.source
         named = all(isinstance(label, str) for label in labels_of(self.X))
         # scikit-learn takes frames by position if no name is a text
@@ -136,7 +132,6 @@ class _Declined:
         return ""
 
     def _of_values(self, rows: Any) -> str:
-        """Return what is special about the first value that is not read."""
         framed, usual = is_pandas(rows), self.usual
         take = rows.iloc if framed else rows
         at = _first(len(rows), lambda n: self.reads(take[:n]))
@@ -146,7 +141,6 @@ class _Declined:
             rows, usual = rows.loc[:, self.needed], usual.loc[:, self.needed]
 
         def reads(n: int) -> bool:
-            """Tell whether the row is read with values of training after ``n``."""
             if not framed:
                 trial = usual.astype(rows.dtype)
                 trial[0, :n] = rows[at, :n]
@@ -210,7 +204,6 @@ class _Declined:
 
 
 def _first(n: int, reads: Callable[[int], bool]) -> int:
-    """Return the first of ``n`` things up to which a part is not read."""
     first, end = 0, n
     while end - first > 1:
         middle = 1 if (first, end) == (0, n) else (first + end) // 2
@@ -219,7 +212,6 @@ def _first(n: int, reads: Callable[[int], bool]) -> int:
 
 
 def _usual_row(source: Any) -> Any:
-    """Return a row such as those of training, with 0 for numbers: a frame if named."""
     sample = source.sample(np.float64)
     if sample is not None:
         return sample

@@ -23,7 +23,6 @@ from skforge.sources.stored_model import StoredModel
 
 
 def is_fitted(estimator: Any) -> bool:
-    """Tell whether an estimator is fitted; True for anything else."""
     if not is_estimator(estimator):
         return True
     if base.is_a(estimator, "catboost.core.CatBoost"):
@@ -46,7 +45,6 @@ def is_fitted(estimator: Any) -> bool:
 
 
 def tags_of(model: Any, forest: Forest | None) -> Tags:
-    """Return the model's tags, or tags made from its task."""
     if isinstance(model, StoredModel):
         return model.__sklearn_tags__()
     if is_estimator(model):
@@ -76,10 +74,9 @@ def validated(fit: Method) -> Method:
 def fitted_model(
     wrapper: Any, X: Any, y: Any, weight: Any, fit_params: dict[str, Any]
 ) -> Any:
-    """Return a wrapper's fitted model, or train a clone of it.
+    """Return a wrapper's fitted model (or search), or train a clone of it.
 
-    For a search, return the search itself, not its best estimator. Raise
-    ``UnsupportedModelError`` if the model to train could not be compiled.
+    Raise ``UnsupportedModelError`` if the model to train could not be compiled.
     """
     model = wrapper.estimator
     while base.is_frozen(model):

@@ -50,7 +50,6 @@ class ForestSource(Source):
         )
 
     def _rows(self, X: Any, method: str) -> Any:
-        """Check names, widths and values, as ``compile_forest`` does."""
         if not hasattr(X, "tocsr") or self.forest.hashed is not None:
             return prepare_rows(self.forest, X, made=False)
         X = read_columns(self.forest, X.tocsr())

@@ -27,7 +27,6 @@ FITTED = frozenset({"best_iteration", "best_score"})
 
 
 def model_of(wrapper: Any) -> Any:
-    """Return a wrapper's model: fitted, stored as data, or as passed by the user."""
     state = wrapper.__dict__
     return state.get("estimator_", state.get("_stored", state.get("estimator")))
 
@@ -42,7 +41,6 @@ def start_of(wrapper: Any) -> Any:
 
 
 def no_attribute(wrapper: Any, name: str) -> str:
-    """Return an AttributeError's text; it points to the model's own attribute."""
     text = f"{type(wrapper).__name__!r} object has no attribute {name!r}"
     model = wrapper.__dict__.get("estimator_")
     if name.startswith("_"):
@@ -74,7 +72,6 @@ def is_estimator(model: Any) -> bool:
 
 
 def task_of(model: Any) -> str | None:
-    """Return the task of a Booster, a file or a forest, without compiling it."""
     if isinstance(model, StoredModel):
         model = model.forest
     if isinstance(model, Forest):

@@ -90,7 +90,6 @@ def is_wide(dtype: Any) -> bool:
 
 
 def told(form: Any) -> str:
-    """Return a form as text, by which it is known; of several the first, "" of None."""
     if type(form) is Form:
         return form.text
     if type(form) is tuple:
@@ -112,15 +111,11 @@ def nullable(form: Form | np.dtype[Any]) -> list[int]:
 
 
 def _is_number(dtype: Any) -> bool:
-    """Tell whether a column holds NumPy's numbers, in which NaN alone is missing."""
     return isinstance(dtype, np.dtype) and dtype is not OBJECT
 
 
 def objects_of(numbers: Array, gap: bool, decimals: bool) -> Array:
-    """Return numbers as objects of several types; some of the missing ones are None.
-
-    Not if ``gap`` is False. ``decimals`` tells whether some are Decimals.
-    """
+    """Return objects of several types; with ``gap``, some of the missing are None."""
     objects = numbers.astype(object)
     for i, x in enumerate(objects):
         if x != x:
@@ -135,10 +130,7 @@ def objects_of(numbers: Array, gap: bool, decimals: bool) -> Array:
 def fitting(
     rows: Array, form: Form | np.dtype[Any], gaps: Collection[int] = ()
 ) -> Array:
-    """Return rows with the nearest values that the columns of a form can hold.
-
-    Some of the values of the columns in ``gaps`` are NaN.
-    """
+    """Return rows with the nearest values of a form; columns in ``gaps`` get NaN."""
     rows = rows.astype(np.float64)
     if isinstance(form, np.dtype):
         form = Form("", (form,) * rows.shape[1])
@@ -167,7 +159,6 @@ def fitting(
 
 
 def as_form(frame: Any, form: Form, gaps: Collection[int], decimals: bool) -> Any:
-    """Return the rows of a frame, which fit, in a form; see :func:`objects_of`."""
     tables = form.kind in ("polars", "pyarrow")
     columns = {}
     for at, (name, dtype) in enumerate(zip(frame.columns, form.types, strict=True)):
@@ -196,7 +187,6 @@ def as_form(frame: Any, form: Form, gaps: Collection[int], decimals: bool) -> An
 
 
 def _column(kind: str, values: Any, dtype: Any, gap: bool) -> Any:
-    """Return a column of polars or pyarrow; texts that its type lacks are missing."""
     number = None if dtype is None else number_of(dtype)
     missing = [(gap or number is None) and v != v for v in values]
     if number is not None and number.kind == "f":
@@ -223,13 +213,11 @@ def _column(kind: str, values: Any, dtype: Any, gap: bool) -> Any:
 
 
 def same_tests(forest: Forest, other: Forest, dtypes: Sequence[np.dtype[Any]]) -> bool:
-    """Tell whether the tests of two forests agree on all numbers of some dtypes."""
     mine, others = _tests_of(forest, dtypes), _tests_of(other, dtypes)
     return len(mine) == len(others) and all(map(np.array_equal, mine, others))
 
 
 def _tests_of(forest: Forest, dtypes: Sequence[np.dtype[Any]]) -> list[Array]:
-    """Return arrays that are equal for forests with the same tests."""
     inner = forest.predicate >= 0
     tests = forest.predicate[inner]
     comparison, feature = forest.comparison[tests], forest.feature[tests]
@@ -250,10 +238,7 @@ def _tests_of(forest: Forest, dtypes: Sequence[np.dtype[Any]]) -> list[Array]:
 
 
 def _canonical(forest: Forest, tests: Array, dtype: np.dtype[Any]) -> Array:
-    """Return comparisons and thresholds that are equal for tests that are.
-
-    Equal for all numbers of a dtype, which are whole or have the dtype's precision.
-    """
+    """Return comparisons and thresholds, equal for tests that agree on a dtype."""
     comparison, threshold = forest.comparison[tests], forest.threshold[tests]
     equal = (comparison == Comparison.EQ) | (comparison == Comparison.NE)
     if dtype.kind == "f":
@@ -275,7 +260,6 @@ def _canonical(forest: Forest, tests: Array, dtype: np.dtype[Any]) -> Array:
 
 
 def contains(bounds: Bounds, other: Bounds, dtypes: Sequence[np.dtype[Any]]) -> bool:
-    """Tell whether all numbers of some dtypes that one accepts are in the other's."""
     ends = [np.finfo(d).max if d.kind == "f" else 2.0**64 for d in dtypes]
     largest = np.array(ends, float)
     low, high = np.maximum(bounds.low, -largest), np.minimum(bounds.high, largest)

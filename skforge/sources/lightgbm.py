@@ -38,7 +38,6 @@ class LightGBMBoosterSource(Source):
 
     @property
     def _has_codes_alone(self) -> bool:
-        """Whether a live model has the names of categories, and its forest has none."""
         booster = getattr(self.model, "booster_", self.model)
         codes = self.model is not None and bool(booster.pandas_categorical)
         return codes and not self._categories.names
@@ -94,7 +93,6 @@ class LightGBMBoosterSource(Source):
         return np.array(X) if isinstance(X, list) else X
 
     def _call(self, method: str, X: Any, **params: Any) -> Any:
-        """Call the Booster, which adds each row's trees in order on any thread."""
         return self.model.predict(X, **_ASKING.get(method, {}), **params)
 
     def _outputs(self, X: Any) -> dict[str, Any]:
@@ -107,7 +105,6 @@ def _has_limit(values: Array) -> bool:
 
 
 def _by_row(X: Any) -> Any:
-    """Return sparse rows in CSR that mean the same; None if LightGBM must read them."""
     from scipy.sparse import csc_matrix, csr_matrix
 
     if X.dtype not in (np.float32, np.float64):
@@ -126,12 +123,10 @@ def _by_row(X: Any) -> Any:
 
 
 def _log(text: str) -> None:
-    """Say what LightGBM says, through the logger that users may have given it."""
     getattr(sys.modules.get("lightgbm.basic"), "_log_warning", warn)(text)
 
 
 def _usual(X: Any) -> Any:
-    """Return rows of a rare kind in the usual one that LightGBM makes of them."""
     if not is_pandas(X):
         return X
     from pandas import DataFrame
@@ -169,7 +164,6 @@ class LightGBMSource(LightGBMBoosterSource):
         return len(X) > 0 and not self._has_no_labels
 
     def reading(self) -> plain.Reading | None:
-        """Read as a Booster does, after scikit-learn's checks of arrays and lists."""
         reading = super().reading()
         return reading and replace(reading, lists=True)
 

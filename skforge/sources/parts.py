@@ -55,7 +55,6 @@ def _bare_value(value: Any) -> Any:
 
 
 def is_part(kind: str) -> bool:
-    """Tell whether ``module.Class`` is a wrapper or what one computes answers with."""
     return kind in members.WRAPPERS or kind.rpartition(".")[0] in _PARTS
 
 
@@ -84,7 +83,6 @@ def rebuilt(kind: type[Any], state: Mapping[str, Any]) -> Any:
 
 
 def plain_value(value: Any) -> Any:
-    """Return a deep copy of plain values; None for all others."""
     if isinstance(value, np.generic):
         value = value.item()
     plain = (bool, int, float, str)

@@ -134,7 +134,6 @@ class PipelineSource(Source):
         return known
 
     def _set_limits(self, known: PipelineRows) -> None:
-        """Say which arrays compiled entries take: those that every column accepts."""
         bounds = known.bounds
         self.declines = "infinite" if bounds.nan.all() else "not_finite"
         ends = np.concatenate([-bounds.low, bounds.high]).astype(float)
@@ -145,7 +144,6 @@ class PipelineSource(Source):
         self.direct = self.on_device and known.warning is not None
 
     def _warning_of(self, known: PipelineRows) -> str | None:
-        """Return the warning about arrays, asked from the pipeline; None if several."""
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             zeros = known.bounds.repaired(np.zeros((1, known.width)))
@@ -263,7 +261,6 @@ class PipelineSource(Source):
         )
 
     def _folded_for(self, form: Any, dtypes: list[Any]) -> PipelineSource | None:
-        """Fold the steps for columns of some dtypes; None if that answers otherwise."""
         if self._is_odd(form):
             return None
         try:
@@ -302,7 +299,6 @@ class PipelineSource(Source):
         return narrow or nameless or forms.has_objects(form)
 
     def _agrees(self, gaps: Sequence[int], like: PipelineSource) -> bool:
-        """Tell whether scores agree on rows drawn around both forests' tests."""
         self._known.forms[forms.told(self._form)] = [*gaps]
         drawing = (self,) if like.forest is self.forest else (self, like)
         return all(self._agrees_on(source, gaps) for source in drawing)
@@ -342,7 +338,6 @@ class PipelineSource(Source):
         return super()._call(method, X, **params)
 
     def as_given(self, rows: Array) -> Any:
-        """Return rows with texts for codes, in a frame if a step needs names."""
         return self._known.decoded(rows, self._form)
 
     def _transformed(self, X: Any) -> Any:
@@ -363,7 +358,6 @@ class PipelineSource(Source):
         return serial
 
     def drawn(self, n: int, missing: float) -> Array:
-        """Return rows around the folded thresholds, and rows of such values alone."""
         rows = super().drawn(n, 0.05)
         near = rows.copy()
         random = np.random.default_rng(1)
@@ -424,7 +418,6 @@ def frame_columns(part: Any, steps: Sequence[Any]) -> Columns | None:
 
 
 def held(value: Any) -> list[Any]:
-    """Return what fitted steps hold, those inside other steps included."""
     if isinstance(value, (list, tuple)):
         return [part for step in value for part in held(step)]
     if not hasattr(value, "get_params"):
@@ -435,7 +428,6 @@ def held(value: Any) -> list[Any]:
 
 
 def _encodes_numbers(parts: list[Any]) -> bool:
-    """Tell whether some encoder gets numbers, not as part of another transformer."""
     within = {id(getattr(part, "_encoder", None)) for part in parts}
     return any(
         labels.dtype != np.object_
@@ -446,8 +438,6 @@ def _encodes_numbers(parts: list[Any]) -> bool:
 
 
 class Prepared(NamedTuple):
-    """Rows after the steps that run in their library."""
-
     rows: Any
 
 

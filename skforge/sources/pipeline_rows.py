@@ -89,7 +89,6 @@ class PipelineRows:
         return column_readers.TableReader(*self._wanted)
 
     def columns(self, columns: Columns) -> Columns:
-        """Return the columns of mappings: those taken by name, with codes of texts."""
         rules = [
             replace(rule, categories=None, **self.texts[place].rule())
             if place in self.texts
@@ -104,7 +103,6 @@ class PipelineRows:
         return replace(columns, rules=tuple(rules), ignores=ignores, by_frame=by_frame)
 
     def read(self, X: Any) -> Read | None:
-        """Read float64, whole numbers and texts if every step accepts them."""
         kind = type(X)
         if kind is np.ndarray or kind is np.memmap:
             read = self._array(X)
@@ -123,7 +121,6 @@ class PipelineRows:
 
     @cached_property
     def _is_by_dtype(self) -> bool:
-        """Tell whether some step takes integers or single columns by their dtype."""
         return self.by_column or bool(self.bounds.whole)
 
     def _holds(self, rows: Array) -> bool:
@@ -153,7 +150,6 @@ class PipelineRows:
         return rows, said
 
     def form_of(self, X: Any) -> Any:
-        """Return the form of rows: of an array its dtype; None if it is not known."""
         kind = type(X)
         is_array = (kind is np.ndarray or kind is np.memmap) and X.ndim == 2
         if is_array and is_plain(X.dtype) and X.dtype.kind in "fb":
@@ -163,14 +159,10 @@ class PipelineRows:
         return None if layout is None else layout[0]
 
     def parts_of(self, form: Any) -> list[Any]:
-        """Return the forms that must be read for one; see :func:`parts_of`."""
         return forms.parts_of(form, bools=not self._is_by_dtype)
 
     def gaps_of(self, form: Any) -> Collection[int] | None:
-        """Return the columns that may have pandas' NA or None; None if it is not read.
-
-        It follows from those of the parts of a form.
-        """
+        """Return the columns that may have NA or None; None if a part is not read."""
         gaps = self.forms.get(forms.told(form))
         if gaps is None and (parts := self.parts_of(form)) != [form]:
             found = map(self.forms.get, map(forms.told, parts))
@@ -184,7 +176,6 @@ class PipelineRows:
         return gaps
 
     def _warning_of(self, X: Any, names: Any) -> str | None:
-        """Return the warning for a frame's names; None if it is not read."""
         if self.names is not None:
             return ""
         return self._plain.warning_of(X, names) if self.by_position else None
@@ -200,7 +191,6 @@ class PipelineRows:
         return None if read is None else (read[0], self.warning)
 
     def _columns(self, reader: Any, X: Any, names: Any) -> Read | None:
-        """Read a frame, a table or objects, whose columns may have ``names``."""
         said = self.warning or "" if names is None else self._warning_of(X, names)
         if said is None or self.bounds.low.dtype != np.float64:
             return None
@@ -227,7 +217,6 @@ class PipelineRows:
         return read.rows, said
 
     def _takes(self, form: Any, read: column_readers.ReadColumns) -> bool:
-        """Tell whether the forest of a form has the answers for whole numbers."""
         if form is None or forms.has_objects(form):
             whole = ((x.dtype, at) for at, x in read.whole if x.dtype.kind in "iu")
             return self.bounds.takes((i, dtype) for dtype, at in whole for i in at)
@@ -258,7 +247,6 @@ class PipelineRows:
         return np.array([row], np.float64)
 
     def _is_known(self, dtype: Any) -> bool:
-        """Tell whether steps get such values in the dtype of the forest's rows."""
         if not isinstance(dtype, np.dtype) or not dtype.isnative:
             return False
         wide = self.bounds.low.dtype == np.float64 and "" in self.forms
@@ -267,7 +255,6 @@ class PipelineRows:
         )
 
     def _is_exact(self, values: Array) -> bool:
-        """Tell whether integers are exact in all dtypes that steps convert them to."""
         most = self.largest
         if values.dtype.itemsize < 4:
             return True

@@ -59,10 +59,7 @@ Read = tuple[Array, str]
 
 
 class PlainRows:
-    """Reads common kinds of rows; returns None for rows that the source must read.
-
-    ``columns`` are the categories of training.
-    """
+    """Reads common kinds of rows; returns None for rows that the source must read."""
 
     __slots__ = ("_columns", "_named", "_r", "_seen", "_tables", "_width", "unnamed")
 
@@ -77,7 +74,6 @@ class PlainRows:
         self.unnamed = _without_names(reading.estimator) if warns else ""
 
     def read(self, X: Any) -> Read | None:
-        """Return rows and the source's warning; None leaves ``X`` to the source."""
         kind = type(X)
         try:
             with np.errstate(over="raise"):
@@ -110,7 +106,6 @@ class PlainRows:
         return self._array(values)
 
     def _csr(self, X: Any) -> Read | None:
-        """Read a few sparse rows of finite floats, with no entry twice."""
         fill, data, indices, shape = self._r.fill, X.data, X.indices, X.shape
         small = shape[0] * shape[1] <= _MOST_CELLS and shape[1] <= _MOST_COLUMNS
         if fill is None or not small or indices.dtype != np.intc:
@@ -142,7 +137,6 @@ class PlainRows:
         return None
 
     def warning_of(self, X: Any, names: Any) -> str | None:
-        """Return the warning for the names of a frame; None if they are refused."""
         seen, warning = self._seen.get(type(X), (None, None))
         if names is not seen:
             same = names.equals if hasattr(names, "equals") else names.__eq__
@@ -214,7 +208,6 @@ class PlainRows:
         return None if warning is None else (rows, warning)
 
     def _compared(self, X: Any, columns: Any) -> str | None:
-        """Return the warning for a frame's names, or None if they may be refused."""
         names, given = self._r.names, tuple(columns)
         if self._r.compares == "never":
             return "" if len({*given}) == len(given) else None
@@ -308,7 +301,6 @@ def most_entries(X: Any) -> int:
 
 
 def _ascends(indices: Array, indptr: Array) -> bool:
-    """Tell whether each row has its entries in ascending columns, none twice."""
     whole = len(indptr) and not indptr[0] and indptr[-1] == len(indices)
     if not whole or (indptr[1:] < indptr[:-1]).any():
         return False
@@ -330,7 +322,6 @@ def dense_columns(X: Any) -> Any:
 
 
 def _large(values: Array) -> bool:
-    """Tell whether some whole number may not fit exactly in float64."""
     return bool(((values >= _EXACT) | (values <= -_EXACT)).any())
 
 

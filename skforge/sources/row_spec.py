@@ -56,16 +56,12 @@ class RowSpec:
 
     @property
     def framed(self) -> bool:
-        """Whether rows are frames, because texts or the names of columns matter."""
         by_name = self.steps and self.names is not None
         return by_name or bool(self.texts or self.categories or self.hashed)
 
 
 def row_spec(model: Any) -> RowSpec:
-    """Return what a model takes: a fitted or compiled one, a module or a forest.
-
-    Raise ``InvalidInputError`` if it does not know how many columns its rows have.
-    """
+    """Return what a model takes; InvalidInputError if it does not know its width."""
     ours, forest = is_compiled(model), None
     inner = model_of(model) if ours else getattr(model, "forest", model)  # a module's
     inner = unwrap(inner)
@@ -119,7 +115,6 @@ def _of_forest(forest: Forest, names: tuple[str, ...] | None) -> RowSpec:
 
 
 def _of_stored(model: StoredModel, names: tuple[str, ...] | None) -> RowSpec:
-    """Return what a pipeline takes that skforge.load returned."""
     forest = model.forest
     try:
         columns = source_of(model, forest).columns()
@@ -137,7 +132,6 @@ def _of_stored(model: StoredModel, names: tuple[str, ...] | None) -> RowSpec:
 def _look(
     step: Any, places: Sequence[int], used: set[int], texts: dict[int, set[str]]
 ) -> None:
-    """Note which of these columns a fitted step reads, and the texts that it knows."""
     step = unwrap(step)
     if isinstance(step, str) and not transformers.is_absent(step):  # "drop"
         return
@@ -166,7 +160,6 @@ def _look(
 
 
 def _keeps_columns(step: Any, width: int) -> bool:
-    """Tell whether a step hands on its columns in their order, texts included."""
     if transformers.is_absent(step):
         return True
     imputer = transformers.class_of(step).endswith(".SimpleImputer")

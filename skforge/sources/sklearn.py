@@ -31,8 +31,6 @@ _FITTED = (
 
 
 class SklearnSource(Source):
-    """A scikit-learn estimator; ``validate_data`` checks its rows."""
-
     declines: Refused | None = "not_finite"
     #: Whether ``assume_finite`` leaves its rows unchecked.
     _obeys_config = True
@@ -89,7 +87,6 @@ class SklearnSource(Source):
         return super()._call(method, X, **params)
 
     def _as_trees_get(self, X: Any) -> Any:
-        """Return rows as the estimator passes them to its trees."""
         return X
 
     def _raw(self, rows: Array) -> Any:
@@ -115,7 +112,6 @@ class SklearnSource(Source):
 
 
 def _for_trees(estimator: Any, X: Any, nan: bool) -> Any:
-    """Return rows as a tree's ``_validate_X_predict``; messages name ``estimator``."""
     from sklearn.utils.validation import validate_data
 
     nan = nan and not hasattr(X, "tocsr")
@@ -277,7 +273,6 @@ class HistGradientBoostingSource(SklearnSource):
         return CodedRules(tuple(int(column.feature) for column in coded), named)
 
     def _rows(self, X: Any, method: str) -> Any:
-        """Encode as the estimator does, then replace codes by category values."""
         if not self._coded:
             rows = self._validated(X, dtype=[np.float64], ensure_all_finite=False)
             return rows if rows.dtype.isnative else None  # it refuses others by itself
@@ -382,7 +377,6 @@ class _OverTreesSource(SklearnSource):
     _obeys_config = False
 
     def _rows(self, X: Any, method: str) -> Any:
-        """Validate as the estimator does; decline what its trees may refuse."""
         from sklearn.utils.validation import check_array
 
         if self.model is not None and (self.warning or not hasattr(X, "tocsr")):

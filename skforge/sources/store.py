@@ -39,10 +39,7 @@ ATTRIBUTES = (
 
 
 def store(wrapper: Any, model: Any, tags: Tags) -> StoredModel:
-    """Return the plain data to keep of a fitted ``CompiledForest``'s model.
-
-    Raise ``UnsupportedModelError`` if its rows cannot be converted without it.
-    """
+    """Return plain data of a model; raise if its rows need the model itself."""
     if isinstance(model, StoredModel):
         return model
     forest = wrapper.forest_
@@ -57,7 +54,6 @@ def store(wrapper: Any, model: Any, tags: Tags) -> StoredModel:
 
 
 def _stored(source: Source, model: Any, offering: Any, tags: Tags) -> StoredModel:
-    """Return the plain data of a model, with the methods that an object offers."""
     rules = source.kept_rules()
     left_out = []
     own_score = getattr(type(last_step(model)), "score", None)
@@ -105,14 +101,12 @@ def _stored(source: Source, model: Any, offering: Any, tags: Tags) -> StoredMode
 
 
 def _whole(node: Any) -> Any:
-    """Return a wrapper with plain attributes alone, around stored members."""
     if node.source is not None:
         return _stored(node.source, node.model, node.model, get_tags(node.model))
     return bare(node.kept([_whole(member) for member in node.members]))
 
 
 def _kept_attributes(model: Any) -> dict[str, Any]:
-    """Return the fitted attributes that can be kept; raise if the labels cannot be."""
     attributes: dict[str, Any] = {}
     for name in ATTRIBUTES:
         try:

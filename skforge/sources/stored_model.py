@@ -85,7 +85,6 @@ class StoredModel:
         return name in self.methods
 
     def explain(self, name: str) -> None:
-        """Raise if the source had this attribute and it was not kept."""
         if name == "estimator_" or name in self.left_out:
             self.refuse(name)
 
@@ -105,7 +104,6 @@ class StoredModel:
         return tags_from(self.tags)
 
     def validator(self, class_name: str = "", *, names: bool = True) -> Any:
-        """Return an estimator for ``validate_data``, named as the source's class."""
         validator: Any = type(class_name or self.class_name, (Validator,), {})()
         validator.tags = self.tags
         for name in ("n_features_in_", "feature_names_in_")[: 1 + names]:

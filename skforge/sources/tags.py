@@ -20,8 +20,6 @@ _GROUPS = {
 
 
 class Validator:
-    """The parts of an estimator that scikit-learn's ``validate_data`` reads."""
-
     tags: Mapping[str, Any]  # as they are stored
 
     def __sklearn_tags__(self) -> Tags:
@@ -41,7 +39,6 @@ def check_tags(stored: Mapping[str, Any]) -> None:
 
 
 def tags_from(stored: Mapping[str, Any]) -> Tags:
-    """Return the tags that :func:`plain_tags` stored; unknown ones are dropped."""
     import sklearn.utils
     from sklearn.base import BaseEstimator
 

@@ -48,8 +48,6 @@ class XGBoostRules(Rules):
 
 
 class _XGBoostRows(Source):
-    """Rules shared by XGBoost's wrappers and Boosters."""
-
     rules_type = XGBoostRules
     fill, answers = float("nan"), Answers(leaf_dtype="<f4")
 
@@ -97,10 +95,7 @@ class _XGBoostRows(Source):
         return super().columns()
 
     def _dense(self, X: Any, method: str, strict: bool) -> Any:
-        """Return rows of a known kind, or None.
-
-        ``strict`` applies the rules of ``DMatrix``: names required, no infinities.
-        """
+        """Return known rows; ``strict`` is as DMatrix: names, and no infinities."""
         n_features = self.forest.n_features
         if isinstance(X, (list, tuple)):
             X = array_of(X)
@@ -153,8 +148,6 @@ class _XGBoostRows(Source):
 
 @register
 class XGBoostSource(_XGBoostRows):
-    """An XGBoost wrapper: in-place prediction, ``DMatrix`` for leaves."""
-
     classes = ("xgboost.sklearn.XGBModel",)
     kind = "xgboost"
 
@@ -217,7 +210,6 @@ class BoosterSource(_XGBoostRows):
         return rows
 
     def _call(self, method: str, X: Any, **params: Any) -> Any:
-        """Call the Booster; the caller makes labels from its scores."""
         from xgboost import DMatrix
 
         refuse_arguments(method, params, " of a Booster")

@@ -15,7 +15,6 @@ from skforge.tuning.search.trial import Trial
 
 
 def distribution(trials: Sequence[Trial], ax: Any = None) -> Any:
-    """Draw histograms of slowdowns against the best schedule (SilvanForge, Fig. 5)."""
     ax = axes_for(ax)
     times = {n: ratios / ratios.min() for n, ratios in _ratios(trials).items()}
     most = max(2.0, *(values.max() for values in times.values()))
@@ -32,7 +31,6 @@ def distribution(trials: Sequence[Trial], ax: Any = None) -> Any:
 
 
 def slowdown(trials: Sequence[Trial], ax: Any = None) -> Any:
-    """Draw each trial's time relative to the default, in order, and the best so far."""
     ax = axes_for(ax)
     for n_rows, ratios in _ratios(trials).items():
         order = np.arange(1, len(ratios) + 1)
@@ -70,7 +68,6 @@ def sensitivity_matrix(trials: Sequence[Trial]) -> tuple[list[int], Array]:
 
 
 def sensitivity(trials: Sequence[Trial], ax: Any = None) -> Any:
-    """Draw the matrix of slowdowns across batch sizes (SilvanForge, Figure 2a)."""
     sizes, matrix = sensitivity_matrix(trials)
     if len(sizes) < 2:
         raise InvalidInputError(
@@ -123,7 +120,6 @@ def _times_axis(axis: Any) -> None:
 
 
 def axes_for(ax: Any) -> Any:
-    """Return the axes to draw on: those given, or new ones."""
     if ax is not None:
         return ax
     try:

@@ -89,7 +89,6 @@ class Progress:
 
 
 def _is_watched(stream: Any) -> bool:
-    """Return whether somebody looks at a stream: a terminal's, or a notebook's cell."""
     if current_process().name != "MainProcess":
         return False
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
@@ -97,7 +96,6 @@ def _is_watched(stream: Any) -> bool:
 
 
 def _has_widgets() -> bool:
-    """Return whether rich can draw in a notebook; it warns there if not."""
     return find_spec("ipywidgets") is not None
 
 

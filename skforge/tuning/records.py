@@ -91,7 +91,6 @@ def forest_key(forest: Forest) -> str:
 
 
 def target_key(target: Target) -> str:
-    """Return a hash of a target: its kind, CPU or GPU model, features and caches."""
     return _hash(sorted(json.loads(target.to_json()).items()))
 
 
@@ -147,7 +146,6 @@ class Record:
 
     @classmethod
     def from_line(cls, line: str | bytes) -> Record | None:
-        """Parse a line; return None if it is damaged or has another version."""
         try:
             content = json.loads(line)
             if content["record"] != VERSION:
@@ -191,7 +189,6 @@ class TuningRecords:
         self.path = Path(path)
 
     def __repr__(self) -> str:
-        """Return the constructor call."""
         return f"TuningRecords({str(self.path)!r})"
 
     def __iter__(self) -> Iterator[Record]:
@@ -216,7 +213,6 @@ class TuningRecords:
         return iter(records)
 
     def __len__(self) -> int:
-        """Return the number of readable records."""
         return len(self._read()[0])
 
     def find(self, key: RecordKey, usable: Usable | None = None) -> Record | None:
@@ -285,7 +281,6 @@ class TuningRecords:
         return len(new)
 
     def _read(self) -> tuple[list[Record], list[int]]:
-        """Return the records, and the numbers of the damaged lines."""
         self._check_file()
         try:
             content = self.path.read_bytes()
@@ -314,7 +309,6 @@ class TuningRecords:
 
 
 def as_records(value: Any) -> TuningRecords | None:
-    """Return the records at a path, or None for None and "auto", the user's store."""
     if isinstance(value, TuningRecords):
         return value
     if value is None or value == AUTO:
@@ -330,7 +324,6 @@ def as_records(value: Any) -> TuningRecords | None:
 
 
 def sizes_of(forest: Forest) -> tuple[int, ...]:
-    """Return the sizes of a forest that schedules depend on."""
     low, high = forest.leaf_depths()
     return (
         forest.n_trees,
@@ -345,7 +338,6 @@ def sizes_of(forest: Forest) -> tuple[int, ...]:
 
 
 def shape_key(forest: Forest, defaults: Iterable[Schedule], budget: float) -> str:
-    """Return a hash of what is equal of forests and searches that share a result."""
     facts = (
         forest.n_features,
         forest.n_outputs,
@@ -374,7 +366,6 @@ class UserStore:
         return object_cache.key_of(("tuning", repr(self.key)))
 
     def find(self, usable: Usable) -> Record | None:
-        """Return the latest record of a forest of similar sizes, or None."""
         now = time.time()
         valid = (record for record, end in self._similar() if now < end)
         return next(filter(usable, valid), None)
@@ -387,13 +378,11 @@ class UserStore:
         object_cache.store(self._name, json.dumps(entries[-MOST_ENTRIES:]).encode())
 
     def _similar(self) -> Iterator[tuple[Record, float]]:
-        """Yield the records of similar forests, and until when they count."""
         for sizes, line, end in reversed(self._entries()):
             if _near(sizes, self.sizes) and (record := Record.from_line(line)):
                 yield record, end
 
     def _entries(self) -> list[tuple[tuple[float, ...], str, float]]:
-        """Return the sizes, the line and the end of each record; none if damaged."""
         kind = list[tuple[tuple[float, ...], str, float]]
         with suppress(ValueError, RecursionError):
             entries = json.loads(object_cache.find(self._name) or b"[]")

@@ -240,7 +240,6 @@ class TuningResult:
     __str__ = summary
 
     def __repr__(self) -> str:
-        """Return one line; ``print`` shows the report."""
         return (
             f"<TuningResult: {self.strategy} on {self.target}, "
             f"{plural(len(self.trials), 'trial')}, {self.seconds:.2f} s>"
@@ -358,13 +357,11 @@ def _trial(content: Mapping[str, Any], schedules: Sequence[Schedule]) -> Trial:
 
 
 def plain_params(params: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a point with JSON types; other values become their repr."""
     plain = (str, int, float, bool, type(None))
     return {k: v if isinstance(v, plain) else repr(v) for k, v in params.items()}
 
 
 def _sum(*numbers: Any) -> Any:
-    """Return the sum of numbers, None if one is not known."""
     return None if None in numbers else sum(numbers)
 
 

@@ -188,7 +188,6 @@ class Tuner:
             return result
 
     def _uses_store(self) -> bool:
-        """Return whether this is the default search, which the user's store is for."""
         plain = self.space is None and self.measurer is None
         return plain and self.strategy == "heuristic" and self.records == AUTO
 
@@ -200,7 +199,6 @@ class Tuner:
         begin: float,
         records: TuningRecords | None = None,
     ) -> TuningResult:
-        """Measure, and add the result to records; the budget runs from ``begin`` on."""
         ours = search.measurer()
         measurer = self.measurer or ours
         if not getattr(search.strategy, "measures", True):
@@ -224,7 +222,6 @@ def is_timed(result: TuningResult) -> bool:
 
 
 def keep(search: Search, result: TuningResult, records: TuningRecords | None) -> None:
-    """Add a result to the records; warn if it, or the file, is of no use."""
     if search.budget is not None and not is_timed(result) and not result.complete:
         warn(
             f"A budget of {search.budget:g} s is too short to measure a single "
@@ -274,7 +271,6 @@ def default_space(strategy: Strategy, machine: Target, n_threads: int) -> Schedu
 
 
 def check_space(space: object) -> None:
-    """Raise unless ``space`` is a ScheduleSpace with at least one point."""
     if not isinstance(space, ScheduleSpace):
         raise InvalidInputError(
             f"space must be a ScheduleSpace. Got {type(space).__name__} instead."

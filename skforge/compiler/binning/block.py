@@ -43,7 +43,6 @@ LEVELS = (4, 6, 8)
 
 
 def part_rows(block: int, word_lanes: int) -> int:
-    """Return the rows that are transposed together: whole vectors of words."""
     return min(PART, -(-block // word_lanes) * word_lanes)
 
 
@@ -58,8 +57,6 @@ class Kind(NamedTuple):
 
 
 class ColumnBins:
-    """Emits the codes of a block of at most ``block`` rows, column by column."""
-
     def __init__(
         self, rules: Rules, table: bins.CodeTable, registers: Registers, block: int
     ) -> None:
@@ -83,7 +80,6 @@ class ColumnBins:
     # ------------------------------------------------------------ what to do
 
     def _plan(self) -> None:
-        """Lay out the jobs, one a column of codes, by tile of the rows' columns."""
         t, forest, model = self.t, self._rules.forest, self._rules.model
         self._right = bins.missing_right(t)
         starts = tile_starts(np.unique(t.feature), forest.n_features, self.lanes)
@@ -113,7 +109,6 @@ class ColumnBins:
         self._gone = model("code_gone", np.where(t.missing_left, 0, t.counts))
 
     def _job(self, c: int) -> tuple[Kind, NDArray[Any], int]:
-        """Return a column's kind, its numbers, and the levels searched in memory."""
         t = self.t
         test, missing, bounds = int(t.test[c]), Missing(int(t.missing[c])), t.bounds(c)
         if test != bins.THRESHOLDS:
@@ -131,7 +126,6 @@ class ColumnBins:
     # ------------------------------------------------------------ the stage
 
     def encode(self, rows: BlockRows, count: Value, codes: Buffer) -> None:
-        """Fill whole parts of ``codes``: ``count`` rows of a block, and a few more."""
         b = self.b
         self._columns = ColumnTile(b, self._scalar, self.lanes, self._part, lambda x: x)
         size = -(-self._words // self._word_lanes) * self._word_lanes * self._part
@@ -183,7 +177,6 @@ class ColumnBins:
     def _searcher(
         self, kind: Kind, j: Value, offset: Value
     ) -> Callable[[list[Value]], list[Value]]:
-        """Load a column's pivots; return a function that searches several vectors."""
         b, registers = self.b, self._registers
         tables = registers.load_pivots(b, self._numbers, offset, kind.levels)
         index_vec = Vec(self._index, self.lanes)
@@ -266,10 +259,7 @@ def quantize_block(
     rows: BlockRows,
     count: Value,
 ) -> Buffer:
-    """Return scratch memory with the codes of the first ``count`` rows of a block.
-
-    A block has at most ``block`` rows; row i starts at ``i * code_stride(table)``.
-    """
+    """Return scratch memory with the rows' codes, ``code_stride(table)`` apart."""
     b = rules.b
     registers = Registers.of(target, rules.forest.threshold.dtype)
     by_column = block >= registers.lanes

@@ -67,7 +67,6 @@ class CodePlaces:
 
     @classmethod
     def of(cls, forest: Forest, table: CodeTable, lanes: int) -> CodePlaces:
-        """Lay out the codes of a normalised forest; ``table`` merges missing rules."""
         registers = max(1, -(-table.n_columns // lanes))
         width = lanes << (registers - 1).bit_length()
         column, right = table.column_of, missing_right(forest)
@@ -139,7 +138,6 @@ def _fit(thresholds: NDArray[Any], count: int) -> tuple[Any, Any]:
 
 
 def bucket_of(x: NDArray[Any], scale: Any, shift: Any, last: Any) -> NDArray[np.int64]:
-    """Return the bucket of each value, with the rounding of the compiled code."""
     with np.errstate(over="ignore", invalid="ignore"):
         y = x * scale + shift
     y = np.where(y < last, y, last)
@@ -177,10 +175,7 @@ class BucketBins:
         return padded
 
     def encode(self, rows: BlockRows, count: Value, codes: Buffer, block: int) -> Value:
-        """Fill ``codes`` for ``count`` rows; return whether any value is missing.
-
-        A second copy follows the first one of ``block`` rows.
-        """
+        """Fill ``codes``, and a copy ``block`` rows on; tell if values are missing."""
         b, n = self.b, self.lanes
         tests = None
         if self._some_tests:
@@ -233,7 +228,6 @@ class BucketBins:
     # ------------------------------------------------------------ one row
 
     def _row(self, rows: BlockRows, start: Value) -> Callable[[Value], Value]:
-        """Return a function that loads the row's values for a vector of columns."""
         b, n = self.b, self.lanes
         features = self._columns(self._table.feature, np.int64)
         registers = -(-rows.n_features // n)
@@ -321,7 +315,6 @@ class BucketBins:
         return table[at, Vec(I32, self.lanes)].ne(0)
 
     def _gone(self, at: Value, copy: int) -> Value:
-        """Return the codes of missing values in one copy of a vector of columns."""
         b, ints = self.b, Vec(I32, self.lanes)
         if self.codes.copies == 2:
             return b.const(GONE_RIGHT if copy else 0, ints)

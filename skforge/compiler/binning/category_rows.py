@@ -59,7 +59,6 @@ class SetGroup:
 
 
 def set_groups(forest: Forest) -> list[SetGroup]:
-    """Return the sets that tables answer, by group."""
     sets = np.flatnonzero(forest.comparison >= Comparison.IN).astype(np.int32)
     keys = forest.feature, forest.missing, forest.comparison
     words = np.diff(forest.category_offset)

@@ -62,7 +62,6 @@ class RowCodePlan:
 
 
 def plan_row_codes(table: CodeTable, forest: Forest) -> RowCodePlan:
-    """Group the columns of a table of uint8 codes by how they are searched."""
     long = table.ordered & (table.counts > BLOCK)
     right = missing_right(table)
     keys = table.test, table.missing, table.missing_left, long

@@ -120,11 +120,9 @@ class GatheredBins:
     def write_column(
         self, rows: Buffer, start: Value, to: Value, column: Value, codes: Buffer
     ) -> None:
-        """Write one column of a row; columns of single tests are overwritten later."""
         codes[to + column * self._step] = self._search(rows, start, column)
 
     def write_tests(self, rows: Buffer, start: Value, to: Value, codes: Buffer) -> None:
-        """Write the columns of equality and set tests, one after another."""
         b, t, rules, forest = self.b, self.t, self._rules, self._rules.forest
         predicate = t.first[self._tests]
         sets = forest.comparison[predicate] != Comparison.EQ

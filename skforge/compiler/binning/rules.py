@@ -1,7 +1,4 @@
-"""How a forest's tests read rows: rules for missing values and categories.
-
-All code works on scalars and on vectors.
-"""
+"""How tests read rows, scalar or vector: rules for missing values and categories."""
 
 from __future__ import annotations
 
@@ -45,8 +42,6 @@ class RowAt:
 
 
 class Pool:
-    """Arrays that lie one after another in a kernel's data."""
-
     def __init__(self, align: int = 1, fill: float = np.inf) -> None:
         self._parts: list[AnyArray] = []
         self._align, self._fill, self._size = align, fill, 0
@@ -68,10 +63,7 @@ NO_CATEGORY = 1 << 31
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """Emits how the tests of a normalised forest read values.
-
-    ``comparison`` is "lt" or "le"; ``model`` declares buffers of model data.
-    """
+    """Emits how the tests of a normalised forest, all "lt" or all "le", read values."""
 
     b: Builder
     forest: Forest
@@ -80,7 +72,6 @@ class Rules:
 
     @property
     def passes(self) -> CompareOp:
-        """The comparison that holds between a value that goes right and a threshold."""
         return "ge" if self.comparison == "lt" else "gt"
 
     # ------------------------------------------------------------ sides
@@ -139,7 +130,6 @@ class Rules:
     def missing(
         self, raw: Value, x: Value, kinds: Collection[int], is_kind: IsKind
     ) -> Value:
-        """Return which values are missing; x is what :meth:`compared` returned."""
         missing = self.b.is_nan(x)
         if Missing.ZERO not in kinds:
             return missing
@@ -218,14 +208,12 @@ def category_tables(
 
 
 def set_numbers(forest: Forest) -> NDArray[np.int64]:
-    """Return the number of each predicate's set in :func:`category_tables`."""
     return np.cumsum(forest.comparison >= Comparison.IN) - 1
 
 
 def set_members(
     forest: Forest, predicates: NDArray[np.integer[Any]], words: int | None = None
 ) -> NDArray[np.bool_]:
-    """Return which categories the sets of the given predicates hold, one set a row."""
     offset = forest.category_offset
     begin, end = offset[predicates], offset[predicates + 1]
     most = int((end - begin).max(initial=0)) if words is None else words

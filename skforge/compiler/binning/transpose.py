@@ -51,12 +51,9 @@ class ColumnTile:
         self.buffer = b.alloc("columns", scalar, tiles * lanes * part)
 
     def fill(self, rows: BlockRows, start: Value, to: Value | None = None) -> None:
-        """Transpose the tile's columns of the block to contiguous columns.
+        """Transpose the block's columns to contiguous ones, from element ``to`` on.
 
-        Whole groups of rows are read as vectors; the last rows of the batch, and rows
-        with a stride below their width, one number at a time, so that nothing past the
-        end is read. Groups past the last row are not written: their sums are never
-        used. The columns start at element ``to``.
+        Groups past the last row are not written: their sums are never used.
         """
         b, n = self.b, self.lanes
         wide = rows.n_features >= n
@@ -153,7 +150,6 @@ class ColumnTile:
 
 
 def store_masks(b: Builder, lines: Buffer, at: Value, masks: Sequence[Value]) -> None:
-    """Store the masks of consecutive vectors as bits, from byte ``at`` on."""
     lanes = masks[0].type.lanes
     joined = max(1, 8 // lanes)
     # The mask of a vector is one integer of 16 or 8 rows; smaller masks are joined.
@@ -193,10 +189,7 @@ def unpacked(n: int, e: int, unit: int, high: bool) -> list[int]:
 
 
 def transpose(b: Builder, rows: Sequence[Value], item: int) -> list[Value]:
-    """Transpose a square of numbers held in vectors, by shuffles of two registers.
-
-    Unpacking transposes squares within 128-bit lanes; then lanes are exchanged.
-    """
+    """Transpose a square of vectors: unpack within 128-bit lanes, then swap lanes."""
     n, e = len(rows), 16 // item
 
     def within(square: Sequence[Value], unit: int = 1) -> list[Value]:
@@ -208,7 +201,6 @@ def transpose(b: Builder, rows: Sequence[Value], item: int) -> list[Value]:
         return [*within(joined[::2], 2 * unit), *within(joined[1::2], 2 * unit)]
 
     def pick(x: Value, y: Value, odd: int) -> Value:
-        """Join every other 128-bit lane of two vectors."""
         lanes = range(odd * e, n, 2 * e)
         chosen = [lane + i for lane in lanes for i in range(e)]
         return b.shuffle(x, y, [*chosen, *(n + i for i in chosen)])

@@ -13,10 +13,7 @@ _MOST = 1 << 30
 
 
 class Known:
-    """Constants, sums with one, and powers of two that integers are multiples of.
-
-    It begins with what the ``parent``, the enclosing function, knows.
-    """
+    """Constants, sums with one, and powers of two that integers are multiples of."""
 
     def __init__(self, parent: Known | None = None) -> None:
         self.constants: dict[str, Number] = {}
@@ -41,11 +38,9 @@ class Known:
         return self._pairs.get(value.name)
 
     def note_extended(self, value: lir.Value) -> None:
-        """Record that a 64-bit integer was a shorter one."""
         self._extended.add(value.name)
 
     def multiple_of(self, value: lir.Value) -> int:
-        """Return a power of two known to divide an integer."""
         number = self.constants.get(value.name)
         if number is not None:
             return gcd(number, _MOST) if isinstance(number, int) else 1
@@ -55,7 +50,6 @@ class Known:
         self._multiples[value.name] = gcd(factor, _MOST)
 
     def note_binary(self, value: lir.Value, op: lir.Binary) -> None:
-        """Record the power of two that divides the result of arithmetic."""
         if not isinstance(value.type, lir.Scalar) or value.type.is_float:
             return
         a, b = self.multiple_of(op.a), self.multiple_of(op.b)

@@ -16,7 +16,6 @@ from skforge.compiler.layouts.background.tables import GROUP
 
 
 def patterns_pay(patterns: Patterns, n_rows: int, n_background: int) -> bool:
-    """Return whether patterns are estimated to be faster than walks."""
     n_leaves = len(patterns.leaf)
     # Walks to deep leaves take more than twice as long as those to others.
     n_nodes = int(patterns.walked.sum())
@@ -50,7 +49,6 @@ def _looking_up(patterns: Patterns, n_rows: int) -> float:
 def _walking(
     patterns: Patterns, n_leaves: int, n_walked: int, n_rows: int, n_background: int
 ) -> float:
-    """Return the time to prepare walks for all leaves, and to walk to some."""
     forest = patterns.trees.forest
     n_outputs = forest.leaf_value.shape[1]
     groups = -(-n_background // GROUP)

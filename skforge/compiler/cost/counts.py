@@ -79,7 +79,6 @@ class Reach:
         return float(self.lines.sum()) * LINE
 
     def distinct(self, rows: Counts) -> Counts:
-        """Return how many different lines some rows reach."""
         few, place = np.unique(rows, return_inverse=True)
         missed = np.power(1.0 - _SHARES, few[:, None])
         lines = (1.0 - missed) @ self.lines
@@ -139,7 +138,6 @@ class PieceCounts:
 
     @classmethod
     def of(cls, forest: Forest) -> PieceCounts:
-        """Count the pieces that ``cut_trees`` would cut."""
         child = np.stack([forest.left, forest.right], axis=1)
         size, _ = sizes(child, forest.node_depths(), forest.leaf)
         top = np.flatnonzero(size > USUAL)
@@ -153,8 +151,6 @@ class PieceCounts:
 
 
 class ForestCounts(ForestShape):
-    """Sizes of a forest as the code of a CPU processes it."""
-
     on_gpu = False
 
     def __init__(self, forest: Forest, target: Target) -> None:
@@ -288,14 +284,12 @@ def _sets(forest: Forest) -> tuple[int, int]:
 
 
 def _asks(forest: Forest) -> bool:
-    """Whether missing values go left at some nodes and right at others."""
     missing = forest.missing != Missing.NEVER
     left = forest.missing_left[missing]
     return bool(left.any() and not left.all())
 
 
 def _bit_trees(forest: Forest) -> tuple[int, float, int]:
-    """Return the folded nodes, list operations and look-ups of leaves by bits."""
     fold, even = folds(forest), even_trees(forest)
     leaves, deep = leaf_counts(forest), even & ~fold
     bits = np.ceil(np.log2(np.maximum(leaves, 2))) + 1
@@ -353,7 +347,6 @@ class _Lines:
         return Reach.of(self.rarity[self.depth >= top], size, self.part)
 
     def tiles(self, levels: int, top: int, slot: int) -> TileCounts:
-        """Count tiles of some levels, with ``slot`` bytes for a node."""
         below = self.depth - top
         roots = self.rarity[(below >= 0) & (below % levels == 0)]
         visits = float((2.0**-roots).sum()) / (self.trees * self.part)

@@ -72,7 +72,6 @@ class Plan:
 
 @lru_cache(maxsize=1 << 16)
 def plan_of(schedule: Schedule) -> Plan | None:
-    """Return the sizes of a CPU schedule; None for one that is not estimated."""
     fact = dict(zip(PLACE, facts_of([schedule])[0].tolist(), strict=True))
     if fact["block_rows"] or fact["block_trees"]:  # for GPUs
         return None
@@ -136,7 +135,6 @@ class Work:
         return np.minimum(1.0, self.again * self.forest.trees / LEARNED_WALKS)
 
     def met(self, lines: Reach) -> Counts:
-        """Return the bytes of lines that the rows of some calls reach."""
         return lines.distinct(self.again) * LINE
 
     def line(self, size: float | Counts, whole: float = 0) -> float | Counts:
@@ -180,7 +178,6 @@ def _streamed(size: float | Counts, cache: int) -> float | Counts:
 
 
 def _missed(size: float | Counts, cache: float) -> float | Counts:
-    """Return the share of loads from random places that miss a cache."""
     return np.maximum(0.0, 1.0 - cache / np.maximum(size, 1.0))
 
 
@@ -196,7 +193,6 @@ SHORT_PLANE = 0.55
 
 
 def bitsliced(w: Work) -> Terms:
-    """Predicates of a block of rows at once, then trees as bit logic."""
     f, m, target = w.forest, w.machine, w.target
     block = w.plan.block or MOST_PART
     rows = w.rows(f.value_lanes)
@@ -238,7 +234,6 @@ def bitsliced(w: Work) -> Terms:
 
 
 def lanes(w: Work) -> Terms:
-    """One row through all trees, one tree in each lane."""
     f, m = w.forest, w.machine
     return {
         "call": m.scalar,
@@ -258,7 +253,6 @@ def lanes(w: Work) -> Terms:
 
 
 def tile_row(w: Work) -> Terms:
-    """One row through all trees of tiles together."""
     f, m = w.forest, w.machine
     counts = f.four if w.plan.levels >= 4 else f.three
     tiles, line = counts.visits, w.line(w.met(counts.lines), counts.lines.size)
@@ -288,7 +282,6 @@ def _quantized(w: Work) -> Terms:
 
 
 def pieces(w: Work) -> Terms:
-    """Blocks of rows that meet all tests of pieces."""
     f, m, p = w.forest, w.machine, w.forest.pieces
     rows, together = w.rows(16), np.minimum(w.n, w.block)
     # Half of the last registers of a piece have no rows, unless no row reaches it.
@@ -308,7 +301,6 @@ def pieces(w: Work) -> Terms:
 
 
 def tiles(w: Work) -> Terms:
-    """Blocks of rows through trees as tiles of codes."""
     f = w.forest
     return {
         **_quantized(w),
@@ -321,7 +313,6 @@ def tiles(w: Work) -> Terms:
 
 
 def values(w: Work) -> Terms:
-    """Blocks of rows through trees as tiles of values."""
     f, m = w.forest, w.machine
     rows = w.rows(16)
     top = f.values.tops > 0
@@ -334,7 +325,6 @@ def values(w: Work) -> Terms:
 
 
 def _tiled(w: Work, counts: TileCounts, row_bytes: float) -> Terms:
-    """Return the terms of tiles that read ``row_bytes`` of a row's codes or values."""
     f, m = w.forest, w.machine
     narrow = not w.target.has_mask_registers
     rows, size = w.rows(16), counts.lines.size
@@ -358,7 +348,6 @@ def _tiled(w: Work, counts: TileCounts, row_bytes: float) -> Terms:
 
 
 def rows(w: Work) -> Terms:
-    """Blocks of rows through one tree after another, several rows in flight."""
     f, m = w.forest, w.machine
     of_tree = f.walked.size / f.trees
     together = np.minimum(w.n, max(w.plan.in_flight, w.plan.block))
@@ -373,7 +362,6 @@ def rows(w: Work) -> Terms:
 
 
 def trees(w: Work) -> Terms:
-    """One row after another, through several trees in flight."""
     fetched = w.n * w.plan.fetched * w.forest.row_bytes / LINE
     return {
         "call": w.machine.scalar,
@@ -384,7 +372,6 @@ def trees(w: Work) -> Terms:
 
 
 def _walk(w: Work, size: float | Counts, most: float | Counts) -> Terms:
-    """Return the terms of walks through ``size`` bytes, ``most`` of them at a time."""
     f, m = w.forest, w.machine
     padded = w.plan.unchecked if w.plan.padded else 0
     free = min(w.plan.unchecked, f.max_depth)
@@ -470,14 +457,12 @@ class CostEstimate:
         return {name: times[name] * value for name, value in terms if name in times}
 
     def share(self, plan: Plan, n: Counts, n_threads: int) -> float | Counts:
-        """Return the share of a call's time that the busiest of some threads takes."""
         if not (plan.parallel or plan.tree_tile) or n_threads == 1:
             return 1.0
         tasks = plan.tasks(n, self.counts.trees)
         return np.ceil(tasks / n_threads) / np.maximum(tasks, 1)
 
     def terms(self, plan: Plan, n_rows: ArrayLike) -> Terms:
-        """Return the terms of the estimate in ns, before their coefficients."""
         n = np.maximum(np.asarray(n_rows, np.float64), 1.0)
         return TERMS[plan.kind](Work(plan, self.counts, self.profile, self.target, n))
 

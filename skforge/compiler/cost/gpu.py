@@ -105,8 +105,6 @@ BITS_ON_AMD = 4.0
 
 
 class GpuWork:
-    """Work of schedules, as columns over all of them."""
-
     def __init__(self, setting: Setting, facts: Array) -> None:
         self.forest, self.target = setting.forest, setting.target
         self.n, self.facts = float(max(1, setting.n_rows)), facts
@@ -271,7 +269,6 @@ class GpuWork:
         )
 
     def _reads(self) -> None:
-        """Estimate the cycles of a warp's reads of nodes and of rows in a hop."""
         chip, f = self.chip, self.forest
         self.lanes_met = self.row_lanes * self.tree_lanes
         deep = LINES_OF_LEVEL * self.hops / 2 * self.row_lanes / 32
@@ -312,7 +309,6 @@ class GpuWork:
     # ------------------------------------------------------------ cycles
 
     def _block(self) -> None:
-        """Compute what a block issues, and reads nearby and from the second cache."""
         f, chip, warp = self.forest, self.chip, self.warp
         walks = self.warps * self.each * self.own
         self.fill = self.rows * self.columns * self.near_rows
@@ -355,7 +351,6 @@ class GpuWork:
         self.far += outside * leaves
 
     def _chain(self) -> None:
-        """Compute the cycles that a block waits at least, read after read."""
         f, chip = self.forest, self.chip
         node = np.where(self.near_trees, chip.shared, chip.far)
         row = np.where(self.near_rows, chip.shared, chip.near)
@@ -374,7 +369,6 @@ class GpuWork:
         self.chain += (self.chunks - 1) * (2 * BARRIER + chip.near)
 
     def _bit_logic(self, amd: bool) -> None:
-        """Replace the work of schedules with shared predicates."""
         f, n = self.forest, float(max(1, self.forest.n_trees))
         tables = np.where(self.step < n, np.ceil(n / np.maximum(1, self.step)), 1.0)
         row = marking(f.n_columns, f.n_predicates) * tables

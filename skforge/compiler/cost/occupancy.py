@@ -44,7 +44,6 @@ MULTIPROCESSORS = {
 def blocks_by_limit(
     sm: Multiprocessor, threads: Any, registers: Any, shared_bytes: Any
 ) -> dict[Limit, Any]:
-    """Return the blocks that each limit allows; for numbers or arrays of them."""
     warps = -(-threads // sm.warp_size)
     unit = sm.register_unit
     resident = sm.registers // np.maximum(unit, _up(registers, unit))

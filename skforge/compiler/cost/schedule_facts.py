@@ -1,7 +1,4 @@
-"""Facts about a schedule as numbers, read from its directives without lowering.
-
-The numbers do not depend on the forest, batch or target, and are cached.
-"""
+"""Facts about a schedule as numbers, for any forest, batch and target; cached."""
 
 from __future__ import annotations
 

@@ -114,7 +114,6 @@ def few_rows(forest: Forest | ForestShape) -> Schedule:
 
 
 def cheapest(estimate: CostEstimate, offered: list[Schedule]) -> Table:
-    """Return the schedule of each range of batch sizes that is estimated to be best."""
     costs = np.array([estimate.seconds(schedule, SIZES) for schedule in offered])
     chosen: list[int] = []
     for cost in costs.T:

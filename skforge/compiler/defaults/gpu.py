@@ -88,7 +88,6 @@ BIT_ROWS = 256
 def default_gpu_schedules(
     forest: Forest, target: Target, reduction: Reduction = "exact"
 ) -> dict[BatchRange, Schedule]:
-    """Return a schedule for every batch range, each correct in every mode."""
     facts = _Facts(forest, target, reduction)
     processors = max(16, target.n_cores or PROCESSORS)
     many, bits_from = _many_rows(facts, target)
@@ -125,8 +124,6 @@ def walking_gpu_schedule(
 
 
 class _Facts(ForestShape):
-    """What the schedules of a forest on a GPU are chosen by."""
-
     def __init__(self, forest: Forest, target: Target, reduction: Reduction) -> None:
         super().__init__(forest)
         self.code_columns = max(1, column_count(forest))
@@ -196,7 +193,6 @@ class _Facts(ForestShape):
     # ------------------------------------------------------------ shared memory
 
     def block_bytes(self, rows: int, codes: bool = False) -> int:
-        """Return the shared memory of a block's rows, including padding."""
         if not codes:
             return rows * (self.n_features | 1) * self.value_bytes
         words = rows * (self.code_columns | 1) * 4
@@ -209,7 +205,6 @@ class _Facts(ForestShape):
         return most if most >= least else 0
 
     def keeps_busy(self, rows: int, codes: bool) -> bool:
-        """Return whether blocks with one thread a row have enough threads together."""
         if not rows:
             return False
         blocks = self.most_shared // max(1, self.block_bytes(rows, codes))
@@ -265,7 +260,6 @@ def _many_rows(facts: _Facts, target: Target) -> tuple[Schedule, int]:
 
 
 def _tile(facts: _Facts) -> int:
-    """Return how many trees of four-byte nodes a block can cache; 0 for none."""
     if not 0 < facts.max_depth <= PADDED_DEPTH or facts.code_bits > 31:
         return 0
     if not 0 < facts.block_bytes(TILE_ROWS, codes=True) <= facts.shared:
@@ -293,13 +287,11 @@ def _wide_rows(facts: _Facts) -> Schedule:
 
 
 def _some_rows(facts: _Facts) -> Schedule:
-    """Give all warps of a block the same rows, and each a part of the trees."""
     rows = facts.rows_cached(PART_ROWS, PART_ROWS, codes=False)
     return _parts(facts, PART_ROWS, PARTS) if rows else _wide_rows(facts)
 
 
 def _parts(facts: _Facts, rows: int, parts: int) -> Schedule:
-    """Distribute trees over parts of a block with its rows in shared memory."""
     most = min(2 * parts, MOST_THREADS // rows, facts.n_trees)
     parts, in_flight = facts.shares(max(1, most // 4), most, parts)
     walk = replace(facts.walk("shared"), in_flight=in_flight)
@@ -309,7 +301,6 @@ def _parts(facts: _Facts, rows: int, parts: int) -> Schedule:
 
 
 def _few_rows(facts: _Facts) -> Schedule:
-    """Distribute a row's trees over threads, with one or more rows a block."""
     threads = min(TREE_THREADS, _threads(facts.n_trees))
     return _by_trees(facts, max(1, TREE_THREADS // threads // 2), threads)
 

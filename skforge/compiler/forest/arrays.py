@@ -296,7 +296,6 @@ def node_depths(left: _Ints, right: _Ints, offset: _Offsets) -> _Ints:
 
 
 def level_order(left: _Ints, right: _Ints, offset: _Offsets) -> tuple[_Ints, _Ints]:
-    """Return the nodes of each tree in level order, left to right, and their depths."""
     order = np.empty(len(left), np.int32)
     depth = np.empty(len(left), np.int32)
     for first, last in _parts(offset):
@@ -336,7 +335,6 @@ def _parts(offset: _Offsets) -> Iterator[tuple[int, int]]:
 def _fronts(
     left: _Ints, right: _Ints, offset: _Offsets, first: int, last: int
 ) -> Iterator[NDArray[np.integer]]:
-    """Yield the nodes of each level in order, numbered from the first tree's first."""
     part = slice(offset[first], offset[last])
     child = np.stack([left[part], right[part]], axis=1)
     child -= np.int32(offset[first])  # the -1 of leaves stays negative

@@ -113,7 +113,6 @@ class CodeTable(Columns):
         return self.test == THRESHOLDS
 
     def bounds(self, column: int) -> NDArray[np.floating[Any]]:
-        """Return a column's thresholds, or the threshold of its only test."""
         return self.thresholds[self.offset[column] : self.offset[column + 1]]
 
 
@@ -183,7 +182,6 @@ def plan_codes(
 def _merged_equal(
     forest: Forest, merge: bool, dtype: type[np.integer[Any]]
 ) -> NDArray[np.bool_]:
-    """Return the tests for equality that share columns with thresholds."""
     equal: NDArray[np.bool_] = (forest.comparison == Comparison.EQ) & np.bool_(merge)
     if not equal.any():
         return equal
@@ -207,7 +205,6 @@ def _neighbours(forest: Forest, equal: NDArray[np.bool_]) -> NDArray[np.floating
 
 
 def _keys(forest: Forest, apart: Any) -> NDArray[np.int64]:
-    """Return a number for feature and missing values, and their side if ``apart``."""
     key = forest.feature.astype(np.int64)
     key <<= 3
     key |= forest.missing << 1
@@ -228,7 +225,6 @@ def column_count(
 def _counts(
     forest: Forest, ordered: NDArray[np.bool_], equal: Any, merge: bool = False
 ) -> NDArray[np.int64]:
-    """Return the number of thresholds of each column before splitting."""
     key = _keys(forest, np.bool_(not merge))
     counts = np.bincount(key if ordered.all() else key[ordered])
     if np.any(equal):  # these have two

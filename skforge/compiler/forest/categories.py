@@ -156,7 +156,6 @@ class HashedCategories:
         return columns
 
     def validate(self) -> None:
-        """Raise ``InvalidModelError`` unless every number is in range."""
         n_columns, n_parts = self.n_columns, len(self.part_kind)
         n_combinations = len(self.part_offset) - 1
         for name, count, end in (

@@ -326,7 +326,6 @@ def _sorted_packed(
 def _distinct_sets(
     n_tests: int, categories: dict[int, NDArray[np.uint32]]
 ) -> tuple[list[NDArray[np.uint32]], NDArray[np.int64]]:
-    """Give distinct category sets the numbers 1, 2, ...; 0 means no set."""
     sets: list[NDArray[np.uint32]] = [np.zeros(0, np.uint32)]
     known: dict[bytes, int] = {}
     set_of = np.zeros(n_tests, dtype=np.int64)

@@ -51,7 +51,6 @@ def is_plain(dtype: Any) -> bool:
 
 
 def is_date(dtype: Any) -> bool:
-    """Tell whether a dtype is NumPy's dates, which have no time zone."""
     return isinstance(dtype, np.dtype) and dtype.kind == "M"
 
 
@@ -60,10 +59,7 @@ def is_category(dtype: Any) -> bool:
 
 
 def number_dtype(dtype: Any, arrow: bool = False) -> Any:
-    """Return the NumPy dtype of a column's numbers, nullable or not, or None.
-
-    ``arrow`` tells whether columns backed by pyarrow count.
-    """
+    """Return the dtype of a column's numbers, or None; ``arrow`` accepts pyarrow's."""
     if arrow or type(dtype).__name__ != "ArrowDtype":
         dtype = getattr(dtype, "numpy_dtype", dtype)  # pandas' nullable numbers
     return dtype if is_plain(dtype) else None
@@ -71,10 +67,7 @@ def number_dtype(dtype: Any, arrow: bool = False) -> Any:
 
 @lru_cache(maxsize=256)
 def number_of(dtype: Any) -> np.dtype[Any] | None:
-    """Return the NumPy dtype of numbers of any library's type; None for others.
-
-    NumPy's dates are integers.
-    """
+    """Return the NumPy dtype of any library's numbers, dates as integers, or None."""
     if is_date(dtype):
         return np.dtype(np.int64)
     number: np.dtype[Any] | None = number_dtype(dtype, arrow=True)
@@ -268,7 +261,6 @@ class FrameColumns:
         return known[1]
 
     def _fits(self, i: int, listed: Any) -> bool:
-        """Tell whether categories have the dtype that XGBoost, say, asks for."""
         dtype = self.index_dtypes[i] if self.index_dtypes else ""
         return not dtype or getattr(listed, "dtype", None) == dtype
 
@@ -328,7 +320,6 @@ def _kind(names: Sequence[Any]) -> type | None:
 
 
 def _foreign_numbers(column: Any) -> Array | None:
-    """Return a pandas column's numbers stored as a sparse array or as Arrow's codes."""
     arrow: Any = getattr(column.dtype, "pyarrow_dtype", None)
     if hasattr(arrow, "index_type"):
         values = column.array.__arrow_array__().cast(arrow.value_type).to_numpy()

@@ -31,7 +31,6 @@ class Means(NamedTuple):
 
     @classmethod
     def of(cls, forest: Forest) -> Means:
-        """Compute the means of a forest with covers, level by level."""
         _check_covers(forest)
         reach, share = np.ones(forest.n_nodes), shares(forest)
         tree = np.repeat(np.arange(forest.n_trees), np.diff(forest.tree_offset))
@@ -65,7 +64,6 @@ class Means(NamedTuple):
 
     @property
     def bias(self) -> FloatArray:
-        """The expected raw score of each output."""
         forest = self.forest
         total: FloatArray = forest.base.astype(np.float64)
         if forest.vector_leaves:
@@ -192,7 +190,6 @@ def approximate(
 
 
 def _sums(table: Any, leaves: NDArray[np.int32]) -> NDArray[Any]:
-    """Return the sums of the rows of a table, tree after tree."""
     from scipy.sparse import csr_array
 
     if len(leaves) <= FEW_ROWS and isinstance(table, np.ndarray):

@@ -29,7 +29,6 @@ def numbers(rows: NDArray[Any], X: Any) -> NDArray[Any]:
 
 
 def kind_mistake(X: Any, n_features: int) -> str | None:
-    """Return what is wrong with an object that is not a table."""
     wanted = f"pass an array or a data frame of shape (n_rows, {n_features})."
     if X is None:
         return f"rows are None; {wanted}"
@@ -48,7 +47,6 @@ def kind_mistake(X: Any, n_features: int) -> str | None:
 
 
 def as_array(X: Any) -> NDArray[Any]:
-    """Return rows as an array; name the row that differs in length from the first."""
     try:
         return np.asarray(X)
     except (TypeError, ValueError) as error:

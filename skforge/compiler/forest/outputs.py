@@ -94,7 +94,6 @@ class OutputSpec:
 
     @property
     def name(self) -> str:
-        """The function's name in messages, with the parts of ONNX's."""
         parts = (self.layout, self.post, self.dtype) if self.function == "onnx" else ()
         return ":".join((self.function, *parts))
 

@@ -19,7 +19,6 @@ Arrays: TypeAlias = dict[str, Array]
 
 
 def forest_out(forest: Forest, arrays: Arrays, name: str = "forest") -> dict[str, Any]:
-    """Return a forest's JSON fields; its arrays are added, named after it."""
     record: dict[str, Any] = {}
     for field in fields(Forest):
         value = getattr(forest, field.name)
@@ -158,7 +157,6 @@ def _narrowed(array: Array) -> Array:
 
 
 def _fill(values: dict[str, Any]) -> None:
-    """Add the arrays of a forest that are not stored, and repeat what is alike."""
     offset, predicate = values["tree_offset"], values["predicate"]
     whole = offset[0] == 0 and offset[-1] == len(predicate)
     if not whole or (np.diff(offset) < 0).any():

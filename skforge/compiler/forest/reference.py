@@ -1,7 +1,4 @@
-"""The oracle: evaluates a forest in plain NumPy, exactly as its source would.
-
-It is slow; every compiled kernel is compared with it bit by bit.
-"""
+"""The oracle: evaluates a forest in NumPy, slowly, with the bits of its source."""
 
 from __future__ import annotations
 
@@ -194,7 +191,6 @@ def _draw_around(
     threshold: NDArray[Any],
     random: np.random.Generator,
 ) -> None:
-    """Write numbers around finite thresholds to the columns that have some."""
     if len(feature) > _MOST_CUTS:  # sorting 12 million takes 3 s
         some = np.append(True, feature[1:] != feature[:-1])
         some[:: len(feature) // _MOST_CUTS] = True

@@ -84,7 +84,6 @@ def _of_frame(forest: Forest, X: Any) -> NDArray[Any]:
 
 
 def _names_count(forest: Forest, X: Any) -> bool:
-    """Tell whether the source checks the names of a frame."""
     texts = all(isinstance(name, str) for name in frames.labels_of(X))
     return forest.source in COMPARES and (texts or forest.source != "sklearn")
 
@@ -96,7 +95,6 @@ _reader_of = lru_cache(8)(HashedCategories.reader)
 
 
 def read_columns(forest: Forest, rows: Any) -> Any:
-    """Return the columns that a forest has; rows may have more."""
     width = forest.n_features
     wide = forest.wider_rows and rows.ndim == 2 and rows.shape[1] > width
     return rows[:, :width] if wide else rows

@@ -23,10 +23,7 @@ ABSENT = {"min": np.inf, "max": -np.inf}
 
 
 def validate(forest: ForestArrays) -> None:
-    """Raise unless the arrays describe disjoint, finite, in-range binary trees.
-
-    The ``InvalidModelError`` names array, index and tree of the first fault found.
-    """
+    """Raise InvalidModelError, naming array, index and tree, unless these are trees."""
     _check_sizes(forest)
     if forest.hashed is not None:
         forest.hashed.validate()
@@ -37,7 +34,6 @@ def validate(forest: ForestArrays) -> None:
 
 
 def damaged(what: str, repair: str = "export it again") -> NoReturn:
-    """Raise for a model that its library cannot have written."""
     raise InvalidModelError(f"{what}; the model is damaged, {repair}.")
 
 

@@ -202,7 +202,6 @@ _APART = ("catboost", "lightgbm", "onnx", "xgboost")
 
 
 def _discover(model: object = "") -> None:
-    """Import all frontends, or for an object in memory those that may read it."""
     a_file = isinstance(model, (str, bytes, os.PathLike, dict))  # or its content
     packages = {name.partition(".")[0] for name in class_names(model)}
     from pkgutil import iter_modules

@@ -77,7 +77,6 @@ def check_nodes(
     offset: Ints,
     repair: str = "export it again",
 ) -> None:
-    """Refuse values that are bad, by node; ``limits`` says what a tree's may be."""
     if (node := first_true(bad)) >= 0:
         tree = int(np.searchsorted(offset, node, side="right")) - 1
         damaged(
@@ -90,7 +89,6 @@ def check_nodes(
 def check_children(
     name: str, child: Array, inner: Bools, offset: Ints, repair: str = "export it again"
 ) -> None:
-    """Refuse child numbers, relative to their tree, that are outside it."""
     sizes = np.diff(offset)
     if bool((np.maximum.reduceat(child, offset[:-1]) < sizes).all()):
         bad = inner & (child < 0)

@@ -41,8 +41,6 @@ def register(frontend: Frontend) -> None:
 
 
 def registered() -> tuple[Frontend, ...]:
-    """Return the frontends, last registered first, skforge's own after all others."""
-
     def is_own(frontend: Frontend) -> bool:
         return getattr(frontend.load, "__module__", "").startswith("skforge.")
 
@@ -67,13 +65,11 @@ def is_frozen(model: object) -> bool:
 
 
 def is_search(model: object) -> bool:
-    """Tell whether the model is a parameter search, such as ``GridSearchCV``."""
     known = is_a(model, "sklearn.model_selection._search.BaseSearchCV")
     return known or "best_estimator_" in getattr(model, "__dict__", {})
 
 
 def unwrap(model: Any) -> Any:
-    """Return the model inside all ``FrozenEstimator`` and fitted search wrappers."""
     while True:
         if is_frozen(model):
             model = model.estimator

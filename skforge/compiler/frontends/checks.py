@@ -97,7 +97,6 @@ def read_json(data: bytes) -> Any:
 
 
 def chosen_rounds(chosen: Range | None, n_rounds: int) -> Range | None:
-    """Return the requested boosting rounds ``[begin, end)``; None means all."""
     if chosen is None or tuple(chosen) == (0, 0):
         return None
     begin, end = int(chosen[0]), int(chosen[1]) or n_rounds

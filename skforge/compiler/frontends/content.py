@@ -62,10 +62,7 @@ _OTHERS: tuple[tuple[str, str], ...] = (
 
 
 def frontend_name(head: bytes, name: str) -> str | None:
-    """Return the frontend of a model that begins so; None if that does not tell.
-
-    Refuses kinds that are known and not supported; errors begin with ``name``.
-    """
+    """Return a head's frontend, None if it does not tell; refuse unsupported kinds."""
     text = head[:HEAD].decode("latin-1")
     text = text.lstrip(" \t\r\n") or text  # for texts; other formats start otherwise
     for start, what in _OTHERS:
@@ -75,7 +72,6 @@ def frontend_name(head: bytes, name: str) -> str | None:
 
 
 def held(model: Any) -> Any:
-    """Return the bytes of a buffer or an open file, and other models as they are."""
     if isinstance(model, (bytearray, memoryview)):
         return bytes(model)
     read = None if hasattr(model, "fit") else getattr(model, "read", None)
@@ -112,7 +108,6 @@ def is_path(model: object) -> bool:
 
 
 def is_saved(model: Any) -> bool:
-    """Tell whether ``skforge.save`` wrote a file; its reader reports any damage."""
     head = content_of(model)
     if head is None and is_path(model):
         with suppress(OSError, ValueError), open(model, "rb") as file:

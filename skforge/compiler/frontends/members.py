@@ -69,12 +69,10 @@ def is_wrapper(model: object) -> bool:
 
 
 def has_members(model: object) -> bool:
-    """Tell whether the members of a model can be compiled one by one."""
     return kind_of(model) in WRAPPERS | _APART
 
 
 def named_members(model: Any) -> dict[str, Any]:
-    """Return the members of a fitted wrapper by where they are, in its order."""
     kind = kind_of(model)
     if is_pipeline(model):
         return {model.steps[-1][0]: model.steps[-1][1]}
@@ -117,7 +115,6 @@ def with_members(model: Any, members: Sequence[Any]) -> Any:
 
 
 def members_of(model: Any) -> list[Any]:
-    """Return the models in a wrapper's parameters, which it clones and fits."""
     fitted = []
     for value in model.get_params(deep=False).values():
         for item in value if isinstance(value, list) else [value]:

@@ -81,7 +81,6 @@ class SharedMemory:
     each: Callable[[Value], AbstractContextManager[Value]]
 
     def copy(self, name: str, source: Buffer, lo: Value, n: Value, most: int) -> Buffer:
-        """Return shared memory that holds elements ``lo … lo + n`` of a buffer."""
         target = self.allocate(name, source.element, most, "cache of trees")
         with self.each(n) as i:
             target[i] = source[lo + i]
@@ -119,10 +118,7 @@ class TreeLayout(ABC):
     def share_trees(
         self, memory: SharedMemory, first: Value, count: Value, most: int
     ) -> TreeLayout:
-        """Copy trees to a GPU block's shared memory; return a layout that reads them.
-
-        ``most`` is the largest ``count``.
-        """
+        """Copy up to ``most`` trees to shared memory; return a layout of these."""
         raise ScheduleError(
             "cache on a loop over trees needs a representation that can be stored in "
             'shared memory, such as "array", "sparse" or "reorg".'
@@ -130,8 +126,6 @@ class TreeLayout(ABC):
 
 
 class Layout(TreeLayout):
-    """A forest that is walked hop by hop."""
-
     #: Whether a hop from a leaf stays on it, so that checked walks need no select.
     leaves_stay: bool = False
     #: Whether a leaf is known by its number and has no words to read.
@@ -274,11 +268,9 @@ class RowCode(ABC):
         """Add every tree's leaf, in model order, to the sums from ``at`` on."""
 
     def evaluate(self, row: RowAt, number: Value) -> None:
-        """Evaluate one of several rows, whose leaves are added together."""
         raise NotImplementedError
 
     def add_together(self, *sums: tuple[Value, Buffer, Value]) -> None:
-        """Add the leaves of evaluated rows, by number, to the sums of each."""
         raise NotImplementedError
 
 
@@ -370,7 +362,6 @@ class Representation(ABC):
         return marked(nest.loops, CachePredicates)
 
     def check_tiles(self, nest: BoundNest) -> None:
-        """Raise for tiles of nodes that the representation does not have."""
         if nest.tile_kind == "complete" and not self.has_complete_tiles:
             self.refuse(
                 'does not support complete tiles; use represent("tiles"), or another '
@@ -378,7 +369,6 @@ class Representation(ABC):
             )
 
     def check_single_nodes(self, hir: PredictEnsemble) -> None:
-        """Raise unless the leaves of trees of single nodes are added as floats."""
         if hir.reduction == "reproducible":
             self.refuse(
                 'sums floats in model order; use reduction="exact" or another '
@@ -388,7 +378,6 @@ class Representation(ABC):
             self.refuse("evaluates single nodes; leave out tile_nodes.")
 
     def check(self, hir: PredictEnsemble) -> None:
-        """Raise for forests that the representation cannot hold, before building."""
         size = self.size_in_bytes(hir)
         if size > self.byte_limit:
             self.refuse(
@@ -475,7 +464,6 @@ def names() -> tuple[str, ...]:
 
 
 def get(name: str) -> Representation:
-    """Return a registered representation; raise ScheduleError for any other name."""
     if name not in _REGISTRY:
         known = ", ".join(names())
         raise ScheduleError(

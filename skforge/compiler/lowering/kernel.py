@@ -129,7 +129,6 @@ class Kernel:
         return self._data[name].buffer
 
     def leaf_values(self) -> Buffer:
-        """Return the leaf values: one scalar per item, or rows of outputs."""
         # Every walk asks for this buffer, and filling it dominates lowering time.
         if "leaf_values" in self._data:
             return self._data["leaf_values"].buffer
@@ -141,22 +140,17 @@ class Kernel:
         return self._by_item("leaf_values", values[:, 0], self.hir.tiles.leaf)
 
     def leaf_rows(self) -> Buffer:
-        """Return each item's row of ``leaf_values`` (vector leaves)."""
         rows = np.arange(len(self.hir.forest.leaf_value), dtype=np.int32)
         return self._by_item("leaf_rows", rows, self.hir.tiles.leaf)
 
     def leaf_numbers(self) -> Buffer:
-        """Return each item's node number in the source model, for ``apply``."""
         numbers = self.hir.forest.source_node
         return self._by_item("leaf_numbers", numbers, self.hir.tiles.node)
 
     def _by_item(
         self, name: str, table: NDArray[Any], index: NDArray[np.int32]
     ) -> Buffer:
-        """Return a buffer that holds ``table[index]`` of each leaf at its item number.
-
-        ``index`` has one entry for each tile and leaf of the HIR.
-        """
+        """Return a buffer of leaves' ``table[index]``; ``index`` is by item of HIR."""
         if name not in self._data:
             is_leaf = self.hir.tiles.leaf >= 0
             by_item = np.zeros(self.walker.n_items, table.dtype)
@@ -202,7 +196,6 @@ class Kernel:
                 return ((self.size(value) + (by - 1)) // by).max(1)
 
     def affine(self, index: mir.Affine) -> Value:
-        """Return a sum of loop variables: i64, or a vector in a vector loop."""
         b = self.b
         parts = chain(
             (self.values[name] for name in index.terms),

@@ -94,7 +94,6 @@ def share_rows(
 def share_codes(
     k: Kernel, stmt: mir.QuantizeRows, by_row: bool, memory: SharedMemory
 ) -> RowView:
-    """Compute the rows' codes in shared memory and return where walks read them."""
     b, table = k.b, k.hir.codes
     assert table is not None
     n_columns = max(1, table.n_columns)
@@ -156,8 +155,6 @@ def run(
 
 
 class _GridLowering(ThreadLowering):
-    """Lowers host statements and blocks; the base class lowers one thread's code."""
-
     def __init__(self, kernel: Kernel) -> None:
         super().__init__(kernel)
         self._whole = kernel.layout
@@ -170,10 +167,7 @@ class _GridLowering(ThreadLowering):
     # ------------------------------------------------------------ the host
 
     def host(self, body: mir.Body, shared: mir.Body = ()) -> None:
-        """Lower statements that are not part of a launch yet.
-
-        ``shared`` holds the cache operations above, which every launch repeats.
-        """
+        """Lower what is in no launch yet; each launch repeats the ``shared`` caches."""
         shared = (*shared, *(stmt for stmt in body if _is_cache(stmt)))
         for stmt in body:
             match stmt:
@@ -205,7 +199,6 @@ class _GridLowering(ThreadLowering):
             yield
 
     def _host_array(self, stmt: mir.AllocArray) -> None:
-        """Allocate global scratch for the launches that follow."""
         k, b = self._k, self._k.b
         dims = self._gpu.sizes(stmt.array)
         total = self._gpu.elements(dims)
@@ -217,7 +210,6 @@ class _GridLowering(ThreadLowering):
 
     @contextmanager
     def _launch_each(self, count: Value) -> Iterator[Value]:
-        """Open what a launch runs for 0 … count, one thread each."""
         b = self._k.b
         blocks = (count + (UTILITY_THREADS - 1)) // UTILITY_THREADS
         block = Value(b.name("block"), I64)
@@ -238,7 +230,6 @@ class _GridLowering(ThreadLowering):
     def _launches(
         self, loops: tuple[mir.Loop, ...], shared: mir.Body, body: mir.Body
     ) -> None:
-        """Emit one launch for each run of statements without a loop over the grid."""
         run: list[mir.Stmt] = []
 
         def flush() -> mir.Body:
@@ -293,7 +284,6 @@ class _GridLowering(ThreadLowering):
     def _grid_loops(
         self, loops: tuple[mir.Loop, ...], numbers: dict[str, Value], body: mir.Body
     ) -> None:
-        """Bind the variables of loops over blocks, outermost first."""
         if not loops:
             self._together(body)
             return
@@ -312,7 +302,6 @@ class _GridLowering(ThreadLowering):
     # ------------------------------------------------------------ a block
 
     def _together(self, body: mir.Body) -> None:
-        """Lower statements that all threads of a block run together."""
         k = self._k
         outer = k.row_view, k.layout
         run: list[mir.Stmt] = []
@@ -355,7 +344,6 @@ class _GridLowering(ThreadLowering):
     def _whole_block(
         self, stmt: mir.Stmt, body: mir.Body, layout: layouts.GpuBlockLayout
     ) -> None:
-        """Lower a statement on a whole block of rows by calling the representation."""
         k = self._k
         match stmt:
             case mir.Fill():
@@ -458,7 +446,6 @@ class _GridLowering(ThreadLowering):
                 yield from ((r, at) for at in columns(first + whole, n_columns - whole))
 
     def _block_array(self, stmt: mir.AllocArray) -> None:
-        """Allocate a block's scratch in shared memory, or its part of global memory."""
         k, b = self._k, self._k.b
         array = stmt.array
         dims = self._gpu.sizes(array)
@@ -504,7 +491,6 @@ def _is_cache(stmt: mir.Stmt) -> bool:
 
 
 def _sums_arrays(stmt: mir.Stmt) -> bool:
-    """Whether a statement is or contains sums that threads wait for."""
     match stmt:
         case mir.AllocArray(array=array):
             return not array.lanes

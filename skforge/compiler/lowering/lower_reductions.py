@@ -129,7 +129,6 @@ class ReductionLowering:
             target[here] = target[here, type_] + values[there, type_]
 
     def _outputs(self) -> Iterator[tuple[Value, lir.Type]]:
-        """Yield where chunks of a row's outputs begin, as vectors of a register."""
         b, scalar, n = self._k.b, self._k.sum_type, self._k.n_outputs
         most, start = self._k.lanes(scalar), 0
         if n // most > MAX_UNROLLED_CHUNKS:
@@ -142,7 +141,6 @@ class ReductionLowering:
     def _sums(
         self, count: Value, width: int | None
     ) -> Iterator[tuple[Value, lir.Type]]:
-        """Yield where chunks of sums begin: vectors of a width first, then the rest."""
         b, scalar, start = self._k.b, self._k.sum_type, self._k.b.const(0)
         if width is not None and width > 1:
             whole = count // width * width
@@ -153,7 +151,6 @@ class ReductionLowering:
             yield i, scalar
 
     def store_leaf(self, stmt: mir.StoreLeaf) -> None:
-        """Store a walk's leaf, to be summed later (or as the result of ``apply``)."""
         k, b = self._k, self._k.b
         view = k.arrays[stmt.target]
         value = k.values[stmt.value]
@@ -245,7 +242,6 @@ class ReductionLowering:
         return self._sums(elements, stmt.vector_width)
 
     def finish(self, stmt: mir.Finish) -> None:
-        """Write ``base + sums / 2**scale`` as floats, rounded once."""
         k, b = self._k, self._k.b
         source, target = k.arrays[stmt.source], k.arrays[mir.RESULT]
         first = self._offset(target, (stmt.rows.start,))

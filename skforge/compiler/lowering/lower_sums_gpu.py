@@ -154,7 +154,6 @@ class GpuSums(ReductionLowering):
     # ------------------------------------------------------------ divide and conquer
 
     def _shared_width(self, stmt: mir.ReduceDimension) -> int:
-        """Return how many threads of a block can share each element (1: do not)."""
         if self.team is None or stmt.ordered:
             return 1
         threads, extent = self.team[0], stmt.extent

@@ -45,7 +45,6 @@ class ThreadLowering(Lowering):
 
     @contextmanager
     def _region(self) -> Iterator[None]:
-        """Open a region: its body runs once in each thread, followed by a barrier."""
         b = self._k.b
         dimensions = self._dims or {"block.x": 1}
         counts = {kind: b.const(n) for kind, n in dimensions.items()}
@@ -102,7 +101,6 @@ class ThreadLowering(Lowering):
         self._alone(run)
 
     def _alone(self, run: list[mir.Stmt]) -> None:
-        """Run statements in the first thread of every dimension without a loop."""
         if not run:
             return
         stmts = tuple(run)
@@ -204,7 +202,6 @@ class ThreadLowering(Lowering):
 
 
 def is_by_lanes(stmt: mir.Stmt) -> bool:
-    """Whether threads cooperate by lane in a statement on per-lane sums."""
     match stmt:
         case mir.AllocArray(array=array):
             return array.lanes

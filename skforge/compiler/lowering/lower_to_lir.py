@@ -224,7 +224,6 @@ class Lowering:
                 b.prefetch(k.rows, start + f)
 
     def _cache_share(self, stmt: mir.CacheRows) -> None:
-        """Prefetch one share of a block of rows, treated as contiguous memory."""
         k, b = self._k, self._k.b
         assert stmt.share is not None
         var, step, trips = stmt.share
@@ -255,7 +254,6 @@ class Lowering:
                 raise CompilerError(f"{loop.kind} loops need the GPU lowering")
 
     def _grouped(self, loop: mir.Loop, lo: Value, hi: Value, step: Value) -> None:
-        """Run whole groups first, then the remaining iterations one by one."""
         if isinstance(k := self._k.layout, layouts.RowLayout) and k.together > 1:
             self._rows_together(loop, k, lo, hi)
             return
@@ -281,7 +279,6 @@ class Lowering:
     def _run(
         self, loop: mir.Loop, lo: Value, hi: Value, step: Value, remainder: bool = False
     ) -> None:
-        """Emit one serial loop that carries the sums held in registers."""
         k, b = self._k, self._k.b
         keys = list(k.carried)
         sums = [k.carried[key] for key in keys]
@@ -304,8 +301,7 @@ class Lowering:
     ) -> None:
         """Take several rows through all trees, and add their leaves together.
 
-        If there are fewer in the end, the last one is added again: to the same sum,
-        from the same start.
+        Missing rows at the end repeat the last: to the same sum, from the same start.
         """
         k, b, n = self._k, self._k.b, layout.together
         (block,) = (s for s in loop.body if isinstance(s, mir.Loop))
@@ -334,7 +330,6 @@ class Lowering:
                 self.body(loop.body[at + 1 :])
 
     def _parallel(self, loop: mir.Loop, lo: Value, hi: Value, step: Value) -> None:
-        """Run iterations (or whole groups) in parallel and the remainder serially."""
         k, b = self._k, self._k.b
         if any(isinstance(stmt, mir.StoreRows) for stmt in loop.body):
             group = BlockRepresentation.of(k.hir).row_group
@@ -356,7 +351,6 @@ class Lowering:
             self._run(loop, middle, hi, step, remainder=True)
 
     def _deal_out(self, nest: list[tuple[mir.Loop, Value, Value, Value]]) -> None:
-        """Run nested parallel loops as one, over all their iterations in order."""
         k, b = self._k, self._k.b
         inner = shared_with(nest[-1][0])
         if inner is not None:
@@ -485,10 +479,9 @@ class Lowering:
         k.b.store(*sums.element(reduce), value)
 
     def _only_element(self, loop: mir.Loop) -> mir.Reduce | None:
-        """Return the reduce of a serial loop of trees that adds to one element.
+        """Return a tree loop's reduce if all in it add to one element.
 
-        Every reduce inside must add to the same element, and no inner loop may change
-        its indices.
+        No inner loop may change its indices.
         """
         if loop.root != "tree" or self._k.carried:
             return None

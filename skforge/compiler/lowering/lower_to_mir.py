@@ -36,8 +36,6 @@ def run(hir: PredictEnsemble, element: mir.Element = "accumulator") -> mir.Funct
 
 
 class _Lowering:
-    """Builds the nest; numbers make names unique, since split copies loops."""
-
     def __init__(self, hir: PredictEnsemble, element: mir.Element) -> None:
         self._hir = hir
         self._element: mir.Element = element

@@ -32,7 +32,6 @@ class WalkLowering:
         self._tests = Tests.of(kernel.hir)
 
     def op(self, method: Callable[..., Value], at: Cursor, *more: Value | str) -> Value:
-        """Emit a method of the layout as the operation of its name."""
         b = self._k.b
         name = "_".join([method.__name__, *(m for m in more if isinstance(m, str))])
         args = at.tree, at.node, *(m for m in more if isinstance(m, Value))
@@ -47,7 +46,6 @@ class WalkLowering:
         return [root(self._k.values[tree]) for tree in op.trees]
 
     def leaf_values(self, op: mir.GetLeafValue) -> list[Value]:
-        """Return each walk's scalar leaf, offset of its vector leaf, or leaf number."""
         values = self._k.values
         return [
             self._leaf_value(values[tree], values[node], op.element)
@@ -82,7 +80,6 @@ class WalkLowering:
         return [walk(t, s) for t, s in zip(op.trees, starts, strict=True)]
 
     def row_starts(self, op: mir.TraverseTreeTile) -> list[Value]:
-        """Return the index in the rows (or codes) where each walk's row starts."""
         k = self._k
         starts: dict[mir.Affine, Value] = {}
         for row in op.rows:
@@ -165,7 +162,6 @@ class WalkLowering:
         return k.exit_table()[shape + bits].to(node_scalar(at.node))
 
     def _right(self, at: Cursor, threshold: Value, x: Value) -> Value:
-        """Return whether each comparison is false, so that the row goes right."""
         k, b, layout, tests = self._k, self._k.b, self._k.hopper, self._tests
         if k.hir.codes is not None:
             return x >= threshold.to(U32)

@@ -60,7 +60,6 @@ def output_of(spec: AnswerSpec, method: str) -> Output:
 def answer(
     spec: AnswerSpec, classes: Any, method: str, raw: Any, on: Library = HOST
 ) -> Any:
-    """Return a method's answer; ``classes`` are those of :func:`labels_of`."""
     output = output_of(spec, method)
     values = of_scores(spec, output, raw, on)
     if output != "labels" or classes is None:

@@ -51,7 +51,6 @@ def exp(values: Array) -> Array:
 
 
 def softmax(scores: Array) -> Array:
-    """Return the softmax of each row; powers are summed in the order of columns."""
     powers = exp(scores - scores.max(axis=1, keepdims=True))
     return powers / total(powers, "float64")
 

@@ -1,8 +1,4 @@
-"""Every function of scores, written once for arrays and for generated code.
-
-A function takes scores, an :class:`OutputSpec` with its constants, and ``on``, see
-:mod:`skforge.compiler.outputs.library`.
-"""
+"""Every function of scores, written once for arrays and for generated code."""
 
 from __future__ import annotations
 
@@ -55,7 +51,6 @@ class ScoreFunction:
 
 
 def _expectiles(scores: Any, _: OutputSpec, on: Any) -> Any:
-    """Return XGBoost's expectiles: each is the one before and a softplus."""
     result = last = scores[:, :1]
     for k in range(1, scores.shape[1]):
         x = scores[:, k : k + 1]

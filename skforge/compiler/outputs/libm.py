@@ -36,7 +36,6 @@ _MAKE, _FLOATS, _DOUBLES = 1, 6, 5
 
 @lru_cache
 def _ufunc(name: str) -> tuple[Any, Any]:
-    """Return a ufunc of a function of the C library, and what it refers to."""
     table = numpy_table("_UFUNC_API")
     assert table is not None
     pair, pointer, number = ctypes.c_void_p * 2, ctypes.c_void_p, ctypes.c_int
@@ -87,7 +86,6 @@ def power_loop() -> int | None:
 
 
 def _agrees(loop: int) -> bool:
-    """Tell whether the loop matches NumPy bit for bit, for arrays of any length."""
     drawn = np.random.default_rng(0).random(4096)
     edges = np.array([0.0, -0.0, 1.0, 0.5, 2.0, 1074.0, np.inf, -np.inf, np.nan])
     values = -np.concatenate([drawn, 40 * drawn, 1e-6 * drawn, edges])
@@ -99,7 +97,6 @@ def _agrees(loop: int) -> bool:
 
 
 def _run(loop: int, exponents: NDArray[Any]) -> NDArray[np.float64]:
-    """Return powers of 2 computed in place, as compiled code does."""
     out = exponents.astype(np.float64)
     base = np.array([2.0])
     places = (ctypes.c_int64 * 3)(base.ctypes.data, out.ctypes.data, out.ctypes.data)

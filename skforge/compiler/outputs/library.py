@@ -19,7 +19,6 @@ from skforge.compiler.outputs import libm
 
 
 def total(x: Any, dtype: str) -> Any:
-    """Return each row's sum, in the order of the columns."""
     if isinstance(x, np.ndarray) and x.shape[1] > 2 * len(x):
         # In the same order, without a Python operation for each column.
         return np.add.accumulate(x, axis=1, dtype=dtype)[:, -1:]
@@ -49,7 +48,6 @@ class Library:
         return self.xp.where(test, *(self.xp.asarray(x, dtype) for x in (a, b)))
 
     def least(self, x: Any, limit: float) -> Any:
-        """Return the lesser of each value and a limit; NaN stays NaN."""
         return self.xp.minimum(x, x.dtype.type(limit))
 
     def join(self, a: Any, b: Any) -> Any:

@@ -34,7 +34,6 @@ _TINY = float(np.float32(1e-7))  # SOFTMAX_ZERO treats smaller magnitudes as zer
 
 
 def values(scores: Any, spec: OutputSpec, on: Any) -> Any:
-    """Return targets, or all classes' scores, from sums or averages of weights."""
     # an output that no leaf scores is 0, with or without a base value
     scores = on.add_offsets(scores, spec.offsets)
     match spec.layout:
@@ -52,7 +51,6 @@ def width(spec: OutputSpec, n_outputs: int) -> int:
 
 
 def above_bound(scores: Any, spec: OutputSpec, on: Any) -> Any:
-    """Return the index of one of two labels, chosen as onnxruntime does."""
     # the second class's score decides; the first's if the second has none
     k = 0 if np.isnan(spec.offsets[-1]) else len(spec.offsets) - 1
     deciding = on.add_offsets(scores, spec.offsets)[:, k : k + 1]
@@ -60,7 +58,6 @@ def above_bound(scores: Any, spec: OutputSpec, on: Any) -> Any:
 
 
 def first_greatest(scores: Any, spec: OutputSpec, on: Any) -> Any:
-    """Return the index of one of several labels, chosen as onnxruntime does."""
     scores = on.add_offsets(scores, spec.offsets)
     known = np.flatnonzero(~np.isnan(spec.offsets)).tolist()
     first, *others = known or [-1]

@@ -16,7 +16,6 @@ from skforge.compiler.forest.outputs import OutputSpec
 
 
 def both_expit(scores: Array, spec: OutputSpec, on: Any) -> Array:
-    """Return SciPy's logistic function of one score, for both classes."""
     from scipy.special import expit  # type: ignore[import-untyped, unused-ignore]
 
     probability = np.empty((len(scores), 2), scores.dtype)
@@ -26,7 +25,6 @@ def both_expit(scores: Array, spec: OutputSpec, on: Any) -> Array:
 
 
 def softmax(scores: Array) -> Array:
-    """Overwrite scores with their softmax, keeping their memory order."""
     scores -= np.max(scores, axis=1).reshape((-1, 1))
     np.exp(scores, out=scores)
     scores /= np.sum(scores, axis=1).reshape((-1, 1))

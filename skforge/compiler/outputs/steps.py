@@ -61,7 +61,6 @@ class Steps:
 
     @property
     def in_place(self) -> bool:
-        """Whether code leaves the answer where the sums are."""
         return self.choice == "values" and FUNCTIONS[self.function].code != "columns"
 
     def shape(self, n_outputs: int, sum_dtype: str) -> tuple[str, int]:
@@ -70,7 +69,6 @@ class Steps:
         return self.dtype or sum_dtype, columns
 
     def of_row(self, scores: Terms) -> Terms:
-        """Write the answer for a row's scores to other places."""
         x: Terms = FUNCTIONS[self.function].of(scores, self.spec, scores.code)
         return (x > self.cut).astype(self.dtype) if self.choice == "above" else x
 
@@ -179,7 +177,6 @@ class EntryKind:
 
 
 def steps_in_code(forest: Forest, output: Output) -> Steps | None:
-    """Return how entries and exports write an output, or None if they cannot."""
     one, several = forest.n_outputs == 1, len(forest.output_sizes) > 1
     adds = forest.aggregate == "sum" and not forest.scaling
     if not adds or (several and output == "labels"):
@@ -204,7 +201,6 @@ def steps_in_code(forest: Forest, output: Output) -> Steps | None:
 
 
 def _written(steps: Steps, forest: Forest) -> Steps | None:
-    """Return steps in the C library's arithmetic, with the constants they need."""
     rules, narrow = forest.outputs, forest.n_outputs <= MAX_WRITTEN
     match steps.function:
         case "path_length":

@@ -1,8 +1,4 @@
-"""Generated code of functions of scores.
-
-:class:`Terms` have the operators of arrays and :class:`Code` the other operations of a
-:class:`~skforge.compiler.outputs.library.Library`; each writes its instructions.
-"""
+"""Generated code of functions of scores: operators of terms write instructions."""
 
 from __future__ import annotations
 
@@ -17,7 +13,6 @@ from skforge.compiler.outputs.library import LOWEST
 
 
 def c_number(value: float, dtype: str) -> str:
-    """Return a float as a C literal that is read back without rounding."""
     exact = np.dtype(dtype).type(value)
     if np.isnan(exact):
         return "NAN"
@@ -107,7 +102,6 @@ class Code(ABC):
     def number(self, value: Any, dtype: str) -> Any: ...
 
     def each(self, name: str, *operands: Any, to: str | None = None) -> Terms:
-        """Write an instruction for each column; a single column goes with any."""
         dtype = [x.dtype for x in operands if isinstance(x, Terms)][-1]
         to = to or dtype
         columns = [self.constant(x, dtype).values for x in operands]
@@ -140,7 +134,6 @@ class Code(ABC):
         return self.each("where", test, *(self.constant(x, dtype) for x in (a, b)))
 
     def least(self, x: Terms, limit: float) -> Terms:
-        """Return the lesser of each value and a limit; NaN stays NaN."""
         return self.where(self.each("not_ge", x, limit, to="bool"), x, limit)
 
     def join(self, a: Terms, b: Terms) -> Terms:

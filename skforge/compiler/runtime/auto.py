@@ -53,7 +53,6 @@ class AutoModule:
 
     @property
     def gpu_min_rows(self) -> int:
-        """Batch size from which the GPU is used; can be set."""
         return self._gpu_min_rows
 
     @gpu_min_rows.setter
@@ -68,7 +67,6 @@ class AutoModule:
 
     @property
     def schedules(self) -> dict[BatchRange, Schedule]:
-        """The schedule of each range of batch sizes, on either device."""
         return merged(self.cpu.schedules, self.gpu.schedules, self.gpu_min_rows)
 
     def _for(self, X: Any) -> CompiledModule:
@@ -92,7 +90,6 @@ class AutoModule:
         return self._for(X).apply(X, n_jobs=n_jobs)
 
     def predict_contribs(self, X: Any, **options: Any) -> Array:
-        """Return contributions, always from the CPU."""
         return self.cpu.predict_contribs(X, **options)
 
     def schedule_for(self, n_rows: int) -> Schedule:
@@ -125,7 +122,6 @@ class AutoModule:
         self.cpu.plan_threads(n_jobs)
 
     def entry(self, *args: Any, **options: Any) -> Any:
-        """Return a compiled entry for the CPU's batches."""
         return self.cpu.entry(*args, **options)
 
     @property
@@ -135,7 +131,6 @@ class AutoModule:
     def inspect(
         self, level: str, *, n_rows: int | None = None, method: Method = "predict"
     ) -> str:
-        """Return a level of the compilation as text, on the GPU for large batches."""
         if method != "predict":
             return self.cpu.inspect(level, n_rows=n_rows, method=method)
         if n_rows is None:

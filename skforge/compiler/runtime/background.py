@@ -66,7 +66,6 @@ class Background:
             shared.once(("patterns",), lambda: patterns)
 
     def answer(self, background: Array, n_rows: int, threads: int) -> Answer:
-        """Return what fills the results of so many rows."""
         word = f"u{background.itemsize}"
         given = np.array(background, order="C")
         last, patterns = self._last, self._patterns
@@ -100,7 +99,6 @@ class Background:
     def _looking_up(
         self, patterns: Patterns, background: Array, threads: int
     ) -> Answer:
-        """Return the kernel that looks contributions up, and walks to deep leaves."""
         forest, n = patterns.trees.forest, len(background)
         kernel = _kernel(self._looks, LOOK_UP, "contribution")
         count = _kernel(self._looks, COUNT, "pattern")
@@ -134,7 +132,6 @@ class Both:
         self._kernels = kernels
 
     def __call__(self, rows: Array, result: Array, threads: int) -> None:
-        """Fill ``result``, one row for each of ``rows``."""
         one, two = (np.empty(result.shape) for _ in self._kernels)
         for kernel, part in zip(self._kernels, (one, two), strict=True):
             kernel(rows, part, threads)
@@ -153,7 +150,6 @@ def _kernel(cache: KernelCache, schedule: Schedule, element: Element) -> Kernel:
 def _count(
     kernel: Kernel, patterns: Patterns, background: Array, threads: int
 ) -> NDArray[np.int64]:
-    """Return how many background rows have each pattern."""
     total = np.zeros(patterns.n_counts, np.int64)
     for first in range(0, len(background), PARTS * look_up.COUNTED):
         rows = background[first : first + PARTS * look_up.COUNTED]
@@ -172,7 +168,6 @@ def _fill(
     target: Target,
     threads: int,
 ) -> NDArray[np.float64]:
-    """Return the tables of all outputs; ``values`` has a row for each leaf."""
     n_outputs = values.shape[1]
     tables = line_aligned(np.zeros, n_outputs * patterns.table_size, np.float64)
     given = {

@@ -34,7 +34,6 @@ class Lowering:
         self._hir = HirCache()
 
     def bind(self, schedule: Schedule, element: Element) -> PredictEnsemble:
-        """Return a schedule's HIR; raises if the schedule does not fit."""
         kind: Kind = "gpu" if self._target.is_gpu else "cpu"
         forest, reduction = self._forest, self._reduction
         return build_hir(forest, schedule, reduction, self._hir, kind, element)
@@ -43,7 +42,6 @@ class Lowering:
         return lower(self.bind(schedule, element), self._target, element=element)
 
     def walking(self, schedule: Schedule) -> Schedule:
-        """Return a schedule that walks nodes, so that it yields leaf numbers."""
         walks = representations.WalkRepresentation
         chosen = (d for d in schedule.directives if isinstance(d, Represent))
         kinds = (representations.get(d.representation) for d in chosen)
@@ -99,7 +97,6 @@ def code_levels(target: Target) -> tuple[str, ...]:
 
 
 def code_text(kernel: Any, level: str) -> str:
-    """Return a compiled kernel's code; PTX needs NVRTC but no GPU."""
     if level in ("cuda", "ptx"):
         return gpu_text(kernel.function, kernel.target, level)
     return kernel.jit.llvm_ir() if level == "llvm" else kernel.jit.assembly()

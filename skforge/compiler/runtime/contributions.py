@@ -79,7 +79,6 @@ class Contributions:
             of_target[0].bind(chosen, "contribution")
 
     def inspect(self, level: str, n_rows: int | None, method: str) -> str:
-        """Return a level of a kernel as text; see ``CompiledModule.inspect``."""
         elements: dict[str, Element] = {
             "contributions": "contribution",
             "interactions": "interaction",
@@ -110,7 +109,6 @@ class Contributions:
         return self._filled("interaction", rows, threads, axes=2)
 
     def approximate(self, rows: Array, threads: int) -> Array:
-        """Return the changes of the mean along each row's paths (Saabas 2014)."""
         forest = self.forest
         check_covers(forest)
         if self._changes is None:
@@ -190,7 +188,6 @@ class Contributions:
     def interactions_against(
         self, background: Array, rows: Array, threads: int
     ) -> Array:
-        """Return interventional interactions, as :meth:`interactions` does."""
         from skforge.compiler.layouts.background import interactions
 
         values = self.against(background, rows, threads)

@@ -66,8 +66,6 @@ TASKS = 8
 
 
 class Tests:
-    """The tests of a normalised forest: which values go left."""
-
     def __init__(self, forest: Forest, less: bool) -> None:
         self.forest, self.less = forest, less
         each = np.arange(forest.n_predicates)
@@ -79,7 +77,6 @@ class Tests:
         )
 
     def table(self, tests: Array, values: Array) -> NDArray[np.bool_]:
-        """Return which of a column's values pass tests, shape (n_tests, n_values)."""
         limits = self.forest.threshold[tests, None]
         passes = values < limits if self.less else values <= limits
         passes |= np.isnan(values) & self.nan_left[tests, None]
@@ -115,10 +112,7 @@ class Axis:
         self.divides[own] = passes.any(axis=1) & ~passes.all(axis=1)
 
     def find_regions(self, forest: Forest, levels: list[Array]) -> None:
-        """Find the cells that pass all tests on the way to each node.
-
-        A node has the region of its parent unless that tests this column.
-        """
+        """Find each node's cells: those of its parent that pass the parent's tests."""
         nodes = np.concatenate([*levels, np.zeros(0, np.int64)])
         n_tests = int((self._number[forest.predicate[nodes]] >= 0).sum())
         sets = np.empty((1 + 2 * n_tests, len(self.whole)), np.uint8)
@@ -140,11 +134,9 @@ class Axis:
         self._part: Array = np.any(sets != self.whole, axis=1)
 
     def some(self, nodes: Array) -> Array:
-        """Tell which nodes hold for some cells."""
         return self._some[self._region[nodes]]
 
     def part(self, nodes: Array) -> Array:
-        """Tell which nodes do not hold for all cells."""
         return self._part[self._region[nodes]]
 
     def steps(self, nodes: Array) -> tuple[IntArray, IntArray, IntArray, IntArray]:
@@ -183,7 +175,6 @@ class Dependence:
         self._list_changes(*self._lay_out(levels))
 
     def _levels(self) -> list[Array]:
-        """Return the nodes of the trees that the grid divides, level by level."""
         forest = self._forest
         divides = np.any([axis.divides for axis in self.axes], axis=0)
         nodes = np.flatnonzero(divides[forest.predicate])
@@ -262,7 +253,6 @@ class Dependence:
         return leaf[order], ends[order]
 
     def _list_changes(self, leaves: Array, sets: IntArray) -> None:
-        """List where a leaf's value begins and ends along the cells of all axes."""
         forest = self._forest
         leaf, cell = np.arange(len(leaves)), np.zeros(len(leaves), np.int64)
         sign = np.ones(len(leaves), np.int64)
@@ -312,10 +302,7 @@ class Dependence:
         return self._along(sums.reshape(1, *self.shape))[0]
 
     def sums(self, rows: Array, threads: int | None) -> Array:
-        """Return the sums of each row of a part; 0 in the first cell.
-
-        They have the shape (n_groups, *self.shape, group): that of the row is last.
-        """
+        """Return rows' sums, (n_groups, *self.shape, group), 0 in the first cell."""
         group = self._group("spread")
         sums = np.zeros((-(-len(rows) // group), *self.shape, group))
         self._run("spread", rows, sums, threads, TASKS)
@@ -345,7 +332,6 @@ class Dependence:
         return int(np.prod(self.shape))
 
     def parts(self, n: int, action: Action = "spread") -> list[slice]:
-        """Return ranges of rows, whose values or sums fit in memory."""
         bytes_ = max(1, len(self._columns)) * self._forest.threshold.itemsize
         step, group = BYTES // bytes_, self._group(action)
         if action == "spread":
@@ -355,10 +341,7 @@ class Dependence:
 
     @cached_property
     def _columns(self) -> list[tuple[int, int]]:
-        """The columns laid out: those of rows, and the answers of each odd test.
-
-        They are pairs of a column and the number of an odd test, or -1.
-        """
+        """Columns as pairs: a column of rows, and the number of an odd test or -1."""
         odd = self._tests.odd[self._used]
         columns = self._forest.feature[self._used]
         plain = [(column, -1) for column in np.unique(columns[~odd]).tolist()]
@@ -373,7 +356,6 @@ class Dependence:
         tasks: int,
         weights: Array | None = None,
     ) -> None:
-        """Follow rows of at most one part down the trees."""
         forest, group, n = self._forest, self._group(action), len(rows)
         if not n or not len(self._set):
             return

@@ -52,7 +52,6 @@ def function(
     with Builder() as b, b.parallel(n_tasks) as task:
 
         def add(row: Value, set_: Value, at: Value) -> None:
-            """Add what a row of a list brings to its set, or the set to the row."""
             if action == "weigh":
                 place = task * n_sets + set_
                 out[place] = out[place] + weights[at * group + row]
@@ -64,7 +63,6 @@ def function(
         order: Literal["lt", "le"] = "lt" if less else "le"
 
         def evaluate(test: Value, at: Value) -> None:
-            """Write which rows of the group go left as a line of bits."""
             at = at + column[test].to(I64) * group
             limit = b.splat(threshold[test], lanes)
 
@@ -76,7 +74,6 @@ def function(
             b.if_(nan_left[test].ne(0), lambda: write(True), lambda: write(False))
 
         def add_bits(set_: Value, all_sets: Value, at: Value) -> None:
-            """Do the action for a set of bits."""
             place = (task * n_sets + all_sets) * WORDS
             if action == "count":
                 out[place] = out[place, plane] + b.popcount(reach[set_ * size, plane])
@@ -84,7 +81,6 @@ def function(
             zero = b.const(0.0, some)
 
             def chosen(v: Value, number: Value) -> Value:
-                """Return the numbers of eight rows, and 0 for those of other sets."""
                 mask = b.reinterpret(reach[set_ * size + v, U8], Mask(8))
                 return b.select(mask, number, zero)
 
@@ -116,7 +112,6 @@ def function(
         def keep(
             set_: Value, begin: Value, many: Value, sets: Value, at: Value
         ) -> None:
-            """Keep the list of a set, and do the action for it."""
             begins[set_], lengths[set_] = begin, many
             all_sets = sets + set_
             if action == "count":

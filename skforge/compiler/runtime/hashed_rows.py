@@ -49,7 +49,6 @@ class HashedRows:
         return Encoder(self._hashed)
 
     def spelled_booleans(self) -> dict[int, bool]:
-        """Return whether each column of categories knows the text True or False."""
         texts = np.array([["True", "False"]], object)
         bits, places = np.zeros((1, 2), np.float32), np.arange(2, dtype=np.int32)
         hashing.read_objects(texts, np.ones(2, np.bool_), places, bits)
@@ -83,11 +82,9 @@ class HashedRows:
         return self._encoded(rows) if read else None
 
     def entry(self, entry: Any) -> Any:
-        """Return an entry that takes arrays of objects, before one for their rows."""
         return hashing.entry_of_objects(entry, self._encoder, self._is_category)
 
     def rows(self, X: Any) -> Array:
-        """Return rows of float32; raise for what is not read: what is wrong, where."""
         if (read := self.read(X)) is not None:
             return read[0]
         width, named = len(self._places), frames.is_pandas(X) or frames.is_table(X)
@@ -124,7 +121,6 @@ class HashedRows:
         return rows, self.unnamed
 
     def _fits(self, X: Any) -> bool:
-        """Tell whether a frame has the columns of training, in their order."""
         labels = X.columns if frames.is_pandas(X) else None
         seen = self._seen
         if labels is not None and (
@@ -174,7 +170,6 @@ class HashedRows:
         return self._encoded(rows)
 
     def _hashes(self, column: Any, listed: Any) -> Array | None:
-        """Return the hashes of a column's categories; None for some that are none."""
         dtype = getattr(column, "dtype", None)
         known = self._tables.get(id(dtype))
         if known is not None and known[0] is dtype:
@@ -194,7 +189,6 @@ class HashedRows:
     def _write_plain(
         self, values: Array, places: Array, rows: Array, listed: dict[int, Any]
     ) -> bool:
-        """List categories, write numbers; return False for what the model reads."""
         dtype, flags = values.dtype, self._is_category[places]
         if not frames.is_plain(dtype) or (flags.any() and dtype.kind == "f"):
             return False
@@ -251,7 +245,6 @@ def _is_large(values: Array) -> bool:
 
 
 def _write_objects(objects: Array, flags: Array, places: Array, rows: Array) -> bool:
-    """Write objects to these columns; False if one is left to the model."""
     if hashing.read_objects(objects, flags, places, rows):
         return True
     known = objects.copy()  # some of which compiled code does not know
@@ -284,7 +277,6 @@ def _objects_in(column: Any) -> Any:
 
 
 def _write_numbers(column: Any, rows: Array, place: int) -> bool:
-    """Write a column of numbers, which may be missing."""
     if hasattr(column, "null_count"):
         if (found := frames.numbers_in(column)) is None:
             return False

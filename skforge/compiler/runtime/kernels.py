@@ -74,7 +74,6 @@ class Kernel:
         self.slots = struct.pack(f"{len(addresses)}q", *addresses)
 
     def with_data(self, other: Mapping[str, Array]) -> Kernel:
-        """Return the same code on other buffers, aligned as :func:`aligned` does."""
         kernel = copy(self)
         kernel.place = None
         buffers = zip(self._names, self._data, strict=True)
@@ -179,12 +178,10 @@ class KernelCache:
         return kernel
 
     def that_runs(self, schedule: Schedule, element: Element) -> Schedule:
-        """Return the schedule of the kernel: bits and lanes yield leaf values only."""
         leaves = element == "leaf_number"
         return self._lowering.walking(schedule) if leaves else schedule
 
     def made(self, lowered: Lowered) -> Kernel | GpuKernel:
-        """Compile a kernel from its LIR; it is not kept."""
         if self._target.kind in ("cpu", "emulated"):
             return Kernel(lowered, self._target)
         from skforge.compiler.runtime.gpu.kernel import GpuKernel
@@ -211,7 +208,6 @@ class KernelCache:
         return self._lowering.lowered(schedule, element)
 
     def text(self, schedule: Schedule, element: Element, level: str) -> str:
-        """Return a level of a schedule's kernel; see ``CompiledModule.inspect``."""
         if level == "schedule":
             return repr(schedule)
         if level == "loops":

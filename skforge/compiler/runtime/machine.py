@@ -41,7 +41,6 @@ class Measured:
 
     @property
     def counts(self) -> bool:
-        """Whether it need not be measured again yet."""
         return self.when <= time.time() < self.again
 
     def beside(self, old: Measured) -> Measured:
@@ -62,12 +61,11 @@ USED: dict[Target, Measured] = {}
 
 
 def machine_profile(target: Target) -> MachineProfile:
-    """Return the profile of a CPU.
+    """Return the profile of a CPU: stored, or measured (0.1 s) and then cached.
 
-    A CPU that the package knows is not measured, so that all its processes choose the
-    same schedules. Another one, if it is this machine, is measured (0.1 s) and its
-    profile kept in the cache; without a cache, or for another machine, the modelled
-    profile of the CPU stands in, or that of a common one: measured beats modelled.
+    A stored one lets all processes choose the same schedules. Without a cache, or for
+    another machine, the modelled profile of the CPU stands in, or that of a common one:
+    measured beats modelled.
     """
     used = USED.get(target)
     if used is None or not used.counts:

@@ -119,7 +119,6 @@ def _permute(b: Builder, target: Target) -> None:
 
 
 def _gather(b: Builder, target: Target) -> None:
-    """Load numbers from a place for each lane; all are in L1."""
     vec = Vec(I64, target.lanes(64))
 
     def turn(i: Value, held: list[Value]) -> list[Value]:
@@ -130,12 +129,10 @@ def _gather(b: Builder, target: Target) -> None:
 
 
 def _scalar(b: Builder, target: Target) -> None:
-    """Run simple instructions, independent of each other."""
     _repeat(b, None, lambda i, held: [one + i ^ i for one in held])
 
 
 def _stream(b: Builder, target: Target) -> None:
-    """Read ``size`` numbers in order, a cache line at a time."""
     vec = Vec(I64, target.lanes(64))
     step = LINE // 8
 
@@ -221,7 +218,6 @@ def _step(clock: Clock) -> float:
 
 
 def works_of(target: Target, clock: Clock) -> Works:
-    """Return the kernels on their data, to be timed by a clock."""
     kernels = functions(target)
     module = compile_functions([*kernels.values()], target)
     random = np.random.default_rng(0)
@@ -244,7 +240,6 @@ def works_of(target: Target, clock: Clock) -> Works:
 
 
 def least_times(works: Works) -> dict[str, float]:
-    """Return the nanoseconds of a unit of works, if two samples agree on them."""
     turns = {name: least for name, (_, least, _) in works.items()}
     samples: dict[str, list[float]] = {name: [] for name in works}
     cpu, end = time.thread_time() + MOST_CPU, time.perf_counter() + MOST_SECONDS
@@ -284,7 +279,6 @@ def _sizes(target: Target) -> dict[str, int]:
 
 
 def _cycle(lines: int, walked: int, random: np.random.Generator) -> NDArray[np.int64]:
-    """Return numbers that lead through some of the lines in random order."""
     order = np.append(0, 1 + random.permutation(lines - 1)[: walked - 1]) * (LINE // 8)
     data = np.zeros(lines * (LINE // 8), np.int64)
     data[order] = np.roll(order, -1)

@@ -1,7 +1,4 @@
-"""A compiled forest: a dispatch table from batch size to kernel.
-
-Each kernel compiles once, on first use; equal schedules share one.
-"""
+"""A compiled forest: kernels by batch size, each compiled once, on first use."""
 
 from __future__ import annotations
 

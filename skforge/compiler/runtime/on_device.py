@@ -86,7 +86,6 @@ def _empty(device: CupyDevice, shape: tuple[int, int], dtype: np.dtype[Any]) -> 
 
 
 def _rows(forest: Forest, target: Target, X: Any) -> tuple[CupyDevice, Any]:
-    """Return rows converted for the kernels, as ``prepare_rows`` does on the host."""
     if forest.aggregate != "sum":
         raise UnsupportedModelError(
             f"The aggregate function {forest.aggregate.upper()} of several trees is "

@@ -25,11 +25,7 @@ def check_out(out: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
 
 
 def into(out: Any, answer: Any) -> Array:
-    """Copy a whole answer to ``out``.
-
-    Raises InvalidInputError if ``out`` does not fit the answer; nothing is written
-    then.
-    """
+    """Copy a whole answer to ``out``, or raise InvalidInputError and write nothing."""
     if not isinstance(answer, np.ndarray):
         raise InvalidInputError(
             "out works only for results that are one NumPy array, but this result is "

@@ -101,7 +101,6 @@ def suits_entries(kernel: AnyKernel) -> TypeGuard[Kernel]:
 def raw_scores(
     forest: Forest, kernel: AnyKernel | None, rows: Array, threads: int = 1
 ) -> Array:
-    """Return the raw scores that a kernel gives prepared rows; None for no rows."""
     if forest.aggregate == "sum":
         raw = np.empty((len(rows), forest.n_outputs), forest.accumulator_dtype)
         if kernel is not None:

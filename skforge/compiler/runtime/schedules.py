@@ -65,7 +65,6 @@ def schedule_table(schedule: Schedules) -> dict[BatchRange, Schedule] | None:
 
 
 def table_at(table: Mapping[BatchRange, T], n_rows: int) -> T:
-    """Return the value for a batch size; between ranges, the lower range's."""
     below = [batch for batch in table if batch[0] <= n_rows]
     return table[max(below) if below else min(table)]
 

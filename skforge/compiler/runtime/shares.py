@@ -155,7 +155,6 @@ class Shares:
 
     @cached_property
     def least_rows(self) -> int:
-        """The fewest rows that may be worth two threads."""
         if not self._visits or not self._loops:
             return sys.maxsize
         return max(2, int(2 * WAKE / (self._visits * SLOWEST_VISIT)))
@@ -193,7 +192,6 @@ class Shares:
         return plan
 
     def _made(self, threads: int) -> Plan:
-        """Compare kernels and numbers of threads at all sizes of the plan."""
         steps = int(PER_DOUBLING * max(0.0, np.log2(LARGEST / self.least_rows))) + 1
         exact = self.least_rows * 2.0 ** (np.arange(steps) / PER_DOUBLING)
         sizes = np.unique(np.floor(exact))

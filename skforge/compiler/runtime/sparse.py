@@ -165,10 +165,7 @@ class SparseWalk:
         return bool(here < there)
 
     def __call__(self, X: Any, threads: int | None, leaves: bool) -> Array | None:
-        """Return raw scores of CSR rows, or numbers of the source's leaves.
-
-        None if a row's columns are not in ascending order.
-        """
+        """Return scores or source leaves; None if a row's columns do not ascend."""
         forest, n = self._forest, X.shape[0]
         indptr = np.ascontiguousarray(X.indptr, np.int64)
         indices = np.ascontiguousarray(X.indices, np.int32)

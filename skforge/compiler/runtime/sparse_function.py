@@ -16,10 +16,7 @@ from skforge.compiler.ir.lir.types import scalar_of
 def function(
     values_dtype: np.dtype[Any], sums_dtype: np.dtype[Any], less: bool, step: int
 ) -> Function:
-    """Return the function for rows and sums of two types; tests are ``<`` or ``<=``.
-
-    A thread takes ``step`` rows at a time.
-    """
+    """Return the function for rows and sums of these types, ``step`` rows at a time."""
     value, sum_ = scalar_of(values_dtype), scalar_of(sums_dtype)
     n, result, leaves = (Value(name, I64) for name in ("n", "result", "leaves"))
     counts = "n_features", "n_trees", "n_columns", "width", "n_outputs"
@@ -68,7 +65,6 @@ def function(
             return ((words[column >> 6] >> (column & 63)) & 1).eq(0)
 
         def walk(chain: Value, node: Value, end: Value) -> Value:
-            """Return the chain, which is the leaf, where a row ends from a node on."""
             state = [chain, node, end]
             with b.repeat(lambda: state[1] < state[2], state):
                 chain, node, end = state

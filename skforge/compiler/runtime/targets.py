@@ -17,11 +17,10 @@ if TYPE_CHECKING:
 
 
 def resolve_target(target: str | Target, schedules: Iterable[Schedule] = ()) -> Target:
-    """Return the one machine to compile for, with the facts found on this computer.
+    """Return the one machine to compile for, with facts found on this computer.
 
-    "auto" is this CPU, or the GPU if schedules map loops to one. Raise ``TargetError``
-    if the target is unknown or not available, ``ScheduleError`` if a schedule is for
-    the other kind of machine.
+    "auto" is this CPU, or the GPU of the schedules. Raises ``TargetError`` if unknown
+    or unavailable, ``ScheduleError`` for schedules of the other kind.
     """
     wanted = tuple(schedules)
     if target == "auto" and any(s.kind == "gpu" for s in wanted):

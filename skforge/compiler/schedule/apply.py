@@ -22,7 +22,6 @@ def apply_all(
 
 
 def apply(nest: nests.Nest, directive: d.Directive) -> nests.Nest:
-    """Return the nest that results from applying a directive; raise if illegal."""
     why = d.problem(directive)
     if why is not None:
         nest.refuse(why, getattr(directive, "index", None))
@@ -179,7 +178,6 @@ def _split(nest: nests.Nest, split: d.Split) -> nests.Nest:
 
 
 def _extent(nest: nests.Nest, name: str) -> int | None:
-    """Return the most rows or trees that any copy of a loop iterates over, if known."""
     extents = []
     for path in nests.paths(nest.loops):
         if name in path:
@@ -202,7 +200,6 @@ def _exchanged(
     new: tuple[nests.Variable, nests.Variable],
     limits: list[nests.Limit],
 ) -> nests.Nest:
-    """Return the nest with two variables for one, and their loops in all copies."""
     at = nest.variables.index(old)
     first, second = (variable.name for variable in new)
 
@@ -251,7 +248,6 @@ def _reorder(nest: nests.Nest, reorder: d.Reorder) -> nests.Nest:
 
 
 def _strangers(nest: nests.Nest, indices: tuple[str, ...]) -> tuple[str, str]:
-    """Return the first two loops that are never on one path, else the two ends."""
     for place, second in enumerate(indices):
         for first in indices[:place]:
             if not any(
@@ -278,7 +274,6 @@ def _permute(
 
 
 def _chain(nest: nests.Nest, loop: nests.Loop, reorder: d.Reorder) -> list[nests.Loop]:
-    """Return the named loops directly inside each other, from ``loop`` inwards."""
     chain: list[nests.Loop] = []
     while loop.name in reorder.indices:
         chain.append(loop)

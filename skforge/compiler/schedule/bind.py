@@ -123,7 +123,6 @@ def _bind_loop(
 
 
 def _marks(nest: Nest, variable: Variable, most: int | None) -> tuple[d.Mark, ...]:
-    """Return a loop's marks, with the factor of ``Interleave`` resolved."""
     marks = list(variable.without(d.Interleave))
     interleave = variable.mark(d.Interleave)
     if interleave is not None:
@@ -148,7 +147,6 @@ def _bounds(
     outside: tuple[str, ...],
     ranges: dict[str, _Range],
 ) -> tuple[Bound, ...]:
-    """Return the limits that a loop must check, without those that always hold."""
     reach = frozenset((*outside, *(n for path in paths((loop,)) for n in path)))
     fixed: list[int] = []
     open_: list[Bound] = []
@@ -191,7 +189,6 @@ def _bounds(
 
 
 def _sum_range(limit: int, ranges: list[_Range]) -> tuple[int, int | None]:
-    """Return the smallest and largest sum of enclosing variables below a limit."""
     low = sum(r.first for r in ranges)
     high: int | None = 0
     for r in ranges:
@@ -208,7 +205,6 @@ def _sum_range(limit: int, ranges: list[_Range]) -> tuple[int, int | None]:
 def _in_order(
     nest: Nest, loops: tuple[BoundLoop, ...], outside: tuple[BoundLoop, ...]
 ) -> bool:
-    """Return whether every row visits its trees serially in model order."""
     significance = [variable.name for variable in nest.variables]
     several = sum(loop.root == "tree" for loop in loops) > 1  # after a split
     for loop in loops:
@@ -232,7 +228,6 @@ def _in_order(
 
 
 def explain(directives: tuple[d.Directive, ...], bound: BoundNest) -> list[str]:
-    """Return one line for each directive: the call, then its effect on these loops."""
     lines = []
     loops = {loop.name: loop for loop in every_loop(bound.loops)}
     nest = root_nest(bound.n_trees)
@@ -255,7 +250,6 @@ def _interleave(interleave: d.Interleave, loop: BoundLoop) -> str:
 
 
 def _what(nest: Nest, directive: d.Directive) -> str:
-    """Describe the effect of a directive, given the nest it resulted in."""
     match directive:
         case d.Tile(index, outer, inner, _):
             blocks = nest.variable(outer)

@@ -41,11 +41,9 @@ class Directive:
     """Base class of directives; they print as the method call that makes them."""
 
     def __str__(self) -> str:
-        """Return the call, such as ``tile("batch", "b0", "b1", 64)``."""
         return call(self)
 
     def problem(self) -> str | None:
-        """Describe what is wrong with the arguments, or return None."""
         return None
 
 
@@ -135,7 +133,6 @@ class Mark(Directive):
         return " ".join([name_of(self), *(str(v) for v in values if v is not None)])
 
     def sentence(self, root: Root) -> str:
-        """Describe the effect on the loop, for ``explain``."""
         return self.EFFECT.format(self, units=UNITS[root])
 
 
@@ -359,7 +356,6 @@ class Option(Directive):
     EFFECT: ClassVar[str]
 
     def sentence(self) -> str:
-        """Describe the effect, for ``explain``."""
         return self.EFFECT.format(self)
 
 
@@ -439,7 +435,6 @@ BY_NAME: dict[str, type[Directive]] = {}
 
 
 def register(*kinds: type[Directive]) -> None:
-    """Register directives under their names: ``TileNodes`` is "tile_nodes"."""
     BY_NAME.update((_snake(kind), kind) for kind in kinds)
 
 
@@ -466,7 +461,6 @@ def in_order(marks: Iterable[Mark]) -> tuple[Mark, ...]:
 
 
 def name_of(directive: object) -> str:
-    """Return the method name of a directive, such as ``"tile"``."""
     return _snake(type(directive))
 
 
@@ -475,7 +469,6 @@ def call(directive: Directive) -> str:
 
 
 def arguments(directive: object) -> list[object]:
-    """Return the arguments of the call, without those that have their default."""
     if isinstance(directive, Reorder):
         return list(directive.indices)
     values = []
@@ -492,10 +485,7 @@ def _literal(value: object) -> str:
 
 
 def problem(directive: Directive) -> str | None:
-    """Say in one sentence what is wrong with the arguments, or return None.
-
-    This checks only what does not need a loop nest.
-    """
+    """Say what is wrong with the arguments, as far as that needs no nest, or None."""
     if type(directive) not in BY_NAME.values():
         return f"{directive!r} is not a directive; use the methods of Schedule."
     index = getattr(directive, "index", "")
@@ -548,7 +538,6 @@ def _range_problem(
 
 
 def tile_kind(kind: Any) -> Any:
-    """Return numbers of tiles as tuples; other values are left for the check."""
     kind = _plain(kind)
     if isinstance(kind, str) or not isinstance(kind, Iterable):
         return kind

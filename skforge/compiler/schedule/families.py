@@ -204,7 +204,6 @@ class Walk:
     peeled: int = 0  # hops without a leaf check, if walks are not padded
 
     def on(self, schedule: Schedule, trees: str) -> Schedule:
-        """Add the walk to a schedule with blocks ``b0`` and a loop ``trees``."""
         if self.rows == "shared":
             schedule = schedule.cache("b0")
         elif self.rows == "codes":

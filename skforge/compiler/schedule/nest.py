@@ -178,7 +178,6 @@ class Nest:
         raise ScheduleError(why, self.draw(), at)
 
     def draw(self) -> str:
-        """Return the loops, one a line, ignoring remainders."""
         lines = []
         for loop, outside in walk(self.loops):
             variable = self.variable(loop.name)

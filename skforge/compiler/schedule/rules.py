@@ -47,7 +47,6 @@ def _exclude(old: d.Mark, new: d.Mark) -> bool:
 
 
 def _shared_by_copies(keeper: d.Mark, runner: d.Mark) -> Iterator[str]:
-    """Reject a buffer that iterations would share; ``cache`` on a CPU has none."""
     lanes = isinstance(runner, d.Vectorize) and isinstance(
         keeper, (d.Cache, d.Quantize)
     )
@@ -115,7 +114,6 @@ def _one_walk(nest: Nest, directive: d.Directive) -> Iterator[Broken]:
 
 
 def _cache_block(nest: Nest, directive: d.Directive) -> Iterator[Broken]:
-    """Check that one iteration of a cached loop uses consecutive rows or trees."""
     for path in nest.paths():
         for place, variable in enumerate(path):
             mark = variable.mark(d.Cache) or variable.mark(d.Quantize)
@@ -146,7 +144,6 @@ MAX_GPU_TRIPS = {"grid.y": 65535, "grid.z": 65535, "block.z": 64}
 
 
 def bind_problems(nest: Nest, kind: d.Kind) -> Iterator[Broken]:
-    """Yield why a nest with known extents does not suit a kind of target."""
     for variable in nest.variables:
         for mark in variable.marks:
             if kind in mark.NOT_ON:
@@ -217,7 +214,6 @@ def _lanes_problem(nest: Nest, mark: d.Mark) -> Iterator[str]:
 
 
 def _predicates_problem(nest: Nest, mark: d.Mark, kind: d.Kind) -> Iterator[str]:
-    """Check the loops around and inside a table of predicates."""
     if not isinstance(mark, d.CachePredicates):
         if kind == "gpu":
             yield from _alone_on_gpu(nest, mark)
@@ -258,7 +254,6 @@ def _predicates_problem(nest: Nest, mark: d.Mark, kind: d.Kind) -> Iterator[str]
 
 
 def _alone_on_gpu(nest: Nest, mark: d.Mark) -> Iterator[str]:
-    """Reject vectorised rows on a GPU outside cache_predicates: lanes are threads."""
     if not isinstance(mark, d.Vectorize):
         return
     for path in nest.paths(mark.index):
@@ -278,7 +273,6 @@ def _packs_rows(inside: tuple[Variable, ...]) -> bool:
 
 
 def _codes_problem(nest: Nest, variable: Variable, mark: d.Mark) -> Iterator[str]:
-    """Check that the codes of one iteration belong to a block of rows."""
     if not isinstance(mark, d.Quantize):
         return
     if not isinstance(variable.step, int):
@@ -324,7 +318,6 @@ def _kernel_problem(nest: Nest) -> Iterator[Broken]:
 
 
 def _shared_problem(path: tuple[Variable, ...]) -> Iterator[Broken]:
-    """Check the caches on a path, which all threads of a block fill together."""
     threads: str | None = None
     for variable in path:
         name = variable.name
@@ -354,7 +347,6 @@ def _shared_problem(path: tuple[Variable, ...]) -> Iterator[Broken]:
 
 
 def _between_problem(path: tuple[Variable, ...]) -> Iterator[Broken]:
-    """Reject a serial loop or a specialised one between two loops over the grid."""
     marks = [variable.mark(d.GpuDimension) for variable in path]
     grid = [k for k, m in enumerate(marks) if m and m.dimension.startswith("grid")]
     first, last = min(grid, default=0), max(grid, default=0)
@@ -378,7 +370,6 @@ def _between_problem(path: tuple[Variable, ...]) -> Iterator[Broken]:
 def copies_problems(
     loops: tuple[BoundLoop, ...], copies: int = 1, threads: int = 1
 ) -> Iterator[Broken]:
-    """Yield which loop makes too many copies of a walk, or too many GPU threads."""
     for loop in loops:
         n_copies, n_threads, most = copies, threads, loop.max_trips
         if loop.has(d.Unroll):

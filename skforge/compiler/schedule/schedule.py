@@ -53,7 +53,6 @@ class Schedule:
         return all(maker.__module__.startswith("skforge.") for maker in makers)
 
     def __post_init__(self) -> None:
-        """Raise if a directive is not legal where it is."""
         object.__setattr__(self, "directives", tuple(self.directives))
         # The cache cannot tell 64.0 or True from an int: check arguments first.
         if all(d.problem(directive) is None for directive in self.directives):
@@ -589,7 +588,6 @@ def _count(forest: Forest | int) -> int:
 
 
 def _whole(value: Any) -> int:
-    """Convert a NumPy integer to an int; other values are left for the check."""
     plain = type(value) in (int, bool)
     return int(value) if isinstance(value, Integral) and not plain else value
 

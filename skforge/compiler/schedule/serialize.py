@@ -18,7 +18,6 @@ def dumps(directives: Iterable[d.Directive]) -> str:
 
 
 def loads(text: str) -> tuple[d.Directive, ...]:
-    """Return the directives of ``dumps``; ``ScheduleError`` for any other text."""
     try:
         content = json.loads(text)
     except RecursionError as error:
@@ -39,7 +38,6 @@ def loads(text: str) -> tuple[d.Directive, ...]:
 
 
 def _from_step(step: object) -> d.Directive:
-    """Return the directive in a JSON object; its values are checked when applied."""
     op = step.get("op") if isinstance(step, dict) else step
     directive = d.BY_NAME.get(op) if isinstance(op, str) else None
     if directive is None or not isinstance(step, dict):

@@ -75,7 +75,6 @@ def _calibrated(fold: Any, member: Node) -> Answer:
 
 
 def _sigmoids(model: Any, members: Sequence[Node]) -> Answer | None:
-    """Return the mean of sigmoids of two classes, all folds at once."""
     folds = model.calibrated_classifiers_
     values = positives(members, _RESPONSES)
     if values is None or len(model.classes_) != 2:
@@ -140,7 +139,6 @@ def _temperature(fold: Any, member: Node, values: Answer) -> Answer:
 
 
 def _cut(proba: Array) -> Array:
-    """Replace values that are a little above 1, as scikit-learn does."""
     above = proba > 1.0
     if above.any():
         proba[above & (proba <= 1.0 + 1e-5)] = 1.0
@@ -148,7 +146,6 @@ def _cut(proba: Array) -> Array:
 
 
 def _curve(method: str, calibrator: Any) -> Answer:
-    """Return the ``predict`` of a calibrator, for finite values."""
     if method == "sigmoid":
         a, b = calibrator.a_, calibrator.b_
         return lambda x: expit(-(a * x + b))

@@ -67,7 +67,6 @@ class Members:
         return f"members: {n} compiled, {len(self.compiled) - n} in their library"
 
     def around(self, model: Any) -> Any:
-        """Return a copy of a model whose members answer with compiled forests."""
         members = []
         for member, fast, orders in zip(
             fitted_members(model), self.compiled, self.orders, strict=True
@@ -81,7 +80,6 @@ class Members:
 
 
 def stand_in(member: Any, calls: Mapping[str, Callable[..., Any]]) -> Any:
-    """Return a copy of a member with functions in the place of its methods."""
     copied = copy.copy(member)
     for name, call in calls.items():
         call.__name__ = name  # scikit-learn asks which method it has found
@@ -90,7 +88,6 @@ def stand_in(member: Any, calls: Mapping[str, Callable[..., Any]]) -> Any:
 
 
 def rows_of_members(model: Any, X: Any) -> list[Any]:
-    """Return the rows that each member gets where a model answers for X, or None."""
     members = fitted_members(model)
     rows: list[Any] = [None] * len(members)
 

@@ -42,8 +42,6 @@ class Node(ABC):
 
 
 class Leaf(Node):
-    """A forest: the rules of its library, on its own columns of the scores."""
-
     def __init__(self, part: Part, source: Source) -> None:
         super().__init__(part.model)
         self.forest: Forest = part.forests[0]

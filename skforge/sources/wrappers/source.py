@@ -151,7 +151,6 @@ class WrapperSource(base.Source):
         return all(reader.takes(X) for reader in self._readers)
 
     def read(self, X: Any) -> Read | None:
-        """Read rows that all members read alike."""
         first, *others = self._readers
         read = first.read(X)
         for reader in others:
@@ -178,10 +177,7 @@ class WrapperSource(base.Source):
         return all(source.knows(each) for source, each in self._each(form))
 
     def of_form(self, form: Any) -> base.Source | None:
-        """Return an adapter with the pipelines' forests for a form; itself for its own.
-
-        Every pipeline has compared its forest with its own scores.
-        """
+        """Return an adapter of pipelines' forests for a form, or itself for its own."""
         found: dict[int, base.Source] = {}
         for source, each in self._each(form):
             read = source if source.knows(each) else source.of_form(each)
@@ -206,7 +202,6 @@ class WrapperSource(base.Source):
         return self._readers[0].sample(dtype)
 
     def columns(self) -> Columns | None:
-        """Return the members' columns; frames of them if members read them apart."""
         columns = [reader.columns() for reader in self._readers]
         first = columns[0]
         if len(columns) == 1 or first is None:
@@ -305,7 +300,6 @@ def _serial(node: Node) -> Any:
 
 
 def _distinct(sources: Sequence[base.Source]) -> list[base.Source]:
-    """Return one source of each way to read rows."""
     distinct: dict[Any, base.Source] = {}
     for source in sources:
         plain = not kinds.is_wrapper(source.model) and not is_pipeline(source.model)

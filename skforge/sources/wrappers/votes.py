@@ -53,8 +53,6 @@ class MultiOutput(nodes.Node):
 
 
 class Threshold(nodes.Node):
-    """Labels by a threshold; the member answers all other methods."""
-
     def __init__(self, model: Any, members: Sequence[nodes.Node]) -> None:
         super().__init__(model, members)
         (self._member,) = members
@@ -98,8 +96,6 @@ class Threshold(nodes.Node):
 
 
 class _Vote(nodes.Node):
-    """A vote of all members that were not dropped."""
-
     def __init__(self, model: Any, members: Sequence[nodes.Node]) -> None:
         super().__init__(model, members)
         self._weights = model._weights_not_none
@@ -118,8 +114,6 @@ class MeanVote(_Vote):
 
 
 class Votes(_Vote):
-    """``VotingClassifier``: the mean of probabilities, or most labels."""
-
     def __init__(self, model: Any, members: Sequence[nodes.Node]) -> None:
         super().__init__(model, members)
         self._soft = model.voting == "soft"
@@ -152,8 +146,6 @@ class Votes(_Vote):
 
 
 class OneVsRest(nodes.Node):
-    """``OneVsRestClassifier``: a binary model a class."""
-
     def __init__(self, model: Any, members: Sequence[nodes.Node]) -> None:
         super().__init__(model, members)
         self._binarizer = model.label_binarizer_

@@ -85,7 +85,6 @@ class SampleRows:
         return values // max(1, self._forest.n_features)
 
     def batches(self, n_rows: int) -> list[Array]:
-        """Return distinct, contiguous batches of ``n_rows`` rows."""
         row_bytes = max(1, self._forest.n_features * self._forest.input_dtype.itemsize)
         fit = max(1, BATCH_BYTES // (n_rows * row_bytes))
         count = max(1, min(DISTINCT_ROWS // n_rows, MOST_BATCHES, fit))
@@ -174,8 +173,6 @@ class Sampled:
 
 
 class Bench:
-    """Times runners on batches of one size; a sample takes about ``slot`` seconds."""
-
     def __init__(
         self, batches: Sequence[NDArray[Any]], yardstick: Runner, slot: float
     ) -> None:
@@ -226,7 +223,6 @@ class Bench:
         samples: int,
         late: Callable[[], bool] = lambda: False,
     ) -> dict[T, Sampled]:
-        """Time several runners and the yardstick in interleaved rounds."""
         for runner in runners.values():
             self._look(runner)
         rounds = in_rounds(self._samplers(*runners.values()), samples, late)
@@ -241,7 +237,6 @@ class Bench:
         return [partial(self._sample, r) for r in (self._yardstick, *runners)]
 
     def _look(self, runner: Runner) -> float:
-        """Time the batches twice, to warm up and to set the repetitions per sample."""
         seconds = max(1e-9, min(runner.time(self._batches, 1) for _ in range(2)))
         fit = int(self._slot / (seconds * len(self._batches)))
         self._rounds[id(runner)] = max(1, min(MOST_ROUNDS, fit))

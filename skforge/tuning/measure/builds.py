@@ -50,8 +50,6 @@ class Build:
 
 
 class Builder:
-    """Compiles the candidates of one forest, in a thread if the measurer allows."""
-
     def __init__(self, forest: Forest, measurer: Measurer) -> None:
         self._forest, self._measurer = forest, measurer
         # Seconds of lowering, and of compiling a line, to estimate the next ones.
@@ -70,7 +68,6 @@ class Builder:
             self._executor.shutdown(wait=False, cancel_futures=True)
 
     def build(self, candidate: Candidate, deadline: float = float("inf")) -> Build:
-        """Lower and compile a candidate if it should finish by the deadline."""
         clock, digest = self._measurer.clock, ""
         start = clock()
         try:
@@ -95,7 +92,6 @@ class Builder:
     def stream(
         self, candidates: Iterable[Candidate], deadline: float
     ) -> Iterator[Build]:
-        """Yield builds in order while the next ones are compiled."""
         if self._executor is None:
             for candidate in candidates:
                 yield self.build(candidate, deadline)

@@ -73,8 +73,6 @@ class Runner(Protocol):
 
 
 class Measurer(Protocol):
-    """A machine to measure on."""
-
     #: A monotonic clock in seconds.
     clock: Callable[[], float]
     #: Whether compiling in another thread does not disturb timings.
@@ -147,10 +145,7 @@ class KernelMeasurer:
                 self._cache.keep(schedule, kernel)
 
     def check(self, plan: Plan) -> str:
-        """Return what a GPU's compiler reports against a plan; its code is cached.
-
-        Registers that a CPU spills show up in the time.
-        """
+        """Return what a GPU's compiler reports; a CPU's spills show up in the time."""
         gpu = self._target.is_gpu
         return spills(plan.schedule, plan.lowered, self._target) if gpu else ""
 
@@ -177,8 +172,6 @@ K = TypeVar("K", bound=Kernel | GpuKernel)
 
 
 class _Runner(Generic[K]):
-    """Runs a kernel, on as many threads as a number of rows is worth."""
-
     def __init__(
         self, kernel: K, forest: Forest, threads: Callable[[int], int] = lambda _: 1
     ) -> None:
@@ -206,8 +199,6 @@ class _Runner(Generic[K]):
 
 
 class _CpuRunner(_Runner[Kernel]):
-    """Times calls in a loop of machine code."""
-
     #: The last timed batches, the argument slots of their calls, and their result.
     _prepared: tuple[Sequence[Array], bytes, int, Array] | None = None
 
@@ -281,7 +272,6 @@ class _DeviceRunner(_Runner[GpuKernel]):
 
 
 def spills(schedule: Schedule, lowered: Lowered, target: Target) -> str:
-    """Return why a GPU kernel, emulated or not, would spill; empty if it would not."""
     plan = emit_gpu(lowered.kernel.function, target)
     kind: Kind = "hip" if target.kind == "hip" else "cuda"
     try:
@@ -332,7 +322,6 @@ _PROTOTYPE = ctypes.CFUNCTYPE(
 
 @lru_cache(maxsize=1)
 def _loop() -> tuple[JitModule, Any]:
-    """Return the timing loop, with the module that keeps its code."""
     text = Path(__file__).with_name("time_calls.ll").read_text("utf-8")
     clocks = {"before": clock_call("%times"), "after": clock_call("%end")}
     module = compile_functions([Template(text).substitute(clocks)], Target.host())

@@ -136,7 +136,6 @@ def gpu_points(n_rows: int, n_features: int) -> Iterator[dict[str, Any]]:
 
 
 def _gpu_rounds(problem: Problem, strategy: Heuristic) -> Rounds:
-    """Try Algorithm 1's points and the estimate's, then neighbours of the best."""
     space, n_rows = problem.space, problem.n_rows
     points = _points_in(space, ScheduleSpace.gpu())
     if not points:
@@ -172,7 +171,6 @@ def _key(point: Point) -> tuple[Any, ...]:
 def _gpu_estimates(
     problem: Problem, points: Sequence[dict[str, Any]]
 ) -> dict[tuple[Any, ...], float]:
-    """Return the estimated times of the points that fit the GPU, by their keys."""
     schedules = problem.shared(
         "gpu", lambda: [problem.candidate(p, "").schedule for p in points]
     )
@@ -249,7 +247,6 @@ class _Pool:
         self.put(filter(None, inside), like)
 
     def put(self, proposed: Iterable[Candidate], like: float) -> None:
-        """Add what the forest allows; of one that is left, lower ``like``."""
         for candidate in proposed:
             schedule = candidate.schedule
             if schedule in self.left:

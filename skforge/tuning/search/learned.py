@@ -94,7 +94,6 @@ def _pruned_on_gpu(work: GpuWork) -> dict[str, Mask]:
 
 
 def allowed_kinds(forest: ForestShape, target: Target) -> set[odds.Kind]:
-    """Return the kinds besides walks that a forest allows on a CPU."""
     return {*map(odds.kind_of, candidates(forest, target))}
 
 
@@ -190,12 +189,10 @@ class Learned:
 
 
 def estimate_of(problem: Problem) -> CostEstimate:
-    """Return the estimate by which the defaults of a CPU are chosen."""
     return CostEstimate(problem.shape, problem.target, machine_profile(problem.target))
 
 
 def _estimated(problem: Problem, model: CostModel | None) -> odds.Estimated:
-    """Return the estimate of a model, or of formulas if there is none."""
     shape, target = problem.shape, problem.target
     if model is not None:
         return lambda schedules, n: model.seconds(
@@ -217,8 +214,6 @@ def _estimated(problem: Problem, model: CostModel | None) -> odds.Estimated:
 
 
 class Proposer:
-    """Ranks the candidates of one batch size and learns from their trials."""
-
     def __init__(self, strategy: Learned, problem: Problem) -> None:
         model = strategy.model or CostModel.shipped(problem.target)
         if model is None and not strategy.measures and problem.target.is_gpu:
@@ -240,7 +235,6 @@ class Proposer:
         return [c for c, seconds in ranked if seconds < default / self._margin]
 
     def best(self, n: int, drawn: int = 0) -> list[Candidate]:
-        """Return ``n`` untried candidates: the best, and ``drawn`` random others."""
         ranked = [candidate for candidate, _ in self._ranked()]
         chosen = _diverse(ranked, n - drawn)
         rest = [c for c in ranked if c not in chosen]
@@ -250,7 +244,6 @@ class Proposer:
         return chosen
 
     def _ranked(self) -> Iterator[tuple[Candidate, float]]:
-        """Yield untried candidates with their likely seconds, best first."""
         problem = self._problem
         if not self._found:
             # Building schedules is the slowest step, so all ranges share them.
@@ -297,7 +290,6 @@ class Proposer:
         return size is None or size > self._strategy.outright
 
     def _written(self, points: Iterable[Point] | None = None) -> list[Candidate]:
-        """Return the candidates of points: all, or what is drawn of a large space."""
         problem, name = self._problem, self._strategy.name
         if points is None:
             space = problem.space

@@ -60,7 +60,6 @@ _ON_GPU = ("block_trees", "lane_trees", "grid_trees", "cache_trees", "codes")
 
 @lru_cache(maxsize=1 << 16)
 def kind_of(schedule: Schedule) -> Kind:
-    """Return what schedules of one kind share: layout, rows or trees inside, codes."""
     facts = facts_of([schedule])[0]
     layout = LAYOUTS[int(facts[PLACE["layout"]])]
     if layout in _WALKED:
@@ -96,7 +95,6 @@ class Odds:
         self._apart: list[float] = []
 
     def seconds(self, schedule: Schedule, n_rows: int) -> float:
-        """Return the estimated seconds of a call, not corrected; inf if unknown."""
         key = schedule, n_rows
         if key not in self._seconds:
             seconds = float(self._estimated([schedule], n_rows)[0])
@@ -156,7 +154,6 @@ class Odds:
         return exp(mean), float((squares / n) ** 0.5)
 
     def learn(self, default: Schedule, trials: Iterable[Trial]) -> None:
-        """Note the errors of the estimate for trials and the default beside them."""
         for trial in trials:
             if trial.schedule is None or not trial.samples:
                 continue
@@ -184,5 +181,4 @@ def _mean_gain(ratio: float, error: float, best: float) -> float:
 
 
 def _below(deviations: float) -> float:
-    """Return the share of a normal distribution below a number of deviations."""
     return 0.5 * erfc(-deviations / sqrt(2))

@@ -40,7 +40,6 @@ def plan_ranges(
     ranges: Mapping[BatchRange, int] | None,
     most: int,
 ) -> list[RangePlan]:
-    """Return the plan of each range, measured with ``most`` rows at most."""
     asked = dict.fromkeys(defaults) if ranges is None else ranges
     shares = {batch: 1.0 if ranges else _octaves(batch) for batch in asked}
     plans = []

@@ -130,7 +130,6 @@ class Run:
         )
 
     def _tune(self, plan: RangePlan, deadline: float) -> bool:
-        """Tune a range; return whether all of the strategy's candidates were tried."""
         self._plan, self._deadline = plan, deadline
         self._default = Candidate(plan.default, {}, DEFAULT)
         self._benches: dict[int, Bench] = {}
@@ -177,7 +176,6 @@ class Run:
         return self._finish() and complete
 
     def _pays(self, asked: Round, default: Schedule | None = None) -> bool:
-        """Return whether a round is worth its time, and that of a default with it."""
         speed = (TRIAL + self._trying_seconds) / (TRIAL + self._likely_seconds)
         seconds = speed * likely_seconds(asked, default)
         return pays(asked, seconds, self._search.seconds)
@@ -195,7 +193,6 @@ class Run:
     # ------------------------------------------------------------- candidates
 
     def _begin(self) -> Bench | None:
-        """Compile and time the default; return None if time is too short."""
         n_rows = self._plan.main
         # Every default is needed, so no single range pays for compiling it.
         half = self._start + self._search.seconds / 2
@@ -276,7 +273,6 @@ class Run:
     def _final_at(
         self, size: int, finalists: Sequence[Candidate]
     ) -> tuple[float, dict[Schedule, float]] | None:
-        """Return the default's seconds, and the finalists' ratios to it."""
         runners: dict[Build, Runner] = {}
         for candidate in (self._default, *finalists):
             build = self._builder.build(candidate, self._deadline)
@@ -355,7 +351,6 @@ class Run:
         return self._own[key]
 
     def _update_default(self, n_rows: int) -> None:
-        """Give the default's trial at a size all of its samples so far."""
         key = n_rows, self._default.key
         before = self._own.get(key)
         if before is None:

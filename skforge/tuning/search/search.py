@@ -79,7 +79,6 @@ class Search:
 
     @cached_property
     def problem(self) -> Problem:
-        """What all ranges have in common, as strategies see it."""
         return Problem(
             self.forest,
             self.shape,
@@ -107,7 +106,6 @@ class Search:
 
     @cached_property
     def plans(self) -> list[RangePlan]:
-        """What is measured of each range; batches fit in memory."""
         row_bytes = self.forest.n_features * self.forest.input_dtype.itemsize
         most = max(1, BATCH_BYTES // max(1, row_bytes))
         return plan_ranges(self.defaults, self.ranges, most)
@@ -125,10 +123,7 @@ class Search:
         return next(self.strategy.rounds(self.problem.at(plan)), None)
 
     def promised(self) -> float:
-        """Return the seconds that a search is worth; 0 if it would time nothing.
-
-        Nothing is compiled to tell.
-        """
+        """Return the seconds that a search is worth, 0 for none, without compiling."""
         rounds = [(plan, self.first_round(plan)) for plan in self.plans]
         worth = sum(
             asked.worth
@@ -143,10 +138,7 @@ class Search:
     def result(
         self, table: Mapping[BatchRange, Schedule] | None = None, **facts: Any
     ) -> TuningResult:
-        """Return a result with the facts that all results share.
-
-        None is the table of the default schedules.
-        """
+        """Return a result with the shared facts, of the default schedules for None."""
         if table is None:
             table = {plan.batch: plan.default for plan in self.plans}
         size = self.space.size
@@ -166,7 +158,6 @@ class Search:
         )
 
     def predicted(self, measurer: Measurer, begin: float) -> TuningResult:
-        """Return the first legal proposal for each range, else the default."""
         table = {}
         for plan in self.plans:
             table[plan.batch] = plan.default
@@ -197,7 +188,6 @@ class Search:
         return TuningResult(table, (), RECORD, *how, notes=notes, complete=complete)
 
     def from_records(self, records: TuningRecords) -> TuningResult | None:
-        """Return the result of an earlier search; warn if none can be used."""
         reasons: list[str] = []
 
         def usable(record: Record) -> bool:
@@ -243,7 +233,6 @@ class Search:
         store.add(record, doubtful=not result.complete or machine.is_busy(self.target))
 
     def _fits(self, record: Record) -> bool:
-        """Return whether the schedules of a similar forest suit this one."""
         if record.strategy == DEFAULT:
             return True
         if self._unusable(record):

@@ -108,7 +108,6 @@ class Trial:
     machine: str = "cpu"
 
     def __repr__(self) -> str:
-        """Return one line: the batch size, the result and the schedule."""
         outcome = self.reason or self.status
         if self.samples:
             outcome = (

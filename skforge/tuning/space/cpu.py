@@ -50,7 +50,6 @@ def paper_space() -> ScheduleSpace:
 
 
 def paper_schedule(point: Point, _shape: ForestShape) -> Schedule:
-    """Return the schedule of a point of SilvanForge's CPU space."""
     kind, in_flight = point["parallel"], point["interleave"]
     rows, tiles = point["rows_per_block"], point["tree_tiles"]
     match kind:
@@ -170,7 +169,6 @@ def cpu_schedule(point: Point, shape: ForestShape) -> Schedule:
 
 
 def _rows(point: Point, shape: ForestShape) -> Schedule:
-    """Return a schedule for one tree at a time, with rows interleaved or in lanes."""
     schedule, tree = Schedule(), ["tree"]
     shared = point["parallel"] in ("trees", "both")
     if shared:

@@ -47,7 +47,6 @@ class Constraint:
 
 
 def rule(test: Callable[..., bool], why: str = "") -> Constraint:
-    """Return a constraint on the parameters named by the arguments of a test."""
     return Constraint(tuple(inspect.signature(test).parameters), test, why)
 
 
@@ -76,13 +75,11 @@ class Choices:
 
     @classmethod
     def of(cls, machine: str, values: Mapping[str, tuple[Any, ...]]) -> Choices:
-        """Return the choices on a CPU or GPU; a data file has those of each kind."""
         text = Path(__file__).with_name("effects.json").read_text("utf-8")
         kinds = json.loads(text)[machine].items()
         return cls(values, {k: {n: tuple(v) for n, v in f.items()} for k, f in kinds})
 
     def rules(self) -> tuple[Constraint, ...]:
-        """Return the rules that each parameter has the values that its kind allows."""
         kind, *names = self.values
         rules = []
         for name in names:
@@ -172,13 +169,11 @@ class ScheduleSpace:
         }
 
     def __eq__(self, other: object) -> bool:
-        """Return whether name, parameters, template and constraints are equal."""
         if not isinstance(other, ScheduleSpace):
             return NotImplemented
         return self._parts() == other._parts()
 
     def __hash__(self) -> int:
-        """Return a hash of the name and the parameters' names."""
         return hash((self.name, tuple(self._parameters)))
 
     def _parts(self) -> tuple[Any, ...]:
@@ -296,7 +291,6 @@ class ScheduleSpace:
         return prod(len(values) for values in self._parameters.values())
 
     def __len__(self) -> int:
-        """Return the number of points."""
         return sum(1 for _ in self) if self.size is None else self.size
 
     @property
@@ -308,12 +302,10 @@ class ScheduleSpace:
         return None if self._listed is None else len(self._listed)
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        """Yield the points."""
         listed = vars(self).get("_listed")  # if that was asked for
         return self._walk() if listed is None else map(dict, listed)
 
     def __contains__(self, point: object) -> bool:
-        """Return whether a mapping is a point of the space."""
         return (
             isinstance(point, Mapping)
             and point.keys() == self._parameters.keys()
@@ -340,7 +332,6 @@ class ScheduleSpace:
         return tuple(name for name, is_size in self._sizes.items() if is_size)
 
     def __repr__(self) -> str:
-        """Return the name, the parameters and their numbers of values."""
         sizes = ", ".join(f"{k}: {len(v)}" for k, v in self._parameters.items())
         return f"<ScheduleSpace {self.name}: {sizes}>"
 
@@ -419,7 +410,6 @@ class ScheduleSpace:
         return None if len(points) > LISTED else points
 
     def _walk(self) -> Iterator[dict[str, Any]]:
-        """Yield the points, testing each constraint once its parameters are set."""
         names = list(self._parameters)
         due: list[list[Constraint]] = [[] for _ in names]
         for constraint in self.constraints:
@@ -453,7 +443,6 @@ class ScheduleSpace:
 
 
 def generator(random_state: Any) -> np.random.Generator:
-    """Return a generator for any ``random_state`` that scikit-learn accepts."""
     if isinstance(random_state, np.random.RandomState):
         return np.random.default_rng(random_state.randint(1 << 31))
     return np.random.default_rng(random_state)

@@ -36,7 +36,6 @@ from skforge.compiler.target import Target
 
 
 def _emit_host(host: Host, body: lir.Body) -> None:
-    """Write the kernels of statements, and note what they may know and take."""
     for stmt in body:
         match stmt:
             case lir.Let(value=value, op=op):
@@ -62,7 +61,6 @@ def _emit_host(host: Host, body: lir.Body) -> None:
 
 
 def _note(host: Host, value: lir.Value, op: lir.Op) -> None:
-    """Note a computation of the host: a constant, or a number that kernels may take."""
     if not isinstance(op, (lir.Const, *HOST_OPS)):
         raise host.fail(f"{type(op).__name__} (%{value.name}) outside a launch.")
     read = walk.operands(op)
@@ -155,8 +153,6 @@ def _bounds(target: Target, threads: tuple[int, int, int], shared: int) -> str:
 
 
 class _Emitter(Writer):
-    """Writes statements; operations are in ``ops``."""
-
     def __init__(self, host: Host, grid: lir.Grid) -> None:
         super().__init__(host, walk.written(grid.body))
         # Control statements with a region inside.
@@ -167,7 +163,6 @@ class _Emitter(Writer):
     # ------------------------------------------------------------ a block's level
 
     def block_body(self, body: lir.Body, last: bool = False) -> None:
-        """Write code that every thread runs, with barriers around its regions."""
         regions = [s for s in body if self._has_region(s)] if last else []
         final = regions[-1] if regions else None
         loaded = False
@@ -289,7 +284,6 @@ class _Emitter(Writer):
         self._alias(stmt.results, stmt.params)
 
     def _unrolls(self, stmt: lir.For) -> bool:
-        """Whether a loop has few, constant iterations and indexes private arrays."""
         bounds = [self.constant_of(v) for v in (stmt.lo, stmt.hi, stmt.step)]
         if any(number is None for number in bounds):
             return False

@@ -29,15 +29,11 @@ MOST_THREADS = 2**32 - 1
 
 
 class Argument(NamedTuple):
-    """One kernel argument: a number of an LIR scalar type, or a pointer by name."""
-
     type: str
     value: Any
 
 
 class KernelCall(NamedTuple):
-    """One launch with evaluated numbers."""
-
     kernel: str
     grid: Dim3
     block: Dim3
@@ -109,14 +105,11 @@ class HostPlan:
 
     @property
     def uploads(self) -> tuple[str, ...]:
-        """Names of the model's arrays."""
         transfers = (s for s in self.function.body if isinstance(s, lir.Transfer))
         return tuple(s.buffer.name for s in transfers if s.kind == "upload")
 
 
 class _Call:
-    """Runs the host level of a function, and records its effects."""
-
     def __init__(
         self, launches: Mapping[str, Launch], env: Mapping[str, Any], ends: bool
     ) -> None:
@@ -128,7 +121,6 @@ class _Call:
         return [int(self._numbers[value.name]) for value in values]
 
     def body(self, body: lir.Body, times: int) -> None:
-        """Record the effects of statements, counting each launch ``times`` times."""
         run = self.run
         for stmt in body:
             match stmt:

@@ -45,7 +45,6 @@ def _address(buffer: str, index: str) -> str:
 def load_scalar(
     pointer: str, of: lir.Scalar, index: str, result: lir.Scalar, alignment: int
 ) -> str:
-    """Return one number as an expression without side effects."""
     if result == of:
         text = f"{pointer}[{index}]"
         return f"{text} != 0" if of == lir.BOOL else text
@@ -105,7 +104,6 @@ def emit_load(w: Writer, value: lir.Value, op: lir.Load) -> None:
 def _load_bits(
     w: Writer, address: str, size: int, lanes: int, alignment: int
 ) -> list[str]:
-    """Load the pieces of a vector; return each lane's bits as an expression."""
     parts = pieces(size * lanes, alignment)
     base = w.names.new("at")
     w.line(f"const u8* const {base} = {address};")
@@ -129,7 +127,6 @@ def _load_bits(
 
 
 def cut(source: lir.Scalar, lanes: Sequence[str], target: lir.Scalar) -> list[str]:
-    """Reinterpret the bits of a vector's lanes as lanes of another type."""
     if source == target:
         return list(lanes)
     words, size = _lane_words(source, lanes), target.bytes

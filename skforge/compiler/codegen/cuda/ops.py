@@ -216,7 +216,6 @@ def _pick(entries: list[str], at: str) -> str:
 
 
 def _compress(w: Writer, value: lir.Value, a: lir.Value, mask: lir.Value) -> None:
-    """Write lanes from last to first, pushing each selected lane in front."""
     name = value.type.element.name
     *lanes, last = w.lanes(a)
     packed = [last]  # any value will do where it is not selected

@@ -90,7 +90,6 @@ def to_bits(element: lir.Scalar, text: str) -> str:
 
 
 def from_bits(element: lir.Scalar, text: str) -> str:
-    """Return the value whose bits are the low bits of an unsigned integer."""
     if element.is_float:
         return f"SKF_BITS_{element.name.upper()}({text})"
     if element == lir.BOOL:

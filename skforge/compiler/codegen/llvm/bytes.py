@@ -32,7 +32,6 @@ def shuffles_bytes(target: Target, element: lir.Scalar, size: int, lanes: int) -
 def permute_bytes(
     w: Writer, value: lir.Value, tables: Sequence[lir.Value], index: lir.Value
 ) -> str:
-    """Return the operand with the looked-up lanes."""
     element, lanes = value.type.element, value.type.lanes
     wide = tables[0].type.lanes
     entries, text = len(tables) * wide, type_text(index.type)
@@ -159,7 +158,6 @@ def compress(w: Writer, a: lir.Value, mask: lir.Value) -> str:
 
 
 def _compress_by_table(w: Writer, a: lir.Value, mask: lir.Value) -> str:
-    """Permute by a table that holds the lanes each of 256 masks selects, as bytes."""
     name = f"@{w.module.kernel}.selected"
     rows = []
     for bits in range(256):

@@ -39,10 +39,7 @@ _HEAP_ALIGNMENT = 64
 
 
 def emit_llvm(function: lir.Function, target: Target) -> str:
-    """Return a function as the text of one LLVM module for a machine.
-
-    The function must be verified and free of grids, block regions and warp operations.
-    """
+    """Return the LLVM module of a verified function without grids or GPU operations."""
     module = ModuleText(function.name, target)
     w = _Emitter(module)
     head, header = "define void", "ptr %$args, ptr %$pfor, i64 %$threads"
@@ -105,8 +102,6 @@ def _load_parameter(w: Writer, slot: int, param: lir.Value | lir.Buffer) -> None
 
 
 class _Emitter(Writer):
-    """Writes statements; operations are in ``ops``."""
-
     def __init__(self, module: ModuleText, parent: Writer | None = None) -> None:
         super().__init__(module, parent)
         self._heap: list[list[str]] = []
@@ -192,7 +187,6 @@ class _Emitter(Writer):
         phis: Sequence[tuple[str, lir.Type]],
         incoming: Sequence[tuple[Sequence[str], str]],
     ) -> None:
-        """Write phis into the lines reserved at ``at``; one operand list per block."""
         for k, (name, type_) in enumerate(phis):
             sources = ", ".join(f"[ {row[k]}, %{block} ]" for row, block in incoming)
             self.lines[at + k] = f"  {name} = phi {type_text(type_)} {sources}"
@@ -292,7 +286,6 @@ class _Emitter(Writer):
     # ------------------------------------------------------------ threads
 
     def _parallel(self, stmt: lir.ParallelFor) -> None:
-        """Outline the body; call it directly if one thread is enough, else by pfor."""
         self.module.regions += 1
         symbol = quoted(f"{self.module.kernel}.p{self.module.regions}")
         text = type_text(stmt.count.type)
@@ -382,7 +375,6 @@ def _hidden(text: str, counter: str) -> str:
 
 
 def _outlined(symbol: str, struct: str, body: Writer) -> str:
-    """Return the function of a parallel body: load the captured values, then loop."""
     loads = ["  %$threads = load i64, ptr %$ctx"]
     for k, (local, c) in enumerate(body.captures.items(), start=1):
         loads.append(f"  %$a{k} = {_field_of(struct, '%$ctx')} {k}")

@@ -227,7 +227,6 @@ _AVX2 = {"f32": "permps", "i32": "permd", "u32": "permd"}
 
 
 def _one_register(target: Target, element: str, bits: int) -> str | None:
-    """Return the intrinsic that permutes one register, if there is one."""
     if bits == 512 and target.has_mask_registers:
         needs = {"u8": "avx512vbmi", "u16": "avx512bw"}.get(element, "avx512f")
         if target.has(needs):
@@ -298,7 +297,6 @@ def _repeated(
 
 
 def _bit_set(w: Writer, text: str, index: str, bit: int, element: lir.Scalar) -> str:
-    """Return a mask of the lanes whose index has a bit; the top bit is the sign."""
     width = 8 * element.bytes
     if bit == 1 << (width - 1):
         return w.let(f"icmp slt {text} {index}, zeroinitializer")
@@ -315,7 +313,6 @@ def _bound(w: Writer, operand: str, type_: lir.Vec) -> lir.Value:
 def _by_halves(
     w: Writer, value: lir.Value, tables: Sequence[lir.Value], index: lir.Value
 ) -> str:
-    """Permute numbers of 32 bits in registers of half the size."""
     wide = value.type.lanes // 2
 
     def halved(whole: lir.Value) -> list[lir.Value]:
@@ -342,7 +339,6 @@ def _by_halves(
 def _by_pairs(
     w: Writer, value: lir.Value, tables: Sequence[lir.Value], index: lir.Value
 ) -> str:
-    """Permute numbers of 64 bits as pairs of 32 bits."""
     half = lir.Vec(lir.F32, 2 * value.type.lanes)
     kind, text = type_text(index.type), type_text(half)
     pairs = lir.Vec(lir.F32, 2 * tables[0].type.lanes)

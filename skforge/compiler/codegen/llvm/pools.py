@@ -45,7 +45,6 @@ def pool_text(kernel: str, sizes: Sequence[int]) -> list[str]:
 
 @lru_cache(maxsize=1)
 def _texts() -> tuple[Template, list[Template]]:
-    """Return the paragraphs of ``pools.ll``: for a module, and for each pool."""
     text = files("skforge.compiler.codegen.llvm").joinpath("pools.ll")
     lines = text.read_text("utf-8").splitlines()
     whole = "\n".join(line for line in lines if not line.startswith(";"))

@@ -77,7 +77,6 @@ def compare_code(op: lir.CompareOp, element: lir.Scalar, unordered: bool) -> str
 
 
 def mangled(type_: lir.Type) -> str:
-    """Return a type as it appears in the name of an overloaded intrinsic."""
     element = type_text(type_.element)
     short = {"float": "f32", "double": "f64"}.get(element, element)
     lanes = type_.lanes

@@ -34,8 +34,6 @@ class ModuleText:
 
 
 class Capture(NamedTuple):
-    """A value of the enclosing function that an outlined body reads."""
-
     outer: str  # operand in the enclosing function
     type: str  # SSA type
     memory: str  # type in the context struct; masks are stored as integers
@@ -191,7 +189,6 @@ class Writer(Known):
     def address(
         self, buffer: lir.Buffer, index: lir.Value, inbounds: bool = True
     ) -> str:
-        """Return the address of an element, as an operand of type ptr."""
         base = self.pointer(buffer)
         if inbounds and self.constant_of(index) == 0:
             return base
@@ -222,7 +219,6 @@ class Writer(Known):
 
 
 def own_name(named: lir.Value | lir.Buffer) -> str:
-    """Return the operand that an LIR name has where it is not an alias."""
     # LIR has separate namespaces for buffers and values; LLVM has one.
     prefix = "." if isinstance(named, lir.Buffer) else ""
     return f"%{types.quoted(named.name, prefix)}"

@@ -41,7 +41,6 @@ class _Buffer:
         return struct.unpack_from(f"<{form}", self.data, at)[0]
 
     def vector(self, at: int, dtype: Any) -> Array:
-        """Return the vector at a position, which begins with its length."""
         count = self.number("I", at)
         self.left -= count * np.dtype(dtype).itemsize
         if self.left < 0 or at + 4 + count * np.dtype(dtype).itemsize > len(self.data):
@@ -74,7 +73,6 @@ class _Table:
         return default if place is None else self._buffer.number(form, place)
 
     def table(self, field: int) -> _Table:
-        """Return a table that CatBoost always writes."""
         at = self._target(field)
         if at is None:
             parts.damaged(f"field {field} is missing")
@@ -176,7 +174,6 @@ _PLACE = np.dtype("<u8, <u4")
 def _categories(
     trees: _Table, providers: list[str], data: memoryview, kinds: Sequence[str]
 ) -> parts.Categories:
-    """Return the features of categories; ``data`` has the tables of providers."""
     treated = {f.number(1, "i", -1): f for f in trees.tables(5)}
     columns = {f.number(0, "i", -1): f.number(1, "i", -1) for f in trees.tables(4)}
     one_hot = {f.number(0, "i", -1): f.vector(1, "<i4") for f in trees.tables(6)}
@@ -231,7 +228,6 @@ def _kind(base: _Table) -> str:
 
 
 def _tables(providers: list[str], data: memoryview) -> Iterator[_Table]:
-    """Yield the tables of statistics, which follow the model."""
     rest = _Buffer(data)
     at = 0
     for name in providers:

@@ -53,7 +53,6 @@ class Tests(NamedTuple):
 
 
 def tests_of(parts: Parts, used: Ints) -> tuple[Tests, HashedCategories | None]:
-    """Return the tests of all splits, of which these numbers are used."""
     n_numbers, known = len(parts.border), parts.categories
     n_splits = n_numbers + known.n_splits
     if len(used) and not 0 <= used[0] <= used[-1] < n_splits:
@@ -136,7 +135,6 @@ class Statistic(NamedTuple):
 
 
 def _is_value(value: np.int32) -> Statistic:
-    """Return whether a category is a certain value, given by its hash."""
     key = int(value) * MULTIPLIER * MULTIPLIER % 2**64
     return Statistic(np.array([key], np.uint64), np.array([1, 0], np.uint8))
 
@@ -168,8 +166,6 @@ def _merged(
 
 
 class Chains(NamedTuple):
-    """The statistics of a combination, in fewer columns."""
-
     key: NDArray[np.uint64]
     code: NDArray[np.uint8]  # (n_keys + 1, n_columns)
     column: list[int]  # of each statistic
@@ -208,7 +204,6 @@ def _chained(key: NDArray[np.uint64], bucket: NDArray[np.uint8]) -> Chains:
 
 
 def _distinct(rows: NDArray[np.uint8]) -> tuple[NDArray[np.uint8], Ints]:
-    """Return rows once each, in order, and the place of each row among them."""
     place = np.zeros(len(rows), np.int64)
     for column in rows.T:  # ``np.unique`` of rows compares them one by one
         place = place * 256 + column
@@ -224,7 +219,6 @@ def _distinct(rows: NDArray[np.uint8]) -> tuple[NDArray[np.uint8], Ints]:
 
 
 def _values(ctr: Ctr, table: Table) -> NDArray[np.float32]:
-    """Return the numbers of a table's hashes, and that of all others."""
     counts, one = table.counts, np.float32
     whole = np.zeros(len(counts) + 1, np.float32)
     part = whole.copy()
@@ -248,10 +242,7 @@ def above(column: int, border: float, nan_is: bool) -> Part:
 
 
 def check(known: Categories, kinds: Sequence[str]) -> None:
-    """Raise unless all CTRs have their tables, and parts of the columns' kinds.
-
-    ``kinds`` are those of the columns: "float" or "categorical".
-    """
+    """Raise unless all CTRs have their tables, and parts of their columns' kinds."""
     for ctr in known.ctrs:
         if (table := known.tables.get(ctr.table)) is None:
             damaged(f"the table of a {ctr.kind} of its categories is missing")

@@ -155,7 +155,6 @@ def _table(record: Any) -> parts.Table:
 
 
 def _symmetric(trees: Any, n_outputs: int, split_of: _Splits) -> parts.Nodes:
-    """Return the nodes of trees whose levels have one split each."""
     depths: list[int] = []
     splits: list[int] = []
     values: list[float] = []
@@ -177,7 +176,6 @@ def _symmetric(trees: Any, n_outputs: int, split_of: _Splits) -> parts.Nodes:
 
 
 def _nodes(trees: Any, n_outputs: int, split_of: _Splits) -> parts.Nodes:
-    """Return the nodes of trees that are nested objects, each tree's root first."""
     sizes: list[int] = []
     children: list[list[int]] = []  # at leaves -1
     splits: list[int] = []

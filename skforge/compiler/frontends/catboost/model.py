@@ -228,7 +228,6 @@ _LABELS: dict[str, tuple[Any, tuple[type, ...]]] = {
 
 
 def _labels(parts: Parts) -> tuple[Any, ...]:
-    """Return the class labels that a file holds, () for 0, 1, ..."""
     names = _entry(parts.info.get("class_params"), "class_names")
     kind = str(_entry(parts.info.get("class_params"), "class_label_type"))
     if not isinstance(names, list) or len(names) != max(2, len(parts.bias)):

@@ -89,7 +89,6 @@ REFUSED = KINDS[2:]
 
 
 def check_borders(of: Array, borders: Array) -> None:
-    """Raise unless the borders of each feature ascend, as CatBoost counts them."""
     if np.isnan(borders).any():
         damaged("a border is not a number")
     if ((of[1:] == of[:-1]) & (borders[1:] <= borders[:-1])).any():

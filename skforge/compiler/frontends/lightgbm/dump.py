@@ -32,7 +32,6 @@ def is_dump(model: object) -> bool:
 
 
 def parts_of(document: Any) -> ModelText:
-    """Return the parts of the text that describes the same model."""
     _known(document, _KEYS["the model"], "the model")
     header = {key: _word(document[key]) for key in _HEADER if key in document}
     check_version(header)
@@ -102,7 +101,6 @@ def _counts(nodes: Sequence[dict[str, Any]], key: str, where: str) -> list[float
 
 
 def _nodes(root: Any, where: str) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Return the inner nodes and the leaves of a tree, each in the order of numbers."""
     by_place: dict[int, dict[str, Any]] = {}
     waiting = [root]
     while waiting:
@@ -134,7 +132,6 @@ def _place(node: Any, where: str) -> int:
 
 
 def _decision(node: dict[str, Any], where: str) -> int:
-    """Return the number that texts have for the kind of a test."""
     kind, missing = node.get("decision_type"), node.get("missing_type", "None")
     if kind not in ("<=", "==") or missing not in _MISSING:
         checks.refuse_unknown(f"A test {kind!r:.40} of {where} is unknown")
@@ -143,7 +140,6 @@ def _decision(node: dict[str, Any], where: str) -> int:
 
 
 def _set(text: Any, where: str) -> list[int]:
-    """Return the words of a set of categories, such as ``"0||4"``."""
     words = text.split("||") if isinstance(text, str) and text else []
     if text != "" and not all(w.isascii() and w.isdigit() for w in words or ["-"]):
         damaged(f"threshold = {text!r:.40} of {where} is not a set of categories")
@@ -175,7 +171,6 @@ def _flag(value: Any, key: str) -> bool:
 
 
 def _word(value: Any) -> str:
-    """Return a number or a text as one word; what is neither becomes no number."""
     if isinstance(value, str) or (type(value) is int and abs(value) < 1 << 63):
         return str(value)
     return "?"

@@ -124,7 +124,6 @@ def _forest(
 def _outputs(
     header: dict[str, str], n_outputs: int, sigmoid: float | None
 ) -> tuple[OutputSpec, Task]:
-    """Return the outputs and the task for ``objective=name option ...``."""
     text = header.get("objective", "custom")
     name, *words = _ALIASES.get(text, text).split(" ")
     objective = _OBJECTIVES.get(name)
@@ -196,7 +195,6 @@ def _power(base: float, exponent: int) -> float:
 
 
 def _arrays(trees: Trees) -> dict[str, Any]:
-    """Return the node arrays: each tree's inner nodes, then its leaves."""
     inner = trees.n_leaves - 1
     offset = trees.first_inner + trees.first_leaf
     sizes = np.column_stack((inner, trees.n_leaves)).ravel()
@@ -350,7 +348,6 @@ def load(model: Any, iteration_range: checks.Range | None = None) -> Forest:
 
 
 def _as_wrapper(model: Any, forest: Forest) -> Forest:
-    """Return the forest with the wrapper class's task in place of the objective's."""
     if is_a(model, "lightgbm.sklearn.LGBMRanker"):
         return replace(forest, task="ranking")
     # with an own objective, its predict returns raw scores, and warns

@@ -288,7 +288,6 @@ def _numbers(trees: Lines, key: str, sizes: Ints, kind: type[int] | type[float])
 
 
 def _counts(trees: Lines, key: str, counts: Ints) -> Floats | None:
-    """Return training rows by node; None if a tree does not list them."""
     for tree, count in zip(trees, counts.tolist(), strict=True):
         if count and len(_words(tree, key)) != count:
             return None

@@ -97,7 +97,6 @@ def array(attributes: Attributes, name: str) -> Array:
 
 
 def numbers(attributes: Attributes, name: str, dtype: np.dtype[Any]) -> Array:
-    """Return a list of floats, or its ``_as_tensor`` form, in the thresholds' dtype."""
     plain, exact = attributes.get(name, ()), attributes.get(f"{name}_as_tensor", ())
     if len(plain) and len(exact):
         damaged(f"both {name} and {name}_as_tensor have values")

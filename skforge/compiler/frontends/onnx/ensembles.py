@@ -1,8 +1,4 @@
-"""Reads the two forms of ONNX's tree ensembles into one description.
-
-``TreeEnsembleRegressor`` and ``-Classifier`` have a table with one row per node;
-``TreeEnsemble`` has lists of tests and of leaves that refer to each other by index.
-"""
+"""Reads both forms of ONNX's tree ensembles, tables and lists, into one description."""
 
 from __future__ import annotations
 
@@ -57,8 +53,6 @@ _AGGREGATES = {name.encode(): name for name in _AGGREGATE_NUMBERS}
 
 
 class Ensemble(NamedTuple):
-    """One node of any of the operators, as read; a Forest is made from it."""
-
     graph: Graph
     weights: Weights
     unweighted: NDArray[np.floating[Any]]

@@ -46,8 +46,6 @@ _ENSEMBLES = ("TreeEnsembleRegressor", "TreeEnsembleClassifier", "TreeEnsemble")
 
 
 class Place(NamedTuple):
-    """The ensemble's node and the rows that it gets."""
-
     node: Any
     version: int  # of the operator set ai.onnx.ml
     node_type: int  # element type of the node's input
@@ -56,8 +54,6 @@ class Place(NamedTuple):
 
 
 class _Tensor(NamedTuple):
-    """What a name in the graph refers to: rows, or an output of the ensemble."""
-
     what: str  # rows | labels | scores
     types: tuple[int, ...]  # element types it was cast to, the current one last
     width: int | None  # columns; 0 for a list
@@ -132,7 +128,6 @@ def _input(graph: Any) -> tuple[str, _Tensor]:
 
 
 def _check_node(node: Any, version: int, tensors: dict[str, _Tensor]) -> Any:
-    """Check an ensemble's inputs and version, and record its outputs."""
     kind = node.op_type
     if (kind == "TreeEnsemble") != (version == 5) or version < 1:
         raise UnsupportedModelError(
@@ -157,7 +152,6 @@ def _check_node(node: Any, version: int, tensors: dict[str, _Tensor]) -> Any:
 
 
 def _passes(node: Any, graph: Any, tensors: dict[str, _Tensor], ensemble: Any) -> bool:
-    """Tell whether a node only passes on a known value, and record its output."""
     value = tensors.get(node.input[0]) if node.input and node.output else None
     if value is None:
         return False
@@ -191,7 +185,6 @@ def _passes(node: Any, graph: Any, tensors: dict[str, _Tensor], ensemble: Any) -
 
 
 def _class_labels(node: Any) -> list[Any]:
-    """Return a classifier's labels, or those that a ZipMap assigns to its columns."""
     labels: list[Any] = []
     for attribute in node.attribute:
         if attribute.name in ("classlabels_int64s", "classlabels_strings"):
@@ -200,7 +193,6 @@ def _class_labels(node: Any) -> list[Any]:
 
 
 def _keeps_shape(node: Any, graph: Any, value: _Tensor) -> bool:
-    """Tell whether a constant shape equals the value's own."""
     shapes = [t for t in graph.initializer if list(node.input[1:]) == [t.name]]
     if len(shapes) != 1 or value.width is None or shapes[0].data_type != INT64:
         return False
@@ -425,7 +417,6 @@ def _first_output(forest: Forest) -> Forest:
 
 
 def load_bytes(data: bytes, iteration_range: tuple[int, int] | None = None) -> Forest:
-    """Read the content of a ``.onnx`` file; this needs the ``onnx`` package."""
     try:
         import onnx
         from google.protobuf.message import DecodeError  # type: ignore[import-untyped, unused-ignore]

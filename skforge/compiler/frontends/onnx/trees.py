@@ -272,8 +272,6 @@ def _member_words(graph: Graph, test: Ints) -> Sets:
 
 
 class Leaves(NamedTuple):
-    """Leaf values, and which outputs get a score for which rows."""
-
     leaf_value: FloatArray
     tree_output: NDArray[np.int32]
     always: Bools  # (n_outputs,) every row scores the output

@@ -79,7 +79,6 @@ _known: WeakKeyDictionary[Any, tuple[list[int], Steps]] = WeakKeyDictionary()
 
 
 def branched(name: str, step: Any) -> Steps:
-    """Return a fitted step as steps of which the last one folds, if it can be."""
     if transformers.class_of(step) != transformers.COLUMNS or not _is_plain(step):
         return [(name, step)]
     ids = [id(child) for _, child, _ in step.transformers_]
@@ -106,7 +105,6 @@ def _folds(name: str, child: Any) -> bool:
 
 
 def _branched(name: str, step: Any) -> Steps:
-    """Return a step for each transformer that does not fold, and the rest of all."""
     from sklearn.preprocessing import FunctionTransformer
 
     indices, names = dict(step._transformer_to_input_indices), None

@@ -58,7 +58,6 @@ class TextCodes:
         return table
 
     def code(self, value: Any) -> float | None:
-        """Return the code of one value; None for what the pipeline must answer."""
         if type(value) is str:
             return self.table.get(value, self.unknown)
         if value is None:
@@ -68,7 +67,6 @@ class TextCodes:
         return self.na if type(value).__name__ == "NAType" else None
 
     def codes(self, values: Iterable[Any]) -> Array | None:
-        """Return the codes of values; None for what the pipeline must answer."""
         get, code = self.table.get, self.code
         known = [
             n if (n := get(value)) is not None else code(value) for value in values
@@ -76,7 +74,6 @@ class TextCodes:
         return None if None in known else np.array(known, np.float64)
 
     def of_column(self, values: Any) -> Array | float | None:
-        """Return the codes of pandas' array of a column; a number for one row."""
         dtype, arrow = values.dtype, getattr(values, "_pa_array", None)
         if not is_text(dtype):
             return None
@@ -132,7 +129,6 @@ class TextCodes:
         return np.array(table, np.float64)[at]  # None becomes NaN
 
     def named(self) -> dict[str, Any]:
-        """Return the codes as JSON has them; see ``Source.codes``."""
         others = {"missing": self.nan, "none": self.none, "other": self.unknown}
         return {
             "codes": {text: code for code, text in enumerate(self.texts)}
@@ -160,10 +156,7 @@ class TextCodes:
         return dict(table=table, missing=missing, unknown=self.unknown, gap=gap)
 
     def values(self, codes: Array) -> Array:
-        """Return values that have these codes; some accepted one for any other.
-
-        Values of one code take turns.
-        """
+        """Return a value for each code, in turns; some accepted one for other codes."""
         texts = np.full(len(codes), self.texts[0] if self.texts else None, object)
         values: dict[float, list[Any]] = {i: [t] for i, t in enumerate(self.texts)}
         for code, value in (
@@ -195,7 +188,6 @@ class NumberCodes:
         return ascending and fits and not self.refused.all()
 
     def codes(self, values: Array) -> Array | None:
-        """Return what the forest gets; None for what the pipeline must answer."""
         missing = np.isnan(values)
         code = np.searchsorted(self.ends, values)
         code[missing] = 0
@@ -205,7 +197,6 @@ class NumberCodes:
         return np.where(missing, np.nan, code) if self.coded else values
 
     def values(self, codes: Array) -> Array:
-        """Return numbers that have these codes; some accepted one for any other."""
         fine = np.flatnonzero(~self.refused)
         code = codes if self.coded else np.searchsorted(self.ends, codes)
         missing = np.isnan(codes)

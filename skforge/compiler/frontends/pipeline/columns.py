@@ -59,7 +59,6 @@ class Stage:
         return False
 
     def is_steady(self, columns: Sequence[Array]) -> bool:
-        """Tell whether answers depend on neither the number nor the layout of rows."""
         if transformers.by_column(self.transformer) and len(columns) > 1:
             return all(self.is_steady([column]) for column in columns)
         rows, every = _matrix(self, columns), _dense(self.transform(columns))
@@ -117,7 +116,6 @@ class Plan:
     def values(
         self, columns: Sequence[Column], rows: Mapping[int, Array]
     ) -> list[Array]:
-        """Return columns of rows; those that are not given hold some valid value."""
         n_rows = len(next(iter(rows.values()))) if rows else 1
         step = max(1, _CELLS // max(1, sum(_needed(columns).values())))
         parts = [
@@ -151,7 +149,6 @@ class Plan:
         return 0.0 if known is None else (known or [""])[0]
 
     def values_of(self, columns: Sequence[Column], which: Array, x: Array) -> Array:
-        """Return ``columns[which[i]]`` of a row with number ``x[i]`` in its source."""
         used = np.unique(which)
         source = np.array([column.source for column in columns], np.intp)[which]
         order = np.argsort(source, kind="stable")
@@ -203,10 +200,7 @@ def plan_of(
     dtype: Any = np.float64,
     form: Sequence[Any] | None = None,
 ) -> Plan:
-    """Return the columns that the last step of a fitted pipeline, a forest, gets.
-
-    ``form`` are the dtypes of the rows' columns, if these differ from ``dtype``.
-    """
+    """Return columns that the last step gets; ``form``: dtypes of the rows' columns."""
     width = transformers.of_first(pipeline.steps, "n_features_in_")
     if transformers.begins_with_last(pipeline.steps):
         width = last.n_features  # a CatBoost model that was copied says 0
@@ -331,7 +325,6 @@ def _of_one(step: str, transformer: Any, given: Matrix, plan: Plan) -> Matrix:
 
 
 def _as_text(column: Column, known: list[str], plan: Plan) -> Column:
-    """Return a column as one of texts; its known texts are noted."""
     if column.stage is not None and column.dtype != np.object_:
         step = column.stage.step
         cannot_fold(f"The step {step!r} returns numbers where the next reads strings")
@@ -343,7 +336,6 @@ def _as_text(column: Column, known: list[str], plan: Plan) -> Column:
 
 
 def _by_columns(step: str, transformer: Any, given: Matrix, plan: Plan) -> Matrix:
-    """Return the outputs of a ColumnTransformer, in its own order."""
     by_place: dict[int, Column] = {}
     for name, child, chosen in transformers.inside(transformer):
         if isinstance(child, str) and child == "drop":
@@ -376,7 +368,6 @@ def _joined(parts: Sequence[tuple[Column, ...]]) -> tuple[Column, ...]:
 
 
 def _whole(stage: Stage, plan: Plan) -> list[frozenset[int] | None]:
-    """Return ``Column.whole`` of outputs by input; note the dtypes that are refused."""
     inputs = [column.whole for column in stage.inputs]
     groups = [x for x in inputs if x is not None]
     # others get one matrix, of one dtype

@@ -135,7 +135,6 @@ def bounds_of(plan: Plan, dtype: Any, takes_nan: bool) -> Bounds:
 
 
 def _taken(plan: Plan, largest: Any) -> tuple[Array, Array]:
-    """Return the least and greatest number of each column that functions take."""
     low = np.full(plan.width, -largest, plan.dtype)
     high = -low
     limited = [
@@ -414,10 +413,7 @@ def _same(a: Array, b: Array) -> Flags:
 
 
 class Parts(NamedTuple):
-    """Where each test is true: parts of the numbers, in order, by test.
-
-    Neighbouring parts of a test differ in its answer.
-    """
+    """Where each test is true: parts of numbers; neighbours differ in the answer."""
 
     #: By part: the test, its first and last number, and the answer.
     test: Array
@@ -433,7 +429,6 @@ def joined(parts: list[Parts], ends: Array) -> Parts:
 
 
 def parts_of(plan: Plan, forest: Forest, runs: dict[int, Runs]) -> Parts:
-    """Return the parts on which each test of the forest has one answer."""
     order = np.argsort(forest.feature, kind="stable")
     starts = np.searchsorted(forest.feature[order], [*runs, forest.n_features])
     columns: list[tuple[Array, ...]] = []
@@ -485,7 +480,6 @@ def parts_of(plan: Plan, forest: Forest, runs: dict[int, Runs]) -> Parts:
 
 
 def _check_steady(plan: Plan, columns: list[Column], cuts: Array) -> None:
-    """Refuse steps whose answers depend on the number or the layout of rows."""
     source = np.array([column.source for column in columns])
     of_source = {i: cuts[source == i] for i in {*source.tolist()} - {*plan.texts}}
     ends = {i: np.append(x[:16], x[-16:]) for i, x in of_source.items()}

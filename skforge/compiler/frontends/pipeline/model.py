@@ -32,9 +32,8 @@ def codes_of(
 ) -> tuple[dict[int, TextCodes], dict[int, Array]]:
     """Return the codes of each column of texts, and a value for each code.
 
-    ``tested`` are the columns that the trees test. A column gets the fewest codes
-    that tell apart what the trees can: those of the texts, and one for missing values
-    if no text has the same outputs.
+    A column gets the fewest codes that tell apart what the trees can: those of the
+    texts, and one for missing values if no text has the same outputs.
     """
     codes, points = {}, {}
     for source, known in plan.texts.items():
@@ -109,8 +108,6 @@ _MOST_IN_SET = 4095
 
 
 class Predicates(NamedTuple):
-    """A forest's tests on the pipeline's rows; those in ``swapped`` are negated."""
-
     comparison: NDArray[np.uint8]
     threshold: Array
     categories: dict[int, Words]
@@ -180,7 +177,6 @@ def predicates_of(
 
 
 def _is_set(first: Array, last: Array, answer: Flags) -> bool:
-    """Tell whether the answer differs at a few whole numbers alone."""
     odd = answer != answer[0]
     value = first[odd]
     whole = (value == last[odd]) & (value == np.trunc(value)) & (value >= 0)
@@ -219,10 +215,10 @@ def folded(
     dtype: Any = np.float64,
     form: Sequence[Any] | None = None,
 ) -> FoldedPipeline:
-    """Fold the transformers of a fitted pipeline; ``dtype`` is that of its rows.
+    """Fold the transformers of a fitted pipeline, or raise UnsupportedModelError.
 
-    With ``form``, each column has a dtype of its own, and the forest reads float64.
-    Raises UnsupportedModelError if a step cannot be folded exactly.
+    ``dtype`` is the rows'. With ``form``, each column has its own, and the forest reads
+    float64.
     """
     model = flat(model)
     for name, step in model.steps[:-1]:
@@ -337,7 +333,6 @@ def _on_rows(
     end: int,
     rows: dict[str, Any],
 ) -> Forest:
-    """Return a forest on the pipeline's rows; its tests are the last before ``end``."""
     start = end - forest.n_predicates
     source, swaps = source[start:end], tests.swapped[start:end]
     missing = _at_missing(plan, forest, texts)
@@ -381,7 +376,6 @@ def _names(texts: dict[int, TextCodes], width: int) -> tuple[tuple[str, ...], ..
 
 
 def _at_missing(plan: Plan, forest: Forest, texts: dict[int, TextCodes]) -> fold.Flags:
-    """Return each test's answer for a missing number, or for the code NaN."""
     rows = {source: np.full(1, np.nan, plan.dtype) for source in range(plan.width)}
     missing = np.full(1, np.nan)
     rows |= {source: codes.values(missing) for source, codes in texts.items()}

@@ -64,8 +64,7 @@ def table_text(head: tuple[str, ...], parts: Sequence[Part]) -> str:
 def divides(model: Any) -> bool:
     """Tell whether steps come before the forest: in a pipeline, or in one inside.
 
-    A wrapper around one pipeline, such as TransformedTargetRegressor, passes rows on as
-    it gets them, so that it might as well be around the pipeline's last step.
+    A wrapper of one pipeline passes rows on, as if it were around the last step.
     """
     return is_pipeline(model) or (
         is_wrapper(model)
@@ -75,7 +74,6 @@ def divides(model: Any) -> bool:
 
 
 def flat_steps(model: Any) -> list[tuple[str, Any]]:
-    """Return all steps, with those of a pipeline that is the last step or inside it."""
     if not is_pipeline(model):
         *steps, (name, last) = flat_steps(unwrap(fitted_members(model)[0]))
         around = with_members(model, [last])
@@ -106,7 +104,6 @@ def flat(pipeline: Any) -> Any:
 
 
 def rest_of(model: Any, start: int | None) -> Any:
-    """Return the pipeline from a step on; the last step by itself, without wrappers."""
     from sklearn.pipeline import Pipeline
 
     if start is None:
@@ -116,7 +113,6 @@ def rest_of(model: Any, start: int | None) -> Any:
 
 
 def refusals(pipeline: Any) -> dict[str, str]:
-    """Return why transformers do not fold, by name, as far as their types show it."""
     why = {}
     for name, step in divided_steps(pipeline)[:-1]:
         if transformers.is_absent(step):

@@ -171,7 +171,6 @@ def by_column(transformer: Any) -> bool:
 
 
 def least(transformer: Any, dtype: Any) -> Any:
-    """Return the least number that a transformer takes without error or warning."""
     number, taken = _LEAST.get(function_of(transformer), (-np.inf, True))
     if _is_box_cox(transformer):
         number, taken = 0.0, False
@@ -199,7 +198,6 @@ def is_strict(transformer: Any) -> bool:
 
 
 def refused_markers(transformer: Any, width: int) -> list[Any]:
-    """Return the marker of missing values for inputs where it raises an error."""
     strict = getattr(transformer, "error_on_new", False)
     known = transformer.features_ if strict else range(width)
     return [None if i in known else transformer.missing_values for i in range(width)]
@@ -233,11 +231,7 @@ def _positive(rows: Any) -> Any:
 
 
 def texts_of(transformer: Any, width: int) -> list[list[str] | None]:
-    """Return the texts that each input may hold, or None where it holds numbers.
-
-    Raises TypeError if an input holds anything else, such as booleans or texts beside
-    numbers.
-    """
+    """Return the texts of each input, None for numbers; TypeError for anything else."""
     if kind_of(transformer) is _SELECTOR and not _SELECTOR.reads(transformer, width):
         raise TypeError("warns in every call that it selects nothing")
     values = special_values(transformer, width)
@@ -263,7 +257,6 @@ def _texts(values: Any) -> list[str] | None:
 
 
 def refuse(step: str, transformer: Any) -> None:
-    """Raise unless a transformer, fitted or not, is one that folds."""
     from sklearn.utils._set_output import _get_output_config
 
     name = class_of(transformer)
@@ -329,7 +322,6 @@ def passes_on(transformer: Any) -> bool:
 
 
 def inside(transformer: Any) -> list[tuple[str, Any, list[int] | None]]:
-    """Return name, transformer and its columns, None for all, inside a fitted one."""
     class_name = class_of(transformer)
     if class_name == COLUMNS:
         taken = transformer._transformer_to_input_indices
@@ -360,7 +352,6 @@ def of_first(steps: list[tuple[str, Any]], name: str) -> Any:
 
 
 def first_reader(steps: list[tuple[str, Any]]) -> Any:
-    """Return the first part of steps that gets their rows, or None."""
     first: Any = next(_in_turn(steps), None)
     if class_of(first) != UNION:
         return first
@@ -368,7 +359,6 @@ def first_reader(steps: list[tuple[str, Any]]) -> Any:
 
 
 def members(step: str, transformer: Any) -> Iterator[tuple[str, Any]]:
-    """Yield the names and transformers inside one, which need not be fitted."""
     class_name = class_of(transformer)
     if class_name not in _PARTS:
         yield step, transformer

@@ -90,7 +90,6 @@ def _refuse_initial(model: Any, initial: Any) -> None:
 
 
 def _initial_scores(model: Any, n_outputs: int) -> Array:
-    """Return the raw prediction that sums start from, equal for every row."""
     initial = model.init_
     if isinstance(initial, str) and initial == "zero":
         return np.zeros(n_outputs)

@@ -95,7 +95,6 @@ def _load_bagging(model: Any, classifier: bool) -> Forest:
 
 
 def _class_columns(values: Array, classes: Any, n_classes: int) -> Floats:
-    """Return class fractions, with zero columns for classes a tree never saw."""
     if values.shape[1] != 1:
         raise UnsupportedModelError(
             "BaggingClassifier over trees of several targets cannot be compiled."

@@ -96,7 +96,6 @@ def _outputs(model: Any, classifier: bool) -> OutputSpec:
 
 
 def model_columns(model: Any) -> tuple[Column, ...]:
-    """Return the column of X behind each feature of the model's trees."""
     mask = getattr(model, "is_categorical_", None)
     if mask is None:
         return tuple(Column(i) for i in range(int(model.n_features_in_)))
@@ -135,7 +134,6 @@ def _column(model: Any, feature: int, known: Any) -> Column:
 
 
 def _tree_arrays(trees: list[Any], columns: tuple[Column, ...]) -> dict[str, Any]:
-    """Join the nodes of all trees, and replace codes by values of X."""
     sizes = np.array([len(tree.nodes) for tree in trees], dtype=np.int64)
     offset = arrays.offsets(sizes)
     start = arrays.starts(offset)
@@ -197,7 +195,6 @@ def _tree_arrays(trees: list[Any], columns: tuple[Column, ...]) -> dict[str, Any
 
 
 def _code_bits(tree: Any, row: int, number: int) -> Bools:
-    """Return which of the 256 codes go left."""
     bitsets = np.asarray(tree.raw_left_cat_bitsets)
     if not 0 <= row < len(bitsets):
         damaged(f"Tree {number} has no category set {row}", "fit it again")

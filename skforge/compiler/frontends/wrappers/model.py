@@ -190,7 +190,6 @@ def is_whole(model: Any) -> bool:
 
 
 def has_answers(wrapped: Wrapped) -> bool:
-    """Tell whether a MultiOutputRegressor predicts the scores of one forest."""
     root = wrapped.root
     plain = all(
         len(part.forests) == 1
@@ -220,7 +219,6 @@ def _part(model: Any, forests_of: ForestsOf, asks_one: bool = False) -> Part:
 
 
 def _is_pair(forest: Forest) -> bool:
-    """Tell whether a forest's scores are the probabilities of two classes."""
     spec = forest.outputs
     return (
         forest.classifies
@@ -241,7 +239,6 @@ def load(model: Any, iteration_range: tuple[int, int] | None = None) -> Forest:
 
 
 def load_all(model: Any) -> tuple[Forest, ...]:
-    """Read the forests of a fitted wrapper's members, those of a kind as one."""
     return taken_apart(model).forests
 
 

@@ -198,7 +198,6 @@ def _scale_by_dropout(
 
 
 def _outputs(function: Function, task: Task, n_outputs: int) -> OutputSpec:
-    """Return the wrappers' answers for margins; their only labels are 0, 1, ..."""
     if function == "argmax":  # the wrapper applies SciPy's softmax to margins
         return OutputSpec(
             function, probabilities="softmax", labels="index", named=False
@@ -290,7 +289,6 @@ def _tree_range(
 def _category_names(
     model: dict[str, Any], n_features: int, version: tuple[int, ...]
 ) -> tuple[tuple[str | int, ...], ...]:
-    """Return the category names kept since 3.1 for models trained on data frames."""
     cats = model.get("cats")
     encoded = cats.get("enc") if isinstance(cats, dict) else None
     if not isinstance(encoded, list) or not encoded:
@@ -315,7 +313,6 @@ def _names_of(entry: Any, version: tuple[int, ...]) -> tuple[str | int, ...]:
 
 
 def index_dtypes(booster: Any) -> tuple[str, ...]:
-    """Return the dtype of each feature's integer categories, which rows must have."""
     trees = _ubjson.loads(bytes(booster.save_raw("ubj")))["learner"]["gradient_booster"]
     encoded = trees.get("gbtree", trees)["model"]["cats"]["enc"]
     dtypes = {9: "int8", 10: "uint8", 11: "int16", 13: "int32", 15: "int64"}
@@ -379,7 +376,6 @@ def _best_rounds(attributes: dict[str, Any]) -> checks.Range | None:
 
 
 def load_bytes(data: bytes, iteration_range: checks.Range | None = None) -> Forest:
-    """Read JSON or UBJSON; a wrapper's model predicts up to its ``best_iteration``."""
     # UBJSON's objects begin with a name's length
     is_ubjson = re.match(rb"\{[^\s\"}]", data)
     document: Any = (_ubjson.loads if is_ubjson else checks.read_json)(data)

@@ -46,7 +46,6 @@ _MAX_WORDS = 1 << 26  # of all category sets; a small file could ask for terabyt
 def tree_arrays(trees: Trees, n_outputs: int) -> dict[str, Any]:
     """Return the array fields of a Forest, except ``tree_output``.
 
-    ``trees`` are ``gradient_booster.model.trees``, or the part of it to keep;
     ``n_outputs`` is the width of vector leaves, if there are any.
     """
     sizes = np.array([_size(tree, i) for i, tree in enumerate(trees)], dtype=np.int64)
@@ -134,7 +133,6 @@ def _check_array(name: str, i: int, values: Any, size: int | None) -> None:
 
 
 def _join(trees: Trees, name: str, sizes: Ints | None, dtype: Any) -> Array:
-    """Join one array of every tree, checking its length and that it is numeric."""
     parts = [tree.get(name) for tree in trees]
     for i, part in enumerate(parts):
         _check_array(name, i, part, None if sizes is None else int(sizes[i]))
@@ -216,7 +214,6 @@ def _vector_values(
 def _categories(
     trees: Trees, sizes: Ints, offset: Ints, inner: Bools
 ) -> tuple[Bools, Sets]:
-    """Return which nodes test a category, and the set that each inner node tests."""
     is_category = np.zeros(int(offset[-1]), dtype=np.bool_)
     sets: Sets = {}
     if not any("split_type" in tree for tree in trees):

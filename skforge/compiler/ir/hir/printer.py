@@ -1,8 +1,4 @@
-"""Print HIR as stable text: the operation, its loops, and the trees of tiles.
-
-Small forests are drawn tile by tile. For others, each run of neighbouring trees with
-equal leaf depths takes one line.
-"""
+"""Print HIR as stable text: small forests tile by tile, others by runs of trees."""
 
 from __future__ import annotations
 
@@ -31,7 +27,6 @@ _MISSING = {Missing.NAN: "nan", Missing.NEVER: "", Missing.ZERO: "nan or zero"}
 
 
 def print_hir(hir: PredictEnsemble) -> str:
-    """Return the text of HIR; equal HIR gives equal text."""
     forest, tiles = hir.forest, hir.tiles
     lines = [
         f"predict_ensemble comparison={hir.comparison} reduction={hir.reduction}",
@@ -62,7 +57,6 @@ def _summary(tiles: TiledForest) -> str:
 
 
 def _runs(tiles: TiledForest) -> Iterator[str]:
-    """Yield one line per run of trees with equal least and greatest depths."""
     if not tiles.n_trees:
         return
     depths = np.stack([tiles.min_depth, tiles.max_depth], axis=1)
@@ -129,7 +123,6 @@ def _tile(tiles: TiledForest, forest: Forest, item: int) -> str:
 
 
 def predicate_text(forest: Forest, predicate: int) -> str:
-    """Return a predicate's text: ``f3 < 0.5 or nan`` if missing values go left."""
     comparison = Comparison(int(forest.comparison[predicate]))
     start, stop = forest.category_offset[predicate : predicate + 2]
     if comparison >= Comparison.IN:

@@ -105,7 +105,6 @@ def exit_table(size: int) -> NDArray[np.uint8]:
 
 @cache
 def _trees(size: int) -> tuple[_Tree, ...]:
-    """Enumerate the binary trees of ``size`` nodes in the order of their numbers."""
     if size == 0:
         return (None,)
     return tuple(

@@ -1,8 +1,4 @@
-"""Check after every pass that HIR still represents its forest.
-
-Every tile is followed slot by slot along its shape, together with the Forest nodes that
-a walk stands on. Checks run on whole columns, so that large forests are checked too.
-"""
+"""Check after every pass that HIR represents its forest, on whole columns at once."""
 
 from __future__ import annotations
 
@@ -19,17 +15,13 @@ from skforge.exceptions import CompilerError
 
 
 def verify(hir: PredictEnsemble) -> None:
-    """Raise CompilerError unless the tiles are a valid tiling of the forest.
-
-    The error names the first item and condition that fails.
-    """
+    """Raise CompilerError, naming item and condition, unless this tiles the forest."""
     _check_whole(hir)
     _check_predicates(hir)
     verify_tiles(hir.tiles, hir.forest)
 
 
 def verify_tiles(tiles: TiledForest, forest: Forest) -> None:
-    """Raise CompilerError unless the tiles are a valid tiling of a valid forest."""
     _check_arrays(tiles, forest)
     _check_tree_of_items(tiles)
     _check_depths(tiles)

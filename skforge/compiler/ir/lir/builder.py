@@ -24,7 +24,6 @@ def with_lanes(element: Scalar, like: Type) -> Type:
 
 
 def parts(first: int, end: int, lanes: int) -> Iterator[tuple[int, int]]:
-    """Cut ``first … end`` into vectors of at most ``lanes``; yield first and lanes."""
     while first < end:
         while lanes > end - first:
             lanes //= 2
@@ -33,10 +32,7 @@ def parts(first: int, end: int, lanes: int) -> Iterator[tuple[int, int]]:
 
 
 class Builder:
-    """Appends statements to the innermost open body.
-
-    In a ``with`` statement, expressions of values append to it, too.
-    """
+    """Appends statements, and in a ``with`` expressions, to the innermost open body."""
 
     def __init__(self) -> None:
         self._bodies: list[list[Stmt]] = [[]]
@@ -75,7 +71,6 @@ class Builder:
 
     @contextmanager
     def body(self) -> Iterator[list[Stmt]]:
-        """Open a nested body, which the caller puts into a statement."""
         self._constants.append({})
         try:
             with self._open() as stmts:
@@ -116,7 +111,6 @@ class Builder:
     # ------------------------------------------------------------ operations
 
     def const(self, value: int | float | bool, type_: Type = lir.I64) -> Value:
-        """Return a constant, reusing an equal one in scope."""
         key = (type_, repr(value))
         for scope in reversed(self._constants):
             if key in scope:
@@ -126,7 +120,6 @@ class Builder:
         return constant
 
     def same_lanes(self, a: Value, b: Value) -> tuple[Value, Value]:
-        """Return both operands with equal lanes; a scalar is splat."""
         la, lb = a.type.lanes, b.type.lanes
         if la and not lb:
             return a, self.splat(b, la)
@@ -146,7 +139,6 @@ class Builder:
         return self.let(lir.Threads(), lir.I64, "threads")
 
     def binary(self, op: lir.BinaryOp, a: Value, b: Value | int) -> Value:
-        """Return ``a op b``; an int becomes a constant of a's element type."""
         b = self._operand(a, b)
         a, b = self.same_lanes(a, b)
         return self.let(lir.Binary(op, a, b), a.type, op)
@@ -163,7 +155,6 @@ class Builder:
         return a if isinstance(b, int) and b == 1 else self.binary("mul", a, b)
 
     def multiply_add(self, a: Value, b: Value, c: Value) -> Value:
-        """Return a * b + c, rounded once."""
         return self.let(lir.MultiplyAdd(a, b, c), a.type, "fma")
 
     def compare(
@@ -323,7 +314,6 @@ class Builder:
     def call(
         self, function: str | Value, *args: Value, gives: Scalar = lir.I64
     ) -> Value:
-        """Call a C function, given by symbol or address, and return its result."""
         symbol = "" if isinstance(function, Value) else function
         args = (function, *args) if isinstance(function, Value) else args
         result = Value(self.name(symbol.removeprefix("skf_") or "given"), gives)
@@ -331,14 +321,12 @@ class Builder:
         return result
 
     def run(self, function: str | Value, *args: Value) -> None:
-        """Call a C function, given by symbol or address, without a result."""
         if isinstance(function, Value):
             self.emit(lir.Call("", (function, *args)))
         else:
             self.emit(lir.Call(function, args))
 
     def give(self, value: Value | None = None) -> None:
-        """Leave a routine with its result."""
         self.emit(lir.Return(() if value is None else (value,)))
 
     def atomic(
@@ -349,7 +337,6 @@ class Builder:
         *args: Value,
         at: Value | int = 0,
     ) -> Value:
-        """Access an integer that other threads use; return what the access gives."""
         (index,) = self._bounds(at)
         type_ = BOOL if op == "replace" else buffer.element
         result = Value(self.name(op), type_)
@@ -360,7 +347,6 @@ class Builder:
     def either(
         self, cond: Value, then: Callable[[], Value], orelse: Callable[[], Value]
     ) -> Value:
-        """Append a branch whose sides compute the value that it returns."""
         with self.body() as yes:
             a = then()
         with self.body() as no:
@@ -371,7 +357,6 @@ class Builder:
 
     @contextmanager
     def when(self, cond: Value) -> Iterator[None]:
-        """Open the body of a branch without an alternative."""
         with self.body() as yes:
             yield
         self.emit(lir.If(cond, tuple(yes)))
@@ -431,7 +416,6 @@ class Builder:
 
     @contextmanager
     def parallel(self, count: Value) -> Iterator[Value]:
-        """Open the body of a parallel loop over 0 … count; yield its variable."""
         var = Value(self.name("p"), count.type)
         with self.body() as stmts:
             yield var

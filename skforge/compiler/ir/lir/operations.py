@@ -1,8 +1,4 @@
-"""The table of LIR's operations: signatures, printed forms and effects.
-
-The verifier, the printer and the passes read it. An emitter has a table of its own with
-the text of each operation.
-"""
+"""The table of LIR's operations: signatures, printed forms and effects."""
 
 from __future__ import annotations
 
@@ -255,12 +251,10 @@ _PARTIAL = ("div", "rem", "shl", "shr")
 
 @per_class
 def is_pure(kind: type[lir.Op]) -> bool:
-    """Whether equal operations on equal operands may be shared: they read no memory."""
     return not OPERATIONS[kind].alone and not names_of(kind, "reads")
 
 
 def may_hoist(op: lir.Op, type_: Type) -> bool:
-    """Whether an operation may run before a loop that might not run it."""
     hoists = OPERATIONS[type(op)].hoists
     if hoists != "without floats" or getattr(op, "op", "") in _PARTIAL:
         return hoists == "always"

@@ -34,7 +34,6 @@ def print_lir(function: lir.Function) -> str:
 
 
 def print_stmt(stmt: lir.Stmt) -> str:
-    """Return the first line of a statement, without its bodies."""
     return next(_stmt(stmt))
 
 

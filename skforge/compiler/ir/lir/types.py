@@ -34,12 +34,10 @@ class Scalar:
 
     @property
     def element(self) -> Scalar:
-        """The type itself, for symmetry with vectors."""
         return self
 
     @property
     def lanes(self) -> int:
-        """Zero: a scalar has no lanes."""
         return 0
 
 
@@ -90,7 +88,6 @@ class Plane:
 
     @property
     def lanes(self) -> int:
-        """Zero: a plane is one value without lanes."""
         return 0
 
 

@@ -22,7 +22,6 @@ _Place = Literal["host", "block", "thread"]
 
 
 def verify_lir(function: lir.Function) -> None:
-    """Raise CompilerError, with statement and reason, if LIR is not valid."""
     stmts = walk.statements(function.body)
     launches = any(isinstance(stmt, lir.Grid) for stmt in stmts)
     verifier = _Verifier(launches, function)

@@ -1,7 +1,4 @@
-"""Generic access to operands, buffers and bodies of LIR operations and statements.
-
-It is derived from the roles that the classes declare for their fields.
-"""
+"""Access to operands, buffers and bodies of LIR, by the roles that fields declare."""
 
 from __future__ import annotations
 
@@ -85,7 +82,6 @@ def _changed(part: Any, change: Callable[[Value], Value]) -> Any:
 
 @per_class
 def scalar_reader(kind: type[Any]) -> Callable[[Any], Any]:
-    """Return a reader of an operation's non-value fields: kinds, lanes, flags."""
     names = [name for name in _hints(kind) if name not in names_of(kind, "operand")]
     return attrgetter(*names) if names else lambda op: None
 
@@ -129,12 +125,10 @@ def holds_region(stmt: Stmt) -> bool:
 
 
 def bound_by(stmt: Stmt) -> tuple[Value, ...]:
-    """Return the values that a statement binds for later statements."""
     return _values(stmt, "result")
 
 
 def bound_in(stmt: Stmt) -> tuple[Value, ...]:
-    """Return all values that a statement binds itself, without those in its bodies."""
     if isinstance(stmt, lir.Grid | lir.BlockRegion):
         return tuple(var for _, var, _ in stmt.dims)
     return _values(stmt, "inside", "result")
@@ -155,7 +149,6 @@ def free_values(body: Body) -> dict[str, Value]:
 
 
 def steers(stmt: Stmt) -> tuple[Value, ...]:
-    """Return the values that decide which bodies of a statement run, and how often."""
     if isinstance(stmt, lir.Grid | lir.BlockRegion):
         return operands(stmt)
     return _values(stmt, "steers")

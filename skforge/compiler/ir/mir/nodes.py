@@ -127,7 +127,6 @@ class Array:
 
     @property
     def holds_sums(self) -> bool:
-        """Whether walks are added up here, and not stored one by one."""
         return self.element != "leaf_number"
 
     @property

@@ -37,7 +37,6 @@ _FUNCTIONS: dict[mir.Element, str] = {
 
 
 def print_mir(function: mir.Function) -> str:
-    """Return the text of a function after any pass; equal functions give equal text."""
     head = f"{_FUNCTIONS[function.result.element]}(rows) -> {_array(function.result)}:"
     model = f"  {_MODEL} = ensemble({function.n_trees} trees)"
     return "\n".join([head, model, *_body(function.body, 1), ""])

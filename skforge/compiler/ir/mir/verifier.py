@@ -91,7 +91,6 @@ class _Verifier:
             scope = self._scope
 
     def _fields(self, node: mir.Stmt | mir.Op) -> None:
-        """Check the names, indices and ranges that a statement or operation uses."""
         for part in fields(node):
             value = getattr(node, part.name)
             for used in value if isinstance(value, tuple) else (value,):
@@ -241,7 +240,6 @@ class _Verifier:
     def _using(
         self, name: str, rows: Sequence[mir.Affine], block: bool = False
     ) -> None:
-        """Check that what a walk compares was computed for the walk's rows."""
         if not (block and self._scope.names.get(name) == "predicates"):
             self._names("codes", (name,))
         for row in rows:

@@ -36,7 +36,6 @@ def _rewrite(
     change_affine: Callable[[mir.Affine], mir.Affine],
     change_text: Callable[[str], str],
 ) -> Any:
-    """Rebuild a tree of frozen dataclasses, sharing what does not change."""
     match node:
         case mir.Affine():
             return change_affine(node)
@@ -93,8 +92,6 @@ def loops_in(body: mir.Body) -> Iterator[mir.Loop]:
 def map_loops(
     body: mir.Body, change: Callable[[mir.Loop], mir.Stmt | mir.Body]
 ) -> mir.Body:
-    """Rebuild a body with ``change`` applied to every loop, innermost first."""
-
     def changed(stmt: mir.Stmt) -> mir.Stmt | mir.Body:
         new = map_bodies(stmt, lambda inner: map_loops(inner, change))
         return change(new) if isinstance(new, mir.Loop) else new
@@ -105,8 +102,6 @@ def map_loops(
 def map_statements(
     body: mir.Body, change: Callable[[mir.Stmt], mir.Stmt | mir.Body]
 ) -> mir.Body:
-    """Rebuild a body with ``change`` applied to every statement without bodies."""
-
     def changed(stmt: mir.Stmt) -> mir.Stmt | mir.Body:
         if isinstance(stmt, mir.Loop | mir.DepthSwitch):
             return map_bodies(stmt, lambda inner: map_statements(inner, change))
@@ -125,8 +120,6 @@ def map_nest(
     change: Callable[[mir.Stmt, tuple[mir.Loop, ...]], mir.Stmt],
     outside: tuple[mir.Loop, ...] = (),
 ) -> mir.Body:
-    """Rebuild a body, innermost first; ``change`` takes the loops as they were."""
-
     def changed(stmt: mir.Stmt) -> mir.Stmt:
         path = (*outside, stmt) if isinstance(stmt, mir.Loop) else outside
         new = map_bodies(stmt, lambda inner: map_nest(inner, change, path))
@@ -174,7 +167,6 @@ def variables(index: mir.Index) -> tuple[str, ...]:
 
 
 def stays_within(loop: mir.Loop, step: Size) -> bool:
-    """Whether a bound keeps the loop's variable below ``step``."""
     limits = [bound.limit for bound in loop.bounds]
     known = [limit for limit in limits if isinstance(limit, int)]
     return step in limits or (isinstance(step, int) and min(known, default=step) < step)

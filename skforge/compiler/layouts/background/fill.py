@@ -68,7 +68,6 @@ def weights() -> NDArray[np.float64]:
 
 
 def scratch(bits: int, distinct: int, slots: int) -> tuple[int, ...]:
-    """Return how many numbers groups of so many bits and slots need at most."""
     size = 1 << distinct
     missed, without = (distinct + 1) * size * LEAVES, size * LEAVES
     return max(TOGETHER, 1 << bits), missed, size * slots, without
@@ -119,7 +118,6 @@ class _Fill:
             self._expand(first + lane, lane)
 
     def _meet(self, leaf: Value, lane: Value) -> None:
-        """Find the conditions of a leaf that each pattern meets."""
         b, of, type_ = self.b, self._of, Vec(U16, TOGETHER)
         entries = [of["entry_start"][leaf + k] for k in (0, 1)]
         size = self._slots(of["leaf_group"][leaf])[0]
@@ -137,7 +135,6 @@ class _Fill:
             self._met[start + first] = state[0]
 
     def _count(self, leaf: Value, lane: Value, distinct: Value, size: Value) -> None:
-        """Count the background rows by what they miss."""
         of = self._of
         group, start = of["leaf_group"][leaf], lane * self._number["n_met"]
         counts = of["count_start"][group]
@@ -160,7 +157,6 @@ class _Fill:
                 missed[at] = missed[at, LANES] + missed[without, LANES]
 
     def _place(self, leaf: Value, lane: Value, distinct: Value, size: Value) -> None:
-        """Note where a lane's parts go: rows of slots by what a row meets."""
         b, of = self.b, self._of
         start = lane * self._number["n_parts"]
         slots = self._slots(of["leaf_group"][leaf])[1]
@@ -172,7 +168,6 @@ class _Fill:
             self._places[(j + 1) * LEAVES + lane] = start + slot
 
     def _slots(self, group: Value) -> tuple[Value, Value]:
-        """Return the patterns and the slots of a group."""
         first, last = (self._of["slot_start"][group + k] for k in (0, 1))
         return self._one << self._of["bits"][group], last - first
 
@@ -203,7 +198,6 @@ class _Fill:
             self._parts[self._places[(j + 1) * LEAVES, INDICES] + row] = value
 
     def _expand(self, leaf: Value, lane: Value) -> None:
-        """Add a leaf's contributions to the table of its group."""
         b, of = self.b, self._of
         group, start = of["leaf_group"][leaf], lane * self._number["n_met"]
         parts = lane * self._number["n_parts"]

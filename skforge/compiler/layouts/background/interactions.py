@@ -76,7 +76,6 @@ def interactions(forest: Forest, background: Array, rows: Array) -> FloatArray:
 
 
 def _passed(forest: Forest, paths: Paths, tree: int, rows: Array) -> NDArray[np.uint8]:
-    """Return which rows passed the tests of each node's edge, bits of (nodes, n)."""
     first, last = forest.tree_offset[tree : tree + 2]
     passed = np.full((last - first, -(-len(rows) // 8)), 255, np.uint8)
     step = max(1, _CELLS // max(1, len(rows)))
@@ -157,7 +156,6 @@ def _terms(x: Flags, b: Flags) -> FloatArray:
 
 @lru_cache
 def _weights(size: int) -> FloatArray:
-    """Return the size of each kind of a pair's index, by a and c."""
     weights = np.zeros((3, size + 1, size + 1))
     for a in range(size + 1):
         for c in range(max(0, 2 - a), size + 1 - a):

@@ -39,7 +39,6 @@ SUM_BYTES = 32 << 20
 
 
 def patterns_of(hir: PredictEnsemble) -> Patterns | None:
-    """Return the groups of a forest's leaves, or None if it is to be walked."""
     forest = hir.forest
     size = BLOCK * 8 * forest.n_features * forest.leaf_value.shape[1]
     make = Patterns.of if size <= SUM_BYTES else lambda _: None
@@ -47,8 +46,6 @@ def patterns_of(hir: PredictEnsemble) -> Patterns | None:
 
 
 class PatternCode(TreeBlock):
-    """Puts the patterns of each group of leaves together."""
-
     def __init__(self, rules: Rules, patterns: Patterns, rows: BlockRows) -> None:
         element = scalar_of(patterns.trees.forest.threshold.dtype)
         super().__init__(rules, patterns.trees, rows, BLOCK, element)
@@ -67,7 +64,6 @@ class PatternCode(TreeBlock):
         self._write_if_last(numbers["output"], sums)
 
     def _put_together(self, group: Value) -> None:
-        """Store the patterns of a group, times ``SLOTS``."""
         b, type_ = self.b, Vec(U16, TOGETHER)
         first, last = (self._number(self._bit_start, group + k) for k in (0, 1))
         with b.loop(0, self._count, TOGETHER, hint="row") as row:
@@ -113,8 +109,6 @@ class CountCode(PatternCode):
 
 
 class LookUpCode(PatternCode):
-    """Adds what the tables have for the rows' patterns."""
-
     def __init__(self, rules: Rules, patterns: Patterns, rows: BlockRows) -> None:
         super().__init__(rules, patterns, rows)
         table, p = self._table, patterns
@@ -127,7 +121,6 @@ class LookUpCode(PatternCode):
         self._outputs = self._model("table_outputs", np.zeros(1, np.int64))
 
     def start(self, sums: Buffer) -> None:
-        """Clear the columns of the rows that there are."""
         b, columns = self.b, self._n_held * self._t.forest.n_features
         with (
             b.loop(columns, hint="column") as column,
@@ -151,7 +144,6 @@ class LookUpCode(PatternCode):
                 chunk[0] = chunk[0] + size
 
     def _look_up(self, table: Value, columns: list[Value], sums: Buffer) -> None:
-        """Add four contributions of each row to their columns."""
         b = self.b
         with b.loop(0, self._count, SLOTS, hint="row") as row:
             at = [table + self._patterns[row + k].to(I64) for k in range(SLOTS)]

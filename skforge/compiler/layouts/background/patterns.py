@@ -74,17 +74,14 @@ class Patterns:
 
     @property
     def table_size(self) -> int:
-        """Elements of the tables of an output."""
         return int(self.table_start[-1])
 
     def reached(self, counts: IntArray) -> IntArray:
-        """Return how many of the counted rows reach each leaf."""
         total = np.append(0, np.cumsum(counts[self.goal]))
         return total[self.goal_start[1:]] - total[self.goal_start[:-1]]
 
     @classmethod
     def of(cls, forest: Forest) -> Patterns | None:
-        """Return the groups of a forest, or None if no leaf has room for its table."""
         paths = trace(forest)
         owner = _cut(forest, paths)
         if owner is None:
@@ -176,7 +173,6 @@ def _cut(forest: Forest, paths: Paths) -> IntArray | None:
 
 
 def _groups(forest: Forest, paths: Paths, bits: IntArray, most: int) -> IntArray:
-    """Choose the cheapest groups of at most so many bits."""
     fits = bits <= most
     best = np.where(fits, costs(np.minimum(bits, most)), np.inf)
     best[(forest.left < 0) & ~fits] = 0  # no group
@@ -197,10 +193,7 @@ def _groups(forest: Forest, paths: Paths, bits: IntArray, most: int) -> IntArray
 def _slots(
     forest: Forest, group: IntArray, tested: IntArray
 ) -> tuple[IntArray, IntArray, IntArray]:
-    """Give each feature of a group a slot.
-
-    Return where the slots of groups begin, their columns, and the slot of each entry.
-    """
+    """Give each feature of a group a slot; return starts, columns, entries' slots."""
     width = int(forest.node_feature.max(initial=0)) + 1
     players, first, which = np.unique(
         group * width + forest.node_feature[tested],
@@ -271,10 +264,7 @@ def _subsets(start: IntArray, mask: IntArray) -> tuple[IntArray, IntArray]:
 def edges_above(
     forest: Forest, paths: Paths, nodes: IntArray
 ) -> tuple[IntArray, IntArray]:
-    """Return the lowest edge of each feature above nodes, node after node.
-
-    These are the number of the node and the lower end of the edge.
-    """
+    """Return, by node, the lowest edge of each feature above: node and lower end."""
     number, at = np.arange(len(nodes)), nodes
     seen = np.zeros((len(nodes), 0), np.int64)
     owners, edges = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
@@ -293,7 +283,6 @@ def edges_above(
 
 
 def _batches(tree: IntArray, distinct: IntArray) -> tuple[IntArray, IntArray]:
-    """Cut ordered leaves of a tree and number of features; return the tree of each."""
     new = np.ones(len(tree), np.bool_)
     new[1:] = (tree[1:] != tree[:-1]) | (distinct[1:] != distinct[:-1])
     first = np.flatnonzero(new)

@@ -89,7 +89,6 @@ class Preorder:
 
 
 def _preorder(forest: Forest, paths: Paths) -> tuple[IntArray, IntArray]:
-    """Return the place of each inner node, and the inner nodes of its subtree."""
     size = paths.sums_below((forest.left >= 0).astype(np.int64))
     place = np.zeros(forest.n_nodes, np.int64)
     roots = forest.tree_offset[:-1]
@@ -164,7 +163,6 @@ def centred(
 
 
 def _words(bits: NDArray[np.bool_]) -> Words:
-    """Pack rows of up to ``GROUP`` bits to two words each."""
     packed = np.zeros((len(bits), GROUP // 8), np.uint8)
     bytes_ = np.packbits(bits, axis=1, bitorder="little")
     packed[:, : bytes_.shape[1]] = bytes_
@@ -191,7 +189,6 @@ def _follow(
     given: Words,
     counts: NDArray[np.int64],
 ) -> None:
-    """Fill a group's ``given``; add to ``counts`` how many rows reach each leaf."""
     forest, trees = order.trees.forest, order.trees
     passed = np.full((2 * len(order.node) + 1, 2), ~np.uint64(0))
     reach = np.zeros((forest.n_nodes, 2), np.uint64)

@@ -184,7 +184,6 @@ class BackgroundCode(TreeBlock):
             buffer[first + i] = self.b.const(0.0, self._vec)
 
     def _start_at_root(self, group: Value, root: Value) -> None:
-        """Make the root's state: all rows of the block, all of the group, no need."""
         b, few = self.b, self._few
         some = (b.const(1) << (self._count & 63)) - 1
         fields = [b.select(self._count >= 64, b.const(-1), some)]
@@ -199,7 +198,6 @@ class BackgroundCode(TreeBlock):
     def _walk(
         self, first: Value, last: Value, group: Value, output: Value, sums: Buffer
     ) -> None:
-        """Enter and leave the inner nodes of a tree that have states."""
         b = self.b
         end, event = last * 2, [first * 2]
         with b.repeat(lambda: event[0] < end, event):
@@ -226,7 +224,6 @@ class BackgroundCode(TreeBlock):
     # ------------------------------------------------------------ a node
 
     def _down(self, node: Node, count: Value, group: Value, output: Value) -> None:
-        """Split the states of a node to those of its children; add its leaves."""
         b, n, below, needs = self.b, node.n, node.below, range(self._n_needs)
         passed = [self._passed[node.edge + k * self._line, I64] for k in (0, 1)]
         at = (group * (2 * len(self._order.node)) + n * 2) * WORDS_GIVEN
@@ -274,10 +271,7 @@ class BackgroundCode(TreeBlock):
         return (self._states[at + k * MOST_STATES, STATES] for k in fields)
 
     def _count_failed(self, node: Node) -> None:
-        """Count the features of the path that rows fail, for both children.
-
-        Rows that passed the feature's tests above now fail it on one side.
-        """
+        """Count failed features for both children: passed ones now fail on one side."""
         b, few = self.b, self._few
         word = {64: I64, 32: U32}[few.lanes]
         for row in range(0, BLOCK, few.lanes):
@@ -290,7 +284,6 @@ class BackgroundCode(TreeBlock):
                 self._failed[to] = failed + more
 
     def _up(self, node: Node, output: Value, sums: Buffer) -> None:
-        """Sum the losses of both sides, and give the node's feature its share."""
         b, lanes = self.b, self._lanes
         gains = self._number(self._node_gains, node.n)
         is_first = gains >= 0
@@ -331,7 +324,6 @@ class BackgroundCode(TreeBlock):
         b.switch((distinct - 1) // lanes, cases)
 
     def _weigh(self, at: Value, i: Value, value: Value) -> None:
-        """Store the value of some states' background rows, and each need's part."""
         b = self.b
 
         def ones(first: int, last: int) -> Value:
@@ -374,14 +366,12 @@ class BackgroundCode(TreeBlock):
             carried[:] = [i, b.select(done, following, left), rows_of(i + 1)]
 
     def _gain(self, n: int, needs: list[Value], gain: Value, start: Value) -> None:
-        """Add to a row's sums of needs, in ``n`` vectors of features."""
         for k in range(n):
             self._gain_vector(needs[0], self.b.const(k * self._lanes), gain, start)
 
     def _gain_in_loops(
         self, distinct: Value, needs: list[Value], gain: Value, start: Value
     ) -> None:
-        """Add to a row's sums of needs, of which there may be many words."""
         b = self.b
         for word, need in enumerate(needs):
             held = (distinct - 64 * word).min(64)

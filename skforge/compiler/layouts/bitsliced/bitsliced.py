@@ -97,7 +97,6 @@ class GpuBitslicedLayout(GpuBlockLayout):
 
     @property
     def stages_leaves(self) -> bool:
-        """Whether each group's leaf values are copied to shared memory."""
         forest = self._forest
         size = self.trees.most_leaves * forest.leaf_value.itemsize
         return forest.leaf_value.shape[1] == 1 and size <= STAGED_BYTES
@@ -121,7 +120,6 @@ class GpuBitslicedLayout(GpuBlockLayout):
 def _tables(
     forest: Forest, order: NDArray[np.int32], trees: int
 ) -> list[NDArray[np.int64]]:
-    """Return the distinct predicates that each ``trees`` trees test."""
     size, tables = max(1, trees), []
     of_tree = np.split(forest.predicate, forest.tree_offset[1:-1])
     for k in range(0, max(1, len(order)), size):

@@ -130,7 +130,6 @@ def ranges(first: IntArray, size: IntArray) -> IntArray:
 
 
 def in_preorder(forest: Forest, trees: NDArray[Any]) -> Parts:
-    """Return whole trees as parts, numbered from 0."""
     start = forest.tree_offset[trees]
     size = forest.tree_offset[trees + 1] - start
     first = np.cumsum(size) - size
@@ -182,10 +181,7 @@ def _estimates(planes: int) -> NDArray[np.float64]:
 
 
 def _best_subtrees(parts: Parts, planes: int) -> IntArray:
-    """Return the node whose subtree is estimated to be cheapest to cut out of each.
-
-    It is -1 where no cut leaves two parts that fit one plane less.
-    """
+    """Return each part's cheapest subtree to cut out, -1 if no cut makes parts fit."""
     room = planes - 1
     first, sizes = parts.first, parts.sizes
     right = first + 1

@@ -56,7 +56,6 @@ class Muxes:
 
     @property
     def operands(self) -> tuple[IntArray, ...]:
-        """The lines ``select``, ``a`` and ``b`` of each operation."""
         one, two = self._keys[:, : self._count]
         return one & 0xFFFFFFFF, two >> 32, two & 0xFFFFFFFF
 
@@ -73,7 +72,6 @@ class Muxes:
     def add(
         self, time: IntArray, tree: IntArray, select: IntArray, a: IntArray, b: IntArray
     ) -> IntArray:
-        """Return lines, (n,), that are ``a`` where ``select`` is set, else ``b``."""
         line = np.where(a == b, a, select)
         new = np.flatnonzero((a != b) & ((a != self.one) | (b != self.zero)))
         select, a, b = select[new], a[new], b[new]
@@ -86,7 +84,6 @@ class Muxes:
         return line
 
     def _numbers(self, keys: IntArray) -> IntArray:
-        """Return the number of each operation; those not known yet are added."""
         n = keys.shape[1]
         self._reserve(self._count + n)
         table, known = self._table, self._keys
@@ -110,7 +107,6 @@ class Muxes:
         return numbers
 
     def _slots(self, keys: IntArray) -> IntArray:
-        """Return the place in the table where the search for each key starts."""
         one, two = keys.view(np.uint64) * _FACTORS
         bits = len(self._table).bit_length() - 1
         mixed = one ^ (two >> np.uint64(1))
@@ -126,7 +122,6 @@ class Muxes:
         level += 1
 
     def _reserve(self, count: int) -> None:
-        """Make room for ``count`` operations and keep half of the table free."""
         if count <= len(self._level):
             return
         more = max(count, 2 * len(self._level)) - len(self._level)
@@ -208,8 +203,6 @@ def encode_trees(
 
 
 class _Chunk:
-    """Some trees being encoded; arrays of parts have an element for each."""
-
     def __init__(
         self,
         forest: Forest,
@@ -262,7 +255,6 @@ class _Chunk:
     def _numbered(
         self, bits: IntArray, planes: IntArray, leaf_of: NDArray[np.int32]
     ) -> EncodedTrees:
-        """Sort operations by their trees, each of which numbers its own."""
         muxes = self.muxes
         tree, order = muxes.trees, muxes.order
         offset = np.searchsorted(tree[order], np.arange(self.n_trees + 1))
@@ -308,7 +300,6 @@ class _Chunk:
         self.lines[part, rank[inner]] = self._line(small.node[inner])
 
     def _number_in_order(self, stuck: Parts) -> None:
-        """Give parts that cannot be cut planes that number their leaves in order."""
         muxes = self.muxes
         width = _bit_length(stuck.leaves[stuck.first] - 1)
         planes = np.arange(int(width.max(initial=0)))
@@ -341,7 +332,6 @@ class _Chunk:
             self.lines[stuck.number[has], width[has] - 1 - k] = lines[at, k]
 
     def _conditions(self) -> list[tuple[IntArray, NDArray[np.bool_]]]:
-        """Return, for each cut, a line and whether rows of the subtree set it."""
         muxes, steps = self.muxes, self.cuts.steps
         if not steps:
             return []
@@ -397,7 +387,6 @@ class _Chunk:
     # ------------------------------------------------------------ from trees down
 
     def _descend(self, step: Step, inside: NDArray[np.bool_]) -> None:
-        """Give the parts of each cut the places of their planes, and their bit."""
         places = self.place[step.whole]
         width = self.width[step.whole]
         bit = 1 << places[:, 0]
@@ -410,7 +399,6 @@ class _Chunk:
         self.place[step.one + 1, :-1] = places[:, 1:]
 
     def _small_cubes(self, small: Parts, rank: IntArray) -> Cubes:
-        """Return the cubes of parts that have a plane for each test."""
         part = np.repeat(small.number, small.sizes)
         mask, value = self.mask[part], self.value[part]
         inner = small.leaves > 1
@@ -423,7 +411,6 @@ class _Chunk:
         return self._cubes(small, part, mask, value)
 
     def _ordered_cubes(self, stuck: Parts) -> Cubes:
-        """Return the cubes of parts whose leaves are numbered in order."""
         part = np.repeat(stuck.number, stuck.sizes)
         mask, value = self.mask[part], self.value[part]
         number, width = _from_left(stuck), self.width[part]
@@ -442,7 +429,6 @@ class _Chunk:
         return self.cuts.tree[part[leaf]], number, mask[leaf], value[leaf]
 
     def _leaf_of(self, bits: IntArray, cubes: list[Cubes]) -> NDArray[np.int32]:
-        """Return the leaf of each code of each tree, from the cubes of the leaves."""
         tree, leaf, mask, value = (np.concatenate(c) for c in zip(*cubes, strict=True))
         codes = 1 << bits
         start = np.cumsum(codes) - codes

@@ -66,7 +66,6 @@ class Geometry:
 
     @property
     def group(self) -> int:
-        """Trees folded at once."""
         return self.threads * self.wide // self.lanes
 
 

@@ -29,8 +29,6 @@ TOGETHER = 4
 
 
 class BitRows:
-    """Emits the code that fills the lines; one instance for each block of a kernel."""
-
     def __init__(
         self,
         block: BlockThreads,
@@ -91,7 +89,6 @@ class BitRows:
         thread: Value,
         body: Callable[[tuple[Value, ...], list[_Row]], None],
     ) -> None:
-        """Run a body for each column and each row, several rows at once."""
         b, g = self.b, self.geometry
         across, at_once = self._across, g.threads // self._across
         number = thread.to(I32)
@@ -145,7 +142,6 @@ class BitRows:
     def _search(
         self, values: list[Value], first: Value, levels: Value, op: lir.CompareOp
     ) -> list[Value]:
-        """Return how many thresholds of a column compare true, for each value."""
         b = self.b
         thresholds = self.block.model("bit_thresholds", self._plan.thresholds)
         before = first - 1
@@ -162,7 +158,6 @@ class BitRows:
     def _missing(
         self, x: Value, kind: Value, kinds: frozenset[int]
     ) -> tuple[Value, Value | None]:
-        """Return the value to compare and whether it is missing, by a column's rule."""
         b = self.b
         nan, zero = b.is_nan(x), b.const(0.0, x.type)
         never: Value | None = None
@@ -185,7 +180,6 @@ class BitRows:
     def _class_of(
         self, kind: gpu_predicates.ClassKind
     ) -> Callable[[tuple[Value, ...], list[_Row]], None]:
-        """Return the body for columns of equality tests or category sets."""
         b = self.b
         kinds = self._plan.classes[kind].missing
         words = self.block.model("class_words", self._plan.words)
@@ -235,7 +229,6 @@ class BitRows:
     # ------------------------------------------------------------ thermometers
 
     def _take_up(self, tile: Value, thread: Value) -> None:
-        """Let each line of a column take the union with the lines above it."""
         b, g, plan = self.b, self.geometry, self._plan
         lane, row = split_thread(thread.to(I32), g.lanes)
         low, high = self._range("job", plan.jobs, tile)

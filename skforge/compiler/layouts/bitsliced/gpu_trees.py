@@ -45,7 +45,6 @@ class BitTrees:
 
     @property
     def most_leaves(self) -> int:
-        """Leaf values of the largest group."""
         return int(self.groups[:, 3].max(initial=0))
 
 
@@ -153,10 +152,7 @@ def _groups(
 def _reused(
     own_ops: IntArray, own_planes: IntArray, first: int
 ) -> tuple[NDArray[np.int64], list[int], int]:
-    """Assign temporaries to places, reusing those whose value is no longer read.
-
-    Returns the operations, the planes, and the number of temporaries.
-    """
+    """Assign temporaries to places that are free; return operations, planes, count."""
     ops, planes = own_ops.tolist(), own_planes.tolist()
     last: dict[int, int] = {}
     for at, (_, *read) in enumerate(ops):

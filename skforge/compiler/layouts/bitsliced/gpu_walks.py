@@ -46,10 +46,9 @@ class OwnRows:
 
 
 class BitWalks(GpuBlockCode):
-    """Emits the code; one instance for each block of a kernel.
+    """Emits a block's code for ``tile`` trees a table, which ``rows`` fills.
 
-    ``tile`` trees share a table, which ``rows`` fills. With ``staged`` leaf values are
-    copied to shared memory.
+    With ``staged``, leaf values are copied to shared memory.
     """
 
     def __init__(
@@ -82,7 +81,6 @@ class BitWalks(GpuBlockCode):
     # ------------------------------------------------------------ rows of a thread
 
     def _own_rows(self, part: Value) -> OwnRows:
-        """Return the leaf numbers that a thread adds up, from its rank in its lane."""
         n = self._n_rows
         if n >= 4:
             step = self._g.threads // self._g.lanes
@@ -146,7 +144,6 @@ class BitWalks(GpuBlockCode):
             self._block.result[at] = value
 
     def finish(self) -> None:
-        """Write the sums; those of several outputs are already written."""
         if self._forest.n_outputs > 1:
             return
         with self._block.region() as thread:
@@ -211,7 +208,6 @@ class BitWalks(GpuBlockCode):
             b.switch(shape, cases)
 
     def _fold(self, depth: int, lines: Value, lane: Value) -> list[Value]:
-        """Return the planes of the leaf numbers of a folded tree, highest first."""
         b = self.b
         of_lines = self._block.model("bit_lines", self._t.lines)
         quads: dict[int, Value] = {}
@@ -246,7 +242,6 @@ class BitWalks(GpuBlockCode):
         return planes
 
     def _leave(self, planes: list[Value], row: Value, lane: Value) -> None:
-        """Transpose the planes of leaf numbers and store them, one byte a row."""
         b, lanes = self.b, self._g.lanes
         words: list[Value | None] = [None] * NUMBERS
         words[: len(planes)] = planes[::-1]
@@ -265,7 +260,6 @@ class BitWalks(GpuBlockCode):
     def _add(
         self, thread: Value, group: Value, first: Value, count: Value, leaf: Value
     ) -> None:
-        """Add the leaves of a group's trees to the sums of the thread's own rows."""
         b, forest = self.b, self._forest
         lane, part = split_thread(thread.to(I32), self._g.lanes)
         own = self._own_rows(part)

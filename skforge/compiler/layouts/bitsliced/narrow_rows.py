@@ -35,7 +35,6 @@ WORTH = 10
 
 
 def narrows(forest: Forest, comparison: str) -> bool:
-    """Whether a forest's tests on float64 rows can be compared as float32."""
     return (
         forest.input_dtype == np.float64
         and comparison == "le"
@@ -45,7 +44,6 @@ def narrows(forest: Forest, comparison: str) -> bool:
 
 
 def narrowed(forest: Forest) -> Forest:
-    """Return a forest with its thresholds rounded down to float32."""
     rounded = round_thresholds(forest.threshold, Comparison.LE, np.float32)
     return replace(forest, threshold=rounded)
 
@@ -84,7 +82,6 @@ class Ties:
         self._vec = Vec(U32, self.lanes)
 
     def none(self) -> Value:
-        """Return the initial value of :meth:`nearer`: no tie so far."""
         return self.b.const((1 << 32) - 1, self._vec)
 
     def nearer(self, least: Value, x: Value, pivot: Value) -> Value:
@@ -98,7 +95,6 @@ class Ties:
     def settle(
         self, rows: BlockRows, feature: Value, left: Value, job: Job, lines: Buffer
     ) -> None:
-        """Repeat a job's tests if a tie may have been decided wrongly."""
         b, half = self.b, self.lanes // 2
         with b.when(b.any_true(self._found[0, self._vec].eq(0))):
             odd = [b.const(0)]  # whether any value of the column is not a float32

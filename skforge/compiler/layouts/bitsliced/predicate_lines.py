@@ -84,7 +84,6 @@ class PredicateLowering:
     # ------------------------------------------------------------ the stage
 
     def scratch(self) -> None:
-        """Allocate a tile's columns, code bits, and the line parts of one feature."""
         b, lanes = self.b, self.shape.registers.lanes
         clean = self._clean
         if self.narrow:
@@ -105,7 +104,6 @@ class PredicateLowering:
         self.steps = b.alloc("code_steps", U8, size)
 
     def _plane(self, size: int) -> Vec:
-        """Return the vector type in which lines of ``size`` bytes are combined."""
         return Vec(I64, min(size, self.shape.plane_rows // 8) // 8)
 
     def evaluate(self, rows: BlockRows, lines: Buffer) -> None:
@@ -122,7 +120,6 @@ class PredicateLowering:
         self._kept_lines()
 
     def _kept_lines(self) -> None:
-        """Write the lines of all searches of a block from the planes of its parts."""
         b = self.b
         if not len(self.searches):
             return
@@ -137,7 +134,6 @@ class PredicateLowering:
                 self._mark_right(job, planes, self.line_bytes)
 
     def _evaluate_part(self, rows: BlockRows, shift: Value) -> None:
-        """Fill the bytes from ``shift`` on of every line."""
         t = self.t
         self.left = (rows.n_rows - rows.first).min(self.part)
         starts, ends, n_tiles = self.tile_start, self.tile_jobs, len(t.tile_start)
@@ -168,7 +164,6 @@ class PredicateLowering:
         b.switch(self._model(name, table)[kind].to(I64), list(cases.values()))
 
     def _evaluate_job(self, kind: Value, job: Job) -> None:
-        """Write the lines of a job, or keep the planes of its search."""
         b = self.b
         planes = b.const(0)
         if self.kept and len(self.searches):
@@ -206,7 +201,6 @@ class PredicateLowering:
     def _noting_ties(
         self, end: Value, step: int, hint: str
     ) -> Iterator[tuple[Value, list[tuple[Value, Value]]]]:
-        """Open a loop that lists its comparisons, and record ties among them."""
         nearest = [self.ties.none()] if self.narrow else []
         with self.b.loop(0, end, step, carry=nearest, hint=hint) as i:
             compared: list[tuple[Value, Value]] = []
@@ -230,7 +224,6 @@ class PredicateLowering:
             compared += [(x, threshold) for x in vectors]
 
     def _search(self, levels: int, job: Job, planes: Value) -> None:
-        """Write each bit of a column's codes as a plane."""
         b, registers = self.b, self.shape.registers
         tables = registers.load_pivots(b, self.numbers, job.offset, levels)
         index_vec = Vec(U32 if self.scalar == F32 else I64, registers.lanes)
@@ -287,13 +280,11 @@ class PredicateLowering:
                     self._lines[line + i * size] = above | here & low[i]
 
     def _missing_plane(self, column: Value, planes: Value) -> None:
-        """Keep which values of a part are missing, beside the bits of their codes."""
         b = self.b
         masks = [b.is_nan(x) for x in self.columns.vectors(column, self.part)]
         store_masks(b, self.planes, planes + MISSING_PLANE * self.line_bytes, masks)
 
     def _missing_right(self, job: Job) -> None:
-        """Set the bits of missing values in the job's lines that send them right."""
         b = self.b
         vectors = self.columns.vectors(job.column, self.part)
         with b.when(b.any_true(reduce(or_, map(b.is_nan, vectors)))):
@@ -302,7 +293,6 @@ class PredicateLowering:
             self._mark_right(job, spare, self.part // 8)
 
     def _mark_right(self, job: Job, planes: Value, size: int) -> None:
-        """Or ``size`` bytes of the plane of missing values into lines."""
         b = self.b
         offsets = self._model("right_offset", self.t.right_offset)
         right = self._model("right_lines", self.t.right_lines)
@@ -350,7 +340,6 @@ class PredicateLowering:
                     bits = bits + bits
 
     def _sets_one_by_one(self, job: Job) -> None:
-        """Write the lines of sets with more categories than a table has entries."""
         b, step = self.b, max(8, self.columns.lanes)
         with b.loop(job.count, hint="set") as i:
             number = self.numbers[job.offset + i]
@@ -365,7 +354,6 @@ class PredicateLowering:
 
 
 def _steps(b: Builder, bits: Sequence[Value], plane: Vec) -> list[Value]:
-    """Return ``number >= i`` for i = 0 .. 16 from at most four bits, highest first."""
     ones, zero = b.const(-1, plane), b.const(0, plane)
     q = [zero] * (4 - len(bits)) + list(bits)
     high = [ones, q[0] | q[1], q[0], q[0] & q[1], zero]

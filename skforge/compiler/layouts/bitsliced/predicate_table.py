@@ -96,7 +96,6 @@ class PredicateTable:
 
 
 def refusal(forest: Forest) -> str | None:
-    """Say why a forest's predicates cannot be evaluated as lines, or return None."""
     if np.isin(forest.comparison, NOT_CACHED).any():
         return (
             "the forest tests for equality, which cache_predicates does not support; "
@@ -117,11 +116,7 @@ def refusal(forest: Forest) -> str | None:
 
 
 def plan_predicates(forest: Forest, registers: Registers) -> PredicateTable:
-    """Lay out the predicates of a normalised forest.
-
-    Raises ScheduleError if the forest mixes kinds of missing values or has an equality
-    test.
-    """
+    """Lay out predicates; raise ScheduleError for equality or mixed missing rules."""
     refused = refusal(forest)
     if refused is not None:
         raise ScheduleError(refused)
@@ -183,7 +178,6 @@ def _number_lines(kind: IntArray, count: IntArray) -> tuple[IntArray, int]:
 def _thresholds(
     thresholds: NDArray[Any], registers: Registers
 ) -> Iterator[tuple[int, int, NDArray[Any]]]:
-    """Yield kind, count and numbers of the jobs of a column of thresholds."""
     most = (1 << registers.levels) - 1 or len(thresholds)
     for part in np.split(thresholds, range(most, len(thresholds), most)):
         if len(part) <= DIRECT_LIMIT or not registers.levels:
@@ -197,7 +191,6 @@ def _thresholds(
 def _sets(
     forest: Forest, predicates: NDArray[np.int64]
 ) -> Iterator[tuple[int, int, NDArray[Any]]]:
-    """Yield kind, count and table (or numbers) of the job of a column of sets."""
     n, some = len(predicates), set_members(forest, predicates).any(axis=0)
     entries = 3 + int(np.flatnonzero(some).max(initial=-1))
     kind = next((k for k, most in SETS.items() if entries <= most), CATEGORY)

@@ -102,7 +102,6 @@ class SlicedTrees:
 
     @property
     def bits(self) -> NDArray[np.int64]:
-        """Bits of each tree's leaf numbers."""
         return np.array([bits for _, bits in self.shapes], np.int64)[self.shape_of]
 
 
@@ -130,7 +129,6 @@ def even_trees(forest: Forest) -> NDArray[np.bool_]:
 
 
 def _children(forest: Forest, nodes: NDArray[Any]) -> NDArray[Any]:
-    """Return the next level of complete trees, of which each has a row."""
     children = np.stack([forest.left[nodes], forest.right[nodes]], axis=-1)
     return children.reshape(len(nodes), 2 * nodes.shape[1])
 
@@ -140,7 +138,6 @@ def _leaves(forest: Forest) -> NDArray[np.int64]:
 
 
 def size_in_bytes(forest: Forest) -> int:
-    """Return about how many bytes the trees take in bits; even ones have no nodes."""
     leaves = _leaves(forest)
     short = int(leaves[leaves <= 1 << MAX_BITS].sum())
     codes = 4 * short + int(leaves.sum()) - short
@@ -254,10 +251,9 @@ class CodedTrees:
         lines: IntArray,
         first: NDArray[np.int64],
     ) -> IntArray:
-        """Return the leaf of each code, and write the lines of folded and even trees.
+        """Return each code's leaf, and write folded and even trees' lines.
 
-        The lines of the tree at position p go to ``lines[first[p]:]``, by heap place or
-        by level.
+        Those at position p go to ``lines[first[p]:]``, by heap place or by level.
         """
         first_code = self.first_code
         leaf_row = np.zeros(int((1 << self.bits).sum()), np.int32)
@@ -304,8 +300,7 @@ def code_trees(
 ) -> CodedTrees:
     """Fold trees, or encode them as lists whose temporaries are lines from ``first``.
 
-    The two lines before ``first`` hold constants. ``even`` tells which trees are even;
-    those of a deeper class are folded.
+    The two lines before it hold constants; ``even`` trees of a deeper class are folded.
     """
     folded, bits = folds(forest)[order], forest.tree_depths()[order].astype(np.int64)
     depth = bits.copy()
@@ -350,10 +345,9 @@ def _grouped(
 def fold(
     depth: int, line: Callable[[int], _T], mux: Callable[[_T, _T, _T], _T]
 ) -> list[_T]:
-    """Return the planes of the leaf numbers of a folded tree, highest bit first.
+    """Return planes of a folded tree's leaf numbers, highest bit first.
 
-    ``line`` returns the answers of a heap node. ``mux`` returns its second argument
-    where the first is set, else its third.
+    ``line`` has a heap node's answers; ``mux(a, b, c)`` is b where a is set, else c.
     """
     planes: list[_T] = []
 

@@ -55,8 +55,6 @@ PARTS_TOGETHER = 2
 
 
 class BitslicedLowering(BlockCode):
-    """Emits the trees of one block; ``order`` is their walking order."""
-
     def __init__(
         self,
         rules: Rules,
@@ -84,13 +82,11 @@ class BitslicedLowering(BlockCode):
     # ------------------------------------------------------------ stored layout
 
     def _entries(self, depth: int) -> int:
-        """Return the entries of a value table: one a leaf, at least one look-up."""
         if not self.byte_lookup:
             return 1 << depth
         return max(GROUP, 1 << min(depth, sliced_layout.MAX_BITS))
 
     def _remap(self, depth: int) -> int:
-        """Return the bytes of the table from long codes to leaf numbers."""
         return 1 << depth if self.byte_lookup and depth > sliced_layout.MAX_BITS else 0
 
     def _value_sizes(self) -> NDArray[np.int64]:
@@ -106,7 +102,6 @@ class BitslicedLowering(BlockCode):
         return np.cumsum(sizes) - sizes  # may pass 2**31: vector leaves of many outputs
 
     def _value_tables(self) -> NDArray[Any]:
-        """Return the tables of trees; of bytes, vector leaves have one an output."""
         leaf, offsets = self.forest.leaf_value, self._value_offsets()
         dtype = np.dtype(np.uint8) if self.byte_lookup else leaf.dtype
         tables = np.empty(int(self._value_sizes().sum()), dtype)
@@ -149,7 +144,6 @@ class BitslicedLowering(BlockCode):
     # ------------------------------------------------------------ code
 
     def scratch(self, rows: BlockRows) -> Buffer:
-        """Allocate one tree's planes and numbers; return the block's lines."""
         b = self.b
         line = self.block // 8
         self.planes = b.alloc("leaf_planes", U8, sliced_layout.MAX_CODE_BITS * line)
@@ -171,7 +165,6 @@ class BitslicedLowering(BlockCode):
         return self.lines
 
     def start(self, sums: Buffer) -> None:
-        """Set the sums of every row to the base, one output after another."""
         b, forest = self.b, self.forest
         base = self._model("base", forest.base)
         with b.loop(forest.n_outputs) as k:
@@ -203,7 +196,6 @@ class BitslicedLowering(BlockCode):
                 b.store(result, at(row, k), sums[of_output + here])
 
     def add_tree(self, tree: Value, sums: Buffer) -> None:
-        """Add one tree's leaves to the block's sums, one output after another."""
         b = self.b
 
         def table(buffer: Buffer) -> Value:
@@ -260,7 +252,6 @@ class BitslicedLowering(BlockCode):
                 self.planes[index] = line(self.lines_of, own + k)
 
     def _constants(self) -> None:
-        """Write the all-zeros and all-ones lines, which lists read."""
         b = self.b
         words = self.block // 64
         lanes = min(words, self.plane_rows // 64)
@@ -302,7 +293,6 @@ class BitslicedLowering(BlockCode):
         planes: Buffer,
         levels: Sequence[Value],
     ) -> None:
-        """Add the leaves whose numbers have these planes, the highest bit's first."""
         b = self.b
         groups = self.block // GROUP
         alone = self.byte_lookup and self.width == 1
@@ -322,7 +312,6 @@ class BitslicedLowering(BlockCode):
             self._add_loads(leaves, output, sums)
 
     def _store_numbers(self, planes: tuple[Value, ...], first: Value) -> None:
-        """Store 64 leaf numbers, of one byte or two."""
         b, vec, most = self.b, Vec(U8, GROUP), sliced_layout.MAX_BITS
         split = max(0, len(planes) - most)
         low, high = (
@@ -339,7 +328,6 @@ class BitslicedLowering(BlockCode):
             self.numbers[first + at] = number
 
     def _each_output(self) -> Iterator[int | Value]:
-        """Yield every output of a leaf: many in a loop, a few a turn."""
         looped = 0
         if self.width > 2 * OUTPUTS_A_TURN:
             looped = self.width // OUTPUTS_A_TURN * OUTPUTS_A_TURN
@@ -348,7 +336,6 @@ class BitslicedLowering(BlockCode):
         yield from range(looped, self.width)
 
     def _leaf_number(self, planes: tuple[Value, ...], leaves: Value) -> Value:
-        """Return 64 rows' indices into the value table, from the bits of codes."""
         b, vec = self.b, Vec(U8, GROUP)
         if not planes:
             return b.const(0, vec)
@@ -370,7 +357,6 @@ class BitslicedLowering(BlockCode):
     def _registers(
         self, depth: int, leaves: Value, k: int | Value
     ) -> list[list[Value]]:
-        """Load one output's value table: the registers of each byte."""
         entries = self._entries(depth)
         table = leaves + k * (self.sum.bytes * entries)
         first = self._remap(depth)
@@ -430,10 +416,9 @@ class BitslicedLowering(BlockCode):
 def _numbered(
     rows: NDArray[np.int32], entries: int
 ) -> tuple[NDArray[np.int32], NDArray[np.uint8]]:
-    """Return the distinct leaves of each tree, and the number of each code's leaf.
+    """Return a tree's distinct leaves (at most ``entries``) and each code's number.
 
-    ``rows`` has the leaf of each code, one tree a row. A tree has at most ``entries``
-    distinct leaves.
+    ``rows`` has the leaf of each code, one tree a row.
     """
     order = np.argsort(rows, axis=1)
     sorted_ = np.take_along_axis(rows, order, axis=1)
@@ -447,5 +432,4 @@ def _numbered(
 
 
 def _halves(lanes: int) -> list[list[int]]:
-    """Return the shuffles that interleave two 512-bit registers of ``lanes`` lanes."""
     return [unpacked(lanes, lanes // 4, 1, high) for high in (False, True)]

@@ -91,7 +91,6 @@ class Trees:
     def of(
         cls, forest: Forest, paths: Paths, node: IntArray, bias: NDArray[np.float64]
     ) -> Trees:
-        """Return what walks know of a forest whose inner nodes are in some order."""
         tests = Tests.of(forest)
         return cls(
             forest=forest,
@@ -169,10 +168,7 @@ class TreeBlock(BlockCode):
         self._width = trees.forest.n_features + 1
 
     def _evaluate(self) -> None:
-        """Fill ``lines``: bit r of line p is whether row r goes left at predicate p.
-
-        The rows past the last one of the batch repeat it.
-        """
+        """Set bit r of line p if row r goes left at p; rows past the last repeat it."""
         b, rows, tests, lanes = self.b, self._rows, self._t.tests, self._lanes
         numbers = self._thresholds
         jobs = self._table("test_jobs", tests.jobs.reshape(-1))
@@ -235,7 +231,6 @@ class TreeBlock(BlockCode):
         return self._model(name, values.astype(np.int32))
 
     def _of_trees(self, first: str, last: str, start: IntArray) -> None:
-        """Declare the first and the last of what each tree has in other tables."""
         for k, name in enumerate((first, last)):
             numbers = start[self._t.order + k]
             self._tree[name] = self._table(f"tree_{name}", numbers)
@@ -247,7 +242,6 @@ class TreeBlock(BlockCode):
         return {name: self._number(table, tree) for name, table in self._tree.items()}
 
     def writes_to(self, result: Buffer) -> None:
-        """Tell where outputs are written, each as soon as its last tree is added."""
         self._result = result
 
     def start(self, sums: Buffer) -> None:
@@ -257,7 +251,6 @@ class TreeBlock(BlockCode):
                 total[i] = 0.0
 
     def _totals(self, sums: Buffer) -> list[tuple[Buffer, int]]:
-        """Return sums of the block, (outputs, columns, rows), and their columns."""
         return [(sums, self._t.forest.n_features)]
 
     def _write_if_last(self, output: Value, sums: Buffer) -> None:
@@ -268,7 +261,6 @@ class TreeBlock(BlockCode):
                 self.start(sums)
 
     def finish(self, sums: Buffer, result: Buffer, first: Value, count: Value) -> None:
-        """Write the outputs of vector leaves, or those that have no trees."""
         b, unused = self.b, self._t.unused
         if self._t.forest.vector_leaves:
             with b.loop(self._n_held, hint="output") as output:
@@ -279,7 +271,6 @@ class TreeBlock(BlockCode):
                 self._write(outputs[i], sums, b.const(0))
 
     def _pass_tests(self, first: Value, last: Value) -> None:
-        """Set the bits of all edges of a tree: who passed each feature's tests."""
         self._pass_root()
         with self.b.loop(first, last, hint="n") as n:
             self._pass(n, first)
@@ -290,7 +281,6 @@ class TreeBlock(BlockCode):
         self._passed[0] = all_rows
 
     def _pass(self, n: Value, first: Value) -> tuple[Value, Value]:
-        """Set and return the bits of a node's edges; ``first`` is its tree's first."""
         before = self._passed[self._number(self._node_before, n), self._word]
         line = self._goes_left(n)
         at = self._edge(n - first)
@@ -302,11 +292,9 @@ class TreeBlock(BlockCode):
         return self._lines[self._number(self._node_line, n), self._word]
 
     def _edge(self, own: Value) -> Value:
-        """Return where ``passed`` has the left edge of a tree's node."""
         return own * (2 * self._line) + self._line
 
     def _mask(self, at: Value) -> Value:
-        """Return the rows of a vector whose bits lie at a byte of ``passed``."""
         bits = self._passed[at, self._bits]
         if self._lanes == 1:
             return bits.ne(0)

@@ -1,8 +1,4 @@
-"""The representation of contributions: SHAP values of features, for blocks of rows.
-
-``paths.py`` orders the nodes, ``quadrature.py`` computes their constants,
-``block.py`` emits the tests of a block and ``walk.py`` the walk.
-"""
+"""The representation of contributions: SHAP values of features, for blocks of rows."""
 
 from __future__ import annotations
 
@@ -66,7 +62,6 @@ class _RowsOfBlock(layouts.GpuBlockCode):
         """Leave trees to the end, as a thread takes them all."""
 
     def finish(self) -> None:
-        """Walk all trees for each row that exists in the batch."""
         b, rows, shape = self._block.b, self._block.rows, self._layout.shape
         n_trees = len(self._layout.data.part_start) - 1
         with (

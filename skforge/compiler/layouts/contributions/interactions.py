@@ -71,7 +71,6 @@ class InteractionCode(ContributionCode):
                 sums[slot + k * self._lanes] = total
 
     def _write_row(self, at: Value, r: Value, sums: Buffer, held: Value) -> None:
-        """Write a row's interactions, whose rows sum to the values of features."""
         b, n_features, block = self.b, self._t.forest.n_features, self._block
         width = n_features + 1
         start = held * (n_features * block) + r

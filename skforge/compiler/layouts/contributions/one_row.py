@@ -19,13 +19,10 @@ from skforge.compiler.layouts.contributions.walk import (
 
 
 class OneRow(ContributionCode):
-    """Finds the cases of one row at subtrees."""
-
     def _note_cases(self, tree: dict[str, Value]) -> None:
         """Leave cases to the walk."""
 
     def _case(self, walk: Walk, first: Value, last: Value) -> Value:
-        """Return the row's case at a subtree, whose nodes are ``first`` to ``last``."""
         b = self.b
         one, case = b.const(1, U8), [b.const(0, U8)]
         with b.loop(first, last, carry=case, hint="n") as n:
@@ -36,7 +33,6 @@ class OneRow(ContributionCode):
         return case[0].to(I64)
 
     def _sides(self, walk: Walk, n: Value) -> tuple[Value, Value]:
-        """Return whether the row passed up to the left edge, and to the right one."""
         at = self._edge(n - walk.tree["first"])
         return self._passed[at], self._passed[at + self._line]
 

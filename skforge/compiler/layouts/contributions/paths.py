@@ -96,7 +96,6 @@ def trace(forest: Forest) -> Paths:
 
 
 def _before(feature: IntArray, parent: IntArray, nodes: IntArray) -> IntArray:
-    """Return the lower end of the nearest edge above of each node's feature, or -1."""
     before = np.full(len(feature), -1, np.int64)
     at = nodes
     while len(nodes):
@@ -231,7 +230,6 @@ def put_in_order(
 
 
 def _clusters(paths: Paths, most: IntArray, n: int) -> tuple[IntArray, IntArray]:
-    """Return the root of each node's cluster, and the inner nodes of each subtree."""
     inner, parent = paths.inner, paths.parent
     size = np.zeros(n, np.int64)
     rank = np.zeros(n, np.int64)  # clusters of one rank hang below those of the next
@@ -256,10 +254,7 @@ def _clusters(paths: Paths, most: IntArray, n: int) -> tuple[IntArray, IntArray]
 def _runs(
     tops: IntArray, begin: IntArray, own: IntArray, size: IntArray, tree: IntArray
 ) -> tuple[IntArray, IntArray]:
-    """Return the runs of all trees and the tree of each.
-
-    A cluster is entered before its child clusters and left behind them.
-    """
+    """Return the runs and their trees; a cluster comes before its child clusters."""
     first = begin[tops]
     last = first + own[tops]
     n = len(tops)
@@ -300,7 +295,6 @@ class Pairs:
 
 
 def pair_up(forest: Forest, paths: Paths, order: Order) -> Pairs:
-    """Return the pairs of a forest; those of one column are left out."""
     parent, tree = paths.parent, paths.tree
     column = np.append(forest.feature, -1)[forest.predicate].astype(np.int64)
     players = forest.node_feature

@@ -114,7 +114,6 @@ def _in_parts(
     few: NDArray[np.bool_],
     many: NDArray[np.bool_],
 ) -> Parts:
-    """Return the nodes of both kinds as parts; a node may be in both."""
     in_part = np.stack([few, many])
     below = in_part[:, paths.parent] & (paths.parent >= 0)
     side, node = np.nonzero(in_part | below)  # a child that is cut off becomes a leaf
@@ -215,10 +214,7 @@ def fill(
     rows: tuple[int, ...],
     some: NDArray[np.bool_],
 ) -> Constants:
-    """Return the constants of a forest; those of leaves include ``values[node]``.
-
-    ``some`` tells which inner nodes, in their order, have constants.
-    """
+    """Return constants of ``some`` nodes; those of leaves include ``values[node]``."""
     counts = np.bincount(order.tree[some], minlength=forest.n_trees)
     each = counts * points.turns * points.places * len(rows)
     constants = np.zeros(int(each.sum()), dtype)
@@ -286,7 +282,6 @@ class Formula:
         return constants
 
     def _products(self, leaf: NDArray[np.int64]) -> FloatArray:
-        """Return the product of f over the features of each leaf's path."""
         paths, t, rest = self._paths, self._t, self._rest
         product = np.ones((len(leaf), len(t)))
         at, rows = leaf, np.arange(len(leaf))

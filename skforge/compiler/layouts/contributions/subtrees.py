@@ -102,10 +102,7 @@ class Subtrees:
         return cls(node, by_right, by_left_above, cases)
 
     def states(self, forest: Forest, paths: Paths, count: int) -> IntArray:
-        """Return what rows of each case do at each of ``count`` nodes.
-
-        All subtrees have so many. The shape is (n, CASES, count).
-        """
+        """Return what rows of each case do at ``count`` nodes: (n, CASES, count)."""
         node = self.node[:, :count]
         every = np.array([*product(range(3), repeat=count)]).T
         before = paths.before[node][..., None]
@@ -239,7 +236,6 @@ def _of_rows(
     where = np.arange(n)[:, None] * count + np.arange(count)
 
     def taken(rows: tuple[int, int, int], k: int) -> FloatArray:
-        """Return constants of a node by state, for each case."""
         three = np.stack([of_nodes[row][where[:, k]] for row in rows], axis=1)
         return np.take_along_axis(three, state[:, :, k, None], axis=1)
 

@@ -74,7 +74,6 @@ class WalkData:
 
     @property
     def classes(self) -> list[int]:
-        """The places for points of a turn that occur."""
         return [int(n) for n in np.unique(self.points.places)]
 
 
@@ -193,7 +192,6 @@ class ContributionCode(TreeBlock):
         self._cases = self._alloc("cases", U8, most * self._block)
 
     def _sums_of(self, name: str, columns: IntArray, start: IntArray) -> Columns:
-        """Declare the columns of all trees, and scratch for the sums of a tree."""
         self._of_trees(name, f"last_{name}", start)
         most = max(1, int(np.diff(start).max(initial=0)))
         size = most * self._lanes * self._together
@@ -248,7 +246,6 @@ class ContributionCode(TreeBlock):
         return replace(walk, points=n, vec=self._vec)
 
     def _walk(self, walk: Walk) -> None:
-        """Go down and up a tree, run by run."""
         b, one = self.b, self.b.const(1.0, walk.vec)
         lanes, count = max(1, walk.vec.lanes), walk.points * self._together
         with b.loop(walk.tree["roots"] * count, hint="root") as k:
@@ -267,7 +264,6 @@ class ContributionCode(TreeBlock):
                 self._up(walk, self._node(walk, ends[3] - 1 - j))
 
     def _down(self, walk: Walk, node: Node) -> None:
-        """Multiply what a node's slot holds by the factors of both its edges."""
         for q in range(walk.points):
             above = self._slot(walk, node.slot, q)
             for side in (0, 1):
@@ -276,7 +272,6 @@ class ContributionCode(TreeBlock):
                     self._slots[self._place(walk, node.below, point, k)] = x
 
     def _up(self, walk: Walk, node: Node) -> None:
-        """Sum what both sides hold; give the feature its share of each."""
         gifts: list[list[Value]] = [[] for _ in range(self._together)]
         values = self._leaf(walk, node)
         for q in range(walk.points):
@@ -292,7 +287,6 @@ class ContributionCode(TreeBlock):
         self._give(walk, node, gifts)
 
     def _leaf(self, walk: Walk, node: Node) -> list[Value]:
-        """Return a leaf's value or 1 for each side, if no constant has it."""
         if self.d.leaf is None:
             return []
         values = []
@@ -303,7 +297,6 @@ class ContributionCode(TreeBlock):
         return values
 
     def _give(self, walk: Walk, node: Node, gifts: list[list[Value]]) -> None:
-        """Add what each point gives to the sums of a node's feature."""
         feature = self._number(self._node_feature, node.i)
         for k, of_points in enumerate(gifts):
             total = self._total(node, k, of_points)
@@ -313,7 +306,6 @@ class ContributionCode(TreeBlock):
     # ------------------------------------------------------------ rows as lanes
 
     def _note_cases(self, tree: dict[str, Value]) -> None:
-        """Write the case of each row of the block at each subtree of a tree."""
         b, lanes = self.b, min(self._block, 64)
         word, mask = WORDS[lanes], lir.Mask(lanes)
         none = b.splat(b.const(0, U8), lanes)
@@ -335,7 +327,6 @@ class ContributionCode(TreeBlock):
             self._cases[(number - tree["subtree"]) * self._block + r] = case[0]
 
     def _ends_of(self, subtree: Value) -> tuple[Value, Value]:
-        """Return the first node of a subtree, and the one behind its last."""
         first = self._number(self._subtree_first, subtree)
         return first, self._number(self._subtree_last, subtree)
 
@@ -346,7 +337,6 @@ class ContributionCode(TreeBlock):
                     self._look_up(walk, number, size)
 
     def _look_up(self, walk: Walk, subtree: Value, size: int) -> None:
-        """Put what a subtree sums to in its slot; give its features their shares."""
         cases = self._cases_of(walk, subtree)
         slot = self._number(self._subtree_slot, subtree)
         come = [self._slot(walk, slot, q) for q in range(walk.points)]
@@ -368,7 +358,6 @@ class ContributionCode(TreeBlock):
             self._give(walk, self._subtree_node(walk, n), gifts)
 
     def _cases_of(self, walk: Walk, subtree: Value) -> list[Value]:
-        """Return the cases of each vector of rows."""
         lanes, number = self._lanes, subtree - walk.tree["subtree"]
         own = number * self._block + walk.vector * lanes
         kind = U32 if self._scalar.bytes == 4 else I64
@@ -378,14 +367,12 @@ class ContributionCode(TreeBlock):
     def _numbers_of_cases(
         self, at: Value, size: int, cases: list[Value]
     ) -> Iterator[Value]:
-        """Yield the numbers of cases from the part of a table that begins at ``at``."""
         vec = Vec(self._scalar, min(self._lanes, size))
         registers = [self._tables[at + k, vec] for k in range(0, size, vec.lanes)]
         for case in cases:
             yield self.b.permute(registers, case)
 
     def _subtree_node(self, walk: Walk, n: Value) -> Node:
-        """Return a node of a subtree, which has no slots."""
         number = n - walk.tree["first"]
         constants = walk.constants + number * (self.d.rows * walk.points)
         return Node(n, number, number, constants)
@@ -403,7 +390,6 @@ class ContributionCode(TreeBlock):
         return Node(i, slot, below, constants, passed)
 
     def _factors(self, walk: Walk, node: Node, side: int, q: int) -> Iterator[Value]:
-        """Yield the factor of an edge at a point, for each vector of rows."""
         rows = range(LEFT, RIGHT) if side == 0 else range(RIGHT, WEIGHTS)
         a = [self._constant(walk, node.constants, row, q) for row in rows]
         for passed in node.passed:
@@ -411,7 +397,6 @@ class ContributionCode(TreeBlock):
             yield self.b.select(passed[side], a[0], other)
 
     def _weights(self, walk: Walk, node: Node, q: int) -> Callable[[int, int], Value]:
-        """Return what multiplies a side's sum at a point, for a vector of rows."""
         w = [self._constant(walk, node.constants, WEIGHTS + k, q) for k in range(3)]
         return lambda side, k: self.b.select(node.passed[k][side], w[side], w[2])
 
@@ -439,7 +424,6 @@ class ContributionCode(TreeBlock):
         return self.b.multiply_add(x, y, total) if self._fuses else x * y + total
 
     def _place(self, walk: Walk, slot: Value, q: int, k: int) -> Value:
-        """Return where a slot holds a point of a vector."""
         return slot + (q * self._together + k) * max(1, walk.vec.lanes)
 
     def _slot(self, walk: Walk, slot: Value, q: int) -> list[Value]:

@@ -80,7 +80,6 @@ class RowTests:
 
     @property
     def wide(self) -> bool:
-        """Whether a place takes more than a byte."""
         return bool(self.place.max(initial=0) >= BANK)
 
 
@@ -147,7 +146,6 @@ def lay_top_levels(
     dtype: type[np.unsignedinteger[Any]],
     even: bool,
 ) -> TopLevels:
-    """Lay out ``levels`` levels of every tree, ``lanes`` trees a group."""
     n, groups = forest.n_trees, -(-forest.n_trees // lanes)
     banks = 1 + int(tests.place.max(initial=0)) // BANK
     by_tree = np.zeros((groups * lanes, (1 << levels) - 1, 2 + (banks > 1)), dtype)
@@ -171,7 +169,6 @@ def lay_top_levels(
 
 
 def set_bits(top: TopLevels, classes: SetClasses) -> NDArray[Any]:
-    """Return, for each class of categories, which positions it sends right, as bits."""
     lanes, bits, heads = top.lanes, top.bits, top.heads
     groups = int(top.tests.shape[0])
     numbers = classes.within(top.predicate)
@@ -215,7 +212,6 @@ class TopLevelsLowering:
         self._first: Value | None = None
 
     def evaluate(self, group: Value, codes: list[Value], index: Part) -> None:
-        """Write, by tree, the index of the node reached below the top levels."""
         top = self.top
         self._codes, self._masks, self._heads = codes, [], {}
         self._group = group
@@ -324,7 +320,6 @@ class SparseRest:
     def items(
         self, b: Builder, first: Value, index: list[Value], codes: Part, model: Model
     ) -> list[Value]:
-        """Hop until every walk of these trees has ended."""
         words = model("rest_words", self.words)
         wide = self.words.dtype == np.int64
         below = model("rest_below", self.below.reshape(-1))
@@ -390,7 +385,6 @@ def _complete(
 
 
 def _sparse(forest: Forest, tests: RowTests, top: TopLevels) -> SparseRest:
-    """Lay nodes out tree by tree and level by level; siblings are adjacent."""
     every = np.concatenate(node_levels(forest))
     tree = np.searchsorted(forest.tree_offset, every, "right")
     every = every[np.argsort(tree, kind="stable")]

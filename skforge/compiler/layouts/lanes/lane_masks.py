@@ -97,7 +97,6 @@ class Exclusions:
 
     @classmethod
     def of(cls, forest: Forest) -> Exclusions:
-        """Find the exclusions of trees of at most ``MOST_LEAVES`` leaves."""
         first, last = _leaves_below(forest)
         inner = np.flatnonzero(forest.left >= 0)
         tree = np.searchsorted(forest.tree_offset, inner, "right") - 1
@@ -116,7 +115,6 @@ def lay_leaf_masks(
     lanes: int,
     dtype: type[np.unsignedinteger[Any]],
 ) -> LeafMasks:
-    """Lay out the nodes whose predicate takes a slot."""
     bits = 8 * np.dtype(dtype).itemsize
     planes, groups = mask_planes(forest, bits), -(-forest.n_trees // lanes)
     nodes = np.flatnonzero(in_slots[excluded.predicate])
@@ -186,7 +184,6 @@ def _slots(
 
 
 def _number(tree: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the rank of each node in its tree; nodes of a tree are adjacent."""
     at = np.arange(len(tree))
     begins = np.zeros(len(tree), np.int64)  # twice as fast as a search of each tree
     begins[1:] = np.where(tree[1:] != tree[:-1], at[1:], 0)
@@ -213,7 +210,6 @@ def _by_lane(shaped: NDArray[Any], planes: int, bits: int) -> NDArray[Any]:
 def set_masks(
     masks: LeafMasks, excluded: Exclusions, classes: SetClasses
 ) -> NDArray[Any]:
-    """Return the leaves each class of categories can reach after all of its sets."""
     numbers = classes.within(excluded.predicate)
     nodes = np.flatnonzero(numbers >= 0)
     number, tree = numbers[nodes], excluded.tree[nodes]
@@ -274,8 +270,6 @@ def _interleave(
 
 
 def _interleaved(lanes: NDArray[np.int64], planes: int, bits: int) -> NDArray[Any]:
-    """Return the lane that interleaving moves to each tree's place."""
-
     def join(a: NDArray[Any], c: NDArray[Any], half: list[int]) -> NDArray[Any]:
         return np.concatenate([a, c])[half]
 
@@ -324,7 +318,6 @@ class LeafMasksLowering:
             reachable[to + k * masks.lanes] = part
 
     def _slot(self, at: Value, codes: list[Value], planes: list[Value]) -> list[Value]:
-        """Return the planes without the leaves excluded by one node of each tree."""
         b, lanes = self.b, self.masks.lanes
         code = b.permute(codes, self._slots[at, self._vec])
         rank = self._slots[at + lanes, self._vec]

@@ -178,8 +178,6 @@ class LanesLayout(layouts.RowLayout):
 
 
 class _LanesCode(layouts.RowCode):
-    """Emits the evaluation of all trees for a few rows, and sums of their leaves."""
-
     def __init__(
         self, layout: LanesLayout, b: Builder, model: Model, n_rows: int
     ) -> None:
@@ -227,7 +225,6 @@ class _LanesCode(layouts.RowCode):
                 self._way.evaluate(group, vectors, found)
 
     def _convert(self, row: RowAt, codes: Part) -> None:
-        """Write the codes of whole numbers: one more than them, rounded up."""
         layout, b = self._layout, self._b
         first, at = layout.first_whole, layout.n_searched
         count = layout.forest.n_features - first
@@ -336,7 +333,6 @@ class _Sums:
     def add(
         self, first: Value, items: Sequence[Value], carried: list[Value]
     ) -> list[Value]:
-        """Add the leaves of consecutive trees; ``first`` starts a cycle of outputs."""
         for k, item in enumerate(items):
             if self._vectors:
                 carried = self._add_vector(item, carried)
@@ -434,7 +430,6 @@ def cheapest_levels(forest: Forest, shape: LaneShape) -> tuple[float, int]:
 
 
 def all_even(forest: Forest) -> bool:
-    """Tell whether all trees have one test a level, but for single leaves."""
     return bool((even_trees(forest) | (forest.tree_depths() == 0)).all())
 
 

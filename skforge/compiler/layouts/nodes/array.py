@@ -46,8 +46,6 @@ def _heap_size(tiles: TiledForest) -> int:
 
 
 class HeapLayout(records.RecordLayout):
-    """Records at computed places; a node is its place in the heap."""
-
     def __init__(self, hir: PredictEnsemble, shape: RecordShape, order: Order) -> None:
         tiles = hir.tiles
         self._order, self._forest_heap = order, order == "array" and _one_heap(hir)
@@ -108,7 +106,6 @@ class HeapLayout(records.RecordLayout):
         return (word & self._leaf_flag).ne(0)
 
     def cache_trees(self, b: Builder, first: Value, count: Value) -> None:
-        """Prefetch the heaps, or for deep trees the levels next to the roots."""
         words = self.shape.words
         near = min(self._heap, MOST_PREFETCHED)
 
@@ -133,7 +130,6 @@ class HeapLayout(records.RecordLayout):
     def share_trees(
         self, memory: layouts.SharedMemory, first: Value, count: Value, most: int
     ) -> layouts.Layout:
-        """Copy whole heaps to shared memory, interleaved if they were."""
         b, heap = memory.b, self._heap
         if self._order == "array":
             lo, n = first * heap, count * heap
@@ -160,7 +156,6 @@ class HeapLayout(records.RecordLayout):
 
 
 def _one_heap(hir: PredictEnsemble) -> bool:
-    """Whether the nodes of all trees are numbered as one heap."""
     return hir.tiles.tile_size == 1 and not hir.nest.on_gpu
 
 

@@ -135,7 +135,6 @@ class TestEncoding:
 
 
 def flag_values(forest: Forest) -> dict[str, NDArray[np.bool_]]:
-    """Return the value of every flag for each predicate, in bit order."""
     return {
         "default_left": forest.missing_left & (forest.missing != Missing.NEVER),
         "category": forest.comparison >= Comparison.IN,
@@ -171,7 +170,6 @@ class NodeTests:
 
 
 def node_tests(hir: PredictEnsemble) -> NodeTests:
-    """Return the tests of every tile as plain arrays, to store in any layout."""
     tests, predicate = Tests.of(hir), hir.tiles.predicate
     return NodeTests(
         _take(tests.threshold, predicate, tests.never_left),
@@ -184,5 +182,4 @@ def node_tests(hir: PredictEnsemble) -> NodeTests:
 
 
 def _take(table: NDArray[Any], index: NDArray[np.int32], missing: Any) -> NDArray[Any]:
-    """Return ``table[index]``, with ``missing`` where the index is -1."""
     return np.append(table, np.asarray(missing, table.dtype))[index]

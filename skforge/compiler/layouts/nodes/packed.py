@@ -41,7 +41,6 @@ MOST_COLUMNS = 256
 
 
 def _hops(tiles: TiledForest) -> int:
-    """Return the tiles from root to leaf of the deepest tree."""
     return -(-int(tiles.max_depth.max(initial=0)) // LEVELS)
 
 
@@ -83,7 +82,6 @@ class PackedLayout(layouts.WalkLayout):
         return self._data
 
     def root(self, b: Builder, tree: Value) -> Value:
-        """Return the place of a single-leaf tree's leaf."""
         return b.const(FAN**self._hops - 1, node_scalar(tree))
 
     def walk(self, b: Builder, tree: Value, read: Callable[[Value], Value]) -> Value:
@@ -162,7 +160,6 @@ class Packed(layouts.WalkRepresentation):
 
     @staticmethod
     def plan_codes(forest: Forest) -> CodeTable:
-        """Return one-byte codes, regardless of the number of columns."""
         return plan_codes(forest, np.uint8)
 
     def size_in_bytes(self, hir: PredictEnsemble) -> int:

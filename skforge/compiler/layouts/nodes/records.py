@@ -47,7 +47,6 @@ class RecordShape:
 
     @property
     def child_at(self) -> int:
-        """The child word, if it is separate."""
         return self.shape_at + (self.tile_size > 1)
 
     @property
@@ -124,7 +123,6 @@ class RecordLayout(Layout):
         return words.reshape(-1)
 
     def _idle_child(self, record: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the child words of records without an item."""
         return np.zeros_like(record)
 
     def item_of(self) -> NDArray[np.integer[Any]]:
@@ -211,7 +209,6 @@ class RecordLayout(Layout):
 
 
 def heap_numbers(tiles: TiledForest) -> NDArray[np.int64]:
-    """Return each item's place in its tree's heap, level by level."""
     fan = tiles.tile_size + 1
     place = np.zeros(tiles.n_items, np.int64)
     level = np.asarray(tiles.item_offset[:-1])

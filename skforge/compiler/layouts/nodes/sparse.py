@@ -33,8 +33,6 @@ from skforge.exceptions import ScheduleError
 
 
 class SparseLayout(records.RecordLayout):
-    """Records of existing tiles; a node is its record number."""
-
     def _add_trees(self, roots: NDArray[np.int64], first: NDArray[np.int64]) -> None:
         self._tree_records = first
         self._root = Buffer("roots", I32)
@@ -72,7 +70,6 @@ class SparseLayout(records.RecordLayout):
 
 
 def _pairs(tiles: TiledForest) -> NDArray[np.int64]:
-    """Return each tree's first record, and the end, in pairs of siblings."""
     first = tiles.item_offset[:-1]
     inner = np.add.reduceat(tiles.leaf < 0, first, dtype=np.int64)
     return 2 * np.append(0, np.cumsum(inner + 1))
@@ -106,11 +103,9 @@ class SingleNodes(SparseLayout):
         self._add_trees(first[:-1] + 1, first)
 
     def _idle_child(self, record: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Lead back to the record, as leaves do."""
         return np.maximum(record - 1, 0)
 
     def is_leaf(self, b: Builder, at: layouts.Cursor) -> Value:
-        """Return whether the last exit leads back to the node."""
         return (self.child_word(b, at) + 1).eq(at.node)
 
 

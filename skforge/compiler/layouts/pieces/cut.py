@@ -65,10 +65,9 @@ def top_tests(nodes: TiledForest, most: int) -> NDArray[np.intp]:
 def cut_trees(
     nodes: TiledForest, place: NDArray[Any], rank: NDArray[Any], most: int
 ) -> CutTrees:
-    """Cut every tree into pieces of at most ``most`` tests.
+    """Cut trees of one-node tiles into pieces of at most ``most`` tests.
 
-    ``nodes`` has tiles of one node, in level order. A row goes right where its code at
-    a predicate's ``place`` exceeds its ``rank``.
+    A row goes right where its code at a predicate's ``place`` exceeds its ``rank``.
     """
     size, levels = sizes(nodes.child, nodes.depth, nodes.leaf)
     is_top = size > most

@@ -67,7 +67,6 @@ class Pieces(layouts.BlockRepresentation):
 
     @staticmethod
     def plan_codes(forest: Forest) -> CodeTable:
-        """Return codes for signed words; columns mix both rules for missing values."""
         return plan_codes(forest, np.int16, merge=True)
 
     def size_in_bytes(self, hir: PredictEnsemble) -> int:

@@ -46,7 +46,6 @@ class Tiling(Generic[_Trees]):
     def encode(
         self, rules: Rules, rows: BlockRows, left: Value, block: int
     ) -> tuple[Buffer, Value]:
-        """Quantise ``left`` rows; return codes, and whether any value is missing."""
         places, item = self.codes, rules.forest.input_dtype.itemsize
         assert places is not None
         codes = rules.b.alloc("codes", U16, block * places.width * places.copies)
@@ -56,10 +55,7 @@ class Tiling(Generic[_Trees]):
 
 
 class BlockSums(BlockCode):
-    """Emits the codes of a block of rows, and the sums of the leaves that they reach.
-
-    Sums lie row by row if leaves add to several outputs, else output by output.
-    """
+    """Emits codes of a block, and sums: by row for several outputs, else by output."""
 
     def __init__(self, rules: Rules, tiling: Tiling[Any], block: int) -> None:
         self.b, self._rules, self._model = rules.b, rules, rules.model
@@ -75,7 +71,6 @@ class BlockSums(BlockCode):
         return self.tiling.encode(self._rules, rows, left, self.block)
 
     def _left(self, rows: BlockRows) -> Value:
-        """Return the rows left; ``n`` becomes whole groups, padding never read."""
         left = (rows.n_rows - rows.first).min(self.block)
         self.n = (left + (GROUP - 1)) // GROUP * GROUP
         return left

@@ -112,12 +112,10 @@ class TiledTrees:
 
     @property
     def column_at(self) -> int:
-        """Byte of a tile where its columns begin."""
         return self.rank_bytes << self.levels
 
     @property
     def exits_at(self) -> int:
-        """Byte of a tile where its exits begin."""
         return self.slot_bytes << self.levels
 
 
@@ -136,7 +134,6 @@ def tile_roots(
 
 
 def row_bits(nodes: TiledForest) -> int:
-    """Return the bits of an entry that can hold the row, given the largest tree."""
     fits = most_leaves(nodes) <= (1 << (32 - ROW_BITS)) - 2
     return ROW_BITS if fits else FEWEST_ROW_BITS
 
@@ -151,10 +148,7 @@ def needs_wide(nodes: TiledForest) -> bool:
 
 
 def tile_trees(nodes: TiledForest, tests: TileTests, levels: int) -> TiledTrees:
-    """Encode every tree in tiles of ``levels`` levels.
-
-    ``nodes`` has tiles of one node, in level order.
-    """
+    """Encode trees of one-node tiles, in level order, as tiles of ``levels`` levels."""
     wide, bits = needs_wide(nodes), row_bits(nodes)
     is_root = tile_roots(nodes, levels, tests.top_levels)
     n_tiles = int(np.count_nonzero(is_root))
@@ -269,7 +263,6 @@ class _Top:
         self.item[tree, heap - (1 << levels)] = tile << self._row_bits
 
     def _end(self, tree: _Ints, heap: _Ints, item: _Ints, level: int) -> None:
-        """Assign numbers to a level's leaves, and point all exits below to them."""
         # One level's nodes are ordered by tree.
         rank = np.arange(len(tree)) - np.searchsorted(tree, tree)
         number = self.n_leaves[tree] + 1 + rank
@@ -281,8 +274,6 @@ class _Top:
 
 
 class _Body:
-    """The tiles of all trees, built one level of every tile at a time."""
-
     def __init__(
         self,
         nodes: TiledForest,
@@ -331,7 +322,6 @@ class _Body:
         self.first_child[tile[::-1]] = item[::-1]
 
     def store(self, first_child: _Ints, first_leaf: _Ints) -> None:
-        """Write exits and first items; both numbers are minus one."""
         n, start = len(first_child), self._exits_at
         words = self.bytes.view(np.uint16)[:n, start // 2 :]
         words[:, 0], words[:, 1] = self.child_exits, self.leaf_exits

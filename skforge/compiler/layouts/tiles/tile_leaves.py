@@ -86,7 +86,6 @@ class LeafSums:
             self._outputs = model("leaf_outputs", table.outputs)
 
     def add(self, sums: Buffer, at: Value, found: Value) -> None:
-        """Add the leaf to the sums from ``at`` on; a leaf of one number only there."""
         b, table = self.b, self._table
         match table.kind:
             case "number":
@@ -108,7 +107,6 @@ class LeafSums:
         more = 1 << (8 * outputs.element.bytes - 1)
 
         def add(pair: Value) -> Value:
-            """Add a few values; return whether others follow."""
             words = [outputs[pair + k] for k in range(TOGETHER)]
             for k, word in enumerate(words):
                 output = word & (more - 1) if k == 0 else word
@@ -205,7 +203,6 @@ def _pairs(forest: Forest, leaf_row: NDArray[np.int32]) -> LeafTable | None:
 
 
 def _weights(forest: Forest) -> NDArray[np.float64] | None:
-    """Return the training rows that ended in each leaf, or None if unknown."""
     if not len(forest.cover):
         return None
     node = np.flatnonzero(forest.leaf >= 0)
@@ -229,7 +226,6 @@ def _distinct(values: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.intp]]:
 
 
 def _keys(words: NDArray[Any]) -> NDArray[np.uint64]:
-    """Return a number of each row that equal rows share."""
     key = np.zeros(len(words), np.uint64)
     for column in range(words.shape[1]):
         key ^= words[:, column].astype(np.uint64)

@@ -37,8 +37,6 @@ UNROLL = 4
 
 
 class TileWalks:
-    """Emits the walks of at most ``block`` rows, which compare codes."""
-
     #: Whether the tiles of all live rows are prefetched before the first is compared.
     #: Their cache misses then overlap, and the next tree is not prefetched.
     fetches = False
@@ -81,10 +79,9 @@ class TileWalks:
         return 2 if self.t.wide else 1
 
     def walk_codes(self, tree: Value, codes: Buffer, missing: Value, n: Value) -> None:
-        """Walk ``n`` rows, a multiple of 16.
+        """Walk ``n`` rows, a multiple of 16; leaves are listed for :meth:`each_done`.
 
-        Both copies of their codes are read only if a value is ``missing``. The leaves
-        they reach are listed for :meth:`each_done`.
+        Both copies of codes are read only if a value is ``missing``.
         """
 
         def walk(copies: int) -> None:
@@ -139,7 +136,6 @@ class TileWalks:
                     self.top_bits[row + k * self.block] = passed
 
     def _right(self, code: Value, rank: Value, equal: Value | None) -> Value:
-        """Return the nodes that send a row right, as bits; some test for equality."""
         b, bits = self.b, U32 if code.type.lanes == LANES else U16
         passed = b.mask_bits(code > rank, bits)
         if equal is None:
@@ -147,7 +143,6 @@ class TileWalks:
         return passed | b.mask_bits(code < rank, bits) & equal
 
     def _turn(self, heap: Value, bits: Value, at: Value) -> Value:
-        """Return the heap number of the child that a bit of ``bits`` selects."""
         right = bits >> at & 1
         return heap + heap | right
 
@@ -170,7 +165,6 @@ class TileWalks:
         return lists
 
     def _behind_top(self, tree: Value) -> Callable[[Value, Value], Value]:
-        """Return a function from rows (and the first one) to the items they reach."""
         b, levels = self.b, self.t.top_levels
         exits = 1 << levels
         items = self._top_items(tree)
@@ -188,7 +182,6 @@ class TileWalks:
         return found
 
     def _top_items(self, tree: Value) -> Callable[[Value, Value], Value]:
-        """Return a function from rows and their exits to the items behind the exits."""
         b, exits = self.b, 1 << self.t.top_levels
         first = tree * exits
         items = [
@@ -210,7 +203,6 @@ class TileWalks:
         return count + b.popcount(b.mask_bits(mask, I64))
 
     def _pad(self, live: Value) -> None:
-        """Pad the live rows with row 0 in tile 0, which always exists."""
         self.live[live] = self.b.const(0, self._entries)
 
     # ------------------------------------------------------------ tiles
@@ -223,7 +215,6 @@ class TileWalks:
         return number * self.t.stride + first
 
     def _ahead(self, tree: Value) -> list[Value]:
-        """Return where prefetching of the next tree's tiles begins, if it is needed."""
         if self.fetches or self.t.tiles.nbytes < STREAMED_BYTES:
             return []
         following = (tree + 1).min(len(self.t.tile_offset) - 1)
@@ -291,7 +282,6 @@ class TileWalks:
         return lists
 
     def _load_exits(self, j: Value) -> tuple[Value, Value, Value]:
-        """Return marked exits, first child and first leaf of 16 rows' tiles."""
         per = 2 * self._exit_words
         at, half = j * self._exit_words, self._lanes // 2
         parts = [self.exits[at + half * k, self._entries] for k in range(per)]
@@ -302,7 +292,6 @@ class TileWalks:
         return marks, child, leaf
 
     def _every(self, parts: list[Value], step: int, first: int) -> Value:
-        """Return lanes first, first + step, ... of registers, joined into one."""
         b = self.b
         lanes = list(range(first, 2 * self._lanes, step))
         joined = [

@@ -97,7 +97,6 @@ class ValueWalks(BlockWalks):
         self._column_starts = model("column_starts", np.array(self._starts, np.int64))
 
     def take(self, rows: BlockRows) -> BlockCode:
-        """Set the rows to walk; those past the end repeat the last."""
         b = self.b
         self._rows, self._last = rows, self._left(rows) - 1
         if not self.t.top_levels:

@@ -43,8 +43,6 @@ from skforge.compiler.target import Target
 
 
 class RowWalks(TileWalks, layouts.RowCode):
-    """Emits the walks of one row; its rows are ``block`` trees, a multiple of 16."""
-
     fetches = True
 
     def __init__(
@@ -184,7 +182,6 @@ class Tiles(layouts.BlockRepresentation, layouts.RowRepresentation):
 
     @staticmethod
     def plan_codes(forest: Forest) -> CodeTable:
-        """Return codes whose columns mix both rules for missing values."""
         return plan_codes(forest, np.uint16, merge=True)
 
     def size_in_bytes(self, hir: PredictEnsemble) -> int:

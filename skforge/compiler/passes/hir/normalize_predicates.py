@@ -31,11 +31,7 @@ from skforge.compiler.forest.forest import Forest, deduplicate_predicates
 
 
 def run(forest: Forest) -> tuple[Forest, Literal["lt", "le"]]:
-    """Return an equivalent forest and the comparison of all its thresholds.
-
-    The comparison is the one that more distinct predicates use, "lt" on a tie. A forest
-    with a single comparison is returned as it is.
-    """
+    """Return an equivalent forest and its comparison, the commoner; "lt" on a tie."""
     test = forest.comparison
     swapped = (Comparison.GT, Comparison.GE, Comparison.NE, Comparison.NOT_IN)
     swap = np.isin(test, swapped)

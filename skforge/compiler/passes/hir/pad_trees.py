@@ -32,10 +32,9 @@ _MAX_ITEMS = 2**31 - 1
 def run(
     tiles: TiledForest, depths: ArrayLike, nest: BoundNest | None = None
 ) -> TiledForest:
-    """Return the trees with every leaf at least ``depths`` tiles below its root.
+    """Return trees with leaves at least ``depths`` tiles below roots, by position.
 
-    ``depths`` has one entry per position, from :func:`required_depths`. Raises
-    ScheduleError if padding would need too much memory; the error shows the nest.
+    Raises ScheduleError, which shows the nest, if that needs too much memory.
     """
     wanted = np.asarray(depths, dtype=np.int64)
     positions = np.flatnonzero(wanted > tiles.min_depth)
@@ -85,7 +84,6 @@ def _check_growth(tiles: TiledForest, wanted: Int64s, nest: BoundNest | None) ->
 
 
 def _padded(tiles: TiledForest, positions: Int64s, wanted: Int64s) -> TiledForest:
-    """Rebuild the trees at some positions, with padding tiles above shallow leaves."""
     levels: list[Level] = []
     front = tiles.item_offset[positions].astype(np.int32)
     tree = np.arange(len(positions), dtype=np.int32)

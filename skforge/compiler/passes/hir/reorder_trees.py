@@ -16,7 +16,6 @@ from skforge.compiler.ir.hir.nodes import TiledForest
 
 
 def run(tiles: TiledForest) -> TiledForest:
-    """Return the trees in sorted positions; ``tiles`` itself if already sorted."""
     sizes = np.diff(tiles.item_offset)
     order = np.lexsort((_signature(tiles), sizes, tiles.min_depth, tiles.max_depth))
     if np.array_equal(order, np.arange(tiles.n_trees)):
@@ -45,7 +44,6 @@ def _signature(tiles: TiledForest) -> NDArray[np.uint64]:
 
 
 def _mixed(value: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Scramble the bits (the finaliser of splitmix64)."""
     value = value + np.uint64(0x9E3779B97F4A7C15)
     value = (value ^ (value >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     value = (value ^ (value >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)

@@ -70,7 +70,6 @@ def register(kind: str, description: str, tiling: Tiling) -> None:
 
 
 def _given(forest: Forest, size: int, kind: TileKind) -> Int64s | None:
-    """Return the number of each node's tile, unique across trees, if it is given."""
     if isinstance(kind, str):
         if kind not in _TILINGS:
             return None
@@ -101,7 +100,6 @@ def _given(forest: Forest, size: int, kind: TileKind) -> Int64s | None:
 
 
 def _checked(forest: Forest, given: Int64s, size: int, who: str) -> Int64s:
-    """Return tile numbers, unique across trees; raise if they are no valid tiling."""
     start = forest.tree_offset
     tree = np.repeat(np.arange(forest.n_trees), np.diff(start))
     is_leaf = forest.leaf >= 0
@@ -225,7 +223,6 @@ def _grow_part(
 
 
 def _put_below_dummies(heap: _Ints, count: Int64s) -> None:
-    """Hang the ``count`` nodes of each tile below a chain of dummies to the right."""
     slot = np.arange(heap.shape[1])
     n_dummies = (heap.shape[1] - count)[:, None]
     digits = np.frexp(heap)[1]  # the path of a node, after those of the dummies
@@ -235,7 +232,6 @@ def _put_below_dummies(heap: _Ints, count: Int64s) -> None:
 
 
 def _inside(heap: _Ints) -> _Bools:
-    """Return which edges of each slot stay in the tile, from sorted heap numbers."""
     n, size = heap.shape
     inside = np.zeros((n, 2 * size), dtype=np.bool_)
     rows = np.arange(n)
@@ -299,7 +295,6 @@ class Level:
 
 
 def assemble(levels: Sequence[Level], tile_size: int, tree_order: _Ints) -> TiledForest:
-    """Lay out the items of a sweep tree by tree."""
     n_items = sum(len(level.leaf) for level in levels)
     if n_items >= 2**31:
         raise UnsupportedModelError(

@@ -238,7 +238,6 @@ class _Region:
                 self._put(slot, thread, values.get(value.name, value))
 
     def _here(self, value: lir.Value, thread: lir.Value) -> lir.Value:
-        """Return a coordinate, or a value bound by another part or outside."""
         place = self._block.place(self._region, value, thread)
         if place is not None:
             return place
@@ -256,7 +255,6 @@ class _Region:
             half[0] = half[0] >> 1
 
     def _steer(self, control: _Control, first: lir.Value) -> None:
-        """Write control flow that a warp's first thread decides."""
         b, stmt = self._b, control.stmt
 
         def body(number: int) -> lir.Body:
@@ -309,7 +307,6 @@ def _read(parts: _Parts) -> Iterator[tuple[_Part | None, Sequence[lir.Value]]]:
 def _yields(
     stmt: lir.For | lir.While | lir.If | lir.Switch,
 ) -> tuple[tuple[lir.Value, ...], ...]:
-    """Return the values that the last bodies yield; other bodies yield nothing."""
     match stmt:
         case lir.For(yields=yields) | lir.While(yields=yields):
             return (yields,)
@@ -377,7 +374,6 @@ class _Emulator:
         return wide if self._constants.get(value.name, -1) >= 0 else wide.max(0)
 
     def _places(self, dims: lir.Dims, counts: list[Value], number: Value) -> None:
-        """Bind a grid's variables to the coordinates of block ``number``."""
         b, rest = self._b, number
         pairs = list(zip(dims, counts, strict=True))
         for left, ((_, var, _), count) in enumerate(pairs, start=1 - len(pairs)):

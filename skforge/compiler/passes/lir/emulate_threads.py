@@ -99,8 +99,6 @@ class EmulatedBlock:
 
 
 class _Writer:
-    """Writes statements; knows where a thread's part of each private buffer starts."""
-
     def __init__(
         self,
         block: EmulatedBlock,
@@ -125,7 +123,6 @@ class _Writer:
         return self._values.get(value.name, value)
 
     def _placed(self, node: Any) -> Any:
-        """Return a node with its buffers replaced by the block's scratch."""
         changes: dict[str, Any] = {}
         for name in (f.name for f in fields(node)):
             buffer = getattr(node, name)

@@ -19,7 +19,6 @@ from skforge.compiler.ir.lir.nodes import Buffer, Function, Let, Transfer, Value
 
 
 def run(function: Function, width: int) -> Function:
-    """Insert the transfers; a row has ``width`` results."""
     rows, n_rows, stride, result, *model = function.params
     assert isinstance(rows, Buffer) and isinstance(result, Buffer)
     assert isinstance(n_rows, Value) and isinstance(stride, Value)

@@ -54,7 +54,6 @@ class _Rewriter:
     # ------------------------------------------------------------ widths of a value
 
     def _narrow(self, value: lir.Value) -> lir.Value:
-        """Return the value as it is bound: 32 bits wide unless it must stay wide."""
         if not _is_i64(value) or value.name in self._widths.wide:
             return value
         return lir.Value(value.name, with_lanes(lir.I32, value.type))
@@ -71,8 +70,6 @@ class _Rewriter:
         return self._narrow(value) if alias is None else alias
 
     def _as(self, wide: bool) -> Callable[[lir.Value], lir.Value]:
-        """Return a function that maps values to 64 bits, or to their bound width."""
-
         def form(value: lir.Value) -> lir.Value:
             twin = self._twins.get(value.name) if wide else None
             return self._any(value) if twin is None else twin
@@ -120,7 +117,6 @@ class _Rewriter:
         self._b.emit(narrow)
 
     def _control(self, stmt: lir.For | lir.While | lir.If | lir.Switch) -> lir.Stmt:
-        """Rewrite bodies; give the values that join at control flow one width."""
         bound = (stmt.var,) if isinstance(stmt, lir.For) else ()
         changed = walk.map_bodies(stmt, lambda body: self._body(body, bound))
         results = stmt.results
@@ -183,7 +179,6 @@ def _is_tied(op: lir.Op) -> bool:
 
 
 def _groups_of(stmt: lir.Stmt) -> Iterator[list[lir.Value]]:
-    """Return the groups of i64 values that a statement ties to one width."""
     groups: list[tuple[lir.Value, ...]] = [
         (*froms, *to) for froms, to in walk.flows(stmt)
     ]
@@ -199,8 +194,6 @@ def _groups_of(stmt: lir.Stmt) -> Iterator[list[lir.Value]]:
 
 
 class _IndexWidths:
-    """Decides which values must stay in 64 bits and which are available in both."""
-
     def __init__(self, function: lir.Function) -> None:
         self.wide: set[str] = set()  # values that exist only in 64 bits
         #: Values that are not computed from values of either width. A 64-bit use widens
@@ -229,7 +222,6 @@ class _IndexWidths:
         self._spread()
 
     def takes_any(self, op: lir.Op, value: lir.Value) -> bool:
-        """Whether the i64 operands of ``op`` may have either width."""
         if isinstance(op, lir.Convert):
             return not value.type.element.is_float
         return bool(walk.buffers_of(op))  # all operands are indices
@@ -267,7 +259,6 @@ class _IndexWidths:
                 self._bounds.append((var, bounds))
 
     def _fits(self, value: lir.Value, depth: int = 0) -> bool:
-        """Whether a value that is not an i64 is below 2**31."""
         element = value.type.element
         if element != lir.U32:
             return not element.is_float
@@ -317,7 +308,6 @@ class _IndexWidths:
         return int(op.value) if isinstance(op, lir.Const) else -1
 
     def _read(self, value: lir.Value, op: lir.Op) -> None:
-        """Pin the operands that an operation needs in 64 bits."""
         match op:
             case lir.Binary(op="shl" | "shr", a=a, b=b):
                 most = 31 if op.op == "shr" else 30

@@ -28,7 +28,6 @@ MAX_DEPTH = 4
 
 
 def run(function: Function) -> Function:
-    """Rewrite the loads and stores of shared buffers with 4- or 8-byte elements."""
     buffers = _rewritable(function.body)
     if not buffers:
         return function
@@ -36,7 +35,6 @@ def run(function: Function) -> Function:
 
 
 def _rewritable(body: Body) -> dict[str, Buffer]:
-    """Return, as byte buffers, the shared buffers that are only loaded and stored."""
     shared: dict[str, Buffer] = {}
     others: set[str] = set()
     for stmt in statements(body):

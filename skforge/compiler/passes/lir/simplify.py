@@ -34,7 +34,6 @@ _Key: TypeAlias = tuple[Any, ...]
 
 
 def run(function: Function) -> Function:
-    """Return ``function`` simplified; its results keep every bit."""
     simplifier = _Simplifier()
     new = simplifier.function(function)
     if simplifier.again:
@@ -171,7 +170,6 @@ class _Simplifier:
         self._scopes[at].out.append(stmt if op is stmt.op else lir.Let(value, op))
 
     def _key(self, op: Op, values: Sequence[Value], type_: Type) -> _Key:
-        """Return a key that equal operations share; names are unique, types are few."""
         number = self._type_ids.get(id(type_))
         if number is None:
             number = self._types.setdefault(type_, len(self._types))
@@ -183,7 +181,6 @@ class _Simplifier:
         return (type(op), number, fields, *[v.name for v in values])
 
     def _place(self, op: Op, values: Sequence[Value], type_: Type, here: int) -> int:
-        """Return the depth of the outermost body that an operation may move to."""
         at = self._scopes[here].base
         if at == here:
             return here
@@ -276,7 +273,6 @@ _COMMUTES = ("add", "mul", "and", "or", "xor", "min", "max")
 
 
 def known(op: Op, type_: Type, constants: Constants) -> Const | Value | None:
-    """Return the constant or operand that ``op`` always equals, if any."""
     match op:
         case lir.Binary(op=kind, a=a, b=b):
             # Most operands are not constants, so this test rejects most operations.
@@ -327,7 +323,6 @@ def _identity(
 
 
 def _fold(op: Op, type_: Type, constants: Constants) -> Const | None:
-    """Evaluate a scalar operation whose result is the same on every machine."""
     values = walk.operands(op)
     if not isinstance(type_, Scalar):
         return None
@@ -354,7 +349,6 @@ def _number(value: Any, type_: Scalar) -> Any:
 
 
 def _evaluate(op: Op, type_: Scalar, args: list[Any]) -> Any:
-    """Return the result, None where machines may differ."""
     match op:
         case lir.Bitcast(a=a):
             same = np.array(args[0], dtype_of(a.type.element))
@@ -372,7 +366,6 @@ def _evaluate(op: Op, type_: Scalar, args: list[Any]) -> Any:
 def constants_of(
     function: lir.Function, given: Mapping[str, int] | None = None
 ) -> dict[str, int]:
-    """Return the i32 and i64 values known at compile time, given some by name."""
     constants = {name: lir.Const(value) for name, value in (given or {}).items()}
     for stmt in walk.statements(function.body):
         if not isinstance(stmt, lir.Let) or stmt.value.type not in (lir.I32, lir.I64):

@@ -50,7 +50,6 @@ def run(function: mir.Function, hir: PredictEnsemble, room: int) -> mir.Function
 
 
 def _in_chunks(body: mir.Body, hir: PredictEnsemble, room: int) -> mir.Body:
-    """Split the leaves that the body of a block allocates, fills and adds."""
     allocs = [s for s in body if isinstance(s, mir.AllocArray) and s.array.shared]
     nests = [s for s in body if isinstance(s, mir.Loop)]
     totals = [s for s in body if isinstance(s, mir.ReduceDimension) and s.ordered]
@@ -95,7 +94,6 @@ def _bytes_a_tree(leaves: mir.Array, hir: PredictEnsemble) -> int | None:
 
 
 def _bytes_of_rows(body: mir.Body, hir: PredictEnsemble) -> int:
-    """Return the most shared memory that copies of a block's rows take."""
     total = 0
     for stmt in body:
         if isinstance(stmt, mir.CacheRows):
@@ -106,7 +104,6 @@ def _bytes_of_rows(body: mir.Body, hir: PredictEnsemble) -> int:
 
 
 def _steps(nest: mir.Loop, leaves: str) -> mir.Loop | None:
-    """Return the serial loop over trees of which each step is a range of trees."""
     loops = [loop for loop in (nest, *walk.loops_in(nest.body)) if loop.root == "tree"]
     stepped = [
         loop
@@ -150,7 +147,6 @@ def trees_a_chunk(
 def _chunks(
     nest: mir.Loop, loop: mir.Loop, total: mir.ReduceDimension, n_trees: int
 ) -> mir.Loop:
-    """Return the loop over chunks: the nest on a chunk's trees, then their sum."""
     var, size = f"{loop.var}.chunk", total.extent
     assert isinstance(size, int)
     first = mir.Affine((var,))

@@ -148,7 +148,6 @@ def in_block(
 
 
 def _on_block_sums(loop: mir.Loop, block: mir.Loop, using: str | None) -> mir.Body:
-    """Point walks and sums at the block, and make the row loop a block loop."""
     outside = mir.Affine((loop.var,))
 
     def statement(stmt: mir.Stmt) -> mir.Stmt:

@@ -23,7 +23,6 @@ def caches(stmt: mir.Stmt) -> bool:
 
 
 def block_shape(body: mir.Body) -> BlockShape | None:
-    """Return the shape of a thread block that evaluates predicates, or None."""
     for loop in loops_in(body):
         if not any(isinstance(stmt, mir.StoreRows) for stmt in loop.body):
             continue

@@ -79,8 +79,7 @@ def _spread_ahead(loop: mir.Loop, working_set: mir.Range) -> mir.Body | None:
 def working_set(loop: mir.Loop, outside: tuple[mir.Loop, ...]) -> mir.Range:
     """Return the rows or trees of one iteration as one covering range.
 
-    It is one step of this loop, unless a loop inside counts further than a step; then
-    it is everything up to the outer bounds.
+    It is one step, or all up to the outer bounds if a loop inside counts further.
     """
     same_root = [o for o in outside if o.root == loop.root]
     inner = [i for i in walk.loops_in(loop.body) if i.root == loop.root]

@@ -59,7 +59,6 @@ def _group(loop: mir.Loop, lanes: int) -> mir.Loop:
 
 
 def _jam(copies: list[mir.Body]) -> mir.Body:
-    """Interleave copies of a body statement by statement, merging their walks."""
     jammed: list[mir.Stmt] = []
     for stmts in zip(*copies, strict=True):
         walks = [

@@ -52,7 +52,6 @@ def run(function: mir.Function, hir: PredictEnsemble) -> mir.Function:
 
 
 def _keep(body: mir.Body, in_thread: bool, names: Iterator[str]) -> mir.Body:
-    """Rewrite the bodies of loops over rows within threads."""
     if in_thread and (kept_sums := _kept(body, names)) is not None:
         return kept_sums
     return tuple(
@@ -64,7 +63,6 @@ def _keep(body: mir.Body, in_thread: bool, names: Iterator[str]) -> mir.Body:
 
 
 def _kept(body: mir.Body, names: Iterator[str]) -> mir.Body | None:
-    """Return the body with its own sums if it sums one whole row, else None."""
     fill, rest = next(iter(body), None), body[1:]
     if not isinstance(fill, mir.Fill) or not _only_reduces(rest):
         return None
@@ -89,7 +87,6 @@ def _only_reduces(body: mir.Body) -> bool:
 
 
 def run_by_warp(function: mir.Function, hir: PredictEnsemble) -> mir.Function:
-    """Mark the arrays of sums that can stay in registers."""
     if hir.forest.n_outputs > MAX_OUTPUTS:
         return function
     wide = {i.trip_count for i in loops_in(function.body) if i.kind == "block.x"}
@@ -140,8 +137,6 @@ def _by_warp(body: mir.Body, width: int, in_block: bool) -> mir.Body:
 
 
 def _is_a_row_a_thread(loop: mir.Loop) -> bool:
-    """Whether each thread has one row and one slot on every path to a walk."""
-
     def check(loop: mir.Loop, rows: int, slots: int) -> bool:
         if loop.root == "batch":
             if not loop.on_threads or loop.start != 0 or loop.step != 1:

@@ -75,17 +75,6 @@ def privatize(
 ) -> mir.Body:
     """Give each iteration of conflicting loops a slot of its own, then sum the slots.
 
-    SilvanForge §5, Treebeard draft §4. Before::
-
-        par t0 in 0 to 100 step 50: for t1 ...: for batch ...: reduce(result[batch], p)
-
-    After::
-
-        result_1 = zeros[2, rows]
-        par t0 in 0 to 100 step 50: for t1 ...: for batch ...:
-          reduce(result_1[t0 / 50, batch], p)
-        result[0 : rows] = reduce_dimension(result_1, 0)
-
     On a GPU, loops over threads are privatised first, in the block's own memory; their
     sums then go to the slots of the loops over blocks. Threads do not synchronise
     between the nests of a block, so a slot must always belong to the same thread: each
@@ -134,7 +123,6 @@ class _Blocks:
     name: Callable[[str], str]
 
     def body(self, body: mir.Body, scope: RowScope) -> mir.Body:
-        """Rewrite the statements around and inside the loops over blocks."""
         stmts: list[mir.Stmt] = []
         for stmt in body:
             if not isinstance(stmt, mir.Loop):
@@ -157,7 +145,6 @@ class _Blocks:
         return tuple(stmts)
 
     def _meet(self, body: mir.Body, scope: RowScope) -> mir.Body:
-        """Legalise the code that the threads of one block run."""
         if not any(map(is_conflicting, loops_in(body))):
             return body
         rows = scope.rows
@@ -204,7 +191,6 @@ class _Slots:
         self._deferred = len(self._levels) > 1 and by_thread
 
     def _measure(self, body: mir.Body, depth: int) -> None:
-        """Collect the dimensions of slots below ``depth`` conflicting loops."""
         for stmt in body:
             if not isinstance(stmt, mir.Loop):
                 continue
@@ -292,7 +278,6 @@ class _Slots:
         )
 
     def _later(self) -> mir.Body:
-        """Return the deferred reductions of inner levels, innermost first."""
         if not self._deferred:
             return ()
         stmts: list[mir.Stmt] = []
@@ -361,7 +346,6 @@ def _without_caches(body: mir.Body, scope: RowScope) -> list[mir.Stmt]:
 
 
 def _can_enter(stmt: mir.Stmt, scope: RowScope) -> bool:
-    """Whether sums of rows can live inside a batch loop's iterations."""
     if not isinstance(stmt, mir.Loop) or stmt.root != "batch":
         return False
     if not owns_rows(stmt, scope) or _is_split(stmt) or shared_with(stmt):
@@ -405,7 +389,6 @@ class _Legalizer:
     # ------------------------------------------------------------ scopes
 
     def descend(self, body: mir.Body, scope: RowScope) -> mir.Body:
-        """Enter batch loops while one iteration owns its rows, then legalise."""
         body = tuple(self._in_parts(stmt, scope) for stmt in body)
         if all(_can_enter(stmt, scope) for stmt in _without_caches(body, scope)):
             return tuple(
@@ -417,7 +400,6 @@ class _Legalizer:
         return self._legalize(body, scope)
 
     def _in_parts(self, stmt: mir.Stmt, scope: RowScope) -> mir.Stmt:
-        """Take a batch whose rows and trees are shared in parts of PART_BYTES."""
         if (
             scope.outside
             or self._hir.reduction != "exact"
@@ -450,7 +432,6 @@ class _Legalizer:
         return tuple(self._add_in_parallel(stmt, scope) for stmt in legal)
 
     def _add_in_parallel(self, stmt: mir.Stmt, scope: RowScope) -> mir.Stmt:
-        """Share the sums of a batch, or of a part of it, among threads."""
         if not isinstance(stmt, mir.ReduceDimension):
             return stmt
         name = self._name("rows")
@@ -489,7 +470,6 @@ class _Legalizer:
     # ------------------------------------------------------------ exact
 
     def _store_leaves(self, body: mir.Body, scope: RowScope) -> mir.Body:
-        """Store a leaf value per tree and row, and add them in model order."""
         self._note_names(body)
         width: tuple[Size | None, ...] = (None,) if self._vector_leaves else ()
         shared = any(loop.has(d.SharedReduce) for loop in loops_in(body))

@@ -32,8 +32,6 @@ def reduces_in(body: mir.Body) -> Iterator[mir.Reduce]:
 def retarget(
     body: mir.Body, array: str, row_of: Callable[[Affine], Affine]
 ) -> mir.Body:
-    """Point the reduces of a body at an array whose rows have other numbers."""
-
     def change(stmt: mir.Stmt) -> mir.Stmt:
         if not isinstance(stmt, mir.Reduce):
             return stmt
@@ -55,7 +53,6 @@ _WHOLE_ARRAY = (
 
 
 def holds_whole_array_ops(body: mir.Body) -> bool:
-    """Whether a body touches sums other than by ``reduce``."""
     return any(isinstance(stmt, _WHOLE_ARRAY) for stmt in walk.statements(body))
 
 
@@ -70,7 +67,6 @@ class RowScope:
 
     @property
     def extent(self) -> Size:
-        """The most rows of a block: the smallest step outside."""
         steps = [loop.step for loop in self.outside]
         if not steps:
             return Rows()
@@ -83,7 +79,6 @@ class RowScope:
 
     @property
     def rows(self) -> Range:
-        """The rows of a block, without those past any bound."""
         bounds = [Bound(self.extent)]
         if self.extent == 1:  # the loops outside have already checked this row
             return Range(self.start, tuple(bounds))
@@ -94,11 +89,9 @@ class RowScope:
 
     @property
     def local_rows(self) -> Range:
-        """The same rows, numbered from the block's first row."""
         return replace(self.rows, start=Affine())
 
     def local(self, row: Affine) -> Affine:
-        """Return a row's number within the block."""
         names = {loop.var for loop in self.outside}
         terms = tuple(term for term in row.terms if term not in names)
         return replace(row, terms=terms)
@@ -115,7 +108,6 @@ def owns_rows(loop: Loop, scope: RowScope) -> bool:
 
 
 def is_conflicting(loop: Loop) -> bool:
-    """Whether iterations run concurrently and add to the same sums."""
     return loop.root == "tree" and loop.kind not in ("serial", "vector", "block")
 
 

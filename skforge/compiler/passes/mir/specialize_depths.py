@@ -74,7 +74,6 @@ def _switched(
 def _classify(
     loop: BoundLoop, path: tuple[BoundLoop, ...], hir: PredictEnsemble
 ) -> _Classes:
-    """Group the loop's iterations by the least and greatest depth of their trees."""
     tiles = hir.tiles
     low = np.full(tiles.n_trees, np.iinfo(np.int64).max)
     high = np.full(tiles.n_trees, -1)

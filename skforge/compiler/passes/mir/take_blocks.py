@@ -1,27 +1,8 @@
 """Pass whole blocks of rows to a representation that compares raw values.
 
-Before::
-
-    for b0 in 0 to rows step 256:
-      fill(result[b0 : b0 + 256])
-      for tree in 0 to 100:
-        for b1 in 0 to min(256, rows - b0):   vectorize
-          t = get_tree(tree)
-          p = walk_decision_tree([t], [b0 + b1])
-          reduce(result[b0 + b1], p)
-
-After, with the block's sums in an array of its own until they are stored::
-
-    for b0 in 0 to rows step 256:
-      cache_rows(rows of the block)
-      block_sums = alloc; fill(block_sums)
-      for tree in 0 to 100:
-        block b1 in 0 to min(256, rows - b0):
-          p = walk_decision_tree([t], [b0 + b1])
-          reduce(block_sums[b1], p)
-      store_rows(result[b0 : b0 + 256], block_sums)
-
-Quantised rows and evaluated predicates form blocks in their own passes.
+The nest changes as in ``evaluate_predicates.py``, but a block begins with
+``cache_rows`` and its walks read the rows themselves. Quantised rows and evaluated
+predicates form blocks in their own passes.
 """
 
 from __future__ import annotations

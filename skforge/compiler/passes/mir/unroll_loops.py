@@ -34,7 +34,6 @@ def _unroll(loop: mir.Loop) -> mir.Loop | mir.Body:
 
 
 def _guard(loop: mir.Loop, body: mir.Body, at: int) -> mir.Loop:
-    """Return a loop that runs once if the iteration ``at`` is within the bounds."""
     return replace(
         loop,
         start=at,

@@ -27,7 +27,6 @@ def machine_options(target: Target) -> dict[str, Any]:
 
 
 def code_facts(target: Target) -> tuple[str, ...]:
-    """Return what machine code depends on besides its text."""
     options = (f"{name}={value}" for name, value in machine_options(target).items())
     return __version__, llvm_version(), target.triple, *options
 
@@ -51,7 +50,6 @@ class MachineCode(LoadedCode):
         self._functions: dict[str, Any] = {}
 
     def function(self, name: str) -> Any:
-        """Return a ctypes function: slots or their address, pfor, threads; no GIL."""
         function = self._functions.get(name)
         if function is None:
             function = self._functions[name] = _PROTOTYPE(self.address(name))

@@ -1,7 +1,4 @@
-"""Compiles LLVM IR text, in this process or to objects for another machine.
-
-A target machine parses, verifies and compiles the text to an object.
-"""
+"""Compiles LLVM IR text to objects, for this process or for another machine."""
 
 from __future__ import annotations
 
@@ -28,7 +25,6 @@ _DEFINED = re.compile(r'^define \w+ @("[^"]*"|[^\s(]+)\(', re.MULTILINE)
 
 @lru_cache(maxsize=16)
 def _target_machine(target: Target) -> Any:
-    """Return LLVM's target machine for a target; call with the lock held."""
     binding = llvm_binding()
     # No middle-end passes: on interleaved walks they cost 30-130 ms and gained nothing
     # (0-4 %, at times -25 %), and SLP vectorisation made the walks 3 times slower.
@@ -52,7 +48,6 @@ def _texts(sources: Sources, target: Target) -> tuple[list[str], list[str]]:
 
 
 def _parse(texts: Sequence[str], target: Target) -> Any:
-    """Return one verified module of all texts; call with the lock held."""
     binding, machine = llvm_binding(), _target_machine(target)
     whole: Any = None
     for text in texts:
@@ -85,10 +80,7 @@ def _object(texts: Sequence[str], target: Target) -> bytes:
 
 
 class JitModule(MachineCode):
-    """Machine code that was compiled in this process, with the text that it came from.
-
-    It lives as long as this object.
-    """
+    """Machine code of this process, and its text; it lives as long as this object."""
 
     def __init__(self, texts: Sequence[str], *code: Any) -> None:
         super().__init__(*code)
@@ -99,7 +91,6 @@ class JitModule(MachineCode):
             return str(_parse(self._texts, self.target))
 
     def assembly(self) -> str:
-        """Return the assembly, compiling it again."""
         return emit_assembly(self._texts, self.target)
 
 

@@ -1,8 +1,4 @@
-"""The one door to the compiler: machine code from the cache, or else compiled.
-
-The compiler is imported only where the cache has no code, as this takes longer than
-everything else that a loaded model does.
-"""
+"""Machine code from the cache, or compiled: only then is the slow compiler imported."""
 
 from __future__ import annotations
 

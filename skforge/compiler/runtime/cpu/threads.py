@@ -104,10 +104,7 @@ Limit: TypeAlias = Any
 
 @lru_cache(maxsize=1)
 def thread_limit() -> Limit | None:
-    """Return how many threads this process's OpenMP may use; None without OpenMP.
-
-    Of several runtimes, scikit-learn's counts.
-    """
+    """Return the threads that OpenMP (scikit-learn's of several) may use, or None."""
     try:
         from threadpoolctl import threadpool_info
     except ImportError:

@@ -101,7 +101,6 @@ def _pool(b: Builder) -> Buffer:
 
 
 def _field(b: Builder, at: int) -> Value:
-    """Return a field of the job; ``claim`` tells whether it was still this one's."""
     return b.atomic("load", "monotonic", _pool(b), at=at)
 
 
@@ -135,7 +134,6 @@ def _is_asked(b: Builder) -> None:
 
 
 def _work(b: Builder) -> None:
-    """Run iterations until none can be claimed; wake two workers on the way."""
     pool, tell = _pool(b), [b.const(True, BOOL)]
     with b.repeat(lambda: b.const(True, BOOL), tell):
         word = b.atomic("load", "acquire", pool, at=_CLAIM)
@@ -157,7 +155,6 @@ def _work(b: Builder) -> None:
 
 
 def _sleep(b: Builder) -> None:
-    """Sleep until worker k is woken, unless it is asked before."""
     line = _line(b)
     b.atomic("swap", "seq_cst", line, b.const(1))
     with b.when(b.call("skforge_is_asked", _K, gives=BOOL)):

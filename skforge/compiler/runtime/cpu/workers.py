@@ -48,7 +48,6 @@ class Pool:
         self.pointer = int(ctypes.cast(self._callback, ctypes.c_void_p).value or 0)
 
     def forget(self) -> None:
-        """Start anew: a forked child has no threads."""
         self._executor, self._lock = None, threading.Lock()
 
     def _threads(self) -> ThreadPoolExecutor:
@@ -92,8 +91,6 @@ class Pool:
 
 
 class _Job:
-    """The ranges of one parallel loop, shared by any number of threads."""
-
     def __init__(self, body: int, ctx: int | None, count: int, n_ranges: int) -> None:
         bounds = [count * t // n_ranges for t in range(n_ranges + 1)]
         self._body, self._ctx = _RANGE(body), ctx
@@ -149,7 +146,6 @@ class Workers:
         self._lock = threading.Lock()
 
     def pointer(self, threads: int) -> int:
-        """Return the address of ``pfor``; start workers for so many threads."""
         wanted = min(threads - 1, MAX_WORKERS)
         if self._module is None or self._started.value < wanted:
             with self._lock:
@@ -165,12 +161,10 @@ class Workers:
 
     @property
     def no_limit(self) -> int:
-        """The address of an ``omp_get_max_threads`` without OpenMP."""
         assert self._module is not None
         return self._module.address("skforge_no_limit")
 
     def forget(self) -> None:
-        """Start anew: a forked child has no workers."""
         ctypes.memset(self._pool, 0, self._size)
         self._lock = threading.Lock()
         if self._python is not None:

@@ -29,8 +29,6 @@ _code = lru_cache(maxsize=1)(lambda: program(("encoder",), _functions, Target.ho
 
 
 class Encoder:
-    """Makes rows of a forest of rows with numbers and hashes."""
-
     def __init__(self, hashed: HashedCategories) -> None:
         sizes, self._kept = tables_of(hashed)
         addresses = (array.ctypes.data for array in self._kept)

@@ -41,7 +41,6 @@ FEW = 4
 
 
 def encoder(target: Target) -> Function:
-    """Return a function that makes forest rows of hashes and numbers, in place."""
     n, out = Value("n", I64), Buffer("out", F32)
     sizes = {name: Value(name, I64) for name in SIZES}
     arrays = {k: Buffer(k, scalar_of(np.dtype(kind))) for k, kind in ARRAYS.items()}
@@ -124,7 +123,6 @@ class _Encoder:
             self.out[place] = self.bytes[s * BLOCK + r].to(F32)
 
     def _square(self, s: Value, r: Value, count: Value, target: Value) -> None:
-        """Write as many statistics as rows, of which there may be fewer."""
         b = self.b
         lines = [self.bytes[(s + i) * BLOCK + r, Vec(U8, LANES)] for i in range(LANES)]
         half = LANES // 2
@@ -166,7 +164,6 @@ class _Encoder:
     # ------------------------------------------------------------ values
 
     def _value(self, kind: Value, number: Value, given: Value) -> Value:
-        """Return hashes as they are, or whether given numbers pass a test."""
         b = self.b
         x, border = b.bitcast(given, F32), b.bitcast(number, F32)
         is_set = b.select(kind.eq(ABOVE_OR_NAN), ~(x <= border), x > border)
@@ -193,11 +190,9 @@ class _Encoder:
             yield c
 
     def _first_hashed(self) -> Value:
-        """Return the first combination that is found by its hash."""
         return self.b.select(self.strange[0].eq(0), self.sizes["n_both"], 0)
 
     def _rank(self, value: Value, given: Value) -> Value:
-        """Return a hash's rank among those known of its column; 0 for all others."""
         b, a = self.b, self.a
         shift = a["slot_shift"][value]
         high = ((given * SPREAD) >> shift) & (
@@ -219,7 +214,6 @@ class _Encoder:
     # Rows of a vector have lines of a block; one row (0 lanes) has a place in each.
 
     def _dense(self, c: Value, n_parts: int, r: Value, lanes: int) -> None:
-        """Look the statistics of a combination up by the numbers of its parts."""
         b, a = self.b, self.a
         kind = Vec(I32, lanes) if lanes else I32
         first_part, place = a["dense_part"][c], b.const(0, kind)
@@ -236,7 +230,6 @@ class _Encoder:
     def _permuted(
         self, c: Value, n_categories: int, n_flags: int, registers: int
     ) -> None:
-        """Look the statistics of a combination up in registers, for a whole block."""
         b, a, vec = self.b, self.a, Vec(U8, BLOCK)
         part, first = a["dense_part"][c], a["dense_statistic"][c]
         numbers = [a["dense_value"][part + k] for k in range(n_categories + n_flags)]
@@ -265,7 +258,6 @@ class _Encoder:
     def _take(
         self, table: Buffer, place: Value, first: Value, end: Value, r: Value
     ) -> None:
-        """Write bytes from the places of a table on, up to four in one look-up."""
         b = self.b
         with b.loop(first, end, 4) as s:
             index = place + (s - first).to(I32)
@@ -276,7 +268,6 @@ class _Encoder:
                 word[0] = word[0] >> 8
 
     def _hashed(self, c: Value, r: Value, lanes: int) -> None:
-        """Look the statistics of a combination up by its hash."""
         b, a = self.b, self.a
         kind, half = (Vec(I64, lanes), Vec(I32, lanes)) if lanes else (I64, I32)
         total = [b.const(0, kind)]

@@ -94,8 +94,6 @@ class _Combination(NamedTuple):
 
 
 class _Hashes(NamedTuple):
-    """What combinations hash to keys, each with the number of its key."""
-
     hashes: list[NDArray[np.int32]]  # of each category
     flags: Array  # bits of a number, in the order of the parts
     key: Array
@@ -129,7 +127,6 @@ _Values: TypeAlias = "defaultdict[tuple[int, int, int], int]"
 
 
 def tables_of(hashed: HashedCategories) -> tuple[list[int], list[Array]]:
-    """Return the sizes and the arrays by which rows of a forest are made."""
     combinations = _combinations(hashed)
     found = [_hashes_of(c) if c.may_have_table() else None for c in combinations]
     ranks = _ranks(combinations, found)
@@ -178,7 +175,6 @@ def tables_of(hashed: HashedCategories) -> tuple[list[int], list[Array]]:
 
 
 def _hashes_of(c: _Combination) -> _Hashes:
-    """Return all that combinations can be of whose hash is one of the keys."""
     powers = [pow(MULTIPLIER, len(c.parts) + 1 - i, _WORD) for i in range(len(c.parts))]
     of_hash = [x for x, (kind, *_) in zip(powers, c.parts, strict=True) if kind == HASH]
     of_flag = [x for x, (kind, *_) in zip(powers, c.parts, strict=True) if kind != HASH]
@@ -315,7 +311,6 @@ def _of_dense(
 def _of_others(
     others: Sequence[_Combination], values: _Values, tables: list[Array]
 ) -> dict[str, Any]:
-    """Return the arrays of combinations that are looked up by their hashes."""
     names = [*ARRAYS][list(ARRAYS).index("part") : -1]
     a: dict[str, list[Any]] = {name: [] for name in names}
     a["part"].append(0)
@@ -350,7 +345,6 @@ def _of_others(
 
 
 def _slots(ranked: Sequence[NDArray[np.int32]]) -> dict[str, Any]:
-    """Return tables from hashes to ranks, which are probed from a hash's slot on."""
     first, shift = [], []
     hashes, ranks = [np.zeros(0, np.int32)], [np.zeros(0, np.int64)]
     size = 0

@@ -1,8 +1,4 @@
-"""Hashes of texts and other objects, by compiled code.
-
-Python takes microseconds to hash a text as CatBoost does; compiled code takes five
-nanoseconds.
-"""
+"""Hashes of texts and other objects by compiled code: 5 ns, in Python microseconds."""
 
 from __future__ import annotations
 

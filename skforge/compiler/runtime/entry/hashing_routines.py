@@ -44,7 +44,6 @@ KM = _signed(_MIXER)
 
 
 def _right(x: Value, shift: int) -> Value:
-    """Return a word shifted right, with zeros on the left."""
     return (x >> shift) & ((1 << (64 - shift)) - 1)
 
 
@@ -62,7 +61,6 @@ def _of_two(u: Value, v: Value) -> Value:
 
 
 def city_hash() -> Routine:
-    """Return a function of a text's address and length that returns its hash."""
     at, n = Value("at", I64), Value("n", I64)
     with Builder() as b:
         data = b.view("text", U8, at)
@@ -213,7 +211,6 @@ def object_reader(names: Sequence[str]) -> Routine:
 
 
 def _decimal(b: Builder, number: Value, digits: Buffer) -> tuple[Value, Value]:
-    """Return the address and the length of a whole number's digits."""
     negative = number < 0
     state = [number, b.const(31)]
 

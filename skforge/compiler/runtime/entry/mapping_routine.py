@@ -14,10 +14,7 @@ from skforge.runtime.python_objects import OB_TYPE
 
 
 def routine(classes: Iterable[str]) -> Routine:
-    """Return a function that reads rows ``first`` to ``end``.
-
-    It returns the first row that it declines.
-    """
+    """Return a function of rows ``first`` to ``end``; it returns the first declined."""
     rows, first, end, many, width = (
         Value(name, I64) for name in ("rows", "first", "end", "many", "width")
     )

@@ -46,7 +46,6 @@ def _routines() -> Sequence[Routine]:
 
 @lru_cache(maxsize=1)
 def _reader() -> Any:
-    """Return the compiled function; None where objects are not laid out as known."""
     if not is_known_python():
         return None
     symbols = {f"skf_{name}": id(kind) for name, kind in _KINDS.items()}
@@ -83,7 +82,6 @@ class DictReader:
         _reader()
 
     def read(self, rows: list[Any]) -> NDArray[np.float64] | None:
-        """Return numbers of shape (n_rows, width); None if any row is declined."""
         read = _reader()
         if read is None or type(rows[0]) is not dict:
             return None

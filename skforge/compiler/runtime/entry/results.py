@@ -30,8 +30,6 @@ _WRITE: dict[str, Callable[..., Value]] = {
 
 
 class _LirCode(Code):
-    """Operations of the open builder."""
-
     def __init__(self, b: Builder) -> None:
         self._b = b
 
@@ -51,10 +49,7 @@ def _call(b: Builder, name: str, x: Value) -> Value:
 
 
 class Results:
-    """Writes what turns the sums of rows into results.
-
-    ``labels`` is the symbol of the table of labels, if there is one.
-    """
+    """Writes sums as results; ``labels`` is the symbol of a table of labels, if any."""
 
     def __init__(
         self, steps: Steps, n_outputs: int, sum_dtype: str, labels: str = "skf_labels"

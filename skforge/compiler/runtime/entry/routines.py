@@ -45,7 +45,6 @@ def field(b: Builder, at: Value, offset: int, type_: Scalar = I64) -> Value:
 def fields_of_array(
     b: Builder, array: Value, ndarray: Value, decline: Callable[[Value], None]
 ) -> tuple[Buffer, Buffer, Value, Value]:
-    """Return a matrix's shape, strides, address and dtype's code; decline the rest."""
     decline(field(b, array, OB_TYPE).ne(ndarray))
     decline(field(b, array, ARRAY_NDIM, I32).ne(2))
     shape = b.view("shape", I64, field(b, array, ARRAY_SHAPE))
@@ -77,7 +76,6 @@ def write(kind: EntryKind) -> list[Routine]:
 
 
 def functions(most: int, method_rows: int) -> list[Routine]:
-    """Return the functions that Python calls, for batches of up to so many rows."""
     return [_function(most), _method(method_rows)]
 
 
@@ -94,7 +92,6 @@ def _function(most: int) -> Routine:
 
 
 def _method(most: int) -> Routine:
-    """Return the function of a method, which calls another if the entry declines."""
     self_, count, names = (Value(name, I64) for name in ("self", "count", "names"))
     args = Buffer("args", I64)
     with Builder() as b:
@@ -108,8 +105,6 @@ def _method(most: int) -> Routine:
 
 
 class _Entry:
-    """Writes what the functions share: an array, or 0 if rows are declined."""
-
     def __init__(self, kind: EntryKind) -> None:
         self.k = kind
         self.results = Results(kind.steps, kind.n_outputs, kind.sum_dtype)
@@ -131,7 +126,6 @@ class _Entry:
     # ------------------------------------------------------------ rows
 
     def _rows(self, array: Value, most: Value) -> tuple[Value, Value, Value]:
-        """Check an argument; return the address of rows, their bytes, and threads."""
         b, k, item = self.b, self.k, self.element.bytes
         own, other = DTYPE_CODES["float32"], DTYPE_CODES["float64"]
         if item == 8:
@@ -154,7 +148,6 @@ class _Entry:
         return rows, row_bytes, threads
 
     def _pick_kernel(self) -> Value:
-        """Find the batch's kernel; return the number of its threads."""
         b, threads = self.b, self.b.const(1)
         place = b.const(0)  # three words for each range that ends below the batch
         for last in self.k.last_rows:
@@ -169,7 +162,6 @@ class _Entry:
         return threads
 
     def _share(self) -> tuple[Value, Value]:
-        """Return the threads of a batch, and the place of their kernel if several."""
         b = self.b
         known = b.view("known", I64, b.symbol("skf_shares"))
         shares = b.view("shares", I64, b.atomic("load", "acquire", known))
@@ -279,7 +271,6 @@ class _Entry:
         return taken
 
     def _forget(self, made: Value) -> None:
-        """Decline, without the error, if an object could not be made."""
         with self.b.when(made.eq(0)):
             self.b.run("skf_clear")
             self.b.give(made)

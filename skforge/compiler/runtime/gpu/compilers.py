@@ -34,16 +34,14 @@ _SHOWN = 8  # most lines shown this way
 
 
 def compile_text(source: str, arch: str, kind: Kind) -> tuple[bytes, str]:
-    """Return the code of C++ text for one architecture, and the compiler's output.
+    """Return C++ text's cubin ("sm_80") or AMD code ("gfx90a"), and the log.
 
-    The code is a cubin ("sm_80") or an AMD code object ("gfx90a"). Errors say what to
-    install, or show the log and the lines concerned.
+    Errors say what to install, or show the log and the lines concerned.
     """
     return _library(kind).compile(source, _options(arch, kind), _CODE[kind])
 
 
 def compile_ptx(source: str, arch: str = "sm_80") -> str:
-    """Return the PTX of a CUDA text, for display only."""
     options = [o for o in _options(arch, "cuda") if "ptxas" not in o]
     virtual = [o.replace("=sm_", "=compute_") for o in options]
     code, _ = _library("cuda").compile(source, virtual, "PTX")
@@ -144,7 +142,6 @@ def _library(kind: Kind) -> _Library:
 
 
 def _candidates(kind: Kind) -> list[str]:
-    """Return the compiler's possible paths, likeliest first."""
     names = _NAMES[kind]
     folders = []
     if kind == "cuda":
@@ -158,10 +155,9 @@ def _candidates(kind: Kind) -> list[str]:
 
 
 def wheel_folders(*patterns: str) -> list[str]:
-    """Return the folders of the ``nvidia`` packages that match, newest first.
+    """Return ``nvidia`` packages' folders that match, newest first.
 
-    They are searched on the path and not imported, as ``nvidia`` is a namespace shared
-    by many packages.
+    They are not imported: ``nvidia`` is a namespace shared by many packages.
     """
     roots = dict.fromkeys(Path(entry or ".") / "nvidia" for entry in sys.path)
     return [
@@ -202,6 +198,5 @@ def code_of(source: str, arch: str, kind: Kind) -> bytes:
 
 
 def resources_of(source: str, arch: str, kind: Kind) -> dict[str, KernelResources]:
-    """Return the resources of a text's kernels, from the code that would be loaded."""
     code = code_of(source, arch, kind)
     return cubin_resources(code) if kind == "cuda" else hip_resources(code)

@@ -43,7 +43,6 @@ _MAX_DYNAMIC_SHARED = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 
 
 def current(kind: Kind | None = None) -> CupyDevice:
-    """Return CuPy's current device; raise ``TargetError`` if none works."""
     device = _device(int(_cupy(kind).cuda.runtime.getDevice()))
     if kind is not None and device.kind != kind:
         raise TargetError(
@@ -76,7 +75,6 @@ def as_cupy(X: Any, kind: Kind) -> tuple[CupyDevice, Any]:
 
 
 def forget() -> None:
-    """Forget CuPy and the devices found, for tests."""
     _checked.cache_clear()
     _device.cache_clear()
     USED_BY.clear()
@@ -177,7 +175,6 @@ class CupyDevice(GpuDevice):
 
     @property
     def xp(self) -> Any:
-        """CuPy itself, which has NumPy's functions."""
         return self._cupy
 
     def current(self, stream: Any = None) -> AbstractContextManager[Any]:
@@ -277,7 +274,6 @@ class _Kernels:
         self._functions: dict[tuple[str, int], Any] = {}
 
     def bind(self, call: KernelCall) -> Start:
-        """Return a function that starts a kernel on the current stream."""
         function = self._function(call.kernel, call.shared_bytes)
         grid, block, shared_bytes = call.grid, call.block, call.shared_bytes
         values: list[Any] = []

@@ -118,7 +118,6 @@ class StagingPool:
 
     @contextmanager
     def lend(self, rows_bytes: int, result_bytes: int) -> Iterator[Staging]:
-        """Lend the smallest staging that is large enough, or a new one."""
         wanted = rows_bytes, result_bytes
         staging = self._take(*wanted)
         if staging is None:
@@ -146,7 +145,6 @@ class StagingPool:
         return None
 
     def clear(self) -> None:
-        """Free the stagings that are not in use."""
         with self._lock:
             self._drop(0)
 

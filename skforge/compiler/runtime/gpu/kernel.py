@@ -79,7 +79,6 @@ class GpuKernel:
             self._on(device)
 
     def __call__(self, rows: Array, result: Array, threads: int) -> None:
-        """Fill ``result``, one row for each of ``rows``, on the current device."""
         device = current_device(self.target)
         n, row = len(rows), rows.shape[1] * rows.itemsize
         widest = max(1, row, result.shape[1] * result.itemsize)
@@ -123,7 +122,6 @@ class GpuKernel:
         return start
 
     def most_rows(self, stride: int) -> int:
-        """Return how many rows with this stride one run of the plan can take."""
         n_rows = self._most.get(stride)
         if n_rows is None:
             most = MOST_ELEMENTS // max(1, stride, self._width)
@@ -266,8 +264,6 @@ def _outlive(device: GpuDevice, loaded: _Loaded) -> None:
 
 
 class _Launches:
-    """The launches of a run on a device, which can start any number of times."""
-
     def __init__(self, device: GpuDevice, loaded: _Loaded, run: Run) -> None:
         self._device, self._loaded = device, loaded
         self._scratch = run.scratch
@@ -279,7 +275,6 @@ class _Launches:
         return len(self._starts)
 
     def bound(self, rows: Any, result: Any) -> Callable[[], None]:
-        """Return a function that starts every launch, always with the same scratch."""
         memory = {"rows": rows, "result": result}
         for name, n_bytes in self._scratch.items():
             memory[name] = self._device.allocate(n_bytes)

@@ -70,10 +70,7 @@ def _cubin_resources(code: bytes) -> dict[str, KernelResources]:
 
 
 def hip_resources(code: bytes) -> dict[str, KernelResources]:
-    """Return the resources of each kernel, from an AMD code object's metadata note.
-
-    Raise ``TargetError`` if msgpack, in which the note is written, is not installed.
-    """
+    """Return the resources that an AMD note has; raise TargetError without msgpack."""
     try:
         import msgpack
     except ImportError as error:
