@@ -172,11 +172,12 @@ def options_of(case: Case, kind: str) -> dict[str, Any]:
     }[kind]
 
 
-def skforge(case: Case, kind: str, threads: int) -> Answer:
+def skforge(case: Case, kind: str, threads: int, level: str = "") -> Answer:
     """Compile the model with default schedules; nothing is tuned."""
-    from skforge import compile_forest
+    from skforge import Target, compile_forest
 
-    module = compile_forest(case.made()[0], n_jobs=threads)
+    target = Target.x86_64(level) if level else "cpu"
+    module = compile_forest(case.made()[0], target=target, n_jobs=threads)
     options = options_of(case, kind)
     return lambda rows: module.predict_contribs(rows, **options)
 
@@ -224,16 +225,6 @@ def shap(case: Case, kind: str, threads: int) -> Answer:
     return _with_bias(made, kind, {"check_additivity": False})
 
 
-def fasttreeshap(case: Case, kind: str, threads: int) -> Answer:
-    """Call ``fasttreeshap.TreeExplainer``, its algorithm chosen by itself."""
-    import fasttreeshap
-
-    if kind not in (VALUES, INTERACTIONS):
-        raise CannotError("")
-    made = fasttreeshap.TreeExplainer(case.made()[0], n_jobs=threads)
-    return _with_bias(made, kind, {"check_additivity": False})
-
-
 def _with_bias(explainer: Any, kind: str, options: dict[str, Any]) -> Answer:
     """Return calls of an explainer whose answers have the expected value as well."""
     if kind == INTERACTIONS:
@@ -243,6 +234,21 @@ def _with_bias(explainer: Any, kind: str, options: dict[str, Any]) -> Answer:
     def values(rows: Any) -> Any:
         made = explainer.shap_values(rows, **options)
         return np.concatenate([made, np.full((len(made), 1), expected)], axis=1)
+
+    return values
+
+
+def shapiq(case: Case, kind: str, threads: int) -> Answer:
+    """Call ``shapiq.TreeExplainer.explain`` row by row: it takes one at a time."""
+    import shapiq
+
+    if kind != VALUES or threads > 1:
+        raise CannotError("")
+    made = shapiq.TreeExplainer(case.made()[0], max_order=1, index="SV")
+
+    def values(rows: Any) -> Any:
+        found = [made.explain(row) for row in rows]
+        return np.array([[*f.get_n_order_values(1), f.baseline_value] for f in found])
 
     return values
 
@@ -260,12 +266,16 @@ def daal4py(case: Case, kind: str, threads: int) -> Answer:
     return lambda rows: model.predict(rows, **options)
 
 
+#: skforge with vectors of 256 bits.
+IN_HALVES = "skforge AVX2"
+
 SYSTEMS: dict[str, Callable[[Case, str, int], Answer]] = {
     "skforge": skforge,
+    IN_HALVES: partial(skforge, level="v3"),
     "XGBoost": xgboost,
     "LightGBM": lightgbm,
     "shap": shap,
-    "fasttreeshap": fasttreeshap,
+    "shapiq": shapiq,
     "daal4py": daal4py,
 }
 
