@@ -96,6 +96,34 @@ def lleaves(model: Model) -> System:
     return System("raw", predict)
 
 
+def lignum(model: Model) -> System:
+    """Load lignum's interpreter."""
+    return _of_lignum(_lignum_model(model))
+
+
+def lignum_compiled(model: Model) -> System:
+    """Load lignum with C code of gcc, where its own ``autotune`` prefers it."""
+    made = _lignum_model(model)
+    made.compile(work_dir=tempfile.mkdtemp())
+    made.autotune(np.load(model["rows"])[:4096].astype(np.float64), n_jobs=1)
+    return _of_lignum(made)
+
+
+def _lignum_model(model: Model) -> Any:
+    import lignum
+
+    if model["kind"] not in ("xgboost", "lightgbm"):
+        raise NotForModelError("reads files of XGBoost, LightGBM and CatBoost only")
+    return lignum.load(model["path"])
+
+
+def _of_lignum(made: Any) -> System:
+    def predict(threads: int) -> Predict:
+        return lambda X: made.predict(X, raw_score=True, n_jobs=threads)
+
+    return System("raw", predict)
+
+
 def onnxruntime(model: Model) -> System:
     """Load ONNX Runtime, of a file or of what the ONNX converters make."""
     import onnxruntime

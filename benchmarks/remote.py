@@ -55,6 +55,8 @@ SYSTEMS = (
     Entry("treelite", "peers", "treelite"),
     Entry("tl2cgen", "peers", "tl2cgen"),
     Entry("lleaves", "peers", "lleaves", "lleaves"),
+    Entry("lignum", "peers", "lignum"),
+    Entry("lignum compiled", "peers", "lignum_compiled"),
     Entry("onnxruntime", "peers", "onnxruntime"),
     Entry("daal4py", "peers", "daal4py"),
     Entry("hummingbird", "peers", "hummingbird", "hummingbird"),

@@ -117,6 +117,7 @@ class Worker:
 IMPORTS = {
     "xgboost_wrapper": ["xgboost"],
     "lightgbm_wrapper": ["lightgbm"],
+    "lignum_compiled": ["lignum"],
     "hummingbird": ["hummingbird.ml"],
     "skforge": ["skforge.estimators", "skforge.compiler.runtime.cpu.jit"],
 }

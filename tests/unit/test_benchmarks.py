@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import json
 import math
 import re
 import sys
@@ -26,7 +28,9 @@ def benchmarks(monkeypatch: pytest.MonkeyPatch) -> dict[str, ModuleType]:
     import engines_report
     import export
     import forms
+    import fresh
     import front_page
+    import machine
     import measure
     import pipelines
     import pipelines_cases
@@ -36,7 +40,7 @@ def benchmarks(monkeypatch: pytest.MonkeyPatch) -> dict[str, ModuleType]:
     import synthetic
 
     modules = (engines_report, export, forms, front_page, measure, remote, report)
-    more = (cold_start, pipelines, pipelines_cases, redraw, synthetic)
+    more = (cold_start, fresh, machine, pipelines, pipelines_cases, redraw, synthetic)
     found = {m.__name__: m for m in (*modules, *more)}
     for name in set(sys.modules) - before:
         if getattr(sys.modules[name], "__file__", None):
@@ -437,3 +441,33 @@ def test_drawn_tables_have_the_shape_of_the_known_ones(benchmarks):
     frame, y = cases.titanic(1309, 0)
     assert frame["age"].isna().mean() == pytest.approx(0.2, abs=0.05)
     assert 0.2 < y.mean() < 0.6
+
+
+def test_a_release_counts_if_this_python_takes_it(benchmarks, monkeypatch, capsys):
+    fresh, machine = benchmarks["fresh"], benchmarks["machine"]
+    files = [
+        ("peer-1.0-py3-none-any.whl", ">=3.8", "2026-01-02T10:00:00Z", False),
+        ("peer-1.1-py3-none-any.whl", ">=3.8", "2026-02-03T10:00:00Z", False),
+        ("peer-1.1.tar.gz", None, "2026-02-01T10:00:00Z", False),
+        ("peer-1.2-py3-none-any.whl", ">=3.8", "2026-03-01T10:00:00Z", True),
+        ("peer-1.3-py3-none-any.whl", ">=3.99", "2026-03-01T10:00:00Z", False),
+        ("peer-2.0rc1.tar.gz", None, "2026-04-01T10:00:00Z", False),
+        ("peer-2.0.exe", None, "2026-04-01T10:00:00Z", False),
+    ]
+    keys = ("filename", "requires-python", "upload-time", "yanked")
+    answer = {"files": [dict(zip(keys, file, strict=True)) for file in files]}
+    text = json.dumps(answer).encode()
+    monkeypatch.setattr(fresh, "urlopen", lambda request, timeout: io.BytesIO(text))
+    monkeypatch.setattr(fresh, "PEERS", ("peer",))
+    monkeypatch.setattr(fresh, "measured", lambda: [("a", "peer", "1.1")])
+    fresh.main()
+    pages = [("a", "peer", "1.0"), ("b", "peer", "1.1"), ("c", "other", "0.1")]
+    monkeypatch.setattr(fresh, "measured", lambda: pages)
+    with pytest.raises(SystemExit, match="Measure again: peer."):
+        fresh.main()
+    assert "| peer | 1.0 | 1.1 (2026-02-01) | a |" in capsys.readouterr().out
+    facts = {"measured": "now", "target": "t", "load_average": 0.0, "python": "3"}
+    known = json.loads(machine.RELEASES.read_text())["xgboost"]
+    version, day = next(iter(known.items()))
+    words = machine.in_words({**facts, "packages": {"xgboost": version, "x": "1"}})
+    assert words.endswith(f"xgboost {version} ({day}), x 1.")
