@@ -463,7 +463,7 @@ def test_a_release_counts_if_this_python_takes_it(benchmarks, monkeypatch, capsy
     fresh.main()
     pages = [("a", "peer", "1.0"), ("b", "peer", "1.1"), ("c", "other", "0.1")]
     monkeypatch.setattr(fresh, "measured", lambda: pages)
-    with pytest.raises(SystemExit, match="Measure again: peer."):
+    with pytest.raises(SystemExit, match="Measure again: peer"):
         fresh.main()
     assert "| peer | 1.0 | 1.1 (2026-02-01) | a |" in capsys.readouterr().out
     facts = {"measured": "now", "target": "t", "load_average": 0.0, "python": "3"}
