@@ -42,7 +42,9 @@ from skforge import load_forest
 from skforge.cli.report import describe_difference, duration
 
 ROUNDS = 8
-POOL = 64
+#: Batches that calls take in turn: so many that branches do not learn them by heart, in
+#: so few bytes that they stay in the cache.
+POOL, POOL_BYTES = 4096, 1 << 20
 CHECKED_ROWS = 1024
 FEWEST = 400  # calls, however slow
 WARM = 8  # calls that are not timed, at each turn
@@ -283,8 +285,9 @@ def measure(
 
 def batches_of(rows: NDArray[Any], size: int) -> Batches:
     """Return some batches of contiguous rows, each in its own memory."""
-    pool = np.resize(rows, (POOL * size, rows.shape[1]))
-    return [part.copy() for part in np.split(pool, POOL)]
+    count = int(np.clip(POOL_BYTES // (size * rows[0].nbytes), 64, POOL))
+    pool = np.resize(rows, (count * size, rows.shape[1]))
+    return [part.copy() for part in np.split(pool, count)]
 
 
 Turn = Callable[[Call, Limits], tuple["array[int]", int]]
@@ -326,7 +329,7 @@ def summary(taken: array[int], clock: float) -> dict[str, Any]:
 def cost_of_nothing(before: Callable[[], object] | None = None) -> float:
     """Return the seconds that are measured around a builtin that does nothing."""
     calls = Limits(20_000 if before is None else 100)
-    taken = time_calls(id, [np.zeros((1, 1))] * POOL, calls, before)
+    taken = time_calls(id, [np.zeros((1, 1))] * 64, calls, before)
     return float(np.median(np.frombuffer(taken, np.int64))) * 1e-9
 
 

@@ -23,7 +23,7 @@ from skforge import CompiledForest, compile_forest
 Answers = dict[str, NDArray[Any]]
 
 OURS = "CompiledForest.predict"
-PEERS = ("treelite", "tl2cgen", "onnxruntime")
+PEERS = ("treelite", "tl2cgen", "lignum", "lignum_compiled", "onnxruntime")
 #: What may be asked for besides: peers.py has more, in environments of their own.
 MORE_PEERS = ("daal4py",)
 
