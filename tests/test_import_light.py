@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 import skforge
-from skforge import exceptions
 
 ROOT = Path(__file__).parents[1]
 HEAVY = (
@@ -88,15 +87,6 @@ def test_models_are_read_without_their_own_library():
 def test_every_public_name_resolves(name):
     assert getattr(skforge, name) is not None
     assert name in dir(skforge)
-
-
-def test_every_exception_is_public():
-    defined = {
-        name
-        for name, value in vars(exceptions).items()
-        if isinstance(value, type) and issubclass(value, Exception)
-    }
-    assert defined <= set(skforge.__all__)
 
 
 def test_an_unknown_name_is_an_attribute_error():
