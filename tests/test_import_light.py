@@ -83,6 +83,16 @@ def test_models_are_read_without_their_own_library():
     assert python(code) == "[]"
 
 
+def test_a_file_of_another_library_is_refused_without_scikit_learn():
+    code = (
+        "import skforge, sys\n"
+        "try: skforge.load(b'{\"learner\": {}}')\n"
+        "except skforge.InvalidModelError as error: print('XGBoost' in str(error))\n"
+        f"print([m for m in {HEAVY} if m in sys.modules])"
+    )
+    assert python(code) == "True\n[]"
+
+
 @pytest.mark.parametrize("name", skforge.__all__)
 def test_every_public_name_resolves(name):
     assert getattr(skforge, name) is not None

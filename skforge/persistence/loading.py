@@ -96,8 +96,7 @@ def _model(content: Content, name: str) -> CompiledForest:
 
 
 def _other_kind(head: bytes | str, name: str, suffix: str = "") -> InvalidModelError:
-    from skforge.compiler.frontends.content import frontend_name
-    from skforge.display.summary import LIBRARIES
+    from skforge.compiler.frontends.content import LIBRARIES, frontend_name
 
     head = head.encode() if isinstance(head, str) else head
     if head[:1] == b"\x80" or suffix in (".pkl", ".pickle", ".joblib"):
