@@ -4,24 +4,16 @@ from __future__ import annotations
 
 from importlib import import_module
 from typing import TYPE_CHECKING
+from warnings import warn
 
+from skforge import exceptions
 from skforge._version import __version__
 from skforge.exceptions import (
-    CompilerError,
-    InconsistentVersionWarning,
-    InputWarning,
     InvalidInputError,
     InvalidModelError,
-    ModelNotFoundError,
     PerformanceWarning,
-    ScheduleError,
     SkforgeError,
-    SourceNeededError,
-    TargetError,
-    TuningError,
-    TuningWarning,
     UnsupportedModelError,
-    VerificationError,
     VerificationWarning,
 )
 
@@ -53,24 +45,14 @@ _HOME = {
 
 __all__ = [
     "CompiledForest",
-    "CompilerError",
-    "InconsistentVersionWarning",
-    "InputWarning",
     "InvalidInputError",
     "InvalidModelError",
-    "ModelNotFoundError",
     "PerformanceWarning",
     "Schedule",
-    "ScheduleError",
     "SkforgeError",
-    "SourceNeededError",
     "Target",
-    "TargetError",
     "TreeExplainer",
-    "TuningError",
-    "TuningWarning",
     "UnsupportedModelError",
-    "VerificationError",
     "VerificationWarning",
     "__version__",
     "compile_forest",
@@ -88,6 +70,14 @@ if not TYPE_CHECKING:
     def __getattr__(name: str) -> object:
         if name in _HOME:
             return getattr(import_module(_HOME[name]), name)
+        if name in exceptions.__all__:
+            warn(
+                f"skforge.{name} was deprecated in 0.2 and will be removed in 0.4; use "
+                f"skforge.exceptions.{name}.",
+                FutureWarning,
+                stacklevel=2,
+            )
+            return getattr(exceptions, name)
         raise AttributeError(f"module 'skforge' has no attribute {name!r}")
 
 

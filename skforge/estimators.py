@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import is_classifier
 from sklearn.metrics import accuracy_score, r2_score
-from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
+from sklearn.utils._param_validation import HasMethods, Hidden, Interval, StrOptions
 from sklearn.utils.metadata_routing import UNUSED
 from sklearn.utils.validation import check_is_fitted
 
@@ -73,13 +73,13 @@ class CompiledForest(Displayed):
         have no such schedule. "off" uses the static defaults and measures nothing.
         Later forests of a similar shape, such as clones in cross-validation, reuse a
         result, and ``tuning_result_.notes`` says so; ``Tuner(records=None)`` or
-        ``SKFORGE_CACHE=off`` searches again. A :class:`skforge.tuning.Tuner` also sets
-        the space, the budget and the records.
-    tuning_budget : float, default=None
-        Maximum seconds of the search, with compilation. None means the environment
-        variable ``SKFORGE_TUNING_SECONDS`` or, without it, 4 seconds, and 10 on a GPU.
-        If the variable is 0, ``fit`` searches only if a budget is given. On a CPU,
-        "heuristic" uses less of the budget if it expects a smaller gain.
+        ``SKFORGE_CACHE=off`` searches again. The search takes at most 4 seconds, with
+        compilation, and 10 on a GPU, or ``SKFORGE_TUNING_SECONDS``; if this variable
+        is 0, nothing is searched. A :class:`skforge.tuning.Tuner` sets the seconds,
+        the space and the records.
+    tuning_budget : float, default="deprecated"
+        .. deprecated:: 0.2
+           Use ``tuning=Tuner(budget=...)``; ``tuning_budget`` will be removed in 0.4.
     batch_sizes : array-like of int, default=None
         Batch sizes to choose schedules for. Each one also covers the sizes down to
         the next smaller one. None means ranges that suit most uses.
@@ -151,7 +151,11 @@ class CompiledForest(Displayed):
         "target": [str, Target],
         "reduction": [StrOptions({"exact", "reproducible", "fast"})],
         "tuning": [StrOptions({"off", *STRATEGIES}), HasMethods(["tune"])],
-        "tuning_budget": [Interval(Real, 0, None, closed="neither"), None],
+        "tuning_budget": [
+            Interval(Real, 0, None, closed="neither"),
+            None,
+            Hidden(StrOptions({"deprecated"})),
+        ],
         "batch_sizes": ["array-like", None],
         "gpu_min_rows": [Interval(Integral, 1, None, closed="left"), None],
         "n_jobs": [Integral, None],
@@ -168,7 +172,7 @@ class CompiledForest(Displayed):
         target: str | Target = "auto",
         reduction: Reduction = "exact",
         tuning: str | Tuner = "heuristic",
-        tuning_budget: float | None = None,
+        tuning_budget: float | Literal["deprecated"] | None = "deprecated",
         batch_sizes: ArrayLike | None = None,
         gpu_min_rows: int | None = None,
         n_jobs: int | None = None,

@@ -5,6 +5,25 @@ from __future__ import annotations
 import sys
 import warnings
 
+__all__ = [
+    "CompilerError",
+    "InconsistentVersionWarning",
+    "InputWarning",
+    "InvalidInputError",
+    "InvalidModelError",
+    "ModelNotFoundError",
+    "PerformanceWarning",
+    "ScheduleError",
+    "SkforgeError",
+    "SourceNeededError",
+    "TargetError",
+    "TuningError",
+    "TuningWarning",
+    "UnsupportedModelError",
+    "VerificationError",
+    "VerificationWarning",
+]
+
 
 class SkforgeError(Exception):
     """Base class of all errors that skforge raises on purpose."""

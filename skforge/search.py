@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import wraps
+from numbers import Real
 from operator import attrgetter
 from typing import Any, TypeVar, cast
 
@@ -11,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, MetaEstimatorMixin
 from sklearn.utils import Tags
-from sklearn.utils._param_validation import StrOptions
+from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
@@ -213,7 +214,7 @@ class ScheduleSearch(MetaEstimatorMixin, BaseEstimator):
         "strategy": [StrOptions({"auto", *STRATEGIES}), Strategy],
         "batch_sizes": ["array-like", None],
         "scoring": [StrOptions({"latency", "throughput"}), callable],
-        "budget": CompiledForest._parameter_constraints["tuning_budget"],
+        "budget": [Interval(Real, 0, None, closed="neither"), None],
         "records": "no_validation",
         "refit": ["boolean"],
     }
@@ -280,8 +281,7 @@ class ScheduleSearch(MetaEstimatorMixin, BaseEstimator):
         budget = 1e6 if self.budget is None and whole else self.budget
         compiled = self._compiled(
             self._model(),
-            tuning=Tuner(strategy, space, records=self.records),
-            tuning_budget=budget,
+            tuning=Tuner(strategy, space, budget, self.records),
             batch_sizes=self.batch_sizes,
         ).fit(X, y, **fit_params)
         result = compiled.tuning_result_

@@ -21,13 +21,9 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.model_selection import GridSearchCV
 
 import skforge
-from skforge import (
-    CompiledForest,
-    InvalidInputError,
-    SourceNeededError,
-    UnsupportedModelError,
-)
+from skforge import CompiledForest, InvalidInputError, UnsupportedModelError
 from skforge.compiler.forest.reference import reference_leaves, sum_limits
+from skforge.exceptions import SourceNeededError
 from skforge.sources.base import UnsureError
 from skforge.sources.wrappers.members import MembersSource
 from tests.compared_calls import apart, called

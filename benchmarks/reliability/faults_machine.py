@@ -17,15 +17,17 @@ import skforge
 from benchmarks.reliability import processes
 from benchmarks.reliability.rows import Row
 from benchmarks.reliability.seeds import rows
-from skforge import Target, TargetError
+from skforge import Target
 from skforge.compiler.forest.forest import Forest
+from skforge.exceptions import TargetError
 
 # ------------------------------------------------------------ older CPUs
 
 _LOAD = """
 import sys
 import numpy as np, skforge
-from skforge import Target, TargetError
+from skforge import Target
+from skforge.exceptions import TargetError
 rows = np.load(sys.argv[2])
 model = skforge.load(sys.argv[1])
 np.save(sys.argv[3], model.predict_raw(rows))

@@ -17,6 +17,7 @@ import numpy as np
 
 import skforge
 from skforge import CompiledForest
+from skforge.tuning import Tuner
 
 METHODS = ("predict", "predict_proba", "decision_function", "score_samples")
 
@@ -116,7 +117,7 @@ def _attempts(X: Any, y: Any, folder: Path) -> dict[str, Callable[[], bool]]:
 
     def tuned() -> bool:
         model = sklearn_model("RandomForestClassifier")
-        compiled = CompiledForest(model, tuning_budget=0.5).fit(X[:50])
+        compiled = CompiledForest(model, tuning=Tuner(budget=0.5)).fit(X[:50])
         return np.array_equal(compiled.predict(X), model.predict(X))
 
     return {

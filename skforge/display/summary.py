@@ -17,7 +17,7 @@ from skforge.compiler.cost.estimate import CostEstimate
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.outputs import CLASSIFICATION
 from skforge.compiler.frontends.base import is_pipeline, last_step
-from skforge.compiler.frontends.content import is_path
+from skforge.compiler.frontends.content import LIBRARIES, is_path
 from skforge.compiler.ir.hir.nodes import Reduction
 from skforge.compiler.runtime.cpu.threads import resolve_n_jobs
 from skforge.compiler.runtime.machine import known_profile
@@ -199,15 +199,6 @@ def _time_table(table: Table) -> dict[str, str]:
         "note": note if table.note else "",
     }
 
-
-#: Names of the libraries, by ``Forest.source``.
-LIBRARIES = {
-    "sklearn": "scikit-learn",
-    "xgboost": "XGBoost",
-    "lightgbm": "LightGBM",
-    "catboost": "CatBoost",
-    "onnx": "ONNX",
-}
 
 #: What each reduction promises of the sums.
 REDUCTIONS = {

@@ -218,7 +218,7 @@ _PARAMS: dict[str, Any] = {
     "random_state": int | None,
     "verbose": int | bool | None,
     "batch_sizes": list[int] | None,
-    "tuning_budget": float | None,
+    "tuning_budget": float | str | None,
 }
 
 #: What ``fit`` has found, with the types.

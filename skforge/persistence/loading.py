@@ -21,7 +21,7 @@ BinaryFile: TypeAlias = BinaryIO | BufferedIOBase | RawIOBase
 def load(
     path: str | os.PathLike[str] | bytes | bytearray | memoryview | BinaryFile,
 ) -> CompiledForest:
-    """Load a file written by :func:`save`.
+    """Load the compiled model that a ``.skforge`` file holds.
 
     Parameters
     ----------
@@ -44,7 +44,12 @@ def load(
     InvalidModelError
         If the file cannot be read, is damaged, or was not written by :func:`save`.
     UnsupportedModelError
-        If another release wrote it in another format; the text names both.
+        If another release wrote it in another format, or another library did.
+
+    See Also
+    --------
+    skforge.compile_forest : Compiles a model or the file of another library.
+    skforge.load_forest : Reads the trees of these, without compiling them.
     """
     if isinstance(path, (str, os.PathLike)):
         name = os.fspath(path)
@@ -58,7 +63,7 @@ def load(
             if file.suffix == ".skforge" or not file.is_file() or is_zipfile(file):
                 raise
             with file.open("rb") as opened:
-                raise _other_kind(opened.read(1), name, file.suffix) from error
+                raise _other_kind(opened.read(4096), name, file.suffix) from error
     content: Any = path
     if not isinstance(path, bytes):
         from skforge.compiler.frontends.content import check_file, held
@@ -70,7 +75,7 @@ def load(
     if not content:
         raise InvalidModelError(f"{name} is empty; it holds no model.")
     if type(content) is str or content[:2] != b"PK":
-        raise _other_kind(content[:1], name)
+        raise _other_kind(content, name)
     return _model(np.frombuffer(content, np.uint8), name)
 
 
@@ -90,14 +95,18 @@ def _model(content: Content, name: str) -> CompiledForest:
     return whole() if model is None else model
 
 
-def _other_kind(start: bytes | str, name: str, suffix: str = "") -> InvalidModelError:
-    if start == b"\x80" or suffix in (".pkl", ".pickle", ".joblib"):
+def _other_kind(head: bytes | str, name: str, suffix: str = "") -> InvalidModelError:
+    from skforge.compiler.frontends.content import LIBRARIES, frontend_name
+
+    head = head.encode() if isinstance(head, str) else head
+    if head[:1] == b"\x80" or suffix in (".pkl", ".pickle", ".joblib"):
         return InvalidModelError(
             f"{name} is a pickle, not a .skforge file; use joblib.load(path) if you "
             "trust its author."
         )
+    library = LIBRARIES.get(frontend_name(head, name) or "")
+    what = f"a model of {library}, not" if library else "not"
     return InvalidModelError(
-        f"{name} is not a .skforge file; skforge.load reads only files that "
-        "skforge.save wrote. For a model file of another library, use "
-        "CompiledForest(path) or load_forest(path)."
+        f"{name} is {what} a .skforge file, which skforge.save writes. For a model of "
+        "another library, use compile_forest(path) or CompiledForest(path).fit(X)."
     )

@@ -44,6 +44,7 @@ from skforge.sources.wrappers.members import (
 )
 from skforge.tuning.result import TuningResult
 from skforge.tuning.search.ranges import range_text
+from skforge.tuning.tuner import Tuner
 
 #: Rows of X that members are compiled with.
 ROWS = 4096
@@ -70,12 +71,13 @@ def read_members(
     at = np.linspace(0, n_rows - 1, min(max(2, n_rows), ROWS)).astype(int)
     X = take_rows(X, at)
     inside, rows_of = named_members(model), rows_of_members(model, X)
-    budget = wrapper.tuning_budget or tuning_seconds(4.0)
-    params = {
-        **wrapper.get_params(deep=False),
-        "prefit": True,
-        "tuning_budget": budget / len(inside) if budget else None,
-    }
+    tuning, budget = wrapper.tuning, budget_of(wrapper) or tuning_seconds(4.0)
+    if isinstance(tuning, str) and tuning != "off" and budget:
+        tuning = Tuner(tuning)
+    if isinstance(tuning, Tuner) and budget:
+        tuning = replace(tuning, budget=budget / len(inside))
+    params = {**wrapper.get_params(deep=False), "prefit": True, "tuning": tuning}
+    params["tuning_budget"] = "deprecated"
     steps = model.steps[:-1] if is_pipeline(model) else []
     parts = [part for name, step in steps for part in _parts(name, step, None, "")]
     compiled: list[Any] = []
@@ -140,7 +142,18 @@ class FitResult:
     fallback: str = ""  # why the model itself answers rows like X
 
 
+def budget_of(wrapper: Any) -> float | None:
+    budget, deprecated = getattr(wrapper.tuning, "budget", None), wrapper.tuning_budget
+    return deprecated if budget is None and deprecated != "deprecated" else budget
+
+
 def make(wrapper: Any, model: Any, X: Any) -> FitResult:
+    if wrapper.tuning_budget != "deprecated":
+        warn(
+            "tuning_budget was deprecated in 0.2 and will be removed in 0.4; use "
+            "tuning=Tuner(budget=...), with Tuner of skforge.tuning.",
+            FutureWarning,
+        )
     try:
         return _compiled_whole(wrapper, model, X)
     except UnsupportedModelError as error:
@@ -170,7 +183,7 @@ def _compiled_whole(wrapper: Any, model: Any, X: Any) -> FitResult:
     if isinstance(wrapper.schedule, str) and wrapper.schedule == "auto":
         searching = time.perf_counter()
         asked = wrapper.tuning != "off" and (
-            wrapper.tuning_budget is not None or tuning_seconds(1.0) > 0
+            budget_of(wrapper) is not None or tuning_seconds(1.0) > 0
         )
         if asked or not isinstance(wrapper.tuning, str):
             trial = Predictor(module, model, first)
@@ -231,7 +244,7 @@ def _search(
     rows = sample_rows(predictor, X, TUNING_ROWS)
     names = "reduction", "n_jobs", "random_state", "verbose"
     how = {name: getattr(wrapper, name) for name in names}
-    how |= {"ranges": size_ranges(wrapper.batch_sizes), "budget": wrapper.tuning_budget}
+    how |= {"ranges": size_ranges(wrapper.batch_sizes), "budget": budget_of(wrapper)}
     choice, tuned = searched(wrapper.tuning, choice, predictor.module, rows, **how)
     for note in tuned.notes if wrapper.verbose else ():  # why nothing was timed, say
         print(f"tuning: {note}", file=sys.stderr, flush=True)

@@ -77,8 +77,7 @@ def read_model(model: Any) -> Forest:
     if is_saved(model):
         name = os.fspath(model) if is_path(model) else "This model"
         raise InvalidModelError(
-            f"{name} was saved by skforge.save; use skforge.load(path) "
-            "for the compiled model, or load_forest(path) for its forest."
+            f"{name} was saved by skforge.save; use skforge.load(path)."
         )
     if is_pipeline(model):
         from skforge.compiler.frontends.pipeline.model import load

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 from skforge._docs import documented
@@ -53,6 +53,7 @@ class Tuner:
     budget : float, default=None
         Seconds for all batch sizes together, including compilation. None uses the
         environment variable ``SKFORGE_TUNING_SECONDS`` if set, else 4, or 10 on a GPU.
+        On a CPU, "heuristic" uses less if it expects a smaller gain.
         Without a budget, a search that uses the user's store times the default schedule
         only where it also times another one.
     records : TuningRecords, path, "auto" or None, default="auto"
@@ -77,6 +78,12 @@ class Tuner:
     budget: float | None = None
     records: TuningRecords | str | os.PathLike[str] | None = AUTO
     measurer: Measurer | None = None
+
+    def __repr__(self) -> str:
+        """Return the call that makes it, without what is as by default."""
+        values = ((f.name, getattr(self, f.name)) for f in fields(self))
+        given = (f"{n}={v!r}" for n, v in values if v != getattr(Tuner, n))
+        return f"Tuner({', '.join(given)})"
 
     def tune(
         self,

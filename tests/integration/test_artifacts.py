@@ -50,11 +50,9 @@ from sklearn.tree import DecisionTreeClassifier
 import skforge
 from skforge import (
     CompiledForest,
-    InconsistentVersionWarning,
     InvalidInputError,
     InvalidModelError,
     Schedule,
-    SourceNeededError,
     Target,
     UnsupportedModelError,
     compile_forest,
@@ -65,6 +63,7 @@ from skforge.compiler.forest.arrays import LAYOUT
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.outputs import OutputSpec
 from skforge.compiler.runtime.module import CompiledModule
+from skforge.exceptions import InconsistentVersionWarning, SourceNeededError
 from skforge.persistence.stored_tuner import tuner_in, tuner_out
 from skforge.sources.stored_model import METHODS
 from skforge.tuning import (
@@ -431,7 +430,7 @@ PARAMS = [
     {"schedule": {(1, 20): SCHEDULE, (21, None): Schedule()}},
     {"schedule": {(1, 20): "xgboost", (21, None): Schedule()}, "verbose": 0},
     {"schedule": "xgboost", "target": Target.host(), "verbose": 1},
-    {"batch_sizes": np.array([1, 50]), "random_state": 3, "tuning_budget": 1.5},
+    {"batch_sizes": np.array([1, 50]), "random_state": 3, "tuning": Tuner(budget=1.5)},
     {"reduction": "fast", "tuning": "off"},
     {"tuning": Tuner(Learned("one-shot", iterations=3), ScheduleSpace.cpu_paper())},
     {"tuning": Tuner(SuccessiveHalving(4), ScheduleSpace.cpu(), 5.0), "n_jobs": 1},
@@ -702,9 +701,9 @@ def test_equal_fits_save_equal_bytes(tmp_path):
 OTHER_FILES = {
     "model.json": (
         b'{"learner": {}}',
-        "PATH is not a .skforge file; skforge.load reads only files that skforge.save "
-        "wrote. For a model file of another library, use CompiledForest(path) or "
-        "load_forest(path).",
+        "PATH is a model of XGBoost, not a .skforge file, which skforge.save writes. "
+        "For a model of another library, use compile_forest(path) or "
+        "CompiledForest(path).fit(X).",
     ),
     "model.pkl": (
         b"\x80\x04K\x01.",
@@ -770,7 +769,7 @@ def test_files_and_bytes_hold_what_paths_do(tmp_path):
 
 FILE = "a file open in binary mode, such as open(path, "
 READ = f"pass the path of a .skforge file, its bytes, or {FILE}'rb'). Got "
-KEEP = "is not a .skforge file; skforge.load reads only files that skforge.save wrote."
+KEEP = "not a .skforge file, which skforge.save writes. For a model of another"
 
 
 @pytest.mark.parametrize(
@@ -781,8 +780,14 @@ KEEP = "is not a .skforge file; skforge.load reads only files that skforge.save 
         (lambda: io.StringIO("PK"), f"{READ}StringIO instead."),
         (lambda: b"", "This bytes object is empty; it holds no model."),
         (lambda: io.BytesIO(b""), "This BytesIO has nothing left to read; call its"),
-        (lambda: b'{"learner": {}}', f"This bytes object {KEEP}"),
-        (lambda: io.BytesIO(b"tree\n"), f"This BytesIO object {KEEP}"),
+        (
+            lambda: b'{"learner": {}}',
+            f"This bytes object is a model of XGBoost, {KEEP}",
+        ),
+        (
+            lambda: io.BytesIO(b"tree\n"),
+            f"This BytesIO object is a model of LightGBM, {KEEP}",
+        ),
         (lambda: pickle.dumps(1), "This bytes object is a pickle, not a .skforge file"),
         (lambda: b"PK\x03\x04", "This bytes object cannot be loaded: it is damaged"),
         (lambda: closed(io.BytesIO()), "This BytesIO cannot be read: I/O operation on"),

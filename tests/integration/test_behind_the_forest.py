@@ -23,12 +23,8 @@ from sklearn.model_selection import (
 from sklearn.pipeline import make_pipeline
 
 import skforge
-from skforge import (
-    CompiledForest,
-    SourceNeededError,
-    UnsupportedModelError,
-    load_forest,
-)
+from skforge import CompiledForest, UnsupportedModelError, load_forest
+from skforge.exceptions import SourceNeededError
 from skforge.persistence.artifact import from_bytes, to_bytes
 from tests.plain import plain
 
@@ -721,7 +717,7 @@ def test_weights_of_samples_in_fit():
 def test_options(options):
     members = [("a", CLASSIFIERS["forest"]), ("b", CLASSIFIERS["xgboost"])]
     wrapper = ensemble.VotingClassifier(members, voting="soft").fit(X, TWO)
-    options = {"tuning": "off", "tuning_budget": 0.5, **options}
+    options = {"tuning": "off", **options}
     fast = CompiledForest(wrapper, **options).fit(X)
     found = fast.predict_proba(X)
     if "reduction" in options:
@@ -778,6 +774,7 @@ def test_an_unfitted_wrapper_with_prefit():
         CompiledForest(wrapper, prefit=True).fit(X)
 
 
+@pytest.mark.filterwarnings("ignore:.*was saved by skforge.save:FutureWarning")
 def test_what_one_forest_cannot_hold(tmp_path):
     wrapper = CalibratedClassifierCV(CLASSIFIERS["gb"], cv=2).fit(X, TWO)
     fast = compiled(wrapper)

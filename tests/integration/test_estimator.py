@@ -29,13 +29,12 @@ from skforge import (
     CompiledForest,
     InvalidInputError,
     Schedule,
-    ScheduleError,
     Target,
-    TargetError,
     UnsupportedModelError,
     load_forest,
 )
 from skforge.compiler.runtime.module import compile_forest
+from skforge.exceptions import ScheduleError, TargetError
 
 xgb = pytest.importorskip("xgboost")
 

@@ -34,10 +34,10 @@ from skforge import (
     InvalidModelError,
     TreeExplainer,
     UnsupportedModelError,
-    VerificationError,
     compile_forest,
     load_forest,
 )
+from skforge.exceptions import VerificationError
 from tests.oracles import shap_values as oracle
 
 N = 120

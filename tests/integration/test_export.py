@@ -15,10 +15,11 @@ import pytest
 from sklearn.tree import DecisionTreeRegressor
 
 import skforge
-from skforge import InvalidInputError, TargetError, VerificationError
+from skforge import InvalidInputError
 from skforge.compiler.forest.outputs import OutputSpec
 from skforge.compiler.forest.reference import draw_rows
 from skforge.compiler.runtime.auto import AutoModule
+from skforge.exceptions import TargetError, VerificationError
 from skforge.exporters import check
 from tests.exactness.forests import forest as odd_forest
 from tests.export_tools import (

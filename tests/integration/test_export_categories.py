@@ -181,7 +181,9 @@ def test_tables_that_differ_are_found(
         return sizes, arrays
 
     monkeypatch.setattr(library, "tables_of", damaged)
-    with pytest.raises(skforge.VerificationError, match="encode of the library"):
+    with pytest.raises(
+        skforge.exceptions.VerificationError, match="encode of the library"
+    ):
         skforge.export(model, tmp_path / "cats", batch_sizes=[1])
     assert not list(tmp_path.iterdir())
 

@@ -15,8 +15,9 @@ import pytest
 from sklearn.tree import DecisionTreeRegressor
 
 import skforge
-from skforge import InvalidInputError, UnsupportedModelError, VerificationError
+from skforge import InvalidInputError, UnsupportedModelError
 from skforge.compiler.forest.reference import draw_rows
+from skforge.exceptions import VerificationError
 from skforge.exporters import check
 from tests.exactness.forests import forest as odd_forest
 from tests.export_tools import (

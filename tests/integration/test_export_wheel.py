@@ -149,7 +149,7 @@ def test_users_types_are_right(made: tuple[Any, Path], tmp_path: Path) -> None:
 def test_no_linker_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("CC", raising=False)
-    with pytest.raises(skforge.TargetError, match="No linker for"):
+    with pytest.raises(skforge.exceptions.TargetError, match="No linker for"):
         skforge.export(small_forest(), tmp_path / "tiny", "wheel", batch_sizes=[1])
     assert not list(tmp_path.iterdir())
 

@@ -26,7 +26,7 @@ from sklearn.model_selection import FixedThresholdClassifier
 from sklearn.pipeline import make_pipeline
 
 import skforge
-from skforge import SourceNeededError, VerificationError
+from skforge.exceptions import SourceNeededError, VerificationError
 from skforge.prediction import blocks
 from skforge.prediction.predictor import Predictor
 from tests.compared_calls import difference

@@ -27,6 +27,7 @@ from skforge.compiler.runtime.gpu import device as gpu_device
 from skforge.compiler.runtime.gpu import kernel as gpu_runtime
 from skforge.exceptions import InvalidInputError, TargetError, UnsupportedModelError
 from skforge.runtime import object_cache
+from skforge.tuning import Tuner
 from skforge.tuning.measure.measure import KernelMeasurer
 from tests.exactness.checks import assert_same_bits, expected
 from tests.exactness.forests import forest
@@ -447,7 +448,7 @@ def test_auto_measures_where_the_gpu_takes_over(cupy, monkeypatch) -> None:
             "gpu" if module.target.is_gpu else "cpu", len(rows)
         ],
     )
-    search = {"tuning": "heuristic", "tuning_budget": 0.2, "batch_sizes": [1, 64]}
+    search = {"tuning": Tuner(budget=0.2), "batch_sizes": [1, 64]}
     assert CompiledForest(next(_models()), **search).fit(X).gpu_min_rows_ == 32
     given = CompiledForest(next(_models()), gpu_min_rows=7, **search).fit(X)
     assert given.gpu_min_rows_ == 7
@@ -479,7 +480,9 @@ def test_a_table_of_both_kinds(cupy) -> None:
     fast = CompiledForest(model, schedule=table).fit(X)
     assert fast.gpu_min_rows_ == 64
     assert_same_bits(fast.predict_proba(X), model.predict_proba(X), "table")
-    with pytest.raises(skforge.ScheduleError, match="give the largest batches to"):
+    with pytest.raises(
+        skforge.exceptions.ScheduleError, match="give the largest batches to"
+    ):
         wrong = {(1, 63): "tahoe-direct", (64, None): "xgboost"}
         CompiledForest(model, schedule=wrong).fit(X)
     only = CompiledForest(model, schedule="tahoe-direct").fit(X)

@@ -16,11 +16,12 @@ from sklearn.datasets import make_classification
 from sklearn.ensemble import RandomForestClassifier
 
 import skforge
-from skforge import CompiledForest, Schedule, VerificationError, compile_forest
+from skforge import CompiledForest, Schedule, compile_forest
 from skforge.compiler.runtime import kernel_store
 from skforge.compiler.runtime.kernels import KernelCache
 from skforge.compiler.schedule import directives
 from skforge.compiler.target import Target
+from skforge.exceptions import VerificationError
 from skforge.prediction import kernel_checks
 from skforge.runtime import code_version, object_cache, stored_kernels
 

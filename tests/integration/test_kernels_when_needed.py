@@ -15,6 +15,7 @@ from sklearn.ensemble import RandomForestClassifier
 import skforge
 from skforge import CompiledForest
 from skforge.compiler.runtime import kernels
+from skforge.tuning import Tuner
 from skforge.tuning.search import heuristic
 from tests.tuning_tools import Stated
 
@@ -81,7 +82,7 @@ def test_fit_uses_the_kernels_that_its_search_compiled(made, monkeypatch):
     monkeypatch.setattr(
         heuristic.learned, "estimate_of", lambda problem: Stated(estimated)
     )
-    model = CompiledForest(MODEL, tuning_budget=20.0, batch_sizes=[4, 64]).fit(X)
+    model = CompiledForest(MODEL, tuning=Tuner(budget=20.0), batch_sizes=[4, 64]).fit(X)
     tried = {trial.schedule for trial in model.tuning_result_.trials}
     assert len(tried) > 2 and len(made) == len({id(kernel) for kernel in made})
     assert len(lowered) == len(set(lowered))

@@ -299,7 +299,9 @@ def test_further_keys_are_ignored_with_one_warning(pair: Any, tmp_path: Path) ->
                         assert again.predict(other)[0] == wanted
                     same(again.predict([row] * 3), [*wanted] * 3)
                     again.predict({**good, "later": 1})
-            told = [one for one in caught if one.category is skforge.InputWarning]
+            told = [
+                one for one in caught if one.category is skforge.exceptions.InputWarning
+            ]
             if any(isinstance(step, ColumnTransformer) for step in steps):
                 assert not told  # as of frames
                 continue
@@ -316,7 +318,7 @@ def test_further_keys_are_ignored_with_one_warning(pair: Any, tmp_path: Path) ->
 def test_errors_stay_errors_beside_further_keys() -> None:
     fast = compiled(FOREST.fit(X, y))
     row = X.iloc[0].to_dict() | {"id": 7}
-    with pytest.warns(skforge.InputWarning, match="'id'"):
+    with pytest.warns(skforge.exceptions.InputWarning, match="'id'"):
         fast.predict(row)
     capital = {key.replace("age", "Age"): value for key, value in row.items()}
     for _ in range(2):

@@ -24,8 +24,8 @@ from sklearn.semi_supervised import SelfTrainingClassifier
 from sklearn.tree import DecisionTreeClassifier
 
 import skforge
-from skforge import CompiledForest, UnsupportedModelError, VerificationError
-from skforge.exceptions import InvalidInputError, InvalidModelError
+from skforge import CompiledForest, UnsupportedModelError
+from skforge.exceptions import InvalidInputError, InvalidModelError, VerificationError
 from skforge.prediction.answers import described
 from skforge.sources.row_spec import row_spec
 from skforge.sources.wrappers import members as module

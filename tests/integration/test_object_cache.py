@@ -30,6 +30,7 @@ from skforge.compiler.runtime.cpu import jit as llvm_jit
 from skforge.compiler.runtime.cpu.jit import compile_functions
 from skforge.compiler.target import Target
 from skforge.runtime import object_cache
+from skforge.tuning import Tuner
 from tests.run_kernel import call
 
 ROOT = Path(__file__).parents[2]
@@ -328,7 +329,7 @@ def test_nothing_is_made_where_others_may_write(level, before, folder):
     """A whole fit keeps kernels and a search, which takes a lock."""
     X, y = make_classification(n_samples=60, n_features=4, random_state=0)
     source = RandomForestClassifier(3, max_depth=3, random_state=0).fit(X, y)
-    options = {"tuning_budget": 1.0, "batch_sizes": [8], "target": "cpu"}
+    options = {"tuning": Tuner(budget=1.0), "batch_sizes": [8], "target": "cpu"}
     cache = folder.parent
     if before == "used":
         CompiledForest(source, **options).fit(X)

@@ -415,7 +415,7 @@ def test_pickles_and_artifacts(encoder, tmp_path):
     for rows in (*forms(FRAME), *strange(FRAME)):
         try:
             found = kept.predict_proba(rows)
-        except (skforge.SourceNeededError, skforge.InvalidInputError):
+        except (skforge.exceptions.SourceNeededError, skforge.InvalidInputError):
             assert not is_ours(fast, rows)
         else:
             np.testing.assert_array_equal(found, model.predict_proba(rows))

@@ -220,7 +220,7 @@ def test_an_artifact_knows_the_functions_limits(tmp_path):
     np.testing.assert_array_equal(loaded.predict_proba(X), model.predict_proba(X))
     low = np.full((1, WIDTH), -0.999)
     np.testing.assert_array_equal(loaded.predict_proba(low), model.predict_proba(low))
-    with pytest.raises(skforge.SourceNeededError):
+    with pytest.raises(skforge.exceptions.SourceNeededError):
         loaded.predict_proba(low - 0.001)
 
 

@@ -18,7 +18,8 @@ from sklearn.pipeline import make_pipeline, make_union
 from sklearn.tree import DecisionTreeRegressor
 
 import skforge
-from skforge import SourceNeededError, UnsupportedModelError, load_forest
+from skforge import UnsupportedModelError, load_forest
+from skforge.exceptions import SourceNeededError
 from skforge.prediction.predictor import Predictor
 from tests.compared_calls import difference
 from tests.plain import plain

@@ -687,7 +687,7 @@ def test_an_artifact_needs_no_pipeline(tmp_path):
             kept.predict_proba(named().astype(dtype)),
             model.predict_proba(named().astype(dtype)),
         )
-    with pytest.raises(skforge.SourceNeededError):
+    with pytest.raises(skforge.exceptions.SourceNeededError):
         kept.predict(named().astype(np.float16))
 
 
@@ -723,10 +723,12 @@ def test_an_artifact_says_that_the_pipeline_itself_answers(steps, tmp_path):
         try:
             model.predict(form)
         except (TypeError, ValueError):
-            with pytest.raises((skforge.SourceNeededError, skforge.InvalidInputError)):
+            with pytest.raises(
+                (skforge.exceptions.SourceNeededError, skforge.InvalidInputError)
+            ):
                 kept.predict(form)
         else:
-            with pytest.raises(skforge.SourceNeededError):
+            with pytest.raises(skforge.exceptions.SourceNeededError):
                 kept.predict(form)
     for wrong, why in {
         "path": r"rows are the text or path 'path'",

@@ -293,7 +293,9 @@ def test_further_keys_are_told_of_once(tmp_path: Path) -> None:
     row = frame.iloc[0].to_dict()
     fast = loaded(path, rows=row)
     assert is_ready(fast)
-    with pytest.warns(skforge.InputWarning, match="has keys that are not columns"):
+    with pytest.warns(
+        skforge.exceptions.InputWarning, match="has keys that are not columns"
+    ):
         fast.predict_proba({**row, "more": 1})
     assert is_ready(fast)
     with warnings.catch_warnings():
@@ -385,7 +387,7 @@ def test_kernels_and_entries_are_the_ones_that_were_compared(
     loaded(path)
     (own,) = (folder / "kernels").iterdir()
     assert content is not None and stored_kernels.add(own.name, content)
-    with pytest.raises(skforge.VerificationError):
+    with pytest.raises(skforge.exceptions.VerificationError):
         skforge.load(path).predict_proba(X[:1])
 
 
@@ -406,7 +408,7 @@ def test_a_kernel_that_is_replaced_before_the_note_is_not_noted(
 
     monkeypatch.setattr(ready.Note, "__call__", late)
     same(skforge.load(path).predict_proba(X[:2]), FOREST.predict_proba(X[:2]))
-    with pytest.raises(skforge.VerificationError):
+    with pytest.raises(skforge.exceptions.VerificationError):
         skforge.load(path).predict_proba(X[:1])
 
 

@@ -143,5 +143,5 @@ def test_a_search_and_an_estimator(gpu) -> None:
     random = np.random.default_rng(0)
     X = random.normal(size=(3000, 5)).astype(np.float32)
     model = RandomForestRegressor(20, max_depth=6, random_state=0).fit(X, X[:, 0])
-    fast = CompiledForest(model, tuning="heuristic", tuning_budget=2.0).fit(X)
+    fast = CompiledForest(model, tuning=Tuner(budget=2.0)).fit(X)
     assert_same_bits(fast.predict(X), model.predict(X), fast.gpu_min_rows_)

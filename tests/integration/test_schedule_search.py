@@ -12,22 +12,21 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from skforge import (
-    CompiledForest,
-    Schedule,
-    ScheduleError,
-    Target,
-    TuningError,
-    load_forest,
-)
+from skforge import CompiledForest, Schedule, Target, load_forest
 from skforge.compiler.defaults.cpu import default_schedules
-from skforge.exceptions import InvalidInputError, TuningWarning
+from skforge.exceptions import (
+    InvalidInputError,
+    ScheduleError,
+    TuningError,
+    TuningWarning,
+)
 from skforge.search import _best_by_score
 from skforge.tuning import (
     Candidate,
     ScheduleSearch,
     ScheduleSpace,
     Trial,
+    Tuner,
     TuningResult,
 )
 
@@ -151,9 +150,11 @@ def test_a_default_that_wins_has_a_point_as_well():
 
 def test_warnings_point_at_the_line_that_calls_fit():
     for short in (
-        CompiledForest(MODEL, tuning_budget=1e-9),
+        CompiledForest(MODEL, tuning=Tuner(budget=1e-9)),
         ScheduleSearch(MODEL, budget=1e-9),
-        make_pipeline(StandardScaler(), CompiledForest(MODEL, tuning_budget=1e-9)),
+        make_pipeline(
+            StandardScaler(), CompiledForest(MODEL, tuning=Tuner(budget=1e-9))
+        ),
     ):
         with pytest.warns(TuningWarning) as seen:
             short.fit(X)

@@ -229,8 +229,8 @@ def test_rows_of_all_kinds_are_timed():
 
 def test_times_of_the_search():
     space = ScheduleSpace.cpu().with_values(walk=["rows"], block=[0])
-    tuner = Tuner("exhaustive", space=space, records=None)
-    made = CompiledForest(FOREST, tuning=tuner, tuning_budget=2.0, batch_sizes=[4])
+    tuner = Tuner("exhaustive", space=space, budget=2.0, records=None)
+    made = CompiledForest(FOREST, tuning=tuner, batch_sizes=[4])
     summary = made.fit(X).summary()
     assert {t.origin for t in summary.times} == {"timed in fit"}
     best = made.tuning_result_.best[1, None]
@@ -469,8 +469,8 @@ def test_a_plot_of_the_search(axes):
     values = {"node_tile": [1], "layout": ["sparse"], "hops": ["checked"]}
     values |= {"walk": ["rows"], "block": [0], "in_flight": [1, 8]}
     space = ScheduleSpace.cpu().with_values(**values)
-    tuner = Tuner("exhaustive", space=space, records=None)
-    made = CompiledForest(FOREST, tuning=tuner, tuning_budget=60.0, batch_sizes=[4])
+    tuner = Tuner("exhaustive", space=space, budget=60.0, records=None)
+    made = CompiledForest(FOREST, tuning=tuner, batch_sizes=[4])
     made.fit(X)
     assert made.plot_tuning(ax=axes) is axes
     assert axes.get_xlabel() == "times slower than the fastest schedule"

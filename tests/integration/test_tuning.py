@@ -25,10 +25,10 @@ WALKS = ScheduleSpace.cpu(threads=False).with_values(walk=["rows", "trees"])
 
 @pytest.fixture(scope="module")
 def tuned():
-    tuner = Tuner(Random(6), WALKS)
-    return CompiledForest(
-        MODEL, tuning=tuner, tuning_budget=20, batch_sizes=[1, 32], random_state=0
-    ).fit(X)
+    tuner = Tuner(Random(6), WALKS, budget=20)
+    return CompiledForest(MODEL, tuning=tuner, batch_sizes=[1, 32], random_state=0).fit(
+        X
+    )
 
 
 def test_a_search_changes_no_prediction(tuned):
@@ -67,12 +67,12 @@ def test_a_schedule_given_by_hand_is_not_searched():
     assert compiled.tuning_result_ is None
 
 
-@pytest.mark.filterwarnings("ignore::skforge.TuningWarning")
+@pytest.mark.filterwarnings("ignore::skforge.exceptions.TuningWarning")
 @pytest.mark.parametrize("strategy", ["heuristic", "halving", "random", "exhaustive"])
 def test_strategies_by_name(strategy, monkeypatch, tmp_path):
     monkeypatch.setenv("SKFORGE_CACHE_DIR", str(tmp_path))
     compiled = CompiledForest(
-        MODEL, tuning=strategy, tuning_budget=0.3, batch_sizes=[8]
+        MODEL, tuning=Tuner(strategy, budget=0.3), batch_sizes=[8]
     ).fit(X)
     result = compiled.tuning_result_
     assert isinstance(result, TuningResult)
@@ -82,7 +82,7 @@ def test_strategies_by_name(strategy, monkeypatch, tmp_path):
 
 def test_one_row_and_missing_rows_suffice():
     compiled = CompiledForest(
-        MODEL, tuning=Tuner(Random(1), WALKS), tuning_budget=5, batch_sizes=[4]
+        MODEL, tuning=Tuner(Random(1), WALKS, budget=5), batch_sizes=[4]
     )
     assert "drawn" in compiled.fit(X[:1]).tuning_result_.notes[0]
     assert np.array_equal(compiled.predict(X), MODEL.predict(X))
@@ -93,16 +93,15 @@ def test_other_sums_are_compared_within_rounding(reduction):
     compiled = CompiledForest(
         MODEL,
         reduction=reduction,
-        tuning=Tuner(Random(3), WALKS),
-        tuning_budget=10,
+        tuning=Tuner(Random(3), WALKS, budget=10),
         batch_sizes=[16],
     ).fit(X)
     assert "wrong" not in compiled.tuning_result_.counts()
 
 
-@pytest.mark.filterwarnings("ignore::skforge.TuningWarning")
+@pytest.mark.filterwarnings("ignore::skforge.exceptions.TuningWarning")
 def test_a_grid_search_over_ways_to_search():
-    grid = {"tuning": ["off", Tuner(Random(1), WALKS)], "tuning_budget": [1.0]}
+    grid = {"tuning": ["off", Tuner(Random(1), WALKS, budget=1.0)]}
     search = GridSearchCV(
         CompiledForest(RandomForestClassifier(3, max_depth=3, random_state=0)),
         grid,
@@ -148,7 +147,7 @@ def test_switches_take_the_same_words(text, verify, graphs, monkeypatch):
     monkeypatch.setenv("SKFORGE_GRAPHS", text)
     assert _config.verify_every_pass() is verify
     assert _config.gpu_graphs() is graphs
-    off = CompiledForest(MODEL, tuning="off", tuning_budget=9.0)
+    off = CompiledForest(MODEL, tuning="off")
     assert off.fit(X).tuning_result_ is None
 
 

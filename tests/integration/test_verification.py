@@ -13,8 +13,9 @@ from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
 
 import skforge
 import skforge.prediction.kernel_checks as kernel_checks
-from skforge import CompiledForest, Schedule, VerificationError, VerificationWarning
+from skforge import CompiledForest, Schedule, VerificationWarning
 from skforge.compiler.runtime import kernels
+from skforge.exceptions import VerificationError
 from skforge.prediction.predictor import Predictor
 
 xgb = pytest.importorskip("xgboost")

@@ -19,7 +19,8 @@ from sklearn.model_selection import (
 )
 from sklearn.pipeline import make_pipeline, make_union
 
-from skforge import InvalidModelError, VerificationError
+from skforge import InvalidModelError
+from skforge.exceptions import VerificationError
 from skforge.sources.wrappers.votes import Threshold
 from tests.compared_calls import called, difference
 from tests.plain import plain

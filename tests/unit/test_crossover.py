@@ -18,6 +18,7 @@ from skforge.compiler.runtime import auto as module_auto
 from skforge.compiler.runtime.auto import CALLS, TRIED_ROWS, AutoModule
 from skforge.compiler.runtime.module import CompiledModule
 from skforge.compiler.target import Target
+from skforge.tuning import Tuner
 from tests.exactness.forests import drawn
 
 FOREST = drawn(12, 4)
@@ -99,7 +100,7 @@ def test_fit_measures_the_crossover_of_what_it_found(machines, monkeypatch):
     X = random.normal(size=(limit + 10, 4)).astype(np.float32)
     model = RandomForestRegressor(9, max_depth=4, random_state=0).fit(X, X[:, 0])
     fast = CompiledForest(
-        model, target="auto", tuning="random", tuning_budget=1.0, random_state=0
+        model, target="auto", tuning=Tuner("random", budget=1.0), random_state=0
     ).fit(X[:200])
     assert fast.gpu_min_rows_ == limit
     kinds = {t.machine for t in fast.tuning_result_.trials}

@@ -20,6 +20,7 @@ from skforge.exceptions import (
     InvalidModelError,
     UnsupportedModelError,
 )
+from skforge.tuning import Tuner
 from tests.onnx_models import (
     BLOCKED,
     MODES,
@@ -148,12 +149,12 @@ def test_the_least_leaf_is_exact_in_every_mode(target, reduction):
     assert_same_bits(fast.fit(rows).predict(rows), run(model, rows)[0][:, 0])
 
 
-@pytest.mark.parametrize("tuning", ["off", "heuristic"])
+@pytest.mark.parametrize("tuning", ["off", Tuner(budget=0.3)])
 def test_a_compiled_forest_of_the_least_leaf(tuning, tmp_path):
     model, trees = least()
     rows = trees.rows(300)
     expected = run(model, rows)[0][:, 0]
-    fast = CompiledForest(model, tuning=tuning, tuning_budget=0.3).fit(rows)
+    fast = CompiledForest(model, tuning=tuning).fit(rows)
     skforge.save(fast, tmp_path / "least.skforge")
     joblib.dump(fast, tmp_path / "least.joblib")
     for one in (
@@ -390,7 +391,7 @@ def test_wider_rows_in_every_form(tmp_path):
     expected = run(model, rows)[0][:, 0]
     path = tmp_path / "any.onnx"
     path.write_bytes(model.SerializeToString())
-    fast = CompiledForest(path, tuning_budget=0.2).fit(rows)
+    fast = CompiledForest(path, tuning=Tuner(budget=0.2)).fit(rows)
     skforge.save(fast, tmp_path / "any.skforge")
     sparse = np.nan_to_num(rows, posinf=9, neginf=-9) * (rows > 0)
     for one in (fast, skforge.load(tmp_path / "any.skforge")):

@@ -163,6 +163,7 @@ def _files(folder):
     return held, X, gbm, gbt, tree
 
 
+@pytest.mark.filterwarnings("ignore:.*was saved by skforge.save:FutureWarning")
 def test_files_are_known_by_their_content(tmp_path):
     for data, model in _files(tmp_path)[0].values():
         expected = load_forest(model).content_hash()
@@ -184,6 +185,7 @@ def test_onnx_files_are_known_by_their_content(tmp_path):
         assert load_forest(tmp_path / name).content_hash() == expected
 
 
+@pytest.mark.filterwarnings("ignore:.*was saved by skforge.save:FutureWarning")
 def test_saved_models_as_sources(tmp_path):
     held, X, *_, tree = _files(tmp_path)
     path = tmp_path / "x.skforge"
@@ -195,8 +197,7 @@ def test_saved_models_as_sources(tmp_path):
         with pytest.raises(InvalidModelError) as error:
             skforge.CompiledForest(path).fit(X)
         assert str(error.value) == (
-            f"{path} was saved by skforge.save; use skforge.load(path) for the "
-            "compiled model, or load_forest(path) for its forest."
+            f"{path} was saved by skforge.save; use skforge.load(path)."
         )
         with pytest.raises(UnsupportedModelError) as error:
             load_forest(path, iteration_range=(0, 1))

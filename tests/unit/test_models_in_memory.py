@@ -74,6 +74,7 @@ def forms(data, folder):
 
 
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.filterwarnings("ignore:.*was saved by skforge.save:FutureWarning")
 def test_every_form_is_the_forest_of_the_file(kind, contents, tmp_path):
     path = tmp_path / "file"
     path.write_bytes(contents[kind])
@@ -108,6 +109,7 @@ def test_an_estimator_of_every_form_can_be_used_again_and_copied(
             np.testing.assert_array_equal(fast.fit(X).predict_proba(X), expected)
 
 
+@pytest.mark.filterwarnings("ignore:.*was saved by skforge.save:FutureWarning")
 def test_rounds_of_bytes_can_be_chosen(contents):
     for kind in ("ubj", "text"):
         assert load_forest(contents[kind], iteration_range=(1, 3)).n_trees == 2
@@ -195,12 +197,12 @@ def test_a_saved_estimator_in_memory_is_not_compiled_again(contents):
     with pytest.raises(InvalidModelError) as error:
         CompiledForest(contents["skforge"]).fit(X)
     assert str(error.value) == (
-        "This model was saved by skforge.save; use skforge.load(path) for the compiled "
-        "model, or load_forest(path) for its forest."
+        "This model was saved by skforge.save; use skforge.load(path)."
     )
 
 
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.filterwarnings("ignore:.*was saved by skforge.save:FutureWarning")
 def test_every_truncation_is_refused_or_harmless(kind, contents):
     data = contents[kind]
     expected = load_forest(data).content_hash()

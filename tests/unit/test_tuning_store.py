@@ -30,7 +30,7 @@ RANDOM = np.random.default_rng(0)
 X = RANDOM.normal(size=(600, 6)).astype(np.float32)
 Y = (X[:, 0] + X[:, 1] * X[:, 2] > 0).astype(int)
 #: A search of few schedules ends by itself; the budget is for a machine that is busy.
-OPTIONS = {"tuning_budget": 60.0, "batch_sizes": [8], "target": "cpu"}
+OPTIONS = {"tuning": Tuner(budget=60.0), "batch_sizes": [8], "target": "cpu"}
 
 
 def forest(rows=slice(None), n_trees=6):
@@ -76,13 +76,13 @@ def test_folds_of_a_cross_validation_share_a_search(builds):
     "change",
     [
         {"model": forest(n_trees=8)},
-        {"tuning_budget": 61.0},
+        {"tuning": Tuner(budget=61.0)},
         {"batch_sizes": [9]},
         {"reduction": "fast"},
         {"n_jobs": 2},
-        {"tuning": Tuner(records=None)},
+        {"tuning": Tuner(budget=60.0, records=None)},
     ],
-    ids=lambda change: next(iter(change)),
+    ids=["model", "budget", "batch_sizes", "reduction", "n_jobs", "records"],
 )
 def test_what_differs_is_searched_anew(change, builds):
     fit(forest())
@@ -221,7 +221,7 @@ def test_entries_of_older_releases_are_not_used(builds, tmp_path):
 def test_a_process_waits_for_others_and_then_takes_the_defaults(builds):
     with alone(0.0) as quiet:
         assert quiet
-        result = fit(forest(), tuning_budget=0.1)
+        result = fit(forest(), tuning=Tuner(budget=0.1))
     assert builds == [] and not result.complete
     assert result.notes == (
         "other processes on this machine were searching for 0.1 s: nothing was "

@@ -34,6 +34,7 @@ from skforge.exceptions import (
     ModelNotFoundError,
     UnsupportedModelError,
     shortened,
+    warn,
 )
 from skforge.runtime.records import entry
 
@@ -48,7 +49,7 @@ _SEVERAL = (
 def load_forest(
     model: object, *, iteration_range: tuple[int, int] | None = None
 ) -> Forest:
-    """Read a fitted tree ensemble into a validated :class:`Forest`.
+    """Read the trees of a fitted model or of its library's file; compile nothing.
 
     Parameters
     ----------
@@ -59,9 +60,9 @@ def load_forest(
         an ONNX file (which
         needs onnx) or ``ModelProto`` of a tree ensemble; a fitted scikit-learn forest
         or tree; a fitted ``Pipeline`` that ends in an estimator of these libraries, as
-        a forest of float64 rows; a fitted search with one as its ``best_estimator_``;
-        or a file written by :func:`skforge.save`. Files are recognised by content, not
-        by name, and may be open or in memory, as bytes.
+        a forest of float64 rows; or a fitted search with one as its
+        ``best_estimator_``. Files are recognised by content, not by name, and may be
+        open or in memory, as bytes.
     iteration_range : tuple of int, optional
         Boosting rounds ``[begin, end)`` to keep, as in XGBoost's ``predict``. By
         default those that the source would use: all rounds of an XGBoost ``Booster``
@@ -81,6 +82,11 @@ def load_forest(
     UnsupportedModelError
         The model uses something that cannot be reproduced exactly, or computes its
         answers from several forests; the text names it.
+
+    See Also
+    --------
+    skforge.compile_forest : Reads the same and compiles it.
+    skforge.load : Loads what :func:`skforge.save` wrote.
 
     Examples
     --------
@@ -282,6 +288,11 @@ def _saved(name: str, container: tuple[Any, Any], rounds: Range | None) -> Fores
             "pass iteration_range when you read the original model."
         )
     manifest, arrays = container
+    warn(
+        f"{name} was saved by skforge.save; use skforge.load(path). Reading only its "
+        "trees was deprecated in 0.2 and will be an error in 0.4.",
+        FutureWarning,
+    )
     check_release(entry(manifest, "skforge_version", str), "model", "Save")
     if manifest.get("kind") == "estimator" and manifest.get("forest") is None:
         raise UnsupportedModelError(_SEVERAL.format(name, "skforge.load(path)"))

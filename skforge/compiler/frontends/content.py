@@ -31,6 +31,15 @@ _STARTS: tuple[tuple[str, str], ...] = (
 #: Frontends whose files are recognised by content.
 CONTENTS = frozenset(name for _, name in _STARTS)
 
+#: Names of the libraries, by ``Forest.source``.
+LIBRARIES = {
+    "sklearn": "scikit-learn",
+    "xgboost": "XGBoost",
+    "lightgbm": "LightGBM",
+    "catboost": "CatBoost",
+    "onnx": "ONNX",
+}
+
 #: Patterns of files that no frontend reads: what they are, and what to do instead.
 _OTHERS: tuple[tuple[str, str], ...] = (
     (

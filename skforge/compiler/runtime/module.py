@@ -470,7 +470,7 @@ def compile_forest(
     n_jobs: int | None = None,
     contribs_schedule: Schedules = None,
 ) -> CompiledModule:
-    """Compile a forest, without scikit-learn.
+    """Compile a fitted model or its library's file, without scikit-learn.
 
     Parameters
     ----------
@@ -507,6 +507,11 @@ def compile_forest(
         If a schedule does not fit the forest or the target.
     TargetError
         If the target is not available.
+
+    See Also
+    --------
+    skforge.load : Loads what :func:`skforge.save` wrote, which is compiled already.
+    skforge.CompiledForest : Compares with the model and searches for schedules, too.
 
     Examples
     --------

@@ -105,7 +105,7 @@ def refused(forest: Forest) -> str:
     """Handle errors by their classes."""
     try:
         Schedule().interleave("batch", 8).loop_nest(forest)
-    except skforge.ScheduleError as error:
+    except skforge.exceptions.ScheduleError as error:
         assert_type(error.args, tuple[Any, ...])
         return str(error)
     except (skforge.SkforgeError, OSError):
