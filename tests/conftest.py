@@ -62,7 +62,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
     They are taken in steps of the golden section, which is out of step with every
     parameter. Each test starts elsewhere, so that tests with the same parameters have
-    different cases. Of a product, each value of each parameter comes up.
+    different cases. Of a product, those with new values of parameters come first.
     """
     groups: dict[str, list[pytest.Function]] = {}
     for item in items:
@@ -79,24 +79,33 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             continue
         start = zlib.crc32(name.encode())
         places = [(start + i) * 0.618033988749895 % 1 for i in range(len(cases))]
-        sizes = [len({*at}) for at in zip(*map(_indices, cases), strict=True)]
-        is_product = len(sizes) > 1 and max(sizes) < len(cases)
-        seen: set[tuple[int, int]] = set()
-        later = []
-        for i in sorted(range(len(cases)), key=places.__getitem__):
-            values = {*enumerate(_indices(cases[i]))}
-            if is_product and not values <= seen:
-                left -= 1
-            else:
-                later.append(cases[i])
-            seen |= values
-        for case in later[max(0, left) :]:
-            case.add_marker(pytest.mark.slow)
+        order = sorted(range(len(cases)), key=places.__getitem__)
+        values = [_values(case) for case in cases]
+        sizes = [len({*at}) for at in zip(*values, strict=True)]
+        if len(sizes) > 1 and max(sizes) < len(cases):  # a product
+            order = _new_values_first(order, values, left)
+        for i in order[left:]:
+            cases[i].add_marker(pytest.mark.slow)
 
 
-def _indices(case: pytest.Function) -> tuple[int, ...]:
-    """Return which value of each parameter a case has."""
-    return tuple(case.callspec.indices.values())
+def _values(case: pytest.Function) -> tuple[tuple[str, int], ...]:
+    """Return which value of each parameter a case has (``indices`` count cases)."""
+    return tuple((name, id(value)) for name, value in case.callspec.params.items())
+
+
+def _new_values_first(
+    order: list[int], values: list[tuple[tuple[str, int], ...]], few: int
+) -> list[int]:
+    """Return an order whose first few have as many values as such a number can."""
+    first: list[int] = []
+    unseen = {value for of_case in values for value in of_case}
+    rest = [*order]
+    while unseen and len(first) < few:
+        best = max(rest, key=lambda i: len(unseen.intersection(values[i])))
+        rest.remove(best)
+        first.append(best)
+        unseen.difference_update(values[best])
+    return first + rest
 
 
 @pytest.hookimpl(trylast=True)

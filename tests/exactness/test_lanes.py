@@ -63,7 +63,7 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     return request.param
 
 
-@pytest.mark.sampled(24)
+@pytest.mark.sampled(18)
 @pytest.mark.parametrize("name", TAKEN)
 def test_forests(name: str, way: str) -> None:
     check_exact(name, LANES, batches=SIZES, apply=way == "cheapest")
@@ -113,7 +113,7 @@ def test_nothing_is_read_or_written_out_of_bounds(
 WIDTHS = (10, 30, 60, 120, 250)
 
 
-@pytest.mark.sampled(20)
+@pytest.mark.sampled(14)
 @pytest.mark.parametrize("level", ["v2", "v3", "v4", "host"])
 @pytest.mark.parametrize("width", WIDTHS)
 def test_codes_in_several_registers(width: int, level: str, way: str) -> None:

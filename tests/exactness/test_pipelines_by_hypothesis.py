@@ -50,7 +50,7 @@ def compared(family, data, n_forms):
 )
 @given(st.data())
 def test_a_pipeline_answers_as_itself(data):
-    compared("random pipelines", data, n_forms=20)
+    compared("random pipelines", data, n_forms=10)
 
 
 @pytest.mark.slow

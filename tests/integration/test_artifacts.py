@@ -1109,8 +1109,8 @@ def wrapper_file(tmp_path):
 @pytest.mark.parametrize(
     ("made", "step"),
     [
-        (small_file, 5),
-        (wrapper_file, 29),
+        (small_file, 7),
+        (wrapper_file, 59),
         pytest.param(small_file, 1, marks=pytest.mark.slow),
         pytest.param(wrapper_file, 1, marks=pytest.mark.slow),
     ],
@@ -1227,7 +1227,7 @@ def test_a_kill_at_any_moment_leaves_a_whole_file(tmp_path):
     skforge.save(forest, path)
     numbers = set()
     for round_ in range(400):
-        if round_ >= 40 and len(numbers) > 4:  # later where others use the machine
+        if round_ >= 25 and len(numbers) > 4:  # later where others use the machine
             break
         child = os.fork()
         if child == 0:

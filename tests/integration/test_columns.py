@@ -144,7 +144,7 @@ KINDS: dict[str, Callable[[Any], Any]] = {
 }
 
 
-@pytest.mark.sampled(16)
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("kind", KINDS)
 def test_sequences_of_every_kind(fitted: Any, kind: str) -> None:
     model, fast, frame = fitted

@@ -260,7 +260,7 @@ def fresh(kind):
 CASES = [(kind, change) for kind, (_, ways) in sources().items() for change in ways]
 
 
-@pytest.mark.sampled(14)
+@pytest.mark.sampled(10)
 @pytest.mark.parametrize(
     ("kind", "change"), CASES, ids=[f"{kind}-{way.__name__}" for kind, way in CASES]
 )

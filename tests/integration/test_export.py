@@ -369,7 +369,7 @@ MODELS = (
 )
 
 
-@pytest.mark.sampled(7)
+@pytest.mark.sampled(6)
 @needs_compiler
 @pytest.mark.parametrize("kind", ["object", "c"])
 @pytest.mark.parametrize("make", MODELS)

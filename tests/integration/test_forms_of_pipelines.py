@@ -438,7 +438,7 @@ def test_artifacts_know_the_forms_that_fit_or_calls_met(
         loaded.predict_proba(FORMS["float16"](FRAME))
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", [*FORMS, "another order", "categories"])
 def test_fit_of_a_loaded_pipeline_takes_what_its_predict_takes(
     name: str, tmp_path: Path
@@ -485,7 +485,7 @@ WRAPPERS: dict[str, Callable[[], Any]] = {
 }
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("wrapper", WRAPPERS)
 @pytest.mark.parametrize("name", FORMS)
 def test_wrappers_answer_rows_of_any_form_by_kernels(
@@ -584,6 +584,7 @@ def dated(unit: str) -> Any:
     return FRAME.assign(when=dates.astype(f"M8[{unit}]"), end=dates[::-1])
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
 @pytest.mark.parametrize(
     "step",

@@ -252,6 +252,7 @@ def test_a_background_of_one_row_and_of_equal_rows(name):
     assert (np.abs(one - many) <= LIMITS[one.dtype] * size).all()
 
 
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize("name", MODELS)
 def test_a_row_that_is_the_background_gets_zeros(name, way):
     X, module = trained(name)[1], compiled(name)

@@ -608,6 +608,7 @@ def test_numbers_are_float64_where_steps_run_in_their_library() -> None:
     np.testing.assert_array_equal(fast.predict_proba([whole, whole]), expected)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("kind", ["calibrated", "stack behind nothing"])
 @pytest.mark.parametrize("first", ["passthrough", None, "nested", "union"])
 def test_members_whose_first_step_knows_no_names(kind: str, first: Any) -> None:

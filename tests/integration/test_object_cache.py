@@ -411,11 +411,14 @@ print(fast.predict([{"a": 1.0, "b": 2.0}, {"a": -1.0, "b": 0.5}]).tolist())
 """
 
 
-@pytest.mark.parametrize("n_jobs", [[], ["2"], ["-1"]])
+@pytest.mark.parametrize(
+    "n_jobs", [[], ["2"], pytest.param(["-1"], marks=pytest.mark.slow)]
+)
 def test_a_filled_cache_needs_numpy_alone(n_jobs, folder, tmp_path, monkeypatch):
     numbers = np.random.default_rng(0).normal(size=(3000, 2))
     frame = pd.DataFrame(numbers, columns=["a", "b"])
-    model = RandomForestRegressor(9, random_state=0).fit(frame, frame["a"])
+    model = RandomForestRegressor(9, max_depth=6, random_state=0)
+    model.fit(frame, frame["a"])
     path, rows = tmp_path / "m.skforge", tmp_path / "rows.npy"
     fast = CompiledForest(model, tuning="off").fit(frame)
     skforge.save(fast, path)

@@ -107,7 +107,7 @@ def assert_close(result, expected):
         assert result["individual"].dtype == expected["individual"].dtype
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", MODELS)
 def test_all_kinds_of_models_depend_on_features_as_in_scikit_learn(name):
     model, fast, rows = fitted(name)

@@ -206,7 +206,7 @@ SELDOM = [
 ]
 
 
-@pytest.mark.sampled(11)
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize(("last", "fill"), OFTEN + SELDOM)
 @pytest.mark.parametrize("encoder", ENCODERS)
 def test_an_encoder_folds(encoder, last, fill):
@@ -243,7 +243,7 @@ def test_three_classes(last):
         assert_same(fast, model, rows)
 
 
-@pytest.mark.sampled(11)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("last", some(FORESTS, ["forest", "xgboost"]))
 @pytest.mark.parametrize("encoder", ENCODERS)
 def test_numbers_as_categories_of_arrays(encoder, last):
@@ -387,6 +387,7 @@ def test_hist_gradient_boosting_with_categories():
         assert_same(fast, model, rows)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("trained", ["str", ARROW_TEXTS[0]], ids=str)
 @pytest.mark.parametrize("kind", ["string", *ARROW_TEXTS], ids=str)
 def test_pandas_na_in_texts_is_an_unknown_text(kind, trained, tmp_path):

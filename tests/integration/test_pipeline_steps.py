@@ -653,6 +653,7 @@ PARTS = {
 }
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("rest", [[], [pre.MaxAbsScaler()]])
 @pytest.mark.parametrize("name", PARTS)
 def test_the_other_parts_of_a_column_transformer_fold(name, rest):

@@ -56,7 +56,7 @@ STEPS: dict[str, Any] = {
 }
 
 
-@pytest.mark.sampled(9)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("step", STEPS)
 @pytest.mark.parametrize("last", LAST)
 def test_the_inner_steps_are_folded_and_refuse_what_they_refuse(

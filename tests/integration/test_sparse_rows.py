@@ -185,7 +185,7 @@ REFUSED = {
 SLOW = pytest.mark.slow
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(4)
 @pytest.mark.filterwarnings("ignore::scipy.sparse.SparseEfficiencyWarning")
 @pytest.mark.parametrize(
     "turn", [0, pytest.param(1, marks=SLOW), pytest.param(2, marks=SLOW)]
@@ -255,6 +255,7 @@ def test_an_artifact_says_which_sparse_rows_it_takes():
 # ------------------------------------------------------------ answers by entries
 
 
+@pytest.mark.sampled(9)
 @pytest.mark.filterwarnings("ignore::scipy.sparse.SparseEfficiencyWarning")
 @pytest.mark.parametrize("name", [n for n in MODELS if n != "hist"])
 def test_entries_alone_lead_to_the_leaves_of_the_source(name, monkeypatch):
@@ -293,6 +294,7 @@ WIDE = {
 }
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("name", WIDE)
 def test_wide_rows_are_answered_without_a_dense_copy(name, monkeypatch, tmp_path):
     X, y = wide_rows(400, 0)
@@ -382,6 +384,7 @@ def test_fit_does_not_warn_of_the_form_of_rows():
         CompiledForest(model, tuning="off").fit(sp.csr_array(data()[0]))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("use_missing", [True, False])
 @pytest.mark.parametrize("zero_as_missing", [True, False])
 def test_entries_that_are_nearly_zero(zero_as_missing, use_missing, tmp_path):
@@ -396,13 +399,14 @@ def test_entries_that_are_nearly_zero(zero_as_missing, use_missing, tmp_path):
     )
     fast = CompiledForest(model.fit(X, y), tuning="off").fit(X[:50])
     skforge.save(fast, tmp_path / "model.skforge")
+    loaded = skforge.load(tmp_path / "model.skforge")
     tiny = [0.0, -0.0, 1e-36, -1e-36, 1e-35, -1e-35, 5e-324, np.nan, 1e-34]
     for first in range(0, 600, 60):
         rows = X[first : first + 60].copy()
         some = random.random(rows.nnz) < 0.3
         rows.data[some] = random.choice(tiny, some.sum())
         expected = model.predict(rows)
-        for one in (fast, skforge.load(tmp_path / "model.skforge")):
+        for one in (fast, loaded):
             assert_array_equal(one.predict(rows), expected)
 
 

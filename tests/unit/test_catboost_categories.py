@@ -17,6 +17,7 @@ from sklearn.preprocessing import FunctionTransformer
 
 import skforge
 from skforge import CompiledForest, compile_forest
+from skforge.cli.main import app
 from skforge.compiler.forest.reference import reference_raw
 from skforge.compiler.frontends import load_forest
 from skforge.compiler.runtime.entry import hashing
@@ -570,6 +571,13 @@ assert "catboost" not in sys.modules and "pandas" not in sys.modules
     assert json.loads(made.stdout) == model.predict_proba(rows).tolist()
 
 
+def run(call):
+    """Return the exit code of a command, run in this process."""
+    with pytest.raises(SystemExit) as ended:
+        app(call, prog_name="skforge")
+    return ended.value.code
+
+
 @pytest.mark.parametrize("kind", ["csv", "parquet", "feather"])
 def test_rows_of_files_and_tables(kind, tmp_path):
     frame, y = make_frame()
@@ -579,23 +587,19 @@ def test_rows_of_files_and_tables(kind, tmp_path):
     getattr(frame, f"to_{kind}")(path, **({"index": False} if kind == "csv" else {}))
     out = tmp_path / "out.npy"
     call = ["predict", str(tmp_path / "m.cbm"), str(path), "-o", str(out)]
-    subprocess.run([sys.executable, "-m", "skforge", *call], check=True)
+    assert run(call) == 0
     np.testing.assert_array_equal(np.load(out), model.predict(frame))
 
 
-def test_a_file_with_a_missing_category_is_refused(tmp_path):
+def test_a_file_with_a_missing_category_is_refused(tmp_path, capsys):
     frame, y = make_frame(100)
     train(frame=frame, y=y).save_model(tmp_path / "m.cbm")
     frame.loc[7, "city"] = None
     frame.to_parquet(tmp_path / "rows.parquet")
     call = ["predict", str(tmp_path / "m.cbm"), str(tmp_path / "rows.parquet")]
-    made = subprocess.run(
-        [sys.executable, "-m", "skforge", *call],
-        capture_output=True,
-        text=True,
-    )
-    assert made.returncode
-    assert "row 8 of column 'city' has None" in " ".join(made.stderr.split())
+    assert run(call)
+    said = " ".join(capsys.readouterr().err.split())
+    assert "row 8 of column 'city' has None" in said
 
 
 def test_partitions_of_dask():
@@ -665,7 +669,7 @@ def test_places_that_no_search_finds_are_refused(content):
 
 
 @pytest.mark.parametrize("texts", [False, True])
-def test_booleans_of_csv_are_read_if_they_were_texts(tmp_path, texts):
+def test_booleans_of_csv_are_read_if_they_were_texts(tmp_path, texts, capsys):
     frame, y = make_frame(100)
     frame["flag"] = frame["flag"] == "yes"
     y = y + 2 * frame["flag"]  # so that the model tests it
@@ -673,12 +677,10 @@ def test_booleans_of_csv_are_read_if_they_were_texts(tmp_path, texts):
     train(frame=frame, y=y).save_model(tmp_path / "m.cbm")
     frame.to_csv(tmp_path / "rows.csv", index=False)
     call = ["predict", str(tmp_path / "m.cbm"), str(tmp_path / "rows.csv")]
-    made = subprocess.run(
-        [sys.executable, "-m", "skforge", *call], capture_output=True, text=True
-    )
-    assert bool(made.returncode) != texts
+    assert bool(run(call)) != texts
     if not texts:
-        assert "has the texts True and False" in " ".join(made.stderr.split())
+        said = capsys.readouterr().err
+        assert "has the texts True and False" in " ".join(said.split())
 
 
 def test_damaged_files_are_refused_or_read_alike(content):

@@ -178,7 +178,7 @@ def written(data, path):
     return path
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize(
     ("name", "ending"),
     [
