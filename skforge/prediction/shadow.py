@@ -70,6 +70,7 @@ class Shadow:
                 "compiled from a file. Unset SKFORGE_OFF, or use the original model."
             )
         predictor.fingerprint.check()
+        X = predictor.framed(X)
         answer = _of_source(predictor, function.__name__, X, params)
         predictor.counters.add(LIBRARY, rows_of(answer))
         return answer if out is None else into(out, answer)
@@ -92,6 +93,10 @@ class Shadow:
     ) -> None:
         name, n_rows = type(predictor.source.model).__name__, rows_of(answer)
         n_different, text = 0, ""
+        try:
+            X = predictor.framed(X)
+        except Exception:  # noqa: BLE001 - mappings become frames, which need pandas
+            return
         try:
             from joblib import parallel_config
 
@@ -142,7 +147,7 @@ def _incomparable(predictor: Predictor) -> str:
 
 
 def _of_source(predictor: Predictor, method: str, X: Any, params: Any) -> Any:
-    source, X = predictor.source, predictor.framed(X)
+    source = predictor.source
     if source.members:  # whose adapter calls the compiled ones
         return getattr(source.model, method)(X, **params)
     if method in METHODS and not params and not source.answers.labels:  # a Booster
