@@ -6,6 +6,8 @@ import math
 import os
 import warnings
 
+from skforge.exceptions import InvalidInputError
+
 _ON = ("on", "1", "yes", "true", "enabled")
 _OFF = ("off", "0", "no", "false", "disabled", "none")
 
@@ -42,6 +44,30 @@ def verify_every_pass() -> bool:
     It costs more than the passes themselves; tests enable it.
     """
     return _switch("SKFORGE_VERIFY", False, True)
+
+
+def share_compared() -> float:
+    """Return the share of calls compared with the live model (``SKFORGE_CHECK=0.01``).
+
+    A value that is not a number from 0 to 1 raises ``InvalidInputError``: nobody should
+    believe that calls are compared that are not.
+    """
+    text = os.environ.get("SKFORGE_CHECK", "").strip()
+    try:
+        share = float(text or 0)
+    except ValueError:
+        share = math.nan
+    if not 0 <= share <= 1:
+        raise InvalidInputError(
+            f"SKFORGE_CHECK is {text!r:.60}, but it must be a number from 0 to 1: 1 to "
+            "compare all calls with the model, 0.01 one in a hundred, 0 none."
+        )
+    return share
+
+
+def source_answers() -> bool:
+    """Return whether live models answer in place of compiled code (SKFORGE_OFF=1)."""
+    return _switch("SKFORGE_OFF", False, True)
 
 
 def gpu_graphs() -> bool:

@@ -24,6 +24,7 @@ from skforge.compiler.target import Target
 from skforge.display.notebook import Displayed
 from skforge.prediction.division import table_of
 from skforge.prediction.fitting import make
+from skforge.prediction.shadow import shadow_state
 from skforge.runtime.mappings import is_mapped
 from skforge.sources.delegation import fitted_model, validated
 from skforge.sources.fitted import model_of, offered
@@ -229,10 +230,11 @@ class CompiledForest(Displayed):
             batches are compiled and compared when a call first needs them.
         """
         resolve_n_jobs(self.n_jobs)  # before a model is trained
+        shadow = shadow_state()
         fitted = fitted_model(self, X, y, sample_weight, fit_params)
         model = unwrap(fitted)
         requested = (self.target, self.reduction)
-        self._keep(make(self, model, X), model, requested)
+        self._keep(make(self, model, X), model, requested, shadow)
         self.__dict__.pop("search_", None)
         if is_search(fitted):
             self.search_ = fitted

@@ -35,6 +35,7 @@ from skforge.exceptions import (
 from skforge.persistence.loaded import LoadedForest
 from skforge.persistence.ready import Note
 from skforge.persistence.stored_arrays import StoredArrays
+from skforge.prediction.shadow import shadow_state
 from skforge.runtime.records import (
     entry,
     field_types,
@@ -159,6 +160,7 @@ def loaded(container: Container, name: str) -> CompiledForest:
         raise InvalidModelError(f"{name} cannot be loaded: {reason}") from error
     stored.note()
     if type(model) is LoadedForest:
+        vars(model).update(shadow_state())
         same = container.manifest["skforge_version"] == __version__
         alone = model.n_jobs in (None, 1) and model._tables is None
         if same and alone:  # no warning, no threads, no GPU

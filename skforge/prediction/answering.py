@@ -305,9 +305,14 @@ class Answering:
             - ``"kernel"``: compiled kernels, after checks of the rows in Python,
             - ``"steps"``: the same after steps of a pipeline that run in their library,
             - ``"library"``: the model itself, at its own speed.
+
+            While ``SKFORGE_CHECK`` compares calls, also of ``"checked"`` calls, and of
+            ``"different"`` ones with the rows that differed.
         """
         self._check_fitted()
+        checks = getattr(self.__dict__.get("_shadow"), "compares", False)
         predictor = self.__dict__.get("_predictor")
         if predictor is None:  # no calls, but those before the model was whole
-            return Counters(getattr(self.__dict__.get("_before"), "counts", ())).read()
-        return predictor.counters.read()
+            before = getattr(self.__dict__.get("_before"), "counts", ())
+            return Counters(before).read(checks)
+        return predictor.counters.read(checks)

@@ -9,7 +9,9 @@ from typing import Any
 #: Who answers: a compiled entry; kernels after checks in Python; kernels after steps
 #: in their library; the model itself.
 ROUTES = ("entry", "kernel", "steps", "library")
-ENTRY, KERNEL, STEPS, LIBRARY = range(_N := len(ROUTES))
+#: Calls that were compared with the model's, and those that differed, with their rows.
+CHECKS = ("checked", "different")
+ENTRY, KERNEL, STEPS, LIBRARY, CHECKED, DIFFERENT = range(_N := len(ROUTES + CHECKS))
 
 
 class Counters:
@@ -40,14 +42,14 @@ class Counters:
         for counts in self._entries:
             counts[:] = 0, 0
 
-    def read(self) -> dict[str, dict[str, int]]:
+    def read(self, checks: bool = False) -> dict[str, dict[str, int]]:
         every = list(self._threads.values())
         none = [0] * (_N - 1)
         every += [[calls, *none, rows, *none] for calls, rows in self._entries]
         sums = [sum(column) for column in zip([0] * 2 * _N, *every, strict=True)]
         return {
             route: {"calls": sums[i], "rows": sums[i + _N]}
-            for i, route in enumerate(ROUTES)
+            for i, route in enumerate(ROUTES + CHECKS * checks)
         }
 
 

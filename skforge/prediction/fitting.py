@@ -87,6 +87,7 @@ def read_members(
         try:
             if rows is not None and not is_compiled(member):
                 fast = type(wrapper)(**{**params, "estimator": member}).fit(rows)
+                fast._shadow = None  # the whole model is compared, or answers
         except (UnsupportedModelError, AttributeError, ValueError) as raised:
             ours = isinstance(raised, SkforgeError)
             if ours and not isinstance(raised, UnsupportedModelError):

@@ -14,6 +14,7 @@ from skforge.compiler.runtime.schedules import ScheduleTable
 from skforge.compiler.target import Target
 from skforge.prediction.answering import Answering
 from skforge.prediction.fitting import FitResult
+from skforge.prediction.shadow import Shadow, shadow_state
 from skforge.sources.delegation import tags_of
 from skforge.sources.find import Fingerprint
 from skforge.sources.fitted import is_estimator, model_of, start_of
@@ -54,7 +55,13 @@ class CompiledState(Answering, BaseEstimator):
 
     __metadata_request__predict_proba = {"out": UNUSED}  # noqa: RUF012
 
-    def _keep(self, result: FitResult, model: Any, asked: tuple[Any, Any]) -> None:
+    def _keep(
+        self,
+        result: FitResult,
+        model: Any,
+        asked: tuple[Any, Any],
+        shadow: dict[str, Shadow],
+    ) -> None:
         if isinstance(model, StoredModel):
             self._stored = model
             self.__dict__.pop("estimator_", None)
@@ -62,8 +69,9 @@ class CompiledState(Answering, BaseEstimator):
             self.estimator_ = model
             self.__dict__.pop("_stored", None)
         before, predictor = self.__dict__.get("_predictor"), result.predictor
-        for name in _OF_A_FILE:
+        for name in (*_OF_A_FILE, "_shadow"):
             self.__dict__.pop(name, None)
+        self.__dict__.update(shadow)
         self.forest_, self._split = predictor.forest, result.split
         self._fallback = result.fallback
         self.schedule_ = ScheduleTable(predictor.module.schedules)
@@ -82,6 +90,8 @@ class CompiledState(Answering, BaseEstimator):
         state = dict(super().__getstate__())
         for name in ("_predictor", *_OF_A_FILE):
             state.pop(name, None)
+        if state.get("_shadow") is not None:
+            del state["_shadow"]
         if state.pop("_fingerprint", None) is not None:
             self._check_model()
         state |= {"_skforge_version": __version__, "_skforge_format": FORMAT}
@@ -100,6 +110,8 @@ class CompiledState(Answering, BaseEstimator):
             before.retire()
         super().__setstate__(state)
         if "forest_" in state:
+            if "_shadow" not in state:  # of a member
+                self.__dict__.update(shadow_state())
             self._fingerprint = Fingerprint(model_of(self), start_of(self))
         here = self.__dict__.get("_asked", ("",))[0] in ("auto", "cpu")
         if here and not self.target_.is_gpu:
@@ -110,10 +122,10 @@ class CompiledState(Answering, BaseEstimator):
         params = {**self.get_params(deep=False), "estimator": model}
         copy = type(self)(**params)
         state = dict(self.__dict__)
-        own = "estimator_", "search_", "_predictor", "_fingerprint", *_OF_A_FILE
-        for name in (*params, *own):
+        own = "estimator_", "search_", "_predictor", "_fingerprint", "_shadow"
+        for name in (*params, *own, *_OF_A_FILE):
             state.pop(name, None)
-        copy.__dict__.update(state, _stored=model)
+        copy.__dict__.update(state, _stored=model, **shadow_state())
         return copy
 
 

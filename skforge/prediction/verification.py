@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from joblib import parallel_config
@@ -152,14 +152,34 @@ def _of_scores(predictor: Predictor, method: str, raw: Array, X: Any) -> Any:
 
 
 def _compare(method: str, answer: Any, expected: Any, names: list[str]) -> None:
+    if found := difference(answer, expected):
+        raise VerificationError(
+            f"{names[found.rows[0]]}: {method} gives {found.value}"
+            f", expected {found.wanted}. {ADVICE}"
+        )
+
+
+class Difference(NamedTuple):
+    """The rows that differ, and what the first of them has, as text."""
+
+    rows: NDArray[np.intp]
+    value: str
+    wanted: str
+
+
+def difference(answer: Any, expected: Any) -> Difference | None:
+    """Compare two answers of a method bit by bit, with their shapes and dtypes."""
     for values, wanted in zip(_parts(answer), _parts(expected), strict=True):
-        wrong = differing_rows(values, wanted)
-        if len(wrong):
-            row = wrong[0]
-            raise VerificationError(
-                f"{names[row]}: {method} gives {values[row].tolist()!r}"
-                f", expected {wanted[row].tolist()!r}. {ADVICE}"
-            )
+        rows = differing_rows(values, wanted)
+        if not len(rows):
+            continue
+        parts, told = (values, wanted), [""]
+        if values.shape == wanted.shape:
+            told = [repr(part[rows[0]].tolist()) for part in parts]
+        if len({*told}) == 1:  # a difference that values do not show
+            told = [f"{part.dtype} of shape {part.shape}" for part in parts]
+        return Difference(rows, *told)
+    return None
 
 
 def _parts(answer: Any) -> list[Array]:

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import sys
 
-DEBUG, INFO = 10, 20
+DEBUG, INFO, WARNING = 10, 20, 30
 
 
 def log(level: int, message: str, *values: object) -> None:
-    if "logging" in sys.modules:
+    if level >= WARNING or "logging" in sys.modules:
         import logging
 
         logging.getLogger("skforge").log(level, message, *values)

@@ -164,7 +164,9 @@ class _Offered:
             raise AttributeError(text) from error
         if not there:
             raise AttributeError(text)
-        return MethodType(self._method, obj)
+        shadow = obj.__dict__.get("_shadow")  # in shadow mode alone
+        function = self._method if shadow is None else shadow.method(self._method)
+        return MethodType(function, obj)
 
     def __get__(self, obj: Any, owner: type | None = None) -> Any:
         try:
@@ -181,11 +183,11 @@ class _Offered:
         bound = self._asked(obj)
         predictor = obj.__dict__.get("_predictor")
         if predictor is not None:
-            function = self._method
-            if self._entry:
+            function = bound.__func__
+            if direct := self._entry and function is self._method:
                 function = predictor.method(obj, function)
             predictor.offered[self] = function
-            if self._entry and predictor.method(obj, self._method) is not function:
+            if direct and predictor.method(obj, self._method) is not function:
                 predictor.offered.pop(self, None)  # another thread has compiled one
             return MethodType(function, obj)
         return bound

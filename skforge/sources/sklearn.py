@@ -357,7 +357,7 @@ class IsolationSource(SklearnSource):
         """Return path lengths, which the estimator keeps private."""
         model = self.model
         drawn = model._max_features != rows.shape[1]
-        lengths = np.zeros(len(rows))
+        lengths = np.zeros(rows.shape[0])
         for tree, features, depth, further in zip(
             model.estimators_,
             model.estimators_features_,
@@ -365,7 +365,9 @@ class IsolationSource(SklearnSource):
             model._average_path_length_per_tree,
             strict=True,
         ):
-            drawn_rows = np.ascontiguousarray(rows[:, features] if drawn else rows)
+            drawn_rows = rows[:, features] if drawn else rows
+            if not hasattr(rows, "tocsr"):
+                drawn_rows = np.ascontiguousarray(drawn_rows)
             leaf = tree.apply(drawn_rows, check_input=False)
             lengths += depth[leaf] + further[leaf] - 1.0
         return lengths

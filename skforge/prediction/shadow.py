@@ -1,0 +1,158 @@
+"""Shadow mode: the live model answers too, or instead.
+
+``SKFORGE_CHECK`` and ``SKFORGE_OFF`` are read when an object becomes able to answer.
+If one is set, the object has a :class:`Shadow`, whose functions take the place of its
+methods; otherwise nothing here is called.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from functools import wraps
+from inspect import signature
+from itertools import count
+from typing import Any
+
+import numpy as np
+
+from skforge import config
+from skforge.compiler.runtime.gpu.arrays import is_device_array
+from skforge.compiler.runtime.out import into
+from skforge.exceptions import SourceNeededError, shortened, with_article
+from skforge.prediction.counters import CHECKED, DIFFERENT, LIBRARY, rows_of
+from skforge.prediction.predictor import METHODS, Predictor
+from skforge.runtime.log import WARNING, log
+
+#: Methods that the model has as well; of contributions, libraries have other bits.
+SHADOWED = (*METHODS, "predict_log_proba", "apply")
+
+#: Multiples of it, without their whole parts, spread evenly and have no period.
+_GOLDEN = 0.618033988749895
+
+
+def shadow_state() -> dict[str, Shadow]:
+    """Return what an object's state gets from the environment: mostly nothing."""
+    off, share = config.source_answers(), config.share_compared()
+    return {"_shadow": Shadow(off, share)} if off or share else {}
+
+
+class Shadow:
+    def __init__(self, off: bool, share: float) -> None:
+        self._off, self._share = off, share
+        #: Each ``next`` is one step of the interpreter, so threads need no lock.
+        self._calls, self._untold = count(), iter((True,))
+        self._methods: dict[Any, Any] = {}
+
+    @property
+    def compares(self) -> bool:
+        return not self._off
+
+    def method(self, function: Any) -> Any:
+        """Return what a class's function is replaced by for this object."""
+        if function.__name__ not in SHADOWED:
+            return function
+        answer = self._by_source if self._off else self._compared
+
+        @wraps(function)
+        def shadowed(owner: Any, *args: Any, **named: Any) -> Any:
+            return answer(owner, function, args, named)
+
+        return self._methods.setdefault(function, shadowed)
+
+    def _by_source(self, owner: Any, function: Any, args: Any, named: Any) -> Any:
+        X, out, params = _arguments(function, owner, args, named)
+        predictor: Predictor = owner._compiled()
+        if predictor.source.model is None:
+            raise SourceNeededError(
+                f"SKFORGE_OFF is set, so {function.__name__} needs the model itself, "
+                "which this CompiledForest does not have: it was loaded, stripped or "
+                "compiled from a file. Unset SKFORGE_OFF, or use the original model."
+            )
+        predictor.fingerprint.check()
+        X = predictor.framed(X)
+        answer = _of_source(predictor, function.__name__, X, params)
+        predictor.counters.add(LIBRARY, rows_of(answer))
+        return answer if out is None else into(out, answer)
+
+    def _compared(self, owner: Any, function: Any, args: Any, named: Any) -> Any:
+        predictor: Predictor = owner._compiled()
+        answer = predictor.method(owner, function)(owner, *args, **named)
+        if next(self._calls) * _GOLDEN % 1 < self._share:
+            X, _, params = _arguments(function, owner, args, named)
+            if why := _incomparable(predictor):
+                self._tell("SKFORGE_CHECK compares nothing: %s.", why)
+                vars(owner).pop("_shadow", None)
+                predictor.offered.clear()  # methods are found anew, without this
+            elif not is_device_array(X):  # the GPU computes exponentials of its own
+                self._compare(predictor, function.__name__, X, params, answer)
+        return answer
+
+    def _compare(
+        self, predictor: Predictor, method: str, X: Any, params: Any, answer: Any
+    ) -> None:
+        name, n_rows = type(predictor.source.model).__name__, rows_of(answer)
+        n_different, text = 0, ""
+        try:
+            X = predictor.framed(X)
+        except Exception:  # noqa: BLE001 - mappings become frames, which need pandas
+            return
+        try:
+            from joblib import parallel_config
+
+            from skforge.prediction.verification import difference
+
+            with parallel_config("sequential"):  # threads add trees as they finish
+                expected = _of_source(predictor, method, X, params)
+            if found := difference(answer, expected):
+                n_different = len(found.rows)
+                text = (
+                    f"differs from {with_article(name)}'s in {n_different} of {n_rows} "
+                    f"rows. Row {found.rows[0]}: skforge gives {found.value}, and the "
+                    f"model {found.wanted}"
+                )
+        except Exception as error:  # noqa: BLE001 - callers have their answer
+            n_different = n_rows
+            text = (
+                f"of {n_rows} rows cannot be compared: {with_article(name)}'s raises "
+                f"{type(error).__name__}: {error}"
+            )
+        predictor.counters.add(CHECKED, n_rows)
+        if text:
+            predictor.counters.add(DIFFERENT, n_different)
+            self._tell(
+                "%s %s. Later differences of this CompiledForest are only counted.",
+                method,
+                shortened(text),
+            )
+
+    def _tell(self, message: str, *values: object) -> None:
+        if next(self._untold, False):
+            with suppress(Exception):  # of the user's handlers and filters
+                log(WARNING, message, *values)
+
+
+def _arguments(
+    function: Callable[..., Any], owner: Any, args: Any, named: Any
+) -> tuple[Any, Any, dict[str, Any]]:
+    bound = signature(function).bind(owner, *args, **named).arguments
+    return bound["X"], bound.get("out"), bound.get("params", {})
+
+
+def _incomparable(predictor: Predictor) -> str:
+    if predictor.source.model is None:
+        return "this CompiledForest was loaded, stripped or compiled from a file"
+    reduction = predictor.module.reduction
+    return "" if reduction == "exact" else f"reduction={reduction!r} has other bits"
+
+
+def _of_source(predictor: Predictor, method: str, X: Any, params: Any) -> Any:
+    source = predictor.source
+    if source.members:  # whose adapter calls the compiled ones
+        return getattr(source.model, method)(X, **params)
+    if method in METHODS and not params and not source.answers.labels:  # a Booster
+        raw = np.asarray(source.call("predict_raw", X))
+        return predictor.of_scores(method, raw)
+    if method == "predict_raw":  # few models have a method for it
+        return source.raw_of(X)
+    return source.call(method, X, **params)
