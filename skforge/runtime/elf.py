@@ -17,6 +17,8 @@ import sys
 from collections.abc import Iterator, Mapping
 from typing import Any, TypeAlias
 
+from skforge.exceptions import CompilerError
+
 _SECTION, _SYMBOL, _RELOCATION = map(struct.Struct, ("<IIQQQQIIQQ", "<IBBHQQ", "<QQq"))
 #: Kinds of sections: with contents, symbols, relocations, zeros.
 _CONTENTS, _SYMBOLS, _RELOCATIONS, _ZEROS = 1, 2, 4, 8
@@ -48,7 +50,8 @@ def link(binary: bytes, outside: Mapping[str, int]) -> Image:
     """Link an object; raise ``LinkError`` if it has to be left to LLVM's linker.
 
     ``outside`` has addresses of functions that the object does not define; others are
-    looked up in this process.
+    looked up in this process. Where no memory may be executed, neither links, and
+    ``CompilerError`` says so.
     """
     if sys.platform != "linux":
         raise LinkError("memory is mapped as Linux does")
@@ -93,7 +96,11 @@ def _linked(binary: bytes, outside: Mapping[str, int]) -> Image:
     pages = ctypes.c_void_p(base), ctypes.c_size_t(fixed)
     # A CDLL made anew takes 20 µs.
     if ctypes.pythonapi.mprotect(*pages, mmap.PROT_READ | mmap.PROT_EXEC):
-        raise OSError("the system refuses executable memory")
+        raise CompilerError(  # LLVM would end the process
+            "The system refuses executable memory to this process, as "
+            "MemoryDenyWriteExecute of systemd and SELinux without execmem do. Allow "
+            "it, or serve a library or wheel that skforge.export made."
+        )
     image = Image(
         (name, base + places[of] + at) for name, of, at in symbols if of in places
     )
