@@ -290,7 +290,8 @@ def demo(seconds: SecondsOption = 1.0, verbose: Verbose = False) -> None:
     speed(console, pairs[:-1], held_out, [1, 64, 4096], seconds=seconds)
     good = check(console, pairs, rows)
     console.print(
-        f"\ntrained in {duration(trained)}; CompiledForest(model, tuning='off').fit(X), "
+        f"\ntrained in {duration(trained)}; "
+        "CompiledForest(model, tuning='off').fit(X), "
         f"which compiles and checks, took {duration(fitted)}",
         soft_wrap=True,
     )
