@@ -140,7 +140,7 @@ def wholes(times: dict[Any, Any]) -> list[Any]:
     return wholes_of(named)
 
 
-def draw_searches(rows: Rows, file: Path) -> None:
+def draw_searches(rows: Rows, file: Path, title: str = "") -> None:
     """Draw strategies by what an exhaustive search of the model took."""
     searched = [r for r in rows if r["strategy"] == "exhaustive"]
     whole = {(r["model"], r["target"]): r["seconds"] for r in searched}
@@ -153,7 +153,8 @@ def draw_searches(rows: Rows, file: Path) -> None:
         }
         for r in rows
     ]
-    draw_strategies(shares, "strategy", "time by that of exhaustive search", file)
+    share = "time by that of exhaustive search"
+    draw_strategies(shares, "strategy", share, file, title)
 
 
 def sample(name: str) -> Sample:
