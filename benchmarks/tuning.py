@@ -84,19 +84,13 @@ def main(
     ] = False,
 ) -> None:
     """Record, replay, and write ``tuning.json``, ``tuning.md`` and the figures."""
-    folder = cache_folder() / "tuning"
-    folder.mkdir(parents=True, exist_ok=True)
-    space, machines = ScheduleSpace.cpu(threads=False), targets()
+    space = ScheduleSpace.cpu(threads=False)
     times_of: dict[tuple[str, str], list[dict[str, float]]] = {}
     rows: Rows = []
     sizes: dict[str, tuple[int, int]] = {}
     for spec in harness.parts(models):
-        name, _, label = spec.partition("@")
-        label = label or "host"
-        target, made = machines[label], sample(name)
-        file = folder / f"{name.replace('/', '-')}-{label}.jsonl"
-        machine = Recorded(file, made.forest, made.rows, target)
-        machine.label = label
+        name, machine, target = recorded(spec)
+        label = machine.label
         sizes[f"{name}|{label}"] = record(machine, space, target)
         print(f"{spec}: {sizes[f'{name}|{label}']} schedules, codes", flush=True)
         times_of[name, label] = [machine.times(batch) for batch in BATCHES]
@@ -117,14 +111,37 @@ def main(
         print(page(document))
 
 
+def recorded(spec: str) -> tuple[str, Recorded, Target]:
+    """Return a model's name, the machine that runs it and is kept, and its target."""
+    folder = cache_folder() / "tuning"
+    folder.mkdir(parents=True, exist_ok=True)
+    name, _, label = spec.partition("@")
+    label = label or "host"
+    target, made = targets()[label], sample(name)
+    file = folder / f"{name.replace('/', '-')}-{label}.jsonl"
+    machine = Recorded(file, made.forest, made.rows, target)
+    machine.label = label
+    return name, machine, target
+
+
 #: Of the targets in figures.
 LABELS = {"host": "x86-64-v4", "v3": "x86-64-v3"}
 
 
 def draw(times: dict[Any, Any], rows: Rows, folder: Path) -> None:
-    """Draw the figures; strategies by what an exhaustive search of the model took."""
+    """Draw the figures."""
+    figures(wholes(times), BATCHES, folder / "tuning")
+    draw_searches(rows, folder / "tuning-strategies.png")
+
+
+def wholes(times: dict[Any, Any]) -> list[Any]:
+    """Return what the figures of whole spaces are drawn from."""
     named = {(model, LABELS[target]): one for (model, target), one in times.items()}
-    figures(wholes_of(named), BATCHES, folder / "tuning")
+    return wholes_of(named)
+
+
+def draw_searches(rows: Rows, file: Path, title: str = "") -> None:
+    """Draw strategies by what an exhaustive search of the model took."""
     searched = [r for r in rows if r["strategy"] == "exhaustive"]
     whole = {(r["model"], r["target"]): r["seconds"] for r in searched}
     shares = [
@@ -136,8 +153,8 @@ def draw(times: dict[Any, Any], rows: Rows, folder: Path) -> None:
         }
         for r in rows
     ]
-    words, file = "time by that of exhaustive search", folder / "tuning-strategies.png"
-    draw_strategies(shares, "strategy", words, file)
+    share = "time by that of exhaustive search"
+    draw_strategies(shares, "strategy", share, file, title)
 
 
 def sample(name: str) -> Sample:

@@ -177,7 +177,8 @@ def strategies(rows: Rows, key: str, share: str, to: Path, title: str = "") -> N
     axes[1, 0].set_ylabel(share)
     handles = axes[0, 0].get_legend_handles_labels()
     figure.suptitle(title)
-    figure.legend(*handles, fontsize=7, ncols=6, loc="outside lower center")
+    columns = 6 if len(machines) > 1 else 3
+    figure.legend(*handles, fontsize=7, ncols=columns, loc="outside lower center")
     save(figure, to, dpi=120)
 
 

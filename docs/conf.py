@@ -25,6 +25,8 @@ extensions = [
     "sphinx.ext.viewcode",
     "numpydoc",
     "myst_nb",
+    "sphinx_copybutton",
+    "sphinx_design",
 ]
 templates_path = ["_templates"]
 # myst-nb writes the second beside the first, where the next build would read it.
@@ -48,6 +50,10 @@ html_js_files = [
 ]
 
 myst_heading_anchors = 3
+myst_enable_extensions = ["colon_fence"]
+# What a block prints has no button, and a command is copied without its prompt.
+copybutton_selector = "div:not(.highlight-text) > div.highlight > pre"
+copybutton_prompt_text = "$ "
 # Not run here: tests/integration/test_notebooks.py does, and compares what they print.
 nb_execution_mode = "off"
 

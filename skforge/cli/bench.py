@@ -1,4 +1,4 @@
-"""The commands ``bench`` and ``demo``: equal bits, then speed side by side."""
+"""The commands ``bench`` and ``demo``: speed side by side, then equal bits."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ def bench(
     seconds: SecondsOption = 1.0,
     verbose: Verbose = False,
 ) -> None:
-    """Compile a model, compare every bit with its source, and compare the speed.
+    """Compile a model, and compare its speed and every bit with its source.
 
     :param batch_sizes: Batch sizes to measure, separated by commas.
     """
@@ -187,18 +187,19 @@ def bench(
             pairs = source_pairs(console, model_file, model, job.module)
         _check_memory(max(sizes), job.forest)
         describe(console, model_file.name, job.forest)
-        console.print(f"read in {duration(read)}, compiled in {duration(job.seconds)}")
-        if verbose:
-            show_schedules(console, job.module)
         X = next(iter(job.rows.values()))
         # without a library, skforge's slow walk is compared, and not measured
         raw, walk = job.module.predict_raw, ForestSource(None, job.forest).raw
         walked = Pair("predict_raw", raw, "reference", walk)
-        good = check(console, pairs or [walked], job.rows)
         if pairs:
             speed(console, pairs[:1], X, sizes, seconds=seconds)
         else:
             report.own_speed(console, raw, X, sizes, seconds)
+        good = check(console, pairs or [walked], job.rows)
+        took = f"read in {duration(read)}, compiled in {duration(job.seconds)}"
+        console.print(f"\n{took}")
+        if verbose:
+            show_schedules(console, job.module)
     if not good:
         raise typer.Exit(MISMATCH)
 
@@ -262,7 +263,7 @@ def _check_memory(n_rows: int, forest: Forest) -> None:
 
 
 def demo(seconds: SecondsOption = 1.0, verbose: Verbose = False) -> None:
-    """Train a model, compile it, compare every bit, and compare the speed."""
+    """Train a model, compile it, and compare the speed and every bit."""
     from skforge import CompiledForest, Target, compile_forest
 
     console, target = Console(), Target.host()
@@ -281,21 +282,21 @@ def demo(seconds: SecondsOption = 1.0, verbose: Verbose = False) -> None:
     fitted = perf_counter() - start
     forest = fast.forest_
     describe(console, type(model).__name__, forest)
-    console.print(
-        f"trained in {duration(trained)}; CompiledForest(model, tuning='off').fit(X), "
-        f"which compiles and checks, took {duration(fitted)}",
-        soft_wrap=True,
-    )
     module = compile_forest(forest, target=target)
-    if verbose:
-        show_schedules(console, module)
-
     pairs = estimator_pairs(fast)
     if hasattr(model, "get_booster"):
         pairs = [booster_pair(model.get_booster(), module), *pairs]
     rows = {"held out": held_out, **_drawn_rows(forest)}
-    good = check(console, pairs, rows)
     speed(console, pairs[:-1], held_out, [1, 64, 4096], seconds=seconds)
+    good = check(console, pairs, rows)
+    console.print(
+        f"\ntrained in {duration(trained)}; "
+        "CompiledForest(model, tuning='off').fit(X), "
+        f"which compiles and checks, took {duration(fitted)}",
+        soft_wrap=True,
+    )
+    if verbose:
+        show_schedules(console, module)
     if not good:
         raise VerificationError("Compiled predictions differ from the model's own.")
 

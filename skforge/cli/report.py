@@ -1,4 +1,4 @@
-"""Reports of ``demo`` and ``bench``: proof of equal bits, then speed side by side."""
+"""Reports of ``demo`` and ``bench``: speed side by side, then proof of equal bits."""
 
 from __future__ import annotations
 

@@ -34,6 +34,7 @@ def test_demo_with_xgboost():
     assert "XGBClassifier: 100 trees" in out
     assert len(re.findall("identical$", out, re.MULTILINE)) == 9
     assert out.count("×") == 6
+    assert out.index("Time of one call") < out.index("bit by bit")
     assert "Schedules and their loops" not in out  # which --verbose prints
 
 

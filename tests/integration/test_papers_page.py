@@ -13,6 +13,7 @@ from skforge.compiler.schedule import PRESETS
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "papers.md").read_text(encoding="utf-8")
+PAPER = ROOT / "benchmarks" / "paper.py"
 BLOCK = re.compile(r"^```.*?^```$", re.DOTALL | re.MULTILINE)
 WORDS = BLOCK.sub("", PAGE)
 CODE = sorted(set(re.findall(r"`([^`\n]+)`", WORDS)))
@@ -53,8 +54,11 @@ def is_there(code: str) -> bool:
     """Return whether the repository has what a piece of code on the page names."""
     if code.startswith("test_"):
         return any((ROOT / "tests").rglob(code.removesuffix(".py") + ".py"))
-    if command := re.fullmatch(r"python -m ([\w.]+)", code):
-        return (ROOT / command[1].replace(".", "/")).exists()
+    if command := re.fullmatch(r"python -m ([\w.]+)(?: (\w+))?( --quick)?", code):
+        module = ROOT / command[1].replace(".", "/")
+        figures = re.findall('"(fig\\d+)"', PAPER.read_text(encoding="utf-8"))
+        known = command[2] is None or command[2] in figures
+        return known and (module.exists() or module.with_suffix(".py").exists())
     if "/" in code or code.endswith(".py"):
         return any(ROOT.rglob(code))
     quoted = re.findall(r'"([^"]*)"', code)
@@ -84,10 +88,23 @@ def test_presets_of_the_papers_are_on_the_page():
     assert [name for name in named if f'"{name}"' not in PAGE] == []
 
 
-def test_rows_of_tables_have_four_cells():
-    rows = [line for line in PAGE.splitlines() if line.startswith("|")]
-    assert len(rows) > 80
-    assert [row for row in rows if row.count("|") != 5] == []
+def test_rows_of_tables_have_as_many_cells_as_their_heads():
+    tables = re.findall(r"(?:^\|.*\n)+", PAGE, re.MULTILINE)
+    assert sum(table.count("\n") for table in tables) > 80
+    for table in tables:
+        head, *rows = table.splitlines()
+        cells = 5 if "| command |" in head else 4
+        assert [row for row in (head, *rows) if row.count("|") != cells + 1] == []
+
+
+def test_each_figure_that_has_a_command_is_on_the_page():
+    figures = {*re.findall('"(fig\\d+)"', PAPER.read_text(encoding="utf-8"))}
+    section = PAGE.split("### The evaluation\n")[1].split("\n### ")[0]
+    commands = dict(
+        re.findall(r"^\| Fig\. ([\d, ]+):.*?paper (fig\d+)`", section, re.M)
+    )
+    assert {f"fig{n}" for some in commands for n in some.split(", ")} == figures
+    assert {*commands.values()} <= figures
 
 
 @pytest.mark.parametrize(
@@ -99,6 +116,7 @@ def test_rows_of_tables_have_four_cells():
         "Layout.load_thresholds",
         'reduction="hurried"',
         "python -m benchmarks.tpu",
+        "python -m benchmarks.paper fig10",
     ],
 )
 def test_what_is_not_there_is_noticed(code):

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import typer
 
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
@@ -23,6 +24,7 @@ def benchmarks(monkeypatch):
     monkeypatch.syspath_prepend(str(FOLDER))
     before = set(sys.modules)
     import default_choices
+    import paper
     import tuning
     import tuning_plots
     import tuning_recorded
@@ -31,6 +33,7 @@ def benchmarks(monkeypatch):
         m.__name__: m
         for m in (
             default_choices,
+            paper,
             tuning,
             tuning_plots,
             tuning_recorded,
@@ -137,3 +140,25 @@ def test_rivals_of_the_defaults_are_timed_where_they_are_missing(benchmarks):
     own = module.default(forest, target, 16).to_json()
     assert own in found[16] and len(found[16]) > 1
     assert list(module.timed(sample, target, [])) == []
+
+
+@pytest.mark.parametrize("figure", ["fig2", "fig5", "fig12"])
+def test_one_figure_of_the_paper_is_drawn(benchmarks, tmp_path, monkeypatch, figure):
+    pytest.importorskip("matplotlib")
+    paper, sizes = benchmarks["paper"], len(benchmarks["tuning"].BATCHES)
+    times = [{"a": 1.0, "b": 3.0 + n} for n in range(sizes)]
+    both = {("m", "host"): times, ("m", "v3"): times[::-1]}
+    monkeypatch.setattr(paper, "measured", lambda *_: (both, []))
+    paper.main(figure, quick=True, output=tmp_path / "new")
+    assert [file.name for file in (tmp_path / "new").iterdir()] == [f"{figure}.png"]
+
+
+def test_a_figure_that_has_no_command_is_refused(benchmarks):
+    with pytest.raises(typer.BadParameter, match="'fig10' is none of fig2, fig5, "):
+        benchmarks["paper"].main("fig10")
+
+
+def test_quick_figures_see_schedules_of_the_whole_space(benchmarks):
+    thinned = benchmarks["paper"].Thinned(range(100), 12)
+    assert [*thinned] == [0, 12, 24, 36, 48, 60, 72, 84, 96]
+    assert thinned.start == 0

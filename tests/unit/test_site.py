@@ -1,0 +1,141 @@
+"""The site: its sidebar is short, titles differ, questions have lasting addresses."""
+
+from __future__ import annotations
+
+import json
+import re
+from difflib import SequenceMatcher
+from functools import cache
+from itertools import combinations
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+TOCTREE = re.compile(r"^```\{toctree\}\n((?::.*\n)*)\n?((?:.+\n)*)```$", re.M)
+#: What all pages say of systems, so that no two differ.
+SYSTEMS = (
+    "Linux on x86-64 is tested; Windows ran under Wine only, aarch64 in emulation "
+    "only, and macOS is not tested: [what ran where]("
+)
+
+
+@cache
+def pages() -> dict[str, str]:
+    """Return the text of each page that is written by hand, by its name."""
+    found = {}
+    for kind in ("*.md", "*.rst", "notebooks/*.ipynb", "decisions/*.md"):
+        for page in DOCS.glob(kind):
+            name = page.relative_to(DOCS).with_suffix("").as_posix()
+            text = page.read_text(encoding="utf-8")
+            if kind.endswith("ipynb"):
+                text = "".join(json.loads(text)["cells"][0]["source"])
+            found[name] = text
+    del found["README"]
+    return found
+
+
+def listed(name: str) -> list[tuple[str, list[str]]]:
+    """Return options and entries of a page's tables of contents."""
+    folder = name.rpartition("/")[0]
+    return [
+        (
+            options,
+            [
+                re.sub(r"^.*<(.*)>$", r"\1", f"{folder}/{line}".lstrip("/"))
+                for line in entries.split("\n")
+                if line
+            ],
+        )
+        for options, entries in TOCTREE.findall(pages()[name])
+    ]
+
+
+def title(text: str) -> str:
+    heading = re.search(r"^# (.+)$|^(.+)\n=+$", text, re.MULTILINE)
+    assert heading
+    return (heading[1] or heading[2]).strip()
+
+
+def test_the_sidebar_has_few_entries_in_few_groups():
+    groups = listed("index")
+    assert 4 <= len(groups) <= 6
+    assert all(":caption: " in options for options, _ in groups)
+    assert sum(len(entries) for _, entries in groups) <= 20
+
+
+def test_every_page_is_in_the_contents_once():
+    entries = [e for name in pages() for _, some in listed(name) for e in some]
+    assert sorted(set(pages()) - {"index"} - set(entries)) == []
+    assert sorted(e for e in set(entries) if entries.count(e) > 1) == []
+    ours = [e for e in entries if not e.startswith("repository/")]
+    assert sorted(set(ours) - set(pages())) == []
+
+
+def words(text: str) -> str:
+    """Return a title's words without their endings, in the order of the alphabet."""
+    found = re.findall("[a-z]{3,}", text.lower())
+    return " ".join(sorted(re.sub(r"(ing|ion|ed|es|s|e)$", "", word) for word in found))
+
+
+def alike(one: str, other: str) -> bool:
+    heads = [words(re.split(r"[:?]", text)[0]) for text in (one, other)]
+    return SequenceMatcher(None, *heads).ratio() > 0.8
+
+
+def test_no_two_pages_have_nearly_the_same_title():
+    titles = [title(text) for text in pages().values()]
+    assert len(titles) > 40
+    assert [pair for pair in combinations(titles, 2) if alike(*pair)] == []
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "expected"),
+    [
+        ("Explain predictions: SHAP values", "Explaining predictions", True),
+        ("Tuning", "Tune", True),
+        ("Export a model as a C library", "Models exported as C libraries", True),
+        ("lleaves: a drop-in class", "tl2cgen: drop-in classes", False),
+        ("Supported models", "Serving a model", False),
+    ],
+)
+def test_titles_that_are_alike(one, other, expected):
+    assert alike(one, other) == expected
+
+
+#: Addresses that are out in the world; a question may be added, none renamed.
+QUESTIONS = """
+are-the-bits-really-the-same why-do-other-compilers-differ
+does-it-quantise-or-prune-my-model what-do-the-bits-depend-on
+i-found-a-wrong-bit-what-now why-does-fit-need-rows are-my-rows-fast
+why-is-the-first-call-slow how-do-i-switch-tuning-off how-do-i-see-what-fit-did
+must-i-tune-again-after-training why-does-predict-return-labels
+does-it-read-catboost may-i-pass-bytes-or-open-files which-models-are-refused
+may-i-use-my-own-objective what-is-in-a-skforge-file may-another-version-load-a-file
+does-loading-need-xgboost is-it-safe-to-use-threads-and-fork
+how-much-memory-does-it-take does-it-run-on-spark-dask-or-ray where-does-it-run
+does-it-need-a-c-compiler does-shap-work is-it-faster-for-me what-is-the-licence
+"""
+
+
+def test_questions_are_headings_whose_addresses_last():
+    text = re.sub(r"^```.*?^```$", "", pages()["faq"], flags=re.M | re.S)
+    assert not re.search(r"^\*\*", text, re.MULTILINE)
+    headings = re.findall(r"^### (.+)$", text, re.MULTILINE)
+    slugs = [re.sub(r"[^\w\- ]", "", h.lower()).replace(" ", "-") for h in headings]
+    assert len({*slugs}) == len(slugs)
+    assert [slug for slug in slugs if len(slug) > 36] == []
+    assert [slug for slug in QUESTIONS.split() if slug not in slugs] == []
+
+
+def test_pages_say_the_same_of_systems():
+    texts = {**pages(), "README": (ROOT / "README.md").read_text(encoding="utf-8")}
+    # threats.md says who owns files on Windows
+    speak = [n for n, t in texts.items() if re.search("Windows|macOS", t)]
+    speak.remove("threats")
+    assert {"README", "faq", "install", "when_not"} <= {*speak}
+    for name in speak:
+        text = " ".join(texts[name].split())
+        assert text.count(SYSTEMS) == 1, name
+        assert re.match(r"(docs/)?install\.md#where-it-runs\)", text.split(SYSTEMS)[1])
