@@ -12,11 +12,13 @@ from __future__ import annotations
 import math
 import re
 import sys
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import geometric_mean
 
 import harness
+import numpy as np
 from harness import rows_a_call
 from measure import Cell, Result, read
 from plot import SVG
@@ -47,10 +49,12 @@ START = 0.3
 SIZE = (5.2, 4.2)
 #: Readable on white and on black.
 GREY, ACCENT = "#7d7d7d", "#e0682b"
+#: Models that an interval takes.
+FEWEST = 4
 
 
-def bars(results: Sequence[Result], rows: int) -> dict[str, float]:
-    """Return how many times as long as skforge each bar's system takes.
+def bars(results: Sequence[Result], rows: int) -> dict[str, list[float]]:
+    """Return how many times as long as skforge each bar's system takes, by model.
 
     A library's own predict is its fastest interface, over the library's models; the
     best other system is the fastest of all for each model, over all models.
@@ -64,10 +68,24 @@ def bars(results: Sequence[Result], rows: int) -> dict[str, float]:
         ):
             if name is not None and cell is not None and cell.ratio is not None:
                 ratios[name].append(cell.ratio)
-    return {
-        **{name: geometric_mean(some) for name, some in ratios.items()},
-        "skforge": 1.0,
-    }
+    return {**ratios, "skforge": [1.0]}
+
+
+def interval(ratios: Sequence[float]) -> tuple[float, float] | None:
+    """Return where the geometric mean over such models lies, with 95 % confidence.
+
+    A bootstrap over the models (BCa: Efron 1987); None if they are too few.
+    """
+    from scipy.stats import bootstrap
+
+    logs = np.log(ratios)
+    if len(logs) < FEWEST:
+        return None
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # where all models have the same ratio
+        found = bootstrap((logs,), np.mean, rng=np.random.default_rng(0))
+    low, high = np.exp(found.confidence_interval)
+    return None if math.isnan(low) else (float(low), float(high))
 
 
 def draw(results: Sequence[Result], file: Path) -> None:
@@ -83,15 +101,17 @@ def draw(results: Sequence[Result], file: Path) -> None:
             found = bars(results, rows)
             names = [*found]
             colors = [ACCENT if name == "skforge" else GREY for name in names]
-            widths = [ratio - START for ratio in found.values()]
+            means = [geometric_mean(ratios) for ratios in found.values()]
+            widths = [mean - START for mean in means]
             panel.barh(names, widths, left=START, color=colors)
-            for line, (name, ratio) in enumerate(found.items()):
+            for line, (name, ratios) in enumerate(found.items()):
                 color = colors[line]
                 weight = "bold" if name == "skforge" else "normal"
-                text = f" {times(ratio)}"
-                panel.text(ratio, line, text, va="center", color=color, weight=weight)
+                text = f" {of_bar(ratios)}"
+                mean = means[line]
+                panel.text(mean, line, text, va="center", color=color, weight=weight)
             panel.set_xscale("log")
-            panel.set_xlim(START, 30_000)
+            panel.set_xlim(START, 10_000_000)  # room for the texts
             panel.set_title(title, loc="left", fontsize=12)
             panel.set_title("log scale", loc="right", fontsize=9, style="italic")
             panel.invert_yaxis()
@@ -101,6 +121,16 @@ def draw(results: Sequence[Result], file: Path) -> None:
         figure.tight_layout(h_pad=1.5)
         figure.savefig(file, transparent=True, metadata={"Date": None})
         plt.close(figure)
+
+
+def of_bar(ratios: Sequence[float]) -> str:
+    """Return the mean of models, and where it lies."""
+    ends, text = interval(ratios), times(geometric_mean(ratios))
+    return (
+        text
+        if ends is None
+        else f"{text} ({'–'.join(times(end)[:-1] for end in ends)})"
+    )
 
 
 def times(ratio: float) -> str:

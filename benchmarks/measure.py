@@ -79,6 +79,7 @@ class Cell:
     rounds: int = 0
     ratio: float | None = None  # of its time to skforge's, median within rounds
     reason: str | None = None  # why it was not timed
+    readings: list[float] = field(default_factory=list)  # seconds, round by round
 
 
 @dataclass(slots=True)
@@ -288,6 +289,7 @@ def _cells(
             taken = samples.get(name) or [{"seconds": cell.seconds}] * len(ours)
             cell.rounds = len(samples.get(name, [None]))
             cell.ratio = paired(taken, ours, "seconds")
+            cell.readings = [float(f"{one['seconds']:.4g}") for one in taken]
     return list(cells.values())
 
 

@@ -192,10 +192,15 @@ def test_the_picture_of_readme_is_that_of_the_results(benchmarks):
         found = front_page.bars(results, rows)
         panel = shown[: shown.index(title)]
         shown = shown[shown.index(title) + 1 :]
-        for name, ratio in found.items():
+        for name, ratios in found.items():
             assert name in panel
-            assert front_page.times(ratio) in panel
-            assert front_page.times(ratio).rstrip("×") in words
+            text = front_page.of_bar(ratios)
+            assert text in panel
+            mean, _, ends = text.partition(" ")
+            assert mean.rstrip("×") in words
+            low, high = front_page.interval(ratios) or (1, 1)
+            assert low <= front_page.geometric_mean(ratios) <= high
+            assert bool(ends) == (name != "skforge")
 
 
 def test_readme_shows_the_faster_interface_of_the_library(benchmarks):
