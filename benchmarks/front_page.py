@@ -4,7 +4,8 @@
 
 The picture is ``speed.svg`` in the folder of the results. It shows how many times as
 long as skforge a library takes: the geometric mean over its models. The table has a
-model of each library. Tests compare both with results/results.json.
+model of each library, and a sentence counts what was tried to break skforge. Tests
+compare all with the results.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ from systems import OWN
 
 from skforge.cli.report import duration
 
-BEGIN, END = "<!-- figures:begin -->", "<!-- figures:end -->"
+#: Parts of the page that are written here.
+FIGURES, EVIDENCE = "figures", "evidence"
 PICTURE = "speed.svg"
 #: The table's models, and what they are.
 SHOWN = {
@@ -157,19 +159,50 @@ def table(results: Sequence[Result]) -> str:
 
 
 def with_figures(page: str, folder: Path) -> str:
-    """Return a page with the table of a folder's results between its two marks."""
-    pattern = re.compile(f"{BEGIN}.*{END}", re.DOTALL)
-    if not pattern.search(page):
-        raise ValueError(f"the page has no {BEGIN} ... {END}")
+    """Return a page with what a folder's results say between its marks."""
+    for name, text in ((FIGURES, figures(folder)), (EVIDENCE, evidence(folder))):
+        begin, end = f"<!-- {name}:begin -->", f"<!-- {name}:end -->"
+        pattern = re.compile(f"{begin}.*{end}", re.DOTALL)
+        if not pattern.search(page):
+            raise ValueError(f"the page has no {begin} ... {end}")
+        page = pattern.sub(lambda _, whole=f"{begin}\n{text}{end}": whole, page)
+    return page
+
+
+def figures(folder: Path) -> str:
+    """Return the table, and what was measured where."""
     document = harness.stored(folder, "results")
     results = read(folder)
     target = document["machine"]["target"]
     day = max(r.measured for r in results)[:10]
-    text = (
+    return (
         f"{table(results)}\nThe time of one call, on one thread, {target}; {day}. "
         "Bold: the time of the model's own library by that of skforge.\n"
     )
-    return pattern.sub(lambda _: f"{BEGIN}\n{text}{END}", page)
+
+
+def evidence(folder: Path) -> str:
+    """Return how often it was tried to break skforge, as reliability.json counts."""
+    families = [*harness.stored(folder, "reliability").values()]
+    rows = [row for family in families for row in family["rows"]]
+    kinds = {
+        "calls from many threads": r"^predict calls",
+        "changed or damaged files": r"^changed | file of [\d,]+ bytes",
+        "forms of drawn models": r"^forms of",
+    }
+    counts = [
+        f"{sum(r['tried'] for r in rows if re.search(kind, r['what'])):,} {what}"
+        for what, kind in kinds.items()
+    ]
+    lost = sum(len(row["lost"]) for row in rows) or "none"
+    machines = [family["machine"] for family in families]
+    targets = {m["target"].split(",")[0].removeprefix("cpu ") for m in machines}
+    return (
+        f"Tried so far: {', '.join(counts)}. Lost, by a wrong bit, a crash or a hang: "
+        f"{lost}. On {', '.join(sorted(targets))}; last run on "
+        f"{max(m['measured'] for m in machines)[:10]}. "
+        "[What was tried, and how](docs/reliability.md).\n"
+    )
 
 
 def _own(result: Result, cells: Sequence[Cell]) -> Cell | None:
