@@ -154,7 +154,9 @@ def test_the_table_compares_within_a_condition() -> None:
 def test_batches_are_rows_in_their_own_memory() -> None:
     rows = np.arange(12.0).reshape(4, 3)
     batches = batches_of(rows, 3)
-    assert {b.shape for b in batches} == {(3, 3)} and len(batches) == 64
+    assert {b.shape for b in batches} == {(3, 3)} and len(batches) == 4096
+    wide = batches_of(np.zeros((1, 4000)), 1)  # a megabyte, or 64 batches
+    assert len(wide) == 64
     assert all(b.base is None and b.flags.c_contiguous for b in batches)
 
 
