@@ -1,0 +1,30 @@
+"""Thresholds met exactly, random forest: daal4py.
+
+pip install treelite scikit-learn-intelex scikit-learn
+"""
+
+import daal4py
+import numpy as np
+import treelite
+from sklearn.ensemble import RandomForestRegressor
+
+rng = np.random.default_rng(0)
+times = 1.7e9 + rng.integers(0, 100_000, (4000, 2))  # Unix times, in seconds
+prices = rng.integers(0, 1000, (4000, 3)) / 10
+X = np.column_stack([times, prices])
+y = times[:, 0] % 977 / 100 + prices[:, 0] - prices[:, 1] * prices[:, 2] / 50
+rows = np.column_stack([times, prices + rng.integers(0, 2, prices.shape) / 20])
+X, rows = X.astype(np.float32), rows.astype(np.float32)
+source = RandomForestRegressor(20, max_depth=8, random_state=0).fit(X, y)
+expected = source.predict(rows)
+
+model = treelite.sklearn.import_model(source)
+converted = daal4py.mb.convert_model(model)
+daal4py.daalinit(1)
+answers = converted.predict(rows)
+
+a = np.float64(expected).reshape(len(rows), -1)
+b = np.float64(answers).reshape(a.shape)
+differ = (a.view(np.int64) != b.view(np.int64)).any(axis=1).sum()
+print(f"{differ} of {len(rows)} rows differ, by {np.abs(a - b).max():.1e} at most")
+print(f"the greatest answer is {np.abs(a).max():.1e}")

@@ -1,0 +1,29 @@
+"""Thresholds met exactly, histogram gradient boosting: tl2cgen.
+
+pip install treelite tl2cgen scikit-learn
+"""
+
+import numpy as np
+import tl2cgen
+import treelite
+from sklearn.ensemble import HistGradientBoostingRegressor
+
+rng = np.random.default_rng(0)
+times = 1.7e9 + rng.integers(0, 100_000, (4000, 2))  # Unix times, in seconds
+prices = rng.integers(0, 1000, (4000, 3)) / 10
+X = np.column_stack([times, prices])
+y = times[:, 0] % 977 / 100 + prices[:, 0] - prices[:, 1] * prices[:, 2] / 50
+rows = np.column_stack([times, prices + rng.integers(0, 2, prices.shape) / 20])
+source = HistGradientBoostingRegressor(max_iter=50).fit(X, y)
+expected = source.predict(rows)
+
+model = treelite.sklearn.import_model(source)
+tl2cgen.export_lib(model, toolchain="gcc", libpath="model.so")
+predictor = tl2cgen.Predictor("model.so", nthread=1)
+answers = predictor.predict(tl2cgen.DMatrix(rows))
+
+a = np.float64(expected).reshape(len(rows), -1)
+b = np.float64(answers).reshape(a.shape)
+differ = (a.view(np.int64) != b.view(np.int64)).any(axis=1).sum()
+print(f"{differ} of {len(rows)} rows differ, by {np.abs(a - b).max():.1e} at most")
+print(f"the greatest answer is {np.abs(a).max():.1e}")

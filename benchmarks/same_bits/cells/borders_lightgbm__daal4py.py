@@ -1,0 +1,28 @@
+"""Thresholds met exactly, LightGBM: daal4py.
+
+pip install scikit-learn-intelex lightgbm scikit-learn
+"""
+
+import daal4py
+import lightgbm
+import numpy as np
+
+rng = np.random.default_rng(0)
+times = 1.7e9 + rng.integers(0, 100_000, (4000, 2))  # Unix times, in seconds
+prices = rng.integers(0, 1000, (4000, 3)) / 10
+X = np.column_stack([times, prices])
+y = times[:, 0] % 977 / 100 + prices[:, 0] - prices[:, 1] * prices[:, 2] / 50
+rows = np.column_stack([times, prices + rng.integers(0, 2, prices.shape) / 20])
+options = {"verbose": -1, "num_threads": 1}
+source = lightgbm.train(options, lightgbm.Dataset(X, y), 50)
+expected = source.predict(rows)
+
+converted = daal4py.mb.convert_model(source)
+daal4py.daalinit(1)
+answers = converted.predict(rows)
+
+a = np.float64(expected).reshape(len(rows), -1)
+b = np.float64(answers).reshape(a.shape)
+differ = (a.view(np.int64) != b.view(np.int64)).any(axis=1).sum()
+print(f"{differ} of {len(rows)} rows differ, by {np.abs(a - b).max():.1e} at most")
+print(f"the greatest answer is {np.abs(a).max():.1e}")

@@ -1,0 +1,27 @@
+"""Categories, CatBoost: lignum.
+
+pip install pylignum catboost
+"""
+
+import catboost
+import lignum
+import numpy as np
+
+rng = np.random.default_rng(0)
+codes = rng.integers(0, 100, (4000, 2))
+X = np.char.add("c", codes.astype(str)).astype(object)
+rows = np.where(rng.random(X.shape) < 0.1, "another", X)
+y = np.sin(codes[:, 0] ** 2) + codes[:, 1] % 7
+options = dict(iterations=50, thread_count=1, verbose=0)
+source = catboost.CatBoostRegressor(cat_features=[0, 1], **options)
+source.fit(X, y)
+expected = source.predict(rows)
+
+source.save_model("model.cbm")
+answers = lignum.load("model.cbm").predict(rows, n_jobs=1)
+
+a = np.float64(expected).reshape(len(rows), -1)
+b = np.float64(answers).reshape(a.shape)
+differ = (a.view(np.int64) != b.view(np.int64)).any(axis=1).sum()
+print(f"{differ} of {len(rows)} rows differ, by {np.abs(a - b).max():.1e} at most")
+print(f"the greatest answer is {np.abs(a).max():.1e}")

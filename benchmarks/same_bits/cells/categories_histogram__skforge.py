@@ -1,0 +1,28 @@
+"""Categories, histogram gradient boosting: skforge.
+
+pip install skforge-compiler scikit-learn
+"""
+
+import numpy as np
+from sklearn.ensemble import HistGradientBoostingRegressor
+
+from skforge import CompiledForest
+
+rng = np.random.default_rng(0)
+codes = rng.integers(0, 100, (4000, 2))
+X = np.column_stack([codes, rng.normal(size=(4000, 2))])
+y = np.sin(codes[:, 0] ** 2) + codes[:, 1] % 7 + X[:, 2]
+other = rng.choice([np.nan, 200], X.shape)
+rows = np.where(rng.random(X.shape) < 0.1, other, X)
+source = HistGradientBoostingRegressor(max_iter=50, categorical_features=[0, 1])
+source.fit(X, y)
+expected = source.predict(rows)
+
+fast = CompiledForest(source).fit(X)
+answers = fast.predict(rows)
+
+a = np.float64(expected).reshape(len(rows), -1)
+b = np.float64(answers).reshape(a.shape)
+differ = (a.view(np.int64) != b.view(np.int64)).any(axis=1).sum()
+print(f"{differ} of {len(rows)} rows differ, by {np.abs(a - b).max():.1e} at most")
+print(f"the greatest answer is {np.abs(a).max():.1e}")

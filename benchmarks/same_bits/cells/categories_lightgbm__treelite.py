@@ -1,0 +1,29 @@
+"""Categories, LightGBM: treelite.
+
+pip install treelite lightgbm scikit-learn
+"""
+
+import lightgbm
+import numpy as np
+import treelite
+
+rng = np.random.default_rng(0)
+codes = rng.integers(0, 100, (4000, 2))
+X = np.column_stack([codes, rng.normal(size=(4000, 2))])
+y = np.sin(codes[:, 0] ** 2) + codes[:, 1] % 7 + X[:, 2]
+other = rng.choice([np.nan, -1, 1000, 7.9, 1e10], X.shape)
+rows = np.where(rng.random(X.shape) < 0.1, other, X)
+options = {"verbose": -1, "num_threads": 1}
+data = lightgbm.Dataset(X, y, categorical_feature=[0, 1])
+source = lightgbm.train(options, data, 50)
+expected = source.predict(rows)
+
+source.save_model("model.txt")
+model = treelite.frontend.load_lightgbm_model("model.txt")
+answers = treelite.gtil.predict(model, rows, nthread=1)
+
+a = np.float64(expected).reshape(len(rows), -1)
+b = np.float64(answers).reshape(a.shape)
+differ = (a.view(np.int64) != b.view(np.int64)).any(axis=1).sum()
+print(f"{differ} of {len(rows)} rows differ, by {np.abs(a - b).max():.1e} at most")
+print(f"the greatest answer is {np.abs(a).max():.1e}")

@@ -1,0 +1,28 @@
+"""Categories, XGBoost: lignum.
+
+pip install pylignum xgboost scikit-learn
+"""
+
+import lignum
+import numpy as np
+import xgboost
+
+rng = np.random.default_rng(0)
+codes = rng.integers(0, 100, (4000, 2))
+X = np.column_stack([codes, rng.normal(size=(4000, 2))]).astype(np.float32)
+y = np.sin(codes[:, 0] ** 2) + codes[:, 1] % 7 + X[:, 2]
+rows = np.where(rng.random(X.shape) < 0.1, np.float32(np.nan), X)
+kinds = ["c", "c", "q", "q"]
+source = xgboost.XGBRegressor(
+    n_estimators=50, max_depth=5, n_jobs=1, enable_categorical=True, feature_types=kinds
+).fit(X, y)
+expected = source.predict(rows)
+
+source.save_model("model.json")
+answers = lignum.load("model.json").predict(rows, n_jobs=1)
+
+a = np.float64(expected).reshape(len(rows), -1)
+b = np.float64(answers).reshape(a.shape)
+differ = (a.view(np.int64) != b.view(np.int64)).any(axis=1).sum()
+print(f"{differ} of {len(rows)} rows differ, by {np.abs(a - b).max():.1e} at most")
+print(f"the greatest answer is {np.abs(a).max():.1e}")

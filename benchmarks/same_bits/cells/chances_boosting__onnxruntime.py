@@ -1,0 +1,28 @@
+"""Probabilities, gradient boosting: onnxruntime.
+
+pip install skl2onnx onnxruntime scikit-learn
+"""
+
+import numpy as np
+import onnxruntime
+import skl2onnx
+from sklearn.ensemble import GradientBoostingClassifier
+
+rng = np.random.default_rng(0)
+X, rows = rng.normal(size=(2, 4000, 5)).astype(np.float32)
+y = np.where(X[:, 0] * X[:, 1] > rng.normal(size=4000), 1, 0)
+source = GradientBoostingClassifier(random_state=0).fit(X, y)
+expected = source.predict_proba(rows)[:, 1]
+
+model = skl2onnx.to_onnx(source, X[:1], options={"zipmap": False})
+options = onnxruntime.SessionOptions()
+options.intra_op_num_threads = 1
+session = onnxruntime.InferenceSession(model.SerializeToString(), options)
+feed = {session.get_inputs()[0].name: rows.astype(np.float32)}
+answers = session.run(None, feed)[-1][:, 1]
+
+a = np.float64(expected).reshape(len(rows), -1)
+b = np.float64(answers).reshape(a.shape)
+differ = (a.view(np.int64) != b.view(np.int64)).any(axis=1).sum()
+print(f"{differ} of {len(rows)} rows differ, by {np.abs(a - b).max():.1e} at most")
+print(f"the greatest answer is {np.abs(a).max():.1e}")

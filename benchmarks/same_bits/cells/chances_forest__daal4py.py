@@ -1,0 +1,27 @@
+"""Probabilities, random forest: daal4py.
+
+pip install treelite scikit-learn-intelex scikit-learn
+"""
+
+import daal4py
+import numpy as np
+import treelite
+from sklearn.ensemble import RandomForestClassifier
+
+rng = np.random.default_rng(0)
+X, rows = rng.normal(size=(2, 4000, 5)).astype(np.float32)
+y = (X[:, 0] * X[:, 1] > 0) + 2 * (X[:, 2] > rng.normal(size=4000))
+source = RandomForestClassifier(20, max_depth=8, random_state=0)
+source.fit(X, y)
+expected = source.predict_proba(rows)
+
+model = treelite.sklearn.import_model(source)
+converted = daal4py.mb.convert_model(model)
+daal4py.daalinit(1)
+answers = converted.predict_proba(rows)
+
+a = np.float64(expected).reshape(len(rows), -1)
+b = np.float64(answers).reshape(a.shape)
+differ = (a.view(np.int64) != b.view(np.int64)).any(axis=1).sum()
+print(f"{differ} of {len(rows)} rows differ, by {np.abs(a - b).max():.1e} at most")
+print(f"the greatest answer is {np.abs(a).max():.1e}")

@@ -1,0 +1,24 @@
+"""Probabilities, LightGBM: lignum.
+
+pip install pylignum lightgbm scikit-learn
+"""
+
+import lightgbm
+import lignum
+import numpy as np
+
+rng = np.random.default_rng(0)
+X, rows = rng.normal(size=(2, 4000, 5))
+y = np.where(X[:, 0] * X[:, 1] > rng.normal(size=4000), 1, 0)
+source = lightgbm.LGBMClassifier(n_estimators=20, n_jobs=1, verbose=-1)
+source.fit(X, y)
+expected = source.predict_proba(rows)[:, 1]
+
+source.booster_.save_model("model.txt")
+answers = lignum.load("model.txt").predict(rows, n_jobs=1)
+
+a = np.float64(expected).reshape(len(rows), -1)
+b = np.float64(answers).reshape(a.shape)
+differ = (a.view(np.int64) != b.view(np.int64)).any(axis=1).sum()
+print(f"{differ} of {len(rows)} rows differ, by {np.abs(a - b).max():.1e} at most")
+print(f"the greatest answer is {np.abs(a).max():.1e}")

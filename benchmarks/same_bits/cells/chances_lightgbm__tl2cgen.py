@@ -1,0 +1,28 @@
+"""Probabilities, LightGBM: tl2cgen.
+
+pip install treelite tl2cgen lightgbm scikit-learn
+"""
+
+import lightgbm
+import numpy as np
+import tl2cgen
+import treelite
+
+rng = np.random.default_rng(0)
+X, rows = rng.normal(size=(2, 4000, 5))
+y = np.where(X[:, 0] * X[:, 1] > rng.normal(size=4000), 1, 0)
+source = lightgbm.LGBMClassifier(n_estimators=20, n_jobs=1, verbose=-1)
+source.fit(X, y)
+expected = source.predict_proba(rows)[:, 1]
+
+source.booster_.save_model("model.txt")
+model = treelite.frontend.load_lightgbm_model("model.txt")
+tl2cgen.export_lib(model, toolchain="gcc", libpath="model.so")
+predictor = tl2cgen.Predictor("model.so", nthread=1)
+answers = predictor.predict(tl2cgen.DMatrix(rows))
+
+a = np.float64(expected).reshape(len(rows), -1)
+b = np.float64(answers).reshape(a.shape)
+differ = (a.view(np.int64) != b.view(np.int64)).any(axis=1).sum()
+print(f"{differ} of {len(rows)} rows differ, by {np.abs(a - b).max():.1e} at most")
+print(f"the greatest answer is {np.abs(a).max():.1e}")

@@ -1,0 +1,25 @@
+"""Classes, CatBoost: daal4py.
+
+pip install scikit-learn-intelex catboost
+"""
+
+import catboost
+import daal4py
+import numpy as np
+
+rng = np.random.default_rng(0)
+X, rows = rng.normal(size=(2, 4000, 5)).astype(np.float32)
+y = (X[:, 0] * X[:, 1] > 0) + 2 * (X[:, 2] > rng.normal(size=4000))
+source = catboost.CatBoostClassifier(iterations=50, thread_count=1, verbose=0)
+source.fit(X, y)
+expected = source.predict_proba(rows)
+
+converted = daal4py.mb.convert_model(source)
+daal4py.daalinit(1)
+answers = converted.predict_proba(rows)
+
+a = np.float64(expected).reshape(len(rows), -1)
+b = np.float64(answers).reshape(a.shape)
+differ = (a.view(np.int64) != b.view(np.int64)).any(axis=1).sum()
+print(f"{differ} of {len(rows)} rows differ, by {np.abs(a - b).max():.1e} at most")
+print(f"the greatest answer is {np.abs(a).max():.1e}")

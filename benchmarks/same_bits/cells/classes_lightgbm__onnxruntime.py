@@ -1,0 +1,31 @@
+"""Classes, LightGBM: onnxruntime.
+
+pip install onnxmltools onnxruntime lightgbm scikit-learn
+"""
+
+import lightgbm
+import numpy as np
+import onnxruntime
+from onnxmltools import convert_lightgbm
+from onnxmltools.convert.common.data_types import FloatTensorType
+
+rng = np.random.default_rng(0)
+X, rows = rng.normal(size=(2, 4000, 5))
+y = (X[:, 0] * X[:, 1] > 0) + 2 * (X[:, 2] > rng.normal(size=4000))
+source = lightgbm.LGBMClassifier(n_estimators=20, n_jobs=1, verbose=-1)
+source.fit(X, y)
+expected = source.predict_proba(rows)
+
+types = [("X", FloatTensorType([None, X.shape[1]]))]
+model = convert_lightgbm(source, initial_types=types, zipmap=False)
+options = onnxruntime.SessionOptions()
+options.intra_op_num_threads = 1
+session = onnxruntime.InferenceSession(model.SerializeToString(), options)
+feed = {session.get_inputs()[0].name: rows.astype(np.float32)}
+answers = session.run(None, feed)[-1]
+
+a = np.float64(expected).reshape(len(rows), -1)
+b = np.float64(answers).reshape(a.shape)
+differ = (a.view(np.int64) != b.view(np.int64)).any(axis=1).sum()
+print(f"{differ} of {len(rows)} rows differ, by {np.abs(a - b).max():.1e} at most")
+print(f"the greatest answer is {np.abs(a).max():.1e}")

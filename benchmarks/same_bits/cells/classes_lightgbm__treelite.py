@@ -1,0 +1,25 @@
+"""Classes, LightGBM: treelite.
+
+pip install treelite lightgbm scikit-learn
+"""
+
+import lightgbm
+import numpy as np
+import treelite
+
+rng = np.random.default_rng(0)
+X, rows = rng.normal(size=(2, 4000, 5))
+y = (X[:, 0] * X[:, 1] > 0) + 2 * (X[:, 2] > rng.normal(size=4000))
+source = lightgbm.LGBMClassifier(n_estimators=20, n_jobs=1, verbose=-1)
+source.fit(X, y)
+expected = source.predict_proba(rows)
+
+source.booster_.save_model("model.txt")
+model = treelite.frontend.load_lightgbm_model("model.txt")
+answers = treelite.gtil.predict(model, rows, nthread=1)
+
+a = np.float64(expected).reshape(len(rows), -1)
+b = np.float64(answers).reshape(a.shape)
+differ = (a.view(np.int64) != b.view(np.int64)).any(axis=1).sum()
+print(f"{differ} of {len(rows)} rows differ, by {np.abs(a - b).max():.1e} at most")
+print(f"the greatest answer is {np.abs(a).max():.1e}")

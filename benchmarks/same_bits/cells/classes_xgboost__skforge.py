@@ -1,0 +1,24 @@
+"""Classes, XGBoost: skforge.
+
+pip install skforge-compiler xgboost scikit-learn
+"""
+
+import numpy as np
+import xgboost
+
+from skforge import CompiledForest
+
+rng = np.random.default_rng(0)
+X, rows = rng.normal(size=(2, 4000, 5)).astype(np.float32)
+y = (X[:, 0] * X[:, 1] > 0) + 2 * (X[:, 2] > rng.normal(size=4000))
+source = xgboost.XGBClassifier(n_estimators=20, max_depth=4, n_jobs=1).fit(X, y)
+expected = source.predict_proba(rows)
+
+fast = CompiledForest(source).fit(X)
+answers = fast.predict_proba(rows)
+
+a = np.float64(expected).reshape(len(rows), -1)
+b = np.float64(answers).reshape(a.shape)
+differ = (a.view(np.int64) != b.view(np.int64)).any(axis=1).sum()
+print(f"{differ} of {len(rows)} rows differ, by {np.abs(a - b).max():.1e} at most")
+print(f"the greatest answer is {np.abs(a).max():.1e}")

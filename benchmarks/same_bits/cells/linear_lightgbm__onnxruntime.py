@@ -1,0 +1,31 @@
+"""Linear trees, LightGBM: onnxruntime.
+
+pip install onnxmltools onnxruntime lightgbm scikit-learn
+"""
+
+import lightgbm
+import numpy as np
+import onnxruntime
+from onnxmltools import convert_lightgbm
+from onnxmltools.convert.common.data_types import FloatTensorType
+
+rng = np.random.default_rng(0)
+X, rows = rng.normal(size=(2, 4000, 5))
+y = 1000 * X[:, 0] * X[:, 1] + 100 * np.abs(X[:, 2])
+options = {"verbose": -1, "num_threads": 1, "linear_tree": True}
+source = lightgbm.train(options, lightgbm.Dataset(X, y), 50)
+expected = source.predict(rows)
+
+types = [("X", FloatTensorType([None, X.shape[1]]))]
+model = convert_lightgbm(source, initial_types=types, split=10)
+options = onnxruntime.SessionOptions()
+options.intra_op_num_threads = 1
+session = onnxruntime.InferenceSession(model.SerializeToString(), options)
+feed = {session.get_inputs()[0].name: rows.astype(np.float32)}
+answers = session.run(None, feed)[-1]
+
+a = np.float64(expected).reshape(len(rows), -1)
+b = np.float64(answers).reshape(a.shape)
+differ = (a.view(np.int64) != b.view(np.int64)).any(axis=1).sum()
+print(f"{differ} of {len(rows)} rows differ, by {np.abs(a - b).max():.1e} at most")
+print(f"the greatest answer is {np.abs(a).max():.1e}")

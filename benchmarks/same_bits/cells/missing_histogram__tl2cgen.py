@@ -1,0 +1,29 @@
+"""Missing values, histogram gradient boosting: tl2cgen.
+
+pip install treelite tl2cgen scikit-learn
+"""
+
+import numpy as np
+import tl2cgen
+import treelite
+from sklearn.ensemble import HistGradientBoostingRegressor
+
+rng = np.random.default_rng(0)
+X, rows = rng.normal(size=(2, 4000, 5)).round(1)
+y = X[:, 0] * X[:, 1] + np.abs(X[:, 2])
+X[rng.random(X.shape) < 0.2] = np.nan
+special = [np.nan, 0.0, -0.0, 1e-40]
+rows = np.where(rng.random(X.shape) < 0.3, rng.choice(special, X.shape), rows)
+source = HistGradientBoostingRegressor(max_iter=50).fit(X, y)
+expected = source.predict(rows)
+
+model = treelite.sklearn.import_model(source)
+tl2cgen.export_lib(model, toolchain="gcc", libpath="model.so")
+predictor = tl2cgen.Predictor("model.so", nthread=1)
+answers = predictor.predict(tl2cgen.DMatrix(rows))
+
+a = np.float64(expected).reshape(len(rows), -1)
+b = np.float64(answers).reshape(a.shape)
+differ = (a.view(np.int64) != b.view(np.int64)).any(axis=1).sum()
+print(f"{differ} of {len(rows)} rows differ, by {np.abs(a - b).max():.1e} at most")
+print(f"the greatest answer is {np.abs(a).max():.1e}")

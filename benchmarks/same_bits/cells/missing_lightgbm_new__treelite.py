@@ -1,0 +1,27 @@
+"""Missing values, LightGBM: treelite.
+
+pip install treelite lightgbm scikit-learn
+"""
+
+import lightgbm
+import numpy as np
+import treelite
+
+rng = np.random.default_rng(0)
+X, rows = rng.normal(size=(2, 4000, 5)).round(1)
+y = X[:, 0] * X[:, 1] + np.abs(X[:, 2])
+special = [np.nan, 0.0, -0.0, np.inf, -np.inf, 1e-40]
+rows = np.where(rng.random(X.shape) < 0.3, rng.choice(special, X.shape), rows)
+options = {"verbose": -1, "num_threads": 1}
+source = lightgbm.train(options, lightgbm.Dataset(X, y), 50)
+expected = source.predict(rows)
+
+source.save_model("model.txt")
+model = treelite.frontend.load_lightgbm_model("model.txt")
+answers = treelite.gtil.predict(model, rows, nthread=1)
+
+a = np.float64(expected).reshape(len(rows), -1)
+b = np.float64(answers).reshape(a.shape)
+differ = (a.view(np.int64) != b.view(np.int64)).any(axis=1).sum()
+print(f"{differ} of {len(rows)} rows differ, by {np.abs(a - b).max():.1e} at most")
+print(f"the greatest answer is {np.abs(a).max():.1e}")

@@ -1,0 +1,27 @@
+"""Sums of many trees, gradient boosting: daal4py.
+
+pip install treelite scikit-learn-intelex scikit-learn
+"""
+
+import daal4py
+import numpy as np
+import treelite
+from sklearn.ensemble import GradientBoostingRegressor
+
+rng = np.random.default_rng(0)
+X, rows = rng.normal(size=(2, 4000, 5)).astype(np.float32)
+y = 1000 * X[:, 0] * X[:, 1] + 100 * np.abs(X[:, 2])
+source = GradientBoostingRegressor(n_estimators=200, random_state=0)
+source.fit(X, y)
+expected = source.predict(rows)
+
+model = treelite.sklearn.import_model(source)
+converted = daal4py.mb.convert_model(model)
+daal4py.daalinit(1)
+answers = converted.predict(rows)
+
+a = np.float64(expected).reshape(len(rows), -1)
+b = np.float64(answers).reshape(a.shape)
+differ = (a.view(np.int64) != b.view(np.int64)).any(axis=1).sum()
+print(f"{differ} of {len(rows)} rows differ, by {np.abs(a - b).max():.1e} at most")
+print(f"the greatest answer is {np.abs(a).max():.1e}")

@@ -1,0 +1,24 @@
+"""Sums of many trees, CatBoost: lignum.
+
+pip install pylignum catboost
+"""
+
+import catboost
+import lignum
+import numpy as np
+
+rng = np.random.default_rng(0)
+X, rows = rng.normal(size=(2, 4000, 5)).astype(np.float32)
+y = 1000 * X[:, 0] * X[:, 1] + 100 * np.abs(X[:, 2])
+source = catboost.CatBoostRegressor(iterations=200, depth=4, thread_count=1, verbose=0)
+source.fit(X, y)
+expected = source.predict(rows)
+
+source.save_model("model.cbm")
+answers = lignum.load("model.cbm").predict(rows, n_jobs=1)
+
+a = np.float64(expected).reshape(len(rows), -1)
+b = np.float64(answers).reshape(a.shape)
+differ = (a.view(np.int64) != b.view(np.int64)).any(axis=1).sum()
+print(f"{differ} of {len(rows)} rows differ, by {np.abs(a - b).max():.1e} at most")
+print(f"the greatest answer is {np.abs(a).max():.1e}")

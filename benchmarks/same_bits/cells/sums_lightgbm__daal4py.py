@@ -1,0 +1,25 @@
+"""Sums of many trees, LightGBM: daal4py.
+
+pip install scikit-learn-intelex lightgbm scikit-learn
+"""
+
+import daal4py
+import lightgbm
+import numpy as np
+
+rng = np.random.default_rng(0)
+X, rows = rng.normal(size=(2, 4000, 5))
+y = 1000 * X[:, 0] * X[:, 1] + 100 * np.abs(X[:, 2])
+options = {"verbose": -1, "num_threads": 1, "num_leaves": 15}
+source = lightgbm.train(options, lightgbm.Dataset(X, y), 200)
+expected = source.predict(rows)
+
+converted = daal4py.mb.convert_model(source)
+daal4py.daalinit(1)
+answers = converted.predict(rows)
+
+a = np.float64(expected).reshape(len(rows), -1)
+b = np.float64(answers).reshape(a.shape)
+differ = (a.view(np.int64) != b.view(np.int64)).any(axis=1).sum()
+print(f"{differ} of {len(rows)} rows differ, by {np.abs(a - b).max():.1e} at most")
+print(f"the greatest answer is {np.abs(a).max():.1e}")

@@ -1,0 +1,26 @@
+"""Classes, random forest: tl2cgen.
+
+pip install treelite tl2cgen scikit-learn
+"""
+
+import numpy as np
+import tl2cgen
+import treelite
+from sklearn.ensemble import RandomForestClassifier
+
+rng = np.random.default_rng(0)
+X, rows = rng.normal(size=(2, 4000, 5)).astype(np.float32)
+y = (X[:, 0] * X[:, 1] > 0) + 2 * (X[:, 2] > rng.normal(size=4000))
+source = RandomForestClassifier(10, random_state=0).fit(X, y)
+expected = source.predict(rows)
+
+model = treelite.sklearn.import_model(source)
+tl2cgen.export_lib(model, toolchain="gcc", libpath="model.so")
+predictor = tl2cgen.Predictor("model.so", nthread=1)
+answers = predictor.predict(tl2cgen.DMatrix(rows)).argmax(axis=-1)
+
+a = np.float64(expected).reshape(len(rows), -1)
+b = np.float64(answers).reshape(a.shape)
+differ = (a.view(np.int64) != b.view(np.int64)).any(axis=1).sum()
+print(f"{differ} of {len(rows)} rows differ, by {np.abs(a - b).max():.1e} at most")
+print(f"the greatest answer is {np.abs(a).max():.1e}")
