@@ -177,7 +177,9 @@ def figures(folder: Path) -> str:
     day = max(r.measured for r in results)[:10]
     return (
         f"{table(results)}\nThe time of one call, on one thread, {target}; {day}. "
-        "Bold: the time of the model's own library by that of skforge.\n"
+        "Bold: how many times as fast skforge is as the model's own library, the "
+        "median of the ratios within rounds, which may differ a little from the "
+        "quotient of the two times.\n"
     )
 
 

@@ -24,7 +24,6 @@ from skforge.cli.models import (
     forest_of,
     live_model,
     open_model,
-    quiet,
 )
 from skforge.cli.options import (
     DataColumns,
@@ -52,7 +51,7 @@ if TYPE_CHECKING:
 def estimator_pairs(fast: Any) -> list[Pair]:
     serial = fast._compiled().source._serial()
     return [
-        Pair(name, quiet(fast, name), name, quiet(serial, name))
+        Pair(name, getattr(fast, name), name, getattr(serial, name))
         for name in ("predict_proba", "predict")
         if hasattr(fast, name) and hasattr(serial, name)
     ]

@@ -34,8 +34,8 @@ WORK = {
 }
 
 LIBRARIES = (
-    "numpy", "scikit-learn", "xgboost", "lightgbm", "catboost", "onnx", "llvmlite",
-    "joblib", "pandas", "polars", "pyarrow", "cupy-cuda12x", "cupy-cuda13x",
+    "numpy", "scikit-learn", "xgboost", "xgboost-cpu", "lightgbm", "catboost", "onnx",
+    "llvmlite", "joblib", "pandas", "polars", "pyarrow", "cupy-cuda12x", "cupy-cuda13x",
 )  # fmt: skip
 
 

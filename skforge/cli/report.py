@@ -17,8 +17,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from skforge._compat import no_warnings
 from skforge.compiler.forest.reference import differing_rows
 from skforge.exceptions import duration, plural, three_digits
+from skforge.prediction.answers import as_array
 from skforge.tuning.measure.bench import in_rounds
 from skforge.tuning.search.ranges import merged
 
@@ -101,7 +103,7 @@ def describe(console: Console, name: str, forest: Forest) -> None:
         plural(forest.n_columns, "feature"),
         plural(forest.n_outputs, "output"),
     )
-    console.print(Text.assemble((name, "bold"), ": ", ", ".join(facts)))
+    console.print(Text.assemble((name, "bold"), ": ", ", ".join(facts)), soft_wrap=True)
 
 
 def show_schedules(console: Console, module: CompiledModule) -> None:
@@ -129,6 +131,7 @@ def _table(*columns: str, right: Sequence[str] = ()) -> Table:
     return table
 
 
+@no_warnings()
 def check(console: Console, pairs: Sequence[Pair], rows: Mapping[str, Rows]) -> bool:
     _title(console, "Predictions, compared bit by bit")
     table = _table("skforge", "source", "rows", "bits")
@@ -148,7 +151,7 @@ def check(console: Console, pairs: Sequence[Pair], rows: Mapping[str, Rows]) -> 
 
 
 def describe_difference(ours: NDArray[Any], theirs: NDArray[Any]) -> str | None:
-    ours, theirs = np.asarray(ours), np.asarray(theirs)
+    ours, theirs = as_array(ours), as_array(theirs)
     if ours.shape != theirs.shape or ours.dtype != theirs.dtype:
         return f"{ours.dtype} {ours.shape} is not {theirs.dtype} {theirs.shape}"
     if ours.dtype == object:  # labels
@@ -157,6 +160,7 @@ def describe_difference(ours: NDArray[Any], theirs: NDArray[Any]) -> str | None:
     return None if bad.size == 0 else f"{bad.size:,} differ, the first in row {bad[0]}"
 
 
+@no_warnings()  # of all calls: in each it would take as long as some predictions
 def speed(
     console: Console,
     pairs: Sequence[Pair],

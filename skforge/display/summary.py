@@ -367,7 +367,7 @@ class Summary:
             if self.source:
                 columns[self.source] = [duration(t.source_seconds) for t in times]
                 columns["faster"] = [_times(t.faster) for t in times]
-                note = f"{self.source} may use as many OpenMP threads as skforge."
+                note = f"{self.source} was given as many OpenMP threads as skforge."
         rows = [list(row) for row in zip(*columns.values(), strict=True)]
         return Table(title, [*columns], rows, note)
 

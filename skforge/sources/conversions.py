@@ -16,14 +16,14 @@ Helps = Callable[[Any], bool]
 
 #: The method by which a column of each library is converted, and the types to try.
 _CASTS: dict[str, tuple[str, tuple[Any, ...]]] = {
-    "pandas": ("astype", ("float64", "str", "object")),
+    "pandas": ("astype", ("float64", "str", "object", "category")),
     "polars": ("cast", (float, str)),
     "pyarrow": ("cast", ("float64", "string")),
 }
 #: Calls that convert rows as a whole.
 _WHOLE = "X.to_pandas()", "X.toarray()", "numpy.asarray(X, 'float64')"
 #: Columns that are named, and combinations of types that are tried.
-_NAMED, _TRIED = 3, 8
+_NAMED, _TRIED = 3, 12
 
 
 def conversion(X: Any, helps: Helps) -> str:

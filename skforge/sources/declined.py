@@ -178,7 +178,12 @@ class _Declined:
         if is_missing(value):
             had = "training rows had texts" if texts else "alone it takes none missing"
             return f"row {at} has no value in column {column}, where {had}"
+        if is_category(wanted) and not is_category(dtype):
+            return f"{shown}, where training rows had categories"
         if is_category(wanted):
+            unknown = [c for c in dtype.categories if c not in {*wanted.categories}]
+            if unknown:
+                shown = f"column {column} has {shortened(repr(unknown[0]), 80)}"
             return f"{shown}, which is not among the categories of training"
         if texts and isinstance(value, str):
             return f"{shown}, a text that training rows did not have"

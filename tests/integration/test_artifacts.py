@@ -293,6 +293,30 @@ def test_names_of_xgboost_and_warnings_of_lightgbm(tmp_path):
     assert equal(loaded.predict_proba(wrong), compiled.predict_proba(wrong))
 
 
+@pytest.mark.parametrize("dtype", ["str", "object"])
+def test_texts_where_training_had_categories(dtype, tmp_path):
+    """A frame that ``read_csv`` made has texts: the error says how to convert them."""
+    xgb = pytest.importorskip("xgboost", "3.1")
+    pd = pytest.importorskip("pandas")
+    city = np.array(["Bern", "Oslo", "Rome"])[np.arange(len(X)) % 3]
+    frame = pd.DataFrame({"size": X[:, 0], "city": pd.Categorical(city)})
+    model = xgb.XGBClassifier(n_estimators=2, enable_categorical=True).fit(frame, Y)
+    loaded = saved(plain(model).fit(frame), tmp_path)
+    rows = frame[:4].astype({"city": dtype})
+    with pytest.raises(SourceNeededError) as error:
+        loaded.predict(rows)
+    call = "X.astype({'city': 'category'})"
+    assert f"Convert with {call}, or use the original model." in str(error.value)
+    converted = rows.astype({"city": "category"})
+    assert equal(loaded.predict(converted), model.predict(frame[:4]))
+    rows = rows.assign(city=["Bern", "Paris", "Rome", "Oslo"])
+    with pytest.raises(SourceNeededError, match="where training rows had categories;"):
+        loaded.predict(rows.astype({"city": dtype}))
+    match = r"column 'city' \(category\) has 'Paris', which is not among the categories"
+    with pytest.raises(SourceNeededError, match=match):
+        loaded.predict(rows.astype({"city": "category"}))
+
+
 def test_what_needs_the_source_says_so(tmp_path):
     xgb = pytest.importorskip("xgboost")
     pd = pytest.importorskip("pandas")

@@ -5,15 +5,18 @@ import os
 import re
 import subprocess
 import sys
+import warnings
 from dataclasses import replace
+from importlib import metadata
 from pathlib import Path
 
 import numpy as np
 import pytest
 from rich.console import Console
-from sklearn.ensemble import RandomForestRegressor
+from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
 
 import skforge
+from skforge.cli.bench import estimator_pairs
 from skforge.cli.data import load_rows
 from skforge.cli.doctor import _cache
 from skforge.cli.main import app
@@ -91,6 +94,15 @@ def test_doctor_shows_machine_profile_cache_and_libraries(
         assert "SKFORGE_CACHE is off" in out
     else:
         assert str(tmp_path / "kept") in out
+
+
+def test_doctor_lists_xgboost_without_its_code_for_gpus(run, monkeypatch):
+    version = metadata.version
+    monkeypatch.setattr(
+        metadata, "version", lambda n: "9.8.7" if n == "xgboost-cpu" else version(n)
+    )
+    _, out, _ = run("doctor")
+    assert re.search(r"xgboost-cpu +9\.8\.7", out)
 
 
 @pytest.mark.parametrize("made", [False, True])
@@ -414,6 +426,21 @@ def test_check_reports_the_first_row_that_differs():
     text = console.export_text()
     assert re.search("4 zero +identical", text)
     assert re.search("3 mixed +2 differ, the first in row 1", text)
+
+
+def test_methods_are_timed_bare_and_their_warnings_are_hidden():
+    """What silences a call took six times as long as a compiled row."""
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(rng.random((60, 3)), columns=list("abc"))
+    model = RandomForestClassifier(3, random_state=0).fit(frame, frame.a > 0.5)
+    fast = skforge.CompiledForest(model, tuning="off").fit(frame)
+    pairs = estimator_pairs(fast)
+    assert [pair.compiled for pair in pairs] == [fast.predict_proba, fast.predict]
+    X, console = frame.to_numpy(), text_console()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # X has no names
+        speed(console, pairs, X, [1], seconds=0.01)
+        assert check(console, pairs, {"nameless": X})
 
 
 def test_speed_names_both_and_fills_the_batch():
