@@ -45,6 +45,9 @@ ROUNDS = 8
 #: Batches that calls take in turn: so many that branches do not learn them by heart, in
 #: so few bytes that they stay in the cache.
 POOL, POOL_BYTES = 4096, 1 << 20
+#: Batches that are frames or lists, which take long to make; and calls before any is
+#: timed.
+FEW = 64
 CHECKED_ROWS = 1024
 FEWEST = 400  # calls, however slow
 WARM = 8  # calls that are not timed, at each turn
@@ -243,11 +246,16 @@ def measure(
 ) -> list[Line]:
     """Return a line for each system; rows change from call to call."""
     batches = batches_of(case.rows, size)
-    formed = {s.name: [s.form(batch) for batch in batches] for s in systems}
+    formed = {
+        s.name: [
+            s.form(rows) for rows in batches[: POOL if s.form is np.asarray else FEW]
+        ]
+        for s in systems
+    }
     taken = {s.name: array("q") for s in systems}
     others_calls = dict.fromkeys(taken, 0)
     for system in systems:
-        for batch in formed[system.name]:  # hot: compiled, cached, allocated
+        for batch in formed[system.name][:FEW]:  # hot: compiled, cached, allocated
             system.call(batch)
     turn = {name: turns(condition, made, plan) for name, made in formed.items()}
     gc.collect()
