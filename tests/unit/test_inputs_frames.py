@@ -195,7 +195,9 @@ def test_a_saved_model_takes_frames(name, tmp_path):
     assert np.array_equal(kept.predict(frame), model.predict(frame))
     if name.startswith("xgboost"):
         frame = make_frame(8, colors=["purple", "red"])
-        with pytest.raises(SourceNeededError, match="has 'purple' in column 'color'"):
+        with pytest.raises(
+            SourceNeededError, match=r"'color' \(category\) has 'purple'"
+        ):
             kept.predict(frame)
 
 
