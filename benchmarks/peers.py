@@ -98,7 +98,7 @@ def lleaves(model: Model) -> System:
 
 def lignum(model: Model) -> System:
     """Load lignum's interpreter."""
-    return _of_lignum(_lignum_model(model))
+    return _of_lignum(model, _lignum_model(model))
 
 
 def lignum_compiled(model: Model) -> System:
@@ -106,7 +106,7 @@ def lignum_compiled(model: Model) -> System:
     made = _lignum_model(model)
     made.compile(work_dir=tempfile.mkdtemp())
     made.autotune(np.load(model["rows"])[:4096].astype(np.float64), n_jobs=1)
-    return _of_lignum(made)
+    return _of_lignum(model, made)
 
 
 def _lignum_model(model: Model) -> Any:
@@ -117,11 +117,15 @@ def _lignum_model(model: Model) -> Any:
     return lignum.load(model["path"])
 
 
-def _of_lignum(made: Any) -> System:
+def _of_lignum(model: Model, made: Any) -> System:
+    """Call it; its arrays are of float64 where XGBoost's are of float32."""
+
     def predict(threads: int) -> Predict:
         return lambda X: made.predict(X, raw_score=True, n_jobs=threads)
 
-    return System("raw", predict)
+    return System(
+        "raw", predict, np.float32 if model["kind"] == "xgboost" else np.asarray
+    )
 
 
 def onnxruntime(model: Model) -> System:
