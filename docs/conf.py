@@ -70,6 +70,7 @@ COPIED = (
     "SECURITY.md",
     "benchmarks/README.md",
     "benchmarks/results",
+    "benchmarks/same_bits/cells",
 )
 
 
