@@ -22,6 +22,7 @@ PEERS = (
     "treelite",
     "tl2cgen",
     "lleaves",
+    "onnx",
     "onnxruntime",
     "skl2onnx",
     "onnxmltools",

@@ -76,6 +76,7 @@ COPIED = (
     "SECURITY.md",
     "benchmarks/README.md",
     "benchmarks/results",
+    "benchmarks/same_bits/cells",
 )
 
 

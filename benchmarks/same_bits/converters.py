@@ -108,15 +108,15 @@ _SESSION = """\
 options = onnxruntime.SessionOptions()
 options.intra_op_num_threads = 1
 session = onnxruntime.InferenceSession({model}, options)
-feed = {{session.get_inputs()[0].name: rows.astype(np.{dtype})}}
+feed = {{session.get_inputs()[0].name: np.float32(rows)}}
 """
 
 
 def onnxruntime(trait: Trait) -> Text | None:
-    """ONNX Runtime, with rows of the type of the models that the converters make."""
+    """ONNX Runtime, with rows of float32: converters make models of no other type."""
     imports: tuple[str, ...] = ("import onnxruntime",)
-    model, dtype = "model.SerializeToString()", "float32"
-    packages = ("onnxmltools", "onnxruntime")
+    model = "model.SerializeToString()"
+    packages: tuple[str, ...] = ("onnxmltools", "onnxruntime")
     match trait.library:
         case "xgboost":
             convert = f"{_TYPES}model = convert_xgboost(source, initial_types=types)\n"
@@ -132,15 +132,16 @@ def onnxruntime(trait: Trait) -> Text | None:
             model, packages = '"model.onnx"', ("onnxruntime",)
         case "sklearn":
             option = "" if trait.answer == "value" else ', options={"zipmap": False}'
-            convert = f"model = skl2onnx.to_onnx(source, X[:1]{option})\n"
-            dtype = "float64" if "HistGradient" in trait.code else dtype
+            sample = "np.float32(X[:1])" if trait.histogram else "X[:1]"
+            convert = f"model = skl2onnx.to_onnx(source, {sample}{option})\n"
             imports += ("import skl2onnx",)
             packages = ("skl2onnx", "onnxruntime")
+            packages += ('"protobuf<7"',) if trait.histogram else ()
         case _:
             return None
     if trait.release:
         packages = ("skl2onnx", f"onnxruntime=={trait.release}")
-    session = _SESSION.format(model=model, dtype=dtype)
+    session = _SESSION.format(model=model)
     output = "[0]" if trait.answer == "labels" else "[-1]"
     answers = f"session.run(None, feed){output}"
     if trait.library == "catboost" and trait.answer != "value":  # a dict for each row

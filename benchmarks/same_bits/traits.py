@@ -42,6 +42,11 @@ class Trait:
     release: str = ""
 
     @property
+    def histogram(self) -> bool:
+        """Return whether the model is scikit-learn's histogram gradient boosting."""
+        return HISTOGRAM[0] in self.imports
+
+    @property
     def packages(self) -> tuple[str, ...]:
         """Return what pip installs for the library."""
         match self.library:
