@@ -77,9 +77,9 @@ class _RowsOfBlock(layouts.GpuBlockCode):
                 self._code.finish(self._sums, self._block.result, row, b.const(1))
 
 
-#: Bytes of slots that a cluster of nodes may use: most of a small L1 cache. With 80 KiB
-#: walks took 1.1 to 1.3 times as long.
-SLOT_BYTES = 20 << 10
+#: Bytes of slots that a cluster of nodes may use. With 20 KiB a row of 50 trees of
+#: depth 12 took 1.4 times as long, and with 80 KiB batches took 1.1 to 1.3 times.
+SLOT_BYTES = 40 << 10
 
 #: Fewest nodes of a cluster, where trees need many points.
 FEWEST_NODES = 8
