@@ -112,13 +112,14 @@ def test_models_of_all_kinds(make: Any, tmp_path: Path) -> None:
     np.testing.assert_allclose(sums, raw.reshape(sums.shape), rtol=1e-4, atol=1e-5)
 
 
-def test_aarch64(tmp_path: Path) -> None:
+@pytest.mark.parametrize("size", [1, 64])  # points are lanes, and rows
+def test_aarch64(tmp_path: Path, size: int) -> None:
     forest = small_forest()
     folder = skforge.export(
         forest,
         tmp_path / "tiny",
         target="aarch64",
-        batch_sizes=[1],
+        batch_sizes=[size],
         contribs=True,
     )
     assert "predict_contribs" in metadata(folder)["functions"]
