@@ -161,10 +161,10 @@ def _gpu(commit: Commit, rows: int) -> dict[str, int]:
 
     from skforge import Target
     from skforge.compiler import pipeline
-    from skforge.compiler.codegen.cuda.emitter import emit_gpu
-    from skforge.compiler.defaults.gpu import default_gpu_schedules
-    from skforge.compiler.runtime.gpu.compilers import compile_text
-    from skforge.compiler.runtime.gpu.resources import cubin_resources
+    from skforge.gpu.codegen.emitter import emit_gpu
+    from skforge.gpu.defaults import default_gpu_schedules
+    from skforge.gpu.runtime.compilers import compile_text
+    from skforge.gpu.runtime.resources import cubin_resources
 
     target = Target.cuda(GPU)
     table = default_gpu_schedules(commit.forest, target)

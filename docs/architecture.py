@@ -64,13 +64,18 @@ PARTS = (
     Part(
         "Tuning",
         "spaces, strategies, costs, measuring",
-        ("skforge.tuning",),
+        (
+            "skforge.tuning",
+            "skforge.gpu.cost_model",
+            "skforge.gpu.features",
+            "skforge.gpu.space",
+        ),
         *(4, 0, 3),
     ),
     Part(
         "Runtime",
         "modules, threads, entries, GPUs",
-        ("skforge.compiler.runtime",),
+        ("skforge.compiler.runtime", "skforge.gpu", "skforge.gpu.runtime"),
         *(5, 1, 3),
     ),
     Part(
@@ -86,19 +91,23 @@ PARTS = (
             "skforge.compiler.lowering",
             "skforge.compiler.cost",
             "skforge.compiler.defaults",
+            "skforge.gpu.cost",
+            "skforge.gpu.defaults",
+            "skforge.gpu.lowering",
+            "skforge.gpu.occupancy",
         ),
         *(7, 1, 2),
     ),
     Part(
         "Passes",
         "one rewrite of IR a file",
-        ("skforge.compiler.passes",),
+        ("skforge.compiler.passes", "skforge.gpu.nest", "skforge.gpu.passes"),
         *(8, 1, 2),
     ),
     Part(
         "Layouts",
         "how trees lie in memory",
-        ("skforge.compiler.layouts",),
+        ("skforge.compiler.layouts", "skforge.gpu.bitsliced"),
         *(9, 1, 2),
     ),
     Part(
@@ -110,7 +119,7 @@ PARTS = (
     Part(
         "Code generation",
         "LLVM, CUDA and HIP text",
-        ("skforge.compiler.codegen",),
+        ("skforge.compiler.codegen", "skforge.gpu.codegen"),
         *(9, 3, 3),
     ),
     Part(

@@ -25,12 +25,12 @@ from skforge.compiler.target import Target
 from skforge.display.short_repr import OwnRepr
 from skforge.estimators import CompiledForest
 from skforge.exceptions import InvalidInputError
+from skforge.gpu.space import PLAIN, TABLE_5, gpu_schedule
 from skforge.sources.delegation import validated
 from skforge.tuning.result import TuningResult
 from skforge.tuning.search.strategies import Strategy
 from skforge.tuning.search.trial import DEFAULT, Trial
 from skforge.tuning.space.cpu import CPU, cpu_point, cpu_schedule, cpu_space
-from skforge.tuning.space.gpu import PLAIN, TABLE_5, gpu_schedule
 from skforge.tuning.space.space import Constraint, Point, ScheduleSpace
 from skforge.tuning.tuner import STRATEGIES, Tuner
 

@@ -1,6 +1,6 @@
 """A CuPy for tests: device memory is the host's, kernels run by the emulated machine.
 
-It has the few calls that ``runtime/gpu/cupy.py`` uses and is as strict as CuPy is:
+It has the few calls that ``gpu/runtime/cupy.py`` uses and is as strict as CuPy is:
 arrays are not converted to NumPy's by themselves, and streams and devices have to be
 current where CuPy wants it. ``log`` lists what a GPU would be asked to do, in order.
 """

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from skforge.compiler.runtime.gpu import compilers
-from skforge.compiler.runtime.gpu.compilers import Kind
-from skforge.compiler.runtime.gpu.resources import KernelResources, hip_resources
+from skforge.gpu.runtime import compilers
+from skforge.gpu.runtime.compilers import Kind
+from skforge.gpu.runtime.resources import KernelResources, hip_resources
 
 
 @dataclass(frozen=True, slots=True)

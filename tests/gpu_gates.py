@@ -12,9 +12,6 @@ import msgpack
 
 from benchmarks.gpu.gpu_sass import disassemble, innermost, kernels_of, operations
 from skforge.compiler import pipeline
-from skforge.compiler.codegen.cuda.emitter import emit_gpu
-from skforge.compiler.codegen.cuda.host_plan import HostPlan
-from skforge.compiler.codegen.cuda.types import PRELUDE
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.hir.nodes import Reduction
 from skforge.compiler.ir.lir import nodes as lir
@@ -22,6 +19,9 @@ from skforge.compiler.ir.lir.walk import statements
 from skforge.compiler.pipeline import Lowered
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
+from skforge.gpu.codegen.emitter import emit_gpu
+from skforge.gpu.codegen.host_plan import HostPlan
+from skforge.gpu.codegen.types import PRELUDE
 
 
 @dataclass(frozen=True, slots=True, eq=False)

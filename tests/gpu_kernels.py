@@ -7,9 +7,6 @@ from contextlib import contextmanager
 
 import pytest
 
-from skforge.compiler.codegen.cuda.emitter import emit_gpu
-from skforge.compiler.codegen.cuda.host_plan import HostPlan
-from skforge.compiler.codegen.cuda.types import PRELUDE
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir.builder import Builder
 from skforge.compiler.ir.lir.nodes import (
@@ -28,6 +25,9 @@ from skforge.compiler.ir.lir.nodes import (
 from skforge.compiler.ir.lir.verifier import verify_lir
 from skforge.compiler.target import Target
 from skforge.exceptions import TargetError
+from skforge.gpu.codegen.emitter import emit_gpu
+from skforge.gpu.codegen.host_plan import HostPlan
+from skforge.gpu.codegen.types import PRELUDE
 from tests.gpu_binary import compiler_path
 from tests.lir_loops import for_, while_
 

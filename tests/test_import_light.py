@@ -152,7 +152,7 @@ def test_a_loaded_model_answers_without_scikit_learn(library, tmp_path):
     path, rows = str(tmp_path / "m.skforge"), str(tmp_path / "rows.npy")
     skforge.save(fast, path)
     np.save(rows, X)
-    heavy = [*HEAVY, "skforge.tuning", "skforge.compiler.runtime.gpu.kernel"]
+    heavy = [*HEAVY, "skforge.tuning", "skforge.gpu.runtime.kernel"]
     compiler = tuple(f"skforge.compiler.{name}" for name in COMPILER)
     compiler += ("difflib", "tempfile", "zipfile")
     again = skforge.load(path)  # and fills the cache, as the process will ask

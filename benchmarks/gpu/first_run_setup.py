@@ -24,13 +24,13 @@ from benchmarks.gpu.first_run_items import Item
 from benchmarks.gpu.gpu_systems import source_of
 from skforge import load_forest
 from skforge.compiler import pipeline
-from skforge.compiler.codegen.cuda.emitter import emit_gpu
 from skforge.compiler.forest.forest import Forest
-from skforge.compiler.runtime.gpu.compilers import code_of
 from skforge.compiler.runtime.targets import resolve_target
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import SkforgeError
+from skforge.gpu.codegen.emitter import emit_gpu
+from skforge.gpu.runtime.compilers import code_of
 
 Array = np.ndarray[Any, Any]
 

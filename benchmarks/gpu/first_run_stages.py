@@ -36,8 +36,8 @@ from benchmarks.gpu.tables import ON_CPU
 from skforge import compile_forest
 from skforge.compiler.cost.shape import ForestShape
 from skforge.compiler.forest.forest import Forest
-from skforge.compiler.runtime.gpu.compilers import compiler_version
 from skforge.compiler.schedule.schedule import Schedule
+from skforge.gpu.runtime.compilers import compiler_version
 from skforge.tuning import ScheduleSpace, Tuner
 from skforge.tuning.search.learned import Learned
 from skforge.tuning.search.strategies import Strategy

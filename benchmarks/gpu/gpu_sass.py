@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from skforge.compiler.runtime.gpu.compilers import wheel_folders
 from skforge.exceptions import TargetError
+from skforge.gpu.runtime.compilers import wheel_folders
 
 _SECTION = re.compile(r"^\.text\.(\w+):")
 _LABEL = re.compile(r"^(\.L_x_\d+):")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from skforge.compiler.cost.occupancy import MULTIPROCESSORS, Limit, blocks_by_limit
 from skforge.exceptions import TargetError
+from skforge.gpu.occupancy import MULTIPROCESSORS, Limit, blocks_by_limit
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,15 +30,15 @@ from numpy.typing import NDArray
 
 from skforge import load_forest
 from skforge.compiler.cost.counts import shape_on
-from skforge.compiler.cost.gpu import GpuWork
 from skforge.compiler.cost.schedule_facts import facts_of
 from skforge.compiler.cost.shape import Setting
-from skforge.compiler.runtime.gpu.cupy import current
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
+from skforge.gpu.cost import GpuWork
+from skforge.gpu.cost_model import SHIPPED_GPU, CostModel
+from skforge.gpu.features import features
+from skforge.gpu.runtime.cupy import current
 from skforge.tuning import ScheduleSpace, Tuner
-from skforge.tuning.cost.cost_model import SHIPPED_GPU, CostModel
-from skforge.tuning.cost.features import features
 from skforge.tuning.search.strategies import Random
 
 app = typer.Typer(add_completion=False)

@@ -69,12 +69,12 @@ def _level_text(
     n_rows: int | None = None,
 ) -> str:
     from skforge.compiler.codegen.llvm.emitter import emit_llvm
-    from skforge.compiler.passes.lir import emulate_grids
     from skforge.compiler.runtime.compiling import Lowering, code_levels, gpu_text
     from skforge.compiler.runtime.cpu.jit import emit_assembly
     from skforge.compiler.runtime.schedules import table_at
     from skforge.compiler.runtime.targets import default_table
     from skforge.compiler.target import Target
+    from skforge.gpu.passes import emulate_grids
 
     texts = code_levels(target)
     if target.kind == "hip":

@@ -21,7 +21,7 @@ from skforge.compiler.ir.mir.printer import print_mir
 from skforge.compiler.ir.mir.verifier import verify_mir
 from skforge.compiler.ir.mir.walk import loops_in
 from skforge.compiler.layouts import base as representations
-from skforge.compiler.lowering import lower_grids, lower_to_lir, lower_to_mir
+from skforge.compiler.lowering import lower_to_lir, lower_to_mir
 from skforge.compiler.lowering.kernel import LoweredKernel
 from skforge.compiler.passes.hir import (
     normalize_predicates,
@@ -29,12 +29,7 @@ from skforge.compiler.passes.hir import (
     reorder_trees,
     tile_nodes,
 )
-from skforge.compiler.passes.lir import (
-    insert_transfers,
-    narrow_indices,
-    scale_shared,
-    simplify,
-)
+from skforge.compiler.passes.lir import simplify
 from skforge.compiler.passes.mir import (
     chunk_leaves,
     evaluate_predicates,
@@ -50,7 +45,6 @@ from skforge.compiler.passes.mir import (
     unroll_walks,
     vectorize_trees,
 )
-from skforge.compiler.passes.mir.gpu_nest import block_shape
 from skforge.compiler.schedule import bound
 from skforge.compiler.schedule.bind import bind
 from skforge.compiler.schedule.directives import Kind, Quantize
@@ -58,6 +52,9 @@ from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.config import dump_levels, verify_every_pass
 from skforge.exceptions import CompilerError, ScheduleError, warn
+from skforge.gpu.lowering import lower_grids
+from skforge.gpu.nest import block_shape
+from skforge.gpu.passes import insert_transfers, narrow_indices, scale_shared
 
 T = TypeVar("T")
 

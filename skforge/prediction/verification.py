@@ -19,13 +19,13 @@ from skforge.compiler.forest.arrays import Array
 from skforge.compiler.forest.reference import differing_rows
 from skforge.compiler.forest.rows import read_columns
 from skforge.compiler.outputs.answers import of_scores
-from skforge.compiler.runtime.gpu.arrays import is_device_array
-from skforge.compiler.runtime.gpu.cupy import rows_on_host
+from skforge.compiler.runtime.device_arrays import is_device_array
 from skforge.exceptions import (
     UnsupportedModelError,
     VerificationError,
     VerificationWarning,
 )
+from skforge.gpu.runtime.cupy import rows_on_host
 from skforge.prediction.kernel_checks import ADVICE, Sample, compare_now
 from skforge.prediction.predictor import METHODS, Predictor
 from skforge.prediction.sparse import dense_blocks

@@ -6,8 +6,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from skforge.gpu.cost_model import CostModel as CostModel
     from skforge.search import ScheduleSearch as ScheduleSearch
-    from skforge.tuning.cost.cost_model import CostModel as CostModel
     from skforge.tuning.records import TuningRecords as TuningRecords
     from skforge.tuning.result import TuningResult as TuningResult
     from skforge.tuning.search.heuristic import Heuristic as Heuristic
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 # Loaded on first use, like the names of `skforge`.
 _HOME = {
     "Candidate": "skforge.tuning.search.trial",
-    "CostModel": "skforge.tuning.cost.cost_model",
+    "CostModel": "skforge.gpu.cost_model",
     "Exhaustive": "skforge.tuning.search.strategies",
     "Heuristic": "skforge.tuning.search.heuristic",
     "Learned": "skforge.tuning.search.learned",

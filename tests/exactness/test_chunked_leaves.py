@@ -13,7 +13,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from skforge.compiler import pipeline
-from skforge.compiler.codegen.cuda.emitter import emit_gpu
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.reference import draw_rows, reference_raw
 from skforge.compiler.ir.hir.nodes import HirCache
@@ -27,6 +26,7 @@ from skforge.compiler.schedule.nest import size_value
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import ScheduleError
+from skforge.gpu.codegen.emitter import emit_gpu
 from skforge.tuning import ScheduleSpace
 from skforge.tuning.search.heuristic import gpu_points
 from tests.exactness.checks import assert_same_bits, interpreted, raw_of

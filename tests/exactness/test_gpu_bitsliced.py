@@ -10,17 +10,17 @@ import pytest
 
 from benchmarks.gpu.gpu_sass import disassemble
 from skforge.compiler import pipeline
-from skforge.compiler.codegen.cuda.emitter import emit_gpu
 from skforge.compiler.forest.arrays import Comparison, Missing
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.reference import reference_raw
 from skforge.compiler.ir.lir.nodes import AtomicAdd, BlockRegion
 from skforge.compiler.ir.lir.walk import statements
 from skforge.compiler.layouts.bitsliced.bitsliced import GpuBitslicedLayout, lay_out
-from skforge.compiler.passes.mir.gpu_nest import block_shape
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import ScheduleError, TargetError
+from skforge.gpu.codegen.emitter import emit_gpu
+from skforge.gpu.nest import block_shape
 from tests.exactness.bits_on_gpu import bits
 from tests.exactness.checks import (
     assert_same_bits,

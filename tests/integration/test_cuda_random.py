@@ -11,12 +11,12 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from skforge.compiler.codegen.cuda.emitter import emit_gpu
-from skforge.compiler.codegen.cuda.types import PRELUDE
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir.nodes import I64, Function, Value
 from skforge.compiler.ir.lir.verifier import verify_lir
 from skforge.compiler.target import Target
+from skforge.gpu.codegen.emitter import emit_gpu
+from skforge.gpu.codegen.types import PRELUDE
 from tests.llvm_kernels import assert_same_bits, interpreted
 from tests.simt import EMULATED_SOURCE
 from tests.simt.source import SourceDevice

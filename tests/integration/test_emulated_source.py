@@ -12,7 +12,6 @@ import pytest
 from hypothesis import Phase, given, settings
 
 from skforge.compiler import pipeline
-from skforge.compiler.codegen.cuda.emitter import emit_gpu
 from skforge.compiler.ir.hir.nodes import Reduction
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir.builder import Builder
@@ -29,6 +28,7 @@ from skforge.compiler.ir.lir.nodes import (
 )
 from skforge.compiler.ir.lir.printer import print_lir
 from skforge.exceptions import CompilerError
+from skforge.gpu.codegen.emitter import emit_gpu
 from tests.exactness.checks import expected, rounding_bound
 from tests.exactness.forests import forest
 from tests.exactness.gpu_families import FAMILIES

@@ -16,18 +16,18 @@ import pytest
 from benchmarks.gpu.gpu_sass import nvdisasm
 from benchmarks.gpu.occupancy import occupancy
 from skforge import load_forest
-from skforge.compiler.codegen.cuda.host_plan import Launch
-from skforge.compiler.cost.occupancy import MULTIPROCESSORS
 from skforge.compiler.forest.arrays import Missing
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.hir.nodes import Reduction
 from skforge.compiler.ir.lir import nodes as lir
-from skforge.compiler.runtime.gpu.compilers import Kind, compile_ptx
 from skforge.compiler.schedule import PRESETS
 from skforge.compiler.schedule.directives import Represent
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import CompilerError, ScheduleError
+from skforge.gpu.codegen.host_plan import Launch
+from skforge.gpu.occupancy import MULTIPROCESSORS
+from skforge.gpu.runtime.compilers import Kind, compile_ptx
 from tests.exactness.bits_on_gpu import bits
 from tests.exactness.forests import drawn, forest
 from tests.exactness.gpu_families import FAMILIES

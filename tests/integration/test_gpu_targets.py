@@ -12,11 +12,11 @@ import pytest
 
 import skforge
 from skforge import CompiledForest, Schedule, Target, compile_forest
-from skforge.compiler.defaults.gpu import default_gpu_schedules, walking_gpu_schedule
-from skforge.compiler.lowering import lower_grids
-from skforge.compiler.runtime.gpu import kernel as gpu_runtime
 from skforge.compiler.runtime.targets import resolve_target
 from skforge.exceptions import InvalidInputError, ScheduleError, TargetError
+from skforge.gpu.defaults import default_gpu_schedules, walking_gpu_schedule
+from skforge.gpu.lowering import lower_grids
+from skforge.gpu.runtime import kernel as gpu_runtime
 from tests.exactness.checks import assert_same_bits as same_bits
 from tests.exactness.checks import expected
 from tests.exactness.forests import forest
@@ -109,8 +109,8 @@ def test_emulated_onnx_models(post: str) -> None:
 
 @pytest.mark.parametrize("kind", ["cuda", "hip"])
 def test_default_schedules_compile_for_gpus(kind: str) -> None:
-    from skforge.compiler.runtime.gpu.compilers import compiler_version
     from skforge.compiler.runtime.kernels import KernelCache
+    from skforge.gpu.runtime.compilers import compiler_version
     from tests.gpu_binary import compile_text
 
     try:
@@ -358,7 +358,7 @@ def test_a_schedule_for_the_other_kind_is_refused(target: str) -> None:
 def no_cupy(monkeypatch):
     import sys
 
-    from skforge.compiler.runtime.gpu import cupy as device_cupy
+    from skforge.gpu.runtime import cupy as device_cupy
 
     monkeypatch.setitem(sys.modules, "cupy", None)
     device_cupy.forget()

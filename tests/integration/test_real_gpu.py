@@ -11,8 +11,8 @@ import pytest
 from sklearn.ensemble import RandomForestRegressor
 
 from skforge import CompiledForest, Schedule, compile_forest
-from skforge.compiler.runtime.gpu import cupy as device_cupy
-from skforge.compiler.runtime.gpu import kernel as gpu_kernel
+from skforge.gpu.runtime import cupy as device_cupy
+from skforge.gpu.runtime import kernel as gpu_kernel
 from skforge.tuning import ScheduleSpace, Tuner
 from tests.exactness.checks import assert_same_bits, expected
 from tests.exactness.forests import forest

@@ -3,7 +3,7 @@
 Importing it registers the target ``EMULATED_SOURCE``.
 """
 
-from skforge.compiler.runtime.gpu.device import register
+from skforge.gpu.runtime.device import register
 from tests.simt.device import EmulatedGpu
 
 EMULATED_SOURCE = EmulatedGpu.key

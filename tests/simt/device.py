@@ -12,8 +12,8 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from skforge.compiler.codegen.cuda.host_plan import POINTER, KernelCall
-from skforge.compiler.runtime.gpu.device import GpuDevice, Staging, Start
+from skforge.gpu.codegen.host_plan import POINTER, KernelCall
+from skforge.gpu.runtime.device import GpuDevice, Staging, Start
 from tests.simt.source import SourceDevice, aligned_bytes
 
 Array: TypeAlias = NDArray[Any]

@@ -7,8 +7,6 @@ import re
 import numpy as np
 import pytest
 
-from skforge.compiler.codegen.cuda.emitter import emit_gpu
-from skforge.compiler.codegen.cuda.types import Names, literal
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir.nodes import (
     BOOL,
@@ -27,6 +25,8 @@ from skforge.compiler.ir.lir.nodes import (
 )
 from skforge.compiler.target import Target
 from skforge.exceptions import CompilerError
+from skforge.gpu.codegen.emitter import emit_gpu
+from skforge.gpu.codegen.types import Names, literal
 from tests.gpu_kernels import (
     Launches,
     N,

@@ -9,12 +9,12 @@ import pytest
 
 from skforge import load_forest
 from skforge.compiler import pipeline
-from skforge.compiler.codegen.cuda.emitter import emit_gpu
-from skforge.compiler.defaults.gpu import default_gpu_schedules, walking_gpu_schedule
 from skforge.compiler.ir.hir.nodes import Reduction
 from skforge.compiler.runtime.module import compile_forest
 from skforge.compiler.schedule.directives import Interleave, Tile
 from skforge.compiler.target import Target
+from skforge.gpu.codegen.emitter import emit_gpu
+from skforge.gpu.defaults import default_gpu_schedules, walking_gpu_schedule
 from tests.exactness.checks import assert_same_bits, expected, raw_of
 from tests.exactness.forests import MAKERS, drawn, forest
 from tests.gpu_binary import compile_text

@@ -23,8 +23,8 @@ from skforge.compiler.ir.lir.nodes import (
     Value,
     Vec,
 )
-from skforge.compiler.passes.lir import emulate_grids
 from skforge.exceptions import CompilerError
+from skforge.gpu.passes import emulate_grids
 from tests.grid_tools import Place, check_emulated, grid, region, warp_sum
 from tests.lir_loops import for_, while_
 from tests.lir_tools import buffer_of

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from skforge.compiler import pipeline
-from skforge.compiler.runtime.gpu import compilers as gpu_compilers
-from skforge.compiler.runtime.gpu.resources import KernelResources
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import TargetError
+from skforge.gpu.runtime import compilers as gpu_compilers
+from skforge.gpu.runtime.resources import KernelResources
 from skforge.tuning import Tuner
 from skforge.tuning.measure.measure import spills
 from skforge.tuning.space.space import ScheduleSpace

@@ -9,13 +9,13 @@ import pytest
 from benchmarks.gpu import gpu_sass
 from benchmarks.gpu.gpu_sass import innermost, kernels_of, loop_instructions
 from benchmarks.gpu.occupancy import occupancy
-from skforge.compiler.cost.occupancy import MULTIPROCESSORS
-from skforge.compiler.runtime.gpu.resources import (
+from skforge.exceptions import CompilerError, TargetError
+from skforge.gpu.occupancy import MULTIPROCESSORS
+from skforge.gpu.runtime.resources import (
     KernelResources,
     cubin_resources,
     hip_resources,
 )
-from skforge.exceptions import CompilerError, TargetError
 from tests.gpu_binary import compile_text, nvrtc_resources
 from tests.gpu_kernels import needs, plan_of, walk_function
 

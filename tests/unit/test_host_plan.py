@@ -7,12 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skforge.compiler.codegen.cuda.host_plan import (
-    POINTER,
-    Argument,
-    HostPlan,
-    evaluate,
-)
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir.builder import Builder
 from skforge.compiler.ir.lir.nodes import (
@@ -27,6 +21,12 @@ from skforge.compiler.ir.lir.nodes import (
     Value,
 )
 from skforge.exceptions import CompilerError
+from skforge.gpu.codegen.host_plan import (
+    POINTER,
+    Argument,
+    HostPlan,
+    evaluate,
+)
 from tests.gpu_kernels import Launches, plan_of, walk_function
 from tests.lir_loops import for_
 from tests.oracles.lir_interpreter import interpret_lir

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from skforge.compiler.codegen.cuda.emitter import emit_gpu
 from skforge.compiler.defaults.contributions import contribution_schedules
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir.nodes import I64, Buffer, Function, Value
@@ -15,6 +14,7 @@ from skforge.compiler.pipeline import Lowered, build_hir, lower
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import CompilerError
+from skforge.gpu.codegen.emitter import emit_gpu
 from tests.exactness.forests import forest
 
 GPU = Target.cuda("sm_90")

@@ -16,8 +16,8 @@ import pytest
 import skforge
 from skforge._version import DISTRIBUTION
 from skforge.cli import doctor
-from skforge.compiler.runtime.gpu import compilers, cupy
 from skforge.exceptions import InvalidInputError
+from skforge.gpu.runtime import compilers, cupy
 from skforge.tuning import plots
 
 if sys.version_info >= (3, 11):

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from skforge.compiler.codegen.cuda.emitter import emit_gpu
 from skforge.compiler.codegen.llvm.emitter import emit_llvm
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir.builder import Builder
@@ -18,6 +17,7 @@ from skforge.compiler.ir.lir.verifier import verify_lir
 from skforge.compiler.runtime.cpu.jit import compile_functions
 from skforge.compiler.target import Target
 from skforge.exceptions import CompilerError
+from skforge.gpu.codegen.emitter import emit_gpu
 
 N, D, WORDS = Value("n", I64), Value("d", F64), Buffer("words", I64)
 

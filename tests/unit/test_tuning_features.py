@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 
 from skforge.compiler.cost.counts import shape_on
-from skforge.compiler.cost.gpu import GpuWork
 from skforge.compiler.cost.schedule_facts import FACTS, LAYOUTS, facts_of
 from skforge.compiler.cost.shape import ForestShape, Setting
 from skforge.compiler.schedule.families import bitsliced_schedule, tiled_row_schedule
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
+from skforge.gpu.cost import GpuWork
+from skforge.gpu.features import features
 from skforge.tuning import ScheduleSpace
-from skforge.tuning.cost.features import features
 from skforge.tuning.search.learned import pruned
 from tests.exactness.forests import drawn
 

@@ -21,8 +21,8 @@ from skforge.exceptions import (
     ScheduleError,
     TuningError,
 )
+from skforge.gpu.cost_model import SHIPPED_GPU
 from skforge.tuning import CostModel, Learned, Problem, ScheduleSpace, Tuner
-from skforge.tuning.cost.cost_model import SHIPPED_GPU
 from skforge.tuning.search.learned import _drawn
 from tests.exactness.forests import drawn, forest_of, tree
 from tests.tuning_tools import FakeMachine

@@ -17,7 +17,6 @@ from sklearn.ensemble import ExtraTreesRegressor
 from skforge import load_forest
 from skforge.compiler import pipeline
 from skforge.compiler.cost.counts import shape_on
-from skforge.compiler.cost.gpu import GpuWork
 from skforge.compiler.cost.schedule_facts import facts_of
 from skforge.compiler.cost.shape import ForestShape, Setting
 from skforge.compiler.defaults.cpu import default_schedules
@@ -27,13 +26,14 @@ from skforge.compiler.schedule.bind import bind
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import InvalidInputError, ScheduleError
+from skforge.gpu.cost import GpuWork
+from skforge.gpu.space import DEALS, gpu_point
 from skforge.tuning import ScheduleSpace
 from skforge.tuning.measure.measure import digest_of
 from skforge.tuning.search.heuristic import Heuristic, gpu_points, kinds, neighbours
 from skforge.tuning.search.strategies import Problem
 from skforge.tuning.search.trial import Trial
 from skforge.tuning.space.cpu import cpu_point
-from skforge.tuning.space.gpu import DEALS, gpu_point
 from tests.exactness.forests import drawn
 from tests.tuning_tools import Stated
 

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 
 from skforge.compiler.forest.arrays import Array
 from skforge.compiler.forest.reference import draw_rows
-from skforge.compiler.runtime.gpu.arrays import is_device_array, is_forked
+from skforge.compiler.runtime.device_arrays import is_device_array, is_forked
 from skforge.compiler.runtime.module import CompiledModule, Method
 from skforge.compiler.runtime.ranges import RangeKernels
 from skforge.compiler.runtime.schedules import is_count

@@ -48,7 +48,7 @@ class Lowering:
         if all(isinstance(kind, walks) for kind in kinds):
             return schedule
         if self._target.is_gpu:
-            from skforge.compiler.defaults.gpu import walking_gpu_schedule
+            from skforge.gpu.defaults import walking_gpu_schedule
 
             return walking_gpu_schedule(self._forest, self._target)
         return walking_schedules(self._forest, self._target)[(128, 2048)]
@@ -57,7 +57,7 @@ class Lowering:
 def compiled(lowered: Lowered, target: Target) -> JitModule:
     function = lowered.kernel.function
     if target.is_gpu:
-        from skforge.compiler.passes.lir import emulate_grids
+        from skforge.gpu.passes import emulate_grids
 
         function, target = emulate_grids.run(function), Target.host()
     return compile_functions([function], target)
@@ -103,8 +103,8 @@ def code_text(kernel: Any, level: str) -> str:
 
 
 def gpu_text(function: lir.Function, target: Target, level: str) -> str:
-    from skforge.compiler.codegen.cuda.emitter import emit_gpu
-    from skforge.compiler.runtime.gpu.compilers import compile_ptx
+    from skforge.gpu.codegen.emitter import emit_gpu
+    from skforge.gpu.runtime.compilers import compile_ptx
 
     source = emit_gpu(function, target).source
     if level == "cuda":

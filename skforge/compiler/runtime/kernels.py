@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from skforge.compiler.ir.mir.nodes import Element
     from skforge.compiler.pipeline import Lowered
     from skforge.compiler.runtime.compiling import Lowering
-    from skforge.compiler.runtime.gpu.kernel import GpuKernel
+    from skforge.gpu.runtime.kernel import GpuKernel
 
 
 class Kernel:
@@ -83,7 +83,7 @@ class Kernel:
     def __call__(self, rows: Array, result: Array, threads: int) -> None:
         most = self.most_rows
         if self._narrow:
-            from skforge.compiler.runtime.gpu.kernel import MOST_ELEMENTS
+            from skforge.gpu.runtime.kernel import MOST_ELEMENTS
 
             rows = np.ascontiguousarray(rows)
             fitting = max(1, MOST_ELEMENTS // max(1, rows.shape[1], result.shape[1]))
@@ -184,7 +184,7 @@ class KernelCache:
     def made(self, lowered: Lowered) -> Kernel | GpuKernel:
         if self._target.kind in ("cpu", "emulated"):
             return Kernel(lowered, self._target)
-        from skforge.compiler.runtime.gpu.kernel import GpuKernel
+        from skforge.gpu.runtime.kernel import GpuKernel
 
         return GpuKernel(lowered, self._target)
 

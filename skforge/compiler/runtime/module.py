@@ -30,8 +30,8 @@ from skforge.compiler.runtime.cpu.threads import (
     parallel_for_pointer,
     resolve_n_jobs,
 )
+from skforge.compiler.runtime.device_arrays import is_device_array
 from skforge.compiler.runtime.entry import entry as entries
-from skforge.compiler.runtime.gpu.arrays import is_device_array
 from skforge.compiler.runtime.kernel_store import KernelStore
 from skforge.compiler.runtime.kernels import Kernel, KernelCache
 from skforge.compiler.runtime.out import into
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from skforge.compiler.cost.estimate import CostEstimate
     from skforge.compiler.ir.hir.nodes import Reduction
     from skforge.compiler.ir.mir.nodes import Element
-    from skforge.compiler.runtime.gpu.kernel import GpuKernel
+    from skforge.gpu.runtime.kernel import GpuKernel
 
 OutArray: TypeAlias = Array | None
 Method: TypeAlias = Literal["predict", "contributions", "interactions"]
@@ -187,7 +187,7 @@ class CompiledModule(Explained):
         """Return raw scores without an entry, for an output that may have one soon."""
         on_device = type(X) is not np.ndarray and is_device_array(X)
         if on_device and (self.takes_made or self.forest.hashed is None):
-            from skforge.compiler.runtime.on_device import raw_on_device
+            from skforge.gpu.runtime.on_device import raw_on_device
 
             return raw_on_device(self, X)
         rows = prepare_rows(self.forest, X, self.takes_made)
@@ -227,7 +227,7 @@ class CompiledModule(Explained):
             return answer
         values: Array = self._raw(X, n_jobs, "transformed")
         if is_device_array(X):
-            from skforge.compiler.runtime.on_device import answered_on_device
+            from skforge.gpu.runtime.on_device import answered_on_device
 
             rule = partial(of_scores, self._spec, "transformed")
             values = answered_on_device(self.target, rule, values)
@@ -244,7 +244,7 @@ class CompiledModule(Explained):
         ndarray of int32, shape (n_rows, n_trees)
         """
         if is_device_array(X):
-            from skforge.compiler.runtime.on_device import leaves_on_device
+            from skforge.gpu.runtime.on_device import leaves_on_device
 
             return leaves_on_device(self, X)
         rows = prepare_rows(self.forest, X, self.takes_made)

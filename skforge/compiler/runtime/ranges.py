@@ -20,7 +20,7 @@ from skforge.runtime.entries import KernelTable
 
 if TYPE_CHECKING:
     from skforge.compiler.ir.mir.nodes import Element
-    from skforge.compiler.runtime.gpu.kernel import GpuKernel
+    from skforge.gpu.runtime.kernel import GpuKernel
 
 AnyKernel: TypeAlias = "Kernel | GpuKernel"
 

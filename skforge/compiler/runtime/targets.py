@@ -28,7 +28,7 @@ def resolve_target(target: str | Target, schedules: Iterable[Schedule] = ()) -> 
     else:
         resolved = Target.parse(target)
         if target in ("cuda", "hip"):
-            from skforge.compiler.runtime.gpu import cupy as device_cupy
+            from skforge.gpu.runtime import cupy as device_cupy
 
             resolved = device_cupy.current(resolved.kind).target()  # type: ignore[arg-type]
     check_available(resolved)
@@ -42,7 +42,7 @@ def resolve_target(target: str | Target, schedules: Iterable[Schedule] = ()) -> 
 
 
 def _gpu_for_schedules() -> Target:
-    from skforge.compiler.runtime.gpu import cupy as device_cupy
+    from skforge.gpu.runtime import cupy as device_cupy
 
     try:
         return device_cupy.current().target()
@@ -54,7 +54,7 @@ def _gpu_for_schedules() -> Target:
 
 
 def gpu_here() -> Target | None:
-    from skforge.compiler.runtime.gpu import cupy as device_cupy
+    from skforge.gpu.runtime import cupy as device_cupy
 
     device = device_cupy.found()
     return None if device is None else device.target()
@@ -64,7 +64,7 @@ def check_available(target: Target) -> None:
     if target.kind not in ("cuda", "hip"):
         target.check_runs_here()
         return
-    from skforge.compiler.runtime.gpu import cupy as device_cupy
+    from skforge.gpu.runtime import cupy as device_cupy
 
     device = device_cupy.current(target.kind)
     if not _runs(target.cpu, device.arch):
@@ -98,7 +98,7 @@ def default_table(
 
     if target.is_gpu:
         whole = ForestShape.of(forest).forest
-        from skforge.compiler.defaults.gpu import default_gpu_schedules
+        from skforge.gpu.defaults import default_gpu_schedules
 
         return default_gpu_schedules(whole, target, reduction)
     return default_schedules(forest, target, reduction, machine_profile(target))

@@ -21,7 +21,6 @@ from weakref import WeakValueDictionary
 import numpy as np
 
 from skforge._compat import cached_property
-from skforge.compiler.codegen.cuda.emitter import emit_gpu
 from skforge.compiler.cost.estimate import CostEstimate
 from skforge.compiler.forest.arrays import Array
 from skforge.compiler.forest.forest import Forest
@@ -30,8 +29,6 @@ from skforge.compiler.ir.lir.printer import print_lir
 from skforge.compiler.pipeline import Lowered
 from skforge.compiler.runtime.cpu.jit import JitModule, compile_functions
 from skforge.compiler.runtime.cpu.threads import parallel_for_pointer, resolve_n_jobs
-from skforge.compiler.runtime.gpu.compilers import Kind, resources_of
-from skforge.compiler.runtime.gpu.kernel import GpuKernel, current_device
 from skforge.compiler.runtime.kernels import Kernel, KernelCache
 from skforge.compiler.runtime.machine import machine_profile
 from skforge.compiler.runtime.shares import Shares
@@ -40,6 +37,9 @@ from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.system import clock, clock_call
 from skforge.compiler.target import Target
 from skforge.exceptions import TargetError
+from skforge.gpu.codegen.emitter import emit_gpu
+from skforge.gpu.runtime.compilers import Kind, resources_of
+from skforge.gpu.runtime.kernel import GpuKernel, current_device
 
 #: Maximum 32-bit registers of a block and of a thread, on all supported NVIDIA
 #: architectures; AMD GPUs have no fewer.

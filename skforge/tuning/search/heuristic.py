@@ -25,11 +25,12 @@ from typing import Any
 import numpy as np
 
 from skforge.compiler.cost.counts import counted
-from skforge.compiler.cost.gpu import GpuWork
 from skforge.compiler.cost.schedule_facts import facts_of
 from skforge.compiler.cost.shape import Setting
 from skforge.compiler.schedule.schedule import Schedule
-from skforge.tuning.cost.cost_model import CostModel
+from skforge.gpu.cost import GpuWork
+from skforge.gpu.cost_model import CostModel
+from skforge.gpu.space import PLAIN, TABLE_5
 from skforge.tuning.search import learned
 from skforge.tuning.search.odds import (
     BETWEEN,
@@ -42,7 +43,6 @@ from skforge.tuning.search.odds import (
 from skforge.tuning.search.strategies import Problem, Round, Rounds
 from skforge.tuning.search.trial import Candidate, Trial
 from skforge.tuning.space.cpu import cpu_point
-from skforge.tuning.space.gpu import PLAIN, TABLE_5
 from skforge.tuning.space.space import Point, ScheduleSpace
 
 #: Algorithm 1: largest batch and number of features for blocks of few rows.

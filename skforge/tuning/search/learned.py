@@ -21,7 +21,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skforge.compiler.cost.estimate import CostEstimate, plan_of
-from skforge.compiler.cost.gpu import GpuWork
 from skforge.compiler.cost.schedule_facts import LAYOUTS, PLACE, facts_of
 from skforge.compiler.cost.shape import ForestShape, Setting
 from skforge.compiler.defaults.cpu import TABLE_LIMIT, candidates
@@ -29,7 +28,8 @@ from skforge.compiler.runtime.machine import machine_profile
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import InvalidInputError, TuningError
-from skforge.tuning.cost.cost_model import CostModel
+from skforge.gpu.cost import GpuWork
+from skforge.gpu.cost_model import CostModel
 from skforge.tuning.search import odds
 from skforge.tuning.search.strategies import MOST_DRAWN, Problem, Round, Rounds
 from skforge.tuning.search.trial import Candidate

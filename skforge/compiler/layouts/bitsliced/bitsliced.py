@@ -8,9 +8,9 @@ the data that both read.
 On a GPU the table is in shared memory. A block evaluates ``rows`` rows, 32 to a word;
 word l of a line is called *lane* l. A block of 1024 rows has 32 lanes, one for each
 thread of a warp, so that the threads of a warp read adjacent words of the same line.
-``threads / lanes`` trees are folded at once. ``gpu_predicates.py`` plans the lines and
-``gpu_rows.py`` fills them; ``gpu_trees.py`` lays out the trees and ``gpu_walks.py``
-folds them.
+``threads / lanes`` trees are folded at once. In ``skforge/gpu/bitsliced``,
+``predicates.py`` plans the lines and ``rows.py`` fills them; ``trees.py`` lays out the
+trees and ``walks.py`` folds them.
 """
 
 from __future__ import annotations
@@ -26,11 +26,7 @@ from skforge.compiler.ir.lir.builder import Builder
 from skforge.compiler.ir.lir.nodes import U32
 from skforge.compiler.layouts import base as layouts
 from skforge.compiler.layouts.base import BlockLayout, BlockShape, GpuBlockLayout
-from skforge.compiler.layouts.bitsliced import gpu_predicates, sliced_layout
-from skforge.compiler.layouts.bitsliced.gpu_predicates import WORD, TestPlan, plan_tests
-from skforge.compiler.layouts.bitsliced.gpu_rows import BitRows
-from skforge.compiler.layouts.bitsliced.gpu_trees import BitTrees, lay_out_trees
-from skforge.compiler.layouts.bitsliced.gpu_walks import NUMBERS, WHAT, BitWalks
+from skforge.compiler.layouts.bitsliced import sliced_layout
 from skforge.compiler.layouts.bitsliced.narrow_rows import narrowed, narrows
 from skforge.compiler.layouts.bitsliced.predicate_lines import (
     MAX_PART,
@@ -45,6 +41,10 @@ from skforge.compiler.layouts.bitsliced.sliced_layout import folds, slice_trees
 from skforge.compiler.layouts.bitsliced.sliced_trees import GROUP, BitslicedLowering
 from skforge.compiler.target import Target
 from skforge.exceptions import ScheduleError
+from skforge.gpu.bitsliced.predicates import WORD, Geometry, TestPlan, plan_tests
+from skforge.gpu.bitsliced.rows import BitRows
+from skforge.gpu.bitsliced.trees import BitTrees, lay_out_trees
+from skforge.gpu.bitsliced.walks import NUMBERS, WHAT, BitWalks
 
 #: Words that a thread folds at once if all trees have the same shape.
 TOGETHER = 2
@@ -84,7 +84,7 @@ class GpuBitslicedLayout(GpuBlockLayout):
     def __init__(self, hir: PredictEnsemble, shape: BlockShape, wide: int = 1) -> None:
         forest = self._forest = hir.forest
         self._hir, self._trees = hir, max(1, shape.trees)
-        self.geometry = gpu_predicates.Geometry(shape.rows, shape.threads, wide)
+        self.geometry = Geometry(shape.rows, shape.threads, wide)
         order = hir.tiles.tree_order
         key = ("bitsliced gpu", id(forest), id(order), shape, wide)
         self.tests, self.trees = hir.shared.once(key, self._laid_out)

@@ -30,8 +30,8 @@ from math import prod
 from skforge.compiler.ir.hir.nodes import PredictEnsemble
 from skforge.compiler.ir.mir import nodes as mir
 from skforge.compiler.ir.mir.walk import loops_in, statements
-from skforge.compiler.passes.mir.gpu_nest import WARP, block_dims, holds_grid
 from skforge.compiler.passes.mir.reduces import reduces_in, retarget
+from skforge.gpu.nest import WARP, block_dims, holds_grid
 
 #: Most outputs whose sums a thread can keep in registers.
 MAX_OUTPUTS = 8

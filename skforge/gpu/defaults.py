@@ -18,7 +18,6 @@ import math
 from dataclasses import replace
 from typing import Any
 
-from skforge.compiler.cost.gpu import PROCESSORS, GpuWork, bit_table
 from skforge.compiler.cost.schedule_facts import facts_of
 from skforge.compiler.cost.shape import ForestShape, Setting
 from skforge.compiler.forest.bins import code_dtype, column_count
@@ -28,6 +27,7 @@ from skforge.compiler.schedule import families
 from skforge.compiler.schedule.ranges import BatchRange
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
+from skforge.gpu.cost import PROCESSORS, GpuWork, bit_table
 
 #: Batches of up to this many rows give each row a block and each tree a thread.
 SINGLE_ROWS = 31

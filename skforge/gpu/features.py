@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from skforge.compiler.cost.gpu import Array, GpuWork
+from skforge.gpu.cost import Array, GpuWork
 
 
 def features(w: GpuWork) -> dict[str, Array]:

@@ -20,11 +20,11 @@ from skforge.compiler.forest.mistakes import check_shape
 from skforge.compiler.forest.rows import read_columns
 from skforge.compiler.ir.mir.nodes import Element
 from skforge.compiler.outputs.library import Library, library_of
-from skforge.compiler.runtime.gpu import cupy as device_cupy
-from skforge.compiler.runtime.gpu.cupy import CupyDevice
-from skforge.compiler.runtime.gpu.kernel import MOST_ELEMENTS, GpuKernel
 from skforge.compiler.target import Target
 from skforge.exceptions import InvalidInputError, TargetError, UnsupportedModelError
+from skforge.gpu.runtime import cupy as device_cupy
+from skforge.gpu.runtime.cupy import CupyDevice
+from skforge.gpu.runtime.kernel import MOST_ELEMENTS, GpuKernel
 
 
 def raw_on_device(module: Any, X: Any) -> Array:

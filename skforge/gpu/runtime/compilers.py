@@ -19,12 +19,12 @@ from glob import glob
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
-from skforge.compiler.runtime.gpu.resources import (
+from skforge.exceptions import CompilerError, TargetError
+from skforge.gpu.runtime.resources import (
     KernelResources,
     cubin_resources,
     hip_resources,
 )
-from skforge.exceptions import CompilerError, TargetError
 from skforge.runtime import object_cache
 
 Kind: TypeAlias = Literal["cuda", "hip"]

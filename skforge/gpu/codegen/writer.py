@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TypeAlias
 
-from skforge.compiler.codegen.cuda.host_plan import Launch
-from skforge.compiler.codegen.cuda.types import Names, literal, memory_text
 from skforge.compiler.codegen.known import Known
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.target import Target
 from skforge.exceptions import CompilerError
+from skforge.gpu.codegen.host_plan import Launch
+from skforge.gpu.codegen.types import Names, literal, memory_text
 
 # One text per lane; a scalar has one.
 Operand: TypeAlias = tuple[str, ...]

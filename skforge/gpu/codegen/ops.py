@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from math import prod
 
-from skforge.compiler.codegen.cuda.memory import cut, emit_gather, emit_load
-from skforge.compiler.codegen.cuda.types import literal
-from skforge.compiler.codegen.cuda.writer import Writer
 from skforge.compiler.ir.lir import nodes as lir
+from skforge.gpu.codegen.memory import cut, emit_gather, emit_load
+from skforge.gpu.codegen.types import literal
+from skforge.gpu.codegen.writer import Writer
 
 _SYMBOL: dict[lir.BinaryOp, str] = {
     "add": "+", "sub": "-", "mul": "*", "div": "/", "rem": "%", "and": "&", "or": "|",

@@ -22,13 +22,13 @@ from typing import Any
 
 import numpy as np
 
-from skforge.compiler.codegen.cuda.emitter import emit_gpu
-from skforge.compiler.codegen.cuda.host_plan import HostPlan, KernelCall, Run
 from skforge.compiler.forest.arrays import Array
 from skforge.compiler.pipeline import Lowered
-from skforge.compiler.runtime.gpu.device import DEVICES, GpuDevice, Staging, Start
 from skforge.compiler.target import Target
 from skforge.exceptions import CompilerError, TargetError
+from skforge.gpu.codegen.emitter import emit_gpu
+from skforge.gpu.codegen.host_plan import HostPlan, KernelCall, Run
+from skforge.gpu.runtime.device import DEVICES, GpuDevice, Staging, Start
 
 #: Bytes of scratch per launch above which a batch runs in parts.
 SCRATCH_BYTES = 256 << 20
@@ -313,7 +313,7 @@ def current_device(target: Target) -> GpuDevice:
     if target.kind in DEVICES:
         return DEVICES[target.kind]
     if target.kind in ("cuda", "hip"):
-        from skforge.compiler.runtime.gpu import cupy as device_cupy
+        from skforge.gpu.runtime import cupy as device_cupy
 
         return device_cupy.current(target.kind)
     raise TargetError(f"{target} is not a GPU that can run kernels.")

@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from skforge.compiler.cost.occupancy import blocks_by_limit, multiprocessor
 from skforge.compiler.cost.schedule_facts import LAYOUTS, PLACE
 from skforge.compiler.cost.shape import ForestShape, Setting
 from skforge.compiler.forest.arrays import Comparison
 from skforge.compiler.passes.mir.chunk_leaves import trees_a_chunk
+from skforge.gpu.occupancy import blocks_by_limit, multiprocessor
 
 Array = NDArray[np.float64]
 

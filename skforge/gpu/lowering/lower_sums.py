@@ -21,7 +21,7 @@ from skforge.compiler.lowering.lower_reductions import (
     MAX_UNROLLED_CHUNKS,
     ReductionLowering,
 )
-from skforge.compiler.passes.mir.gpu_nest import WARP
+from skforge.gpu.nest import WARP
 
 #: Opens what the available threads run, once for each number in 0 … count.
 Spread = Callable[[Value], AbstractContextManager[Value]]

@@ -25,11 +25,11 @@ from skforge.compiler.ir.mir import nodes as mir
 from skforge.compiler.layouts.base import WalkLayout
 from skforge.compiler.lowering.kernel import ArrayView, Kernel
 from skforge.compiler.lowering.lower_reductions import MAX_UNROLLED_CHUNKS
-from skforge.compiler.lowering.lower_sums_gpu import GpuSums
 from skforge.compiler.lowering.lower_to_lir import Lowering
-from skforge.compiler.passes.mir.gpu_nest import WARP, holds_threads
 from skforge.compiler.schedule.nest import Size
 from skforge.exceptions import CompilerError
+from skforge.gpu.lowering.lower_sums import GpuSums
+from skforge.gpu.nest import WARP, holds_threads
 
 
 class ThreadLowering(Lowering):

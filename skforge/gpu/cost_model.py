@@ -19,7 +19,6 @@ import numpy as np
 
 from skforge._container import read_container, write_container
 from skforge._version import __version__
-from skforge.compiler.cost.gpu import Array, GpuWork
 from skforge.compiler.cost.schedule_facts import facts_of
 from skforge.compiler.cost.shape import Setting
 from skforge.compiler.defaults.walks import walking_schedules
@@ -29,11 +28,12 @@ from skforge.compiler.runtime.module import CompiledModule, compile_forest
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import InvalidInputError, InvalidModelError
+from skforge.gpu.cost import Array, GpuWork
+from skforge.gpu.features import features
 from skforge.runtime.records import entry
-from skforge.tuning.cost.features import features
 
 #: The shipped model, trained on times of a simulation.
-SHIPPED_GPU = Path(__file__).with_name("gpu_cost_model.skforge")
+SHIPPED_GPU = Path(__file__).with_name("cost_model.skforge")
 
 
 class CostModel:

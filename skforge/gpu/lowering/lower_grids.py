@@ -35,11 +35,10 @@ from skforge.compiler.ir.mir.walk import loops_in
 from skforge.compiler.layouts import base as layouts
 from skforge.compiler.layouts.base import SharedMemory
 from skforge.compiler.lowering.kernel import ArrayView, Kernel, LoweredKernel, RowView
-from skforge.compiler.lowering.lower_threads import ThreadLowering, is_by_lanes
-from skforge.compiler.passes.mir import gpu_nest
-from skforge.compiler.passes.mir.gpu_nest import caches, holds_grid, holds_threads
 from skforge.compiler.target import Target
 from skforge.exceptions import ScheduleError
+from skforge.gpu.lowering.lower_threads import ThreadLowering, is_by_lanes
+from skforge.gpu.nest import block_dims, caches, holds_grid, holds_threads
 
 #: Yields each row and column that a thread takes, of all threads of a block.
 Cells: TypeAlias = Callable[[Value, int], Iterable[tuple[Value, Value]]]
@@ -251,7 +250,7 @@ class _GridLowering(ThreadLowering):
 
     def _launch(self, loops: tuple[mir.Loop, ...], body: mir.Body) -> None:
         b = self._k.b
-        self._dims = gpu_nest.block_dims(body)
+        self._dims = block_dims(body)
         roots = (i.root for i in loops_in(body) if i.kind == "block.x")
         self._by_row = next(roots, "batch") == "batch"
         self._allocs, self._shared_bytes = [], 0

@@ -31,8 +31,8 @@ from skforge.compiler.ir.lir import walk
 from skforge.compiler.ir.lir.builder import FreshBuilder
 from skforge.compiler.ir.lir.nodes import I64, Body, Function, Value
 from skforge.compiler.ir.lir.walk import map_bodies, statements
-from skforge.compiler.passes.lir.emulate_threads import EmulatedBlock
 from skforge.compiler.passes.lir.simplify import constants_of
+from skforge.gpu.passes.emulate_threads import EmulatedBlock
 
 
 def _widths(body: lir.Body) -> list[int]:

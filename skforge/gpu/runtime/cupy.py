@@ -16,16 +16,16 @@ from typing import Any
 
 import numpy as np
 
-from skforge.compiler.codegen.cuda.host_plan import POINTER, KernelCall
 from skforge.compiler.forest.arrays import Array
 from skforge.compiler.ir.lir.nodes import Scalar
 from skforge.compiler.ir.lir.types import dtype_of
-from skforge.compiler.runtime.gpu.arrays import USED_BY, is_forked
-from skforge.compiler.runtime.gpu.compilers import Kind, code_of, compiler_version
-from skforge.compiler.runtime.gpu.device import GpuDevice, Staging, Start
+from skforge.compiler.runtime.device_arrays import USED_BY, is_forked
 from skforge.compiler.target import Target
 from skforge.config import gpu_graphs
 from skforge.exceptions import InvalidInputError, TargetError
+from skforge.gpu.codegen.host_plan import POINTER, KernelCall
+from skforge.gpu.runtime.compilers import Kind, code_of, compiler_version
+from skforge.gpu.runtime.device import GpuDevice, Staging, Start
 
 _INSTALL: dict[Kind, str] = {
     "cuda": (

@@ -18,10 +18,10 @@ from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.lir.nodes import I32, I64, U32, Buffer, Scalar, Value, Vec
 from skforge.compiler.ir.lir.types import scalar_of
 from skforge.compiler.layouts.base import GpuBlockCode
-from skforge.compiler.layouts.bitsliced.gpu_predicates import WORD
-from skforge.compiler.layouts.bitsliced.gpu_rows import BitRows, split_thread
-from skforge.compiler.layouts.bitsliced.gpu_trees import QUAD, BitTrees
 from skforge.compiler.layouts.bitsliced.sliced_layout import MAX_BITS, fold
+from skforge.gpu.bitsliced.predicates import WORD
+from skforge.gpu.bitsliced.rows import BitRows, split_thread
+from skforge.gpu.bitsliced.trees import QUAD, BitTrees
 
 #: Words of leaf numbers that a thread stores for 32 rows: word k has those of rows k, 8
 #: + k, 16 + k and 24 + k.

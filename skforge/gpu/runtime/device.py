@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 from weakref import WeakKeyDictionary
 
-from skforge.compiler.codegen.cuda.host_plan import KernelCall
 from skforge.compiler.forest.arrays import Array
 from skforge.compiler.target import KINDS
+from skforge.gpu.codegen.host_plan import KernelCall
 
 #: Starts a kernel on the current stream, given the pointers its call names.
 Start: TypeAlias = Callable[[Mapping[str, Any]], None]

@@ -24,15 +24,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from skforge.compiler.codegen.cuda import memory
-from skforge.compiler.codegen.cuda.host_plan import HostPlan, Launch, evaluate
-from skforge.compiler.codegen.cuda.ops import emit_let
-from skforge.compiler.codegen.cuda.types import PRELUDE, memory_text
-from skforge.compiler.codegen.cuda.writer import Host, Writer
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir import walk
 from skforge.compiler.ir.lir.operations import HOST_OPS
 from skforge.compiler.target import Target
+from skforge.gpu.codegen import memory
+from skforge.gpu.codegen.host_plan import HostPlan, Launch, evaluate
+from skforge.gpu.codegen.ops import emit_let
+from skforge.gpu.codegen.types import PRELUDE, memory_text
+from skforge.gpu.codegen.writer import Host, Writer
 
 
 def _emit_host(host: Host, body: lir.Body) -> None:

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from skforge.compiler.forest.arrays import IntArray
 from skforge.compiler.forest.forest import Forest
-from skforge.compiler.layouts.bitsliced.gpu_predicates import Geometry, TestPlan
 from skforge.compiler.layouts.bitsliced.sliced_layout import MAX_BITS, Shape, code_trees
+from skforge.gpu.bitsliced.predicates import Geometry, TestPlan
 
 #: Each tree's lines start at a multiple of this, so that four are loaded at once.
 QUAD = 4

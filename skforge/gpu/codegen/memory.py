@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from math import gcd
 from typing import TypeAlias
 
-from skforge.compiler.codegen.cuda.types import from_bits, to_bits
-from skforge.compiler.codegen.cuda.writer import Operand, Writer
 from skforge.compiler.ir.lir import nodes as lir
+from skforge.gpu.codegen.types import from_bits, to_bits
+from skforge.gpu.codegen.writer import Operand, Writer
 
 _WORDS = {1: "u8", 2: "u16_a", 4: "u32_a", 8: "u64_a"}
 _FIELDS = "xyzw"

@@ -10,7 +10,7 @@ import numpy as np
 
 from skforge.compiler.ir.lir import nodes as lir
 
-_FOLDER = files("skforge.compiler.codegen.cuda")
+_FOLDER = files("skforge.gpu.codegen")
 
 #: Text before the kernels: macros for each compiler, types and integer helpers. One
 #: text serves NVRTC, nvcc, hiprtc and, for tests on a CPU, a C++ compiler with a header

@@ -1,0 +1,1 @@
+"""Everything of GPUs: code generation, layouts, passes, costs, and the runtime."""

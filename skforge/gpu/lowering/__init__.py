@@ -1,0 +1,1 @@
+"""From MIR with grids, blocks and threads to LIR."""

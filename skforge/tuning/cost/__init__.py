@@ -1,1 +1,0 @@
-"""The learned cost model and the features it reads."""
