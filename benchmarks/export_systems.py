@@ -252,6 +252,8 @@ def source(case: Case, folder: Path) -> Built:
         import xgboost
 
         (library,) = (Path(xgboost.__file__).parent / "lib").glob("libxgboost.so")
+        # The name that programs look for; the wheel has no such file.
+        (folder / "libxgboost.so.3").symlink_to(library)
         text, out = _XGBOOST, "float32"
     elif case.kind == "lightgbm":
         import lightgbm
@@ -260,8 +262,10 @@ def source(case: Case, folder: Path) -> Built:
         text, out = _LIGHTGBM, "float64"
     else:
         raise NotForModelError("has no library with an interface for C")
-    # What the library needs itself is found by its own path.
-    linked = [library, f"-Wl,-rpath,{library.parent}", "-Wl,--allow-shlib-undefined"]
+    # What the library needs itself is found from its own path.
+    rpaths = [folder, library.parent, library.parents[2] / "xgboost.libs"]
+    linked = [library, "-Wl,--allow-shlib-undefined,--disable-new-dtags"]
+    linked += [f"-Wl,-rpath,{path}" for path in rpaths]
     program = _program(case, folder, text.format(path=case.source), linked, out)
     return Built(program, None, 0.0, out)
 

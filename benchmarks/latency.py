@@ -15,6 +15,8 @@ from array import array
 from collections.abc import Callable, Iterator
 from copy import deepcopy
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Annotated, Any
 
 import harness
@@ -32,6 +34,7 @@ from conditions import (
     evictor,
     time_calls,
 )
+from latency_c import Program, from_c
 from latency_calls import MORE_PEERS, OURS, PEERS, System, our_calls, own_calls, peers
 from machine import in_words, machine
 from numpy.typing import NDArray
@@ -132,6 +135,9 @@ def main(
     peer_names: Annotated[
         str, typer.Option("--peers", help=f"Also: {', '.join(MORE_PEERS)}.")
     ] = ",".join(PEERS),
+    c_calls: Annotated[
+        bool, typer.Option("--c", help="Also calls from C, which need gcc.")
+    ] = False,
     title: Annotated[str, typer.Option(help="Of this run, in latency.md.")] = "Calls",
     output: harness.Output = None,
 ) -> None:
@@ -150,17 +156,17 @@ def main(
     )
     lines: list[Line] = []
     run: harness.Document = {}
-    with threadpool_limits(limits=1):
-        for case in all_cases(models or []):
-            print(
-                f"{case.name} ({len(case.rows):,} rows, {case.rows_from})", flush=True
-            )
+    for case in all_cases(models or []):
+        print(f"{case.name} ({len(case.rows):,} rows, {case.rows_from})", flush=True)
+        with threadpool_limits(limits=1), TemporaryDirectory() as folder:
             systems = checked_systems(case, sizes, asked)
+            if c_calls:
+                systems += from_c(case, Path(folder))
             for size in sizes:
                 for condition in plan.conditions:
                     lines += measure(case, systems, size, condition, plan)
-            run = {"title": title, **facts_of(plan), "lines": list(map(asdict, lines))}
-            harness.publish(output, "latency", [*runs, run], page)
+        run = {"title": title, **facts_of(plan), "lines": list(map(asdict, lines))}
+        harness.publish(output, "latency", [*runs, run], page)
     if output is not None:
         latencies([*runs, run], output / "latency.svg")
     print("\n" + tables(run))
@@ -246,6 +252,8 @@ def measure(
 ) -> list[Line]:
     """Return a line for each system; rows change from call to call."""
     batches = batches_of(case.rows, size)
+    if condition == "busy":  # a thread of this process
+        systems = [s for s in systems if not isinstance(s.call, Program)]
     formed = {
         s.name: [
             s.form(rows) for rows in batches[: POOL if s.form is np.asarray else FEW]
@@ -264,7 +272,11 @@ def measure(
         for _ in range(ROUNDS):
             for system in systems:
                 limits = plan.limits(system, condition).share(ROUNDS)
-                found, meanwhile = turn[system.name](system.call, limits)
+                if isinstance(system.call, Program):
+                    evicting = plan.evicting if condition == "evicted" else 0
+                    found, meanwhile = system.call.timed(batches, limits, evicting), 0
+                else:
+                    found, meanwhile = turn[system.name](system.call, limits)
                 taken[system.name] += found
                 others_calls[system.name] += meanwhile
     finally:
@@ -278,7 +290,10 @@ def measure(
             system.name,
             system.answer,
             len(taken[system.name]),
-            **summary(taken[system.name], plan.clock),
+            **summary(
+                taken[system.name],
+                0.0 if isinstance(system.call, Program) else plan.clock,
+            ),
             others_calls=others_calls[system.name],
         )
         lines.append(line)
@@ -380,6 +395,8 @@ def tables(facts: harness.Document) -> str:
         "Calls use one thread. The clock's own "
         f"{duration(facts['clock_seconds'])} are subtracted."
     ]
+    if any(line.system.startswith("C: ") for line in lines):
+        words.append("Calls from C are timed in C, and its clock is subtracted.")
     if "evicting_bytes" in facts:
         words.append(
             f"Evicted: {facts['evicting_bytes'] >> 20} MiB are read before each call; "

@@ -33,7 +33,7 @@ PAGES = {
     "distributed": "engines_report",
     "defaults": "default_choices",
     "tuning": "tuning",
-    "reliability": "benchmarks.reliability.__main__",
+    "reliability": "reliability",
 }
 
 #: Pages of modelled GPU times: they stay as they are, and name the commit they are of.

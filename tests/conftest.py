@@ -13,6 +13,8 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 TESTS = Path(__file__).parent
+#: Programs that try much; ``test_reliability.py`` runs a few of each.
+collect_ignore = ["reliability"]
 WRITTEN = pytest.StashKey[list[str]]()
 IN_CI = os.environ.get("CI", "") not in ("", "0", "false")
 

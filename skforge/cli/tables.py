@@ -34,7 +34,8 @@ ENDINGS = (".csv", ".parquet", ".arrow", ".feather", ".ipc", ".npy")
 
 #: Separators of cells that skforge does not read.
 _SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "bars"}
-#: The text of a last row that is added to CSV: a quote left open would swallow it.
+#: The cells of a last line that is added to CSV, one more than in a row: it comes back
+#: as no row, unless a quote left open swallows it.
 _END = "\x04"
 
 _NO_END = f"a line has no end within {_LINE >> 20} MB; a quote may be left open."
@@ -216,12 +217,12 @@ class _CsvTable(Table):
         with suppress(ImportError):
             import_module("pyarrow.csv")  # not in the thread, which Ctrl-C may find
             pa = sys.modules["pyarrow"]
-        last = "\n" + ",".join([_END] * self.width)
+        last = ",".join([_END] * (self.width + 1))
         text, ready = b"", None
         with ThreadPoolExecutor(1) as thread:
             for part in self._texts:
                 text += part
-                whole = b"%b%b\n" % (text, last.encode())
+                whole = b"%b\n%b\n" % (text, last.encode())
                 parsed = thread.submit(self._parsed, pa, whole, places or [0])
                 if ready is not None:
                     yield ready  # predicted while the next ones are parsed
@@ -233,8 +234,8 @@ class _CsvTable(Table):
                             f"{shortened(line, 60)}"
                         )
                 ready = None
-                if len(rows) and str(columns_of(rows)[0][-1]) == _END:
-                    text, ready = b"", rows[:-1]
+                if ragged and ragged[-1][1] == last:
+                    text, ready = b"", rows
                 elif len(whole) > _LINE:
                     raise ValueError(_NO_END)
         if text:

@@ -16,8 +16,10 @@ _MISSING = {
     "", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND",
     "1.#QNAN", "<NA>", "N/A", "NA", "NULL", "NaN", "None", "n/a", "nan", "null",
 }  # fmt: skip
-#: What other cells of a column of numbers stand for, in lower case.
-_NUMBERS = {"true": 1.0, "false": 0.0, **{word.lower(): np.nan for word in _MISSING}}
+#: What cells of a column of numbers stand for that ``float`` does not read, in lower
+#: case.
+_NUMBERS = {word.lower(): np.nan for word in _MISSING} | {"true": 1.0, "false": 0.0}
+del _NUMBERS["nan"], _NUMBERS["-nan"]
 
 
 class WrongColumnError(Exception):
@@ -66,14 +68,13 @@ def numbers(column: Any, dtype: Any = np.float64) -> Array:
     if isinstance(column, np.ndarray):
         return _parsed(column)
     import pyarrow as pa
-    from pyarrow import compute
 
     kind = column.type
     if pa.types.is_dictionary(kind):
         column, kind = column.dictionary_decode(), kind.value_type
     if _is_text(kind):
-        try:  # reads most texts that float reads, and to the same numbers
-            column = compute.cast(column, pa.float64())
+        try:
+            column = _cast(column)
         except pa.ArrowInvalid:
             return _parsed(column.to_pylist())
         kind = column.type
@@ -89,6 +90,26 @@ def numbers(column: Any, dtype: Any = np.float64) -> Array:
     if missing is not None:
         values[missing] = np.nan
     return values
+
+
+def _cast(texts: Any) -> Any:
+    """Return Arrow's numbers of texts; ArrowInvalid if Python has to look at one."""
+    import pyarrow as pa
+    from pyarrow import compute
+
+    try:  # reads most texts that float reads, and to the same numbers
+        numbers = compute.cast(texts, pa.float64())
+    except pa.ArrowInvalid:
+        cells = compute.ascii_trim_whitespace(texts.cast(pa.large_string()))
+        words = pa.array([*_NUMBERS], pa.large_string())
+        place = compute.index_in(compute.ascii_lower(cells), words)
+        others = compute.if_else(place.is_null(), cells, None)
+        meant = pa.array([*_NUMBERS.values()], pa.float64()).take(place)
+        numbers = compute.coalesce(meant, compute.cast(others, pa.float64()))
+    # only Arrow takes nan(0)
+    if "(" in "".join(texts.filter(compute.is_nan(numbers)).to_pylist()):
+        raise pa.ArrowInvalid
+    return numbers
 
 
 def _is_text(kind: Any) -> bool:

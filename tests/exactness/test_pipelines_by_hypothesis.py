@@ -2,7 +2,7 @@
 
 A model that cannot be fitted, or that is refused, says nothing and is counted in the
 statistics of Hypothesis (``--hypothesis-show-statistics``). Thousands of models are
-compared by ``python -m benchmarks.reliability --only pipelines``.
+compared by ``python -m tests.reliability --only pipelines``.
 """
 
 from __future__ import annotations

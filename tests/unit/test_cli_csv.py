@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from skforge.cli import tables
 from skforge.cli.data import all_rows
-from skforge.cli.values import number_in
+from skforge.cli.values import WrongColumnError, number_in, numbers
 from skforge.exceptions import InvalidInputError
 from skforge.sources.row_spec import RowSpec
 
@@ -127,6 +127,33 @@ def check_broken_text(rows_of, count):
         assert_same(frame, of_pandas(text), [True, True])
 
     check()
+
+
+#: Parts of texts that are almost numbers, and of some that are.
+PARTS = [
+    *" \t\n\x0b\x1c\xa0+-_.,()0179eExXٛ٣", "nan", "inf", "INFINITY", "true", "False",
+    "NA", "null", "n/a", "#", "none", "9007199254740993", "e-320", "e308", "0x1p", "1d",
+]  # fmt: skip
+
+
+@settings(max_examples=200)
+@given(st.lists(st.lists(st.sampled_from(PARTS), max_size=4).map("".join), min_size=1))
+@example([" 7", "NA", "True", "-nan", "nan", "1e999", ""])
+@example(["1", "nan(0)"])
+@example(["1_000"])
+def test_arrow_reads_the_numbers_of_python(cells):
+    pa = pytest.importorskip("pyarrow", exc_type=ImportError)
+    expected = [number_in(cell) for cell in cells]
+    if None in expected:
+        row = expected.index(None)
+        with pytest.raises(WrongColumnError, match="and the model takes") as error:
+            numbers(pa.array([*cells, None]))
+        assert error.value.row == row and repr(cells[row]) in str(error.value)
+        return
+    found, reference = numbers(pa.array([*cells, None])), np.array([*expected, np.nan])
+    for values in (found, reference):
+        values[np.isnan(values)] = np.nan  # the sign of NaN says nothing
+    assert found.tobytes() == reference.tobytes()
 
 
 def test_tables_are_read_as_pandas_reads_them(rows_of):

@@ -17,10 +17,10 @@ from typing import Any
 import numpy as np
 from numpy.lib import format as npy
 
-from benchmarks.reliability import mutate
 from skforge.compiler.frontends.xgboost import ubjson as _ubjson
+from tests.reliability import mutate
 
-DATA = Path(__file__).resolve().parents[2] / "tests" / "data"
+DATA = Path(__file__).resolve().parents[1] / "data"
 
 #: Name, and the ending of its files. ``seeds.py`` makes those that are not data.
 FORMATS = {

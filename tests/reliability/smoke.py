@@ -1,6 +1,6 @@
 """Exactness in an environment of other versions: a line of JSON for each model.
 
-Run by the interpreter of that environment: ``python -m benchmarks.reliability.smoke``.
+Run by the interpreter of that environment: ``python -m tests.reliability.smoke``.
 It needs the package's own dependencies and the source libraries, and nothing else.
 """
 
@@ -106,7 +106,7 @@ def _attempts(X: Any, y: Any, folder: Path) -> dict[str, Callable[[], bool]]:
     def onnx() -> bool:
         from skforge.compiler.forest.reference import draw_rows, reference_raw
 
-        data = Path(__file__).resolve().parents[2] / "tests" / "data" / "onnx_models"
+        data = Path(__file__).resolve().parents[1] / "data" / "onnx_models"
         for path in sorted(data.glob("*.onnx"))[::3]:
             forest = skforge.load_forest(path)
             rows = draw_rows(forest, 50, 0)

@@ -2,7 +2,7 @@
 
 Workers (``fuzz_worker.py``) read the files; here their lines are counted. A worker that
 dies or is silent for too long has lost the file it said last, and another goes on
-behind it. ``python -m benchmarks.reliability.fuzz KIND NUMBER`` writes one file again.
+behind it. ``python -m tests.reliability.fuzz KIND NUMBER`` writes one file again.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchmarks.reliability.formats import FORMATS, mutant
-from benchmarks.reliability.oracle import LIBRARIES
-from benchmarks.reliability.processes import ONE_THREAD, environment
-from benchmarks.reliability.rows import Row
-from benchmarks.reliability.seeds import make_seeds
+from tests.reliability.formats import FORMATS, mutant
+from tests.reliability.oracle import LIBRARIES
+from tests.reliability.processes import ONE_THREAD, environment
+from tests.reliability.rows import Row
+from tests.reliability.seeds import make_seeds
 
 #: Seconds for one small file; a busy machine is no reason to miss them.
 SECONDS = 30.0
 CHUNK = 2000
-WORKER = (sys.executable, "-m", "benchmarks.reliability.fuzz_worker")
+WORKER = (sys.executable, "-m", "tests.reliability.fuzz_worker")
 
 
 @dataclass(slots=True)

@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 
 import skforge
-from benchmarks.reliability import processes
-from benchmarks.reliability.rows import Row
-from benchmarks.reliability.seeds import QUICK, rows
 from skforge import CompiledForest, SkforgeError
 from skforge.compiler.forest.forest import Forest
+from tests.reliability import processes
+from tests.reliability.rows import Row
+from tests.reliability.seeds import QUICK, rows
 
 
 def killed_while_saving(folder: Path, times: int) -> Row:

@@ -62,7 +62,7 @@ def module(
 ) -> subprocess.CompletedProcess[str]:
     """Run a module of this folder to its end; without changes on one thread."""
     return subprocess.run(
-        (sys.executable, "-m", f"benchmarks.reliability.{name}", *arguments),
+        (sys.executable, "-m", f"tests.reliability.{name}", *arguments),
         capture_output=True,
         text=True,
         cwd=ROOT,

@@ -14,12 +14,12 @@ from unittest import mock
 import numpy as np
 
 import skforge
-from benchmarks.reliability import processes
-from benchmarks.reliability.rows import Row
-from benchmarks.reliability.seeds import rows
 from skforge import Target
 from skforge.compiler.forest.forest import Forest
 from skforge.exceptions import TargetError
+from tests.reliability import processes
+from tests.reliability.rows import Row
+from tests.reliability.seeds import rows
 
 # ------------------------------------------------------------ older CPUs
 
@@ -135,7 +135,7 @@ def oldest_versions(folder: Path, pythons: tuple[str, ...] | None = None) -> Row
         changes = {"PYTHONPATH": str(processes.ROOT)}
         changes["SKFORGE_CACHE_DIR"] = str(folder / f"cache-{name}")
         done = subprocess.run(
-            [str(executable), "-m", "benchmarks.reliability.smoke"],
+            [str(executable), "-m", "tests.reliability.smoke"],
             env=processes.environment() | changes,
             cwd=folder,
             capture_output=True,

@@ -1,6 +1,6 @@
 """A process that reads changed files and says of each what became of it.
 
-``python -m benchmarks.reliability.fuzz_worker KIND FIRST LAST SEEDS`` prints a line
+``python -m tests.reliability.fuzz_worker KIND FIRST LAST SEEDS`` prints a line
 before a file is read, so that whoever reads the lines knows which one crashed or hung,
 and a line of JSON after it. Memory is limited; errors that are not ours, MemoryError
 among them, are losses with the place where they were raised.
@@ -30,16 +30,16 @@ from typing import Any
 import numpy as np
 
 import skforge
-from benchmarks.reliability import formats
-from benchmarks.reliability.formats import FORMATS, mutant
-from benchmarks.reliability.oracle import LIBRARIES, Answer, Oracle, same
-from benchmarks.reliability.records_check import check_records
 from skforge import CompiledForest, Schedule, SkforgeError
 from skforge.compiler.forest.arrays import Comparison
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.reference import reference_raw
 from skforge.compiler.outputs.answers import of_scores
 from skforge.compiler.runtime.module import CompiledModule
+from tests.reliability import formats
+from tests.reliability.formats import FORMATS, mutant
+from tests.reliability.oracle import LIBRARIES, Answer, Oracle, same
+from tests.reliability.records_check import check_records
 
 #: Address space that reading one small file may add to what the process has.
 SPARE = 1 << 30

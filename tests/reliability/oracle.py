@@ -1,6 +1,6 @@
 """The source libraries as judges, in a process that may crash, hang or be killed.
 
-``Oracle(kind)`` starts ``python -m benchmarks.reliability.oracle KIND``. That process
+``Oracle(kind)`` starts ``python -m tests.reliability.oracle KIND``. That process
 imports the library and forks; the child answers. A child that dies costs a fork and no
 import, and what killed it is the answer. A child that has judged many files, or that
 was asked again to be sure, makes room for a fresh one: a library that wrote past its
@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.reliability.processes import ONE_THREAD, environment
+from tests.reliability.processes import ONE_THREAD, environment
 
 #: Seconds that a library may take for one small file, and files of one child.
 SECONDS, FILES = 3, 500
@@ -66,7 +66,7 @@ class Oracle:
 
     def __init__(self, kind: str, warm: Path) -> None:
         self._process = subprocess.Popen(
-            (sys.executable, "-m", "benchmarks.reliability.oracle", kind, str(warm)),
+            (sys.executable, "-m", "tests.reliability.oracle", kind, str(warm)),
             env=environment(ONE_THREAD),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -300,6 +300,6 @@ def same(found: Any, expected: Any) -> bool:
 
 if __name__ == "__main__":
     # by its own name, so that both processes speak of the same Answer
-    from benchmarks.reliability.oracle import main as answer_questions
+    from tests.reliability.oracle import main as answer_questions
 
     answer_questions(*sys.argv[1:])

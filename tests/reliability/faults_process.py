@@ -15,10 +15,10 @@ from unittest import mock
 import numpy as np
 
 import skforge
-from benchmarks.reliability import processes
-from benchmarks.reliability.rows import Row
-from benchmarks.reliability.seeds import QUICK, make_seeds, rows
 from skforge import Schedule, compile_forest
+from tests.reliability import processes
+from tests.reliability.rows import Row
+from tests.reliability.seeds import QUICK, make_seeds, rows
 
 
 def fork_while_compiling(times: int, seconds: float = 60) -> Row:

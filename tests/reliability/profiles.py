@@ -1,7 +1,7 @@
 """Profiles of this machine that are measured beside other work.
 
-    python -m benchmarks.reliability.profiles          # 200 profiles, ten minutes
-    python -m benchmarks.reliability.profiles 30       # 30 profiles
+    python -m tests.reliability.profiles          # 200 profiles, ten minutes
+    python -m tests.reliability.profiles 30       # 30 profiles
 
 A third each is measured beside 0, 2 and 4 busy processes, and every profile by a
 process of its own. Run it on a quiet machine: the profiles beside 0 processes are what
@@ -24,14 +24,14 @@ from unittest import mock
 import numpy as np
 
 import skforge
-from benchmarks.reliability import processes
-from benchmarks.reliability.rows import Row
 from skforge.compiler.cost.estimate import CostEstimate
 from skforge.compiler.cost.profile import MachineProfile
 from skforge.compiler.defaults import cpu
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
+from tests.reliability import processes
+from tests.reliability.rows import Row
 
 #: Busy processes, and how far a number may be off the quiet median.
 BUSY = (0, 2, 4)
@@ -86,7 +86,7 @@ def measured(folder: Path, n: int) -> dict[int, list[dict[str, Any]]]:
 
 def forests(n: int = FORESTS) -> dict[str, Forest]:
     """Return the public models, where they are, and forests of sizes that are drawn."""
-    from models import shared_folder  # benchmarks/models.py
+    from benchmarks.models import shared_folder
 
     kinds, found = (".json", ".onnx", ".txt"), sorted(shared_folder().rglob("*"))
     files = [path for path in found if path.suffix in kinds]
@@ -182,7 +182,6 @@ def _at(table: cpu.Table, n_rows: int) -> Schedule:
 
 
 if __name__ == "__main__":
-    sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
     with tempfile.TemporaryDirectory() as place:
         rows = run(Path(place), int(sys.argv[1]) if len(sys.argv) > 1 else 200)
     for row in rows:

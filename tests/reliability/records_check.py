@@ -6,11 +6,11 @@ import warnings
 from pathlib import Path
 from random import Random
 
-from benchmarks.reliability.seeds import searched_forest
 from skforge.compiler.target import Target
 from skforge.exceptions import TuningWarning
 from skforge.tuning import Tuner, TuningRecords
 from skforge.tuning.records import Record
+from tests.reliability.seeds import searched_forest
 
 #: One file in so many is used by a search as well.
 SEARCHED = 20

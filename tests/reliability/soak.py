@@ -2,7 +2,7 @@
 
 Every answer is compared with the source library's own, bit by bit. Meanwhile the
 process's memory, open files and threads are counted, and a line is fitted to each. A
-process of its own does it: ``python -m benchmarks.reliability.soak CALLS FOLDER``.
+process of its own does it: ``python -m tests.reliability.soak CALLS FOLDER``.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from typing import Any
 import numpy as np
 
 import skforge
-from benchmarks.reliability.processes import module, said
-from benchmarks.reliability.rows import Row
 from skforge import CompiledForest
+from tests.reliability.processes import module, said
+from tests.reliability.rows import Row
 
 THREADS = 16
 #: Part of the calls that comes before the line is fitted: buffers grow, code is made.

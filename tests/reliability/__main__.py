@@ -1,8 +1,8 @@
-"""Run the families and write the table: ``python -m benchmarks.reliability``.
+"""Run the families and write the table: ``python -m tests.reliability``.
 
-    python -m benchmarks.reliability --quick                  # minutes
-    python -m benchmarks.reliability --output benchmarks/results   # an hour or two
-    python -m benchmarks.reliability --only fuzz --output benchmarks/results --merge
+    python -m tests.reliability --quick                  # minutes
+    python -m tests.reliability --output benchmarks/results   # an hour or two
+    python -m tests.reliability --only fuzz --output benchmarks/results --merge
 
 Results are written after each family, so that a run that is ended keeps them. The exit
 status is 1 if anything was lost.
@@ -20,10 +20,11 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from harness import Document, Output, parts, publish, stored
-from machine import in_words, machine
 
-from benchmarks.reliability import (
+from benchmarks.harness import Output, parts, publish, stored
+from benchmarks.machine import machine
+from benchmarks.reliability import page
+from tests.reliability import (
     faults_cache,
     faults_files,
     faults_machine,
@@ -35,7 +36,7 @@ from benchmarks.reliability import (
     sanitize,
     soak,
 )
-from benchmarks.reliability.rows import Row, to_markdown
+from tests.reliability.rows import Row
 
 Family = Callable[[Path, bool], list[Row]]
 
@@ -133,16 +134,6 @@ def _document(found: list[Row], minutes: float, quick: bool) -> dict[str, Any]:
         "quick": quick,
         "rows": [asdict(row) for row in found],
     }
-
-
-def page(document: Document) -> str:
-    """Return the table of all families."""
-    families = [document[name] for name in FAMILIES if name in document]
-    minutes = sum(family["minutes"] for family in families)
-    words = in_words(families[0]["machine"])
-    quick = " A quick run: a few of each." if any(f["quick"] for f in families) else ""
-    rows = [Row(**row) for family in families for row in family["rows"]]
-    return to_markdown(rows, f"{words} {minutes:.0f} minutes in all.{quick}")
 
 
 if __name__ == "__main__":

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 
-from benchmarks.reliability import processes
-from benchmarks.reliability.rows import Row
+from tests.reliability import processes
+from tests.reliability.rows import Row
 
 #: Compiles kernels of its own and shared ones; "right" if all bits are the source's.
 PREDICT = """

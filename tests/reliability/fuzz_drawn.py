@@ -2,7 +2,7 @@
 
 ``tests/random_models.py`` and ``tests/fuzz_pipelines.py`` draw and compare; here the
 outcomes are counted. Numbered tries run in processes of their own, so that a crash
-loses few of them. ``python -m benchmarks.reliability.fuzz_drawn KIND FIRST LAST``
+loses few of them. ``python -m tests.reliability.fuzz_drawn KIND FIRST LAST``
 prints the outcomes of some.
 """
 
@@ -17,8 +17,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from benchmarks.reliability import processes
-from benchmarks.reliability.rows import Row
+from tests.reliability import processes
+from tests.reliability.rows import Row
 
 #: Tries of one process; a library that crashes loses the rest of them.
 CHUNK = 25

@@ -17,11 +17,11 @@ from typing import Any
 import numpy as np
 
 import skforge
-from benchmarks.reliability.rows import Row
-from benchmarks.reliability.seeds import rows as make_rows
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.reference import draw_rows, reference_leaves
 from skforge.exporters.check import expected
+from tests.reliability.rows import Row
+from tests.reliability.seeds import rows as make_rows
 
 FLAGS = {
     "address,undefined": ("-fsanitize=address,undefined,float-cast-overflow",),
