@@ -81,7 +81,12 @@ PARTS = (
     Part(
         "Pipeline",
         "the order of the passes",
-        ("skforge.compiler.pipeline",),
+        (
+            "skforge.compiler.pipeline",
+            "skforge.compiler.backend",
+            "skforge.compiler.cpu",
+            "skforge.gpu.backend",
+        ),
         *(6, 1, 3),
     ),
     Part(

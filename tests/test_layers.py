@@ -43,7 +43,8 @@ LAYERS = (
         "skforge.gpu.defaults",
         "skforge.gpu.lowering",
     ),
-    ("skforge.compiler.pipeline",),
+    ("skforge.compiler.backend",),
+    ("skforge.compiler.pipeline", "skforge.compiler.cpu", "skforge.gpu.backend"),
     ("skforge.compiler.runtime", "skforge.gpu.runtime"),
     (
         "skforge.gpu.cost_model",
