@@ -75,18 +75,18 @@ PARTS = (
     Part(
         "Runtime",
         "modules, threads, entries, GPUs",
-        ("skforge.compiler.runtime", "skforge.gpu", "skforge.gpu.runtime"),
+        (
+            "skforge.compiler.runtime",
+            "skforge.compiler.cpu",
+            "skforge.gpu",
+            "skforge.gpu.runtime",
+        ),
         *(5, 1, 3),
     ),
     Part(
         "Pipeline",
         "the order of the passes",
-        (
-            "skforge.compiler.pipeline",
-            "skforge.compiler.backend",
-            "skforge.compiler.cpu",
-            "skforge.gpu.backend",
-        ),
+        ("skforge.compiler.pipeline", "skforge.compiler.backend"),
         *(6, 1, 3),
     ),
     Part(

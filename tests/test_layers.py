@@ -44,8 +44,13 @@ LAYERS = (
         "skforge.gpu.lowering",
     ),
     ("skforge.compiler.backend",),
-    ("skforge.compiler.pipeline", "skforge.compiler.cpu", "skforge.gpu.backend"),
-    ("skforge.compiler.runtime", "skforge.gpu.runtime"),
+    ("skforge.compiler.pipeline",),
+    (
+        "skforge.compiler.cpu",
+        "skforge.compiler.runtime",
+        "skforge.gpu.backend",
+        "skforge.gpu.runtime",
+    ),
     (
         "skforge.gpu.cost_model",
         "skforge.gpu.features",

@@ -10,15 +10,19 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from functools import cache
 from importlib import import_module
-from typing import TYPE_CHECKING, ClassVar, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeAlias
 
 if TYPE_CHECKING:
-    from skforge.compiler.ir.hir.nodes import PredictEnsemble
+    from skforge.compiler.cost.shape import ForestShape
+    from skforge.compiler.forest.forest import Forest
+    from skforge.compiler.ir.hir.nodes import PredictEnsemble, Reduction
     from skforge.compiler.ir.lir import nodes as lir
     from skforge.compiler.ir.mir import nodes as mir
     from skforge.compiler.layouts.base import AnyLayout, BlockShape
     from skforge.compiler.lowering.kernel import LoweredKernel
     from skforge.compiler.schedule.directives import Kind
+    from skforge.compiler.schedule.ranges import BatchRange
+    from skforge.compiler.schedule.schedule import Schedule
     from skforge.compiler.target import Target
 
 
@@ -33,6 +37,12 @@ class LirPass(NamedTuple):
 
 class Backend(ABC):
     """The part of one kind of machine; it holds no state."""
+
+    #: Whether kernels are called by address, as entries, threads and walks of sparse
+    #: rows do, and a schedule's time is estimated for numbers of threads.
+    native: ClassVar[bool]
+
+    # ---------------------------------------------------------------- compiling
 
     #: The passes on MIR that are its own, by their names in ``MIR_PASSES``.
     mir_passes: ClassVar[Mapping[str, MirPass]] = {}
@@ -53,6 +63,48 @@ class Backend(ABC):
         name: str,
     ) -> LoweredKernel:
         """Lower a legalised function whose walks are expanded."""
+
+    @abstractmethod
+    def in_process(
+        self, function: lir.Function, target: Target
+    ) -> tuple[lir.Function, Target]:
+        """Return what this process can run in place of a function, and on which CPU."""
+
+    @abstractmethod
+    def code_levels(self, target: Target) -> tuple[str, ...]:
+        """Return the levels below LIR that have a text."""
+
+    # ----------------------------------------------------------------- choosing
+
+    @abstractmethod
+    def shape(self, forest: Forest | ForestShape, target: Target) -> ForestShape:
+        """Return what costs depend on."""
+
+    @abstractmethod
+    def default_table(
+        self, forest: Forest | ForestShape, target: Target, reduction: Reduction
+    ) -> dict[BatchRange, Schedule]: ...
+
+    @abstractmethod
+    def walking(self, forest: Forest, target: Target) -> Schedule:
+        """Return a default whose walks end at leaves, for their numbers."""
+
+    @abstractmethod
+    def contribution_table(self, forest: Forest) -> dict[BatchRange, Schedule]: ...
+
+    # ------------------------------------------------------------------ running
+
+    @abstractmethod
+    def found(self, target: Target, name: object) -> Target:
+        """Return the machine here that a user means by a name, which was parsed."""
+
+    @abstractmethod
+    def check_available(self, target: Target) -> None:
+        """Raise ``TargetError`` unless code for a target runs here."""
+
+    @abstractmethod
+    def kernel(self, source: Any, target: Target) -> Any:
+        """Return the kernel that was lowered, or stored."""
 
 
 _HOMES: dict[Kind, str] = {"cpu": "skforge.compiler.cpu", "gpu": "skforge.gpu.backend"}

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from skforge.compiler.cost.counts import shape_on
+from skforge.compiler.backend import backend_of
 from skforge.compiler.cost.schedule_facts import FACTS, LAYOUTS, facts_of
 from skforge.compiler.cost.shape import ForestShape, Setting
 from skforge.compiler.schedule.families import bitsliced_schedule, tiled_row_schedule
@@ -25,7 +25,7 @@ from tests.exactness.forests import drawn
 FOREST = drawn(20, 4)
 SHAPE = ForestShape.of(FOREST)
 TARGET = Target.x86_64("v4")
-FORESTS = shape_on(FOREST, TARGET)
+FORESTS = backend_of(TARGET).shape(FOREST, TARGET)
 GPU = replace(Target.cuda("sm_80"), n_cores=108)
 POINT = {
     "rows_per_block": 32,

@@ -29,7 +29,7 @@ from skforge.compiler.ir.lir.printer import print_lir
 from skforge.compiler.pipeline import Lowered
 from skforge.compiler.runtime.cpu.jit import JitModule, compile_functions
 from skforge.compiler.runtime.cpu.threads import parallel_for_pointer, resolve_n_jobs
-from skforge.compiler.runtime.kernels import Kernel, KernelCache
+from skforge.compiler.runtime.kernels import AnyKernel, Kernel, KernelCache
 from skforge.compiler.runtime.machine import machine_profile
 from skforge.compiler.runtime.shares import Shares
 from skforge.compiler.schedule.directives import Interleave
@@ -129,7 +129,7 @@ class KernelMeasurer:
         self._n_jobs, self._threads = n_jobs, resolve_n_jobs(n_jobs)
         self._cache = kernels or KernelCache(forest, target, reduction)
         #: Kernels while somebody holds them: not all candidates stay in memory.
-        self._built: WeakValueDictionary[Schedule, Kernel | GpuKernel]
+        self._built: WeakValueDictionary[Schedule, AnyKernel]
         self._built = WeakValueDictionary()
         # Compile in parallel only if a core is free; else it would slow the timed code.
         self.parallel = not target.is_gpu and self._threads < target.n_cores
@@ -155,6 +155,7 @@ class KernelMeasurer:
             kernel.load()
             of_cupy = self._target.kind in ("cuda", "hip")
             return (_DeviceRunner if of_cupy else _Runner)(kernel, self._forest)
+        assert isinstance(kernel, Kernel)
         if self._threads == 1:
             return _CpuRunner(kernel, self._forest)
         estimate = None if self._target.is_gpu else lambda: self._estimate

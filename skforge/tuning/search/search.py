@@ -9,7 +9,7 @@ from dataclasses import astuple, dataclass, replace
 from typing import Any
 
 from skforge._compat import cached_property
-from skforge.compiler.cost.counts import shape_on
+from skforge.compiler.backend import backend_of
 from skforge.compiler.cost.shape import ForestShape
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.hir.nodes import Reduction
@@ -75,7 +75,7 @@ class Search:
 
     @cached_property
     def shape(self) -> ForestShape:
-        return shape_on(self.forest, self.target)
+        return backend_of(self.target).shape(self.forest, self.target)
 
     @cached_property
     def problem(self) -> Problem:
