@@ -68,6 +68,8 @@ PARTS = (
             "skforge.tuning",
             "skforge.gpu.cost_model",
             "skforge.gpu.features",
+            "skforge.gpu.measure",
+            "skforge.gpu.search",
             "skforge.gpu.space",
         ),
         *(4, 0, 3),

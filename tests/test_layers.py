@@ -54,6 +54,8 @@ LAYERS = (
     (
         "skforge.gpu.cost_model",
         "skforge.gpu.features",
+        "skforge.gpu.measure",
+        "skforge.gpu.search",
         "skforge.gpu.space",
         "skforge.tuning",
     ),

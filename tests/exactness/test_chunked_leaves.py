@@ -27,8 +27,8 @@ from skforge.compiler.target import Target
 from skforge.exceptions import ScheduleError
 from skforge.gpu.codegen.emitter import emit_gpu
 from skforge.gpu.passes.chunk_leaves import SHARE
+from skforge.gpu.search import gpu_points
 from skforge.tuning import ScheduleSpace
-from skforge.tuning.search.heuristic import gpu_points
 from tests.exactness.checks import assert_same_bits, interpreted, raw_of
 from tests.exactness.forests import drawn
 from tests.exactness.gpu_families import REFUSALS

@@ -19,7 +19,7 @@ from skforge.compiler.target import Target
 from skforge.gpu.cost import GpuWork
 from skforge.gpu.features import features
 from skforge.tuning import ScheduleSpace
-from skforge.tuning.search.learned import pruned
+from skforge.tuning.machines import machine_of
 from tests.exactness.forests import drawn
 
 FOREST = drawn(20, 4)
@@ -120,7 +120,7 @@ def test_every_feature_is_in_the_table_of_the_page():
 
 def first_reason(setting, schedule):
     """Return the first reason why a schedule is pruned, or an empty string."""
-    found = pruned(setting, [schedule])
+    found = machine_of(setting.target).pruned(setting, [schedule])
     return next((reason for reason, (is_so,) in found.items() if is_so), "")
 
 

@@ -27,10 +27,11 @@ from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import InvalidInputError, ScheduleError
 from skforge.gpu.cost import GpuWork
+from skforge.gpu.search import gpu_points
 from skforge.gpu.space import DEALS, gpu_point
 from skforge.tuning import ScheduleSpace
 from skforge.tuning.measure.measure import digest_of
-from skforge.tuning.search.heuristic import Heuristic, gpu_points, kinds, neighbours
+from skforge.tuning.search.heuristic import Heuristic, kinds, neighbours
 from skforge.tuning.search.strategies import Problem
 from skforge.tuning.search.trial import Trial
 from skforge.tuning.space.cpu import cpu_point
