@@ -68,6 +68,8 @@ PARTS = (
             "skforge.tuning",
             "skforge.gpu.cost_model",
             "skforge.gpu.features",
+            "skforge.gpu.measure",
+            "skforge.gpu.search",
             "skforge.gpu.space",
         ),
         *(4, 0, 3),
@@ -75,13 +77,18 @@ PARTS = (
     Part(
         "Runtime",
         "modules, threads, entries, GPUs",
-        ("skforge.compiler.runtime", "skforge.gpu", "skforge.gpu.runtime"),
+        (
+            "skforge.compiler.runtime",
+            "skforge.compiler.cpu",
+            "skforge.gpu",
+            "skforge.gpu.runtime",
+        ),
         *(5, 1, 3),
     ),
     Part(
         "Pipeline",
         "the order of the passes",
-        ("skforge.compiler.pipeline",),
+        ("skforge.compiler.pipeline", "skforge.compiler.backend"),
         *(6, 1, 3),
     ),
     Part(

@@ -29,9 +29,8 @@ from cost_model_family import get
 from numpy.typing import NDArray
 
 from skforge import load_forest
-from skforge.compiler.cost.counts import shape_on
 from skforge.compiler.cost.schedule_facts import facts_of
-from skforge.compiler.cost.shape import Setting
+from skforge.compiler.cost.shape import ForestShape, Setting
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.gpu.cost import GpuWork
@@ -156,7 +155,7 @@ def groups(file: Path) -> Iterator[Group]:
     for (name, arch, processors), times in found.items():
         make = Target.hip if arch.startswith("gfx") else Target.cuda
         target = replace(make(arch), n_cores=processors)
-        forest = shape_on(get(name).forest, target)
+        forest = ForestShape.of(get(name).forest)
         facts = facts_of(map(Schedule.from_json, times))
         for n in sorted({int(n) for seconds in times.values() for n in seconds}):
             seconds = np.array([one.get(str(n), np.nan) for one in times.values()])

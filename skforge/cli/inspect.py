@@ -68,15 +68,14 @@ def _level_text(
     schedule: Schedule | None = None,
     n_rows: int | None = None,
 ) -> str:
+    from skforge.compiler.backend import backend_of
     from skforge.compiler.codegen.llvm.emitter import emit_llvm
-    from skforge.compiler.runtime.compiling import Lowering, code_levels, gpu_text
+    from skforge.compiler.runtime.compiling import Lowering, gpu_text
     from skforge.compiler.runtime.cpu.jit import emit_assembly
     from skforge.compiler.runtime.schedules import table_at
     from skforge.compiler.runtime.targets import default_table
-    from skforge.compiler.target import Target
-    from skforge.gpu.passes import emulate_grids
 
-    texts = code_levels(target)
+    texts = backend_of(target).code_levels(target)
     if target.kind == "hip":
         texts = ("cuda",)  # as HIP has it; PTX is NVIDIA's
     if level in LEVELS[5:] and level not in texts:
@@ -97,9 +96,7 @@ def _level_text(
         return gpu_text(function, target, level)
     if level in ("llvm", "asm"):
         emit = emit_llvm if level == "llvm" else emit_assembly
-        if target.is_gpu:
-            function, target = emulate_grids.run(function), Target.host()
-        return emit(function, target)
+        return emit(*backend_of(target).in_process(function, target))
     if level not in lowered.levels:
         known = ", ".join(dict.fromkeys([*LEVELS, *lowered.levels]))
         raise InvalidInputError(f"{level!r} is no level; use one of {known}.")

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple, TypeVar
 
+from skforge.compiler.backend import LirPass, backend, backend_of
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.hir.nodes import HirCache, PredictEnsemble, Reduction
 from skforge.compiler.ir.hir.printer import print_hir
@@ -21,7 +22,7 @@ from skforge.compiler.ir.mir.printer import print_mir
 from skforge.compiler.ir.mir.verifier import verify_mir
 from skforge.compiler.ir.mir.walk import loops_in
 from skforge.compiler.layouts import base as representations
-from skforge.compiler.lowering import lower_to_lir, lower_to_mir
+from skforge.compiler.lowering import lower_to_mir
 from skforge.compiler.lowering.kernel import LoweredKernel
 from skforge.compiler.passes.hir import (
     normalize_predicates,
@@ -31,12 +32,10 @@ from skforge.compiler.passes.hir import (
 )
 from skforge.compiler.passes.lir import simplify
 from skforge.compiler.passes.mir import (
-    chunk_leaves,
     evaluate_predicates,
     expand_walks,
     insert_caches,
     interleave_walks,
-    keep_sums,
     legalize_reductions,
     quantize_rows,
     specialize_depths,
@@ -52,9 +51,6 @@ from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.config import dump_levels, verify_every_pass
 from skforge.exceptions import CompilerError, ScheduleError, warn
-from skforge.gpu.lowering import lower_grids
-from skforge.gpu.nest import block_shape
-from skforge.gpu.passes import insert_transfers, narrow_indices, scale_shared
 
 T = TypeVar("T")
 
@@ -73,11 +69,21 @@ class MirPass(NamedTuple):
     run: Callable[[mir.Function, Stage], mir.Function]
 
 
+def _own(name: str) -> MirPass:
+    """Return a pass that only some machines have."""
+
+    def run(function: mir.Function, stage: Stage) -> mir.Function:
+        own = backend(stage.hir.nest.kind).mir_passes.get(name)
+        return own(function, stage.hir, stage.shared_bytes) if own else function
+
+    return MirPass(name, run)
+
+
 MIR_PASSES = (
     MirPass("insert-caches", lambda f, s: insert_caches.run(f)),
     MirPass("legalize-reductions", lambda f, s: legalize_reductions.run(f, s.hir)),
-    MirPass("warp-sums", lambda f, s: keep_sums.run_by_warp(f, s.hir)),
-    MirPass("keep-sums", lambda f, s: keep_sums.run(f, s.hir)),
+    _own("warp-sums"),
+    _own("keep-sums"),
     MirPass("vectorize-trees", lambda f, s: vectorize_trees.run(f)),
     MirPass("evaluate-predicates", lambda f, s: evaluate_predicates.run(f)),
     MirPass("take-blocks", lambda f, s: take_blocks.run(f, s.hir)),
@@ -85,28 +91,13 @@ MIR_PASSES = (
     MirPass("specialize-depths", lambda f, s: specialize_depths.run(f, s.hir)),
     MirPass("unroll-walks", lambda f, s: unroll_walks.run(f)),
     MirPass("unroll-loops", lambda f, s: unroll_loops.run(f)),
-    MirPass("chunk-leaves", lambda f, s: chunk_leaves.run(f, s.hir, s.shared_bytes)),
+    _own("chunk-leaves"),
     MirPass("interleave-walks", lambda f, s: interleave_walks.run(f, s.vector_lanes)),
     MirPass("expand-walks", lambda f, s: expand_walks.run(f)),
 )
 
 
-class LirPass(NamedTuple):
-    name: str
-    run: Callable[[lir.Function, LoweredKernel], lir.Function]
-
-
 LIR_PASSES = (LirPass("simplify", lambda f, k: simplify.run(f)),)
-GPU_LIR_PASSES = (
-    *LIR_PASSES,
-    LirPass("narrow-indices", lambda f, k: narrow_indices.run(f)),
-    LirPass("scale-shared", lambda f, k: scale_shared.run(f)),
-    LirPass("insert-transfers", lambda f, k: insert_transfers.run(f, k.width)),
-)
-
-
-def lir_passes(target: Target) -> tuple[LirPass, ...]:
-    return GPU_LIR_PASSES if target.is_gpu else LIR_PASSES
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -243,10 +234,10 @@ def lower(
             _dump(step.name, print_mir, lowered, lowered == function)
             stages[step.name] = function = lowered
         _dump("mir", print_mir, function)
-        run = lower_grids.run if target.is_gpu else lower_to_lir.run
+        own = backend_of(target)
         layout = _lay_out(hir, function.body, target)
-        kernel = run(function, hir, layout, target=target, name=name)
-        after = _finished(kernel, lir_passes(target))
+        kernel = own.lower(function, hir, layout, target, name)
+        after = _finished(kernel, (*LIR_PASSES, *own.lir_passes))
         return Lowered(
             hir, stages, after, replace(kernel, function=[*after.values()][-1])
         )
@@ -255,7 +246,7 @@ def lower(
 def _lay_out(
     hir: PredictEnsemble, body: mir.Body, target: Target
 ) -> representations.AnyLayout:
-    shape = block_shape(body) if target.is_gpu else None
+    shape = backend_of(target).block_shape(body)
     if shape is not None:
         gpu = representations.GpuBlockRepresentation.of(hir)
         return gpu.lay_out_gpu_blocks(hir, target, shape)
@@ -290,7 +281,7 @@ def _check_blocks(hir: PredictEnsemble) -> None:
             "cache prefetches the nodes of walks, but this schedule evaluates blocks "
             "of rows without walks; leave out the cache of trees."
         )
-    shape = block_shape(body)
+    shape = backend(hir.nest.kind).block_shape(body)
     if shape is not None:
         representations.GpuBlockRepresentation.of(hir).check_gpu_block(hir, shape)
         return

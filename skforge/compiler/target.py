@@ -229,6 +229,11 @@ class Target:
         return self.kind != "cpu"
 
     @property
+    def schedule_kind(self) -> Literal["cpu", "gpu"]:
+        """The kind of schedules for this target, "cpu" or "gpu"."""
+        return "cpu" if self.kind == "cpu" else "gpu"
+
+    @property
     def arch(self) -> str:
         """The instruction set: the first part of the triple, such as "x86_64"."""
         return self.triple.partition("-")[0]

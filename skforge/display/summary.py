@@ -98,7 +98,7 @@ def known_times(wrapper: Any, n_threads: int, estimate: bool) -> tuple[CallTime,
         if timed or not (estimate and small) or kind_of(schedule.directives) == "gpu":
             continue
         if costs is None:
-            target = Target.host() if wrapper.target_.is_gpu else wrapper.target_
+            target = wrapper.target_ if wrapper.target_.kind == "cpu" else Target.host()
             costs = CostEstimate(wrapper.forest_, target, known_profile(target))
         first, last = batch
         sizes = [n for n in SIZES if first <= n <= (last or n)]

@@ -288,7 +288,7 @@ def _columns(source: Source) -> Columns | None:
 
 
 def _cpu_of(target: Target, instead: str) -> Target:
-    if target.is_gpu:
+    if target.kind != "cpu":
         raise TargetError(
             f"The model was compiled for {target}, but exported libraries run on "
             f"CPUs; export {instead}, which uses the default CPU schedules."

@@ -108,7 +108,7 @@ def check_targets(targets: Sequence[Target]) -> None:
     if not targets:
         raise TargetError("target is empty; name at least one CPU.")
     for target in targets:
-        if target.is_gpu:
+        if target.kind != "cpu":
             raise TargetError(
                 f"{target} cannot be exported, because libraries run on CPUs; use "
                 "target='cpu', 'x86-64', 'x86-64-v2' to 'x86-64-v4', or 'aarch64'."

@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from skforge.compiler.cost.schedule_facts import LAYOUTS, PLACE
 from skforge.compiler.cost.shape import ForestShape, Setting
 from skforge.compiler.forest.arrays import Comparison
-from skforge.compiler.passes.mir.chunk_leaves import trees_a_chunk
 from skforge.gpu.occupancy import blocks_by_limit, multiprocessor
+from skforge.gpu.passes.chunk_leaves import trees_a_chunk
 
 Array = NDArray[np.float64]
 

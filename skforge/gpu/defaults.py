@@ -345,3 +345,10 @@ def _threads(n_trees: int) -> int:
 
 def _power_below(number: int) -> int:
     return 1 << max(0, number.bit_length() - 1)
+
+
+def gpu_contribution_schedule(rows: int = 128) -> Schedule:
+    schedule = Schedule().tile("batch", "b0", "b1", rows).tile("b1", "b2", "b3", 1)
+    schedule = schedule.reorder("b0", "tree", "b2", "b3")
+    schedule = families.mapped(schedule, b0="grid.x", b2="block.x")
+    return schedule.cache_predicates("b0").vectorize("b3").represent("contributions")

@@ -273,7 +273,7 @@ def _estimator_in(
         params["tuning"] = tuner_in(tuning)
     fitted = values_in(_FITTED, record)
     target = fitted["fitted_target_"]
-    anywhere = fitted["_asked"][0] in ("auto", "cpu") and not target.is_gpu
+    anywhere = fitted["_asked"][0] in ("auto", "cpu") and target.kind == "cpu"
     fitted["schedule_"] = ScheduleTable(fitted["schedule_"])
     wrapper: Any = object.__new__(LoadedForest)
     wrapper.__dict__.update(

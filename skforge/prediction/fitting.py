@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from sklearn.utils.validation import _num_samples
 
+from skforge.compiler.backend import backend_of
 from skforge.compiler.frontends import no_member
 from skforge.compiler.frontends.base import is_compiled, is_pipeline, last_step
 from skforge.compiler.frontends.members import has_members, named_members
@@ -200,10 +201,10 @@ def _compiled_whole(wrapper: Any, model: Any, X: Any) -> FitResult:
             module.find_crossover()
         crossover = module.gpu_min_rows
     for part in module.parts:
-        if part.target.is_gpu:
-            part.compile_all()
-        else:
+        if backend_of(part.target).native:
             part.kernels.kernel(0)  # calls compile the others when they need them
+        else:
+            part.compile_all()
     seconds = time.perf_counter() - start
     predictor = Predictor(module, model, first, source)
     verify(predictor, X, tags_of(model, forest).input_tags.allow_nan)

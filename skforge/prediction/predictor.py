@@ -19,7 +19,7 @@ from skforge.compiler.frontends.checks import ROUNDS, refuse_arguments
 from skforge.compiler.outputs.answers import labels_of, of_scores, output_of
 from skforge.compiler.runtime.auto import AutoModule
 from skforge.compiler.runtime.contributions import ENTRY_ROWS
-from skforge.compiler.runtime.device_arrays import is_device_array
+from skforge.compiler.runtime.device_arrays import is_device_array, on_device
 from skforge.compiler.runtime.entry.mappings import DictReader
 from skforge.compiler.runtime.hashed_rows import objects_of
 from skforge.compiler.runtime.module import CompiledModule, compile_forest
@@ -232,10 +232,8 @@ class Predictor:
                 f"{type(self.source.model).__name__} computes its predictions "
                 "on the CPU; pass the rows as a NumPy array."
             )
-        from skforge.gpu.runtime.on_device import answered_on_device
-
         raw, of_scores = self.module.predict_raw(X), partial(self.of_scores, method)
-        answer = answered_on_device(self.module.target, of_scores, raw)
+        answer = on_device().answered_on_device(self.module.target, of_scores, raw)
         self.counters.add(counters.KERNEL, len(X))
         return answer
 

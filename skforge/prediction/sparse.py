@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from skforge.compiler.backend import backend_of
 from skforge.compiler.forest.arrays import Array
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.reference import differing_rows, draw_rows, reference_raw
@@ -42,7 +43,7 @@ class Narrow(NamedTuple):
 
 
 def narrowed(module: Any) -> Narrow | None:
-    if not isinstance(module, CompiledModule) or module.target.is_gpu:
+    if not isinstance(module, CompiledModule) or not backend_of(module.target).native:
         return None
     forest = module.forest
     columns = np.unique(forest.feature) if forest.n_predicates else np.zeros(1, int)
@@ -66,7 +67,7 @@ def narrowed(module: Any) -> Narrow | None:
 def walk_of(module: Any, fill: float) -> SparseWalk | None:
     """Return what finds leaves by entries, if drawn rows show that it agrees."""
     forest = module.forest
-    fits = module.reduction == "exact" and not module.parts[0].target.is_gpu
+    fits = module.reduction == "exact" and backend_of(module.parts[0].target).native
     if not fits or forest.n_features < UNREAD or not SparseWalk.supports(forest):
         return None
     from scipy.sparse import csr_array

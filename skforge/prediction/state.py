@@ -114,7 +114,7 @@ class CompiledState(Answering, BaseEstimator):
                 self.__dict__.update(shadow_state())
             self._fingerprint = Fingerprint(model_of(self), start_of(self))
         here = self.__dict__.get("_asked", ("",))[0] in ("auto", "cpu")
-        if here and not self.target_.is_gpu:
+        if here and self.target_.kind == "cpu":
             self.target_ = Target.host()
 
     def _without_source(self, tags: Tags) -> Any:

@@ -19,13 +19,12 @@ from skforge.compiler.forest.arrays import Array
 from skforge.compiler.forest.reference import differing_rows
 from skforge.compiler.forest.rows import read_columns
 from skforge.compiler.outputs.answers import of_scores
-from skforge.compiler.runtime.device_arrays import is_device_array
+from skforge.compiler.runtime.device_arrays import is_device_array, on_device
 from skforge.exceptions import (
     UnsupportedModelError,
     VerificationError,
     VerificationWarning,
 )
-from skforge.gpu.runtime.cupy import rows_on_host
 from skforge.prediction.kernel_checks import ADVICE, Sample, compare_now
 from skforge.prediction.predictor import METHODS, Predictor
 from skforge.prediction.sparse import dense_blocks
@@ -194,7 +193,7 @@ def take_rows(X: Any, at: NDArray[np.intp]) -> Any:
     if type(X) is np.ndarray:
         return X[at]  # scikit-learn looks for plug-ins of data frames: 7 to 25 ms
     if is_device_array(X):
-        return rows_on_host(X, at)
+        return on_device().device_cupy.rows_on_host(X, at)
     if hasattr(X, "tocsr"):
         return X.tocsr()[at]
     is_table = hasattr(X, "columns") or hasattr(X, "iloc")

@@ -17,6 +17,7 @@ from skforge.compiler.runtime.kernels import KernelCache
 from skforge.compiler.schedule.ranges import BatchRange
 from skforge.compiler.target import Target
 from skforge.exceptions import InvalidInputError, TuningError, TuningWarning, warn
+from skforge.tuning.machines import machine_of
 from skforge.tuning.measure.bench import SampleRows
 from skforge.tuning.measure.measure import Measurer
 from skforge.tuning.records import AUTO, TuningRecords, alone, as_records
@@ -270,11 +271,7 @@ def strategy_of(value: str | Strategy) -> Strategy:
 
 
 def default_space(strategy: Strategy, machine: Target, n_threads: int) -> ScheduleSpace:
-    if not machine.is_gpu:
-        return ScheduleSpace.cpu(threads=n_threads > 1)
-    if isinstance(strategy, Heuristic):  # Algorithm 1 searches Table 5
-        return ScheduleSpace.gpu()
-    return ScheduleSpace.gpu_full()
+    return machine_of(machine).space(n_threads, isinstance(strategy, Heuristic))
 
 
 def check_space(space: object) -> None:

@@ -18,7 +18,6 @@ from skforge.compiler.forest.reference import draw_rows, reference_raw
 from skforge.compiler.ir.hir.nodes import HirCache
 from skforge.compiler.ir.mir import nodes as mir
 from skforge.compiler.ir.mir.walk import statements
-from skforge.compiler.passes.mir.chunk_leaves import SHARE
 from skforge.compiler.pipeline import Lowered
 from skforge.compiler.runtime.module import compile_forest
 from skforge.compiler.schedule.families import rows_on_threads, trees_on_threads
@@ -27,8 +26,9 @@ from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import ScheduleError
 from skforge.gpu.codegen.emitter import emit_gpu
+from skforge.gpu.passes.chunk_leaves import SHARE
+from skforge.gpu.search import gpu_points
 from skforge.tuning import ScheduleSpace
-from skforge.tuning.search.heuristic import gpu_points
 from tests.exactness.checks import assert_same_bits, interpreted, raw_of
 from tests.exactness.forests import drawn
 from tests.exactness.gpu_families import REFUSALS

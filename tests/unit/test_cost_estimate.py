@@ -7,7 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from skforge.compiler.cost.counts import ForestCounts, counted, shape_on
+from skforge.compiler.backend import backend_of
+from skforge.compiler.cost.counts import ForestCounts, counted
 from skforge.compiler.cost.estimate import COEFFICIENTS, TERMS, CostEstimate, plan_of
 from skforge.compiler.cost.shape import ForestShape
 from skforge.compiler.defaults.cpu import candidates
@@ -62,8 +63,10 @@ def test_a_forest_is_counted_once_for_all_who_read_its_sizes() -> None:
     assert candidates(counts, V4) == candidates(made, V4)
     assert walking_schedules(counts, V4) == walking_schedules(made, V4)
     assert counted(counts, V3) is not counts
-    assert isinstance(shape_on(made, V4), ForestCounts)
-    assert not isinstance(shape_on(made, Target.cuda("sm_90")), ForestCounts)
+    assert isinstance(backend_of(V4).shape(made, V4), ForestCounts)
+    assert not isinstance(
+        backend_of(Target.cuda("sm_90")).shape(made, Target.cuda("sm_90")), ForestCounts
+    )
 
 
 @pytest.mark.parametrize("name", ["scalar", "categories", "multiclass", "deep"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from skforge.compiler.defaults.contributions import contribution_schedules
+from skforge.compiler.backend import backend
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir.nodes import I64, Buffer, Function, Value
 from skforge.compiler.ir.lir.printer import print_lir
@@ -66,7 +66,7 @@ def test_a_row_has_as_many_results_as_are_copied(
 ) -> None:
     schedule = DIRECT
     if element == "contribution":
-        table = contribution_schedules(forest(name), "contributions", True)
+        table = backend("gpu").contribution_table(forest(name))
         schedule = table[max(table)]
     found = lowered(name, schedule, element)
     assert f"  %width: i32 = const {width}\n" in found.text("lir")

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from skforge.compiler.cost.counts import shape_on
+from skforge.compiler.backend import backend_of
 from skforge.compiler.cost.schedule_facts import FACTS, LAYOUTS, facts_of
 from skforge.compiler.cost.shape import ForestShape, Setting
 from skforge.compiler.schedule.families import bitsliced_schedule, tiled_row_schedule
@@ -19,13 +19,13 @@ from skforge.compiler.target import Target
 from skforge.gpu.cost import GpuWork
 from skforge.gpu.features import features
 from skforge.tuning import ScheduleSpace
-from skforge.tuning.search.learned import pruned
+from skforge.tuning.machines import machine_of
 from tests.exactness.forests import drawn
 
 FOREST = drawn(20, 4)
 SHAPE = ForestShape.of(FOREST)
 TARGET = Target.x86_64("v4")
-FORESTS = shape_on(FOREST, TARGET)
+FORESTS = backend_of(TARGET).shape(FOREST, TARGET)
 GPU = replace(Target.cuda("sm_80"), n_cores=108)
 POINT = {
     "rows_per_block": 32,
@@ -120,7 +120,7 @@ def test_every_feature_is_in_the_table_of_the_page():
 
 def first_reason(setting, schedule):
     """Return the first reason why a schedule is pruned, or an empty string."""
-    found = pruned(setting, [schedule])
+    found = machine_of(setting.target).pruned(setting, [schedule])
     return next((reason for reason, (is_so,) in found.items() if is_so), "")
 
 

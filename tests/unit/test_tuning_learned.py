@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import skforge
-from skforge.compiler.cost.counts import shape_on
+from skforge.compiler.backend import backend_of
 from skforge.compiler.cost.estimate import CostEstimate
 from skforge.compiler.cost.schedule_facts import LAYOUTS, PLACE, facts_of
 from skforge.compiler.cost.shape import ForestShape, Setting
@@ -273,7 +273,7 @@ def little_model(facts=None):
 
 def test_a_model_is_arrays_and_comes_back_the_same(tmp_path):
     target = Target.cuda("sm_90")
-    setting = Setting(shape_on(FOREST, target), target, 64)
+    setting = Setting(backend_of(target).shape(FOREST, target), target, 64)
     model = little_model({"margin": 1.25})
     schedules = [GPU.schedule(p, SHAPE) for p in GPU.sample(2, random_state=0)]
     few, many = model.seconds(setting, schedules)
@@ -312,7 +312,7 @@ def test_the_shipped_model_is_small_and_predicts():
     model = CostModel.shipped(target)
     assert model is not None
     assert model.facts["margin"] >= 1
-    setting = Setting(shape_on(FOREST, target), target, 512)
+    setting = Setting(backend_of(target).shape(FOREST, target), target, 512)
     schedules = [GPU.schedule(p, SHAPE) for p in GPU.sample(100, random_state=0)]
     seconds = model.seconds(setting, schedules)
     assert (seconds > 1e-8).all()

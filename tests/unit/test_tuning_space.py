@@ -16,7 +16,7 @@ from sklearn.ensemble import ExtraTreesRegressor
 
 from skforge import load_forest
 from skforge.compiler import pipeline
-from skforge.compiler.cost.counts import shape_on
+from skforge.compiler.backend import backend_of
 from skforge.compiler.cost.schedule_facts import facts_of
 from skforge.compiler.cost.shape import ForestShape, Setting
 from skforge.compiler.defaults.cpu import default_schedules
@@ -27,10 +27,11 @@ from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import InvalidInputError, ScheduleError
 from skforge.gpu.cost import GpuWork
+from skforge.gpu.search import gpu_points
 from skforge.gpu.space import DEALS, gpu_point
 from skforge.tuning import ScheduleSpace
 from skforge.tuning.measure.measure import digest_of
-from skforge.tuning.search.heuristic import Heuristic, gpu_points, kinds, neighbours
+from skforge.tuning.search.heuristic import Heuristic, kinds, neighbours
 from skforge.tuning.search.strategies import Problem
 from skforge.tuning.search.trial import Trial
 from skforge.tuning.space.cpu import cpu_point
@@ -299,7 +300,7 @@ def tried(given, seconds):
 def estimates(points, n_rows, target=None):
     """Return the estimated times of points of Table 5; inf for what does not fit."""
     target, made = target or Target.cuda(), problem(1, Target.cuda()).forest
-    setting = Setting(shape_on(made, target), target, n_rows)
+    setting = Setting(backend_of(target).shape(made, target), target, n_rows)
     space = ScheduleSpace.gpu()
     work = GpuWork(setting, facts_of(space.schedule(p, made) for p in points))
     return np.where(work.fits, work.estimate * n_rows, inf).tolist()

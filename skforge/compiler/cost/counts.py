@@ -244,10 +244,6 @@ def counted(forest: Forest | ForestShape, target: Target) -> ForestCounts:
     return ForestCounts(ForestShape.of(forest).forest, target)
 
 
-def shape_on(forest: Forest | ForestShape, target: Target) -> ForestShape:
-    return ForestShape.of(forest) if target.is_gpu else counted(forest, target)
-
-
 def _thresholds(
     of_column: NDArray[np.int64], registers: Registers
 ) -> tuple[int, int, int]:

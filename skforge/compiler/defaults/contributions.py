@@ -22,10 +22,7 @@ SINGLE_ROWS = 2
 def contribution_schedules(
     forest: Forest,
     represent: Literal["contributions", "interactions"],
-    on_gpu: bool = False,
 ) -> dict[BatchRange, Schedule]:
-    if on_gpu:
-        return {(1, None): gpu_contribution_schedule()}
     vector = 64 // forest.leaf_value.itemsize
     large = LARGE_BLOCK if forest.n_features <= WIDE else BLOCK
     table: dict[BatchRange, Schedule] = {}
@@ -45,10 +42,3 @@ def contribution_schedules(
 
 def _blocks(size: int, represent: str) -> Schedule:
     return families.row_blocks(size).vectorize("b1").represent(represent)
-
-
-def gpu_contribution_schedule(rows: int = 128) -> Schedule:
-    schedule = Schedule().tile("batch", "b0", "b1", rows).tile("b1", "b2", "b3", 1)
-    schedule = schedule.reorder("b0", "tree", "b2", "b3")
-    schedule = families.mapped(schedule, b0="grid.x", b2="block.x")
-    return schedule.cache_predicates("b0").vectorize("b3").represent("contributions")

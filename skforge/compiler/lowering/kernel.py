@@ -238,11 +238,6 @@ class Kernel:
             case mir.Outputs():
                 raise AssertionError("all outputs together are not a single index")
 
-    def lanes(self, scalar: Scalar) -> int:
-        if self.target.is_gpu:
-            return 1
-        return max(1, self.target.vector_bits // (8 * scalar.bytes))
-
 
 # ``reproducible`` reductions add ``round(leaf * 2 ** exponent)``; integer sums are the
 # same in any order. The exponent is the largest for which no sum over trees overflows.

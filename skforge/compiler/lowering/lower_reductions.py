@@ -15,7 +15,7 @@ import numpy as np
 
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir.builder import parts
-from skforge.compiler.ir.lir.nodes import F64, I64, Buffer, Value, Vec
+from skforge.compiler.ir.lir.nodes import F64, I64, Buffer, Scalar, Value, Vec
 from skforge.compiler.ir.mir import nodes as mir
 from skforge.compiler.lowering.kernel import ArrayView, Kernel
 
@@ -128,9 +128,12 @@ class ReductionLowering:
             there = leaf + j
             target[here] = target[here, type_] + values[there, type_]
 
+    def _lanes(self, scalar: Scalar) -> int:
+        return max(1, self._k.target.vector_bits // (8 * scalar.bytes))
+
     def _outputs(self) -> Iterator[tuple[Value, lir.Type]]:
         b, scalar, n = self._k.b, self._k.sum_type, self._k.n_outputs
-        most, start = self._k.lanes(scalar), 0
+        most, start = self._lanes(scalar), 0
         if n // most > MAX_UNROLLED_CHUNKS:
             start = n // most * most
             with b.loop(0, start, most) as i:

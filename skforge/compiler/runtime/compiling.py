@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from skforge.compiler.defaults.walks import walking_schedules
+from skforge.compiler.backend import backend_of
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.hir.nodes import HirCache, PredictEnsemble, Reduction
 from skforge.compiler.ir.lir import nodes as lir
@@ -18,7 +18,7 @@ from skforge.compiler.ir.mir.walk import statements
 from skforge.compiler.layouts import base as representations
 from skforge.compiler.pipeline import Lowered, build_hir, lower
 from skforge.compiler.runtime.cpu.jit import JitModule, compile_functions
-from skforge.compiler.schedule.directives import Kind, Represent
+from skforge.compiler.schedule.directives import Represent
 from skforge.compiler.schedule.nest import size_value
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
@@ -34,9 +34,8 @@ class Lowering:
         self._hir = HirCache()
 
     def bind(self, schedule: Schedule, element: Element) -> PredictEnsemble:
-        kind: Kind = "gpu" if self._target.is_gpu else "cpu"
-        forest, reduction = self._forest, self._reduction
-        return build_hir(forest, schedule, reduction, self._hir, kind, element)
+        how = self._reduction, self._hir, self._target.schedule_kind, element
+        return build_hir(self._forest, schedule, *how)
 
     def lowered(self, schedule: Schedule, element: Element) -> Lowered:
         return lower(self.bind(schedule, element), self._target, element=element)
@@ -47,20 +46,12 @@ class Lowering:
         kinds = (representations.get(d.representation) for d in chosen)
         if all(isinstance(kind, walks) for kind in kinds):
             return schedule
-        if self._target.is_gpu:
-            from skforge.gpu.defaults import walking_gpu_schedule
-
-            return walking_gpu_schedule(self._forest, self._target)
-        return walking_schedules(self._forest, self._target)[(128, 2048)]
+        return backend_of(self._target).walking(self._forest, self._target)
 
 
 def compiled(lowered: Lowered, target: Target) -> JitModule:
-    function = lowered.kernel.function
-    if target.is_gpu:
-        from skforge.gpu.passes import emulate_grids
-
-        function, target = emulate_grids.run(function), Target.host()
-    return compile_functions([function], target)
+    function, host = backend_of(target).in_process(lowered.kernel.function, target)
+    return compile_functions([function], host)
 
 
 def most_rows(lowered: Lowered, limit: int) -> int | None:
@@ -86,14 +77,6 @@ def most_rows(lowered: Lowered, limit: int) -> int | None:
     while most > 1 and scratch(most) > limit:
         most //= 2
     return most
-
-
-def code_levels(target: Target) -> tuple[str, ...]:
-    if target.kind == "cpu":
-        return ("llvm", "asm")
-    if target.kind == "emulated":
-        return ("llvm", "asm", "cuda", "ptx")
-    return ("cuda", "ptx")
 
 
 def code_text(kernel: Any, level: str) -> str:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from skforge.compiler.backend import backend_of
 from skforge.compiler.forest import means
 from skforge.compiler.forest.arrays import Array
 from skforge.compiler.forest.forest import Forest
@@ -20,8 +21,8 @@ from skforge.compiler.outputs.steps import Refused, Steps
 from skforge.compiler.runtime.cpu.threads import resolve_n_jobs
 from skforge.compiler.runtime.device_arrays import is_device_array
 from skforge.compiler.runtime.entry import entry as entries
-from skforge.compiler.runtime.kernels import KernelCache
-from skforge.compiler.runtime.ranges import AnyKernel, RangeKernels
+from skforge.compiler.runtime.kernels import AnyKernel, KernelCache
+from skforge.compiler.runtime.ranges import RangeKernels
 from skforge.compiler.runtime.schedules import check_count
 from skforge.compiler.schedule.ranges import BatchRange
 from skforge.compiler.schedule.schedule import Schedule
@@ -55,18 +56,18 @@ class Contributions:
         from skforge.compiler.defaults.contributions import contribution_schedules
 
         forest = means.explained(forest)
-        host = Target.host() if target.is_gpu else target
+        host = target if target.kind == "cpu" else Target.host()
         self.forest, self._target, self._host = forest, target, host
         self._changes: tuple[Array, Any, AnyKernel] | None = None
         self._parts = parts = parts_of(forest)
         self._caches = of_target = [KernelCache(part, host, "exact") for part in parts]
-        if target.is_gpu:  # path-dependent values; the other ones come from the CPU
+        if host != target:  # path-dependent values; the other ones come from the CPU
             of_target = [KernelCache(part, target, "exact") for part in parts]
         #: What compares rows with background rows, by part.
         self._backgrounds: list[Background] | None = None
         table = schedule
         if table is None:
-            table = contribution_schedules(forest, "contributions", target.is_gpu)
+            table = backend_of(target).contribution_table(forest)
         paired = contribution_schedules(forest, "interactions")
         self._kernels: dict[Element, list[RangeKernels]] = {
             "contribution": [RangeKernels(table, c, "contribution") for c in of_target],
@@ -143,7 +144,7 @@ class Contributions:
         forest = self.forest
         known = self._parts == [forest] and forest.n_outputs == 1
         kernels = self._kernels["contribution"][0]
-        if not known or self._target.is_gpu or not entries.supports(forest):
+        if not known or self._host != self._target or not entries.supports(forest):
             return None
         kind = entries.kind_of(forest, Steps(), kernels.first_rows, ENTRY_ROWS)
         rows = max(1, entries.GIL_WORK // forest.n_nodes)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from importlib import import_module
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -21,6 +23,11 @@ def is_device_array(X: Any) -> bool:
     if hasattr(kind, "__dlpack_device__"):
         return int(X.__dlpack_device__()[0]) in _DLPACK_GPUS
     return hasattr(kind, "__cuda_array_interface__")
+
+
+def on_device() -> ModuleType:
+    """Return what computes with rows that lie in a GPU's memory."""
+    return import_module("skforge.gpu.runtime.on_device")
 
 
 def is_forked() -> bool:

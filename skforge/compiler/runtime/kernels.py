@@ -9,12 +9,13 @@ import weakref
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from copy import copy
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 from numpy.typing import DTypeLike
 
 from skforge._compat import cached_property
+from skforge.compiler.backend import backend_of
 from skforge.compiler.forest.arrays import Array
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.runtime.cpu.code import MachineCode
@@ -31,7 +32,14 @@ if TYPE_CHECKING:
     from skforge.compiler.ir.mir.nodes import Element
     from skforge.compiler.pipeline import Lowered
     from skforge.compiler.runtime.compiling import Lowering
-    from skforge.gpu.runtime.kernel import GpuKernel
+
+
+class AnyKernel(Protocol):
+    """A kernel in the machine code of this process, or on a device."""
+
+    def load(self) -> None: ...
+
+    def __call__(self, rows: Array, result: Array, threads: int) -> None: ...
 
 
 class Kernel:
@@ -39,7 +47,6 @@ class Kernel:
         self.target = target
         #: None in a kernel from the store.
         self.function: lir.Function | None = None
-        self._narrow = target.is_gpu  # emulated, with 32-bit indices
         if isinstance(source, StoredKernel):
             name = source.name
             self.jit = MachineCode(source.names, source.binary, target)
@@ -82,12 +89,6 @@ class Kernel:
 
     def __call__(self, rows: Array, result: Array, threads: int) -> None:
         most = self.most_rows
-        if self._narrow:
-            from skforge.gpu.runtime.kernel import MOST_ELEMENTS
-
-            rows = np.ascontiguousarray(rows)
-            fitting = max(1, MOST_ELEMENTS // max(1, rows.shape[1], result.shape[1]))
-            most = fitting if most is None else min(most, fitting)
         if most is None or len(rows) <= most:
             self._run(rows, result, threads)
             return
@@ -148,13 +149,13 @@ class KernelCache:
     def __init__(self, forest: Forest, target: Target, reduction: Reduction) -> None:
         self.forest, self._target = forest, target
         self._reduction: Reduction = reduction
-        self._kernels: dict[tuple[Schedule, Element], Kernel | GpuKernel] = {}
+        self._kernels: dict[tuple[Schedule, Element], AnyKernel] = {}
         #: Where kernels are kept for other processes, if they are.
         self.store: KernelStore | None = None
         self.lock = threading.RLock()
         _caches.add(self)
 
-    def kernel(self, schedule: Schedule, element: Element) -> Kernel | GpuKernel:
+    def kernel(self, schedule: Schedule, element: Element) -> AnyKernel:
         schedule = self.that_runs(schedule, element)
         key = (schedule, element)
         kernel = self._kernels.get(key)
@@ -165,13 +166,13 @@ class KernelCache:
                     kernel = self._kernels[key] = self._found(schedule, element)
         return kernel
 
-    def _found(self, schedule: Schedule, element: Element) -> Kernel | GpuKernel:
+    def _found(self, schedule: Schedule, element: Element) -> AnyKernel:
         if self.store is not None:
             stored = self.store.find(schedule, element)
             if stored is not None:
                 # If a valid digest covers a damaged object, it is compiled again.
                 with suppress(CompilerError):
-                    return Kernel(stored, self._target)
+                    return self._kernel(stored)
         kernel = self.made(self.lowered(schedule, element))
         if self.store is not None and isinstance(kernel, Kernel):
             kernel.place = self.store.add(schedule, element, kernel.stored())
@@ -181,14 +182,14 @@ class KernelCache:
         leaves = element == "leaf_number"
         return self._lowering.walking(schedule) if leaves else schedule
 
-    def made(self, lowered: Lowered) -> Kernel | GpuKernel:
-        if self._target.kind in ("cpu", "emulated"):
-            return Kernel(lowered, self._target)
-        from skforge.gpu.runtime.kernel import GpuKernel
+    def made(self, lowered: Lowered) -> AnyKernel:
+        return self._kernel(lowered)
 
-        return GpuKernel(lowered, self._target)
+    def _kernel(self, source: Lowered | StoredKernel) -> AnyKernel:
+        kernel: AnyKernel = backend_of(self._target).kernel(source, self._target)
+        return kernel
 
-    def keep(self, schedule: Schedule, kernel: Kernel | GpuKernel) -> None:
+    def keep(self, schedule: Schedule, kernel: AnyKernel) -> None:
         self._kernels[schedule, "accumulator"] = kernel
         if self.store is not None and isinstance(kernel, Kernel):
             kernel.place = self.store.add(schedule, "accumulator", kernel.stored())
@@ -212,9 +213,9 @@ class KernelCache:
             return repr(schedule)
         if level == "loops":
             return str(schedule.loop_nest(self.forest))
-        from skforge.compiler.runtime.compiling import code_levels, code_text
+        from skforge.compiler.runtime.compiling import code_text
 
-        code = code_levels(self._target)
+        code = backend_of(self._target).code_levels(self._target)
         if level in code:
             kernel = self.kernel(schedule, element)
             if isinstance(kernel, Kernel) and kernel.function is None:  # stored

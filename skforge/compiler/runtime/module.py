@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from skforge._compat import cached_property
 from skforge._docs import documented
+from skforge.compiler.backend import backend_of
 from skforge.compiler.forest.arrays import Array
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.leaves import leaf_finder, numbers_of_leaves
@@ -30,10 +31,10 @@ from skforge.compiler.runtime.cpu.threads import (
     parallel_for_pointer,
     resolve_n_jobs,
 )
-from skforge.compiler.runtime.device_arrays import is_device_array
+from skforge.compiler.runtime.device_arrays import is_device_array, on_device
 from skforge.compiler.runtime.entry import entry as entries
 from skforge.compiler.runtime.kernel_store import KernelStore
-from skforge.compiler.runtime.kernels import Kernel, KernelCache
+from skforge.compiler.runtime.kernels import AnyKernel, KernelCache
 from skforge.compiler.runtime.out import into
 from skforge.compiler.runtime.ranges import RangeKernels, raw_scores
 from skforge.compiler.runtime.schedules import Schedules, check_count, schedule_table
@@ -47,7 +48,6 @@ if TYPE_CHECKING:
     from skforge.compiler.cost.estimate import CostEstimate
     from skforge.compiler.ir.hir.nodes import Reduction
     from skforge.compiler.ir.mir.nodes import Element
-    from skforge.gpu.runtime.kernel import GpuKernel
 
 OutArray: TypeAlias = Array | None
 Method: TypeAlias = Literal["predict", "contributions", "interactions"]
@@ -103,7 +103,7 @@ class CompiledModule(Explained):
         self.kernels = RangeKernels(schedules, self.compiler, element)
         # Refers to no module: a circle would keep its code until Python looks for such.
         estimate = lru_cache(maxsize=1)(partial(_estimate, forest, target))
-        self._estimate = None if target.is_gpu else estimate
+        self._estimate = estimate if backend_of(target).native else None
         self._shares = self._shares_of(self.kernels.element)
 
     def _shares_of(self, element: Element) -> Shares:
@@ -115,7 +115,7 @@ class CompiledModule(Explained):
         return self._shares_of("leaf_number")
 
     def __repr__(self) -> str:
-        kind = f"{self.target.kind} " if self.target.is_gpu else ""
+        kind = "" if self.target.kind == "cpu" else f"{self.target.kind} "
         n = len(set(self.schedules.values()))
         return (
             f"<CompiledModule of {self.forest.n_trees:,} trees, "
@@ -185,11 +185,9 @@ class CompiledModule(Explained):
 
     def _raw(self, X: Any, n_jobs: int | None, output: steps.Output) -> Array:
         """Return raw scores without an entry, for an output that may have one soon."""
-        on_device = type(X) is not np.ndarray and is_device_array(X)
-        if on_device and (self.takes_made or self.forest.hashed is None):
-            from skforge.gpu.runtime.on_device import raw_on_device
-
-            return raw_on_device(self, X)
+        far = type(X) is not np.ndarray and is_device_array(X)
+        if far and (self.takes_made or self.forest.hashed is None):
+            return on_device().raw_on_device(self, X)
         rows = prepare_rows(self.forest, X, self.takes_made)
         share = self._share(len(rows), n_jobs)
         kernel = self.kernels.kernel(share.number) if len(rows) else None
@@ -227,10 +225,8 @@ class CompiledModule(Explained):
             return answer
         values: Array = self._raw(X, n_jobs, "transformed")
         if is_device_array(X):
-            from skforge.gpu.runtime.on_device import answered_on_device
-
             rule = partial(of_scores, self._spec, "transformed")
-            values = answered_on_device(self.target, rule, values)
+            values = on_device().answered_on_device(self.target, rule, values)
         else:
             values = of_scores(self._spec, "transformed", values)
         return values
@@ -244,9 +240,7 @@ class CompiledModule(Explained):
         ndarray of int32, shape (n_rows, n_trees)
         """
         if is_device_array(X):
-            from skforge.gpu.runtime.on_device import leaves_on_device
-
-            return leaves_on_device(self, X)
+            return on_device().leaves_on_device(self, X)
         rows = prepare_rows(self.forest, X, self.takes_made)
         leaves = self._leaves(rows, n_jobs)
         return leaves if self._adds else numbers_of_leaves(self.forest)[leaves]
@@ -266,7 +260,7 @@ class CompiledModule(Explained):
     def _range_at(self, n_rows: Any) -> int:
         return self.kernels.number(check_count(n_rows))
 
-    def _kernel(self, n_rows: int, element: Element) -> Kernel | GpuKernel:
+    def _kernel(self, n_rows: int, element: Element) -> AnyKernel:
         return self.kernels.kernel(self.kernels.number(n_rows), element)
 
     def keep_kernels(self) -> None:
@@ -411,7 +405,8 @@ class CompiledModule(Explained):
         check_n_jobs(n_jobs)
         forest = self.forest
         made = steps.steps_in_code(forest, output)
-        if made is None or self.target.is_gpu or not entries.supports(forest):
+        native = backend_of(self.target).native
+        if made is None or not native or not entries.supports(forest):
             return None
         jobs = self.n_jobs if n_jobs is None else n_jobs
         threads = 1 if jobs is None else self._shares.most_threads(jobs)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, TypeAlias, TypeGuard
+from typing import TYPE_CHECKING, TypeGuard
 
 import numpy as np
 
@@ -13,16 +13,13 @@ from skforge.compiler.forest.arrays import Array
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.leaves import scores_of_leaves
 from skforge.compiler.outputs.steps import MAX_SLOTS
-from skforge.compiler.runtime.kernels import Kernel, KernelCache
+from skforge.compiler.runtime.kernels import AnyKernel, Kernel, KernelCache
 from skforge.compiler.schedule.ranges import BatchRange
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.runtime.entries import KernelTable
 
 if TYPE_CHECKING:
     from skforge.compiler.ir.mir.nodes import Element
-    from skforge.gpu.runtime.kernel import GpuKernel
-
-AnyKernel: TypeAlias = "Kernel | GpuKernel"
 
 
 class RangeKernels:
@@ -94,8 +91,9 @@ class RangeKernels:
 
 def suits_entries(kernel: AnyKernel) -> TypeGuard[Kernel]:
     """Tell whether entries may call a kernel: they run whole batches, not parts."""
-    fits = isinstance(kernel, Kernel) and len(kernel.slots) <= 8 * MAX_SLOTS
-    return fits and kernel.most_rows is None
+    if not isinstance(kernel, Kernel) or kernel.most_rows is not None:
+        return False
+    return len(kernel.slots) <= 8 * MAX_SLOTS
 
 
 def raw_scores(

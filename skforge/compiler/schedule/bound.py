@@ -75,6 +75,10 @@ class BoundNest:
     def on_gpu(self) -> bool:
         return marked(self.loops, d.GpuDimension)
 
+    @property
+    def kind(self) -> d.Kind:
+        return "gpu" if self.on_gpu else "cpu"
+
     def __str__(self) -> str:
         lines = [_header(self)]
         for loop in self.loops:

@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager, contextmanager
 import numpy as np
 
 from skforge.compiler.ir.lir import nodes as lir
-from skforge.compiler.ir.lir.nodes import F64, I64, Value
+from skforge.compiler.ir.lir.nodes import F64, I64, Scalar, Value
 from skforge.compiler.ir.mir import nodes as mir
 from skforge.compiler.lowering.kernel import ArrayView, Kernel
 from skforge.compiler.lowering.lower_reductions import (
@@ -42,6 +42,9 @@ class GpuSums(ReductionLowering):
         self.spread: Spread = kernel.b.loop
         #: Number of threads in the block, and what opens their code, by their number.
         self.team: tuple[int, Callable[[], AbstractContextManager[Value]]] | None = None
+
+    def _lanes(self, scalar: Scalar) -> int:
+        return 1  # of a thread
 
     @contextmanager
     def spread_by(self, spread: Spread) -> Iterator[None]:

@@ -21,6 +21,7 @@ from weakref import WeakValueDictionary
 import numpy as np
 
 from skforge._compat import cached_property
+from skforge.compiler.backend import backend_of
 from skforge.compiler.cost.estimate import CostEstimate
 from skforge.compiler.forest.arrays import Array
 from skforge.compiler.forest.forest import Forest
@@ -29,28 +30,13 @@ from skforge.compiler.ir.lir.printer import print_lir
 from skforge.compiler.pipeline import Lowered
 from skforge.compiler.runtime.cpu.jit import JitModule, compile_functions
 from skforge.compiler.runtime.cpu.threads import parallel_for_pointer, resolve_n_jobs
-from skforge.compiler.runtime.kernels import Kernel, KernelCache
+from skforge.compiler.runtime.kernels import AnyKernel, Kernel, KernelCache
 from skforge.compiler.runtime.machine import machine_profile
 from skforge.compiler.runtime.shares import Shares
-from skforge.compiler.schedule.directives import Interleave
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.system import clock, clock_call
 from skforge.compiler.target import Target
-from skforge.exceptions import TargetError
-from skforge.gpu.codegen.emitter import emit_gpu
-from skforge.gpu.runtime.compilers import Kind, resources_of
-from skforge.gpu.runtime.kernel import GpuKernel, current_device
-
-#: Maximum 32-bit registers of a block and of a thread, on all supported NVIDIA
-#: architectures; AMD GPUs have no fewer.
-REGISTERS, MOST_OF_THREAD = 65536, 255
-
-#: Minimum registers of a traversal, and of each interleaved one for its node and value.
-#: On sm_90, 18 and 3.3 were measured (docs/schedules.md).
-WALK, IN_FLIGHT = 12, 2
-
-#: Batches that take turns on a GPU, each with scratch of its own.
-DEVICE_BATCHES = 8
+from skforge.tuning.machines import machine_of
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -129,10 +115,11 @@ class KernelMeasurer:
         self._n_jobs, self._threads = n_jobs, resolve_n_jobs(n_jobs)
         self._cache = kernels or KernelCache(forest, target, reduction)
         #: Kernels while somebody holds them: not all candidates stay in memory.
-        self._built: WeakValueDictionary[Schedule, Kernel | GpuKernel]
+        self._built: WeakValueDictionary[Schedule, AnyKernel]
         self._built = WeakValueDictionary()
         # Compile in parallel only if a core is free; else it would slow the timed code.
-        self.parallel = not target.is_gpu and self._threads < target.n_cores
+        self._native = backend_of(target).native
+        self.parallel = self._native and self._threads < target.n_cores
 
     def lower(self, schedule: Schedule) -> Plan:
         lowered = self._cache.lowered(schedule, "accumulator")
@@ -146,18 +133,17 @@ class KernelMeasurer:
 
     def check(self, plan: Plan) -> str:
         """Return what a GPU's compiler reports; a CPU's spills show up in the time."""
-        gpu = self._target.is_gpu
-        return spills(plan.schedule, plan.lowered, self._target) if gpu else ""
+        how = plan.schedule, plan.lowered, self._target
+        return machine_of(self._target).refusal(*how)
 
     def build(self, plan: Plan) -> Runner:
         kernel = self._built[plan.schedule] = self._cache.made(plan.lowered)
-        if isinstance(kernel, GpuKernel):
-            kernel.load()
-            of_cupy = self._target.kind in ("cuda", "hip")
-            return (_DeviceRunner if of_cupy else _Runner)(kernel, self._forest)
+        if not isinstance(kernel, Kernel):
+            runner: Runner = machine_of(self._target).runner(kernel, self._forest)
+            return runner
         if self._threads == 1:
             return _CpuRunner(kernel, self._forest)
-        estimate = None if self._target.is_gpu else lambda: self._estimate
+        estimate = (lambda: self._estimate) if self._native else None
         shares = Shares(self._forest, [plan.schedule], [1], estimate)
         jobs = self._n_jobs
         threads = lambda n_rows: shares.of(n_rows, jobs).threads  # noqa: E731
@@ -168,10 +154,10 @@ class KernelMeasurer:
         return CostEstimate(self._forest, self._target, machine_profile(self._target))
 
 
-K = TypeVar("K", bound=Kernel | GpuKernel)
+K = TypeVar("K", bound=AnyKernel)
 
 
-class _Runner(Generic[K]):
+class KernelRunner(Generic[K]):
     def __init__(
         self, kernel: K, forest: Forest, threads: Callable[[int], int] = lambda _: 1
     ) -> None:
@@ -198,7 +184,7 @@ class _Runner(Generic[K]):
         )
 
 
-class _CpuRunner(_Runner[Kernel]):
+class _CpuRunner(KernelRunner[Kernel]):
     #: The last timed batches, the argument slots of their calls, and their result.
     _prepared: tuple[Sequence[Array], bytes, int, Array] | None = None
 
@@ -227,83 +213,6 @@ class _CpuRunner(_Runner[Kernel]):
                 head = part.ctypes.data, len(part), stride, result.ctypes.data
                 calls.append(struct.pack("4q", *head) + self._kernel.slots)
         return b"".join(calls), len(calls), result
-
-
-class _DeviceRunner(_Runner[GpuKernel]):
-    """Times the kernels of rows that are on the GPU already."""
-
-    #: The last timed batches, a stream, and their recorded launches.
-    _prepared: tuple[Sequence[Array], Any, Callable[[], None]] | None = None
-
-    def time(self, batches: Sequence[Array], rounds: int) -> float:
-        device = current_device(self._kernel.target)
-        some = batches[:DEVICE_BATCHES]
-        with device.current():
-            if self._prepared is None or self._prepared[0] is not batches:
-                self._prepared = None  # frees the memory of the last
-                self._prepared = (batches, *self._recorded(device, some))
-            _, stream, launch = self._prepared
-            with device.current(stream):
-                start = time.perf_counter()
-                for _ in range(rounds):
-                    launch()
-                device.wait(stream)
-                seconds = time.perf_counter() - start
-        return seconds / (rounds * len(some))
-
-    def _recorded(
-        self, device: Any, batches: Sequence[Array]
-    ) -> tuple[Any, Callable[[], None]]:
-        xp = device.xp
-        stream = xp.cuda.Stream(non_blocking=True)
-        shape = len(batches[0]), self._forest.n_outputs
-        with device.current(stream):
-            result = xp.empty(shape, self._forest.accumulator_dtype)
-            starts = [
-                self._kernel.bound(device, xp.asarray(batch), result)
-                for batch in batches
-            ]
-
-            def whole() -> None:
-                for start in starts:
-                    start()
-
-            return stream, device.record(whole, stream)
-
-
-def spills(schedule: Schedule, lowered: Lowered, target: Target) -> str:
-    plan = emit_gpu(lowered.kernel.function, target)
-    kind: Kind = "hip" if target.kind == "hip" else "cuda"
-    try:
-        resources = resources_of(plan.source, target.cpu, kind)
-    except TargetError:  # no compiler available
-        threads = max((launch.threads for launch in plan.launches.values()), default=1)
-        return _by_model(schedule, threads)
-    for launch in plan.launches.values():
-        used = resources[launch.kernel]
-        local = max(used.stack_bytes, used.spill_bytes)
-        if local:
-            return (
-                f"{launch.kernel} uses {local} bytes of local memory per thread, "
-                f"besides {used.registers} registers ({target.cpu})"
-            )
-    return ""
-
-
-def _by_model(schedule: Schedule, threads: int) -> str:
-    """Check a lower bound on registers, computed from the interleaving factor."""
-    walks = max(
-        (d.factor or 1 for d in schedule.directives if isinstance(d, Interleave)),
-        default=1,
-    )
-    least, most = WALK + IN_FLIGHT * walks, min(MOST_OF_THREAD, REGISTERS // threads)
-    if least <= most:
-        return ""
-    return (
-        f"{walks} walks in flight need at least {least} registers per thread "
-        f"(estimated, because no compiler is installed), but a block of {threads} "
-        f"threads leaves {most}"
-    )
 
 
 # ------------------------------------------------------------ in machine code

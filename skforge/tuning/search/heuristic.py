@@ -1,11 +1,4 @@
-"""Heuristic search: a few likely candidates for GPUs and CPUs.
-
-On GPUs this begins with Algorithm 1 of the SilvanForge paper: the batch size and the
-number of features determine rows per block and tree threads; rows are cached and trees
-are not; interleaved traversals are unrolled; every layout is tried. An estimate orders
-these points and all others of Table 5, and the best of both are tried first. Points
-that differ from the fastest three in one parameter follow, sums in shared memory among
-them, so that a budget cuts off what is least likely to be fast.
+"""Heuristic search: a few likely candidates; those of GPUs are in ``gpu/search.py``.
 
 On CPUs an estimate of time comes first. The ratio of a candidate's time to the
 default's is taken to be lognormal about the ratio of the estimates, and its gain is
@@ -16,22 +9,15 @@ batch sizes ends when none is left that pays.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from itertools import product
 from math import inf
-from typing import Any
-
-import numpy as np
+from typing import TYPE_CHECKING, Any
 
 from skforge.compiler.cost.counts import counted
-from skforge.compiler.cost.schedule_facts import facts_of
-from skforge.compiler.cost.shape import Setting
 from skforge.compiler.schedule.schedule import Schedule
-from skforge.gpu.cost import GpuWork
-from skforge.gpu.cost_model import CostModel
-from skforge.gpu.space import PLAIN, TABLE_5
-from skforge.tuning.search import learned
+from skforge.tuning.machines import machine_of
+from skforge.tuning.search import cpu, learned
 from skforge.tuning.search.odds import (
     BETWEEN,
     WITHIN,
@@ -41,17 +27,12 @@ from skforge.tuning.search.odds import (
     one_by_one,
 )
 from skforge.tuning.search.strategies import Problem, Round, Rounds
-from skforge.tuning.search.trial import Candidate, Trial
+from skforge.tuning.search.trial import Candidate
 from skforge.tuning.space.cpu import cpu_point
-from skforge.tuning.space.space import Point, ScheduleSpace
+from skforge.tuning.space.space import ScheduleSpace
 
-#: Algorithm 1: largest batch and number of features for blocks of few rows.
-T_BATCH, T_FEATURES = 2048, 128
-
-#: How many points to begin with: the best of Table 5 by the estimate, and the best of
-#: Algorithm 1's. The neighbours of the ``TOP`` fastest follow, ``ROUND`` at a time, up
-#: to as many points as Algorithm 1 has in all.
-RANKED, PAPER, TOP, ROUND, MOST_TRIED = 24, 24, 3, 12, 111
+if TYPE_CHECKING:
+    from skforge.gpu.cost_model import CostModel
 
 #: Budgets that a search may use to save all of the time of all batch sizes. For 40
 #: forests that nothing was fitted to, 2.5, 5 and 10 tried 17, 40 and 80 schedules and
@@ -92,12 +73,10 @@ class Heuristic:
 
     def rounds(self, problem: Problem) -> Rounds:
         """Yield the phases; each depends on the trials of the previous one."""
-        if problem.target.is_gpu:
-            return _gpu_rounds(problem, self)
-        return _cpu_rounds(problem, self)
+        return machine_of(problem.target).rounds(problem, self)
 
 
-def _points_in(
+def points_in(
     space: ScheduleSpace, points: Iterable[dict[str, Any]]
 ) -> list[dict[str, Any]]:
     """Return the points that lie in a space.
@@ -110,93 +89,21 @@ def _points_in(
     return [point for point in cut if point in space]
 
 
-def _proposed(problem: Problem, strategy: Heuristic) -> list[Candidate]:
+def proposed(problem: Problem, strategy: Heuristic) -> list[Candidate]:
     asked = learned.Learned("top-5", model=strategy.model, name=strategy.name)
     return learned.Proposer(asked, replace(problem, known=())).best(PROPOSED)
 
 
-# -------------------------------------------------------------------- GPUs
-
-
-def gpu_points(n_rows: int, n_features: int) -> Iterator[dict[str, Any]]:
-    """Yield the points of Algorithm 1's first phase, rows per thread varied too."""
-    small = n_rows <= T_BATCH or n_features > T_FEATURES
-    rows, threads = ((8, 32), (20, 50)) if small else ((32, 64), (2, 10))
-    varied = [TABLE_5[k] for k in ("rows_per_thread", "interleave", "representation")]
-    for block, trees, thread, walks, layout in product(rows, threads, *varied):
-        yield {
-            **PLAIN,
-            "rows_per_block": block,
-            "rows_per_thread": thread,
-            "tree_threads": trees,
-            "unroll_walks": walks != 1,
-            "interleave": walks,
-            "representation": layout,
-        }
-
-
-def _gpu_rounds(problem: Problem, strategy: Heuristic) -> Rounds:
-    space, n_rows = problem.space, problem.n_rows
-    points = _points_in(space, ScheduleSpace.gpu())
-    if not points:
-        yield Round(_proposed(problem, strategy))
-        return
-    times = _gpu_estimates(problem, points)
-
-    def ordered(some: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-        distinct = {_key(point): point for point in some}
-        fit = (key for key in distinct if times.get(key, inf) < inf)
-        return [distinct[key] for key in sorted(fit, key=times.__getitem__)]
-
-    ranked = ordered(points)
-    paper = ordered(_points_in(space, gpu_points(n_rows, problem.forest.n_features)))
-    chosen = ordered([*ranked[:RANKED], *paper[:PAPER]])
-    tried: set[Any] = set()
-    trials: list[Trial] = []
-    while chosen:
-        tried.update(map(_key, chosen))
-        asked = [problem.candidate(point, strategy.name) for point in chosen]
-        trials += yield Round(asked)
-        best = sorted((t for t in trials if t.usable), key=lambda t: t.relative)[:TOP]
-        close = [p for t in best for p in learned.beside(t.candidate.params, space)]
-        left = MOST_TRIED - len(tried)
-        fresh = [p for p in (*ordered(close), *ranked) if _key(p) not in tried]
-        chosen = fresh[: min(left, ROUND)]
-
-
-def _key(point: Point) -> tuple[Any, ...]:
-    return tuple(point.values())
-
-
-def _gpu_estimates(
-    problem: Problem, points: Sequence[dict[str, Any]]
-) -> dict[tuple[Any, ...], float]:
-    schedules = problem.shared(
-        "gpu", lambda: [problem.candidate(p, "").schedule for p in points]
-    )
-    pairs = zip(points, schedules, strict=True)
-    written = [(_key(point), schedule) for point, schedule in pairs if schedule]
-    setting = Setting(problem.shape, problem.target, problem.n_rows)
-    work = GpuWork(setting, facts_of(schedule for _, schedule in written))
-    times = np.where(work.fits, work.estimate, inf).tolist()
-    return {key: time for (key, _), time in zip(written, times, strict=True)}
-
-
-# -------------------------------------------------------------------- CPUs
-
-
-def _cpu_rounds(problem: Problem, strategy: Heuristic) -> Rounds:
+def cpu_rounds(problem: Problem, strategy: Heuristic) -> Rounds:
     odds = problem.shared(
         "odds",
         lambda: Odds(
-            one_by_one(
-                strategy.estimate or learned.estimate_of(problem), problem.n_threads
-            )
+            one_by_one(strategy.estimate or cpu.estimate_of(problem), problem.n_threads)
         ),
     )
     default, n_rows, best = problem.default, problem.n_rows, 1.0
     pool = _Pool(problem, strategy.name)
-    for point in _points_in(problem.space, kinds(problem)):
+    for point in points_in(problem.space, kinds(problem)):
         pool.add([point], inf)
         likely = _candidate(problem, point, strategy.name)
         assert likely is not None
@@ -208,7 +115,7 @@ def _cpu_rounds(problem: Problem, strategy: Heuristic) -> Rounds:
     if start is not None:
         pool.add(neighbours(start, problem), best)
     if problem.space not in (ScheduleSpace.cpu(), ScheduleSpace.cpu(threads=False)):
-        pool.put(_proposed(problem, strategy), WITHIN / BETWEEN)
+        pool.put(proposed(problem, strategy), WITHIN / BETWEEN)
     while pool.left:
         gains = {
             schedule: odds.gain(schedule, default, n_rows, like, best)
@@ -238,7 +145,7 @@ class _Pool:
         self.left: dict[Schedule, tuple[Candidate, float]] = {}
         self._seen = {problem.default}
         self._kinds = problem.shared(
-            "kinds", lambda: learned.allowed_kinds(problem.shape, problem.target)
+            "kinds", lambda: cpu.allowed_kinds(problem.shape, problem.target)
         )
         self.put((Candidate(s, {}, name) for s in problem.known), inf)
 
@@ -253,7 +160,7 @@ class _Pool:
                 self.left[schedule] = candidate, min(like, self.left[schedule][1])
             elif schedule is not None and schedule not in self._seen:
                 self._seen.add(schedule)
-                if learned.allows(schedule, self._kinds):
+                if cpu.allows(schedule, self._kinds):
                     self.left[schedule] = candidate, like
 
 
@@ -325,7 +232,7 @@ def _worth(name: str, value: Any, point: dict[str, Any], problem: Problem) -> bo
 
 def _default_point(problem: Problem) -> dict[str, Any] | None:
     default = problem.default
-    for point in _points_in(problem.space, kinds(problem)):
+    for point in points_in(problem.space, kinds(problem)):
         likely = _schedule(problem, point)
         if likely is not None and layout_of(likely) == layout_of(default):
             for near in (point, *neighbours(point, problem)):

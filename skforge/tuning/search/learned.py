@@ -15,92 +15,21 @@ from dataclasses import dataclass, field
 from itertools import islice
 from math import isfinite
 from operator import itemgetter
-from typing import Any, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 import numpy as np
-from numpy.typing import NDArray
 
-from skforge.compiler.cost.estimate import CostEstimate, plan_of
-from skforge.compiler.cost.schedule_facts import LAYOUTS, PLACE, facts_of
-from skforge.compiler.cost.shape import ForestShape, Setting
-from skforge.compiler.defaults.cpu import TABLE_LIMIT, candidates
-from skforge.compiler.runtime.machine import machine_profile
+from skforge.compiler.cost.shape import Setting
 from skforge.compiler.schedule.schedule import Schedule
-from skforge.compiler.target import Target
 from skforge.exceptions import InvalidInputError, TuningError
-from skforge.gpu.cost import GpuWork
-from skforge.gpu.cost_model import CostModel
+from skforge.tuning.machines import machine_of
 from skforge.tuning.search import odds
 from skforge.tuning.search.strategies import MOST_DRAWN, Problem, Round, Rounds
 from skforge.tuning.search.trial import Candidate
 from skforge.tuning.space.space import Point, ScheduleSpace
 
-Mask: TypeAlias = NDArray[np.bool_]
-
-#: Maximum bytes of a forest, including padding; bytes of a node besides its threshold.
-FOREST_BYTES, NODE_EXTRA = 512 << 20, 8
-
-#: Least rows of a GPU's block to demand smaller blocks, and least share of a warp's
-#: lanes that walk. For four forests on three GPUs (72 tables of modelled times of Table
-#: 5), these rules drop 28 % and 9 % of the points, and none that is the best.
-FEWEST_ROWS, BUSY_LANES = 8, 0.5
-
-
-def pruned(setting: Setting, schedules: Sequence[Schedule]) -> dict[str, Mask]:
-    """Return which schedules are left out before they are scored, by the reason.
-
-    Padding, long walks and threads without work need no rules on a CPU: the estimate
-    counts them, or the search learns that its kind is slow.
-    """
-    facts = facts_of(schedules)
-    if setting.target.is_gpu:
-        return _pruned_on_gpu(GpuWork(setting, facts))
-    forest, n = setting.forest, max(1, setting.n_rows)
-    of = {name: facts[:, at] for name, at in PLACE.items()}
-    walks = np.array(
-        [odds.kind_of(s)[0] in (odds.WALK, "other") for s in schedules], bool
-    )
-    unrolled = np.where(of["pad_trees"] > 0, forest.max_depth, of["unroll_walk"])
-    unrolled = np.minimum(unrolled, forest.max_depth)
-    whole = np.isin(of["layout"], [LAYOUTS.index("array"), LAYOUTS.index("reorg")])
-    complete = forest.n_trees * 2.0 ** min(forest.max_depth, 40)
-    nodes = np.where(whole, complete, float(forest.inner_nodes))
-    padding = 2.0 ** np.minimum(unrolled, 30) / max(1.0, forest.leaves_per_tree)
-    size = nodes * np.maximum(1.0, padding) * (forest.value_bytes + NODE_EXTRA)
-    block = np.where(of["row_block"] > 0, of["row_block"], n)
-    table = (of["cache_predicates"] > 0) * block * forest.n_predicates / 8
-    kinds = allowed_kinds(forest, setting.target)
-    allowed = [allows(schedule, kinds) for schedule in schedules]
-    return {
-        "its trees or tables take too much memory": (walks & (size > FOREST_BYTES))
-        | (table > TABLE_LIMIT),
-        "this forest does not allow such walks": ~np.array(allowed, bool),
-    }
-
-
-def _pruned_on_gpu(work: GpuWork) -> dict[str, Mask]:
-    idle = (2 * work.blocks <= work.processors) & (work.rows > FEWEST_ROWS)
-    walking = work.lanes * work.busy * np.minimum(1.0, work.n / work.rows)
-    return {
-        "its trees take too much memory": work.node_bytes > FOREST_BYTES,
-        "the target has not so many threads in a block, or so much shared memory": (
-            ~work.fits
-        ),
-        "this forest does not allow such walks": work.bits
-        & (not work.forest.allows_bits),
-        "most multiprocessors would have no block, even with half the rows": idle,
-        "most lanes of its warps would have nothing to do": walking < BUSY_LANES,
-    }
-
-
-def allowed_kinds(forest: ForestShape, target: Target) -> set[odds.Kind]:
-    return {*map(odds.kind_of, candidates(forest, target))}
-
-
-def allows(schedule: Schedule, kinds: set[odds.Kind]) -> bool:
-    kind = odds.kind_of(schedule)
-    return kind[0] in (odds.WALK, "other") or kind in kinds
-
+if TYPE_CHECKING:
+    from skforge.gpu.cost_model import CostModel
 
 Mode: TypeAlias = Literal["one-shot", "top-5", "autotune"]
 
@@ -116,13 +45,6 @@ WIDE = 32
 
 #: Number of schedules from which "one-shot" takes the first legal one.
 SHOTS = 3
-
-#: Why nothing is chosen unmeasured on a GPU without a model.
-UNKNOWN = (
-    "the cost model was not trained for {arch}, so Learned('one-shot') would guess. "
-    "Use Learned('top-5') or tuning='heuristic', which measure, or train a model with "
-    "benchmarks/gpu/train.py and pass it as Learned('one-shot', model=...)."
-)
 
 #: How often the best of a drawn space are varied, and how many of them.
 PASSES, VARIED = 3, 12
@@ -188,39 +110,24 @@ class Learned:
                     proposer.odds.learn(problem.default, (yield Round(candidates)))
 
 
-def estimate_of(problem: Problem) -> CostEstimate:
-    return CostEstimate(problem.shape, problem.target, machine_profile(problem.target))
-
-
-def _estimated(problem: Problem, model: CostModel | None) -> odds.Estimated:
+def _learned(problem: Problem, model: CostModel) -> odds.Estimated:
     shape, target = problem.shape, problem.target
-    if model is not None:
-        return lambda schedules, n: model.seconds(
-            Setting(shape, target, n), schedules
-        ).tolist()
-    if target.is_gpu:
-        return lambda schedules, n: (
-            n * 1e-9 * GpuWork(Setting(shape, target, n), facts_of(schedules)).estimate
-        ).tolist()
-    one = odds.one_by_one(estimate_of(problem), problem.n_threads)
-
-    def seconds(schedules: Sequence[Schedule], n: int) -> list[float]:
-        # Many schedules are one to the estimate, which takes .1 ms.
-        alike = {plan_of(schedule): schedule for schedule in schedules}
-        times = dict(zip(alike, one([*alike.values()], n), strict=True))
-        return [float(times[plan_of(schedule)]) for schedule in schedules]
-
-    return seconds
+    return lambda schedules, n: model.seconds(
+        Setting(shape, target, n), schedules
+    ).tolist()
 
 
 class Proposer:
     def __init__(self, strategy: Learned, problem: Problem) -> None:
-        model = strategy.model or CostModel.shipped(problem.target)
-        if model is None and not strategy.measures and problem.target.is_gpu:
-            raise TuningError(UNKNOWN.format(arch=problem.target.cpu))
+        self._machine = machine = machine_of(problem.target)
+        model = strategy.model or machine.shipped(problem.target)
+        if model is None and not strategy.measures and machine.untrained:
+            raise TuningError(machine.untrained.format(arch=problem.target.cpu))
         self._strategy, self._problem = strategy, problem
         self._margin = MARGIN if model is None else model.facts.get("margin", MARGIN)
-        self._estimated = _estimated(problem, model)
+        self._estimated = (
+            machine.estimated(problem) if model is None else _learned(problem, model)
+        )
         self.odds = problem.shared("learned: odds", lambda: odds.Odds(self._estimated))
         self._tried = {problem.default}
         #: What may be proposed, by schedule, and the estimated seconds.
@@ -269,7 +176,7 @@ class Proposer:
         if not fresh:
             return
         setting = Setting(problem.shape, problem.target, problem.n_rows)
-        dropped = np.any([*pruned(setting, [*fresh]).values()], axis=0)
+        dropped = np.any([*self._machine.pruned(setting, [*fresh]).values()], axis=0)
         kept = [s for s, drop in zip(fresh, dropped, strict=True) if not drop]
         default = self.odds.seconds(problem.default, problem.n_rows)
         times = self._estimated(kept, problem.n_rows) if kept else []

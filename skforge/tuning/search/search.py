@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import astuple, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from skforge._compat import cached_property
-from skforge.compiler.cost.counts import shape_on
+from skforge.compiler.backend import backend_of
 from skforge.compiler.cost.shape import ForestShape
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.hir.nodes import Reduction
@@ -29,6 +29,7 @@ from skforge.exceptions import (
     warn,
     with_article,
 )
+from skforge.tuning.machines import machine_of
 from skforge.tuning.measure.bench import BATCH_BYTES
 from skforge.tuning.measure.measure import KernelMeasurer, Measurer
 from skforge.tuning.records import (
@@ -45,9 +46,6 @@ from skforge.tuning.search.ranges import RangePlan, merged, plan_ranges, range_t
 from skforge.tuning.search.strategies import Problem, Round, Strategy
 from skforge.tuning.search.trial import DEFAULT, RECORD
 from skforge.tuning.space.space import LISTED, ScheduleSpace, generator
-
-#: Default budget of a search in seconds, on a CPU and on a GPU.
-DEFAULT_SECONDS, DEFAULT_SECONDS_GPU = 4.0, 10.0
 
 #: Likely seconds to compile and time a schedule (20 forests); and of bit slices and
 #: tiles of values, which have several times the code.
@@ -75,7 +73,7 @@ class Search:
 
     @cached_property
     def shape(self) -> ForestShape:
-        return shape_on(self.forest, self.target)
+        return backend_of(self.target).shape(self.forest, self.target)
 
     @cached_property
     def problem(self) -> Problem:
@@ -101,7 +99,7 @@ class Search:
     def seconds(self) -> float:
         if self.budget is not None:
             return self.budget
-        few = DEFAULT_SECONDS_GPU if self.target.is_gpu else DEFAULT_SECONDS
+        few = machine_of(self.target).budget
         return tuning_seconds(few) or few  # 0 disables only implicit tuning
 
     @cached_property
@@ -209,8 +207,7 @@ class Search:
         return None
 
     def store(self) -> UserStore:
-        gpu = self.target.is_gpu
-        profile = () if gpu else astuple(machine.machine_profile(self.target))
+        profile = machine_of(self.target).speed(self.target)
         shape = shape_key(self.forest, self.defaults.values(), self.seconds)
         sizes = *sizes_of(self.forest), *profile
         return UserStore(replace(self.key, forest=shape), sizes)

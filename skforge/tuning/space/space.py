@@ -11,6 +11,7 @@ import inspect
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from itertools import islice
 from math import prod
 from pathlib import Path
@@ -95,8 +96,14 @@ class Choices:
         return {**firsts, next(iter(self.values)): kind, **values}
 
 
-#: Functions that create the built-in spaces; the modules of this package register them.
+#: Functions that create the built-in spaces; the modules below register them.
 MAKERS: dict[str, Callable[..., ScheduleSpace]] = {}
+_HOMES = {"cpu": "skforge.tuning.space.cpu", "gpu": "skforge.gpu.space"}
+
+
+def _made(name: str, *how: Any) -> ScheduleSpace:
+    import_module(_HOMES[name.partition("_")[0]])
+    return MAKERS[name](*how)
 
 
 class ScheduleSpace:
@@ -184,12 +191,12 @@ class ScheduleSpace:
     @classmethod
     def gpu(cls) -> ScheduleSpace:
         """Return the GPU space of SilvanForge, Table 5: 5184 schedules."""
-        return MAKERS["gpu"]()
+        return _made("gpu")
 
     @classmethod
     def gpu_full(cls) -> ScheduleSpace:
         """Return the whole GPU space of skforge, including Table 5."""
-        return MAKERS["gpu_full"]()
+        return _made("gpu_full")
 
     @classmethod
     def cpu_paper(cls) -> ScheduleSpace:
@@ -197,7 +204,7 @@ class ScheduleSpace:
 
         Threads share rows, trees or both; several traversals are interleaved.
         """
-        return MAKERS["cpu_paper"]()
+        return _made("cpu_paper")
 
     @classmethod
     def cpu(cls, *, threads: bool = True) -> ScheduleSpace:
@@ -208,7 +215,7 @@ class ScheduleSpace:
         threads : bool, default=True
             Whether threads may share loops over trees; useless with one thread.
         """
-        return MAKERS["cpu"](threads)
+        return _made("cpu", threads)
 
     @classmethod
     def of(cls, schedules: Iterable[Schedule | str]) -> ScheduleSpace:

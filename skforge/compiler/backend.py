@@ -1,0 +1,121 @@
+"""What each kind of machine does in its own way: an interface, and who implements it.
+
+A part is imported when a target first needs it: a process that computes on its CPU
+imports nothing of ``skforge.gpu``.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from functools import cache
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeAlias
+
+if TYPE_CHECKING:
+    from skforge.compiler.cost.shape import ForestShape
+    from skforge.compiler.forest.forest import Forest
+    from skforge.compiler.ir.hir.nodes import PredictEnsemble, Reduction
+    from skforge.compiler.ir.lir import nodes as lir
+    from skforge.compiler.ir.mir import nodes as mir
+    from skforge.compiler.layouts.base import AnyLayout, BlockShape
+    from skforge.compiler.lowering.kernel import LoweredKernel
+    from skforge.compiler.schedule.directives import Kind
+    from skforge.compiler.schedule.ranges import BatchRange
+    from skforge.compiler.schedule.schedule import Schedule
+    from skforge.compiler.target import Target
+
+
+#: Takes a function, its HIR and the bytes of memory that the threads of a block share.
+MirPass: TypeAlias = "Callable[[mir.Function, PredictEnsemble, int], mir.Function]"
+
+
+class LirPass(NamedTuple):
+    name: str
+    run: Callable[[lir.Function, LoweredKernel], lir.Function]
+
+
+class Backend(ABC):
+    """The part of one kind of machine; it holds no state."""
+
+    #: Whether kernels are called by address, as entries, threads and walks of sparse
+    #: rows do, and a schedule's time is estimated for numbers of threads.
+    native: ClassVar[bool]
+
+    # ---------------------------------------------------------------- compiling
+
+    #: The passes on MIR that are its own, by their names in ``MIR_PASSES``.
+    mir_passes: ClassVar[Mapping[str, MirPass]] = {}
+    #: What follows ``LIR_PASSES``.
+    lir_passes: ClassVar[tuple[LirPass, ...]] = ()
+
+    def block_shape(self, body: mir.Body) -> BlockShape | None:
+        """Return the threads that evaluate predicates together, if threads do."""
+        return None
+
+    @abstractmethod
+    def lower(
+        self,
+        function: mir.Function,
+        hir: PredictEnsemble,
+        layout: AnyLayout,
+        target: Target,
+        name: str,
+    ) -> LoweredKernel:
+        """Lower a legalised function whose walks are expanded."""
+
+    @abstractmethod
+    def in_process(
+        self, function: lir.Function, target: Target
+    ) -> tuple[lir.Function, Target]:
+        """Return what this process can run in place of a function, and on which CPU."""
+
+    @abstractmethod
+    def code_levels(self, target: Target) -> tuple[str, ...]:
+        """Return the levels below LIR that have a text."""
+
+    # ----------------------------------------------------------------- choosing
+
+    @abstractmethod
+    def shape(self, forest: Forest | ForestShape, target: Target) -> ForestShape:
+        """Return what costs depend on."""
+
+    @abstractmethod
+    def default_table(
+        self, forest: Forest | ForestShape, target: Target, reduction: Reduction
+    ) -> dict[BatchRange, Schedule]: ...
+
+    @abstractmethod
+    def walking(self, forest: Forest, target: Target) -> Schedule:
+        """Return a default whose walks end at leaves, for their numbers."""
+
+    @abstractmethod
+    def contribution_table(self, forest: Forest) -> dict[BatchRange, Schedule]: ...
+
+    # ------------------------------------------------------------------ running
+
+    @abstractmethod
+    def found(self, target: Target, name: object) -> Target:
+        """Return the machine here that a user means by a name, which was parsed."""
+
+    @abstractmethod
+    def check_available(self, target: Target) -> None:
+        """Raise ``TargetError`` unless code for a target runs here."""
+
+    @abstractmethod
+    def kernel(self, source: Any, target: Target) -> Any:
+        """Return the kernel that was lowered, or stored."""
+
+
+_HOMES: dict[Kind, str] = {"cpu": "skforge.compiler.cpu", "gpu": "skforge.gpu.backend"}
+
+
+@cache
+def backend(kind: Kind) -> Backend:
+    """Return the part that runs schedules of a kind."""
+    made: Backend = import_module(_HOMES[kind]).BACKEND
+    return made
+
+
+def backend_of(target: Target) -> Backend:
+    return backend(target.schedule_kind)

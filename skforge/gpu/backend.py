@@ -1,0 +1,129 @@
+"""GPUs: what :mod:`skforge.compiler.backend` asks of them."""
+
+from __future__ import annotations
+
+from skforge.compiler.backend import Backend, LirPass, MirPass
+from skforge.compiler.cost.shape import ForestShape
+from skforge.compiler.forest.forest import Forest
+from skforge.compiler.ir.hir.nodes import PredictEnsemble, Reduction
+from skforge.compiler.ir.lir import nodes as lir
+from skforge.compiler.ir.mir import nodes as mir
+from skforge.compiler.layouts.base import AnyLayout, BlockShape
+from skforge.compiler.lowering.kernel import LoweredKernel
+from skforge.compiler.pipeline import Lowered
+from skforge.compiler.schedule.ranges import BatchRange
+from skforge.compiler.schedule.schedule import Schedule
+from skforge.compiler.target import Target
+from skforge.exceptions import TargetError
+from skforge.gpu import defaults, nest
+from skforge.gpu.lowering import lower_grids
+from skforge.gpu.passes import (
+    chunk_leaves,
+    emulate_grids,
+    insert_transfers,
+    keep_sums,
+    narrow_indices,
+    scale_shared,
+)
+from skforge.gpu.runtime import cupy
+from skforge.gpu.runtime.emulated import EmulatedKernel
+from skforge.gpu.runtime.kernel import GpuKernel
+from skforge.runtime.stored_kernels import StoredKernel
+
+GPU_MIR_PASSES: dict[str, MirPass] = {
+    "warp-sums": lambda f, hir, shared: keep_sums.run_by_warp(f, hir),
+    "keep-sums": lambda f, hir, shared: keep_sums.run(f, hir),
+    "chunk-leaves": chunk_leaves.run,
+}
+GPU_LIR_PASSES = (
+    LirPass("narrow-indices", lambda f, k: narrow_indices.run(f)),
+    LirPass("scale-shared", lambda f, k: scale_shared.run(f)),
+    LirPass("insert-transfers", lambda f, k: insert_transfers.run(f, k.width)),
+)
+
+
+class Gpu(Backend):
+    """Every GPU, and its emulation."""
+
+    native = False
+    mir_passes = GPU_MIR_PASSES
+    lir_passes = GPU_LIR_PASSES
+
+    def block_shape(self, body: mir.Body) -> BlockShape | None:
+        return nest.block_shape(body)
+
+    def lower(
+        self,
+        function: mir.Function,
+        hir: PredictEnsemble,
+        layout: AnyLayout,
+        target: Target,
+        name: str,
+    ) -> LoweredKernel:
+        return lower_grids.run(function, hir, layout, target=target, name=name)
+
+    def in_process(
+        self, function: lir.Function, target: Target
+    ) -> tuple[lir.Function, Target]:
+        return emulate_grids.run(function), Target.host()
+
+    def code_levels(self, target: Target) -> tuple[str, ...]:
+        device = ("cuda", "ptx")
+        return ("llvm", "asm", *device) if target.kind == "emulated" else device
+
+    def shape(self, forest: Forest | ForestShape, target: Target) -> ForestShape:
+        return ForestShape.of(forest)
+
+    def default_table(
+        self, forest: Forest | ForestShape, target: Target, reduction: Reduction
+    ) -> dict[BatchRange, Schedule]:
+        whole = ForestShape.of(forest).forest
+        return defaults.default_gpu_schedules(whole, target, reduction)
+
+    def walking(self, forest: Forest, target: Target) -> Schedule:
+        return defaults.walking_gpu_schedule(forest, target)
+
+    def contribution_table(self, forest: Forest) -> dict[BatchRange, Schedule]:
+        return {(1, None): defaults.gpu_contribution_schedule()}
+
+    def found(self, target: Target, name: object) -> Target:
+        if name in ("cuda", "hip"):
+            return cupy.current(target.kind).target()  # type: ignore[arg-type]
+        return target
+
+    def check_available(self, target: Target) -> None:
+        if target.kind not in ("cuda", "hip"):
+            target.check_runs_here()
+            return
+        device = cupy.current(target.kind)
+        if not _runs(target.cpu, device.arch):
+            raise TargetError(
+                f"Code for {target.cpu} does not run on {device.name}, which is "
+                f"{device.arch}; use target={target.kind!r}."
+            )
+
+    def kernel(
+        self, source: Lowered | StoredKernel, target: Target
+    ) -> EmulatedKernel | GpuKernel:
+        if target.kind == "emulated":
+            return EmulatedKernel(source, target)
+        assert not isinstance(source, StoredKernel)
+        return GpuKernel(source, target)
+
+
+def _runs(wanted: str, found: str) -> bool:
+    """Tell whether a schedule bound to one architecture can be compiled for another.
+
+    Code is compiled for the GPU found, which has at least the resources of the older
+    architectures of its family.
+    """
+    if wanted == found:
+        return True
+    numbers = [name.removeprefix("sm_") for name in (wanted, found)]
+    if not all(number.isdigit() for number in numbers):
+        return False
+    old, new = (divmod(int(number), 10) for number in numbers)
+    return old[0] == new[0] and old[1] <= new[1]
+
+
+BACKEND = Gpu()
