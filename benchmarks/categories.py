@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -157,17 +157,12 @@ def cells(
                 dicts = given[:MOST_POOL].to_dict("records")
                 samples["mapping"] = harness.sampler(fast.predict_raw, dicts, slot)
             taken = harness.take_turns(samples, rounds)
-            own = taken["ours"]
-
-            def middle(system: str, taken: Any = taken) -> float:
-                return median(taken[system]) if system in taken else 0.0
-
-            def ratio(system: str, taken: Any = taken, own: Any = own) -> float:
-                return harness.ratio(taken.get(system, []), own) or 0.0
-
             systems = ("ours", "mapping", "catboost", "lignum")
-            ratios = map(ratio, ("catboost", "lignum"))
-            yield Cell(name, n, fit, *map(middle, systems), *ratios)
+            middles = (median(taken[s]) if s in taken else 0.0 for s in systems)
+            own = taken["ours"]
+            peers = (taken.get(s, []) for s in ("catboost", "lignum"))
+            ratios = (harness.ratio(times, own) or 0.0 for times in peers)
+            yield Cell(name, n, fit, *middles, *ratios)
 
 
 def page(document: harness.Document) -> str:
@@ -211,20 +206,18 @@ def main(
     output: harness.Output = None,
 ) -> None:
     """Measure, print each cell, and write categories.json and categories.md."""
-    facts, found = machine(), []
-    sizes = harness.numbers(batches)
-    for cell in cells(harness.parts(models), sizes, trees, slot, rounds):
-        found.append(cell)
+    facts, sizes = machine(), harness.numbers(batches)
+
+    def words(cell: Cell) -> str:
         times = (cell.ours, cell.catboost, cell.lignum)
         shown = "".join(f"{time / cell.rows * 1e6:10.3f}" for time in times)
         ratios = f"{cell.by_catboost:7.1f}{cell.by_lignum:7.1f}"
         mapping = f"  mapping {cell.mapping * 1e6:.2f}" if cell.mapping else ""
-        print(f"{cell.model:24}{cell.rows:7}{shown}{ratios}{mapping}", flush=True)
-    document = {
-        "facts": facts,
-        "trees": trees,
-        "cells": [asdict(cell) for cell in found],
-    }
+        return f"{cell.model:24}{cell.rows:7}{shown}{ratios}{mapping}"
+
+    measured = cells(harness.parts(models), sizes, trees, slot, rounds)
+    found = harness.printed(measured, words)
+    document = {"facts": facts, "trees": trees, "cells": found}
     harness.publish(output, "categories", document, page)
 
 

@@ -21,7 +21,7 @@ import sys
 import tempfile
 import zipfile
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import cache, partial
 from pathlib import Path
 from statistics import median
@@ -31,9 +31,19 @@ import harness
 import numpy as np
 import training
 import typer
-from harness import Document, Output, chosen, parts, publish, records, table
+from harness import (
+    Document,
+    Output,
+    chosen,
+    parts,
+    publish,
+    records,
+    table,
+    take_turns,
+)
 from machine import in_words, machine
 from measure import compare
+from peers import boosted_onnx
 
 import skforge
 from skforge import CompiledForest
@@ -151,19 +161,12 @@ def _file(system: str, made: training.Trained, folder: Path) -> Path:
 
 
 def _onnx(made: training.Trained) -> bytes:
-    from onnxmltools.convert.common.data_types import FloatTensorType
+    if made.kind != "sklearn":
+        return boosted_onnx(made.kind, made.model, made.rows.shape[1])
+    import skl2onnx
 
-    types = [("X", FloatTensorType([None, made.rows.shape[1]]))]
-    if made.kind == "sklearn":
-        import skl2onnx
-
-        opset = {"": 21, "ai.onnx.ml": 3}
-        onnx = skl2onnx.to_onnx(made.model, made.rows[:1], target_opset=opset)
-    else:
-        import onnxmltools
-
-        convert = getattr(onnxmltools, f"convert_{made.kind}")
-        onnx = convert(made.model, initial_types=types)
+    opset = {"": 21, "ai.onnx.ml": 3}
+    onnx = skl2onnx.to_onnx(made.model, made.rows[:1], target_opset=opset)
     return bytes(onnx.SerializeToString())
 
 
@@ -295,12 +298,8 @@ def measured(
         start.file_bytes, start.answers = size(file), agreement(found, expected)
         if system in OURS and start.answers != "same bits":
             raise SystemExit(f"{system}, {name}: {start.answers}")
-    runs: dict[str, list[Any]] = {system: [] for system in files}
-    order = list(files)
-    for turn in range(processes):
-        first = turn % len(order)
-        for system in order[first:] + order[:first]:
-            runs[system].append(start_of(system, files[system]))
+    calls = {system: partial(start_of, system, file) for system, file in files.items()}
+    runs = take_turns(calls, processes)
     places = {system: place for place, system in enumerate(SYSTEMS)}
     for start in starts:
         if start.system in runs:
@@ -389,9 +388,9 @@ def main(
             continue
         with tempfile.TemporaryDirectory(prefix="skforge-bench-") as folder:
             of = measured(name, use, Path(folder), document["processes"], core)
-        document["starts"] += [asdict(start) for start in of]
+        document["starts"] += of
         publish(output, "cold_start", harness.rounded(document), page)
-    print(page(harness.rounded(document)))
+    print(publish(None, "cold_start", harness.rounded(document), page))
 
 
 if __name__ == "__main__":

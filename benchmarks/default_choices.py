@@ -87,8 +87,7 @@ def main(
         "loss": [[*key, value, words] for key, (value, words) in losses.items()],
     }
     text = json.dumps(document).replace('["', '\n["')
-    publish(output, "defaults", document, page, text=text)
-    print(page(document))
+    print(publish(output, "defaults", document, page, text=text))
 
 
 def read(file: Path) -> Times:

@@ -22,7 +22,6 @@ are found before packages, and one of Dask's packages has this name.)
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import logging
 import os
@@ -30,15 +29,27 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import psutil
+import typer
 from engines_report import page as page_of
-from engines_report import with_sizing
-from harness import Document, parts, publish, stored
+from engines_report import sizing
+from harness import (
+    Document,
+    Output,
+    Parts,
+    Rounds,
+    between,
+    parts,
+    publish,
+    stored,
+    take_turns,
+)
 from machine import machine
 
 from skforge import CompiledForest
@@ -262,19 +273,19 @@ def cpu_seconds() -> float:
 
 def measured(runs: dict[str, Run], rounds: int) -> dict[str, dict[str, list[float]]]:
     """Return wall and CPU seconds of each system, which take turns."""
-    times: dict[str, dict[str, list[float]]] = {
-        name: {"wall": [], "cpu": []} for name in runs
-    }
+
+    def both(run: Run) -> tuple[float, float]:
+        cpu, wall = cpu_seconds(), time.perf_counter()
+        run()
+        return time.perf_counter() - wall, cpu_seconds() - cpu
+
     for run in runs.values():
         run()  # compiles, imports, warms up
-    for number in range(rounds):
-        order = list(runs) if number % 2 == 0 else list(runs)[::-1]
-        for name in order:
-            cpu, wall = cpu_seconds(), time.perf_counter()
-            runs[name]()
-            times[name]["wall"].append(time.perf_counter() - wall)
-            times[name]["cpu"].append(cpu_seconds() - cpu)
-    return times
+    calls = {name: partial(both, run) for name, run in runs.items()}
+    return {
+        name: {"wall": [wall for wall, _ in times], "cpu": [cpu for _, cpu in times]}
+        for name, times in take_turns(calls, rounds).items()
+    }
 
 
 def alone(booster: Any, fast: CompiledForest, n_rows: int) -> dict[str, float]:
@@ -291,59 +302,54 @@ def alone(booster: Any, fast: CompiledForest, n_rows: int) -> dict[str, float]:
     return {name: min(seconds[1:]) / n_rows for name, seconds in found.items()}
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--engines", default="dask,spark,ray")
-    parser.add_argument("--models", default="XGBoost,LightGBM")
-    parser.add_argument("--rows", type=int, default=1_000_000)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument(
-        "--quick", action="store_true", help="100,000 rows, two rounds: to see it works"
-    )
-    parser.add_argument("--price", type=float, default=0.05, help="of a core-hour")
-    parser.add_argument("--output", type=Path, default=Path("results"))
-    parser.add_argument("--merge", action="store_true", help="keep what was measured")
-    parser.add_argument("--sizing", type=Path, help="page whose table is written anew")
-    given = parser.parse_args()
-    if given.quick:
-        given.rows, given.rounds = 100_000, 2
-    result: Document = {"rows": given.rows, "features": FEATURES, "cells": []}
-    if given.merge:
-        result = stored(given.output, "distributed") or result
+def main(
+    engines: Parts = "dask,spark,ray",
+    names: Annotated[str, typer.Option("--models")] = "XGBoost,LightGBM",
+    rows: int = 1_000_000,
+    rounds: Rounds = 5,
+    quick: Annotated[
+        bool, typer.Option(help="100,000 rows, two rounds: to see it works.")
+    ] = False,
+    price: Annotated[float, typer.Option(help="Of a core-hour.")] = 0.05,
+    output: Output = Path("results"),
+    merge: Annotated[bool, typer.Option(help="Keep what was measured.")] = False,
+    page: Annotated[
+        Path | None, typer.Option("--sizing", help="Its table is written anew.")
+    ] = None,
+) -> None:
+    """Measure predictions inside Dask, Spark and Ray; write distributed.json, .md."""
+    if quick:
+        rows, rounds = 100_000, 2
+    result: Document = {"rows": rows, "features": FEATURES, "cells": []}
+    if merge:
+        result = stored(output, "distributed") or result
     for label, (booster, fast) in models().items():
-        if label not in parts(given.models):
+        if label not in parts(names):
             continue
-        single = alone(booster, fast, min(given.rows, 400_000))
+        single = alone(booster, fast, min(rows, 400_000))
         result.setdefault("alone", {})[label] = single
-        for engine in parts(given.engines):
-            n_rows = given.rows * LARGER[engine]
+        for engine in parts(engines):
+            n_rows = rows * LARGER[engine]
             with ENGINES[engine](n_rows, booster, fast) as runs:
-                times = measured(runs, given.rounds)
+                times = measured(runs, rounds)
             result["cells"] = [
                 cell
                 for cell in result["cells"]
                 if (cell["engine"], cell["model"]) != (engine, label)
             ]
             for system, seconds in times.items():
+                where = {"engine": engine, "model": label, "system": system}
+                medians = {clock: median(taken) for clock, taken in seconds.items()}
                 result["cells"].append(
-                    {
-                        "engine": engine,
-                        "model": label,
-                        "system": system,
-                        "rows": n_rows,
-                        "wall": median(seconds["wall"]),
-                        "cpu": median(seconds["cpu"]),
-                        "samples": seconds,
-                    }
+                    {**where, "rows": n_rows, **medians, "samples": seconds}
                 )
             result["machine"] = machine()
-            result["price"] = given.price
-            publish(given.output, "distributed", result, page_of)
-            print(page_of(result), flush=True)
-    if given.sizing is not None:
-        page = given.sizing.read_text(encoding="utf-8")
-        given.sizing.write_text(with_sizing(page, result), encoding="utf-8")
+            result["price"] = price
+            print(publish(output, "distributed", result, page_of), flush=True)
+    if page is not None:
+        text = page.read_text(encoding="utf-8")
+        page.write_text(between(text, "sizing", sizing(result)), encoding="utf-8")
 
 
 if __name__ == "__main__":
-    main()
+    typer.run(main)

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import re
-
 from harness import Document, table
 from machine import in_words
 
-BEGIN, END = "<!-- sizing:begin -->", "<!-- sizing:end -->"
 NETWORKS = (10, 25, 100)  # Gbit/s
 
 
@@ -65,12 +62,6 @@ def page(result: Document) -> str:
             f"{single['own'] * 1e6:.3f} ({single['own'] / single['skforge']:.1f}×)"
         )
     return "\n".join(lines) + "\n"
-
-
-def with_sizing(page: str, result: Document) -> str:
-    """Return a page with the table of sizes between its two marks."""
-    pattern = re.compile(f"{BEGIN}.*{END}", re.DOTALL)
-    return pattern.sub(lambda _: f"{BEGIN}\n{sizing(result)}{END}", page)
 
 
 def sizing(result: Document) -> str:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
 from statistics import median
@@ -440,10 +440,15 @@ def _table(mine: list[Cell], case: str) -> list[str]:
 def _text(cell: Cell) -> str:
     if cell.seconds is None:
         return ""
-    text = harness.micro(cell.seconds) + ("†" if cell.timed < cell.rows else "")
-    if cell.system == OURS or cell.ratio is None:
-        return text
-    return f"{text} **{harness.digits(cell.ratio)}×**"
+    ratio = None if cell.system == OURS else cell.ratio
+    return harness.beside_ours(
+        cell.seconds, ratio, "†" if cell.timed < cell.rows else ""
+    )
+
+
+def _words(cell: Cell) -> str:
+    head = f"{cell.case:42}{cell.kind:15}{cell.rows:6}{cell.threads:3}"
+    return f"{head}  {cell.system:13}{cell.error or _text(cell)}"
 
 
 def main(
@@ -472,40 +477,33 @@ def main(
     if quick:
         batches, threads, slot, call = "1,64", "1", 0.02, 0.3
     sizes, wanted = harness.numbers(batches), harness.parts(kinds)
+    asked = partial(harness.chosen, wanted=harness.parts(models))
     for name, case in CASES.items():
         for kind in case.kinds:
-            if not harness.chosen(name, harness.parts(models)) or kind not in wanted:
+            if not asked(name) or kind not in wanted:
                 continue
             prepared.append(preparing(name, case, kind))
             print(f"{name}, {kind}: {prepared[-1]}", flush=True)
             for n in harness.numbers(threads):
                 with threadpool_limits(n):
-                    for cell in cells(name, case, kind, n, sizes, taking, slot, call):
-                        found.append(cell)
-                        head = f"{name:42}{kind:15}{cell.rows:6}{n:3}  {cell.system:13}"
-                        print(f"{head}{cell.error or _text(cell)}", flush=True)
+                    some = cells(name, case, kind, n, sizes, taking, slot, call)
+                    found += harness.printed(some, _words)
     measured: list[Grid] = []
-    for name in GRIDS if DEPENDENCE in wanted else ():
-        if harness.chosen(name, harness.parts(models)):
-            size = (10_000, 50) if quick else (100_000, 200)
-            with threadpool_limits(1):
-                for grid in grids(name, *size):
-                    measured.append(grid)
-                    print(grid, flush=True)
-
+    for name in filter(asked, GRIDS if DEPENDENCE in wanted else ()):
+        size = (10_000, 50) if quick else (100_000, 200)
+        with threadpool_limits(1):
+            measured += harness.printed(grids(name, *size), str)
     large_systems = [s for s in LARGE_SYSTEMS if s == "Woodelf" or s in taking]
-    if AS_MANY in wanted and harness.chosen(LARGE_CASE, harness.parts(models)):
+    if AS_MANY in wanted and asked(LARGE_CASE):
         for n in harness.numbers(threads):
-            for cell in large(n, [s for s in large_systems if s not in missing], call):
-                found.append(cell)
-                head = f"{cell.case:42}{cell.kind:15}{cell.rows:6}{n:3}  {cell.system}"
-                print(f"{head}  {cell.error or _text(cell)}", flush=True)
+            some = large(n, [s for s in large_systems if s not in missing], call)
+            found += harness.printed(some, _words)
     document = {
         "facts": facts,
-        "preparing": [asdict(one) for one in prepared],
+        "preparing": prepared,
         "missing": missing,
-        "cells": [asdict(cell) for cell in found],
-        "grids": [asdict(grid) for grid in measured],
+        "cells": found,
+        "grids": measured,
     }
     harness.publish(output, "explain", document, page)
 

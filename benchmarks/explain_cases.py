@@ -6,19 +6,15 @@ has shape (rows, features + 1), the bias last, or (rows, features + 1, features 
 
 from __future__ import annotations
 
-import os
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, partial
 from itertools import cycle
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-
-ROOT = Path(__file__).resolve().parents[1]
-MODELS = Path(os.environ.get("SKFORGE_MODELS") or ROOT.parent / "shared" / "models")
+from models import shared_folder
 
 #: What is asked for.
 VALUES, INTERACTIONS = "values", "interactions"
@@ -71,10 +67,12 @@ def _table() -> tuple[Any, Any, Any]:
 def _airline() -> tuple[Any, Any]:
     import xgboost
 
-    rows = np.loadtxt(MODELS / "airline_rows.csv", np.float32, delimiter=",")[:, :-1]
+    file = shared_folder() / "airline.json"
+    data = file.with_name("airline_rows.csv")
+    rows = np.loadtxt(data, np.float32, delimiter=",")[:, :-1]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        model = xgboost.Booster(model_file=str(MODELS / "airline.json"))
+        model = xgboost.Booster(model_file=str(file))
     model.feature_names = None
     return model, np.ascontiguousarray(rows)
 

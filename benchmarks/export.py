@@ -10,12 +10,13 @@ from __future__ import annotations
 import json
 import math
 import shutil
-import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import chain
 from pathlib import Path
 from statistics import median
 from typing import Annotated, Any
@@ -23,11 +24,22 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 from cases import Case, cases
-from export_systems import SYSTEMS, Built, NotForModelError
-from harness import Document, Names, Output, publish, records, rows_a_call, table
+from export_systems import SYSTEMS, Built, run
+from harness import (
+    Document,
+    Names,
+    Output,
+    between,
+    publish,
+    records,
+    rows_a_call,
+    table,
+    take_turns,
+)
 from machine import in_words, machine
 from measure import compare
 from numpy.typing import NDArray
+from systems import NotForModelError
 
 import skforge
 from skforge.compiler.forest.reference import draw_rows
@@ -36,7 +48,6 @@ MODELS = ("airline.json", "year_prediction_msd.json", "lightgbm/NYC_taxi.txt")
 BATCHES = (1, 64, 4096)
 ROUNDS, SAMPLES, SECONDS = 9, 3, 0.02
 IN_PROCESS = "skforge in Python, `predict_raw`"
-BEGIN, END = "<!-- sizes:begin -->", "<!-- sizes:end -->"
 
 #: What sizes are shown of: kind, target, options.
 SIZES: tuple[tuple[str, str, str, dict[str, Any]], ...] = (
@@ -92,19 +103,13 @@ def main(
         with tempfile.TemporaryDirectory(prefix="skforge-bench-") as folder:
             lines += _measured(case, Path(folder), rounds)
             sizes += _sizes(case, Path(folder))
-        document = {
-            "machine": facts,
-            "lines": [asdict(line) for line in lines],
-            "sizes": [asdict(size) for size in sizes],
-        }
-        publish(output, "export", document, page)
-    print(page(document))
+        document = {"machine": facts, "lines": lines, "sizes": sizes}
+        text = publish(output, "export", document, page)
+    print(text)
     if docs is not None:
-        text = docs.read_text(encoding="utf-8")
-        before, rest = text.split(BEGIN)
-        after = rest.split(END)[1]
-        table = f"{BEGIN}\n{_size_table(sizes)}\n{END}"
-        docs.write_text(before + table + after, encoding="utf-8")
+        whole = docs.read_text(encoding="utf-8")
+        whole = between(whole, "sizes", f"{_size_table(sizes)}\n")
+        docs.write_text(whole, encoding="utf-8")
 
 
 # ------------------------------------------------------------ calls
@@ -140,25 +145,18 @@ def _measured(case: Case, folder: Path, rounds: int) -> list[Line]:
                 line.bytes, line.made_in = _stripped(built.library), built.seconds
             programs[name] = built
         lines.append(line)
-    samples: dict[tuple[str, int], list[float]] = {}
     module = skforge.compile_forest(case.forest)
     module.compile_all()
-    for batch in BATCHES:
-        for turn in range(rounds):
-            order = [*programs, IN_PROCESS]
-            for name in order[turn % len(order) :] + order[: turn % len(order)]:
-                if name == IN_PROCESS:
-                    found = _timed_here(module, rows, batch)
-                else:
-                    found = _timed(programs[name], folder, len(rows), batch)
-                samples.setdefault((name, batch), []).extend(found)
     lines.append(Line(case.name, IN_PROCESS, answers="same bits"))
-    for line in lines:
-        line.seconds = {
-            batch: median(found)
-            for (name, batch), found in samples.items()
-            if name == line.system
+    by_name = {line.system: line for line in lines}
+    for batch in BATCHES:
+        calls = {
+            name: partial(_timed, built, folder, len(rows), batch)
+            for name, built in programs.items()
         }
+        calls[IN_PROCESS] = partial(_timed_here, module, rows, batch)
+        for name, found in take_turns(calls, rounds).items():
+            by_name[name].seconds[batch] = median(chain.from_iterable(found))
     order = [*SYSTEMS, IN_PROCESS]
     return sorted(lines, key=lambda line: order.index(line.system))
 
@@ -166,7 +164,7 @@ def _measured(case: Case, folder: Path, rounds: int) -> list[Line]:
 def _answers(built: Built, folder: Path, rows: NDArray[Any]) -> NDArray[Any]:
     file = folder / "answers.bin"
     command = [built.program, folder / "rows.bin", len(rows), "answers", file]
-    subprocess.run(list(map(str, command)), cwd=built.program.parent, check=True)
+    run(command, built.program.parent)
     return np.fromfile(file, built.out)
 
 
@@ -179,15 +177,8 @@ def _compared(found: NDArray[Any], wanted: NDArray[Any]) -> str:
 
 def _timed(built: Built, folder: Path, many: int, batch: int) -> list[float]:
     command = [built.program, folder / "rows.bin", many, "time", batch]
-    command += [SAMPLES, SECONDS]
-    done = subprocess.run(
-        list(map(str, command)),
-        cwd=built.program.parent,
-        check=True,
-        capture_output=True,
-        text=True,
-    )
-    return [float(word) for word in done.stdout.split()]
+    words = run([*command, SAMPLES, SECONDS], built.program.parent).split()
+    return list(map(float, words))
 
 
 def _timed_here(module: Any, rows: NDArray[Any], batch: int) -> list[float]:
@@ -210,7 +201,7 @@ def _timed_here(module: Any, rows: NDArray[Any], batch: int) -> list[float]:
 def _stripped(library: Path) -> int:
     copy = library.with_name("stripped")
     shutil.copy(library, copy)
-    subprocess.run(["strip", "--strip-unneeded", str(copy)], check=True)
+    run(["strip", "--strip-unneeded", copy], copy.parent)
     return copy.stat().st_size
 
 
@@ -223,8 +214,7 @@ def _sizes(case: Case, folder: Path) -> list[Size]:
         )
         facts = json.loads((place / "model.json").read_text("utf-8"))
         if kind == "c":
-            command = ["gcc", "-Os", "-c", "model.c"]
-            subprocess.run(command, cwd=place, check=True)
+            run(["gcc", "-Os", "-c", "model.c"], place)
         code, constants = _sections(place / "model.o")
         scratch = facts["sizes"]["scratch_per_thread"]
         trees = case.forest.n_trees
@@ -234,11 +224,8 @@ def _sizes(case: Case, folder: Path) -> list[Size]:
 
 def _sections(file: Path) -> tuple[int, int]:
     """Return the bytes of code and of data that are loaded, by ``size -A``."""
-    done = subprocess.run(
-        ["size", "-A", "-d", str(file)], check=True, capture_output=True, text=True
-    )
     code = data = 0
-    for line in done.stdout.splitlines():
+    for line in run(["size", "-A", "-d", file], file.parent).splitlines():
         words = line.split()
         if len(words) == 3 and words[0].startswith(".text"):
             code += int(words[1])

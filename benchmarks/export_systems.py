@@ -16,15 +16,13 @@ from typing import Any
 import numpy as np
 from cases import Case
 from environments import python_of
+from peers import treelite_model
+from systems import NotForModelError
 
 import skforge
 
 DRIVER = Path(__file__).with_name("export_driver.c")
 TYPES = {"float32": "float", "float64": "double"}
-
-
-class NotForModelError(Exception):
-    """A system cannot read a model, or is not installed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +41,14 @@ def cpu_seconds() -> float:
     return used.user + used.system + used.children_user + used.children_system
 
 
-def _run(command: list[Any], folder: Path) -> None:
+def run(command: list[Any], folder: Path) -> str:
+    """Return what a program of others prints."""
     done = subprocess.run(
         list(map(str, command)), cwd=folder, capture_output=True, text=True, check=False
     )
     if done.returncode:
         raise NotForModelError(f"{command[0]}: {done.stderr.strip()[-300:]}")
+    return done.stdout
 
 
 def _program(
@@ -64,7 +64,7 @@ def _program(
     }
     flags = [f"-D{name}={value}" for name, value in defines.items()]
     command = ["gcc", "-O2", *flags, "-o", "program", DRIVER, "adapter.c", *linked]
-    _run([*command, "-Wl,-rpath,.", "-lm"], folder)
+    run([*command, "-Wl,-rpath,.", "-lm"], folder)
     return folder / "program"
 
 
@@ -89,7 +89,7 @@ def ours(kind: str = "shared", target: str = "cpu", **options: Any) -> Any:
         skforge.export(case.forest, made, kind, target, name="model", **options)
         if kind == "c":
             flags = ["-std=c99", "-O3", "-march=native", "-shared", "-fPIC"]
-            _run(["gcc", *flags, "-o", "libmodel.so", "model.c", "-lm"], made)
+            run(["gcc", *flags, "-o", "libmodel.so", "model.c", "-lm"], made)
         seconds = cpu_seconds() - start
         suffix = "f32" if case.forest.input_dtype == np.float32 else "f64"
         out = case.forest.accumulator_dtype.name
@@ -125,21 +125,17 @@ def tl2cgen(case: Case, folder: Path) -> Built:
     """Build the C code that tl2cgen generates, with gcc's -O3 for this CPU."""
     try:
         import tl2cgen as generator
-        import treelite
     except ImportError as error:
         raise NotForModelError(str(error)) from None
     start = cpu_seconds()
-    if case.kind == "xgboost":
-        model = treelite.frontend.load_xgboost_model(str(case.source))
-    elif case.kind == "lightgbm":
-        model = treelite.frontend.load_lightgbm_model(str(case.source))
-    else:
+    if case.kind not in ("xgboost", "lightgbm"):
         raise NotForModelError("is measured on files of XGBoost and LightGBM")
+    model = treelite_model({"kind": case.kind, "path": str(case.source)})
     made = folder / "made"
     generator.generate_c_code(model, str(made), {"parallel_comp": 8})
     sources = sorted(file.name for file in made.glob("*.c"))
     flags = ["-O3", "-march=native", "-fPIC", "-shared"]
-    _run(["gcc", *flags, "-o", "libmodel.so", *sources, "-lm"], made)
+    run(["gcc", *flags, "-o", "libmodel.so", *sources, "-lm"], made)
     seconds = cpu_seconds() - start
     header = (made / "header.h").read_text()
     out = "float32" if "float* result" in header else "float64"
@@ -175,7 +171,7 @@ def lleaves(case: Case, folder: Path) -> Built:
         "lleaves.Model(sys.argv[1]).compile(cache=sys.argv[2], raw_score=True)"
     )
     start = cpu_seconds()
-    _run([python, "-c", code, case.source, folder / "model.o"], folder)
+    run([python, "-c", code, case.source, folder / "model.o"], folder)
     seconds = cpu_seconds() - start
     program = _program(case, folder, _LLEAVES, ["-no-pie", "model.o"], "float64")
     return Built(program, folder / "model.o", seconds, "float64")

@@ -14,7 +14,7 @@ from __future__ import annotations
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -395,16 +395,13 @@ def main(
     output: harness.Output = None,
 ) -> None:
     """Measure, print each cell as it is found, and write forms.json and forms.md."""
-    facts, found = machine(), []
+    facts = machine()
     shapes = [part for part in forms.split(";") if part]
-    for cell in cells(
-        harness.parts(models), shapes, harness.numbers(batches), trees, slot
-    ):
-        found.append(cell)
-        head = f"{cell.model:32}{cell.trained:20}{cell.form:20}{cell.rows:6}"
-        print(f"{head}  {_text(cell)}", flush=True)
-    document = {"facts": facts, "cells": [asdict(cell) for cell in found]}
-    harness.publish(output, "forms", document, page)
+    found = harness.printed(
+        cells(harness.parts(models), shapes, harness.numbers(batches), trees, slot),
+        lambda c: f"{c.model:32}{c.trained:20}{c.form:20}{c.rows:6}  {_text(c)}",
+    )
+    harness.publish(output, "forms", {"facts": facts, "cells": found}, page)
     if output is not None:
         plot(found, output / "forms.png")
 

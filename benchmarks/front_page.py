@@ -29,8 +29,6 @@ from systems import OWN
 
 from skforge.cli.report import duration
 
-#: Parts of the page that are written here.
-FIGURES, EVIDENCE = "figures", "evidence"
 PICTURE = "speed.svg"
 #: The table's models, and what they are.
 SHOWN = {
@@ -160,13 +158,8 @@ def table(results: Sequence[Result]) -> str:
 
 def with_figures(page: str, folder: Path) -> str:
     """Return a page with what a folder's results say between its marks."""
-    for name, text in ((FIGURES, figures(folder)), (EVIDENCE, evidence(folder))):
-        begin, end = f"<!-- {name}:begin -->", f"<!-- {name}:end -->"
-        pattern = re.compile(f"{begin}.*{end}", re.DOTALL)
-        if not pattern.search(page):
-            raise ValueError(f"the page has no {begin} ... {end}")
-        page = pattern.sub(lambda _, whole=f"{begin}\n{text}{end}": whole, page)
-    return page
+    page = harness.between(page, "figures", figures(folder))
+    return harness.between(page, "evidence", evidence(folder))
 
 
 def figures(folder: Path) -> str:

@@ -11,7 +11,7 @@ import json
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import asdict, fields, is_dataclass
 from pathlib import Path
 from statistics import geometric_mean, median
 from typing import Annotated, Any, TypeVar
@@ -107,10 +107,11 @@ def sampler(
 
 
 def take_turns(
-    samples: Mapping[str, Callable[[], float]], rounds: int
-) -> dict[str, list[float]]:
+    samples: Mapping[str, Callable[[], T]], rounds: int
+) -> dict[str, list[T]]:
     """Return a sample of each system in each round; the order rotates."""
-    times = zip(*in_rounds([*samples.values()], rounds, lambda: False), strict=True)
+    calls: Any = [*samples.values()]
+    times: Any = zip(*in_rounds(calls, rounds, lambda: False), strict=True)
     return {name: [*some] for name, some in zip(samples, times, strict=True)}
 
 
@@ -122,6 +123,15 @@ def ratio(times: Sequence[float], ours: Sequence[float]) -> float | None:
     """
     pairs = zip(times, ours, strict=False)
     return median(a / b for a, b in pairs) if times and ours else None
+
+
+def printed(cells: Iterable[T], words: Callable[[T], str]) -> list[T]:
+    """Return all cells, each printed as it is found."""
+    found = []
+    for cell in cells:
+        found.append(cell)
+        print(words(cell), flush=True)
+    return found
 
 
 # ------------------------------------------------------------ tables
@@ -164,6 +174,12 @@ def micro(taken: float) -> str:
     return digits(taken * 1e6)
 
 
+def beside_ours(taken: float, ratio: float | None, mark: str = "") -> str:
+    """Return seconds in µs, and in bold how many times ours that is."""
+    times = "" if ratio is None else f" **{digits(ratio)}×**"
+    return f"{micro(taken)}{mark}{times}"
+
+
 def rows_a_call(n: int) -> str:
     """Return a number of rows with its noun."""
     return f"{n:,} row{'s'[: n > 1]}"
@@ -198,13 +214,15 @@ def rounded(value: Any, places: int = 4) -> Any:
             return {key: rounded(item, places) for key, item in value.items()}
         case list() | tuple():
             return [rounded(item, places) for item in value]
+        case _ if is_dataclass(value):
+            return rounded(asdict(value), places)  # type: ignore[arg-type]
         case _:
             return value
 
 
 def a_line_each(document: Any, *keys: str) -> str:
     """Return JSON with a line for each object that begins with one of some keys."""
-    text = json.dumps(document, separators=(",", ":"))
+    text = json.dumps(document, separators=(",", ":"), default=asdict)
     for key in keys:
         text = text.replace(f'{{"{key}"', f'\n{{"{key}"')
     return text
@@ -241,8 +259,8 @@ def publish(
     page: Callable[[Any], str],
     *keys: str,
     text: str = "",
-) -> None:
-    """Write results and their page, if a folder is given.
+) -> str:
+    """Return the page of results; write both, if a folder is given.
 
     The page is that of the stored numbers, so that ``redraw.py`` gives the same.
 
@@ -253,7 +271,7 @@ def publish(
     name : str
         Of both files.
     document : object
-        The results, as JSON has them.
+        The results, as JSON has them, or dataclasses.
     page : callable
         Takes what is read from the file; returns Markdown.
     *keys : str
@@ -261,10 +279,26 @@ def publish(
     text : str, optional
         The JSON, where it is laid out otherwise.
     """
-    if folder is None:
-        return
-    folder.mkdir(parents=True, exist_ok=True)
-    if not text:
-        text = a_line_each(document, *keys) if keys else json.dumps(document, indent=1)
-    (folder / f"{name}.json").write_text(text.rstrip() + "\n", encoding="utf-8")
-    (folder / f"{name}.md").write_text(page(json.loads(text)), encoding="utf-8")
+    if not text and keys:
+        text = a_line_each(document, *keys)
+    text = text or json.dumps(document, indent=1, default=asdict)
+    words = page(json.loads(text))
+    if folder is not None:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / f"{name}.json").write_text(text.rstrip() + "\n", encoding="utf-8")
+        (folder / f"{name}.md").write_text(words, encoding="utf-8")
+    return words
+
+
+def between(page: str, name: str, text: str) -> str:
+    """Return a page with another text between the two marks of a name.
+
+    >>> between("A <!-- b:begin --> c <!-- b:end -->.", "b", "d")
+    'A <!-- b:begin -->\\nd<!-- b:end -->.'
+    """
+    begin, end = f"<!-- {name}:begin -->", f"<!-- {name}:end -->"
+    before, _, rest = page.partition(begin)
+    _, found, after = rest.partition(end)
+    if not found:
+        raise ValueError(f"the page has no {begin} ... {end}")
+    return f"{before}{begin}\n{text}{end}{after}"

@@ -130,8 +130,6 @@ def _of_lignum(model: Model, made: Any) -> System:
 
 def onnxruntime(model: Model) -> System:
     """Load ONNX Runtime, of a file or of what the ONNX converters make."""
-    import onnxruntime
-
     adapt: Any = np.asarray
     if model["kind"] == "onnx":
         source: Any = model["path"]
@@ -139,13 +137,20 @@ def onnxruntime(model: Model) -> System:
         source, adapt = _converted(model)
 
     def predict(threads: int) -> Predict:
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = options.inter_op_num_threads = threads
-        session = onnxruntime.InferenceSession(source, options)
+        session = onnx_session(source, threads)
         feed, output = session.get_inputs()[0].name, session.get_outputs()[-1].name
         return lambda X: session.run([output], {feed: _float32(X)})[0]
 
     return System("value", predict, adapt)
+
+
+def onnx_session(source: Any, threads: int = 1) -> Any:
+    """Open a session of a file or of its bytes."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = threads
+    return onnxruntime.InferenceSession(source, options)
 
 
 def _float32(X: Array) -> Array:
@@ -153,22 +158,25 @@ def _float32(X: Array) -> Array:
     return X if X.dtype == np.float32 else X.astype(np.float32)
 
 
-def _converted(model: Model) -> tuple[bytes, Any]:
-    """Return a model as ONNX, and what turns its answer into the source's."""
+def boosted_onnx(kind: str, source: Any, columns: int, **options: Any) -> bytes:
+    """Return a model of a boosting library as ONNX; rows are named X."""
+    import onnxmltools
     from onnxmltools.convert.common.data_types import FloatTensorType
 
-    columns = model["facts"]["features"]
     types = [("X", FloatTensorType([None, columns]))]
+    convert = getattr(onnxmltools, f"convert_{kind}")
+    return bytes(convert(source, initial_types=types, **options).SerializeToString())
+
+
+def _converted(model: Model) -> tuple[bytes, Any]:
+    """Return a model as ONNX, and what turns its answer into the source's."""
+    columns = model["facts"]["features"]
     match model["kind"]:
         case "xgboost":
-            from onnxmltools import convert_xgboost
-
-            made = convert_xgboost(xgboost_booster(model), initial_types=types)
+            made = boosted_onnx("xgboost", xgboost_booster(model), columns)
         case "lightgbm":
-            from onnxmltools import convert_lightgbm
-
             booster = lightgbm_booster(model)
-            made = convert_lightgbm(booster, initial_types=types, zipmap=False)
+            made = boosted_onnx("lightgbm", booster, columns, zipmap=False)
         case _:
             import skl2onnx
 
@@ -180,11 +188,11 @@ def _converted(model: Model) -> tuple[bytes, Any]:
                 np.zeros((1, columns), np.float32),
                 options={id(estimator): options} if options else None,
                 target_opset={"": 21, "ai.onnx.ml": 3},
-            )
+            ).SerializeToString()
             if method == "score_samples":  # it gives what decision_function gives
                 offset = float(estimator.offset_)
-                return made.SerializeToString(), lambda a: np.asarray(a) + offset
-    return made.SerializeToString(), np.asarray
+                return made, lambda a: np.asarray(a) + offset
+    return made, np.asarray
 
 
 def daal4py(model: Model) -> System:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -221,10 +221,9 @@ def page(document: harness.Document) -> str:
 def _text(cell: Cell) -> str:
     if cell.seconds is None:
         return cell.error.partition(":")[0]
-    text = harness.micro(cell.seconds)
-    if cell.system == OURS or cell.ratio is None:
-        return text
-    return f"{text} **{harness.digits(cell.ratio)}×**"
+    return harness.beside_ours(
+        cell.seconds, None if cell.system == OURS else cell.ratio
+    )
 
 
 def _apart(found: list[Cell], system: str) -> str:
@@ -277,22 +276,20 @@ def main(
     """Measure, print each cell as it is found, and write pipelines.json and .md."""
     from threadpoolctl import threadpool_limits
 
-    facts, found, folded = machine(), [], []
-    wanted = harness.parts(pipelines)
+    facts, wanted = machine(), harness.parts(pipelines)
+    cases = {n: case for n, case in CASES.items() if harness.chosen(n, wanted)}
     with threadpool_limits(1):
-        for name, case in CASES.items():
-            if harness.chosen(name, wanted):
-                folded.append(folding(name, case))
-                print(f"{name}: folding {_folding(folded[-1])}", flush=True)
-        for cell in cells(wanted, harness.numbers(batches), slot):
-            found.append(cell)
-            head = f"{cell.case:45}{cell.form:14}{cell.rows:6}  {cell.system:14}"
-            print(f"{head}{cell.error or _text(cell)}", flush=True)
-    document = {
-        "facts": facts,
-        "folding": [asdict(one) for one in folded],
-        "cells": [asdict(cell) for cell in found],
-    }
+        folded = harness.printed(
+            (folding(name, case) for name, case in cases.items()),
+            lambda one: f"{one.case}: folding {_folding(one)}",
+        )
+        found = harness.printed(
+            cells(wanted, harness.numbers(batches), slot),
+            lambda c: (
+                f"{c.case:45}{c.form:14}{c.rows:6}  {c.system:14}{c.error or _text(c)}"
+            ),
+        )
+    document = {"facts": facts, "folding": folded, "cells": found}
     harness.publish(output, "pipelines", document, page)
     if output is not None:
         plot(found, output / "pipelines.png")

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from peers import onnx_session
 from pipelines_cases import Case, marked, texts_of
 
 #: Forms of rows.
@@ -87,7 +88,6 @@ def onnx_runtime(case: Case) -> dict[str, Way]:
     that are missing are marked, and the pipeline is trained on such rows: converted
     imputers know no NaN among texts.
     """
-    import onnxruntime
     import skl2onnx
     from skl2onnx.common import data_types as kinds
 
@@ -104,9 +104,7 @@ def onnx_runtime(case: Case) -> dict[str, Way]:
             options={id(model[-1]): {"zipmap": False}},
             target_opset={"": 15, "ai.onnx.ml": 3},
         )
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = options.inter_op_num_threads = 1
-        return onnxruntime.InferenceSession(made.SerializeToString(), options)
+        return onnx_session(made.SerializeToString())
 
     def kind_of(name: str) -> Any:
         if name in texts:

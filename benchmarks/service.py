@@ -24,7 +24,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from statistics import median
@@ -34,6 +34,7 @@ import numpy as np
 import typer
 from harness import Document, publish, sampler, table, take_turns
 from machine import in_words, machine
+from peers import boosted_onnx, onnx_session
 
 from skforge import CompiledForest
 
@@ -137,24 +138,16 @@ def _xgboost(model: Any) -> Callable[[dict[str, Any]], float]:
 
 
 def _onnx(model: Any) -> Callable[[dict[str, Any]], float]:
-    import onnxruntime
-    from onnxmltools import convert_xgboost
-    from onnxmltools.convert.common.data_types import FloatTensorType
-
     names = [*NUMBERS, DERIVED]
     booster = model.get_booster()
     kept, booster.feature_names = booster.feature_names, None
-    graph = convert_xgboost(
-        model, initial_types=[("x", FloatTensorType([None, len(names)]))]
-    )
+    graph = boosted_onnx("xgboost", model, len(names))
     booster.feature_names = kept
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = options.inter_op_num_threads = 1
-    run = onnxruntime.InferenceSession(graph.SerializeToString(), options).run
+    run = onnx_session(graph).run
 
     def answer(request: dict[str, Any]) -> float:
         row = np.array([[request[name] for name in names]], np.float32)
-        return float(run(None, {"x": row})[0].ravel()[0])
+        return float(run(None, {"X": row})[0].ravel()[0])
 
     return answer
 
@@ -387,14 +380,13 @@ def main(
     ]
     facts = {
         "machine": machine(),
-        "services": [asdict(one) for one in services],
+        "services": services,
         "bulk": bulk(15),
         "pauses": {**pauses(8), "compiling, without gc.freeze": before},
         "compile_seconds": compile_seconds(9),
         "memory": memory(swaps),
     }
-    publish(output, "service", facts, page)
-    print(page(facts))
+    print(publish(output, "service", facts, page))
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from statistics import median
 from typing import Any
@@ -147,14 +147,15 @@ def main(
     output: harness.Output = None,
 ) -> None:
     """Measure, print each cell, and write sparse_rows.json and sparse_rows.md."""
-    facts, found = machine(), []
-    sizes = harness.numbers(batches)
-    for cell in cells(harness.parts(models), sizes, trees, slot, rounds):
-        found.append(cell)
-        what = f"{cell.rows_like:8}{cell.model:32}{cell.form:11}{cell.rows:6}"
-        print(f"{what} {cell.ratio:6.1f} ({harness.micro(cell.ours)} µs)", flush=True)
-    document = {"facts": facts, "cells": [asdict(cell) for cell in found]}
-    harness.publish(output, "sparse_rows", document, page)
+    facts, sizes = machine(), harness.numbers(batches)
+    found = harness.printed(
+        cells(harness.parts(models), sizes, trees, slot, rounds),
+        lambda c: (
+            f"{c.rows_like:8}{c.model:32}{c.form:11}{c.rows:6} "
+            f"{c.ratio:6.1f} ({harness.micro(c.ours)} µs)"
+        ),
+    )
+    harness.publish(output, "sparse_rows", {"facts": facts, "cells": found}, page)
 
 
 if __name__ == "__main__":

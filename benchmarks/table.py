@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -125,7 +124,7 @@ def different(results: list[Result]) -> list[str]:
 
 def write(results: list[Result], facts: dict[str, Any], folder: Path) -> None:
     """Write results.json, results.md and results.svg."""
-    document = {"machine": facts, "models": [asdict(result) for result in results]}
+    document = {"machine": facts, "models": results}
     # A line for each model, system and cell: small, and readable in a diff.
     keys = ("system", "threads", "model")
     harness.publish(folder, "results", harness.rounded(document), page, *keys)

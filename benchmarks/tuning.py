@@ -105,10 +105,10 @@ def main(
             "budget": budget,
             "rows": rows,
         }
-        harness.publish(output, "tuning", document, page, "model")
+        text = harness.publish(output, "tuning", document, page, "model")
     if not record_only:
         draw(times_of, rows, output)
-        print(page(document))
+        print(text)
 
 
 def recorded(spec: str) -> tuple[str, Recorded, Target]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from statistics import median
 from time import thread_time
@@ -16,6 +17,7 @@ from typing import Any
 
 import numpy as np
 from cost_model_data import SLOT, ThreadTimed
+from harness import take_turns
 from threadpoolctl import threadpool_limits
 
 from skforge.compiler.forest.forest import Forest
@@ -205,15 +207,11 @@ class Recorded(Replay):
         best = min(self._seconds[key, n_rows] for key in keys)
         near = [k for k in keys if self._seconds[k, n_rows] < NEAR * best]
         batches = self._batches_of(n_rows)
-        taken: dict[str, list[float]] = {key: [] for key in near}
-        rounds = {
-            k: max(1, int(SLOT / (self._seconds[k, n_rows] * len(batches))))
-            for k in near
-        }
-        for number in range(ROUNDS):
-            for key in near if number % 2 else reversed(near):
-                taken[key].append(self._runner(key).time(batches, rounds[key]))
-        for key, seconds in taken.items():
+        calls = {}
+        for key in near:
+            rounds = max(1, int(SLOT / (self._seconds[key, n_rows] * len(batches))))
+            calls[key] = partial(self._runner(key).time, batches, rounds)
+        for key, seconds in take_turns(calls, ROUNDS).items():
             self._note(key, n_rows, median(seconds))
 
     def _note(self, key: str, n_rows: int, seconds: float) -> None:

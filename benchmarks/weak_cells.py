@@ -9,7 +9,7 @@ skforge runs twice, with the vectors of this machine and with AVX2 alone.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Annotated
 
 import harness
@@ -85,11 +85,8 @@ def main(
     finally:
         for remote in remotes:
             remote.close()
-    document = harness.rounded(
-        {"machine": facts, "models": [asdict(r) for r in results]}
-    )
-    harness.publish(output, "weak", document, page, "threads")
-    print(page(document))
+    document = harness.rounded({"machine": facts, "models": results})
+    print(harness.publish(output, "weak", document, page, "threads"))
     if wrong := different(results):
         raise SystemExit("predictions of skforge differ: " + ", ".join(wrong))
 

@@ -16,7 +16,8 @@ import re
 import subprocess
 import sys
 import tempfile
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -320,9 +321,7 @@ def main(
         "facts": facts,
         "environments": environments,
         "cells": [
-            asdict(found[place])
-            for place in ((t, c) for t in TRAITS for c in CONVERTERS)
-            if place in found
+            found[place] for place in product(TRAITS, CONVERTERS) if place in found
         ],
     }
     publish(output, "same_bits", rounded(document), page, "trait")

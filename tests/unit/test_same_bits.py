@@ -52,9 +52,9 @@ def test_a_script_is_run_and_its_counts_are_read(tmp_path):
         "facts": {"target": "t", "python": "3", "packages": {}, "load_average": 0.0}
         | {"measured": "now"},
         "environments": {},
-        "cells": [same_bits.asdict(cell) for cell in found],
+        "cells": found,
     }
-    text = same_bits.page(document)
+    text = same_bits.publish(None, "same_bits", document, same_bits.page)
     assert "| treelite | 1 | 0 | 0 | 1 | 0 |" in text
     assert "[3](../same_bits/cells/sums_forest__treelite.py) (2 †) |" in text
     assert "- **tl2cgen**: sums of many trees, random forest, float64: `Val" in text
