@@ -22,6 +22,7 @@ from skforge.compiler.runtime.module import CompiledModule, Method
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.display.notebook import Displayed
+from skforge.exceptions import InvalidInputError
 from skforge.prediction.division import table_of
 from skforge.prediction.fitting import make
 from skforge.prediction.shadow import shadow_state
@@ -233,6 +234,13 @@ class CompiledForest(Displayed):
         shadow = shadow_state()
         fitted = fitted_model(self, X, y, sample_weight, fit_params)
         model = unwrap(fitted)
+        if X is None:
+            raise InvalidInputError(
+                "X is None, but fit compares compiled predictions with the model's on "
+                "rows; pass some with the columns of training, such as "
+                "CompiledForest(model).fit(X_train[:1000]). compile_forest(model) "
+                "takes no rows."
+            )
         requested = (self.target, self.reduction)
         self._keep(make(self, model, X), model, requested, shadow)
         self.__dict__.pop("search_", None)

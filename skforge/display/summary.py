@@ -200,6 +200,9 @@ def _time_table(table: Table) -> dict[str, str]:
     }
 
 
+#: What ``fit`` compares with if no library is there to ask.
+_TREES = "the trees as read, evaluated in NumPy"
+
 #: What each reduction promises of the sums.
 REDUCTIONS = {
     "reproducible": "sums are rounded unlike the source's, alike for every schedule",
@@ -236,8 +239,11 @@ class Summary:
     reduction : {"exact", "reproducible", "fast"}
         How leaf values are summed.
     n_checked, n_drawn : int
-        Rows of ``X`` and drawn rows on which ``fit`` compared the kernels with the
-        model; both 0 if it was fitted in another process.
+        Rows of ``X`` and drawn rows on which ``fit`` compared the kernels; both 0 if it
+        was fitted in another process.
+    reference : str
+        What it compared them with: "the model", or for a file, which has no library to
+        ask, "the trees as read, evaluated in NumPy".
     target : str
         The machine that predictions run on, or both machines.
     gpu_min_rows : int or None
@@ -280,6 +286,7 @@ class Summary:
     reduction: Reduction
     n_checked: int
     n_drawn: int
+    reference: str
     target: str
     gpu_min_rows: int | None
     n_threads: int
@@ -337,7 +344,7 @@ class Summary:
         if self.n_checked or self.n_drawn:
             return (
                 f"yes; fit compared {plural(self.n_checked, 'row')} of X and "
-                f"{self.n_drawn} drawn rows with the model, bit by bit"
+                f"{self.n_drawn} drawn rows with {self.reference}, bit by bit"
             )
         return (
             f"yes; each kernel is compared with the trees on {REFERENCE_ROWS} drawn "
@@ -435,6 +442,7 @@ def summary_of(wrapper: Any) -> Summary:
         reduction=state["_asked"][1],
         n_checked=checked[0],
         n_drawn=checked[1],
+        reference="the model" if adapter.model is not None else _TREES,
         target=machines,
         gpu_min_rows=rows,
         n_threads=n_threads,

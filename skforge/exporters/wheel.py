@@ -190,23 +190,34 @@ def platform_tag(binary: bytes, target: Target) -> str:
     return f"manylinux_2_{max(17, *map(int, versions))}_{target.arch}"
 
 
+#: What each function of the package returns.
+_RETURNED = {
+    "predict_raw": "the sums of the trees, before the objective's transform",
+    "predict": "predictions, the sums after the objective's transform",
+    "predict_proba": "the probability of each class",
+    "predict_class": "the position of the class in the model's classes_",
+    "apply": "the leaf in each tree, numbered as in the source",
+    "predict_contribs": "what each feature contributes (SHAP values), then the bias",
+}
+
+
 def _module(library: Library, version: str, file: str) -> str:
     forest = library.forest
     facts = {"version": version, "file": file, "words": WORDS}
     categories = tuple(library.categories)
     facts["lists"] = " | Sequence[Sequence[Any]]" if categories else ""
-    text = library.filled("package.txt", entries=(*library.outputs,), **facts)
+    offered = ["N_FEATURES", "checksum", *library.results]
+    facts |= {"entries": (*library.outputs,), "offered": offered}
+    text = library.filled("package.txt", **facts)
     if categories:
         known = {"categories": categories, "names": forest.column_names}
         text += library.filled("package_encoded.txt", **known)
     encode = "    X = _encoded(X)\n" if categories else ""
     for function, (dtype, columns) in library.results.items():
-        many = f"{columns} numbers" if columns != 1 else "a number"
-        shape = ""
-        if function == "predict_contribs":
-            many = "what each feature contributes, then the bias,"
-            if forest.n_outputs > 1:
-                shape = f".reshape(-1, {forest.n_outputs}, {forest.n_features + 1})"
+        shape, given = "", f"(n, {columns})" if columns != 1 else "(n,)"
+        if function == "predict_contribs" and forest.n_outputs > 1:
+            parts = f"{forest.n_outputs}, {forest.n_features + 1}"
+            shape, given = f".reshape(-1, {parts})", f"(n, {parts})"
         text += library.filled(
             "package_function.txt",
             function=function,
@@ -214,6 +225,7 @@ def _module(library: Library, version: str, file: str) -> str:
             columns=columns,
             shape=shape,
             encode=encode,
-            what="the leaf in each tree" if function == "apply" else many,
+            what=_RETURNED[function],
+            given=given,
         )
     return text

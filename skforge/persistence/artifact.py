@@ -133,8 +133,9 @@ def _contents(
 
         if not isinstance(model, CompiledForest):
             raise InvalidInputError(
-                "model must be a CompiledForest, a CompiledModule or a Forest. "
-                f"Got {type(model).__name__} instead."
+                "model must be a CompiledForest, a CompiledModule or a Forest. Got "
+                f"{type(model).__name__} instead; pass CompiledForest(model).fit(X) or "
+                "compile_forest(model)."
             )
         without = model.drop_estimator()
         manifest |= {"kind": "estimator", "estimator": _estimator_out(without, arrays)}

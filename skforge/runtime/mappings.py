@@ -233,10 +233,20 @@ class Mappings:
         rows = self.rows(X)
         if rows is None:
             raise InvalidInputError(
-                "the rows have a value that training did not have and for which the "
+                f"{self._refused(X)} that training did not have and for which the "
                 "model has no rule; use skforge, or the model itself."
             )
         return rows
+
+    def _refused(self, X: Any) -> str:
+        columns, alone = self._read(X)
+        for at in self._coded:
+            codes = self._codes(at, list(columns[at]), alone)
+            if None in codes:
+                row, name = codes.index(None), self._names[at]
+                where, value = _where(row, alone), columns[at][row]
+                return f"{name!r} of {where} is {value!r}, a value"
+        return "the rows have a value"
 
     def _in_python(self, X: Any) -> Array | None:
         columns, alone = self._read(X)

@@ -380,7 +380,8 @@ def test_what_cannot_be_stored_is_said_before_anything_is_written(tmp_path):
         skforge.save(model, tmp_path / "model.skforge")
     assert str(error.value) == (
         "model must be a CompiledForest, a CompiledModule or a Forest. "
-        "Got RandomForestClassifier instead."
+        "Got RandomForestClassifier instead; pass CompiledForest(model).fit(X) or "
+        "compile_forest(model)."
     )
     assert list(tmp_path.iterdir()) == []
 

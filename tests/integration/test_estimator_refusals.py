@@ -39,6 +39,13 @@ def message(call, kind=UnsupportedModelError):
     return str(error.value)
 
 
+def test_a_fitted_model_needs_rows():
+    model = tree.DecisionTreeClassifier(max_depth=2).fit(X, Y)
+    text = message(lambda: CompiledForest(model).fit(None), InvalidInputError)
+    assert text.startswith("X is None, but fit compares compiled predictions with the ")
+    assert "CompiledForest(model).fit(X_train[:1000])" in text
+
+
 # ------------------------------------------------- models that are not fitted
 
 UNFITTED = {

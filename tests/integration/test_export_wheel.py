@@ -146,6 +146,26 @@ def test_users_types_are_right(made: tuple[Any, Path], tmp_path: Path) -> None:
     assert "Found 1 error" in said
 
 
+_DOCUMENTED = """
+import inspect
+import pydoc
+import Tiny__Model as tiny
+
+names = ["predict_raw", "predict", "predict_proba", "predict_class", "apply"]
+assert tiny.__all__ == ["N_FEATURES", "checksum", *names, "predict_contribs"]
+for name in tiny.__all__[1:]:
+    text = inspect.getdoc(getattr(tiny, name))
+    assert text.startswith("Return ") and "\\n" not in text, text
+shown = pydoc.plain(pydoc.render_doc(tiny))
+assert "METH_O" not in shown and "of shape (n, 6)" in shown
+assert "the probability of each class, of shape (n, 2), for X of" in shown
+"""
+
+
+def test_it_is_documented(made: tuple[Any, Path], tmp_path: Path) -> None:
+    _used(made[1], tmp_path, _DOCUMENTED)
+
+
 def test_no_linker_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("CC", raising=False)
@@ -213,6 +233,13 @@ for wrong, text in (
 ):
     with pytest.raises(ValueError, match=text):
         named.predict_proba(wrong)
+if UNKNOWN:  # categories are refused that the model has no rule for
+    row = {**rows[0], "kind": "d"}
+    two = frame[:2].assign(kind=pd.Categorical([frame["kind"][0], "d"]))
+    for X, where in ((row, "the row"), (rows[:2] + [row], "row 2"), (two, "row 1")):
+        text = f"^'kind' of {where} is 'd', a value that training did not have and for"
+        with pytest.raises(ValueError, match=text):
+            named.predict_proba(X)
 assert "skforge" not in sys.modules and "sklearn" not in sys.modules
 """
 
@@ -253,7 +280,8 @@ def test_frames_and_mappings_are_read_by_name(kind: str, tmp_path: Path) -> None
     skforge.export(fast, tmp_path / "named", "wheel")
     frame.to_pickle(tmp_path / "frame.pkl")
     np.save(tmp_path / "wanted.npy", model.predict_proba(frame))
-    _used(tmp_path / "named", tmp_path, _BY_NAME)
+    unknown = f"UNKNOWN = {kind == 'xgboost'}"
+    _used(tmp_path / "named", tmp_path, f"{unknown}\n{_BY_NAME}")
 
 
 _COMPILED = """

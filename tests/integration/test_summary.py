@@ -102,6 +102,20 @@ def test_the_text_is_aligned(fast):
     assert repr(fast.summary()) == str(fast.summary())
 
 
+def test_files_have_no_model_to_compare_with(tmp_path):
+    xgboost = pytest.importorskip("xgboost")
+    model = xgboost.XGBRegressor(n_estimators=2, max_depth=2).fit(X, Y)
+    model.save_model(tmp_path / "model.ubj")
+    for given, reference in (
+        (model, "the model"),
+        (tmp_path / "model.ubj", "the trees as read, evaluated in NumPy"),
+        (load_forest(model), "the trees as read, evaluated in NumPy"),
+    ):
+        summary = CompiledForest(given, schedule=Schedule()).fit(X).summary()
+        assert summary.reference == reference
+        assert facts_of(summary)["exact"].endswith(f"rows with {reference}, bit by bit")
+
+
 def test_other_modes_say_what_they_promise():
     for reduction in ("fast", "reproducible"):
         made = CompiledForest(FOREST, schedule=Schedule(), reduction=reduction).fit(X)

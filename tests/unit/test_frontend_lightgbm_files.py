@@ -451,7 +451,8 @@ def test_a_file_that_is_no_model(tmp_path):
         load_forest(path)
     assert str(info.value) == (
         "notes.txt: The text does not begin with the line 'tree', so it is not a "
-        "LightGBM model; save it with Booster.save_model."
+        "LightGBM model; save the model with Booster.save_model of XGBoost or "
+        "LightGBM, save_model of CatBoost, as ONNX, or with skforge.save."
     )
 
 

@@ -236,7 +236,8 @@ def test_files_that_are_no_models_say_what_they_are(tmp_path):
     pmml = "is PMML, which skforge does not read; give it the model that was exported."
     unknown = (
         "is not a model file that skforge recognises; save the model with "
-        "Booster.save_model of XGBoost or LightGBM, as ONNX, or with skforge.save."
+        "Booster.save_model of XGBoost or LightGBM, save_model of CatBoost, as ONNX, "
+        "or with skforge.save."
     )
     cases = [
         ((tmp_path / "text dump").read_bytes(), trees),

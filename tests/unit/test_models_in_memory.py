@@ -122,8 +122,8 @@ def test_rounds_of_bytes_can_be_chosen(contents):
 
 
 OTHER = (
-    ". Pass the content of a file that XGBoost, LightGBM or skforge.save wrote, or of "
-    "an ONNX model."
+    ". Pass the content of a file that XGBoost, LightGBM, CatBoost or skforge.save "
+    "wrote, or of an ONNX model."
 )
 
 

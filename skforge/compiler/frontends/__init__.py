@@ -255,9 +255,8 @@ def _load_file(model: Any, rounds: Range | None) -> Forest:
             text = f"{path.name}: {text}"
         raise type(error)(shortened(text)) from error
     raise UnsupportedModelError(
-        f"{path.name or path} is not a model file that skforge recognises; save the "
-        "model with Booster.save_model of XGBoost or LightGBM, as ONNX, or with "
-        "skforge.save."
+        f"{path.name or path} is not a model file that skforge recognises; "
+        f"{content.SAVE_IT}"
     )
 
 
@@ -276,8 +275,8 @@ def _load_content(data: bytes, a_text: bool, rounds: Range | None) -> Forest:
         return load_bytes(data, rounds).validate()
     raise UnsupportedModelError(
         f"{name} is not a model that skforge recognises: it begins with "
-        f"{data[:16]!r}. Pass the content of a file that XGBoost, LightGBM or "
-        "skforge.save wrote, or of an ONNX model."
+        f"{data[:16]!r}. Pass the content of a file that XGBoost, LightGBM, CatBoost "
+        "or skforge.save wrote, or of an ONNX model."
     )
 
 

@@ -31,6 +31,12 @@ _STARTS: tuple[tuple[str, str], ...] = (
 #: Frontends whose files are recognised by content.
 CONTENTS = frozenset(name for _, name in _STARTS)
 
+#: What to do with a file of another kind.
+SAVE_IT = (
+    "save the model with Booster.save_model of XGBoost or LightGBM, save_model of "
+    "CatBoost, as ONNX, or with skforge.save."
+)
+
 #: Names of the libraries, by ``Forest.source``.
 LIBRARIES = {
     "sklearn": "scikit-learn",

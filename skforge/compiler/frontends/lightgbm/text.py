@@ -18,6 +18,7 @@ import numpy as np
 from skforge.compiler.forest import validation
 from skforge.compiler.frontends import checks
 from skforge.compiler.frontends.arrays import Floats, Ints, Sets, check_nodes, offsets
+from skforge.compiler.frontends.content import SAVE_IT
 from skforge.exceptions import InvalidModelError, UnsupportedModelError
 
 _KNOWN = checks.known_fields("lightgbm text")
@@ -51,7 +52,7 @@ def parse(text: str) -> ModelText:
     if not unix.startswith("tree\n"):
         raise InvalidModelError(
             "The text does not begin with the line 'tree', so it is not a LightGBM "
-            "model; save it with Booster.save_model."
+            f"model; {SAVE_IT}"
         )
     body, end, tail = unix.partition("\nend of trees\n")
     early = not end and re.search(r"\nversion=(?!v2\n)", body) is None
