@@ -73,7 +73,7 @@ class PatternCode(TreeBlock):
                 pattern, bit = state
                 edge = self._number(self._bit_edge, i)
                 mask = b.reinterpret(self._passed[edge + byte, U32], Mask(TOGETHER))
-                pattern = pattern | b.select(mask, bit, b.const(0, type_))
+                pattern = pattern | b.select(mask, bit, 0)
                 state[:] = [pattern, bit + bit]
             self._patterns[row] = state[0]
 

@@ -267,7 +267,7 @@ class TileWalks:
             exit_ = heap - (1 << levels)
             marks, first_child, first_leaf = self._load_exits(j)
             goes = (marks >> exit_ & 1).ne(0)
-            upto = (b.const(2, self._entries) << exit_) - 1
+            upto = (2 << exit_) - 1
             rank = b.popcount(b.select(goes, marks, marks >> 16) & upto)
             first = b.select(goes, first_child, first_leaf)
             number = first + rank << self.t.row_bits
