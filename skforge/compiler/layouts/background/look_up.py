@@ -19,7 +19,7 @@ from skforge.compiler.ir.mir.nodes import Element
 from skforge.compiler.layouts import base as layouts
 from skforge.compiler.layouts.background.patterns import SLOTS, Patterns
 from skforge.compiler.layouts.background.walk import Background
-from skforge.compiler.layouts.contributions.block import TreeBlock
+from skforge.compiler.layouts.blocks.tree_block import TreeBlock
 from skforge.compiler.target import Target
 
 #: Rows of a block.

@@ -47,7 +47,7 @@ from skforge.compiler.ir.lir.nodes import F64, I64, U32, Buffer, Mask, Value, Ve
 from skforge.compiler.ir.mir.nodes import Element
 from skforge.compiler.layouts import base as layouts
 from skforge.compiler.layouts.background.tables import GROUP, Preorder
-from skforge.compiler.layouts.contributions.block import TreeBlock
+from skforge.compiler.layouts.blocks.tree_block import TreeBlock
 from skforge.compiler.target import Target
 
 #: Rows of a block: a word has a bit for each.

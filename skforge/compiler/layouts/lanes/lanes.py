@@ -38,7 +38,7 @@ from skforge.compiler.ir.lir.nodes import (
 )
 from skforge.compiler.ir.lir.types import Part
 from skforge.compiler.layouts import base as layouts
-from skforge.compiler.layouts.bitsliced.sliced_layout import even_trees
+from skforge.compiler.layouts.even_trees import even_trees
 from skforge.compiler.layouts.lanes import lane_levels, lane_masks
 from skforge.compiler.layouts.lanes.lane_levels import (
     BANK,

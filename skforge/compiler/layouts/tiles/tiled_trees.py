@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterator
 from skforge.compiler.binning.rules import BlockRows, Rules
 from skforge.compiler.ir.lir.nodes import I32, I64, U8, U16, U32, Buffer, Value, Vec
 from skforge.compiler.layouts.base import BlockCode
-from skforge.compiler.layouts.tiles.block_sums import GROUP, BlockSums, Tiling
+from skforge.compiler.layouts.blocks.block_sums import GROUP, BlockSums, Tiling
 from skforge.compiler.layouts.tiles.tile_layout import LANES, TiledTrees
 
 #: From this many bytes of tiles or leaves on, the next tree's are prefetched; and the
