@@ -135,6 +135,23 @@ def test_no_modules_import_each_other_in_a_circle():
     TopologicalSorter(graph).prepare()  # raises CycleError
 
 
+LAYOUTS = "skforge.compiler.layouts."
+
+
+def test_layouts_know_no_other_layout_but_share_blocks_and_what_lies_beside_them():
+    within = {
+        name.removeprefix(LAYOUTS) for name in MODULES if name.startswith(LAYOUTS)
+    }
+    layouts = {name.split(".")[0] for name in within if "." in name} - {"blocks"}
+    assert len(layouts) == 7
+    for name in within:
+        imported = {
+            m.removeprefix(LAYOUTS).split(".")[0] for m in IMPORTS[LAYOUTS + name]
+        }
+        others = imported & layouts - {name.split(".")[0]}
+        assert not others, f"{LAYOUTS}{name} imports {others}"
+
+
 def test_no_benchmarks_import_each_other_in_a_circle():
     """Scripts of the folder name each other with or without the folder's name."""
     folder = ROOT / "benchmarks"

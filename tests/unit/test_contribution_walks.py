@@ -7,8 +7,8 @@ import pytest
 
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.layouts.background.tables import Preorder
+from skforge.compiler.layouts.blocks.paths import trace
 from skforge.compiler.layouts.contributions.contributions import walk_data
-from skforge.compiler.layouts.contributions.paths import trace
 from skforge.compiler.layouts.contributions.subtrees import (
     FEW,
     LEFT_ABOVE,

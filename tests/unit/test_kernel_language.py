@@ -130,3 +130,30 @@ def test_scalars_take_the_lanes_of_vectors_and_zero_adds_nothing() -> None:
         before = len(b.finish())
         assert (N + 0, N * 1, N.to(I64)) == (N, N, N)
         assert len(b.finish()) == before
+
+
+def test_numbers_on_the_left_are_constants_of_the_right_type() -> None:
+    with Builder() as b:
+        OUT[100 // (64 - N)] = 2.0 - X
+        OUT[(1 << N) + 8] = 3.0 * X
+    assert (
+        written(b, N, X, OUT)
+        == """\
+func f(%n: i64, %x: f32, @out: f32) {
+  %c.1: f32 = const 2.0
+  %sub.2: f32 = sub %c.1, %x
+  %c.3: i64 = const 64
+  %sub.4: i64 = sub %c.3, %n
+  %c.5: i64 = const 100
+  %div.6: i64 = div %c.5, %sub.4
+  store @out[%div.6] = %sub.2
+  %c.7: f32 = const 3.0
+  %mul.8: f32 = mul %x, %c.7
+  %c.9: i64 = const 1
+  %shl.10: i64 = shl %c.9, %n
+  %c.11: i64 = const 8
+  %add.12: i64 = add %shl.10, %c.11
+  store @out[%add.12] = %mul.8
+}
+"""
+    )

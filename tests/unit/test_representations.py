@@ -11,7 +11,7 @@ from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir.printer import print_lir
 from skforge.compiler.ir.lir.walk import statements
 from skforge.compiler.layouts import base as representations
-from skforge.compiler.layouts.nodes import encoding as encodings
+from skforge.compiler.layouts import encoding as encodings
 from skforge.compiler.layouts.nodes import records
 from skforge.compiler.runtime.module import compile_forest
 from skforge.compiler.schedule.directives import Interleave, Unroll

@@ -15,6 +15,7 @@ from skforge.compiler.forest.arrays import Missing
 from skforge.compiler.forest.bins import THRESHOLDS, column_count, plan_codes
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.reference import reference_leaves
+from skforge.compiler.layouts.blocks.leaves import TOGETHER, leaf_table
 from skforge.compiler.layouts.tiles.tile_layout import (
     LANES,
     NEVER,
@@ -22,7 +23,6 @@ from skforge.compiler.layouts.tiles.tile_layout import (
     TileTests,
     tile_trees,
 )
-from skforge.compiler.layouts.tiles.tile_leaves import TOGETHER, leaf_table
 from skforge.compiler.passes.hir import normalize_predicates, tile_nodes
 from skforge.compiler.pipeline import build_hir, lower
 from skforge.compiler.runtime.cpu.jit import emit_assembly

@@ -230,7 +230,7 @@ class ColumnBins:
             else:
                 number, x = self._set[j], rules.zero_for_nan(x)
             right = rules.goes_right(x, number, kind.test, unordered=True)
-            return b.select(right, b.const(1, vec), b.const(0, vec))
+            return b.select(right, b.const(1, vec), 0)
 
         return lambda values: [code(x) for x in values]
 

@@ -102,7 +102,7 @@ class ColumnTile:
         self, rows: BlockRows, start: Value, row: Value, r: Value, last: Value
     ) -> None:
         b, n = self.b, self.lanes
-        columns = (b.const(rows.n_features) - start).min(n)
+        columns = (rows.n_features - start).min(n)
         with b.loop(n) as i:
             base = (row + i).min(last) * rows.stride + start
             target = r + i
@@ -141,7 +141,7 @@ class ColumnTile:
 
     def _prefetch(self, rows: BlockRows, start: Value, job: Value, jobs: Value) -> None:
         b = self.b
-        share = b.const(self.part) // jobs + 1
+        share = self.part // jobs + 1
         first = job * share
         last = (first + share).min(self.part)
         column = start + (self.lanes - 1)

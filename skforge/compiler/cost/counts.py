@@ -22,10 +22,10 @@ from skforge.compiler.layouts.bitsliced.predicate_table import SETS, SETS_A_BYTE
 from skforge.compiler.layouts.bitsliced.sliced_layout import (
     MAX_BITS,
     depth_classes,
-    even_trees,
     folds,
     looks_up,
 )
+from skforge.compiler.layouts.even_trees import even_trees
 from skforge.compiler.layouts.lanes.lane_masks import leaf_counts
 from skforge.compiler.layouts.lanes.lanes import LanesCost, sums_together
 from skforge.compiler.layouts.pieces.cut import sizes

@@ -36,7 +36,7 @@ from skforge.compiler.ir.lir.builder import Builder
 from skforge.compiler.ir.lir.nodes import Buffer, Scalar, Value, Vec
 from skforge.compiler.ir.lir.types import F32, F64, I32, I64, U8, U16, U32, scalar_of
 from skforge.compiler.ir.mir.nodes import Element
-from skforge.compiler.layouts.nodes.encoding import NodeTests, node_tests
+from skforge.compiler.layouts.encoding import NodeTests, node_tests
 from skforge.compiler.schedule.bound import BoundNest, marked
 from skforge.compiler.schedule.directives import CachePredicates, Quantize
 from skforge.compiler.target import Target

@@ -22,7 +22,7 @@ from skforge.compiler.forest.arrays import Comparison, Missing
 from skforge.compiler.ir.lir.nodes import F32, I64, U32, Value
 from skforge.compiler.ir.mir import nodes as mir
 from skforge.compiler.layouts.base import Cursor, WalkLayout, node_scalar
-from skforge.compiler.layouts.nodes.encoding import Tests
+from skforge.compiler.layouts.encoding import Tests
 from skforge.compiler.lowering.kernel import Kernel, RowView
 
 

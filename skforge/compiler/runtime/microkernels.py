@@ -83,12 +83,12 @@ def _repeat(b: Builder, vec: Vec | None, turn: _Turn) -> None:
 def _mux(b: Builder, target: Target) -> None:
     """Fold nodes of trees: a line where a plane is set, another where it is not."""
     vec = Vec(I64, target.lanes(64))
-    plane = _DATA[b.const(0), vec]
+    plane = _DATA[0, vec]
 
     def turn(i: Value, held: list[Value]) -> list[Value]:
         folded = []
         for k, vector in enumerate(held):
-            other = _DATA[b.const(k * vec.lanes), vec]
+            other = _DATA[k * vec.lanes, vec]
             folded.append(other ^ plane & (vector ^ other))
         return folded
 
@@ -101,15 +101,15 @@ def _compare(b: Builder, target: Target) -> None:
     with b.loop(_TURNS) as i:
         limit = b.splat(i.to(F32), vec.lanes)
         for k in range(UNROLLED):
-            x = _NUMBERS[b.const(k * vec.lanes), vec]
+            x = _NUMBERS[k * vec.lanes, vec]
             answers = b.mask_bits(x >= limit, bits)
-            b.store(_OUT, b.const(k), answers.to(I64))
+            _OUT[k] = answers.to(I64)
 
 
 def _permute(b: Builder, target: Target) -> None:
     vec = Vec(I64, target.lanes(64))
     whole = Vec(U8, 8 * vec.lanes)
-    table = b.reinterpret(_DATA[b.const(0), vec], whole)
+    table = b.reinterpret(_DATA[0, vec], whole)
 
     def turn(i: Value, held: list[Value]) -> list[Value]:
         bytes_ = [b.reinterpret(vector, whole) for vector in held]
@@ -149,10 +149,10 @@ def _stream(b: Builder, target: Target) -> None:
 
 
 def _chase(b: Builder, target: Target) -> None:
-    place = [_DATA[b.const(0)]]
+    place = [_DATA[0]]
     with b.loop(_TURNS, carry=place):
         place[0] = _DATA[place[0]]
-    _OUT[b.const(0)] = place[0]
+    _OUT[0] = place[0]
 
 
 #: By name: ``_mux`` writes the kernel "mux".

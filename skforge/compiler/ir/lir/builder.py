@@ -138,13 +138,16 @@ class Builder:
     def threads(self) -> Value:
         return self.let(lir.Threads(), lir.I64, "threads")
 
-    def binary(self, op: lir.BinaryOp, a: Value, b: Value | int) -> Value:
-        b = self._operand(a, b)
-        a, b = self.same_lanes(a, b)
+    def binary(self, op: lir.BinaryOp, a: Value | float, b: Value | float) -> Value:
+        a, b = self._operands(a, b)
         return self.let(lir.Binary(op, a, b), a.type, op)
 
-    def _operand(self, a: Value, b: Value | float) -> Value:
-        return b if isinstance(b, Value) else self.const(b, a.type)
+    def _operands(self, a: Value | float, b: Value | float) -> tuple[Value, Value]:
+        """Return both with the same lanes; one of them may be a number."""
+        like = a if isinstance(a, Value) else b
+        assert isinstance(like, Value)
+        a, b = (x if isinstance(x, Value) else self.const(x, like.type) for x in (a, b))
+        return self.same_lanes(a, b)
 
     def add(self, a: Value, b: Value | int) -> Value:
         """Return a + b; adding the int 0 emits nothing."""
@@ -160,8 +163,7 @@ class Builder:
     def compare(
         self, op: lir.CompareOp, a: Value, b: Value | float, unordered: bool = False
     ) -> Value:
-        b = self._operand(a, b)
-        a, b = self.same_lanes(a, b)
+        a, b = self._operands(a, b)
         type_ = with_lanes(BOOL, a.type)
         return self.let(lir.Compare(op, a, b, unordered), type_, "cmp")
 
@@ -191,9 +193,7 @@ class Builder:
 
     def select(self, cond: Value, a: Value | float, b: Value | float) -> Value:
         """Return a where ``cond``, else b; one of the two may be a number."""
-        like = a if isinstance(a, Value) else b
-        assert isinstance(like, Value)
-        a, b = self.same_lanes(self._operand(like, a), self._operand(like, b))
+        a, b = self._operands(a, b)
         if isinstance(cond.type, lir.Plane):
             return self.let(lir.PlaneMux(cond, a, b), a.type, "plane")
         if cond.type.lanes and not a.type.lanes:
@@ -231,6 +231,12 @@ class Builder:
 
     def popcount(self, a: Value) -> Value:
         return self.let(lir.Unary("popcount", a), a.type, "count")
+
+    def numbers_of(self, planes: Sequence[Value], hint: str) -> Value:
+        """Return each row's number, whose bits are the planes, the highest first."""
+        assert isinstance(planes[0].type, lir.Plane)
+        type_ = Vec(lir.U8, planes[0].type.rows)
+        return self.let(lir.PlanesToIndex(tuple(planes)), type_, hint)
 
     def reinterpret(self, a: Value, type_: Type) -> Value:
         return a if a.type == type_ else self.let(lir.Bitcast(a), type_, "bits")
@@ -270,8 +276,8 @@ class Builder:
         else:
             self.emit(lir.Store(buffer, index, value))
 
-    def prefetch(self, buffer: Buffer, index: Value) -> None:
-        self.emit(lir.Prefetch(buffer, index))
+    def prefetch(self, buffer: Buffer, index: Value | int) -> None:
+        self.emit(lir.Prefetch(buffer, *self._bounds(index)))
 
     def if_(
         self,
@@ -326,8 +332,8 @@ class Builder:
         else:
             self.emit(lir.Call(function, args))
 
-    def give(self, value: Value | None = None) -> None:
-        self.emit(lir.Return(() if value is None else (value,)))
+    def give(self, value: Value | int | None = None) -> None:
+        self.emit(lir.Return(() if value is None else tuple(self._bounds(value))))
 
     def atomic(
         self,

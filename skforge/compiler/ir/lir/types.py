@@ -102,6 +102,10 @@ def _method(name: str, *given: str) -> Callable[[Value, Value | int | float], Va
     return lambda a, b: getattr(BUILDER.get(), name)(*given, a, b)
 
 
+def _reflected(op: str) -> Callable[[Value, int | float], Value]:
+    return lambda b, a: BUILDER.get().binary(op, a, b)
+
+
 @dataclass(frozen=True, slots=True)
 class Value:
     """An SSA name and its type.
@@ -115,6 +119,8 @@ class Value:
 
     __add__, __mul__ = _method("add"), _method("mul")
     __sub__, __mod__ = _method("binary", "sub"), _method("binary", "rem")
+    __radd__, __rmul__, __rsub__ = __add__, __mul__, _reflected("sub")
+    __rfloordiv__, __rlshift__ = _reflected("div"), _reflected("shl")
     __floordiv__ = __truediv__ = _method("binary", "div")  # of integers, toward zero
     __and__, __or__ = _method("binary", "and"), _method("binary", "or")
     __xor__ = _method("binary", "xor")

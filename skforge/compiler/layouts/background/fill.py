@@ -130,7 +130,7 @@ class _Fill:
                 is_met = (pattern & of["entry_mask"][entry]).eq(
                     b.splat(of["entry_value"][entry], TOGETHER)
                 )
-                met = met | b.select(is_met, bit, b.const(0, type_))
+                met = met | b.select(is_met, bit, 0)
                 state[:] = [met, bit + bit]
             self._met[start + first] = state[0]
 

@@ -26,7 +26,7 @@ from skforge.compiler.forest.arrays import Array
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.reference import cast_rows, evaluate_predicates
 from skforge.compiler.layouts.background.patterns import edges_above
-from skforge.compiler.layouts.contributions.paths import IntArray, Paths, trace
+from skforge.compiler.layouts.blocks.paths import IntArray, Paths, trace
 
 #: Most features of a leaf for which the values of all pairs of patterns are kept.
 _KEPT = 7

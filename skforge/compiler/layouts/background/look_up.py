@@ -19,7 +19,7 @@ from skforge.compiler.ir.mir.nodes import Element
 from skforge.compiler.layouts import base as layouts
 from skforge.compiler.layouts.background.patterns import SLOTS, Patterns
 from skforge.compiler.layouts.background.walk import Background
-from skforge.compiler.layouts.contributions.block import TreeBlock
+from skforge.compiler.layouts.blocks.tree_block import TreeBlock
 from skforge.compiler.target import Target
 
 #: Rows of a block.
@@ -73,7 +73,7 @@ class PatternCode(TreeBlock):
                 pattern, bit = state
                 edge = self._number(self._bit_edge, i)
                 mask = b.reinterpret(self._passed[edge + byte, U32], Mask(TOGETHER))
-                pattern = pattern | b.select(mask, bit, b.const(0, type_))
+                pattern = pattern | b.select(mask, bit, 0)
                 state[:] = [pattern, bit + bit]
             self._patterns[row] = state[0]
 

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.layouts.background.tables import Preorder
-from skforge.compiler.layouts.contributions.block import Trees
-from skforge.compiler.layouts.contributions.paths import IntArray, Paths, trace
+from skforge.compiler.layouts.blocks.paths import IntArray, Paths, trace
+from skforge.compiler.layouts.blocks.tree_block import Trees
 
 #: Bits of a pattern, and features of a leaf that has tables, at most.
 MOST_BITS = 12

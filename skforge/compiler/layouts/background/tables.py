@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.reference import evaluate_predicates
-from skforge.compiler.layouts.contributions.block import Trees
-from skforge.compiler.layouts.contributions.paths import IntArray, Paths, trace
+from skforge.compiler.layouts.blocks.paths import IntArray, Paths, trace
+from skforge.compiler.layouts.blocks.tree_block import Trees
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -47,7 +47,7 @@ from skforge.compiler.ir.lir.nodes import F64, I64, U32, Buffer, Mask, Value, Ve
 from skforge.compiler.ir.mir.nodes import Element
 from skforge.compiler.layouts import base as layouts
 from skforge.compiler.layouts.background.tables import GROUP, Preorder
-from skforge.compiler.layouts.contributions.block import TreeBlock
+from skforge.compiler.layouts.blocks.tree_block import TreeBlock
 from skforge.compiler.target import Target
 
 #: Rows of a block: a word has a bit for each.
@@ -185,7 +185,7 @@ class BackgroundCode(TreeBlock):
 
     def _start_at_root(self, group: Value, root: Value) -> None:
         b, few = self.b, self._few
-        some = (b.const(1) << (self._count & 63)) - 1
+        some = (1 << (self._count & 63)) - 1
         fields = [b.select(self._count >= 64, b.const(-1), some)]
         fields += [self._members[group * WORDS_GIVEN + k] for k in range(WORDS_GIVEN)]
         fields += [b.const(0)] * self._n_needs
@@ -279,7 +279,7 @@ class BackgroundCode(TreeBlock):
             for side in (0, 1):
                 other = node.edge + ((1 - side) * self._line + row // 8)
                 mask = b.reinterpret(self._passed[other, word], Mask(few.lanes))
-                more = b.select(mask, b.const(1, few), b.const(0, few))
+                more = b.select(mask, b.const(1, few), 0)
                 to = (node.below + side) * BLOCK + row
                 self._failed[to] = failed + more
 

@@ -24,6 +24,7 @@ from skforge.compiler.forest.arrays import IntArray
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.layouts.bitsliced.cut_trees import ranges
 from skforge.compiler.layouts.bitsliced.encode_trees import EncodedTrees, encode_trees
+from skforge.compiler.layouts.even_trees import children, even_trees
 from skforge.compiler.target import Target
 from skforge.exceptions import ScheduleError
 
@@ -34,9 +35,6 @@ _FOLDS, _LISTS, _EVEN = range(0, 3 << 10, 1 << 10)
 
 #: Bits of a code: byte look-ups reach 256 entries.
 MAX_BITS = 8
-
-#: Levels of even trees: the leaves of deeper ones than MAX_BITS are loaded.
-MAX_EVEN = 16
 
 #: Bits of a list's code where a table maps it back to a leaf's number: one more bit
 #: than 129 to 256 leaves need halves their operations.
@@ -110,27 +108,6 @@ def folds(forest: Forest) -> NDArray[np.bool_]:
     complete = 1 << np.minimum(depth, MAX_BITS + 1)
     bushy: NDArray[np.bool_] = complete <= FOLD_LIMIT * _leaves(forest)
     return (depth <= MAX_BITS) & bushy
-
-
-def even_trees(forest: Forest) -> NDArray[np.bool_]:
-    """Return which trees are complete, with a single test on each level."""
-    depth = forest.tree_depths().astype(np.int64)
-    whole = _leaves(forest) == 1 << np.minimum(depth, MAX_EVEN)
-    even = np.zeros(forest.n_trees, np.bool_)
-    for levels in range(1, MAX_EVEN + 1):
-        trees = np.flatnonzero(whole & (depth == levels))
-        nodes = forest.tree_offset[trees][:, None]
-        for _ in range(levels):
-            test = forest.predicate[nodes]
-            one = (test == test[:, :1]).all(axis=1)
-            trees, nodes = trees[one], _children(forest, nodes[one])
-        even[trees] = True
-    return even
-
-
-def _children(forest: Forest, nodes: NDArray[Any]) -> NDArray[Any]:
-    children = np.stack([forest.left[nodes], forest.right[nodes]], axis=-1)
-    return children.reshape(len(nodes), 2 * nodes.shape[1])
 
 
 def _leaves(forest: Forest) -> NDArray[np.int64]:
@@ -284,7 +261,7 @@ class CodedTrees:
             nodes: NDArray[Any] = forest.tree_offset[order[position]][:, None]
             for level in range(bits):
                 lines[first[position] + level] = line_of[forest.predicate[nodes[:, 0]]]
-                nodes = _children(forest, nodes)
+                nodes = children(forest, nodes)
             codes = first_code[position][:, None] + np.arange(1 << bits)
             leaf_row[codes] = forest.leaf[nodes]
         return leaf_row

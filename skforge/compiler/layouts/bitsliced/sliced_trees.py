@@ -315,7 +315,7 @@ class BitslicedLowering(BlockCode):
         b, vec, most = self.b, Vec(U8, GROUP), sliced_layout.MAX_BITS
         split = max(0, len(planes) - most)
         low, high = (
-            b.let(lir.PlanesToIndex(part), vec, "leaf") if part else b.const(0, vec)
+            b.numbers_of(part, "leaf") if part else b.const(0, vec)
             for part in (planes[split:], planes[:split])
         )
         if self.numbers.element == U8:
@@ -339,7 +339,7 @@ class BitslicedLowering(BlockCode):
         b, vec = self.b, Vec(U8, GROUP)
         if not planes:
             return b.const(0, vec)
-        index = b.let(lir.PlanesToIndex(planes[-sliced_layout.MAX_BITS :]), vec, "leaf")
+        index = b.numbers_of(planes[-sliced_layout.MAX_BITS :], "leaf")
         if len(planes) <= sliced_layout.MAX_BITS:
             return index
         registers = [
@@ -349,7 +349,7 @@ class BitslicedLowering(BlockCode):
         half = len(registers) // 2
         low = b.permute(registers[:half], index)
         high = b.permute(registers[half:], index)
-        top = b.let(lir.PlanesToIndex(planes[:1]), vec, "top")
+        top = b.numbers_of(planes[:1], "top")
         return b.select(top.ne(0), high, low)
 
     # ------------------------------------------------------------ look-ups

@@ -14,11 +14,12 @@ from skforge.compiler.ir.lir.nodes import F64, Value
 from skforge.compiler.ir.mir.nodes import Element
 from skforge.compiler.layouts import base as layouts
 from skforge.compiler.layouts.base import BlockShape, GpuBlockLayout, register
+from skforge.compiler.layouts.blocks.paths import trace
+from skforge.compiler.layouts.blocks.tree_block import VECTOR, WORDS, Trees
 from skforge.compiler.layouts.contributions import walk
-from skforge.compiler.layouts.contributions.block import VECTOR, WORDS, Trees
 from skforge.compiler.layouts.contributions.interactions import InteractionCode
 from skforge.compiler.layouts.contributions.one_row import PointCode, ThreadCode
-from skforge.compiler.layouts.contributions.paths import pair_up, put_in_order, trace
+from skforge.compiler.layouts.contributions.order import pair_up, put_in_order
 from skforge.compiler.layouts.contributions.quadrature import (
     PAIR_ROWS,
     ROWS,

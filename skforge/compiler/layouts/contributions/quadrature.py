@@ -37,7 +37,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skforge.compiler.forest.forest import Forest
-from skforge.compiler.layouts.contributions.paths import IntArray, Order, Paths
+from skforge.compiler.layouts.blocks.paths import IntArray, Paths
+from skforge.compiler.layouts.contributions.order import Order
 
 #: Most points of one walk. More are walked in several turns.
 MOST_POINTS = 8

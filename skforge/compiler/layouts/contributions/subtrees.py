@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skforge.compiler.forest.forest import Forest
-from skforge.compiler.layouts.contributions.paths import IntArray, Paths
+from skforge.compiler.layouts.blocks.paths import IntArray, Paths
 from skforge.compiler.layouts.contributions.quadrature import (
     WEIGHTS,
     Constants,

@@ -43,8 +43,9 @@ from skforge.compiler.ir.lir.nodes import (
     Vec,
 )
 from skforge.compiler.ir.lir.types import scalar_of
-from skforge.compiler.layouts.contributions.block import WORDS, TreeBlock, Trees
-from skforge.compiler.layouts.contributions.paths import IntArray, Order, Pairs
+from skforge.compiler.layouts.blocks.paths import IntArray
+from skforge.compiler.layouts.blocks.tree_block import WORDS, TreeBlock, Trees
+from skforge.compiler.layouts.contributions.order import Order, Pairs
 from skforge.compiler.layouts.contributions.quadrature import (
     LEFT,
     RIGHT,

@@ -322,8 +322,7 @@ class LeafMasksLowering:
         code = b.permute(codes, self._slots[at, self._vec])
         rank = self._slots[at + lanes, self._vec]
         # All ones or all zeros in a lane, so that each plane takes one operation.
-        right = (code > rank).to(self._vec.element)
-        right = b.const(0, self._vec) - right
+        right = 0 - (code > rank).to(self._vec.element)
         reachable = []
         for k, plane in enumerate(planes):
             lost = right & self._slots[at + (2 + k) * lanes, self._vec]

@@ -38,7 +38,7 @@ from skforge.compiler.ir.lir.nodes import (
 )
 from skforge.compiler.ir.lir.types import Part
 from skforge.compiler.layouts import base as layouts
-from skforge.compiler.layouts.bitsliced.sliced_layout import even_trees
+from skforge.compiler.layouts.even_trees import even_trees
 from skforge.compiler.layouts.lanes import lane_levels, lane_masks
 from skforge.compiler.layouts.lanes.lane_levels import (
     BANK,
@@ -233,8 +233,8 @@ class _LanesCode(layouts.RowCode):
             with b.loop(start, end, max(1, lanes)) as i:
                 kind = Vec(row.rows.element, lanes) if lanes else row.rows.element
                 x = row.rows[row.start + first + i, kind]
-                x = b.select(x > -1.0, x, b.const(-1.0, kind))  # also of NaN
-                x = b.select(x < 254.0, x, b.const(254.0, kind))
+                x = b.select(x > -1.0, x, -1.0)  # also of NaN
+                x = b.select(x < 254.0, x, 254.0)
                 down = x.to(I32)
                 up = b.select(x > down.to(row.rows.element), down + 1, down)
                 codes[i + at] = (up + 1).to(layout.shape.element)

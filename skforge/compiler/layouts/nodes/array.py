@@ -24,8 +24,8 @@ from skforge.compiler.ir.hir.nodes import PredictEnsemble, TiledForest
 from skforge.compiler.ir.lir.builder import Builder, with_lanes
 from skforge.compiler.ir.lir.nodes import U32, Value
 from skforge.compiler.layouts import base as layouts
+from skforge.compiler.layouts.encoding import TestEncoding
 from skforge.compiler.layouts.nodes import records
-from skforge.compiler.layouts.nodes.encoding import TestEncoding
 from skforge.compiler.layouts.nodes.records import RecordShape, prefetch_lines
 
 Order = Literal["array", "reorg"]

@@ -26,7 +26,7 @@ from skforge.compiler.ir.lir.builder import Builder
 from skforge.compiler.ir.lir.nodes import U32, Buffer, Value, Vec
 from skforge.compiler.layouts import base as layouts
 from skforge.compiler.layouts.base import BufferData, TreeLayout, node_scalar, register
-from skforge.compiler.layouts.nodes.encoding import Tests
+from skforge.compiler.layouts.encoding import Tests
 from skforge.compiler.layouts.nodes.records import heap_numbers
 from skforge.compiler.schedule import directives as d
 from skforge.compiler.schedule.bound import every_loop

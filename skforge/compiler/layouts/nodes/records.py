@@ -20,7 +20,7 @@ from skforge.compiler.ir.lir.nodes import I32, I64, U32, Buffer, Scalar, Value, 
 from skforge.compiler.ir.lir.types import scalar_of
 from skforge.compiler.layouts import base as layouts
 from skforge.compiler.layouts.base import BufferData, Cursor, Layout, node_scalar
-from skforge.compiler.layouts.nodes.encoding import TestEncoding
+from skforge.compiler.layouts.encoding import TestEncoding
 
 CACHE_LINE = 64
 

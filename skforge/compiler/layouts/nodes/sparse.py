@@ -27,8 +27,8 @@ from skforge.compiler.ir.hir.nodes import PredictEnsemble, TiledForest
 from skforge.compiler.ir.lir.builder import Builder
 from skforge.compiler.ir.lir.nodes import I32, I64, Buffer, Value
 from skforge.compiler.layouts import base as layouts
+from skforge.compiler.layouts.encoding import TestEncoding
 from skforge.compiler.layouts.nodes import records
-from skforge.compiler.layouts.nodes.encoding import TestEncoding
 from skforge.exceptions import ScheduleError
 
 

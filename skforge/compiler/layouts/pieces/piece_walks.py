@@ -22,8 +22,8 @@ from skforge.compiler.binning.rules import BlockRows, Rules
 from skforge.compiler.binning.transpose import transpose
 from skforge.compiler.forest.arrays import Missing
 from skforge.compiler.ir.lir.nodes import I16, I64, U8, U16, Buffer, Value, Vec
+from skforge.compiler.layouts.blocks.block_sums import BlockSums, Tiling
 from skforge.compiler.layouts.pieces.cut import CutTrees
-from skforge.compiler.layouts.tiles.block_sums import BlockSums, Tiling
 
 #: Rows that meet a test together, in several registers.
 CHUNK = 128

@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterator
 from skforge.compiler.binning.rules import BlockRows, Rules
 from skforge.compiler.ir.lir.nodes import I32, I64, U8, U16, U32, Buffer, Value, Vec
 from skforge.compiler.layouts.base import BlockCode
-from skforge.compiler.layouts.tiles.block_sums import GROUP, BlockSums, Tiling
+from skforge.compiler.layouts.blocks.block_sums import GROUP, BlockSums, Tiling
 from skforge.compiler.layouts.tiles.tile_layout import LANES, TiledTrees
 
 #: From this many bytes of tiles or leaves on, the next tree's are prefetched; and the
@@ -267,7 +267,7 @@ class TileWalks:
             exit_ = heap - (1 << levels)
             marks, first_child, first_leaf = self._load_exits(j)
             goes = (marks >> exit_ & 1).ne(0)
-            upto = (b.const(2, self._entries) << exit_) - 1
+            upto = (2 << exit_) - 1
             rank = b.popcount(b.select(goes, marks, marks >> 16) & upto)
             first = b.select(goes, first_child, first_leaf)
             number = first + rank << self.t.row_bits

@@ -30,7 +30,7 @@ from skforge.compiler.forest.bins import missing_right, tested_columns
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.lir.nodes import I64, U16, U32, Buffer, Value, Vec
 from skforge.compiler.layouts.base import BlockCode
-from skforge.compiler.layouts.tiles.block_sums import Tiling
+from skforge.compiler.layouts.blocks.block_sums import Tiling
 from skforge.compiler.layouts.tiles.tile_layout import (
     LANES,
     TOP_LEVELS,

@@ -189,7 +189,7 @@ def _worker(b: Builder, arch: str) -> None:
             is_long = (turn & (YIELD - 1)).eq(0)
             waits[:] = turn, b.either(is_long, gave_way, lambda: begun)
         b.run("skforge_work", _K)
-    b.give(b.const(0))
+    b.give(0)
 
 
 def _parallel(b: Builder, arch: str) -> None:

@@ -46,7 +46,7 @@ def encoder(target: Target) -> Function:
     arrays = {k: Buffer(k, scalar_of(np.dtype(kind))) for k, kind in ARRAYS.items()}
     with Builder() as b, b.parallel((n + (BLOCK - 1)) // BLOCK) as block:
         first = block * BLOCK
-        count = (n - first).min(b.const(BLOCK))
+        count = (n - first).min(BLOCK)
         written = _Encoder(b, sizes, arrays, out, target.permute_entries(8) >= BLOCK)
 
         def rows() -> None:
@@ -90,8 +90,8 @@ class _Encoder:
             with b.loop(count) as r:
                 self.lines[j * BLOCK + r] = self.bits[row + r * sizes["width"] + j]
             with b.loop(count, end) as r:
-                self.lines[j * BLOCK + r] = b.const(0, I32)
-        self.strange[0] = b.const(0, I32)
+                self.lines[j * BLOCK + r] = 0
+        self.strange[0] = 0
         with b.loop(sizes["n_ranked"]) as v, b.loop(end) as r:
             given = self.lines[self.a["value_column"][v].to(I64) * BLOCK + r]
             self._write_rank(v, given, v * BLOCK + r)
@@ -138,7 +138,7 @@ class _Encoder:
     def row(self, r: Value) -> None:
         b, a, sizes, lanes = self.b, self.a, self.sizes, Vec(I32, LANES)
         row = r * sizes["width"]
-        self.strange[0] = b.const(0, I32)
+        self.strange[0] = 0
         with b.loop(sizes["n_ranked"]) as v:
             self._write_rank(v, self.bits[row + a["value_column"][v].to(I64)], v)
         # behind the last value is room for a vector
@@ -168,8 +168,8 @@ class _Encoder:
         x, border = b.bitcast(given, F32), b.bitcast(number, F32)
         is_set = b.select(kind.eq(ABOVE_OR_NAN), ~(x <= border), x > border)
         is_set = b.select(kind.eq(EQUAL), given.eq(number), is_set)
-        one, none = (b.const(flag, given.type) for flag in (1, 0))
-        return b.select(kind.eq(HASH), given, b.select(is_set, one, none))
+        flag = b.select(is_set, b.const(1, given.type), 0)
+        return b.select(kind.eq(HASH), given, flag)
 
     def _write_rank(self, v: Value, given: Value, place: Value) -> None:
         rank = self._rank(v, given)
@@ -195,9 +195,7 @@ class _Encoder:
     def _rank(self, value: Value, given: Value) -> Value:
         b, a = self.b, self.a
         shift = a["slot_shift"][value]
-        high = ((given * SPREAD) >> shift) & (
-            (b.const(2, I32) << (b.const(31, I32) - shift)) - 1
-        )
+        high = ((given * SPREAD) >> shift) & ((2 << (31 - shift)) - 1)
         first = a["slot_start"][value]
         state = [first + high.to(I64)]
 
@@ -276,7 +274,7 @@ class _Encoder:
             part = self.values[self._place(value, r, lanes), half].to(I64)
             total[0] = (total[0] + part * MULTIPLIER) * MULTIPLIER
         key, shift = total[0], a["shift"][c]
-        mask = (b.const(2) << (b.const(63) - shift)) - 1
+        mask = (2 << (63 - shift)) - 1
         slot = ((key >> shift) & mask) + a["start_place"][c]
         first, keys = b.load(a["start"], slot, I32).to(I64), a["key_place"][c]
         state = [b.const(-1, kind)]  # of all other hashes

@@ -75,7 +75,7 @@ def city_hash() -> Routine:
             return data[place].to(I64)
 
         with b.when(n.eq(0)):
-            b.give(b.const(K2))
+            b.give(K2)
         with b.when(n < 4):
             y = byte(0) + (byte(n >> 1) << 8)
             z = n + (byte(n - 1) << 2)
@@ -84,8 +84,8 @@ def city_hash() -> Routine:
             b.give(_of_two(n + (half(0) << 3), half(n - 4)))
         with b.when(n <= 16):
             first, last = word(0), word(n - 8)
-            sum_, back = last + n, (b.const(64) - n) & 63
-            logical = (sum_ >> n) & ((b.const(1) << back) - 1)  # n is 9 … 16
+            sum_, back = last + n, (64 - n) & 63
+            logical = (sum_ >> n) & ((1 << back) - 1)  # n is 9 … 16
             b.give(_of_two(first, logical | (sum_ << back)) ^ last)
         with b.when(n <= 32):
             a, c = word(0) * K1, word(n - 8) * K2
@@ -157,8 +157,7 @@ def object_reader(names: Sequence[str]) -> Routine:
         size = b.local("size", I64)
         digits = b.local("digits", U8, 32)
         bits = b.view("bits", I32, b.address(out))
-        one = b.const(1)
-        ahead = (b.const(AHEAD) // n_columns.max(one)).max(one)
+        ahead = (AHEAD // n_columns.max(1)).max(1)
         with b.loop(n) as r, b.loop(n_columns) as j:
 
             def decline(cond: Value, *, error: bool = False) -> None:
@@ -170,7 +169,7 @@ def object_reader(names: Sequence[str]) -> Routine:
             column = j * item_bytes
             object_ = data[r * row_bytes + column, I64]
             later = data[(r + ahead).min(n - 1) * row_bytes + column, I64]
-            b.prefetch(b.view("later", U8, later), b.const(0))
+            b.prefetch(b.view("later", U8, later), 0)
             kind = field(b, object_, OB_TYPE)
             place = r * width + places[j].to(I64)
 
@@ -217,7 +216,7 @@ def _decimal(b: Builder, number: Value, digits: Buffer) -> tuple[Value, Value]:
     def write() -> None:
         rest, at = state
         digit = rest % 10  # truncates toward zero
-        digit = b.select(digit < 0, b.const(0) - digit, digit)
+        digit = b.select(digit < 0, 0 - digit, digit)
         digits[at] = (digit + 48).to(U8)
         state[:] = rest // 10, at - 1
 
@@ -226,9 +225,9 @@ def _decimal(b: Builder, number: Value, digits: Buffer) -> tuple[Value, Value]:
         write()
     last = state[1]
     with b.when(negative):
-        digits[last] = b.const(45, U8)
+        digits[last] = 45
     first = b.select(negative, last, last + 1)
-    return b.address(digits, first), b.const(32) - first
+    return b.address(digits, first), 32 - first
 
 
 #: NumPy's number of float32.
@@ -247,7 +246,7 @@ def body_of_objects() -> Routine:
 
         def decline(cond: Value) -> None:
             with b.when(cond):
-                b.give(b.const(0))
+                b.give(0)
 
         ndarray = b.symbol("skf_ndarray")
         shape, strides, data, code = fields_of_array(b, arg, ndarray, decline)
@@ -262,14 +261,14 @@ def body_of_objects() -> Routine:
         rows = b.call("skf_empty", b.const(2, I32), b.address(dims), descr, zero)
         with b.when(rows.eq(0)):
             b.run("skf_clear")
-            b.give(b.const(0))
+            b.give(0)
         out = field(b, rows, ARRAY_DATA)
         sizes = n, strides[0], strides[1], n_columns
         flags, places, slots, count, encode, entry = (known[i] for i in range(2, 8))
         read = b.call("skf_objects", data, *sizes, flags, places, width, out)
         with b.when(read.ne(n)):
             b.run("skf_decref", rows)
-            b.give(b.const(0))
+            b.give(0)
         given = b.local("given", I64, MOST_SLOTS)
         b.run("memcpy", b.address(given, 2), slots, count << 3)
         given[0], given[1] = n, out
@@ -278,6 +277,6 @@ def body_of_objects() -> Routine:
         b.run("skf_decref", rows)
         with b.when(answer.eq(b.symbol("skf_none"))):
             b.run("skf_decref", answer)
-            b.give(b.const(0))
+            b.give(0)
         b.give(answer)
     return Routine("skf_body", (arg, most), b.finish(), I64, local=True)

@@ -40,7 +40,7 @@ def routine(classes: Iterable[str]) -> Routine:
 
             mapping = b.call("skf_item", rows, r)
             decline(~is_a(mapping, "dict"))
-            position[0] = b.const(0)
+            position[0] = 0
             count = [b.const(0)]
             step = partial(b.call, "skf_next", mapping, *cells, gives=I32)
             with b.repeat(lambda: step().ne(0), count):

@@ -71,7 +71,7 @@ class Results:
                 self._above(b, sums, data, n)
             case "both_classes":
                 with b.loop(n) as i:
-                    data[i * 2] = b.const(1.0, self.sum) - sums[i]
+                    data[i * 2] = 1.0 - sums[i]
                     data[i * 2 + 1] = sums[i]
             case "best":
                 self._best(b, sums, data, n)
@@ -106,7 +106,7 @@ class Results:
         """Compute powers of 2 with NumPy's own loop, in place, for all rows."""
         two, counts = b.local("two", F64), b.local("counts", I64)
         places, steps = b.local("places", I64, 3), b.local("steps", I64, 3)
-        two[0], counts[0] = b.const(2.0, F64), count
+        two[0], counts[0] = 2.0, count
         for k, (operand, step) in enumerate(((two, 0), (sums, 8), (sums, 8))):
             places[k], steps[k] = b.address(operand), b.const(step)
         pointers = [b.address(array) for array in (places, counts, steps)]

@@ -121,7 +121,7 @@ class _Entry:
 
     def _decline(self, cond: Value) -> None:
         with self.b.when(cond):
-            self.b.give(self.b.const(0))
+            self.b.give(0)
 
     # ------------------------------------------------------------ rows
 
@@ -134,7 +134,7 @@ class _Entry:
         shape, strides, data, code = fields
         is_own = code.eq(own)
         is_float = is_own if np.isfinite(k.limit) else is_own | code.eq(other)
-        size = b.select(is_own, b.const(item), b.const(12 - item))
+        size = b.select(is_own, b.const(item), 12 - item)
         self.n, given_bytes = shape[0], strides[0]
         unaligned = (data | given_bytes) & (size - 1)
         whole = is_float & shape[1].eq(k.n_features) & strides[1].eq(size)
@@ -151,7 +151,7 @@ class _Entry:
         b, threads = self.b, self.b.const(1)
         place = b.const(0)  # three words for each range that ends below the batch
         for last in self.k.last_rows:
-            place = place + b.select(self.n > last, b.const(3), b.const(0))
+            place = place + b.select(self.n > last, b.const(3), 0)
         if self.k.shared:
             threads, own_place = self._share()
             place = b.select(threads > 1, own_place, place)
@@ -252,7 +252,7 @@ class _Entry:
     def _answer(self, rows: Value, row_bytes: Value, threads: Value) -> Value:
         b, results = self.b, self.results
         dims = b.local("dims", I64, 2)
-        dims[0], dims[1] = self.n, b.const(results.columns)
+        dims[0], dims[1] = self.n, results.columns
         descr = b.call("skf_descr", b.const(results.dtype.num, I32))
         n_dims = b.const(1 + (results.columns > 1), I32)
         out = b.call("skf_empty", n_dims, b.address(dims), descr, b.const(0, I32))

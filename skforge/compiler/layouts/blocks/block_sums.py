@@ -12,7 +12,7 @@ from skforge.compiler.ir.hir.nodes import PredictEnsemble
 from skforge.compiler.ir.lir.builder import Builder
 from skforge.compiler.ir.lir.nodes import I64, U16, Buffer, Value, Vec
 from skforge.compiler.layouts.base import BlockCode
-from skforge.compiler.layouts.tiles.tile_leaves import LeafSums, LeafTable
+from skforge.compiler.layouts.blocks.leaves import LeafSums, LeafTable
 from skforge.compiler.target import Target
 
 #: Rows decoded together, one register of entries; groups have a multiple of them.

@@ -32,7 +32,7 @@ from skforge.compiler.ir.lir.nodes import (
     Vec,
 )
 from skforge.compiler.layouts.base import BlockCode
-from skforge.compiler.layouts.contributions.paths import IntArray, Paths
+from skforge.compiler.layouts.blocks.paths import IntArray, Paths
 
 #: The words that hold a bit for each row of a block.
 WORDS: dict[int, Scalar | Vec] = {

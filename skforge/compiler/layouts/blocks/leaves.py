@@ -35,7 +35,7 @@ TOGETHER = 2
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LeafTable:
-    """Leaves by their place in ``TiledTrees.leaf_row``.
+    """Leaves by their place in a layout's ``leaf_row``.
 
     ``number``: ``values`` are the leaf values. ``class``: ``index`` is the one output
     that gets ``values[0]``. ``vector``: ``index`` is a row of ``values``. ``pairs``:

@@ -1,0 +1,1 @@
+"""What layouts share that pass a block of rows through one tree after another."""

@@ -1,0 +1,35 @@
+"""Finds trees with a single test on each level, which several layouts store shorter."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from skforge.compiler.forest.forest import Forest
+
+#: Levels of even trees: bit logic loads the leaves of those with more than eight.
+MAX_EVEN = 16
+
+
+def even_trees(forest: Forest) -> NDArray[np.bool_]:
+    """Return which trees are complete, with a single test on each level."""
+    depth = forest.tree_depths().astype(np.int64)
+    leaves = np.diff(forest.tree_offset) // 2 + 1
+    whole = leaves == 1 << np.minimum(depth, MAX_EVEN)
+    even = np.zeros(forest.n_trees, np.bool_)
+    for levels in range(1, MAX_EVEN + 1):
+        trees = np.flatnonzero(whole & (depth == levels))
+        nodes = forest.tree_offset[trees][:, None]
+        for _ in range(levels):
+            test = forest.predicate[nodes]
+            one = (test == test[:, :1]).all(axis=1)
+            trees, nodes = trees[one], children(forest, nodes[one])
+        even[trees] = True
+    return even
+
+
+def children(forest: Forest, nodes: NDArray[Any]) -> NDArray[Any]:
+    children = np.stack([forest.left[nodes], forest.right[nodes]], axis=-1)
+    return children.reshape(len(nodes), 2 * nodes.shape[1])
