@@ -16,16 +16,15 @@ LAYERS = (
         "skforge._compat",
         "skforge._container",
         "skforge._docs",
-        "skforge.runtime.records",
         "skforge._version",
         "skforge.config",
         "skforge.exceptions",
         "skforge.runtime",
     ),
     (
+        "skforge.compiler.forest",
         "skforge.compiler.system",
         "skforge.compiler.target",
-        "skforge.compiler.forest",
     ),
     (
         "skforge.compiler.frontends",
@@ -195,6 +194,9 @@ def test_a_module_in_no_layer_is_reported():
     )
 
 
-def test_layers_name_modules_that_exist():
+def test_layers_name_modules_that_exist_once():
     named = [name for names in LAYERS for name in names]
     assert [name for name in named if name not in MODULES] == []
+    assert len(named) == len(set(named))
+    parts = [name for name in named if name.startswith(tuple(f"{n}." for n in named))]
+    assert parts == []  # a folder is named with all that lies in it

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.test_layers import MODULES, layer, module_name
+
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
 PROJECT = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
@@ -40,6 +42,35 @@ def test_paths_are_found_in_the_text():
         "noxfile.py",
         "tests/golden/",
     } < {*PATHS}
+
+
+#: The parts of skforge in the table of folders, row by row, as modules.
+MAP = [
+    module_name(ROOT / path.removesuffix("/"))
+    for line in TEXT.partition("## Where")[2].partition("## How")[0].splitlines()
+    for path in re.findall(r"`(skforge/[\w/.]+)`", line)
+    if line.startswith("| `skforge/")
+]
+
+
+def test_the_map_has_every_module():
+    inside = tuple(f"{name}." for name in MAP)
+    missing = [
+        name
+        for name, file in MODULES.items()
+        if file.name != "__init__.py"
+        and not file.name.startswith("_")
+        and name not in MAP
+        and not name.startswith(inside)
+    ]
+    assert missing == [], "add a row to the table of folders in CONTRIBUTING.md"
+
+
+def test_the_map_goes_down_from_layer_to_layer():
+    # the dot: layers of what lies in a folder, not of what the folder hands on
+    layers = [layer(f"{name}.") for name in MAP if "skforge.gpu" not in name]
+    assert len(layers) > 25
+    assert layers == sorted(layers, reverse=True)
 
 
 def test_modules_of_commands_are_there():
