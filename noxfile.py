@@ -109,7 +109,7 @@ def tests(session: nox.Session) -> None:
     session.run("python", "-m", "pytest", *chosen, env={"SKFORGE_MODELS": str(models)})
 
 
-@nox.session(python="3.13")
+@nox.session(python=PYTHONS[-1])
 def newest(session: nox.Session) -> None:
     """Run the fast tests and three benchmarks beside the newest release of each peer.
 
