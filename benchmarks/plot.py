@@ -122,8 +122,9 @@ def latencies(runs: Sequence[dict[str, Any]], file: Path) -> None:
     heights = [len(calls) + 0.6 for calls in by_model.values()]
     size = (5.4, 0.8 + 0.24 * sum(heights))
     shared = {"sharex": True, "squeeze": False, "height_ratios": heights}
-    figure, panels = canvas(size, len(models), **shared)
-    for axes, (model, calls) in zip(panels.flat, by_model.items(), strict=True):
+    figure, grid = canvas(size, len(models), **shared)
+    panels = grid[:, 0]
+    for axes, (model, calls) in zip(panels, by_model.items(), strict=True):
         for x in (x for x in lines if x["model"] == model and x["system"] in calls):
             if x["condition"] not in CONDITIONS:
                 continue
