@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from importlib import metadata
@@ -104,7 +105,7 @@ def models(wanted: list[str]) -> Iterator[Model]:
     cells need not be listed; they are whole names.
     """
     listed = [n for n in names() if not wanted or any(part in n for part in wanted)]
-    family = [n for n in wanted if n.startswith("synthetic-") and n.count("-") >= 2]
+    family = [n for n in wanted if re.match("(synthetic|complete)-.*-", n)]
     extra = [*family, *(n for n in wanted if n in WEAK or n in STAND_INS)]
     for name in dict.fromkeys([*listed, *extra]):
         try:

@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 from training import Trained
 
 #: Some of the random models: corners of the family, and its middle. Any name
-#: ``synthetic-<trees>x<features>-<depth>`` is a model, and so is one with ``-<copy>``.
+#: ``synthetic-<trees>x<features>-<depth>`` is a model, and so is one with ``-<copy>``;
+#: ``complete-<trees>x<features>-<depth>`` has all leaves at that depth.
 FAMILY = (
     "synthetic-100x8-6",
     "synthetic-100x1024-8",
@@ -34,13 +35,17 @@ N_RANDOM = 700
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """The shape of a forest: its trees have leaves from depth 2 to ``depth``."""
+    """The shape of a forest: its trees have leaves from depth 2 to ``depth``.
+
+    All leaves are at ``depth`` if ``stop`` is 0.
+    """
 
     trees: int
     features: int
     depth: int
     classes: int = 1
     objective: str = "reg:squarederror"
+    stop: float = STOP
 
 
 #: Stand-ins for those of SilvanForge's eight real models that are not public, by name.
@@ -91,7 +96,7 @@ def random_file(name: str) -> tuple[str, NDArray[np.float32]]:
         "gbtree_model_param": {"num_parallel_tree": "1", "num_trees": str(n)},
         "iteration_indptr": list(range(0, n + 1, classes)),
         "tree_info": [i % classes for i in range(n)],
-        "trees": [_tree(i, shape.features, shape.depth, random) for i in range(n)],
+        "trees": [_tree(i, shape, random) for i in range(n)],
     }
     learner = {
         "attributes": {},
@@ -120,24 +125,23 @@ def shape_of(name: str) -> tuple[Shape, list[int]]:
     if name in STAND_INS:
         shape = STAND_INS[name]
         return shape, [shape.trees, shape.features, shape.depth]
-    sizes, *numbers = name.removeprefix("synthetic-").split("-")
+    family, sizes, *numbers = name.split("-")
     trees, features = map(int, sizes.split("x"))
     depth, *copy = map(int, numbers)
-    return Shape(trees, features, depth), [trees, features, depth, *copy]
+    stop = STOP if family == "synthetic" else 0.0
+    return Shape(trees, features, depth, stop=stop), [trees, features, depth, *copy]
 
 
-def _tree(
-    number: int, n_features: int, max_depth: int, random: np.random.Generator
-) -> dict[str, Any]:
+def _tree(number: int, shape: Shape, random: np.random.Generator) -> dict[str, Any]:
     """Grow a tree level by level, in the form of XGBoost's JSON."""
     left: list[int] = [-1]
     right: list[int] = [-1]
     parents: list[int] = [2147483647]
     level = [0]
-    for depth in range(max_depth):
+    for depth in range(shape.depth):
         following = []
         for node in level:
-            if depth >= SHALLOWEST and random.random() < STOP:
+            if depth >= SHALLOWEST and random.random() < shape.stop:
                 continue
             first = len(left)
             left[node], right[node] = first, first + 1
@@ -150,7 +154,7 @@ def _tree(
     is_leaf = np.array(left) < 0
     threshold = random.random(n, dtype=np.float32)
     value = random.standard_normal(n).astype(np.float32) / 10
-    feature = np.where(is_leaf, 0, random.integers(0, n_features, n))
+    feature = np.where(is_leaf, 0, random.integers(0, shape.features, n))
     return {
         "base_weights": [0.0] * n,
         "categories": [],
@@ -169,7 +173,7 @@ def _tree(
         "sum_hessian": [1.0] * n,
         "tree_param": {
             "num_deleted": "0",
-            "num_feature": str(n_features),
+            "num_feature": str(shape.features),
             "num_nodes": str(n),
             "size_leaf_vector": "1",
         },
