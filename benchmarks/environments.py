@@ -24,6 +24,15 @@ def python_of(name: str) -> Path | None:
     return python if python.exists() else None
 
 
+def version_in(name: str, package: str) -> str:
+    """Return the version of a package in an environment."""
+    code = f"from importlib import metadata; print(metadata.version({package!r}))"
+    command = [str(python_of(name)), "-c", code]
+    return subprocess.run(
+        command, capture_output=True, text=True, check=True
+    ).stdout.strip()
+
+
 def main(
     names: Annotated[
         list[str] | None, typer.Argument(help="Environments; default: all.")

@@ -19,7 +19,7 @@ import joblib
 import numpy as np
 from numpy.typing import NDArray
 from synthetic import FAMILY, STAND_INS, random_model
-from training import MAKERS, WEAK, Trained
+from training import MAKERS, SWEEP, WEAK, Trained, of_sweep
 
 from skforge import load_forest
 from skforge.compiler.forest.forest import Forest
@@ -125,7 +125,10 @@ def get(name: str) -> Model:
         model = _shared(name, folder)
     else:
         maker = (MAKERS | WEAK).get(name)
-        made = maker() if maker else random_model(name)
+        if name.startswith(SWEEP):
+            made = of_sweep(name)
+        else:
+            made = maker() if maker else random_model(name)
         model = _keep(name, made, folder)
     description.write_text(json.dumps(asdict(model), indent=1), encoding="utf-8")
     return model

@@ -96,6 +96,43 @@ def lleaves(model: Model) -> System:
     return System("raw", predict)
 
 
+def nvforest(model: Model) -> System:
+    """Load nvForest on the CPU; it chooses layout and chunk for each batch size."""
+    import nvforest
+    from threadpoolctl import threadpool_limits
+
+    trees, facts = treelite_model(model), model["facts"]
+    as_sum(trees, facts["outputs"])
+    precision = "double" if facts["dtype"] == "float64" else None
+    loaded = nvforest.load_from_treelite_model(trees, device="cpu", precision=precision)
+    method = "predict_proba" if facts["outputs"] > 1 else "predict"
+    tuned: dict[int, Predict] = {}
+
+    def predict(threads: int) -> Predict:
+        threadpool_limits(limits=threads)
+
+        def call(X: Array) -> Array:
+            if len(X) not in tuned:  # in the first call, which is not timed
+                best = loaded.optimize(batch_size=len(X), predict_method=method)
+                tuned[len(X)] = getattr(best, method)
+            return np.asarray(tuned[len(X)](X))
+
+        return call
+
+    return System(predict=predict, **_treelite_answer(model))
+
+
+def as_sum(trees: Any, outputs: int) -> None:
+    """Let a treelite model answer with its sums, whatever its objective."""
+    header = trees.get_header_accessor()
+    if outputs > 1:
+        header.set_field("postprocessor", "identity_multiclass")
+    else:
+        header.set_field("postprocessor", "identity")
+        # A regressor's answer is the sum; classifiers would make two columns of it.
+        header.set_field("task_type", np.array([1], np.uint8))
+
+
 def lignum(model: Model) -> System:
     """Load lignum's interpreter."""
     return _of_lignum(model, _lignum_model(model))

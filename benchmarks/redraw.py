@@ -21,6 +21,7 @@ PAGES = {
     "results": "report",
     "same_bits": "benchmarks.same_bits.__main__",
     "weak": "weak_cells",
+    "sweep": "sweep",
     "latency": "latency",
     "cold_start": "cold_start",
     "forms": "forms",

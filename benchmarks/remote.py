@@ -53,6 +53,7 @@ SYSTEMS = (
     Entry("lightgbm wrapper", "systems", "lightgbm_wrapper"),
     Entry("sklearn", "systems", "sklearn"),
     Entry("treelite", "peers", "treelite"),
+    Entry("nvforest", "peers", "nvforest", "nvforest"),
     Entry("tl2cgen", "peers", "tl2cgen"),
     Entry("lleaves", "peers", "lleaves", "lleaves"),
     Entry("lignum", "peers", "lignum"),

@@ -213,6 +213,34 @@ def _one_tree(depth: int | None) -> Trained:
     return _sklearn("DecisionTreeRegressor", 20_000, 28, max_depth=depth)
 
 
+SWEEP = "sweep-"
+
+
+def of_sweep(name: str) -> Trained:
+    """Train a model of nvForest's benchmark, such as ``sweep-xgboost-128x32-8``.
+
+    The name has the library, the trees, the columns and the greatest depth; the data
+    are those of ``nvforest.benchmark.run``. Boosted trees regress, forests classify.
+    """
+    from sklearn.datasets import make_classification, make_regression
+
+    library, sizes, depth = name.removeprefix(SWEEP).split("-")
+    trees, features = map(int, sizes.split("x"))
+    n = 10_000 + HELD_OUT
+    if library == "sklearn":
+        informative = {"n_informative": min(features, 10), "n_redundant": 0}
+        X, y = make_classification(n, features, random_state=0, **informative)
+    else:
+        X, y = make_regression(n, features, random_state=0)
+    X, size = X.astype(np.float32), {"max_depth": int(depth)}
+    if library == "xgboost":
+        return xgboost(X, y, trees, eta=0.3, nthread=1, **size)
+    if library == "lightgbm":
+        return lightgbm(X, y, "LGBMRegressor", n_estimators=trees, **size)
+    forest = "RandomForestClassifier"
+    return sklearn(forest, X, y, n_estimators=trees, n_jobs=1, **size)
+
+
 #: By the name in the table; rows in order of the table.
 MAKERS: dict[str, Callable[[], Trained]] = {
     "xgb-missing": partial(_xgboost_of_two, with_missing),

@@ -25,7 +25,7 @@ from training import WEAK
 
 SIZES = (1, 8, 64, 512, 4096, 65536)
 AVX2 = Entry("skforge AVX2", "systems", "skforge_avx2")
-PEERS = ("xgboost", "lightgbm", "sklearn", "treelite", "tl2cgen", "lleaves",
+PEERS = ("xgboost", "lightgbm", "sklearn", "treelite", "tl2cgen", "lleaves", "lignum",
          "onnxruntime", "daal4py")  # fmt: skip
 LIMITS = Limits(rounds=5, slot=0.01, call=0.5, cell=0.25, prepare=20.0)
 

@@ -10,7 +10,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 from systems import NotForModelError, load_estimator, xgboost_booster
 
 from benchmarks.gpu.devices import Clock
@@ -118,13 +117,7 @@ def _treelite(model: Model) -> Any:
     import peers
 
     trees = peers.treelite_model(model)
-    header = trees.get_header_accessor()
-    if model["facts"]["outputs"] > 1:
-        header.set_field("postprocessor", "identity_multiclass")
-    else:
-        header.set_field("postprocessor", "identity")
-        # A regressor's answer is the sum; classifiers would make two columns of it.
-        header.set_field("task_type", np.array([1], np.uint8))
+    peers.as_sum(trees, model["facts"]["outputs"])
     return trees
 
 
