@@ -15,10 +15,10 @@ from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.reference import reference_raw
 from skforge.compiler.ir.lir.nodes import AtomicAdd, BlockRegion
 from skforge.compiler.ir.lir.walk import statements
-from skforge.compiler.layouts.bitsliced.bitsliced import GpuBitslicedLayout, lay_out
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import ScheduleError, TargetError
+from skforge.gpu.bitsliced.layout import GpuBitslicedLayout, lay_out
 from skforge.gpu.codegen.emitter import emit_gpu
 from skforge.gpu.nest import block_shape
 from tests.exactness.bits_on_gpu import bits

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from skforge.compiler import pipeline
+from skforge.compiler.backend import backend_of
 from skforge.compiler.forest.arrays import Missing
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir.printer import print_lir
@@ -208,21 +209,21 @@ def test_lowering_leaves_a_layout_as_it_was(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One layout may serve several kernels, so that nothing is noted in it."""
-    target, lowering = Target.x86_64("v4"), pipeline.lower_to_lir
+    target = Target.x86_64("v4")
     if name in ON_GPU:
         target = Target.cuda("sm_90", kind="emulated")
-        lowering = pipeline.lower_grids
     schedule = {**OURS, **TOYS, **ON_GPU}[name]
     kind = "gpu" if target.is_gpu else "cpu"
     hir = pipeline.build_hir(forest("full"), schedule, "exact", kind=kind)
     laid: list[object] = []
-    run = lowering.run
+    own = backend_of(target)
+    run = own.lower
 
-    def twice(function, hir, layout, **kind):
+    def twice(function, hir, layout, *how):
         before = dict(vars(layout))
         texts = []
         for _ in range(2):
-            made = run(function, hir, layout, **kind)
+            made = run(function, hir, layout, *how)
             texts.append(print_lir(made.function))
             after = vars(layout)
             assert before.keys() == after.keys()
@@ -231,7 +232,7 @@ def test_lowering_leaves_a_layout_as_it_was(
         laid.append(layout)
         return made
 
-    monkeypatch.setattr(lowering, "run", twice)
+    monkeypatch.setattr(own, "lower", twice)
     pipeline.lower(hir, target)
     assert len(laid) == 1
 

@@ -70,9 +70,7 @@ def test_the_automatic_search_compiles_nothing_then(monkeypatch):
         return 1e-5 if schedule == BITS else 1e-5 * SLOWER
 
     monkeypatch.setenv("SKFORGE_CACHE", "off")
-    monkeypatch.setattr(
-        heuristic.learned, "estimate_of", lambda problem: Stated(estimated)
-    )
+    monkeypatch.setattr(heuristic.cpu, "estimate_of", lambda problem: Stated(estimated))
     monkeypatch.setattr(KernelMeasurer, "build", None)
     result = Tuner().tune(FOREST, ranges=MANY, target=TARGET)
     assert result.trials == () and result.complete
@@ -222,12 +220,10 @@ def test_a_search_waits_for_others_as_long_as_it_is_worth(monkeypatch, tmp_path)
 
     monkeypatch.setenv("SKFORGE_CACHE_DIR", str(tmp_path))
     monkeypatch.setattr(tuner_module, "alone", alone)
-    monkeypatch.setattr(
-        heuristic.learned, "estimate_of", lambda problem: Stated(estimated)
-    )
+    monkeypatch.setattr(heuristic.cpu, "estimate_of", lambda problem: Stated(estimated))
     result = Tuner().tune(FOREST, ranges=MANY, target=TARGET)
     assert result.trials == () and result.complete and waits == []
-    monkeypatch.setattr(heuristic.learned, "estimate_of", lambda problem: Stated())
+    monkeypatch.setattr(heuristic.cpu, "estimate_of", lambda problem: Stated())
     result = Tuner().tune(FOREST, ranges=MANY, target=TARGET)
     assert result.trials == () and not result.complete
     Tuner(budget=3.0).tune(FOREST, ranges=MANY, target=TARGET)

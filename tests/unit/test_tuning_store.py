@@ -42,7 +42,7 @@ def forest(rows=slice(None), n_trees=6):
 def builds(monkeypatch, tmp_path):
     """An own store, an estimate that cannot tell, and a count of what is built."""
     monkeypatch.setenv("SKFORGE_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setattr(heuristic.learned, "estimate_of", lambda problem: Stated())
+    monkeypatch.setattr(heuristic.cpu, "estimate_of", lambda problem: Stated())
     monkeypatch.setattr(heuristic, "neighbours", lambda point, problem: ())
     made, build = [], KernelMeasurer.build
 
