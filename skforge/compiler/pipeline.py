@@ -86,8 +86,11 @@ MIR_PASSES = (
     _own("keep-sums"),
     MirPass("vectorize-trees", lambda f, s: vectorize_trees.run(f)),
     MirPass("evaluate-predicates", lambda f, s: evaluate_predicates.run(f)),
-    MirPass("take-blocks", lambda f, s: take_blocks.run(f, s.hir)),
     MirPass("quantize-rows", lambda f, s: quantize_rows.run(f, s.hir)),
+    MirPass(
+        "take-blocks",
+        lambda f, s: take_blocks.run(f, s.hir, backend(s.hir.nest.kind).block_shape),
+    ),
     MirPass("specialize-depths", lambda f, s: specialize_depths.run(f, s.hir)),
     MirPass("unroll-walks", lambda f, s: unroll_walks.run(f)),
     MirPass("unroll-loops", lambda f, s: unroll_loops.run(f)),
@@ -175,10 +178,8 @@ def build_hir(
         elif not in_blocks:
             representations.WalkRepresentation.of(hir)
         representation.check(hir)
-        if in_lanes:
-            _run_until("vectorize-trees", hir)
-        elif in_blocks:
-            _check_blocks(hir)
+        if in_lanes or in_blocks:
+            _form_blocks(hir)
         _verify("hir", verify_hir, hir)
         _dump("hir", print_hir, hir)
         return hir
@@ -252,7 +253,7 @@ def _lay_out(
         return gpu.lay_out_gpu_blocks(hir, target, shape)
     if any(loop.in_order for loop in loops_in(body)):
         return representations.RowRepresentation.of(hir).lay_out_rows(hir, target)
-    block = _block_rows(body)
+    block = take_blocks.block_rows(body)
     if block is not None:
         return representations.BlockRepresentation.of(hir).lay_out_blocks(
             hir, target, block
@@ -274,53 +275,13 @@ def _finished(
     return stages
 
 
-def _check_blocks(hir: PredictEnsemble) -> None:
-    body = _run_until("quantize-rows", hir).body
-    if any(isinstance(s, mir.CacheTrees) for i in loops_in(body) for s in i.body):
-        raise ScheduleError(
-            "cache prefetches the nodes of walks, but this schedule evaluates blocks "
-            "of rows without walks; leave out the cache of trees."
-        )
-    shape = backend(hir.nest.kind).block_shape(body)
-    if shape is not None:
-        representations.GpuBlockRepresentation.of(hir).check_gpu_block(hir, shape)
-        return
-    block = _block_rows(body)
-    if block is None:
-        raise ScheduleError(
-            f'represent("{hir.nest.representation}") takes blocks of rows; tile the '
-            "batch, put the loop over trees outside the loop over the rows of a "
-            "block, and vectorize the latter."
-        )
-    representations.BlockRepresentation.of(hir).check_block(hir, block)
-
-
-def _run_until(last: str, hir: PredictEnsemble) -> mir.Function:
+def _form_blocks(hir: PredictEnsemble) -> None:
+    """Run the passes that refuse schedules of blocks and lanes; they need no target."""
     function = lower_to_mir.run(hir, "accumulator")
-    stage = Stage(hir, vector_lanes=2)
     for step in MIR_PASSES:
-        function = step.run(function, stage)
-        if step.name == last:
-            break
-    return function
-
-
-def _block_rows(body: mir.Body) -> int | None:
-    sizes = {
-        loop.step
-        for loop in loops_in(body)
-        if any(inner.kind == "block" for inner in loops_in(loop.body))
-        and any(isinstance(stmt, mir.StoreRows) for stmt in loop.body)
-    }
-    if len(sizes) > 1:
-        raise ScheduleError(
-            "cache_predicates needs blocks of a single size, but this schedule has "
-            f"blocks of {' and '.join(map(str, sorted(sizes, key=str)))} rows."
-        )
-    for size in sizes:
-        assert isinstance(size, int)
-        return size
-    return None
+        function = step.run(function, Stage(hir, vector_lanes=2))
+        if step.name == "take-blocks":
+            return
 
 
 def _verify(name: str, check: Callable[[T], None], ir: T) -> None:

@@ -286,7 +286,7 @@ def test_rows_must_be_in_the_cache_around_them() -> None:
 
 CODES = Schedule().tile("batch", "b0", "b1", 2).reorder("b0", "tree", "b1")
 CODES = CODES.quantize("b0")
-TESTS = Schedule().tile("batch", "b0", "b1", 2).reorder("b0", "tree", "b1")
+TESTS = Schedule().tile("batch", "b0", "b1", 64).reorder("b0", "tree", "b1")
 TESTS = TESTS.vectorize("b1").cache_predicates("b0").represent("bitsliced")
 
 
@@ -313,8 +313,8 @@ def one_tree(stmt: mir.Stmt) -> mir.Stmt:
     [
         (CODES, without_tables, "there is no row 0 in %codes"),
         (CODES, one_row, "there is no row 1 in %codes"),
-        (TESTS, without_tables, "there is no row 0 in %tests"),
-        (TESTS, one_row, "there is no row 1 in %tests"),
+        (TESTS, without_tables, "there is no row 2 in %tests"),
+        (TESTS, one_row, "there is no row 2 in %tests"),
         (TESTS, one_tree, "there is no tree 1 in %tests"),
     ],
 )

@@ -52,12 +52,12 @@ class PatternCode(TreeBlock):
         self._p = patterns
         self._of_trees("first_group", "last_group", patterns.start)
         self._bit_start = self._table("bit_start", patterns.bit_start)
-        self._bit_edge = self._table("bit_edge", patterns.edge * self._line)
-        self._patterns = self._alloc("patterns", U16, BLOCK)
+        self._bit_edge = self._table("bit_edge", patterns.edge * self.line)
+        self._patterns = self.alloc("patterns", U16, BLOCK)
 
     def add_tree(self, tree: Value, sums: Buffer) -> None:
         b, numbers = self.b, self._numbers_of(tree)
-        self._pass_tests(numbers["first"], numbers["last"])
+        self.pass_tests(numbers["first"], numbers["last"])
         with b.loop(numbers["first_group"], numbers["last_group"], hint="group") as g:
             self._put_together(g)
             self._add_group(g, sums)
@@ -65,14 +65,14 @@ class PatternCode(TreeBlock):
 
     def _put_together(self, group: Value) -> None:
         b, type_ = self.b, Vec(U16, TOGETHER)
-        first, last = (self._number(self._bit_start, group + k) for k in (0, 1))
+        first, last = (self.number(self._bit_start, group + k) for k in (0, 1))
         with b.loop(0, self._count, TOGETHER, hint="row") as row:
             byte = row // 8
             state = [b.const(0, type_), b.const(SLOTS, type_)]
             with b.loop(first, last, carry=state, hint="bit") as i:
                 pattern, bit = state
-                edge = self._number(self._bit_edge, i)
-                mask = b.reinterpret(self._passed[edge + byte, U32], Mask(TOGETHER))
+                edge = self.number(self._bit_edge, i)
+                mask = b.reinterpret(self.passed[edge + byte, U32], Mask(TOGETHER))
                 pattern = pattern | b.select(mask, bit, 0)
                 state[:] = [pattern, bit + bit]
             self._patterns[row] = state[0]
@@ -96,7 +96,7 @@ class CountCode(PatternCode):
         """Do nothing: the caller clears the counts."""
 
     def _add_group(self, group: Value, sums: Buffer) -> None:
-        start = self._part + self._number(self._count_start, group)
+        start = self._part + self.number(self._count_start, group)
         with self.b.loop(self._count, hint="row") as row:
             at = start + (self._patterns[row].to(I64) // SLOTS)
             self._result[at] = self._result[at] + 1
@@ -130,15 +130,15 @@ class LookUpCode(PatternCode):
 
     def _add_group(self, group: Value, sums: Buffer) -> None:
         b, p = self.b, self._p
-        size = self._number(self._size, group)
-        first, last = (self._number(self._slot_start, group + k) for k in (0, 1))
+        size = self.number(self._size, group)
+        first, last = (self.number(self._slot_start, group + k) for k in (0, 1))
         with b.loop(self._outputs[0], hint="output") as output:
             table = output * p.table_size + self._table_start[group]
             total = output * (self._t.forest.n_features * BLOCK)
             chunk = [table]
             with b.loop(first, last, SLOTS, carry=chunk, hint="slot") as slot:
                 columns = [
-                    total + self._number(self._column, slot + k) for k in range(SLOTS)
+                    total + self.number(self._column, slot + k) for k in range(SLOTS)
                 ]
                 self._look_up(chunk[0], columns, sums)
                 chunk[0] = chunk[0] + size

@@ -153,23 +153,23 @@ class BackgroundCode(TreeBlock):
         #: Counts of features: bytes where these are enough.
         self._few = Vec(lir.U8, 64) if most < 256 else Vec(lir.U16, 32)
         areas = 2 * int(order.depth.max(initial=0)) + 3
-        self._states = self._alloc("states", I64, areas * self._list)
-        self._counts = self._alloc("counts", I64, areas)
-        self._losses = self._alloc("losses", F64, areas * BLOCK)
-        self._failed = self._alloc("failed", self._few.element, areas * BLOCK)
+        self._states = self.alloc("states", I64, areas * self._list)
+        self._counts = self.alloc("counts", I64, areas)
+        self._losses = self.alloc("losses", F64, areas * BLOCK)
+        self._failed = self.alloc("failed", self._few.element, areas * BLOCK)
         #: A row's gains, in whole vectors.
-        self._row_gains = -(-max(1, most) // self._lanes) * self._lanes
-        self._gains = self._alloc("gains", F64, BLOCK * self._row_gains)
-        self._numbers = self._alloc("state_rows", F64, MOST_STATES)
-        self._each = self._alloc("state_parts", F64, MOST_STATES)
-        self._weight_rows = self._alloc("state_weights", I64, MOST_STATES)
+        self._row_gains = -(-max(1, most) // self.lanes) * self.lanes
+        self._gains = self.alloc("gains", F64, BLOCK * self._row_gains)
+        self._numbers = self.alloc("state_rows", F64, MOST_STATES)
+        self._each = self.alloc("state_parts", F64, MOST_STATES)
+        self._weight_rows = self.alloc("state_weights", I64, MOST_STATES)
 
     # ------------------------------------------------------------ the tree
 
     def add_tree(self, tree: Value, sums: Buffer) -> None:
         b, numbers = self.b, self._numbers_of(tree)
         first, last = numbers["first"], numbers["last"]
-        self._pass_tests(first, last)
+        self.pass_tests(first, last)
         self._clear(self._gains, b.const(0), BLOCK * self._row_gains)
         with (
             b.loop(self._n_held, hint="output") as output,
@@ -180,8 +180,8 @@ class BackgroundCode(TreeBlock):
         self._write_if_last(numbers["output"], sums)
 
     def _clear(self, buffer: Buffer, first: Value, size: int) -> None:
-        with self.b.loop(0, size, self._lanes, hint="clear") as i:
-            buffer[first + i] = self.b.const(0.0, self._vec)
+        with self.b.loop(0, size, self.lanes, hint="clear") as i:
+            buffer[first + i] = self.b.const(0.0, self.vec)
 
     def _start_at_root(self, group: Value, root: Value) -> None:
         b, few = self.b, self._few
@@ -201,16 +201,16 @@ class BackgroundCode(TreeBlock):
         b = self.b
         end, event = last * 2, [first * 2]
         with b.repeat(lambda: event[0] < end, event):
-            number = self._number(self._events, event[0])
+            number = self.number(self._events, event[0])
             n = number >> 1
-            area = self._number(self._node_area, n)
+            area = self.number(self._node_area, n)
             count = self._counts[area]
             enters = (number & 1).eq(0)
             none = enters & count.eq(0)
 
             def step() -> None:
-                below = self._number(self._node_below, n)
-                node = Node(n, self._edge(n - first), area, below)
+                below = self.number(self._node_below, n)
+                node = Node(n, self.edge(n - first), area, below)
                 b.if_(
                     enters,
                     lambda: self._down(node, count, group, output),
@@ -218,14 +218,14 @@ class BackgroundCode(TreeBlock):
                 )
 
             b.if_(none, lambda: None, step)
-            past = event[0] + self._number(self._node_skip, n)
+            past = event[0] + self.number(self._node_skip, n)
             event[0] = b.select(none, past, event[0] + 1)
 
     # ------------------------------------------------------------ a node
 
     def _down(self, node: Node, count: Value, group: Value, output: Value) -> None:
         b, n, below, needs = self.b, node.n, node.below, range(self._n_needs)
-        passed = [self._passed[node.edge + k * self._line, I64] for k in (0, 1)]
+        passed = [self.passed[node.edge + k * self.line, I64] for k in (0, 1)]
         at = (group * (2 * len(self._order.node)) + n * 2) * WORDS_GIVEN
         words = [self._given[at + k] for k in range(2 * WORDS_GIVEN)]
         given = words[:WORDS_GIVEN], words[WORDS_GIVEN:]
@@ -258,7 +258,7 @@ class BackgroundCode(TreeBlock):
             self._counts[below + side] = end & self._walked[n * 2 + side]
         self._count_failed(node)
         with b.loop(2, hint="side") as child:
-            leaf = self._number(self._side_leaf, n * 2 + child)
+            leaf = self.number(self._side_leaf, n * 2 + child)
             area = below + child
             count = self._counts[area]
             none = count.eq(0)
@@ -277,43 +277,43 @@ class BackgroundCode(TreeBlock):
         for row in range(0, BLOCK, few.lanes):
             failed = self._failed[node.area * BLOCK + row, few]
             for side in (0, 1):
-                other = node.edge + ((1 - side) * self._line + row // 8)
-                mask = b.reinterpret(self._passed[other, word], Mask(few.lanes))
+                other = node.edge + ((1 - side) * self.line + row // 8)
+                mask = b.reinterpret(self.passed[other, word], Mask(few.lanes))
                 more = b.select(mask, b.const(1, few), 0)
                 to = (node.below + side) * BLOCK + row
                 self._failed[to] = failed + more
 
     def _up(self, node: Node, output: Value, sums: Buffer) -> None:
-        b, lanes = self.b, self._lanes
-        gains = self._number(self._node_gains, node.n)
+        b, lanes = self.b, self.lanes
+        gains = self.number(self._node_gains, node.n)
         is_first = gains >= 0
         start = output * (self._t.forest.n_features * BLOCK)
-        start = start + self._number(self._node_feature, node.n)
+        start = start + self.number(self._node_feature, node.n)
         below, here = node.below * BLOCK, node.area * BLOCK
         iota = b.iota(I64, lanes)
         with b.loop(self._n_vectors, hint="v") as v:
             row = v * lanes
             place, source = start + row, below + row
-            left = self._losses[source, self._vec]
-            right = self._losses[source + BLOCK, self._vec]
+            left = self._losses[source, self.vec]
+            right = self._losses[source + BLOCK, self.vec]
             self._losses[here + row] = left + right
             edge = node.edge + v * (lanes // 8)
-            loss = b.select(self._mask(edge + self._line), left, 0.0)
-            loss = loss + b.select(self._mask(edge), right, 0.0)
-            total = sums[place] = sums[place, self._vec] - loss
+            loss = b.select(self.mask(edge + self.line), left, 0.0)
+            loss = loss + b.select(self.mask(edge), right, 0.0)
+            total = sums[place] = sums[place, self.vec] - loss
             with b.when(is_first):
                 column = (iota + row) * self._row_gains + gains
                 more = self._gains[column]
-                self._gains[column] = b.const(0.0, self._vec)
+                self._gains[column] = b.const(0.0, self.vec)
                 sums[place] = total + more
 
     # ------------------------------------------------------------ a leaf
 
     def _leaf(self, leaf: Value, area: Value, count: Value, output: Value) -> None:
-        b, lanes = self.b, self._lanes
+        b, lanes = self.b, self.lanes
         value = self._scores[leaf * self._t.forest.leaf_value.shape[1] + output]
         source, rows = area * self._list, area * BLOCK
-        distinct = self._number(self._leaf_distinct, leaf)
+        distinct = self.number(self._leaf_distinct, leaf)
         with b.loop(0, count, LANES, hint="state") as i:
             self._weigh(source + i, i, value)
         most = self._row_gains // lanes
@@ -359,7 +359,7 @@ class BackgroundCode(TreeBlock):
                 self._states[source + i + k * MOST_STATES]
                 for k in range(1 + WORDS_GIVEN, self._fields)
             ]
-            gains(needs, b.splat(gain, self._lanes), row * self._row_gains)
+            gains(needs, b.splat(gain, self.lanes), row * self._row_gains)
             left = word & (word - 1)
             done = left.eq(0)
             i = i + done.to(I64)
@@ -367,7 +367,7 @@ class BackgroundCode(TreeBlock):
 
     def _gain(self, n: int, needs: list[Value], gain: Value, start: Value) -> None:
         for k in range(n):
-            self._gain_vector(needs[0], self.b.const(k * self._lanes), gain, start)
+            self._gain_vector(needs[0], self.b.const(k * self.lanes), gain, start)
 
     def _gain_in_loops(
         self, distinct: Value, needs: list[Value], gain: Value, start: Value
@@ -375,13 +375,13 @@ class BackgroundCode(TreeBlock):
         b = self.b
         for word, need in enumerate(needs):
             held = (distinct - 64 * word).min(64)
-            with b.loop(0, held, self._lanes, hint="k") as k:
+            with b.loop(0, held, self.lanes, hint="k") as k:
                 self._gain_vector(need, k, gain, start + 64 * word)
 
     def _gain_vector(self, need: Value, k: Value, gain: Value, start: Value) -> None:
         b = self.b
-        mask = b.reinterpret((need >> k).to(self._bits), Mask(self._lanes))
+        mask = b.reinterpret((need >> k).to(self._bits), Mask(self.lanes))
         at = start + k
-        total = self._gains[at, self._vec]
+        total = self._gains[at, self.vec]
         # No masked store: a load would wait for it.
         self._gains[at] = total + b.select(mask, gain, 0.0)

@@ -2,7 +2,7 @@
 
 It evaluates the predicates, sets a bit for each edge of a tree and row, and writes the
 sums with the bias. A walk goes ``_down`` from a node to its children, where a ``_leaf``
-has its value, and comes ``_up`` with what both sides sum to ``_give`` the node's
+has its value, and comes ``_up`` with what both sides sum to, to ``give`` the node's
 feature its share.
 """
 
@@ -126,39 +126,44 @@ class TreeBlock(BlockCode):
 
     #: Where scratch lies.
     space: lir.Space = "global"
-    #: Vectors of rows that are walked together.
-    together = 1
     #: Tests of one row that are evaluated together.
     tests_at_once = 1
 
     def __init__(
-        self, rules: Rules, trees: Trees, rows: BlockRows, block: int, element: Scalar
+        self,
+        rules: Rules,
+        trees: Trees,
+        rows: BlockRows,
+        block: int,
+        element: Scalar,
+        together: int = 1,
     ) -> None:
         self.b: Builder = rules.b
-        self._t, self._rows, self._block = trees, rows, block
+        self._t, self._rows, self.block = trees, rows, block
         self._rules, self._model = rules, rules.model
-        self._scalar = element
-        self._lanes = lanes = min(block, VECTOR // element.bytes)
-        self._vec: lir.Type = Vec(element, lanes) if lanes > 1 else element
+        self.scalar = element
+        self.lanes = lanes = min(block, VECTOR // element.bytes)
+        self.vec: lir.Type = Vec(element, lanes) if lanes > 1 else element
         self._word = WORDS[block]
-        self._line = max(1, block // 8)  # bytes of a bit for each row
+        self.line = max(1, block // 8)  # bytes of a bit for each row
         self._bits = U16 if lanes == 16 else U8
         #: Rows of the block that the batch has.
         self._count = self.b.const(1)
         if block > 1:
             self._count = (rows.n_rows - rows.first).min(block)
-        self._together = min(self.together, block // lanes)
-        some = lanes * self._together
-        self._n_vectors = (self._count + (some - 1)) // some * self._together
+        #: Vectors of rows that are walked together.
+        self.together = min(together, block // lanes)
+        some = lanes * self.together
+        self._n_vectors = (self._count + (some - 1)) // some * self.together
         numbers = trees.tests.numbers
         if self.tests_at_once > 1:  # some are read behind the last ones
             numbers = np.append(numbers, np.zeros(self.tests_at_once, numbers.dtype))
         self._thresholds = self._model("test_numbers", numbers)
-        self._evaluate()
+        self.evaluate_tests()
         edges = 2 * int(np.diff(trees.start).max(initial=0)) + 1
-        self._passed = self._alloc("passed", U8, edges * self._line + 8)
-        self._node_line = self._table("node_line", trees.line * self._line)
-        self._node_before = self._table("node_before", trees.before * self._line)
+        self.passed = self.alloc("passed", U8, edges * self.line + 8)
+        self._node_line = self._table("node_line", trees.line * self.line)
+        self._node_before = self._table("node_before", trees.before * self.line)
         #: Tables of numbers of trees, in the order of the walk.
         self._tree: dict[str, Buffer] = {}
         self._of_trees("first", "last", trees.start)
@@ -167,15 +172,15 @@ class TreeBlock(BlockCode):
         #: Results of a row and output.
         self._width = trees.forest.n_features + 1
 
-    def _evaluate(self) -> None:
+    def evaluate_tests(self) -> None:
         """Set bit r of line p if row r goes left at p; rows past the last repeat it."""
-        b, rows, tests, lanes = self.b, self._rows, self._t.tests, self._lanes
+        b, rows, tests, lanes = self.b, self._rows, self._t.tests, self.lanes
         numbers = self._thresholds
         jobs = self._table("test_jobs", tests.jobs.reshape(-1))
-        column = self._alloc("column", numbers.element, self._block)
-        vector = with_lanes(numbers.element, self._vec)
+        column = self.alloc("column", numbers.element, self.block)
+        vector = with_lanes(numbers.element, self.vec)
         size = max(1, len(tests.numbers)) + self.tests_at_once - 1
-        self._lines = self._alloc("test_lines", U8, size * self._line)
+        self._lines = self.alloc("test_lines", U8, size * self.line)
         last, count = rows.n_rows - 1, self._n_vectors * lanes
 
         def lines(first: Value, end: Value, kind: int) -> None:
@@ -192,20 +197,20 @@ class TreeBlock(BlockCode):
                 number = numbers[line]
                 with b.loop(self._n_vectors, hint="v") as v:
                     left = self._left(kind, number, column[v * lanes, vector])
-                    at = line * self._line + v * (lanes // 8)
+                    at = line * self.line + v * (lanes // 8)
                     is_bool = lanes == 1
                     bits = left.to(U8) if is_bool else b.mask_bits(left, self._bits)
                     self._lines[at] = bits
 
         with b.loop(len(tests.jobs), hint="job") as job:
-            feature = self._number(jobs, job * 4)
+            feature = self.number(jobs, job * 4)
             with b.loop(count, hint="row") as r:
                 at = (rows.first + r).min(last) * rows.stride + feature
                 column[r] = rows.rows[at]
-            first, end = (self._number(jobs, job * 4 + k) for k in (2, 3))
+            first, end = (self.number(jobs, job * 4 + k) for k in (2, 3))
             kinds = range(len(tests.kinds))
             cases = [partial(lines, first, end, kind) for kind in kinds]
-            b.switch(self._number(jobs, job * 4 + 1), cases)
+            b.switch(self.number(jobs, job * 4 + 1), cases)
 
     def _left(self, kind: int, number: Value, x: Value) -> Value:
         b, rules = self.b, self._rules
@@ -219,7 +224,7 @@ class TreeBlock(BlockCode):
         op = "eq" if comparison == Comparison.EQ else op
         return b.compare(op, x, number, unordered=missing_left)
 
-    def _alloc(self, name: str, element: Scalar, size: int) -> Buffer:
+    def alloc(self, name: str, element: Scalar, size: int) -> Buffer:
         return self.b.alloc(name, element, size, self.space, alignment=64)
 
     @property
@@ -235,18 +240,18 @@ class TreeBlock(BlockCode):
             numbers = start[self._t.order + k]
             self._tree[name] = self._table(f"tree_{name}", numbers)
 
-    def _number(self, table: Buffer, at: Value) -> Value:
+    def number(self, table: Buffer, at: Value) -> Value:
         return table[at].to(I64)
 
     def _numbers_of(self, tree: Value) -> dict[str, Value]:
-        return {name: self._number(table, tree) for name, table in self._tree.items()}
+        return {name: self.number(table, tree) for name, table in self._tree.items()}
 
     def writes_to(self, result: Buffer) -> None:
         self._result = result
 
     def start(self, sums: Buffer) -> None:
         for total, columns in self._totals(sums):
-            size = self._n_held * columns * self._block
+            size = self._n_held * columns * self.block
             with self.b.loop(size, hint="sum") as i:
                 total[i] = 0.0
 
@@ -270,35 +275,35 @@ class TreeBlock(BlockCode):
             with b.loop(len(unused), hint="unused") as i:
                 self._write(outputs[i], sums, b.const(0))
 
-    def _pass_tests(self, first: Value, last: Value) -> None:
-        self._pass_root()
+    def pass_tests(self, first: Value, last: Value) -> None:
+        self.pass_root()
         with self.b.loop(first, last, hint="n") as n:
-            self._pass(n, first)
+            self.pass_node(n, first)
 
-    def _pass_root(self) -> None:
+    def pass_root(self) -> None:
         b = self.b
-        all_rows = ~b.const(0, self._word) if self._block > 1 else b.const(1, U8)
-        self._passed[0] = all_rows
+        all_rows = ~b.const(0, self._word) if self.block > 1 else b.const(1, U8)
+        self.passed[0] = all_rows
 
-    def _pass(self, n: Value, first: Value) -> tuple[Value, Value]:
-        before = self._passed[self._number(self._node_before, n), self._word]
-        line = self._goes_left(n)
-        at = self._edge(n - first)
-        left = self._passed[at] = before & line
-        right = self._passed[at + self._line] = before & ~line
+    def pass_node(self, n: Value, first: Value) -> tuple[Value, Value]:
+        before = self.passed[self.number(self._node_before, n), self._word]
+        line = self.goes_left(n)
+        at = self.edge(n - first)
+        left = self.passed[at] = before & line
+        right = self.passed[at + self.line] = before & ~line
         return left, right
 
-    def _goes_left(self, n: Value) -> Value:
-        return self._lines[self._number(self._node_line, n), self._word]
+    def goes_left(self, n: Value) -> Value:
+        return self._lines[self.number(self._node_line, n), self._word]
 
-    def _edge(self, own: Value) -> Value:
-        return own * (2 * self._line) + self._line
+    def edge(self, own: Value) -> Value:
+        return own * (2 * self.line) + self.line
 
-    def _mask(self, at: Value) -> Value:
-        bits = self._passed[at, self._bits]
-        if self._lanes == 1:
+    def mask(self, at: Value) -> Value:
+        bits = self.passed[at, self._bits]
+        if self.lanes == 1:
             return bits.ne(0)
-        return self.b.reinterpret(bits, lir.Mask(self._lanes))
+        return self.b.reinterpret(bits, lir.Mask(self.lanes))
 
     def _write(self, output: Value, sums: Buffer, held: Value) -> None:
         bias = self._bias[output].to(self._result.element)
@@ -310,9 +315,9 @@ class TreeBlock(BlockCode):
 
     def _write_row(self, at: Value, r: Value, sums: Buffer, held: Value) -> None:
         n_features = self._t.forest.n_features
-        start = held * (n_features * self._block)
+        start = held * (n_features * self.block)
         with self.b.loop(n_features, hint="f") as f:
-            x = self._divided(sums[start + f * self._block + r])
+            x = self._divided(sums[start + f * self.block + r])
             cell = at + f
             self._result[cell] = x.to(self._result.element)
 

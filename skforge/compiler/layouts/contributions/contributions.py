@@ -17,6 +17,11 @@ from skforge.compiler.layouts.base import BlockShape, GpuBlockLayout, register
 from skforge.compiler.layouts.blocks.paths import trace
 from skforge.compiler.layouts.blocks.tree_block import VECTOR, WORDS, Trees
 from skforge.compiler.layouts.contributions import walk
+from skforge.compiler.layouts.contributions.edges import (
+    OneThread,
+    PointsAsLanes,
+    RowsAsLanes,
+)
 from skforge.compiler.layouts.contributions.interactions import InteractionCode
 from skforge.compiler.layouts.contributions.one_row import PointCode, ThreadCode
 from skforge.compiler.layouts.contributions.order import pair_up, put_in_order
@@ -50,7 +55,9 @@ class _RowsOfBlock(layouts.GpuBlockCode):
     def __init__(self, layout: ThreadLayout, block: layouts.BlockThreads) -> None:
         self._layout, self._block, forest = layout, block, layout.hir.forest
         rules = Rules(block.b, forest, layout.hir.comparison, block.model)
-        self._code = ThreadCode(rules, layout.data, block.rows, 1, fuses=True)
+        self._code = ThreadCode(
+            rules, layout.data, block.rows, 1, True, walk.TOGETHER, OneThread
+        )
         self._code.writes_to(block.result)
         held = forest.n_outputs if forest.vector_leaves else 1
         size = max(1, held * forest.n_features)
@@ -145,10 +152,10 @@ def shared_data(hir: PredictEnsemble, by_pairs: bool, in_lanes: bool) -> walk.Wa
 
 
 #: The code of a block, by whether it is for interactions and whether it has one row.
-CODES: dict[tuple[bool, bool], type[walk.ContributionCode]] = {
-    (False, False): walk.ContributionCode,
-    (False, True): PointCode,
-    (True, False): InteractionCode,
+CODES: dict[tuple[bool, bool], tuple[type[walk.ContributionCode], type[walk.Edges]]] = {
+    (False, False): (walk.ContributionCode, RowsAsLanes),
+    (False, True): (PointCode, PointsAsLanes),
+    (True, False): (InteractionCode, RowsAsLanes),
 }
 
 
@@ -178,11 +185,11 @@ class Contributions(layouts.BlockRepresentation, layouts.GpuBlockRepresentation)
     def lay_out_blocks(
         self, hir: PredictEnsemble, target: Target, block: int
     ) -> layouts.BlockLayout:
-        code = CODES[self.by_pairs, block == 1]
+        code, edges = CODES[self.by_pairs, block == 1]
         data = shared_data(hir, self.by_pairs, block == 1)
         is_whole = target.vector_bits >= 8 * VECTOR
         together = walk.TOGETHER if is_whole else walk.IN_HALVES
-        rest = block, target.has_fma, together
+        rest = block, target.has_fma, together, edges
         return layouts.CodeLayout(
             hir, lambda rules, rows: code(rules, data, rows, *rest)
         )

@@ -8,6 +8,7 @@ import numpy as np
 
 from skforge.compiler.binning.rules import Rules
 from skforge.compiler.ir.lir.nodes import F64, Buffer, Value
+from skforge.compiler.layouts.contributions.edges import constant_of
 from skforge.compiler.layouts.contributions.quadrature import GAINS, LOSS
 from skforge.compiler.layouts.contributions.walk import (
     ContributionCode,
@@ -31,16 +32,16 @@ class InteractionCode(ContributionCode):
         assert data.pairs is not None
         pairs, table, order = data.pairs, self._table, data.order
         self._n_pairs = len(pairs.columns)
-        size = max(1, self._n_held * self._n_pairs) * self._block
-        self._pair_sums = self._alloc("pair_sums", F64, size)
+        size = max(1, self._n_held * self._n_pairs) * self.block
+        self._pair_sums = self.alloc("pair_sums", F64, size)
         self._columns.append(self._sums_of("pair", pairs.pair, pairs.pair_start))
         self._others = self._model("others", pairs.start)
-        self._other_bits = table("other_bits", pairs.edge * self._line)
+        self._other_bits = table("other_bits", pairs.edge * self.line)
         points = np.repeat(data.points.places[order.tree], np.diff(pairs.start))
         node, side = np.divmod(pairs.edge - 1, 2)
         gains = (node * data.rows + GAINS + side) * points
         self._other_gain = table("other_gain", gains)
-        slots = pairs.slot * (self._lanes * self._together)
+        slots = pairs.slot * (self.lanes * self.together)
         self._other_slot = table("other_slot", slots)
         self._pair_columns = table("pair_columns", pairs.columns.reshape(-1))
         self._width = self._width**2
@@ -48,30 +49,30 @@ class InteractionCode(ContributionCode):
     def _totals(self, sums: Buffer) -> list[tuple[Buffer, int]]:
         return [*super()._totals(sums), (self._pair_sums, self._n_pairs)]
 
-    def _give(self, walk: Walk, node: Node, gifts: list[list[Value]]) -> None:
+    def give(self, walk: Walk, node: Node, gifts: list[list[Value]]) -> None:
         """Add a node's gifts to its feature; times A of each other one, to pairs."""
-        super()._give(walk, node, gifts)
-        b, each, points = self.b, self._lanes // 8, range(walk.points)
+        super().give(walk, node, gifts)
+        b, each, points = self.b, self.lanes // 8, range(walk.points)
         for k, (left, right) in enumerate(node.passed):
             passed = left | right
             gifts[k] = [b.select(passed, gift, 0.0) for gift in gifts[k]]
-        loss = [self._constant(walk, node.constants, LOSS, q) for q in points]
+        loss = [constant_of(self, walk, node.constants, LOSS, q) for q in points]
         sums = self._columns[1].own
         with b.loop(self._others[node.i], self._others[node.i + 1], hint="other") as e:
-            place = self._number(self._other_bits, e) + walk.vector * each
-            at = walk.constants + self._number(self._other_gain, e)
-            slot = self._number(self._other_slot, e)
-            gains = [self._constant(walk, at, 0, q) for q in points]
+            place = self.number(self._other_bits, e) + walk.vector * each
+            at = walk.constants + self.number(self._other_gain, e)
+            slot = self.number(self._other_slot, e)
+            gains = [constant_of(self, walk, at, 0, q) for q in points]
             for k, gift in enumerate(gifts):
-                mask = self._mask(place + k * each)
-                total = sums[slot + k * self._lanes, self._vec]
+                mask = self.mask(place + k * each)
+                total = sums[slot + k * self.lanes, self.vec]
                 for q in points:
                     a = b.select(mask, gains[q], loss[q])
-                    total = self._multiply_add(gift[q], a, total)
-                sums[slot + k * self._lanes] = total
+                    total = self.multiply_add(gift[q], a, total)
+                sums[slot + k * self.lanes] = total
 
     def _write_row(self, at: Value, r: Value, sums: Buffer, held: Value) -> None:
-        b, n_features, block = self.b, self._t.forest.n_features, self._block
+        b, n_features, block = self.b, self._t.forest.n_features, self.block
         width = n_features + 1
         start = held * (n_features * block) + r
         first = held * (self._n_pairs * block) + r
@@ -80,7 +81,7 @@ class InteractionCode(ContributionCode):
             self._result[at + cell] = zero
         with b.loop(self._n_pairs, hint="pair") as pair:
             x = self._pair_sums[first + pair * block] * half
-            ends = [self._number(self._pair_columns, pair * 2 + k) for k in (0, 1)]
+            ends = [self.number(self._pair_columns, pair * 2 + k) for k in (0, 1)]
             value = self._divided(x).to(zero.type.element)
             for feature, other in (ends, ends[::-1]):
                 self._result[at + (feature * width + other)] = value

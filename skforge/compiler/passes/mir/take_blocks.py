@@ -1,29 +1,52 @@
-"""Pass whole blocks of rows to a representation that compares raw values.
+"""Pass whole blocks of rows to a representation, which refuses what it does not take.
 
-The nest changes as in ``evaluate_predicates.py``, but a block begins with
-``cache_rows`` and its walks read the rows themselves. Quantised rows and evaluated
-predicates form blocks in their own passes.
+A block of raw values is formed here. The nest changes as in ``evaluate_predicates.py``,
+but a block begins with ``cache_rows`` and its walks read the rows themselves. Quantised
+rows and evaluated predicates have formed blocks in their own passes.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from typing import TypeAlias
 
 from skforge.compiler.ir.hir.nodes import PredictEnsemble
-from skforge.compiler.ir.mir.nodes import CacheRows, Function, Loop
+from skforge.compiler.ir.mir.nodes import (
+    Body,
+    CacheRows,
+    CacheTrees,
+    Function,
+    Loop,
+    StoreRows,
+)
 from skforge.compiler.ir.mir.walk import loops_in, map_loops
-from skforge.compiler.layouts.base import BlockRepresentation, Representation
+from skforge.compiler.layouts.base import (
+    BlockRepresentation,
+    BlockShape,
+    GpuBlockRepresentation,
+    Representation,
+)
 from skforge.compiler.passes.mir.evaluate_predicates import in_block
+from skforge.compiler.schedule.bound import vectorizes_trees
 from skforge.compiler.schedule.directives import Vectorize
+from skforge.exceptions import ScheduleError
+
+ShapeOf: TypeAlias = Callable[[Body], BlockShape | None]
 
 
-def run(function: Function, hir: PredictEnsemble) -> Function:
+def run(function: Function, hir: PredictEnsemble, block_shape: ShapeOf) -> Function:
+    """Form blocks, and check them; ``block_shape`` tells how threads share one."""
     chosen = Representation.of(hir)
     takes_values = isinstance(chosen, BlockRepresentation) and chosen.takes_values
-    if hir.codes is not None or not takes_values:
-        return function
-    name = f'represent("{chosen.name}")'
+    if hir.codes is None and takes_values:
+        function = _of_values(function, f'represent("{chosen.name}")')
+    if chosen.takes_blocks(hir.nest) and not vectorizes_trees(hir.nest.loops):
+        _check(function.body, hir, block_shape(function.body))
+    return function
 
+
+def _of_values(function: Function, name: str) -> Function:
     def change(loop: Loop) -> Loop:
         inside = [i for i in loops_in(loop.body) if i.root == "batch"]
         whole = len(inside) == 1 and inside[0].has(Vectorize)
@@ -33,3 +56,41 @@ def run(function: Function, hir: PredictEnsemble) -> Function:
         return in_block(name, replace(loop, body=body), CacheRows, function)
 
     return replace(function, body=map_loops(function.body, change))
+
+
+def _check(body: Body, hir: PredictEnsemble, shape: BlockShape | None) -> None:
+    if any(isinstance(s, CacheTrees) for i in loops_in(body) for s in i.body):
+        raise ScheduleError(
+            "cache prefetches the nodes of walks, but this schedule evaluates blocks "
+            "of rows without walks; leave out the cache of trees."
+        )
+    if shape is not None:
+        GpuBlockRepresentation.of(hir).check_gpu_block(hir, shape)
+        return
+    block = block_rows(body)
+    if block is None:
+        raise ScheduleError(
+            f'represent("{hir.nest.representation}") takes blocks of rows; tile the '
+            "batch, put the loop over trees outside the loop over the rows of a "
+            "block, and vectorize the latter."
+        )
+    BlockRepresentation.of(hir).check_block(hir, block)
+
+
+def block_rows(body: Body) -> int | None:
+    """Return the rows of all blocks that are taken as one; None if there are none."""
+    sizes = {
+        loop.step
+        for loop in loops_in(body)
+        if any(inner.kind == "block" for inner in loops_in(loop.body))
+        and any(isinstance(stmt, StoreRows) for stmt in loop.body)
+    }
+    if len(sizes) > 1:
+        raise ScheduleError(
+            "cache_predicates needs blocks of a single size, but this schedule has "
+            f"blocks of {' and '.join(map(str, sorted(sizes, key=str)))} rows."
+        )
+    for size in sizes:
+        assert isinstance(size, int)
+        return size
+    return None
