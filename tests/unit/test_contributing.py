@@ -73,6 +73,13 @@ def test_the_map_goes_down_from_layer_to_layer():
     assert layers == sorted(layers, reverse=True)
 
 
+def test_entries_of_the_next_release_begin_with_their_subject():
+    text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    entries = re.findall(r"^- .*$", text.split("\n## [")[1], re.MULTILINE)
+    assert [one for one in entries if not re.match(r"- \*\*.+?\*\*[:.]", one)] == []
+    assert [line for line in text.splitlines() if len(line) > 160] == []
+
+
 def test_decisions_have_dates_and_statuses_as_their_index_says():
     folder = ROOT / "docs" / "decisions"
     said = []
