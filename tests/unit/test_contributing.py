@@ -73,6 +73,32 @@ def test_the_map_goes_down_from_layer_to_layer():
     assert layers == sorted(layers, reverse=True)
 
 
+def test_entries_of_the_next_release_begin_with_their_subject():
+    text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    entries = re.findall(r"^- .*$", text.split("\n## [")[1], re.MULTILINE)
+    assert [one for one in entries if not re.match(r"- \*\*.+?\*\*[:.]", one)] == []
+    assert [line for line in text.splitlines() if len(line) > 160] == []
+
+
+def test_decisions_have_dates_and_statuses_as_their_index_says():
+    folder = ROOT / "docs" / "decisions"
+    said = []
+    for page in sorted(folder.glob("0*.md")):
+        title, blank, status = page.read_text(encoding="utf-8").splitlines()[:3]
+        number, title = title.removeprefix("# ").split(". ", 1)
+        date, status = status.strip("*").split(". ", 1)
+        status = re.split(r"[.;]", status.lower())[0]
+        said.append((number, title, page.name, date, status))
+        assert blank == "" and re.fullmatch(r"\d+ [A-Z][a-z]+ \d{4}", date), page.name
+    index = (folder / "index.md").read_text(encoding="utf-8")
+    assert said == re.findall(
+        r"^\| (\d+) \| \[(.+)\]\((.+)\) \| (.+?) \| ([^;|]+?)(?:;.*)? \|$", index, re.M
+    )
+    assert [name.removesuffix(".md") for _, _, name, _, _ in said] == re.findall(
+        r"^0.*$", index, re.MULTILINE
+    )
+
+
 def test_modules_of_commands_are_there():
     modules = set(re.findall(r"python -m ([\w.]+)", TEXT))
     assert modules >= {"pytest", "ruff", "mypy", "benchmarks.regression"}
