@@ -75,7 +75,7 @@ def numbers(column: Any, dtype: Any = np.float64) -> Array:
     if _is_text(kind):
         try:
             column = _cast(column)
-        except pa.ArrowInvalid:
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):  # views, in old releases
             return _parsed(column.to_pylist())
         kind = column.type
     if pa.types.is_decimal(kind) or pa.types.is_null(kind):
@@ -97,10 +97,11 @@ def _cast(texts: Any) -> Any:
     import pyarrow as pa
     from pyarrow import compute
 
+    texts = texts.cast(pa.large_string())  # views have few functions
     try:  # reads most texts that float reads, and to the same numbers
         numbers = compute.cast(texts, pa.float64())
     except pa.ArrowInvalid:
-        cells = compute.ascii_trim_whitespace(texts.cast(pa.large_string()))
+        cells = compute.ascii_trim_whitespace(texts)
         words = pa.array([*_NUMBERS], pa.large_string())
         place = compute.index_in(compute.ascii_lower(cells), words)
         others = compute.if_else(place.is_null(), cells, None)

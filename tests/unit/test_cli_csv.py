@@ -137,20 +137,26 @@ PARTS = [
 
 
 @settings(max_examples=200)
-@given(st.lists(st.lists(st.sampled_from(PARTS), max_size=4).map("".join), min_size=1))
-@example([" 7", "NA", "True", "-nan", "nan", "1e999", ""])
-@example(["1", "nan(0)"])
-@example(["1_000"])
-def test_arrow_reads_the_numbers_of_python(cells):
+@given(
+    st.lists(st.lists(st.sampled_from(PARTS), max_size=4).map("".join), min_size=1),
+    st.sampled_from(["string", "large_string", "string_view"]),
+)
+@example([" 7", "NA", "True", "-nan", "nan", "1e999", ""], "string")
+@example(["1", "nan(0)"], "string_view")
+@example(["1", "nan", "3"], "string_view")
+@example(["1_000"], "large_string")
+def test_arrow_reads_the_numbers_of_python(cells, kind):
+    """Tables that polars writes have views."""
     pa = pytest.importorskip("pyarrow", exc_type=ImportError)
+    column = pa.array([*cells, None], getattr(pa, kind)())
     expected = [number_in(cell) for cell in cells]
     if None in expected:
         row = expected.index(None)
         with pytest.raises(WrongColumnError, match="and the model takes") as error:
-            numbers(pa.array([*cells, None]))
+            numbers(column)
         assert error.value.row == row and repr(cells[row]) in str(error.value)
         return
-    found, reference = numbers(pa.array([*cells, None])), np.array([*expected, np.nan])
+    found, reference = numbers(column), np.array([*expected, np.nan])
     for values in (found, reference):
         values[np.isnan(values)] = np.nan  # the sign of NaN says nothing
     assert found.tobytes() == reference.tobytes()

@@ -16,7 +16,7 @@ from skforge.tuning import Candidate, Heuristic, Trial, Tuner
 from skforge.tuning import tuner as tuner_module
 from skforge.tuning.measure.measure import KernelMeasurer
 from skforge.tuning.search import heuristic
-from skforge.tuning.search.odds import Odds, kind_of, one_by_one
+from skforge.tuning.search.odds import Odds, kind_of
 from skforge.tuning.search.ranges import plan_ranges
 from tests.exactness.forests import drawn
 from tests.tuning_tools import FakeMachine, Stated
@@ -148,7 +148,7 @@ def gain(ratio, *, call=1e-3, trials=(), schedule=TILES, best=1.0):
     """Return the mean gain of a schedule, estimated at a ratio to bit slices."""
     known = {BITS: call, schedule: ratio * call}
     stated = Stated(lambda one, n_rows: known.get(one, call))
-    odds = Odds(one_by_one(stated, 1))
+    odds = Odds(lambda schedules, n: [stated.seconds(s, n) for s in schedules])
     for one, relative in trials:
         odds.gain(one, BITS, 64, 1.0, 1.0)
         candidate = Candidate(one)

@@ -65,12 +65,13 @@ def estimate_of(problem: Problem) -> CostEstimate:
 
 
 def estimated(problem: Problem) -> odds.Estimated:
-    one = odds.one_by_one(estimate_of(problem), problem.n_threads)
+    estimate, n_threads = estimate_of(problem), problem.n_threads
 
     def seconds(schedules: Sequence[Schedule], n: int) -> list[float]:
         # Many schedules are one to the estimate, which takes .1 ms.
-        alike = {plan_of(schedule): schedule for schedule in schedules}
-        times = dict(zip(alike, one([*alike.values()], n), strict=True))
-        return [float(times[plan_of(schedule)]) for schedule in schedules]
+        plans = [*map(plan_of, schedules)]
+        alike = dict(zip(plans, schedules, strict=True))
+        one = {p: estimate.seconds(s, n, n_threads) for p, s in alike.items()}
+        return [float(one[plan]) for plan in plans]
 
     return seconds

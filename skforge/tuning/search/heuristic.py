@@ -18,14 +18,7 @@ from skforge.compiler.cost.counts import counted
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.tuning.machines import machine_of
 from skforge.tuning.search import cpu, learned
-from skforge.tuning.search.odds import (
-    BETWEEN,
-    WITHIN,
-    Estimate,
-    Odds,
-    layout_of,
-    one_by_one,
-)
+from skforge.tuning.search.odds import BETWEEN, WITHIN, Estimate, layout_of
 from skforge.tuning.search.strategies import Problem, Round, Rounds
 from skforge.tuning.search.trial import Candidate
 from skforge.tuning.space.cpu import cpu_point
@@ -95,12 +88,7 @@ def proposed(problem: Problem, strategy: Heuristic) -> list[Candidate]:
 
 
 def cpu_rounds(problem: Problem, strategy: Heuristic) -> Rounds:
-    odds = problem.shared(
-        "odds",
-        lambda: Odds(
-            one_by_one(strategy.estimate or cpu.estimate_of(problem), problem.n_threads)
-        ),
-    )
+    odds = learned.odds_of(problem, strategy.estimate)
     default, n_rows, best = problem.default, problem.n_rows, 1.0
     pool = _Pool(problem, strategy.name)
     for point in points_in(problem.space, kinds(problem)):

@@ -110,11 +110,32 @@ class Learned:
                     proposer.odds.learn(problem.default, (yield Round(candidates)))
 
 
-def _learned(problem: Problem, model: CostModel) -> odds.Estimated:
+def odds_of(
+    problem: Problem,
+    estimate: odds.Estimate | None = None,
+    model: CostModel | None = None,
+) -> odds.Odds:
+    """Return what a search knows of times; its first range says by which estimate."""
+
+    def make() -> odds.Odds:
+        return odds.Odds(_estimated(problem, estimate, model))
+
+    return problem.shared("odds", make)
+
+
+def _estimated(
+    problem: Problem, estimate: odds.Estimate | None, model: CostModel | None
+) -> odds.Estimated:
     shape, target = problem.shape, problem.target
-    return lambda schedules, n: model.seconds(
-        Setting(shape, target, n), schedules
-    ).tolist()
+    if model is not None:
+        return lambda schedules, n: model.seconds(
+            Setting(shape, target, n), schedules
+        ).tolist()
+    if estimate is not None:
+        return lambda schedules, n: [
+            estimate.seconds(s, n, problem.n_threads) for s in schedules
+        ]
+    return machine_of(target).estimated(problem)
 
 
 class Proposer:
@@ -125,10 +146,7 @@ class Proposer:
             raise TuningError(machine.untrained.format(arch=problem.target.cpu))
         self._strategy, self._problem = strategy, problem
         self._margin = MARGIN if model is None else model.facts.get("margin", MARGIN)
-        self._estimated = (
-            machine.estimated(problem) if model is None else _learned(problem, model)
-        )
-        self.odds = problem.shared("learned: odds", lambda: odds.Odds(self._estimated))
+        self.odds = odds_of(problem, model=model)
         self._tried = {problem.default}
         #: What may be proposed, by schedule, and the estimated seconds.
         self._found: dict[Schedule, tuple[Candidate, float]] = {}
@@ -179,7 +197,7 @@ class Proposer:
         dropped = np.any([*self._machine.pruned(setting, [*fresh]).values()], axis=0)
         kept = [s for s, drop in zip(fresh, dropped, strict=True) if not drop]
         default = self.odds.seconds(problem.default, problem.n_rows)
-        times = self._estimated(kept, problem.n_rows) if kept else []
+        times = self.odds.estimated(kept, problem.n_rows) if kept else []
         for schedule, seconds in zip(kept, times, strict=True):
             usable = seconds if isfinite(seconds) else default
             self._found[schedule] = fresh[schedule], usable

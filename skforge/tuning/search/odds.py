@@ -77,15 +77,11 @@ def layout_of(schedule: Schedule) -> str:
 Estimated: TypeAlias = Callable[[Sequence[Schedule], int], Sequence[float]]
 
 
-def one_by_one(estimate: Estimate, n_threads: int) -> Estimated:
-    return lambda schedules, n: [estimate.seconds(s, n, n_threads) for s in schedules]
-
-
 class Odds:
     """An estimate, corrected for each kind of schedule by what was timed so far."""
 
     def __init__(self, estimated: Estimated) -> None:
-        self._estimated = estimated
+        self.estimated = estimated
         self._seconds: dict[tuple[Schedule, int], float] = {}
         #: Logarithms of measured by estimated seconds, of each kind.
         self._errors: dict[Kind, list[float]] = {}
@@ -97,7 +93,7 @@ class Odds:
     def seconds(self, schedule: Schedule, n_rows: int) -> float:
         key = schedule, n_rows
         if key not in self._seconds:
-            seconds = float(self._estimated([schedule], n_rows)[0])
+            seconds = float(self.estimated([schedule], n_rows)[0])
             self._seconds[key] = seconds if seconds > 0 else inf
         return self._seconds[key]
 
@@ -125,8 +121,7 @@ class Odds:
             kinds = kind_of(schedule), kind_of(default)
             if kinds[0] != kinds[1]:
                 if all(kind in self._errors for kind in kinds):
-                    off, usual = (median(self._errors[kind]) for kind in kinds)
-                    ratio *= exp(off - usual)
+                    ratio *= self.usual(kinds[0]) / self.usual(kinds[1])
                 else:
                     error = BETWEEN
         share = seconds / (seconds + CALL)
