@@ -25,7 +25,6 @@ from skforge.compiler.target import Target
 from skforge.display.short_repr import OwnRepr
 from skforge.estimators import CompiledForest
 from skforge.exceptions import InvalidInputError
-from skforge.gpu.space import PLAIN, TABLE_5, gpu_schedule
 from skforge.sources.delegation import validated
 from skforge.tuning.result import TuningResult
 from skforge.tuning.search.strategies import Strategy
@@ -83,6 +82,8 @@ def _grid_space(grid: dict[str, tuple[Any, ...]]) -> ScheduleSpace:
         grid = {"walk": ("rows",), **grid}
         rule = Constraint(tuple(grid), _in_cpu_space, "a point of the CPU space")
         return ScheduleSpace(grid, _cpu_template, (rule,), name="grid")
+    from skforge.gpu.space import TABLE_5
+
     if names <= set(TABLE_5):
         return ScheduleSpace(grid, _gpu_template, name="grid")
     odd = sorted(names - set(CPU) - set(TABLE_5)) or sorted(names)
@@ -110,6 +111,8 @@ def _cpu_template(point: Point, shape: ForestShape) -> Schedule:
 
 
 def _gpu_template(point: Point, shape: ForestShape) -> Schedule:
+    from skforge.gpu.space import PLAIN, gpu_schedule
+
     return gpu_schedule({**PLAIN, **point}, shape)
 
 

@@ -70,7 +70,7 @@ def _level_text(
 ) -> str:
     from skforge.compiler.backend import backend_of
     from skforge.compiler.codegen.llvm.emitter import emit_llvm
-    from skforge.compiler.runtime.compiling import Lowering, gpu_text
+    from skforge.compiler.runtime.compiling import Lowering
     from skforge.compiler.runtime.cpu.jit import emit_assembly
     from skforge.compiler.runtime.schedules import table_at
     from skforge.compiler.runtime.targets import default_table
@@ -93,7 +93,7 @@ def _level_text(
     lowered = Lowering(forest, target, "exact").lowered(schedule, "accumulator")
     function = lowered.kernel.function
     if level in ("cuda", "ptx"):
-        return gpu_text(function, target, level)
+        return backend_of(target).device_text(function, target, level)
     if level in ("llvm", "asm"):
         emit = emit_llvm if level == "llvm" else emit_assembly
         return emit(*backend_of(target).in_process(function, target))

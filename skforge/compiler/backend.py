@@ -74,6 +74,10 @@ class Backend(ABC):
     def code_levels(self, target: Target) -> tuple[str, ...]:
         """Return the levels below LIR that have a text."""
 
+    def device_text(self, function: lir.Function, target: Target, level: str) -> str:
+        """Return a function as text for a device, not for this process."""
+        raise NotImplementedError
+
     # ----------------------------------------------------------------- choosing
 
     @abstractmethod

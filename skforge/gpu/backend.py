@@ -16,6 +16,7 @@ from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import TargetError
 from skforge.gpu import defaults, nest
+from skforge.gpu.codegen.emitter import emit_gpu
 from skforge.gpu.lowering import lower_grids
 from skforge.gpu.passes import (
     chunk_leaves,
@@ -26,6 +27,7 @@ from skforge.gpu.passes import (
     scale_shared,
 )
 from skforge.gpu.runtime import cupy
+from skforge.gpu.runtime.compilers import compile_ptx
 from skforge.gpu.runtime.emulated import EmulatedKernel
 from skforge.gpu.runtime.kernel import GpuKernel
 from skforge.runtime.stored_kernels import StoredKernel
@@ -70,6 +72,13 @@ class Gpu(Backend):
     def code_levels(self, target: Target) -> tuple[str, ...]:
         device = ("cuda", "ptx")
         return ("llvm", "asm", *device) if target.kind == "emulated" else device
+
+    def device_text(self, function: lir.Function, target: Target, level: str) -> str:
+        source = emit_gpu(function, target).source
+        if level == "cuda":
+            return source
+        arch = target.cpu if target.cpu.startswith("sm_") else "sm_80"
+        return compile_ptx(source, arch)
 
     def shape(self, forest: Forest | ForestShape, target: Target) -> ForestShape:
         return ForestShape.of(forest)

@@ -11,7 +11,6 @@ from typing import Any
 from skforge.compiler.backend import backend_of
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.hir.nodes import HirCache, PredictEnsemble, Reduction
-from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.mir import nodes as mir
 from skforge.compiler.ir.mir.nodes import Element
 from skforge.compiler.ir.mir.walk import statements
@@ -81,15 +80,6 @@ def most_rows(lowered: Lowered, limit: int) -> int | None:
 
 def code_text(kernel: Any, level: str) -> str:
     if level in ("cuda", "ptx"):
-        return gpu_text(kernel.function, kernel.target, level)
+        own = backend_of(kernel.target)
+        return own.device_text(kernel.function, kernel.target, level)
     return kernel.jit.llvm_ir() if level == "llvm" else kernel.jit.assembly()
-
-
-def gpu_text(function: lir.Function, target: Target, level: str) -> str:
-    from skforge.gpu.codegen.emitter import emit_gpu
-    from skforge.gpu.runtime.compilers import compile_ptx
-
-    source = emit_gpu(function, target).source
-    if level == "cuda":
-        return source
-    return compile_ptx(source, target.cpu if target.cpu.startswith("sm_") else "sm_80")
