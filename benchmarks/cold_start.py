@@ -311,7 +311,6 @@ def measured(
 
 
 def page(document: Document) -> str:
-    """Write a table for each model."""
     found = records(Start, document["starts"])
     lines = [
         "# Cold start",
@@ -350,7 +349,6 @@ def page(document: Document) -> str:
 
 
 def row(start: Start) -> list[str]:
-    """Return the cells of one system."""
     took = [f"{start.seconds[step] * 1e3:,.1f}" for step in STEPS]
     total = f"**{start.seconds['total'] * 1e3:,.0f}**"
     slowest = f"{max(start.totals) * 1e3:,.0f}"

@@ -91,7 +91,6 @@ def main(
 
 
 def read(file: Path) -> Times:
-    """Return the times in a file."""
     found: Times = {}
     for record in records(file):
         key = record["model"], record["target"], record["rows"]
@@ -122,7 +121,6 @@ def rivals(forest: Forest, target: Target) -> list[Schedule]:
 
 
 def default(forest: Forest, target: Target, size: int) -> Schedule:
-    """Return today's default of a batch size."""
     return of_size(default_schedules(forest, target), size)
 
 
@@ -165,7 +163,6 @@ def timed(
 
 
 def page(document: Document) -> str:
-    """Return the tables."""
     losses, cpus = document["loss"], document["cpus"]
     n_forests = len({name for name, *_ in losses})
     lines = [

@@ -41,6 +41,7 @@ from engines_report import page as page_of
 from engines_report import sizing
 from harness import (
     Document,
+    Merge,
     Output,
     Parts,
     Rounds,
@@ -312,7 +313,7 @@ def main(
     ] = False,
     price: Annotated[float, typer.Option(help="Of a core-hour.")] = 0.05,
     output: Output = Path("results"),
-    merge: Annotated[bool, typer.Option(help="Keep what was measured.")] = False,
+    merge: Merge = False,
     page: Annotated[
         Path | None, typer.Option("--sizing", help="Its table is written anew.")
     ] = None,

@@ -9,7 +9,6 @@ NETWORKS = (10, 25, 100)  # Gbit/s
 
 
 def page(result: Document) -> str:
-    """Return the whole report."""
     lines = [
         "# Predictions inside Dask, Spark and Ray\n",
         f"The data are {result['features']} float32 columns in the memory of a local "

@@ -209,7 +209,6 @@ def cells(
     slot: float,
     most: float,
 ) -> Iterator[Cell]:
-    """Measure one model and kind of contributions."""
     calls, apart, errors = answers(name, case, kind, threads, systems)
     rows = case.made()[1][:-N_BACKGROUND]
     for n in sizes:
@@ -333,7 +332,6 @@ background rows, so that all that is computed from them is timed."""
 
 
 def page(document: harness.Document) -> str:
-    """Write a table for each kind and model."""
     found, missing = harness.records(Cell, document["cells"]), document["missing"]
     lines = ["# SHAP values", "", *_summary(found), "", EXPLAINED, ""]
     lines += [in_words(document["facts"]), ""]

@@ -38,6 +38,9 @@ Batches = Annotated[str, typer.Option(help="Rows of a call.")]
 Rounds = Annotated[int, typer.Option(help="Samples of each system.")]
 Slot = Annotated[float, typer.Option(help="Seconds of a sample.")]
 Output = Annotated[Path | None, typer.Option(help="Folder of results.")]
+Merge = Annotated[
+    bool, typer.Option(help="Keep what the output has and is not measured now.")
+]
 
 
 def parts(text: str) -> list[str]:
@@ -70,7 +73,6 @@ def of_size(schedules: Mapping[tuple[int, int | None], T], rows: int) -> T:
 def seconds(
     call: Call, rows: Any, clock: Callable[[], float] = time.perf_counter
 ) -> float:
-    """Return how long one call takes."""
     start = clock()
     call(rows)
     return clock() - start
@@ -156,7 +158,6 @@ def table(
 
 
 def line(*cells: object) -> str:
-    """Return a line of a table."""
     return f"| {' | '.join(map(str, cells))} |"
 
 

@@ -84,8 +84,6 @@ class Cell:
 
 @dataclass(slots=True)
 class Result:
-    """Everything measured of one model."""
-
     model: str
     kind: str
     facts: dict[str, Any]
@@ -103,7 +101,6 @@ def read(folder: Path, name: str = "results") -> list[Result]:
 
 
 def results_of(document: Document) -> list[Result]:
-    """Return the results that JSON has."""
     return [
         Result(
             **model
@@ -182,9 +179,9 @@ def _truth(model: Model, remotes: Sequence[Remote], limits: Limits) -> dict[str,
     own = next(r for r in remotes if r.entry.name == OWN[model.kind])
     answer = own.load(model, limits.prepare)["answer"]
     own.ask("threads", count=1)
-    truth = {answer: own.array("answers", seconds=2 * ANSWER_SECONDS)}
+    truth = {answer: own.array("answers", seconds_left=2 * ANSWER_SECONDS)}
     with suppress(SystemFailedError):
-        truth["value"] = own.array("transformed", seconds=2 * ANSWER_SECONDS)
+        truth["value"] = own.array("transformed", seconds_left=2 * ANSWER_SECONDS)
     return truth
 
 
@@ -196,7 +193,7 @@ def prepare(
     try:
         loaded = remote.load(model, limits.prepare)
         remote.ask("threads", count=1)
-        found = remote.array("answers", seconds=ANSWER_SECONDS)
+        found = remote.array("answers", seconds_left=ANSWER_SECONDS)
     except SystemFailedError as error:
         return Prepared(name, reason=str(error))
     known = Prepared(

@@ -24,7 +24,6 @@ from systems import (
 
 
 def treelite_model(model: Model) -> Any:
-    """Return a model as treelite reads it."""
     import treelite
 
     match model["kind"]:
@@ -182,7 +181,6 @@ def onnxruntime(model: Model) -> System:
 
 
 def onnx_session(source: Any, threads: int = 1) -> Any:
-    """Open a session of a file or of its bytes."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()

@@ -163,7 +163,6 @@ def _pool(way: Way, draw: Callable[[int, int], tuple[Any, Any]], n: int) -> list
 
 
 def cells(names: list[str], sizes: list[int], slot: float) -> Iterator[Cell]:
-    """Measure cell by cell."""
     for name, case in CASES.items():
         if not harness.chosen(name, names):
             continue
@@ -197,7 +196,6 @@ other side."""
 
 
 def page(document: harness.Document) -> str:
-    """Write a table a pipeline."""
     found, folded = harness.records(Cell, document["cells"]), document["folding"]
     lines = ["# Pipelines", "", EXPLAINED, "", in_words(document["facts"]), ""]
     for case in dict.fromkeys(cell.case for cell in found):

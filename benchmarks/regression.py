@@ -22,7 +22,6 @@ from pathlib import Path
 from statistics import median
 from typing import Annotated
 
-import numpy as np
 import typer
 from harness import Batches, Rounds, numbers, parts, ratio, table, take_turns
 from models import Model, models
@@ -165,13 +164,7 @@ def compare(
 
 def _different(model: Model, size: int, remotes: Mapping[str, Remote]) -> list[str]:
     """Return a sentence if the two do not answer with the same bits."""
-    with tempfile.TemporaryDirectory() as folder:
-        answers = []
-        for name, remote in remotes.items():
-            file = str(Path(folder) / f"{name}.npy")
-            remote.ask("answer", file=file, rows=size)
-            answers.append(np.load(file))
-    one, other = answers
+    one, other = (remote.array("answer", rows=size) for remote in remotes.values())
     if one.dtype == other.dtype and one.shape == other.shape:
         bits = f"u{one.itemsize}"
         differ = int((one.view(bits) != other.view(bits)).sum())

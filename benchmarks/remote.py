@@ -95,11 +95,11 @@ class Remote:
             model=asdict(model),
         )
 
-    def array(self, command: str, seconds: float) -> NDArray[Any]:
-        """Return the array that a command writes: of rows that fit the seconds."""
+    def array(self, command: str, **arguments: Any) -> NDArray[Any]:
+        """Return the array that a command writes into a file."""
         with tempfile.TemporaryDirectory() as folder:
             file = os.path.join(folder, "answer.npy")
-            self.ask(command, file=file, seconds_left=seconds)
+            self.ask(command, file=file, **arguments)
             found: NDArray[Any] = np.load(file)
         return found
 

@@ -19,7 +19,6 @@ MODELS = "<!-- models -->"
 
 
 def page(document: Document) -> str:
-    """Return results.md."""
     return to_markdown(results_of(document), document["machine"])
 
 
@@ -41,7 +40,6 @@ def best_peer(cells: Iterable[Cell]) -> Cell | None:
 
 
 def at(result: Result, threads: int, rows: int) -> list[Cell]:
-    """Return the cells of one batch size and number of threads."""
     return [c for c in result.cells if (c.threads, c.rows) == (threads, rows)]
 
 
@@ -135,7 +133,6 @@ def _by_size(names: list[tuple[int, str]]) -> str:
 
 
 def seconds_of(cells: Iterable[Cell], system: str) -> float | None:
-    """Return the time of one system."""
     return next((c.seconds for c in cells if c.system == system), None)
 
 

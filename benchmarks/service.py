@@ -310,7 +310,6 @@ def bulk(rounds: int) -> dict[str, float]:
 
 
 def page(facts: Document) -> str:
-    """Return the figures as Markdown."""
     worst = {k: max(v) * 1e3 for k, v in facts["pauses"].items()}
     usual = {k: median(v) * 1e3 for k, v in facts["pauses"].items()}
     times, ours = facts["compile_seconds"], facts["bulk"]["columns"]

@@ -114,7 +114,6 @@ def xgboost(model: Model) -> System:
 
 
 def xgboost_booster(model: Model) -> Any:
-    """Return the Booster of a file."""
     if model["kind"] != "xgboost":
         raise NotForModelError("not an XGBoost model")
     import xgboost
@@ -152,7 +151,6 @@ def lightgbm(model: Model) -> System:
 
 
 def lightgbm_booster(model: Model) -> Any:
-    """Return the Booster of a file."""
     if model["kind"] != "lightgbm":
         raise NotForModelError("not a LightGBM model")
     import lightgbm

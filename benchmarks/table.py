@@ -46,9 +46,7 @@ def main(
     ] = DEFAULT.prepare,
     rounds: harness.Rounds = DEFAULT.rounds,
     output: harness.Output = None,
-    merge: Annotated[
-        bool, typer.Option(help="Keep the output's models that are not measured.")
-    ] = False,
+    merge: harness.Merge = False,
 ) -> None:
     """Measure and print; write JSON, Markdown and a picture where asked.
 
@@ -108,7 +106,6 @@ def _belongs(remote: Remote, kind: str, systems: str) -> bool:
 
 
 def say(line: str) -> None:
-    """Print progress at once."""
     print(line, flush=True)
 
 

@@ -98,7 +98,6 @@ def xgboost(
 def lightgbm(
     X: Rows, y: Any, estimator: str, categories: int = 0, **parameters: Any
 ) -> Trained:
-    """Train an estimator of LightGBM."""
     import lightgbm
 
     X = X.astype(np.float64)
@@ -125,7 +124,6 @@ def lightgbm_booster(
 
 
 def sklearn(name: str, X: Rows, y: Any, **parameters: Any) -> Trained:
-    """Train an estimator of scikit-learn."""
     from sklearn import ensemble, tree
 
     kind = getattr(tree if "DecisionTree" in name else ensemble, name)

@@ -129,7 +129,6 @@ LABELS = {"host": "x86-64-v4", "v3": "x86-64-v3"}
 
 
 def draw(times: dict[Any, Any], rows: Rows, folder: Path) -> None:
-    """Draw the figures."""
     figures(wholes(times), BATCHES, folder / "tuning")
     draw_searches(rows, folder / "tuning-strategies.png")
 
@@ -239,7 +238,6 @@ def compare(
 
 
 def page(document: harness.Document) -> str:
-    """Return the tables."""
     rows, (least, most) = document["rows"], document["legal"]
     names = list(dict.fromkeys(r["strategy"] for r in rows))
     models = list(dict.fromkeys(r["model"] for r in rows))

@@ -87,7 +87,6 @@ def figures(
 
 
 def machines_of(wholes: Sequence[Whole]) -> list[str]:
-    """Return the machines, in their order."""
     return list(dict.fromkeys(w.machine for w in wholes))
 
 

@@ -92,7 +92,6 @@ def main(
 
 
 def page(document: harness.Document) -> str:
-    """Return the tables and the aims."""
     results = results_of(document)
     parts = ["# Where other systems come nearest\n", EXPLAINED]
     for ours in (OURS[0], AVX2.name):

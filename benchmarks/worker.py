@@ -53,7 +53,6 @@ class Worker:
         }
 
     def threads(self, count: int) -> dict[str, Any]:
-        """Set the threads of all that follows."""
         with contextlib.suppress(ImportError):
             from threadpoolctl import threadpool_limits
 

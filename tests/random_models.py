@@ -42,6 +42,7 @@ from tests.answers_of import (
 )
 from tests.onnx_models import MODES, POSTS, RandomTrees, make_model
 from tests.plain import plain
+from tests.reliability.oracle import same
 
 N_ROWS = 150
 Rounds = tuple[int, int]
@@ -169,11 +170,7 @@ def _same(found: Any, expected: Any) -> bool:
     found = found.reshape(expected.shape)
     if expected.dtype.kind != "f" or found.dtype.kind != "f":  # numbers of leaves
         return bool((found == expected).all())
-    if found.dtype != expected.dtype:
-        return False
-    signs = np.signbit(found) == np.signbit(expected)
-    nan = np.isnan(found) & np.isnan(expected)
-    return bool((nan | (signs & (found == expected))).all())
+    return same(found, expected)
 
 
 # ------------------------------------------------------------ forms of contents

@@ -25,6 +25,7 @@ import typer
 from environments import python_of
 from harness import (
     Document,
+    Merge,
     Names,
     Output,
     Parts,
@@ -120,7 +121,6 @@ def reason(traceback: str) -> str:
 
 
 def measured(trait: str, converter: str, seconds: float, folder: Path = CELLS) -> Cell:
-    """Run one script."""
     needed = environment(trait, converter)
     python = python_of(needed) if needed else Path(sys.executable)
     if python is None:
@@ -281,7 +281,6 @@ print(json.dumps({"python": platform.python_version(), "packages": found}))
 
 
 def versions(python: Path) -> dict[str, Any]:
-    """Return an environment's Python and packages."""
     names = (*PACKAGES, "lleaves", "protobuf")
     code = _VERSIONS.replace("NAMES", repr(names))
     output = subprocess.check_output([str(python), "-c", code], text=True)
@@ -293,9 +292,7 @@ def main(
     converters: Parts = "",
     seconds: Annotated[float, typer.Option(help="Limit of a script.")] = 300.0,
     output: Output = None,
-    merge: Annotated[
-        bool, typer.Option(help="Keep the output's cells that are not run now.")
-    ] = False,
+    merge: Merge = False,
 ) -> None:
     """Run scripts, print what each found, and write same_bits.json and same_bits.md."""
     before = stored(output, "same_bits") if merge and output else {}

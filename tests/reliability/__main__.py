@@ -21,7 +21,7 @@ from typing import Annotated, Any
 
 import typer
 
-from benchmarks.harness import Output, parts, publish, stored
+from benchmarks.harness import Merge, Output, parts, publish, stored
 from benchmarks.machine import machine
 from benchmarks.reliability import page
 from tests.reliability import (
@@ -99,9 +99,7 @@ def main(
         str, typer.Option(help=f"Of {', '.join(FAMILIES)}, by commas.")
     ] = "",
     output: Output = None,
-    merge: Annotated[
-        bool, typer.Option(help="Keep the output's families that are not run now.")
-    ] = False,
+    merge: Merge = False,
 ) -> None:
     """Try what can go wrong, many times, and count what survives."""
     wanted = parts(only)

@@ -116,34 +116,35 @@ def _of_model(seed: int) -> Iterator[list[Any]]:
             yield [seed, model.library, f"{form.name}: {what}"]
 
 
+def _line(seed: int, name: str, outcome: Any, *more: str) -> list[Any]:
+    """Return a try's line; ``more`` is said where calls differ."""
+    what = "; ".join(outcome.differs[:3])
+    what = what and " ".join([what, outcome.how, *more])
+    refused = [one[:160] for one in outcome.refused]
+    return [seed, name, what, outcome.calls, outcome.rows, refused]
+
+
 def _of_pipeline(seed: int) -> Iterator[list[Any]]:
     from tests.fuzz_pipelines import DRAWN, attempt
 
     name = [*DRAWN][seed % len(DRAWN)]
     outcome = attempt([seed, 1], 20, *DRAWN[name])
-    what = "; ".join(outcome.differs[:3])
-    if what or not outcome.how:
-        what = f"{what or 'none of many could be compiled'} {outcome.how}"
-    refused = [one[:160] for one in outcome.refused]
-    yield [seed, name, what, outcome.calls, outcome.rows, refused]
+    if not outcome.how:
+        outcome.differs.append("none of many could be compiled")
+    yield _line(seed, name, outcome)
 
 
 def _of_sparse(seed: int) -> Iterator[list[Any]]:
     from tests.random_sparse import compare
 
     outcome = compare([seed])
-    what = "; ".join(outcome.differs[:3])
-    what = what and f"{what} {outcome.how} {outcome.example}"
-    yield [seed, "wide sparse rows", what, outcome.calls, outcome.rows, []]
+    yield _line(seed, "wide sparse rows", outcome, outcome.example)
 
 
 def _of_categories(seed: int) -> Iterator[list[Any]]:
     from tests.random_categories import attempt
 
-    outcome = attempt(seed)
-    what = "; ".join(outcome.differs[:3])
-    what = what and f"{what} {outcome.how}"
-    yield [seed, "categories", what, outcome.calls, outcome.rows, outcome.refused]
+    yield _line(seed, "categories", attempt(seed))
 
 
 if __name__ == "__main__":

@@ -62,7 +62,9 @@ def main(kind: str, first: int, last: int, seeds: Path) -> None:
     warnings.simplefilter("ignore")
     np.seterr(all="ignore")
     os.environ["SKFORGE_CACHE"] = "off"
-    oracle = Oracle(kind, good_file(kind, seeds)) if kind in LIBRARIES else None
+    oracle = None
+    if kind in LIBRARIES:
+        oracle = Oracle(kind, formats.files(kind, seeds)[0])
     _warm(kind, seeds)
     used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (used + SPARE, used + SPARE))
@@ -92,34 +94,14 @@ def attempt(
     """
     if oracle is None:
         return _ours(path, random, seeds)
-    with Kept(random) as again:
-        found = _judged(path, random, oracle)
+    state = random.getstate()
+    found = _judged(path, random, oracle)
     if found[0] == "lost" or "crashes" in found[1]:
         # once more in a fresh process: what was read before may have harmed this one
         oracle.renew()
-        with again:
-            found = _judged(path, random, oracle)
+        random.setstate(state)
+        found = _judged(path, random, oracle)
     return found
-
-
-def good_file(kind: str, seeds: Path) -> Path:
-    """Return a file of a kind that nobody changed."""
-    return formats.files(kind, seeds)[0]
-
-
-class Kept:
-    """A place in a series of random numbers, to which one can go back."""
-
-    def __init__(self, random: Random) -> None:
-        self._random, self._state = random, random.getstate()
-
-    def __enter__(self) -> Kept:
-        """Go to the place."""
-        self._random.setstate(self._state)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Stay where it is."""
 
 
 def _judged(path: Path, random: Random, oracle: Oracle) -> tuple[str, str]:

@@ -8,7 +8,6 @@ NaN, infinities, denormal and huge numbers. Every bit is compared.
 
 from __future__ import annotations
 
-import json
 import shutil
 import subprocess
 from pathlib import Path
@@ -20,6 +19,7 @@ import skforge
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.reference import draw_rows, reference_leaves
 from skforge.exporters.check import expected
+from tests.export_tools import C_TYPES, COMPILER, metadata
 from tests.reliability.rows import Row
 from tests.reliability.seeds import rows as make_rows
 
@@ -28,12 +28,6 @@ FLAGS = {
     "thread": ("-fsanitize=thread",),
 }
 _COMMON = ("-g", "-O1", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer")
-_TYPES = {
-    "float32": "float",
-    "float64": "double",
-    "int32": "int32_t",
-    "int64": "int64_t",
-}
 
 #: Each thread asks for slices of its own of exactly as many bytes as it needs, so that
 #: a byte too far is a byte of nobody; what it gets is compared with what is wanted.
@@ -101,20 +95,19 @@ def run(
 ) -> list[Row]:
     """Try the models (all, unless names are given) under both kinds of sanitizers."""
     made = []
-    compiler = shutil.which("gcc") or shutil.which("clang")
     for kind, flags in FLAGS.items():
         threads = 4 if kind == "thread" else 1
         said = f"{threads} threads at once" if threads > 1 else "one thread"
         row = Row("sanitizers", f"exported C, {kind}, {said}")
         made.append(row)
-        if compiler is None or not _works(compiler, flags, folder):
+        if COMPILER is None or not _works(COMPILER, flags, folder):
             row.left_out = "there is no compiler with this sanitizer"
             continue
         compared = 0
         for name, forest in _forests().items():
             if not names or name in names:
                 for what, count in _try(
-                    compiler, flags, folder, name, forest, n_rows, calls, threads
+                    COMPILER, flags, folder, name, forest, n_rows, calls, threads
                 ):
                     row.count(count >= 0, f"{name}: {what}")
                     compared += max(count, 0)
@@ -156,8 +149,7 @@ def _try(
     """Return for each function what went wrong, and rows compared or -1."""
     place = folder / "exported"
     skforge.export(forest, place, "c", name="tiny", apply=True, overwrite=True)
-    (facts_file,) = place.glob("*.json")
-    facts = json.loads(facts_file.read_text())
+    facts = metadata(place)
     module = skforge.compile_forest(forest)
     found = []
     for function, result in facts["functions"].items():
@@ -175,8 +167,8 @@ def _try(
                 n=n_rows,
                 width=forest.n_features,
                 columns=result["columns"],
-                given=_TYPES[dtype],
-                out=_TYPES[result["dtype"]],
+                given=C_TYPES[dtype],
+                out=C_TYPES[result["dtype"]],
                 calls=calls,
                 threads=threads,
             )
