@@ -55,9 +55,7 @@ class _RowsOfBlock(layouts.GpuBlockCode):
     def __init__(self, layout: ThreadLayout, block: layouts.BlockThreads) -> None:
         self._layout, self._block, forest = layout, block, layout.hir.forest
         rules = Rules(block.b, forest, layout.hir.comparison, block.model)
-        self._code = ThreadCode(
-            rules, layout.data, block.rows, 1, True, walk.TOGETHER, OneThread
-        )
+        self._code = ThreadCode(rules, layout.data, block.rows, 1, OneThread, True)
         self._code.writes_to(block.result)
         held = forest.n_outputs if forest.vector_leaves else 1
         size = max(1, held * forest.n_features)
@@ -189,7 +187,7 @@ class Contributions(layouts.BlockRepresentation, layouts.GpuBlockRepresentation)
         data = shared_data(hir, self.by_pairs, block == 1)
         is_whole = target.vector_bits >= 8 * VECTOR
         together = walk.TOGETHER if is_whole else walk.IN_HALVES
-        rest = block, target.has_fma, together, edges
+        rest = block, edges, target.has_fma, together
         return layouts.CodeLayout(
             hir, lambda rules, rows: code(rules, data, rows, *rest)
         )

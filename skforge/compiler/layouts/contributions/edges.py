@@ -20,14 +20,6 @@ from skforge.compiler.layouts.contributions.walk import (
 )
 
 
-def constant_of(
-    code: ContributionCode, walk: Walk, at: Value, row: int, q: int
-) -> Value:
-    """Return a constant of a node at a point, for all lanes."""
-    constant = code.constants[at + (row * walk.points + q)]
-    return code.b.splat(constant, walk.vec.lanes)
-
-
 class RowsAsLanes(Edges):
     def points(self, walk: Walk, n: int) -> Walk:
         return replace(walk, points=n, vec=self.c.vec)
@@ -48,14 +40,14 @@ class RowsAsLanes(Edges):
 
     def factors(self, walk: Walk, node: Node, side: int, q: int) -> Iterator[Value]:
         rows = range(LEFT, RIGHT) if side == 0 else range(RIGHT, WEIGHTS)
-        a = [constant_of(self.c, walk, node.constants, row, q) for row in rows]
+        a = [self.c.constant(walk, node.constants, row, q) for row in rows]
         for passed in node.passed:
             other = self.b.select(passed[1 - side], a[1], a[2])
             yield self.b.select(passed[side], a[0], other)
 
     def weights(self, walk: Walk, node: Node, q: int) -> Callable[[int, int], Value]:
         rows = range(WEIGHTS, WEIGHTS + 3)
-        w = [constant_of(self.c, walk, node.constants, row, q) for row in rows]
+        w = [self.c.constant(walk, node.constants, row, q) for row in rows]
         return lambda side, k: self.b.select(node.passed[k][side], w[side], w[2])
 
     def total(self, node: Node, k: int, gifts: list[Value]) -> Value:
@@ -220,18 +212,14 @@ class PointsAsLanes(Edges):
             self._found[number - walk.tree["subtree"]] = at
             b.prefetch(c.tables, at)
         with b.loop(few, end, hint="subtree") as number:
-            self._look_up(walk, number)
-
-    def _look_up(self, walk: Walk, subtree: Value) -> None:
-        c, b, lanes = self.c, self.b, walk.vec.lanes
-        begin, end = c.ends_of(subtree)
-        slot = c.number(c.subtree_slot, subtree)
-        at = self._found[subtree - walk.tree["subtree"]]
-        (come,) = c.slot(walk, slot, 0)
-        c.slots[slot] = come * c.tables[at, walk.vec]
-        with b.loop(begin, end, hint="n") as n:
-            row = c.tables[at + (n - begin + 1) * lanes, walk.vec]
-            c.give(walk, Node(n, slot, slot, at), [[come * row]])
+            begin, last = c.ends_of(number)
+            slot = c.number(c.subtree_slot, number)
+            at = self._found[number - walk.tree["subtree"]]
+            (come,) = c.slot(walk, slot, 0)
+            c.slots[slot] = come * c.tables[at, walk.vec]
+            with b.loop(begin, last, hint="n") as n:
+                row = c.tables[at + (n - begin + 1) * lanes, walk.vec]
+                c.give(walk, Node(n, slot, slot, at), [[come * row]])
 
 
 class OneThread(RowsAsLanes):

@@ -8,7 +8,6 @@ import numpy as np
 
 from skforge.compiler.binning.rules import Rules
 from skforge.compiler.ir.lir.nodes import F64, Buffer, Value
-from skforge.compiler.layouts.contributions.edges import constant_of
 from skforge.compiler.layouts.contributions.quadrature import GAINS, LOSS
 from skforge.compiler.layouts.contributions.walk import (
     ContributionCode,
@@ -56,13 +55,13 @@ class InteractionCode(ContributionCode):
         for k, (left, right) in enumerate(node.passed):
             passed = left | right
             gifts[k] = [b.select(passed, gift, 0.0) for gift in gifts[k]]
-        loss = [constant_of(self, walk, node.constants, LOSS, q) for q in points]
+        loss = [self.constant(walk, node.constants, LOSS, q) for q in points]
         sums = self._columns[1].own
         with b.loop(self._others[node.i], self._others[node.i + 1], hint="other") as e:
             place = self.number(self._other_bits, e) + walk.vector * each
             at = walk.constants + self.number(self._other_gain, e)
             slot = self.number(self._other_slot, e)
-            gains = [constant_of(self, walk, at, 0, q) for q in points]
+            gains = [self.constant(walk, at, 0, q) for q in points]
             for k, gift in enumerate(gifts):
                 mask = self.mask(place + k * each)
                 total = sums[slot + k * self.lanes, self.vec]

@@ -33,21 +33,12 @@ from numpy.typing import NDArray
 
 from skforge.compiler.binning.rules import BlockRows, Rules
 from skforge.compiler.ir.lir.builder import with_lanes
-from skforge.compiler.ir.lir.nodes import (
-    F64,
-    U8,
-    Buffer,
-    Type,
-    Value,
-)
+from skforge.compiler.ir.lir.nodes import F64, U8, Buffer, Type, Value
 from skforge.compiler.ir.lir.types import scalar_of
 from skforge.compiler.layouts.blocks.paths import IntArray
 from skforge.compiler.layouts.blocks.tree_block import TreeBlock, Trees
 from skforge.compiler.layouts.contributions.order import Order, Pairs
-from skforge.compiler.layouts.contributions.quadrature import (
-    Constants,
-    Points,
-)
+from skforge.compiler.layouts.contributions.quadrature import Constants, Points
 from skforge.compiler.layouts.contributions.subtrees import CASES, FEW, Tables
 
 #: Vectors that share the loads of constants: of 512 bits (two: 1.07 times the time),
@@ -165,9 +156,9 @@ class ContributionCode(TreeBlock):
         data: WalkData,
         rows: BlockRows,
         block: int,
-        fuses: bool,
-        together: int,
         edges: Callable[[ContributionCode], Edges],
+        fuses: bool,
+        together: int = TOGETHER,
     ) -> None:
         element = scalar_of(data.constants.values.dtype)
         super().__init__(rules, data.trees, rows, block, element, together)
@@ -340,6 +331,10 @@ class ContributionCode(TreeBlock):
     def ends_of(self, subtree: Value) -> tuple[Value, Value]:
         first = self.number(self._subtree_first, subtree)
         return first, self.number(self._subtree_last, subtree)
+
+    def constant(self, walk: Walk, at: Value, row: int, q: int) -> Value:
+        constant = self.constants[at + (row * walk.points + q)]
+        return self.b.splat(constant, walk.vec.lanes)
 
     def multiply_add(self, x: Value, y: Value, total: Value) -> Value:
         return self.b.multiply_add(x, y, total) if self._fuses else x * y + total

@@ -12,14 +12,7 @@ from dataclasses import replace
 from typing import TypeAlias
 
 from skforge.compiler.ir.hir.nodes import PredictEnsemble
-from skforge.compiler.ir.mir.nodes import (
-    Body,
-    CacheRows,
-    CacheTrees,
-    Function,
-    Loop,
-    StoreRows,
-)
+from skforge.compiler.ir.mir import nodes as mir
 from skforge.compiler.ir.mir.walk import loops_in, map_loops
 from skforge.compiler.layouts.base import (
     BlockRepresentation,
@@ -32,10 +25,13 @@ from skforge.compiler.schedule.bound import vectorizes_trees
 from skforge.compiler.schedule.directives import Vectorize
 from skforge.exceptions import ScheduleError
 
-ShapeOf: TypeAlias = Callable[[Body], BlockShape | None]
+
+ShapeOf: TypeAlias = Callable[[mir.Body], BlockShape | None]
 
 
-def run(function: Function, hir: PredictEnsemble, block_shape: ShapeOf) -> Function:
+def run(
+    function: mir.Function, hir: PredictEnsemble, block_shape: ShapeOf
+) -> mir.Function:
     """Form blocks, and check them; ``block_shape`` tells how threads share one."""
     chosen = Representation.of(hir)
     takes_values = isinstance(chosen, BlockRepresentation) and chosen.takes_values
@@ -46,20 +42,20 @@ def run(function: Function, hir: PredictEnsemble, block_shape: ShapeOf) -> Funct
     return function
 
 
-def _of_values(function: Function, name: str) -> Function:
-    def change(loop: Loop) -> Loop:
+def _of_values(function: mir.Function, name: str) -> mir.Function:
+    def change(loop: mir.Loop) -> mir.Loop:
         inside = [i for i in loops_in(loop.body) if i.root == "batch"]
         whole = len(inside) == 1 and inside[0].has(Vectorize)
         if loop.root != "batch" or not whole or not isinstance(loop.step, int):
             return loop
-        body = tuple(stmt for stmt in loop.body if not isinstance(stmt, CacheRows))
-        return in_block(name, replace(loop, body=body), CacheRows, function)
+        body = tuple(stmt for stmt in loop.body if not isinstance(stmt, mir.CacheRows))
+        return in_block(name, replace(loop, body=body), mir.CacheRows, function)
 
     return replace(function, body=map_loops(function.body, change))
 
 
-def _check(body: Body, hir: PredictEnsemble, shape: BlockShape | None) -> None:
-    if any(isinstance(s, CacheTrees) for i in loops_in(body) for s in i.body):
+def _check(body: mir.Body, hir: PredictEnsemble, shape: BlockShape | None) -> None:
+    if any(isinstance(s, mir.CacheTrees) for i in loops_in(body) for s in i.body):
         raise ScheduleError(
             "cache prefetches the nodes of walks, but this schedule evaluates blocks "
             "of rows without walks; leave out the cache of trees."
@@ -77,20 +73,19 @@ def _check(body: Body, hir: PredictEnsemble, shape: BlockShape | None) -> None:
     BlockRepresentation.of(hir).check_block(hir, block)
 
 
-def block_rows(body: Body) -> int | None:
+def block_rows(body: mir.Body) -> int | None:
     """Return the rows of all blocks that are taken as one; None if there are none."""
     sizes = {
         loop.step
         for loop in loops_in(body)
         if any(inner.kind == "block" for inner in loops_in(loop.body))
-        and any(isinstance(stmt, StoreRows) for stmt in loop.body)
+        and any(isinstance(stmt, mir.StoreRows) for stmt in loop.body)
     }
     if len(sizes) > 1:
         raise ScheduleError(
             "cache_predicates needs blocks of a single size, but this schedule has "
             f"blocks of {' and '.join(map(str, sorted(sizes, key=str)))} rows."
         )
-    for size in sizes:
-        assert isinstance(size, int)
-        return size
-    return None
+    size = next(iter(sizes), None)
+    assert size is None or isinstance(size, int)
+    return size
