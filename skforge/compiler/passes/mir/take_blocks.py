@@ -25,7 +25,6 @@ from skforge.compiler.schedule.bound import vectorizes_trees
 from skforge.compiler.schedule.directives import Vectorize
 from skforge.exceptions import ScheduleError
 
-
 ShapeOf: TypeAlias = Callable[[mir.Body], BlockShape | None]
 
 
