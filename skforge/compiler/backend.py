@@ -59,6 +59,7 @@ class Backend(ABC):
         function: mir.Function,
         hir: PredictEnsemble,
         layout: AnyLayout,
+        *,
         target: Target,
         name: str,
     ) -> LoweredKernel:
@@ -99,12 +100,11 @@ class Backend(ABC):
     # ------------------------------------------------------------------ running
 
     @abstractmethod
-    def found(self, target: Target, name: object) -> Target:
-        """Return the machine here that a user means by a name, which was parsed."""
+    def available(self, target: Target, name: object) -> Target:
+        """Return the machine here that runs a target's code, parsed from a name.
 
-    @abstractmethod
-    def check_available(self, target: Target) -> None:
-        """Raise ``TargetError`` unless code for a target runs here."""
+        Raises ``TargetError`` if there is none.
+        """
 
     @abstractmethod
     def kernel(self, source: Any, target: Target) -> Any:

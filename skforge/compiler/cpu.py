@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from skforge.compiler.backend import Backend
 from skforge.compiler.runtime.kernels import Kernel
@@ -10,10 +10,8 @@ from skforge.compiler.runtime.kernels import Kernel
 if TYPE_CHECKING:
     from skforge.compiler.cost.shape import ForestShape
     from skforge.compiler.forest.forest import Forest
-    from skforge.compiler.ir.hir.nodes import PredictEnsemble, Reduction
+    from skforge.compiler.ir.hir.nodes import Reduction
     from skforge.compiler.ir.lir import nodes as lir
-    from skforge.compiler.ir.mir import nodes as mir
-    from skforge.compiler.layouts.base import AnyLayout
     from skforge.compiler.lowering.kernel import LoweredKernel
     from skforge.compiler.pipeline import Lowered
     from skforge.compiler.schedule.ranges import BatchRange
@@ -25,17 +23,10 @@ if TYPE_CHECKING:
 class Cpu(Backend):
     native = True
 
-    def lower(
-        self,
-        function: mir.Function,
-        hir: PredictEnsemble,
-        layout: AnyLayout,
-        target: Target,
-        name: str,
-    ) -> LoweredKernel:
+    def lower(self, *args: Any, **kwargs: Any) -> LoweredKernel:
         from skforge.compiler.lowering import lower_to_lir
 
-        return lower_to_lir.run(function, hir, layout, target=target, name=name)
+        return lower_to_lir.run(*args, **kwargs)
 
     def in_process(
         self, function: lir.Function, target: Target
@@ -68,11 +59,9 @@ class Cpu(Backend):
 
         return contribution_schedules(forest, "contributions")
 
-    def found(self, target: Target, name: object) -> Target:
-        return target
-
-    def check_available(self, target: Target) -> None:
+    def available(self, target: Target, name: object) -> Target:
         target.check_runs_here()
+        return target
 
     def kernel(self, source: Lowered | StoredKernel, target: Target) -> Kernel:
         return Kernel(source, target)

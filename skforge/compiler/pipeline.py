@@ -237,7 +237,7 @@ def lower(
         _dump("mir", print_mir, function)
         own = backend_of(target)
         layout = _lay_out(hir, function.body, target)
-        kernel = own.lower(function, hir, layout, target, name)
+        kernel = own.lower(function, hir, layout, target=target, name=name)
         after = _finished(kernel, (*LIR_PASSES, *own.lir_passes))
         return Lowered(
             hir, stages, after, replace(kernel, function=[*after.values()][-1])

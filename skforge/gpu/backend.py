@@ -5,11 +5,8 @@ from __future__ import annotations
 from skforge.compiler.backend import Backend, LirPass, MirPass
 from skforge.compiler.cost.shape import ForestShape
 from skforge.compiler.forest.forest import Forest
-from skforge.compiler.ir.hir.nodes import PredictEnsemble, Reduction
+from skforge.compiler.ir.hir.nodes import Reduction
 from skforge.compiler.ir.lir import nodes as lir
-from skforge.compiler.ir.mir import nodes as mir
-from skforge.compiler.layouts.base import AnyLayout, BlockShape
-from skforge.compiler.lowering.kernel import LoweredKernel
 from skforge.compiler.pipeline import Lowered
 from skforge.compiler.schedule.ranges import BatchRange
 from skforge.compiler.schedule.schedule import Schedule
@@ -50,19 +47,9 @@ class Gpu(Backend):
     native = False
     mir_passes = GPU_MIR_PASSES
     lir_passes = GPU_LIR_PASSES
-
-    def block_shape(self, body: mir.Body) -> BlockShape | None:
-        return nest.block_shape(body)
-
-    def lower(
-        self,
-        function: mir.Function,
-        hir: PredictEnsemble,
-        layout: AnyLayout,
-        target: Target,
-        name: str,
-    ) -> LoweredKernel:
-        return lower_grids.run(function, hir, layout, target=target, name=name)
+    block_shape = staticmethod(nest.block_shape)
+    lower = staticmethod(lower_grids.run)
+    walking = staticmethod(defaults.walking_gpu_schedule)
 
     def in_process(
         self, function: lir.Function, target: Target
@@ -89,27 +76,22 @@ class Gpu(Backend):
         whole = ForestShape.of(forest).forest
         return defaults.default_gpu_schedules(whole, target, reduction)
 
-    def walking(self, forest: Forest, target: Target) -> Schedule:
-        return defaults.walking_gpu_schedule(forest, target)
-
     def contribution_table(self, forest: Forest) -> dict[BatchRange, Schedule]:
         return {(1, None): defaults.gpu_contribution_schedule()}
 
-    def found(self, target: Target, name: object) -> Target:
-        if name in ("cuda", "hip"):
-            return cupy.current(target.kind).target()  # type: ignore[arg-type]
-        return target
-
-    def check_available(self, target: Target) -> None:
+    def available(self, target: Target, name: object) -> Target:
         if target.kind not in ("cuda", "hip"):
             target.check_runs_here()
-            return
+            return target
         device = cupy.current(target.kind)
+        if name in ("cuda", "hip"):
+            return device.target()
         if not _runs(target.cpu, device.arch):
             raise TargetError(
                 f"Code for {target.cpu} does not run on {device.name}, which is "
                 f"{device.arch}; use target={target.kind!r}."
             )
+        return target
 
     def kernel(
         self, source: Lowered | StoredKernel, target: Target

@@ -19,17 +19,12 @@ import numpy as np
 
 from skforge.compiler.cost.schedule_facts import facts_of
 from skforge.compiler.cost.shape import Setting
-from skforge.compiler.forest.forest import Forest
-from skforge.compiler.pipeline import Lowered
 from skforge.compiler.schedule.schedule import Schedule
-from skforge.compiler.target import Target
 from skforge.gpu import measure
 from skforge.gpu.cost import GpuWork
 from skforge.gpu.cost_model import CostModel
-from skforge.gpu.runtime.kernel import GpuKernel
 from skforge.gpu.space import PLAIN, TABLE_5
 from skforge.tuning.machines import FOREST_BYTES, Mask, SearchedMachine
-from skforge.tuning.measure.measure import Runner
 from skforge.tuning.search import heuristic, learned
 from skforge.tuning.search.odds import Estimated
 from skforge.tuning.search.strategies import Problem, Round, Rounds
@@ -50,44 +45,8 @@ RANKED, PAPER, TOP, ROUND, MOST_TRIED = 24, 24, 3, 12, 111
 FEWEST_ROWS, BUSY_LANES = 8, 0.5
 
 
-class Gpu(SearchedMachine):
-    budget = 10.0
-    untrained = (
-        "the cost model was not trained for {arch}, so Learned('one-shot') would "
-        "guess. Use Learned('top-5') or tuning='heuristic', which measure, or train a "
-        "model with benchmarks/gpu/train.py and pass it as Learned('one-shot', "
-        "model=...)."
-    )
-
-    def space(self, n_threads: int, heuristic: bool) -> ScheduleSpace:
-        # Algorithm 1 searches Table 5
-        return ScheduleSpace.gpu() if heuristic else ScheduleSpace.gpu_full()
-
-    def rounds(self, problem: Problem, strategy: Any) -> Rounds:
-        return gpu_rounds(problem, strategy)
-
-    def pruned(
-        self, setting: Setting, schedules: Sequence[Schedule]
-    ) -> dict[str, Mask]:
-        return _pruned(GpuWork(setting, facts_of(schedules)))
-
-    def estimated(self, problem: Problem) -> Estimated:
-        shape, target = problem.shape, problem.target
-        return lambda schedules, n: (
-            n * 1e-9 * GpuWork(Setting(shape, target, n), facts_of(schedules)).estimate
-        ).tolist()
-
-    def shipped(self, target: Target) -> CostModel | None:
-        return CostModel.shipped(target)
-
-    def refusal(self, schedule: Schedule, lowered: Lowered, target: Target) -> str:
-        return measure.spills(schedule, lowered, target)
-
-    def runner(self, kernel: GpuKernel, forest: Forest) -> Runner:
-        return measure.runner(kernel, forest)
-
-
-def _pruned(work: GpuWork) -> dict[str, Mask]:
+def pruned(setting: Setting, schedules: Sequence[Schedule]) -> dict[str, Mask]:
+    work = GpuWork(setting, facts_of(schedules))
     idle = (2 * work.blocks <= work.processors) & (work.rows > FEWEST_ROWS)
     walking = work.lanes * work.busy * np.minimum(1.0, work.n / work.rows)
     return {
@@ -165,6 +124,31 @@ def _estimates(
     work = GpuWork(setting, facts_of(schedule for _, schedule in written))
     times = np.where(work.fits, work.estimate, inf).tolist()
     return {key: time for (key, _), time in zip(written, times, strict=True)}
+
+
+class Gpu(SearchedMachine):
+    budget = 10.0
+    rounds = staticmethod(gpu_rounds)
+    pruned = staticmethod(pruned)
+    shipped = staticmethod(CostModel.shipped)
+    refusal = staticmethod(measure.spills)
+    runner = staticmethod(measure.runner)
+    untrained = (
+        "the cost model was not trained for {arch}, so Learned('one-shot') would "
+        "guess. Use Learned('top-5') or tuning='heuristic', which measure, or train a "
+        "model with benchmarks/gpu/train.py and pass it as Learned('one-shot', "
+        "model=...)."
+    )
+
+    def space(self, n_threads: int, heuristic: bool) -> ScheduleSpace:
+        # Algorithm 1 searches Table 5
+        return ScheduleSpace.gpu() if heuristic else ScheduleSpace.gpu_full()
+
+    def estimated(self, problem: Problem) -> Estimated:
+        shape, target = problem.shape, problem.target
+        return lambda schedules, n: (
+            n * 1e-9 * GpuWork(Setting(shape, target, n), facts_of(schedules)).estimate
+        ).tolist()
 
 
 MACHINE = Gpu()

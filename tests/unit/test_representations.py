@@ -219,11 +219,11 @@ def test_lowering_leaves_a_layout_as_it_was(
     own = backend_of(target)
     run = own.lower
 
-    def twice(function, hir, layout, *how):
+    def twice(function, hir, layout, **how):
         before = dict(vars(layout))
         texts = []
         for _ in range(2):
-            made = run(function, hir, layout, *how)
+            made = run(function, hir, layout, **how)
             texts.append(print_lir(made.function))
             after = vars(layout)
             assert before.keys() == after.keys()

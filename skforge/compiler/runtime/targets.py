@@ -28,8 +28,7 @@ def resolve_target(target: str | Target, schedules: Iterable[Schedule] = ()) -> 
         resolved = _gpu_for_schedules()
     else:
         resolved = Target.parse(target)
-        resolved = backend_of(resolved).found(resolved, target)
-    backend_of(resolved).check_available(resolved)
+    resolved = backend_of(resolved).available(resolved, target)
     for schedule in wanted:
         if resolved.kind != "cpu" and schedule.kind == "cpu":
             raise ScheduleError(
