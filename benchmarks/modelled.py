@@ -26,7 +26,7 @@ from cost_model_family import get
 from skforge.compiler.cost.estimate import plan_of
 from skforge.compiler.cost.profile import STORED, MachineProfile
 from skforge.compiler.defaults.cpu import default_schedules
-from skforge.compiler.pipeline import build_hir, lower
+from skforge.compiler.driver import build_hir, lower
 from skforge.compiler.runtime.cpu.jit import emit_assembly
 from skforge.compiler.runtime.microkernels import (
     WORK,

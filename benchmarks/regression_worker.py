@@ -160,7 +160,7 @@ def _gpu(commit: Commit, rows: int) -> dict[str, int]:
     from gpu.gpu_sass import disassemble, kernels_of, operations
 
     from skforge import Target
-    from skforge.compiler import pipeline
+    from skforge.compiler import driver
     from skforge.gpu.codegen.emitter import emit_gpu
     from skforge.gpu.defaults import default_gpu_schedules
     from skforge.gpu.runtime.compilers import compile_text
@@ -170,8 +170,8 @@ def _gpu(commit: Commit, rows: int) -> dict[str, int]:
     table = default_gpu_schedules(commit.forest, target)
     first = max(low for low, _ in table if low <= max(rows, min(table)[0]))
     (schedule,) = (one for (low, _), one in table.items() if low == first)
-    hir = pipeline.build_hir(commit.forest, schedule, "exact", kind="gpu")
-    plan = emit_gpu(pipeline.lower(hir, target).kernel.function, target)
+    hir = driver.build_hir(commit.forest, schedule, "exact", kind="gpu")
+    plan = emit_gpu(driver.lower(hir, target).kernel.function, target)
     code, _ = compile_text(plan.source, GPU, "cuda")
     used = cubin_resources(code)
     texts = kernels_of(disassemble(code)).values()

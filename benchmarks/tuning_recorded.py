@@ -26,7 +26,7 @@ from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import ScheduleError, SkforgeError
 from skforge.tuning.measure.bench import SampleRows
-from skforge.tuning.measure.measure import KernelMeasurer, Plan
+from skforge.tuning.measure.measure import KernelMeasurer, LoweredCandidate
 
 SAMPLES = 5
 
@@ -54,11 +54,11 @@ class Replay:
         """Return seconds by a clock that stands still while nothing is tried."""
         return self.now
 
-    def check(self, _plan: Plan) -> str:
+    def check(self, _plan: LoweredCandidate) -> str:
         """Return nothing: what does not run is refused when it is lowered."""
         return ""
 
-    def build(self, plan: Plan) -> ReplayRunner:
+    def build(self, plan: LoweredCandidate) -> ReplayRunner:
         """Return what answers with known times."""
         return ReplayRunner(self, plan.schedule)
 
@@ -126,14 +126,16 @@ class Recorded(Replay):
     def clock(self) -> float:
         return thread_time() + self.now
 
-    def lower(self, schedule: Schedule) -> Plan:
+    def lower(self, schedule: Schedule) -> LoweredCandidate:
         record = self._record(schedule)
         self.now += record["lower"]
         if record["refused"]:
             raise ScheduleError(record["refused"])
-        return Plan(schedule, record["digest"], record["weight"], record["bytes"], None)
+        return LoweredCandidate(
+            schedule, record["digest"], record["weight"], record["bytes"], None
+        )
 
-    def build(self, plan: Plan) -> ReplayRunner:
+    def build(self, plan: LoweredCandidate) -> ReplayRunner:
         self.now += self._built[plan.schedule.to_json()]["compile"]
         return super().build(plan)
 

@@ -30,9 +30,9 @@ from threadpoolctl import threadpool_limits
 from skforge import Schedule, Target, compile_forest
 from skforge.cli.report import Timing, describe_difference, interleave
 from skforge.compiler.defaults.walks import walking_schedules
+from skforge.compiler.driver import Lowered
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.lir.nodes import Function
-from skforge.compiler.pipeline import Lowered
 from skforge.compiler.runtime.kernels import Kernel, KernelCache
 
 #: Names of calls that are timed beside the kernels.

@@ -88,7 +88,7 @@ PARTS = (
     Part(
         "Pipeline",
         "the order of the passes",
-        ("skforge.compiler.pipeline", "skforge.compiler.backend"),
+        ("skforge.compiler.driver", "skforge.compiler.backend"),
         *(6, 1, 3),
     ),
     Part(

@@ -30,8 +30,8 @@ from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias
 
 import numpy as np
 from numpy.lib import format as npy
-from numpy.typing import NDArray
 
+from skforge._typing import Array
 from skforge._version import FORMAT, check_format
 from skforge.exceptions import (
     InvalidModelError,
@@ -44,7 +44,6 @@ from skforge.runtime.digests import sha256
 if TYPE_CHECKING:
     from pathlib import Path
 
-Array: TypeAlias = NDArray[Any]
 
 #: Most bytes of a manifest, of one array's header and of all arrays; most arrays.
 MANIFEST_BYTES = 64 << 20

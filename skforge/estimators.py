@@ -18,14 +18,14 @@ from skforge._docs import documented
 from skforge.compiler.frontends.base import is_search, last_step, unwrap
 from skforge.compiler.ir.hir.nodes import Reduction
 from skforge.compiler.runtime.cpu.threads import resolve_n_jobs
-from skforge.compiler.runtime.module import CompiledModule, Method
+from skforge.compiler.runtime.module import CompiledModule, MethodName
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.display.notebook import Displayed
 from skforge.exceptions import InvalidInputError
-from skforge.prediction.division import table_of
 from skforge.prediction.fitting import make
 from skforge.prediction.shadow import shadow_state
+from skforge.prediction.split_pipeline import table_of
 from skforge.runtime.mappings import is_mapped
 from skforge.sources.delegation import fitted_model, validated
 from skforge.sources.fitted import model_of, offered
@@ -298,7 +298,7 @@ class CompiledForest(Displayed):
 
     @documented(CompiledModule.inspect)
     def inspect(
-        self, level: str, *, n_rows: int | None = None, method: Method = "predict"
+        self, level: str, *, n_rows: int | None = None, method: MethodName = "predict"
     ) -> str:
         """Return a level of the compilation as text.
 

@@ -15,8 +15,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from skforge._container import container_bytes, container_from
 from skforge._docs import documented
+from skforge._typing import Array
 from skforge._version import __version__, check_release
-from skforge.compiler.forest.arrays import Array
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.means import Means, explained
 from skforge.compiler.frontends.content import check_file

@@ -17,13 +17,13 @@ from sklearn.utils import Bunch, _safe_indexing, check_array
 from sklearn.utils._indexing import _get_column_indices, _safe_assign
 from sklearn.utils.validation import _check_sample_weight
 
-from skforge.compiler.forest.arrays import Array
+from skforge._typing import Array
 from skforge.compiler.outputs.answers import output_of
 from skforge.compiler.outputs.steps import steps_of
 from skforge.compiler.runtime.dependence import Dependence
 from skforge.estimators import CompiledForest
 from skforge.exceptions import InvalidInputError, with_article
-from skforge.prediction.predictor import Predictor
+from skforge.prediction.predictor import ForestPredictor
 from skforge.sources.base import UnsureError
 
 __all__ = ["partial_dependence"]
@@ -278,7 +278,9 @@ class _Response(NamedTuple):
     two_classes: bool
 
 
-def _response(fast: CompiledForest, reader: Predictor, asked: str) -> _Response | None:
+def _response(
+    fast: CompiledForest, reader: ForestPredictor, asked: str
+) -> _Response | None:
     forest, source = reader.forest, reader.source
     of_forest = forest.aggregate == "sum" and forest.hashed is None
     several = source.answers.by_members or source.answers.more or source.members
@@ -352,13 +354,13 @@ def _axis(column: Any, categorical: bool, arguments: dict[str, Any]) -> Array | 
     return np.linspace(low, high, num=n_values, endpoint=True)
 
 
-def _read(reader: Predictor, X: Any) -> Array | None:
+def _read(reader: ForestPredictor, X: Any) -> Array | None:
     rows = reader.rows(reader.source.prepared(X), RAW)
     return rows if isinstance(rows, np.ndarray) else None
 
 
 def _points(
-    reader: Predictor, X: Any, rows: Array, column: int, values: Array
+    reader: ForestPredictor, X: Any, rows: Array, column: int, values: Array
 ) -> Array | None:
     """Return what is read for a column's values; None if they change other columns."""
     like = _safe_indexing(X, [0] * len(values)).copy()
@@ -382,7 +384,7 @@ class _Grid:
         dependence: Dependence,
         rows: Array,
         weights: Array | None,
-        reader: Predictor,
+        reader: ForestPredictor,
         how: _Response,
         n_jobs: int | None,
     ) -> None:

@@ -15,7 +15,7 @@ import pytest
 from numpy.typing import NDArray
 
 import skforge
-from skforge.compiler.runtime.contributions import Contributions
+from skforge.compiler.runtime.contributions import ContributionKernels
 from skforge.exporters import check
 
 COMPILER = shutil.which("gcc") or shutil.which("cc") or shutil.which("clang")
@@ -187,6 +187,6 @@ def expected(forest: Any, function: str, rows: Any, target: str = "cpu") -> Any:
     if function == "predict_contribs" and target == "cpu":
         return module.predict_contribs(rows)
     if function == "predict_contribs":
-        made = Contributions(forest, skforge.Target.parse(target)).values(rows, 1)
+        made = ContributionKernels(forest, skforge.Target.parse(target)).values(rows, 1)
         return made[:, 0] if forest.n_outputs == 1 else made
     return check.expected(forest, function, module.predict_raw(rows), rows)

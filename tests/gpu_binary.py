@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 
 from skforge.gpu.runtime import compilers
-from skforge.gpu.runtime.compilers import Kind
+from skforge.gpu.runtime.compilers import CompilerKind
 from skforge.gpu.runtime.resources import KernelResources, hip_resources
 
 
@@ -20,14 +20,14 @@ class GpuBinary:
     resources: dict[str, KernelResources]
 
 
-def compile_text(source: str, arch: str, kind: Kind) -> GpuBinary:
+def compile_text(source: str, arch: str, kind: CompilerKind) -> GpuBinary:
     """Compile a text for one architecture."""
     code, log = compilers.compile_text(source, arch, kind)
     read = nvrtc_resources(log) if kind == "cuda" else hip_resources(code)
     return GpuBinary(arch, code, log, read)
 
 
-def compiler_path(kind: Kind) -> str:
+def compiler_path(kind: CompilerKind) -> str:
     """Return the path of the vendor's compiler."""
     return compilers._library(kind).path
 

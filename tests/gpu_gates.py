@@ -11,12 +11,12 @@ from typing import Any
 import msgpack
 
 from benchmarks.gpu.gpu_sass import disassemble, innermost, kernels_of, operations
-from skforge.compiler import pipeline
+from skforge.compiler import driver
+from skforge.compiler.driver import Lowered
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.hir.nodes import Reduction
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir.walk import statements
-from skforge.compiler.pipeline import Lowered
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.gpu.codegen.emitter import emit_gpu
@@ -47,8 +47,8 @@ def build(
 ) -> Built:
     """Lower a schedule; ScheduleError if the GPU cannot take it."""
     target = Target.hip(arch) if arch.startswith("gfx") else Target.cuda(arch)
-    hir = pipeline.build_hir(made, schedule, reduction, kind="gpu")
-    lowered = pipeline.lower(hir, target, name=name)
+    hir = driver.build_hir(made, schedule, reduction, kind="gpu")
+    lowered = driver.lower(hir, target, name=name)
     return Built(lowered, emit_gpu(lowered.kernel.function, target))
 
 

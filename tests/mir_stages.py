@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from skforge.compiler.driver import MIR_PASSES, Stage
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.hir.nodes import PredictEnsemble, Reduction
 from skforge.compiler.ir.mir import nodes as mir
@@ -17,10 +18,9 @@ from skforge.compiler.passes.hir import (
     reorder_trees,
     tile_nodes,
 )
-from skforge.compiler.pipeline import MIR_PASSES, Stage
 from skforge.compiler.schedule.bind import bind
 from skforge.compiler.schedule.bound import marked
-from skforge.compiler.schedule.directives import Kind, Quantize
+from skforge.compiler.schedule.directives import Quantize, ScheduleKind
 from skforge.compiler.schedule.schedule import Schedule
 
 #: The sample model of SilvanForge Figure 1a: two trees of depth 1, two of depth 2.
@@ -77,7 +77,7 @@ def hir_of(
     forest: Forest,
     schedule: Schedule,
     reduction: Reduction = "exact",
-    kind: Kind | None = None,
+    kind: ScheduleKind | None = None,
 ) -> PredictEnsemble:
     """Return HIR, also of a schedule for a GPU."""
     nest = bind(schedule, forest.n_trees, kind)

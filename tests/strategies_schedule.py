@@ -13,7 +13,7 @@ from skforge.compiler.schedule.apply import apply_all
 from skforge.compiler.schedule.bound import BoundLoop, BoundNest
 from skforge.compiler.schedule.directives import BY_NAME, COMPLETE_TILES, VECTOR_WIDTHS
 from skforge.compiler.schedule.families import (
-    Walk,
+    WalkKind,
     bitsliced_schedule,
     lanes_schedule,
     rows_and_trees,
@@ -155,13 +155,16 @@ STARTS = (
 GPU_STARTS = (
     *(
         rows_by_threads(8, walk, tile)
-        for walk in (Walk(), Walk("codes"))
+        for walk in (WalkKind(), WalkKind("codes"))
         for tile in (0, 3)
     ),
-    rows_by_threads(16, Walk("codes", "packed")),
-    rows_by_threads(8, Walk("memory", "array", 1, padded=2)),
-    *(rows_and_trees(4, 3, Walk("codes", in_flight=2), sums) for sums in (True, False)),
-    *(trees_by_threads(2, 4, Walk(peeled=2)), trees_by_blocks(2, 2, 2, Walk())),
+    rows_by_threads(16, WalkKind("codes", "packed")),
+    rows_by_threads(8, WalkKind("memory", "array", 1, padded=2)),
+    *(
+        rows_and_trees(4, 3, WalkKind("codes", in_flight=2), sums)
+        for sums in (True, False)
+    ),
+    *(trees_by_threads(2, 4, WalkKind(peeled=2)), trees_by_blocks(2, 2, 2, WalkKind())),
     *(rows_as_bits(64, 2, tile) for tile in (0, 2)),
     *(stationary_trees(4, 8, 2), rows_on_threads(8, each=2, parts=2).schedule),
     Schedule()

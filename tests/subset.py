@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import ArrayLike
 
-from skforge.compiler.forest.arrays import IntArray
+from skforge._typing import Int32s
 from skforge.compiler.forest.forest import Forest
 
 
@@ -63,7 +63,7 @@ def subset(forest: Forest, trees: ArrayLike | slice) -> Forest:
     )
 
 
-def _renumber(values: IntArray, size: int) -> tuple[IntArray, IntArray]:
+def _renumber(values: Int32s, size: int) -> tuple[Int32s, Int32s]:
     """Return values replaced by ranks among those in use, and the values in use."""
     mark = np.zeros(size + 1, dtype=np.bool_)
     mark[values] = True  # -1 marks the last place, which is not a value

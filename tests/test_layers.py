@@ -16,6 +16,7 @@ LAYERS = (
         "skforge._compat",
         "skforge._container",
         "skforge._docs",
+        "skforge._typing",
         "skforge._version",
         "skforge.config",
         "skforge.exceptions",
@@ -43,7 +44,7 @@ LAYERS = (
         "skforge.gpu.lowering",
     ),
     ("skforge.compiler.backend",),
-    ("skforge.compiler.pipeline",),
+    ("skforge.compiler.driver",),
     (
         "skforge.compiler.cpu",
         "skforge.compiler.runtime",

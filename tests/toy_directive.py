@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from skforge.compiler.driver import NamedPass, Stage
 from skforge.compiler.ir.mir import nodes as mir
 from skforge.compiler.ir.mir.walk import map_loops
-from skforge.compiler.pipeline import MirPass, Stage
 from skforge.compiler.schedule.directives import UNITS, Mark, Root
 
 
@@ -39,4 +39,4 @@ def step(function: mir.Function, stage: Stage) -> mir.Function:
     return run(function)
 
 
-PASS = MirPass("untie-ribbons", step)
+PASS = NamedPass("untie-ribbons", step)

@@ -16,7 +16,7 @@ from skforge.compiler.layouts.base import (
     BufferData,
     Builder,
     Cursor,
-    Layout,
+    HopLayout,
     PredictEnsemble,
     Value,
     Vec,
@@ -28,7 +28,7 @@ from skforge.compiler.layouts.base import (
 )
 
 
-class ToyLayout(Layout):
+class ToyLayout(HopLayout):
     """thresholds[n], features[n], children[n], … : no records, nothing packed."""
 
     def __init__(self, hir: PredictEnsemble) -> None:
@@ -115,7 +115,7 @@ class Toy(WalkRepresentation):
     def size_in_bytes(self, hir: PredictEnsemble) -> int:
         return hir.tiles.n_items * (hir.tiles.tile_size * 16 + 16)
 
-    def lay_out(self, hir: PredictEnsemble) -> Layout:
+    def lay_out(self, hir: PredictEnsemble) -> HopLayout:
         return ToyLayout(hir)
 
 

@@ -7,7 +7,7 @@ from functools import lru_cache
 import numpy as np
 
 from skforge.compiler.forest.reference import reference_raw
-from skforge.tuning.measure.measure import Plan
+from skforge.tuning.measure.measure import LoweredCandidate
 
 
 class FakeMachine:
@@ -37,7 +37,7 @@ class FakeMachine:
         self.now += self.lower_seconds
         schedule.loop_nest(self.forest)  # refuses what does not fit
         digest = self.same.get(schedule, repr(schedule))
-        return Plan(schedule, digest, 100.0, 1000, None)
+        return LoweredCandidate(schedule, digest, 100.0, 1000, None)
 
     def check(self, plan):
         return self.spills.get(plan.schedule, "")

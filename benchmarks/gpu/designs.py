@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.schedule.families import (
-    Walk,
+    WalkKind,
     rows_and_trees,
     rows_as_bits,
     rows_by_threads,
@@ -45,35 +45,37 @@ def designs(forest: Forest) -> Iterator[Design]:
     """Yield the designs that suit a forest's depth."""
     deep = int(forest.tree_depths().max(initial=0))
     hops = deep if deep <= PADDED_DEPTH else 0
-    plain = Walk("memory", in_flight=1)
+    plain = WalkKind("memory", in_flight=1)
     yield _rows("a row a thread, nothing cached", 128, plain)
-    yield _rows("rows in shared memory", 128, Walk(in_flight=1))
-    yield _rows("4 trees in flight", 128, Walk())
-    yield _rows("8 trees in flight", 128, Walk(in_flight=8))
+    yield _rows("rows in shared memory", 128, WalkKind(in_flight=1))
+    yield _rows("4 trees in flight", 128, WalkKind())
+    yield _rows("8 trees in flight", 128, WalkKind(in_flight=8))
     if hops:
-        yield _rows("4 trees in flight, padded", 128, Walk(padded=hops))
-        yield _rows("8 trees in flight, padded", 128, Walk(in_flight=8, padded=hops))
-        heap = Walk(representation="array", padded=hops)
+        yield _rows("4 trees in flight, padded", 128, WalkKind(padded=hops))
+        yield _rows(
+            "8 trees in flight, padded", 128, WalkKind(in_flight=8, padded=hops)
+        )
+        heap = WalkKind(representation="array", padded=hops)
         yield _rows("array, 4 trees in flight, padded", 128, heap)
-        yield _rows("codes, array, padded", 128, Walk("codes", "array", 4, hops))
+        yield _rows("codes, array, padded", 128, WalkKind("codes", "array", 4, hops))
         nodes = 4 << (hops + 1)
         for tile in (4, 8, 16):
             if nodes * tile <= 100 << 10:
-                walk = Walk("codes", "array", 4, hops)
+                walk = WalkKind("codes", "array", 4, hops)
                 yield _rows(f"codes, array, {tile} trees in shared", 256, walk, tile)
         tile = max(1, min(16, (64 << 10) // (2 * nodes)))
         if tile >= 4:
             yield _rows(f"values, array, {tile} trees in shared", 256, heap, tile)
-    yield _rows("codes, 4 trees in flight", 128, Walk("codes"))
-    yield _rows("codes, 32 rows", 32, Walk("codes"))
+    yield _rows("codes, 4 trees in flight", 128, WalkKind("codes"))
+    yield _rows("codes, 32 rows", 32, WalkKind("codes"))
     if deep <= PACKED_DEPTH:
-        yield _rows("tiles of 3 levels, 4 in flight", 256, Walk("codes", "packed"))
+        yield _rows("tiles of 3 levels, 4 in flight", 256, WalkKind("codes", "packed"))
     for rows, tile in ((1024, 0), (512, 0), (256, 0), (256, 16)):
         words = f", a table for {tile} trees" if tile else ""
         schedule = rows_as_bits(rows, 4, tile)
         name = f"shared predicates, {rows} rows{words}"
         yield Design(name, schedule)
-    mixed = Walk(padded=hops) if hops else Walk()
+    mixed = WalkKind(padded=hops) if hops else WalkKind()
     for rows, parts in ((32, 4), (32, 16), (16, 32), (8, 64)):
         if (rows < LANES) != (4 * LANES * forest.n_features > WIDE_BYTES):
             continue  # fewer rows are for wide ones
@@ -84,7 +86,7 @@ def designs(forest: Forest) -> Iterator[Design]:
         schedule = rows_and_trees(PARTS_ROWS, 16, mixed, shared_sums=False)
         name = "32 rows by 16 parts of trees, sums in memory"
         yield Design(name, schedule)
-    some = Walk(in_flight=2)
+    some = WalkKind(in_flight=2)
     several = [(8, 32), (2, 128), (1, 256)]
     if forest.n_trees > several[-1][1]:
         several.append((1, 1024))
@@ -93,15 +95,15 @@ def designs(forest: Forest) -> Iterator[Design]:
         name = f"{rows} rows, trees by {threads} threads"
         yield Design(name, schedule)
     if hops:
-        lanes = Walk(representation="reorg", in_flight=2, padded=hops)
+        lanes = WalkKind(representation="reorg", in_flight=2, padded=hops)
         schedule = trees_by_threads(8, 32, lanes)
         yield Design("8 rows, 32 threads, reorg", schedule)
-    one = Walk(in_flight=1)
+    one = WalkKind(in_flight=1)
     schedule = trees_by_blocks(1, 32, 8, one)
     yield Design("a row by 8 blocks", schedule)
 
 
-def _rows(name: str, rows: int, walk: Walk, tile: int = 0) -> Design:
+def _rows(name: str, rows: int, walk: WalkKind, tile: int = 0) -> Design:
     return Design(name, rows_by_threads(rows, walk, tile))
 
 

@@ -23,7 +23,7 @@ from benchmarks.gpu.devices import Clock, clock_of
 from benchmarks.gpu.first_run_items import Item
 from benchmarks.gpu.gpu_systems import source_of
 from skforge import load_forest
-from skforge.compiler import pipeline
+from skforge.compiler import driver
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.runtime.targets import resolve_target
 from skforge.compiler.schedule.schedule import Schedule
@@ -144,8 +144,8 @@ def of_schedule(label: str, refused: dict[str, str]) -> Iterator[None]:
 def _compile(source: Any, target: Target, schedule: Schedule) -> None:
     """Put a schedule's machine code into the cache."""
     try:
-        hir = pipeline.build_hir(_forest(source), schedule, "exact", kind="gpu")
-        lowered = pipeline.lower(hir, target)
+        hir = driver.build_hir(_forest(source), schedule, "exact", kind="gpu")
+        lowered = driver.lower(hir, target)
         text = emit_gpu(lowered.kernel.function, target).source
         code_of(text, target.cpu, "hip" if target.kind == "hip" else "cuda")
     except SkforgeError:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from skforge.exceptions import TargetError
-from skforge.gpu.occupancy import MULTIPROCESSORS, Limit, blocks_by_limit
+from skforge.gpu.occupancy import MULTIPROCESSORS, OccupancyLimit, blocks_by_limit
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,7 +15,7 @@ class Occupancy:
     blocks: int  # resident at once; 0 means that the kernel cannot be launched
     warps: int  # of those blocks
     fraction: float  # of the warps that the multiprocessor could hold
-    limit: Limit  # what allows no more blocks
+    limit: OccupancyLimit  # what allows no more blocks
 
 
 def occupancy(arch: str, threads: int, registers: int, shared_bytes: int) -> Occupancy:
@@ -44,7 +44,7 @@ def occupancy(arch: str, threads: int, registers: int, shared_bytes: int) -> Occ
             f"{', '.join(MULTIPROCESSORS)}."
         )
     limits = blocks_by_limit(sm, threads, registers, shared_bytes)
-    limit: Limit = min(limits, key=lambda name: limits[name])
+    limit: OccupancyLimit = min(limits, key=lambda name: limits[name])
     blocks, warps = int(limits[limit]), -(-threads // sm.warp_size)
     return Occupancy(
         blocks, blocks * warps, blocks * warps / (sm.parts * sm.warps), limit

@@ -203,7 +203,7 @@ def bench(
         raise typer.Exit(MISMATCH)
 
 
-class _Job(NamedTuple):
+class _BenchJob(NamedTuple):
     forest: Forest
     module: CompiledModule
     seconds: float
@@ -213,7 +213,7 @@ class _Job(NamedTuple):
 
 def _of_forest(
     model: Any, given: dict[str, Any], schedule: Schedule | None, target: str
-) -> _Job:
+) -> _BenchJob:
     from skforge import compile_forest
 
     forest, schedules = forest_of(model), cast("Any", schedule)
@@ -222,7 +222,7 @@ def _of_forest(
         schedules = schedule or dict(stored)
     module = compile_forest(forest, schedules, target)
     seconds = module.compile_all()
-    return _Job(forest, module, seconds, {**given, **_drawn_rows(forest)})
+    return _BenchJob(forest, module, seconds, {**given, **_drawn_rows(forest)})
 
 
 def _of_estimator(
@@ -231,7 +231,7 @@ def _of_estimator(
     given: dict[str, Any],
     schedule: Schedule | None,
     target: str,
-) -> _Job:
+) -> _BenchJob:
     from skforge import Target
 
     rows = given or _drawn_rows(drawable(path, model), 1000, missing=False)
@@ -248,7 +248,7 @@ def _of_estimator(
     if not given:
         gaps = fast.__sklearn_tags__().input_tags.allow_nan
         rows = _drawn_rows(fast.forest_, missing=gaps)
-    return _Job(fast.forest_, module, seconds, rows, fast)
+    return _BenchJob(fast.forest_, module, seconds, rows, fast)
 
 
 def _check_memory(n_rows: int, forest: Forest) -> None:
@@ -300,7 +300,7 @@ def demo(seconds: SecondsOption = 1.0, verbose: Verbose = False) -> None:
         raise VerificationError("Compiled predictions differ from the model's own.")
 
 
-def _demo_data() -> tuple[report.Rows, NDArray[Any]]:
+def _demo_data() -> tuple[report.RowArray, NDArray[Any]]:
     """Generate rows with noisy labels, ties and missing values, for full trees."""
     from sklearn.datasets import make_classification
 
@@ -332,7 +332,7 @@ def _demo_model(console: Console) -> Any:
 
 def _drawn_rows(
     forest: Forest, n: int = 2000, missing: bool = True
-) -> dict[str, report.Rows]:
+) -> dict[str, report.RowArray]:
     from skforge.compiler.forest.reference import draw_rows
 
     rows = {"on and around thresholds": draw_rows(forest, n, seed=0)}

@@ -14,7 +14,7 @@ import numpy as np
 from skforge.cli import values
 from skforge.cli.errors import either, warn
 from skforge.cli.models import forest_of
-from skforge.cli.report import Rows
+from skforge.cli.report import RowArray
 from skforge.cli.tables import Batch, columns_of, merged, open_table
 from skforge.compiler.frontends.base import is_compiled
 from skforge.exceptions import InvalidInputError, plural, shortened
@@ -239,7 +239,7 @@ def check_columns(data: Path | None, columns: str | None) -> None:
         )
 
 
-def load_rows(path: Path, model: Any, columns: str | None = None) -> Rows:
+def load_rows(path: Path, model: Any, columns: str | None = None) -> RowArray:
     from skforge.compiler.forest.rows import prepare_rows
 
     if is_compiled(model):

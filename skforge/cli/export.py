@@ -9,13 +9,13 @@ from typing import Any, cast
 import typer
 
 from skforge.cli.models import forest_of, open_model
-from skforge.cli.options import ModelFile, Output, sizes_of
+from skforge.cli.options import ModelFile, OutputOption, sizes_of
 from skforge.exceptions import InvalidInputError
 
 
 def export(
     model_file: ModelFile,
-    output: Output[Path],
+    output: OutputOption[Path],
     kind: str = "object",
     target: str = "cpu",
     name: str | None = None,

@@ -70,7 +70,7 @@ def _level_text(
 ) -> str:
     from skforge.compiler.backend import backend_of
     from skforge.compiler.codegen.llvm.emitter import emit_llvm
-    from skforge.compiler.runtime.compiling import Lowering
+    from skforge.compiler.runtime.compiling import ScheduleLowering
     from skforge.compiler.runtime.cpu.jit import emit_assembly
     from skforge.compiler.runtime.schedules import table_at
     from skforge.compiler.runtime.targets import default_table
@@ -90,7 +90,7 @@ def _level_text(
         return repr(schedule)
     if level == "loops":
         return str(schedule.loop_nest(forest))
-    lowered = Lowering(forest, target, "exact").lowered(schedule, "accumulator")
+    lowered = ScheduleLowering(forest, target, "exact").lowered(schedule, "accumulator")
     function = lowered.kernel.function
     if level in ("cuda", "ptx"):
         return backend_of(target).device_text(function, target, level)

@@ -100,7 +100,7 @@ def schedule_of(text: str) -> Schedule:
 
 T = TypeVar("T")
 
-Output = Annotated[T, typer.Option("--output", "-o")]
+OutputOption = Annotated[T, typer.Option("--output", "-o")]
 ModelFile = Annotated[
     Path,
     typer.Argument(

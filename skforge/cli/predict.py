@@ -22,12 +22,12 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 
 from skforge._container import replacing
+from skforge._typing import Array
 from skforge.cli.data import RowsFile
 from skforge.cli.errors import check_output, naming
 from skforge.cli.models import fitted, open_model, quiet
-from skforge.cli.options import DataColumns, ModelFile, Output, RowsArgument
+from skforge.cli.options import DataColumns, ModelFile, OutputOption, RowsArgument
 from skforge.cli.tables import Batch, merged
-from skforge.compiler.forest.arrays import Array
 from skforge.exceptions import InvalidInputError, duration, plural
 from skforge.sources.row_spec import row_spec
 
@@ -169,7 +169,7 @@ _CHECKED = 1000
 def predict(
     model_file: ModelFile,
     rows_file: RowsArgument,
-    output: Output[Path | None] = None,
+    output: OutputOption[Path | None] = None,
     method: str | None = None,
     contribs: bool = False,
     columns: DataColumns = None,

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from skforge.compiler.schedule.schedule import Schedule
 
 
-Call = Callable[[], object]
+TimedCall = Callable[[], object]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class Timing:
 
 
 def interleave(
-    calls: Mapping[str, Call],
+    calls: Mapping[str, TimedCall],
     *,
     rounds: int = 11,
     seconds: float = 1.0,
@@ -71,7 +71,7 @@ def interleave(
 
 
 def _sampler(
-    call: Call, slot: float, clock: Callable[[], float]
+    call: TimedCall, slot: float, clock: Callable[[], float]
 ) -> Callable[[], float]:
     call()
     time, repeats = Timer(call, timer=clock).timeit, 1
@@ -81,8 +81,8 @@ def _sampler(
     return lambda: time(repeats) / repeats
 
 
-Rows = NDArray[np.floating[Any]]
-Predict = Callable[[Rows], NDArray[Any]]
+RowArray = NDArray[np.floating[Any]]
+Predict = Callable[[RowArray], NDArray[Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +132,9 @@ def _table(*columns: str, right: Sequence[str] = ()) -> Table:
 
 
 @no_warnings()
-def check(console: Console, pairs: Sequence[Pair], rows: Mapping[str, Rows]) -> bool:
+def check(
+    console: Console, pairs: Sequence[Pair], rows: Mapping[str, RowArray]
+) -> bool:
     _title(console, "Predictions, compared bit by bit")
     table = _table("skforge", "source", "rows", "bits")
     good = True
@@ -164,7 +166,7 @@ def describe_difference(ours: NDArray[Any], theirs: NDArray[Any]) -> str | None:
 def speed(
     console: Console,
     pairs: Sequence[Pair],
-    X: Rows,
+    X: RowArray,
     batch_sizes: Sequence[int],
     *,
     seconds: float = 1.0,
@@ -192,7 +194,11 @@ def speed(
 
 
 def own_speed(
-    console: Console, raw: Predict, X: Rows, batch_sizes: Sequence[int], seconds: float
+    console: Console,
+    raw: Predict,
+    X: RowArray,
+    batch_sizes: Sequence[int],
+    seconds: float,
 ) -> None:
     _title(console, "Time of one call on one thread, median of rounds")
     columns = ("rows", "predict_raw", "per row")
@@ -203,7 +209,9 @@ def own_speed(
     console.print(table)
 
 
-def _timed(calls: Mapping[str, Predict], X: Rows, size: int, seconds: float) -> Timing:
+def _timed(
+    calls: Mapping[str, Predict], X: RowArray, size: int, seconds: float
+) -> Timing:
     from skforge.prediction.verification import take_rows
 
     batch = take_rows(X, np.arange(size) % len(X))

@@ -52,7 +52,7 @@ _REASONS = {
 #: RecordBatch.
 Batch: TypeAlias = Any
 #: A column of a batch: an array of texts, or an Arrow array.
-Column: TypeAlias = Any
+TableColumn: TypeAlias = Any
 #: The rows in CSV, and the lines that have another number of cells.
 _Parsed: TypeAlias = tuple[Batch, list[tuple[int, str]]]
 

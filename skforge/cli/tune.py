@@ -14,7 +14,7 @@ from skforge.cli.options import (
     DataColumns,
     DataFile,
     ModelFile,
-    Output,
+    OutputOption,
     RunTarget,
     sizes_of,
 )
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 def tune(
     model_file: ModelFile,
-    output: Output[Path | None] = None,
+    output: OutputOption[Path | None] = None,
     data: DataFile = None,
     columns: DataColumns = None,
     batch_sizes: str | None = None,
@@ -101,7 +101,7 @@ def result_of(path: Path, model: Any) -> TuningResult:
 
 
 def plot(
-    model_file: ModelFile, output: Output[Path], kind: str = "distribution"
+    model_file: ModelFile, output: OutputOption[Path], kind: str = "distribution"
 ) -> None:
     """Draw how the schedules of a tuned model were found.
 

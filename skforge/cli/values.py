@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from skforge.compiler.forest.arrays import Array
+from skforge._typing import Array
 from skforge.compiler.forest.frames import numbers_in
 
 #: Texts of missing values in files, which are those of pandas.

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from skforge.compiler.ir.mir import nodes as mir
     from skforge.compiler.layouts.base import AnyLayout, BlockShape
     from skforge.compiler.lowering.kernel import LoweredKernel
-    from skforge.compiler.schedule.directives import Kind
+    from skforge.compiler.schedule.directives import ScheduleKind
     from skforge.compiler.schedule.ranges import BatchRange
     from skforge.compiler.schedule.schedule import Schedule
     from skforge.compiler.target import Target
@@ -111,11 +111,14 @@ class Backend(ABC):
         """Return the kernel that was lowered, or stored."""
 
 
-_HOMES: dict[Kind, str] = {"cpu": "skforge.compiler.cpu", "gpu": "skforge.gpu.backend"}
+_HOMES: dict[ScheduleKind, str] = {
+    "cpu": "skforge.compiler.cpu",
+    "gpu": "skforge.gpu.backend",
+}
 
 
 @cache
-def backend(kind: Kind) -> Backend:
+def backend(kind: ScheduleKind) -> Backend:
     """Return the part that runs schedules of a kind."""
     made: Backend = import_module(_HOMES[kind]).BACKEND
     return made

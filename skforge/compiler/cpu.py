@@ -9,18 +9,18 @@ from skforge.compiler.runtime.kernels import Kernel
 
 if TYPE_CHECKING:
     from skforge.compiler.cost.shape import ForestShape
+    from skforge.compiler.driver import Lowered
     from skforge.compiler.forest.forest import Forest
     from skforge.compiler.ir.hir.nodes import Reduction
     from skforge.compiler.ir.lir import nodes as lir
     from skforge.compiler.lowering.kernel import LoweredKernel
-    from skforge.compiler.pipeline import Lowered
     from skforge.compiler.schedule.ranges import BatchRange
     from skforge.compiler.schedule.schedule import Schedule
     from skforge.compiler.target import Target
     from skforge.runtime.stored_kernels import StoredKernel
 
 
-class Cpu(Backend):
+class CpuBackend(Backend):
     native = True
 
     def lower(self, *args: Any, **kwargs: Any) -> LoweredKernel:
@@ -67,4 +67,4 @@ class Cpu(Backend):
         return Kernel(source, target)
 
 
-BACKEND = Cpu()
+BACKEND = CpuBackend()

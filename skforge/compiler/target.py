@@ -26,8 +26,8 @@ from skforge.runtime.facts import (
     read_text,
 )
 
-Kind: TypeAlias = Literal["cpu", "cuda", "hip", "emulated"]
-KINDS: list[str] = [*get_args(Kind)]  # GPU devices of plugins add theirs
+TargetKind: TypeAlias = Literal["cpu", "cuda", "hip", "emulated"]
+KINDS: list[str] = [*get_args(TargetKind)]  # GPU devices of plugins add theirs
 
 # The psABI's micro-architecture levels, as LLVM feature names.
 _V1 = ("cmov", "cx8", "fxsr", "mmx", "sse", "sse2")
@@ -81,7 +81,7 @@ class Target:
     True
     """
 
-    kind: Kind
+    kind: TargetKind
     triple: str
     cpu: str
     features: str
@@ -150,7 +150,7 @@ class Target:
         )
 
     @classmethod
-    def cuda(cls, arch: str = "sm_80", kind: Kind = "cuda") -> Target:
+    def cuda(cls, arch: str = "sm_80", kind: TargetKind = "cuda") -> Target:
         """Return an NVIDIA GPU by architecture, for schedules to bind to."""
         if arch not in _CUDA_SHARED:
             raise TargetError(
@@ -170,7 +170,9 @@ class Target:
         return cls._gpu("hip", arch, warp_size=warp, shared_bytes=_HIP_SHARED)
 
     @classmethod
-    def _gpu(cls, kind: Kind, arch: str, warp_size: int, shared_bytes: int) -> Target:
+    def _gpu(
+        cls, kind: TargetKind, arch: str, warp_size: int, shared_bytes: int
+    ) -> Target:
         return cls(
             kind,
             triple=f"{_machine()}-{TRIPLE_SUFFIX}",
@@ -213,7 +215,7 @@ class Target:
             case "aarch64":
                 return cls.aarch64()
             case _ if target in KINDS:
-                return cls.cuda(kind=cast(Kind, target))
+                return cls.cuda(kind=cast(TargetKind, target))
             case _:
                 raise TargetError(
                     f"Unknown target {target!r}; use 'auto', 'cpu', 'x86-64-v2' to "

@@ -22,7 +22,7 @@ from skforge.compiler.runtime.cpu.threads import resolve_n_jobs
 from skforge.display.short_repr import OwnRepr, short_name
 from skforge.display.summary import SIZES, CallTime, Summary, summary_of
 from skforge.exceptions import InvalidInputError, VerificationWarning, plural
-from skforge.prediction.dispatch import size_ranges
+from skforge.prediction.choose_targets import size_ranges
 from skforge.prediction.state import Delegated
 from skforge.prediction.verification import take_rows
 from skforge.runtime.mappings import is_columns, is_mapped
@@ -133,12 +133,12 @@ class Displayed(Delegated):
         details = [str(short_name(model))]
         if self.__sklearn_is_fitted__():
             if (split := self.__dict__.get("_split")) is not None:
-                parts.append(_Lines(split.summary, str(split).splitlines()))
+                parts.append(_OutputLines(split.summary, str(split).splitlines()))
             lines = [f"target: {self.target_.cpu}"]
             for (first, last), schedule in sorted(self.schedule_.items()):
                 sizes = f"{first}–{last or ''}" if last != first else f"{first}"
                 lines.append(f"{sizes} rows: {schedule!r}")
-            parts.append(_Lines(plural(len(self.schedule_), "schedule"), lines))
+            parts.append(_OutputLines(plural(len(self.schedule_), "schedule"), lines))
             names, details = [*names, "compiled"], [*details, lines[0]]
         return _block("parallel", parts, names, details)
 
@@ -164,7 +164,7 @@ _STYLE = (
 )
 
 
-class _Lines:
+class _OutputLines:
     def __init__(self, name: str, lines: list[str]) -> None:
         self._name, self._lines = name, lines
 
@@ -183,7 +183,7 @@ def _block(kind: str, parts: Any, names: Any, details: Any) -> Any:
 # ------------------------------------------------------------ measuring calls
 
 
-Call = Callable[[], object]
+Handler = Callable[[], object]
 
 #: Seconds of all measurements, without compiling and warming up.
 SECONDS = 1.0
@@ -276,7 +276,7 @@ def _fits(times: Sequence[CallTime], size: int, seconds: float, theirs: bool) ->
 
 
 def _timed(
-    calls: Mapping[str, Sequence[Call]], seconds: float
+    calls: Mapping[str, Sequence[Handler]], seconds: float
 ) -> dict[str, NDArray[np.float64]]:
     for batches in calls.values():  # compiles, and warms up
         for call in batches[:2]:

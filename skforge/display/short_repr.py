@@ -63,7 +63,7 @@ def _repr(wrapper: Any, N_CHAR_MAX: int = 700) -> str:
     return BaseEstimator.__repr__(type(wrapper)(**params), N_CHAR_MAX)
 
 
-class _Call(BaseEstimator):  # type: ignore[misc]
+class _CallRepr(BaseEstimator):  # type: ignore[misc]
     params: dict[str, Any]
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
@@ -77,7 +77,7 @@ def _call_of(model: Any) -> Any:
         if "__init__" in vars(base) and base is not object:
             parameters = signature(vars(base)["__init__"]).parameters.values()
             defaults |= {parameter.name: parameter.default for parameter in parameters}
-    call = type(type(model).__name__, (_Call,), {})()
+    call = type(type(model).__name__, (_CallRepr,), {})()
     call.params = {
         name: value
         for name, value in model.get_params(deep=False).items()

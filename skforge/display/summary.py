@@ -125,7 +125,7 @@ def _searched(
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class SummaryTable:
     title: str
     head: list[str]
     rows: list[list[str]]
@@ -167,7 +167,7 @@ def ranges_of(batches: Iterable[BatchRange]) -> str:
 def card(
     title: str,
     facts: Sequence[tuple[str, str]],
-    table: Table | None,
+    table: SummaryTable | None,
     details: Sequence[tuple[str, str]],
 ) -> str:
     home = files("skforge.display")
@@ -189,7 +189,7 @@ def card(
     )
 
 
-def _time_table(table: Table) -> dict[str, str]:
+def _time_table(table: SummaryTable) -> dict[str, str]:
     rows = ["".join(f"<td>{escape(text)}</td>" for text in row) for row in table.rows]
     note = f'<div class="skforge-note">{escape(table.note)}</div>\n'
     return {
@@ -352,7 +352,7 @@ class Summary:
         )
 
     @property
-    def table(self) -> Table | None:
+    def table(self) -> SummaryTable | None:
         """The times by batch size; None if nothing is known."""
         if not self.times:
             return None
@@ -376,7 +376,7 @@ class Summary:
                 columns["faster"] = [_times(t.faster) for t in times]
                 note = f"{self.source} was given as many OpenMP threads as skforge."
         rows = [list(row) for row in zip(*columns.values(), strict=True)]
-        return Table(title, [*columns], rows, note)
+        return SummaryTable(title, [*columns], rows, note)
 
     def __str__(self) -> str:
         lines = [self.title, *aligned(self.facts)]

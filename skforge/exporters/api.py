@@ -17,23 +17,30 @@ from skforge._version import __version__
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.runtime.module import CompiledModule
 from skforge.compiler.runtime.schedules import is_count
+from skforge.compiler.schedule.ranges import SchedulesByRange
 from skforge.compiler.target import Target
 from skforge.exceptions import InvalidInputError, TargetError, UnsupportedModelError
 from skforge.exporters.c_source import example_text, header_text, source_text
-from skforge.exporters.check import Sample, check_text, draw_sample, tolerance, verify
-from skforge.exporters.contents import Library, Table
+from skforge.exporters.check import (
+    CheckSample,
+    check_text,
+    draw_sample,
+    tolerance,
+    verify,
+)
+from skforge.exporters.contents import Library
 from skforge.exporters.library import export_object, outputs_of
 from skforge.exporters.llvm_wrapper import constants_of
 from skforge.exporters.wheel import check_package, link_shared, wheel
-from skforge.runtime.mappings import Columns
+from skforge.runtime.mappings import MappingColumns
 from skforge.sources.base import Source
 from skforge.sources.find import source_of
 
 if TYPE_CHECKING:
     from skforge.estimators import CompiledForest
 
-Kind: TypeAlias = Literal["object", "shared", "c", "wheel"]
-KINDS = get_args(Kind)
+ExportKind: TypeAlias = Literal["object", "shared", "c", "wheel"]
+KINDS = get_args(ExportKind)
 FORMAT = "skforge-export"
 
 #: Target names that stand for several CPUs, best first.
@@ -44,7 +51,7 @@ _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}")
 def export(
     compiled: CompiledForest | CompiledModule | Forest,
     path: str | os.PathLike[str],
-    kind: Kind = "object",
+    kind: ExportKind = "object",
     target: str | Target | Sequence[str | Target] = "cpu",
     *,
     name: str | None = None,
@@ -236,7 +243,9 @@ def _facts(file: Path) -> dict[str, Any]:
     return facts if isinstance(facts, dict) and facts.get("format") == FORMAT else {}
 
 
-def _parts(compiled: Any) -> tuple[Forest, Table | None, Target | None, Any, Source]:
+def _parts(
+    compiled: Any,
+) -> tuple[Forest, SchedulesByRange | None, Target | None, Any, Source]:
     if isinstance(compiled, Forest):
         return compiled, None, None, "exact", source_of(compiled, compiled)
     if isinstance(compiled, CompiledModule):
@@ -277,7 +286,7 @@ def _parts(compiled: Any) -> tuple[Forest, Table | None, Target | None, Any, Sou
     return compiled.forest_, table, cpu, compiled.reduction, compiled._compiled().source
 
 
-def _columns(source: Source) -> Columns | None:
+def _columns(source: Source) -> MappingColumns | None:
     try:
         columns = source.columns()
     except InvalidInputError:  # the model has no names
@@ -325,7 +334,9 @@ def _targets(target: str | Target | Sequence[str | Target]) -> list[Target]:
 # ------------------------------------------------------------ files
 
 
-def _texts(library: Library, kind: str, file: str, sample: Sample) -> dict[str, bytes]:
+def _texts(
+    library: Library, kind: str, file: str, sample: CheckSample
+) -> dict[str, bytes]:
     name = library.name
     linked = file if kind != "shared" else f"-L. -l{name} -Wl,-rpath,."
     build = f"Build: cc -o example example.c {linked} -lm"

@@ -20,7 +20,7 @@ from skforge.compiler.forest.categories import MULTIPLIER
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.outputs.functions import FUNCTIONS
 from skforge.compiler.outputs.steps import Steps
-from skforge.compiler.outputs.text import C_TYPES, CCode, Terms, c_number
+from skforge.compiler.outputs.text import C_TYPES, CCode, RowTerms, c_number
 from skforge.exporters.contents import ERRORS, Library, filled
 
 #: The type of rows in C, by the suffix of the functions that take them.
@@ -300,7 +300,7 @@ def _finish(name: str, steps: Steps, result: tuple[str, int], forest: Forest) ->
     elif steps.function != "identity" and function.code != "columns":
         alone = function.code == "value"
         names = ("sums[k]",) if alone else tuple(f"sums[{j}]" for j in range(k))
-        x = function.of(Terms(code, names, dtype), steps.spec, code)
+        x = function.of(RowTerms(code, names, dtype), steps.spec, code)
         store = [f"{names[j]} = {value};" for j, value in enumerate(x.values)]
         lines += [f"{each if alone else ''} {{", *code.lines(x), *store, "}"]
     compare = {"ogt": "{} > {}", "oge": "{} >= {}", "uge": "!({} < {})"}
@@ -311,7 +311,7 @@ def _finish(name: str, steps: Steps, result: tuple[str, int], forest: Forest) ->
         place = "label[place]"
     match steps.choice:
         case _ if function.code == "columns":
-            scores = Terms(code, tuple(f"sums[{j}]" for j in range(k)), dtype)
+            scores = RowTerms(code, tuple(f"sums[{j}]" for j in range(k)), dtype)
             values = steps.of_row(scores)
             lines += code.lines(values)
             lines += [f"out[{j}] = {name};" for j, name in enumerate(values.values)]

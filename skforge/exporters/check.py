@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from skforge._typing import Array
 from skforge.compiler.forest import reference
-from skforge.compiler.forest.arrays import Array
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.rows import prepare_rows
 from skforge.compiler.outputs.answers import of_scores
-from skforge.compiler.runtime.contributions import Contributions
+from skforge.compiler.runtime.contributions import ContributionKernels
 from skforge.compiler.runtime.module import compile_forest
 from skforge.exceptions import TargetError, VerificationError
 from skforge.exporters.contents import OUTPUT_OF, Library
@@ -33,7 +33,7 @@ LISTED_ROWS, LISTED_VALUES, FEWEST_LISTED = 100, 1 << 16, 4
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Sample:
+class CheckSample:
     """Rows on and around a forest's thresholds, and what it makes of them.
 
     ``limit`` is by how much each row's sums may be off. ``cells`` are what the first
@@ -47,7 +47,7 @@ class Sample:
     cells: NDArray[np.object_]
 
 
-def draw_sample(library: Library) -> Sample:
+def draw_sample(library: Library) -> CheckSample:
     forest, reduction = library.forest, library.reduction
     most = max(FEWEST_ROWS, CHECKED_VALUES // max(1, forest.n_features))
     with np.errstate(over="ignore"):  # thresholds may be the largest floats
@@ -64,10 +64,10 @@ def draw_sample(library: Library) -> Sample:
     limit = np.zeros(len(rows))
     if reduction == "fast":
         limit = reference.sum_limits(forest, leaves)
-    return Sample(rows, leaves, raw, limit, cells)
+    return CheckSample(rows, leaves, raw, limit, cells)
 
 
-def verify(library: Library, binary: bytes, sample: Sample) -> bool:
+def verify(library: Library, binary: bytes, sample: CheckSample) -> bool:
     """Compare every function, kernel and variant that runs here with the reference.
 
     With ``reduction="fast"``, sums may differ by what the mode allows; other results
@@ -81,7 +81,7 @@ def verify(library: Library, binary: bytes, sample: Sample) -> bool:
             here.append(number)
     if not here:
         return False
-    loaded = _Loaded(library, binary)
+    loaded = _LoadedLibrary(library, binary)
     forest, rows, leaves = library.forest, sample.rows, sample.leaves
     exact = np.zeros(len(rows))
     try:
@@ -92,7 +92,7 @@ def verify(library: Library, binary: bytes, sample: Sample) -> bool:
         for number in here:
             variant = library.variants[number]
             loaded.select(number)
-            contributed = Contributions(forest, variant.target)
+            contributed = ContributionKernels(forest, variant.target)
             lasts = {last or len(rows) for last, _ in variant.ranges[""]}
             for size in sorted({min(last, len(rows)) for last in lasts}):
                 sums = loaded.predict("predict_raw", rows[:size])
@@ -116,7 +116,7 @@ def verify(library: Library, binary: bytes, sample: Sample) -> bool:
     return True
 
 
-def check_text(library: Library, sample: Sample) -> str:
+def check_text(library: Library, sample: CheckSample) -> str:
     """Return ``check.csv``: rows and results, in the digits that their bits need."""
     forest, results = library.forest, library.results
     width = forest.n_features + sum(results[name][1] for name in library.listed)
@@ -144,7 +144,9 @@ def _cell(value: Any) -> str:
     return value if isinstance(value, str) else "" if value != value else repr(value)
 
 
-def tolerance(library: Library, sample: Sample, function: str) -> tuple[float, float]:
+def tolerance(
+    library: Library, sample: CheckSample, function: str
+) -> tuple[float, float]:
     """Return how far results may differ: all but raw scores use the C library's exp."""
     dtype, _ = library.results[function]
     if function == "predict_raw":
@@ -156,7 +158,7 @@ def _fault(what: str) -> VerificationError:
     return VerificationError(f"{what}; nothing was written. Please report this.")
 
 
-class _Loaded:
+class _LoadedLibrary:
     def __init__(self, library: Library, binary: bytes) -> None:
         self._name, self._results = library.name, library.results
         self._suffix = "f32" if library.row_dtype == "float32" else "f64"

@@ -15,8 +15,7 @@ from skforge._version import __version__
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.hir.nodes import Reduction
 from skforge.compiler.outputs.steps import Output, Steps
-from skforge.compiler.schedule.ranges import BatchRange
-from skforge.compiler.schedule.schedule import Schedule
+from skforge.compiler.schedule.ranges import SchedulesByRange
 from skforge.compiler.target import Target
 
 #: Return codes of the functions, numbered from 0: the name in C, and the text.
@@ -41,7 +40,6 @@ PART_VALUES, PART_ROWS = 1 << 16, 512
 #: Bytes of a cache line, of a handle's header and of a slot's state.
 LINE = 64
 
-Table = Mapping[BatchRange, Schedule]
 Ranges = tuple[tuple[int | None, int], ...]
 
 
@@ -73,7 +71,7 @@ class ExportedVariant:
     """
 
     target: Target
-    schedules: Table
+    schedules: SchedulesByRange
     kernels: tuple[ExportedKernel, ...]
     ranges: Mapping[str, Ranges]
 

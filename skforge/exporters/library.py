@@ -10,6 +10,7 @@ from skforge.compiler.codegen.llvm.emitter import emit_llvm
 from skforge.compiler.defaults.contributions import contribution_schedules
 from skforge.compiler.defaults.cpu import default_schedules
 from skforge.compiler.defaults.walks import walking_schedules
+from skforge.compiler.driver import build_hir, lower
 from skforge.compiler.forest.categories import HashedCategories
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.means import explained
@@ -17,14 +18,13 @@ from skforge.compiler.ir.hir.nodes import HirCache, Reduction
 from skforge.compiler.ir.mir.nodes import Element
 from skforge.compiler.outputs.steps import Steps, steps_in_code
 from skforge.compiler.passes.lir import place_scratch
-from skforge.compiler.pipeline import build_hir, lower
 from skforge.compiler.runtime.compiling import most_rows
 from skforge.compiler.runtime.contributions import parts_of
 from skforge.compiler.runtime.cpu.jit import emit_object, machine_attributes
 from skforge.compiler.runtime.entry.encoder_routines import encoder
 from skforge.compiler.runtime.entry.encoder_tables import SIZES, tables_of
 from skforge.compiler.runtime.schedules import table_at
-from skforge.compiler.schedule.ranges import BatchRange
+from skforge.compiler.schedule.ranges import BatchRange, SchedulesByRange
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import TargetError, UnsupportedModelError
@@ -35,7 +35,6 @@ from skforge.exporters.contents import (
     ExportedVariant,
     Library,
     Ranges,
-    Table,
 )
 from skforge.exporters.python_entry import python_code
 
@@ -45,13 +44,13 @@ SCRATCH_BYTES = 1 << 20
 _LEAVES: BatchRange = (128, 2048)
 
 #: What the kernels of a function compute: of which forest, by which schedules.
-_Wanted: TypeAlias = tuple[Forest, Table, Element, Reduction]
+_Wanted: TypeAlias = tuple[Forest, SchedulesByRange, Element, Reduction]
 
 
 def export_object(
     forest: Forest,
     targets: Sequence[Target],
-    tables: Sequence[Table | None],
+    tables: Sequence[SchedulesByRange | None],
     reduction: Reduction,
     name: str,
     batch_sizes: Sequence[int] | None = None,
@@ -78,7 +77,9 @@ def export_object(
             "": (forest, fewer_ranges(table, batch_sizes), "accumulator", reduction)
         }
         if apply and forest.n_trees:
-            walks: Table = {(1, None): walking_schedules(forest, target)[_LEAVES]}
+            walks: SchedulesByRange = {
+                (1, None): walking_schedules(forest, target)[_LEAVES]
+            }
             wanted["apply"] = forest, walks, "leaf_number", reduction
         if contributing is not None:
             table = contribution_schedules(forest, "contributions")
@@ -134,7 +135,7 @@ def check_targets(targets: Sequence[Target]) -> None:
 
 
 def fewer_ranges(
-    table: Table, sizes: Sequence[int] | None
+    table: SchedulesByRange, sizes: Sequence[int] | None
 ) -> dict[BatchRange, Schedule]:
     """Return a table without the ranges that contain no size; gaps are closed."""
     batches = {batch: batch for batch in table}

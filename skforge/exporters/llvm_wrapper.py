@@ -38,7 +38,7 @@ from skforge.compiler.ir.lir.nodes import (
 from skforge.compiler.ir.lir.types import BUILDER, scalar_of
 from skforge.compiler.outputs.steps import Steps
 from skforge.compiler.runtime.entry.hashing_routines import city_hash
-from skforge.compiler.runtime.entry.results import Results
+from skforge.compiler.runtime.entry.results import ResultWriter
 from skforge.exporters.contents import ERRORS, LINE, ExportedKernel, Library
 from skforge.exporters.llvm_model import (
     contributions,
@@ -175,7 +175,7 @@ def _runner(
 
 def _finish(symbol: str, library: Library, steps: Steps) -> Iterator[str | Routine]:
     n_outputs, labels = library.forest.n_outputs, f"{symbol}.labels"
-    results = Results(steps, n_outputs, library.sum_dtype, labels)
+    results = ResultWriter(steps, n_outputs, library.sum_dtype, labels)
     with Builder() as b:
         sums = b.view("sums", results.sum, _SUMS)
         results.write(b, sums, b.view("data", results.element, _TO), _N)

@@ -22,7 +22,7 @@ from skforge.compiler.target import Target
 from skforge.exceptions import InvalidInputError, TargetError
 from skforge.exporters.contents import Library
 from skforge.exporters.python_entry import WORDS
-from skforge.runtime.mappings import Columns
+from skforge.runtime.mappings import MappingColumns
 from skforge.runtime.records import plain_out
 
 _SECONDS = 120
@@ -134,7 +134,7 @@ def wheel(
     file: str,
     binary: bytes,
     metadata: bytes,
-    columns: Columns | None,
+    columns: MappingColumns | None,
 ) -> tuple[str, bytes]:
     """Return the name and the bytes of a Linux wheel with a shared library.
 

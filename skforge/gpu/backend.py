@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from skforge.compiler.backend import Backend, LirPass, MirPass
 from skforge.compiler.cost.shape import ForestShape
+from skforge.compiler.driver import Lowered
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.hir.nodes import Reduction
 from skforge.compiler.ir.lir import nodes as lir
-from skforge.compiler.pipeline import Lowered
 from skforge.compiler.schedule.ranges import BatchRange
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
@@ -41,7 +41,7 @@ GPU_LIR_PASSES = (
 )
 
 
-class Gpu(Backend):
+class GpuBackend(Backend):
     """Every GPU, and its emulation."""
 
     native = False
@@ -117,4 +117,4 @@ def _runs(wanted: str, found: str) -> bool:
     return old[0] == new[0] and old[1] <= new[1]
 
 
-BACKEND = Gpu()
+BACKEND = GpuBackend()

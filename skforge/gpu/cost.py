@@ -14,16 +14,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from skforge._typing import Float64s
 from skforge.compiler.cost.schedule_facts import LAYOUTS, PLACE
 from skforge.compiler.cost.shape import ForestShape, Setting
 from skforge.compiler.forest.arrays import Comparison
 from skforge.gpu.occupancy import blocks_by_limit, multiprocessor
 from skforge.gpu.passes.chunk_leaves import trees_a_chunk
-
-Array = NDArray[np.float64]
-
 
 #: Assumed processors of a GPU if the number is not known.
 PROCESSORS = 128
@@ -105,7 +102,7 @@ BITS_ON_AMD = 4.0
 
 
 class GpuWork:
-    def __init__(self, setting: Setting, facts: Array) -> None:
+    def __init__(self, setting: Setting, facts: Float64s) -> None:
         self.forest, self.target = setting.forest, setting.target
         self.n, self.facts = float(max(1, setting.n_rows)), facts
         target = setting.target
@@ -128,7 +125,7 @@ class GpuWork:
         self._bit_logic(amd)
         self._time()
 
-    def __getitem__(self, name: str) -> Array:
+    def __getitem__(self, name: str) -> Float64s:
         return self.facts[:, PLACE[name]]
 
     # ------------------------------------------------------------ loops
@@ -239,7 +236,7 @@ class GpuWork:
             self.row_bytes + self.tree_bytes + self.chunk * leaves,
         )
 
-    def _chunk(self, step: Array, factor: Array, leaves: Array) -> Array:
+    def _chunk(self, step: Float64s, factor: Float64s, leaves: Float64s) -> Float64s:
         left = np.maximum(0, self.room - self.row_bytes)
         keys = np.stack([step, factor, leaves, left], axis=1).astype(np.int64)
         distinct, place = np.unique(keys, axis=0, return_inverse=True)

@@ -18,17 +18,18 @@ from pathlib import Path
 import numpy as np
 
 from skforge._container import read_container, write_container
+from skforge._typing import Arrays, Float64s
 from skforge._version import __version__
 from skforge.compiler.cost.schedule_facts import facts_of
 from skforge.compiler.cost.shape import Setting
 from skforge.compiler.defaults.walks import walking_schedules
 from skforge.compiler.forest.forest import Forest
-from skforge.compiler.forest.record import Arrays, forest_in, forest_out
+from skforge.compiler.forest.record import forest_in, forest_out
 from skforge.compiler.runtime.module import CompiledModule, compile_forest
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import InvalidInputError, InvalidModelError
-from skforge.gpu.cost import Array, GpuWork
+from skforge.gpu.cost import GpuWork
 from skforge.gpu.features import features
 from skforge.runtime.records import entry
 
@@ -105,7 +106,7 @@ class CostModel:
 
     # ------------------------------------------------------------- prediction
 
-    def seconds(self, setting: Setting, schedules: Iterable[Schedule]) -> Array:
+    def seconds(self, setting: Setting, schedules: Iterable[Schedule]) -> Float64s:
         """Return the predicted seconds per call for each schedule.
 
         Parameters
@@ -128,7 +129,7 @@ class CostModel:
         log_row = self.log_row(GpuWork(setting, facts_of(schedules)))
         return np.asarray(np.exp(log_row) * 1e-9 * setting.n_rows)
 
-    def log_row(self, work: GpuWork) -> Array:
+    def log_row(self, work: GpuWork) -> Float64s:
         """Return the predicted natural logarithm of the nanoseconds per row."""
         if not len(work.estimate):
             return np.zeros(0)

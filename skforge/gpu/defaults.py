@@ -183,12 +183,14 @@ class _Facts(ForestShape):
         _, _, in_flight, shares = min(choices)
         return shares, in_flight
 
-    def walk(self, rows: families.Rows, own_trees: float = math.inf) -> families.Walk:
+    def walk(
+        self, rows: families.RowMemory, own_trees: float = math.inf
+    ) -> families.WalkKind:
         padded = self.hops
         trees = min(own_trees, self.n_trees)
         in_flight = max(1, min(self.most_in_flight, int(trees)))
         peeled = 0 if padded else self.min_depth
-        return families.Walk(rows, "sparse", in_flight, padded, peeled)
+        return families.WalkKind(rows, "sparse", in_flight, padded, peeled)
 
     # ------------------------------------------------------------ shared memory
 
@@ -240,7 +242,7 @@ def _many_rows(facts: _Facts, target: Target) -> tuple[Schedule, int]:
     if facts.keeps_busy(codes, codes=True):
         walks.append(families.rows_by_threads(codes, facts.walk("codes")))
     if tile := _tile(facts):
-        walk = families.Walk("codes", "array", min(4, tile), facts.max_depth)
+        walk = families.WalkKind("codes", "array", min(4, tile), facts.max_depth)
         walks.append(families.rows_by_threads(TILE_ROWS, walk, tile))
     bits = facts.bits_fit(BIT_ROWS, BLOCKS_TOGETHER)
     if not walks:

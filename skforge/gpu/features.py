@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from skforge.gpu.cost import Array, GpuWork
+from skforge._typing import Float64s
+from skforge.gpu.cost import GpuWork
 
 
-def features(w: GpuWork) -> dict[str, Array]:
+def features(w: GpuWork) -> dict[str, Float64s]:
     f, sm = w.forest, w.processor
     # How many times as many blocks a limit allows as are resident.
     slack = {k: np.minimum(v / w.resident, 64.0) for k, v in w.limits.items()}

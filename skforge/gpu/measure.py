@@ -6,15 +6,15 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from skforge.compiler.forest.arrays import Array
+from skforge._typing import Array
+from skforge.compiler.driver import Lowered
 from skforge.compiler.forest.forest import Forest
-from skforge.compiler.pipeline import Lowered
 from skforge.compiler.schedule.directives import Interleave
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import TargetError
 from skforge.gpu.codegen.emitter import emit_gpu
-from skforge.gpu.runtime.compilers import Kind, resources_of
+from skforge.gpu.runtime.compilers import CompilerKind, resources_of
 from skforge.gpu.runtime.kernel import GpuKernel, current_device
 from skforge.tuning.measure.measure import KernelRunner, Runner
 
@@ -80,7 +80,7 @@ class _DeviceRunner(KernelRunner[GpuKernel]):
 
 def spills(schedule: Schedule, lowered: Lowered, target: Target) -> str:
     plan = emit_gpu(lowered.kernel.function, target)
-    kind: Kind = "hip" if target.kind == "hip" else "cuda"
+    kind: CompilerKind = "hip" if target.kind == "hip" else "cuda"
     try:
         resources = resources_of(plan.source, target.cpu, kind)
     except TargetError:  # no compiler available

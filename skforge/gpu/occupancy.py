@@ -15,7 +15,7 @@ import numpy as np
 
 from skforge.compiler.target import Target
 
-Limit: TypeAlias = Literal["registers", "shared memory", "warps", "blocks"]
+OccupancyLimit: TypeAlias = Literal["registers", "shared memory", "warps", "blocks"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ MULTIPROCESSORS = {
 
 def blocks_by_limit(
     sm: Multiprocessor, threads: Any, registers: Any, shared_bytes: Any
-) -> dict[Limit, Any]:
+) -> dict[OccupancyLimit, Any]:
     warps = -(-threads // sm.warp_size)
     unit = sm.register_unit
     resident = sm.registers // np.maximum(unit, _up(registers, unit))

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from skforge._typing import Bools
 from skforge.compiler.cost.schedule_facts import facts_of
 from skforge.compiler.cost.shape import Setting
 from skforge.compiler.schedule.schedule import Schedule
@@ -24,7 +25,7 @@ from skforge.gpu import measure
 from skforge.gpu.cost import GpuWork
 from skforge.gpu.cost_model import CostModel
 from skforge.gpu.space import PLAIN, TABLE_5
-from skforge.tuning.machines import FOREST_BYTES, Mask, SearchedMachine
+from skforge.tuning.machines import FOREST_BYTES, SearchedMachine
 from skforge.tuning.search import heuristic, learned
 from skforge.tuning.search.odds import Estimated
 from skforge.tuning.search.strategies import Problem, Round, Rounds
@@ -45,7 +46,7 @@ RANKED, PAPER, TOP, ROUND, MOST_TRIED = 24, 24, 3, 12, 111
 FEWEST_ROWS, BUSY_LANES = 8, 0.5
 
 
-def pruned(setting: Setting, schedules: Sequence[Schedule]) -> dict[str, Mask]:
+def pruned(setting: Setting, schedules: Sequence[Schedule]) -> dict[str, Bools]:
     work = GpuWork(setting, facts_of(schedules))
     idle = (2 * work.blocks <= work.processors) & (work.rows > FEWEST_ROWS)
     walking = work.lanes * work.busy * np.minimum(1.0, work.n / work.rows)
@@ -126,7 +127,7 @@ def _estimates(
     return {key: time for (key, _), time in zip(written, times, strict=True)}
 
 
-class Gpu(SearchedMachine):
+class SearchedGpu(SearchedMachine):
     budget = 10.0
     rounds = staticmethod(gpu_rounds)
     pruned = staticmethod(pruned)
@@ -151,4 +152,4 @@ class Gpu(SearchedMachine):
         ).tolist()
 
 
-MACHINE = Gpu()
+MACHINE = SearchedGpu()

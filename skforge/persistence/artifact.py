@@ -6,14 +6,13 @@ import os
 import sys
 from collections.abc import Mapping
 from dataclasses import replace
-from io import BufferedIOBase, RawIOBase
-from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, TypeAlias, get_args
 
 import numpy as np
 
 from skforge._container import Container, container_bytes, write_container
+from skforge._typing import Arrays, BinaryFile
 from skforge._version import __version__, check_release
-from skforge.compiler.forest.arrays import Array
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.record import forest_out
 from skforge.compiler.frontends import answers_itself, read_forests
@@ -22,6 +21,7 @@ from skforge.compiler.frontends.members import is_wrapper, kind_of
 from skforge.compiler.runtime.module import CompiledModule, restored
 from skforge.compiler.runtime.schedules import ScheduleTable
 from skforge.compiler.runtime.targets import stored_target
+from skforge.compiler.schedule.ranges import BatchRange
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import (
@@ -53,9 +53,6 @@ from skforge.sources.stored_model import StoredModel
 if TYPE_CHECKING:
     from skforge.estimators import CompiledForest
     from skforge.tuning.result import TuningResult
-
-Arrays: TypeAlias = dict[str, Array]
-BinaryFile: TypeAlias = BinaryIO | BufferedIOBase | RawIOBase
 
 
 def save(
@@ -191,15 +188,15 @@ def _load(manifest: dict[str, Any], arrays: StoredArrays) -> Any:
 # ------------------------------------------------------------ modules
 
 #: The schedule of each range of batch sizes.
-_Table: TypeAlias = dict[tuple[int, int | None], Schedule]
+_StoredSchedules: TypeAlias = dict[BatchRange, Schedule]
 
 #: What a file says of a module, with the types.
 _MODULE: dict[str, Any] = {
     "target": str | Target,
     "reduction": str,
     "n_jobs": int | None,
-    "schedules": _Table,
-    "contribs_schedule": _Table | None,
+    "schedules": _StoredSchedules,
+    "contribs_schedule": _StoredSchedules | None,
 }
 
 
@@ -227,8 +224,8 @@ _PARAMS: dict[str, Any] = {
 #: What ``fit`` has found, with the types.
 _FITTED: dict[str, Any] = {
     "_asked": tuple[str | Target, str],
-    "schedule_": _Table,
-    "_tables": tuple[_Table, _Table] | None,
+    "schedule_": _StoredSchedules,
+    "_tables": tuple[_StoredSchedules, _StoredSchedules] | None,
     "gpu_min_rows_": int | None,
     "fitted_target_": Target,
 }

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import os
-from io import BufferedIOBase, RawIOBase
-from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from skforge import config
 from skforge._container import Container, Content, content_of, identity
+from skforge._typing import BinaryFile
 from skforge.exceptions import InvalidModelError
 from skforge.persistence.ready import ready
 
 if TYPE_CHECKING:
     from skforge.estimators import CompiledForest
-
-BinaryFile: TypeAlias = BinaryIO | BufferedIOBase | RawIOBase
 
 
 def load(

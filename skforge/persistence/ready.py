@@ -28,7 +28,7 @@ from skforge.runtime.loading import LoadedCode
 from skforge.runtime.python_objects import is_known_python, numpy_api
 
 if TYPE_CHECKING:
-    from skforge.prediction.predictor import Predictor
+    from skforge.prediction.predictor import ForestPredictor
     from skforge.sources.base import Source
 
 #: Held while a model is made whole. It must not wait for a thread that a fork ended.
@@ -71,7 +71,7 @@ class Note:
     def __init__(self, digest: str) -> None:
         self._digest = digest
 
-    def __call__(self, predictor: Predictor, method: str) -> None:
+    def __call__(self, predictor: ForestPredictor, method: str) -> None:
         key, source, module = _key(self._digest), predictor.source, predictor.module
         entry = predictor.entries.get(method)
         holder: Any = getattr(entry, "__self__", None)
@@ -143,16 +143,16 @@ def _reads_lists(source: Source) -> bool:
     return of_array.dtype == of_list.dtype and np.array_equal(of_array, of_list)
 
 
-def _columns_out(predictor: Predictor) -> Any:
+def _columns_out(predictor: ForestPredictor) -> Any:
     from skforge.exceptions import InvalidInputError
-    from skforge.runtime.mappings import Columns
+    from skforge.runtime.mappings import MappingColumns
     from skforge.runtime.records import plain_in, plain_out
 
     with suppress(InvalidInputError):  # the model knows no names
         columns = predictor.source.columns()
         if columns is not None and not columns.by_frame:
             written = plain_out(columns)
-            same = repr(plain_in(Columns, written, "")) == repr(columns)
+            same = repr(plain_in(MappingColumns, written, "")) == repr(columns)
             return written if same else None
     return None
 
@@ -314,10 +314,10 @@ class _Ready:
         if columns is None:
             return None
         if self._mappings is None:
-            from skforge.runtime.mappings import Columns, Mappings
+            from skforge.runtime.mappings import MappingColumns, Mappings
             from skforge.runtime.records import plain_in
 
-            self._mappings = Mappings(plain_in(Columns, columns, "columns"))
+            self._mappings = Mappings(plain_in(MappingColumns, columns, "columns"))
         return self._mappings.ask(entry, X)
 
     @property

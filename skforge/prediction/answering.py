@@ -22,10 +22,10 @@ from skforge.compiler.runtime.targets import resolve_target, stored_target
 from skforge.compiler.schedule.ranges import BatchRange
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
+from skforge.prediction.choose_targets import TargetChoice, compiled, rechosen
 from skforge.prediction.counters import Counters
-from skforge.prediction.dispatch import Choice, compiled, rechosen
 from skforge.prediction.kernel_checks import by_reference
-from skforge.prediction.predictor import METHODS, Predictor
+from skforge.prediction.predictor import METHODS, ForestPredictor
 from skforge.sources.find import has_changed
 from skforge.sources.fitted import (
     FITTED,
@@ -95,18 +95,20 @@ class Answering:
         if search is not None and unwrap(search) is not model_of(self):
             raise has_changed(search)
 
-    def _revive(self) -> Predictor:
+    def _revive(self) -> ForestPredictor:
         self._check_fitted()
         self._check_model()
         forest, reduction = self.forest_.validate(), self._asked[1]
         if self._tables is not None:
             choice = rechosen(self._tables, forest, reduction)
         else:
-            choice = Choice(resolve_target(stored_target(self.target_)), self.schedule_)
+            choice = TargetChoice(
+                resolve_target(stored_target(self.target_)), self.schedule_
+            )
         module = compiled(forest, choice, reduction, self.gpu_min_rows_)
         by_reference(module)
         self.target_, self.schedule_ = module.target, ScheduleTable(module.schedules)
-        revived = Predictor(module, model_of(self), start_of(self))
+        revived = ForestPredictor(module, model_of(self), start_of(self))
         revived.note = self.__dict__.get("_note")
         if (before := self.__dict__.get("_before")) is not None:
             revived.counters = Counters(before.counts)
@@ -150,7 +152,7 @@ class Answering:
 
     # ---------------------------------------------------------- predictions
 
-    def _compiled(self) -> Predictor:
+    def _compiled(self) -> ForestPredictor:
         return self.__dict__.get("_predictor") or self._revive()
 
     @offered("predict", entry=True)

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from skforge.compiler.forest.arrays import Array as Array
+from skforge._typing import Array as Array
 from skforge.exceptions import InvalidInputError
 
 #: Methods of a model, and the prefix of their column names.

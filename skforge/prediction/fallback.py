@@ -10,8 +10,8 @@ import numpy as np
 from sklearn.utils.validation import _num_samples
 
 from skforge._compat import no_warnings
-from skforge.compiler.frontends.pipeline.split import Split
-from skforge.prediction.predictor import Predictor
+from skforge.compiler.frontends.pipeline.split import PipelineSplit
+from skforge.prediction.predictor import ForestPredictor
 from skforge.prediction.verification import sampled, take_rows
 from skforge.sources.conversions import conversion
 from skforge.sources.wrappers.members import Members
@@ -33,7 +33,7 @@ def who_answers(state: Mapping[str, Any]) -> str:
 
 
 def why_steps(split: Any) -> str:
-    parts = split.parts if isinstance(split, Split) else ()
+    parts = split.parts if isinstance(split, PipelineSplit) else ()
     if not (why := [part for part in parts if part.blamed]):
         return ""
     first, *others = why
@@ -44,7 +44,7 @@ def why_steps(split: Any) -> str:
     )
 
 
-def why_fallback(predictor: Predictor, X: Any) -> str:
+def why_fallback(predictor: ForestPredictor, X: Any) -> str:
     """Return why the model itself answers rows like ``X``, and the mend.
 
     Return "" if compiled code answers. ``predictor`` has counted the calls with which

@@ -15,7 +15,7 @@ from skforge.compiler.backend import backend_of
 from skforge.compiler.frontends import no_member
 from skforge.compiler.frontends.base import is_compiled, is_pipeline, last_step
 from skforge.compiler.frontends.members import has_members, named_members
-from skforge.compiler.frontends.pipeline.split import Part, Split
+from skforge.compiler.frontends.pipeline.split import PipelineSplit, StepPart
 from skforge.compiler.runtime.auto import AutoModule
 from skforge.compiler.runtime.schedules import schedule_table
 from skforge.config import tuning_seconds
@@ -26,10 +26,16 @@ from skforge.exceptions import (
     UnsupportedModelError,
     warn,
 )
-from skforge.prediction.dispatch import Choice, choose, compiled, searched, size_ranges
-from skforge.prediction.division import read_divided
+from skforge.prediction.choose_targets import (
+    TargetChoice,
+    choose,
+    compiled,
+    searched,
+    size_ranges,
+)
 from skforge.prediction.fallback import who_answers, why_fallback, why_steps
-from skforge.prediction.predictor import Predictor
+from skforge.prediction.predictor import ForestPredictor
+from skforge.prediction.split_pipeline import read_divided
 from skforge.prediction.verification import (
     sample_rows,
     take_rows,
@@ -112,7 +118,7 @@ def read_members(
     return replace(members, first=answers_of(members.around(model), row))
 
 
-def _parts(name: str, member: Any, fast: Any, why: str) -> list[Part]:
+def _parts(name: str, member: Any, fast: Any, why: str) -> list[StepPart]:
     ours = type(member).__module__.startswith("sklearn.")
     where = "runs in scikit-learn" if ours else "runs as it is"
     if fast is not None or is_compiled(member):
@@ -120,7 +126,7 @@ def _parts(name: str, member: Any, fast: Any, why: str) -> list[Part]:
     split = vars(fast).get("_split") if fast is not None else None
     inside = [] if split is None else split.parts
     return [
-        Part(0, name, type(member).__name__, where, why),
+        StepPart(0, name, type(member).__name__, where, why),
         *(replace(part, depth=part.depth + 1) for part in inside),
     ]
 
@@ -135,9 +141,9 @@ _LOG = logging.getLogger("skforge")
 class FitResult:
     """A compiled model, checked against its source."""
 
-    predictor: Predictor
-    split: Split | Members | None
-    choice: Choice
+    predictor: ForestPredictor
+    split: PipelineSplit | Members | None
+    choice: TargetChoice
     search: TuningResult | None
     gpu_min_rows: int | None
     seconds: float  # without the search
@@ -161,7 +167,7 @@ def make(wrapper: Any, model: Any, X: Any) -> FitResult:
     except UnsupportedModelError as error:
         members = read_members(wrapper, model, X, error)
     first = members.forests[0]  # stands for all
-    predictor = Predictor(first._compiled().module, model, members)
+    predictor = ForestPredictor(first._compiled().module, model, members)
     verify_members(predictor, X)
     predictor.counters.reset()
     asked = wrapper.schedule, wrapper.batch_sizes, first.forest_, wrapper.target
@@ -188,7 +194,7 @@ def _compiled_whole(wrapper: Any, model: Any, X: Any) -> FitResult:
             budget_of(wrapper) is not None or tuning_seconds(1.0) > 0
         )
         if asked or not isinstance(wrapper.tuning, str):
-            trial = Predictor(module, model, first)
+            trial = ForestPredictor(module, model, first)
             choice, tuned = _search(wrapper, trial, choice, X)
             source = trial.source  # steps folded for a form of rows stay folded
         start += time.perf_counter() - searching
@@ -206,7 +212,7 @@ def _compiled_whole(wrapper: Any, model: Any, X: Any) -> FitResult:
         else:
             part.compile_all()
     seconds = time.perf_counter() - start
-    predictor = Predictor(module, model, first, source)
+    predictor = ForestPredictor(module, model, first, source)
     verify(predictor, X, tags_of(model, forest).input_tags.allow_nan)
     fallback = why_fallback(predictor, X)
     if slow := fallback or why_steps(split):
@@ -241,8 +247,8 @@ def _tell(wrapper: Any, model: Any, result: FitResult) -> None:
 
 
 def _search(
-    wrapper: Any, predictor: Predictor, choice: Choice, X: Any
-) -> tuple[Choice, TuningResult | None]:
+    wrapper: Any, predictor: ForestPredictor, choice: TargetChoice, X: Any
+) -> tuple[TargetChoice, TuningResult | None]:
     rows = sample_rows(predictor, X, TUNING_ROWS)
     names = "reduction", "n_jobs", "random_state", "verbose"
     how = {name: getattr(wrapper, name) for name in names}

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from skforge.compiler.forest.arrays import Array, Missing
+from skforge._typing import Array
+from skforge.compiler.forest.arrays import Missing
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.reference import (
     differing_rows,

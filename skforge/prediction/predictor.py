@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from skforge._compat import cached_property
-from skforge.compiler.forest.arrays import Array
+from skforge._typing import Array
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.frontends.base import last_step
 from skforge.compiler.frontends.checks import ROUNDS, refuse_arguments
@@ -39,8 +39,8 @@ from skforge.runtime.log import INFO, log
 from skforge.runtime.mappings import Mappings, is_mapped
 from skforge.sources.base import METHODS as OF_SCORES
 from skforge.sources.base import Source, UnsureError
-from skforge.sources.find import Fingerprint, Start, source_of
-from skforge.sources.plain import Read
+from skforge.sources.find import Fingerprint, FirstMember, source_of
+from skforge.sources.plain import ReadArray
 
 if TYPE_CHECKING:
     from skforge.compiler.runtime.sparse import SparseWalk
@@ -58,10 +58,10 @@ _METHODS_CHANGE = RLock()
 
 
 #: Answers rows, or declines them with None: of a method, rows and a number of threads.
-Route: TypeAlias = Callable[["Predictor", str, Any, "int | None"], Any]
+Route: TypeAlias = Callable[["ForestPredictor", str, Any, "int | None"], Any]
 
 
-class Predictor:
+class ForestPredictor:
     """What a fitted ``CompiledForest`` calls; rebuilt after unpickling.
 
     Several routes lead from rows to an answer; see :meth:`_find_routes`.
@@ -77,7 +77,7 @@ class Predictor:
         self,
         module: CompiledModule | AutoModule,
         estimator: Any,
-        start: Start = None,
+        start: FirstMember = None,
         source: Source | None = None,
     ) -> None:
         self._retired = False
@@ -90,7 +90,7 @@ class Predictor:
         self._by_members = self.source.answers.by_members
         self.fingerprint = Fingerprint(estimator, start)
         #: By form of rows: itself, one with another forest, or None: the source alone.
-        self.variants: dict[Any, Predictor | None] = {}
+        self.variants: dict[Any, ForestPredictor | None] = {}
         self._dtype = module.forest.input_dtype
         #: Columns of the forest's rows, if they are made of others.
         self._made = 0 if self.forest.hashed is None else self.forest.n_features
@@ -116,7 +116,7 @@ class Predictor:
         self.checked = 0, 0
         self.counters = counters.Counters()
         #: Is called when a method has an entry, to keep it for the next process.
-        self.note: Callable[[Predictor, str], None] | None = None
+        self.note: Callable[[ForestPredictor, str], None] | None = None
         #: Whether a user was told already that further keys of mappings are ignored.
         self.ignores = False
         #: What ``CompiledForest.summary(X)`` measured last: the method, the times by
@@ -205,21 +205,21 @@ class Predictor:
         (method, kind), source, remembered = form, self.source, self._routes
         routes: list[Route] = []
         if isinstance(X, Mapping) and is_mapped(X):
-            routes.append(Predictor._by_mappings)
+            routes.append(ForestPredictor._by_mappings)
         elif isinstance(X, Sequence):
-            routes.append(Predictor._by_sequence)
+            routes.append(ForestPredictor._by_sequence)
         if source.on_device and (is_device_array(X) or hasattr(kind, _DLPACK)):
-            routes.append(Predictor._by_device)
+            routes.append(ForestPredictor._by_device)
         seeks = method not in self.entries or n_jobs != self.entry_jobs
         if not seeks and self.entries.get(method) is not None:
-            routes.append(Predictor._by_entry)
+            routes.append(ForestPredictor._by_entry)
         if source.has_forms:
             # arrays of this dtype are read by another forest alone
             first = self.variants.get(kind, self) not in (self, None)
-            routes.insert(0 if first else len(routes), Predictor._by_form)
+            routes.insert(0 if first else len(routes), ForestPredictor._by_form)
         if seeks:
-            return (*routes, Predictor._at_first)
-        routes.append(Predictor._by_kernels)
+            return (*routes, ForestPredictor._at_first)
+        routes.append(ForestPredictor._by_kernels)
         if len(remembered) < _MOST_ROUTES:
             remembered[form] = tuple(routes)
         return tuple(routes)
@@ -258,7 +258,7 @@ class Predictor:
             warn(read[1])
         return answer
 
-    def of_rows(self, X: Any) -> Predictor:
+    def of_rows(self, X: Any) -> ForestPredictor:
         """Return the predictor whose forest reads rows: itself, or their form's."""
         return self._variant(X) or self
 
@@ -271,7 +271,7 @@ class Predictor:
         self._seek_entry(method, n_jobs)
         return answer
 
-    def _variant(self, X: Any) -> Predictor | None:
+    def _variant(self, X: Any) -> ForestPredictor | None:
         """Return the predictor for rows of another form, made for the first of them."""
         form = self.source.form(X)
         if form is None:
@@ -290,7 +290,7 @@ class Predictor:
                 )
                 by_reference(module)
                 model = source.model if source.stored is None else source.stored
-                variant = Predictor(module, model, source=source)
+                variant = ForestPredictor(module, model, source=source)
                 variant.counters = self.counters
                 self.variants[form] = variant
             self._routes = {}
@@ -355,7 +355,7 @@ class Predictor:
         return answers
 
     def _by_kernels(
-        self, method: str, X: Any, n_jobs: int | None, read: Read | None = None
+        self, method: str, X: Any, n_jobs: int | None, read: ReadArray | None = None
     ) -> Any:
         X = self.source.prepared(X, method)
         if (answer := self._by_blocks(method, X, n_jobs)) is not None:
@@ -603,7 +603,7 @@ class Predictor:
         stored = self.source.stored
         return type(self.source.model).__name__ if stored is None else stored.class_name
 
-    def rows(self, X: Any, method: str, read: Read | None = None) -> Any:
+    def rows(self, X: Any, method: str, read: ReadArray | None = None) -> Any:
         rows = self.source.taken(read or self.source.read(X))
         return self.source.rows(X, method) if rows is None else rows
 

@@ -21,7 +21,7 @@ from skforge.compiler.runtime.device_arrays import is_device_array
 from skforge.compiler.runtime.out import into
 from skforge.exceptions import SourceNeededError, shortened, with_article
 from skforge.prediction.counters import CHECKED, DIFFERENT, LIBRARY, rows_of
-from skforge.prediction.predictor import METHODS, Predictor
+from skforge.prediction.predictor import METHODS, ForestPredictor
 from skforge.runtime.log import WARNING, log
 
 #: Methods that the model has as well; of contributions, libraries have other bits.
@@ -62,7 +62,7 @@ class Shadow:
 
     def _by_source(self, owner: Any, function: Any, args: Any, named: Any) -> Any:
         X, out, params = _arguments(function, owner, args, named)
-        predictor: Predictor = owner._compiled()
+        predictor: ForestPredictor = owner._compiled()
         if predictor.source.model is None:
             raise SourceNeededError(
                 f"SKFORGE_OFF is set, so {function.__name__} needs the model itself, "
@@ -76,7 +76,7 @@ class Shadow:
         return answer if out is None else into(out, answer)
 
     def _compared(self, owner: Any, function: Any, args: Any, named: Any) -> Any:
-        predictor: Predictor = owner._compiled()
+        predictor: ForestPredictor = owner._compiled()
         answer = predictor.method(owner, function)(owner, *args, **named)
         if next(self._calls) * _GOLDEN % 1 < self._share:
             X, _, params = _arguments(function, owner, args, named)
@@ -89,7 +89,7 @@ class Shadow:
         return answer
 
     def _compare(
-        self, predictor: Predictor, method: str, X: Any, params: Any, answer: Any
+        self, predictor: ForestPredictor, method: str, X: Any, params: Any, answer: Any
     ) -> None:
         name, n_rows = type(predictor.source.model).__name__, rows_of(answer)
         n_different, text = 0, ""
@@ -139,14 +139,14 @@ def _arguments(
     return bound["X"], bound.get("out"), bound.get("params", {})
 
 
-def _incomparable(predictor: Predictor) -> str:
+def _incomparable(predictor: ForestPredictor) -> str:
     if predictor.source.model is None:
         return "this CompiledForest was loaded, stripped or compiled from a file"
     reduction = predictor.module.reduction
     return "" if reduction == "exact" else f"reduction={reduction!r} has other bits"
 
 
-def _of_source(predictor: Predictor, method: str, X: Any, params: Any) -> Any:
+def _of_source(predictor: ForestPredictor, method: str, X: Any, params: Any) -> Any:
     source = predictor.source
     if source.members:  # whose adapter calls the compiled ones
         return getattr(source.model, method)(X, **params)

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from skforge._typing import Array
 from skforge.compiler.backend import backend_of
-from skforge.compiler.forest.arrays import Array
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.reference import differing_rows, draw_rows, reference_raw
 from skforge.compiler.runtime.module import CompiledModule

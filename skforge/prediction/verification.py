@@ -15,7 +15,7 @@ from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import _num_samples
 
 from skforge._compat import no_warnings
-from skforge.compiler.forest.arrays import Array
+from skforge._typing import Array
 from skforge.compiler.forest.reference import differing_rows
 from skforge.compiler.forest.rows import read_columns
 from skforge.compiler.outputs.answers import of_scores
@@ -26,7 +26,7 @@ from skforge.exceptions import (
     VerificationWarning,
 )
 from skforge.prediction.kernel_checks import ADVICE, Sample, compare_now
-from skforge.prediction.predictor import METHODS, Predictor
+from skforge.prediction.predictor import METHODS, ForestPredictor
 from skforge.prediction.sparse import dense_blocks
 from skforge.sources.base import UnsureError
 
@@ -35,7 +35,7 @@ SAMPLE_ROWS = 256
 DRAWN_ROWS = 128
 
 
-def verify(predictor: Predictor, X: Any, missing_is_fine: bool) -> None:
+def verify(predictor: ForestPredictor, X: Any, missing_is_fine: bool) -> None:
     """Compare kernels with the source on sample rows, bit by bit in exact mode.
 
     On the CPU these are the kernels compiled so far, and those of the smallest batches;
@@ -79,7 +79,7 @@ def verify(predictor: Predictor, X: Any, missing_is_fine: bool) -> None:
             _verify_outputs(reader, X, [f"row {i} of X" for i in at], raw)
 
 
-def verify_members(predictor: Predictor, X: Any) -> None:
+def verify_members(predictor: ForestPredictor, X: Any) -> None:
     """Compare answers bit by bit; ``fit`` of each member has compared its kernels."""
     at = sampled(X)
     drawn = sum(member._compiled().checked[1] for member in predictor.source.members)
@@ -95,7 +95,7 @@ def verify_members(predictor: Predictor, X: Any) -> None:
         _verify_outputs(predictor, take_rows(X, at), names, None)
 
 
-def _scored(predictor: Predictor, expected: Array) -> Iterator[tuple[Any, Array]]:
+def _scored(predictor: ForestPredictor, expected: Array) -> Iterator[tuple[Any, Array]]:
     if not predictor.source.answers.more:
         yield predictor.module, expected
         return
@@ -109,7 +109,7 @@ def _scored(predictor: Predictor, expected: Array) -> Iterator[tuple[Any, Array]
 
 
 def _verify_outputs(
-    predictor: Predictor, X: Any, names: list[str], raw: Array | None
+    predictor: ForestPredictor, X: Any, names: list[str], raw: Array | None
 ) -> None:
     """Compare the methods' answers: with input conversion, transforms and labels.
 
@@ -143,7 +143,7 @@ def _verify_outputs(
                 _compare(method, told, expected, names)
 
 
-def _of_scores(predictor: Predictor, method: str, raw: Array, X: Any) -> Any:
+def _of_scores(predictor: ForestPredictor, method: str, raw: Array, X: Any) -> Any:
     try:
         return predictor.of_scores(method, raw)
     except UnsureError:
@@ -202,7 +202,7 @@ def take_rows(X: Any, at: NDArray[np.intp]) -> Any:
     return np.asarray(X)[at]
 
 
-def sample_rows(predictor: Predictor, X: Any, most: int) -> Array | None:
+def sample_rows(predictor: ForestPredictor, X: Any, most: int) -> Array | None:
     """Return evenly spread rows of X as kernels get them; None without such rows."""
     if not _num_samples(X):
         return None
@@ -210,7 +210,7 @@ def sample_rows(predictor: Predictor, X: Any, most: int) -> Array | None:
     return _rows(predictor, X) if predictor.of_rows(X) is predictor else None
 
 
-def _rows(predictor: Predictor, X: Any) -> Array | None:
+def _rows(predictor: ForestPredictor, X: Any) -> Array | None:
     source = predictor.source
     with no_warnings():  # of the rows' form, as calls do
         rows = predictor.rows(X, "predict_raw")

@@ -21,11 +21,9 @@ from operator import itemgetter
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from skforge._typing import Array
 from skforge.exceptions import InputWarning, InvalidInputError, warn
-
-Array = NDArray[Any]
 
 #: Types of numbers that float64 takes without a question.
 NUMBERS = frozenset(
@@ -66,7 +64,7 @@ class ColumnRule:
 
 
 @dataclass(frozen=True, slots=True)
-class Columns:
+class MappingColumns:
     rules: tuple[ColumnRule, ...]  # in the order of the frame's columns
     width: int  # columns of the kernels' rows; those without a rule are 0
     dtype: str = "<f8"  # of the kernels' rows
@@ -104,7 +102,7 @@ class Mappings:
     """
 
     def __init__(
-        self, columns: Columns, reader: Callable[..., Any] | None = None
+        self, columns: MappingColumns, reader: Callable[..., Any] | None = None
     ) -> None:
         rules = columns.rules
         self._columns, self._rules, self._count = columns, rules, len(rules)

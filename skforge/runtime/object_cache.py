@@ -28,7 +28,7 @@ from skforge.runtime.digests import sha256
 from skforge.runtime.log import DEBUG, INFO, log
 
 Bytes: TypeAlias = NDArray[np.uint8]
-Part: TypeAlias = bytes | memoryview
+BytesLike: TypeAlias = bytes | memoryview
 
 #: Most bytes and files kept in a folder; the least recently used are removed first.
 MOST_BYTES = 1 << 30
@@ -167,7 +167,7 @@ def _payload(key: str, file: Any, size: int) -> tuple[str, Bytes | None]:
     return digest.hex(), payload if whole else None
 
 
-def _digest(parts: Sequence[Part]) -> bytes:
+def _digest(parts: Sequence[BytesLike]) -> bytes:
     return bytes(sha256(*parts).digest())
 
 
@@ -175,7 +175,7 @@ def store(key: str, payload: bytes) -> str | None:
     return write(key, OBJECTS, [payload])
 
 
-def write(key: str, kind: str, parts: Sequence[Part]) -> str | None:
+def write(key: str, kind: str, parts: Sequence[BytesLike]) -> str | None:
     """Store bytes under a key in a folder; return their digest, None if not stored."""
     folder = opened(kind, create=True)
     if folder is None:

@@ -6,14 +6,12 @@ import json
 from collections.abc import Iterator
 from contextlib import suppress
 from math import prod
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from skforge._typing import Arrays
 from skforge.runtime import object_cache
-
-Arrays: TypeAlias = dict[str, NDArray[Any]]
 
 #: The folder of the cache, and the bytes that arrays are aligned to.
 KERNELS, _LINE = "kernels", 64
@@ -68,7 +66,7 @@ def read(
     return None
 
 
-def _packed(facts: dict[str, Any], arrays: Arrays) -> Iterator[object_cache.Part]:
+def _packed(facts: dict[str, Any], arrays: Arrays) -> Iterator[object_cache.BytesLike]:
     """Yield a header and arrays on lines; vector loads may touch the spare one."""
     described = [(name, x.dtype.str, x.shape) for name, x in arrays.items()]
     header = json.dumps({**facts, "arrays": described}).encode()

@@ -19,7 +19,7 @@ from typing import Any, ClassVar, Literal, TypeVar
 import numpy as np
 
 from skforge._compat import cached_property, no_warnings
-from skforge.compiler.forest.arrays import Array as Array
+from skforge._typing import Array as Array
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.frames import FrameColumns, kind_of
 from skforge.compiler.forest.reference import draw_rows, reference_raw
@@ -27,9 +27,9 @@ from skforge.compiler.frontends.base import class_names
 from skforge.compiler.outputs.answers import answer, labels_of
 from skforge.compiler.outputs.steps import Refused
 from skforge.exceptions import InvalidInputError, warn
-from skforge.runtime.mappings import ColumnRule, Columns, without_names
-from skforge.sources.plain import PlainRows, Read, Reading
-from skforge.sources.stored_model import Rules, StoredModel
+from skforge.runtime.mappings import ColumnRule, MappingColumns, without_names
+from skforge.sources.plain import PlainRows, ReadArray, Reading
+from skforge.sources.stored_model import StoredModel, StoredRules
 
 #: Methods whose answers follow from raw scores.
 METHODS = ("predict", "predict_proba", "decision_function", "score_samples")
@@ -98,7 +98,7 @@ class Source:
     #: The adapter's name in artifacts.
     kind: ClassVar[str] = ""
     #: What artifacts keep of its models.
-    rules_type: ClassVar[type[Rules]] = Rules
+    rules_type: ClassVar[type[StoredRules]] = StoredRules
 
     #: Values that compiled entries decline; None disables compiled entries.
     declines: Refused | None = "nothing"
@@ -140,8 +140,8 @@ class Source:
         )
 
     @classmethod
-    def rules_of(cls, model: Any) -> Rules:
-        return Rules()
+    def rules_of(cls, model: Any) -> StoredRules:
+        return StoredRules()
 
     @classmethod
     def detects(cls, model: Any) -> bool:
@@ -220,12 +220,12 @@ class Source:
         made = self.forest.hashed is not None and self._plain is not None
         return self._plain.entry(entry) if made else None
 
-    def read(self, X: Any) -> Read | None:
+    def read(self, X: Any) -> ReadArray | None:
         """Read common rows, and a warning; :meth:`takes` is to check the values."""
-        read: Read | None = None if self._plain is None else self._plain.read(X)
+        read: ReadArray | None = None if self._plain is None else self._plain.read(X)
         return read
 
-    def columns(self) -> Columns | None:
+    def columns(self) -> MappingColumns | None:
         """Return the columns of rows that are mappings; None if the model takes these.
 
         Raise ``InvalidInputError`` if it has no feature names, or one twice.
@@ -252,7 +252,7 @@ class Source:
             rules.append(ColumnRule(str(name), place, categories=labels or None, **how))
         dtype, hashed = forest.input_dtype.str, forest.hashed is not None
         by_frame = reading is None or hashed
-        return Columns(tuple(rules), len(names), dtype, False, by_frame, hashed)
+        return MappingColumns(tuple(rules), len(names), dtype, False, by_frame, hashed)
 
     def _reading(self, **how: Any) -> Reading:
         names = getattr(self.stored or self.model, "feature_names_in_", None)
@@ -287,7 +287,7 @@ class Source:
     def _rows(self, X: Any, method: str) -> Any:
         return self.taken(self.read(X))
 
-    def taken(self, read: Read | None) -> Array | None:
+    def taken(self, read: ReadArray | None) -> Array | None:
         """Return rows that were read, and warn; None if the model must see them."""
         if read is None or not self.takes(read[0]):
             return None
@@ -304,7 +304,7 @@ class Source:
         """Return rows around the forest's thresholds that the model accepts."""
         return draw_rows(self.forest, n, 0, missing)
 
-    def kept_rules(self) -> Rules:
+    def kept_rules(self) -> StoredRules:
         """Return the rules to keep; raise if they do not suffice to convert rows."""
         return self.rules
 
@@ -396,9 +396,9 @@ def _adapter_for(kind: str) -> type[Source] | None:
     return next((adapter for adapter in ADAPTERS if adapter.kind == kind), None)
 
 
-def rules_type(kind: str) -> type[Rules]:
+def rules_type(kind: str) -> type[StoredRules]:
     adapter = _adapter_for(kind)
-    return Rules if adapter is None else adapter.rules_type
+    return StoredRules if adapter is None else adapter.rules_type
 
 
 def member_source(model: Any, forest: Forest) -> Source:

@@ -15,7 +15,13 @@ from skforge.compiler.forest import frames
 from skforge.compiler.forest.rows import prepare_rows
 from skforge.exceptions import InvalidInputError
 from skforge.sources.base import Answers, Source, register
-from skforge.sources.plain import Read, Reading, array_of, dense_columns, most_entries
+from skforge.sources.plain import (
+    ReadArray,
+    Reading,
+    array_of,
+    dense_columns,
+    most_entries,
+)
 
 
 @register
@@ -54,7 +60,7 @@ class CatBoostSource(Source):
         names = self.forest.column_names
         return self._reading(names=names, compares="equal", estimator="", objects=True)
 
-    def read(self, X: Any) -> Read | None:
+    def read(self, X: Any) -> ReadArray | None:
         """Leave columns of booleans with missing values, which it refuses."""
         read = super().read(X)
         if read is None or not frames.is_pandas(X) or not np.isnan(read[0]).any():

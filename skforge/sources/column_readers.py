@@ -22,8 +22,8 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
+from skforge._typing import Array
 from skforge.compiler.forest import frames
-from skforge.compiler.forest.arrays import Array
 from skforge.compiler.frontends.pipeline.codes import (
     MANY,
     TEXT_DTYPES,
@@ -155,7 +155,7 @@ class _Plan:
 
 
 #: The values of a frame's blocks, and how they are read.
-Parts: TypeAlias = "list[tuple[Any, _Plan]]"
+ReadParts: TypeAlias = "list[tuple[Any, _Plan]]"
 
 
 class FrameReader(_ColumnReader):
@@ -163,7 +163,7 @@ class FrameReader(_ColumnReader):
     #: none) and the plans of its blocks. None: such frames are not read.
     _seen: tuple[Any, Array | None, dict[Any, Any]] = None, None, {}
 
-    def layout(self, X: Any) -> tuple[Form | None, Parts] | None:
+    def layout(self, X: Any) -> tuple[Form | None, ReadParts] | None:
         """Return the form of a frame, and how each block's values are read.
 
         None if columns, dtypes or pandas' internals are not as wanted, or without rows.
@@ -180,7 +180,7 @@ class FrameReader(_ColumnReader):
             self._seen = columns, to, plans
         if to is None or not len(X):
             return None
-        parts: Parts = []
+        parts: ReadParts = []
         plain = True
         for block in blocks:
             locations, values = block.mgr_locs.as_array, block.values
@@ -201,7 +201,7 @@ class FrameReader(_ColumnReader):
                 parts.append((values, plan))
         return (None if plain else self._form_of(parts)), parts
 
-    def _form_of(self, parts: Parts) -> Form:
+    def _form_of(self, parts: ReadParts) -> Form:
         """Return the dtypes of columns, found once for each layout.
 
         Beside any narrow dtype, whole numbers of 32 bits and more are float64.
@@ -221,7 +221,7 @@ class FrameReader(_ColumnReader):
             form = self._layouts[plans] = Form("pandas", tuple(dtypes))
         return form
 
-    def read(self, parts: Parts, n_rows: int) -> ReadColumns | None:
+    def read(self, parts: ReadParts, n_rows: int) -> ReadColumns | None:
         read = ReadColumns(np.zeros((n_rows, self._width)), [], [], [])
         for values, plan in parts:
             if plan.number is None:

@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from skforge.sources.wrappers.members import Members
 
 #: How many steps of a pipeline run in their library, or what is compiled of a model.
-Start: TypeAlias = "int | Members | None"
+FirstMember: TypeAlias = "int | Members | None"
 
 
-def source_of(model: Any, forest: Forest, start: Start = None) -> Source:
+def source_of(model: Any, forest: Forest, start: FirstMember = None) -> Source:
     """Return an adapter for a fitted model whose forest this is.
 
     With ``start``, so many steps of a pipeline run in their library, and the forest is
@@ -48,7 +48,7 @@ def source_of(model: Any, forest: Forest, start: Start = None) -> Source:
     return adapter(model, forest)
 
 
-def traces_of(model: Any, start: Start = None) -> list[Any]:
+def traces_of(model: Any, start: FirstMember = None) -> list[Any]:
     """Return objects and numbers that change when the compiled part of a model does.
 
     Steps that run in their library may change: they are called as they are.
@@ -101,7 +101,7 @@ class Fingerprint:
 
     __slots__ = ("_model", "_seen", "_start")
 
-    def __init__(self, model: Any, start: Start = None) -> None:
+    def __init__(self, model: Any, start: FirstMember = None) -> None:
         self._model, self._start = model, start
         self._seen = [(part, _content(part)) for part in traces_of(model, start)]
 

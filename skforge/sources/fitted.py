@@ -110,10 +110,12 @@ def attribute_of(forest: Forest, name: str) -> Any:
     return None
 
 
-Method = TypeVar("Method", bound=Callable[..., Any])
+FittedMethod = TypeVar("FittedMethod", bound=Callable[..., Any])
 
 
-def offered(name: str, *, entry: bool = False) -> Callable[[Method], Method]:
+def offered(
+    name: str, *, entry: bool = False
+) -> Callable[[FittedMethod], FittedMethod]:
     """Return a decorator that offers the method only if the model has one so named.
 
     A Booster, a file or a forest offers what its outputs allow. With ``entry``, a
@@ -137,9 +139,9 @@ def offered(name: str, *, entry: bool = False) -> Callable[[Method], Method]:
             return task_of(model) in CLASSIFICATION
         return name in ("predict", "apply", "score")
 
-    def decorate(method: Method) -> Method:
+    def decorate(method: FittedMethod) -> FittedMethod:
         method.__qualname__ = f"CompiledForest.{method.__name__}"  # as users know it
-        return cast(Method, _Offered(method, check, entry))
+        return cast(FittedMethod, _Offered(method, check, entry))
 
     return decorate
 

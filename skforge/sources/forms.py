@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from skforge.compiler.forest.arrays import Array, Comparison
+from skforge._typing import Array
+from skforge.compiler.forest.arrays import Comparison
 from skforge.compiler.forest.forest import Forest, round_thresholds
 from skforge.compiler.forest.frames import is_date, number_of
 

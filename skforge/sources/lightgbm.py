@@ -58,7 +58,7 @@ class LightGBMBoosterSource(Source):
             arrow=False,
         )
 
-    def read(self, X: Any) -> plain.Read | None:
+    def read(self, X: Any) -> plain.ReadArray | None:
         """Read numbers; a live LightGBM handles those with the limit of zeros."""
         read = super().read(X)
         compares = is_table(X) or type(X).__name__ == "csr_matrix"

@@ -31,7 +31,7 @@ from skforge.compiler.frontends.pipeline.transformers import (
     members,
 )
 from skforge.exceptions import UnsupportedModelError
-from skforge.runtime.mappings import ColumnRule, Columns, without_names
+from skforge.runtime.mappings import ColumnRule, MappingColumns, without_names
 from skforge.sources import forms
 from skforge.sources.base import (
     Answers,
@@ -42,8 +42,8 @@ from skforge.sources.base import (
     register,
 )
 from skforge.sources.pipeline_rows import PipelineRows
-from skforge.sources.plain import Read, Reading
-from skforge.sources.stored_model import Rules
+from skforge.sources.plain import ReadArray, Reading
+from skforge.sources.stored_model import StoredRules
 
 _MAX = float(np.finfo(np.float64).max)
 #: Drawn rows on which the forest for a form must equal the pipeline.
@@ -53,7 +53,7 @@ _WRITTEN = ("_transformers_feature_names_out",)
 
 
 @dataclass(frozen=True)
-class PipelineRules(Rules):
+class PipelineRules(StoredRules):
     rows: PipelineRows
     answers: Answers
 
@@ -175,7 +175,7 @@ class PipelineSource(Source):
     def reading(self) -> Reading | None:
         return self._known.reading
 
-    def columns(self) -> Columns | None:
+    def columns(self) -> MappingColumns | None:
         columns = super().columns()
         return None if columns is None else self._known.columns(columns)
 
@@ -188,7 +188,7 @@ class PipelineSource(Source):
                 )
         return {place: texts.named() for place, texts in self._known.texts.items()}
 
-    def read(self, X: Any) -> Read | None:
+    def read(self, X: Any) -> ReadArray | None:
         unsure = self.answers.by_members and self._last.declines is None
         return None if unsure else self._known.read(X)
 
@@ -391,7 +391,7 @@ def _kept(transformer: Any) -> list[int]:
     return sorted(columns)
 
 
-def frame_columns(part: Any, steps: Sequence[Any]) -> Columns | None:
+def frame_columns(part: Any, steps: Sequence[Any]) -> MappingColumns | None:
     """Return the columns of frames that a step or model reads itself.
 
     None if it counts no columns: its rows may be mappings, as DictVectorizer's are. A
@@ -414,7 +414,7 @@ def frame_columns(part: Any, steps: Sequence[Any]) -> Columns | None:
     for place, name in enumerate(map(str, names)):
         missing, gap = None if name in gaps else np.nan, gaps.get(name, np.nan)
         rules.append(ColumnRule(name, place, {}, missing, gap=gap))
-    return Columns(tuple(rules), len(rules), by_frame=True)
+    return MappingColumns(tuple(rules), len(rules), by_frame=True)
 
 
 def held(value: Any) -> list[Any]:
@@ -486,7 +486,7 @@ class PrefixedSource(Source):
     def takes(self, X: Array) -> bool:
         return self._last.takes(X)
 
-    def columns(self) -> Columns | None:
+    def columns(self) -> MappingColumns | None:
         reader = first_reader(self._before)
         if reader is None:
             columns = self._last.columns()
@@ -500,7 +500,7 @@ class PrefixedSource(Source):
             rules = tuple(rules[place] for place in _kept(first))
         return replace(columns, rules=rules, ignores=True)
 
-    def read(self, X: Any) -> Read | None:
+    def read(self, X: Any) -> ReadArray | None:
         return self._last.read(X.rows) if type(X) is Prepared else None
 
     def form(self, X: Any) -> Any:

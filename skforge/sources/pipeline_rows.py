@@ -14,19 +14,19 @@ from typing import Any
 import numpy as np
 
 from skforge._compat import cached_property
-from skforge.compiler.forest.arrays import Array
+from skforge._typing import Array
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.frames import FrameColumns, is_plain, kind_of, labels_of
 from skforge.compiler.frontends.pipeline.codes import NumberCodes, TextCodes
 from skforge.compiler.frontends.pipeline.columns import frame_of
 from skforge.compiler.frontends.pipeline.fold import Bounds
-from skforge.runtime.mappings import Columns
+from skforge.runtime.mappings import MappingColumns
 from skforge.runtime.records import plain_out
 from skforge.sources import column_readers, forms
 from skforge.sources.plain import (
     OBJECTS,
     PlainRows,
-    Read,
+    ReadArray,
     Reading,
     array_of,
     only_number,
@@ -88,7 +88,7 @@ class PipelineRows:
     def _tables(self) -> column_readers.TableReader:
         return column_readers.TableReader(*self._wanted)
 
-    def columns(self, columns: Columns) -> Columns:
+    def columns(self, columns: MappingColumns) -> MappingColumns:
         rules = [
             replace(rule, categories=None, **self.texts[place].rule())
             if place in self.texts
@@ -102,7 +102,7 @@ class PipelineRows:
         ignores, by_frame = self.by_name is not None, bool(self.numbers)
         return replace(columns, rules=tuple(rules), ignores=ignores, by_frame=by_frame)
 
-    def read(self, X: Any) -> Read | None:
+    def read(self, X: Any) -> ReadArray | None:
         kind = type(X)
         if kind is np.ndarray or kind is np.memmap:
             read = self._array(X)
@@ -136,7 +136,7 @@ class PipelineRows:
         ends = self.bounds.low.tolist(), self.bounds.high.tolist()
         return [*zip(*ends, self.bounds.nan.tolist(), strict=True)]
 
-    def _coded(self, rows: Array, said: str) -> Read | None:
+    def _coded(self, rows: Array, said: str) -> ReadArray | None:
         if not self.numbers:
             return rows, said
         if any(codes.coded for codes in self.numbers.values()):
@@ -180,7 +180,7 @@ class PipelineRows:
             return ""
         return self._plain.warning_of(X, names) if self.by_position else None
 
-    def _array(self, X: Any) -> Read | None:
+    def _array(self, X: Any) -> ReadArray | None:
         if X is None or self.warning is None or not self._is_known(X.dtype):
             return None
         if X.dtype.kind in "iu" and not (
@@ -190,7 +190,7 @@ class PipelineRows:
         read = self._plain.read(X)
         return None if read is None else (read[0], self.warning)
 
-    def _columns(self, reader: Any, X: Any, names: Any) -> Read | None:
+    def _columns(self, reader: Any, X: Any, names: Any) -> ReadArray | None:
         said = self.warning or "" if names is None else self._warning_of(X, names)
         if said is None or self.bounds.low.dtype != np.float64:
             return None

@@ -16,8 +16,8 @@ from typing import Any, Literal
 
 import numpy as np
 
+from skforge._typing import Array
 from skforge.compiler.forest import frames
-from skforge.compiler.forest.arrays import Array
 from skforge.exceptions import InvalidInputError
 from skforge.runtime.mappings import NUMBERS
 
@@ -55,7 +55,7 @@ class Reading:
 
 
 #: Rows for the kernels, and the source's warning or "".
-Read = tuple[Array, str]
+ReadArray = tuple[Array, str]
 
 
 class PlainRows:
@@ -73,7 +73,7 @@ class PlainRows:
         warns = reading.estimator and reading.names is not None
         self.unnamed = _without_names(reading.estimator) if warns else ""
 
-    def read(self, X: Any) -> Read | None:
+    def read(self, X: Any) -> ReadArray | None:
         kind = type(X)
         try:
             with np.errstate(over="raise"):
@@ -90,7 +90,7 @@ class PlainRows:
         except (FloatingPointError, AttributeError, InvalidInputError, KeyError):
             return None
 
-    def _array(self, X: Array) -> Read | None:
+    def _array(self, X: Array) -> ReadArray | None:
         if X.ndim != 2 or X.shape[1] != self._width or not len(X):
             return None
         if not frames.is_plain(X.dtype):
@@ -99,13 +99,13 @@ class PlainRows:
             X = X.astype(self._r.through)
         return np.ascontiguousarray(X, self._r.dtype), self.unnamed
 
-    def _list(self, X: Any) -> Read | None:
+    def _list(self, X: Any) -> ReadArray | None:
         values = array_of(X)
         if values is None or (values.dtype.kind in "iu" and _large(values)):
             return None
         return self._array(values)
 
-    def _csr(self, X: Any) -> Read | None:
+    def _csr(self, X: Any) -> ReadArray | None:
         fill, data, indices, shape = self._r.fill, X.data, X.indices, X.shape
         small = shape[0] * shape[1] <= _MOST_CELLS and shape[1] <= _MOST_COLUMNS
         if fill is None or not small or indices.dtype != np.intc:
@@ -145,7 +145,7 @@ class PlainRows:
             self._seen[type(X)] = names, warning
         return warning
 
-    def _pandas(self, X: Any) -> Read | None:
+    def _pandas(self, X: Any) -> ReadArray | None:
         columns = X.columns
         warning = self.warning_of(X, columns)
         if warning is None:
@@ -187,7 +187,7 @@ class PlainRows:
             return None
         return (rows, warning) if sorted(coded) == self._named else None
 
-    def _table(self, X: Any) -> Read | None:
+    def _table(self, X: Any) -> ReadArray | None:
         if not self._r.tables or self._named:
             return None
         polars, names = frames.kind_of(X) == "polars", frames.labels_of(X)
@@ -233,7 +233,7 @@ class PlainRows:
 #: Numbers of tables that some source may refuse; None are those without a name here.
 _REFUSED = frozenset((None, np.dtype(np.float16)))
 
-_READERS: dict[str, Callable[[PlainRows, Any], Read | None]] = {
+_READERS: dict[str, Callable[[PlainRows, Any], ReadArray | None]] = {
     "pandas": PlainRows._pandas,
     "csr": PlainRows._csr,
     "polars": PlainRows._table,

@@ -20,8 +20,8 @@ from skforge.compiler.forest.forest import Forest
 from skforge.compiler.frontends.sklearn.histogram import model_columns
 from skforge.compiler.outputs.steps import Refused
 from skforge.sources.base import Answers, Array, Source, register
-from skforge.sources.plain import Read, Reading, most_entries
-from skforge.sources.stored_model import Rules
+from skforge.sources.plain import ReadArray, Reading, most_entries
+from skforge.sources.stored_model import StoredRules
 
 #: Attributes that ``fit`` of an ensemble replaces and predictions depend on.
 _FITTED = (
@@ -137,7 +137,7 @@ def _takes_nan(tree: Any) -> bool:
 
 
 @dataclass(frozen=True)
-class NanRules(Rules):
+class NanRules(StoredRules):
     """Whether a model's trees accept missing values in dense rows."""
 
     nan: bool
@@ -233,7 +233,7 @@ class GradientBoostingSource(SklearnSource):
 
 
 @dataclass(frozen=True)
-class CodedRules(Rules):
+class CodedRules(StoredRules):
     """The columns that an encoder gets, and which of them have names of categories."""
 
     coded: tuple[int, ...]
@@ -299,7 +299,7 @@ class HistGradientBoostingSource(SklearnSource):
             return reading
         return replace(reading, arrays=False, lists=False) if all(self._named) else None
 
-    def read(self, X: Any) -> Read | None:
+    def read(self, X: Any) -> ReadArray | None:
         """Read rows of which the encoder says nothing: it warns in its own name."""
         read = super().read(X)
         return None if self._coded and read is not None and read[1] else read

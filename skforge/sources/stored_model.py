@@ -31,7 +31,7 @@ METHODS = (
 
 
 @dataclass(frozen=True)
-class Rules:
+class StoredRules:
     """What an adapter keeps of a model beside its forest, as plain data."""
 
     def suits(self, forest: Forest) -> bool:
@@ -50,7 +50,7 @@ class StoredModel:
     class_name: str
     #: The adapter that reads its rows, and the rules that they follow.
     kind: str = "forest"
-    rules: Rules = field(default_factory=Rules)
+    rules: StoredRules = field(default_factory=StoredRules)
     #: The methods, fitted attributes and scikit-learn tags that are kept.
     methods: tuple[str, ...] = ()
     attributes: Mapping[str, Any] = field(default_factory=dict)

@@ -20,7 +20,7 @@ from skforge.compiler.forest.frames import (
 from skforge.compiler.forest.mistakes import check_shape
 from skforge.compiler.frontends.checks import refuse_arguments
 from skforge.exceptions import InvalidInputError, warn
-from skforge.runtime.mappings import Columns
+from skforge.runtime.mappings import MappingColumns
 from skforge.sources.base import Answers, Array, Source, register
 from skforge.sources.plain import (
     Reading,
@@ -29,11 +29,11 @@ from skforge.sources.plain import (
     most_entries,
     rare_numbers,
 )
-from skforge.sources.stored_model import Rules
+from skforge.sources.stored_model import StoredRules
 
 
 @dataclass(frozen=True)
-class XGBoostRules(Rules):
+class XGBoostRules(StoredRules):
     """The names of columns, and the dtypes of categories that are whole numbers."""
 
     feature_names: tuple[str, ...] | None = None
@@ -85,7 +85,7 @@ class _XGBoostRows(Source):
         """Compare a frame's names with those at `fit`, if both sides have names."""
         return self._reading(names=self._names, compares="equal", estimator="")
 
-    def columns(self) -> Columns | None:
+    def columns(self) -> MappingColumns | None:
         if "\ufffd0" in chain(*self.forest.category_names):
             raise InvalidInputError(
                 "the rows are mappings, and XGBoost before 3.4 cuts the names of "

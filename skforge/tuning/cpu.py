@@ -11,7 +11,7 @@ from skforge.tuning.search import cpu, heuristic
 from skforge.tuning.space.space import ScheduleSpace
 
 
-class Cpu(SearchedMachine):
+class SearchedCpu(SearchedMachine):
     budget = 4.0
     rounds = staticmethod(heuristic.cpu_rounds)
     pruned = staticmethod(cpu.pruned)
@@ -24,4 +24,4 @@ class Cpu(SearchedMachine):
         return astuple(machine.machine_profile(target))
 
 
-MACHINE = Cpu()
+MACHINE = SearchedCpu()

@@ -9,11 +9,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from functools import cache
 from importlib import import_module
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar
 
-import numpy as np
-from numpy.typing import NDArray
-
+from skforge._typing import Bools
 from skforge.compiler.cost.shape import Setting
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.schedule.schedule import Schedule
@@ -21,8 +19,6 @@ from skforge.compiler.target import Target
 from skforge.tuning.search.odds import Estimated
 from skforge.tuning.search.strategies import Problem, Rounds
 from skforge.tuning.space.space import ScheduleSpace
-
-Mask: TypeAlias = NDArray[np.bool_]
 
 #: Maximum bytes of a forest, including padding.
 FOREST_BYTES = 512 << 20
@@ -47,7 +43,7 @@ class SearchedMachine(ABC):
     @abstractmethod
     def pruned(
         self, setting: Setting, schedules: Sequence[Schedule]
-    ) -> dict[str, Mask]:
+    ) -> dict[str, Bools]:
         """Return which schedules are left out before they are scored, by the reason."""
 
     @abstractmethod

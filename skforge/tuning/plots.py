@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from skforge.compiler.forest.arrays import Array
+from skforge._typing import Array
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.exceptions import InvalidInputError
 from skforge.tuning.search.trial import Trial

@@ -6,15 +6,15 @@ from functools import cache, lru_cache
 
 import numpy as np
 
-from skforge.compiler import pipeline
+from skforge.compiler import driver
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.reference import reference_leaves, reference_raw
 from skforge.compiler.ir.hir.nodes import Reduction
 from skforge.compiler.ir.mir.nodes import Element
-from skforge.compiler.lowering.kernel import Kernel
+from skforge.compiler.lowering.kernel import LoweringState
 from skforge.compiler.runtime.cpu.jit import emit_assembly, emit_object
 from skforge.compiler.runtime.module import CompiledModule, compile_forest
-from skforge.compiler.schedule.directives import Kind
+from skforge.compiler.schedule.directives import ScheduleKind
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import TargetError
@@ -96,11 +96,11 @@ def lowered(
     reduction: Reduction,
     element: Element,
     target: Target,
-) -> Kernel:
+) -> LoweringState:
     """Return a kernel in LIR; calls of a test share it, tests do not (conftest)."""
-    kind: Kind = "gpu" if target.is_gpu else "cpu"
-    hir = pipeline.build_hir(made, schedule, reduction, kind=kind, element=element)
-    return pipeline.lower(hir, target, element=element).kernel
+    kind: ScheduleKind = "gpu" if target.is_gpu else "cpu"
+    hir = driver.build_hir(made, schedule, reduction, kind=kind, element=element)
+    return driver.lower(hir, target, element=element).kernel
 
 
 def interpreted(
@@ -149,8 +149,8 @@ def interpreted(
 
 def emitted(made: Forest, schedule: Schedule, target: Target) -> tuple[str, bytes]:
     """Return a kernel's assembly and object code; the target need not run here."""
-    hir = pipeline.build_hir(made, schedule, "exact")
-    function = pipeline.lower(hir, target).kernel.function
+    hir = driver.build_hir(made, schedule, "exact")
+    function = driver.lower(hir, target).kernel.function
     return emit_assembly(function, target), emit_object(function, target)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from skforge import CompiledForest
-from skforge.compiler import pipeline
+from skforge.compiler import driver
 from skforge.compiler.binning import category_rows
 from skforge.compiler.binning.category_rows import STRAIGHT
 from skforge.compiler.defaults.cpu import default_schedules
@@ -50,7 +50,7 @@ def rows_of(made: Forest, n: int = 120) -> np.ndarray:
 
 
 def layout(made: Forest, target: Target | None = None) -> lanes.LanesLayout:
-    hir = pipeline.build_hir(made, lanes_schedule(), "exact")
+    hir = driver.build_hir(made, lanes_schedule(), "exact")
     return lanes.LanesLayout(hir, target or Target.x86_64("v4"))
 
 

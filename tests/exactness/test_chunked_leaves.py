@@ -12,13 +12,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from skforge.compiler import pipeline
+from skforge.compiler import driver
+from skforge.compiler.driver import Lowered
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.reference import draw_rows, reference_raw
 from skforge.compiler.ir.hir.nodes import HirCache
 from skforge.compiler.ir.mir import nodes as mir
 from skforge.compiler.ir.mir.walk import statements
-from skforge.compiler.pipeline import Lowered
 from skforge.compiler.runtime.module import compile_forest
 from skforge.compiler.schedule.families import rows_on_threads, trees_on_threads
 from skforge.compiler.schedule.nest import size_value
@@ -95,9 +95,7 @@ def many(n: int = 61, kind: str = "scalar") -> Forest:
 
 
 def lowered(made: Forest, schedule: Schedule, target: Target) -> Lowered:
-    return pipeline.lower(
-        pipeline.build_hir(made, schedule, "exact", kind="gpu"), target
-    )
+    return driver.lower(driver.build_hir(made, schedule, "exact", kind="gpu"), target)
 
 
 def totals(one: Lowered) -> list[mir.ReduceDimension]:
@@ -193,8 +191,8 @@ def test_all_shapes_of_algorithm_1_are_legal(n_trees: int, machine: str) -> None
             continue
         shapes.add(shape)
         schedule = ScheduleSpace.gpu().schedule({**point, "shared_reduce": True}, made)
-        hir = pipeline.build_hir(made, schedule, "exact", hirs, kind="gpu")
-        one = pipeline.lower(hir, target)
+        hir = driver.build_hir(made, schedule, "exact", hirs, kind="gpu")
+        one = driver.lower(hir, target)
         leaves = totals(one)[0].extent
         assert isinstance(leaves, int)
         assert 4 * leaves * point["rows_per_block"] <= target.shared_bytes // SHARE

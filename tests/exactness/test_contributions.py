@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from skforge import Schedule, compile_forest
 from skforge.compiler.forest.forest import Forest
-from skforge.compiler.runtime.contributions import Contributions
+from skforge.compiler.runtime.contributions import ContributionKernels
 from skforge.compiler.target import Target
 from tests.exactness.checks import assert_same_bits, interpreted, levels
 from tests.exactness.forests import drawn, forest_of
@@ -141,7 +141,9 @@ def check_values(made: Forest, seed: int) -> None:
     assert_sums(got, oracle.margins(made, rows), made=made)
     ways = list(levels().values())
     way, block = ways[seed % len(ways)], BLOCKS[seed // 3 % 4]
-    other = Contributions(made, way, {(1, None): in_blocks(block)}).values(rows, 1)
+    other = ContributionKernels(made, way, {(1, None): in_blocks(block)}).values(
+        rows, 1
+    )
     assert_close(other, wanted, (way, block), made=made)
     if way.has_fma == Target.host().has_fma:
         assert_same_bits(other.reshape(got.shape), got, (way, block))
@@ -259,10 +261,10 @@ def test_bits_of_every_block_and_level(name: str) -> None:
     for level, target in levels().items():
         for block in BLOCKS if level == "v4" else BLOCKS[:2]:
             schedules = {(1, None): in_blocks(block)}
-            got = Contributions(made, target, schedules).values(rows, 1)
+            got = ContributionKernels(made, target, schedules).values(rows, 1)
             wanted = values.setdefault(target.has_fma, got)
             assert_same_bits(got, wanted, (level, block))
-        got = Contributions(made, target).interactions(rows[:20], 1)
+        got = ContributionKernels(made, target).interactions(rows[:20], 1)
         assert_same_bits(got, pairs.setdefault(target.has_fma, got), level)
     own, few = answers(name), answers(name, "interactions")
     for found, default in ((values, own[1]), (pairs, few[1][:20])):

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from benchmarks.gpu.gpu_sass import disassemble
-from skforge.compiler import pipeline
+from skforge.compiler import driver
 from skforge.compiler.forest.arrays import Comparison, Missing
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.reference import reference_raw
@@ -129,8 +129,8 @@ def test_fast_adds_trees_of_another_order() -> None:
 def test_mir_computes_the_same_before_it_is_lowered(key: str) -> None:
     rows, raw, _ = expected("multiclass")
     made = forest("multiclass")
-    hir = pipeline.build_hir(made, SHAPES[key], "exact", kind="gpu")
-    lowered = pipeline.lower(hir, TARGET)
+    hir = driver.build_hir(made, SHAPES[key], "exact", kind="gpu")
+    lowered = driver.lower(hir, TARGET)
     got = interpret_mir(lowered.stages["evaluate-predicates"], hir, rows[:70])
     assert_same_bits(got, raw[:70], key)
 
@@ -155,8 +155,8 @@ def test_the_text_on_a_cpu(name: str) -> None:
 
 
 def test_trees_cost_no_atomics_and_two_barriers_a_group() -> None:
-    hir = pipeline.build_hir(forest("scalar"), bits(64, 4), "exact", kind="gpu")
-    body = pipeline.lower(hir, TARGET).kernel.function.body
+    hir = driver.build_hir(forest("scalar"), bits(64, 4), "exact", kind="gpu")
+    body = driver.lower(hir, TARGET).kernel.function.body
     regions = [s for s in statements(body) if isinstance(s, BlockRegion)]
     # base, clear, marks, thermometers, fold, add, result
     assert len(regions) == 7
@@ -174,8 +174,8 @@ def test_a_tile_of_trees_has_a_smaller_table() -> None:
 
 
 def _layout(made: Forest, schedule: Schedule) -> GpuBitslicedLayout:
-    hir = pipeline.build_hir(made, schedule, "exact", kind="gpu")
-    shape = block_shape(pipeline.lower(hir, TARGET).stages["expand-walks"].body)
+    hir = driver.build_hir(made, schedule, "exact", kind="gpu")
+    shape = block_shape(driver.lower(hir, TARGET).stages["expand-walks"].body)
     assert shape is not None
     return lay_out(hir, shape, TARGET.shared_bytes)
 
@@ -208,21 +208,21 @@ REFUSED = {
 def test_refused_when_bound(key: str) -> None:
     schedule, why = REFUSED[key]
     with pytest.raises(ScheduleError, match=why):
-        pipeline.build_hir(forest("scalar"), schedule, "exact", kind="gpu")
+        driver.build_hir(forest("scalar"), schedule, "exact", kind="gpu")
 
 
 def test_refuses_what_no_block_holds() -> None:
-    hir = pipeline.build_hir(drawn(60, 7), bits(1024, 4), "exact", kind="gpu")
+    hir = driver.build_hir(drawn(60, 7), bits(1024, 4), "exact", kind="gpu")
     with pytest.raises(ScheduleError, match="Use blocks of fewer rows"):
-        pipeline.lower(hir, replace(TARGET, shared_bytes=32 << 10))
+        driver.lower(hir, replace(TARGET, shared_bytes=32 << 10))
     with pytest.raises(ScheduleError, match="shared memory to"):
-        pipeline.lower(hir, Target.cuda("sm_75"))
+        driver.lower(hir, Target.cuda("sm_75"))
 
 
 def test_refuses_trees_of_too_many_leaves() -> None:
     with pytest.raises(ScheduleError, match="at most 256 leaves"):
         made = drawn(1, 10, shape="full")
-        pipeline.build_hir(made, bits(), "exact", kind="gpu")
+        driver.build_hir(made, bits(), "exact", kind="gpu")
 
 
 # ---------------------------------------------------------------- compiled code
@@ -250,8 +250,8 @@ def _straight_line(cubin: bytes) -> int:
 @pytest.mark.parametrize("key", GATED)
 def test_nothing_spills(key: str, arch: str) -> None:
     target = Target.cuda(arch)
-    hir = pipeline.build_hir(GATED[key](), bits(1024, 4), "exact", kind="gpu")
-    lowered = pipeline.lower(hir, target)
+    hir = driver.build_hir(GATED[key](), bits(1024, 4), "exact", kind="gpu")
+    lowered = driver.lower(hir, target)
     plan = emit_gpu(lowered.kernel.function, target)
     try:
         made = compile_text(plan.source, arch, "cuda")

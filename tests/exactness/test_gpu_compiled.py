@@ -15,7 +15,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from skforge.compiler import pipeline
+from skforge.compiler import driver
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.reference import reference_leaves, reference_raw
 from skforge.compiler.ir.hir.nodes import Reduction
@@ -129,8 +129,8 @@ def drawn(count: int) -> tuple[tuple[Draw, Function, dict[str, Any]], ...]:
     def collect(drawn: Draw) -> None:
         made, schedule, reduction = drawn
         try:
-            hir = pipeline.build_hir(made, schedule, reduction, kind="gpu")
-            kernel = pipeline.lower(hir, TARGET).kernel
+            hir = driver.build_hir(made, schedule, reduction, kind="gpu")
+            kernel = driver.lower(hir, TARGET).kernel
         except ScheduleError as error:
             assert is_known(error), error
             return

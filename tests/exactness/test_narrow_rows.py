@@ -8,13 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from skforge import compile_forest
+from skforge.compiler.driver import build_hir, lower
 from skforge.compiler.forest.arrays import Comparison, Missing
 from skforge.compiler.forest.forest import Forest, round_thresholds
 from skforge.compiler.forest.reference import reference_raw
 from skforge.compiler.ir.lir.builder import Builder
 from skforge.compiler.ir.lir.nodes import F32, F64, I64, Buffer, Function, Value, Vec
 from skforge.compiler.layouts.bitsliced.narrow_rows import round_down
-from skforge.compiler.pipeline import build_hir, lower
 from tests.exactness.checks import levels
 from tests.exactness.forests import EXTREMES, drawn
 from tests.exactness.sliced import sliced

@@ -60,8 +60,8 @@ def test_a_tile_is_sixteen_bytes() -> None:
 
 
 def _tile_bytes(made: object) -> int:
+    from skforge.compiler.driver import build_hir
     from skforge.compiler.layouts import base
-    from skforge.compiler.pipeline import build_hir
 
     hir = build_hir(made, BLOCKS, "exact")  # type: ignore[arg-type]
     layout = base.get("packed").lay_out(hir)

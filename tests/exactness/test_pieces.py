@@ -8,14 +8,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.ensemble import RandomForestRegressor
 
+from skforge.compiler.driver import build_hir
 from skforge.compiler.forest.bins import plan_codes
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.reference import reference_raw
 from skforge.compiler.frontends import load_forest
 from skforge.compiler.layouts.pieces import pieces
-from skforge.compiler.layouts.pieces.cut import CutTrees, cut_trees, top_tests
+from skforge.compiler.layouts.pieces.cut import PieceTrees, cut_trees, top_tests
 from skforge.compiler.layouts.pieces.pieces import Pieces
-from skforge.compiler.pipeline import build_hir
 from skforge.compiler.runtime.module import compile_forest
 from skforge.compiler.schedule.families import pieces_schedule, row_blocks
 from skforge.compiler.schedule.schedule import Schedule
@@ -162,7 +162,7 @@ def test_exits_are_the_leaves_of_the_forest(most: int) -> None:
             assert cut.leaf_row[place] == nodes.leaf[item]
 
 
-def run(cut: CutTrees, piece: int, right: np.ndarray) -> int:
+def run(cut: PieceTrees, piece: int, right: np.ndarray) -> int:
     """Return the exit that a row reaches; ``right`` is its answer to each test."""
     exit_ = 0
     for at in range(cut.pieces[piece, 0], cut.pieces[piece + 1, 0]):

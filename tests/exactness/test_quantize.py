@@ -9,9 +9,9 @@ import pytest
 from sklearn.ensemble import RandomForestRegressor
 
 from skforge import Schedule, compile_forest, load_forest
+from skforge.compiler.driver import build_hir, lower
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.reference import draw_rows, reference_raw
-from skforge.compiler.pipeline import build_hir, lower
 from skforge.compiler.target import Target
 from tests.exactness.checks import levels
 from tests.exactness.families import BLOCKS

@@ -17,13 +17,13 @@ from sklearn.ensemble import (
 )
 
 from skforge import load_forest
+from skforge.compiler.driver import build_hir, lower
 from skforge.compiler.forest.arrays import Missing
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.reference import draw_rows, reference_leaves, reference_raw
 from skforge.compiler.ir.lir.nodes import Prefetch
 from skforge.compiler.ir.lir.walk import statements
 from skforge.compiler.layouts.tiles import tile_layout, tiled_trees
-from skforge.compiler.pipeline import build_hir, lower
 from skforge.compiler.runtime.module import compile_forest
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target

@@ -12,6 +12,7 @@ from sklearn.ensemble import ExtraTreesRegressor
 
 from skforge import load_forest
 from skforge.compiler.defaults.cpu import candidates
+from skforge.compiler.driver import build_hir, lower
 from skforge.compiler.forest.arrays import Missing
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.reference import draw_rows, reference_leaves, reference_raw
@@ -30,7 +31,6 @@ from skforge.compiler.ir.lir.walk import statements
 from skforge.compiler.layouts.tiles import tile_layout
 from skforge.compiler.layouts.tiles.tiled_values import refusal, value_tests
 from skforge.compiler.passes.hir import normalize_predicates
-from skforge.compiler.pipeline import build_hir, lower
 from skforge.compiler.runtime.module import compile_forest
 from skforge.compiler.schedule.families import tiled_schedule
 from skforge.compiler.schedule.schedule import Schedule

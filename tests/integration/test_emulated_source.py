@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import Phase, given, settings
 
-from skforge.compiler import pipeline
+from skforge.compiler import driver
 from skforge.compiler.ir.hir.nodes import Reduction
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir.builder import Builder
@@ -382,8 +382,8 @@ def scheduled(
     made, found = forest("multiclass"), {}
     rows, raw, _ = expected("multiclass")
     for name, schedule in FAMILIES.items():
-        hir = pipeline.build_hir(made, schedule, reduction, kind="gpu")
-        kernel = pipeline.lower(hir, TARGET).kernel
+        hir = driver.build_hir(made, schedule, reduction, kind="gpu")
+        kernel = driver.lower(hir, TARGET).kernel
         args = {
             "rows": rows[:9].reshape(-1),
             "n_rows": 9,

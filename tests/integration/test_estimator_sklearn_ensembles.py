@@ -24,7 +24,7 @@ from sklearn.utils.estimator_checks import check_estimator
 from threadpoolctl import threadpool_limits
 
 from skforge import CompiledForest, UnsupportedModelError
-from skforge.prediction.predictor import Predictor
+from skforge.prediction.predictor import ForestPredictor
 from tests.plain import plain
 from tests.sklearn_rows import tie_rows
 
@@ -233,7 +233,7 @@ def test_verification_sees_a_wrong_leaf(name):
         fast.forest_, leaf_value=np.nextafter(fast.forest_.leaf_value, np.inf)
     )
     with pytest.raises(VerificationError):
-        verify(Predictor(compile_forest(forest), model), X, False)
+        verify(ForestPredictor(compile_forest(forest), model), X, False)
 
 
 @pytest.mark.sampled(6)

@@ -198,13 +198,13 @@ def test_what_differs_is_not_written(
     function: str,
     off: float,
 ) -> None:
-    whole = check._Loaded.predict
+    whole = check._LoadedLibrary.predict
 
     def wrong(self: Any, name: str, rows: Any) -> Any:
         found = whole(self, name, rows)
         return found * np.float32(1 + off) if name == function else found
 
-    monkeypatch.setattr(check._Loaded, "predict", wrong)
+    monkeypatch.setattr(check._LoadedLibrary, "predict", wrong)
     module = skforge.compile_forest(forest, reduction=reduction)
     with pytest.raises(VerificationError, match=f"{function} of the library for"):
         skforge.export(module, tmp_path / "tiny", batch_sizes=[1])

@@ -204,7 +204,7 @@ def test_scratch_for_very_many_outputs_is_refused(
 def test_what_differs_is_not_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole = check._Loaded.predict
+    whole = check._LoadedLibrary.predict
 
     def wrong(self: Any, name: str, rows: Any) -> Any:
         found = whole(self, name, rows)
@@ -212,7 +212,7 @@ def test_what_differs_is_not_written(
             found[-1, 2] = np.nextafter(found[-1, 2], np.float32(9))
         return found
 
-    monkeypatch.setattr(check._Loaded, "predict", wrong)
+    monkeypatch.setattr(check._LoadedLibrary, "predict", wrong)
     with pytest.raises(
         VerificationError, match=r"^predict_contribs of the library for"
     ):

@@ -22,7 +22,7 @@ from threadpoolctl import threadpool_limits
 
 from skforge import CompiledForest
 from skforge.compiler.runtime.shares import Shares
-from skforge.prediction.predictor import Predictor
+from skforge.prediction.predictor import ForestPredictor
 
 RANDOM = np.random.default_rng(0)
 X = RANDOM.standard_normal((300, 5)).astype(np.float32)
@@ -204,7 +204,7 @@ def no_ordinary_path(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
         def refuse(*_: Any, **__: Any) -> Any:
             raise AssertionError("the ordinary path")
 
-        monkeypatch.setattr(Predictor, "answer", refuse)
+        monkeypatch.setattr(ForestPredictor, "answer", refuse)
 
     return close
 
@@ -779,8 +779,8 @@ def test_routes_are_found_once_for_each_form_of_rows(monkeypatch):
     def search(*_: Any) -> Any:
         raise AssertionError("the routes of these rows are known")
 
-    find = Predictor._find_routes
-    monkeypatch.setattr(Predictor, "_find_routes", search)
+    find = ForestPredictor._find_routes
+    monkeypatch.setattr(ForestPredictor, "_find_routes", search)
     for name, form in forms.items():
         assert_same(model.predict_log_proba(form), expected[name])
     with pytest.raises(AssertionError, match="routes"):
@@ -788,5 +788,5 @@ def test_routes_are_found_once_for_each_form_of_rows(monkeypatch):
     model.n_jobs = 2  # entries depend on the number of threads
     with pytest.raises(AssertionError, match="routes"):
         model.predict_log_proba(X[:1])
-    monkeypatch.setattr(Predictor, "_find_routes", find)
+    monkeypatch.setattr(ForestPredictor, "_find_routes", find)
     assert_same(model.predict_log_proba(X[:1]), expected["float32"])

@@ -28,7 +28,7 @@ from sklearn.pipeline import make_pipeline
 import skforge
 from skforge.exceptions import SourceNeededError, VerificationError
 from skforge.prediction import blocks
-from skforge.prediction.predictor import Predictor
+from skforge.prediction.predictor import ForestPredictor
 from tests.compared_calls import difference
 from tests.plain import plain
 
@@ -463,12 +463,12 @@ def test_fit_of_a_loaded_pipeline_compares_the_forest_of_the_form(
     rows = FORMS["float32"](FRAME)
     fast.predict(rows)
     again = fast.drop_estimator()
-    answer = Predictor.answer
+    answer = ForestPredictor.answer
 
     def wrong(self: Any, method: str, X: Any, *how: Any) -> Any:
         return answer(self, method, X, *how) + 1
 
-    monkeypatch.setattr(Predictor, "answer", wrong)
+    monkeypatch.setattr(ForestPredictor, "answer", wrong)
     with pytest.raises(VerificationError, match="row 0 of X: predict_raw gives"):
         again.fit(rows)
 

@@ -27,7 +27,7 @@ from skforge.compiler.target import Target
 from skforge.exceptions import CompilerError, ScheduleError
 from skforge.gpu.codegen.host_plan import Launch
 from skforge.gpu.occupancy import MULTIPROCESSORS
-from skforge.gpu.runtime.compilers import Kind, compile_ptx
+from skforge.gpu.runtime.compilers import CompilerKind, compile_ptx
 from tests.exactness.bits_on_gpu import bits
 from tests.exactness.forests import drawn, forest
 from tests.exactness.gpu_families import FAMILIES
@@ -76,7 +76,7 @@ def model(name: str, folder: Path | None = None) -> Forest:
     return forest(name) if folder is None else load_forest(folder / name)
 
 
-def kind_of(arch: str) -> Kind:
+def kind_of(arch: str) -> CompilerKind:
     return "hip" if arch.startswith("gfx") else "cuda"
 
 
@@ -146,7 +146,7 @@ def check(
     return list(found)
 
 
-def most_registers(name: str, launch: Launch, kind: Kind) -> int:
+def most_registers(name: str, launch: Launch, kind: CompilerKind) -> int:
     """Return what leaves room for the warps that a schedule is to keep busy."""
     if name in BIT_LOGIC:  # eight trees are folded at once, so that few warps do
         return 128 if kind == "cuda" else 512

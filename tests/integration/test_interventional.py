@@ -22,11 +22,11 @@ from skforge import (
     load_forest,
 )
 from skforge.compiler.cost.background import patterns_pay
+from skforge.compiler.driver import verify_lir
 from skforge.compiler.forest.arrays import Comparison, Missing
 from skforge.compiler.forest.reference import draw_rows, reference_leaves
 from skforge.compiler.layouts.background import fill, interactions, patterns
 from skforge.compiler.layouts.blocks.paths import trace
-from skforge.compiler.pipeline import verify_lir
 from skforge.compiler.runtime import background as kernels
 from skforge.compiler.runtime.background import LOOK_UP
 from skforge.exceptions import ScheduleError

@@ -47,7 +47,7 @@ from sklearn.tree import DecisionTreeClassifier
 import skforge
 from skforge.compiler.runtime.entry.mappings import DictReader
 from skforge.exceptions import InvalidInputError
-from skforge.runtime.mappings import ColumnRule, Columns, Mappings
+from skforge.runtime.mappings import ColumnRule, MappingColumns, Mappings
 from tests.plain import plain
 
 pd = pytest.importorskip("pandas")
@@ -547,7 +547,9 @@ def texts(unknown: float | None = None, missing: float | None = None) -> Mapping
     """Return a reader of a model with a text column, places 2 and 0 of 4."""
     table = {"Oslo": 5.0, "Rome": 7.0}
     city = ColumnRule("city", 2, table, missing=missing, unknown=unknown)
-    return Mappings(Columns((city, ColumnRule("age", 0)), 4, ignores=True), DictReader)
+    return Mappings(
+        MappingColumns((city, ColumnRule("age", 0)), 4, ignores=True), DictReader
+    )
 
 
 def entry(rows: Any) -> Any:
@@ -588,7 +590,9 @@ def test_texts_without_codes() -> None:
 
 def test_numbers_as_labels() -> None:
     table = {1.0: 5.0, 2.0: 6.0, None: 7.0}
-    reader = Mappings(Columns((ColumnRule("a", 0, table, np.nan, 9.0),), 1), DictReader)
+    reader = Mappings(
+        MappingColumns((ColumnRule("a", 0, table, np.nan, 9.0),), 1), DictReader
+    )
     for label, code in ((1, 5.0), (2.0, 6.0), (None, 7.0), (3.0, 9.0), ("1", 9.0)):
         same(reader.ask(entry, {"a": label}), np.array([[code]]))
     for label in (float("nan"), np.float64("nan"), pd.NA):
@@ -643,7 +647,7 @@ def test_rows_that_are_mappings_in_training() -> None:
 
 def test_any_values_go_to_the_source() -> None:
     reader = Mappings(
-        Columns((ColumnRule("a", 0, {}), ColumnRule("b", 1)), 2), DictReader
+        MappingColumns((ColumnRule("a", 0, {}), ColumnRule("b", 1)), 2), DictReader
     )
     for value in ("text", ["a", "list"], 3):
         row = {"b": 1, "a": value}

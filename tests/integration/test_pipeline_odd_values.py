@@ -20,7 +20,7 @@ from sklearn.tree import DecisionTreeRegressor
 import skforge
 from skforge import UnsupportedModelError, load_forest
 from skforge.exceptions import SourceNeededError
-from skforge.prediction.predictor import Predictor
+from skforge.prediction.predictor import ForestPredictor
 from tests.compared_calls import difference
 from tests.plain import plain
 
@@ -171,13 +171,13 @@ def before_a_tree(step, X):
 @pytest.fixture
 def asked(monkeypatch):
     """The methods of the source that were called."""
-    calls, ask = [], Predictor.ask
+    calls, ask = [], ForestPredictor.ask
 
     def counted(self, method, X, **params):
         calls.append(method)
         return ask(self, method, X, **params)
 
-    monkeypatch.setattr(Predictor, "ask", counted)
+    monkeypatch.setattr(ForestPredictor, "ask", counted)
     return calls
 
 

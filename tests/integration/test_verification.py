@@ -16,7 +16,7 @@ import skforge.prediction.kernel_checks as kernel_checks
 from skforge import CompiledForest, Schedule, VerificationWarning
 from skforge.compiler.runtime import kernels
 from skforge.exceptions import VerificationError
-from skforge.prediction.predictor import Predictor
+from skforge.prediction.predictor import ForestPredictor
 
 xgb = pytest.importorskip("xgboost")
 
@@ -71,14 +71,14 @@ def test_rows_around_thresholds_are_checked_as_well(monkeypatch):
 @pytest.mark.parametrize("method", ["predict", "predict_proba"])
 def test_transforms_are_checked_as_well(monkeypatch, method):
     model = xgb.XGBClassifier(n_estimators=3, n_jobs=1).fit(X, Y)
-    honest = Predictor.answer
+    honest = ForestPredictor.answer
 
     def lying(self, asked, rows):
         answer = honest(self, asked, rows).copy()
         answer[-1] = answer[-1] + (asked == method)
         return answer
 
-    monkeypatch.setattr(Predictor, "answer", lying)
+    monkeypatch.setattr(ForestPredictor, "answer", lying)
     expected = getattr(model, method)(X[-1:])[0]
     text = message(lambda: CompiledForest(model).fit(X), VerificationError)
     assert text == (
@@ -90,7 +90,9 @@ def test_transforms_are_checked_as_well(monkeypatch, method):
 
 def test_a_boosters_values_are_checked(monkeypatch):
     booster = xgb.XGBRegressor(n_estimators=2, n_jobs=1).fit(X, Y).get_booster()
-    monkeypatch.setattr(Predictor, "transformed", lambda self, rows: -np.ones(256))
+    monkeypatch.setattr(
+        ForestPredictor, "transformed", lambda self, rows: -np.ones(256)
+    )
     text = message(lambda: CompiledForest(booster).fit(X), VerificationError)
     assert text.startswith("row 0 of X: transformed gives -1.0, expected ")
 
@@ -239,12 +241,12 @@ def test_a_files_outputs_are_compared(monkeypatch, tmp_path, method):
     model = xgb.XGBClassifier(n_estimators=3, n_jobs=1).fit(X, Y > 0)
     model.save_model(tmp_path / "model.json")
     name = method if method == "transformed" else "answer"
-    honest = getattr(Predictor, name)
+    honest = getattr(ForestPredictor, name)
 
     def lying(self, *given):
         return honest(self, *given) + 1
 
-    monkeypatch.setattr(Predictor, name, lying)
+    monkeypatch.setattr(ForestPredictor, name, lying)
     margin = method == "predict_raw"
     expected = model.get_booster().predict(xgb.DMatrix(X[:1]), output_margin=margin)[0]
     text = message(

@@ -177,7 +177,7 @@ def _schedules(quiet: MachineProfile, profiles: Sequence[Any], n_forests: int) -
     return row
 
 
-def _at(table: cpu.Table, n_rows: int) -> Schedule:
+def _at(table: cpu.SchedulesByRange, n_rows: int) -> Schedule:
     return next(s for (a, b), s in table.items() if a <= n_rows <= (b or n_rows))
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skforge.gpu.codegen.host_plan import POINTER, KernelCall
-from skforge.gpu.runtime.device import GpuDevice, Staging, Start
+from skforge.gpu.runtime.device import GpuDevice, LaunchFunction, Staging
 from tests.simt.source import SourceDevice, aligned_bytes
 
 Array: TypeAlias = NDArray[Any]
@@ -26,11 +26,11 @@ class EmulatedGpu(GpuDevice):
     name = "The emulated GPU"
     memory_errors: tuple[type[BaseException], ...] = (MemoryError,)
 
-    def load(self, source: str) -> Callable[[KernelCall], Start]:
+    def load(self, source: str) -> Callable[[KernelCall], LaunchFunction]:
         """Return the kernels of a text, built with g++."""
         kernels = SourceDevice(source)
 
-        def bind(call: KernelCall) -> Start:
+        def bind(call: KernelCall) -> LaunchFunction:
             def start(pointers: Mapping[str, Any]) -> None:
                 given = [
                     (type_, pointers[value] if type_ == POINTER else value)

@@ -32,7 +32,7 @@ def test_a_new_package_has_to_be_placed(architecture):
 def test_a_module_belongs_to_the_nearest_folder(architecture):
     part_of = architecture["part_of"]
     emitter = "skforge.compiler.codegen.llvm.emitter"
-    assert part_of("skforge.compiler.pipeline", package=False).title == "Pipeline"
+    assert part_of("skforge.compiler.driver", package=False).title == "Pipeline"
     assert part_of("skforge.compiler.forest.rows", package=False).title == "Forest"
     assert part_of(emitter, package=False).title == "Code generation"
 

@@ -6,9 +6,9 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skforge.compiler.binning.rules import Pool, set_answers
+from skforge.compiler.binning.rules import ThresholdPool, set_answers
 from skforge.compiler.forest.arrays import Comparison, Missing
-from skforge.compiler.forest.bins import Columns
+from skforge.compiler.forest.bins import TestColumns
 from skforge.compiler.forest.reference import evaluate_predicates
 from skforge.compiler.passes.hir import normalize_predicates
 from tests.exactness.forests import forest
@@ -21,7 +21,7 @@ def test_columns_agree_on_keys_and_ascend(numbers, most, data) -> None:
     first, second, threshold = np.array(numbers, np.int64).reshape(-1, 3).T
     chosen = data.draw(st.lists(st.booleans(), min_size=40, max_size=40))
     tests = np.flatnonzero(chosen[: len(first)])
-    columns = Columns.of(tests, threshold.astype(float), first, second)
+    columns = TestColumns.of(tests, threshold.astype(float), first, second)
     assert sorted(columns.tests.tolist()) == tests.tolist()
     keys = [(first[c[0]], second[c[0]]) for c in columns]
     assert keys == sorted(set(keys))
@@ -37,13 +37,13 @@ def test_columns_agree_on_keys_and_ascend(numbers, most, data) -> None:
 
 
 def test_a_pool_says_where_arrays_begin() -> None:
-    pool = Pool(align=4, fill=-1)
+    pool = ThresholdPool(align=4, fill=-1)
     parts = [np.arange(3), np.zeros(0), np.arange(5), np.arange(4)]
     assert [pool.add(part) for part in parts] == [0, 4, 4, 12]
     joined = pool.array(np.float32, spare=2)
     assert joined.tolist() == [0, 1, 2, -1, 0, 1, 2, 3, 4, -1, -1, -1, *range(4), 0, 0]
     assert joined.dtype == np.float32
-    assert Pool().array(np.uint8).tolist() == []
+    assert ThresholdPool().array(np.uint8).tolist() == []
 
 
 def test_answers_of_sets_are_those_of_the_reference() -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from skforge import load_forest
-from skforge.compiler import pipeline
+from skforge.compiler import driver
 from skforge.compiler.ir.hir.nodes import Reduction
 from skforge.compiler.runtime.module import compile_forest
 from skforge.compiler.schedule.directives import Interleave, Tile
@@ -32,8 +32,8 @@ def target_of(arch: str) -> Target:
 
 
 def lowered(made, schedule, target: Target, reduction: Reduction = "exact"):
-    hir = pipeline.build_hir(made, schedule, reduction, kind="gpu")
-    return pipeline.lower(hir, target).kernel
+    hir = driver.build_hir(made, schedule, reduction, kind="gpu")
+    return driver.lower(hir, target).kernel
 
 
 def check_ranges(table) -> None:
@@ -212,5 +212,5 @@ def test_shared_models_bind(shared_models) -> None:
         made = load_forest(shared_models / name)
         for arch in ("sm_75", "gfx1030"):
             for schedule in default_gpu_schedules(made, target_of(arch)).values():
-                pipeline.build_hir(made, schedule, "exact", kind="gpu")
+                driver.build_hir(made, schedule, "exact", kind="gpu")
                 lowered(made, schedule, target_of(arch))

@@ -9,7 +9,7 @@ import pytest
 from sklearn.ensemble import ExtraTreesRegressor
 
 from skforge import load_forest
-from skforge.compiler import pipeline
+from skforge.compiler import driver
 from skforge.compiler.cost.estimate import CostEstimate
 from skforge.compiler.cost.profile import MachineProfile
 from skforge.compiler.cost.shape import UNROLL_LIMIT, ForestShape
@@ -50,8 +50,8 @@ def test_every_forest_has_schedules_that_lower(name: str, level: str) -> None:
     if name == "wide records" and level != "v3":
         return  # large; its schedules are those of the others
     for schedule in set(table.values()):
-        hir = pipeline.build_hir(forest(name), schedule, "exact")
-        assert pipeline.lower(hir, target).kernel.data
+        hir = driver.build_hir(forest(name), schedule, "exact")
+        assert driver.lower(hir, target).kernel.data
 
 
 def kinds(made: Forest, target: Target) -> dict[BatchRange, str]:
@@ -125,7 +125,7 @@ def test_a_machine_with_slow_permutes_leaves_lanes_earlier() -> None:
 def test_candidates_lower(name: str, level: str) -> None:
     made, target = forest(name), Target.x86_64(level)
     for schedule in default_schedule.candidates(made, target):
-        pipeline.lower(pipeline.build_hir(made, schedule, "exact"), target)
+        driver.lower(driver.build_hir(made, schedule, "exact"), target)
 
 
 def deep_forest(depth: int | None, n_trees: int = 40) -> Forest:
@@ -152,7 +152,7 @@ def test_deep_forests_are_walked_as_tiles() -> None:
 @pytest.mark.parametrize("name", ["scalar", "multiclass", "deep", "double"])
 def test_reproducible_forests_get_schedules_that_take_them(name: str) -> None:
     for schedule in set(default_schedules(forest(name), V3, "reproducible").values()):
-        pipeline.build_hir(forest(name), schedule, "reproducible")
+        driver.build_hir(forest(name), schedule, "reproducible")
 
 
 def test_a_single_row_walks_trees_together_and_a_batch_walks_rows() -> None:

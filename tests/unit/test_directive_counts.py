@@ -11,16 +11,16 @@ from functools import cache
 import numpy as np
 import pytest
 
-from skforge.compiler import pipeline
+from skforge.compiler import driver
 from skforge.compiler.codegen.llvm.emitter import emit_llvm
 from skforge.compiler.defaults.cpu import default_schedules
+from skforge.compiler.driver import Lowered
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir.builder import Builder
 from skforge.compiler.ir.lir.walk import bodies, statements
 from skforge.compiler.layouts import base as representations
 from skforge.compiler.passes.mir.specialize_depths import MAX_CLASSES
-from skforge.compiler.pipeline import Lowered
 from skforge.compiler.runtime.cpu.jit import (
     compile_functions,
     emit_assembly,
@@ -47,8 +47,8 @@ def lowered(
     level: str = "v3",
 ) -> Lowered:
     made = forest(made) if isinstance(made, str) else made
-    hir = pipeline.build_hir(made, schedule, reduction)
-    return pipeline.lower(hir, Target.x86_64(level))
+    hir = driver.build_hir(made, schedule, reduction)
+    return driver.lower(hir, Target.x86_64(level))
 
 
 def function_of(*args: object, **kwargs: object) -> lir.Function:
@@ -339,7 +339,7 @@ def test_cache_prefetches_the_levels_next_to_the_roots(
     """Heaps grow with 2^depth, and a walk meets a node a level."""
     made, words = drawn(5, depth, shape="chain"), 2
     schedule = Schedule().represent(representation)
-    hir = pipeline.build_hir(made, schedule, "exact")
+    hir = driver.build_hir(made, schedule, "exact")
     b, first, count = Builder(), lir.Value("first", lir.I64), lir.Value("n", lir.I64)
     layout = representations.get(representation).lay_out(hir)
     with b:

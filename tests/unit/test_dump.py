@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from skforge.compiler.pipeline import MIR_PASSES, build_hir, lower
+from skforge.compiler.driver import MIR_PASSES, build_hir, lower
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from tests.exactness.forests import forest

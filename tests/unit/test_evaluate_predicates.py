@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from skforge.compiler import pipeline
+from skforge.compiler import driver
 from skforge.compiler.forest.reference import draw_rows, reference_leaves
 from skforge.compiler.ir.mir import nodes as mir
 from skforge.compiler.ir.mir.printer import print_mir
@@ -42,8 +42,8 @@ SCHEDULES = {
 }
 
 
-def stages(name: str, schedule: Schedule) -> tuple[dict, pipeline.PredictEnsemble]:
-    hir = pipeline.build_hir(case(name)[0], schedule, "exact")
+def stages(name: str, schedule: Schedule) -> tuple[dict, driver.PredictEnsemble]:
+    hir = driver.build_hir(case(name)[0], schedule, "exact")
     return stages_of(hir), hir
 
 
@@ -51,7 +51,7 @@ def stages(name: str, schedule: Schedule) -> tuple[dict, pipeline.PredictEnsembl
 def test_the_loops_before_and_after(
     name: str, golden: Callable[[str, str], None]
 ) -> None:
-    hir = pipeline.build_hir(drawn(9, 4), SCHEDULES[name], "exact")
+    hir = driver.build_hir(drawn(9, 4), SCHEDULES[name], "exact")
     made = stages_of(hir)
     text = f"{print_mir(made[BEFORE])}\nafter {AFTER}:\n\n{print_mir(made[AFTER])}"
     golden(text, "mir")
@@ -83,7 +83,7 @@ def test_other_functions_are_not_touched() -> None:
     assert evaluate_predicates.run(made[BEFORE]) == made[BEFORE]
 
 
-def stages_of_walk() -> tuple[dict, pipeline.PredictEnsemble]:
+def stages_of_walk() -> tuple[dict, driver.PredictEnsemble]:
     schedule = Schedule().tile("batch", "b0", "b1", 64).reorder("b0", "tree", "b1")
     return stages("lt", schedule)
 

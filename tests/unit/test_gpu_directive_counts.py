@@ -17,7 +17,7 @@ from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.exceptions import ScheduleError
-from skforge.gpu.backend import GPU_LIR_PASSES, Gpu
+from skforge.gpu.backend import GPU_LIR_PASSES, GpuBackend
 from tests.exactness.forests import drawn, forest, forest_of, tree
 from tests.gpu_gates import Built, barriers, build, constants, of_type, ops
 from tests.gpu_gates import shared_bytes as block_bytes
@@ -485,7 +485,7 @@ def without(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     """Leave a pass on LIR out."""
     passes = tuple(p for p in GPU_LIR_PASSES if p.name != name)
     assert len(passes) == len(GPU_LIR_PASSES) - 1
-    monkeypatch.setattr(Gpu, "lir_passes", passes)
+    monkeypatch.setattr(GpuBackend, "lir_passes", passes)
 
 
 def wide_values(one: Built) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from skforge.compiler import pipeline
+from skforge.compiler import driver
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import TargetError
@@ -22,8 +22,8 @@ MANY = Schedule.preset("tahoe-direct", rows=1024).interleave("tree", 64)
 
 
 def judged(schedule, target=TARGET):
-    hir = pipeline.build_hir(FOREST, schedule, "exact", kind="gpu")
-    return spills(schedule, pipeline.lower(hir, target), target)
+    hir = driver.build_hir(FOREST, schedule, "exact", kind="gpu")
+    return spills(schedule, driver.lower(hir, target), target)
 
 
 def says(monkeypatch, **used):

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from skforge.compiler.backend import backend
+from skforge.compiler.driver import Lowered, build_hir, lower
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir.nodes import I64, Buffer, Function, Value
 from skforge.compiler.ir.lir.printer import print_lir
 from skforge.compiler.ir.lir.verifier import verify_lir
 from skforge.compiler.ir.mir.nodes import Element
-from skforge.compiler.pipeline import Lowered, build_hir, lower
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import CompilerError

@@ -12,10 +12,10 @@ import pytest
 
 from skforge import compile_forest
 from skforge.compiler.defaults.walks import walking_schedules
+from skforge.compiler.driver import Lowered
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir.verifier import verify_lir
 from skforge.compiler.ir.lir.walk import statements
-from skforge.compiler.pipeline import Lowered
 from skforge.compiler.runtime.kernels import Kernel, KernelCache
 from skforge.compiler.schedule.families import bitsliced_schedule
 from skforge.compiler.target import Target

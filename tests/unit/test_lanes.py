@@ -9,9 +9,9 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from skforge.compiler import pipeline
+from skforge.compiler import driver
 from skforge.compiler.binning.row_blocks import BlockedBins, plan_row_codes
-from skforge.compiler.binning.rules import RowAt, Rules
+from skforge.compiler.binning.rules import ReadingRules, RowAt
 from skforge.compiler.binning.transpose import unpacked
 from skforge.compiler.forest.arrays import Comparison, Missing
 from skforge.compiler.forest.bins import plan_codes
@@ -50,7 +50,7 @@ def codes_of(made: Forest, row: np.ndarray) -> np.ndarray:
     b = Builder()
     rows = lir.Buffer("rows", scalar_of(row.dtype))
     out = lir.Buffer("out", lir.U8)
-    search = BlockedBins(Rules(b, normal, comparison, model), plan)
+    search = BlockedBins(ReadingRules(b, normal, comparison, model), plan)
     with b:
         search.evaluate(RowAt(rows, b.const(0)), out.part(b.const(0)))
     params = [rows, out, *(lir.Buffer(n, scalar_of(a.dtype)) for n, a in data.items())]
@@ -110,7 +110,7 @@ V4 = Target.x86_64("v4")
 
 
 def layout(made: Forest, target: Target = V4) -> lanes.LanesLayout:
-    hir = pipeline.build_hir(made, lanes_schedule(), "exact")
+    hir = driver.build_hir(made, lanes_schedule(), "exact")
     return lanes.LanesLayout(hir, target)
 
 
@@ -141,8 +141,8 @@ def test_registers_follow_the_columns() -> None:
 
 
 def assembly(made: Forest, target: Target) -> str:
-    hir = pipeline.build_hir(made, lanes_schedule(), "exact")
-    return emit_assembly(pipeline.lower(hir, target).kernel.function, target)
+    hir = driver.build_hir(made, lanes_schedule(), "exact")
+    return emit_assembly(driver.lower(hir, target).kernel.function, target)
 
 
 def loop_with(text: str, instruction: str) -> list[str]:
@@ -304,8 +304,8 @@ def test_nodes_of_one_plane_take_slots_of_one(monkeypatch) -> None:
 def test_code_does_not_grow_with_the_number_of_trees() -> None:
     def size(n_trees: int) -> int:
         made = drawn(n_trees, 8, shape="full", n_features=12)
-        hir = pipeline.build_hir(made, lanes_schedule(), "exact")
-        function = pipeline.lower(hir, V4).kernel.function
+        hir = driver.build_hir(made, lanes_schedule(), "exact")
+        function = driver.lower(hir, V4).kernel.function
         return len(list(statements(function.body)))
 
     # but for constants that happen to be equal

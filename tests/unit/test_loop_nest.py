@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from skforge.compiler.schedule.apply import apply, apply_all
 from skforge.compiler.schedule.bind import bind
-from skforge.compiler.schedule.bound import Bound
+from skforge.compiler.schedule.bound import LoopBound
 from skforge.compiler.schedule.directives import (
     Cache,
     Interleave,
@@ -21,7 +21,13 @@ from skforge.compiler.schedule.directives import (
     Vectorize,
     VectorReduce,
 )
-from skforge.compiler.schedule.nest import CeilDiv, Rows, Times, root_nest, size_value
+from skforge.compiler.schedule.nest import (
+    BatchLength,
+    CeilDiv,
+    Times,
+    root_nest,
+    size_value,
+)
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.exceptions import ScheduleError
 from tests.strategies_schedule import (
@@ -170,9 +176,9 @@ def test_index_is_a_sum_in_units_of_the_root():
     )
     b00, b01, b1, _ = all_loops(nest)
     assert (b00.step, b01.step, b1.step) == (256, 64, 1)
-    assert b00.bounds == (Bound(Rows()),)
-    assert b01.bounds == (Bound(256), Bound(Rows(), ("b00",)))
-    assert b1.bounds == (Bound(64), Bound(Rows(), ("b00", "b01")))
+    assert b00.bounds == (LoopBound(BatchLength()),)
+    assert b01.bounds == (LoopBound(256), LoopBound(BatchLength(), ("b00",)))
+    assert b1.bounds == (LoopBound(64), LoopBound(BatchLength(), ("b00", "b01")))
     assert [b.trip_count for b in (b00, b01, b1)] == [None, None, None]
     assert [b.max_trips for b in (b00, b01, b1)] == [None, 4, 64]
 
@@ -185,14 +191,14 @@ def test_a_count_of_blocks_follows_the_batch():
         .tile("b1", "b10", "b11", -3)
         .loop_nest(1)
     )
-    size = CeilDiv(Rows(), 4)
+    size = CeilDiv(BatchLength(), 4)
     b00, b01, b10, b11, _ = all_loops(nest)
     assert (b00.step, b01.step) == (Times(size, 2), size)
     assert (b10.step, b11.step) == (CeilDiv(size, 3), 1)
     assert b11.bounds == (
-        Bound(CeilDiv(size, 3)),
-        Bound(size, ("b10",)),
-        Bound(Rows(), ("b00", "b01", "b10")),
+        LoopBound(CeilDiv(size, 3)),
+        LoopBound(size, ("b10",)),
+        LoopBound(BatchLength(), ("b00", "b01", "b10")),
     )
     assert str(b11.bounds[0]) == "ceil(ceil(n_rows / 4) / 3)"
     assert str(b00.step) == "ceil(n_rows / 4) * 2"

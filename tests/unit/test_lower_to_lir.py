@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from skforge.compiler import pipeline
+from skforge.compiler import driver
 from skforge.compiler.ir.lir.nodes import For
 from skforge.compiler.ir.lir.walk import statements, written
 from skforge.compiler.lowering import kernel as kernel_module
@@ -19,8 +19,8 @@ BLOCKS = Schedule().tile("batch", "b0", "b1", 16).reorder("b0", "tree", "b1")
 
 
 def lowered(name: str, schedule: Schedule, reduction: str = "exact"):
-    hir = pipeline.build_hir(forest(name), schedule, reduction)
-    return pipeline.lower(hir, Target.x86_64("v3"))
+    hir = driver.build_hir(forest(name), schedule, reduction)
+    return driver.lower(hir, Target.x86_64("v3"))
 
 
 @pytest.mark.parametrize(
@@ -47,14 +47,14 @@ def test_a_forest_of_no_trees_answers_its_base(schedule: Schedule) -> None:
 
 def test_leaf_values_are_filled_once_however_many_walks(monkeypatch) -> None:
     calls = []
-    fill = kernel_module.Kernel._by_item
+    fill = kernel_module.LoweringState._by_item
 
     def counted(self, name, table, index):
         if name not in self._data:
             calls.append(name)
         return fill(self, name, table, index)
 
-    monkeypatch.setattr(kernel_module.Kernel, "_by_item", counted)
+    monkeypatch.setattr(kernel_module.LoweringState, "_by_item", counted)
     lowered("scalar", BLOCKS.interleave("b1", 16))
     assert calls == ["leaf_values"]
 

@@ -61,7 +61,7 @@ class Machine:
     def works(self, target: Target, clock: Callable[[], float]) -> microkernels.Works:
         return {name: (self.work(name, clock), 1, 1) for name in TRUE}
 
-    def work(self, name: str, clock: Callable[[], float]) -> microkernels.Work:
+    def work(self, name: str, clock: Callable[[], float]) -> microkernels.Microkernel:
         def seconds(turns: int) -> float:
             self.runs += 1
             begin = clock()

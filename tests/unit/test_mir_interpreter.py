@@ -16,7 +16,7 @@ from skforge.compiler.ir.mir.verifier import verify_mir
 from skforge.compiler.ir.mir.walk import map_loops, map_statements
 from skforge.compiler.passes.mir import interleave_walks
 from skforge.compiler.schedule.directives import Interleave
-from skforge.compiler.schedule.nest import Rows
+from skforge.compiler.schedule.nest import BatchLength
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.exceptions import CompilerError, ScheduleError
 from tests.mir_stages import SAMPLE, draw_values, forest_of, hir_of, stages_of
@@ -245,7 +245,7 @@ def test_rows_and_trees_out_of_range_are_refused() -> None:
     schedule = Schedule()
 
     def longer(loop: mir.Loop) -> mir.Loop:
-        extra = Rows() if loop.root == "batch" else 5
+        extra = BatchLength() if loop.root == "batch" else 5
         more = (mir.Bound(extra, mir.Affine(constant=-1)),)
         return replace(loop, bounds=more, trip_count=None)
 

@@ -24,7 +24,7 @@ from skforge.compiler.schedule.directives import (
     Vectorize,
     VectorReduce,
 )
-from skforge.compiler.schedule.nest import CeilDiv, Rows, Times
+from skforge.compiler.schedule.nest import BatchLength, CeilDiv, Times
 from skforge.compiler.schedule.schedule import Schedule
 from tests.mir_stages import SAMPLE, forest_of, hir_of, stages_of
 from tests.strategies_schedule import legal_schedules
@@ -89,9 +89,9 @@ def test_other_functions_have_other_texts(schedule: Schedule) -> None:
 
 
 ROWS = mir.Range(
-    mir.Affine(("b",)), (mir.Bound(8), mir.Bound(Rows(), mir.Affine(("b",))))
+    mir.Affine(("b",)), (mir.Bound(8), mir.Bound(BatchLength(), mir.Affine(("b",))))
 )
-HALF = CeilDiv(Rows(), 2)
+HALF = CeilDiv(BatchLength(), 2)
 TEXTS = {
     "cache_rows(b : min(b + 8, rows))": mir.CacheRows(ROWS),
     "cache_rows(b : min(b + 8, rows)) <share t / 2 of 5>": mir.CacheRows(
@@ -116,7 +116,8 @@ TEXTS = {
     ),
     "s[b, %c] = %p": mir.StoreLeaf("s", (mir.Affine(("b",)), mir.Class("%c")), "%p"),
     "s = alloc[4, rows * 2, outputs] <shared, leaf_number>": mir.AllocArray(
-        mir.Array("s", (4, Times(Rows(), 2), None), "leaf_number", True), zero=False
+        mir.NamedArray("s", (4, Times(BatchLength(), 2), None), "leaf_number", True),
+        zero=False,
     ),
     "switch depth_class(0):   0 x 1, 1 x 1, 0 x 1, 1 x 1, 0 x 1, 1 x 1, 0 x 1, 1 x 1, "
     "0 x 1, 1 x 1, 0 x 1, 1 x 1, and 8 runs more": mir.DepthSwitch(
@@ -138,7 +139,7 @@ def test_loop_line_lists_what_is_asked() -> None:
         *(SharedReduce("b"), VectorReduce("b", 8)),
     )
     loop = mir.Loop(
-        "b", "batch", 2, HALF, (mir.Bound(Rows()),), "grid.y", (), marks=marks
+        "b", "batch", 2, HALF, (mir.Bound(BatchLength()),), "grid.y", (), marks=marks
     )
     assert loop_line(loop) == (
         "grid.y.for b in 2 to rows step ceil(rows / 2):   unroll, specialize, "

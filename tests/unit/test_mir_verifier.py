@@ -9,7 +9,7 @@ import pytest
 from skforge.compiler.ir.mir import nodes as mir
 from skforge.compiler.ir.mir.verifier import verify_mir
 from skforge.compiler.schedule.directives import Interleave, Unroll
-from skforge.compiler.schedule.nest import Rows
+from skforge.compiler.schedule.nest import BatchLength
 from skforge.exceptions import CompilerError
 
 ROW, TREE = mir.Affine(("b",)), mir.Affine(("t",))
@@ -32,14 +32,14 @@ EXPANDED = (
     mir.Let(("%p",), mir.GetLeafValue(("%t",), ("%e",))),
     ADD,
 )
-WHOLE = mir.Range(mir.Affine(), (mir.Bound(Rows()),))
-SCRATCH = mir.Array("s", (4, Rows(), None))
+WHOLE = mir.Range(mir.Affine(), (mir.Bound(BatchLength()),))
+SCRATCH = mir.NamedArray("s", (4, BatchLength(), None))
 ALLOC = mir.AllocArray(SCRATCH, zero=True)
 SLOT = mir.Slot(TREE, 0, 1)
 
 
 def rows(*body: mir.Stmt, **changes: object) -> mir.Loop:
-    bounds = (mir.Bound(Rows()),)
+    bounds = (mir.Bound(BatchLength()),)
     loop = mir.Loop("b", "batch", 0, 1, bounds, "serial", body)
     return replace(loop, **changes)  # type: ignore[arg-type]
 
@@ -51,7 +51,7 @@ def trees(*body: mir.Stmt, **changes: object) -> mir.Loop:
 
 
 def function(*body: mir.Stmt) -> mir.Function:
-    return mir.Function(mir.Array("result", (Rows(), None)), 4, body)
+    return mir.Function(mir.NamedArray("result", (BatchLength(), None)), 4, body)
 
 
 def nest(*body: mir.Stmt) -> mir.Function:
@@ -127,7 +127,7 @@ REFUSED = {
         'the loop variable "b" is taken in:\n  for b in 0 to rows:',
     ),
     "bound on itself": (
-        function(rows(bounds=(mir.Bound(Rows(), ROW),))),
+        function(rows(bounds=(mir.Bound(BatchLength(), ROW),))),
         {},
         'the loop variable "b" is not in scope in:\n  for b in 0 to rows - b:',
     ),
@@ -302,7 +302,9 @@ REFUSED = {
     ),
     "parallel reduction of shared slots": (
         function(
-            mir.AllocArray(replace(SCRATCH, dims=(4, 2, Rows(), None)), zero=True),
+            mir.AllocArray(
+                replace(SCRATCH, dims=(4, 2, BatchLength(), None)), zero=True
+            ),
             trees(mir.ReduceDimensionInplace("s", (ZERO,), 2, WHOLE), kind="parallel"),
         ),
         {"legal": True},

@@ -14,9 +14,9 @@ import pytest
 from scipy import sparse
 
 from skforge import CompiledForest
+from skforge.compiler.driver import MIR_PASSES
 from skforge.compiler.forest.reference import reference_leaves, reference_raw
 from skforge.compiler.frontends import load_forest
-from skforge.compiler.pipeline import MIR_PASSES
 from skforge.compiler.runtime import compiling
 from skforge.compiler.runtime import shares as module_shares
 from skforge.compiler.runtime.kernels import KernelCache

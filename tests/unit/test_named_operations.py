@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from skforge.compiler.pipeline import Lowered, build_hir, lower
+from skforge.compiler.driver import Lowered, build_hir, lower
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from tests import toy_representation

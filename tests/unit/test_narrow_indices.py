@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from skforge.compiler import pipeline
+from skforge.compiler import driver
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir.builder import Builder
 from skforge.compiler.ir.lir.nodes import (
@@ -369,8 +369,8 @@ TARGET = Target.cuda("sm_90", kind="emulated")
 
 
 def kernel(family: str, name: str, reduction: Any) -> Function:
-    hir = pipeline.build_hir(forest(name), FAMILIES[family], reduction, kind="gpu")
-    return pipeline.lower(hir, TARGET).lir_stages["simplify"]
+    hir = driver.build_hir(forest(name), FAMILIES[family], reduction, kind="gpu")
+    return driver.lower(hir, TARGET).lir_stages["simplify"]
 
 
 @pytest.mark.sampled(16)
@@ -408,8 +408,8 @@ def test_a_kernel_for_cpus_computes_the_same() -> None:
         .reorder("b0", "tree", "b1")
         .interleave("b1", 4)
     )
-    hir = pipeline.build_hir(made, schedule, "exact")
-    lowered = pipeline.lower(hir, Target.x86_64("v3")).kernel
+    hir = driver.build_hir(made, schedule, "exact")
+    lowered = driver.lower(hir, Target.x86_64("v3")).kernel
     narrow = narrow_indices.run(lowered.function)
     verify_lir(narrow)
     assert wide_values(narrow) == []

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from skforge.compiler.defaults.cpu import default_schedules
+from skforge.compiler.driver import build_hir, lower
 from skforge.compiler.forest.reference import draw_rows, reference_raw
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir.builder import Builder
@@ -14,7 +15,6 @@ from skforge.compiler.ir.lir.verifier import verify_lir
 from skforge.compiler.ir.lir.walk import statements
 from skforge.compiler.passes.lir import place_scratch
 from skforge.compiler.passes.lir.simplify import constants_of
-from skforge.compiler.pipeline import build_hir, lower
 from skforge.compiler.runtime.compiling import most_rows
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from skforge.compiler import pipeline
+from skforge.compiler import driver
 from skforge.compiler.binning.rules import BlockRows
 from skforge.compiler.binning.search import Registers
 from skforge.compiler.binning.transpose import transpose
@@ -74,7 +74,7 @@ def lines_of(
     made: Forest, rows: np.ndarray, target: Target, block: int, first: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return each predicate's line of the block at a row: interpreted, compiled."""
-    hir = pipeline.build_hir(made, sliced(block), "exact")
+    hir = driver.build_hir(made, sliced(block), "exact")
     layout = BitslicedLayout(hir, target, block)
     b = Builder()
     element = F32 if rows.dtype == np.float32 else F64

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from skforge.compiler import pipeline
+from skforge.compiler import driver
 from skforge.compiler.backend import backend_of
 from skforge.compiler.forest.arrays import Missing
 from skforge.compiler.ir.lir import nodes as lir
@@ -155,7 +155,7 @@ def test_loops_of_another_interface_are_refused(
     schedule: Schedule, message: str
 ) -> None:
     with pytest.raises(ScheduleError) as error:
-        pipeline.build_hir(forest("scalar"), schedule, "exact")
+        driver.build_hir(forest("scalar"), schedule, "exact")
     assert error.value.why == message
 
 
@@ -214,7 +214,7 @@ def test_lowering_leaves_a_layout_as_it_was(
         target = Target.cuda("sm_90", kind="emulated")
     schedule = {**OURS, **TOYS, **ON_GPU}[name]
     kind = "gpu" if target.is_gpu else "cpu"
-    hir = pipeline.build_hir(forest("full"), schedule, "exact", kind=kind)
+    hir = driver.build_hir(forest("full"), schedule, "exact", kind=kind)
     laid: list[object] = []
     own = backend_of(target)
     run = own.lower
@@ -233,19 +233,19 @@ def test_lowering_leaves_a_layout_as_it_was(
         return made
 
     monkeypatch.setattr(own, "lower", twice)
-    pipeline.lower(hir, target)
+    driver.lower(hir, target)
     assert len(laid) == 1
 
 
 # ------------------------------------------------------------------------- buffers
 
 
-def laid_out(name: str, schedule: Schedule) -> representations.Layout:
-    hir = pipeline.build_hir(forest(name), schedule, "exact")
+def laid_out(name: str, schedule: Schedule) -> representations.HopLayout:
+    hir = driver.build_hir(forest(name), schedule, "exact")
     return representations.get(hir.nest.representation).lay_out(hir)
 
 
-def bytes_of(layout: representations.Layout) -> int:
+def bytes_of(layout: representations.HopLayout) -> int:
     return sum(item.data.nbytes for item in layout.buffers())
 
 
@@ -257,7 +257,7 @@ def test_every_leaf_has_an_item_of_its_own(name: str, size: int) -> None:
         if name == "reorg":
             return  # stores single nodes
         schedule = schedule.tile_nodes(size)
-    hir = pipeline.build_hir(forest("mixed trees"), schedule, "exact")
+    hir = driver.build_hir(forest("mixed trees"), schedule, "exact")
     layout = representations.get(name).lay_out(hir)
     item = layout.item_of()[hir.tiles.leaf >= 0]
     assert len(np.unique(item)) == len(item)
@@ -271,7 +271,7 @@ def test_leaves_of_sparse_tiles_take_no_tile(kind: str, padded: bool) -> None:
     """Treebeard, Fig. 5: a leaf beside a tile takes a hop more, others none."""
     schedule = Schedule().tile_nodes(3)
     schedule = schedule.pad_trees() if padded else schedule
-    hir = pipeline.build_hir(forest(kind), schedule, "exact")
+    hir = driver.build_hir(forest(kind), schedule, "exact")
     tiles, layout = hir.tiles, representations.get("sparse").lay_out(hir)
     exits = [child[child >= 0] for child in tiles.child[tiles.leaf < 0]]
     leaves = [tiles.leaf[found] >= 0 for found in exits]
@@ -289,7 +289,7 @@ def test_the_size_announced_is_the_size_of_the_nodes(name: str, kind: str) -> No
     name, _, tiled = name.partition(" ")
     schedule = Schedule().represent(name)
     schedule = schedule.tile_nodes(3) if tiled else schedule
-    hir = pipeline.build_hir(forest(kind), schedule, "exact")
+    hir = driver.build_hir(forest(kind), schedule, "exact")
     representation = representations.get(name)
     (nodes, *_) = representation.lay_out(hir).buffers()
     assert nodes.buffer.name == "nodes"
@@ -309,7 +309,7 @@ def test_records_are_packed_where_numbers_fit_one_word() -> None:
 
 def test_reorg_interleaves_the_trees() -> None:
     """RAPIDS' order: all roots first, then all left children, and so on."""
-    hir = pipeline.build_hir(forest("full"), Schedule().represent("reorg"), "exact")
+    hir = driver.build_hir(forest("full"), Schedule().represent("reorg"), "exact")
     layout = representations.get("reorg").lay_out(hir)
     roots = layout.item_of()[hir.tiles.item_offset[:-1]]
     assert roots.tolist() == list(range(hir.tiles.n_trees))
@@ -317,7 +317,7 @@ def test_reorg_interleaves_the_trees() -> None:
 
 @pytest.mark.parametrize("kind", ["full", "mixed trees"])
 def test_array_numbers_the_nodes_of_all_trees_as_one_heap(kind: str) -> None:
-    hir = pipeline.build_hir(forest(kind), Schedule().represent("array"), "exact")
+    hir = driver.build_hir(forest(kind), Schedule().represent("array"), "exact")
     layout, tiles = representations.get("array").lay_out(hir), hir.tiles
     number = layout.item_of() + tiles.n_trees
     assert number[tiles.item_offset[:-1]].tolist() == [
@@ -330,7 +330,7 @@ def test_array_numbers_the_nodes_of_all_trees_as_one_heap(kind: str) -> None:
 
 def test_tiles_of_an_array_lie_tree_by_tree() -> None:
     schedule = Schedule().tile_nodes(3).represent("array")
-    hir = pipeline.build_hir(forest("full"), schedule, "exact")
+    hir = driver.build_hir(forest("full"), schedule, "exact")
     layout = representations.get("array").lay_out(hir)
     roots = layout.item_of()[hir.tiles.item_offset[:-1]]
     assert set(np.diff(roots)) == {layout.n_items // hir.tiles.n_trees}
@@ -342,8 +342,8 @@ def test_leaves_of_equal_depth_need_no_flag_beside_the_feature(
 ) -> None:
     """The feature word of a hop is then the feature, without a mask."""
     made = drawn(9, 4, shape="full", missing=(Missing.NEVER,))
-    hir = pipeline.build_hir(made, Schedule().represent(name), "exact")
-    function = pipeline.lower(hir, Target.x86_64("v3")).kernel.function
+    hir = driver.build_hir(made, Schedule().represent(name), "exact")
+    function = driver.lower(hir, Target.x86_64("v3")).kernel.function
     found = [
         stmt.op
         for stmt in statements(function.body)
@@ -359,8 +359,8 @@ def test_lanes_number_words_of_big_forests_in_64_bits(name: str, monkeypatch) ->
     schedule = Schedule().reorder("tree", "batch").vectorize("batch").represent(name)
 
     def word_types() -> set[str]:
-        hir = pipeline.build_hir(forest("scalar"), schedule, "exact")
-        function = pipeline.lower(hir, Target.x86_64("v3")).kernel.function
+        hir = driver.build_hir(forest("scalar"), schedule, "exact")
+        function = driver.lower(hir, Target.x86_64("v3")).kernel.function
         return {
             stmt.op.index.type.element.name
             for stmt in statements(function.body)
@@ -397,15 +397,15 @@ ALL_KINDS = ("default_left", "category", "nan_is_zero", "zero_is_missing")
 def test_only_flags_a_forest_needs_take_bits(
     kind: str, flags: tuple[str, ...], all_nan_is_zero: bool
 ) -> None:
-    hir = pipeline.build_hir(forest(kind), Schedule(), "exact")
-    tests = encodings.Tests.of(hir)
+    hir = driver.build_hir(forest(kind), Schedule(), "exact")
+    tests = encodings.EncodedTests.of(hir)
     assert (tuple(tests.flags), tests.all_nan_is_zero) == (flags, all_nan_is_zero)
     encoding = encodings.TestEncoding.of(hir)
     assert encoding.bits == encoding.feature_bits + len(flags)
 
 
 def test_plain_arrays_hold_what_the_words_encode() -> None:
-    hir = pipeline.build_hir(forest("categories"), Schedule().tile_nodes(3), "exact")
+    hir = driver.build_hir(forest("categories"), Schedule().tile_nodes(3), "exact")
     tests = representations.node_tests(hir)
     encoding = encodings.TestEncoding.of(hir)
     word = encoding.encode(hir.tiles.predicate)

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from skforge.compiler.binning.rules import Rules, set_numbers
+from skforge.compiler.binning.rules import ReadingRules, set_numbers
 from skforge.compiler.forest.arrays import Comparison, Missing
 from skforge.compiler.forest.bins import THRESHOLDS, missing_right
 from skforge.compiler.forest.forest import Forest
@@ -44,7 +44,7 @@ def sides(forest: Forest, comparison: str, p: int, x: np.ndarray) -> np.ndarray:
         return buffer_of(array, name)
 
     b = Builder()
-    rules = Rules(b, forest, comparison, model)
+    rules = ReadingRules(b, forest, comparison, model)
     kind, test = Missing(int(forest.missing[p])), int(forest.comparison[p])
     with b:
         values = model("x", x)

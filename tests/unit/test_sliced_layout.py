@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from skforge.compiler import pipeline
+from skforge.compiler import driver
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.layouts.bitsliced.sliced_layout import (
     FOLD_LIMIT,
@@ -221,8 +221,8 @@ def test_byte_planes(dtype: type) -> None:
 
 
 def test_offsets_of_values_may_pass_two_gigabytes() -> None:
-    hir = pipeline.build_hir(drawn(3, 4), sliced(64), "exact")
-    data = pipeline.lower(hir, Target.x86_64("v4")).kernel.data
+    hir = driver.build_hir(drawn(3, 4), sliced(64), "exact")
+    data = driver.lower(hir, Target.x86_64("v4")).kernel.data
     (offsets,) = [d.data for d in data if d.buffer.name == "leaf_offset"]
     assert offsets.dtype == np.int64
 

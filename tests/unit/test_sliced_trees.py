@@ -7,7 +7,7 @@ import re
 import numpy as np
 import pytest
 
-from skforge.compiler import pipeline
+from skforge.compiler import driver
 from skforge.compiler.binning.search import Registers
 from skforge.compiler.binning.transpose import WIDE_PART
 from skforge.compiler.forest.forest import Forest
@@ -23,8 +23,8 @@ LEVELS = ("v2", "v3", "v4")
 
 
 def lowered(made: Forest, block: int = 512, target: Target = V4) -> lir.Function:
-    hir = pipeline.build_hir(made, sliced(block), "exact")
-    return pipeline.lower(hir, target).kernel.function
+    hir = driver.build_hir(made, sliced(block), "exact")
+    return driver.lower(hir, target).kernel.function
 
 
 def lets(body: lir.Body, kind: type) -> list:

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from skforge.compiler.binning.buckets import GONE_RIGHT, Buckets, CodePlaces, bucket_of
+from skforge.compiler.driver import build_hir, lower
 from skforge.compiler.forest.arrays import Missing
 from skforge.compiler.forest.bins import THRESHOLDS, column_count, plan_codes
 from skforge.compiler.forest.forest import Forest
@@ -24,7 +25,6 @@ from skforge.compiler.layouts.tiles.tile_layout import (
     tile_trees,
 )
 from skforge.compiler.passes.hir import normalize_predicates, tile_nodes
-from skforge.compiler.pipeline import build_hir, lower
 from skforge.compiler.runtime.cpu.jit import emit_assembly
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import skforge
-from skforge.compiler import pipeline
+from skforge.compiler import driver
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.passes.hir import tile_nodes
 from skforge.compiler.runtime.module import compile_forest
@@ -64,9 +64,9 @@ def test_a_kind_from_json_to_predictions(register: Callable[..., None]) -> None:
         padded = schedule.pad_trees().represent("array")
         check_exact(name, padded, batches=(1, 65))
     made = forest("scalar")
-    hir = pipeline.build_hir(made, schedule, "exact")
-    pipeline.verify_hir(hir)
-    uniform = pipeline.build_hir(made, BLOCKS.tile_nodes(3), "exact")
+    hir = driver.build_hir(made, schedule, "exact")
+    driver.verify_hir(hir)
+    uniform = driver.build_hir(made, BLOCKS.tile_nodes(3), "exact")
     # other tiles, and neither kind has fewer
     assert not np.array_equal(hir.tiles.shape, uniform.tiles.shape)
 
@@ -95,7 +95,7 @@ def test_other_tilings_are_refused(
 ) -> None:
     register("mine", "as I like", tiling)
     with pytest.raises(ScheduleError, match=message):
-        pipeline.build_hir(forest("scalar"), BLOCKS.tile_nodes(2, "mine"), "exact")
+        driver.build_hir(forest("scalar"), BLOCKS.tile_nodes(2, "mine"), "exact")
 
 
 def by_tree(made: Forest, ids: np.ndarray) -> list[np.ndarray]:
@@ -118,9 +118,9 @@ def test_numbers_of_tiles_from_json_to_predictions(kind: str, size: int) -> None
     leaves_alone += np.where(made.leaf < 0, 0, np.arange(made.n_nodes))
     alone = BLOCKS.tile_nodes(size, by_tree(made, leaves_alone))
     one, other = (
-        pipeline.build_hir(made, chosen, "exact").tiles for chosen in (schedule, alone)
+        driver.build_hir(made, chosen, "exact").tiles for chosen in (schedule, alone)
     )
-    pipeline.verify_hir(pipeline.build_hir(made, schedule, "exact"))
+    driver.verify_hir(driver.build_hir(made, schedule, "exact"))
     np.testing.assert_array_equal(one.predicate, other.predicate)
 
 
@@ -172,7 +172,7 @@ def test_other_numbers_are_refused(wrong: str) -> None:
     made = forest("scalar")
     ids = by_tree(made, depth_first(made, 2))
     with pytest.raises(ScheduleError, match=message):
-        pipeline.build_hir(made, BLOCKS.tile_nodes(2, numbers(ids)), "exact")
+        driver.build_hir(made, BLOCKS.tile_nodes(2, numbers(ids)), "exact")
 
 
 def test_tiles_in_two_pieces_are_refused(register: Callable[..., None]) -> None:
@@ -188,7 +188,7 @@ def test_tiles_in_two_pieces_are_refused(register: Callable[..., None]) -> None:
 
     register("torn", "in pieces", torn)
     with pytest.raises(ScheduleError, match=r"tile \d+ of tree \d+ is not connected"):
-        pipeline.build_hir(forest("scalar"), BLOCKS.tile_nodes(2, "torn"), "exact")
+        driver.build_hir(forest("scalar"), BLOCKS.tile_nodes(2, "torn"), "exact")
 
 
 def test_kinds_are_known_by_one_name(register: Callable[..., None]) -> None:

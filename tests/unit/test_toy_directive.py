@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from skforge.compiler import pipeline
+from skforge.compiler import driver
 from skforge.compiler.ir.mir.verifier import verify_mir
 from skforge.compiler.ir.mir.walk import loops_in
 from skforge.compiler.schedule.directives import BY_NAME, register
@@ -31,18 +31,18 @@ def registered() -> Iterator[None]:
 
 @pytest.fixture
 def with_pass(monkeypatch: pytest.MonkeyPatch) -> None:
-    first, *others = pipeline.MIR_PASSES
+    first, *others = driver.MIR_PASSES
     passes = (first, toy_directive.PASS, *others)
-    monkeypatch.setattr(pipeline, "MIR_PASSES", passes)
+    monkeypatch.setattr(driver, "MIR_PASSES", passes)
 
 
 def marked(width: int = 1) -> Schedule:
     return Schedule((Ribbon("tree", width),))
 
 
-def lowered(schedule: Schedule) -> pipeline.Lowered:
-    hir = pipeline.build_hir(FOREST, schedule, "exact")
-    return pipeline.lower(hir, TARGET)
+def lowered(schedule: Schedule) -> driver.Lowered:
+    hir = driver.build_hir(FOREST, schedule, "exact")
+    return driver.lower(hir, TARGET)
 
 
 def test_it_is_written_and_read() -> None:
@@ -88,5 +88,5 @@ def test_the_kernel_is_that_of_the_schedule_without_it(with_pass: None) -> None:
 
 
 def test_nothing_in_the_package_knows_it() -> None:
-    package = Path(pipeline.__file__).parents[1]
+    package = Path(driver.__file__).parents[1]
     assert not [f for f in package.rglob("*.py") if "ribbon" in f.read_text()]

@@ -20,11 +20,11 @@ from sklearn.ensemble import (
 )
 from sklearn.tree import DecisionTreeRegressor
 
-from skforge.compiler.forest.outputs import Function
+from skforge.compiler.forest.outputs import OutputFunction
 from skforge.compiler.forest.record import forest_in, forest_out
 from skforge.compiler.frontends import load_forest
 from skforge.compiler.outputs import libm
-from skforge.compiler.outputs.functions import FUNCTIONS, Name
+from skforge.compiler.outputs.functions import FUNCTIONS, FunctionName
 from skforge.compiler.outputs.library import total
 from skforge.exceptions import InvalidModelError, UnsupportedModelError
 from tests.answers_of import apply_transform, decide, predict_proba
@@ -144,9 +144,9 @@ def regressor():
 
 
 def test_every_function_has_its_arithmetic():
-    names = [name for literal in get_args(Name) for name in get_args(literal)]
+    names = [name for literal in get_args(FunctionName) for name in get_args(literal)]
     assert FUNCTIONS.keys() == {*names}
-    assert {*get_args(Function)} < {*names}
+    assert {*get_args(OutputFunction)} < {*names}
 
 
 @pytest.mark.parametrize("function", [predict_proba, decide])

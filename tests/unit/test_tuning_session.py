@@ -24,7 +24,7 @@ from skforge.tuning import (
     TuningResult,
 )
 from skforge.tuning.measure import builds
-from skforge.tuning.measure.measure import Plan
+from skforge.tuning.measure.measure import LoweredCandidate
 from tests.exactness.forests import drawn
 from tests.tuning_tools import FakeMachine
 
@@ -164,10 +164,10 @@ def test_a_late_compilation_does_not_disturb_the_next():
                 late.join(0.1)
             return int(self) + other
 
-    builder = builds.Builder(FOREST, FakeMachine(FOREST, times({})))
-    other = Plan(SLOW, "slow", 1.0, 8, None)
+    builder = builds.CandidateBuilder(FOREST, FakeMachine(FOREST, times({})))
+    other = LoweredCandidate(SLOW, "slow", 1.0, 8, None)
     late = threading.Thread(target=builder._keep, args=(other, None))
-    builder._keep(Plan(FAST, "fast", 1.0, Size(8), None), None)
+    builder._keep(LoweredCandidate(FAST, "fast", 1.0, Size(8), None), None)
     late.join()
     assert list(builder._runners) == ["fast", "slow"]
 

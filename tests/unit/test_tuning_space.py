@@ -15,7 +15,7 @@ import pytest
 from sklearn.ensemble import ExtraTreesRegressor
 
 from skforge import load_forest
-from skforge.compiler import pipeline
+from skforge.compiler import driver
 from skforge.compiler.backend import backend_of
 from skforge.compiler.cost.schedule_facts import facts_of
 from skforge.compiler.cost.shape import ForestShape, Setting
@@ -144,8 +144,8 @@ def test_points_of_the_full_gpu_space_are_schedules_that_predict(deal, reduction
     for number, point in enumerate(points):
         schedule = space.schedule(point, SHAPE)
         try:
-            hir = pipeline.build_hir(FOREST, schedule, reduction, kind="gpu")
-            digests.add(digest_of(pipeline.lower(hir, target))[0])
+            hir = driver.build_hir(FOREST, schedule, reduction, kind="gpu")
+            digests.add(digest_of(driver.lower(hir, target))[0])
         except ScheduleError as error:
             refused.append(str(error).splitlines()[0])
             continue
@@ -197,7 +197,7 @@ def test_the_paper_space_is_its_three_strategies():
     )
     assert rows == Schedule.preset("parallel-rows", rows=64, interleave=8)
     for point in space:
-        pipeline.build_hir(FOREST, space.schedule(point, SHAPE), "exact")
+        driver.build_hir(FOREST, space.schedule(point, SHAPE), "exact")
 
 
 # --------------------------------------------------------------- changing
@@ -339,8 +339,8 @@ def test_the_estimate_of_gpus_leaves_out_what_does_not_fit():
     for point, time in zip(points, estimates(points, 512, target), strict=True):
         try:
             schedule = space.schedule(point, made)
-            hir = pipeline.build_hir(made, schedule, "exact", kind="gpu")
-            pipeline.lower(hir, target)
+            hir = driver.build_hir(made, schedule, "exact", kind="gpu")
+            driver.lower(hir, target)
             fits = True
         except ScheduleError:
             fits = False

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from skforge.compiler import pipeline
+from skforge.compiler import driver
 from skforge.compiler.forest.reference import draw_rows, reference_raw
 from skforge.compiler.ir.mir import nodes as mir
 from skforge.compiler.ir.mir.printer import print_mir
@@ -44,7 +44,7 @@ SCHEDULES = {
 def test_the_loops_before_and_after(
     name: str, golden: Callable[[str, str], None]
 ) -> None:
-    made = stages_of(pipeline.build_hir(drawn(9, 4), SCHEDULES[name], "exact"))
+    made = stages_of(driver.build_hir(drawn(9, 4), SCHEDULES[name], "exact"))
     text = f"{print_mir(made[BEFORE])}\nafter {AFTER}:\n\n{print_mir(made[AFTER])}"
     golden(text, "mir")
 
@@ -53,7 +53,7 @@ def test_the_loops_before_and_after(
 @pytest.mark.parametrize("of", ["scalar", "multiclass", "vector 3"])
 def test_every_stage_computes_the_same(of: str, name: str) -> None:
     made = forest(of)
-    hir = pipeline.build_hir(made, SCHEDULES[name], "exact")
+    hir = driver.build_hir(made, SCHEDULES[name], "exact")
     rows = draw_rows(made, 7, seed=1, missing=0.2)
     wanted = reference_raw(made, rows)
     stages = stages_of(hir)
@@ -66,18 +66,18 @@ def test_every_stage_computes_the_same(of: str, name: str) -> None:
 
 
 def test_other_loops_are_left_alone() -> None:
-    plain = stages_of(pipeline.build_hir(drawn(9, 4), Schedule(), "exact"))[BEFORE]
+    plain = stages_of(driver.build_hir(drawn(9, 4), Schedule(), "exact"))[BEFORE]
     assert vectorize_trees.run(plain) == plain
 
 
 def test_trees_that_are_stored_first_are_refused() -> None:
     schedule = lanes_schedule().reorder_trees()
     with pytest.raises(ScheduleError, match="leave out reorder_trees"):
-        pipeline.build_hir(drawn(9, 4), schedule, "exact")
+        driver.build_hir(drawn(9, 4), schedule, "exact")
 
 
 def test_a_block_of_trees_is_no_race_but_other_blocks_are() -> None:
-    hir = pipeline.build_hir(drawn(9, 4), lanes_schedule(), "exact")
+    hir = driver.build_hir(drawn(9, 4), lanes_schedule(), "exact")
     made = stages_of(hir)[AFTER]
     (batch,) = made.body
     assert isinstance(batch, mir.Loop)
@@ -90,7 +90,7 @@ def test_a_block_of_trees_is_no_race_but_other_blocks_are() -> None:
 def test_a_part_of_the_trees_is_refused() -> None:
     schedule = Schedule().split("tree", "a", "b", 3).vectorize("a").quantize("batch")
     with pytest.raises(ScheduleError, match="in one piece, without split"):
-        pipeline.lower(
-            pipeline.build_hir(drawn(9, 4), schedule.represent("lanes"), "exact"),
+        driver.lower(
+            driver.build_hir(drawn(9, 4), schedule.represent("lanes"), "exact"),
             Target.x86_64("v4"),
         )

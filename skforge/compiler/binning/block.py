@@ -26,7 +26,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skforge.compiler.binning.row_gather import GatheredBins
-from skforge.compiler.binning.rules import BlockRows, Pool, Rules, set_numbers
+from skforge.compiler.binning.rules import (
+    BlockRows,
+    ReadingRules,
+    ThresholdPool,
+    set_numbers,
+)
 from skforge.compiler.binning.search import Registers
 from skforge.compiler.binning.transpose import ColumnTile, tile_starts, transpose
 from skforge.compiler.forest import bins
@@ -46,7 +51,7 @@ def part_rows(block: int, word_lanes: int) -> int:
     return min(PART, -(-block // word_lanes) * word_lanes)
 
 
-class Kind(NamedTuple):
+class CodeKind(NamedTuple):
     """Columns that share the same code."""
 
     test: int  # a column's only test, or THRESHOLDS
@@ -58,7 +63,11 @@ class Kind(NamedTuple):
 
 class ColumnBins:
     def __init__(
-        self, rules: Rules, table: bins.CodeTable, registers: Registers, block: int
+        self,
+        rules: ReadingRules,
+        table: bins.CodeTable,
+        registers: Registers,
+        block: int,
     ) -> None:
         self.b, self.t, self._rules, self._registers = rules.b, table, rules, registers
         lanes = self.lanes = registers.lanes
@@ -86,7 +95,7 @@ class ColumnBins:
         tile = np.searchsorted(starts, t.feature, "right") - 1
         jobs = [self._job(c) for c in range(t.n_columns)]
         self._kinds = list(dict.fromkeys(kind for kind, _, _ in jobs))
-        numbers = Pool(self.lanes, fill=0)
+        numbers = ThresholdPool(self.lanes, fill=0)
         offsets = np.array([numbers.add(part) for _, part, _ in jobs])
         column = np.arange(t.n_columns)
         self._tile_start = model("code_tile", np.asarray(starts, np.int64))
@@ -108,19 +117,19 @@ class ColumnBins:
         self._set = model("code_set", set_numbers(forest)[t.first])
         self._gone = model("code_gone", np.where(t.missing_left, 0, t.counts))
 
-    def _job(self, c: int) -> tuple[Kind, NDArray[Any], int]:
+    def _job(self, c: int) -> tuple[CodeKind, NDArray[Any], int]:
         t = self.t
         test, missing, bounds = int(t.test[c]), Missing(int(t.missing[c])), t.bounds(c)
         if test != bins.THRESHOLDS:
             # A set test may give a missing value either code.
-            return Kind(test, 0, False, missing, True), bounds, 0
+            return CodeKind(test, 0, False, missing, True), bounds, 0
         depth = max(1, len(bounds).bit_length())
         held = next((k for k in self._levels if k >= depth), self._levels[-1])
         more = max(0, depth - held)
         levels = self._registers.pivots(bounds, held + more, np.nan, low_first=False)
         # Levels in memory do not have to fill registers.
         levels[held:] = [part[: 1 << j] for j, part in enumerate(levels)][held:]
-        kind = Kind(test, held, more > 0, missing, bool(self._right[c]))
+        kind = CodeKind(test, held, more > 0, missing, bool(self._right[c]))
         return kind, np.concatenate(levels), more
 
     # ------------------------------------------------------------ the stage
@@ -148,7 +157,9 @@ class ColumnBins:
                     b.switch(self._case[j], cases)
             self._turn(words, r, left, codes)
 
-    def _column_codes(self, j: Value, left: Value, words: Buffer, kind: Kind) -> None:
+    def _column_codes(
+        self, j: Value, left: Value, words: Buffer, kind: CodeKind
+    ) -> None:
         b, n = self.b, self.lanes
         column, word = self._column[j], self._word[j]
         shift = b.splat(self._shift[j], n)
@@ -175,7 +186,7 @@ class ColumnBins:
     # ------------------------------------------------------------ codes
 
     def _searcher(
-        self, kind: Kind, j: Value, offset: Value
+        self, kind: CodeKind, j: Value, offset: Value
     ) -> Callable[[list[Value]], list[Value]]:
         b, registers = self.b, self._registers
         tables = registers.load_pivots(b, self._numbers, offset, kind.levels)
@@ -196,7 +207,12 @@ class ColumnBins:
         return search
 
     def _search_memory(
-        self, kind: Kind, x: list[Value], codes: list[Value], j: Value, offset: Value
+        self,
+        kind: CodeKind,
+        x: list[Value],
+        codes: list[Value],
+        j: Value,
+        offset: Value,
     ) -> list[Value]:
         b = self.b
         held = sum(max(self.lanes, 1 << k) for k in range(kind.levels))
@@ -220,7 +236,7 @@ class ColumnBins:
         return b.select(passed, twice | 1, twice), passed
 
     def _single_test(
-        self, kind: Kind, j: Value, offset: Value
+        self, kind: CodeKind, j: Value, offset: Value
     ) -> Callable[[list[Value]], list[Value]]:
         b, n, rules, vec = self.b, self.lanes, self._rules, Vec(self._index, self.lanes)
 
@@ -252,7 +268,7 @@ class ColumnBins:
 
 
 def quantize_block(
-    rules: Rules,
+    rules: ReadingRules,
     table: bins.CodeTable,
     target: Target,
     block: int,

@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skforge.compiler.binning.row_gather import GatheredBins
-from skforge.compiler.binning.rules import BlockRows, Pool, Rules
+from skforge.compiler.binning.rules import BlockRows, ReadingRules, ThresholdPool
 from skforge.compiler.forest.arrays import Missing
 from skforge.compiler.forest.bins import CodeTable, missing_right
 from skforge.compiler.forest.forest import Forest
@@ -96,7 +96,7 @@ class Buckets:
         scale, shift = np.ones(n, dtype), np.zeros(n, dtype)
         last, offset = np.zeros(n, dtype), np.zeros(n, np.int32)
         levels = np.zeros(n, np.int64)
-        content = Pool()
+        content = ThresholdPool()
         for c, ordered in enumerate(table.ordered):
             bounds = table.bounds(c) if ordered else table.thresholds[:0]
             count = min(MAX_BUCKETS, BUCKETS_EACH * max(1, len(bounds)))
@@ -148,7 +148,7 @@ def bucket_of(x: NDArray[Any], scale: Any, shift: Any, last: Any) -> NDArray[np.
 class BucketBins:
     """Emits the search of a block of rows, ``lanes`` columns at once."""
 
-    def __init__(self, rules: Rules, codes: CodePlaces, lanes: int) -> None:
+    def __init__(self, rules: ReadingRules, codes: CodePlaces, lanes: int) -> None:
         self.b, self.codes, self.lanes, self._rules = rules.b, codes, lanes, rules
         table = self._table = codes.table
         model = rules.model

@@ -24,9 +24,10 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from skforge.compiler.binning.rules import RowAt, Rules, set_answers
-from skforge.compiler.forest.arrays import Comparison, IntArray, Missing
-from skforge.compiler.forest.bins import Columns
+from skforge._typing import Int32s
+from skforge.compiler.binning.rules import ReadingRules, RowAt, set_answers
+from skforge.compiler.forest.arrays import Comparison, Missing
+from skforge.compiler.forest.bins import TestColumns
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.lir.nodes import I64, Buffer, Value, Vec
 from skforge.compiler.ir.lir.types import Part, scalar_of
@@ -50,7 +51,7 @@ class SetGroup:
     missing: Missing
     exact: bool  # a number with a fraction is in no set
     words: int  # words of the largest set
-    predicates: IntArray
+    predicates: Int32s
 
     @property
     def entries(self) -> int:
@@ -63,7 +64,7 @@ def set_groups(forest: Forest) -> list[SetGroup]:
     keys = forest.feature, forest.missing, forest.comparison
     words = np.diff(forest.category_offset)
     groups, size = [], 0
-    for column in Columns.of(sets, forest.threshold, *keys):
+    for column in TestColumns.of(sets, forest.threshold, *keys):
         most = max(1, int(words[column].max()))
         here = 32 * most * (HEAD * forest.n_trees + len(column))
         if most > MOST_WORDS or size + here > MOST_BYTES:
@@ -98,12 +99,12 @@ class SetClasses:
         )
         return cls(group, classes.reshape(-1).astype(np.int64), right[first])
 
-    def within(self, predicate: IntArray) -> IntArray:
+    def within(self, predicate: Int32s) -> Int32s:
         members = self.group.predicates
         at = np.minimum(np.searchsorted(members, predicate), len(members) - 1)
         return np.where(members[at] == predicate, at, -1).astype(np.int32)
 
-    def within_any(self, predicates: IntArray) -> IntArray:
+    def within_any(self, predicates: Int32s) -> Int32s:
         numbers = np.unique(self.within(predicates))
         return numbers[numbers >= 0]
 
@@ -123,7 +124,7 @@ class CategoryTable:
 def lay_category_table(
     classes: Sequence[SetClasses],
     heads: Sequence[NDArray[Any]],
-    coded: Sequence[IntArray],
+    coded: Sequence[Int32s],
     first: int,
     lanes: int,
 ) -> CategoryTable:
@@ -159,7 +160,7 @@ def lay_category_table(
 
 
 class CategoryRows:
-    def __init__(self, rules: Rules, table: CategoryTable) -> None:
+    def __init__(self, rules: ReadingRules, table: CategoryTable) -> None:
         self.b, self.t, self._rules, self._model = rules.b, table, rules, rules.model
         self._rows = rules.model("category_rows", table.rows)
         self._vec = Vec(scalar_of(table.rows.dtype), table.lanes)

@@ -23,9 +23,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from skforge.compiler.binning.rules import Pool, RowAt, Rules, set_numbers
-from skforge.compiler.forest.arrays import Comparison, IntArray, Missing
-from skforge.compiler.forest.bins import THRESHOLDS, CodeTable, Columns, missing_right
+from skforge._typing import Int32s
+from skforge.compiler.binning.rules import (
+    ReadingRules,
+    RowAt,
+    ThresholdPool,
+    set_numbers,
+)
+from skforge.compiler.forest.arrays import Comparison, Missing
+from skforge.compiler.forest.bins import (
+    THRESHOLDS,
+    CodeTable,
+    TestColumns,
+    missing_right,
+)
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.lir.nodes import I64, U32, Value, Vec
 from skforge.compiler.ir.lir.types import Part, scalar_of
@@ -54,10 +65,10 @@ class ColumnClass:
 class RowCodePlan:
     """The columns ordered by class, and the data that their search reads."""
 
-    place: IntArray  # (n_columns,) of the code table -> where its code is
+    place: Int32s  # (n_columns,) of the code table -> where its code is
     classes: tuple[ColumnClass, ...]
-    feature: IntArray  # by place
-    offset: IntArray  # by place, into numbers; for a set test, the set's number
+    feature: Int32s  # by place
+    offset: Int32s  # by place, into numbers; for a set test, the set's number
     numbers: NDArray[Any]  # thresholds, in the rows' dtype
 
 
@@ -66,7 +77,7 @@ def plan_row_codes(table: CodeTable, forest: Forest) -> RowCodePlan:
     right = missing_right(table)
     keys = table.test, table.missing, table.missing_left, long
     every = np.arange(table.n_columns)
-    by_class = Columns.of(every, every, *keys)
+    by_class = TestColumns.of(every, every, *keys)
     order = by_class.tests
     classes = tuple(
         ColumnClass(
@@ -81,7 +92,7 @@ def plan_row_codes(table: CodeTable, forest: Forest) -> RowCodePlan:
             by_class.first, pairwise(by_class.offset), strict=True
         )
     )
-    offset, numbers = np.zeros(table.n_columns, np.int32), Pool()
+    offset, numbers = np.zeros(table.n_columns, np.int32), ThresholdPool()
     set_of = set_numbers(forest)[table.first]
     for part in classes:
         for place, c in enumerate(order[part.first : part.last], part.first):
@@ -115,7 +126,7 @@ def _blocks(thresholds: NDArray[Any], fill: float) -> NDArray[Any]:
 
 
 class BlockedBins:
-    def __init__(self, rules: Rules, plan: RowCodePlan) -> None:
+    def __init__(self, rules: ReadingRules, plan: RowCodePlan) -> None:
         self.b, self.plan, self._rules = rules.b, plan, rules
         self._numbers = rules.model("code_numbers", plan.numbers)
         self._vec = Vec(scalar_of(plan.numbers.dtype), BLOCK)

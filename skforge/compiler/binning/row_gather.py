@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from skforge.compiler.binning.rules import BlockRows, Rules, set_numbers
+from skforge.compiler.binning.rules import BlockRows, ReadingRules, set_numbers
 from skforge.compiler.forest.arrays import Comparison, Missing
 from skforge.compiler.forest.bins import CodeTable, code_stride, missing_right
 from skforge.compiler.ir.lir.nodes import I64, Buffer, Scalar, Type, Value, Vec
@@ -40,7 +40,7 @@ class GatheredBins:
 
     def __init__(
         self,
-        rules: Rules,
+        rules: ReadingRules,
         table: CodeTable,
         lanes: int,
         step: int = 1,

@@ -41,7 +41,7 @@ class RowAt:
     start: Value
 
 
-class Pool:
+class ThresholdPool:
     def __init__(self, align: int = 1, fill: float = np.inf) -> None:
         self._parts: list[AnyArray] = []
         self._align, self._fill, self._size = align, fill, 0
@@ -62,7 +62,7 @@ NO_CATEGORY = 1 << 31
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class ReadingRules:
     """Emits how the tests of a normalised forest, all "lt" or all "le", read values."""
 
     b: Builder

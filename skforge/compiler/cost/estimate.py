@@ -36,7 +36,7 @@ COEFFICIENTS: dict[str, dict[str, float]] = json.loads(_FITTED)["coefficients"]
 
 #: Ways to pass rows through trees; "values" are tiles that compare values, "rows" and
 #: "trees" are walks with rows or trees in flight.
-Kind: TypeAlias = Literal[
+KernelKind: TypeAlias = Literal[
     "bitsliced", "lanes", "pieces", "tiles", "values", "tile-row", "rows", "trees"
 ]
 
@@ -49,10 +49,10 @@ PAGE = 4096
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ScheduleSizes:
     """The sizes of a schedule that its time depends on."""
 
-    kind: Kind
+    kind: KernelKind
     block: int  # rows of a block; 0: the whole batch
     levels: int  # levels of a tile
     in_flight: int  # walks in flight
@@ -71,12 +71,12 @@ class Plan:
 
 
 @lru_cache(maxsize=1 << 16)
-def plan_of(schedule: Schedule) -> Plan | None:
+def plan_of(schedule: Schedule) -> ScheduleSizes | None:
     fact = dict(zip(PLACE, facts_of([schedule])[0].tolist(), strict=True))
     if fact["block_rows"] or fact["block_trees"]:  # for GPUs
         return None
     layout = LAYOUTS[int(fact["layout"])]
-    kind: Kind
+    kind: KernelKind
     match layout:
         case "bitsliced" | "lanes" | "pieces":
             kind = layout
@@ -87,7 +87,7 @@ def plan_of(schedule: Schedule) -> Plan | None:
             return None
         case _:
             kind = "rows" if fact["rows_inside"] else "trees"
-    return Plan(
+    return ScheduleSizes(
         kind,
         int(fact["row_block"]),
         round(math.log2(fact["node_tile"] + 1)),
@@ -105,7 +105,7 @@ def plan_of(schedule: Schedule) -> Plan | None:
 class Work:
     """Calls of several sizes: a plan, the forest, the machine and numbers of rows."""
 
-    plan: Plan
+    plan: ScheduleSizes
     forest: ForestCounts
     machine: MachineProfile
     target: Target
@@ -406,7 +406,7 @@ def row_lines(w: Work) -> Counts:
     return w.n * max(1.0, min(w.forest.row_bytes / LINE, w.forest.columns))
 
 
-TERMS: dict[Kind, Callable[[Work], Terms]] = {
+TERMS: dict[KernelKind, Callable[[Work], Terms]] = {
     "bitsliced": bitsliced,
     "lanes": lanes,
     "pieces": pieces,
@@ -450,23 +450,23 @@ class CostEstimate:
             total += value
         return total * self.share(plan, n, n_threads) * 1e-9
 
-    def parts(self, plan: Plan, n_rows: ArrayLike) -> Terms:
+    def parts(self, plan: ScheduleSizes, n_rows: ArrayLike) -> Terms:
         """Return the estimated ns of one thread by term, whose sum is the estimate."""
         times = COEFFICIENTS[plan.kind]
         terms = self.terms(plan, n_rows).items()
         return {name: times[name] * value for name, value in terms if name in times}
 
-    def share(self, plan: Plan, n: Counts, n_threads: int) -> float | Counts:
+    def share(self, plan: ScheduleSizes, n: Counts, n_threads: int) -> float | Counts:
         if not (plan.parallel or plan.tree_tile) or n_threads == 1:
             return 1.0
         tasks = plan.tasks(n, self.counts.trees)
         return np.ceil(tasks / n_threads) / np.maximum(tasks, 1)
 
-    def terms(self, plan: Plan, n_rows: ArrayLike) -> Terms:
+    def terms(self, plan: ScheduleSizes, n_rows: ArrayLike) -> Terms:
         n = np.maximum(np.asarray(n_rows, np.float64), 1.0)
         return TERMS[plan.kind](Work(plan, self.counts, self.profile, self.target, n))
 
     @staticmethod
-    def kind(schedule: Schedule) -> Kind | None:
+    def kind(schedule: Schedule) -> KernelKind | None:
         plan = plan_of(schedule)
         return None if plan is None else plan.kind

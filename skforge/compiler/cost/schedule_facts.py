@@ -72,14 +72,14 @@ COUNTED: dict[type[d.Directive], str] = {
 
 @lru_cache(maxsize=1 << 16)
 def _facts(schedule: Schedule) -> tuple[float, ...]:
-    reader = _Reader()
+    reader = _ScheduleReader()
     for directive in schedule.directives:
         reader.read(directive)
     reader.out["rows_inside"] = float(reader.is_rows[reader.order[-1]])
     return tuple(reader.out.values())
 
 
-class _Reader:
+class _ScheduleReader:
     """Tracks the loops of a schedule; after ``split``, only the first copy."""
 
     __slots__ = ("is_rows", "order", "out", "size")

@@ -8,7 +8,6 @@ returns a slower one.
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import TypeAlias
 
 import numpy as np
 
@@ -20,11 +19,9 @@ from skforge.compiler.defaults.walks import walking_schedules, without_checks
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.hir.nodes import Reduction
 from skforge.compiler.schedule import families
-from skforge.compiler.schedule.ranges import BatchRange
+from skforge.compiler.schedule.ranges import SchedulesByRange
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
-
-Table: TypeAlias = dict[BatchRange, Schedule]
 
 #: Batch sizes at which schedules are compared; between two, every size is.
 SIZES = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 512, 1024, 2048, 4096)
@@ -60,7 +57,7 @@ def default_schedules(
     target: Target,
     reduction: Reduction = "exact",
     profile: MachineProfile | None = None,
-) -> Table:
+) -> SchedulesByRange:
     """Return a schedule for every batch range; equal ones share a kernel.
 
     ``profile`` is the speed of the machine; None uses the one stored for the target.
@@ -113,7 +110,7 @@ def few_rows(forest: Forest | ForestShape) -> Schedule:
     return without_checks(blocks, "b1", shape)
 
 
-def cheapest(estimate: CostEstimate, offered: list[Schedule]) -> Table:
+def cheapest(estimate: CostEstimate, offered: list[Schedule]) -> SchedulesByRange:
     costs = np.array([estimate.seconds(schedule, SIZES) for schedule in offered])
     chosen: list[int] = []
     for cost in costs.T:
@@ -130,13 +127,13 @@ def cheapest(estimate: CostEstimate, offered: list[Schedule]) -> Table:
             cheaper[-1] = True
             firsts.append((int(sizes[np.argmax(cheaper)]), offered[new]))
     ends = [*(first - 1 for first, _ in firsts[1:]), None]
-    table: Table = {}
+    table: SchedulesByRange = {}
     for (first, schedule), last in zip(firsts, ends, strict=True):
         table |= _shared(first, last, schedule)
     return table
 
 
-def _shared(first: int, last: int | None, schedule: Schedule) -> Table:
+def _shared(first: int, last: int | None, schedule: Schedule) -> SchedulesByRange:
     if schedule != families.lanes_schedule() or (last or SHARED_ROWS) < SHARED_ROWS:
         return {(first, last): schedule}
     large = families.lanes_schedule(parallel=True)

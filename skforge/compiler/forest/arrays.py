@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from skforge._typing import FloatArray, Int32s
 from skforge.compiler.forest.outputs import (
     CLASSIFICATION,
     SCORES,
@@ -22,10 +23,7 @@ from skforge.exceptions import InvalidModelError
 if TYPE_CHECKING:
     from skforge.compiler.forest.categories import HashedCategories
 
-Array: TypeAlias = NDArray[Any]
-IntArray = NDArray[np.int32]
 OffsetArray = NDArray[np.int64]
-FloatArray = NDArray[np.floating[Any]]
 
 #: LightGBM's ``kZeroThreshold``, the float 1e-35f: |x| up to this counts as zero.
 ZERO_THRESHOLD = float(np.float32(1e-35))
@@ -61,11 +59,11 @@ class _Known:
         *("_read", "_valid"),
     )
 
-    _depth: IntArray
+    _depth: Int32s
     #: Those of the rows and of the sums.
     _dtypes: tuple[np.dtype[Any], np.dtype[Any]]
     _hash: str
-    _leaf_depths: tuple[IntArray, IntArray]
+    _leaf_depths: tuple[Int32s, Int32s]
     _mean_depth: float
     #: Returns the arrays that are not read yet.
     _read: Callable[[], ForestArrays]
@@ -78,18 +76,18 @@ class ForestArrays(_Known):
 
     # trees
     tree_offset: OffsetArray
-    tree_output: IntArray
+    tree_output: Int32s
     # nodes
-    predicate: IntArray
-    left: IntArray
-    right: IntArray
-    leaf: IntArray
-    source_node: IntArray
+    predicate: Int32s
+    left: Int32s
+    right: Int32s
+    leaf: Int32s
+    source_node: Int32s
     cover: NDArray[np.float64]
     # leaves
     leaf_value: FloatArray
     # distinct predicates
-    feature: IntArray
+    feature: Int32s
     comparison: NDArray[np.uint8]
     threshold: FloatArray
     missing: NDArray[np.uint8]
@@ -111,7 +109,7 @@ class ForestArrays(_Known):
     class_labels: tuple[str | float | bool, ...] = ()
     aggregate: str = "sum"
     wider_rows: bool = False
-    source_feature: IntArray = field(default_factory=lambda: np.zeros(0, np.int32))
+    source_feature: Int32s = field(default_factory=lambda: np.zeros(0, np.int32))
     scaling: tuple[float, ...] = field(default=(), metadata={"stored": False})
     hashed: HashedCategories | None = field(default=None, metadata={"stored": False})
 
@@ -135,7 +133,7 @@ class ForestArrays(_Known):
             object.__setattr__(self, "_read", lambda: whole)  # closes the file
             return getattr(self, name)
 
-    def node_depths(self) -> IntArray:
+    def node_depths(self) -> Int32s:
         """Return the depth of every node, 0 for roots; the array is read-only."""
         if not hasattr(self, "_depth"):
             depth = node_depths(self.left, self.right, self.tree_offset)
@@ -275,11 +273,10 @@ _LEVELS_BY_SWEEP = 256  # deeper trees (chains) switch to pointer doubling
 #: 20,000 nodes, a sweep takes .038 s where all 1.5 million nodes at once take .087.
 _PART = 1 << 17
 
-_Ints = NDArray[np.int32]
 _Offsets = NDArray[np.int64]
 
 
-def node_depths(left: _Ints, right: _Ints, offset: _Offsets) -> _Ints:
+def node_depths(left: Int32s, right: Int32s, offset: _Offsets) -> Int32s:
     """Return each node's distance from its root, -1 for unreachable nodes.
 
     Every node must have at most one parent, and roots none; the sweep then ends even if
@@ -295,7 +292,7 @@ def node_depths(left: _Ints, right: _Ints, offset: _Offsets) -> _Ints:
     return depth
 
 
-def level_order(left: _Ints, right: _Ints, offset: _Offsets) -> tuple[_Ints, _Ints]:
+def level_order(left: Int32s, right: Int32s, offset: _Offsets) -> tuple[Int32s, Int32s]:
     order = np.empty(len(left), np.int32)
     depth = np.empty(len(left), np.int32)
     for first, last in _parts(offset):
@@ -316,7 +313,7 @@ def level_order(left: _Ints, right: _Ints, offset: _Offsets) -> tuple[_Ints, _In
 
 
 def fronts_of(
-    left: _Ints, right: _Ints, offset: _Offsets
+    left: Int32s, right: Int32s, offset: _Offsets
 ) -> Iterator[tuple[int, Iterator[NDArray[np.integer]]]]:
     """Yield the first node of some trees, and the nodes of their levels, from there."""
     for first, last in _parts(offset):
@@ -333,7 +330,7 @@ def _parts(offset: _Offsets) -> Iterator[tuple[int, int]]:
 
 
 def _fronts(
-    left: _Ints, right: _Ints, offset: _Offsets, first: int, last: int
+    left: Int32s, right: Int32s, offset: _Offsets, first: int, last: int
 ) -> Iterator[NDArray[np.integer]]:
     part = slice(offset[first], offset[last])
     child = np.stack([left[part], right[part]], axis=1)
@@ -345,7 +342,7 @@ def _fronts(
         front = front[np.flatnonzero(front >= 0)]  # half of a mask's time
 
 
-def _depths_by_doubling(left: _Ints, right: _Ints, roots: _Offsets) -> _Ints:
+def _depths_by_doubling(left: Int32s, right: Int32s, roots: _Offsets) -> Int32s:
     """Compute depths in log2(depth) passes that double each node's jump."""
     n = len(left)
     above = np.arange(n + 1, dtype=np.int64)  # n is the parent of every root

@@ -25,24 +25,25 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from skforge.compiler.forest.arrays import Comparison, IntArray, Missing
+from skforge._typing import Int32s, SignedInts
+from skforge.compiler.forest.arrays import Comparison, Missing
 from skforge.compiler.forest.forest import Forest
-
-_Ints = NDArray[np.signedinteger[Any]]
 
 #: In place of a comparison: a column of thresholds, not of one other test.
 THRESHOLDS = -1
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Columns:
+class TestColumns:
     """Tests sorted into columns that agree on all keys, thresholds ascending."""
 
-    tests: _Ints  # column by column
+    tests: SignedInts  # column by column
     offset: NDArray[np.int64]  # (n_columns + 1,) into tests
 
     @classmethod
-    def of(cls, tests: _Ints, thresholds: NDArray[Any], *keys: NDArray[Any]) -> Columns:
+    def of(
+        cls, tests: SignedInts, thresholds: NDArray[Any], *keys: NDArray[Any]
+    ) -> TestColumns:
         """Sort tests by keys, stably, so that a plan is the same on every machine."""
         by = [key[tests] for key in keys[::-1]]
         order = np.lexsort(by)
@@ -58,20 +59,20 @@ class Columns:
             order[first:last] = order[first:last][part]
         return cls(tests[order], offset)
 
-    def cut(self, most: int) -> Columns:
+    def cut(self, most: int) -> TestColumns:
         """Continue each column of more than ``most`` tests in another one."""
         starts = [range(*ends, most) for ends in pairwise(self.offset.tolist())]
         ends = [*chain.from_iterable(starts), len(self.tests)]
-        return Columns(self.tests, np.array(ends, np.int64))
+        return TestColumns(self.tests, np.array(ends, np.int64))
 
     def __len__(self) -> int:
         return len(self.offset) - 1
 
-    def __iter__(self) -> Iterator[_Ints]:
+    def __iter__(self) -> Iterator[SignedInts]:
         return (self.tests[first:last] for first, last in pairwise(self.offset))
 
     @property
-    def first(self) -> _Ints:
+    def first(self) -> SignedInts:
         return self.tests[self.offset[:-1]]
 
     @property
@@ -79,14 +80,14 @@ class Columns:
         return np.diff(self.offset)
 
     @property
-    def rank(self) -> IntArray:
+    def rank(self) -> Int32s:
         rank = np.arange(len(self.tests), dtype=np.int32)
         rank -= np.repeat(self.offset[:-1].astype(np.int32), self.counts)
         return rank
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class CodeTable(Columns):
+class CodeTable(TestColumns):
     """The columns of codes, and each predicate's column and rank.
 
     A row goes right at predicate p exactly if
@@ -94,13 +95,13 @@ class CodeTable(Columns):
     """
 
     dtype: np.dtype[Any]  # uint8 or uint16
-    feature: IntArray  # (n_columns,), ascending
+    feature: Int32s  # (n_columns,), ascending
     test: NDArray[np.int64]  # (n_columns,) the only test's Comparison, or THRESHOLDS
     missing: NDArray[np.uint8]  # (n_columns,) Missing
     missing_left: NDArray[np.bool_]  # (n_columns,)
     thresholds: NDArray[np.floating[Any]]  # ascending within a column
-    column_of: IntArray  # (n_predicates,)
-    rank_of: IntArray  # (n_predicates,)
+    column_of: Int32s  # (n_predicates,)
+    rank_of: Int32s  # (n_predicates,)
     equal: NDArray[np.bool_]  # (n_predicates,)
 
     @property
@@ -154,7 +155,7 @@ def plan_codes(
         keys = [key[predicate] for key in keys]
     tests = np.arange(len(predicate), dtype=np.int32)
     tests = tests if chosen is None else tests[chosen[predicate]]
-    columns = Columns.of(tests, threshold, *keys).cut(int(np.iinfo(dtype).max))
+    columns = TestColumns.of(tests, threshold, *keys).cut(int(np.iinfo(dtype).max))
     bounds, rank = threshold[columns.tests], columns.rank
     if equal.any():  # equal thresholds have the rank of the first
         again = (rank > 0) & (bounds == np.roll(bounds, 1))

@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from skforge._typing import FloatArray, Int32s
 from skforge._version import FORMAT, __version__, check_format
 from skforge.compiler.forest import arrays
-from skforge.compiler.forest.arrays import Comparison, FloatArray, IntArray
+from skforge.compiler.forest.arrays import Comparison
 from skforge.runtime.digests import sha256
 
 
@@ -119,7 +120,7 @@ class Forest(arrays.ForestArrays):
             f"{self.input_dtype} rows, {self.accumulator_dtype} sums>"
         )
 
-    def leaf_depths(self) -> tuple[IntArray, IntArray]:
+    def leaf_depths(self) -> tuple[Int32s, Int32s]:
         """Return each tree's shallowest and deepest leaf depth, read-only."""
         if not hasattr(self, "_leaf_depths"):
             leaves = np.flatnonzero(self.leaf >= 0)
@@ -131,7 +132,7 @@ class Forest(arrays.ForestArrays):
             object.__setattr__(self, "_leaf_depths", tuple(depths))
         return self._leaf_depths
 
-    def tree_depths(self) -> IntArray:
+    def tree_depths(self) -> Int32s:
         """Return the depth of each tree's deepest leaf."""
         return self.leaf_depths()[1]
 
@@ -143,7 +144,7 @@ class Forest(arrays.ForestArrays):
         return self._mean_depth
 
     @property
-    def node_feature(self) -> IntArray:
+    def node_feature(self) -> Int32s:
         """The source's column that each inner node tests; -1 for leaves."""
         if len(self.source_feature):
             return self.source_feature
@@ -226,7 +227,7 @@ def deduplicate_predicates(
     missing: ArrayLike,
     missing_left: ArrayLike,
     categories: dict[int, NDArray[np.uint32]] | None = None,
-) -> tuple[dict[str, NDArray[Any]], IntArray]:
+) -> tuple[dict[str, NDArray[Any]], Int32s]:
     """Return the distinct predicates of a list of tests, and each test's number.
 
     Arguments and result are fields of :class:`Forest`; all but ``threshold``, whose

@@ -14,10 +14,10 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from skforge.compiler.forest.arrays import Array
+from skforge._typing import Array
 from skforge.exceptions import InvalidInputError
 
-Names: TypeAlias = tuple[tuple[str | float, ...], ...]
+ColumnNames: TypeAlias = tuple[tuple[str | float, ...], ...]
 Dtypes: TypeAlias = tuple[str, ...]
 
 #: Tables of pandas' dtypes that are kept.
@@ -149,7 +149,10 @@ class FrameColumns:
     """
 
     def __init__(
-        self, category_names: Names, index_dtypes: Dtypes = (), marker: float = np.nan
+        self,
+        category_names: ColumnNames,
+        index_dtypes: Dtypes = (),
+        marker: float = np.nan,
     ) -> None:
         self.names = {i: names for i, names in enumerate(category_names) if names}
         self.index_dtypes, self._marker = index_dtypes, marker

@@ -12,10 +12,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from skforge._typing import Float64s
 from skforge.compiler.forest.forest import Forest
 from skforge.exceptions import UnsupportedModelError
-
-FloatArray = NDArray[np.float64]
 
 #: Covers of children may miss that of their parent by this share through rounding.
 ROUNDED = 1e-6
@@ -25,8 +24,8 @@ class Means(NamedTuple):
     """The expected value of each tree and output, and how likely each node is."""
 
     forest: Forest
-    reach: FloatArray  # (n_nodes,) product of cover ratios from the root
-    of_tree: FloatArray  # (n_trees, width of leaves)
+    reach: Float64s  # (n_nodes,) product of cover ratios from the root
+    of_tree: Float64s  # (n_trees, width of leaves)
     complete: NDArray[np.bool_]  # trees whose cover ratios sum to one at every node
 
     @classmethod
@@ -49,7 +48,7 @@ class Means(NamedTuple):
         return cls(forest, reach, of_tree, complete)
 
     @property
-    def of_node(self) -> FloatArray:
+    def of_node(self) -> Float64s:
         """The mean below each node, shape (n_nodes, width of leaves)."""
         forest = self.forest
         means = np.zeros((forest.n_nodes, forest.leaf_value.shape[1]))
@@ -63,16 +62,16 @@ class Means(NamedTuple):
         return means
 
     @property
-    def bias(self) -> FloatArray:
+    def bias(self) -> Float64s:
         forest = self.forest
-        total: FloatArray = forest.base.astype(np.float64)
+        total: Float64s = forest.base.astype(np.float64)
         if forest.vector_leaves:
             total += self.of_tree.sum(axis=0)
         else:
             np.add.at(total, forest.tree_output, self.of_tree[:, 0])
         return total / forest.divisor
 
-    def centred(self, leaf: NDArray[np.int64]) -> FloatArray:
+    def centred(self, leaf: NDArray[np.int64]) -> Float64s:
         """Return values without their tree's mean: smaller ones have smaller errors."""
         forest = self.forest
         tree = np.searchsorted(forest.tree_offset, leaf, "right") - 1
@@ -88,7 +87,7 @@ def _levels(forest: Forest) -> Iterator[NDArray[np.int64]]:
         level = np.concatenate([forest.left[level], forest.right[level]])
 
 
-def shares(forest: Forest) -> FloatArray:
+def shares(forest: Forest) -> Float64s:
     """Return each node's cover by that of its parent: 1 for roots, or without covers.
 
     Both children of a node that no row reached get 0.5, as in XGBoost since 3.3.

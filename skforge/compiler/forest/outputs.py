@@ -14,7 +14,7 @@ Task: TypeAlias = Literal[
 #: Tasks that predict class labels.
 CLASSIFICATION: tuple[Task, ...] = ("binary", "multiclass", "multilabel")
 
-Function: TypeAlias = Literal[
+OutputFunction: TypeAlias = Literal[
     # in the C library's arithmetic
     "identity", "sigmoid", "softmax", "exp", "hinge", "sorted", "argmax", "logistic",
     "signed_square", "log1p_exp", "expectiles", "unknown",
@@ -34,7 +34,7 @@ Labels: TypeAlias = Literal[
     "first_greatest", "column",
 ]  # fmt: skip
 Decision: TypeAlias = Literal["none", "scores", "votes", "paths"]
-Layout: TypeAlias = Literal["target", "columns", "one", "mirrored"]
+AnswerLayout: TypeAlias = Literal["target", "columns", "one", "mirrored"]
 Post: TypeAlias = Literal["none", "logistic", "softmax", "softmax_zero", "probit"]
 FloatName: TypeAlias = Literal["float32", "float64"]
 
@@ -60,7 +60,7 @@ class OutputSpec:
     #: - ``onnx``: ``post`` of the scores in a ``layout``, as ``dtype``;
     #: - ``fast_exp`` and ``fast_softmax``, with CatBoost's own exponential;
     #:   ``uncertainty``, the first score and its exponential of twice the second.
-    function: Function = "identity"
+    function: OutputFunction = "identity"
     #: A constant of the function or of the labels.
     parameter: float = 1.0
     #: Scores are divided by it first (LightGBM averages have sums as raw scores).
@@ -88,7 +88,7 @@ class OutputSpec:
     named: bool = True
     #: For ``onnx``: one score per target or class; one target; two classes with one
     #: score, which belongs to the second; or with its negative for the first.
-    layout: Layout = "columns"
+    layout: AnswerLayout = "columns"
     post: Post = "none"  # for ``onnx``: ONNX's post transform
     dtype: FloatName = "float32"  # of the output, for ``onnx``
 

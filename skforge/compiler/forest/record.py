@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import fields
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
 from skforge._container import Container
-from skforge.compiler.forest.arrays import LAYOUT, Array, frozen
+from skforge._typing import Array, Arrays
+from skforge.compiler.forest.arrays import LAYOUT, frozen
 from skforge.compiler.forest.categories import PACKED, HashedCategories
 from skforge.compiler.forest.forest import Forest
 from skforge.exceptions import InvalidModelError
 from skforge.runtime.records import fields_in, plain_out, refusal, values_in
-
-Arrays: TypeAlias = dict[str, Array]
 
 
 def forest_out(forest: Forest, arrays: Arrays, name: str = "forest") -> dict[str, Any]:

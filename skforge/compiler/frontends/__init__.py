@@ -27,7 +27,7 @@ from skforge.compiler.frontends.base import (
     registered,
     unwrap,
 )
-from skforge.compiler.frontends.checks import Range
+from skforge.compiler.frontends.checks import IntRange
 from skforge.compiler.frontends.members import has_members, members_of
 from skforge.exceptions import (
     InvalidModelError,
@@ -113,7 +113,7 @@ def answers_itself(model: Any) -> bool:
     return False
 
 
-def read_forest(model: Any, rounds: Range | None = None) -> Forest:
+def read_forest(model: Any, rounds: IntRange | None = None) -> Forest:
     """Read a model as ``load_forest``; of a wrapper, the raw scores of its members."""
     model = content.held(unwrap(model))
     _discover(model)
@@ -218,7 +218,7 @@ def _discover(model: object = "") -> None:
             import_module(f"{__name__}.{module.name}")
 
 
-def _load_file(model: Any, rounds: Range | None) -> Forest:
+def _load_file(model: Any, rounds: IntRange | None) -> Forest:
     from pathlib import Path
 
     path = Path(model)
@@ -260,11 +260,11 @@ def _load_file(model: Any, rounds: Range | None) -> Forest:
     )
 
 
-def _reader_of(name: str | None) -> Callable[[bytes, Range | None], Forest] | None:
+def _reader_of(name: str | None) -> Callable[[bytes, IntRange | None], Forest] | None:
     return next((f.load_bytes for f in registered() if f.name == name), None)
 
 
-def _load_content(data: bytes, a_text: bool, rounds: Range | None) -> Forest:
+def _load_content(data: bytes, a_text: bool, rounds: IntRange | None) -> Forest:
     name = "This text" if a_text else "This bytes object"
     if not data:
         raise InvalidModelError(f"{name} is empty; it holds no model.")
@@ -280,7 +280,7 @@ def _load_content(data: bytes, a_text: bool, rounds: Range | None) -> Forest:
     )
 
 
-def _saved(name: str, container: tuple[Any, Any], rounds: Range | None) -> Forest:
+def _saved(name: str, container: tuple[Any, Any], rounds: IntRange | None) -> Forest:
     if rounds is not None:
         raise UnsupportedModelError(
             f"{name} was saved by skforge.save, which fixes the boosting rounds; "

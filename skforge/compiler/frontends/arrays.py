@@ -8,17 +8,16 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from skforge.compiler.forest.arrays import Array
+from skforge._typing import Array, Bools
 from skforge.compiler.forest.validation import damaged, first_true
 
 #: Whole numbers, numbers, and flags of a library's nodes.
 Ints: TypeAlias = NDArray[np.int64]
 Floats: TypeAlias = NDArray[np.float64]
-Bools: TypeAlias = NDArray[np.bool_]
 #: Sets of categories by test, as ``category_words`` packs them.
 Sets: TypeAlias = dict[int, NDArray[np.uint32]]
 #: The result of ``deduplicate_predicates`` for the tests of all inner nodes.
-Tests: TypeAlias = tuple[dict[str, Array], NDArray[np.int32]]
+TestArrays: TypeAlias = tuple[dict[str, Array], NDArray[np.int32]]
 
 
 def offsets(sizes: Any) -> Ints:
@@ -34,7 +33,7 @@ def forest_arrays(
     inner: Bools,
     left: Array,
     right: Array,
-    tests: Tests,
+    tests: TestArrays,
     leaf_value: Array,
     source_node: Array | None = None,
     cover: Array | None = None,

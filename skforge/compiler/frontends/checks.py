@@ -14,7 +14,7 @@ from skforge.exceptions import (
     UnsupportedModelError,
 )
 
-Range = tuple[int, int]
+IntRange = tuple[int, int]
 
 #: Most outputs of a model, so that a number in a file cannot allocate gigabytes.
 MAX_OUTPUTS = 1 << 20
@@ -96,7 +96,7 @@ def read_json(data: bytes) -> Any:
             gc.enable()
 
 
-def chosen_rounds(chosen: Range | None, n_rounds: int) -> Range | None:
+def chosen_rounds(chosen: IntRange | None, n_rounds: int) -> IntRange | None:
     if chosen is None or tuple(chosen) == (0, 0):
         return None
     begin, end = int(chosen[0]), int(chosen[1]) or n_rounds

@@ -6,8 +6,8 @@ a forest out once; the layout it returns emits the LIR that reads it. There is o
 interface for each way that rows go through the trees:
 
 * :class:`WalkRepresentation`: each row walks each tree, one hop at a time
-  (:class:`Layout`), or by code that the layout emits whole (:class:`WalkLayout`). The
-  code works on one row or on a vector of rows: ``node`` and ``tree`` are scalars or
+  (:class:`HopLayout`), or by code that the layout emits whole (:class:`WalkLayout`).
+  The code works on one row or on a vector of rows: ``node`` and ``tree`` are scalars or
   vectors with one lane a row.
 * :class:`BlockRepresentation`: a block of rows passes tree after tree.
   :class:`GpuBlockRepresentation` is the same on a GPU.
@@ -28,7 +28,13 @@ from typing import Any, NoReturn, TypeAlias, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from skforge.compiler.binning.rules import AnyArray, BlockRows, Model, RowAt, Rules
+from skforge.compiler.binning.rules import (
+    AnyArray,
+    BlockRows,
+    Model,
+    ReadingRules,
+    RowAt,
+)
 from skforge.compiler.forest.bins import CodeTable, code_dtype, plan_codes
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.hir.nodes import PredictEnsemble, TiledForest
@@ -125,7 +131,7 @@ class TreeLayout(ABC):
         )
 
 
-class Layout(TreeLayout):
+class HopLayout(TreeLayout):
     #: Whether a hop from a leaf stays on it, so that checked walks need no select.
     leaves_stay: bool = False
     #: Whether a leaf is known by its number and has no words to read.
@@ -294,10 +300,12 @@ class CodeLayout(BlockLayout):
     """One forest, and what makes the code of a block of rows."""
 
     hir: PredictEnsemble
-    make: Callable[[Rules, BlockRows], BlockCode]
+    make: Callable[[ReadingRules, BlockRows], BlockCode]
 
     def evaluate(self, b: Builder, rows: BlockRows, model: Model) -> BlockCode:
-        return self.make(Rules(b, self.hir.forest, self.hir.comparison, model), rows)
+        return self.make(
+            ReadingRules(b, self.hir.forest, self.hir.comparison, model), rows
+        )
 
 
 AnyLayout: TypeAlias = TreeLayout | BlockLayout | GpuBlockLayout | RowLayout
@@ -482,7 +490,7 @@ __all__ = [
     "F32", "F64", "I32", "I64", "U8", "U16", "U32", "AnyArray", "AnyLayout",
     "BlockCode", "BlockLayout", "BlockRepresentation", "BlockRows", "Buffer",
     "BufferData", "Builder", "CodeTable", "Cursor", "Forest", "GpuBlockCode",
-    "GpuBlockLayout", "GpuBlockRepresentation", "Layout", "Model", "NodeTests",
+    "GpuBlockLayout", "GpuBlockRepresentation", "HopLayout", "Model", "NodeTests",
     "PredictEnsemble", "Representation", "RowAt", "RowCode", "RowLayout",
     "RowRepresentation", "Scalar", "Target", "TiledForest", "TreeLayout", "Value",
     "Vec", "WalkLayout", "WalkRepresentation", "get", "names", "node_scalar",

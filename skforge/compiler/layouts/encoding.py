@@ -21,7 +21,7 @@ from skforge.exceptions import UnsupportedModelError
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Tests:
+class EncodedTests:
     """The value each predicate reads and the threshold it compares with.
 
     For quantised rows these are a column of codes and the smallest code that goes
@@ -37,7 +37,7 @@ class Tests:
     exact_members: bool = False  # for "member": fractions are in no set
 
     @classmethod
-    def of(cls, hir: PredictEnsemble) -> Tests:
+    def of(cls, hir: PredictEnsemble) -> EncodedTests:
         forest, table = hir.forest, hir.codes
         if table is not None:
             least = (table.rank_of + 1).astype(table.dtype)
@@ -66,7 +66,7 @@ class Tests:
 class TestEncoding:
     """A feature index and its flags in the low bits of a u32, and a code above them."""
 
-    tests: Tests
+    tests: EncodedTests
     feature_bits: int
     code_bits: int  # bits of the code, which is in the same word
     code_at: int  # the code's lowest bit
@@ -78,7 +78,7 @@ class TestEncoding:
         With ``code_on_top`` a code ends at the word's highest bit, so that one shift
         decodes it; the free bits lie between the feature index and the code.
         """
-        tests = Tests.of(hir)
+        tests = EncodedTests.of(hir)
         bits = max(1, int(tests.n_features - 1).bit_length())
         greatest = int(tests.threshold.max(initial=0)) if tests.are_codes else 0
         code_bits = greatest.bit_length()
@@ -170,7 +170,7 @@ class NodeTests:
 
 
 def node_tests(hir: PredictEnsemble) -> NodeTests:
-    tests, predicate = Tests.of(hir), hir.tiles.predicate
+    tests, predicate = EncodedTests.of(hir), hir.tiles.predicate
     return NodeTests(
         _take(tests.threshold, predicate, tests.never_left),
         _take(tests.feature, predicate, np.uint32(0)),

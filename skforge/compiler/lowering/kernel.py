@@ -18,8 +18,8 @@ from skforge.compiler.ir.lir.builder import Builder
 from skforge.compiler.ir.lir.nodes import F64, I32, I64, Buffer, Scalar, Value
 from skforge.compiler.ir.lir.types import scalar_of
 from skforge.compiler.ir.mir import nodes as mir
-from skforge.compiler.layouts.base import AnyLayout, BufferData, Layout, TreeLayout
-from skforge.compiler.schedule.nest import CeilDiv, Rows, Size, Times, size_value
+from skforge.compiler.layouts.base import AnyLayout, BufferData, HopLayout, TreeLayout
+from skforge.compiler.schedule.nest import BatchLength, CeilDiv, Size, Times, size_value
 from skforge.compiler.target import Target
 
 
@@ -57,7 +57,7 @@ class LoweredKernel:
     width: int
 
 
-class Kernel:
+class LoweringState:
     def __init__(
         self,
         function: mir.Function,
@@ -99,8 +99,8 @@ class Kernel:
         return self.layout
 
     @property
-    def hopper(self) -> Layout:
-        assert isinstance(self.layout, Layout)
+    def hopper(self) -> HopLayout:
+        assert isinstance(self.layout, HopLayout)
         return self.layout
 
     def finish(self, name: str) -> LoweredKernel:
@@ -188,7 +188,7 @@ class Kernel:
         match size:
             case int():
                 return b.const(size)
-            case Rows():
+            case BatchLength():
                 return self.n_rows
             case Times(value=value, by=by):
                 return self.size(value) * by

@@ -17,14 +17,14 @@ from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir.builder import parts
 from skforge.compiler.ir.lir.nodes import F64, I64, Buffer, Scalar, Value, Vec
 from skforge.compiler.ir.mir import nodes as mir
-from skforge.compiler.lowering.kernel import ArrayView, Kernel
+from skforge.compiler.lowering.kernel import ArrayView, LoweringState
 
 #: Vector leaves with more chunks than this are added in a loop, not unrolled.
 MAX_UNROLLED_CHUNKS = 8
 
 
 class ReductionLowering:
-    def __init__(self, kernel: Kernel) -> None:
+    def __init__(self, kernel: LoweringState) -> None:
         self._k = kernel
 
     # ------------------------------------------------------------ arrays
@@ -32,7 +32,7 @@ class ReductionLowering:
     def result_view(self) -> ArrayView:
         return ArrayView(self._k.result, self.sizes(self._k.function.result))
 
-    def sizes(self, array: mir.Array) -> tuple[Value, ...]:
+    def sizes(self, array: mir.NamedArray) -> tuple[Value, ...]:
         k = self._k
         return tuple(k.size(k.n_outputs if n is None else n) for n in array.dims)
 

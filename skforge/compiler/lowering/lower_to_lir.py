@@ -24,7 +24,7 @@ from functools import partial, reduce
 from operator import mul, or_, xor
 
 from skforge.compiler.binning.block import quantize_block
-from skforge.compiler.binning.rules import BlockRows, RowAt, Rules
+from skforge.compiler.binning.rules import BlockRows, ReadingRules, RowAt
 from skforge.compiler.forest.bins import code_stride
 from skforge.compiler.ir.hir.nodes import PredictEnsemble
 from skforge.compiler.ir.lir import nodes as lir
@@ -33,7 +33,7 @@ from skforge.compiler.ir.mir import nodes as mir
 from skforge.compiler.ir.mir.walk import loops_in
 from skforge.compiler.layouts import base as layouts
 from skforge.compiler.layouts.base import BlockCode, BlockLayout, BlockRepresentation
-from skforge.compiler.lowering.kernel import Kernel, LoweredKernel, RowView
+from skforge.compiler.lowering.kernel import LoweredKernel, LoweringState, RowView
 from skforge.compiler.lowering.lower_reductions import ReductionLowering
 from skforge.compiler.lowering.lower_walks import WalkLowering
 from skforge.compiler.passes.mir.reduces import (
@@ -63,14 +63,14 @@ def run(
     name: str = "predict",
 ) -> LoweredKernel:
     """Lower a legalised function whose walks are expanded."""
-    kernel = Kernel(function, hir, layout, target)
+    kernel = LoweringState(function, hir, layout, target)
     with kernel.b:
         Lowering(kernel, ReductionLowering(kernel)).body(function.body)
         return kernel.finish(name)
 
 
 class Lowering:
-    def __init__(self, kernel: Kernel, sums: ReductionLowering) -> None:
+    def __init__(self, kernel: LoweringState, sums: ReductionLowering) -> None:
         self._k = kernel
         self._walks = WalkLowering(kernel)
         self._sums = sums
@@ -420,7 +420,7 @@ class Lowering:
         assert table is not None
         first, count = k.extent(stmt.rows)
         rows = BlockRows(k.rows, k.n_rows, k.row_stride, first, k.hir.forest.n_features)
-        rules = Rules(b, k.hir.forest, k.hir.comparison, k.model_buffer)
+        rules = ReadingRules(b, k.hir.forest, k.hir.comparison, k.model_buffer)
         codes = quantize_block(rules, table, k.target, stmt.size, rows, count)
         k.codes[stmt.name] = RowView(codes, code_stride(table), first)
 

@@ -19,7 +19,7 @@ from skforge.compiler.ir.mir import nodes as mir
 from skforge.compiler.passes.hir.tree_ranges import tree_positions
 from skforge.compiler.schedule.bound import BoundLoop
 from skforge.compiler.schedule.directives import GpuDimension, Parallel
-from skforge.compiler.schedule.nest import Rows, Size
+from skforge.compiler.schedule.nest import BatchLength, Size
 
 
 def run(hir: PredictEnsemble, element: mir.Element = "accumulator") -> mir.Function:
@@ -31,7 +31,7 @@ def run(hir: PredictEnsemble, element: mir.Element = "accumulator") -> mir.Funct
         "pattern": (None,),
         "interaction": (None, *2 * (hir.forest.n_features + 1,)),
     }
-    result = mir.Array(mir.RESULT, (Rows(), *each[element]), element)
+    result = mir.NamedArray(mir.RESULT, (BatchLength(), *each[element]), element)
     return mir.Function(result, hir.tiles.n_trees, lowering.loops(hir.nest.loops, ()))
 
 
@@ -39,7 +39,9 @@ class _Lowering:
     def __init__(self, hir: PredictEnsemble, element: mir.Element) -> None:
         self._hir = hir
         self._element: mir.Element = element
-        self._order: mir.Order = "ordered" if hir.reduction == "exact" else "any"
+        self._order: mir.ReductionOrder = (
+            "ordered" if hir.reduction == "exact" else "any"
+        )
         self._count = 0
 
     def loops(

@@ -17,19 +17,19 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from skforge.compiler.binning.rules import Rules
+from skforge.compiler.binning.rules import ReadingRules
 from skforge.compiler.forest.arrays import Comparison, Missing
 from skforge.compiler.ir.lir.nodes import F32, I64, U32, Value
 from skforge.compiler.ir.mir import nodes as mir
 from skforge.compiler.layouts.base import Cursor, WalkLayout, node_scalar
-from skforge.compiler.layouts.encoding import Tests
-from skforge.compiler.lowering.kernel import Kernel, RowView
+from skforge.compiler.layouts.encoding import EncodedTests
+from skforge.compiler.lowering.kernel import LoweringState, RowView
 
 
 class WalkLowering:
-    def __init__(self, kernel: Kernel) -> None:
+    def __init__(self, kernel: LoweringState) -> None:
         self._k = kernel
-        self._tests = Tests.of(kernel.hir)
+        self._tests = EncodedTests.of(kernel.hir)
 
     def op(self, method: Callable[..., Value], at: Cursor, *more: Value | str) -> Value:
         b = self._k.b
@@ -165,7 +165,7 @@ class WalkLowering:
         k, b, layout, tests = self._k, self._k.b, self._k.hopper, self._tests
         if k.hir.codes is not None:
             return x >= threshold.to(U32)
-        rules = Rules(b, k.hir.forest, k.hir.comparison, k.model_buffer)
+        rules = ReadingRules(b, k.hir.forest, k.hir.comparison, k.model_buffer)
         raw = x
         if tests.all_nan_is_zero:
             x = rules.zero_for_nan(x)
@@ -195,7 +195,7 @@ class WalkLowering:
         return right
 
     def _in_category_set(
-        self, rules: Rules, at: Cursor, threshold: Value, x: Value
+        self, rules: ReadingRules, at: Cursor, threshold: Value, x: Value
     ) -> Value:
         k, b = self._k, self._k.b
         if k.rows.element == F32:

@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from skforge.compiler.forest.arrays import Array
+from skforge._typing import Array
 from skforge.compiler.forest.outputs import AnswerSpec
 from skforge.compiler.outputs.functions import FUNCTIONS
-from skforge.compiler.outputs.library import HOST, Library
+from skforge.compiler.outputs.library import HOST, ArrayLibrary
 from skforge.compiler.outputs.steps import Output, Steps, steps_of
 from skforge.exceptions import UnsupportedModelError
 
@@ -58,7 +58,7 @@ def output_of(spec: AnswerSpec, method: str) -> Output:
 
 
 def answer(
-    spec: AnswerSpec, classes: Any, method: str, raw: Any, on: Library = HOST
+    spec: AnswerSpec, classes: Any, method: str, raw: Any, on: ArrayLibrary = HOST
 ) -> Any:
     output = output_of(spec, method)
     values = of_scores(spec, output, raw, on)
@@ -80,7 +80,9 @@ def answer(
     return labels
 
 
-def of_scores(spec: AnswerSpec, output: Output, raw: Any, on: Library = HOST) -> Any:
+def of_scores(
+    spec: AnswerSpec, output: Output, raw: Any, on: ArrayLibrary = HOST
+) -> Any:
     """Return an output for raw scores of shape (n, n_outputs) or (n,).
 
     Probabilities of several targets are a list of arrays. ``on`` is the library of the

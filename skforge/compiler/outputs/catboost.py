@@ -13,7 +13,7 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
-from skforge.compiler.forest.arrays import Array
+from skforge._typing import Array
 from skforge.compiler.outputs.library import total
 
 _STEPS = 2048

@@ -8,15 +8,15 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
-from skforge.compiler.forest.outputs import EXPECTILE_GAP, Function, OutputSpec
+from skforge.compiler.forest.outputs import EXPECTILE_GAP, OutputFunction, OutputSpec
 from skforge.compiler.outputs import catboost, libm, onnx, sklearn
-from skforge.compiler.outputs.library import Library, total
+from skforge.compiler.outputs.library import ArrayLibrary, total
 from skforge.exceptions import UnsupportedModelError
 
 #: Functions of scores: those of an :class:`OutputSpec`, and what decisions and labels
 #: need beside them.
-Name: TypeAlias = (
-    Function
+FunctionName: TypeAlias = (
+    OutputFunction
     | Literal["pair", "path_score", "path_decision", "scipy_softmax"]
     | Literal["above_bound", "first_greatest"]
 )
@@ -60,7 +60,7 @@ def _expectiles(scores: Any, _: OutputSpec, on: Any) -> Any:
     return result
 
 
-def _softmax(scores: Any, _: OutputSpec, on: Library) -> Any:
+def _softmax(scores: Any, _: OutputSpec, on: ArrayLibrary) -> Any:
     """Return XGBoost's softmax: exponentials, their sum in float64, in order."""
     powers = on.exp(scores - scores.max(axis=1, keepdims=True))
     return powers / total(powers, "float64").astype(scores.dtype)
@@ -84,7 +84,7 @@ def _label(of: Of) -> ScoreFunction:
     return ScoreFunction(of, "columns", width=lambda spec, n_outputs: 1)
 
 
-FUNCTIONS: dict[Name, ScoreFunction] = {
+FUNCTIONS: dict[FunctionName, ScoreFunction] = {
     "identity": _of_value(lambda x, spec, on: x, gpu=True),
     "exp": _of_value(lambda x, spec, on: on.exp(x), gpu=True),
     "hinge": _of_value(lambda x, spec, on: (x > 0).astype(x.dtype), gpu=True),

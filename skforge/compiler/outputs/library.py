@@ -2,7 +2,7 @@
 
 Scores are rows and columns: an array on the host or on a GPU, or
 :class:`~skforge.compiler.outputs.text.Terms` of one row. Both have Python's operators;
-``on`` has the other operations: a :class:`Library`, or a
+``on`` has the other operations: a :class:`ArrayLibrary`, or a
 :class:`~skforge.compiler.outputs.text.Code`.
 """
 
@@ -29,7 +29,7 @@ def total(x: Any, dtype: str) -> Any:
 
 
 @dataclass(frozen=True, slots=True)
-class Library:
+class ArrayLibrary:
     """The operations of an array library: NumPy, or a device's own.
 
     NumPy's ``exp`` and ``log1p`` are the C library's. Results of a row have one column.
@@ -72,8 +72,8 @@ class Library:
 LOWEST = np.finfo(np.float32).min
 
 #: NumPy with the C library's ``exp``.
-HOST = Library(np, libm.exp, libm.log1p, partial(np.sort, axis=1, kind="stable"))
+HOST = ArrayLibrary(np, libm.exp, libm.log1p, partial(np.sort, axis=1, kind="stable"))
 
 
-def library_of(xp: Any) -> Library:
-    return Library(xp, xp.exp, xp.log1p, partial(xp.sort, axis=1))
+def library_of(xp: Any) -> ArrayLibrary:
+    return ArrayLibrary(xp, xp.exp, xp.log1p, partial(xp.sort, axis=1))

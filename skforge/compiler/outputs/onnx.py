@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from skforge.compiler.forest.arrays import Array
+from skforge._typing import Array
 from skforge.compiler.forest.outputs import OutputSpec, Post
 from skforge.compiler.outputs import libm
 from skforge.compiler.outputs.library import total

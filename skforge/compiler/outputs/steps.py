@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.outputs import SCORES, AnswerSpec, OutputSpec
 from skforge.compiler.outputs import libm, sklearn
-from skforge.compiler.outputs.functions import FUNCTIONS, Name
+from skforge.compiler.outputs.functions import FUNCTIONS, FunctionName
 from skforge.compiler.outputs.libm import power_loop
 from skforge.compiler.outputs.library import HOST
-from skforge.compiler.outputs.text import Terms
+from skforge.compiler.outputs.text import RowTerms
 from skforge.exceptions import UnsupportedModelError
 
 Output: TypeAlias = Literal[
@@ -29,7 +29,7 @@ Output: TypeAlias = Literal[
 OUTPUTS: tuple[Output, ...] = get_args(Output)
 Refused: TypeAlias = Literal["nothing", "infinite", "not_finite"]
 REFUSED: tuple[Refused, ...] = get_args(Refused)
-Choice: TypeAlias = Literal[
+ChoiceKind: TypeAlias = Literal[
     "values", "targets", "both_classes", "above", "best", "index"
 ]
 
@@ -51,9 +51,9 @@ class Steps:
     """
 
     divisors: tuple[float, ...] = ()
-    function: Name = "identity"
+    function: FunctionName = "identity"
     spec: OutputSpec = SCORES
-    choice: Choice = "values"
+    choice: ChoiceKind = "values"
     comparison: str = "ogt"  # LLVM's predicate: ordered and greater than
     cut: float = 0.5
     dtype: str = ""
@@ -68,8 +68,8 @@ class Steps:
         columns = {"both_classes": 2, "best": 1}.get(self.choice, width)
         return self.dtype or sum_dtype, columns
 
-    def of_row(self, scores: Terms) -> Terms:
-        x: Terms = FUNCTIONS[self.function].of(scores, self.spec, scores.code)
+    def of_row(self, scores: RowTerms) -> RowTerms:
+        x: RowTerms = FUNCTIONS[self.function].of(scores, self.spec, scores.code)
         return (x > self.cut).astype(self.dtype) if self.choice == "above" else x
 
 
@@ -108,7 +108,7 @@ def steps_of(spec: AnswerSpec, output: Output) -> Steps:
             return _decision(spec, output)
 
 
-def _values(rules: OutputSpec, choice: Choice = "values", dtype: str = "") -> Steps:
+def _values(rules: OutputSpec, choice: ChoiceKind = "values", dtype: str = "") -> Steps:
     divisors = (rules.divisor,) if rules.divisor != 1 else ()
     dtype = rules.dtype if rules.function == "onnx" else dtype
     return Steps(divisors, rules.function, rules, choice, dtype=dtype)

@@ -46,8 +46,8 @@ _C = {
 
 def _operator(
     name: str, *, flipped: bool = False, to: str | None = None
-) -> Callable[[Terms, Any], Terms]:
-    def apply(self: Terms, other: Any) -> Terms:
+) -> Callable[[RowTerms, Any], RowTerms]:
+    def apply(self: RowTerms, other: Any) -> RowTerms:
         pair = (other, self) if flipped else (self, other)
         return self.code.each(name, *pair, to=to)
 
@@ -55,7 +55,7 @@ def _operator(
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class RowTerms:
     """One row's values, one per column, in the words of their code."""
 
     code: Code
@@ -66,10 +66,10 @@ class Terms:
     def shape(self) -> tuple[int, int]:
         return 1, len(self.values)
 
-    def __getitem__(self, place: tuple[slice, slice]) -> Terms:
-        return Terms(self.code, self.values[place[1]], self.dtype)
+    def __getitem__(self, place: tuple[slice, slice]) -> RowTerms:
+        return RowTerms(self.code, self.values[place[1]], self.dtype)
 
-    def astype(self, dtype: str) -> Terms:
+    def astype(self, dtype: str) -> RowTerms:
         if dtype == self.dtype:
             return self
         if self.dtype == "bool" and dtype != "int64":
@@ -77,10 +77,10 @@ class Terms:
             return self.code.where(self, one, zero)
         return self.code.each(dtype, self, to=dtype)
 
-    def __neg__(self) -> Terms:
+    def __neg__(self) -> RowTerms:
         return self.code.each("neg", self)
 
-    def __abs__(self) -> Terms:
+    def __abs__(self) -> RowTerms:
         return self.code.each("abs", self)
 
     __add__, __radd__ = _operator("add"), _operator("add", flipped=True)
@@ -101,8 +101,8 @@ class Code(ABC):
     @abstractmethod
     def number(self, value: Any, dtype: str) -> Any: ...
 
-    def each(self, name: str, *operands: Any, to: str | None = None) -> Terms:
-        dtype = [x.dtype for x in operands if isinstance(x, Terms)][-1]
+    def each(self, name: str, *operands: Any, to: str | None = None) -> RowTerms:
+        dtype = [x.dtype for x in operands if isinstance(x, RowTerms)][-1]
         to = to or dtype
         columns = [self.constant(x, dtype).values for x in operands]
         results = [
@@ -111,46 +111,48 @@ class Code(ABC):
             )
             for k in range(max(map(len, columns)))
         ]
-        return Terms(self, tuple(results), to)
+        return RowTerms(self, tuple(results), to)
 
-    def constant(self, value: Any, dtype: str) -> Terms:
-        if isinstance(value, Terms):
+    def constant(self, value: Any, dtype: str) -> RowTerms:
+        if isinstance(value, RowTerms):
             return value
-        return Terms(self, (self.number(value, dtype),), dtype)
+        return RowTerms(self, (self.number(value, dtype),), dtype)
 
-    def exp(self, x: Terms) -> Terms:
+    def exp(self, x: RowTerms) -> RowTerms:
         return self.each("exp", x)
 
-    def each_column(self, function: Callable[[Terms], Terms], x: Terms) -> Terms:
+    def each_column(
+        self, function: Callable[[RowTerms], RowTerms], x: RowTerms
+    ) -> RowTerms:
         """Return a function of each column, one after another: few values live."""
         results = [function(x[:, k : k + 1]) for k in range(len(x.values))]
-        return Terms(self, tuple(r.values[0] for r in results), results[0].dtype)
+        return RowTerms(self, tuple(r.values[0] for r in results), results[0].dtype)
 
-    def log1p(self, x: Terms) -> Terms:
+    def log1p(self, x: RowTerms) -> RowTerms:
         return self.each("log1p", x)
 
-    def where(self, test: Terms, a: Any, b: Any) -> Terms:
-        dtype = next(x.dtype for x in (a, b) if isinstance(x, Terms))
+    def where(self, test: RowTerms, a: Any, b: Any) -> RowTerms:
+        dtype = next(x.dtype for x in (a, b) if isinstance(x, RowTerms))
         return self.each("where", test, *(self.constant(x, dtype) for x in (a, b)))
 
-    def least(self, x: Terms, limit: float) -> Terms:
+    def least(self, x: RowTerms, limit: float) -> RowTerms:
         return self.where(self.each("not_ge", x, limit, to="bool"), x, limit)
 
-    def join(self, a: Terms, b: Terms) -> Terms:
-        return Terms(self, a.values + b.values, a.dtype)
+    def join(self, a: RowTerms, b: RowTerms) -> RowTerms:
+        return RowTerms(self, a.values + b.values, a.dtype)
 
-    def index(self, k: int, x: Terms) -> Terms:
+    def index(self, k: int, x: RowTerms) -> RowTerms:
         return self.constant(k, "int64")
 
-    def add_offsets(self, x: Terms, offsets: tuple[float, ...]) -> Terms:
+    def add_offsets(self, x: RowTerms, offsets: tuple[float, ...]) -> RowTerms:
         values: list[Any] = []
         for k, offset in enumerate(offsets):
             known = not np.isnan(offset)
             column = x[:, k : k + 1] + offset if known else self.constant(0.0, x.dtype)
             values += column.values
-        return Terms(self, tuple(values), x.dtype)
+        return RowTerms(self, tuple(values), x.dtype)
 
-    def greatest(self, x: Terms) -> Terms:
+    def greatest(self, x: RowTerms) -> RowTerms:
         """Return the greatest float32, at least -FLT_MAX, without NaN."""
         largest = self.constant(float(LOWEST), x.dtype)
         for k in range(len(x.values)):
@@ -163,7 +165,7 @@ class CCode(Code):
     def __init__(self) -> None:
         self._written: list[tuple[str, str, set[str]]] = []  # name, text, operands
 
-    def lines(self, results: Terms) -> list[str]:
+    def lines(self, results: RowTerms) -> list[str]:
         needed, lines = set(results.values), []
         for name, text, operands in reversed(self._written):
             if name in needed:

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from skforge.compiler.forest.arrays import Array
+from skforge._typing import Array
 from skforge.compiler.forest.reference import draw_rows
 from skforge.compiler.runtime.device_arrays import is_device_array, is_forked
-from skforge.compiler.runtime.module import CompiledModule, Method
+from skforge.compiler.runtime.module import CompiledModule, MethodName
 from skforge.compiler.runtime.ranges import RangeKernels
 from skforge.compiler.runtime.schedules import is_count
 from skforge.compiler.schedule.ranges import BatchRange
@@ -129,7 +129,7 @@ class AutoModule:
         return self.cpu.kernels
 
     def inspect(
-        self, level: str, *, n_rows: int | None = None, method: Method = "predict"
+        self, level: str, *, n_rows: int | None = None, method: MethodName = "predict"
     ) -> str:
         if method != "predict":
             return self.cpu.inspect(level, n_rows=n_rows, method=method)

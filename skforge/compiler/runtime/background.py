@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from skforge._typing import Array
 from skforge.compiler.cost.background import patterns_pay
-from skforge.compiler.forest.arrays import Array
 from skforge.compiler.ir.lir.types import dtype_of
 from skforge.compiler.layouts.background import fill, look_up, walk
 from skforge.compiler.layouts.background.patterns import Patterns
@@ -44,7 +44,7 @@ COUNT = (
 PARTS = 16
 
 
-class Background:
+class BackgroundValues:
     """Computes a forest's interventional values, with kernels made for background rows.
 
     Those for the last background rows are kept with a copy of these, which may change.
@@ -53,7 +53,7 @@ class Background:
 
     def __init__(self, cache: KernelCache, target: Target) -> None:
         self._walks = self._looks = cache
-        self._last: tuple[Array, dict[bool, Answer]] | None = None
+        self._last: tuple[Array, dict[bool, BackgroundKernel]] | None = None
         patterns = look_up.patterns_of(cache.bind(WALK, "contribution"))
         self._patterns, forest = patterns, cache.forest
         #: Whether leaves are walked although others have tables.
@@ -65,7 +65,7 @@ class Background:
             shared = self._looks.bind(WALK, "contribution").shared
             shared.once(("patterns",), lambda: patterns)
 
-    def answer(self, background: Array, n_rows: int, threads: int) -> Answer:
+    def answer(self, background: Array, n_rows: int, threads: int) -> BackgroundKernel:
         word = f"u{background.itemsize}"
         given = np.array(background, order="C")
         last, patterns = self._last, self._patterns
@@ -98,7 +98,7 @@ class Background:
 
     def _looking_up(
         self, patterns: Patterns, background: Array, threads: int
-    ) -> Answer:
+    ) -> BackgroundKernel:
         forest, n = patterns.trees.forest, len(background)
         kernel = _kernel(self._looks, LOOK_UP, "contribution")
         count = _kernel(self._looks, COUNT, "pattern")
@@ -138,7 +138,7 @@ class Both:
         np.add(one, two, out=result, casting="same_kind")
 
 
-Answer: TypeAlias = Kernel | Both
+BackgroundKernel: TypeAlias = Kernel | Both
 
 
 def _kernel(cache: KernelCache, schedule: Schedule, element: Element) -> Kernel:

@@ -9,13 +9,13 @@ import math
 from typing import Any
 
 from skforge.compiler.backend import backend_of
+from skforge.compiler.driver import Lowered, build_hir, lower
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.hir.nodes import HirCache, PredictEnsemble, Reduction
 from skforge.compiler.ir.mir import nodes as mir
 from skforge.compiler.ir.mir.nodes import Element
 from skforge.compiler.ir.mir.walk import statements
 from skforge.compiler.layouts import base as representations
-from skforge.compiler.pipeline import Lowered, build_hir, lower
 from skforge.compiler.runtime.cpu.jit import JitModule, compile_functions
 from skforge.compiler.schedule.directives import Represent
 from skforge.compiler.schedule.nest import size_value
@@ -26,7 +26,7 @@ from skforge.compiler.target import Target
 SCRATCH_BYTES = 64 << 20
 
 
-class Lowering:
+class ScheduleLowering:
     def __init__(self, forest: Forest, target: Target, reduction: Reduction) -> None:
         self._forest, self._target = forest, target
         self._reduction: Reduction = reduction

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from skforge._typing import Array
 from skforge.compiler.backend import backend_of
 from skforge.compiler.forest import means
-from skforge.compiler.forest.arrays import Array
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.outputs import SCORES
 from skforge.compiler.forest.reference import reference_raw
@@ -31,7 +31,7 @@ from skforge.exceptions import InvalidInputError, UnsupportedModelError
 
 if TYPE_CHECKING:
     from skforge.compiler.ir.mir.nodes import Element
-    from skforge.compiler.runtime.background import Answer, Background
+    from skforge.compiler.runtime.background import BackgroundKernel, BackgroundValues
 
 #: Most rows that a compiled entry explains; more take so long that calls cost nothing.
 ENTRY_ROWS = 64
@@ -41,7 +41,7 @@ ENTRY_ROWS = 64
 SUM_BYTES = 32 << 20
 
 
-class Contributions:
+class ContributionKernels:
     """The kernels of a forest's contributions, each compiled on first use.
 
     ``forest`` has all its outputs; ``schedule`` is by batch size, or None: defaults.
@@ -64,7 +64,7 @@ class Contributions:
         if host != target:  # path-dependent values; the other ones come from the CPU
             of_target = [KernelCache(part, target, "exact") for part in parts]
         #: What compares rows with background rows, by part.
-        self._backgrounds: list[Background] | None = None
+        self._backgrounds: list[BackgroundValues] | None = None
         table = schedule
         if table is None:
             table = backend_of(target).contribution_table(forest)
@@ -175,9 +175,9 @@ class Contributions:
                 "training rows."
             )
         if self._backgrounds is None:
-            from skforge.compiler.runtime.background import Background
+            from skforge.compiler.runtime.background import BackgroundValues
 
-            self._backgrounds = [Background(k, self._host) for k in self._caches]
+            self._backgrounds = [BackgroundValues(k, self._host) for k in self._caches]
         made = (x.answer(background, len(rows), threads) for x in self._backgrounds)
         contribs, bias, at = self._by_parts(made, rows, threads, axes=1)
         if not forest.n_predicates:
@@ -203,7 +203,7 @@ class Contributions:
 
     def _by_parts(
         self,
-        kernels: Iterable[Answer | AnyKernel],
+        kernels: Iterable[BackgroundKernel | AnyKernel],
         rows: Array,
         threads: int,
         axes: int,
@@ -301,7 +301,7 @@ class Explained:
     takes_made: bool
     n_jobs: int | None
     contribs_schedule: dict[BatchRange, Schedule] | None
-    _contributions: Contributions | None
+    _contributions: ContributionKernels | None
     #: Answers small batches without options.
     _entry: Any = None
 
@@ -391,10 +391,10 @@ class Explained:
         """
         return self._explained().entry(refused, limit)
 
-    def _explained(self) -> Contributions:
+    def _explained(self) -> ContributionKernels:
         if self._contributions is None:
             table = self.contribs_schedule
-            self._contributions = Contributions(self.forest, self.target, table)
+            self._contributions = ContributionKernels(self.forest, self.target, table)
         return self._contributions
 
     def warm_up_contribs(self, batch_sizes: ArrayLike | None = None) -> None:

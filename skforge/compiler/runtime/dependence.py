@@ -28,7 +28,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skforge._compat import cached_property
-from skforge.compiler.forest.arrays import Array, Comparison, Missing
+from skforge._typing import Array, Int64s
+from skforge.compiler.forest.arrays import Comparison, Missing
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.reference import evaluate_predicates
 from skforge.compiler.ir.lir.nodes import Function
@@ -47,8 +48,6 @@ from skforge.compiler.runtime.dependence_function import (
 from skforge.compiler.runtime.kernels import address_of
 from skforge.compiler.target import Target
 
-IntArray = NDArray[np.int64]
-
 #: Most tests, and sets of a tree, for which rows are bits.
 MOST_LINES, MOST_SETS = 1 << 14, 1 << 12
 
@@ -65,7 +64,7 @@ LISTED = 1 << 13
 TASKS = 8
 
 
-class Tests:
+class DependenceTests:
     def __init__(self, forest: Forest, less: bool) -> None:
         self.forest, self.less = forest, less
         each = np.arange(forest.n_predicates)
@@ -93,7 +92,7 @@ class Axis:
     are bits: ``whole`` has all of them.
     """
 
-    def __init__(self, tests: Tests, column: int, points: Array) -> None:
+    def __init__(self, tests: DependenceTests, column: int, points: Array) -> None:
         forest, order = tests.forest, np.argsort(points, kind="stable")
         own = np.flatnonzero(forest.feature == column)
         passes = tests.table(own, points[order])
@@ -139,7 +138,7 @@ class Axis:
     def part(self, nodes: Array) -> Array:
         return self._part[self._region[nodes]]
 
-    def steps(self, nodes: Array) -> tuple[IntArray, IntArray, IntArray, IntArray]:
+    def steps(self, nodes: Array) -> tuple[Int64s, Int64s, Int64s, Int64s]:
         """Return where the cells of nodes begin (1) and end (-1).
 
         These are a list of cells and one of signs; the nodes' own parts of them begin
@@ -164,7 +163,7 @@ class Dependence:
         self, forest: Forest, columns: Sequence[int], points: Sequence[Array]
     ) -> None:
         self._forest, name = normalize_predicates.run(forest)
-        self._tests = Tests(self._forest, name == "lt")
+        self._tests = DependenceTests(self._forest, name == "lt")
         self.axes = [
             Axis(self._tests, *pair) for pair in zip(columns, points, strict=True)
         ]
@@ -186,7 +185,7 @@ class Dependence:
             level = np.concatenate([forest.left[inner], forest.right[inner]])
         return levels
 
-    def _lay_out(self, levels: list[Array]) -> tuple[Array, IntArray]:
+    def _lay_out(self, levels: list[Array]) -> tuple[Array, Int64s]:
         """Lay out, in preorder, the divisions of rows that some changes depend on.
 
         Return the leaves that hold for some cells, but not for all, and the number of
@@ -252,7 +251,7 @@ class Dependence:
         order = np.argsort(ends, kind="stable")
         return leaf[order], ends[order]
 
-    def _list_changes(self, leaves: Array, sets: IntArray) -> None:
+    def _list_changes(self, leaves: Array, sets: Int64s) -> None:
         forest = self._forest
         leaf, cell = np.arange(len(leaves)), np.zeros(len(leaves), np.int64)
         sign = np.ones(len(leaves), np.int64)

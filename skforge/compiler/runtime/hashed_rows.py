@@ -12,17 +12,15 @@ from contextlib import suppress
 from typing import Any, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from skforge._compat import cached_property
+from skforge._typing import Array
 from skforge.compiler.forest import frames, mistakes
 from skforge.compiler.forest.categories import HASH, MULTIPLIER, HashedCategories
 from skforge.compiler.runtime.entry import hashing
 from skforge.compiler.runtime.entry.encoder import Encoder
 from skforge.exceptions import InvalidInputError
 from skforge.runtime.categories import NO_CATEGORY, category, number
-
-Array: TypeAlias = NDArray[Any]
 
 #: Lists of pandas' categories whose hashes are kept.
 _MOST_TABLES = 64

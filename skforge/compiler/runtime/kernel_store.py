@@ -17,12 +17,13 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from skforge._compat import cached_property
+from skforge._typing import Arrays
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.runtime.cpu.code import code_facts
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.runtime import code_version, object_cache, stored_kernels
-from skforge.runtime.stored_kernels import Arrays, StoredKernel
+from skforge.runtime.stored_kernels import StoredKernel
 
 if TYPE_CHECKING:
     from skforge.compiler.ir.hir.nodes import Reduction

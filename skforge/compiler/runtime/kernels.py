@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from skforge._compat import cached_property
+from skforge._typing import Array
 from skforge.compiler.backend import backend_of
-from skforge.compiler.forest.arrays import Array
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.runtime.cpu.code import MachineCode
 from skforge.compiler.runtime.cpu.threads import parallel_for_pointer
@@ -27,11 +27,11 @@ from skforge.exceptions import CompilerError, InvalidInputError
 from skforge.runtime.stored_kernels import StoredKernel
 
 if TYPE_CHECKING:
+    from skforge.compiler.driver import Lowered
     from skforge.compiler.ir.hir.nodes import PredictEnsemble, Reduction
     from skforge.compiler.ir.lir import nodes as lir
     from skforge.compiler.ir.mir.nodes import Element
-    from skforge.compiler.pipeline import Lowered
-    from skforge.compiler.runtime.compiling import Lowering
+    from skforge.compiler.runtime.compiling import ScheduleLowering
 
 
 class AnyKernel(Protocol):
@@ -195,10 +195,10 @@ class KernelCache:
             kernel.place = self.store.add(schedule, "accumulator", kernel.stored())
 
     @cached_property
-    def _lowering(self) -> Lowering:
-        from skforge.compiler.runtime.compiling import Lowering
+    def _lowering(self) -> ScheduleLowering:
+        from skforge.compiler.runtime.compiling import ScheduleLowering
 
-        return Lowering(self.forest, self._target, self._reduction)
+        return ScheduleLowering(self.forest, self._target, self._reduction)
 
     def bind(
         self, schedule: Schedule, element: Element = "accumulator"

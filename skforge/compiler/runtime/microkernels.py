@@ -33,9 +33,9 @@ from skforge.compiler.target import Target
 Clock: TypeAlias = Callable[[], float]
 
 #: Takes a number of turns, and returns their seconds.
-Work: TypeAlias = Callable[[int], float]
+Microkernel: TypeAlias = Callable[[int], float]
 #: By name, with the least turns of a sample, and the units of work of a turn.
-Works: TypeAlias = dict[str, tuple[Work, int, int]]
+Works: TypeAlias = dict[str, tuple[Microkernel, int, int]]
 
 #: Least seconds of a sample, and the largest step of a clock for them.
 SAMPLE, STEP = 4e-5, 4e-6
@@ -291,8 +291,8 @@ def _timed(
     data: NDArray[np.int64],
     clock: Clock,
     least: int = 1,
-    before: Work | None = None,
-) -> Work:
+    before: Microkernel | None = None,
+) -> Microkernel:
     """Return a kernel to time on data in the cache, or that ``before`` has taken there.
 
     Calls hold the lock of the interpreter: threads that want it would count as time.

@@ -15,8 +15,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from skforge._compat import cached_property
 from skforge._docs import documented
+from skforge._typing import Array
 from skforge.compiler.backend import backend_of
-from skforge.compiler.forest.arrays import Array
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.leaves import leaf_finder, numbers_of_leaves
 from skforge.compiler.forest.rows import prepare_rows
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from skforge.compiler.ir.mir.nodes import Element
 
 OutArray: TypeAlias = Array | None
-Method: TypeAlias = Literal["predict", "contributions", "interactions"]
+MethodName: TypeAlias = Literal["predict", "contributions", "interactions"]
 
 #: A batch of at most FEW_ROWS rows is small. After SMALL_CALLS such calls of a method,
 #: its entry is compiled: it takes 15 ms and saves 5 us per call.
@@ -427,7 +427,7 @@ class CompiledModule(Explained):
     # ------------------------------------------------------------ inspection
 
     def inspect(
-        self, level: str, *, n_rows: int | None = None, method: Method = "predict"
+        self, level: str, *, n_rows: int | None = None, method: MethodName = "predict"
     ) -> str:
         """Return a level of the compilation as text.
 

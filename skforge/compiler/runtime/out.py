@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from skforge.compiler.forest.arrays import Array
+from skforge._typing import Array
 from skforge.exceptions import InvalidInputError, with_article
 
 

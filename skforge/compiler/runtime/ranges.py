@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeGuard
 
 import numpy as np
 
-from skforge.compiler.forest.arrays import Array
+from skforge._typing import Array
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.leaves import scores_of_leaves
 from skforge.compiler.outputs.steps import MAX_SLOTS

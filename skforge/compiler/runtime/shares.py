@@ -84,7 +84,7 @@ class _Loop:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ThreadPlan:
     """From which batch size on a batch is run how; None: on one thread."""
 
     firsts: list[int]
@@ -120,7 +120,7 @@ class Shares:
         self._first_shared: dict[int, int] = {}  # by n_jobs
         # joblib takes 10 us for the number of threads, and 90 for -1.
         self._wanted = lru_cache(maxsize=None)(resolve_n_jobs)
-        self._plans: dict[int, Plan] = {}  # by threads
+        self._plans: dict[int, ThreadPlan] = {}  # by threads
         self._tables: dict[int, ShareTable] = {}
 
     def range_of(self, n_rows: int) -> int:
@@ -184,14 +184,14 @@ class Shares:
         both = inner.root == "tree" and inner.has(Parallel) and not blocks.has(Quantize)
         return _Loop(step, 0, (inner.max_trips or 1) if both else 1)
 
-    def _plan(self, threads: int) -> Plan:
+    def _plan(self, threads: int) -> ThreadPlan:
         plan = self._plans.get(threads)
         if plan is None:
-            plan = self._made(threads) if threads > 1 else Plan([0], [None])
+            plan = self._made(threads) if threads > 1 else ThreadPlan([0], [None])
             self._plans[threads] = plan
         return plan
 
-    def _made(self, threads: int) -> Plan:
+    def _made(self, threads: int) -> ThreadPlan:
         steps = int(PER_DOUBLING * max(0.0, np.log2(LARGEST / self.least_rows))) + 1
         exact = self.least_rows * 2.0 ** (np.arange(steps) / PER_DOUBLING)
         sizes = np.unique(np.floor(exact))
@@ -223,7 +223,7 @@ class Shares:
             if not shares or share != shares[-1]:
                 firsts.append(int(size))
                 shares.append(share)
-        return Plan(firsts, shares)
+        return ThreadPlan(firsts, shares)
 
     def _seconds(self, schedule: Schedule, rows: Numbers) -> Numbers:
         if self._estimate is None:

@@ -27,7 +27,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from skforge.compiler.forest.arrays import ZERO_THRESHOLD, Array, Comparison, Missing
+from skforge._typing import Array
+from skforge.compiler.forest.arrays import ZERO_THRESHOLD, Comparison, Missing
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.reference import evaluate_predicates
 from skforge.compiler.runtime.cpu.programs import program

@@ -44,7 +44,7 @@ def apply(nest: nests.Nest, directive: d.Directive) -> nests.Nest:
     return new
 
 
-def _find(nest: nests.Nest, directive: d.Directive, index: str) -> nests.Variable:
+def _find(nest: nests.Nest, directive: d.Directive, index: str) -> nests.LoopVariable:
     for variable in nest.variables:
         if variable.name == index:
             return variable
@@ -69,7 +69,7 @@ def _and(words: list[str]) -> str:
 
 
 def _check_replaceable(
-    nest: nests.Nest, modifier: d.Tile | d.Split, variable: nests.Variable
+    nest: nests.Nest, modifier: d.Tile | d.Split, variable: nests.LoopVariable
 ) -> None:
     if variable.marks:
         verb = d.name_of(modifier)
@@ -119,8 +119,8 @@ def _tile(nest: nests.Nest, tile: d.Tile) -> nests.Nest:
             f"{MAX_STEP} are allowed.",
             tile.index,
         )
-    outer = nests.Variable(tile.outer, old.root, old.start, step, blocks)
-    inner = nests.Variable(tile.inner, old.root, 0, old.step, rest)
+    outer = nests.LoopVariable(tile.outer, old.root, old.start, step, blocks)
+    inner = nests.LoopVariable(tile.inner, old.root, 0, old.step, rest)
     limits = [nests.Limit(frozenset({tile.inner}), step)]
     for limit in nest.limits:
         names = limit.names
@@ -164,8 +164,8 @@ def _split(nest: nests.Nest, split: d.Split) -> nests.Nest:
     else:
         after = nests.Open(f"{old.count} - {before}")
     middle = old.start + split.at
-    first = nests.Variable(split.first, old.root, old.start, old.step, before)
-    second = nests.Variable(split.second, old.root, middle, old.step, after)
+    first = nests.LoopVariable(split.first, old.root, old.start, old.step, before)
+    second = nests.LoopVariable(split.second, old.root, middle, old.step, after)
     limits = [nests.Limit(frozenset({split.first}), middle)]
     for limit in nest.limits:
         if split.index not in limit.names:
@@ -196,22 +196,24 @@ def _extent(nest: nests.Nest, name: str) -> int | None:
 def _exchanged(
     nest: nests.Nest,
     modifier: d.Tile | d.Split,
-    old: nests.Variable,
-    new: tuple[nests.Variable, nests.Variable],
+    old: nests.LoopVariable,
+    new: tuple[nests.LoopVariable, nests.LoopVariable],
     limits: list[nests.Limit],
 ) -> nests.Nest:
     at = nest.variables.index(old)
     first, second = (variable.name for variable in new)
 
-    def replaced(loop: nests.Loop) -> tuple[nests.Loop, ...]:
+    def replaced(loop: nests.ScheduledLoop) -> tuple[nests.ScheduledLoop, ...]:
         body = inside(loop.body)
         if loop.name != old.name:
-            return (nests.Loop(loop.name, body),)
+            return (nests.ScheduledLoop(loop.name, body),)
         if isinstance(modifier, d.Tile):
-            return (nests.Loop(first, (nests.Loop(second, body),)),)
-        return nests.Loop(first, body), nests.Loop(second, body)
+            return (nests.ScheduledLoop(first, (nests.ScheduledLoop(second, body),)),)
+        return nests.ScheduledLoop(first, body), nests.ScheduledLoop(second, body)
 
-    def inside(loops: tuple[nests.Loop, ...]) -> tuple[nests.Loop, ...]:
+    def inside(
+        loops: tuple[nests.ScheduledLoop, ...],
+    ) -> tuple[nests.ScheduledLoop, ...]:
         return tuple(part for loop in loops for part in replaced(loop))
 
     return replace(
@@ -258,23 +260,27 @@ def _strangers(nest: nests.Nest, indices: tuple[str, ...]) -> tuple[str, str]:
 
 
 def _permute(
-    nest: nests.Nest, loops: tuple[nests.Loop, ...], reorder: d.Reorder
-) -> tuple[nests.Loop, ...]:
+    nest: nests.Nest, loops: tuple[nests.ScheduledLoop, ...], reorder: d.Reorder
+) -> tuple[nests.ScheduledLoop, ...]:
     result = []
     for loop in loops:
         chain = _chain(nest, loop, reorder)
         if len(chain) < len(reorder.indices):
-            result.append(nests.Loop(loop.name, _permute(nest, loop.body, reorder)))
+            result.append(
+                nests.ScheduledLoop(loop.name, _permute(nest, loop.body, reorder))
+            )
             continue
         body = chain[-1].body
         for name in reversed(reorder.indices):
-            body = (nests.Loop(name, body),)
+            body = (nests.ScheduledLoop(name, body),)
         result.extend(body)
     return tuple(result)
 
 
-def _chain(nest: nests.Nest, loop: nests.Loop, reorder: d.Reorder) -> list[nests.Loop]:
-    chain: list[nests.Loop] = []
+def _chain(
+    nest: nests.Nest, loop: nests.ScheduledLoop, reorder: d.Reorder
+) -> list[nests.ScheduledLoop]:
+    chain: list[nests.ScheduledLoop] = []
     while loop.name in reorder.indices:
         chain.append(loop)
         if len(chain) == len(reorder.indices) or not loop.body:

@@ -14,19 +14,19 @@ from typing import Protocol, cast
 from skforge.compiler.schedule import directives as d
 from skforge.compiler.schedule.apply import apply, apply_all
 from skforge.compiler.schedule.bound import (
-    Bound,
     BoundLoop,
     BoundNest,
+    LoopBound,
     every_loop,
     max_trips,
 )
 from skforge.compiler.schedule.nest import (
     DEFAULT_REPRESENTATION,
-    Loop,
+    LoopVariable,
     Nest,
     Open,
+    ScheduledLoop,
     Size,
-    Variable,
     paths,
     root_nest,
 )
@@ -40,13 +40,13 @@ class HasDirectives(Protocol):
     def directives(self) -> tuple[d.Directive, ...]: ...
 
 
-def kind_of(directives: tuple[d.Directive, ...]) -> d.Kind:
+def kind_of(directives: tuple[d.Directive, ...]) -> d.ScheduleKind:
     mapped = any(isinstance(directive, d.GpuDimension) for directive in directives)
     return "gpu" if mapped else "cpu"
 
 
 def bind(
-    schedule: HasDirectives, n_trees: int, kind: d.Kind | None = None
+    schedule: HasDirectives, n_trees: int, kind: d.ScheduleKind | None = None
 ) -> BoundNest:
     """Return the loops of a schedule with all sizes but the batch length resolved.
 
@@ -86,7 +86,7 @@ class _Range:
 
 def _bind_loops(
     nest: Nest,
-    loops: tuple[Loop, ...],
+    loops: tuple[ScheduledLoop, ...],
     outside: tuple[str, ...],
     ranges: dict[str, _Range],
 ) -> tuple[BoundLoop, ...]:
@@ -98,7 +98,7 @@ def _bind_loops(
 
 
 def _bind_loop(
-    nest: Nest, loop: Loop, outside: tuple[str, ...], ranges: dict[str, _Range]
+    nest: Nest, loop: ScheduledLoop, outside: tuple[str, ...], ranges: dict[str, _Range]
 ) -> BoundLoop:
     variable = nest.variable(loop.name)
     step = variable.step
@@ -122,7 +122,7 @@ def _bind_loop(
     )
 
 
-def _marks(nest: Nest, variable: Variable, most: int | None) -> tuple[d.Mark, ...]:
+def _marks(nest: Nest, variable: LoopVariable, most: int | None) -> tuple[d.Mark, ...]:
     marks = list(variable.without(d.Interleave))
     interleave = variable.mark(d.Interleave)
     if interleave is not None:
@@ -141,19 +141,19 @@ def _marks(nest: Nest, variable: Variable, most: int | None) -> tuple[d.Mark, ..
 
 def _bounds(
     nest: Nest,
-    loop: Loop,
-    variable: Variable,
+    loop: ScheduledLoop,
+    variable: LoopVariable,
     step: Size,
     outside: tuple[str, ...],
     ranges: dict[str, _Range],
-) -> tuple[Bound, ...]:
+) -> tuple[LoopBound, ...]:
     reach = frozenset((*outside, *(n for path in paths((loop,)) for n in path)))
     fixed: list[int] = []
-    open_: list[Bound] = []
-    moving: dict[Bound, int | None] = {}
+    open_: list[LoopBound] = []
+    moving: dict[LoopBound, int | None] = {}
 
     def trips(limit: int) -> int | None:
-        return max_trips(variable.start, step, (Bound(limit),))
+        return max_trips(variable.start, step, (LoopBound(limit),))
 
     for limit in nest.limits:
         # Variables of the other parts of a split are not on this path.
@@ -164,7 +164,7 @@ def _bounds(
             f"a limit on {loop.name} is open after binding"
         )
         minus = tuple(name for name in outside if name in limit.names)
-        bound = Bound(size, minus)
+        bound = LoopBound(size, minus)
         if not isinstance(size, int):
             if bound not in open_:
                 open_.append(bound)
@@ -177,7 +177,7 @@ def _bounds(
         elif bound not in moving:
             moving[bound] = high
     smallest = min(fixed, default=None)
-    bounds = [] if smallest is None else [Bound(smallest)]
+    bounds = [] if smallest is None else [LoopBound(smallest)]
     for bound, high in moving.items():
         assert isinstance(bound.limit, int)
         if smallest is not None and high is not None:

@@ -10,7 +10,7 @@ from skforge.compiler.schedule.nest import ROOTS, Size, line_text
 
 
 @dataclass(frozen=True, slots=True)
-class Bound:
+class LoopBound:
     """``limit`` minus the sum of the enclosing loop variables ``minus``."""
 
     limit: Size
@@ -34,7 +34,7 @@ class BoundLoop(d.Marked):
     root: d.Root
     start: Size
     step: Size
-    bounds: tuple[Bound, ...]
+    bounds: tuple[LoopBound, ...]
     trip_count: int | None
     marks: tuple[d.Mark, ...]
     body: tuple[BoundLoop, ...]
@@ -76,7 +76,7 @@ class BoundNest:
         return marked(self.loops, d.GpuDimension)
 
     @property
-    def kind(self) -> d.Kind:
+    def kind(self) -> d.ScheduleKind:
         return "gpu" if self.on_gpu else "cpu"
 
     def __str__(self) -> str:
@@ -88,7 +88,7 @@ class BoundNest:
     __repr__ = __str__  # shells show the loops
 
 
-def max_trips(start: Size, step: Size, bounds: tuple[Bound, ...]) -> int | None:
+def max_trips(start: Size, step: Size, bounds: tuple[LoopBound, ...]) -> int | None:
     limits = [b.limit for b in bounds if not b.minus and isinstance(b.limit, int)]
     if not limits or not isinstance(start, int) or not isinstance(step, int):
         return None

@@ -15,7 +15,7 @@ from dataclasses import MISSING, dataclass, fields
 from typing import Any, ClassVar, Literal, TypeAlias, TypeVar
 
 Root: TypeAlias = Literal["batch", "tree"]
-Kind: TypeAlias = Literal["cpu", "gpu"]
+ScheduleKind: TypeAlias = Literal["cpu", "gpu"]
 UNITS: dict[Root, str] = {"batch": "rows", "tree": "trees"}
 
 #: Layouts of cached rows in a GPU's shared memory.
@@ -125,7 +125,7 @@ class Mark(Directive):
     #: The effect on the loop; ``{0}`` is the mark and ``{units}`` are rows or trees.
     EFFECT: ClassVar[str]
     #: For a kind of target that lacks the mark: what is missing, and what to do.
-    NOT_ON: ClassVar[dict[Kind, str]] = {}
+    NOT_ON: ClassVar[dict[ScheduleKind, str]] = {}
 
     def text(self, root: Root) -> str:
         """Return the words beside the loop in a drawn nest."""
@@ -142,7 +142,7 @@ class Parallel(Mark):
 
     EFFECT = 'the iterations of "{0.index}" are shared among threads'
     RUNS = True
-    NOT_ON: ClassVar[dict[Kind, str]] = {
+    NOT_ON: ClassVar[dict[ScheduleKind, str]] = {
         "gpu": "runs on CPU threads, but this schedule is for a GPU; use gpu_dimension "
         "instead."
     }
@@ -155,7 +155,7 @@ class GpuDimension(Mark):
     dimension: str
 
     RUNS = True
-    NOT_ON: ClassVar[dict[Kind, str]] = {
+    NOT_ON: ClassVar[dict[ScheduleKind, str]] = {
         "cpu": "maps a loop to a GPU, but the target is a CPU."
     }
 
@@ -298,7 +298,7 @@ class SharedReduce(Mark):
 
     EFFECT = 'partial results of "{0.index}" are kept in shared memory'
     ROOT = "tree"
-    NOT_ON: ClassVar[dict[Kind, str]] = {
+    NOT_ON: ClassVar[dict[ScheduleKind, str]] = {
         "cpu": "uses the shared memory of a GPU, but this schedule is for a CPU; leave "
         "it out."
     }
@@ -312,7 +312,7 @@ class VectorReduce(Mark):
 
     EFFECT = 'partial results of "{0.index}" are added {0.width} at a time'
     ROOT = "tree"
-    NOT_ON: ClassVar[dict[Kind, str]] = {
+    NOT_ON: ClassVar[dict[ScheduleKind, str]] = {
         "gpu": "sums in the SIMD registers of a CPU; a GPU sums by warps where it can, "
         "so leave it out."
     }

@@ -186,18 +186,18 @@ def rows_as_bits(rows: int, each: int = 4, tile: int = 0) -> Schedule:
     return schedule.vectorize("b3").represent("bitsliced")
 
 
-Rows: TypeAlias = Literal["memory", "shared", "codes"]
+RowMemory: TypeAlias = Literal["memory", "shared", "codes"]
 
 
 @dataclass(frozen=True, slots=True)
-class Walk:
+class WalkKind:
     """How a thread walks its trees, independent of how rows and trees are assigned.
 
     It reads its row in global memory, or a copy of the values or of their codes in
     shared memory.
     """
 
-    rows: Rows = "shared"
+    rows: RowMemory = "shared"
     representation: str = "sparse"
     in_flight: int = 4  # trees walked together: the latencies of their reads overlap
     padded: int = 0  # hops of every walk; 0 for walks that check for leaves
@@ -216,7 +216,7 @@ class Walk:
         return schedule.represent(self.representation)
 
 
-def rows_by_threads(rows: int, walk: Walk, tile: int = 0) -> Schedule:
+def rows_by_threads(rows: int, walk: WalkKind, tile: int = 0) -> Schedule:
     """Give each thread a row, which it takes through all trees in order.
 
     Sums stay in registers in every mode. With ``tile``, a block copies that many trees
@@ -227,7 +227,7 @@ def rows_by_threads(rows: int, walk: Walk, tile: int = 0) -> Schedule:
 
 
 def rows_and_trees(
-    rows: int, parts: int, walk: Walk, shared_sums: bool = True
+    rows: int, parts: int, walk: WalkKind, shared_sums: bool = True
 ) -> Schedule:
     """Give all warps of a block the same rows and each a part of the trees.
 
@@ -240,7 +240,7 @@ def rows_and_trees(
 
 
 def trees_by_threads(
-    rows: int, threads: int, walk: Walk, shared_sums: bool = True
+    rows: int, threads: int, walk: WalkKind, shared_sums: bool = True
 ) -> Schedule:
     """Distribute the trees of a row over threads; a block takes some rows.
 
@@ -251,7 +251,7 @@ def trees_by_threads(
     return walk.on(schedule.shared_reduce("t1") if shared_sums else schedule, trees)
 
 
-def trees_by_blocks(rows: int, threads: int, blocks: int, walk: Walk) -> Schedule:
+def trees_by_blocks(rows: int, threads: int, blocks: int, walk: WalkKind) -> Schedule:
     """Distribute a few rows' trees over blocks; a second launch adds their results."""
     schedule, trees, _ = trees_on_threads(rows, threads, blocks)
     return walk.on(schedule, trees)

@@ -29,7 +29,7 @@ DEFAULT_REPRESENTATION = "sparse"
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class BatchLength:
     """The batch length, known only when the kernel is called."""
 
     def __str__(self) -> str:
@@ -58,7 +58,7 @@ class Times:
         return f"{self.value} * {self.by}"
 
 
-Size: TypeAlias = int | Rows | CeilDiv | Times
+Size: TypeAlias = int | BatchLength | CeilDiv | Times
 
 
 def size_value(size: Size, n_rows: int) -> int:
@@ -70,7 +70,7 @@ def size_value(size: Size, n_rows: int) -> int:
     match size:
         case int():
             return size
-        case Rows():
+        case BatchLength():
             return n_rows
         case CeilDiv(value, by):
             return max(1, -(-size_value(value, n_rows) // by))
@@ -117,7 +117,7 @@ def ceil_div(extent: Extent, by: int) -> Extent:
 
 
 @dataclass(frozen=True, slots=True)
-class Variable(d.Marked):
+class LoopVariable(d.Marked):
     """A loop variable: its range and its marks.
 
     ``count`` is the number of iterations that follows from its lineage, including
@@ -133,11 +133,11 @@ class Variable(d.Marked):
 
 
 @dataclass(frozen=True, slots=True)
-class Loop:
+class ScheduledLoop:
     """A loop in the tree of loops; an empty body is the statement."""
 
     name: str
-    body: tuple[Loop, ...] = ()
+    body: tuple[ScheduledLoop, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,17 +157,17 @@ class Nest:
     ``modifiers`` are the directives that replaced loops, for messages.
     """
 
-    loops: tuple[Loop, ...]
-    variables: tuple[Variable, ...]
+    loops: tuple[ScheduledLoop, ...]
+    variables: tuple[LoopVariable, ...]
     limits: tuple[Limit, ...]
     options: tuple[d.Option, ...] = ()
     modifiers: tuple[d.Tile | d.Split, ...] = ()
     n_trees: int | None = None
 
-    def variable(self, name: str) -> Variable:
+    def variable(self, name: str) -> LoopVariable:
         return next(v for v in self.variables if v.name == name)
 
-    def paths(self, through: str | None = None) -> Iterator[tuple[Variable, ...]]:
+    def paths(self, through: str | None = None) -> Iterator[tuple[LoopVariable, ...]]:
         for path in paths(self.loops):
             if through is None or through in path:
                 yield tuple(map(self.variable, path))
@@ -186,7 +186,7 @@ class Nest:
             lines.append(line_text(len(outside), loop.name, start, end, step, marks))
         return "\n".join(lines)
 
-    def _end(self, variable: Variable) -> Extent:
+    def _end(self, variable: LoopVariable) -> Extent:
         """Return the end of a loop if all sizes divide evenly.
 
         The limit with the fewest variables is the one that made this variable.
@@ -199,12 +199,12 @@ class Nest:
 
 def root_nest(n_trees: int | None = None) -> Nest:
     trees = Open("n_trees") if n_trees is None else n_trees
-    rows = Rows()
+    rows = BatchLength()
     return Nest(
-        loops=(Loop("batch", (Loop("tree"),)),),
+        loops=(ScheduledLoop("batch", (ScheduledLoop("tree"),)),),
         variables=(
-            Variable("batch", "batch", 0, 1, rows),
-            Variable("tree", "tree", 0, 1, trees),
+            LoopVariable("batch", "batch", 0, 1, rows),
+            LoopVariable("tree", "tree", 0, 1, trees),
         ),
         limits=(Limit(frozenset({"batch"}), rows), Limit(frozenset({"tree"}), trees)),
         n_trees=n_trees,
@@ -212,15 +212,15 @@ def root_nest(n_trees: int | None = None) -> Nest:
 
 
 def walk(
-    loops: tuple[Loop, ...], outside: tuple[Loop, ...] = ()
-) -> Iterator[tuple[Loop, tuple[Loop, ...]]]:
+    loops: tuple[ScheduledLoop, ...], outside: tuple[ScheduledLoop, ...] = ()
+) -> Iterator[tuple[ScheduledLoop, tuple[ScheduledLoop, ...]]]:
     """Yield each loop with the loops around it, outermost first."""
     for loop in loops:
         yield loop, outside
         yield from walk(loop.body, (*outside, loop))
 
 
-def paths(loops: tuple[Loop, ...]) -> Iterator[tuple[str, ...]]:
+def paths(loops: tuple[ScheduledLoop, ...]) -> Iterator[tuple[str, ...]]:
     for loop, outside in walk(loops):
         if not loop.body:
             yield (*(o.name for o in outside), loop.name)

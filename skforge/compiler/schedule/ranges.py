@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, TypeAlias
+
+if TYPE_CHECKING:
+    from skforge.compiler.schedule.schedule import Schedule
+
 #: Batch sizes (first, last) where another schedule may win; a last of None is open.
 BatchRange = tuple[int, int | None]
+SchedulesByRange: TypeAlias = "dict[BatchRange, Schedule]"
 BATCH_RANGES: tuple[BatchRange, ...] = (
     (1, 1),
     (2, 15),

@@ -7,13 +7,13 @@ from typing import TypeAlias
 
 from skforge.compiler.schedule import directives as d
 from skforge.compiler.schedule.bound import BoundLoop
-from skforge.compiler.schedule.nest import Nest, Variable, walk
+from skforge.compiler.schedule.nest import LoopVariable, Nest, walk
 
 #: A broken rule as a sentence, and the loop that it is about.
 Broken: TypeAlias = tuple[str, str | None]
 
 
-def mark_problems(nest: Nest, variable: Variable, mark: d.Mark) -> Iterator[str]:
+def mark_problems(nest: Nest, variable: LoopVariable, mark: d.Mark) -> Iterator[str]:
     name = variable.name
     for old in variable.marks:
         if type(old) is type(mark):
@@ -143,7 +143,7 @@ MAX_BLOCK_THREADS = 1024
 MAX_GPU_TRIPS = {"grid.y": 65535, "grid.z": 65535, "block.z": 64}
 
 
-def bind_problems(nest: Nest, kind: d.Kind) -> Iterator[Broken]:
+def bind_problems(nest: Nest, kind: d.ScheduleKind) -> Iterator[Broken]:
     for variable in nest.variables:
         for mark in variable.marks:
             if kind in mark.NOT_ON:
@@ -161,7 +161,9 @@ def bind_problems(nest: Nest, kind: d.Kind) -> Iterator[Broken]:
         yield from _kernel_problem(nest)
 
 
-def _layout_problem(variable: Variable, mark: d.Mark, kind: d.Kind) -> Iterator[str]:
+def _layout_problem(
+    variable: LoopVariable, mark: d.Mark, kind: d.ScheduleKind
+) -> Iterator[str]:
     in_shared_memory = kind == "gpu" and variable.root == "batch"
     if isinstance(mark, d.Cache) and mark.layout is not None and not in_shared_memory:
         yield (
@@ -170,7 +172,7 @@ def _layout_problem(variable: Variable, mark: d.Mark, kind: d.Kind) -> Iterator[
         )
 
 
-def _reduce_problem(variable: Variable, mark: d.Mark) -> Iterator[str]:
+def _reduce_problem(variable: LoopVariable, mark: d.Mark) -> Iterator[str]:
     reduces = isinstance(mark, (d.AtomicReduce, d.SharedReduce, d.VectorReduce))
     if reduces and not variable.has(d.Parallel, d.GpuDimension):
         yield (
@@ -213,7 +215,9 @@ def _lanes_problem(nest: Nest, mark: d.Mark) -> Iterator[str]:
                 )
 
 
-def _predicates_problem(nest: Nest, mark: d.Mark, kind: d.Kind) -> Iterator[str]:
+def _predicates_problem(
+    nest: Nest, mark: d.Mark, kind: d.ScheduleKind
+) -> Iterator[str]:
     if not isinstance(mark, d.CachePredicates):
         if kind == "gpu":
             yield from _alone_on_gpu(nest, mark)
@@ -265,14 +269,14 @@ def _alone_on_gpu(nest: Nest, mark: d.Mark) -> Iterator[str]:
             )
 
 
-def _packs_rows(inside: tuple[Variable, ...]) -> bool:
+def _packs_rows(inside: tuple[LoopVariable, ...]) -> bool:
     """Whether a block's loops are serial trees, then threads, then a thread's rows."""
     rows = [v for v in inside if v.root == "batch"]
     on_threads = [v for v in inside if v.has(d.GpuDimension)]
     return len(rows) == 2 and on_threads == rows[:1] and [*inside[-2:]] == rows
 
 
-def _codes_problem(nest: Nest, variable: Variable, mark: d.Mark) -> Iterator[str]:
+def _codes_problem(nest: Nest, variable: LoopVariable, mark: d.Mark) -> Iterator[str]:
     if not isinstance(mark, d.Quantize):
         return
     if not isinstance(variable.step, int):
@@ -317,7 +321,7 @@ def _kernel_problem(nest: Nest) -> Iterator[Broken]:
         yield from _between_problem(path)
 
 
-def _shared_problem(path: tuple[Variable, ...]) -> Iterator[Broken]:
+def _shared_problem(path: tuple[LoopVariable, ...]) -> Iterator[Broken]:
     threads: str | None = None
     for variable in path:
         name = variable.name
@@ -346,7 +350,7 @@ def _shared_problem(path: tuple[Variable, ...]) -> Iterator[Broken]:
             )
 
 
-def _between_problem(path: tuple[Variable, ...]) -> Iterator[Broken]:
+def _between_problem(path: tuple[LoopVariable, ...]) -> Iterator[Broken]:
     marks = [variable.mark(d.GpuDimension) for variable in path]
     grid = [k for k, m in enumerate(marks) if m and m.dimension.startswith("grid")]
     first, last = min(grid, default=0), max(grid, default=0)

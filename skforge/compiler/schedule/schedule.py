@@ -449,7 +449,7 @@ class Schedule:
     # --- what a schedule is ----------------------------------------------------------
 
     @property
-    def kind(self) -> d.Kind:
+    def kind(self) -> d.ScheduleKind:
         """The kind of target: "gpu" if a loop is mapped to one, else "cpu"."""
         return bind.kind_of(self.directives)
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from skforge.compiler.binning.rules import Rules
+from skforge.compiler.binning.rules import ReadingRules
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.hir.nodes import PredictEnsemble
 from skforge.compiler.ir.lir.nodes import U32
@@ -88,7 +88,7 @@ class GpuBitslicedLayout(GpuBlockLayout):
     def start(self, block: layouts.BlockThreads) -> layouts.GpuBlockCode:
         forest, g = self._forest, self.geometry
         lines = block.share("slots", U32, max(4, self.trees.n_words), WHAT)
-        rules = Rules(block.b, forest, self._hir.comparison, block.model)
+        rules = ReadingRules(block.b, forest, self._hir.comparison, block.model)
         rows = BitRows(block, self.tests, rules, g, lines)
         return BitWalks(rows, self.trees, forest, self._trees, self.stages_leaves)
 

@@ -18,9 +18,10 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from skforge.compiler.binning.rules import Pool, set_answers
-from skforge.compiler.forest.arrays import Comparison, IntArray, Missing
-from skforge.compiler.forest.bins import Columns, missing_right
+from skforge._typing import Int32s
+from skforge.compiler.binning.rules import ThresholdPool, set_answers
+from skforge.compiler.forest.arrays import Comparison, Missing
+from skforge.compiler.forest.bins import TestColumns, missing_right
 from skforge.compiler.forest.forest import Forest
 
 #: Rows in a word.
@@ -73,8 +74,8 @@ class Geometry:
 class Records:
     """Columns of one kind; those of tile k are ``start[k] … start[k + 1]``."""
 
-    records: IntArray  # (n, RECORD)
-    start: IntArray  # (n_tiles + 1,)
+    records: Int32s  # (n, RECORD)
+    start: Int32s  # (n_tiles + 1,)
     missing: frozenset[int]  # kinds of Missing that occur
 
 
@@ -83,7 +84,7 @@ class TestPlan:
     """The tables from which a block's threads fill its lines."""
 
     n_lines: int  # lines of the largest tile, a multiple of four
-    line_of: tuple[IntArray, ...]  # for each tile, each predicate's line or -1
+    line_of: tuple[Int32s, ...]  # for each tile, each predicate's line or -1
     #: Records of (feature, first threshold, levels of the search, element of the line
     #: before the first, code of missing values, kind of missing).
     ordered: Records
@@ -94,7 +95,7 @@ class TestPlan:
     #: follows, first mask).
     jobs: Records
     thresholds: NDArray[Any]  # levels of 2**k - 1 a column, NaN past the last
-    masks: IntArray  # for each line with mixed rules: -1 where missing rows go right
+    masks: Int32s  # for each line with mixed rules: -1 where missing rows go right
     words: NDArray[np.uint32]  # rows of classes: which predicates send them right
     plain: bool  # no ordered column tests for missing values: NaN goes left anyway
 
@@ -115,9 +116,13 @@ class _Builder:
         names = "ordered", "jobs", *CLASS_KINDS
         self._rows: dict[str, list[tuple[int, ...]]] = {name: [] for name in names}
         self._start: dict[str, list[int]] = {name: [0] for name in names}
-        self._line_of: list[IntArray] = []
+        self._line_of: list[Int32s] = []
         self._n_lines = self._most = 0
-        self._thresholds, self._masks, self._words = Pool(), Pool(), Pool()
+        self._thresholds, self._masks, self._words = (
+            ThresholdPool(),
+            ThresholdPool(),
+            ThresholdPool(),
+        )
         self._right = missing_right(forest)
         self._kind = np.full(forest.n_predicates, -1)
         for number, test in enumerate(CLASS_KINDS.values()):
@@ -148,7 +153,7 @@ class _Builder:
         self._line_of.append(np.full(f.n_predicates, -1, np.int32))
         self._n_lines, first_job = 0, len(jobs)
         keys = self._kind, f.feature, f.missing
-        for column in Columns.of(predicates, f.threshold, *keys):
+        for column in TestColumns.of(predicates, f.threshold, *keys):
             kind = self._kind[column[0]]
             if kind < 0:
                 self._order(column)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from skforge.compiler.binning.rules import NO_CATEGORY, Rules
+from skforge.compiler.binning.rules import NO_CATEGORY, ReadingRules
 from skforge.compiler.forest.arrays import Missing
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir.nodes import I32, I64, U32, Buffer, Value, Vec
@@ -33,7 +33,7 @@ class BitRows:
         self,
         block: BlockThreads,
         plan: predicates.TestPlan,
-        rules: Rules,
+        rules: ReadingRules,
         geometry: predicates.Geometry,
         lines: Buffer,
     ) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from skforge.compiler.forest.arrays import IntArray
+from skforge._typing import Int32s
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.layouts.bitsliced.sliced_layout import MAX_BITS, Shape, code_trees
 from skforge.gpu.bitsliced.predicates import Geometry, TestPlan
@@ -31,14 +31,14 @@ class BitTrees:
     shapes: tuple[Shape, ...]
     #: (n_trees, 4): shape, first line over four, first operation, end of the
     #: operations. Line ``i + 1`` of a folded tree is that of heap node i.
-    trees: IntArray
-    groups: IntArray  # (n_groups, 4): first tree, trees, first leaf value, leaf values
-    outputs: IntArray  # (n_groups,) which one each adds to; -1: vector leaves
-    group_start: IntArray  # (n_tiles + 1,)
-    lines: IntArray
-    ops: IntArray  # (n_ops, 4): target, select, a, b
-    leaf_start: IntArray  # (n_trees,) first leaf value, within the tree's group
-    leaf_row: IntArray  # row of ``Forest.leaf_value`` of each code, tree by tree
+    trees: Int32s
+    groups: Int32s  # (n_groups, 4): first tree, trees, first leaf value, leaf values
+    outputs: Int32s  # (n_groups,) which one each adds to; -1: vector leaves
+    group_start: Int32s  # (n_tiles + 1,)
+    lines: Int32s
+    ops: Int32s  # (n_ops, 4): target, select, a, b
+    leaf_start: Int32s  # (n_trees,) first leaf value, within the tree's group
+    leaf_row: Int32s  # row of ``Forest.leaf_value`` of each code, tree by tree
     zero: int  # element of the all-zeros line, which the all-ones line follows
     n_words: int  # of the table: predicates; for lists also constants and temporaries
     has_lists: bool
@@ -49,7 +49,7 @@ class BitTrees:
 
 
 def lay_out_trees(
-    forest: Forest, order: IntArray, tile_size: int, plan: TestPlan, geometry: Geometry
+    forest: Forest, order: Int32s, tile_size: int, plan: TestPlan, geometry: Geometry
 ) -> BitTrees:
     """Lay the trees of ``order`` out for the threads of a block.
 
@@ -133,13 +133,11 @@ def lay_out_trees(
     )
 
 
-def _table(*columns: Any) -> IntArray:
+def _table(*columns: Any) -> Int32s:
     return np.stack([np.asarray(c) for c in columns], axis=1).astype(np.int32)
 
 
-def _groups(
-    tile: NDArray[np.int64], outputs: IntArray, group: int
-) -> NDArray[np.int64]:
+def _groups(tile: NDArray[np.int64], outputs: Int32s, group: int) -> NDArray[np.int64]:
     """Return where groups start: at most ``group`` trees of one tile and output."""
     n = len(tile)
     changes = (np.diff(tile) != 0) | (np.diff(outputs) != 0)
@@ -150,7 +148,7 @@ def _groups(
 
 
 def _reused(
-    own_ops: IntArray, own_planes: IntArray, first: int
+    own_ops: Int32s, own_planes: Int32s, first: int
 ) -> tuple[NDArray[np.int64], list[int], int]:
     """Assign temporaries to places that are free; return operations, planes, count."""
     ops, planes = own_ops.tolist(), own_planes.tolist()

@@ -32,7 +32,7 @@ from skforge.gpu.codegen import memory
 from skforge.gpu.codegen.host_plan import HostPlan, Launch, evaluate
 from skforge.gpu.codegen.ops import emit_let
 from skforge.gpu.codegen.types import PRELUDE, memory_text
-from skforge.gpu.codegen.writer import Host, Writer
+from skforge.gpu.codegen.writer import CudaWriter, Host
 
 
 def _emit_host(host: Host, body: lir.Body) -> None:
@@ -104,7 +104,7 @@ def emit_gpu(function: lir.Function, target: Target) -> HostPlan:
 
 
 def emit_kernel(host: Host, grid: lir.Grid) -> Launch:
-    w = _Emitter(host, grid)
+    w = _CudaEmitter(host, grid)
     kernel = f"{w.names.new(host.function.name)}_{len(host.kernels)}"
     for dim, var, _ in grid.dims:
         (name,) = w.new(var)
@@ -152,7 +152,7 @@ def _bounds(target: Target, threads: tuple[int, int, int], shared: int) -> str:
     return f"{n}, {max(1, ROOMY_THREADS[0 if few else 1] // n)}"
 
 
-class _Emitter(Writer):
+class _CudaEmitter(CudaWriter):
     def __init__(self, host: Host, grid: lir.Grid) -> None:
         super().__init__(host, walk.written(grid.body))
         # Control statements with a region inside.
@@ -339,15 +339,15 @@ class _Emitter(Writer):
 
 
 #: Writes a statement of a thread.
-_STATEMENTS: dict[type[Any], Callable[[_Emitter, Any], None]] = {
+_STATEMENTS: dict[type[Any], Callable[[_CudaEmitter, Any], None]] = {
     lir.Let: emit_let,
     lir.Store: memory.emit_store,
     lir.Scatter: memory.emit_scatter,
     lir.AtomicAdd: memory.emit_atomic_add,
     lir.Prefetch: memory.emit_prefetch,
-    lir.Alloc: _Emitter.alloc,
-    lir.For: _Emitter._for,
-    lir.While: _Emitter._while,
-    lir.If: _Emitter._if,
-    lir.Switch: _Emitter._switch,
+    lir.Alloc: _CudaEmitter.alloc,
+    lir.For: _CudaEmitter._for,
+    lir.While: _CudaEmitter._while,
+    lir.If: _CudaEmitter._if,
+    lir.Switch: _CudaEmitter._switch,
 }

@@ -42,7 +42,7 @@ class KernelCall(NamedTuple):
 
 
 @dataclass(slots=True)
-class Run:
+class HostRun:
     """The launches of one call in order, the scratch they need, and what is copied."""
 
     #: Bytes by name; all iterations of a loop share scratch.
@@ -85,7 +85,7 @@ class HostPlan:
     def params(self) -> tuple[str, ...]:
         return tuple(param.name for param in self.function.params)
 
-    def run(self, env: Mapping[str, Any], *, ends_only: bool = False) -> Run:
+    def run(self, env: Mapping[str, Any], *, ends_only: bool = False) -> HostRun:
         """Return the launches and scratch of one call.
 
         ``env`` has a number for each scalar parameter, and for each buffer the object
@@ -99,7 +99,7 @@ class HostPlan:
                 f"The plan takes {list(self.params)}; missing or unknown: "
                 f"{sorted(wrong)}."
             )
-        call = _Call(self.launches, env, ends_only)
+        call = _LaunchCall(self.launches, env, ends_only)
         call.body(self.function.body, 1)
         return call.run
 
@@ -109,11 +109,11 @@ class HostPlan:
         return tuple(s.buffer.name for s in transfers if s.kind == "upload")
 
 
-class _Call:
+class _LaunchCall:
     def __init__(
         self, launches: Mapping[str, Launch], env: Mapping[str, Any], ends: bool
     ) -> None:
-        self.run = Run()
+        self.run = HostRun()
         self._launches, self._ends = launches, ends
         self._numbers, self._memory = dict(env), dict(env)
 

@@ -14,7 +14,7 @@ from typing import TypeAlias
 
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.gpu.codegen.types import from_bits, to_bits
-from skforge.gpu.codegen.writer import Operand, Writer
+from skforge.gpu.codegen.writer import CudaWriter, OperandTexts
 
 _WORDS = {1: "u8", 2: "u16_a", 4: "u32_a", 8: "u64_a"}
 _FIELDS = "xyzw"
@@ -81,7 +81,7 @@ def _bits(words: _Words, start: int, size: int) -> str:
     return terms[0] if len(terms) == 1 else f"({' | '.join(terms)})"
 
 
-def emit_load(w: Writer, value: lir.Value, op: lir.Load) -> None:
+def emit_load(w: CudaWriter, value: lir.Value, op: lir.Load) -> None:
     buffer, index = op.buffer, op.index
     pointer, at = w.pointer(buffer), w.use(index)
     element, lanes = value.type.element, value.type.lanes
@@ -102,7 +102,7 @@ def emit_load(w: Writer, value: lir.Value, op: lir.Load) -> None:
 
 
 def _load_bits(
-    w: Writer, address: str, size: int, lanes: int, alignment: int
+    w: CudaWriter, address: str, size: int, lanes: int, alignment: int
 ) -> list[str]:
     parts = pieces(size * lanes, alignment)
     base = w.names.new("at")
@@ -142,11 +142,11 @@ def _lane_words(element: lir.Scalar, lanes: Sequence[str]) -> _Words:
 
 
 def store_lanes(
-    w: Writer,
+    w: CudaWriter,
     buffer: lir.Buffer,
     index: str,
     element: lir.Scalar,
-    lanes: Operand,
+    lanes: OperandTexts,
     alignment: int,
 ) -> None:
     pointer, size = w.pointer(buffer), element.bytes
@@ -179,13 +179,13 @@ def store_lanes(
             w.line(f"*({kind}*)({where}) = ({kind.removesuffix('_a')})({word});")
 
 
-def emit_store(w: Writer, stmt: lir.Store) -> None:
+def emit_store(w: CudaWriter, stmt: lir.Store) -> None:
     alignment = w.alignment(stmt.buffer, stmt.index)
     element, lanes = stmt.value.type.element, w.lanes(stmt.value)
     store_lanes(w, stmt.buffer, w.use(stmt.index), element, lanes, alignment)
 
 
-def emit_gather(w: Writer, value: lir.Value, op: lir.Gather) -> None:
+def emit_gather(w: CudaWriter, value: lir.Value, op: lir.Gather) -> None:
     element, of = value.type.element, op.buffer.element
     pointer = w.pointer(op.buffer)
     alignment = w.element_alignment(op.buffer)
@@ -197,7 +197,7 @@ def emit_gather(w: Writer, value: lir.Value, op: lir.Gather) -> None:
     w.write(value, texts)
 
 
-def emit_scatter(w: Writer, stmt: lir.Scatter) -> None:
+def emit_scatter(w: CudaWriter, stmt: lir.Scatter) -> None:
     element = stmt.value.type.element
     alignment = w.element_alignment(stmt.buffer)
     values = w.lanes(stmt.value)
@@ -205,7 +205,7 @@ def emit_scatter(w: Writer, stmt: lir.Scatter) -> None:
         store_lanes(w, stmt.buffer, index, element, (values[lane],), alignment)
 
 
-def emit_atomic_add(w: Writer, stmt: lir.AtomicAdd) -> None:
+def emit_atomic_add(w: CudaWriter, stmt: lir.AtomicAdd) -> None:
     element = stmt.buffer.element
     place = f"{w.pointer(stmt.buffer)} + {w.use(stmt.index)}"
     value = w.use(stmt.value)
@@ -218,5 +218,5 @@ def emit_atomic_add(w: Writer, stmt: lir.AtomicAdd) -> None:
             raise w.fail(f"AtomicAdd to {element.name} @{stmt.buffer.name}.")
 
 
-def emit_prefetch(w: Writer, stmt: lir.Prefetch) -> None:
+def emit_prefetch(w: CudaWriter, stmt: lir.Prefetch) -> None:
     w.line(f"SKF_PREFETCH({w.pointer(stmt.buffer)} + {w.use(stmt.index)});")

@@ -8,7 +8,7 @@ from math import prod
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.gpu.codegen.memory import cut, emit_gather, emit_load
 from skforge.gpu.codegen.types import literal
-from skforge.gpu.codegen.writer import Writer
+from skforge.gpu.codegen.writer import CudaWriter
 
 _SYMBOL: dict[lir.BinaryOp, str] = {
     "add": "+", "sub": "-", "mul": "*", "div": "/", "rem": "%", "and": "&", "or": "|",
@@ -22,7 +22,7 @@ _INVERSE: dict[lir.CompareOp, str] = {"lt": ">=", "le": ">", "gt": "<=", "ge": "
 _SELECT_ENTRIES = 16
 
 
-def emit_let(w: Writer, stmt: lir.Let) -> None:
+def emit_let(w: CudaWriter, stmt: lir.Let) -> None:
     value, op = stmt.value, stmt.op
     match op:
         case lir.Const(value=number):
@@ -129,7 +129,7 @@ def compare_text(
     return f"{a} {_COMPARE[kind]} {b}"
 
 
-def _unary(w: Writer, kind: str, element: lir.Scalar, a: str) -> str:
+def _unary(w: CudaWriter, kind: str, element: lir.Scalar, a: str) -> str:
     name = element.name
     match kind:
         case "not":
@@ -148,7 +148,7 @@ def _unary(w: Writer, kind: str, element: lir.Scalar, a: str) -> str:
             raise w.fail(f"no unary operation {kind!r}.")
 
 
-def _convert(w: Writer, value: lir.Value, a: lir.Value) -> None:
+def _convert(w: CudaWriter, value: lir.Value, a: lir.Value) -> None:
     source, target = a.type.element, value.type.element
     if source == target:
         w.bind(value, w.lanes(a))
@@ -160,7 +160,7 @@ def _convert(w: Writer, value: lir.Value, a: lir.Value) -> None:
         w.note_multiple(value, w.multiple_of(a))
 
 
-def _warp_reduce(w: Writer, value: lir.Value, op: lir.WarpReduce) -> None:
+def _warp_reduce(w: CudaWriter, value: lir.Value, op: lir.WarpReduce) -> None:
     """Write the butterfly; narrow integers are exchanged as u32."""
     if op.width > 32:
         raise w.fail(f"WarpReduce over {op.width} threads; a warp has 32.")
@@ -185,7 +185,7 @@ def _warp_reduce(w: Writer, value: lir.Value, op: lir.WarpReduce) -> None:
 
 
 def _permute(
-    w: Writer, value: lir.Value, tables: tuple[lir.Value, ...], index: lir.Value
+    w: CudaWriter, value: lir.Value, tables: tuple[lir.Value, ...], index: lir.Value
 ) -> None:
     entries = [lane for table in tables for lane in w.lanes(table)]
     lanes, name = w.lanes(index), value.type.element.name
@@ -215,7 +215,7 @@ def _pick(entries: list[str], at: str) -> str:
     return f"({at} & {half}u ? {high} : {low})"
 
 
-def _compress(w: Writer, value: lir.Value, a: lir.Value, mask: lir.Value) -> None:
+def _compress(w: CudaWriter, value: lir.Value, a: lir.Value, mask: lir.Value) -> None:
     name = value.type.element.name
     *lanes, last = w.lanes(a)
     packed = [last]  # any value will do where it is not selected

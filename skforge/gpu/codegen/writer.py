@@ -18,7 +18,7 @@ from skforge.gpu.codegen.host_plan import Launch
 from skforge.gpu.codegen.types import Names, literal, memory_text
 
 # One text per lane; a scalar has one.
-Operand: TypeAlias = tuple[str, ...]
+OperandTexts: TypeAlias = tuple[str, ...]
 
 # Alignment in bytes of dynamic shared memory and of a device's allocations.
 SCRATCH_ALIGNMENT = 16
@@ -42,7 +42,7 @@ class Host(Known):
         return CompilerError(f"GPU emitter, function {self.function.name!r}: {why}")
 
 
-class Writer(Known):
+class CudaWriter(Known):
     def __init__(self, host: Host, written: set[str]) -> None:
         super().__init__(host)
         self.host = host
@@ -55,7 +55,7 @@ class Writer(Known):
         # Host-level names that the kernel takes as arguments.
         self.buffer_args: dict[str, str] = {}
         self.value_args: dict[str, str] = {}
-        self._operands: dict[str, Operand] = {}
+        self._operands: dict[str, OperandTexts] = {}
         self._pointers: dict[str, str] = {}
 
     def fail(self, why: str) -> CompilerError:
@@ -76,13 +76,13 @@ class Writer(Known):
 
     # ------------------------------------------------------------ names
 
-    def bind(self, value: lir.Value, operand: Operand) -> None:
+    def bind(self, value: lir.Value, operand: OperandTexts) -> None:
         self._operands[value.name] = operand
 
-    def new(self, value: lir.Value) -> Operand:
+    def new(self, value: lir.Value) -> OperandTexts:
         name = self.names.new(value.name)
         lanes = value.type.lanes
-        operand: Operand = (name,)
+        operand: OperandTexts = (name,)
         if lanes:
             operand = tuple(self.names.new(f"{name}_{k}") for k in range(lanes))
         self._operands[value.name] = operand
@@ -96,11 +96,11 @@ class Writer(Known):
     def use(self, value: lir.Value) -> str:
         return self.lanes(value)[0]
 
-    def lanes(self, value: lir.Value) -> Operand:
+    def lanes(self, value: lir.Value) -> OperandTexts:
         operand = self._operands.get(value.name)
         return operand if operand is not None else self._from_host(value)
 
-    def _from_host(self, value: lir.Value) -> Operand:
+    def _from_host(self, value: lir.Value) -> OperandTexts:
         name = value.name
         if name in self.host.constants:
             assert isinstance(value.type, lir.Scalar)

@@ -25,7 +25,7 @@ from operator import mul
 from typing import TypeAlias
 
 from skforge.compiler.binning.row_gather import GatheredBins
-from skforge.compiler.binning.rules import BlockRows, Rules
+from skforge.compiler.binning.rules import BlockRows, ReadingRules
 from skforge.compiler.ir.hir.nodes import PredictEnsemble
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir.nodes import I64, U32, Value
@@ -34,7 +34,12 @@ from skforge.compiler.ir.mir import nodes as mir
 from skforge.compiler.ir.mir.walk import loops_in
 from skforge.compiler.layouts import base as layouts
 from skforge.compiler.layouts.base import SharedMemory
-from skforge.compiler.lowering.kernel import ArrayView, Kernel, LoweredKernel, RowView
+from skforge.compiler.lowering.kernel import (
+    ArrayView,
+    LoweredKernel,
+    LoweringState,
+    RowView,
+)
 from skforge.compiler.target import Target
 from skforge.exceptions import ScheduleError
 from skforge.gpu.lowering.lower_threads import ThreadLowering, is_by_lanes
@@ -62,7 +67,11 @@ def _strides(layout: str, rows: int, columns: int) -> tuple[int, int, int]:
 
 
 def share_rows(
-    k: Kernel, stmt: mir.CacheRows, by_row: bool, memory: SharedMemory, cells: Cells
+    k: LoweringState,
+    stmt: mir.CacheRows,
+    by_row: bool,
+    memory: SharedMemory,
+    cells: Cells,
 ) -> RowView:
     """Copy rows to shared memory and return where walks read them (SilvanForge §7).
 
@@ -91,7 +100,7 @@ def share_rows(
 
 
 def share_codes(
-    k: Kernel, stmt: mir.QuantizeRows, by_row: bool, memory: SharedMemory
+    k: LoweringState, stmt: mir.QuantizeRows, by_row: bool, memory: SharedMemory
 ) -> RowView:
     b, table = k.b, k.hir.codes
     assert table is not None
@@ -101,7 +110,7 @@ def share_codes(
     fits = size * U32.bytes * WORDS_SHARE <= k.target.shared_bytes
     element = U32 if fits else scalar_of(table.dtype)
     codes = memory.allocate("codes", element, size, "quantize")
-    rules = Rules(b, k.hir.forest, k.hir.comparison, k.model_buffer)
+    rules = ReadingRules(b, k.hir.forest, k.hir.comparison, k.model_buffer)
     search = GatheredBins(rules, table, 0, step, element)
     if search.has_order:
         with memory.each(count * n_columns) as i:
@@ -139,7 +148,7 @@ def run(
     Raises ScheduleError if a block's caches exceed its shared memory, or a model array
     has more elements than a 32-bit index reaches.
     """
-    kernel = Kernel(function, hir, layout, target)
+    kernel = LoweringState(function, hir, layout, target)
     with kernel.b:
         _GridLowering(kernel).host(function.body)
         lowered = kernel.finish(name)
@@ -154,13 +163,13 @@ def run(
 
 
 class _GridLowering(ThreadLowering):
-    def __init__(self, kernel: Kernel) -> None:
+    def __init__(self, kernel: LoweringState) -> None:
         super().__init__(kernel)
         self._whole = kernel.layout
         self._block_number: Value | None = None
         self._rows_of_block: layouts.GpuBlockCode
         #: Global scratch of the launch; each block uses its own part.
-        self._allocs: list[tuple[lir.Buffer, mir.Array]] = []
+        self._allocs: list[tuple[lir.Buffer, mir.NamedArray]] = []
         self._by_row = True  # whether neighbouring threads take neighbouring rows
 
     # ------------------------------------------------------------ the host

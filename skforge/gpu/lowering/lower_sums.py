@@ -16,7 +16,7 @@ import numpy as np
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir.nodes import F64, I64, Scalar, Value
 from skforge.compiler.ir.mir import nodes as mir
-from skforge.compiler.lowering.kernel import ArrayView, Kernel
+from skforge.compiler.lowering.kernel import ArrayView, LoweringState
 from skforge.compiler.lowering.lower_reductions import (
     MAX_UNROLLED_CHUNKS,
     ReductionLowering,
@@ -37,7 +37,7 @@ class GpuSums(ReductionLowering):
     block, or gives it all to the running thread.
     """
 
-    def __init__(self, kernel: Kernel) -> None:
+    def __init__(self, kernel: LoweringState) -> None:
         super().__init__(kernel)
         self.spread: Spread = kernel.b.loop
         #: Number of threads in the block, and what opens their code, by their number.

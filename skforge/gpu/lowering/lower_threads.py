@@ -23,7 +23,7 @@ from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir.nodes import I64, Value
 from skforge.compiler.ir.mir import nodes as mir
 from skforge.compiler.layouts.base import WalkLayout
-from skforge.compiler.lowering.kernel import ArrayView, Kernel
+from skforge.compiler.lowering.kernel import ArrayView, LoweringState
 from skforge.compiler.lowering.lower_reductions import MAX_UNROLLED_CHUNKS
 from skforge.compiler.lowering.lower_to_lir import Lowering
 from skforge.compiler.schedule.nest import Size
@@ -33,7 +33,7 @@ from skforge.gpu.nest import WARP, holds_threads
 
 
 class ThreadLowering(Lowering):
-    def __init__(self, kernel: Kernel) -> None:
+    def __init__(self, kernel: LoweringState) -> None:
         self._gpu = GpuSums(kernel)
         super().__init__(kernel, self._gpu)
         self._place = "host"
@@ -160,7 +160,7 @@ class ThreadLowering(Lowering):
             self._gpu.zero(view)
         k.arrays[array.name] = replace(view, lanes=array.lanes)
 
-    def _own_shared(self, array: mir.Array) -> lir.Buffer | None:
+    def _own_shared(self, array: mir.NamedArray) -> lir.Buffer | None:
         """Return shared memory for an array that threads index dynamically.
 
         Registers cannot be indexed, so the array would otherwise lie in global memory.

@@ -81,7 +81,7 @@ def _in_chunks(body: mir.Body, hir: PredictEnsemble, room: int) -> mir.Body:
     return tuple(stmts)
 
 
-def _bytes_a_tree(leaves: mir.Array, hir: PredictEnsemble) -> int | None:
+def _bytes_a_tree(leaves: mir.NamedArray, hir: PredictEnsemble) -> int | None:
     n_bytes: int = hir.forest.leaf_value.itemsize
     for size in leaves.dims[1:]:
         if size is None:

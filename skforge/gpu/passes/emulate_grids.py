@@ -44,7 +44,7 @@ def _widths(body: lir.Body) -> list[int]:
 
 
 @dataclass(slots=True, eq=False)
-class _Slot:
+class _ScratchSlot:
     """Scratch with one value per thread, or one per ``width`` threads."""
 
     buffer: lir.Buffer
@@ -57,7 +57,7 @@ class _Part:
     """Code that threads run one after another; it stores ``puts`` at its end."""
 
     stmts: list[lir.Stmt] = field(default_factory=list)
-    puts: list[tuple[_Slot, lir.Value]] = field(default_factory=list)
+    puts: list[tuple[_ScratchSlot, lir.Value]] = field(default_factory=list)
 
     def reads(self) -> dict[str, lir.Value]:
         read = walk.free_values(tuple(self.stmts))
@@ -70,7 +70,7 @@ class _Part:
 class _Meeting:
     """A warp reduction in place on a slot."""
 
-    slot: _Slot
+    slot: _ScratchSlot
 
 
 @dataclass(slots=True, eq=False)
@@ -107,7 +107,7 @@ class _Region:
         self._block, self._b, self._region = block, block.b, region
         self._parts_of: dict[str, _Part] = {}  # the part that binds a value
         self._splits = bool(_widths(region.body))
-        self._slots: dict[str, _Slot] = {}  # by value name
+        self._slots: dict[str, _ScratchSlot] = {}  # by value name
         self._constants: dict[str, tuple[int | float | bool, lir.Type]] = {}
 
     def emit(self) -> None:
@@ -167,7 +167,7 @@ class _Region:
 
     # ------------------------------------------------------------ slots
 
-    def _slot_of(self, value: lir.Value, width: int = 1) -> _Slot:
+    def _slot_of(self, value: lir.Value, width: int = 1) -> _ScratchSlot:
         if value.name in self._slots:
             return self._slots[value.name]
         match value.type:
@@ -181,21 +181,21 @@ class _Region:
                 raise self._block.fail(f"%{value.name} outlives a warp operation.")
         size = lanes * self._block.threads
         buffer = self._b.alloc("slot", element, size, "private")
-        slot = self._slots[value.name] = _Slot(buffer, value.type, width)
+        slot = self._slots[value.name] = _ScratchSlot(buffer, value.type, width)
         return slot
 
-    def _place(self, slot: _Slot, thread: lir.Value) -> lir.Value:
+    def _place(self, slot: _ScratchSlot, thread: lir.Value) -> lir.Value:
         at = thread if slot.width == 1 else thread & -slot.width
         return at * max(1, slot.type.lanes)
 
-    def _put(self, slot: _Slot, thread: lir.Value, value: lir.Value) -> None:
+    def _put(self, slot: _ScratchSlot, thread: lir.Value, value: lir.Value) -> None:
         if isinstance(slot.type, lir.Mask):
             value = value.to(lir.U8)
         # Each thread stores its own argument of a warp operation.
         at = self._place(slot, thread) if slot.type.lanes else thread
         slot.buffer[at] = value
 
-    def _get(self, slot: _Slot, thread: lir.Value) -> lir.Value:
+    def _get(self, slot: _ScratchSlot, thread: lir.Value) -> lir.Value:
         at = self._place(slot, thread)
         if isinstance(slot.type, lir.Mask):
             return slot.buffer[at, lir.Vec(lir.U8, slot.type.lanes)].ne(0)
@@ -246,7 +246,7 @@ class _Region:
         slot = self._slots.get(value.name)
         return value if slot is None else self._get(slot, thread)
 
-    def _sum(self, slot: _Slot, warp: lir.Value) -> None:
+    def _sum(self, slot: _ScratchSlot, warp: lir.Value) -> None:
         b, sums = self._b, slot.buffer
         half = [b.const(slot.width // 2)]
         with b.repeat(lambda: half[0] > 0, half):

@@ -93,12 +93,12 @@ class EmulatedBlock:
         if used:
             assert thread is not None
             first = {name: thread * self.private[name] for name in used}
-        writer = _Writer(self, values or {}, first)
+        writer = _StateWriter(self, values or {}, first)
         for stmt in body:
             writer.stmt(stmt)
 
 
-class _Writer:
+class _StateWriter:
     def __init__(
         self,
         block: EmulatedBlock,

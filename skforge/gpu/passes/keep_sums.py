@@ -71,7 +71,7 @@ def _kept(body: mir.Body, names: Iterator[str]) -> mir.Body | None:
         return None
     name = next(names)
     return (
-        mir.AllocArray(mir.Array(name, (1, None), lanes=True), zero=False),
+        mir.AllocArray(mir.NamedArray(name, (1, None), lanes=True), zero=False),
         mir.Fill(name, mir.Range(mir.Affine(), (mir.Bound(1),))),
         *retarget(rest, name, lambda row: mir.Affine()),
         mir.StoreRows(name, fill.rows),

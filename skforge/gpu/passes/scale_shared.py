@@ -21,7 +21,7 @@ from skforge.compiler.ir.lir.builder import FreshBuilder
 from skforge.compiler.ir.lir.nodes import I32, U8, Body, Buffer, Function, Value
 from skforge.compiler.ir.lir.walk import buffers_of, map_bodies, statements
 
-Access = TypeVar("Access", lir.Load, lir.Store)
+LoadOrStore = TypeVar("LoadOrStore", lir.Load, lir.Store)
 
 #: Nesting of sums whose terms are scaled separately; deeper sums are scaled whole.
 MAX_DEPTH = 4
@@ -85,7 +85,7 @@ class _Rewrite:
             case _:
                 b.emit(map_bodies(stmt, self.body))
 
-    def _in_bytes(self, access: Access) -> Access:
+    def _in_bytes(self, access: LoadOrStore) -> LoadOrStore:
         buffer = access.buffer
         at = self._scaled(access.index, buffer.element.bytes, I32)
         return replace(access, buffer=self._buffers[buffer.name], index=at)

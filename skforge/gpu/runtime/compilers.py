@@ -27,13 +27,13 @@ from skforge.gpu.runtime.resources import (
 )
 from skforge.runtime import object_cache
 
-Kind: TypeAlias = Literal["cuda", "hip"]
+CompilerKind: TypeAlias = Literal["cuda", "hip"]
 
 _CONTEXT = 2  # source lines shown around each line that the compiler names
 _SHOWN = 8  # most lines shown this way
 
 
-def compile_text(source: str, arch: str, kind: Kind) -> tuple[bytes, str]:
+def compile_text(source: str, arch: str, kind: CompilerKind) -> tuple[bytes, str]:
     """Return C++ text's cubin ("sm_80") or AMD code ("gfx90a"), and the log.
 
     Errors say what to install, or show the log and the lines concerned.
@@ -48,11 +48,11 @@ def compile_ptx(source: str, arch: str = "sm_80") -> str:
     return code.rstrip(b"\0").decode()
 
 
-def compiler_version(kind: Kind) -> str:
+def compiler_version(kind: CompilerKind) -> str:
     return _library(kind).version()
 
 
-def _options(arch: str, kind: Kind) -> list[str]:
+def _options(arch: str, kind: CompilerKind) -> list[str]:
     # Exact sums need multiply and add to round separately.
     if kind == "cuda":  # 177: unused helper functions in the text
         flags = "-std=c++17 --fmad=false --ptxas-options=-v --diag-suppress=177"
@@ -61,9 +61,9 @@ def _options(arch: str, kind: Kind) -> list[str]:
     return [f"--offload-arch={arch}", *flags.split()]
 
 
-_PREFIX: dict[Kind, str] = {"cuda": "nvrtc", "hip": "hiprtc"}
-_CODE: dict[Kind, str] = {"cuda": "CUBIN", "hip": "Code"}
-_NAMES: dict[Kind, tuple[str, ...]] = {
+_PREFIX: dict[CompilerKind, str] = {"cuda": "nvrtc", "hip": "hiprtc"}
+_CODE: dict[CompilerKind, str] = {"cuda": "CUBIN", "hip": "Code"}
+_NAMES: dict[CompilerKind, tuple[str, ...]] = {
     "cuda": ("libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"),
     # Newer ROCm has hiprtc in its own library; before 5.6 the runtime contains it.
     "hip": (
@@ -71,7 +71,7 @@ _NAMES: dict[Kind, tuple[str, ...]] = {
         *("libamdhip64.so.6", "libamdhip64.so.5", "libamdhip64.so"),
     ),
 }
-_MISSING: dict[Kind, str] = {
+_MISSING: dict[CompilerKind, str] = {
     "cuda": (
         "NVRTC, the compiler for target 'cuda', was not found: "
         "pip install nvidia-cuda-nvrtc (or nvidia-cuda-nvrtc-cu12 for older drivers), "
@@ -130,7 +130,7 @@ class _Library:
 
 
 @lru_cache(maxsize=2)
-def _library(kind: Kind) -> _Library:
+def _library(kind: CompilerKind) -> _Library:
     for path in _candidates(kind):
         try:
             handle = ctypes.CDLL(path)
@@ -141,7 +141,7 @@ def _library(kind: Kind) -> _Library:
     raise TargetError(_MISSING[kind])
 
 
-def _candidates(kind: Kind) -> list[str]:
+def _candidates(kind: CompilerKind) -> list[str]:
     names = _NAMES[kind]
     folders = []
     if kind == "cuda":
@@ -187,7 +187,7 @@ def explain(what: str, log: str, source: str) -> str:
 _FORMAT = "1"
 
 
-def code_of(source: str, arch: str, kind: Kind) -> bytes:
+def code_of(source: str, arch: str, kind: CompilerKind) -> bytes:
     version = compiler_version(kind)
     key = object_cache.key_of(("gpu", _FORMAT, kind, arch, version, source))
     code = object_cache.find(key)
@@ -197,6 +197,8 @@ def code_of(source: str, arch: str, kind: Kind) -> bytes:
     return code
 
 
-def resources_of(source: str, arch: str, kind: Kind) -> dict[str, KernelResources]:
+def resources_of(
+    source: str, arch: str, kind: CompilerKind
+) -> dict[str, KernelResources]:
     code = code_of(source, arch, kind)
     return cubin_resources(code) if kind == "cuda" else hip_resources(code)

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from skforge.compiler.forest.arrays import Array
+from skforge._typing import Array
 from skforge.compiler.ir.lir.nodes import Scalar
 from skforge.compiler.ir.lir.types import dtype_of
 from skforge.compiler.runtime.device_arrays import USED_BY, is_forked
@@ -24,10 +24,10 @@ from skforge.compiler.target import Target
 from skforge.config import gpu_graphs
 from skforge.exceptions import InvalidInputError, TargetError
 from skforge.gpu.codegen.host_plan import POINTER, KernelCall
-from skforge.gpu.runtime.compilers import Kind, code_of, compiler_version
-from skforge.gpu.runtime.device import GpuDevice, Staging, Start
+from skforge.gpu.runtime.compilers import CompilerKind, code_of, compiler_version
+from skforge.gpu.runtime.device import GpuDevice, LaunchFunction, Staging
 
-_INSTALL: dict[Kind, str] = {
+_INSTALL: dict[CompilerKind, str] = {
     "cuda": (
         "pip install cupy-cuda13x nvidia-cuda-nvrtc (or cupy-cuda12x "
         "nvidia-cuda-nvrtc-cu12 for older drivers)"
@@ -42,7 +42,7 @@ _MAX_DYNAMIC_SHARED = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 # ---------------------------------------------------------------- which device
 
 
-def current(kind: Kind | None = None) -> CupyDevice:
+def current(kind: CompilerKind | None = None) -> CupyDevice:
     device = _device(int(_cupy(kind).cuda.runtime.getDevice()))
     if kind is not None and device.kind != kind:
         raise TargetError(
@@ -60,7 +60,7 @@ def found() -> CupyDevice | None:
         return None
 
 
-def as_cupy(X: Any, kind: Kind) -> tuple[CupyDevice, Any]:
+def as_cupy(X: Any, kind: CompilerKind) -> tuple[CupyDevice, Any]:
     """Return an array that shares memory; the current stream waits for its writer."""
     cupy = _cupy(kind)
     if not isinstance(X, cupy.ndarray):
@@ -87,7 +87,7 @@ def rows_on_host(X: Any, at: Array) -> Array:
     return copy
 
 
-def _cupy(kind: Kind | None) -> Any:
+def _cupy(kind: CompilerKind | None) -> Any:
     if is_forked():
         raise TargetError(
             "GPUs cannot be used in a process that was forked from a process that "
@@ -97,7 +97,7 @@ def _cupy(kind: Kind | None) -> Any:
 
 
 @lru_cache(maxsize=2)
-def _checked(kind: Kind) -> Any:
+def _checked(kind: CompilerKind) -> Any:
     try:
         import cupy
     except ModuleNotFoundError as error:
@@ -146,7 +146,7 @@ class CupyDevice(GpuDevice):
         self._runtime = cupy.cuda.runtime
         self.key: Hashable = number
         self.number = number
-        self.kind: Kind = "hip" if self._runtime.is_hip else "cuda"
+        self.kind: CompilerKind = "hip" if self._runtime.is_hip else "cuda"
         self._device = cupy.cuda.Device(number)
         self.name = f"GPU {number}"
         self.memory_errors = (cupy.cuda.memory.OutOfMemoryError,)
@@ -180,7 +180,7 @@ class CupyDevice(GpuDevice):
     def current(self, stream: Any = None) -> AbstractContextManager[Any]:
         return self._cupy.cuda.Device(self.number) if stream is None else stream
 
-    def load(self, source: str) -> Callable[[KernelCall], Start]:
+    def load(self, source: str) -> Callable[[KernelCall], LaunchFunction]:
         code = code_of(source, self.arch, self.kind)
         module = self._cupy.cuda.function.Module()
         try:
@@ -269,11 +269,11 @@ class CupyDevice(GpuDevice):
 
 
 class _Kernels:
-    def __init__(self, cupy: Any, module: Any, kind: Kind) -> None:
+    def __init__(self, cupy: Any, module: Any, kind: CompilerKind) -> None:
         self._cupy, self._module, self._kind = cupy, module, kind
         self._functions: dict[tuple[str, int], Any] = {}
 
-    def bind(self, call: KernelCall) -> Start:
+    def bind(self, call: KernelCall) -> LaunchFunction:
         function = self._function(call.kernel, call.shared_bytes)
         grid, block, shared_bytes = call.grid, call.block, call.shared_bytes
         values: list[Any] = []

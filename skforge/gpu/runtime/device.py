@@ -13,12 +13,12 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 from weakref import WeakKeyDictionary
 
-from skforge.compiler.forest.arrays import Array
+from skforge._typing import Array
 from skforge.compiler.target import KINDS
 from skforge.gpu.codegen.host_plan import KernelCall
 
 #: Starts a kernel on the current stream, given the pointers its call names.
-Start: TypeAlias = Callable[[Mapping[str, Any]], None]
+LaunchFunction: TypeAlias = Callable[[Mapping[str, Any]], None]
 
 
 @dataclass(eq=False)
@@ -53,7 +53,7 @@ class GpuDevice(ABC):
         return nullcontext()
 
     @abstractmethod
-    def load(self, source: str) -> Callable[[KernelCall], Start]:
+    def load(self, source: str) -> Callable[[KernelCall], LaunchFunction]:
         """Compile a text, or take it from a cache, and load it.
 
         The result turns a kernel call into a function that starts it.

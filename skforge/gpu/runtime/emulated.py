@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from skforge.compiler.forest.arrays import Array
+from skforge._typing import Array
 from skforge.compiler.runtime.kernels import Kernel
 from skforge.gpu.runtime.kernel import MOST_ELEMENTS
 

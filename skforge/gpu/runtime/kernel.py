@@ -22,13 +22,13 @@ from typing import Any
 
 import numpy as np
 
-from skforge.compiler.forest.arrays import Array
-from skforge.compiler.pipeline import Lowered
+from skforge._typing import Array
+from skforge.compiler.driver import Lowered
 from skforge.compiler.target import Target
 from skforge.exceptions import CompilerError, TargetError
 from skforge.gpu.codegen.emitter import emit_gpu
-from skforge.gpu.codegen.host_plan import HostPlan, KernelCall, Run
-from skforge.gpu.runtime.device import DEVICES, GpuDevice, Staging, Start
+from skforge.gpu.codegen.host_plan import HostPlan, HostRun, KernelCall
+from skforge.gpu.runtime.device import DEVICES, GpuDevice, LaunchFunction, Staging
 
 #: Bytes of scratch per launch above which a batch runs in parts.
 SCRATCH_BYTES = 256 << 20
@@ -141,7 +141,7 @@ class GpuKernel:
         most = max(MOST_LAUNCHES, least.launches)
         return run.scratch_bytes <= SCRATCH_BYTES and run.launches <= most
 
-    def _run(self, n: int, stride: int, ends_only: bool = False) -> Run:
+    def _run(self, n: int, stride: int, ends_only: bool = False) -> HostRun:
         env: dict[str, Any] = {name: name for name in self.plan.params}
         env |= {"n_rows": n, "row_stride": stride}
         return self.plan.run(env, ends_only=ends_only)
@@ -244,7 +244,7 @@ class _Loaded:
     def __init__(
         self, device: GpuDevice, source: str, data: list[tuple[str, Array]]
     ) -> None:
-        self.bind: Callable[[KernelCall], Start] = device.load(source)
+        self.bind: Callable[[KernelCall], LaunchFunction] = device.load(source)
         self._memory = {name: device.upload(array) for name, array in data}
         self.pointers = {
             name: device.pointer(memory) for name, memory in self._memory.items()
@@ -264,7 +264,7 @@ def _outlive(device: GpuDevice, loaded: _Loaded) -> None:
 
 
 class _Launches:
-    def __init__(self, device: GpuDevice, loaded: _Loaded, run: Run) -> None:
+    def __init__(self, device: GpuDevice, loaded: _Loaded, run: HostRun) -> None:
         self._device, self._loaded = device, loaded
         self._scratch = run.scratch
         #: Bytes of the rows that are copied in, and of the results copied out.

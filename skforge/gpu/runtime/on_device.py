@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from skforge.compiler.forest.arrays import Array
+from skforge._typing import Array
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.mistakes import check_shape
 from skforge.compiler.forest.rows import read_columns
 from skforge.compiler.ir.mir.nodes import Element
-from skforge.compiler.outputs.library import Library, library_of
+from skforge.compiler.outputs.library import ArrayLibrary, library_of
 from skforge.compiler.target import Target
 from skforge.exceptions import InvalidInputError, TargetError, UnsupportedModelError
 from skforge.gpu.runtime import cupy as device_cupy
@@ -42,7 +42,7 @@ def leaves_on_device(module: Any, X: Any) -> NDArray[np.int32]:
 
 
 def answered_on_device(
-    target: Target, of_scores: Callable[[Any, Library], Any], raw: Any
+    target: Target, of_scores: Callable[[Any, ArrayLibrary], Any], raw: Any
 ) -> Any:
     device, raw = device_cupy.as_cupy(raw, _kind(target))
     with device.current():

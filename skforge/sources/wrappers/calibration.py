@@ -10,7 +10,7 @@ from scipy.special import expit  # type: ignore[import-untyped, unused-ignore]
 from sklearn.preprocessing import LabelEncoder
 
 from skforge.sources.base import Array, UnsureError
-from skforge.sources.wrappers.nodes import Answer, Node, positives, response
+from skforge.sources.wrappers.nodes import AnswerFunction, Node, positives, response
 
 _RESPONSES = ("decision_function", "predict_proba")
 
@@ -38,7 +38,7 @@ class Calibrated(Node):
         return mean
 
 
-def _calibrated(fold: Any, member: Node) -> Answer:
+def _calibrated(fold: Any, member: Node) -> AnswerFunction:
     values = response(member, _RESPONSES)
     n_classes = len(fold.classes)
     if fold.method == "temperature":
@@ -74,7 +74,7 @@ def _calibrated(fold: Any, member: Node) -> Answer:
     return of_several
 
 
-def _sigmoids(model: Any, members: Sequence[Node]) -> Answer | None:
+def _sigmoids(model: Any, members: Sequence[Node]) -> AnswerFunction | None:
     folds = model.calibrated_classifiers_
     values = positives(members, _RESPONSES)
     if values is None or len(model.classes_) != 2:
@@ -105,7 +105,9 @@ def _in_double(calibrators: Sequence[Any]) -> bool:
     return all((number * single).dtype == np.float64 for number in numbers)
 
 
-def _of_two(values: Answer, curves: list[Answer], places: Array) -> Answer:
+def _of_two(
+    values: AnswerFunction, curves: list[AnswerFunction], places: Array
+) -> AnswerFunction:
     if len(curves) != 1 or places[0] != 0:
         raise UnsureError
     (curve,) = curves
@@ -122,7 +124,7 @@ def _of_two(values: Answer, curves: list[Answer], places: Array) -> Answer:
     return of_two
 
 
-def _temperature(fold: Any, member: Node, values: Answer) -> Answer:
+def _temperature(fold: Any, member: Node, values: AnswerFunction) -> AnswerFunction:
     """Return probabilities by the calibrator itself, which looks at all rows."""
     (calibrator,) = fold.calibrators
     two = len(fold.classes) == 2
@@ -145,7 +147,7 @@ def _cut(proba: Array) -> Array:
     return proba
 
 
-def _curve(method: str, calibrator: Any) -> Answer:
+def _curve(method: str, calibrator: Any) -> AnswerFunction:
     if method == "sigmoid":
         a, b = calibrator.a_, calibrator.b_
         return lambda x: expit(-(a * x + b))

@@ -20,10 +20,10 @@ from skforge._compat import no_warnings
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.frontends.base import is_pipeline
 from skforge.compiler.frontends.members import fitted_members, with_members
-from skforge.compiler.frontends.pipeline.split import Part, table_text
+from skforge.compiler.frontends.pipeline.split import StepPart, table_text
 from skforge.compiler.frontends.pipeline.transformers import first_reader
 from skforge.exceptions import UnsupportedModelError
-from skforge.runtime.mappings import Columns
+from skforge.runtime.mappings import MappingColumns
 from skforge.sources.base import METHODS as _METHODS
 from skforge.sources.base import Answers, Source
 from skforge.sources.pipeline import frame_columns
@@ -37,7 +37,7 @@ class Members:
     """The compiled members of a model, in the place of a pipeline's ``Split``."""
 
     #: All members, each followed by the steps or members inside it.
-    parts: tuple[Part, ...]
+    parts: tuple[StepPart, ...]
     #: For each member its compiled forest; None if it runs as it is.
     compiled: tuple[Any, ...]
     #: For each member whether answers lie in memory column by column, by method.
@@ -180,7 +180,7 @@ class MembersSource(Source):
             "joblib.dump."
         )
 
-    def columns(self) -> Columns | None:
+    def columns(self) -> MappingColumns | None:
         if hasattr(self.model, "feature_names_in_"):
             return frame_columns(self.model, [self.model])
         first, fast = fitted_members(self.model)[0], self._fast[0]
@@ -188,7 +188,7 @@ class MembersSource(Source):
         reader = first_reader([("", inner)])
         if fast is None or inner is not first is not reader:
             return frame_columns(reader, [self.model])
-        columns: Columns | None = fast._compiled().source.columns()
+        columns: MappingColumns | None = fast._compiled().source.columns()
         return columns and replace(columns, by_frame=True)
 
     def _call(self, method: str, X: Any, **params: Any) -> Any:

@@ -16,13 +16,13 @@ from sklearn.utils.multiclass import type_of_target
 
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.frontends.members import with_members
-from skforge.compiler.frontends.wrappers.model import Part
+from skforge.compiler.frontends.wrappers.model import WrappedPart
 from skforge.compiler.outputs.functions import FUNCTIONS
 from skforge.compiler.outputs.library import HOST
 from skforge.sources.base import METHODS, Array, Source, UnsureError
 
 #: From all raw scores to a member's answer.
-Answer: TypeAlias = Callable[[Array], Any]
+AnswerFunction: TypeAlias = Callable[[Array], Any]
 
 
 class Node(ABC):
@@ -42,7 +42,7 @@ class Node(ABC):
 
 
 class Leaf(Node):
-    def __init__(self, part: Part, source: Source) -> None:
+    def __init__(self, part: WrappedPart, source: Source) -> None:
         super().__init__(part.model)
         self.forest: Forest = part.forests[0]
         self.source = source
@@ -79,7 +79,9 @@ class Constant(Node):
         return np.repeat(y, len(raw))
 
 
-def response(node: Node, methods: Sequence[str], pos_label: Any = None) -> Answer:
+def response(
+    node: Node, methods: Sequence[str], pos_label: Any = None
+) -> AnswerFunction:
     """Return ``sklearn.utils._response._get_response_values`` of a fitted member.
 
     ``methods`` are in order of preference; without ``pos_label``, the last class
@@ -116,7 +118,7 @@ def response(node: Node, methods: Sequence[str], pos_label: Any = None) -> Answe
 _BY_VALUE = ("sigmoid", "logistic")
 
 
-def positives(nodes: Sequence[Node], methods: Sequence[str]) -> Answer | None:
+def positives(nodes: Sequence[Node], methods: Sequence[str]) -> AnswerFunction | None:
     """Return the values of :func:`response` of all members at once.
 
     They are rows of an array of shape (n_members, n_rows). None if the members are not

@@ -16,13 +16,17 @@ from skforge.compiler.forest.reference import draw_rows
 from skforge.compiler.frontends import members as kinds
 from skforge.compiler.frontends import read_forests
 from skforge.compiler.frontends.base import is_pipeline, unwrap
-from skforge.compiler.frontends.wrappers.model import Part, has_answers, taken_apart
+from skforge.compiler.frontends.wrappers.model import (
+    WrappedPart,
+    has_answers,
+    taken_apart,
+)
 from skforge.compiler.outputs.steps import Refused
 from skforge.exceptions import InvalidModelError, UnsupportedModelError
-from skforge.runtime.mappings import Columns
+from skforge.runtime.mappings import MappingColumns
 from skforge.sources import base
 from skforge.sources.pipeline import held
-from skforge.sources.plain import Read
+from skforge.sources.plain import ReadArray
 from skforge.sources.stored_model import StoredModel
 from skforge.sources.wrappers import votes
 from skforge.sources.wrappers.calibration import Calibrated
@@ -110,7 +114,7 @@ class WrapperSource(base.Source):
         dtypes = [part.input_dtype for part in parts.forests]
         self._widest = max(dtypes, key=lambda dtype: dtype.itemsize)
 
-    def _node(self, part: Part) -> Node:
+    def _node(self, part: WrappedPart) -> Node:
         if part.forests:
             source = self._sources.get(id(part.model))
             source = source or base.member_source(part.model, part.forests[0])
@@ -150,7 +154,7 @@ class WrapperSource(base.Source):
     def takes(self, X: base.Array) -> bool:
         return all(reader.takes(X) for reader in self._readers)
 
-    def read(self, X: Any) -> Read | None:
+    def read(self, X: Any) -> ReadArray | None:
         first, *others = self._readers
         read = first.read(X)
         for reader in others:
@@ -201,7 +205,7 @@ class WrapperSource(base.Source):
     def sample(self, dtype: Any) -> Any:
         return self._readers[0].sample(dtype)
 
-    def columns(self) -> Columns | None:
+    def columns(self) -> MappingColumns | None:
         columns = [reader.columns() for reader in self._readers]
         first = columns[0]
         if len(columns) == 1 or first is None:

@@ -205,13 +205,13 @@ class OneVsRest(nodes.Node):
         return self._binarizer.inverse_transform(marks)
 
 
-def _positive(node: nodes.Node) -> nodes.Answer:
+def _positive(node: nodes.Node) -> nodes.AnswerFunction:
     if isinstance(node, nodes.Leaf) and node.only is not None:
         return node.scores
     return lambda raw: node.answer("predict_proba", raw)[:, 1]
 
 
-def _scores(node: nodes.Node) -> nodes.Answer:
+def _scores(node: nodes.Node) -> nodes.AnswerFunction:
     """Return ``sklearn.multiclass._predict_binary`` of a member."""
     if isinstance(node, nodes.Constant):
         return lambda raw: node.answer("decision_function", raw)

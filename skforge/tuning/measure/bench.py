@@ -16,8 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skforge._compat import cached_property
+from skforge._typing import Array
 from skforge.compiler.forest import reference
-from skforge.compiler.forest.arrays import Array, Missing
+from skforge.compiler.forest.arrays import Missing
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.reference import draw_rows, reference_raw, sum_limits
 from skforge.compiler.forest.rows import prepare_rows

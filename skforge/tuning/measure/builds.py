@@ -20,7 +20,7 @@ from skforge.compiler.forest.forest import Forest
 from skforge.compiler.schedule.directives import UnrollWalk
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.exceptions import ScheduleError
-from skforge.tuning.measure.measure import Measurer, Plan, Runner
+from skforge.tuning.measure.measure import LoweredCandidate, Measurer, Runner
 from skforge.tuning.search.trial import DEFAULT, Candidate, Status
 
 #: Candidates compiled ahead of the one being timed.
@@ -49,12 +49,12 @@ class Build:
     seconds: float = 0.0
 
 
-class Builder:
+class CandidateBuilder:
     def __init__(self, forest: Forest, measurer: Measurer) -> None:
         self._forest, self._measurer = forest, measurer
         # Seconds of lowering, and of compiling a line, to estimate the next ones.
         self._lower_seconds, self._line_seconds = 0.0, LINE_SECONDS
-        self._plans: dict[Schedule, Plan] = {}
+        self._plans: dict[Schedule, LoweredCandidate] = {}
         self._runners: dict[str, tuple[Runner, int]] = {}
         # A compilation that ran out of time goes on beside the caller's next one.
         self._lock = Lock()
@@ -120,7 +120,7 @@ class Builder:
             job.cancel()
             return Build(candidate, "no time", "the budget ended while it was compiled")
 
-    def _lowered(self, candidate: Candidate, deadline: float) -> Plan:
+    def _lowered(self, candidate: Candidate, deadline: float) -> LoweredCandidate:
         schedule, start = candidate.schedule, self._measurer.clock()
         if schedule is None:
             raise _Refused("illegal", candidate.refused)
@@ -139,7 +139,9 @@ class Builder:
         self._plans[schedule] = plan
         return plan
 
-    def _compiled(self, candidate: Candidate, plan: Plan, deadline: float) -> Runner:
+    def _compiled(
+        self, candidate: Candidate, plan: LoweredCandidate, deadline: float
+    ) -> Runner:
         known = self._runners.get(plan.digest)
         if known is not None:
             return known[0]
@@ -158,7 +160,7 @@ class Builder:
         self._keep(plan, runner)
         return runner
 
-    def _keep(self, plan: Plan, runner: Runner) -> None:
+    def _keep(self, plan: LoweredCandidate, runner: Runner) -> None:
         with self._lock:
             self._runners[plan.digest] = runner, plan.n_bytes
             total = sum(size for _, size in self._runners.values())

@@ -21,13 +21,13 @@ from weakref import WeakValueDictionary
 import numpy as np
 
 from skforge._compat import cached_property
+from skforge._typing import Array
 from skforge.compiler.backend import backend_of
 from skforge.compiler.cost.estimate import CostEstimate
-from skforge.compiler.forest.arrays import Array
+from skforge.compiler.driver import Lowered
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.hir.nodes import Reduction
 from skforge.compiler.ir.lir.printer import print_lir
-from skforge.compiler.pipeline import Lowered
 from skforge.compiler.runtime.cpu.jit import JitModule, compile_functions
 from skforge.compiler.runtime.cpu.threads import parallel_for_pointer, resolve_n_jobs
 from skforge.compiler.runtime.kernels import AnyKernel, Kernel, KernelCache
@@ -40,7 +40,7 @@ from skforge.tuning.machines import machine_of
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Plan:
+class LoweredCandidate:
     """A lowered schedule that is not compiled yet."""
 
     schedule: Schedule
@@ -64,16 +64,16 @@ class Measurer(Protocol):
     #: Whether compiling in another thread does not disturb timings.
     parallel: bool
 
-    def lower(self, schedule: Schedule) -> Plan:
+    def lower(self, schedule: Schedule) -> LoweredCandidate:
         """Lower a schedule; raises ``SkforgeError`` if it does not fit."""
 
-    def check(self, plan: Plan) -> str:
+    def check(self, plan: LoweredCandidate) -> str:
         """Return why a plan should not be run; empty if it should.
 
         This may compile the plan. The default schedule is run without this check.
         """
 
-    def build(self, plan: Plan) -> Runner:
+    def build(self, plan: LoweredCandidate) -> Runner:
         """Compile a plan."""
 
 
@@ -121,9 +121,9 @@ class KernelMeasurer:
         self._native = backend_of(target).native
         self.parallel = self._native and self._threads < target.n_cores
 
-    def lower(self, schedule: Schedule) -> Plan:
+    def lower(self, schedule: Schedule) -> LoweredCandidate:
         lowered = self._cache.lowered(schedule, "accumulator")
-        return Plan(schedule, *digest_of(lowered), lowered)
+        return LoweredCandidate(schedule, *digest_of(lowered), lowered)
 
     def keep(self, schedules: Iterable[Schedule]) -> None:
         for schedule in schedules:
@@ -131,12 +131,12 @@ class KernelMeasurer:
             if kernel is not None:
                 self._cache.keep(schedule, kernel)
 
-    def check(self, plan: Plan) -> str:
+    def check(self, plan: LoweredCandidate) -> str:
         """Return what a GPU's compiler reports; a CPU's spills show up in the time."""
         how = plan.schedule, plan.lowered, self._target
         return machine_of(self._target).refusal(*how)
 
-    def build(self, plan: Plan) -> Runner:
+    def build(self, plan: LoweredCandidate) -> Runner:
         kernel = self._built[plan.schedule] = self._cache.made(plan.lowered)
         if not isinstance(kernel, Kernel):
             runner: Runner = machine_of(self._target).runner(kernel, self._forest)

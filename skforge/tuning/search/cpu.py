@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from skforge._typing import Bools
 from skforge.compiler.cost.estimate import CostEstimate, plan_of
 from skforge.compiler.cost.schedule_facts import LAYOUTS, PLACE, facts_of
 from skforge.compiler.cost.shape import ForestShape, Setting
@@ -13,7 +14,7 @@ from skforge.compiler.defaults.cpu import TABLE_LIMIT, candidates
 from skforge.compiler.runtime.machine import machine_profile
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
-from skforge.tuning.machines import FOREST_BYTES, Mask
+from skforge.tuning.machines import FOREST_BYTES
 from skforge.tuning.search import odds
 from skforge.tuning.search.strategies import Problem
 
@@ -21,7 +22,7 @@ from skforge.tuning.search.strategies import Problem
 NODE_EXTRA = 8
 
 
-def pruned(setting: Setting, schedules: Sequence[Schedule]) -> dict[str, Mask]:
+def pruned(setting: Setting, schedules: Sequence[Schedule]) -> dict[str, Bools]:
     """Return which schedules are left out before they are scored, by the reason.
 
     Padding, long walks and threads without work need no rules on a CPU: the estimate
@@ -51,11 +52,11 @@ def pruned(setting: Setting, schedules: Sequence[Schedule]) -> dict[str, Mask]:
     }
 
 
-def allowed_kinds(forest: ForestShape, target: Target) -> set[odds.Kind]:
+def allowed_kinds(forest: ForestShape, target: Target) -> set[odds.CandidateKind]:
     return {*map(odds.kind_of, candidates(forest, target))}
 
 
-def allows(schedule: Schedule, kinds: set[odds.Kind]) -> bool:
+def allows(schedule: Schedule, kinds: set[odds.CandidateKind]) -> bool:
     kind = odds.kind_of(schedule)
     return kind[0] in (odds.WALK, "other") or kind in kinds
 

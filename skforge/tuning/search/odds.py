@@ -22,7 +22,7 @@ from skforge.compiler.schedule.schedule import Schedule
 from skforge.tuning.search.ranges import MARGIN
 from skforge.tuning.search.trial import Trial
 
-Kind: TypeAlias = tuple[Any, ...]
+CandidateKind: TypeAlias = tuple[Any, ...]
 
 #: Standard deviations of the logarithm of a ratio of two times about that of their
 #: estimates, for ratios below 2: of two kinds of schedules .33 on 109 forests, and .35
@@ -43,7 +43,10 @@ _WALKED = ("sparse", "array", "reorg", "packed")
 WALK = "walk"
 
 #: Kinds whose code is several times as long as that of others.
-LARGE: tuple[Kind, ...] = (("bitsliced", False, False), ("tiles", False, False))
+LARGE: tuple[CandidateKind, ...] = (
+    ("bitsliced", False, False),
+    ("tiles", False, False),
+)
 
 
 class Estimate(Protocol):
@@ -59,7 +62,7 @@ _ON_GPU = ("block_trees", "lane_trees", "grid_trees", "cache_trees", "codes")
 
 
 @lru_cache(maxsize=1 << 16)
-def kind_of(schedule: Schedule) -> Kind:
+def kind_of(schedule: Schedule) -> CandidateKind:
     facts = facts_of([schedule])[0]
     layout = LAYOUTS[int(facts[PLACE["layout"]])]
     if layout in _WALKED:
@@ -84,7 +87,7 @@ class Odds:
         self.estimated = estimated
         self._seconds: dict[tuple[Schedule, int], float] = {}
         #: Logarithms of measured by estimated seconds, of each kind.
-        self._errors: dict[Kind, list[float]] = {}
+        self._errors: dict[CandidateKind, list[float]] = {}
         #: Expected ratios to the default's time, but for kinds that are new.
         self._expected: dict[tuple[Schedule, int], float] = {}
         #: Logarithms of measured by expected ratios.
@@ -132,7 +135,7 @@ class Odds:
             share *= DIFFERS
         return share * _mean_gain(ratio, error, best)
 
-    def usual(self, kind: Kind) -> float:
+    def usual(self, kind: CandidateKind) -> float:
         """Return a kind's usual ratio; of others their median, 1 if none was timed."""
         if kind in self._errors:
             return exp(median(self._errors[kind]))

@@ -12,7 +12,7 @@ from skforge.compiler.schedule.ranges import BatchRange
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.exceptions import TuningError, TuningWarning, warn
 from skforge.tuning.measure.bench import Bench, Sampled, SampleRows
-from skforge.tuning.measure.builds import Build, Builder
+from skforge.tuning.measure.builds import Build, CandidateBuilder
 from skforge.tuning.measure.measure import Measurer, Runner
 from skforge.tuning.progress import Progress
 from skforge.tuning.result import TuningResult
@@ -71,7 +71,10 @@ class Run:
         verbose: int | None,
     ) -> None:
         self._search, self._rows, self._lean = search, rows, lean
-        self._clock, self._builder = measurer.clock, Builder(search.forest, measurer)
+        self._clock, self._builder = (
+            measurer.clock,
+            CandidateBuilder(search.forest, measurer),
+        )
         self._slot = max(SHORTEST_SLOT, min(SLOT, search.seconds / 4000))
         self._start, self._end = start, start + search.seconds
         self._progress = Progress(verbose, search.seconds)

@@ -16,7 +16,7 @@ from skforge.compiler.codegen.llvm.types import (
     splat_constant,
     type_text,
 )
-from skforge.compiler.codegen.llvm.writer import Writer
+from skforge.compiler.codegen.llvm.writer import LlvmWriter
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.target import Target
 
@@ -30,7 +30,7 @@ def shuffles_bytes(target: Target, element: lir.Scalar, size: int, lanes: int) -
 
 
 def permute_bytes(
-    w: Writer, value: lir.Value, tables: Sequence[lir.Value], index: lir.Value
+    w: LlvmWriter, value: lir.Value, tables: Sequence[lir.Value], index: lir.Value
 ) -> str:
     element, lanes = value.type.element, value.type.lanes
     wide = tables[0].type.lanes
@@ -74,7 +74,7 @@ def _shuffled(target: Target, size: int) -> int:
     return 32 if target.has("avx2") and size % 32 == 0 else 16
 
 
-def _parts(w: Writer, tables: Sequence[lir.Value], size: int) -> list[str]:
+def _parts(w: LlvmWriter, tables: Sequence[lir.Value], size: int) -> list[str]:
     parts = []
     for table in tables:
         whole = w.let(f"bitcast {w.typed(table)} to <{size} x i8>")
@@ -83,7 +83,7 @@ def _parts(w: Writer, tables: Sequence[lir.Value], size: int) -> list[str]:
     return parts
 
 
-def _joined(w: Writer, pieces: list[str], size: int) -> str:
+def _joined(w: LlvmWriter, pieces: list[str], size: int) -> str:
     while len(pieces) > 1:
         kind, lanes = f"<{size} x i8>", chosen(range(2 * size))
         pieces = [
@@ -94,7 +94,7 @@ def _joined(w: Writer, pieces: list[str], size: int) -> str:
     return pieces[0]
 
 
-def _look_up_x86(w: Writer, parts: list[str], control: str, size: int) -> str:
+def _look_up_x86(w: LlvmWriter, parts: list[str], control: str, size: int) -> str:
     """Look bytes up among parts of 16; a control byte of 128 or more gives zero."""
     kind, name = f"<{size} x i8>", "llvm.x86.ssse3.pshuf.b.128"
     if size > 16:
@@ -115,7 +115,7 @@ def _look_up_x86(w: Writer, parts: list[str], control: str, size: int) -> str:
     return total
 
 
-def _look_up_neon(w: Writer, parts: list[str], control: str) -> str:
+def _look_up_neon(w: LlvmWriter, parts: list[str], control: str) -> str:
     """Look 16 bytes up among 64 at a time; out-of-range indices give zero."""
     kind, total = "<16 x i8>", ""
     for k in range(0, len(parts), 4):
@@ -131,7 +131,7 @@ def _look_up_neon(w: Writer, parts: list[str], control: str) -> str:
     return total
 
 
-def compress(w: Writer, a: lir.Value, mask: lir.Value) -> str:
+def compress(w: LlvmWriter, a: lir.Value, mask: lir.Value) -> str:
     """Return the operand with the selected lanes first; other lanes are arbitrary."""
     text, element, lanes = type_text(a.type), a.type.element, a.type.lanes
     bits = 8 * element.bytes * lanes
@@ -157,7 +157,7 @@ def compress(w: Writer, a: lir.Value, mask: lir.Value) -> str:
     return w.let(f"load {text}, ptr {place}, align {align}")
 
 
-def _compress_by_table(w: Writer, a: lir.Value, mask: lir.Value) -> str:
+def _compress_by_table(w: LlvmWriter, a: lir.Value, mask: lir.Value) -> str:
     name = f"@{w.module.kernel}.selected"
     rows = []
     for bits in range(256):

@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 
 from skforge.compiler.codegen.llvm.types import quoted, type_text
-from skforge.compiler.codegen.llvm.writer import Writer, own_name
+from skforge.compiler.codegen.llvm.writer import LlvmWriter, own_name
 from skforge.compiler.ir.lir import nodes as lir
 
 _SWAPS = {"swap": "xchg", "sub": "sub"}
 
 
-def emit_call(w: Writer, stmt: lir.Call) -> None:
+def emit_call(w: LlvmWriter, stmt: lir.Call) -> None:
     args, gives = stmt.args, "void"
     if stmt.results:
         gives = type_text(stmt.results[0].type)
@@ -28,7 +28,7 @@ def emit_call(w: Writer, stmt: lir.Call) -> None:
         w.line(call)
 
 
-def symbol_text(w: Writer, name: str) -> str:
+def symbol_text(w: LlvmWriter, name: str) -> str:
     text = f"@{quoted(name)}"
     w.module.symbols.setdefault(name, f"{text} = external global i8")
     return f"ptrtoint (ptr {text} to i64)"
@@ -38,7 +38,7 @@ def symbol_text(w: Writer, name: str) -> str:
 _SYMBOL = re.compile(r"ptrtoint \(ptr (@.+) to i64\)")
 
 
-def emit_view(w: Writer, stmt: lir.View | lir.Window) -> None:
+def emit_view(w: LlvmWriter, stmt: lir.View | lir.Window) -> None:
     if isinstance(stmt, lir.Window):
         pointer = w.address(stmt.base, stmt.index, inbounds=False)
     elif symbol := _SYMBOL.fullmatch(w.use(stmt.address)):
@@ -49,7 +49,7 @@ def emit_view(w: Writer, stmt: lir.View | lir.Window) -> None:
     w.bind("@" + stmt.buffer.name, pointer)
 
 
-def emit_atomic(w: Writer, stmt: lir.Atomic) -> None:
+def emit_atomic(w: LlvmWriter, stmt: lir.Atomic) -> None:
     text, args = type_text(stmt.buffer.element), [w.typed(arg) for arg in stmt.args]
     at = f"ptr {w.address(stmt.buffer, stmt.index)}"
     order, end = stmt.order, f"{stmt.order}, align {stmt.buffer.element.bytes}"

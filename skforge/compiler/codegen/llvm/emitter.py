@@ -27,7 +27,7 @@ from typing import Any
 from skforge.compiler.codegen.llvm import calls, ops, writer
 from skforge.compiler.codegen.llvm.pools import pool_function, pool_text
 from skforge.compiler.codegen.llvm.types import quoted, type_text
-from skforge.compiler.codegen.llvm.writer import ModuleText, Writer, own_name
+from skforge.compiler.codegen.llvm.writer import LlvmWriter, ModuleText, own_name
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir.verifier import verify_lir
 from skforge.compiler.system import heap_texts
@@ -41,7 +41,7 @@ _HEAP_ALIGNMENT = 64
 def emit_llvm(function: lir.Function, target: Target) -> str:
     """Return the LLVM module of a verified function without grids or GPU operations."""
     module = ModuleText(function.name, target)
-    w = _Emitter(module)
+    w = _LlvmEmitter(module)
     head, header = "define void", "ptr %$args, ptr %$pfor, i64 %$threads"
     if isinstance(function, lir.Routine):
         head, header = _routine(w, function)
@@ -65,7 +65,7 @@ def emit_llvm(function: lir.Function, target: Target) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _routine(w: Writer, function: lir.Routine) -> tuple[str, str]:
+def _routine(w: LlvmWriter, function: lir.Routine) -> tuple[str, str]:
     """Bind parameters; a routine has come through no passes, so it is verified here."""
     verify_lir(function)
     header = []
@@ -82,7 +82,7 @@ def _routine(w: Writer, function: lir.Routine) -> tuple[str, str]:
     return f"define {hidden}{result}", ", ".join(header)
 
 
-def _load_parameter(w: Writer, slot: int, param: lir.Value | lir.Buffer) -> None:
+def _load_parameter(w: LlvmWriter, slot: int, param: lir.Value | lir.Buffer) -> None:
     address = w.let(f"getelementptr inbounds i64, ptr %$args, i64 {slot}")
     name = own_name(param)
     if isinstance(param, lir.Buffer):
@@ -101,8 +101,8 @@ def _load_parameter(w: Writer, slot: int, param: lir.Value | lir.Buffer) -> None
         w.bind_value(param, f"{shorten} {slot_type} {w.let(load)} to {text}")
 
 
-class _Emitter(Writer):
-    def __init__(self, module: ModuleText, parent: Writer | None = None) -> None:
+class _LlvmEmitter(LlvmWriter):
+    def __init__(self, module: ModuleText, parent: LlvmWriter | None = None) -> None:
         super().__init__(module, parent)
         self._heap: list[list[str]] = []
 
@@ -295,7 +295,7 @@ class _Emitter(Writer):
         # If this loop has a single iteration, a loop inside gets all the threads.
         inner_threads = self.let(f"select i1 {few}, i64 {threads}, i64 1")
 
-        inner = _Emitter(self.module, self)
+        inner = _LlvmEmitter(self.module, self)
         inner.bind("$threads", "%$threads")
         inner.start("$loop")
         inner.let("phi i64 [ %$begin, %$enter ], [ %$next, %$latch ]", "%$i")
@@ -343,20 +343,20 @@ class _Emitter(Writer):
 
 
 #: Writes a statement.
-_STATEMENTS: dict[type[Any], Callable[[_Emitter, Any], None]] = {
+_STATEMENTS: dict[type[Any], Callable[[_LlvmEmitter, Any], None]] = {
     **ops.ACCESSES,
     lir.Let: ops.emit_let,
-    lir.Alloc: _Emitter._alloc,
-    lir.For: _Emitter._for,
-    lir.While: _Emitter._while,
-    lir.If: _Emitter._if,
-    lir.Switch: _Emitter._switch,
-    lir.ParallelFor: _Emitter._parallel,
+    lir.Alloc: _LlvmEmitter._alloc,
+    lir.For: _LlvmEmitter._for,
+    lir.While: _LlvmEmitter._while,
+    lir.If: _LlvmEmitter._if,
+    lir.Switch: _LlvmEmitter._switch,
+    lir.ParallelFor: _LlvmEmitter._parallel,
     lir.View: calls.emit_view,
     lir.Window: calls.emit_view,
     lir.Call: calls.emit_call,
     lir.Atomic: calls.emit_atomic,
-    lir.Return: _Emitter._return,
+    lir.Return: _LlvmEmitter._return,
 }
 
 
@@ -374,7 +374,7 @@ def _hidden(text: str, counter: str) -> str:
     return f"call {text} @llvm.expect.{text}({text} {counter}, {text} 0)"
 
 
-def _outlined(symbol: str, struct: str, body: Writer) -> str:
+def _outlined(symbol: str, struct: str, body: LlvmWriter) -> str:
     loads = ["  %$threads = load i64, ptr %$ctx"]
     for k, (local, c) in enumerate(body.captures.items(), start=1):
         loads.append(f"  %$a{k} = {_field_of(struct, '%$ctx')} {k}")

@@ -18,7 +18,11 @@ from skforge.compiler.codegen.llvm.types import (
     splat_constant,
     type_text,
 )
-from skforge.compiler.codegen.llvm.writer import Writer, int_of_width, memory_element
+from skforge.compiler.codegen.llvm.writer import (
+    LlvmWriter,
+    int_of_width,
+    memory_element,
+)
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir.walk import operands
 from skforge.compiler.target import Target
@@ -34,7 +38,7 @@ _BINARY: dict[lir.BinaryOp, tuple[str, str, str]] = {
 }
 
 
-def emit_let(w: Writer, stmt: lir.Let) -> None:
+def emit_let(w: LlvmWriter, stmt: lir.Let) -> None:
     value, op = stmt.value, stmt.op
     instruction = _INSTRUCTIONS.get(type(op))
     if instruction is not None:
@@ -43,7 +47,7 @@ def emit_let(w: Writer, stmt: lir.Let) -> None:
         w.bind(value.name, _OPERANDS[type(op)](w, value, op))
 
 
-def _typed(w: Writer, op: lir.Op) -> str:
+def _typed(w: LlvmWriter, op: lir.Op) -> str:
     return ", ".join([w.typed(value) for value in operands(op)])
 
 
@@ -51,7 +55,7 @@ def _intrinsic(value: lir.Value, name: str, given: str) -> str:
     return f"call {type_text(value.type)} @llvm.{name}.{mangled(value.type)}({given})"
 
 
-def _unary(w: Writer, value: lir.Value, op: lir.Unary) -> str:
+def _unary(w: LlvmWriter, value: lir.Value, op: lir.Unary) -> str:
     match op.op:
         case "not":
             ones = "true" if value.type.element == lir.BOOL else "-1"
@@ -64,7 +68,7 @@ def _unary(w: Writer, value: lir.Value, op: lir.Unary) -> str:
             return _intrinsic(value, "cttz", f"{w.typed(op.a)}, i1 false")
 
 
-def _binary(w: Writer, value: lir.Value, op: lir.Binary) -> str:
+def _binary(w: LlvmWriter, value: lir.Value, op: lir.Binary) -> str:
     element = value.type.element
     both = f"f{op.op}" if op.op in ("add", "sub", "mul") else ""
     on_floats, signed, unsigned = _BINARY.get(op.op, (both, op.op, op.op))
@@ -79,22 +83,22 @@ def _binary(w: Writer, value: lir.Value, op: lir.Binary) -> str:
     return f"{code} {w.typed(op.a)}, {w.use(op.b)}"
 
 
-def _compare(w: Writer, value: lir.Value, op: lir.Compare) -> str:
+def _compare(w: LlvmWriter, value: lir.Value, op: lir.Compare) -> str:
     code = compare_code(op.op, op.a.type.element, op.unordered)
     return f"{code} {w.typed(op.a)}, {w.use(op.b)}"
 
 
-def _any_true(w: Writer, value: lir.Value, op: lir.AnyTrue) -> str:
+def _any_true(w: LlvmWriter, value: lir.Value, op: lir.AnyTrue) -> str:
     whole = int_of_width(op.a.type)
     return f"icmp ne {whole} {w.let(f'bitcast {w.typed(op.a)} to {whole}')}, 0"
 
 
-def _const(w: Writer, value: lir.Value, op: lir.Const) -> str:
+def _const(w: LlvmWriter, value: lir.Value, op: lir.Const) -> str:
     w.constants[value.name] = op.value
     return constant(op.value, value.type)
 
 
-def _convert(w: Writer, value: lir.Value, op: lir.Convert) -> str:
+def _convert(w: LlvmWriter, value: lir.Value, op: lir.Convert) -> str:
     source, target = op.a.type.element, value.type.element
     text, operand = type_text(value.type), w.typed(op.a)
     if type_text(source) == type_text(target):  # signs are the instructions'
@@ -117,28 +121,28 @@ def _convert(w: Writer, value: lir.Value, op: lir.Convert) -> str:
     return w.own(value, f"{code} {operand} to {text}")
 
 
-def _bitcast(w: Writer, value: lir.Value, op: lir.Bitcast) -> str:
+def _bitcast(w: LlvmWriter, value: lir.Value, op: lir.Bitcast) -> str:
     text = type_text(value.type)
     if type_text(op.a.type) == text:
         return w.use(op.a)
     return w.own(value, f"bitcast {w.typed(op.a)} to {text}")
 
 
-def _iota(w: Writer, value: lir.Value, op: lir.Iota) -> str:
+def _iota(w: LlvmWriter, value: lir.Value, op: lir.Iota) -> str:
     element = value.type.element
     text = type_text(element)
     numbers = (scalar_constant(k, element) for k in range(value.type.lanes))
     return f"<{', '.join(f'{text} {number}' for number in numbers)}>"
 
 
-def _pack(w: Writer, value: lir.Value, op: lir.Pack) -> str:
+def _pack(w: LlvmWriter, value: lir.Value, op: lir.Pack) -> str:
     text, lanes = type_text(value.type), "poison"
     for lane, part in enumerate(op.parts):
         lanes = w.let(f"insertelement {text} {lanes}, {w.typed(part)}, i64 {lane}")
     return lanes
 
 
-def _mask_bits(w: Writer, value: lir.Value, op: lir.MaskBits) -> str:
+def _mask_bits(w: LlvmWriter, value: lir.Value, op: lir.MaskBits) -> str:
     a, whole, text = op.a, int_of_width(op.a.type), type_text(value.type)
     if a.type.lanes > bits_of(value.type.element):
         raise w.module.fail(
@@ -148,14 +152,14 @@ def _mask_bits(w: Writer, value: lir.Value, op: lir.MaskBits) -> str:
     return bits if whole == text else w.own(value, f"zext {whole} {bits} to {text}")
 
 
-def _warp_reduce(w: Writer, value: lir.Value, op: lir.WarpReduce) -> str:
+def _warp_reduce(w: LlvmWriter, value: lir.Value, op: lir.WarpReduce) -> str:
     raise w.module.fail("WarpReduce must be legalised before the LLVM emitter.")
 
 
 # ------------------------------------------------------------ memory
 
 
-def _load(w: Writer, value: lir.Value, op: lir.Load) -> str:
+def _load(w: LlvmWriter, value: lir.Value, op: lir.Load) -> str:
     address = w.address(op.buffer, op.index)
     align = w.alignment(op.buffer, op.index)
     if value.type == lir.BOOL:
@@ -163,7 +167,7 @@ def _load(w: Writer, value: lir.Value, op: lir.Load) -> str:
     return f"load {type_text(value.type)}, ptr {address}, align {align}"
 
 
-def _lane_addresses(w: Writer, buffer: lir.Buffer, index: lir.Value) -> str:
+def _lane_addresses(w: LlvmWriter, buffer: lir.Buffer, index: lir.Value) -> str:
     # 32-bit indices stay narrow: the machine's gathers accept them.
     base = f"{memory_element(buffer.element)}, ptr {w.pointer(buffer)}"
     addresses = w.let(f"getelementptr inbounds {base}, {w.typed(index)}")
@@ -171,7 +175,7 @@ def _lane_addresses(w: Writer, buffer: lir.Buffer, index: lir.Value) -> str:
     return f"<{index.type.lanes} x ptr> align {align} {addresses}"
 
 
-def _gather(w: Writer, value: lir.Value, op: lir.Gather) -> str:
+def _gather(w: LlvmWriter, value: lir.Value, op: lir.Gather) -> str:
     lanes, text = value.type.lanes, type_text(value.type)
     addresses = _lane_addresses(w, op.buffer, op.index)
     mask = w.typed(op.mask) if op.mask is not None else w.all_lanes(lanes)
@@ -180,7 +184,7 @@ def _gather(w: Writer, value: lir.Value, op: lir.Gather) -> str:
     return f"call {text} {name}({addresses}, {mask}, {text} {other})"
 
 
-def _store(w: Writer, stmt: lir.Store) -> None:
+def _store(w: LlvmWriter, stmt: lir.Store) -> None:
     stored = w.typed(stmt.value)
     if stmt.value.type == lir.BOOL:
         stored = f"i8 {w.let(f'zext {stored} to i8')}"
@@ -189,7 +193,7 @@ def _store(w: Writer, stmt: lir.Store) -> None:
     w.line(f"store {stored}, ptr {address}, align {align}")
 
 
-def _scatter(w: Writer, stmt: lir.Scatter) -> None:
+def _scatter(w: LlvmWriter, stmt: lir.Scatter) -> None:
     lanes = stmt.index.type.lanes
     addresses = _lane_addresses(w, stmt.buffer, stmt.index)
     mask = w.all_lanes(lanes)
@@ -197,13 +201,13 @@ def _scatter(w: Writer, stmt: lir.Scatter) -> None:
     w.line(f"call void {name}({w.typed(stmt.value)}, {addresses}, {mask})")
 
 
-def _atomic_add(w: Writer, stmt: lir.AtomicAdd) -> None:
+def _atomic_add(w: LlvmWriter, stmt: lir.AtomicAdd) -> None:
     code = "fadd" if stmt.buffer.element.is_float else "add"
     address = w.address(stmt.buffer, stmt.index)
     w.line(f"atomicrmw {code} ptr {address}, {w.typed(stmt.value)} monotonic")
 
 
-def _prefetch(w: Writer, stmt: lir.Prefetch) -> None:
+def _prefetch(w: LlvmWriter, stmt: lir.Prefetch) -> None:
     address = w.address(stmt.buffer, stmt.index, inbounds=False)
     w.line(f"call void @llvm.prefetch.p0(ptr {address}, i32 0, i32 3, i32 1)")
 
@@ -236,7 +240,7 @@ def _one_register(target: Target, element: str, bits: int) -> str | None:
     return None
 
 
-def _permute(w: Writer, value: lir.Value, op: lir.Permute) -> str:
+def _permute(w: LlvmWriter, value: lir.Value, op: lir.Permute) -> str:
     element, lanes = value.type.element, value.type.lanes
     tables: Sequence[lir.Value] = op.tables
     index, target = op.index, w.module.target
@@ -284,7 +288,7 @@ def _permute(w: Writer, value: lir.Value, op: lir.Permute) -> str:
 
 
 def _repeated(
-    w: Writer, table: lir.Value, element: lir.Scalar, lanes: int
+    w: LlvmWriter, table: lir.Value, element: lir.Scalar, lanes: int
 ) -> lir.Value:
     """Repeat a table, as indices are modulo its length; byte shuffles take 16 bytes."""
     size = table.type.lanes
@@ -296,7 +300,9 @@ def _repeated(
     return _bound(w, operand, lir.Vec(element, lanes))
 
 
-def _bit_set(w: Writer, text: str, index: str, bit: int, element: lir.Scalar) -> str:
+def _bit_set(
+    w: LlvmWriter, text: str, index: str, bit: int, element: lir.Scalar
+) -> str:
     width = 8 * element.bytes
     if bit == 1 << (width - 1):
         return w.let(f"icmp slt {text} {index}, zeroinitializer")
@@ -304,14 +310,14 @@ def _bit_set(w: Writer, text: str, index: str, bit: int, element: lir.Scalar) ->
     return w.let(f"icmp ne {text} {picked}, zeroinitializer")
 
 
-def _bound(w: Writer, operand: str, type_: lir.Vec) -> lir.Value:
+def _bound(w: LlvmWriter, operand: str, type_: lir.Vec) -> lir.Value:
     value = lir.Value(w.temp(), type_)
     w.bind(value.name, operand)
     return value
 
 
 def _by_halves(
-    w: Writer, value: lir.Value, tables: Sequence[lir.Value], index: lir.Value
+    w: LlvmWriter, value: lir.Value, tables: Sequence[lir.Value], index: lir.Value
 ) -> str:
     wide = value.type.lanes // 2
 
@@ -337,7 +343,7 @@ def _by_halves(
 
 
 def _by_pairs(
-    w: Writer, value: lir.Value, tables: Sequence[lir.Value], index: lir.Value
+    w: LlvmWriter, value: lir.Value, tables: Sequence[lir.Value], index: lir.Value
 ) -> str:
     half = lir.Vec(lir.F32, 2 * value.type.lanes)
     kind, text = type_text(index.type), type_text(half)
@@ -360,7 +366,7 @@ def _by_pairs(
 
 
 def _through_memory(
-    w: Writer, value: lir.Value, tables: Sequence[lir.Value], index: lir.Value
+    w: LlvmWriter, value: lir.Value, tables: Sequence[lir.Value], index: lir.Value
 ) -> str:
     element, lanes = value.type.element, value.type.lanes
     text, scalar = type_text(value.type), type_text(element)
@@ -388,7 +394,7 @@ def _through_memory(
 # ------------------------------------------------------------ planes: bit i is row i
 
 
-def _mux(w: Writer, value: lir.Value, op: lir.PlaneMux) -> str:
+def _mux(w: LlvmWriter, value: lir.Value, op: lir.PlaneMux) -> str:
     """Name AVX-512's instruction: LLVM's matching takes as long as a fold's rest."""
     type_, text = value.type, type_text(value.type)
     select, a, b = w.use(op.select), w.use(op.a), w.use(op.b)
@@ -407,7 +413,7 @@ def _mux(w: Writer, value: lir.Value, op: lir.PlaneMux) -> str:
 
 
 def _plane_address(
-    w: Writer, access: lir.LoadPlane | lir.StorePlane, plane: lir.Value
+    w: LlvmWriter, access: lir.LoadPlane | lir.StorePlane, plane: lir.Value
 ) -> tuple[str, int]:
     if not isinstance(plane.type, lir.Plane):
         raise w.module.fail(f"{plane.name!r} is not a plane.")
@@ -422,17 +428,17 @@ def _plane_address(
     return at, gcd(table.alignment or table.element.bytes, first * n_bytes)
 
 
-def _load_plane(w: Writer, value: lir.Value, op: lir.LoadPlane) -> str:
+def _load_plane(w: LlvmWriter, value: lir.Value, op: lir.LoadPlane) -> str:
     at, align = _plane_address(w, op, value)
     return f"load {type_text(value.type)}, ptr {at}, align {align}"
 
 
-def _store_plane(w: Writer, stmt: lir.StorePlane) -> None:
+def _store_plane(w: LlvmWriter, stmt: lir.StorePlane) -> None:
     at, align = _plane_address(w, stmt, stmt.value)
     w.line(f"store {w.typed(stmt.value)}, ptr {at}, align {align}")
 
 
-def _planes_to_index(w: Writer, value: lir.Value, op: lir.PlanesToIndex) -> str:
+def _planes_to_index(w: LlvmWriter, value: lir.Value, op: lir.PlanesToIndex) -> str:
     """Join planes as a tree: in a chain each masked move waits for the one before."""
     lanes, text = value.type.lanes, type_text(value.type)
     element = type_text(value.type.element)
@@ -452,7 +458,7 @@ def _planes_to_index(w: Writer, value: lir.Value, op: lir.PlanesToIndex) -> str:
 # ------------------------------------------------------------ the tables
 
 #: The instruction whose result is an operation's value.
-_INSTRUCTIONS: dict[type[Any], Callable[[Writer, lir.Value, Any], str]] = {
+_INSTRUCTIONS: dict[type[Any], Callable[[LlvmWriter, lir.Value, Any], str]] = {
     lir.Address: lambda w, value, op: (
         f"ptrtoint ptr {w.address(op.buffer, op.index, inbounds=False)} to i64"
     ),
@@ -472,7 +478,7 @@ _INSTRUCTIONS: dict[type[Any], Callable[[Writer, lir.Value, Any], str]] = {
 }
 
 #: The operand that holds an operation's value, after the instructions that make it.
-_OPERANDS: dict[type[Any], Callable[[Writer, lir.Value, Any], str]] = {
+_OPERANDS: dict[type[Any], Callable[[LlvmWriter, lir.Value, Any], str]] = {
     lir.Symbol: lambda w, value, op: calls.symbol_text(w, op.name),
     lir.Const: _const,
     lir.Convert: _convert,
@@ -492,7 +498,7 @@ _OPERANDS: dict[type[Any], Callable[[Writer, lir.Value, Any], str]] = {
 }
 
 #: Writes a statement on memory.
-ACCESSES: dict[type[Any], Callable[[Writer, Any], None]] = {
+ACCESSES: dict[type[Any], Callable[[LlvmWriter, Any], None]] = {
     lir.Store: _store,
     lir.Scatter: _scatter,
     lir.AtomicAdd: _atomic_add,

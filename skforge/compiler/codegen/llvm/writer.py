@@ -39,14 +39,14 @@ class Capture(NamedTuple):
     memory: str  # type in the context struct; masks are stored as integers
 
 
-class Writer(Known):
+class LlvmWriter(Known):
     """Appends lines to one LLVM function and tracks LIR names in scope.
 
     An outlined parallel body has a ``parent``: names not found here are looked up there
     and recorded in ``captures``, unless they are constants.
     """
 
-    def __init__(self, module: ModuleText, parent: Writer | None = None) -> None:
+    def __init__(self, module: ModuleText, parent: LlvmWriter | None = None) -> None:
         super().__init__(parent)
         self.module = module
         self.parent = parent

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from skforge.compiler.forest.arrays import Array
+from skforge._typing import Array
 from skforge.compiler.forest.categories import EQUAL, HASH
 from skforge.compiler.frontends import checks
 from skforge.compiler.frontends.arrays import Ints, offsets
@@ -48,7 +48,7 @@ class _Buffer:
         return np.frombuffer(self.data, dtype, count, at + 4)
 
 
-class _Table:
+class _FlatTable:
     """A FlatBuffers table: fields by number; absent ones have their default."""
 
     def __init__(self, buffer: _Buffer, at: int) -> None:
@@ -72,11 +72,11 @@ class _Table:
         place = self._place(field)
         return default if place is None else self._buffer.number(form, place)
 
-    def table(self, field: int) -> _Table:
+    def table(self, field: int) -> _FlatTable:
         at = self._target(field)
         if at is None:
             parts.damaged(f"field {field} is missing")
-        return _Table(self._buffer, at)
+        return _FlatTable(self._buffer, at)
 
     def vector(self, field: int, dtype: Any) -> Array:
         at = self._target(field)
@@ -88,8 +88,8 @@ class _Table:
         first = 0 if at is None else at + 4  # each offset is from its own place
         return [first + 4 * i + offset for i, offset in enumerate(offsets)]
 
-    def tables(self, field: int) -> list[_Table]:
-        return [_Table(self._buffer, place) for place in self._places(field)]
+    def tables(self, field: int) -> list[_FlatTable]:
+        return [_FlatTable(self._buffer, place) for place in self._places(field)]
 
     def text(self, field: int) -> str:
         return self._decoded(self.vector(field, "u1"), field)
@@ -106,14 +106,14 @@ class _Table:
             parts.damaged(f"the text in field {field} is not UTF-8")
 
 
-def read_cbm(data: bytes) -> parts.Parts:
+def read_cbm(data: bytes) -> parts.CatBoostParts:
     if len(data) < _HEAD + 4:
         parts.damaged(f"it has {len(data)} bytes")
     (size,) = struct.unpack_from("<I", data, 4)
     if size > len(data) - _HEAD:
         parts.damaged(f"it has {len(data)} bytes, not {_HEAD + size}")
     buffer = _Buffer(memoryview(data)[_HEAD : _HEAD + size])
-    core = _Table(buffer, buffer.number("I", 0))
+    core = _FlatTable(buffer, buffer.number("I", 0))
     version, trees = core.text(0), core.table(1)
     if version != _VERSION or trees.n_fields > _FIELDS:
         checks.refuse_unknown(
@@ -135,7 +135,7 @@ def read_cbm(data: bytes) -> parts.Parts:
         bias = np.full(n_outputs, trees.number(15, "d", 0.0))
     if len(bias) != n_outputs:
         parts.damaged(f"it has {len(bias)} biases for {n_outputs} outputs")
-    return parts.Parts(
+    return parts.CatBoostParts(
         _nodes(trees, n_outputs),
         np.repeat(np.array(columns, np.int64), counts),
         np.concatenate([np.zeros(0, np.float32), *borders]),
@@ -159,7 +159,7 @@ _PLACES = {"float": (5, 2, 4), "categorical": (4, 1, 2)}
 _PLACES |= {"text": (12, 1, 2), "embedding": (18, 1, 2)}
 
 
-def _features(trees: _Table, kind: str) -> list[tuple[int, str]]:
+def _features(trees: _FlatTable, kind: str) -> list[tuple[int, str]]:
     field, number, name = _PLACES[kind]
     tables = trees.tables(field)
     return [(table.number(number, "i", -1), table.text(name)) for table in tables]
@@ -172,7 +172,7 @@ _PLACE = np.dtype("<u8, <u4")
 
 
 def _categories(
-    trees: _Table, providers: list[str], data: memoryview, kinds: Sequence[str]
+    trees: _FlatTable, providers: list[str], data: memoryview, kinds: Sequence[str]
 ) -> parts.Categories:
     treated = {f.number(1, "i", -1): f for f in trees.tables(5)}
     columns = {f.number(0, "i", -1): f.number(1, "i", -1) for f in trees.tables(4)}
@@ -180,22 +180,22 @@ def _categories(
     if not one_hot.keys() <= columns.keys():
         parts.damaged("it compares with values of a feature that it does not have")
 
-    def above(feature: int, border: float) -> parts.Part:
+    def above(feature: int, border: float) -> parts.PartPosition:
         known = treated[feature]
         right = parts.nan_goes_right(known.number(5, "b"), known.number(0, "B"))
         return ctr.above(known.number(2, "i", -1), border, right)
 
-    def combination(base: _Table) -> tuple[parts.Part, ...]:
+    def combination(base: _FlatTable) -> tuple[parts.PartPosition, ...]:
         of = base.table(0)
         hashes = [(HASH, columns[i], 0) for i in of.vector(0, "<i4").tolist()]
         borders = [above(*pair) for pair in of.vector(1, _NUMBER).tolist()]
         equal = [(EQUAL, columns[i], v) for i, v in of.vector(2, _VALUE).tolist()]
         return (*hashes, *borders, *equal)
 
-    def table_key(base: _Table) -> tuple[Any, ...]:
+    def table_key(base: _FlatTable) -> tuple[Any, ...]:
         return combination(base), base.number(1, "b"), base.number(2, "i")
 
-    def ctr_of(feature: _Table) -> parts.Ctr:
+    def ctr_of(feature: _FlatTable) -> parts.Ctr:
         model = feature.table(0)
         base = model.table(0)
         return parts.Ctr(
@@ -220,14 +220,14 @@ def _categories(
     return known
 
 
-def _kind(base: _Table) -> str:
+def _kind(base: _FlatTable) -> str:
     number = base.number(1, "b")
     if not 0 <= number < len(ctr.KINDS):
         checks.refuse_unknown(f"The model has statistics of the kind {number}")
     return ctr.KINDS[number]
 
 
-def _tables(providers: list[str], data: memoryview) -> Iterator[_Table]:
+def _tables(providers: list[str], data: memoryview) -> Iterator[_FlatTable]:
     rest = _Buffer(data)
     at = 0
     for name in providers:
@@ -237,10 +237,10 @@ def _tables(providers: list[str], data: memoryview) -> Iterator[_Table]:
         for _ in range(count):
             table = _Buffer(memoryview(rest.vector(at, "u1").data))
             at += 4 + len(table.data)
-            yield _Table(table, table.number("I", 0))
+            yield _FlatTable(table, table.number("I", 0))
 
 
-def _counts(table: _Table) -> parts.Table:
+def _counts(table: _FlatTable) -> parts.CtrTable:
     kind = _kind(table.table(0))
     raw = table.vector(1, "u1")
     if len(raw) % _PLACE.itemsize:
@@ -266,7 +266,7 @@ def _counts(table: _Table) -> parts.Table:
     return ctr.table_of(places["f0"], counts[places["f1"]], table.number(3, "i"))
 
 
-def _nodes(trees: _Table, n_outputs: int) -> parts.Nodes:
+def _nodes(trees: _FlatTable, n_outputs: int) -> parts.Nodes:
     splits = trees.vector(1, "<i4").astype(np.int64)
     sizes = trees.vector(2, "<i4").astype(np.int64)
     first = trees.vector(3, "<i4")

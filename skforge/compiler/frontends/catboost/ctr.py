@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from skforge._typing import Array
 from skforge.compiler.forest import categories
-from skforge.compiler.forest.arrays import Array
 from skforge.compiler.forest.categories import (
     MOST_BORDERS,
     MULTIPLIER,
@@ -22,11 +22,11 @@ from skforge.compiler.forest.categories import (
 )
 from skforge.compiler.frontends.arrays import Ints, offsets
 from skforge.compiler.frontends.catboost.parts import (
+    CatBoostParts,
     Categories,
     Ctr,
-    Part,
-    Parts,
-    Table,
+    CtrTable,
+    PartPosition,
     check_borders,
     damaged,
 )
@@ -44,7 +44,7 @@ _MOST_CHAINED = 16
 EMPTY = 2**64 - 1
 
 
-class Tests(NamedTuple):
+class CtrTests(NamedTuple):
     """The test of each split: rows up to the threshold go left."""
 
     column: Ints
@@ -52,13 +52,15 @@ class Tests(NamedTuple):
     missing_left: NDArray[np.bool_]
 
 
-def tests_of(parts: Parts, used: Ints) -> tuple[Tests, HashedCategories | None]:
+def tests_of(
+    parts: CatBoostParts, used: Ints
+) -> tuple[CtrTests, HashedCategories | None]:
     n_numbers, known = len(parts.border), parts.categories
     n_splits = n_numbers + known.n_splits
     if len(used) and not 0 <= used[0] <= used[-1] < n_splits:
         damaged(f"a split is none of its {n_splits} tests")
     more = n_splits - n_numbers
-    tests = Tests(
+    tests = CtrTests(
         np.append(parts.column, np.zeros(more, np.int64)),
         np.append(parts.border, np.zeros(more, np.float32)),
         np.append(parts.missing_left, np.ones(more, np.bool_)),
@@ -70,11 +72,11 @@ def tests_of(parts: Parts, used: Ints) -> tuple[Tests, HashedCategories | None]:
     is_category[np.array(known.columns, np.int64)] = True
     is_used = np.zeros(n_splits, np.bool_)
     is_used[used] = True
-    combinations: dict[tuple[Part, ...], list[Statistic]] = {}
-    places: list[tuple[tuple[Part, ...], int, Ints, Any]] = []
+    combinations: dict[tuple[PartPosition, ...], list[Statistic]] = {}
+    places: list[tuple[tuple[PartPosition, ...], int, Ints, Any]] = []
     first = n_numbers
     for column, hashes in zip(known.columns, known.values, strict=True):
-        combination: tuple[Part, ...] = ((categories.HASH, column, 0),)
+        combination: tuple[PartPosition, ...] = ((categories.HASH, column, 0),)
         for i in np.flatnonzero(is_used[first : first + len(hashes)]):
             columns = combinations.setdefault(combination, [])
             places.append((combination, len(columns), np.array([first + i]), 0))
@@ -139,7 +141,7 @@ def _is_value(value: np.int32) -> Statistic:
     return Statistic(np.array([key], np.uint64), np.array([1, 0], np.uint8))
 
 
-def _statistic(ctr: Ctr, table: Table, borders: NDArray[np.float32]) -> Statistic:
+def _statistic(ctr: Ctr, table: CtrTable, borders: NDArray[np.float32]) -> Statistic:
     values = _values(ctr, table)
     bucket = np.searchsorted(borders, values).astype(np.uint8)
     bucket[np.isnan(values)] = 0  # it exceeds none
@@ -218,7 +220,7 @@ def _distinct(rows: NDArray[np.uint8]) -> tuple[NDArray[np.uint8], Ints]:
     return found, place
 
 
-def _values(ctr: Ctr, table: Table) -> NDArray[np.float32]:
+def _values(ctr: Ctr, table: CtrTable) -> NDArray[np.float32]:
     counts, one = table.counts, np.float32
     whole = np.zeros(len(counts) + 1, np.float32)
     part = whole.copy()
@@ -236,7 +238,7 @@ def _values(ctr: Ctr, table: Table) -> NDArray[np.float32]:
         return (value + one(ctr.shift)) * one(ctr.scale)
 
 
-def above(column: int, border: float, nan_is: bool) -> Part:
+def above(column: int, border: float, nan_is: bool) -> PartPosition:
     kind = categories.ABOVE_OR_NAN if nan_is else categories.ABOVE
     return kind, column, int(np.float32(border).view(np.int32))
 
@@ -260,9 +262,9 @@ def check(known: Categories, kinds: Sequence[str]) -> None:
                 damaged("a part of a combination is none of its columns")
 
 
-def table_of(key: Any, counts: Array, denominator: int) -> Table:
+def table_of(key: Any, counts: Array, denominator: int) -> CtrTable:
     order = np.argsort(key)
     key = key[order]
     if (key[1:] == key[:-1]).any():
         damaged("a table of its categories has a combination twice")
-    return Table(key, counts[order], denominator)
+    return CtrTable(key, counts[order], denominator)

@@ -21,7 +21,7 @@ from skforge.compiler.frontends.catboost import ctr, parts
 from skforge.exceptions import UnsupportedModelError
 
 
-def read_dump(data: bytes) -> parts.Parts:
+def read_dump(data: bytes) -> parts.CatBoostParts:
     document = checks.read_json(data)
     try:
         return _parts(document)
@@ -33,7 +33,7 @@ def read_dump(data: bytes) -> parts.Parts:
         parts.damaged(f"a value is no number ({error})"[:200])
 
 
-def _parts(document: Any) -> parts.Parts:
+def _parts(document: Any) -> parts.CatBoostParts:
     info = document["features_info"]
     features = {kind: info.get(f"{kind}_features") or [] for kind in parts.KINDS}
     names, kinds = parts.columns_of(
@@ -68,7 +68,7 @@ def _parts(document: Any) -> parts.Parts:
         nodes = _nodes(document["trees"] or [], len(bias), split_of)
     else:
         nodes = _symmetric(document["oblivious_trees"] or [], len(bias), split_of)
-    return parts.Parts(
+    return parts.CatBoostParts(
         nodes,
         np.repeat(column, counts),
         np.concatenate([np.zeros(0, np.float32), *borders]),
@@ -107,7 +107,7 @@ def _categories(document: Any, kinds: Sequence[str]) -> parts.Categories:
     columns = {f["feature_index"]: f["flat_feature_index"] for f in categorical}
     numbers = {f["feature_index"]: f for f in info.get("float_features") or []}
 
-    def part(element: Any) -> parts.Part:
+    def part(element: Any) -> parts.PartPosition:
         kind = element["combination_element"]
         if kind == "float_feature":
             known = numbers[element["float_feature_index"]]
@@ -142,7 +142,7 @@ def _categories(document: Any, kinds: Sequence[str]) -> parts.Categories:
     return known
 
 
-def _table(record: Any) -> parts.Table:
+def _table(record: Any) -> parts.CtrTable:
     numbers, stride = record["hash_map"], record["hash_stride"]
     if stride < 2 or len(numbers) % stride:
         parts.damaged(f"a table of its categories has {len(numbers)} entries")

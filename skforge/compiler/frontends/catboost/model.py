@@ -14,7 +14,7 @@ import numpy as np
 
 from skforge.compiler.forest.arrays import Comparison, Missing
 from skforge.compiler.forest.forest import Forest, deduplicate_predicates
-from skforge.compiler.forest.outputs import SCORES, Function, OutputSpec, Task
+from skforge.compiler.forest.outputs import SCORES, OutputFunction, OutputSpec, Task
 from skforge.compiler.frontends import checks
 from skforge.compiler.frontends.arrays import Floats, forest_arrays
 from skforge.compiler.frontends.base import Frontend, detects, is_a, register
@@ -23,8 +23,8 @@ from skforge.compiler.frontends.catboost.ctr import feature_names, tests_of
 from skforge.compiler.frontends.catboost.dump import read_dump
 from skforge.compiler.frontends.catboost.parts import (
     REFUSED,
+    CatBoostParts,
     Nodes,
-    Parts,
     check_borders,
     damaged,
     refuse_features,
@@ -44,8 +44,8 @@ _REGRESSION = {
 
 
 def _forest(
-    parts: Parts,
-    iteration_range: checks.Range | None,
+    parts: CatBoostParts,
+    iteration_range: checks.IntRange | None,
     outputs: OutputSpec,
     task: Task,
     labels: tuple[Any, ...] = (),
@@ -155,7 +155,7 @@ def _with_covers(forest: Forest, leaf_weight: Floats) -> Forest:
     return replace(forest, cover=cover)
 
 
-def load_bytes(data: bytes, iteration_range: checks.Range | None = None) -> Forest:
+def load_bytes(data: bytes, iteration_range: checks.IntRange | None = None) -> Forest:
     parts = read_dump(data) if data.lstrip()[:1] == b"{" else read_cbm(data)
     loss = _loss(parts)
     if "class_params" in parts.info or loss.startswith((*_CLASSES, *_MULTILABEL)):
@@ -173,7 +173,7 @@ def refuse(model: Any) -> None:
         refuse_features(kind, [] if names is None else [*map(str, names)])
 
 
-def load(model: Any, iteration_range: checks.Range | None = None) -> Forest:
+def load(model: Any, iteration_range: checks.IntRange | None = None) -> Forest:
     if not model.is_fitted():
         checks.refuse_unfitted(model)
     checks.refuse_override(model, "catboost.core")
@@ -188,7 +188,7 @@ def load(model: Any, iteration_range: checks.Range | None = None) -> Forest:
     return _forest(parts, iteration_range, outputs, task)
 
 
-def _loss(parts: Parts) -> str:
+def _loss(parts: CatBoostParts) -> str:
     info = parts.info
     loss = _entry(info.get("params"), "loss_function") or info.get("loss_function")
     return str(_entry(loss, "type") or "")
@@ -198,7 +198,7 @@ def _entry(record: Any, name: str) -> Any:
     return record.get(name) if isinstance(record, dict) else None
 
 
-def _classifier(parts: Parts) -> tuple[OutputSpec, Task]:
+def _classifier(parts: CatBoostParts) -> tuple[OutputSpec, Task]:
     loss = _loss(parts)
     spec = OutputSpec("logistic", labels="above_zero", decision="scores")
     if len(parts.bias) == 1:
@@ -214,7 +214,7 @@ def _classifier(parts: Parts) -> tuple[OutputSpec, Task]:
     if loss in _MULTILABEL:
         return replace(spec, probabilities="values", named=False), "multilabel"
     alone = loss == "MultiClassOneVsAll"
-    function: Function = "logistic" if alone else "fast_softmax"
+    function: OutputFunction = "logistic" if alone else "fast_softmax"
     return OutputSpec(function, probabilities="values", labels="column"), "multiclass"
 
 
@@ -227,7 +227,7 @@ _LABELS: dict[str, tuple[Any, tuple[type, ...]]] = {
 }
 
 
-def _labels(parts: Parts) -> tuple[Any, ...]:
+def _labels(parts: CatBoostParts) -> tuple[Any, ...]:
     names = _entry(parts.info.get("class_params"), "class_names")
     kind = str(_entry(parts.info.get("class_params"), "class_label_type"))
     if not isinstance(names, list) or len(names) != max(2, len(parts.bias)):

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
+from skforge._typing import Array, Bools
 from skforge.compiler.forest import validation
-from skforge.compiler.forest.arrays import Array
-from skforge.compiler.frontends.arrays import Bools, Floats, Ints, offsets, starts
+from skforge.compiler.frontends.arrays import Floats, Ints, offsets, starts
 from skforge.exceptions import UnsupportedModelError
 
 #: The values of ``nan_value_treatment``, also by number; the last sends NaN right.
@@ -31,13 +31,13 @@ class Nodes(NamedTuple):
 
 
 #: A part of a combination: its kind, column and value, as ``HashedCategories`` has it.
-Part = tuple[int, int, int]
+PartPosition = tuple[int, int, int]
 
 
 class Ctr(NamedTuple):
     """A number that is computed of a combination, and the borders of its tests."""
 
-    combination: tuple[Part, ...]
+    combination: tuple[PartPosition, ...]
     kind: str
     table: Hashable
     target_border: int
@@ -47,7 +47,7 @@ class Ctr(NamedTuple):
     borders: NDArray[np.float32]
 
 
-class Table(NamedTuple):
+class CtrTable(NamedTuple):
     """What training counted of each combination."""
 
     key: NDArray[np.uint64]  # (n_keys,), its hash
@@ -59,7 +59,7 @@ class Categories(NamedTuple):
     columns: tuple[int, ...]  # of the features
     values: Sequence[NDArray[np.int32]]  # hashes of each feature's values with a test
     ctrs: Sequence[Ctr]
-    tables: Mapping[Any, Table]
+    tables: Mapping[Any, CtrTable]
 
     @property
     def n_splits(self) -> int:
@@ -67,7 +67,7 @@ class Categories(NamedTuple):
         return sum(map(len, [*self.values, *borders]))
 
 
-class Parts(NamedTuple):
+class CatBoostParts(NamedTuple):
     nodes: Nodes
     column: Ints  # of each border
     border: NDArray[np.float32]  # a greater number goes right

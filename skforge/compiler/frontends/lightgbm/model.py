@@ -14,16 +14,17 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from skforge.compiler.forest.arrays import ZERO_THRESHOLD, Array, Comparison, Missing
+from skforge._typing import Array, Bools
+from skforge.compiler.forest.arrays import ZERO_THRESHOLD, Comparison, Missing
 from skforge.compiler.forest.forest import Forest, deduplicate_predicates
-from skforge.compiler.forest.outputs import Function, OutputSpec, Task
+from skforge.compiler.forest.outputs import OutputFunction, OutputSpec, Task
 from skforge.compiler.frontends import checks
-from skforge.compiler.frontends.arrays import Bools, Floats, forest_arrays, starts
+from skforge.compiler.frontends.arrays import Floats, forest_arrays, starts
 from skforge.compiler.frontends.base import Frontend, is_a, register
 from skforge.compiler.frontends.lightgbm.dump import is_dump, parts_of
 from skforge.compiler.frontends.lightgbm.text import (
     ModelText,
-    Trees,
+    TextTrees,
     damaged,
     integer,
     parse,
@@ -36,28 +37,34 @@ _CATEGORIES = r"-?[0-9]{1,10}(:-?[0-9]{1,10})*"
 _MISSING = np.array([Missing.NEVER, Missing.ZERO, Missing.NAN, Missing.NAN], np.uint8)
 
 
-class _Objective(NamedTuple):
-    function: Function  # from raw score to prediction
+class _LightGBMObjective(NamedTuple):
+    function: OutputFunction  # from raw score to prediction
     task: Task
     options: tuple[str, ...] = ()  # words that may follow the name in the text
 
 
-_PLAIN = _Objective("identity", "regression")
-_OBJECTIVES: dict[str, _Objective] = {
+_PLAIN = _LightGBMObjective("identity", "regression")
+_OBJECTIVES: dict[str, _LightGBMObjective] = {
     **dict.fromkeys(
         ("regression", "regression_l1", "fair", "quantile", "mape"),
-        _Objective("identity", "regression", ("sqrt",)),
+        _LightGBMObjective("identity", "regression", ("sqrt",)),
     ),
     "huber": _PLAIN,
-    **dict.fromkeys(("poisson", "gamma", "tweedie"), _Objective("exp", "regression")),
-    "binary": _Objective("logistic", "binary", ("sigmoid",)),
-    "multiclass": _Objective("softmax", "multiclass", ("num_class",)),
-    "multiclassova": _Objective("logistic", "multiclass", ("num_class", "sigmoid")),
-    "cross_entropy": _Objective("logistic", "regression"),
-    "cross_entropy_lambda": _Objective("log1p_exp", "regression"),
-    **dict.fromkeys(("lambdarank", "rank_xendcg"), _Objective("identity", "ranking")),
+    **dict.fromkeys(
+        ("poisson", "gamma", "tweedie"), _LightGBMObjective("exp", "regression")
+    ),
+    "binary": _LightGBMObjective("logistic", "binary", ("sigmoid",)),
+    "multiclass": _LightGBMObjective("softmax", "multiclass", ("num_class",)),
+    "multiclassova": _LightGBMObjective(
+        "logistic", "multiclass", ("num_class", "sigmoid")
+    ),
+    "cross_entropy": _LightGBMObjective("logistic", "regression"),
+    "cross_entropy_lambda": _LightGBMObjective("log1p_exp", "regression"),
+    **dict.fromkeys(
+        ("lambdarank", "rank_xendcg"), _LightGBMObjective("identity", "ranking")
+    ),
     "custom": _PLAIN,  # like no objective: predict returns raw scores
-    "unknown": _Objective("unknown", "regression"),  # of a dump; not in texts
+    "unknown": _LightGBMObjective("unknown", "regression"),  # of a dump; not in texts
 }
 #: Aliases that LightGBM reads if no option follows; it never writes them.
 _ALIASES = {
@@ -77,7 +84,9 @@ _ALIASES = {
 
 
 def _forest(
-    model: ModelText, iteration_range: checks.Range | None, sigmoid: float | None = None
+    model: ModelText,
+    iteration_range: checks.IntRange | None,
+    sigmoid: float | None = None,
 ) -> Forest:
     """Build the forest of a model's parts for boosting rounds ``[begin, end)``.
 
@@ -194,7 +203,7 @@ def _power(base: float, exponent: int) -> float:
     return base * _power(base, exponent - 1)
 
 
-def _arrays(trees: Trees) -> dict[str, Any]:
+def _arrays(trees: TextTrees) -> dict[str, Any]:
     inner = trees.n_leaves - 1
     offset = trees.first_inner + trees.first_leaf
     sizes = np.column_stack((inner, trees.n_leaves)).ravel()
@@ -219,7 +228,7 @@ def _arrays(trees: Trees) -> dict[str, Any]:
     return forest_arrays(offset, is_inner, left, right, tests, values, number, cover)
 
 
-def _predicates(trees: Trees) -> tuple[dict[str, Array], NDArray[np.int32]]:
+def _predicates(trees: TextTrees) -> tuple[dict[str, Array], NDArray[np.int32]]:
     """Return distinct tests and each node's; NaN is in no set, for any missing type."""
     in_set = (trees.decision_type & 1) != 0
     missing = _MISSING[trees.decision_type >> 2]
@@ -296,7 +305,7 @@ def _category_names(
     return tuple(tuple(names_of.get(feature, ())) for feature in range(n_features))
 
 
-def load_bytes(data: bytes, iteration_range: checks.Range | None = None) -> Forest:
+def load_bytes(data: bytes, iteration_range: checks.IntRange | None = None) -> Forest:
     """Read a text or a JSON dump with all its rounds; who wrote it selected them."""
     if data.lstrip()[:1] == b"{":
         return _forest(parts_of(checks.read_json(data)), iteration_range)
@@ -335,7 +344,7 @@ def _refuse_wrapper(model: Any) -> None:
         )
 
 
-def load(model: Any, iteration_range: checks.Range | None = None) -> Forest:
+def load(model: Any, iteration_range: checks.IntRange | None = None) -> Forest:
     """Read a dump, a Booster or a wrapper, up to its ``best_iteration``."""
     if isinstance(model, dict):
         return _forest(parts_of(model), iteration_range)
@@ -372,7 +381,7 @@ def _switched_on(model: Any, names: tuple[str, ...]) -> str | None:
     return None
 
 
-def _from_booster(booster: Any, iteration_range: checks.Range | None) -> Forest:
+def _from_booster(booster: Any, iteration_range: checks.IntRange | None) -> Forest:
     text = booster.model_to_string(num_iteration=-1)
     if iteration_range is None and booster.best_iteration > 0:
         best = min(int(booster.best_iteration), int(booster.current_iteration()))

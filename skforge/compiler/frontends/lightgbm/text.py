@@ -195,7 +195,7 @@ def integer(values: dict[str, Any], key: str, where: str) -> int:
     return int(text)
 
 
-class Trees(NamedTuple):
+class TextTrees(NamedTuple):
     """The numbers of all trees, concatenated.
 
     Inner nodes and leaves are numbered separately, as in the file; ``first_inner`` and
@@ -216,7 +216,7 @@ class Trees(NamedTuple):
     categories: Sets  # words by inner node
 
 
-def read_trees(trees: Lines, n_features: int) -> Trees:
+def read_trees(trees: Lines, n_features: int) -> TextTrees:
     sizes = []
     for number, tree in enumerate(trees):
         size = integer(tree, "num_leaves", f"tree {number}")
@@ -248,7 +248,7 @@ def read_trees(trees: Lines, n_features: int) -> Trees:
     bad = (decision < 0) | (decision > 15) | ((decision & 13) == 12)
     check("decision_type", decision, bad, lambda _: "unknown")
     threshold = _numbers(trees, "threshold", inner, float)
-    return Trees(
+    return TextTrees(
         n_leaves=leaves,
         first_inner=first_inner,
         first_leaf=offsets(leaves),

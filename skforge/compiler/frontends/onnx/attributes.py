@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from skforge.compiler.forest.arrays import Array
+from skforge._typing import Array
 from skforge.compiler.forest.validation import damaged
 from skforge.compiler.frontends.checks import refuse_unknown
 from skforge.exceptions import UnsupportedModelError

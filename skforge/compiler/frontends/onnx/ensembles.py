@@ -8,7 +8,8 @@ from typing import Any, NamedTuple, TypeVar, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from skforge.compiler.forest.arrays import Array, Comparison
+from skforge._typing import Array
+from skforge.compiler.forest.arrays import Comparison
 from skforge.compiler.forest.outputs import Post
 from skforge.compiler.forest.validation import damaged, first_true
 from skforge.compiler.frontends.arrays import Ints

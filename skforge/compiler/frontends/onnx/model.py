@@ -19,7 +19,7 @@ import numpy as np
 
 from skforge.compiler.forest.arrays import Comparison
 from skforge.compiler.forest.forest import Forest
-from skforge.compiler.forest.outputs import Labels, Layout, OutputSpec, Post
+from skforge.compiler.forest.outputs import AnswerLayout, Labels, OutputSpec, Post
 from skforge.compiler.forest.validation import ABSENT, damaged, first_true
 from skforge.compiler.frontends.base import Frontend, detects, register
 from skforge.compiler.frontends.onnx import ensembles
@@ -28,7 +28,7 @@ from skforge.compiler.frontends.onnx.ensembles import Ensemble
 from skforge.compiler.frontends.onnx.trees import (
     Graph,
     Leaves,
-    Trees,
+    OnnxTrees,
     build_trees,
     copies_of_trees,
     leaf_values,
@@ -253,7 +253,7 @@ def load(model: Any, iteration_range: tuple[int, int] | None = None) -> Forest:
     return _as_regressor(forest, ensemble, leaves, place)
 
 
-def _check_places(ensemble: Ensemble, trees: Trees) -> None:
+def _check_places(ensemble: Ensemble, trees: OnnxTrees) -> None:
     """Refuse weights that onnxruntime assigns to another node than the file does.
 
     It assigns the weights of an unreachable node to the first root if that is a leaf,
@@ -287,7 +287,7 @@ def _n_features(place: Place, graph: Graph) -> int:
 
 def _answering(
     forest: Forest,
-    layout: Layout,
+    layout: AnswerLayout,
     post: Post,
     offsets: Any,
     bound: float = 0.0,

@@ -12,19 +12,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from skforge._typing import Bools, FloatArray
 from skforge.compiler.forest.arrays import Comparison, Missing
 from skforge.compiler.forest.forest import deduplicate_predicates, round_thresholds
 from skforge.compiler.forest.validation import damaged, first_true
-from skforge.compiler.frontends.arrays import (
-    Bools,
-    Ints,
-    Sets,
-    category_words,
-    forest_arrays,
-)
+from skforge.compiler.frontends.arrays import Ints, Sets, category_words, forest_arrays
 from skforge.exceptions import UnsupportedModelError
-
-FloatArray = NDArray[np.floating[Any]]
 
 _MAX_WORDS = 1 << 24  # of all sets; a small file could ask for terabytes
 _MAX_MEMBER = 1 << 31
@@ -54,7 +47,7 @@ class Weights(NamedTuple):
     value: FloatArray
 
 
-class Trees(NamedTuple):
+class OnnxTrees(NamedTuple):
     """Arrays of a Forest; ``leaf_of[i]`` is the graph leaf of leaf row ``i``."""
 
     arrays: dict[str, Any]
@@ -65,7 +58,7 @@ class Trees(NamedTuple):
 
 def build_trees(
     graph: Graph, input_dtype: np.dtype[Any], copies: Ints | None = None
-) -> Trees:
+) -> OnnxTrees:
     """Follow the trees from their roots and return the arrays of a Forest.
 
     References of the graph must be in range. Thresholds are rounded to ``input_dtype``
@@ -96,7 +89,7 @@ def build_trees(
     tests, values = _predicates(graph, test, input_dtype), np.zeros((len(leaf_of), 1))
     children = rank[left], rank[right]
     arrays = forest_arrays(offset, inner, *children, tests, values, number)
-    return Trees(arrays, leaf_of, tree[~inner], copy)
+    return OnnxTrees(arrays, leaf_of, tree[~inner], copy)
 
 
 def _follow(graph: Graph, shared: bool = False) -> Ints:
@@ -278,7 +271,7 @@ class Leaves(NamedTuple):
     never: Bools  # (n_outputs,) no row does
 
 
-def copies_of_trees(trees: Trees, weights: Weights, n_outputs: int) -> Ints:
+def copies_of_trees(trees: OnnxTrees, weights: Weights, n_outputs: int) -> Ints:
     """Return, per tree, the largest number of weights of a leaf for one output."""
     copies = np.ones(len(trees.copy), np.int64)
     if n_outputs > 1 and len(weights.leaf):
@@ -299,7 +292,7 @@ def _turns(weights: Weights, n_outputs: int) -> Ints:
 
 
 def leaf_values(
-    trees: Trees,
+    trees: OnnxTrees,
     weights: Weights,
     n_outputs: int,
     unweighted: FloatArray,

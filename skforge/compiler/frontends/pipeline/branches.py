@@ -19,7 +19,7 @@ from skforge.compiler.forest.frames import kind_of
 from skforge.compiler.frontends.pipeline import transformers
 from skforge.exceptions import UnsupportedModelError
 
-Steps = list[tuple[str, Any]]
+StepList = list[tuple[str, Any]]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -75,10 +75,10 @@ def _beside(X: Any, out: Any, names: Sequence[str]) -> Any:
 
 
 #: By ColumnTransformer: the ids of its transformers, and the steps that it makes.
-_known: WeakKeyDictionary[Any, tuple[list[int], Steps]] = WeakKeyDictionary()
+_known: WeakKeyDictionary[Any, tuple[list[int], StepList]] = WeakKeyDictionary()
 
 
-def branched(name: str, step: Any) -> Steps:
+def branched(name: str, step: Any) -> StepList:
     if transformers.class_of(step) != transformers.COLUMNS or not _is_plain(step):
         return [(name, step)]
     ids = [id(child) for _, child, _ in step.transformers_]
@@ -104,7 +104,7 @@ def _folds(name: str, child: Any) -> bool:
     return False
 
 
-def _branched(name: str, step: Any) -> Steps:
+def _branched(name: str, step: Any) -> StepList:
     from sklearn.preprocessing import FunctionTransformer
 
     indices, names = dict(step._transformer_to_input_indices), None
@@ -153,7 +153,7 @@ def _branched(name: str, step: Any) -> Steps:
     return [*steps, (name, rest)]
 
 
-def unbranched(steps: Steps) -> list[Any]:
+def unbranched(steps: StepList) -> list[Any]:
     """Return transformers in turn; of a ColumnTransformer in parts, the whole."""
     found: list[Any] = []
     for _, step in steps:

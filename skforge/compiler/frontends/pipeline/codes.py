@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skforge._compat import cached_property
-from skforge.compiler.forest.arrays import Array
+from skforge._typing import Array
 
 #: From so many texts on, a code is found once for each distinct one.
 MANY = 256

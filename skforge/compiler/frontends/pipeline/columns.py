@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from skforge._compat import no_warnings
-from skforge.compiler.forest.arrays import Array
+from skforge._typing import Array
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.frontends.pipeline import transformers
 from skforge.compiler.frontends.pipeline.transformers import cannot_fold, class_of
@@ -22,7 +22,7 @@ _EXACT = 2.0**53  # float64 holds whole numbers up to here
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Stage:
+class ColumnStage:
     step: str  # its name, with those of the steps around it
     #: The transformer; one that raises no error for unknown categories or markers.
     transformer: Any
@@ -81,7 +81,7 @@ class Column:
     dtype: Any
     #: A value that it may have.
     example: Any = 0.0
-    stage: Stage | None = None
+    stage: ColumnStage | None = None
     #: The stage's input that it reads, and its place among the stage's outputs.
     read: int = 0
     place: int = 0
@@ -96,13 +96,13 @@ class Matrix(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ColumnPlan:
     width: int  # columns of the rows
     dtype: Any  # the dtype of numbers in the rows
     columns: tuple[Column, ...] = ()  # those that the last step gets
     sparse: str = ""  # the format of the matrix that it gets, "" if that is dense
     #: All transformers, also those whose outputs are dropped later.
-    stages: list[Stage] = field(default_factory=list)
+    stages: list[ColumnStage] = field(default_factory=list)
     #: The known texts of each column of the rows that holds texts.
     texts: dict[int, list[str]] = field(default_factory=dict)
     #: What scalers compute, also if it is clipped or dropped later: a number that is
@@ -199,7 +199,7 @@ def plan_of(
     last: Forest,
     dtype: Any = np.float64,
     form: Sequence[Any] | None = None,
-) -> Plan:
+) -> ColumnPlan:
     """Return columns that the last step gets; ``form``: dtypes of the rows' columns."""
     width = transformers.of_first(pipeline.steps, "n_features_in_")
     if transformers.begins_with_last(pipeline.steps):
@@ -210,7 +210,7 @@ def plan_of(
             "(n_features_in_); fit it, or begin it with a transformer that stores "
             "this."
         )
-    plan = Plan(int(width), np.dtype(dtype))
+    plan = ColumnPlan(int(width), np.dtype(dtype))
     dtypes = [plan.dtype] * plan.width if form is None else form
     columns = tuple(
         Column(i, np.dtype(dtype_read), whole=frozenset({i}) if form is None else None)
@@ -230,7 +230,7 @@ def plan_of(
     return replace(plan, columns=columns, sparse=sparse)
 
 
-def _after(step: str, transformer: Any, given: Matrix, plan: Plan) -> Matrix:
+def _after(step: str, transformer: Any, given: Matrix, plan: ColumnPlan) -> Matrix:
     function = transformers.function_of(transformer)
     if transformers.passes_on(transformer) and function is None:
         return given
@@ -253,7 +253,7 @@ def _after(step: str, transformer: Any, given: Matrix, plan: Plan) -> Matrix:
     return _of_one(step, transformer, given, plan)
 
 
-def _of_one(step: str, transformer: Any, given: Matrix, plan: Plan) -> Matrix:
+def _of_one(step: str, transformer: Any, given: Matrix, plan: ColumnPlan) -> Matrix:
     inputs, sparse = given
     fail = partial(transformers.fail, step, transformer)
     rough = transformers.is_rough(transformer)
@@ -286,7 +286,9 @@ def _of_one(step: str, transformer: Any, given: Matrix, plan: Plan) -> Matrix:
             missing.append(examples[-1])
     lenient = transformers.lenient(transformer)
     least = [transformers.least(transformer, column.dtype) for column in inputs]
-    stage = Stage(step, lenient, inputs, sparse, special, strict, markers, [], least)
+    stage = ColumnStage(
+        step, lenient, inputs, sparse, special, strict, markers, [], least
+    )
     nan = stage.accepts(missing, transformer if strict else lenient)
     stage = replace(stage, nan=[nan and value == value for value in markers])
     plan.stages.append(stage)
@@ -324,7 +326,7 @@ def _of_one(step: str, transformer: Any, given: Matrix, plan: Plan) -> Matrix:
     return Matrix(outputs, form if is_known else "CSR or CSC")
 
 
-def _as_text(column: Column, known: list[str], plan: Plan) -> Column:
+def _as_text(column: Column, known: list[str], plan: ColumnPlan) -> Column:
     if column.stage is not None and column.dtype != np.object_:
         step = column.stage.step
         cannot_fold(f"The step {step!r} returns numbers where the next reads strings")
@@ -335,7 +337,7 @@ def _as_text(column: Column, known: list[str], plan: Plan) -> Column:
     return replace(column, dtype=np.dtype(object), whole=None)
 
 
-def _by_columns(step: str, transformer: Any, given: Matrix, plan: Plan) -> Matrix:
+def _by_columns(step: str, transformer: Any, given: Matrix, plan: ColumnPlan) -> Matrix:
     by_place: dict[int, Column] = {}
     for name, child, chosen in transformers.inside(transformer):
         if isinstance(child, str) and child == "drop":
@@ -367,7 +369,7 @@ def _joined(parts: Sequence[tuple[Column, ...]]) -> tuple[Column, ...]:
     )
 
 
-def _whole(stage: Stage, plan: Plan) -> list[frozenset[int] | None]:
+def _whole(stage: ColumnStage, plan: ColumnPlan) -> list[frozenset[int] | None]:
     inputs = [column.whole for column in stage.inputs]
     groups = [x for x in inputs if x is not None]
     # others get one matrix, of one dtype
@@ -400,7 +402,7 @@ def _whole(stage: Stage, plan: Plan) -> list[frozenset[int] | None]:
     return inputs if stays else [None] * len(inputs)
 
 
-def _whole_values(stage: Stage, special: Any, least: Any, dtype: Any) -> Array:
+def _whole_values(stage: ColumnStage, special: Any, least: Any, dtype: Any) -> Array:
     """Return whole numbers for which a transformer may have rules of its own."""
     if special.dtype.kind in "OU":  # a column of texts
         return np.array([*special[:1], ""], object)[:1]
@@ -416,7 +418,7 @@ def _whole_values(stage: Stage, special: Any, least: Any, dtype: Any) -> Array:
     return known if stage.strict and len(known) else np.concatenate([known, others])
 
 
-def _matrix(stage: Stage, columns: Sequence[Array]) -> Any:
+def _matrix(stage: ColumnStage, columns: Sequence[Array]) -> Any:
     texts = [column.dtype == np.object_ for column in columns]
     if any(texts) and not all(texts):  # each column of a frame has its own dtype
         names = getattr(stage.transformer, "feature_names_in_", range(len(columns)))

@@ -15,14 +15,13 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from skforge.compiler.forest.arrays import ZERO_THRESHOLD, Array, Comparison, Missing
+from skforge._typing import Array, Bools
+from skforge.compiler.forest.arrays import ZERO_THRESHOLD, Comparison, Missing
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.reference import evaluate_predicates
 from skforge.compiler.frontends.pipeline import transformers
-from skforge.compiler.frontends.pipeline.columns import Column, Plan
+from skforge.compiler.frontends.pipeline.columns import Column, ColumnPlan
 from skforge.compiler.frontends.pipeline.transformers import cannot_fold, is_missing
-
-Flags = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +30,7 @@ class Bounds:
 
     low: Array
     high: Array
-    nan: Flags
+    nan: Bools
     #: As ``Plan.whole``.
     whole: tuple[tuple[list[int], list[str], list[str]], ...] = ()
 
@@ -71,7 +70,7 @@ class Runs(NamedTuple):
     at_last: Array
 
 
-def last_values(plan: Plan, forest: Forest, values: Array) -> Array:
+def last_values(plan: ColumnPlan, forest: Forest, values: Array) -> Array:
     """Return values of a column as the last step reads them: NaN for missing."""
     absent = (values == 0) & _lacks_zeros(plan, forest)
     with np.errstate(over="ignore"):
@@ -81,12 +80,12 @@ def last_values(plan: Plan, forest: Forest, values: Array) -> Array:
     return values
 
 
-def _lacks_zeros(plan: Plan, forest: Forest) -> bool:
+def _lacks_zeros(plan: ColumnPlan, forest: Forest) -> bool:
     """Tell whether zeros are missing; others that the cast makes zeros are not."""
     return bool(plan.sparse) and forest.source == "xgboost"
 
 
-def bounds_of(plan: Plan, dtype: Any, takes_nan: bool) -> Bounds:
+def bounds_of(plan: ColumnPlan, dtype: Any, takes_nan: bool) -> Bounds:
     """Return the values that are finite wherever a step gets them.
 
     ``dtype`` is the last step's, and ``takes_nan`` tells whether it accepts missing
@@ -110,7 +109,7 @@ def bounds_of(plan: Plan, dtype: Any, takes_nan: bool) -> Bounds:
 
     nan_is_fine = np.array([nan for _, nan in checks])
 
-    def finite(x: Array, check: Array) -> Flags:
+    def finite(x: Array, check: Array) -> Bools:
         x = np.clip(x, least[check], most[check])
         values = plan.values_of(columns, check, x)
         with np.errstate(over="ignore"):
@@ -134,7 +133,7 @@ def bounds_of(plan: Plan, dtype: Any, takes_nan: bool) -> Bounds:
     return bounds
 
 
-def _taken(plan: Plan, largest: Any) -> tuple[Array, Array]:
+def _taken(plan: ColumnPlan, largest: Any) -> tuple[Array, Array]:
     low = np.full(plan.width, -largest, plan.dtype)
     high = -low
     limited = [
@@ -149,7 +148,7 @@ def _taken(plan: Plan, largest: Any) -> tuple[Array, Array]:
     source = np.array([column.source for column in columns], np.intp)
     ends = np.array([least for _, least in limited])
 
-    def taken(x: Array, item: Array) -> Flags:
+    def taken(x: Array, item: Array) -> Bools:
         return np.asarray(plan.values_of(columns, item, x) >= ends[item])
 
     powers = 2.0 ** np.arange(-8, 64)
@@ -166,7 +165,9 @@ def _taken(plan: Plan, largest: Any) -> tuple[Array, Array]:
     return low, high
 
 
-def pieces_of(plan: Plan, inner: Sequence[Forest], bounds: Bounds) -> dict[int, Array]:
+def pieces_of(
+    plan: ColumnPlan, inner: Sequence[Forest], bounds: Bounds
+) -> dict[int, Array]:
     """Return the greatest number of each piece of the columns of numbers.
 
     In a piece, every output is monotone. Columns with one piece are left out.
@@ -196,7 +197,7 @@ def pieces_of(plan: Plan, inner: Sequence[Forest], bounds: Bounds) -> dict[int, 
             over = np.tile([False, True], len(special) * len(ends))
             start, end = np.repeat(first, n), np.repeat(last, n)
 
-            def above(x: Array, item: Array) -> Flags:
+            def above(x: Array, item: Array) -> Bools:
                 values = plan.values_of([column], np.zeros(len(x), np.intp), x)
                 with np.errstate(over="ignore"):
                     values = values if dtype is None else values.astype(dtype)
@@ -226,7 +227,7 @@ def pieces_of(plan: Plan, inner: Sequence[Forest], bounds: Bounds) -> dict[int, 
 
 
 def _changing(
-    plan: Plan,
+    plan: ColumnPlan,
     bounds: Bounds,
     pieces: dict[int, Array],
     checks: list[tuple[Column, Array]],
@@ -244,7 +245,7 @@ def _changing(
                 yield check
 
 
-def _tested(plan: Plan, forest: Forest) -> dict[int, Array]:
+def _tested(plan: ColumnPlan, forest: Forest) -> dict[int, Array]:
     """Return values around which tests of the last step are not monotone."""
     values: dict[int, Array] = {}
     always = []
@@ -277,14 +278,14 @@ def _firsts(ends: Array, low: float) -> Array:
 
 
 def refused_pieces(
-    plan: Plan, bounds: Bounds, pieces: dict[int, Array], takes_nan: bool
-) -> dict[int, Flags]:
+    plan: ColumnPlan, bounds: Bounds, pieces: dict[int, Array], takes_nan: bool
+) -> dict[int, Bools]:
     """Return which pieces a step refuses; ``bounds`` notes whether it refuses NaN."""
     inputs = [c.source for stage in plan.stages if stage.strict for c in stage.inputs]
     strict = {source for source in inputs if source not in plan.texts}
     for source in strict:  # NaN may be all that an encoder knows
         pieces.setdefault(source, bounds.high[source : source + 1])
-    refused: dict[int, Flags] = {}
+    refused: dict[int, Bools] = {}
     for source, ends in pieces.items():
         rows = np.append(ends, ends.dtype.type(np.nan))
         fine = accepted(plan, source, rows, takes_nan)
@@ -294,7 +295,7 @@ def refused_pieces(
     return refused
 
 
-def accepted(plan: Plan, source: int, values: Array, takes_nan: bool) -> Flags:
+def accepted(plan: ColumnPlan, source: int, values: Array, takes_nan: bool) -> Bools:
     """Tell for which values of a column no step raises an error or warns."""
     fine = np.ones(len(values), np.bool_)
     rows, a_text = {source: values}, source in plan.texts
@@ -328,7 +329,7 @@ def accepted(plan: Plan, source: int, values: Array, takes_nan: bool) -> Flags:
     return fine
 
 
-def _among(values: Array, known: list[Any]) -> Flags:
+def _among(values: Array, known: list[Any]) -> Bools:
     known_values = {item for item in known if not is_missing(item)}
     known_values |= {None} if None in known else set()
     nan = any(item is not None and is_missing(item) for item in known)
@@ -340,11 +341,11 @@ def _among(values: Array, known: list[Any]) -> Flags:
 
 
 def runs_of(
-    plan: Plan,
+    plan: ColumnPlan,
     forest: Forest,
     bounds: Bounds,
     pieces: dict[int, Array],
-    refused: dict[int, Flags],
+    refused: dict[int, Bools],
     points: dict[int, Array],
 ) -> dict[int, Runs]:
     """Return the runs of each column that the trees test.
@@ -388,19 +389,19 @@ def runs_of(
     return runs
 
 
-def _turns(low: Array, high: Array) -> Flags:
+def _turns(low: Array, high: Array) -> Bools:
     """Tell which pieces, from the second on, do not go on in the direction so far."""
     outputs = np.column_stack([low, high]).ravel()
     before, after = outputs[:-1], outputs[1:]
     ways = (after > before).astype(int) - (after < before)
     moving = np.flatnonzero(ways)
     back = ways[moving[1:]] != ways[moving[:-1]]
-    turns: Flags = np.isnan(outputs[1:-2:2]) | np.isnan(outputs[2::2])
+    turns: Bools = np.isnan(outputs[1:-2:2]) | np.isnan(outputs[2::2])
     turns[(moving[1:][back] + 1) // 2 - 1] = True
     return turns
 
 
-def _padded(plan: Plan, rows: dict[int, Array], size: int) -> dict[int, Array]:
+def _padded(plan: ColumnPlan, rows: dict[int, Array], size: int) -> dict[int, Array]:
     padded = {}
     for source, values in rows.items():
         padded[source] = np.full(size, plan.example(source), values.dtype)
@@ -408,27 +409,27 @@ def _padded(plan: Plan, rows: dict[int, Array], size: int) -> dict[int, Array]:
     return padded
 
 
-def _same(a: Array, b: Array) -> Flags:
+def _same(a: Array, b: Array) -> Bools:
     return np.asarray((a == b) | (np.isnan(a) & np.isnan(b)))
 
 
-class Parts(NamedTuple):
+class TrueParts(NamedTuple):
     """Where each test is true: parts of numbers; neighbours differ in the answer."""
 
     #: By part: the test, its first and last number, and the answer.
     test: Array
     first: Array
     last: Array
-    answer: Flags
+    answer: Bools
 
 
-def joined(parts: list[Parts], ends: Array) -> Parts:
+def joined(parts: list[TrueParts], ends: Array) -> TrueParts:
     pairs = zip(parts, [0, *ends[:-1].tolist()], strict=True)
     moved = [part._replace(test=part.test + start) for part, start in pairs]
-    return Parts(*map(np.concatenate, zip(*moved, strict=True)))
+    return TrueParts(*map(np.concatenate, zip(*moved, strict=True)))
 
 
-def parts_of(plan: Plan, forest: Forest, runs: dict[int, Runs]) -> Parts:
+def parts_of(plan: ColumnPlan, forest: Forest, runs: dict[int, Runs]) -> TrueParts:
     order = np.argsort(forest.feature, kind="stable")
     starts = np.searchsorted(forest.feature[order], [*runs, forest.n_features])
     columns: list[tuple[Array, ...]] = []
@@ -438,7 +439,7 @@ def parts_of(plan: Plan, forest: Forest, runs: dict[int, Runs]) -> Parts:
         columns.append((np.repeat(tests, len(run.first)), *tiled))
     if not columns:
         none = np.zeros(0, plan.dtype)
-        return Parts(np.zeros(0, np.intp), none, none, np.zeros(0, np.bool_))
+        return TrueParts(np.zeros(0, np.intp), none, none, np.zeros(0, np.bool_))
     test, begins, ends, low, high = map(np.concatenate, zip(*columns, strict=True))
     at_first = evaluate_predicates(forest, test, low)
     at_last = evaluate_predicates(forest, test, high)
@@ -446,7 +447,7 @@ def parts_of(plan: Plan, forest: Forest, runs: dict[int, Runs]) -> Parts:
     cuts = np.zeros(0, plan.dtype)
     n_cuts = (at_first != at_last).astype(np.intp)
 
-    def alike(x: Array, item: Array) -> Flags:
+    def alike(x: Array, item: Array) -> Bools:
         tests = test[changes[item]]
         values = plan.values_of(plan.columns, forest.feature[tests], x)
         values = last_values(plan, forest, values)
@@ -476,10 +477,10 @@ def parts_of(plan: Plan, forest: Forest, runs: dict[int, Runs]) -> Parts:
     new = np.ones(len(of), np.bool_)
     new[1:] = (test[of][1:] != test[of][:-1]) | (answer[1:] != answer[:-1])
     closing = np.append(np.flatnonzero(new)[1:], len(of)) - 1
-    return Parts(test[of][new], begin[new], end[closing], answer[new])
+    return TrueParts(test[of][new], begin[new], end[closing], answer[new])
 
 
-def _check_steady(plan: Plan, columns: list[Column], cuts: Array) -> None:
+def _check_steady(plan: ColumnPlan, columns: list[Column], cuts: Array) -> None:
     source = np.array([column.source for column in columns])
     of_source = {i: cuts[source == i] for i in {*source.tolist()} - {*plan.texts}}
     ends = {i: np.append(x[:16], x[-16:]) for i, x in of_source.items()}
@@ -545,7 +546,9 @@ def _pace(column: Column, dtype: np.dtype[Any]) -> int:
 _FAR = 2.0**40  # so far away that the difference shows the slope to the last digits
 
 
-def _guesses(plan: Plan, forest: Forest, test: Array) -> Iterator[tuple[Array, Array]]:
+def _guesses(
+    plan: ColumnPlan, forest: Forest, test: Array
+) -> Iterator[tuple[Array, Array]]:
     """Yield narrow ranges where the answers of tests may change.
 
     Most transforms are a line: its inverse is within a few roundings of the answer.
@@ -576,7 +579,7 @@ def _next(x: Array) -> Array:
 
 
 #: Tells for numbers, and the places of these among the items of a search.
-Alike: TypeAlias = Callable[[Array, Array], Flags]
+Alike: TypeAlias = Callable[[Array, Array], Bools]
 
 _AT_ONCE = 1 << 20  # numbers tried at a time around the changes of answers
 _MOST_AT_ONCE = 4096  # numbers tried in a step of a search, if there are few items

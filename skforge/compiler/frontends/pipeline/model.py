@@ -12,23 +12,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skforge._compat import no_warnings
-from skforge.compiler.forest.arrays import ZERO_THRESHOLD, Array, Comparison, Missing
+from skforge._typing import Array, Bools, Uint32s
+from skforge.compiler.forest.arrays import ZERO_THRESHOLD, Comparison, Missing
 from skforge.compiler.forest.forest import Forest, deduplicate_predicates
 from skforge.compiler.forest.reference import evaluate_predicates
 from skforge.compiler.frontends import base, load_forest, read_forests, refuse_untrained
-from skforge.compiler.frontends.checks import Range
+from skforge.compiler.frontends.checks import IntRange
 from skforge.compiler.frontends.members import fitted_members, is_wrapper
 from skforge.compiler.frontends.pipeline import fold, transformers
 from skforge.compiler.frontends.pipeline.codes import UNKNOWN, NumberCodes, TextCodes
-from skforge.compiler.frontends.pipeline.columns import Column, Plan, plan_of
-from skforge.compiler.frontends.pipeline.fold import Flags, Parts, accepted
+from skforge.compiler.frontends.pipeline.columns import Column, ColumnPlan, plan_of
+from skforge.compiler.frontends.pipeline.fold import TrueParts, accepted
 from skforge.compiler.frontends.pipeline.split import flat
 from skforge.compiler.frontends.pipeline.transformers import cannot_fold
 from skforge.exceptions import InvalidModelError, UnsupportedModelError
 
 
 def codes_of(
-    plan: Plan, tested: list[int], takes_nan: bool
+    plan: ColumnPlan, tested: list[int], takes_nan: bool
 ) -> tuple[dict[int, TextCodes], dict[int, Array]]:
     """Return the codes of each column of texts, and a value for each code.
 
@@ -80,7 +81,7 @@ def codes_of(
     return codes, points
 
 
-def _encodes(plan: Plan, source: int) -> bool:
+def _encodes(plan: ColumnPlan, source: int) -> bool:
     return all(
         transformers.kind_of(stage.transformer).encodes
         for stage in plan.stages
@@ -89,7 +90,9 @@ def _encodes(plan: Plan, source: int) -> bool:
     )
 
 
-def _outputs(plan: Plan, columns: list[Column], source: int, values: Array) -> Array:
+def _outputs(
+    plan: ColumnPlan, columns: list[Column], source: int, values: Array
+) -> Array:
     if not columns or not len(values):
         return np.zeros((len(values), len(columns)))
     columns_read = plan.values(columns, {source: values})
@@ -101,8 +104,6 @@ def _alike(row: Array, others: Array) -> Array:
     return np.flatnonzero(same.all(axis=1))
 
 
-Words = NDArray[np.uint32]
-
 #: Greatest whole number in a set of numbers that are not coded.
 _MOST_IN_SET = 4095
 
@@ -110,15 +111,15 @@ _MOST_IN_SET = 4095
 class Predicates(NamedTuple):
     comparison: NDArray[np.uint8]
     threshold: Array
-    categories: dict[int, Words]
-    swapped: Flags
+    categories: dict[int, Uint32s]
+    swapped: Bools
 
 
 def predicates_of(
-    parts: Parts,
+    parts: TrueParts,
     source: Array,
     pieces: dict[int, Array],
-    refused: dict[int, Flags],
+    refused: dict[int, Bools],
     texts: dict[int, TextCodes],
 ) -> tuple[Predicates, dict[int, NumberCodes]]:
     """Return the predicates of tests, and the codes of columns of numbers.
@@ -176,14 +177,14 @@ def predicates_of(
     return Predicates(comparison, threshold, categories, swapped), codes
 
 
-def _is_set(first: Array, last: Array, answer: Flags) -> bool:
+def _is_set(first: Array, last: Array, answer: Bools) -> bool:
     odd = answer != answer[0]
     value = first[odd]
     whole = (value == last[odd]) & (value == np.trunc(value)) & (value >= 0)
     return bool((whole & (value <= _MOST_IN_SET)).all() and answer[-1] == answer[0])
 
 
-def _words(first: Array, last: Array) -> Words:
+def _words(first: Array, last: Array) -> Uint32s:
     inside = np.zeros(32 * (int(last.max(initial=0)) // 32 + 1), np.bool_)
     for begin, end in zip(first.astype(int), last.astype(int), strict=True):
         inside[begin : end + 1] = True
@@ -307,7 +308,7 @@ def _of_format(sparse: str, forest: Forest) -> Forest:
     return replace(forest, threshold=np.where(tests, -ZERO_THRESHOLD, forest.threshold))
 
 
-def _check(plan: Plan, forests: tuple[Forest, ...]) -> None:
+def _check(plan: ColumnPlan, forests: tuple[Forest, ...]) -> None:
     for forest in forests:
         if len(plan.columns) != forest.n_features:
             raise InvalidModelError(
@@ -324,7 +325,7 @@ def _check(plan: Plan, forests: tuple[Forest, ...]) -> None:
 
 
 def _on_rows(
-    plan: Plan,
+    plan: ColumnPlan,
     forest: Forest,
     bounds: fold.Bounds,
     texts: dict[int, TextCodes],
@@ -375,7 +376,7 @@ def _names(texts: dict[int, TextCodes], width: int) -> tuple[tuple[str, ...], ..
     return tuple(plain.get(i, ()) for i in range(width)) if plain else ()
 
 
-def _at_missing(plan: Plan, forest: Forest, texts: dict[int, TextCodes]) -> fold.Flags:
+def _at_missing(plan: ColumnPlan, forest: Forest, texts: dict[int, TextCodes]) -> Bools:
     rows = {source: np.full(1, np.nan, plan.dtype) for source in range(plan.width)}
     missing = np.full(1, np.nan)
     rows |= {source: codes.values(missing) for source, codes in texts.items()}
@@ -390,7 +391,7 @@ def _at_missing(plan: Plan, forest: Forest, texts: dict[int, TextCodes]) -> fold
 _recent: list[tuple[weakref.ref[Any], list[int], FoldedPipeline]] = []
 
 
-def load(model: Any, rounds: Range | None = None, dtype: Any = np.float64) -> Forest:
+def load(model: Any, rounds: IntRange | None = None, dtype: Any = np.float64) -> Forest:
     pipeline = folded(model, rounds, dtype)
     last = weakref.ref(model.steps[-1][1], _forget)
     _recent[:] = [(last, _steps_of(model), pipeline)]

@@ -14,7 +14,7 @@ from skforge.exceptions import UnsupportedModelError
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class StepPart:
     """A step, or a transformer inside one: where it runs, and why."""
 
     depth: int
@@ -26,11 +26,11 @@ class Part:
     branch: bool = False  # whether it does so although what it is inside of folds
 
 
-class Split(NamedTuple):
+class PipelineSplit(NamedTuple):
     #: How many of its ``divided_steps`` run in their library; None if all fold.
     start: int | None
     #: All steps in order, each followed by the transformers inside it.
-    parts: tuple[Part, ...]
+    parts: tuple[StepPart, ...]
 
     def __str__(self) -> str:
         """Return a table with a line for each step.
@@ -52,7 +52,7 @@ class Split(NamedTuple):
         return f"steps: {n_outside} in their library, {folded} folded"
 
 
-def table_text(head: tuple[str, ...], parts: Sequence[Part]) -> str:
+def table_text(head: tuple[str, ...], parts: Sequence[StepPart]) -> str:
     lines = [head]
     for part in parts:
         name = "  " * part.depth + part.name
@@ -137,10 +137,12 @@ def reason(name: str, transformer: Any, error: Exception) -> str:
     return f"{kind} {text.removeprefix(start)}" if text.startswith(start) else text
 
 
-def divided(pipeline: Any, start: int | None, reasons: Mapping[str, str]) -> Split:
+def divided(
+    pipeline: Any, start: int | None, reasons: Mapping[str, str]
+) -> PipelineSplit:
     *steps, (last_name, last) = divided_steps(pipeline)
     n_before = start or 0
-    parts: list[Part] = []
+    parts: list[StepPart] = []
     branches: dict[str, Any] = {}
 
     def add(name: str, path: str, step: Any, depth: int, folds: bool, why: str) -> None:
@@ -156,7 +158,7 @@ def divided(pipeline: Any, start: int | None, reasons: Mapping[str, str]) -> Spl
             why = reasons[path]
         elif not folds and blamed:
             why = f"{blamed[-1].removeprefix(path + '__')!r} in it cannot be folded"
-        parts.append(Part(depth, name, kind, where, why, own, branch))
+        parts.append(StepPart(depth, name, kind, where, why, own, branch))
         for inner, child, _ in transformers.inside(step):
             add(inner, f"{path}__{inner}", child, depth + 1, folds, "")
 
@@ -169,5 +171,5 @@ def divided(pipeline: Any, start: int | None, reasons: Mapping[str, str]) -> Spl
         for path, branch in branches.items():
             step = branch.whole if path.startswith(f"{name}__") else step
         add(name, name, step, 0, folds, why)
-    parts.append(Part(0, last_name, type(last).__name__, "compiled", ""))
-    return Split(start, tuple(parts))
+    parts.append(StepPart(0, last_name, type(last).__name__, "compiled", ""))
+    return PipelineSplit(start, tuple(parts))

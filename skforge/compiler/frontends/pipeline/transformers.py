@@ -96,7 +96,7 @@ _LEAST |= dict.fromkeys((np.log, np.log2, np.log10), (0.0, False))
 Reads: TypeAlias = Callable[[Any, int], list[int]]
 
 
-class _Kind(NamedTuple):
+class _TransformerKind(NamedTuple):
     #: Returns the input column of each output.
     reads: Reads = _same
     #: Returns values of each input around which outputs change in any order, or None.
@@ -106,27 +106,39 @@ class _Kind(NamedTuple):
     rough: bool = False
 
 
-def _encoder(reads: Reads) -> _Kind:
-    return _Kind(reads, lambda encoder, _: encoder.categories_, encodes=True)
+def _encoder(reads: Reads) -> _TransformerKind:
+    return _TransformerKind(reads, lambda encoder, _: encoder.categories_, encodes=True)
 
 
-_SCALER = _Kind(scales=True)
-_QUANTILES = _Kind(_same, lambda known, _: known.quantiles_.T, scales=True, rough=True)
-_SELECTOR = _Kind(lambda selector, _: selector.get_support(indices=True).tolist())
-_KINDS: dict[str, _Kind] = {
+_SCALER = _TransformerKind(scales=True)
+_QUANTILES = _TransformerKind(
+    _same, lambda known, _: known.quantiles_.T, scales=True, rough=True
+)
+_SELECTOR = _TransformerKind(
+    lambda selector, _: selector.get_support(indices=True).tolist()
+)
+_KINDS: dict[str, _TransformerKind] = {
     f"sklearn.{module}.{name}": kind
     for kind, module, names in (
         (_SCALER, "preprocessing._data", "StandardScaler MinMaxScaler MaxAbsScaler"),
         (_SCALER, "preprocessing._data", "RobustScaler Binarizer"),
         (_SCALER._replace(rough=True), "preprocessing._data", "PowerTransformer"),
         (_QUANTILES, "preprocessing._data", "QuantileTransformer"),
-        (_Kind(_binned, _edges), "preprocessing._discretization", "KBinsDiscretizer"),
-        (_Kind(_same, _turns), "preprocessing._function_transformer", _FUNCTION),
+        (
+            _TransformerKind(_binned, _edges),
+            "preprocessing._discretization",
+            "KBinsDiscretizer",
+        ),
+        (
+            _TransformerKind(_same, _turns),
+            "preprocessing._function_transformer",
+            _FUNCTION,
+        ),
         (_encoder(_one_hot), "preprocessing._encoders", "OneHotEncoder"),
         (_encoder(_same), "preprocessing._encoders", "OrdinalEncoder"),
         (_encoder(_target), "preprocessing._target_encoder", "TargetEncoder"),
-        (_Kind(_imputed, _markers), "impute._base", "SimpleImputer"),
-        (_Kind(_marked, _markers), "impute._base", "MissingIndicator"),
+        (_TransformerKind(_imputed, _markers), "impute._base", "SimpleImputer"),
+        (_TransformerKind(_marked, _markers), "impute._base", "MissingIndicator"),
         (_SELECTOR, "feature_selection._variance_threshold", "VarianceThreshold"),
         (_SELECTOR, "feature_selection._from_model", "SelectFromModel"),
         (_SELECTOR, "feature_selection._rfe", "RFE RFECV"),
@@ -138,7 +150,7 @@ _KINDS: dict[str, _Kind] = {
 }
 
 
-def kind_of(transformer: Any) -> _Kind:
+def kind_of(transformer: Any) -> _TransformerKind:
     return _KINDS[class_of(transformer)]
 
 

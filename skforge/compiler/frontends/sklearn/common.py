@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from skforge._typing import Array
 from skforge.compiler.forest import forest
-from skforge.compiler.forest.arrays import Array, Comparison, Missing
+from skforge.compiler.forest.arrays import Comparison, Missing
 from skforge.compiler.forest.outputs import Task
 from skforge.compiler.frontends import arrays
 from skforge.compiler.frontends.arrays import Ints, forest_arrays, offsets

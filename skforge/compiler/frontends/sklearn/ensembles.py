@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from skforge.compiler.forest.arrays import Array
+from skforge._typing import Array
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.outputs import OutputSpec
 from skforge.compiler.forest.validation import damaged
@@ -28,7 +28,7 @@ from skforge.compiler.frontends.base import (
     is_a,
     register,
 )
-from skforge.compiler.frontends.checks import Range
+from skforge.compiler.frontends.checks import IntRange
 from skforge.compiler.frontends.sklearn import common
 from skforge.exceptions import UnsupportedModelError
 
@@ -40,7 +40,7 @@ _BAGS = f"{_BAGGING}BaggingClassifier", f"{_BAGGING}BaggingRegressor"
 _KINDS = detects(f"{_BOOSTING}BaseWeightBoosting", *_BAGS)
 
 
-def load(model: Any, rounds: Range | None = None) -> Forest:
+def load(model: Any, rounds: IntRange | None = None) -> Forest:
     _refuse_class(model)
     common.check_model(model, "estimators_", rounds)
     if is_a(model, f"{_BOOSTING}AdaBoostClassifier"):
@@ -153,7 +153,7 @@ def _votes(model: Any, estimator: Any, weight: Any) -> Floats:
     return np.asarray(np.where(label[:, np.newaxis] == model.classes_, weight, others))
 
 
-def load_isolation(model: Any, rounds: Range | None = None) -> Forest:
+def load_isolation(model: Any, rounds: IntRange | None = None) -> Forest:
     common.check_model(model, "estimators_", rounds)
     common.check_trees(model, model.estimators_, "Regressor")
     trees = [estimator.tree_ for estimator in model.estimators_]

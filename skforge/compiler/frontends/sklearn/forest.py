@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from skforge.compiler.forest.arrays import Array
+from skforge._typing import Array
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.outputs import Task
 from skforge.compiler.frontends.base import Frontend, detects, is_a, register

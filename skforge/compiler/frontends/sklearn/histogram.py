@@ -16,12 +16,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from skforge._typing import Bools
 from skforge.compiler.forest.arrays import Comparison, Missing
 from skforge.compiler.forest.forest import Forest, deduplicate_predicates
 from skforge.compiler.forest.outputs import SCORES, OutputSpec
 from skforge.compiler.forest.validation import damaged
 from skforge.compiler.frontends import arrays
-from skforge.compiler.frontends.arrays import Bools, Sets
+from skforge.compiler.frontends.arrays import Sets
 from skforge.compiler.frontends.base import Frontend, detects, is_a, register
 from skforge.compiler.frontends.sklearn import common
 from skforge.exceptions import UnsupportedModelError
@@ -43,7 +44,7 @@ _REGRESSOR_LINKS = {"IdentityLink": SCORES, "LogLink": OutputSpec("numpy_exp")}
 _LARGEST_CATEGORY = 65535
 
 
-class Column(NamedTuple):
+class HistogramColumn(NamedTuple):
     """A column of X, which the model's trees see under another number.
 
     ``categories`` are the values in rows for each code, None if the column has none;
@@ -95,10 +96,10 @@ def _outputs(model: Any, classifier: bool) -> OutputSpec:
     return known[link]
 
 
-def model_columns(model: Any) -> tuple[Column, ...]:
+def model_columns(model: Any) -> tuple[HistogramColumn, ...]:
     mask = getattr(model, "is_categorical_", None)
     if mask is None:
-        return tuple(Column(i) for i in range(int(model.n_features_in_)))
+        return tuple(HistogramColumn(i) for i in range(int(model.n_features_in_)))
     preprocessor = getattr(model, "_preprocessor", None)
     if preprocessor is None:
         raise UnsupportedModelError(
@@ -111,16 +112,20 @@ def model_columns(model: Any) -> tuple[Column, ...]:
         _column(model, int(feature), categories)
         for feature, categories in zip(positions, encoder.categories_, strict=True)
     ]
-    plain = [Column(int(feature)) for feature in np.flatnonzero(~np.asarray(mask))]
+    plain = [
+        HistogramColumn(int(feature)) for feature in np.flatnonzero(~np.asarray(mask))
+    ]
     return (*coded, *plain)
 
 
-def _column(model: Any, feature: int, known: Any) -> Column:
+def _column(model: Any, feature: int, known: Any) -> HistogramColumn:
     categories = list(np.asarray(known).tolist())
     if categories and categories[-1] != categories[-1]:
         categories.pop()  # NaN is encoded as itself
     if all(isinstance(category, str) for category in categories):
-        return Column(feature, tuple(range(len(categories))), tuple(categories))
+        return HistogramColumn(
+            feature, tuple(range(len(categories))), tuple(categories)
+        )
     for category in categories:
         number = isinstance(category, (bool, int, float))
         if not (number and 0 <= category <= _LARGEST_CATEGORY and category % 1 == 0):
@@ -130,10 +135,12 @@ def _column(model: Any, feature: int, known: Any) -> Column:
                 f"{_LARGEST_CATEGORY}, or all of them strings. Encode them so, and fit "
                 "again."
             )
-    return Column(feature, tuple(int(category) for category in categories))
+    return HistogramColumn(feature, tuple(int(category) for category in categories))
 
 
-def _tree_arrays(trees: list[Any], columns: tuple[Column, ...]) -> dict[str, Any]:
+def _tree_arrays(
+    trees: list[Any], columns: tuple[HistogramColumn, ...]
+) -> dict[str, Any]:
     sizes = np.array([len(tree.nodes) for tree in trees], dtype=np.int64)
     offset = arrays.offsets(sizes)
     start = arrays.starts(offset)

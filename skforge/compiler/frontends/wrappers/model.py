@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from skforge.compiler.forest.arrays import Array
+from skforge._typing import Array
 from skforge.compiler.forest.forest import Forest, deduplicate_predicates
 from skforge.compiler.forest.outputs import SCORES
 from skforge.compiler.frontends import answers_itself, read_forests
@@ -124,11 +124,11 @@ def _wide(forest: Forest, width: int, at: int) -> Array:
 
 
 @dataclass(slots=True, eq=False)
-class Part:
+class WrappedPart:
     """A fitted wrapper with its members, or a forest inside one."""
 
     model: Any  # without the ``FrozenEstimator`` and the search around it
-    inside: tuple[Part, ...] = ()  # the members of a wrapper
+    inside: tuple[WrappedPart, ...] = ()  # the members of a wrapper
     #: Those of a model that is no wrapper: one, or those of a pipeline that ends in a
     #: wrapper; () for a constant.
     forests: tuple[Forest, ...] = ()
@@ -136,7 +136,7 @@ class Part:
     #: For each forest, the columns of its scores among those of the whole wrapper.
     places: list[slice] = field(default_factory=list)
 
-    def leaves(self) -> Iterator[Part]:
+    def leaves(self) -> Iterator[WrappedPart]:
         if self.forests:
             yield self
         for part in self.inside:
@@ -146,7 +146,7 @@ class Part:
 class Wrapped(NamedTuple):
     """A fitted wrapper taken apart; its raw scores are those of ``forests``."""
 
-    root: Part
+    root: WrappedPart
     forests: tuple[Forest, ...]
 
 
@@ -156,7 +156,7 @@ def taken_apart(model: Any, forests_of: ForestsOf = read_forests) -> Wrapped:
     ``forests_of`` returns those of a model that is no wrapper.
     """
     root = _part(model, forests_of)
-    groups: dict[Any, list[tuple[Part, int]]] = {}
+    groups: dict[Any, list[tuple[WrappedPart, int]]] = {}
     for part in root.leaves():
         part.places = [slice(0)] * len(part.forests)
         for number, forest in enumerate(part.forests):
@@ -203,19 +203,19 @@ def has_answers(wrapped: Wrapped) -> bool:
     return kinds.kind_of(root.model) == kinds.REGRESSORS and one_forest and plain
 
 
-def _part(model: Any, forests_of: ForestsOf, asks_one: bool = False) -> Part:
+def _part(model: Any, forests_of: ForestsOf, asks_one: bool = False) -> WrappedPart:
     model = unwrap(model)
     if kinds.is_wrapper(model):
         single = kinds.kind_of(model) in (kinds.CALIBRATED, kinds.ONE_VS_REST)
         inside = (
             _part(each, forests_of, single) for each in kinds.fitted_members(model)
         )
-        return Part(model, tuple(inside))
+        return WrappedPart(model, tuple(inside))
     if kinds.kind_of(model) == kinds.CONSTANT:
-        return Part(model)
+        return WrappedPart(model)
     forests = forests_of(model)
     only = 1 if asks_one and len(forests) == 1 and _is_pair(forests[0]) else None
-    return Part(model, forests=forests, only=only)
+    return WrappedPart(model, forests=forests, only=only)
 
 
 def _is_pair(forest: Forest) -> bool:

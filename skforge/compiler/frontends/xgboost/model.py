@@ -18,9 +18,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from skforge.compiler.forest.arrays import Array
+from skforge._typing import Array
 from skforge.compiler.forest.forest import Forest
-from skforge.compiler.forest.outputs import EXPECTILE_GAP, Function, OutputSpec, Task
+from skforge.compiler.forest.outputs import (
+    EXPECTILE_GAP,
+    OutputFunction,
+    OutputSpec,
+    Task,
+)
 from skforge.compiler.forest.validation import damaged, first_true
 from skforge.compiler.frontends import checks
 from skforge.compiler.frontends.arrays import Ints
@@ -31,30 +36,33 @@ from skforge.exceptions import InvalidModelError, UnsupportedModelError
 from skforge.runtime.facts import c_library
 
 
-class _Objective(NamedTuple):
+class _XGBoostObjective(NamedTuple):
     link: str  # from base_score to margin: identity | logit | log | increments
-    function: Function  # from margin to prediction
+    function: OutputFunction  # from margin to prediction
     task: Task
 
 
-_MEAN = _Objective("identity", "identity", "regression")
+_MEAN = _XGBoostObjective("identity", "identity", "regression")
 #: From 3.4 on, XGBoost sorts quantiles that cross.
-_QUANTILES = _Objective("identity", "sorted", "regression")
-_COUNT = _Objective("log", "exp", "regression")
-_OBJECTIVES: dict[str, _Objective] = {
+_QUANTILES = _XGBoostObjective("identity", "sorted", "regression")
+_COUNT = _XGBoostObjective("log", "exp", "regression")
+_OBJECTIVES: dict[str, _XGBoostObjective] = {
     name: objective
     for names, objective in (
         ("reg:squarederror reg:linear reg:squaredlogerror", _MEAN),
         ("reg:absoluteerror reg:pseudohubererror", _MEAN),
         ("reg:quantileerror", _QUANTILES),
-        ("reg:expectileerror", _Objective("increments", "expectiles", "regression")),
-        ("reg:logistic", _Objective("logit", "sigmoid", "regression")),
+        (
+            "reg:expectileerror",
+            _XGBoostObjective("increments", "expectiles", "regression"),
+        ),
+        ("reg:logistic", _XGBoostObjective("logit", "sigmoid", "regression")),
         ("reg:gamma reg:tweedie count:poisson survival:cox survival:aft", _COUNT),
-        ("binary:logistic", _Objective("logit", "sigmoid", "binary")),
-        ("binary:logitraw", _Objective("identity", "identity", "binary")),
-        ("binary:hinge", _Objective("identity", "hinge", "binary")),
-        ("multi:softmax", _Objective("identity", "argmax", "multiclass")),
-        ("multi:softprob", _Objective("identity", "softmax", "multiclass")),
+        ("binary:logistic", _XGBoostObjective("logit", "sigmoid", "binary")),
+        ("binary:logitraw", _XGBoostObjective("identity", "identity", "binary")),
+        ("binary:hinge", _XGBoostObjective("identity", "hinge", "binary")),
+        ("multi:softmax", _XGBoostObjective("identity", "argmax", "multiclass")),
+        ("multi:softprob", _XGBoostObjective("identity", "softmax", "multiclass")),
         ("rank:pairwise rank:ndcg rank:map", _MEAN._replace(task="ranking")),
     )
     for name in names.split()
@@ -64,7 +72,7 @@ _KNOWN = checks.known_fields("xgboost")
 
 def forest_from_document(
     document: Any,
-    iteration_range: checks.Range | None = None,
+    iteration_range: checks.IntRange | None = None,
     missing: float = math.nan,
     in_place: bool = False,
 ) -> Forest:
@@ -197,7 +205,7 @@ def _scale_by_dropout(
     arrays["leaf_value"] = value * weights[tree][:, np.newaxis]
 
 
-def _outputs(function: Function, task: Task, n_outputs: int) -> OutputSpec:
+def _outputs(function: OutputFunction, task: Task, n_outputs: int) -> OutputSpec:
     if function == "argmax":  # the wrapper applies SciPy's softmax to margins
         return OutputSpec(
             function, probabilities="softmax", labels="index", named=False
@@ -265,7 +273,7 @@ def _libm(name: str, x: Any) -> np.float32:
 
 
 def _tree_range(
-    model: dict[str, Any], rounds: checks.Range | None, n_outputs: int, n_trees: int
+    model: dict[str, Any], rounds: checks.IntRange | None, n_outputs: int, n_trees: int
 ) -> slice:
     if "iteration_indptr" in model:
         listed = _integers(model["iteration_indptr"], "iteration_indptr")
@@ -365,7 +373,7 @@ def _attributes(document: Any) -> dict[str, Any]:
     return attributes if isinstance(attributes, dict) else {}
 
 
-def _best_rounds(attributes: dict[str, Any]) -> checks.Range | None:
+def _best_rounds(attributes: dict[str, Any]) -> checks.IntRange | None:
     best = attributes.get("best_iteration")
     if best is None:
         return None
@@ -375,7 +383,7 @@ def _best_rounds(attributes: dict[str, Any]) -> checks.Range | None:
         damaged(f"best_iteration is {best!r:.60}")
 
 
-def load_bytes(data: bytes, iteration_range: checks.Range | None = None) -> Forest:
+def load_bytes(data: bytes, iteration_range: checks.IntRange | None = None) -> Forest:
     # UBJSON's objects begin with a name's length
     is_ubjson = re.match(rb"\{[^\s\"}]", data)
     document: Any = (_ubjson.loads if is_ubjson else checks.read_json)(data)
@@ -411,7 +419,7 @@ def _document(booster: Any) -> Any:
         ) from error
 
 
-def load(model: Any, iteration_range: checks.Range | None = None) -> Forest:
+def load(model: Any, iteration_range: checks.IntRange | None = None) -> Forest:
     if is_a(model, "xgboost.core.Booster"):
         return forest_from_document(_document(model), iteration_range)
     if not model.__sklearn_is_fitted__():

@@ -11,11 +11,11 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from skforge.compiler.forest.arrays import Array, Comparison, Missing
+from skforge._typing import Array, Bools
+from skforge.compiler.forest.arrays import Comparison, Missing
 from skforge.compiler.forest.forest import deduplicate_predicates
 from skforge.compiler.forest.validation import damaged, first_true
 from skforge.compiler.frontends.arrays import (
-    Bools,
     Ints,
     Sets,
     category_words,
@@ -27,7 +27,7 @@ from skforge.compiler.frontends.arrays import (
 from skforge.compiler.frontends.checks import known_fields, refuse_unknown
 from skforge.exceptions import UnsupportedModelError
 
-Trees: TypeAlias = list[dict[str, Any]]  # as documents hold them
+TreeDicts: TypeAlias = list[dict[str, Any]]  # as documents hold them
 
 _NODE_ARRAYS: dict[str, type[np.generic]] = {
     "left_children": np.int64,
@@ -43,7 +43,7 @@ _MAX_CATEGORY = 1 << 24  # XGBoost keeps categories in float32, exact up to here
 _MAX_WORDS = 1 << 26  # of all category sets; a small file could ask for terabytes
 
 
-def tree_arrays(trees: Trees, n_outputs: int) -> dict[str, Any]:
+def tree_arrays(trees: TreeDicts, n_outputs: int) -> dict[str, Any]:
     """Return the array fields of a Forest, except ``tree_output``.
 
     ``n_outputs`` is the width of vector leaves, if there are any.
@@ -85,7 +85,7 @@ def tree_arrays(trees: Trees, n_outputs: int) -> dict[str, Any]:
     return _drop_deleted(arrays) if pruned else arrays
 
 
-def in_order(trees: Trees) -> Trees:
+def in_order(trees: TreeDicts) -> TreeDicts:
     """Return the trees sorted by ``id``, which is how XGBoost orders them."""
     for i, tree in enumerate(trees):
         if not isinstance(tree, dict):
@@ -132,7 +132,7 @@ def _check_array(name: str, i: int, values: Any, size: int | None) -> None:
         damaged(f"{name} of tree {i} has length {len(values)} for {size} nodes")
 
 
-def _join(trees: Trees, name: str, sizes: Ints | None, dtype: Any) -> Array:
+def _join(trees: TreeDicts, name: str, sizes: Ints | None, dtype: Any) -> Array:
     parts = [tree.get(name) for tree in trees]
     for i, part in enumerate(parts):
         _check_array(name, i, part, None if sizes is None else int(sizes[i]))
@@ -164,7 +164,7 @@ def _join(trees: Trees, name: str, sizes: Ints | None, dtype: Any) -> Array:
         return flat.astype(dtype)
 
 
-def _vector_leaves(trees: Trees, n_outputs: int) -> bool:
+def _vector_leaves(trees: TreeDicts, n_outputs: int) -> bool:
     widths = {_number(tree, "size_leaf_vector", 0) or 1 for tree in trees}
     if widths <= {1}:
         return False
@@ -177,7 +177,11 @@ def _vector_leaves(trees: Trees, n_outputs: int) -> bool:
 
 
 def _vector_values(
-    trees: Trees, nodes: dict[str, Array], offset: Ints, is_leaf: Bools, n_outputs: int
+    trees: TreeDicts,
+    nodes: dict[str, Array],
+    offset: Ints,
+    is_leaf: Bools,
+    n_outputs: int,
 ) -> Array:
     """Return (n_leaves, n_outputs) values of multi-output trees.
 
@@ -212,7 +216,7 @@ def _vector_values(
 
 
 def _categories(
-    trees: Trees, sizes: Ints, offset: Ints, inner: Bools
+    trees: TreeDicts, sizes: Ints, offset: Ints, inner: Bools
 ) -> tuple[Bools, Sets]:
     is_category = np.zeros(int(offset[-1]), dtype=np.bool_)
     sets: Sets = {}

@@ -39,14 +39,14 @@ def loads(data: bytes) -> Any:
     Typed arrays are big-endian read-only views of ``data``. Raises
     ``InvalidModelError``, naming the byte at which the document is invalid.
     """
-    reader = _Reader(data)
+    reader = _UbjsonReader(data)
     value = reader.value(reader.marker(), 0)
     if reader.at != len(data):
         raise reader.error("data follows the end of the document")
     return value
 
 
-class _Reader:
+class _UbjsonReader:
     __slots__ = ("at", "data")
 
     def __init__(self, data: bytes) -> None:

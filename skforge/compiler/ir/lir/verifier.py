@@ -30,17 +30,17 @@ def verify_lir(function: lir.Function) -> None:
             verifier.param(param)
         verifier.check(function.body)
         verifier.end(function.body)
-    except _Refused as error:
+    except _NotValid as error:
         where = f"in {verifier.at!r} of " if verifier.at else "in the parameters of "
         raise CompilerError(f"{error}, {where}{function.name}.") from None
 
 
-class _Refused(Exception):
+class _NotValid(Exception):
     """Reason why a statement is not valid LIR."""
 
 
 def refuse(reason: str) -> NoReturn:
-    raise _Refused(reason)
+    raise _NotValid(reason)
 
 
 def check_index(index: Value) -> None:

@@ -113,7 +113,7 @@ Element: TypeAlias = Literal[
 
 
 @dataclass(frozen=True, slots=True)
-class Array:
+class NamedArray:
     """A multi-dimensional array; the result is a parameter, other arrays are scratch.
 
     ``dims`` holds the extents; None stands for the number of outputs.
@@ -318,7 +318,7 @@ class DepthSwitch:
     cases: tuple[Body, ...]
 
 
-Order: TypeAlias = Literal["ordered", "any"]
+ReductionOrder: TypeAlias = Literal["ordered", "any"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -333,7 +333,7 @@ class Reduce:
     target: str
     indices: tuple[Index, ...]
     value: str
-    order: Order
+    order: ReductionOrder
     atomic: bool = False
 
 
@@ -392,7 +392,7 @@ class ReduceDimensionInplace:
 class AllocArray:
     """Scratch for the statements that follow in the same body, optionally zeroed."""
 
-    array: Array
+    array: NamedArray
     zero: bool
 
 
@@ -486,6 +486,6 @@ class Function:
     (rows, outputs, features + 1) of contributions, once more for interactions.
     """
 
-    result: Array
+    result: NamedArray
     n_trees: int
     body: Body

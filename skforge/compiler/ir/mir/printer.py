@@ -22,7 +22,7 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 
 from skforge.compiler.ir.mir import nodes as mir
-from skforge.compiler.schedule.nest import Rows, Size, Times
+from skforge.compiler.schedule.nest import BatchLength, Size, Times
 
 _DRAWN_RUNS = 12  # of depth classes in a switch
 _MODEL = "%model"  # the ensemble, of which a function has one
@@ -62,7 +62,7 @@ def loop_line(loop: mir.Loop) -> str:
 
 
 def size_text(size: Size) -> str:
-    return str(size).replace(str(Rows()), "rows")
+    return str(size).replace(str(BatchLength()), "rows")
 
 
 def affine_text(index: mir.Affine) -> str:
@@ -138,7 +138,7 @@ def _range(where: mir.Range, at: mir.Affine | None = None) -> str:
     return f"{affine_text(start)} : {_least(where.bounds, start)}"
 
 
-def _array(array: mir.Array) -> str:
+def _array(array: mir.NamedArray) -> str:
     dims = ("outputs" if dim is None else size_text(dim) for dim in array.dims)
     return f"{array.name}[{', '.join(dims)}]"
 

@@ -44,16 +44,16 @@ def verify_mir(
     elements. ``final``: every pass has run, so no directive and no unexpanded walk may
     be left; implies ``legal``.
     """
-    arrays = {function.result.name: _Known(function.result, 0)}
+    arrays = {function.result.name: _KnownArray(function.result, 0)}
     verifier = _Verifier(function, legal or final, final)
     verifier.body(function.body, _Scope((), {}, arrays))
 
 
 @dataclass(frozen=True, slots=True)
-class _Known:
+class _KnownArray:
     """An array, and how many loops are outside its allocation."""
 
-    array: mir.Array
+    array: mir.NamedArray
     level: int
 
 
@@ -63,7 +63,7 @@ class _Scope:
 
     loops: tuple[mir.Loop, ...]
     names: dict[str, _Kind]
-    arrays: dict[str, _Known]
+    arrays: dict[str, _KnownArray]
     blocks: dict[str, mir.Affine] = field(default_factory=dict)  # first rows of tables
 
     def root(self, var: str) -> str | None:
@@ -314,7 +314,7 @@ class _Verifier:
             self._alone(name)
         if not stmt.array.dims:
             self._fail("an array has at least one dimension")
-        known = _Known(stmt.array, len(self._scope.loops))
+        known = _KnownArray(stmt.array, len(self._scope.loops))
         arrays = {**self._scope.arrays, name: known}
         self._scope = replace(self._scope, arrays=arrays)
 
@@ -337,7 +337,7 @@ class _Verifier:
         if not atomic:
             self._owned(known, indices)
 
-    def _owned(self, known: _Known, indices: Sequence[mir.Index]) -> None:
+    def _owned(self, known: _KnownArray, indices: Sequence[mir.Index]) -> None:
         if not self._legal:
             return
         used = {name for index in indices for name in variables(index)}
@@ -371,7 +371,7 @@ class _Verifier:
             if known != kind:
                 self._fail(f"{name} is a {known}, not a {kind}")
 
-    def _array(self, name: str) -> _Known:
+    def _array(self, name: str) -> _KnownArray:
         known = self._scope.arrays.get(name)
         if known is None:
             self._fail(f'the array "{name}" is not allocated here')

@@ -22,22 +22,19 @@ from math import factorial
 import numpy as np
 from numpy.typing import NDArray
 
-from skforge.compiler.forest.arrays import Array
+from skforge._typing import Array, Bools, Float64s, Int64s
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.reference import cast_rows, evaluate_predicates
 from skforge.compiler.layouts.background.patterns import edges_above
-from skforge.compiler.layouts.blocks.paths import IntArray, Paths, trace
+from skforge.compiler.layouts.blocks.paths import Paths, trace
 
 #: Most features of a leaf for which the values of all pairs of patterns are kept.
 _KEPT = 7
 #: Elements of an array, and explained rows, at a time.
 _CELLS, _ROWS = 1 << 23, 2048
 
-FloatArray = NDArray[np.float64]
-Flags = NDArray[np.bool_]
 
-
-def interactions(forest: Forest, background: Array, rows: Array) -> FloatArray:
+def interactions(forest: Forest, background: Array, rows: Array) -> Float64s:
     """Return interactions, (n_rows, n_outputs, n_features, n_features).
 
     Those of a feature with itself are 0.
@@ -95,8 +92,8 @@ def _passed(forest: Forest, paths: Paths, tree: int, rows: Array) -> NDArray[np.
 
 
 def _by_columns(
-    features: IntArray, width: int, table: FloatArray
-) -> tuple[IntArray, FloatArray]:
+    features: Int64s, width: int, table: Float64s
+) -> tuple[Int64s, Float64s]:
     """Return the places of pairs of columns in a matrix, and a row of numbers for each.
 
     Columns of a pipeline's input may stand for several features, whose pairs are added.
@@ -111,7 +108,7 @@ def _by_columns(
     return place, summed
 
 
-def _table(background: Flags, rows: Flags) -> tuple[FloatArray, IntArray]:
+def _table(background: Bools, rows: Bools) -> tuple[Float64s, Int64s]:
     """Return the values of pairs by pattern, (pairs, patterns), and rows' patterns.
 
     Arguments have a line for each feature of a leaf: which rows meet its condition.
@@ -132,12 +129,12 @@ def _table(background: Flags, rows: Flags) -> tuple[FloatArray, IntArray]:
 
 
 @lru_cache
-def _all_terms(size: int) -> FloatArray:
+def _all_terms(size: int) -> Float64s:
     every = (np.arange(1 << size) >> np.arange(size)[:, None] & 1).astype(np.bool_)
     return _terms(every, every)
 
 
-def _terms(x: Flags, b: Flags) -> FloatArray:
+def _terms(x: Bools, b: Bools) -> Float64s:
     """Return the values of pairs for a leaf of value 1, (pairs, rows, background)."""
     size = len(x)
     of_x, of_b = x[:, :, None] & ~b[:, None], b[:, None] & ~x[:, :, None]
@@ -155,7 +152,7 @@ def _terms(x: Flags, b: Flags) -> FloatArray:
 
 
 @lru_cache
-def _weights(size: int) -> FloatArray:
+def _weights(size: int) -> Float64s:
     weights = np.zeros((3, size + 1, size + 1))
     for a in range(size + 1):
         for c in range(max(0, 2 - a), size + 1 - a):

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from skforge.compiler.binning.rules import BlockRows, Rules
+from skforge.compiler.binning.rules import BlockRows, ReadingRules
 from skforge.compiler.ir.hir.nodes import PredictEnsemble
 from skforge.compiler.ir.lir.nodes import F64, I64, U16, U32, Buffer, Mask, Value, Vec
 from skforge.compiler.ir.lir.types import scalar_of
@@ -46,7 +46,9 @@ def patterns_of(hir: PredictEnsemble) -> Patterns | None:
 
 
 class PatternCode(TreeBlock):
-    def __init__(self, rules: Rules, patterns: Patterns, rows: BlockRows) -> None:
+    def __init__(
+        self, rules: ReadingRules, patterns: Patterns, rows: BlockRows
+    ) -> None:
         element = scalar_of(patterns.trees.forest.threshold.dtype)
         super().__init__(rules, patterns.trees, rows, BLOCK, element)
         self._p = patterns
@@ -87,7 +89,9 @@ class CountCode(PatternCode):
     The result is not by row: it has counts of all groups, for each ``COUNTED`` rows.
     """
 
-    def __init__(self, rules: Rules, patterns: Patterns, rows: BlockRows) -> None:
+    def __init__(
+        self, rules: ReadingRules, patterns: Patterns, rows: BlockRows
+    ) -> None:
         super().__init__(rules, patterns, rows)
         self._count_start = self._table("count_start", patterns.count_start)
         self._part = rows.first // COUNTED * patterns.n_counts
@@ -109,7 +113,9 @@ class CountCode(PatternCode):
 
 
 class LookUpCode(PatternCode):
-    def __init__(self, rules: Rules, patterns: Patterns, rows: BlockRows) -> None:
+    def __init__(
+        self, rules: ReadingRules, patterns: Patterns, rows: BlockRows
+    ) -> None:
         super().__init__(rules, patterns, rows)
         table, p = self._table, patterns
         self._size = table("group_size", SLOTS << p.bits)

@@ -16,9 +16,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from skforge._typing import Int64s
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.layouts.background.tables import Preorder
-from skforge.compiler.layouts.blocks.paths import IntArray, Paths, trace
+from skforge.compiler.layouts.blocks.paths import Paths, trace
 from skforge.compiler.layouts.blocks.tree_block import Trees
 
 #: Bits of a pattern, and features of a leaf that has tables, at most.
@@ -47,25 +48,25 @@ class Patterns:
     """
 
     trees: Trees
-    start: IntArray  # (n_trees + 1,) into the groups
-    bits: IntArray  # of each group
-    bit_start: IntArray  # (n_groups + 1,) into ``edge``
-    edge: IntArray
-    slot_start: IntArray  # (n_groups + 1,) into ``column``, in whole ``SLOTS``
-    column: IntArray
-    count_start: IntArray  # (n_groups + 1,) into the counts of patterns
-    table_start: IntArray  # (n_groups + 1,) into the tables of an output
-    leaf: IntArray  # the forest's leaf nodes
-    leaf_group: IntArray
-    leaf_distinct: IntArray
-    goal_start: IntArray  # (n_leaves + 1,) into ``goal``
-    goal: IntArray  # counts of those that meet all conditions of a leaf
-    entry_start: IntArray  # (n_leaves + 1,) into ``leaf_slot``
-    entry_mask: IntArray  # the bits of patterns that tell whether it is met
-    entry_value: IntArray  # how these bits then are
-    leaf_slot: IntArray
-    batches: IntArray  # (n_batches, 2): first leaf, leaves
-    batch_start: IntArray  # (n_trees + 1,) into the batches
+    start: Int64s  # (n_trees + 1,) into the groups
+    bits: Int64s  # of each group
+    bit_start: Int64s  # (n_groups + 1,) into ``edge``
+    edge: Int64s
+    slot_start: Int64s  # (n_groups + 1,) into ``column``, in whole ``SLOTS``
+    column: Int64s
+    count_start: Int64s  # (n_groups + 1,) into the counts of patterns
+    table_start: Int64s  # (n_groups + 1,) into the tables of an output
+    leaf: Int64s  # the forest's leaf nodes
+    leaf_group: Int64s
+    leaf_distinct: Int64s
+    goal_start: Int64s  # (n_leaves + 1,) into ``goal``
+    goal: Int64s  # counts of those that meet all conditions of a leaf
+    entry_start: Int64s  # (n_leaves + 1,) into ``leaf_slot``
+    entry_mask: Int64s  # the bits of patterns that tell whether it is met
+    entry_value: Int64s  # how these bits then are
+    leaf_slot: Int64s
+    batches: Int64s  # (n_batches, 2): first leaf, leaves
+    batch_start: Int64s  # (n_trees + 1,) into the batches
     walked: NDArray[np.bool_]  # (n_nodes,)
 
     @property
@@ -76,7 +77,7 @@ class Patterns:
     def table_size(self) -> int:
         return int(self.table_start[-1])
 
-    def reached(self, counts: IntArray) -> IntArray:
+    def reached(self, counts: Int64s) -> Int64s:
         total = np.append(0, np.cumsum(counts[self.goal]))
         return total[self.goal_start[1:]] - total[self.goal_start[:-1]]
 
@@ -145,17 +146,17 @@ class Patterns:
         )
 
 
-def _offsets(sizes: Any) -> IntArray:
+def _offsets(sizes: Any) -> Int64s:
     return np.append(0, np.cumsum(sizes)).astype(np.int64)
 
 
-def costs(bits: IntArray) -> NDArray[np.float64]:
+def costs(bits: Int64s) -> NDArray[np.float64]:
     """Return what a group costs, in time of one look-up of ``SLOTS`` contributions."""
     chunks = -(-np.maximum(bits, 1) // SLOTS)
     return 1 + 0.1 * bits + chunks + np.exp2(bits) * chunks / 256
 
 
-def _cut(forest: Forest, paths: Paths) -> IntArray | None:
+def _cut(forest: Forest, paths: Paths) -> Int64s | None:
     """Return the root of each node's group, or -1 above the groups and for deep leaves.
 
     Leaves are deep if they have more features than there is room for. Return None if
@@ -172,7 +173,7 @@ def _cut(forest: Forest, paths: Paths) -> IntArray | None:
     return None
 
 
-def _groups(forest: Forest, paths: Paths, bits: IntArray, most: int) -> IntArray:
+def _groups(forest: Forest, paths: Paths, bits: Int64s, most: int) -> Int64s:
     fits = bits <= most
     best = np.where(fits, costs(np.minimum(bits, most)), np.inf)
     best[(forest.left < 0) & ~fits] = 0  # no group
@@ -191,8 +192,8 @@ def _groups(forest: Forest, paths: Paths, bits: IntArray, most: int) -> IntArray
 
 
 def _slots(
-    forest: Forest, group: IntArray, tested: IntArray
-) -> tuple[IntArray, IntArray, IntArray]:
+    forest: Forest, group: Int64s, tested: Int64s
+) -> tuple[Int64s, Int64s, Int64s]:
     """Give each feature of a group a slot; return starts, columns, entries' slots."""
     width = int(forest.node_feature.max(initial=0)) + 1
     players, first, which = np.unique(
@@ -217,12 +218,12 @@ class _Bits:
 
     forest: Forest
     paths: Paths
-    group: IntArray  # of each node, or -1
-    of_bit: IntArray  # the group of each bit
-    lower: IntArray  # the lower end of each bit's edge
-    bit: IntArray
+    group: Int64s  # of each node, or -1
+    of_bit: Int64s  # the group of each bit
+    lower: Int64s  # the lower end of each bit's edge
+    bit: Int64s
 
-    def conditions(self, entry: IntArray, group: IntArray) -> tuple[IntArray, IntArray]:
+    def conditions(self, entry: Int64s, group: Int64s) -> tuple[Int64s, Int64s]:
         """Return which bits tell whether the tests of edges are passed, and how.
 
         An edge stands for all tests of its feature up to there.
@@ -247,7 +248,7 @@ class _Bits:
         return mask, value
 
 
-def _subsets(start: IntArray, mask: IntArray) -> tuple[IntArray, IntArray]:
+def _subsets(start: Int64s, mask: Int64s) -> tuple[Int64s, Int64s]:
     """Return the sums of ``start`` and each subset of ``mask``, and their offsets."""
     owners, sums = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
     number, part = np.arange(len(start)), np.zeros_like(mask)
@@ -261,9 +262,7 @@ def _subsets(start: IntArray, mask: IntArray) -> tuple[IntArray, IntArray]:
     return np.concatenate(sums)[by], _offsets(np.bincount(owner, minlength=len(start)))
 
 
-def edges_above(
-    forest: Forest, paths: Paths, nodes: IntArray
-) -> tuple[IntArray, IntArray]:
+def edges_above(forest: Forest, paths: Paths, nodes: Int64s) -> tuple[Int64s, Int64s]:
     """Return, by node, the lowest edge of each feature above: node and lower end."""
     number, at = np.arange(len(nodes)), nodes
     seen = np.zeros((len(nodes), 0), np.int64)
@@ -282,7 +281,7 @@ def edges_above(
     return owner[by], np.concatenate(edges)[by]
 
 
-def _batches(tree: IntArray, distinct: IntArray) -> tuple[IntArray, IntArray]:
+def _batches(tree: Int64s, distinct: Int64s) -> tuple[Int64s, Int64s]:
     new = np.ones(len(tree), np.bool_)
     new[1:] = (tree[1:] != tree[:-1]) | (distinct[1:] != distinct[:-1])
     first = np.flatnonzero(new)

@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from skforge._typing import Int64s, Uint64s
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.reference import evaluate_predicates
-from skforge.compiler.layouts.blocks.paths import IntArray, Paths, trace
+from skforge.compiler.layouts.blocks.paths import Paths, trace
 from skforge.compiler.layouts.blocks.tree_block import Trees
 
 
@@ -27,16 +28,16 @@ class Preorder:
     """
 
     trees: Trees
-    node: IntArray  # inner nodes in preorder, tree after tree
-    levels: tuple[IntArray, ...]  # their places by depth
-    events: IntArray  # tree after tree, two for each node
-    size: IntArray  # inner nodes of a node's subtree
-    depth: IntArray
+    node: Int64s  # inner nodes in preorder, tree after tree
+    levels: tuple[Int64s, ...]  # their places by depth
+    events: Int64s  # tree after tree, two for each node
+    size: Int64s  # inner nodes of a node's subtree
+    depth: Int64s
     is_right: NDArray[np.bool_]
-    bit: IntArray
-    leaves: IntArray  # the forest's leaf nodes below inner nodes
-    side_leaf: IntArray  # (n_inner, 2): the row in ``leaves``, or -1
-    distinct: IntArray  # features on each leaf's path
+    bit: Int64s
+    leaves: Int64s  # the forest's leaf nodes below inner nodes
+    side_leaf: Int64s  # (n_inner, 2): the row in ``leaves``, or -1
+    distinct: Int64s  # features on each leaf's path
 
     @property
     def most_distinct(self) -> int:
@@ -88,7 +89,7 @@ class Preorder:
         return table
 
 
-def _preorder(forest: Forest, paths: Paths) -> tuple[IntArray, IntArray]:
+def _preorder(forest: Forest, paths: Paths) -> tuple[Int64s, Int64s]:
     size = paths.sums_below((forest.left >= 0).astype(np.int64))
     place = np.zeros(forest.n_nodes, np.int64)
     roots = forest.tree_offset[:-1]
@@ -99,8 +100,6 @@ def _preorder(forest: Forest, paths: Paths) -> tuple[IntArray, IntArray]:
         place[right] = place[level] + 1 + size[left]
     return place, size
 
-
-Words = NDArray[np.uint64]
 
 #: Background rows of a group, a bit each; a state holds a set of them.
 GROUP = 128
@@ -162,14 +161,14 @@ def centred(
     return scaled, bias / forest.divisor
 
 
-def _words(bits: NDArray[np.bool_]) -> Words:
+def _words(bits: NDArray[np.bool_]) -> Uint64s:
     packed = np.zeros((len(bits), GROUP // 8), np.uint8)
     bytes_ = np.packbits(bits, axis=1, bitorder="little")
     packed[:, : bytes_.shape[1]] = bytes_
     return packed.view("<u8").astype(np.uint64)
 
 
-def _goes_left(forest: Forest, rows: NDArray[Any]) -> Words:
+def _goes_left(forest: Forest, rows: NDArray[Any]) -> Uint64s:
     lefts = np.zeros((forest.n_predicates, GROUP // 64), np.uint64)
     step = max(1, _CELLS // len(rows))
     columns = np.ascontiguousarray(rows.T)
@@ -184,9 +183,9 @@ def _goes_left(forest: Forest, rows: NDArray[Any]) -> Words:
 
 def _follow(
     order: Preorder,
-    left: Words,
-    members: Words,
-    given: Words,
+    left: Uint64s,
+    members: Uint64s,
+    given: Uint64s,
     counts: NDArray[np.int64],
 ) -> None:
     forest, trees = order.trees.forest, order.trees

@@ -40,7 +40,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from skforge.compiler.binning.rules import BlockRows, Rules
+from skforge.compiler.binning.rules import BlockRows, ReadingRules
 from skforge.compiler.ir.hir.nodes import PredictEnsemble
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir.nodes import F64, I64, U32, Buffer, Mask, Value, Vec
@@ -106,7 +106,7 @@ Gains: TypeAlias = Callable[[list[Value], Value, Value], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class AreaNode:
     """A node on the walk: its number, its left edge, its area and that below left."""
 
     n: Value
@@ -116,7 +116,7 @@ class Node:
 
 
 class BackgroundCode(TreeBlock):
-    def __init__(self, rules: Rules, order: Preorder, rows: BlockRows) -> None:
+    def __init__(self, rules: ReadingRules, order: Preorder, rows: BlockRows) -> None:
         super().__init__(rules, order.trees, rows, BLOCK, F64)
         model, table, most = self._model, self._table, order.most_distinct
         self._order, forest = order, order.trees.forest
@@ -210,7 +210,7 @@ class BackgroundCode(TreeBlock):
 
             def step() -> None:
                 below = self.number(self._node_below, n)
-                node = Node(n, self.edge(n - first), area, below)
+                node = AreaNode(n, self.edge(n - first), area, below)
                 b.if_(
                     enters,
                     lambda: self._down(node, count, group, output),
@@ -223,7 +223,7 @@ class BackgroundCode(TreeBlock):
 
     # ------------------------------------------------------------ a node
 
-    def _down(self, node: Node, count: Value, group: Value, output: Value) -> None:
+    def _down(self, node: AreaNode, count: Value, group: Value, output: Value) -> None:
         b, n, below, needs = self.b, node.n, node.below, range(self._n_needs)
         passed = [self.passed[node.edge + k * self.line, I64] for k in (0, 1)]
         at = (group * (2 * len(self._order.node)) + n * 2) * WORDS_GIVEN
@@ -270,7 +270,7 @@ class BackgroundCode(TreeBlock):
     def _fields_of(self, at: Value, fields: Iterable[int]) -> Iterator[Value]:
         return (self._states[at + k * MOST_STATES, STATES] for k in fields)
 
-    def _count_failed(self, node: Node) -> None:
+    def _count_failed(self, node: AreaNode) -> None:
         """Count failed features for both children: passed ones now fail on one side."""
         b, few = self.b, self._few
         word = {64: I64, 32: U32}[few.lanes]
@@ -283,7 +283,7 @@ class BackgroundCode(TreeBlock):
                 to = (node.below + side) * BLOCK + row
                 self._failed[to] = failed + more
 
-    def _up(self, node: Node, output: Value, sums: Buffer) -> None:
+    def _up(self, node: AreaNode, output: Value, sums: Buffer) -> None:
         b, lanes = self.b, self.lanes
         gains = self.number(self._node_gains, node.n)
         is_first = gains >= 0

@@ -8,7 +8,7 @@ the data that both read. On GPUs it is ``skforge/gpu/bitsliced``.
 
 from __future__ import annotations
 
-from skforge.compiler.binning.rules import BlockRows, Model, Rules
+from skforge.compiler.binning.rules import BlockRows, Model, ReadingRules
 from skforge.compiler.binning.transpose import WIDE
 from skforge.compiler.ir.hir.nodes import PredictEnsemble
 from skforge.compiler.ir.lir.builder import Builder
@@ -57,7 +57,7 @@ class BitslicedLayout(BlockLayout):
         self.table, self._trees = hir.shared.once(key, laid_out)
 
     def evaluate(self, b: Builder, rows: BlockRows, model: Model) -> layouts.BlockCode:
-        rules = Rules(b, self._hir.forest, self._hir.comparison, model)
+        rules = ReadingRules(b, self._hir.forest, self._hir.comparison, model)
         predicates = PredicateLowering(rules, self.table, self._shape)
         order = self._hir.tiles.tree_order
         sliced = BitslicedLowering(rules, self._trees, order, self._shape)

@@ -15,43 +15,42 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from skforge._typing import Int64s
 from skforge.compiler.forest.forest import Forest
-
-IntArray = NDArray[np.int64]
 
 #: Depth to which subtrees are considered: each step of a path costs an operation.
 SEARCH_DEPTH = 10
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Parts:
+class TreeParts:
     """Parts of trees, each a range of nodes in preorder, right children first."""
 
-    number: IntArray  # (n_parts,)
-    first: IntArray  # (n_parts,) the root of each
-    node: IntArray  # (n,) the node's number in the forest
+    number: Int64s  # (n_parts,)
+    first: Int64s  # (n_parts,) the root of each
+    node: Int64s  # (n,) the node's number in the forest
     leaves: NDArray[np.int16]  # (n,) at or below the node
     depth: NDArray[np.int16]  # (n,) 0 for roots
     height: NDArray[np.int16]  # (n,) 0 for leaves
 
     @property
-    def sizes(self) -> IntArray:
+    def sizes(self) -> Int64s:
         return 2 * self.leaves[self.first].astype(np.int64) - 1
 
     def pick(
         self,
-        number: IntArray,
-        first: IntArray,
-        size: IntArray,
+        number: Int64s,
+        first: Int64s,
+        size: Int64s,
         up: NDArray[np.int16] | None = None,
-    ) -> Parts:
+    ) -> TreeParts:
         """Return parts of ranges, part i of row i, ``up`` levels higher than here."""
         at = ranges(first.ravel(), size.ravel())
         whole = size.sum(axis=1)
         depth = self.depth[at]
         if up is not None:
             depth -= np.repeat(up.ravel(), size.ravel())
-        return Parts(
+        return TreeParts(
             number,
             np.cumsum(whole) - whole,
             self.node[at],
@@ -60,12 +59,12 @@ class Parts:
             self.height[at],
         )
 
-    def select(self, chosen: NDArray[np.bool_]) -> Parts:
+    def select(self, chosen: NDArray[np.bool_]) -> TreeParts:
         first, size = self.first[chosen], self.sizes[chosen]
         return self.pick(self.number[chosen], first[:, None], size[:, None])
 
     @classmethod
-    def joined(cls, parts: list[Parts]) -> Parts:
+    def joined(cls, parts: list[TreeParts]) -> TreeParts:
         names = [field.name for field in fields(cls)]
         arrays = {n: np.concatenate([getattr(p, n) for p in parts]) for n in names}
         before = np.cumsum([0] + [len(p.node) for p in parts[:-1]])
@@ -82,10 +81,10 @@ class Step:
     """
 
     planes: int  # that the whole may have
-    whole: IntArray  # (n,)
-    one: IntArray  # (n,)
-    length: IntArray  # (n,) nodes on the path
-    path: IntArray  # (SEARCH_DEPTH, n) nodes of the forest
+    whole: Int64s  # (n,)
+    one: Int64s  # (n,)
+    length: Int64s  # (n,) nodes on the path
+    path: Int64s  # (SEARCH_DEPTH, n) nodes of the forest
     right: NDArray[np.bool_]  # (SEARCH_DEPTH, n)
 
 
@@ -93,13 +92,13 @@ class Step:
 class CutTrees:
     """Trees cut into parts; the first parts are the trees."""
 
-    tree: IntArray  # (n_parts,) the tree that each part is of
+    tree: Int64s  # (n_parts,) the tree that each part is of
     steps: list[Step] = field(default_factory=list)
-    small: list[Parts] = field(default_factory=list)  # a plane for each test
-    stuck: list[Parts] = field(default_factory=list)  # too large to be cut
+    small: list[TreeParts] = field(default_factory=list)  # a plane for each test
+    stuck: list[TreeParts] = field(default_factory=list)  # too large to be cut
 
 
-def cut_trees(trees: Parts, bits: IntArray, tree: IntArray) -> CutTrees:
+def cut_trees(trees: TreeParts, bits: Int64s, tree: Int64s) -> CutTrees:
     """Cut trees until their parts have a plane for each test.
 
     Tree i may have ``bits[i]`` planes, and the parts cut from it fewer and fewer.
@@ -107,7 +106,7 @@ def cut_trees(trees: Parts, bits: IntArray, tree: IntArray) -> CutTrees:
     result = CutTrees(tree)
     parts = trees.select(np.zeros(len(bits), np.bool_))
     for planes in range(int(bits.max(initial=0)), 0, -1):
-        parts = Parts.joined([parts, trees.select(bits == planes)])
+        parts = TreeParts.joined([parts, trees.select(bits == planes)])
         small = parts.leaves[parts.first] <= planes + 1
         result.small.append(parts.select(small))
         parts = parts.select(~small)
@@ -123,13 +122,13 @@ def cut_trees(trees: Parts, bits: IntArray, tree: IntArray) -> CutTrees:
     return result
 
 
-def ranges(first: IntArray, size: IntArray) -> IntArray:
+def ranges(first: Int64s, size: Int64s) -> Int64s:
     end = np.cumsum(size)
-    start: IntArray = first - end + size
+    start: Int64s = first - end + size
     return np.repeat(start, size) + np.arange(end[-1] if len(end) else 0)
 
 
-def in_preorder(forest: Forest, trees: NDArray[Any]) -> Parts:
+def in_preorder(forest: Forest, trees: NDArray[Any]) -> TreeParts:
     start = forest.tree_offset[trees]
     size = forest.tree_offset[trees + 1] - start
     first = np.cumsum(size) - size
@@ -158,7 +157,7 @@ def in_preorder(forest: Forest, trees: NDArray[Any]) -> Parts:
         place[one] = place[front] + 2 * leaves[two]
     order = np.empty(len(node), np.int64)
     order[place] = np.arange(len(node))
-    return Parts(
+    return TreeParts(
         number=np.arange(len(trees)),
         first=first,
         node=node[order],
@@ -180,7 +179,7 @@ def _estimates(planes: int) -> NDArray[np.float64]:
     return estimates
 
 
-def _best_subtrees(parts: Parts, planes: int) -> IntArray:
+def _best_subtrees(parts: TreeParts, planes: int) -> Int64s:
     """Return each part's cheapest subtree to cut out, -1 if no cut makes parts fit."""
     room = planes - 1
     first, sizes = parts.first, parts.sizes
@@ -210,7 +209,9 @@ def _best_subtrees(parts: Parts, planes: int) -> IntArray:
     return best
 
 
-def _cut(parts: Parts, best: IntArray, planes: int, number: int) -> tuple[Step, Parts]:
+def _cut(
+    parts: TreeParts, best: Int64s, planes: int, number: int
+) -> tuple[Step, TreeParts]:
     """Cut a subtree out of each part; new parts get the numbers from ``number``."""
     n = len(best)
     leaves, height = parts.leaves, parts.height

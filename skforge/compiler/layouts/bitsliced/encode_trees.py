@@ -22,11 +22,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from skforge._typing import Int64s
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.layouts.bitsliced.cut_trees import (
-    IntArray,
-    Parts,
     Step,
+    TreeParts,
     cut_trees,
     in_preorder,
 )
@@ -51,11 +51,11 @@ class Muxes:
         self._reserve(expected)
 
     @property
-    def trees(self) -> IntArray:
+    def trees(self) -> Int64s:
         return self._keys[0, : self._count] >> 32
 
     @property
-    def operands(self) -> tuple[IntArray, ...]:
+    def operands(self) -> tuple[Int64s, ...]:
         one, two = self._keys[:, : self._count]
         return one & 0xFFFFFFFF, two >> 32, two & 0xFFFFFFFF
 
@@ -65,13 +65,13 @@ class Muxes:
         return self._level[: self._count]
 
     @property
-    def order(self) -> IntArray:
+    def order(self) -> Int64s:
         """The operations by tree, then by time; none reads a later one."""
         return np.lexsort((self._time[: self._count], self.trees))
 
     def add(
-        self, time: IntArray, tree: IntArray, select: IntArray, a: IntArray, b: IntArray
-    ) -> IntArray:
+        self, time: Int64s, tree: Int64s, select: Int64s, a: Int64s, b: Int64s
+    ) -> Int64s:
         line = np.where(a == b, a, select)
         new = np.flatnonzero((a != b) & ((a != self.one) | (b != self.zero)))
         select, a, b = select[new], a[new], b[new]
@@ -83,7 +83,7 @@ class Muxes:
         line[new] = self.first + number
         return line
 
-    def _numbers(self, keys: IntArray) -> IntArray:
+    def _numbers(self, keys: Int64s) -> Int64s:
         n = keys.shape[1]
         self._reserve(self._count + n)
         table, known = self._table, self._keys
@@ -106,7 +106,7 @@ class Muxes:
             at = (at[other] + 1) & (len(table) - 1)
         return numbers
 
-    def _slots(self, keys: IntArray) -> IntArray:
+    def _slots(self, keys: Int64s) -> Int64s:
         one, two = keys.view(np.uint64) * _FACTORS
         bits = len(self._table).bit_length() - 1
         mixed = one ^ (two >> np.uint64(1))
@@ -141,7 +141,7 @@ class Muxes:
 
 #: Leaves of parts: tree, row of ``Forest.leaf_value``, mask and value: their codes have
 #: ``code & mask == value``.
-Cubes = tuple[IntArray, IntArray, IntArray, IntArray]
+Cubes = tuple[Int64s, Int64s, Int64s, Int64s]
 
 #: Times of a step of the recursion: a path's tests or a part's planes, which are fewer.
 TICKS = 16
@@ -158,9 +158,9 @@ class EncodedTrees:
     temporaries; each tree numbers its own.
     """
 
-    bits: IntArray  # (n_trees,) planes of each tree
+    bits: Int64s  # (n_trees,) planes of each tree
     planes: NDArray[np.int32]  # lines of all planes, tree by tree
-    op_offset: IntArray  # (n_trees + 1,) into ops
+    op_offset: Int64s  # (n_trees + 1,) into ops
     ops: NDArray[np.int32]  # (n_ops, 4): target, select, a, b
     level: NDArray[np.int16]  # (n_ops,) depth in the dependence graph
     leaf_of: NDArray[np.int32]  # leaf of each code; unused codes have any of the tree
@@ -234,7 +234,10 @@ class _Chunk:
 
     def encoded(self) -> EncodedTrees:
         steps = self.cuts.steps
-        small, stuck = Parts.joined(self.cuts.small), Parts.joined(self.cuts.stuck)
+        small, stuck = (
+            TreeParts.joined(self.cuts.small),
+            TreeParts.joined(self.cuts.stuck),
+        )
         rank = _rank(small, small.leaves > 1)
         self._set_times(stuck)
         self._own_planes(small, rank)
@@ -253,7 +256,7 @@ class _Chunk:
         return self._numbered(bits, self.lines[: self.n_trees][used], leaf_of)
 
     def _numbered(
-        self, bits: IntArray, planes: IntArray, leaf_of: NDArray[np.int32]
+        self, bits: Int64s, planes: Int64s, leaf_of: NDArray[np.int32]
     ) -> EncodedTrees:
         muxes = self.muxes
         tree, order = muxes.trees, muxes.order
@@ -261,7 +264,7 @@ class _Chunk:
         line = np.empty(len(tree), np.int64)
         line[order] = muxes.first + np.arange(len(tree)) - offset[tree[order]]
 
-        def own(lines: IntArray) -> NDArray[np.int32]:
+        def own(lines: Int64s) -> NDArray[np.int32]:
             moved = lines.astype(np.int32)
             at = np.flatnonzero(lines >= muxes.first)
             moved[at] = line[lines[at] - muxes.first]
@@ -273,7 +276,7 @@ class _Chunk:
             bits, own(planes), offset, ops, muxes.levels[order], leaf_of
         )
 
-    def _set_times(self, stuck: Parts) -> None:
+    def _set_times(self, stuck: TreeParts) -> None:
         """Order operations as a recursion adds them, so that few temporaries live.
 
         The condition of a cut comes first, then the subtree, the rest, and the planes
@@ -288,18 +291,18 @@ class _Chunk:
             time[step.one + 1] = time[step.one] + span[step.one]
         self.span, self.time = span * TICKS, time * TICKS
 
-    def _line(self, node: IntArray) -> IntArray:
+    def _line(self, node: Int64s) -> Int64s:
         return self.line_of[self.forest.predicate[node]].astype(np.int64)
 
     # ------------------------------------------------------------ from parts up
 
-    def _own_planes(self, small: Parts, rank: IntArray) -> None:
+    def _own_planes(self, small: TreeParts, rank: Int64s) -> None:
         self.width[small.number] = small.leaves[small.first] - 1
         inner = small.leaves > 1
         part = np.repeat(small.number, small.sizes)[inner]
         self.lines[part, rank[inner]] = self._line(small.node[inner])
 
-    def _number_in_order(self, stuck: Parts) -> None:
+    def _number_in_order(self, stuck: TreeParts) -> None:
         muxes = self.muxes
         width = _bit_length(stuck.leaves[stuck.first] - 1)
         planes = np.arange(int(width.max(initial=0)))
@@ -331,7 +334,7 @@ class _Chunk:
             at = stuck.first[has]
             self.lines[stuck.number[has], width[has] - 1 - k] = lines[at, k]
 
-    def _conditions(self) -> list[tuple[IntArray, NDArray[np.bool_]]]:
+    def _conditions(self) -> list[tuple[Int64s, NDArray[np.bool_]]]:
         muxes, steps = self.muxes, self.cuts.steps
         if not steps:
             return []
@@ -358,7 +361,7 @@ class _Chunk:
         ends = np.cumsum([len(step.whole) for step in steps])[:-1]
         return list(zip(np.split(total, ends), np.split(inside, ends), strict=True))
 
-    def _merge(self, step: Step, select: IntArray, inside: NDArray[np.bool_]) -> None:
+    def _merge(self, step: Step, select: Int64s, inside: NDArray[np.bool_]) -> None:
         one, two = step.one, step.one + 1
         one_width, two_width = self.width[one][:, None], self.width[two][:, None]
         width = 1 + np.minimum(step.planes - 1, one_width + two_width)
@@ -398,7 +401,7 @@ class _Chunk:
         self.place[step.one] = np.take_along_axis(places, of_one, axis=1)
         self.place[step.one + 1, :-1] = places[:, 1:]
 
-    def _small_cubes(self, small: Parts, rank: IntArray) -> Cubes:
+    def _small_cubes(self, small: TreeParts, rank: Int64s) -> Cubes:
         part = np.repeat(small.number, small.sizes)
         mask, value = self.mask[part], self.value[part]
         inner = small.leaves > 1
@@ -410,7 +413,7 @@ class _Chunk:
             value[left], value[right] = value[at], value[at] | bit
         return self._cubes(small, part, mask, value)
 
-    def _ordered_cubes(self, stuck: Parts) -> Cubes:
+    def _ordered_cubes(self, stuck: TreeParts) -> Cubes:
         part = np.repeat(stuck.number, stuck.sizes)
         mask, value = self.mask[part], self.value[part]
         number, width = _from_left(stuck), self.width[part]
@@ -422,13 +425,13 @@ class _Chunk:
         return self._cubes(stuck, part, mask, value)
 
     def _cubes(
-        self, parts: Parts, part: IntArray, mask: IntArray, value: IntArray
+        self, parts: TreeParts, part: Int64s, mask: Int64s, value: Int64s
     ) -> Cubes:
         leaf = parts.leaves == 1
         number = self.forest.leaf[parts.node[leaf]].astype(np.int64)
         return self.cuts.tree[part[leaf]], number, mask[leaf], value[leaf]
 
-    def _leaf_of(self, bits: IntArray, cubes: list[Cubes]) -> NDArray[np.int32]:
+    def _leaf_of(self, bits: Int64s, cubes: list[Cubes]) -> NDArray[np.int32]:
         tree, leaf, mask, value = (np.concatenate(c) for c in zip(*cubes, strict=True))
         codes = 1 << bits
         start = np.cumsum(codes) - codes
@@ -446,16 +449,16 @@ class _Chunk:
         return leaf_of
 
 
-def _bit_length(values: NDArray[Any]) -> IntArray:
+def _bit_length(values: NDArray[Any]) -> Int64s:
     return np.frexp(values.astype(np.float64))[1].astype(np.int64)
 
 
-def _rank(parts: Parts, counted: NDArray[np.bool_]) -> IntArray:
+def _rank(parts: TreeParts, counted: NDArray[np.bool_]) -> Int64s:
     """Return how many nodes of its part before each node are counted."""
-    before: IntArray = np.cumsum(counted) - counted
+    before: Int64s = np.cumsum(counted) - counted
     return before - np.repeat(before[parts.first], parts.sizes)
 
 
-def _from_left(parts: Parts) -> IntArray:
+def _from_left(parts: TreeParts) -> Int64s:
     last = parts.leaves[parts.first].astype(np.int64) - 1
     return np.repeat(last, parts.sizes) - _rank(parts, parts.leaves == 1)

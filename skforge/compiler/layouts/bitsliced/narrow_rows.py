@@ -19,13 +19,13 @@ from functools import partial
 
 import numpy as np
 
-from skforge.compiler.binning.rules import BlockRows, Rules
+from skforge.compiler.binning.rules import BlockRows, ReadingRules
 from skforge.compiler.binning.transpose import ColumnTile, store_masks
 from skforge.compiler.forest.arrays import Comparison
 from skforge.compiler.forest.forest import Forest, round_thresholds
 from skforge.compiler.ir.lir.builder import Builder
 from skforge.compiler.ir.lir.nodes import F32, F64, I64, U32, Buffer, Value, Vec
-from skforge.compiler.layouts.bitsliced.predicate_table import Job
+from skforge.compiler.layouts.bitsliced.predicate_table import PredicateJob
 
 #: Rows whose tests are stored at once.
 ROWS = 64
@@ -67,7 +67,7 @@ class Ties:
 
     def __init__(
         self,
-        rules: Rules,
+        rules: ReadingRules,
         exact: Buffer,
         columns: ColumnTile,
         clean: Callable[[Value], Value],
@@ -93,7 +93,12 @@ class Ties:
         self._found[0] = least
 
     def settle(
-        self, rows: BlockRows, feature: Value, left: Value, job: Job, lines: Buffer
+        self,
+        rows: BlockRows,
+        feature: Value,
+        left: Value,
+        job: PredicateJob,
+        lines: Buffer,
     ) -> None:
         b, half = self.b, self.lanes // 2
         with b.when(b.any_true(self._found[0, self._vec].eq(0))):

@@ -24,14 +24,14 @@ from operator import or_
 
 import numpy as np
 
-from skforge.compiler.binning.rules import BlockRows, Rules
+from skforge.compiler.binning.rules import BlockRows, ReadingRules
 from skforge.compiler.binning.transpose import WIDE, WIDE_PART, ColumnTile, store_masks
 from skforge.compiler.forest.arrays import Comparison
 from skforge.compiler.ir.lir.builder import Builder
 from skforge.compiler.ir.lir.nodes import F32, I64, U8, U32, Buffer, Scalar, Value, Vec
 from skforge.compiler.layouts.bitsliced import predicate_table
 from skforge.compiler.layouts.bitsliced.narrow_rows import Ties, round_down
-from skforge.compiler.layouts.bitsliced.predicate_table import SETS_A_BYTE, Job
+from skforge.compiler.layouts.bitsliced.predicate_table import SETS_A_BYTE, PredicateJob
 from skforge.compiler.layouts.bitsliced.sliced_layout import BlockOfBits
 
 #: Most rows of a part. The comparisons of a part are unrolled, so this bounds the code.
@@ -51,7 +51,10 @@ PLANES, MISSING_PLANE = 9, 8
 
 class PredicateLowering:
     def __init__(
-        self, rules: Rules, table: predicate_table.PredicateTable, shape: BlockOfBits
+        self,
+        rules: ReadingRules,
+        table: predicate_table.PredicateTable,
+        shape: BlockOfBits,
     ) -> None:
         self.b, self.t, self.shape = rules.b, table, shape
         self._rules, forest = rules, rules.forest
@@ -146,12 +149,12 @@ class PredicateLowering:
             if self.right and not self.kept:
                 self._missing_right(job)
 
-    def _job(self, j: Value, shift: Value) -> tuple[Value, Job]:
+    def _job(self, j: Value, shift: Value) -> tuple[Value, PredicateJob]:
         kind, *fields = (field[j].to(I64) for field in self._jobs)
         column, line, count, offset = fields
         column, place = column * self.part, line * self.line_bytes
         place = place + shift
-        return kind, Job(j, column, line, place, count, offset, shift)
+        return kind, PredicateJob(j, column, line, place, count, offset, shift)
 
     def _by_kind(self, kind: Value, cases: Mapping[int, Callable[[], None]]) -> None:
         b = self.b
@@ -163,7 +166,7 @@ class PredicateLowering:
         name = "kind_case" if len(cases) == len(self.t.kinds) else "search_case"
         b.switch(self._model(name, table)[kind].to(I64), list(cases.values()))
 
-    def _evaluate_job(self, kind: Value, job: Job) -> None:
+    def _evaluate_job(self, kind: Value, job: PredicateJob) -> None:
         b = self.b
         planes = b.const(0)
         if self.kept and len(self.searches):
@@ -210,7 +213,7 @@ class PredicateLowering:
         for least in nearest:
             self.ties.keep(least)
 
-    def _direct(self, job: Job) -> None:
+    def _direct(self, job: PredicateJob) -> None:
         b = self.b
         right = partial(self._rules.goes_right, unordered=self.t.unordered)
         thresholds = self._noting_ties(job.count, 1, "threshold")
@@ -223,7 +226,7 @@ class PredicateLowering:
             store_masks(b, self._lines, at, masks)
             compared += [(x, threshold) for x in vectors]
 
-    def _search(self, levels: int, job: Job, planes: Value) -> None:
+    def _search(self, levels: int, job: PredicateJob, planes: Value) -> None:
         b, registers = self.b, self.shape.registers
         tables = registers.load_pivots(b, self.numbers, job.offset, levels)
         index_vec = Vec(U32 if self.scalar == F32 else I64, registers.lanes)
@@ -247,7 +250,7 @@ class PredicateLowering:
                     if j + 1 < levels:
                         index[v] = b.select(mask, index[v] | 1 << j, index[v])
 
-    def _thermometer(self, levels: int, job: Job, planes: Value) -> None:
+    def _thermometer(self, levels: int, job: PredicateJob, planes: Value) -> None:
         """Write ``code > i`` for every threshold i from the bits of the code.
 
         ``code >= 16 h + l`` is ``high >= h + 1  or  high >= h and low >= l``: one
@@ -284,7 +287,7 @@ class PredicateLowering:
         masks = [b.is_nan(x) for x in self.columns.vectors(column, self.part)]
         store_masks(b, self.planes, planes + MISSING_PLANE * self.line_bytes, masks)
 
-    def _missing_right(self, job: Job) -> None:
+    def _missing_right(self, job: PredicateJob) -> None:
         b = self.b
         vectors = self.columns.vectors(job.column, self.part)
         with b.when(b.any_true(reduce(or_, map(b.is_nan, vectors)))):
@@ -292,7 +295,7 @@ class PredicateLowering:
             self._missing_plane(job.column, spare)
             self._mark_right(job, spare, self.part // 8)
 
-    def _mark_right(self, job: Job, planes: Value, size: int) -> None:
+    def _mark_right(self, job: PredicateJob, planes: Value, size: int) -> None:
         b = self.b
         offsets = self._model("right_offset", self.t.right_offset)
         right = self._model("right_lines", self.t.right_lines)
@@ -310,7 +313,7 @@ class PredicateLowering:
 
     # ------------------------------------------------------------ category sets
 
-    def _sets_by_tables(self, entries: int, job: Job) -> None:
+    def _sets_by_tables(self, entries: int, job: PredicateJob) -> None:
         """Write a job's lines from tables of ``entries`` entries.
 
         A byte of a table holds one category's answers for eight sets, so one permute of
@@ -339,7 +342,7 @@ class PredicateLowering:
                     self._lines[to + k * self.line_bytes] = mask
                     bits = bits + bits
 
-    def _sets_one_by_one(self, job: Job) -> None:
+    def _sets_one_by_one(self, job: PredicateJob) -> None:
         b, step = self.b, max(8, self.columns.lanes)
         with b.loop(job.count, hint="set") as i:
             number = self.numbers[job.offset + i]

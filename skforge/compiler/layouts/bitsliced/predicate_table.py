@@ -16,11 +16,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from skforge.compiler.binning.rules import Pool, set_answers, set_members, set_numbers
+from skforge._typing import Int32s
+from skforge.compiler.binning.rules import (
+    ThresholdPool,
+    set_answers,
+    set_members,
+    set_numbers,
+)
 from skforge.compiler.binning.search import Registers
 from skforge.compiler.binning.transpose import tile_starts
-from skforge.compiler.forest.arrays import Comparison, IntArray, Missing
-from skforge.compiler.forest.bins import Columns
+from skforge.compiler.forest.arrays import Comparison, Missing
+from skforge.compiler.forest.bins import TestColumns
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.lir.nodes import Value
 from skforge.exceptions import ScheduleError
@@ -59,15 +65,15 @@ class Jobs:
     ``line[j]`` on, and finds its numbers at ``offset[j]`` of ``numbers``.
     """
 
-    kind: IntArray
-    column: IntArray
-    line: IntArray
-    count: IntArray
-    offset: IntArray
+    kind: Int32s
+    column: Int32s
+    line: Int32s
+    count: Int32s
+    offset: Int32s
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class PredicateJob:
     number: Value
     column: Value  # in the tile's columns
     line: Value  # number of the first line
@@ -82,15 +88,15 @@ class PredicateTable:
     """Everything the input stage of a block reads, and the line of each predicate."""
 
     n_lines: int  # spare ones included
-    line_of: IntArray  # (n_predicates,)
-    tile_start: IntArray  # first feature of each tile of columns
-    tile_jobs: IntArray  # (n_tiles + 1,) into the jobs
+    line_of: Int32s  # (n_predicates,)
+    tile_start: Int32s  # first feature of each tile of columns
+    tile_jobs: Int32s  # (n_tiles + 1,) into the jobs
     jobs: Jobs
     numbers: NDArray[Any]  # thresholds and search tables, in the rows' dtype
     set_tables: NDArray[np.uint8]
     kinds: tuple[int, ...]  # kinds of job that occur
-    right_lines: IntArray  # lines that a missing value sets, job by job
-    right_offset: IntArray  # (n_jobs + 1,) into right_lines
+    right_lines: Int32s  # lines that a missing value sets, job by job
+    right_offset: Int32s  # (n_jobs + 1,) into right_lines
     unordered: bool  # missing always goes right, by unordered compares
     missing: Missing  # the forest's only rule
 
@@ -124,9 +130,9 @@ def plan_predicates(forest: Forest, registers: Registers) -> PredicateTable:
     start = np.asarray(tile_starts(used, forest.n_features, lanes), np.int32)
     category = forest.comparison >= Comparison.IN
     every = np.arange(forest.n_predicates)
-    columns = Columns.of(every, forest.threshold, forest.feature, category)
+    columns = TestColumns.of(every, forest.threshold, forest.feature, category)
     features = forest.feature[columns.first]
-    numbers, set_tables = Pool(lanes), Pool()
+    numbers, set_tables = ThresholdPool(lanes), ThresholdPool()
     works: list[tuple[int, int, int, int]] = []  # column, kind, predicates, offset
     for c, column in enumerate(columns):
         work = _sets(forest, column)
@@ -137,7 +143,7 @@ def plan_predicates(forest: Forest, registers: Registers) -> PredicateTable:
     of, kind, count, offset = np.array(works, np.int32).reshape(-1, 4).T
     tile = np.searchsorted(start + lanes, features[of], "right")
     line, n_lines = _number_lines(kind, count)
-    jobs = Columns(columns.tests, np.append(0, np.cumsum(count)))
+    jobs = TestColumns(columns.tests, np.append(0, np.cumsum(count)))
     lines = np.repeat(line, count) + jobs.rank
     line_of = np.zeros(forest.n_predicates, np.int32)
     line_of[jobs.tests] = lines
@@ -158,7 +164,7 @@ def plan_predicates(forest: Forest, registers: Registers) -> PredicateTable:
     )
 
 
-def _number_lines(kind: IntArray, count: IntArray) -> tuple[IntArray, int]:
+def _number_lines(kind: Int32s, count: Int32s) -> tuple[Int32s, int]:
     """Return each job's first line, and the number of lines; searches come first.
 
     A search writes up to 15 lines too many, into those of the next job or spare lines.

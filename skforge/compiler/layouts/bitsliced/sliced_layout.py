@@ -19,8 +19,8 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from skforge._typing import Int32s
 from skforge.compiler.binning.search import Registers
-from skforge.compiler.forest.arrays import IntArray
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.layouts.bitsliced.cut_trees import ranges
 from skforge.compiler.layouts.bitsliced.encode_trees import EncodedTrees, encode_trees
@@ -89,12 +89,12 @@ class SlicedTrees:
 
     shapes: tuple[Shape, ...]  # those that occur
     shape_of: NDArray[np.uint8]  # (n_trees,) into shapes
-    line_offset: IntArray  # (n_trees,) into lines
-    lines: IntArray
-    op_offset: IntArray  # (n_trees + 1,) into ops
-    ops: IntArray  # (n_ops, 4): target, select, a, b
-    leaf_offset: IntArray  # (n_trees,) into leaf_row
-    leaf_row: IntArray  # row of Forest.leaf_value of each code
+    line_offset: Int32s  # (n_trees,) into lines
+    lines: Int32s
+    op_offset: Int32s  # (n_trees + 1,) into ops
+    ops: Int32s  # (n_ops, 4): target, select, a, b
+    leaf_offset: Int32s  # (n_trees,) into leaf_row
+    leaf_row: Int32s  # row of Forest.leaf_value of each code
     constants: tuple[int, int]  # the all-zeros and the all-ones line
     n_lines: int  # predicates, constants and temporaries
 
@@ -143,8 +143,8 @@ def check_trees(forest: Forest, gpu: bool = False) -> None:
 
 def slice_trees(
     forest: Forest,
-    line_of: IntArray,
-    order: IntArray,
+    line_of: Int32s,
+    order: Int32s,
     n_lines: int,
     code_bits: int = MAX_BITS,
 ) -> SlicedTrees:
@@ -223,11 +223,11 @@ class CodedTrees:
     def fill(
         self,
         forest: Forest,
-        order: IntArray,
-        line_of: IntArray,
-        lines: IntArray,
+        order: Int32s,
+        line_of: Int32s,
+        lines: Int32s,
         first: NDArray[np.int64],
-    ) -> IntArray:
+    ) -> Int32s:
         """Return each code's leaf, and write folded and even trees' lines.
 
         Those at position p go to ``lines[first[p]:]``, by heap place or by level.
@@ -269,8 +269,8 @@ class CodedTrees:
 
 def code_trees(
     forest: Forest,
-    order: IntArray,
-    line_of: IntArray,
+    order: Int32s,
+    line_of: Int32s,
     first: int,
     code_bits: int,
     even: NDArray[np.bool_],
@@ -292,7 +292,7 @@ def code_trees(
 
 def _grouped(
     lists: EncodedTrees, first: int
-) -> tuple[IntArray, IntArray, NDArray[np.int64]]:
+) -> tuple[Int32s, Int32s, NDArray[np.int64]]:
     """Merge the operations of several trees into the first of them, by dependence.
 
     An operation waits for the earlier ones that it reads; operations of other trees

@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from skforge.compiler.binning.rules import BlockRows, Rules
+from skforge.compiler.binning.rules import BlockRows, ReadingRules
 from skforge.compiler.binning.transpose import unpacked
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir.nodes import I64, U8, U16, Buffer, Plane, Value, Vec
@@ -57,7 +57,7 @@ PARTS_TOGETHER = 2
 class BitslicedLowering(BlockCode):
     def __init__(
         self,
-        rules: Rules,
+        rules: ReadingRules,
         trees: sliced_layout.SlicedTrees,
         order: NDArray[np.int32],
         shape: sliced_layout.BlockOfBits,

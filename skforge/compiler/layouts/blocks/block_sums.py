@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from skforge.compiler.binning.buckets import BucketBins, CodePlaces
-from skforge.compiler.binning.rules import BlockRows, Rules
+from skforge.compiler.binning.rules import BlockRows, ReadingRules
 from skforge.compiler.ir.hir.nodes import PredictEnsemble
 from skforge.compiler.ir.lir.builder import Builder
 from skforge.compiler.ir.lir.nodes import I64, U16, Buffer, Value, Vec
@@ -44,7 +44,7 @@ class Tiling(Generic[_Trees]):
             b.if_(missing, lambda: emit(2), lambda: emit(1))
 
     def encode(
-        self, rules: Rules, rows: BlockRows, left: Value, block: int
+        self, rules: ReadingRules, rows: BlockRows, left: Value, block: int
     ) -> tuple[Buffer, Value]:
         places, item = self.codes, rules.forest.input_dtype.itemsize
         assert places is not None
@@ -57,7 +57,7 @@ class Tiling(Generic[_Trees]):
 class BlockSums(BlockCode):
     """Emits codes of a block, and sums: by row for several outputs, else by output."""
 
-    def __init__(self, rules: Rules, tiling: Tiling[Any], block: int) -> None:
+    def __init__(self, rules: ReadingRules, tiling: Tiling[Any], block: int) -> None:
         self.b, self._rules, self._model = rules.b, rules, rules.model
         self.tiling, self.block = tiling, block
 

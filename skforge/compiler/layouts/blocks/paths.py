@@ -7,10 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from skforge._typing import Int64s
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.means import shares
-
-IntArray = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -22,28 +21,28 @@ class Paths:
     itself, or -1. Columns that a folded pipeline makes are features of their own.
     """
 
-    levels: tuple[IntArray, ...]  # inner nodes by depth
-    tree: IntArray
-    parent: IntArray  # -1 at a root
+    levels: tuple[Int64s, ...]  # inner nodes by depth
+    tree: Int64s
+    parent: Int64s  # -1 at a root
     is_right: NDArray[np.bool_]
-    depth: IntArray
-    before: IntArray
-    distinct: IntArray  # features on the path from the root
+    depth: Int64s
+    before: Int64s
+    distinct: Int64s  # features on the path from the root
     share: NDArray[np.float64]  # product of cover ratios of its edge's feature
 
     @property
-    def inner(self) -> IntArray:
+    def inner(self) -> Int64s:
         """All inner nodes, level by level."""
         return np.concatenate([*self.levels, np.zeros(0, np.int64)])
 
-    def sums_below(self, number: IntArray) -> IntArray:
+    def sums_below(self, number: Int64s) -> Int64s:
         """Return the sum of the inner nodes' numbers over the subtree of each."""
         total = number.copy()
         for level in self.levels[:0:-1]:
             np.add.at(total, self.parent[level], total[level])
         return total
 
-    def edges(self, order: IntArray, below: IntArray) -> IntArray:
+    def edges(self, order: Int64s, below: Int64s) -> Int64s:
         """Return which edge of its tree leads to each node, and 0 for -1.
 
         With inner nodes in this order, tree after tree, 2 i + 1 is the left edge of a
@@ -88,7 +87,7 @@ def trace(forest: Forest) -> Paths:
     return Paths(tuple(levels), tree, parent, is_right, depth, before, distinct, share)
 
 
-def _before(feature: IntArray, parent: IntArray, nodes: IntArray) -> IntArray:
+def _before(feature: Int64s, parent: Int64s, nodes: Int64s) -> Int64s:
     before = np.full(len(feature), -1, np.int64)
     at = nodes
     while len(nodes):

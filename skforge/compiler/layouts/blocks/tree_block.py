@@ -15,9 +15,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from skforge.compiler.binning.rules import BlockRows, Rules, set_numbers
+from skforge._typing import Int64s
+from skforge.compiler.binning.rules import BlockRows, ReadingRules, set_numbers
 from skforge.compiler.forest.arrays import Comparison, Missing
-from skforge.compiler.forest.bins import Columns
+from skforge.compiler.forest.bins import TestColumns
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir.builder import Builder, with_lanes
@@ -32,7 +33,7 @@ from skforge.compiler.ir.lir.nodes import (
     Vec,
 )
 from skforge.compiler.layouts.base import BlockCode
-from skforge.compiler.layouts.blocks.paths import IntArray, Paths
+from skforge.compiler.layouts.blocks.paths import Paths
 
 #: The words that hold a bit for each row of a block.
 WORDS: dict[int, Scalar | Vec] = {
@@ -45,7 +46,7 @@ VECTOR = 64
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Tests:
+class FeatureTests:
     """The predicates of a normalised forest, by feature and kind of test."""
 
     kinds: tuple[tuple[Comparison, Missing, bool], ...]
@@ -55,12 +56,12 @@ class Tests:
     numbers: NDArray[np.floating]  # of each line: threshold, or the number of its set
 
     @classmethod
-    def of(cls, forest: Forest) -> Tests:
+    def of(cls, forest: Forest) -> FeatureTests:
         number = forest.comparison.astype(int) * 8 + forest.missing * 2
         kinds, kind = np.unique(number + forest.missing_left, return_inverse=True)
         kind = kind.reshape(-1)
         every = np.arange(forest.n_predicates)
-        columns = Columns.of(every, forest.threshold, forest.feature, kind)
+        columns = TestColumns.of(every, forest.threshold, forest.feature, kind)
         order, first, last = columns.tests, columns.offset[:-1], columns.offset[1:]
         keys = np.stack([forest.feature, kind])[:, order]
         jobs = np.stack([*keys[:, first], first, last], axis=1)
@@ -81,17 +82,17 @@ class Trees:
     """
 
     forest: Forest
-    tests: Tests
-    start: IntArray  # (n_trees + 1,) into the inner nodes
-    line: IntArray  # of each inner node's predicate
-    before: IntArray
+    tests: FeatureTests
+    start: Int64s  # (n_trees + 1,) into the inner nodes
+    line: Int64s  # of each inner node's predicate
+    before: Int64s
     bias: NDArray[np.float64]
 
     @classmethod
     def of(
-        cls, forest: Forest, paths: Paths, node: IntArray, bias: NDArray[np.float64]
+        cls, forest: Forest, paths: Paths, node: Int64s, bias: NDArray[np.float64]
     ) -> Trees:
-        tests = Tests.of(forest)
+        tests = FeatureTests.of(forest)
         return cls(
             forest=forest,
             tests=tests,
@@ -102,19 +103,19 @@ class Trees:
         )
 
     @property
-    def order(self) -> IntArray:
+    def order(self) -> Int64s:
         """The trees in the order of the walk: those of an output together."""
         return np.argsort(self.forest.tree_output, kind="stable")
 
     @property
-    def written(self) -> IntArray:
+    def written(self) -> Int64s:
         """The output to write after the tree at a position, or -1."""
         output = self.forest.tree_output[self.order].astype(np.int64)
         ends = np.append(output[1:] != output[:-1], True)[: len(output)]
         return np.where(ends, output, -1)
 
     @property
-    def unused(self) -> IntArray:
+    def unused(self) -> Int64s:
         return np.setdiff1d(np.arange(self.forest.n_outputs), self.forest.tree_output)
 
 
@@ -131,7 +132,7 @@ class TreeBlock(BlockCode):
 
     def __init__(
         self,
-        rules: Rules,
+        rules: ReadingRules,
         trees: Trees,
         rows: BlockRows,
         block: int,
@@ -235,7 +236,7 @@ class TreeBlock(BlockCode):
     def _table(self, name: str, values: NDArray[Any]) -> Buffer:
         return self._model(name, values.astype(np.int32))
 
-    def _of_trees(self, first: str, last: str, start: IntArray) -> None:
+    def _of_trees(self, first: str, last: str, start: Int64s) -> None:
         for k, name in enumerate((first, last)):
             numbers = start[self._t.order + k]
             self._tree[name] = self._table(f"tree_{name}", numbers)

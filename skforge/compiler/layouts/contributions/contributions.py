@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from skforge.compiler.binning.rules import Rules
+from skforge.compiler.binning.rules import ReadingRules
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.means import Means
 from skforge.compiler.ir.hir.nodes import PredictEnsemble
@@ -54,7 +54,7 @@ class _RowsOfBlock(layouts.GpuBlockCode):
 
     def __init__(self, layout: ThreadLayout, block: layouts.BlockThreads) -> None:
         self._layout, self._block, forest = layout, block, layout.hir.forest
-        rules = Rules(block.b, forest, layout.hir.comparison, block.model)
+        rules = ReadingRules(block.b, forest, layout.hir.comparison, block.model)
         self._code = ThreadCode(rules, layout.data, block.rows, 1, OneThread, True)
         self._code.writes_to(block.result)
         held = forest.n_outputs if forest.vector_leaves else 1

@@ -15,8 +15,8 @@ from skforge.compiler.layouts.contributions.subtrees import CASES, FEW
 from skforge.compiler.layouts.contributions.walk import (
     ContributionCode,
     Edges,
-    Node,
     Walk,
+    WalkNode,
 )
 
 
@@ -29,28 +29,30 @@ class RowsAsLanes(Edges):
         if self.c.looks_up:
             self._note_cases(tree)
 
-    def node(self, walk: Walk, i: Value) -> Node:
+    def node(self, walk: Walk, i: Value) -> WalkNode:
         c, number, each = self.c, i - walk.tree["first"], self.c.lanes // 8
         at = c.edge(number) + walk.vector * each
         places = [at + k * each for k in range(c.together)]
         passed = [(c.mask(p), c.mask(p + c.line)) for p in places]
         slot, below = (c.number(t, i) for t in (c.node_slot, c.node_left))
         constants = walk.constants + number * (c.d.rows * walk.points)
-        return Node(i, slot, below, constants, passed)
+        return WalkNode(i, slot, below, constants, passed)
 
-    def factors(self, walk: Walk, node: Node, side: int, q: int) -> Iterator[Value]:
+    def factors(self, walk: Walk, node: WalkNode, side: int, q: int) -> Iterator[Value]:
         rows = range(LEFT, RIGHT) if side == 0 else range(RIGHT, WEIGHTS)
         a = [self.c.constant(walk, node.constants, row, q) for row in rows]
         for passed in node.passed:
             other = self.b.select(passed[1 - side], a[1], a[2])
             yield self.b.select(passed[side], a[0], other)
 
-    def weights(self, walk: Walk, node: Node, q: int) -> Callable[[int, int], Value]:
+    def weights(
+        self, walk: Walk, node: WalkNode, q: int
+    ) -> Callable[[int, int], Value]:
         rows = range(WEIGHTS, WEIGHTS + 3)
         w = [self.c.constant(walk, node.constants, row, q) for row in rows]
         return lambda side, k: self.b.select(node.passed[k][side], w[side], w[2])
 
-    def total(self, node: Node, k: int, gifts: list[Value]) -> Value:
+    def total(self, node: WalkNode, k: int, gifts: list[Value]) -> Value:
         """Add halves of a power of two: the order of lanes in ``PointsAsLanes``."""
         gifts = list(gifts)
         while len(gifts) > 1:
@@ -110,7 +112,7 @@ class RowsAsLanes(Edges):
             gifts = [list(of_vector) for of_vector in zip(*of_points, strict=True)]
             number = n - walk.tree["first"]
             constants = walk.constants + number * (c.d.rows * walk.points)
-            c.give(walk, Node(n, number, number, constants), gifts)
+            c.give(walk, WalkNode(n, number, number, constants), gifts)
 
     def _numbers_of(
         self, walk: Walk, subtree: Value, size: int
@@ -178,22 +180,24 @@ class PointsAsLanes(Edges):
             self._records[i - start] = at
             self.b.prefetch(self.c.constants, at)
 
-    def node(self, walk: Walk, i: Value) -> Node:
+    def node(self, walk: Walk, i: Value) -> WalkNode:
         slot, below = (
             self.c.number(t, i) for t in (self.c.node_slot, self.c.node_left)
         )
-        return Node(i, slot, below, self._records[i - walk.tree["first"]])
+        return WalkNode(i, slot, below, self._records[i - walk.tree["first"]])
 
-    def factors(self, walk: Walk, node: Node, side: int, q: int) -> Iterator[Value]:
+    def factors(self, walk: Walk, node: WalkNode, side: int, q: int) -> Iterator[Value]:
         yield self._constants(walk, node, side)
 
-    def weights(self, walk: Walk, node: Node, q: int) -> Callable[[int, int], Value]:
+    def weights(
+        self, walk: Walk, node: WalkNode, q: int
+    ) -> Callable[[int, int], Value]:
         return lambda side, k: self._constants(walk, node, 2 + side)
 
-    def _constants(self, walk: Walk, node: Node, row: int) -> Value:
+    def _constants(self, walk: Walk, node: WalkNode, row: int) -> Value:
         return self.c.constants[node.constants + row * walk.vec.lanes, walk.vec]
 
-    def total(self, node: Node, k: int, gifts: list[Value]) -> Value:
+    def total(self, node: WalkNode, k: int, gifts: list[Value]) -> Value:
         (total,) = gifts
         while total.type.lanes > 1:
             half = total.type.lanes // 2
@@ -219,7 +223,7 @@ class PointsAsLanes(Edges):
             c.slots[slot] = come * c.tables[at, walk.vec]
             with b.loop(begin, last, hint="n") as n:
                 row = c.tables[at + (n - begin + 1) * lanes, walk.vec]
-                c.give(walk, Node(n, slot, slot, at), [[come * row]])
+                c.give(walk, WalkNode(n, slot, slot, at), [[come * row]])
 
 
 class OneThread(RowsAsLanes):

@@ -6,14 +6,14 @@ from typing import Any
 
 import numpy as np
 
-from skforge.compiler.binning.rules import Rules
+from skforge.compiler.binning.rules import ReadingRules
 from skforge.compiler.ir.lir.nodes import F64, Buffer, Value
 from skforge.compiler.layouts.contributions.quadrature import GAINS, LOSS
 from skforge.compiler.layouts.contributions.walk import (
     ContributionCode,
-    Node,
     Walk,
     WalkData,
+    WalkNode,
 )
 
 
@@ -26,7 +26,7 @@ class InteractionCode(ContributionCode):
     sums to the pair (SHAP interaction values: Lundberg et al. 2018, section 4).
     """
 
-    def __init__(self, rules: Rules, data: WalkData, *rest: Any) -> None:
+    def __init__(self, rules: ReadingRules, data: WalkData, *rest: Any) -> None:
         super().__init__(rules, data, *rest)
         assert data.pairs is not None
         pairs, table, order = data.pairs, self._table, data.order
@@ -48,7 +48,7 @@ class InteractionCode(ContributionCode):
     def _totals(self, sums: Buffer) -> list[tuple[Buffer, int]]:
         return [*super()._totals(sums), (self._pair_sums, self._n_pairs)]
 
-    def give(self, walk: Walk, node: Node, gifts: list[list[Value]]) -> None:
+    def give(self, walk: Walk, node: WalkNode, gifts: list[list[Value]]) -> None:
         """Add a node's gifts to its feature; times A of each other one, to pairs."""
         super().give(walk, node, gifts)
         b, each, points = self.b, self.lanes // 8, range(walk.points)

@@ -14,8 +14,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from skforge._typing import Int64s
 from skforge.compiler.forest.forest import Forest
-from skforge.compiler.layouts.blocks.paths import IntArray, Paths
+from skforge.compiler.layouts.blocks.paths import Paths
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -28,29 +29,29 @@ class Order:
     they have no slots.
     """
 
-    node: IntArray
-    tree: IntArray
-    start: IntArray  # (n_trees + 1,) into the nodes
+    node: Int64s
+    tree: Int64s
+    start: Int64s  # (n_trees + 1,) into the nodes
     is_walked: NDArray[np.bool_]
-    roots: IntArray  # (n_trees,) their number
-    slot: IntArray
-    left_slot: IntArray
-    subtree: IntArray  # the number of each subtree, in the order of the walk
-    subtree_slot: IntArray
-    runs: IntArray  # (n_runs, 4)
-    run_subtrees: IntArray  # (2 * n_runs + 1,) between down and up: few cases, others
-    run_start: IntArray  # (n_trees + 1,) into the runs
-    feature_slot: IntArray  # of a node, among its tree's features
-    features: IntArray  # the features of each tree
-    feature_start: IntArray  # (n_trees + 1,) into the features
+    roots: Int64s  # (n_trees,) their number
+    slot: Int64s
+    left_slot: Int64s
+    subtree: Int64s  # the number of each subtree, in the order of the walk
+    subtree_slot: Int64s
+    runs: Int64s  # (n_runs, 4)
+    run_subtrees: Int64s  # (2 * n_runs + 1,) between down and up: few cases, others
+    run_start: Int64s  # (n_trees + 1,) into the runs
+    feature_slot: Int64s  # of a node, among its tree's features
+    features: Int64s  # the features of each tree
+    feature_start: Int64s  # (n_trees + 1,) into the features
     n_slots: int
 
 
 def put_in_order(
     forest: Forest,
     paths: Paths,
-    most: IntArray,
-    subtrees: IntArray,
+    most: Int64s,
+    subtrees: Int64s,
     are_few: NDArray[np.bool_],
 ) -> Order:
     """Return the order of the walk, with at most ``most[tree]`` nodes in a cluster.
@@ -139,7 +140,7 @@ def put_in_order(
     )
 
 
-def _clusters(paths: Paths, most: IntArray, n: int) -> tuple[IntArray, IntArray]:
+def _clusters(paths: Paths, most: Int64s, n: int) -> tuple[Int64s, Int64s]:
     inner, parent = paths.inner, paths.parent
     size = np.zeros(n, np.int64)
     rank = np.zeros(n, np.int64)  # clusters of one rank hang below those of the next
@@ -162,8 +163,8 @@ def _clusters(paths: Paths, most: IntArray, n: int) -> tuple[IntArray, IntArray]
 
 
 def _runs(
-    tops: IntArray, begin: IntArray, own: IntArray, size: IntArray, tree: IntArray
-) -> tuple[IntArray, IntArray]:
+    tops: Int64s, begin: Int64s, own: Int64s, size: Int64s, tree: Int64s
+) -> tuple[Int64s, Int64s]:
     """Return the runs and their trees; a cluster comes before its child clusters."""
     first = begin[tops]
     last = first + own[tops]
@@ -174,7 +175,7 @@ def _runs(
     by = np.lexsort((inside, ~up, moment))
     up = up[by]
     cluster = by % n
-    run: IntArray = np.cumsum(up) - up  # clusters entered before the next one is left
+    run: Int64s = np.cumsum(up) - up  # clusters entered before the next one is left
     runs = np.zeros((n, 4), np.int64)
     runs[:, 0] = len(tree)
     down = ~up
@@ -196,12 +197,12 @@ class Pairs:
     of its tree (see :meth:`Paths.edges`), and adds to the tree's pair ``slot[e]``.
     """
 
-    start: IntArray  # (n_nodes + 1,) into the entries
-    edge: IntArray
-    slot: IntArray
-    pair_start: IntArray  # (n_trees + 1,) into the pairs of trees
-    pair: IntArray  # of a tree's pair, among the forest's
-    columns: IntArray  # (n_pairs, 2) features, the lower one first
+    start: Int64s  # (n_nodes + 1,) into the entries
+    edge: Int64s
+    slot: Int64s
+    pair_start: Int64s  # (n_trees + 1,) into the pairs of trees
+    pair: Int64s  # of a tree's pair, among the forest's
+    columns: Int64s  # (n_pairs, 2) features, the lower one first
 
 
 def pair_up(forest: Forest, paths: Paths, order: Order) -> Pairs:

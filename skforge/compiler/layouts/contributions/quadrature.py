@@ -36,8 +36,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from skforge._typing import Float64s, Int64s
 from skforge.compiler.forest.forest import Forest
-from skforge.compiler.layouts.blocks.paths import IntArray, Paths
+from skforge.compiler.layouts.blocks.paths import Paths
 from skforge.compiler.layouts.contributions.order import Order
 
 #: Most points of one walk. More are walked in several turns.
@@ -52,15 +53,15 @@ WORTH = 0.1
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Parts:
+class JoinedTrees:
     """A forest whose trees are parts of trees or small trees together."""
 
     forest: Forest
-    node: IntArray  # of each node: that of the whole forest
+    node: Int64s  # of each node: that of the whole forest
     kept: NDArray[np.bool_]  # whether a leaf stands for itself, not for a subtree cut
 
 
-def parts_of(forest: Forest, paths: Paths) -> Parts:
+def parts_of(forest: Forest, paths: Paths) -> JoinedTrees:
     """Return a forest's trees in one part or two, whichever takes less work."""
     needs = np.maximum(1, -(-paths.distinct // 2))
     leaf, inner = forest.leaf >= 0, np.flatnonzero(forest.left >= 0)
@@ -85,11 +86,11 @@ def parts_of(forest: Forest, paths: Paths) -> Parts:
     group = _groups(forest, paths, of_tree)
     if limit == highest and len(np.unique(group)) == forest.n_trees:
         every = np.arange(forest.n_nodes)
-        return Parts(forest, every, leaf)
+        return JoinedTrees(forest, every, leaf)
     return _in_parts(forest, paths, group, least <= limit, most > limit)
 
 
-def _groups(forest: Forest, paths: Paths, needs: IntArray) -> IntArray:
+def _groups(forest: Forest, paths: Paths, needs: Int64s) -> Int64s:
     """Return a number for each tree, which trees that are walked together share.
 
     They have the same output, and need as many points.
@@ -111,10 +112,10 @@ def _groups(forest: Forest, paths: Paths, needs: IntArray) -> IntArray:
 def _in_parts(
     forest: Forest,
     paths: Paths,
-    group: IntArray,
+    group: Int64s,
     few: NDArray[np.bool_],
     many: NDArray[np.bool_],
-) -> Parts:
+) -> JoinedTrees:
     in_part = np.stack([few, many])
     below = in_part[:, paths.parent] & (paths.parent >= 0)
     side, node = np.nonzero(in_part | below)  # a child that is cut off becomes a leaf
@@ -144,10 +145,8 @@ def _in_parts(
         cover=forest.cover[node],
         source_feature=named[node] if len(named) else named,
     )
-    return Parts(cut_forest, node, keep & ~inner)
+    return JoinedTrees(cut_forest, node, keep & ~inner)
 
-
-FloatArray = NDArray[np.float64]
 
 #: Constants of a node at a point: for each side the factors of a row that takes it, of
 #: one that leaves the feature's tests here, and of one that left them above; then the
@@ -180,7 +179,7 @@ class Points:
     places: NDArray[np.int64]  # (n_trees,)
 
     @classmethod
-    def of(cls, parts: Parts, paths: Paths, in_lanes: bool) -> Points:
+    def of(cls, parts: JoinedTrees, paths: Paths, in_lanes: bool) -> Points:
         """Return as few points as are exact; in lanes they fill a power of two."""
         distinct = np.ones(parts.forest.n_trees, np.int64)
         leaf = parts.kept
@@ -210,7 +209,7 @@ def fill(
     paths: Paths,
     order: Order,
     points: Points,
-    values: FloatArray,
+    values: Float64s,
     dtype: np.dtype[Any],
     rows: tuple[int, ...],
     some: NDArray[np.bool_],
@@ -247,13 +246,13 @@ class Formula:
     """The constants of nodes at all points, each of shape (nodes, points)."""
 
     def __init__(
-        self, forest: Forest, paths: Paths, values: FloatArray, n_points: int
+        self, forest: Forest, paths: Paths, values: Float64s, n_points: int
     ) -> None:
         x, weight = np.polynomial.legendre.leggauss(n_points)
         self._forest, self._paths, self._values = forest, paths, values
         self._t, self._rest, self._weight = (1 + x) / 2, (1 - x) / 2, weight / 2
 
-    def of(self, node: NDArray[np.int64]) -> dict[int, FloatArray]:
+    def of(self, node: NDArray[np.int64]) -> dict[int, Float64s]:
         forest, paths = self._forest, self._paths
         rest, weight = self._rest, self._weight
         before = paths.before[node]
@@ -261,7 +260,7 @@ class Formula:
         passed_above = self._t + rest * above
         gain_above = (1 - above) / passed_above
         left_above = np.where(before[:, None] >= 0, rest * above / passed_above, 1.0)
-        constants: dict[int, FloatArray] = {}
+        constants: dict[int, Float64s] = {}
         for first, children in ((LEFT, forest.left), (RIGHT, forest.right)):
             child = children[node]
             share = paths.share[child][:, None]
@@ -282,7 +281,7 @@ class Formula:
         constants[LOSS] = np.broadcast_to(-1 / rest, constants[WEIGHTS].shape)
         return constants
 
-    def _products(self, leaf: NDArray[np.int64]) -> FloatArray:
+    def _products(self, leaf: NDArray[np.int64]) -> Float64s:
         paths, t, rest = self._paths, self._t, self._rest
         product = np.ones((len(leaf), len(t)))
         at, rows = leaf, np.arange(len(leaf))

@@ -22,12 +22,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from skforge._typing import Float64s, Int64s
 from skforge.compiler.forest.forest import Forest
-from skforge.compiler.layouts.blocks.paths import IntArray, Paths
+from skforge.compiler.layouts.blocks.paths import Paths
 from skforge.compiler.layouts.contributions.quadrature import (
     WEIGHTS,
     Constants,
-    FloatArray,
     Formula,
     Points,
 )
@@ -46,10 +46,10 @@ _EVERY = range(MOST_NODES)
 class Subtrees:
     """Subtrees of inner nodes, each below an edge and above leaves alone."""
 
-    node: IntArray  # (n, MOST_NODES) top first, nodes above others, -1 behind the last
-    by_right: IntArray  # (n, MOST_NODES) what a node adds to the case
-    by_left_above: IntArray
-    cases: IntArray  # (n,) their number
+    node: Int64s  # (n, MOST_NODES) top first, nodes above others, -1 behind the last
+    by_right: Int64s  # (n, MOST_NODES) what a node adds to the case
+    by_left_above: Int64s
+    cases: Int64s  # (n,) their number
 
     def __getitem__(self, which: slice | NDArray[Any]) -> Subtrees:
         return Subtrees(*(getattr(self, f.name)[which] for f in fields(self)))
@@ -60,7 +60,7 @@ class Subtrees:
         return self.cases <= FEW
 
     @classmethod
-    def of(cls, forest: Forest, paths: Paths, node: IntArray) -> Subtrees:
+    def of(cls, forest: Forest, paths: Paths, node: Int64s) -> Subtrees:
         """Return the cases of subtrees.
 
         The cases of nodes whose feature is tested below the same edge are counted
@@ -101,7 +101,7 @@ class Subtrees:
         by_right = np.where(there, below[..., 0] * stride, 0)
         return cls(node, by_right, by_left_above, cases)
 
-    def states(self, forest: Forest, paths: Paths, count: int) -> IntArray:
+    def states(self, forest: Forest, paths: Paths, count: int) -> Int64s:
         """Return what rows of each case do at ``count`` nodes: (n, CASES, count)."""
         node = self.node[:, :count]
         every = np.array([*product(range(3), repeat=count)]).T
@@ -172,7 +172,7 @@ class Tables:
 
     subtrees: Subtrees  # in the order of the walk
     constants: Constants
-    place: IntArray
+    place: Int64s
 
 
 #: Subtrees whose tables are made at once: few enough for the cache.
@@ -183,7 +183,7 @@ def tables(
     forest: Forest,
     paths: Paths,
     points: Points,
-    values: FloatArray,
+    values: Float64s,
     subtrees: Subtrees,
     in_lanes: bool,
     dtype: np.dtype[np.floating],
@@ -227,7 +227,7 @@ def _of_rows(
     subtrees: Subtrees,
     n_rows: int,
     cases: int,
-) -> FloatArray:
+) -> Float64s:
     """Return rows of subtrees with as many nodes, (n, n_rows, cases, points)."""
     node = subtrees.node[:, : n_rows - 1]
     n, count = node.shape
@@ -235,7 +235,7 @@ def _of_rows(
     of_nodes = formula.of(node.ravel())
     where = np.arange(n)[:, None] * count + np.arange(count)
 
-    def taken(rows: tuple[int, int, int], k: int) -> FloatArray:
+    def taken(rows: tuple[int, int, int], k: int) -> Float64s:
         three = np.stack([of_nodes[row][where[:, k]] for row in rows], axis=1)
         return np.take_along_axis(three, state[:, :, k, None], axis=1)
 

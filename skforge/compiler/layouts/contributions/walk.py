@@ -31,11 +31,11 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from skforge.compiler.binning.rules import BlockRows, Rules
+from skforge._typing import Int64s
+from skforge.compiler.binning.rules import BlockRows, ReadingRules
 from skforge.compiler.ir.lir.builder import with_lanes
 from skforge.compiler.ir.lir.nodes import F64, U8, Buffer, Type, Value
 from skforge.compiler.ir.lir.types import scalar_of
-from skforge.compiler.layouts.blocks.paths import IntArray
 from skforge.compiler.layouts.blocks.tree_block import TreeBlock, Trees
 from skforge.compiler.layouts.contributions.order import Order, Pairs
 from skforge.compiler.layouts.contributions.quadrature import Constants, Points
@@ -81,7 +81,7 @@ class Walk:
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class WalkNode:
     """A node on a walk: its number, its slot and those below, its constants.
 
     Each vector of rows has two masks: who passed the tests up to the left edge, and up
@@ -96,7 +96,7 @@ class Node:
 
 
 @dataclass(frozen=True, slots=True)
-class Columns:
+class OutputColumns:
     """Features or pairs, whose sums of one tree are added to those of the block.
 
     A tree's columns are ``tree[name]`` to ``tree["last_" + name]`` in ``places``, which
@@ -130,18 +130,20 @@ class Edges(ABC):
         """Prepare to go down some nodes."""
 
     @abstractmethod
-    def node(self, walk: Walk, i: Value) -> Node: ...
+    def node(self, walk: Walk, i: Value) -> WalkNode: ...
 
     @abstractmethod
-    def factors(self, walk: Walk, node: Node, side: int, q: int) -> Iterator[Value]:
+    def factors(self, walk: Walk, node: WalkNode, side: int, q: int) -> Iterator[Value]:
         """Yield what an edge multiplies on the way down, vector by vector."""
 
     @abstractmethod
-    def weights(self, walk: Walk, node: Node, q: int) -> Callable[[int, int], Value]:
+    def weights(
+        self, walk: Walk, node: WalkNode, q: int
+    ) -> Callable[[int, int], Value]:
         """Return the weight of a side and vector on the way up."""
 
     @abstractmethod
-    def total(self, node: Node, k: int, gifts: list[Value]) -> Value:
+    def total(self, node: WalkNode, k: int, gifts: list[Value]) -> Value:
         """Return the sum of gifts over points; zero for rows that left the tests."""
 
     @abstractmethod
@@ -152,7 +154,7 @@ class Edges(ABC):
 class ContributionCode(TreeBlock):
     def __init__(
         self,
-        rules: Rules,
+        rules: ReadingRules,
         data: WalkData,
         rows: BlockRows,
         block: int,
@@ -220,13 +222,13 @@ class ContributionCode(TreeBlock):
         most = int(np.diff(start).max(initial=0)) if self.block > 1 else 0
         self.cases = self.alloc("cases", U8, most * self.block)
 
-    def _sums_of(self, name: str, columns: IntArray, start: IntArray) -> Columns:
+    def _sums_of(self, name: str, columns: Int64s, start: Int64s) -> OutputColumns:
         self._of_trees(name, f"last_{name}", start)
         most = max(1, int(np.diff(start).max(initial=0)))
         size = most * self.lanes * self.together
         sums = self.alloc("tree_sums", self.scalar, size)
         places = self._table(f"tree_{name}s", columns * self.block)
-        return Columns(name, sums, places)
+        return OutputColumns(name, sums, places)
 
     def add_tree(self, tree: Value, sums: Buffer) -> None:
         b = self.b
@@ -288,7 +290,7 @@ class ContributionCode(TreeBlock):
             with b.loop(ends[3] - ends[2], hint="up") as j:
                 self._up(walk, self._edges.node(walk, ends[3] - 1 - j))
 
-    def _down(self, walk: Walk, node: Node) -> None:
+    def _down(self, walk: Walk, node: WalkNode) -> None:
         for q in range(walk.points):
             above = self.slot(walk, node.slot, q)
             for side in (0, 1):
@@ -296,7 +298,7 @@ class ContributionCode(TreeBlock):
                     x, point = above[k] * factor, side * walk.points + q
                     self.slots[self.place(walk, node.below, point, k)] = x
 
-    def _up(self, walk: Walk, node: Node) -> None:
+    def _up(self, walk: Walk, node: WalkNode) -> None:
         gifts: list[list[Value]] = [[] for _ in range(self.together)]
         values = self._leaf(walk, node)
         for q in range(walk.points):
@@ -311,7 +313,7 @@ class ContributionCode(TreeBlock):
                 gifts[k].append(self.multiply_add(high, weight(1, k), of_low))
         self.give(walk, node, gifts)
 
-    def _leaf(self, walk: Walk, node: Node) -> list[Value]:
+    def _leaf(self, walk: Walk, node: WalkNode) -> list[Value]:
         if self.d.leaf is None:
             return []
         values = []
@@ -321,7 +323,7 @@ class ContributionCode(TreeBlock):
             values.append(self.b.splat(value, walk.vec.lanes))
         return values
 
-    def give(self, walk: Walk, node: Node, gifts: list[list[Value]]) -> None:
+    def give(self, walk: Walk, node: WalkNode, gifts: list[list[Value]]) -> None:
         feature = self.number(self._node_feature, node.i)
         for k, of_points in enumerate(gifts):
             total = self._edges.total(node, k, of_points)

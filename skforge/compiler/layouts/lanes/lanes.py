@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from skforge.compiler.binning import category_rows
 from skforge.compiler.binning.category_rows import CategoryRows, in_groups, set_groups
 from skforge.compiler.binning.row_blocks import BLOCK, BlockedBins, plan_row_codes
-from skforge.compiler.binning.rules import Model, RowAt, Rules
+from skforge.compiler.binning.rules import Model, ReadingRules, RowAt
 from skforge.compiler.forest.arrays import Comparison, Missing
 from skforge.compiler.forest.bins import CodeTable, plan_codes, tested_columns
 from skforge.compiler.forest.forest import Forest
@@ -182,7 +182,10 @@ class _LanesCode(layouts.RowCode):
         self, layout: LanesLayout, b: Builder, model: Model, n_rows: int
     ) -> None:
         self._layout, self._b, self._model = layout, b, model
-        shape, rules = layout.shape, Rules(b, layout.forest, layout.comparison, model)
+        shape, rules = (
+            layout.shape,
+            ReadingRules(b, layout.forest, layout.comparison, model),
+        )
         self._bins = BlockedBins(rules, layout.plan)
         self._size = shape.tables * shape.lanes
         self._categories = None

@@ -28,7 +28,7 @@ from skforge.compiler.layouts.encoding import TestEncoding
 from skforge.compiler.layouts.nodes import records
 from skforge.compiler.layouts.nodes.records import RecordShape, prefetch_lines
 
-Order = Literal["array", "reorg"]
+NodeOrder = Literal["array", "reorg"]
 
 #: Places of a heap that ``cache`` prefetches on a CPU: eight levels of single nodes.
 #: Measured on 40 trees of depth 18: whole heaps take 65,000 us a row (reorg) and 5,700
@@ -46,7 +46,9 @@ def _heap_size(tiles: TiledForest) -> int:
 
 
 class HeapLayout(records.RecordLayout):
-    def __init__(self, hir: PredictEnsemble, shape: RecordShape, order: Order) -> None:
+    def __init__(
+        self, hir: PredictEnsemble, shape: RecordShape, order: NodeOrder
+    ) -> None:
         tiles = hir.tiles
         self._order, self._forest_heap = order, order == "array" and _one_heap(hir)
         self._heap, self._n_trees = _heap_size(tiles), tiles.n_trees
@@ -129,7 +131,7 @@ class HeapLayout(records.RecordLayout):
 
     def share_trees(
         self, memory: layouts.SharedMemory, first: Value, count: Value, most: int
-    ) -> layouts.Layout:
+    ) -> layouts.HopLayout:
         b, heap = memory.b, self._heap
         if self._order == "array":
             lo, n = first * heap, count * heap
@@ -167,9 +169,9 @@ def _even(tiles: TiledForest) -> bool:
 class Heap(layouts.WalkRepresentation):
     """``represent("array")`` and ``represent("reorg")``."""
 
-    def __init__(self, order: Order) -> None:
+    def __init__(self, order: NodeOrder) -> None:
         self.name = order
-        self._order: Order = order
+        self._order: NodeOrder = order
 
     def _shape(self, hir: PredictEnsemble) -> RecordShape:
         encoding = TestEncoding.of(hir, code_on_top=True)
@@ -194,7 +196,7 @@ class Heap(layouts.WalkRepresentation):
             )
         super().check(hir)
 
-    def lay_out(self, hir: PredictEnsemble) -> layouts.Layout:
+    def lay_out(self, hir: PredictEnsemble) -> layouts.HopLayout:
         return HeapLayout(hir, self._shape(hir), self._order)
 
 

@@ -26,7 +26,7 @@ from skforge.compiler.ir.lir.builder import Builder
 from skforge.compiler.ir.lir.nodes import U32, Buffer, Value, Vec
 from skforge.compiler.layouts import base as layouts
 from skforge.compiler.layouts.base import BufferData, TreeLayout, node_scalar, register
-from skforge.compiler.layouts.encoding import Tests
+from skforge.compiler.layouts.encoding import EncodedTests
 from skforge.compiler.layouts.nodes.records import heap_numbers
 from skforge.compiler.schedule import directives as d
 from skforge.compiler.schedule.bound import every_loop
@@ -52,7 +52,7 @@ class PackedLayout(layouts.WalkLayout):
     """Tiles of three levels; a node is its place among the tiles of its level."""
 
     def __init__(self, hir: PredictEnsemble) -> None:
-        tiles, tests = hir.tiles, Tests.of(hir)
+        tiles, tests = hir.tiles, EncodedTests.of(hir)
         self._hops = _hops(tiles)
         self._size = _tiles_a_tree(self._hops)
         self._n_trees = tiles.n_trees

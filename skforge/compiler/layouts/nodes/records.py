@@ -19,7 +19,7 @@ from skforge.compiler.ir.lir.builder import Builder
 from skforge.compiler.ir.lir.nodes import I32, I64, U32, Buffer, Scalar, Value, Vec
 from skforge.compiler.ir.lir.types import scalar_of
 from skforge.compiler.layouts import base as layouts
-from skforge.compiler.layouts.base import BufferData, Cursor, Layout, node_scalar
+from skforge.compiler.layouts.base import BufferData, Cursor, HopLayout, node_scalar
 from skforge.compiler.layouts.encoding import TestEncoding
 
 CACHE_LINE = 64
@@ -56,7 +56,7 @@ class RecordShape:
         return n + n % 2 if self.encoding.threshold_words == 2 else n
 
 
-class RecordLayout(Layout):
+class RecordLayout(HopLayout):
     """A buffer of records; subclasses compute the record of a node.
 
     ``record[i]`` is the record of HIR item i (-1: none), ``n_records`` in all.
@@ -168,7 +168,7 @@ class RecordLayout(Layout):
 
     def _share(
         self, memory: layouts.SharedMemory, first: Value, count: Value, most: int
-    ) -> Layout:
+    ) -> HopLayout:
         words = self.shape.words
         shared = copy.copy(self)
         lo, n = first * words, count * words

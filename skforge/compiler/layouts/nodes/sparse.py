@@ -60,7 +60,7 @@ class SparseLayout(records.RecordLayout):
 
     def share_trees(
         self, memory: layouts.SharedMemory, first: Value, count: Value, most: int
-    ) -> layouts.Layout:
+    ) -> layouts.HopLayout:
         starts = self._tree_records
         most = min(most, len(starts) - 1)
         longest = int((starts[most:] - starts[: len(starts) - most]).max())
@@ -118,7 +118,7 @@ def _stored(tiles: TiledForest) -> NDArray[np.bool_]:
     return stored
 
 
-class Tiles(SparseLayout):
+class SparseTiles(SparseLayout):
     """Tiles of several nodes, and leaves numbered after them.
 
     A tile's exits in use are its last ones, since its dummies are above its nodes. So
@@ -191,8 +191,8 @@ class Sparse(layouts.WalkRepresentation):
     def size_in_bytes(self, hir: PredictEnsemble) -> int:
         return _n_records(hir.tiles) * _shape(hir).words * 4
 
-    def lay_out(self, hir: PredictEnsemble) -> layouts.Layout:
-        kind = SingleNodes if hir.tiles.tile_size == 1 else Tiles
+    def lay_out(self, hir: PredictEnsemble) -> layouts.HopLayout:
+        kind = SingleNodes if hir.tiles.tile_size == 1 else SparseTiles
         return kind(hir, _shape(hir))
 
 

@@ -18,11 +18,9 @@ from numpy.typing import NDArray
 
 from skforge.compiler.ir.hir.nodes import TiledForest
 
-_Ints = NDArray[np.int64]
-
 
 @dataclass(frozen=True, slots=True, eq=False)
-class CutTrees:
+class PieceTrees:
     """All trees, by position in walking order."""
 
     #: (n_tests, 4): place of the code, rank to reach, exits ``a`` and ``b``.
@@ -64,7 +62,7 @@ def top_tests(nodes: TiledForest, most: int) -> NDArray[np.intp]:
 
 def cut_trees(
     nodes: TiledForest, place: NDArray[Any], rank: NDArray[Any], most: int
-) -> CutTrees:
+) -> PieceTrees:
     """Cut trees of one-node tiles into pieces of at most ``most`` tests.
 
     A row goes right where its code at a predicate's ``place`` exceeds its ``rank``.
@@ -120,4 +118,4 @@ def cut_trees(
     leaf_row = np.zeros(leaves[-1], np.int32)
     leaf_row[leaf[ends]] = nodes.leaf[ends]
     pieces = np.stack([first_test, first_leaf], axis=1).astype(np.int32)
-    return CutTrees(tests, pieces, top.astype(np.int32), leaf_row)
+    return PieceTrees(tests, pieces, top.astype(np.int32), leaf_row)

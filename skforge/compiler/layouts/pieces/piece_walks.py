@@ -18,12 +18,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from skforge.compiler.binning.rules import BlockRows, Rules
+from skforge.compiler.binning.rules import BlockRows, ReadingRules
 from skforge.compiler.binning.transpose import transpose
 from skforge.compiler.forest.arrays import Missing
 from skforge.compiler.ir.lir.nodes import I16, I64, U8, U16, Buffer, Value, Vec
 from skforge.compiler.layouts.blocks.block_sums import BlockSums, Tiling
-from skforge.compiler.layouts.pieces.cut import CutTrees
+from skforge.compiler.layouts.pieces.cut import PieceTrees
 
 #: Rows that meet a test together, in several registers.
 CHUNK = 128
@@ -40,7 +40,11 @@ SPARE = 96
 
 class PieceWalks(BlockSums):
     def __init__(
-        self, rules: Rules, tiling: Tiling[CutTrees], rows: BlockRows, block: int
+        self,
+        rules: ReadingRules,
+        tiling: Tiling[PieceTrees],
+        rows: BlockRows,
+        block: int,
     ) -> None:
         super().__init__(rules, tiling, block)
         b, model = rules.b, rules.model

@@ -17,7 +17,7 @@ from skforge.compiler.ir.hir.nodes import PredictEnsemble, TiledForest
 from skforge.compiler.layouts import base as layouts
 from skforge.compiler.layouts.blocks.block_sums import GROUP, Tiling
 from skforge.compiler.layouts.blocks.leaves import LeafTable, leaf_table
-from skforge.compiler.layouts.pieces.cut import CutTrees, cut_trees, top_tests
+from skforge.compiler.layouts.pieces.cut import PieceTrees, cut_trees, top_tests
 from skforge.compiler.layouts.pieces.piece_walks import SPARE, PieceWalks
 from skforge.compiler.target import Target
 
@@ -50,8 +50,8 @@ def refusal(table: CodeTable) -> str | None:
     return None
 
 
-def pieces_of(hir: PredictEnsemble, target: Target) -> Tiling[CutTrees]:
-    def lay_out() -> tuple[CodePlaces, CutTrees, LeafTable]:
+def pieces_of(hir: PredictEnsemble, target: Target) -> Tiling[PieceTrees]:
+    def lay_out() -> tuple[CodePlaces, PieceTrees, LeafTable]:
         most = tests_of_piece(hir.tiles)
         assert hir.codes is not None and most is not None
         codes = CodePlaces.of(hir.forest, hir.codes, LANES)

@@ -25,10 +25,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from skforge._typing import SignedInts
 from skforge.compiler.binning.buckets import CodePlaces
 from skforge.compiler.ir.hir.nodes import TiledForest
-
-_Ints = NDArray[np.signedinteger[Any]]
 
 #: A left and a right child.
 _SIDES = np.arange(2, dtype=np.int32)
@@ -92,8 +91,8 @@ class TiledTrees:
     top_rank: NDArray[Any]  # (n_trees, registers, 32)
     top_item: NDArray[np.uint32]  # (n_trees, exits): number << row_bits | is a leaf
     tiles: NDArray[np.uint8]  # bytes of every tile, then spare bytes
-    tile_offset: _Ints  # (n_trees,) byte of a tree's tile 0
-    leaf_offset: _Ints  # (n_trees,) place of a tree's leaf 0, which is unused
+    tile_offset: SignedInts  # (n_trees,) byte of a tree's tile 0
+    leaf_offset: SignedInts  # (n_trees,) place of a tree's leaf 0, which is unused
     leaf_row: NDArray[np.int32]  # row of Forest.leaf_value at each place
     top_marked: NDArray[np.bool_] | None = None  # as TileTests.marked
     rank_bytes: int = 2
@@ -228,7 +227,7 @@ class _Top:
         nodes: TiledForest,
         tests: TileTests,
         number: NDArray[np.int32],
-        first_tile: _Ints,
+        first_tile: SignedInts,
         bits: int,
     ) -> None:
         n, levels = nodes.n_trees, tests.top_levels
@@ -243,9 +242,9 @@ class _Top:
         ranks = self.rank.reshape(n, registers * LANES)
         self.item = np.zeros((n, 1 << levels), np.uint32)
         self.n_leaves = np.zeros(n, np.int64)
-        self.leaves: list[tuple[_Ints, _Ints, _Ints]] = []
+        self.leaves: list[tuple[SignedInts, SignedInts, SignedInts]] = []
         tree, heap = np.arange(n), np.ones(n, np.int64)
-        item: _Ints = nodes.item_offset[:-1]
+        item: SignedInts = nodes.item_offset[:-1]
         for level in range(levels + 1):
             inner = nodes.leaf[item] < 0
             self._end(tree[~inner], heap[~inner], item[~inner], level)
@@ -262,7 +261,9 @@ class _Top:
         tile = number[item] - first_tile[tree]
         self.item[tree, heap - (1 << levels)] = tile << self._row_bits
 
-    def _end(self, tree: _Ints, heap: _Ints, item: _Ints, level: int) -> None:
+    def _end(
+        self, tree: SignedInts, heap: SignedInts, item: SignedInts, level: int
+    ) -> None:
         # One level's nodes are ordered by tree.
         rank = np.arange(len(tree)) - np.searchsorted(tree, tree)
         number = self.n_leaves[tree] + 1 + rank
@@ -278,7 +279,7 @@ class _Body:
         self,
         nodes: TiledForest,
         tests: TileTests,
-        roots: _Ints,
+        roots: SignedInts,
         levels: int,
         wide: bool,
         into: NDArray[np.uint8],  # zeros for each tile, and for the one after them
@@ -297,7 +298,7 @@ class _Body:
         self.leaf_exits = np.zeros(n, np.int64)
         self.child_exits = np.zeros(n, np.int64)
         self.first_child = np.zeros(n, np.int64)  # its item
-        self.leaves: list[tuple[_Ints, _Ints, _Ints]] = []
+        self.leaves: list[tuple[SignedInts, SignedInts, SignedInts]] = []
         tile, item = np.arange(n, dtype=np.int32), roots.astype(np.int32)
         heap = np.ones(n, np.int32)
         for level in range(1, levels + 1):
@@ -321,7 +322,7 @@ class _Body:
         # The last one written to a tile is its first.
         self.first_child[tile[::-1]] = item[::-1]
 
-    def store(self, first_child: _Ints, first_leaf: _Ints) -> None:
+    def store(self, first_child: SignedInts, first_leaf: SignedInts) -> None:
         n, start = len(first_child), self._exits_at
         words = self.bytes.view(np.uint16)[:n, start // 2 :]
         words[:, 0], words[:, 1] = self.child_exits, self.leaf_exits
@@ -333,7 +334,7 @@ class _Body:
             words[:, 2], words[:, 3] = first_child, first_leaf
 
 
-def _bits(tile: _Ints, exit_: _Ints, n: int) -> _Ints:
+def _bits(tile: SignedInts, exit_: SignedInts, n: int) -> SignedInts:
     return np.bincount(tile, (1 << exit_).astype(np.float64), n).astype(np.int64)
 
 

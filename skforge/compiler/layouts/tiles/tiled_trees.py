@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from skforge.compiler.binning.rules import BlockRows, Rules
+from skforge.compiler.binning.rules import BlockRows, ReadingRules
 from skforge.compiler.ir.lir.nodes import I32, I64, U8, U16, U32, Buffer, Value, Vec
 from skforge.compiler.layouts.base import BlockCode
 from skforge.compiler.layouts.blocks.block_sums import GROUP, BlockSums, Tiling
@@ -41,7 +41,9 @@ class TileWalks:
     #: Their cache misses then overlap, and the next tree is not prefetched.
     fetches = False
 
-    def __init__(self, rules: Rules, tiling: Tiling[TiledTrees], block: int) -> None:
+    def __init__(
+        self, rules: ReadingRules, tiling: Tiling[TiledTrees], block: int
+    ) -> None:
         trees, model = tiling.trees, rules.model
         self.b, self.t, self.tiling, self.block = rules.b, trees, tiling, block
         self._rules, self._model = rules, model

@@ -23,7 +23,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from skforge.compiler.binning.rules import BlockRows, Rules
+from skforge.compiler.binning.rules import BlockRows, ReadingRules
 from skforge.compiler.binning.transpose import ColumnTile, tile_starts
 from skforge.compiler.forest.arrays import Comparison, Missing
 from skforge.compiler.forest.bins import missing_right, tested_columns
@@ -71,7 +71,9 @@ def value_tests(forest: Forest) -> TileTests:
 class ValueWalks(BlockWalks):
     fetches = True
 
-    def __init__(self, rules: Rules, tiling: Tiling[TiledTrees], block: int) -> None:
+    def __init__(
+        self, rules: ReadingRules, tiling: Tiling[TiledTrees], block: int
+    ) -> None:
         forest = rules.forest
         used = tested_columns(forest)
         self._starts = tile_starts(used, forest.n_features, tiling.lanes)

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from skforge.compiler.binning.buckets import CodePlaces
-from skforge.compiler.binning.rules import BlockRows, Model, RowAt, Rules
+from skforge.compiler.binning.rules import BlockRows, Model, ReadingRules, RowAt
 from skforge.compiler.forest.bins import CodeTable, plan_codes
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.hir.nodes import PredictEnsemble
@@ -46,7 +46,10 @@ class RowWalks(TileWalks, layouts.RowCode):
     fetches = True
 
     def __init__(
-        self, rules: Rules, tiling: Tiling[TiledTrees], encoded: tuple[Buffer, Value]
+        self,
+        rules: ReadingRules,
+        tiling: Tiling[TiledTrees],
+        encoded: tuple[Buffer, Value],
     ) -> None:
         trees, model = tiling.trees, rules.model
         n = -(-len(trees.top_item) // GROUP) * GROUP
@@ -140,7 +143,7 @@ class RowTiles(layouts.RowLayout):
 
     def quantize(self, b: Builder, row: RowAt, model: Model) -> layouts.RowCode:
         hir, single = self.tiling.hir, b.const(1)
-        rules = Rules(b, hir.forest, hir.comparison, model)
+        rules = ReadingRules(b, hir.forest, hir.comparison, model)
         rows = BlockRows(row.rows, single, single, row.start, hir.forest.n_features)
         return RowWalks(rules, self.tiling, self.tiling.encode(rules, rows, single, 1))
 

@@ -16,9 +16,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
+from skforge._typing import Int64s
 from skforge.compiler.ir.hir.nodes import TiledForest
 from skforge.compiler.passes.hir import tile_nodes
-from skforge.compiler.passes.hir.tile_nodes import Int64s, Level, join_trees
+from skforge.compiler.passes.hir.tile_nodes import Level, join_trees
 from skforge.compiler.passes.hir.tree_ranges import leaf_paths, tree_positions
 from skforge.compiler.schedule.bound import BoundNest
 from skforge.compiler.schedule.directives import UnrollWalk

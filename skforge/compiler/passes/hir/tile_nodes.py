@@ -34,6 +34,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from skforge._typing import Int32s, Int64s
 from skforge.compiler.forest.arrays import level_order
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.hir import tile_shapes
@@ -45,17 +46,15 @@ from skforge.exceptions import ScheduleError, UnsupportedModelError
 _PART = 1 << 13  # number of tiles grown together
 
 #: Numbers of nodes, trees and tiles.
-Int64s = NDArray[np.int64]
 _Bools = NDArray[np.bool_]
-_Ints = NDArray[np.int32]
 
 #: Returns the number of each node's tile, given the forest and the size of tiles.
-Tiling: TypeAlias = Callable[[Forest, int], Int64s]
+TilingRule: TypeAlias = Callable[[Forest, int], Int64s]
 
-_TILINGS: dict[str, Tiling] = {}
+_TILINGS: dict[str, TilingRule] = {}
 
 
-def register(kind: str, description: str, tiling: Tiling) -> None:
+def register(kind: str, description: str, tiling: TilingRule) -> None:
     """Add a kind of tiling, for ``tile_nodes(size, kind)`` (Treebeard §3.5).
 
     ``description`` says how it groups nodes, after "grouped", for ``explain``.
@@ -167,8 +166,8 @@ def run(forest: Forest, size: int = 1, kind: TileKind = "uniform") -> TiledFores
 
 
 def _grow(
-    forest: Forest, roots: _Ints, size: int, by_cover: bool, ids: Int64s | None
-) -> tuple[_Ints, _Ints, _Ints]:
+    forest: Forest, roots: Int32s, size: int, by_cover: bool, ids: Int64s | None
+) -> tuple[Int32s, Int32s, Int32s]:
     # in parts, so that the tables of a part stay in the cache
     parts = [
         _grow_part(forest, roots[at : at + _PART], size, by_cover, ids)
@@ -181,8 +180,8 @@ def _grow(
 
 
 def _grow_part(
-    forest: Forest, roots: _Ints, size: int, by_cover: bool, ids: Int64s | None
-) -> tuple[_Ints, _Ints, _Ints]:
+    forest: Forest, roots: Int32s, size: int, by_cover: bool, ids: Int64s | None
+) -> tuple[Int32s, Int32s, Int32s]:
     n = len(roots)
     rows = np.arange(n)
     node = np.full((n, size), -1, dtype=np.int32)
@@ -222,7 +221,7 @@ def _grow_part(
     return node, shape, exits
 
 
-def _put_below_dummies(heap: _Ints, count: Int64s) -> None:
+def _put_below_dummies(heap: Int32s, count: Int64s) -> None:
     slot = np.arange(heap.shape[1])
     n_dummies = (heap.shape[1] - count)[:, None]
     digits = np.frexp(heap)[1]  # the path of a node, after those of the dummies
@@ -231,7 +230,7 @@ def _put_below_dummies(heap: _Ints, count: Int64s) -> None:
     heap[:] = np.where(slot < count[:, None], below, chain)
 
 
-def _inside(heap: _Ints) -> _Bools:
+def _inside(heap: Int32s) -> _Bools:
     n, size = heap.shape
     inside = np.zeros((n, 2 * size), dtype=np.bool_)
     rows = np.arange(n)
@@ -286,15 +285,17 @@ class Level:
     holds the items behind the true entries of ``taken``, in order.
     """
 
-    position: _Ints  # (n,) walking position of the item's tree
-    leaf: _Ints  # (n,)
-    node: _Ints  # (n,)
-    predicate: _Ints  # (n_tiles, tile_size)
-    shape: _Ints  # (n_tiles,)
+    position: Int32s  # (n,) walking position of the item's tree
+    leaf: Int32s  # (n,)
+    node: Int32s  # (n,)
+    predicate: Int32s  # (n_tiles, tile_size)
+    shape: Int32s  # (n_tiles,)
     taken: NDArray[np.bool_]  # (n_tiles, tile_size + 1) exits that lead to an item
 
 
-def assemble(levels: Sequence[Level], tile_size: int, tree_order: _Ints) -> TiledForest:
+def assemble(
+    levels: Sequence[Level], tile_size: int, tree_order: Int32s
+) -> TiledForest:
     n_items = sum(len(level.leaf) for level in levels)
     if n_items >= 2**31:
         raise UnsupportedModelError(
@@ -358,7 +359,9 @@ def join_trees(one: TiledForest, two: TiledForest) -> TiledForest:
     return replace(one, **both)
 
 
-def leaf_depths(item_offset: Int64s, leaf: _Ints, depth: _Ints) -> tuple[_Ints, _Ints]:
+def leaf_depths(
+    item_offset: Int64s, leaf: Int32s, depth: Int32s
+) -> tuple[Int32s, Int32s]:
     leaves = np.flatnonzero(leaf >= 0)
     first = np.searchsorted(leaves, item_offset[:-1])
     return depth[leaves[first]], depth[item_offset[1:] - 1]  # they lie level by level

@@ -30,7 +30,7 @@ from skforge.compiler.ir.lir.operations import OPERATIONS, is_pure, may_hoist
 from skforge.compiler.ir.lir.printer import name_of
 from skforge.compiler.ir.lir.types import dtype_of
 
-_Key: TypeAlias = tuple[Any, ...]
+_ValueKey: TypeAlias = tuple[Any, ...]
 
 
 def run(function: Function) -> Function:
@@ -42,11 +42,11 @@ def run(function: Function) -> Function:
 
 
 @dataclass(slots=True)
-class _Scope:
+class _FoldingScope:
     base: int  # depth of the outermost body that its operations may be hoisted to
     opened: int  # number of bodies closed before this one opened
     out: list[Stmt] = field(default_factory=list)
-    keys: list[_Key] = field(default_factory=list)  # operations first seen here
+    keys: list[_ValueKey] = field(default_factory=list)  # operations first seen here
 
 
 class _Simplifier:
@@ -55,15 +55,17 @@ class _Simplifier:
     def __init__(self) -> None:
         self._alias: dict[str, Value] = {}
         self._constants: dict[str, Const] = {}
-        self._seen: dict[_Key, Value] = {}  # pure operations in scope
-        self._scopes: list[_Scope] = []
+        self._seen: dict[_ValueKey, Value] = {}  # pure operations in scope
+        self._scopes: list[_FoldingScope] = []
         self._depth: dict[str, int] = {}  # depth of the body that binds a name
-        self._closed: dict[_Key, int] = {}  # last closed body that had the operation
+        self._closed: dict[
+            _ValueKey, int
+        ] = {}  # last closed body that had the operation
         self._n_closed = 0
         self._types: dict[Type, int] = {}
         self._type_ids: dict[int, int] = {}
         # Constants of closed bodies, with the number of the body.
-        self._ended: dict[_Key, list[tuple[int, Value]]] = {}
+        self._ended: dict[_ValueKey, list[tuple[int, Value]]] = {}
         self._late: dict[str, Value] = {}  # constants replaced by one hoisted above
         #: Whether an operation was hoisted above an equal one: simplify once more.
         self.again = False
@@ -87,7 +89,7 @@ class _Simplifier:
     def _open(self, loop: bool, bound: Iterable[Value] = ()) -> None:
         depth = len(self._scopes)
         base = self._scopes[-1].base if loop else depth
-        self._scopes.append(_Scope(base, self._n_closed))
+        self._scopes.append(_FoldingScope(base, self._n_closed))
         for value in bound:
             self._depth[value.name] = depth
 
@@ -169,7 +171,7 @@ class _Simplifier:
         self._depth[value.name] = at
         self._scopes[at].out.append(stmt if op is stmt.op else lir.Let(value, op))
 
-    def _key(self, op: Op, values: Sequence[Value], type_: Type) -> _Key:
+    def _key(self, op: Op, values: Sequence[Value], type_: Type) -> _ValueKey:
         number = self._type_ids.get(id(type_))
         if number is None:
             number = self._types.setdefault(type_, len(self._types))
@@ -268,11 +270,11 @@ def _renamed(body: Sequence[Stmt], names: dict[str, Value]) -> tuple[Stmt, ...]:
 
 # ---------------------------------------------------------------- known results
 
-Constants = Mapping[str, Const]
+KnownConstants = Mapping[str, Const]
 _COMMUTES = ("add", "mul", "and", "or", "xor", "min", "max")
 
 
-def known(op: Op, type_: Type, constants: Constants) -> Const | Value | None:
+def known(op: Op, type_: Type, constants: KnownConstants) -> Const | Value | None:
     match op:
         case lir.Binary(op=kind, a=a, b=b):
             # Most operands are not constants, so this test rejects most operations.
@@ -295,7 +297,7 @@ def known(op: Op, type_: Type, constants: Constants) -> Const | Value | None:
 
 
 def _identity(
-    kind: lir.BinaryOp, a: Value, b: Value, type_: Type, constants: Constants
+    kind: lir.BinaryOp, a: Value, b: Value, type_: Type, constants: KnownConstants
 ) -> Const | Value | None:
     """Apply integer identities; no float identity keeps every bit."""
     element = type_.element
@@ -322,7 +324,7 @@ def _identity(
     return None
 
 
-def _fold(op: Op, type_: Type, constants: Constants) -> Const | None:
+def _fold(op: Op, type_: Type, constants: KnownConstants) -> Const | None:
     values = walk.operands(op)
     if not isinstance(type_, Scalar):
         return None

@@ -105,7 +105,7 @@ def _for_threads(loop: mir.Loop, n_trees: int) -> mir.Loop:
         table = mir.EvaluatePredicates(PREDICATES, part, fill.rows)
         return replace(stmt, body=(table, *stmt.body))
 
-    alloc = mir.AllocArray(mir.Array(BLOCK_SUMS, (loop.step, None)), zero=False)
+    alloc = mir.AllocArray(mir.NamedArray(BLOCK_SUMS, (loop.step, None)), zero=False)
     *before, nest = body
     whole = (alloc, *before, *tables, with_table(nest))
     return replace(loop, body=(*whole, mir.StoreRows(BLOCK_SUMS, fill.rows)))
@@ -142,7 +142,7 @@ def in_block(
         # Scalar leaves add to one output after the other; none has the bias.
         each = (None if whole else 1, width - 1)
     element: mir.Element = "contribution" if result.by_feature else "accumulator"
-    sums = mir.Array(BLOCK_SUMS, (loop.step, *each), element)
+    sums = mir.NamedArray(BLOCK_SUMS, (loop.step, *each), element)
     before: mir.Body = (table, mir.AllocArray(sums, zero=False))
     return replace(loop, body=(*before, *body, mir.StoreRows(BLOCK_SUMS, fill.rows)))
 

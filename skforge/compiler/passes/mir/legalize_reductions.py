@@ -62,7 +62,7 @@ _Conflicts: TypeAlias = Callable[[mir.Loop], bool]
 
 
 @dataclass(frozen=True, slots=True)
-class Sums:
+class SumPlace:
     """Where sums end up: an array, and whether its rows are those of the scope."""
 
     target: str
@@ -71,7 +71,7 @@ class Sums:
 
 
 def privatize(
-    body: mir.Body, scope: RowScope, sums: Sums, name: Callable[[str], str]
+    body: mir.Body, scope: RowScope, sums: SumPlace, name: Callable[[str], str]
 ) -> mir.Body:
     """Give each iteration of conflicting loops a slot of its own, then sum the slots.
 
@@ -119,7 +119,7 @@ class _Blocks:
     """Legalises the code of each block of a grid; blocks still combine in ``sums``."""
 
     outer: RowScope
-    sums: Sums
+    sums: SumPlace
     name: Callable[[str], str]
 
     def body(self, body: mir.Body, scope: RowScope) -> mir.Body:
@@ -178,7 +178,7 @@ class _Slots:
     """
 
     def __init__(
-        self, body: mir.Body, scope: RowScope, sums: Sums, conflicts: _Conflicts
+        self, body: mir.Body, scope: RowScope, sums: SumPlace, conflicts: _Conflicts
     ) -> None:
         self._body, self._scope, self._sums = body, scope, sums
         self._conflicts = conflicts
@@ -229,7 +229,9 @@ class _Slots:
             levels[0].width,
             ordered=False,
         )
-        alloc = mir.AllocArray(mir.Array(self._name, dims, shared=shared), zero=True)
+        alloc = mir.AllocArray(
+            mir.NamedArray(self._name, dims, shared=shared), zero=True
+        )
         return (alloc, *inner, *self._later(), total)
 
     def _rewrite(
@@ -452,11 +454,11 @@ class _Legalizer:
             return (fill, *self._store_leaves(body, scope))
         if self._hir.reduction == "fast":
             fill = mir.Fill(mir.RESULT, scope.rows)
-            sums = Sums(mir.RESULT, scope.rows, local=False)
+            sums = SumPlace(mir.RESULT, scope.rows, local=False)
             return (fill, *privatize(body, scope, sums, self._name))
-        array = mir.Array(self._name("sums"), (scope.extent, None))
+        array = mir.NamedArray(self._name("sums"), (scope.extent, None))
         body = reduces.retarget(body, array.name, scope.local)
-        sums = Sums(array.name, scope.local_rows, local=True)
+        sums = SumPlace(array.name, scope.local_rows, local=True)
         return (
             mir.AllocArray(array, zero=True),
             *privatize(body, scope, sums, self._name),
@@ -473,7 +475,7 @@ class _Legalizer:
         self._note_names(body)
         width: tuple[Size | None, ...] = (None,) if self._vector_leaves else ()
         shared = any(loop.has(d.SharedReduce) for loop in loops_in(body))
-        leaves = mir.Array(
+        leaves = mir.NamedArray(
             self._name("leaves"), (self._n_trees, scope.extent, *width), shared=shared
         )
 

@@ -9,7 +9,7 @@ from skforge.compiler.ir.mir import nodes as mir
 from skforge.compiler.ir.mir import walk
 from skforge.compiler.ir.mir.nodes import Affine, Bound, Loop, Range
 from skforge.compiler.schedule.directives import Quantize, VectorReduce
-from skforge.compiler.schedule.nest import Rows, Size
+from skforge.compiler.schedule.nest import BatchLength, Size
 
 
 def element_of(reduce: mir.Reduce) -> tuple[str, tuple[mir.Index, ...]]:
@@ -69,7 +69,7 @@ class RowScope:
     def extent(self) -> Size:
         steps = [loop.step for loop in self.outside]
         if not steps:
-            return Rows()
+            return BatchLength()
         numbers = [step for step in steps if isinstance(step, int)]
         return min(numbers) if numbers else steps[-1]
 

@@ -17,8 +17,8 @@ from skforge.runtime import object_cache
 from skforge.runtime.loading import llvm, llvm_binding
 
 #: A module's text, or a function that becomes one.
-Source: TypeAlias = str | lir.Function
-Sources: TypeAlias = Source | Sequence[Source]
+JitSource: TypeAlias = str | lir.Function
+Sources: TypeAlias = JitSource | Sequence[JitSource]
 
 _DEFINED = re.compile(r'^define \w+ @("[^"]*"|[^\s(]+)\(', re.MULTILINE)
 
@@ -95,7 +95,9 @@ class JitModule(MachineCode):
 
 
 def compile_functions(
-    sources: Sequence[Source], target: Target, symbols: Mapping[str, int] | None = None
+    sources: Sequence[JitSource],
+    target: Target,
+    symbols: Mapping[str, int] | None = None,
 ) -> JitModule:
     """Compile kernels, or LLVM modules as text, into this process.
 

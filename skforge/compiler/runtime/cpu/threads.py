@@ -99,11 +99,11 @@ def entry_symbols() -> dict[str, int]:
 
 
 #: ``omp_get_max_threads``, as a function of ctypes.
-Limit: TypeAlias = Any
+ThreadLimit: TypeAlias = Any
 
 
 @lru_cache(maxsize=1)
-def thread_limit() -> Limit | None:
+def thread_limit() -> ThreadLimit | None:
     """Return the threads that OpenMP (scikit-learn's of several) may use, or None."""
     try:
         from threadpoolctl import threadpool_info

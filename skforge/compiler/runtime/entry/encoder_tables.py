@@ -20,9 +20,8 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from skforge._typing import Array
 from skforge.compiler.forest.categories import HASH, MULTIPLIER, HashedCategories
-
-Array = NDArray[Any]
 
 #: Most flags beside the categories of a table, and most places of a table for each key,
 #: and for none.

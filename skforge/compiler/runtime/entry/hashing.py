@@ -9,8 +9,8 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from skforge._typing import Array
 from skforge.compiler.runtime.cpu.code import MachineCode
 from skforge.compiler.runtime.cpu.programs import program
 from skforge.compiler.runtime.entry.encoder import Encoder
@@ -22,7 +22,6 @@ from skforge.runtime.python_objects import addresses, is_known_python
 if TYPE_CHECKING:
     from skforge.compiler.ir.lir.nodes import Routine
 
-Array = NDArray[Any]
 
 _FUNCTIONS = {
     "skf_utf8": "PyUnicode_AsUTF8AndSize",

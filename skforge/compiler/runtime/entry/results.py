@@ -14,7 +14,7 @@ from skforge.compiler.ir.lir.nodes import F32, F64, I64, Buffer, Scalar, Value
 from skforge.compiler.ir.lir.types import scalar_of
 from skforge.compiler.outputs.functions import FUNCTIONS
 from skforge.compiler.outputs.steps import Steps
-from skforge.compiler.outputs.text import Code, Terms
+from skforge.compiler.outputs.text import Code, RowTerms
 
 #: Instructions that are not Python's operators on values.
 _WRITE: dict[str, Callable[..., Value]] = {
@@ -48,7 +48,7 @@ def _call(b: Builder, name: str, x: Value) -> Value:
     return b.call(f"{name}f" if x.type == F32 else name, x, gives=x.type)
 
 
-class Results:
+class ResultWriter:
     """Writes sums as results; ``labels`` is the symbol of a table of labels, if any."""
 
     def __init__(
@@ -88,7 +88,7 @@ class Results:
             width = self.n_outputs if function == "expectiles" else 1
             with b.loop(n if width > 1 else count) as i:
                 places = [i * width + j for j in range(width)] if width > 1 else [i]
-                x = Terms(lir, tuple(sums[at] for at in places), self.sum_dtype)
+                x = RowTerms(lir, tuple(sums[at] for at in places), self.sum_dtype)
                 for divisor in self.steps.divisors:
                     x = x / divisor
                 if function == "path_score":
@@ -161,7 +161,7 @@ class Results:
         with b.loop(n) as i:
             row = b.view("row", self.sum, sums, i * self.n_outputs)
             scores = tuple(row[j] for j in range(self.n_outputs))
-            results = self.steps.of_row(Terms(code, scores, self.sum_dtype))
+            results = self.steps.of_row(RowTerms(code, scores, self.sum_dtype))
             first = i * self.columns
             for j, result in enumerate(results.values):
                 data[first + j] = self._labelled(b, result)

@@ -22,7 +22,7 @@ from skforge.compiler.ir.lir.nodes import (
 )
 from skforge.compiler.ir.lir.types import scalar_of
 from skforge.compiler.outputs.steps import MAX_SLOTS, EntryKind
-from skforge.compiler.runtime.entry.results import Results
+from skforge.compiler.runtime.entry.results import ResultWriter
 from skforge.runtime.python_objects import (
     ARRAY_DATA,
     ARRAY_DTYPE,
@@ -107,7 +107,7 @@ def _method(most: int) -> Routine:
 class _Entry:
     def __init__(self, kind: EntryKind) -> None:
         self.k = kind
-        self.results = Results(kind.steps, kind.n_outputs, kind.sum_dtype)
+        self.results = ResultWriter(kind.steps, kind.n_outputs, kind.sum_dtype)
         self.element = scalar_of(np.dtype(kind.row_dtype))
         self.n = Value("n", I64)  # rows
 

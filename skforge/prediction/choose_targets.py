@@ -14,7 +14,7 @@ from skforge.compiler.runtime.kernels import KernelCache
 from skforge.compiler.runtime.module import CompiledModule, compile_forest
 from skforge.compiler.runtime.schedules import schedule_table, table_at
 from skforge.compiler.runtime.targets import default_table, gpu_here, resolve_target
-from skforge.compiler.schedule.ranges import BatchRange
+from skforge.compiler.schedule.ranges import BatchRange, SchedulesByRange
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import InvalidInputError, ScheduleError
@@ -22,25 +22,23 @@ from skforge.exceptions import InvalidInputError, ScheduleError
 if TYPE_CHECKING:
     from skforge.tuning.result import TuningResult
 
-Table = dict[BatchRange, Schedule]
-
 
 @dataclass(frozen=True)
-class Choice:
+class TargetChoice:
     target: Target  # the only target, or the CPU
-    table: Table
+    table: SchedulesByRange
     gpu: Target | None = None  # runs large batches
-    gpu_table: Table | None = None
+    gpu_table: SchedulesByRange | None = None
     gpu_min_rows: int | None = None  # first row count of the user's GPU ranges
 
     @property
-    def tables(self) -> tuple[Table, Table] | None:
+    def tables(self) -> tuple[SchedulesByRange, SchedulesByRange] | None:
         return None if self.gpu_table is None else (self.table, self.gpu_table)
 
 
 def choose(
     schedule: Any, batch_sizes: Any, forest: Forest, target: Any, reduction: Any
-) -> Choice:
+) -> TargetChoice:
     """Return the targets and dispatch tables for a ``CompiledForest``'s parameters.
 
     Raise ``InvalidInputError`` for batch sizes that are not numbers of rows,
@@ -51,20 +49,20 @@ def choose(
         resolved = resolve_target(target)
         table = dispatch_table(schedule, batch_sizes, forest, resolved, reduction)
         resolve_target(resolved, table.values())
-        return Choice(resolved, table)
+        return TargetChoice(resolved, table)
     host = Target.host()
     table = dispatch_table(schedule, batch_sizes, forest, host, reduction)
     if isinstance(schedule, str) and schedule == "auto":
         if (gpu := gpu_here()) is None:
-            return Choice(host, table)
+            return TargetChoice(host, table)
         gpu_table = dispatch_table(schedule, batch_sizes, forest, gpu, reduction)
-        return Choice(host, table, gpu, gpu_table)
+        return TargetChoice(host, table, gpu, gpu_table)
     gpu_table = {k: s for k, s in table.items() if s.kind == "gpu"}
     if not gpu_table:
-        return Choice(host, table)
+        return TargetChoice(host, table)
     resolved = resolve_target("auto", gpu_table.values())
     if len(gpu_table) == len(table):
-        return Choice(resolved, table)
+        return TargetChoice(resolved, table)
     cpu_table = {k: s for k, s in table.items() if k not in gpu_table}
     first = min(gpu_table)[0]
     if max(cpu_table)[0] > first:
@@ -72,12 +70,12 @@ def choose(
             f"the schedule table uses a GPU from {first} rows on and the CPU for "
             "larger batches; give the largest batches to the GPU."
         )
-    return Choice(host, cpu_table, resolved, gpu_table, first)
+    return TargetChoice(host, cpu_table, resolved, gpu_table, first)
 
 
 def compiled(
     forest: Forest,
-    choice: Choice,
+    choice: TargetChoice,
     reduction: Any,
     gpu_min_rows: int | None,
     before: CompiledModule | AutoModule | None = None,
@@ -90,7 +88,7 @@ def compiled(
     """
     kernels = _kernels(before)
 
-    def module(table: Table, target: Target) -> CompiledModule:
+    def module(table: SchedulesByRange, target: Target) -> CompiledModule:
         how = target, reduction, None, None, kernels.get(target)
         return CompiledModule(forest, table, *how)
 
@@ -107,16 +105,18 @@ def _kernels(module: CompiledModule | AutoModule | None) -> dict[Target, KernelC
     return {part.target: part.compiler for part in (module.parts if module else ())}
 
 
-def rechosen(tables: tuple[Table, Table], forest: Forest, reduction: Any) -> Choice:
+def rechosen(
+    tables: tuple[SchedulesByRange, SchedulesByRange], forest: Forest, reduction: Any
+) -> TargetChoice:
     host, gpu = Target.host(), gpu_here()
     if gpu is None:
-        return Choice(host, tables[0])
+        return TargetChoice(host, tables[0])
     table = tables[1]
     try:
         compile_forest(forest, table, gpu, reduction)
     except ScheduleError:  # the GPU here is smaller
         table = default_table(forest, gpu, reduction)
-    return Choice(host, tables[0], gpu, table)
+    return TargetChoice(host, tables[0], gpu, table)
 
 
 def dispatch_table(
@@ -162,11 +162,11 @@ def size_ranges(batch_sizes: Any) -> dict[BatchRange, int] | None:
 
 def searched(
     tuning: Any,
-    choice: Choice,
+    choice: TargetChoice,
     module: CompiledModule | AutoModule,
     rows: Any,
     **options: Any,
-) -> tuple[Choice, TuningResult]:
+) -> tuple[TargetChoice, TuningResult]:
     """Search the schedules of every target; two targets share the budget.
 
     ``tuning`` is a strategy's name or any object with a method like

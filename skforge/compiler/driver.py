@@ -46,7 +46,7 @@ from skforge.compiler.passes.mir import (
 )
 from skforge.compiler.schedule import bound
 from skforge.compiler.schedule.bind import bind
-from skforge.compiler.schedule.directives import Kind, Quantize
+from skforge.compiler.schedule.directives import Quantize, ScheduleKind
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.config import dump_levels, verify_every_pass
@@ -64,39 +64,39 @@ class Stage:
     shared_bytes: int = 0  # of a GPU's block
 
 
-class MirPass(NamedTuple):
+class NamedPass(NamedTuple):
     name: str
     run: Callable[[mir.Function, Stage], mir.Function]
 
 
-def _own(name: str) -> MirPass:
+def _own(name: str) -> NamedPass:
     """Return a pass that only some machines have."""
 
     def run(function: mir.Function, stage: Stage) -> mir.Function:
         own = backend(stage.hir.nest.kind).mir_passes.get(name)
         return own(function, stage.hir, stage.shared_bytes) if own else function
 
-    return MirPass(name, run)
+    return NamedPass(name, run)
 
 
 MIR_PASSES = (
-    MirPass("insert-caches", lambda f, s: insert_caches.run(f)),
-    MirPass("legalize-reductions", lambda f, s: legalize_reductions.run(f, s.hir)),
+    NamedPass("insert-caches", lambda f, s: insert_caches.run(f)),
+    NamedPass("legalize-reductions", lambda f, s: legalize_reductions.run(f, s.hir)),
     _own("warp-sums"),
     _own("keep-sums"),
-    MirPass("vectorize-trees", lambda f, s: vectorize_trees.run(f)),
-    MirPass("evaluate-predicates", lambda f, s: evaluate_predicates.run(f)),
-    MirPass("quantize-rows", lambda f, s: quantize_rows.run(f, s.hir)),
-    MirPass(
+    NamedPass("vectorize-trees", lambda f, s: vectorize_trees.run(f)),
+    NamedPass("evaluate-predicates", lambda f, s: evaluate_predicates.run(f)),
+    NamedPass("quantize-rows", lambda f, s: quantize_rows.run(f, s.hir)),
+    NamedPass(
         "take-blocks",
         lambda f, s: take_blocks.run(f, s.hir, backend(s.hir.nest.kind).block_shape),
     ),
-    MirPass("specialize-depths", lambda f, s: specialize_depths.run(f, s.hir)),
-    MirPass("unroll-walks", lambda f, s: unroll_walks.run(f)),
-    MirPass("unroll-loops", lambda f, s: unroll_loops.run(f)),
+    NamedPass("specialize-depths", lambda f, s: specialize_depths.run(f, s.hir)),
+    NamedPass("unroll-walks", lambda f, s: unroll_walks.run(f)),
+    NamedPass("unroll-loops", lambda f, s: unroll_loops.run(f)),
     _own("chunk-leaves"),
-    MirPass("interleave-walks", lambda f, s: interleave_walks.run(f, s.vector_lanes)),
-    MirPass("expand-walks", lambda f, s: expand_walks.run(f)),
+    NamedPass("interleave-walks", lambda f, s: interleave_walks.run(f, s.vector_lanes)),
+    NamedPass("expand-walks", lambda f, s: expand_walks.run(f)),
 )
 
 
@@ -136,7 +136,7 @@ def build_hir(
     schedule: Schedule,
     reduction: Reduction,
     tiled: HirCache | None = None,
-    kind: Kind = "cpu",
+    kind: ScheduleKind = "cpu",
     element: Element = "accumulator",
 ) -> PredictEnsemble:
     """Bind a schedule to a kind of target and lay out the trees as it asks.

@@ -12,7 +12,7 @@ from skforge.compiler.forest.forest import Forest
 from skforge.compiler.frontends.base import is_compiled, is_pipeline
 from skforge.compiler.frontends.pipeline.branches import Branch
 from skforge.compiler.frontends.pipeline.split import (
-    Split,
+    PipelineSplit,
     divided,
     divided_steps,
     divides,
@@ -31,7 +31,7 @@ from skforge.sources.find import read_model, source_of
 TRIED = 4
 
 
-def read_divided(model: Any, X: Any) -> tuple[Forest, Split | None]:
+def read_divided(model: Any, X: Any) -> tuple[Forest, PipelineSplit | None]:
     """Return a model's forest; of a pipeline, that of the last steps that fold.
 
     Fewer fold if the forest after them does not read the rows of ``X`` as they arrive.
