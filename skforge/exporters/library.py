@@ -20,7 +20,7 @@ from skforge.compiler.outputs.steps import Steps, steps_in_code
 from skforge.compiler.passes.lir import place_scratch
 from skforge.compiler.runtime.compiling import most_rows
 from skforge.compiler.runtime.contributions import parts_of
-from skforge.compiler.runtime.cpu.jit import emit_object, machine_attributes
+from skforge.compiler.runtime.cpu.jit import machine_attributes, object_of
 from skforge.compiler.runtime.entry.encoder_routines import encoder
 from skforge.compiler.runtime.entry.encoder_tables import SIZES, tables_of
 from skforge.compiler.runtime.schedules import table_at
@@ -102,7 +102,7 @@ def export_object(
     if forest.hashed is not None:
         library = _encoding(library, forest.hashed, baseline, texts)
     parts = [*code.library_code(library), *(python_code(library) if python else ())]
-    return library, emit_object([*parts, *texts], baseline)
+    return library, object_of([*parts, *texts], baseline)[1]
 
 
 def check_targets(targets: Sequence[Target]) -> None:
