@@ -31,8 +31,7 @@ from skforge.compiler.target import Target
 from skforge.gpu.codegen import memory
 from skforge.gpu.codegen.host_plan import HostPlan, Launch, evaluate
 from skforge.gpu.codegen.ops import emit_let
-from skforge.gpu.codegen.types import PRELUDE, memory_text
-from skforge.gpu.codegen.writer import CudaWriter, Host
+from skforge.gpu.codegen.writer import PRELUDE, CudaWriter, Host, memory_text
 
 
 def _emit_host(host: Host, body: lir.Body) -> None:

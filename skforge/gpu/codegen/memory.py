@@ -13,8 +13,7 @@ from math import gcd
 from typing import TypeAlias
 
 from skforge.compiler.ir.lir import nodes as lir
-from skforge.gpu.codegen.types import from_bits, to_bits
-from skforge.gpu.codegen.writer import CudaWriter, OperandTexts
+from skforge.gpu.codegen.writer import CudaWriter, OperandTexts, from_bits, to_bits
 
 _WORDS = {1: "u8", 2: "u16_a", 4: "u32_a", 8: "u64_a"}
 _FIELDS = "xyzw"

@@ -7,8 +7,7 @@ from math import prod
 
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.gpu.codegen.memory import cut, emit_gather, emit_load
-from skforge.gpu.codegen.types import literal
-from skforge.gpu.codegen.writer import CudaWriter
+from skforge.gpu.codegen.writer import CudaWriter, literal
 
 _SYMBOL: dict[lir.BinaryOp, str] = {
     "add": "+", "sub": "-", "mul": "*", "div": "/", "rem": "%", "and": "&", "or": "|",

@@ -24,10 +24,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from skforge.compiler.codegen.llvm import calls, ops, writer
+from skforge.compiler.codegen.llvm import ops, writer
 from skforge.compiler.codegen.llvm.pools import pool_function, pool_text
-from skforge.compiler.codegen.llvm.types import quoted, type_text
-from skforge.compiler.codegen.llvm.writer import LlvmWriter, ModuleText, own_name
+from skforge.compiler.codegen.llvm.writer import (
+    LlvmWriter,
+    ModuleText,
+    own_name,
+    quoted,
+    type_text,
+)
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir.verifier import verify_lir
 from skforge.compiler.system import heap_texts
@@ -344,7 +349,7 @@ class _LlvmEmitter(LlvmWriter):
 
 #: Writes a statement.
 _STATEMENTS: dict[type[Any], Callable[[_LlvmEmitter, Any], None]] = {
-    **ops.ACCESSES,
+    **ops.STATEMENTS,
     lir.Let: ops.emit_let,
     lir.Alloc: _LlvmEmitter._alloc,
     lir.For: _LlvmEmitter._for,
@@ -352,10 +357,6 @@ _STATEMENTS: dict[type[Any], Callable[[_LlvmEmitter, Any], None]] = {
     lir.If: _LlvmEmitter._if,
     lir.Switch: _LlvmEmitter._switch,
     lir.ParallelFor: _LlvmEmitter._parallel,
-    lir.View: calls.emit_view,
-    lir.Window: calls.emit_view,
-    lir.Call: calls.emit_call,
-    lir.Atomic: calls.emit_atomic,
     lir.Return: _LlvmEmitter._return,
 }
 

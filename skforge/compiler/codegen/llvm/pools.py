@@ -14,7 +14,7 @@ from functools import lru_cache
 from importlib.resources import files
 from string import Template
 
-from skforge.compiler.codegen.llvm.types import quoted
+from skforge.compiler.codegen.llvm.writer import quoted
 from skforge.runtime.loading import RELEASE
 
 #: Blocks kept for each function, a power of two; further threads allocate their own.
