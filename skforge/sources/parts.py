@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from skforge.compiler.frontends import members
+from skforge.compiler.frontends import base, members
 from skforge.sources.stored_model import StoredModel
 
 #: Parameters of wrappers with models that are not fitted.
@@ -46,7 +46,7 @@ def _bare_value(value: Any) -> Any:
         return value  # NumPy's numbers are not Python's beside float32
     if isinstance(value, (list, tuple)):
         return [_bare_value(item) for item in value]
-    if is_part(members.kind_of(value)):
+    if is_part(base.class_name(value)):
         return bare(value)
     plain = plain_value(value)
     if plain is None:

@@ -11,7 +11,8 @@ from scipy import sparse  # type: ignore[import-untyped, unused-ignore]
 from sklearn.base import is_classifier, is_regressor
 from sklearn.model_selection import FixedThresholdClassifier
 
-from skforge.compiler.frontends.members import TUNED, kind_of
+from skforge.compiler.frontends.base import class_name
+from skforge.compiler.frontends.members import TUNED
 from skforge.sources.base import Array, UnsureError
 from skforge.sources.wrappers import nodes
 
@@ -27,7 +28,10 @@ class TransformedTarget(nodes.Node):
         transformer = model.transformer_
         self._inverse = transformer.inverse_transform
         self._function = None
-        if kind_of(transformer) == _FUNCTION and transformer.inverse_func is not None:
+        if (
+            class_name(transformer) == _FUNCTION
+            and transformer.inverse_func is not None
+        ):
             self._function = transformer.inverse_func
             self._options = transformer.inv_kw_args or {}
         self._flat = model._training_dim == 1
@@ -61,7 +65,7 @@ class Threshold(nodes.Node):
         member_model = self._member.model
         if not is_classifier(member_model) or len(member_model.classes_) != 2:
             raise UnsureError
-        if kind_of(model) == TUNED:
+        if class_name(model) == TUNED:
             label = model._curve_scorer._get_pos_label()
             threshold = model.best_threshold_
         else:
