@@ -28,10 +28,8 @@ class TransformedTarget(nodes.Node):
         transformer = model.transformer_
         self._inverse = transformer.inverse_transform
         self._function = None
-        if (
-            class_name(transformer) == _FUNCTION
-            and transformer.inverse_func is not None
-        ):
+        is_one = class_name(transformer) == _FUNCTION
+        if is_one and transformer.inverse_func is not None:
             self._function = transformer.inverse_func
             self._options = transformer.inv_kw_args or {}
         self._flat = model._training_dim == 1

@@ -324,11 +324,8 @@ def is_absent(transformer: Any) -> bool:
 
 def passes_on(transformer: Any) -> bool:
     """Tell whether a step hands its rows on without looking at names and shapes."""
-    if is_absent(transformer):
-        return True
-    return (
-        class_name(transformer).endswith("." + _FUNCTION) and not transformer.validate
-    )
+    is_one = class_name(transformer).endswith("." + _FUNCTION)
+    return is_absent(transformer) or (is_one and not transformer.validate)
 
 
 def inside(transformer: Any) -> list[tuple[str, Any, list[int] | None]]:
