@@ -20,8 +20,10 @@ if TYPE_CHECKING:
     from skforge.estimators import CompiledForest
 
 KeepEstimator: TypeAlias = bool | Literal["auto"]
+#: What functions that predict take as the model.
+Packable: TypeAlias = "CompiledForest | Artifact | str | os.PathLike[str]"
 
-__all__ = ["Artifact", "KeepEstimator", "pack"]
+__all__ = ["Artifact", "KeepEstimator", "Packable", "pack"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,11 +75,7 @@ class Artifact:
         return model
 
 
-def pack(
-    model: CompiledForest | Artifact | str | os.PathLike[str],
-    *,
-    keep_estimator: KeepEstimator = "auto",
-) -> Artifact:
+def pack(model: Packable, *, keep_estimator: KeepEstimator = "auto") -> Artifact:
     """Pack a model into the bytes that are sent to workers.
 
     Every adapter packs its model. To reuse a packed model in several calls, pass the

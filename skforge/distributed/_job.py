@@ -14,7 +14,7 @@ import numpy as np
 
 from skforge.compiler.forest.frames import is_category
 from skforge.compiler.runtime.cpu.threads import resolve_n_jobs
-from skforge.distributed._artifact import Artifact, KeepEstimator, pack
+from skforge.distributed._artifact import Artifact, KeepEstimator, Packable, pack
 from skforge.exceptions import InvalidInputError
 from skforge.prediction.answers import Answer, Array, as_array, described
 from skforge.sources.row_spec import RowSpec, row_spec
@@ -132,10 +132,7 @@ class Job:
 
 
 def job(
-    model: CompiledForest | Artifact | str | os.PathLike[str],
-    method: str,
-    n_jobs: int | None,
-    keep_estimator: KeepEstimator,
+    model: Packable, method: str, n_jobs: int | None, keep_estimator: KeepEstimator
 ) -> Job:
     """Return a job after all checks that need no rows.
 

@@ -16,6 +16,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from skforge.compiler.forest.frames import kind_of
+from skforge.compiler.frontends.base import class_name
 from skforge.compiler.frontends.pipeline import transformers
 from skforge.exceptions import UnsupportedModelError
 
@@ -79,7 +80,7 @@ _known: WeakKeyDictionary[Any, tuple[list[int], StepList]] = WeakKeyDictionary()
 
 
 def branched(name: str, step: Any) -> StepList:
-    if transformers.class_of(step) != transformers.COLUMNS or not _is_plain(step):
+    if class_name(step) != transformers.COLUMNS or not _is_plain(step):
         return [(name, step)]
     ids = [id(child) for _, child, _ in step.transformers_]
     known = _known.get(step)

@@ -16,7 +16,7 @@ from skforge.compiler.forest.outputs import SCORES
 from skforge.compiler.frontends import answers_itself, read_forests
 from skforge.compiler.frontends import members as kinds
 from skforge.compiler.frontends.arrays import Sets
-from skforge.compiler.frontends.base import Frontend, register, unwrap
+from skforge.compiler.frontends.base import Frontend, class_name, register, unwrap
 from skforge.exceptions import UnsupportedModelError
 
 ForestsOf = Callable[[Any], tuple[Forest, ...]]
@@ -186,7 +186,7 @@ def taken_apart(model: Any, forests_of: ForestsOf = read_forests) -> Wrapped:
 
 def is_whole(model: Any) -> bool:
     """Tell whether scores are answers: those of regressors in MultiOutputRegressor."""
-    return kinds.kind_of(model) == kinds.REGRESSORS and has_answers(taken_apart(model))
+    return class_name(model) == kinds.REGRESSORS and has_answers(taken_apart(model))
 
 
 def has_answers(wrapped: Wrapped) -> bool:
@@ -200,18 +200,18 @@ def has_answers(wrapped: Wrapped) -> bool:
         for part in root.inside
     )
     one_forest = len(wrapped.forests) == 1 and len(root.inside) > 1
-    return kinds.kind_of(root.model) == kinds.REGRESSORS and one_forest and plain
+    return class_name(root.model) == kinds.REGRESSORS and one_forest and plain
 
 
 def _part(model: Any, forests_of: ForestsOf, asks_one: bool = False) -> WrappedPart:
     model = unwrap(model)
     if kinds.is_wrapper(model):
-        single = kinds.kind_of(model) in (kinds.CALIBRATED, kinds.ONE_VS_REST)
+        single = class_name(model) in (kinds.CALIBRATED, kinds.ONE_VS_REST)
         inside = (
             _part(each, forests_of, single) for each in kinds.fitted_members(model)
         )
         return WrappedPart(model, tuple(inside))
-    if kinds.kind_of(model) == kinds.CONSTANT:
+    if class_name(model) == kinds.CONSTANT:
         return WrappedPart(model)
     forests = forests_of(model)
     only = 1 if asks_one and len(forests) == 1 and _is_pair(forests[0]) else None
