@@ -32,9 +32,8 @@ from skforge.exceptions import (
     shortened,
     with_article,
 )
-from skforge.persistence.loaded import LoadedForest
+from skforge.persistence.loaded import LoadedForest, StoredArrays
 from skforge.persistence.ready import Note
-from skforge.persistence.stored_arrays import StoredArrays
 from skforge.prediction.shadow import shadow_state
 from skforge.runtime.records import (
     entry,
@@ -46,8 +45,7 @@ from skforge.runtime.records import (
     values_out,
 )
 from skforge.sources.base import rules_type
-from skforge.sources.check import check
-from skforge.sources.parts import bare_state, class_of, is_part, rebuilt
+from skforge.sources.parts import bare_state, check, class_of, is_part, rebuilt
 from skforge.sources.stored_model import StoredModel
 
 if TYPE_CHECKING:

@@ -1,11 +1,18 @@
-"""A loaded ``CompiledForest`` in a process that has not imported scikit-learn."""
+"""What a file's model is made of, as far as it is needed: its object and its arrays."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator, Mapping
 from typing import Any
 
+from skforge._container import Container
+from skforge._typing import Array
+from skforge.compiler.forest.forest import Forest
+from skforge.compiler.forest.record import forest_in, forest_later
 from skforge.persistence.ready import Becoming, change_class
 from skforge.prediction.answering import Answering
+from skforge.runtime import code_version, object_cache
 
 
 class LoadedForest(Becoming, Answering):
@@ -34,3 +41,45 @@ class LoadedForest(Becoming, Answering):
             if not theirs or hasattr(type(self), name):
                 raise
         return getattr(self._become(), name)
+
+
+class StoredArrays(Mapping[str, Array]):
+    """The arrays of a file: all of them, or each when it is asked for.
+
+    The cache notes of a file that all of it was valid, so that the next process need
+    not read the trees if their kernels are in the cache, too. Damage of a file of up to
+    8 MB is noticed at once, that of a larger one where its arrays are read.
+    """
+
+    def __init__(self, container: Container) -> None:
+        self._container = container
+        release = code_version.sources()
+        self._key = object_cache.key_of(("file", release, container.digest))
+        note = object_cache.find(self._key) if code_version.keeps() else None
+        self._known = {} if note is None else json.loads(note)
+        self._arrays = container.read() if note is None else container
+        if note is not None:
+            container.check()
+        self._forests: dict[str, Forest] = {}
+
+    def __getitem__(self, name: str) -> Array:
+        return self._arrays[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._arrays)
+
+    def __len__(self) -> int:
+        return len(self._arrays)
+
+    def forest(self, record: dict[str, Any], name: str = "forest") -> Forest:
+        if name in self._known:
+            return forest_later(record, self._container, name, *self._known[name])
+        forest = forest_in(record, self._arrays, name).validate()
+        self._forests[name] = forest
+        return forest
+
+    def note(self) -> None:
+        if self._forests and code_version.keeps():
+            forests = self._forests.items()
+            facts = {n: (f.content_hash(), f.mean_depth()) for n, f in forests}
+            object_cache.store(self._key, json.dumps(facts).encode())

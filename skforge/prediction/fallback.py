@@ -13,7 +13,7 @@ from skforge._compat import no_warnings
 from skforge.compiler.frontends.pipeline.split import PipelineSplit
 from skforge.prediction.predictor import ForestPredictor
 from skforge.prediction.verification import sampled, take_rows
-from skforge.sources.conversions import conversion
+from skforge.sources.declined import conversion
 from skforge.sources.wrappers.members import Members
 
 #: Rows that are tried one by one.

@@ -16,8 +16,7 @@ from skforge.sources.base import Source
 from skforge.sources.find import source_of
 from skforge.sources.fitted import start_of
 from skforge.sources.parts import bare, plain_value
-from skforge.sources.stored_model import METHODS, StoredModel
-from skforge.sources.tags import plain_tags
+from skforge.sources.stored_model import METHODS, StoredModel, plain_tags
 
 #: Fitted attributes that are kept if their values are plain.
 ATTRIBUTES = (

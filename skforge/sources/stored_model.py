@@ -1,9 +1,9 @@
-"""Models kept as plain data: forest, labels and row rules."""
+"""Models kept as plain data: forest, labels, row rules and scikit-learn's tags."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -13,11 +13,18 @@ from numpy.typing import NDArray
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.frontends.base import Frontend, register
 from skforge.exceptions import SourceNeededError
-from skforge.sources.tags import Validator, tags_from
 
 if TYPE_CHECKING:
     from sklearn.utils import Tags
 
+#: The classes of tags in tags, and whether a model may lack them.
+_GROUPS = {
+    "target_tags": ("TargetTags", False),
+    "transformer_tags": ("TransformerTags", True),
+    "classifier_tags": ("ClassifierTags", True),
+    "regressor_tags": ("RegressorTags", True),
+    "input_tags": ("InputTags", False),
+}
 #: Methods that a stored model may offer.
 METHODS = (
     "predict",
@@ -124,6 +131,53 @@ class StoredModel:
             self.refuse(f"{method} with {', '.join(sorted(params))}")
         answer = self.answer_to_no_rows(X, method)
         return self.refuse(f"{method} of these rows") if answer is None else answer
+
+
+class Validator:
+    tags: Mapping[str, Any]  # as they are stored
+
+    def __sklearn_tags__(self) -> Tags:
+        return tags_from(self.tags)
+
+
+def plain_tags(tags: Tags) -> dict[str, Any]:
+    return {name: value for name, value in asdict(tags).items() if _is_json(value)}
+
+
+def check_tags(stored: Mapping[str, Any]) -> None:
+    """Raise ValueError unless tags can be made of these; imports no scikit-learn."""
+    for name, (_, optional) in _GROUPS.items():
+        value = stored.get(name, {})
+        if not isinstance(value, Mapping) and not (optional and value is None):
+            raise ValueError(f"{name} is not a record")
+
+
+def tags_from(stored: Mapping[str, Any]) -> Tags:
+    import sklearn.utils
+    from sklearn.base import BaseEstimator
+
+    check_tags(stored)
+    tags: Tags = sklearn.utils.get_tags(BaseEstimator())
+    known = {tag.name for tag in fields(sklearn.utils.Tags)}
+    for name, value in stored.items():
+        if name in _GROUPS and value is not None:
+            group = getattr(sklearn.utils, _GROUPS[name][0])
+            names = {tag.name for tag in fields(group)}
+            value = {key: value[key] for key in value if key in names}
+            if name == "target_tags":
+                value = {"required": False, **value}
+            value = group(**value)
+        if name in known:
+            setattr(tags, name, value)
+    return tags
+
+
+def _is_json(value: Any) -> bool:
+    if isinstance(value, Mapping):
+        return all(isinstance(k, str) and _is_json(v) for k, v in value.items())
+    if isinstance(value, list):
+        return all(map(_is_json, value))
+    return value is None or type(value) in (bool, int, str)
 
 
 def _is_whole(model: StoredModel) -> bool:

@@ -47,7 +47,7 @@ def read(monkeypatch):
         return honest(fields, arrays, of)
 
     monkeypatch.setattr(record, "forest_in", forest_in)
-    monkeypatch.setattr("skforge.persistence.stored_arrays.forest_in", forest_in)
+    monkeypatch.setattr("skforge.persistence.loaded.forest_in", forest_in)
     return names
 
 

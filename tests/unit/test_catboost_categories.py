@@ -732,12 +732,12 @@ def test_stored_keys_are_packed_and_damage_is_refused(content):
 def test_statistics_of_pairs_by_their_hashes():
     """Encoded rows are what the model's tables say of each combination's hash."""
     from skforge.compiler.forest.categories import ABOVE, EQUAL, HASH, MULTIPLIER
-    from skforge.compiler.runtime.entry.encoder import Encoder
     from skforge.compiler.runtime.entry.encoder_tables import (
         SIZES,
         _pairs_of,
         tables_of,
     )
+    from skforge.compiler.runtime.entry.hashing import Encoder
 
     frame, _ = make_frame(2000)
     pairs = frame["city"] + frame["code"].astype(str)

@@ -18,7 +18,6 @@ from skforge._typing import Array
 from skforge.compiler.forest import frames, mistakes
 from skforge.compiler.forest.categories import HASH, MULTIPLIER, HashedCategories
 from skforge.compiler.runtime.entry import hashing
-from skforge.compiler.runtime.entry.encoder import Encoder
 from skforge.exceptions import InvalidInputError
 from skforge.runtime.categories import NO_CATEGORY, category, number
 
@@ -43,8 +42,8 @@ class HashedRows:
         self._tables: dict[int, tuple[Any, Array]] = {}
 
     @cached_property
-    def _encoder(self) -> Encoder:
-        return Encoder(self._hashed)
+    def _encoder(self) -> hashing.Encoder:
+        return hashing.Encoder(self._hashed)
 
     def spelled_booleans(self) -> dict[int, bool]:
         texts = np.array([["True", "False"]], object)

@@ -1,27 +1,32 @@
-"""Hashes of texts and other objects by compiled code: 5 ns, in Python microseconds."""
+"""Hashes of objects, and statistics of combinations of them, by compiled code.
+
+A hash of a text takes 5 ns, in Python microseconds.
+"""
 
 from __future__ import annotations
 
 import ctypes
+import struct
 import sys
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from skforge._typing import Array
+from skforge.compiler.forest.categories import HashedCategories
 from skforge.compiler.runtime.cpu.code import MachineCode
 from skforge.compiler.runtime.cpu.programs import program
-from skforge.compiler.runtime.entry.encoder import Encoder
+from skforge.compiler.runtime.entry.encoder_tables import tables_of
 from skforge.compiler.runtime.kernels import address_of
 from skforge.compiler.target import Target
 from skforge.runtime.entries import open_entry
 from skforge.runtime.python_objects import addresses, is_known_python
 
 if TYPE_CHECKING:
-    from skforge.compiler.ir.lir.nodes import Routine
-
+    from skforge.compiler.ir.lir.nodes import Function, Routine
 
 _FUNCTIONS = {
     "skf_utf8": "PyUnicode_AsUTF8AndSize",
@@ -74,6 +79,34 @@ def read_objects(objects: Array, is_category: Array, places: Array, out: Array) 
     at, *others = map(address_of, (objects, is_category, places, out))
     given = at, *sizes, *others[:2], out.shape[1], others[2]
     return bool(_reader()(*given) == n_rows)
+
+
+def _encoder_functions() -> Sequence[Function]:
+    from skforge.compiler.runtime.entry.encoder_routines import encoder
+
+    return [encoder(Target.host())]
+
+
+_encoder_code = lru_cache(maxsize=1)(
+    lambda: program(("encoder",), _encoder_functions, Target.host())
+)
+
+
+class Encoder:
+    def __init__(self, hashed: HashedCategories) -> None:
+        sizes, self._kept = tables_of(hashed)
+        addresses = (array.ctypes.data for array in self._kept)
+        #: What the code reads, behind the number of rows and their address.
+        self.slots = struct.pack(f"{len(sizes) + len(self._kept)}q", *sizes, *addresses)
+
+    @property
+    def address(self) -> int:
+        return _encoder_code().address("skf_encode")
+
+    def encode(self, rows: NDArray[Any]) -> None:
+        """Encode C-contiguous float32 rows in place; categories hold bits of hashes."""
+        slots = struct.pack("2q", len(rows), address_of(rows)) + self.slots
+        _encoder_code().function("skf_encode")(slots, None, 1)
 
 
 #: Most rows of an entry of objects, and those of a method: it holds the lock.
