@@ -100,7 +100,7 @@ class Note:
             object_cache.store(key, json.dumps(record).encode())
 
     def _kernels(self, module: Any) -> dict[int, list[Any]]:
-        from skforge.compiler.runtime.ranges import suits_entries
+        from skforge.compiler.runtime.kernels import suits_entries
         from skforge.compiler.target import Target
 
         found: dict[int, list[Any]] = {}

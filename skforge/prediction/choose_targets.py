@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -18,9 +18,6 @@ from skforge.compiler.schedule.ranges import BatchRange, SchedulesByRange
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import InvalidInputError, ScheduleError
-
-if TYPE_CHECKING:
-    from skforge.tuning.result import TuningResult
 
 
 @dataclass(frozen=True)
@@ -86,7 +83,7 @@ def compiled(
     used. Kernels on the CPU are also shared with other processes, so that they have to
     be compared with the source or the forest as they arrive.
     """
-    kernels = _kernels(before)
+    kernels = kernels_of(before)
 
     def module(table: SchedulesByRange, target: Target) -> CompiledModule:
         how = target, reduction, None, None, kernels.get(target)
@@ -101,7 +98,7 @@ def compiled(
     return AutoModule(cpu, gpu, gpu_min_rows or choice.gpu_min_rows)
 
 
-def _kernels(module: CompiledModule | AutoModule | None) -> dict[Target, KernelCache]:
+def kernels_of(module: CompiledModule | AutoModule | None) -> dict[Target, KernelCache]:
     return {part.target: part.compiler for part in (module.parts if module else ())}
 
 
@@ -158,36 +155,3 @@ def size_ranges(batch_sizes: Any) -> dict[BatchRange, int] | None:
     starts = [1, *(size + 1 for size in sizes[:-1])]
     ranges = zip(starts, [*sizes[:-1], None], strict=True)
     return dict(zip(ranges, sizes, strict=True))
-
-
-def searched(
-    tuning: Any,
-    choice: TargetChoice,
-    module: CompiledModule | AutoModule,
-    rows: Any,
-    **options: Any,
-) -> tuple[TargetChoice, TuningResult]:
-    """Search the schedules of every target; two targets share the budget.
-
-    ``tuning`` is a strategy's name or any object with a method like
-    :meth:`Tuner.tune`, which receives the options; a ``Tuner`` also puts kernels into
-    the cache of the module. Return the choice with the schedules found, and all trials.
-    """
-    from skforge.tuning.tuner import Tuner
-
-    tuner = Tuner(tuning) if isinstance(tuning, str) else tuning
-    kernels = _kernels(module)
-
-    def tune(target: Target, budget: float | None) -> TuningResult:
-        shared = {"kernels": kernels[target]} if isinstance(tuner, Tuner) else {}
-        how = {**options, **shared, "target": target, "budget": budget}
-        return tuner.tune(module.forest, rows, **how)
-
-    budget = options.pop("budget", None)
-    if choice.gpu is None:
-        result = tune(choice.target, budget)
-        return replace(choice, table=dict(result.table)), result
-    half = None if budget is None else budget / 2
-    cpu, gpu = (tune(target, half) for target in (choice.target, choice.gpu))
-    chosen = replace(choice, table=dict(cpu.table), gpu_table=dict(gpu.table))
-    return chosen, cpu.beside(gpu)

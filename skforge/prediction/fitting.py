@@ -35,6 +35,7 @@ from skforge.compiler.frontends.pipeline.split import (
 from skforge.compiler.frontends.pipeline.transformers import of_first
 from skforge.compiler.runtime.auto import AutoModule
 from skforge.compiler.runtime.schedules import schedule_table
+from skforge.compiler.target import Target
 from skforge.config import tuning_seconds
 from skforge.exceptions import (
     InvalidInputError,
@@ -47,7 +48,7 @@ from skforge.prediction.choose_targets import (
     TargetChoice,
     choose,
     compiled,
-    searched,
+    kernels_of,
     size_ranges,
 )
 from skforge.prediction.fallback import who_answers, why_fallback, why_steps
@@ -266,12 +267,34 @@ def _tell(wrapper: Any, model: Any, result: FitResult) -> None:
 
 def _search(
     wrapper: Any, predictor: ForestPredictor, choice: TargetChoice, X: Any
-) -> tuple[TargetChoice, TuningResult | None]:
-    rows = sample_rows(predictor, X, TUNING_ROWS)
+) -> tuple[TargetChoice, TuningResult]:
+    """Search the schedules of every target; two targets share the budget.
+
+    ``tuning`` is a strategy's name or any object with a method like
+    :meth:`Tuner.tune`, which receives the options; a ``Tuner`` also puts kernels into
+    the cache of the module. Return the choice with the schedules found, and all trials.
+    """
+    tuning, module = wrapper.tuning, predictor.module
+    tuner = Tuner(tuning) if isinstance(tuning, str) else tuning
+    rows, kernels = sample_rows(predictor, X, TUNING_ROWS), kernels_of(module)
     names = "reduction", "n_jobs", "random_state", "verbose"
-    how = {name: getattr(wrapper, name) for name in names}
-    how |= {"ranges": size_ranges(wrapper.batch_sizes), "budget": budget_of(wrapper)}
-    choice, tuned = searched(wrapper.tuning, choice, predictor.module, rows, **how)
+    options = {name: getattr(wrapper, name) for name in names}
+    options["ranges"] = size_ranges(wrapper.batch_sizes)
+
+    def tune(target: Target, budget: float | None) -> TuningResult:
+        shared = {"kernels": kernels[target]} if isinstance(tuner, Tuner) else {}
+        how = {**options, **shared, "target": target, "budget": budget}
+        return tuner.tune(module.forest, rows, **how)
+
+    budget = budget_of(wrapper)
+    if choice.gpu is None:
+        tuned = tune(choice.target, budget)
+        choice = replace(choice, table=dict(tuned.table))
+    else:
+        half = None if budget is None else budget / 2
+        cpu, gpu = (tune(target, half) for target in (choice.target, choice.gpu))
+        choice = replace(choice, table=dict(cpu.table), gpu_table=dict(gpu.table))
+        tuned = cpu.beside(gpu)
     for note in tuned.notes if wrapper.verbose else ():  # why nothing was timed, say
         print(f"tuning: {note}", file=sys.stderr, flush=True)
     return choice, tuned

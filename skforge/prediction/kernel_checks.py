@@ -21,9 +21,8 @@ from skforge.compiler.forest.reference import (
 )
 from skforge.compiler.forest.rows import prepare_rows
 from skforge.compiler.runtime.auto import AutoModule
-from skforge.compiler.runtime.kernel_store import KernelStore
+from skforge.compiler.runtime.kernels import KernelStore, RangeKernels, raw_scores
 from skforge.compiler.runtime.module import CompiledModule
-from skforge.compiler.runtime.ranges import RangeKernels, raw_scores
 from skforge.compiler.schedule.ranges import BatchRange
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.exceptions import VerificationError, VerificationWarning, warn

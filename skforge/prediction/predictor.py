@@ -22,9 +22,9 @@ from skforge.compiler.runtime.contributions import ENTRY_ROWS
 from skforge.compiler.runtime.device_arrays import is_device_array, on_device
 from skforge.compiler.runtime.entry.mappings import DictReader
 from skforge.compiler.runtime.hashed_rows import objects_of
+from skforge.compiler.runtime.kernels import raw_scores
 from skforge.compiler.runtime.module import CompiledModule, compile_forest
 from skforge.compiler.runtime.out import into
-from skforge.compiler.runtime.ranges import raw_scores
 from skforge.exceptions import (
     InvalidInputError,
     UnsupportedModelError,

@@ -127,7 +127,7 @@ def offered(
             return True  # ours, not the model's
         model = unwrap(model_of(self))
         if isinstance(model, StoredModel):
-            return model.offers(name)
+            return name in model.methods
         if is_estimator(model):
             owner = last_step(model) if name == "apply" else model
             getattr(owner, name)  # raises the model's own AttributeError

@@ -148,7 +148,7 @@ class LightGBMSource(LightGBMBoosterSource):
         self._warns = hasattr(model, "feature_names_in_")
         if self.stored is not None:
             self._validator = self.stored.validator()
-            classifier = self.stored.offers("predict_proba")
+            classifier = "predict_proba" in self.stored.methods
         else:
             classifier = hasattr(model, "predict_proba")
         #: Whether it predicts raw scores and warns about it.

@@ -137,7 +137,7 @@ def _try_answers(source: Source, model: StoredModel) -> None:
     width = sum(part.n_outputs for part in (forest, *answers.more))
     raw = np.random.default_rng(0).normal(size=(_TRIED, width)) * 4
     for method in answers.by_members * METHODS:
-        if model.offers(method):
+        if method in model.methods:
             try:
                 with np.errstate(all="ignore"), suppress(UnsureError):
                     answers.of_scores(forest, None)(method, raw)

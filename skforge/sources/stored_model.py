@@ -25,6 +25,7 @@ _GROUPS = {
     "regressor_tags": ("RegressorTags", True),
     "input_tags": ("InputTags", False),
 }
+
 #: Methods that a stored model may offer.
 METHODS = (
     "predict",
@@ -88,9 +89,6 @@ class StoredModel:
             f"{type(self).__name__!r} object has no attribute {name!r}"
         )
 
-    def offers(self, name: str) -> bool:
-        return name in self.methods
-
     def explain(self, name: str) -> None:
         if name == "estimator_" or name in self.left_out:
             self.refuse(name)
@@ -111,8 +109,8 @@ class StoredModel:
         return tags_from(self.tags)
 
     def validator(self, class_name: str = "", *, names: bool = True) -> Any:
-        validator: Any = type(class_name or self.class_name, (Validator,), {})()
-        validator.tags = self.tags
+        tagged = {"tags": self.tags, "__sklearn_tags__": StoredModel.__sklearn_tags__}
+        validator: Any = type(class_name or self.class_name, (), tagged)()
         for name in ("n_features_in_", "feature_names_in_")[: 1 + names]:
             if name in self.attributes:
                 setattr(validator, name, self.attributes[name])
@@ -131,13 +129,6 @@ class StoredModel:
             self.refuse(f"{method} with {', '.join(sorted(params))}")
         answer = self.answer_to_no_rows(X, method)
         return self.refuse(f"{method} of these rows") if answer is None else answer
-
-
-class Validator:
-    tags: Mapping[str, Any]  # as they are stored
-
-    def __sklearn_tags__(self) -> Tags:
-        return tags_from(self.tags)
 
 
 def plain_tags(tags: Tags) -> dict[str, Any]:

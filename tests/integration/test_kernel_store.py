@@ -17,8 +17,7 @@ from sklearn.ensemble import RandomForestClassifier
 
 import skforge
 from skforge import CompiledForest, Schedule, compile_forest
-from skforge.compiler.runtime import kernel_store
-from skforge.compiler.runtime.kernels import KernelCache
+from skforge.compiler.runtime.kernels import KernelCache, KernelStore
 from skforge.compiler.schedule import directives
 from skforge.compiler.target import Target
 from skforge.exceptions import VerificationError
@@ -110,7 +109,7 @@ FOREST = skforge.load_forest(MODELS[0])
 
 def facts(forest=FOREST, schedule=None, target=None, reduction="exact"):
     target = target or Target.host()
-    store = kernel_store.KernelStore(forest, target, reduction)
+    store = KernelStore(forest, target, reduction)
     return store._key(schedule or Schedule(), "accumulator")
 
 

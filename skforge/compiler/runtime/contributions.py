@@ -21,8 +21,7 @@ from skforge.compiler.outputs.steps import Refused, Steps
 from skforge.compiler.runtime.cpu.threads import resolve_n_jobs
 from skforge.compiler.runtime.device_arrays import is_device_array
 from skforge.compiler.runtime.entry import entry as entries
-from skforge.compiler.runtime.kernels import AnyKernel, KernelCache
-from skforge.compiler.runtime.ranges import RangeKernels
+from skforge.compiler.runtime.kernels import AnyKernel, KernelCache, RangeKernels
 from skforge.compiler.runtime.schedules import check_count
 from skforge.compiler.schedule.ranges import BatchRange
 from skforge.compiler.schedule.schedule import Schedule

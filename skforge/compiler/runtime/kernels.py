@@ -4,26 +4,32 @@ from __future__ import annotations
 
 import os
 import struct
+import sys
 import threading
 import weakref
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from copy import copy
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeGuard
 
 import numpy as np
 from numpy.typing import DTypeLike
 
 from skforge._compat import cached_property
-from skforge._typing import Array
+from skforge._typing import Array, Arrays
 from skforge.compiler.backend import backend_of
 from skforge.compiler.forest.forest import Forest
-from skforge.compiler.runtime.cpu.code import MachineCode
+from skforge.compiler.forest.leaves import scores_of_leaves
+from skforge.compiler.outputs.steps import MAX_SLOTS
+from skforge.compiler.runtime.cpu.code import MachineCode, code_facts
 from skforge.compiler.runtime.cpu.threads import parallel_for_pointer
-from skforge.compiler.runtime.kernel_store import KernelStore
+from skforge.compiler.schedule.ranges import BatchRange
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import CompilerError, InvalidInputError
+from skforge.runtime import code_version, object_cache, stored_kernels
+from skforge.runtime.entries import KernelTable
 from skforge.runtime.stored_kernels import StoredKernel
 
 if TYPE_CHECKING:
@@ -133,6 +139,73 @@ def aligned(data: Array) -> Array:
     return at_line
 
 
+#: The folder of the cache.
+_SAMPLES = "samples"
+
+
+class KernelStore:
+    """Kernels kept on disk with the arrays they read, so that nothing is lowered again.
+
+    A kernel's key is a digest of all that it is made from: the forest, the schedule,
+    the target, the reduction, and the sources of the compiler. A hit skips the
+    lowering, the encoding of the trees and the LLVM text;
+    :mod:`~skforge.runtime.object_cache` has the rules for the folder, damage and
+    several writers. As a key cannot know of code outside this package, kernels of
+    others' directives or representations are not kept.
+
+    A random forest of 1.5 million nodes is loaded and answers its first row in .34 s
+    with its kernel stored, and in .94 s without (two cores of Emerald Rapids).
+    """
+
+    def __init__(self, forest: Forest, target: Target, reduction: Reduction) -> None:
+        self._forest, self._target, self._reduction = forest, target, reduction
+
+    def find(self, schedule: Schedule, element: Element) -> StoredKernel | None:
+        if not self._keeps(schedule):
+            return None
+        return stored_kernels.find(self._key(schedule, element))
+
+    def add(
+        self, schedule: Schedule, element: Element, kernel: StoredKernel
+    ) -> tuple[str, str] | None:
+        if not self._keeps(schedule):
+            return None
+        return stored_kernels.add(self._key(schedule, element), kernel)
+
+    def drawn(self, draw: Callable[[], Arrays], anew: bool) -> Arrays:
+        """Return rows and scores, drawn once for all processes, or ``anew``."""
+        if not code_version.keeps():
+            return draw()
+        key = object_cache.key_of(self._facts)
+        stored = None if anew else stored_kernels.read(key, _SAMPLES)
+        if stored is not None:
+            return stored[1]
+        stored_kernels.write(key, _SAMPLES, {}, arrays := draw())
+        return arrays
+
+    def _keeps(self, schedule: Schedule) -> bool:
+        if self._target.kind != "cpu" or not code_version.keeps():
+            return False
+        if "skforge.compiler.layouts.base" not in sys.modules:  # to which others add
+            return schedule.is_ours
+        from skforge.compiler.layouts import base as representations
+
+        names = (getattr(d, "representation", None) for d in schedule.directives)
+        makers = [type(representations.get(name)) for name in names if name is not None]
+        ours = all(maker.__module__.startswith("skforge.") for maker in makers)
+        return ours and schedule.is_ours
+
+    def _key(self, schedule: Schedule, element: Element) -> str:
+        return object_cache.key_of((*self._facts, schedule.to_json(), element))
+
+    @cached_property
+    def _facts(self) -> tuple[str, ...]:
+        forest, target = self._forest.content_hash(), self._target
+        code = code_facts(target)
+        width = str(target.vector_bits)  # cores and caches change the schedule alone
+        return (code_version.sources(), *code, width, self._reduction, forest)
+
+
 _caches: weakref.WeakSet[KernelCache] = weakref.WeakSet()
 
 
@@ -172,7 +245,7 @@ class KernelCache:
             if stored is not None:
                 # If a valid digest covers a damaged object, it is compiled again.
                 with suppress(CompilerError):
-                    return self._kernel(stored)
+                    return self.made(stored)
         kernel = self.made(self.lowered(schedule, element))
         if self.store is not None and isinstance(kernel, Kernel):
             kernel.place = self.store.add(schedule, element, kernel.stored())
@@ -182,10 +255,7 @@ class KernelCache:
         leaves = element == "leaf_number"
         return self._lowering.walking(schedule) if leaves else schedule
 
-    def made(self, lowered: Lowered) -> AnyKernel:
-        return self._kernel(lowered)
-
-    def _kernel(self, source: Lowered | StoredKernel) -> AnyKernel:
+    def made(self, source: Lowered | StoredKernel) -> AnyKernel:
         kernel: AnyKernel = backend_of(self._target).kernel(source, self._target)
         return kernel
 
@@ -226,3 +296,93 @@ class KernelCache:
             return lowered.text(level)
         names = ", ".join(("schedule", "loops", *lowered.levels, *code))
         raise InvalidInputError(f"level must be one of {names}. Got {level!r} instead.")
+
+
+class RangeKernels:
+    """The kernel of each range, by its number in the order of batch sizes.
+
+    ``element`` is what the kernels for scores write: leaf numbers if leaf values
+    are not added.
+    """
+
+    def __init__(
+        self,
+        schedules: Mapping[BatchRange, Schedule],
+        cache: KernelCache,
+        element: Element,
+    ) -> None:
+        self.ranges = sorted(schedules.items())
+        self.first_rows = [first for (first, _), _ in self.ranges]
+        #: Read by compiled entries.
+        self.table = KernelTable(len(self.ranges))
+        #: Gets this object, the number of a range and its kernel for scores before that
+        #: answers, and returns the kernel that is to answer.
+        self.arrives: Callable[[RangeKernels, int, AnyKernel], AnyKernel] | None = None
+        self.element: Element = element
+        self.cache = cache
+        self._ready: dict[tuple[int, Element], AnyKernel] = {}
+
+    def number(self, n_rows: int) -> int:
+        """Return the range of a batch size; between ranges, the lower one."""
+        return max(0, bisect_right(self.first_rows, n_rows) - 1)
+
+    def scores(self, n_rows: int) -> AnyKernel:
+        return self.kernel(self.number(n_rows))
+
+    def kernel(self, number: int, element: Element | None = None) -> AnyKernel:
+        element = element or self.element
+        # Looked up by range: hashing a schedule costs more than walking one row.
+        kernel = self._ready.get((number, element))
+        if kernel is None:
+            kernel = self.cache.kernel(self.ranges[number][1], element)
+            if self.arrives is not None and element == self.element:
+                kernel = self.arrives(self, number, kernel)
+            self._use(number, element, kernel)
+        return kernel
+
+    def compiled(self) -> list[int]:
+        ready = list(self._ready)  # other threads may add to it
+        return sorted(n for n, element in ready if element == self.element)
+
+    @contextmanager
+    def one(self) -> Iterator[None]:
+        """Let the first range's kernel for scores answer for ranges without one."""
+        with self.cache.lock:
+            first, element = self.kernel(0), self.element
+            lent = set(range(len(self.ranges))).difference(self.compiled())
+            for number in lent:
+                self._use(number, element, first)
+            try:
+                yield
+            finally:
+                for number in lent:
+                    self.table.clear(number)
+                    del self._ready[number, element]
+
+    def _use(self, number: int, element: Element, kernel: AnyKernel) -> None:
+        self._ready[number, element] = kernel
+        if element in ("accumulator", "contribution") and suits_entries(kernel):
+            self.table.fill(number, kernel.address, kernel.slots, kernel)
+
+
+def suits_entries(kernel: AnyKernel) -> TypeGuard[Kernel]:
+    """Tell whether entries may call a kernel: they run whole batches, not parts."""
+    if not isinstance(kernel, Kernel) or kernel.most_rows is not None:
+        return False
+    return len(kernel.slots) <= 8 * MAX_SLOTS
+
+
+def raw_scores(
+    forest: Forest, kernel: AnyKernel | None, rows: Array, threads: int = 1
+) -> Array:
+    if forest.aggregate == "sum":
+        raw = np.empty((len(rows), forest.n_outputs), forest.accumulator_dtype)
+        if kernel is not None:
+            kernel(rows, raw, threads)
+        forest.finish(raw)
+    else:
+        leaves = np.empty((len(rows), forest.n_trees), np.int32)
+        if kernel is not None and forest.n_trees:
+            kernel(rows, leaves, threads)
+        raw = scores_of_leaves(forest, leaves)
+    return raw[:, 0] if forest.n_outputs == 1 else raw

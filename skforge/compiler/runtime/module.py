@@ -33,10 +33,14 @@ from skforge.compiler.runtime.cpu.threads import (
 )
 from skforge.compiler.runtime.device_arrays import is_device_array, on_device
 from skforge.compiler.runtime.entry import entry as entries
-from skforge.compiler.runtime.kernel_store import KernelStore
-from skforge.compiler.runtime.kernels import AnyKernel, KernelCache
+from skforge.compiler.runtime.kernels import (
+    AnyKernel,
+    KernelCache,
+    KernelStore,
+    RangeKernels,
+    raw_scores,
+)
 from skforge.compiler.runtime.out import into
-from skforge.compiler.runtime.ranges import RangeKernels, raw_scores
 from skforge.compiler.runtime.schedules import Schedules, check_count, schedule_table
 from skforge.compiler.runtime.shares import LARGEST, Share, Shares
 from skforge.compiler.schedule.ranges import BatchRange
@@ -242,16 +246,12 @@ class CompiledModule(Explained):
         if is_device_array(X):
             return on_device().leaves_on_device(self, X)
         rows = prepare_rows(self.forest, X, self.takes_made)
-        leaves = self._leaves(rows, n_jobs)
-        return leaves if self._adds else numbers_of_leaves(self.forest)[leaves]
-
-    def _leaves(self, rows: Array, n_jobs: int | None) -> NDArray[np.int32]:
         leaves = np.empty((len(rows), self.forest.n_trees), np.int32)
         if len(rows) and self.forest.n_trees:
             share = self._leaf_shares.of(len(rows), self._jobs(n_jobs))
             kernel = self.kernels.kernel(share.number, "leaf_number")
             kernel(rows, leaves, share.threads)
-        return leaves
+        return leaves if self._adds else numbers_of_leaves(self.forest)[leaves]
 
     def schedule_for(self, n_rows: int) -> Schedule:
         """Return the schedule for a batch size; between ranges, the lower range's."""
