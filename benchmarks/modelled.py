@@ -28,7 +28,7 @@ from skforge.compiler.cost.profile import STORED, MachineProfile
 from skforge.compiler.defaults.cpu import default_schedules
 from skforge.compiler.driver import build_hir, lower
 from skforge.compiler.runtime.cpu.jit import emit_assembly
-from skforge.compiler.runtime.microkernels import (
+from skforge.compiler.runtime.machine import (
     WORK,
     functions,
     measure,

@@ -45,7 +45,7 @@ from skforge.runtime.records import (
     values_out,
 )
 from skforge.sources.base import rules_type
-from skforge.sources.parts import bare_state, check, class_of, is_part, rebuilt
+from skforge.sources.store import bare_state, check, class_of, is_part, rebuilt
 from skforge.sources.stored_model import StoredModel
 
 if TYPE_CHECKING:

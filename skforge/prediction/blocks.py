@@ -1,25 +1,49 @@
-"""Answers for large rows by blocks, so that a call needs memory for one block.
+"""Answers for large and for sparse rows by blocks: a call needs memory for one block.
 
 Arrays on disk (``numpy.memmap``), and frames whose copy would not fit in memory, are
 read a block at a time; the answers go to ``out`` or to one new array.
+
+Sparse rows become dense blocks of the columns read. Text has tens of thousands of
+columns, of which a forest tests a few hundred. The blocks hold only these, and a copy
+of the forest with renumbered columns reads them. Where trees are deep, or rows have few
+entries that trees test, entries alone find the leaves.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from skforge._typing import Array
+from skforge.compiler.backend import backend_of
+from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.frames import kind_of
+from skforge.compiler.forest.reference import differing_rows, draw_rows, reference_raw
+from skforge.compiler.runtime.module import CompiledModule
 from skforge.compiler.runtime.out import check_out
+from skforge.compiler.runtime.sparse import SparseWalk
+from skforge.exceptions import InvalidInputError
 
 #: Values of a block, and of rows that are still converted at once. A block of float64
 #: has 32 MB: enough to share among threads, and a copy of it stays small.
 BLOCK_VALUES, MOST_VALUES = 1 << 22, 1 << 24
 #: Values of a forest's rows that are made of others and stay in a cache until used.
 NEAR_VALUES = 1 << 18
+
+#: Bytes of a dense block. The C library keeps less than 32 MiB for the next block; it
+#: returns larger ones to the system, and each page faults again.
+DENSE_BYTES = 8 << 20
+
+#: From this many unread columns on, they are left out and a second module compiles.
+#: Rows of fewer columns are never walked: their blocks stay in the cache.
+UNREAD = 256
+
+#: Rows with which the entries' answers are compared with the forest's.
+_DRAWN = 32
 
 
 def is_large(X: Any, made: int = 0) -> bool:
@@ -63,3 +87,87 @@ def by_blocks(
             check_out(out, shape, part.dtype)
         out[place] = part
     return out
+
+
+class Narrow(NamedTuple):
+    """A module for the columns that a forest reads, renumbered."""
+
+    module: CompiledModule
+    n_columns: int
+    place: NDArray[np.int64]  # the module's column of each forest column, or -1
+
+
+def narrowed(module: Any) -> Narrow | None:
+    if not isinstance(module, CompiledModule) or not backend_of(module.target).native:
+        return None
+    forest = module.forest
+    columns = np.unique(forest.feature) if forest.n_predicates else np.zeros(1, int)
+    if forest.n_features - len(columns) < UNREAD:
+        return None
+    place = np.full(forest.n_features, -1, np.int64)
+    place[columns] = np.arange(len(columns))
+    few: Forest = replace(
+        forest,
+        feature=place[forest.feature].astype(forest.feature.dtype),
+        n_features=len(columns),
+        feature_names=None,
+        category_names=(),
+    )
+    few_columns = CompiledModule(
+        few, module.schedules, module.target, module.reduction, module.n_jobs
+    )
+    return Narrow(few_columns, len(columns), place)
+
+
+def walk_of(module: Any, fill: float) -> SparseWalk | None:
+    """Return what finds leaves by entries, if drawn rows show that it agrees."""
+    forest = module.forest
+    fits = module.reduction == "exact" and backend_of(module.parts[0].target).native
+    if not fits or forest.n_features < UNREAD or not SparseWalk.supports(forest):
+        return None
+    from scipy.sparse import csr_array
+
+    walk, rows = SparseWalk(forest, fill), draw_rows(forest, _DRAWN, 0)
+    absent = np.random.default_rng(0).random(rows.shape) < 0.8
+    rows[absent] = fill
+    at, columns = np.nonzero(~absent)
+    starts = np.append(0, np.cumsum(np.bincount(at, minlength=_DRAWN)))
+    entries = csr_array((rows[at, columns], columns, starts), rows.shape)
+    scores = reference_raw(forest, rows)
+    wanted = scores[:, 0] if forest.n_outputs == 1 else scores
+    given = walk(entries, 1, leaves=False)
+    fine = given is not None and not len(differing_rows(given, wanted))
+    return walk if fine else None
+
+
+def dense_blocks(
+    X: Any, fill: float, dtype: np.dtype[Any], place: NDArray[np.int64] | None = None
+) -> Iterator[Array]:
+    """Yield sparse rows as dense blocks of bounded size, absent entries filled.
+
+    Of duplicate entries, the last counts. ``place`` gives the block's column of each
+    column of X, -1 for those left out. Raise ``InvalidInputError`` for an entry in no
+    column, which libraries read from or write to anyway.
+    """
+    X = X.tocsr()
+    n_rows, n_features = X.shape
+    if len(X.indices) and not 0 <= X.indices.min() <= X.indices.max() < n_features:
+        raise InvalidInputError(
+            f"the sparse rows are damaged: an entry lies in none of their {n_features} "
+            "columns; see their check_format(full_check=True)."
+        )
+    width = n_features if place is None else int(place.max(initial=-1)) + 1
+    step = max(1, DENSE_BYTES // (max(1, width) * dtype.itemsize))
+    for first in range(0, max(1, n_rows), step):  # of 0 rows, an empty one
+        starts = X.indptr[first : first + step + 1]
+        some = slice(starts[0], starts[-1])
+        to, data, n = X.indices[some], X.data[some], len(starts) - 1
+        at = np.repeat(np.arange(n), np.diff(starts))
+        if place is not None:
+            to = place.take(to)
+            read = np.flatnonzero(to >= 0)
+            at, to, data = at.take(read), to.take(read), data.take(read)
+        rows = np.full((n, width), fill, dtype)
+        with np.errstate(over="ignore"):
+            rows[at, to] = data
+        yield rows

@@ -31,8 +31,15 @@ from skforge.exceptions import (
     warn,
     with_article,
 )
-from skforge.prediction import counters, sparse
-from skforge.prediction.blocks import by_blocks, is_large
+from skforge.prediction import counters
+from skforge.prediction.blocks import (
+    Narrow,
+    by_blocks,
+    dense_blocks,
+    is_large,
+    narrowed,
+    walk_of,
+)
 from skforge.prediction.kernel_checks import by_reference, drawn_rows
 from skforge.runtime.entries import as_method, retire
 from skforge.runtime.log import INFO, log
@@ -546,7 +553,7 @@ class ForestPredictor:
         if background is not None:
             rows = self._numbers(background)
             if hasattr(rows, "tocsr"):
-                blocks = sparse.dense_blocks(rows, self.source.fill, self._dtype)
+                blocks = dense_blocks(rows, self.source.fill, self._dtype)
                 rows = np.concatenate([*blocks])
             options["background"] = rows
         plain = background is None and not any(options.values())
@@ -621,7 +628,7 @@ class ForestPredictor:
             narrow = self._narrow
         if narrow is not None:
             call, place = getattr(narrow.module, method), narrow.place
-        blocks = sparse.dense_blocks(rows, self.source.fill, self._dtype, place)
+        blocks = dense_blocks(rows, self.source.fill, self._dtype, place)
         parts = [call(block, n_jobs=n_jobs, **options) for block in blocks]
         return np.concatenate(parts)
 
@@ -636,11 +643,11 @@ class ForestPredictor:
 
     @cached_property
     def _walk(self) -> SparseWalk | None:
-        return sparse.walk_of(self.module, self.source.fill)
+        return walk_of(self.module, self.source.fill)
 
     @cached_property
-    def _narrow(self) -> sparse.Narrow | None:
-        return sparse.narrowed(self.module)
+    def _narrow(self) -> Narrow | None:
+        return narrowed(self.module)
 
 
 Entry = Callable[[Any], Any]

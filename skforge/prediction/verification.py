@@ -25,9 +25,9 @@ from skforge.exceptions import (
     VerificationError,
     VerificationWarning,
 )
+from skforge.prediction.blocks import dense_blocks
 from skforge.prediction.kernel_checks import ADVICE, Sample, compare_now
 from skforge.prediction.predictor import METHODS, ForestPredictor
-from skforge.prediction.sparse import dense_blocks
 from skforge.sources.base import UnsureError
 
 #: Rows of the sample, and rows drawn around the forest's thresholds.

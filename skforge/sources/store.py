@@ -1,22 +1,32 @@
-"""Makes a :class:`StoredModel` from a live model."""
+"""Makes a :class:`StoredModel` of a live model, and checks one read from a file.
+
+Wrappers have parts beside their members: calibrators, encoders of labels and scalers.
+"""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
-from typing import Any
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from sklearn.utils import Tags, get_tags
 
 from skforge._compat import no_warnings
+from skforge.compiler.forest.forest import Forest
+from skforge.compiler.frontends import members
 from skforge.compiler.frontends.base import last_step
 from skforge.exceptions import UnsupportedModelError
-from skforge.sources.base import Source
+from skforge.sources.base import METHODS as OF_SCORES
+from skforge.sources.base import Source, UnsureError, adapter_of
 from skforge.sources.find import source_of
 from skforge.sources.fitted import start_of
-from skforge.sources.parts import bare, plain_value
-from skforge.sources.stored_model import METHODS, StoredModel, plain_tags
+from skforge.sources.stored_model import METHODS, StoredModel, check_tags, plain_tags
+
+if TYPE_CHECKING:
+    from sklearn.utils import Tags
 
 #: Fitted attributes that are kept if their values are plain.
 ATTRIBUTES = (
@@ -35,6 +45,22 @@ ATTRIBUTES = (
     "best_score",
     "objective_",
 )
+
+#: Parameters of wrappers with models that are not fitted.
+_PARAMS = ("estimator", "regressor", "estimators")
+
+#: Modules of scikit-learn with calibrators, encoders of labels and scalers of targets.
+_PARTS = {
+    "sklearn.calibration",
+    "sklearn.isotonic",
+    "sklearn.multiclass",
+    "sklearn.preprocessing._data",
+    "sklearn.preprocessing._function_transformer",
+    "sklearn.preprocessing._label",
+}
+
+#: Rows of scores for which parts read from a file must give answers.
+_TRIED = 64
 
 
 def store(wrapper: Any, model: Any, tags: Tags) -> StoredModel:
@@ -100,6 +126,8 @@ def _stored(source: Source, model: Any, offering: Any, tags: Tags) -> StoredMode
 
 
 def _whole(node: Any) -> Any:
+    from sklearn.utils import get_tags
+
     if node.source is not None:
         return _stored(node.source, node.model, node.model, get_tags(node.model))
     return bare(node.kept([_whole(member) for member in node.members]))
@@ -122,3 +150,130 @@ def _kept_attributes(model: Any) -> dict[str, Any]:
                 "strings, so they cannot be stored; use joblib.dump."
             )
     return attributes
+
+
+def bare(part: Any) -> Any:
+    return rebuilt(type(part), bare_state(part))
+
+
+def bare_state(part: Any) -> dict[str, Any]:
+    state = {}
+    for name, value in vars(part).items():
+        if name not in _PARAMS or not members.is_wrapper(part):
+            with suppress(TypeError):
+                state[name] = _bare_value(value)
+    return state
+
+
+def _bare_value(value: Any) -> Any:
+    if value is None or isinstance(value, (StoredModel, np.ufunc)):
+        return value
+    if isinstance(value, np.generic) and value.dtype.kind in "biuf":
+        return value  # NumPy's numbers are not Python's beside float32
+    if isinstance(value, (list, tuple)):
+        return [_bare_value(item) for item in value]
+    if is_part(members.kind_of(value)):
+        return bare(value)
+    plain = plain_value(value)
+    if plain is None:
+        raise TypeError
+    return plain
+
+
+def is_part(kind: str) -> bool:
+    return kind in members.WRAPPERS or kind.rpartition(".")[0] in _PARTS
+
+
+def class_of(kind: str) -> type[Any]:
+    module, _, name = kind.rpartition(".")
+    part = getattr(import_module(module), name, None) if is_part(kind) else None
+    if not isinstance(part, type) or part.__module__ != module:
+        raise ValueError(f"{kind} is no part of a wrapper")
+    return part
+
+
+def rebuilt(kind: type[Any], state: Mapping[str, Any]) -> Any:
+    """Return a part as if unpickled; scikit-learn asks a wrapper's members for tags."""
+    import sklearn
+
+    part: Any = object.__new__(kind)
+    if isinstance(part, sklearn.base.BaseEstimator):
+        part.__setstate__({**state, "_sklearn_version": sklearn.__version__})
+    else:
+        vars(part).update(state)
+    if members.is_wrapper(part):
+        inside = members.fitted_members(part)
+        every = [("", member) for member in inside]
+        vars(part).update(zip(_PARAMS, (inside[0], inside[0], every), strict=True))
+    return part
+
+
+def plain_value(value: Any) -> Any:
+    if isinstance(value, np.generic):
+        value = value.item()
+    plain = (bool, int, float, str)
+    if type(value) in plain:
+        return value
+    if isinstance(value, (list, tuple)):
+        parts = [plain_value(item) for item in value]
+        return None if any(item is None for item in parts) else parts
+    if not isinstance(value, np.ndarray):
+        return None
+    if value.dtype.kind in "biufSU" and value.dtype.isnative and value.dtype.itemsize:
+        return np.array(value) if value.dtype.char != "g" else None
+    objects = value.dtype.kind == "O" and value.ndim == 1
+    fine = objects and all(type(v) in plain for v in value)
+    return np.array(value) if fine else None
+
+
+def check(model: StoredModel) -> None:
+    """Raise ValueError or TypeError unless :func:`store` could have made this model."""
+    adapter, forest = adapter_of(model), model.forest
+    if adapter is None or not model.rules.suits(forest):
+        raise ValueError("the kind is unknown, or the rules do not fit the forest")
+    parts = [(Forest, model.more), (StoredModel, model.twins.values())]
+    fit = all(type(part) is kind for kind, every in parts for part in every)
+    if not fit or not (model.whole is None or members.is_wrapper(model.whole)):
+        raise ValueError("it is made of other things than models")
+    for dtype, shape in model.of_no_rows.values():
+        plain = len(dtype) == 3 and dtype[1] in "fiu"
+        if not plain or 0 not in shape or min(shape) < 0:
+            raise ValueError("an answer to no rows is none")
+    labels = model.attributes.get("classes_")
+    if model.whole is None and not _labels_fit(labels, forest):
+        raise ValueError("the labels do not fit the forest")
+    check_tags(model.tags)
+    source = adapter(model, forest)
+    for twin in model.twins.values():
+        check(twin)
+    if model.whole is not None:
+        _try_answers(source, model)
+
+
+def _try_answers(source: Source, model: StoredModel) -> None:
+    answers, forest = source.answers, source.forest
+    width = sum(part.n_outputs for part in (forest, *answers.more))
+    raw = np.random.default_rng(0).normal(size=(_TRIED, width)) * 4
+    for method in answers.by_members * OF_SCORES:
+        if method in model.methods:
+            try:
+                with np.errstate(all="ignore"), suppress(UnsureError):
+                    answers.of_scores(forest, None)(method, raw)
+            except Exception as error:
+                raise ValueError(f"its parts give no {method}") from error
+
+
+def _labels_fit(labels: Any, forest: Forest) -> bool:
+    known = forest.source in ("catboost", "sklearn", "lightgbm") and forest.classifies
+    if labels is None or not known:
+        return True
+    if type(labels) is list:
+        sizes = forest.output_sizes
+        arrays = all(isinstance(a, np.ndarray) and a.ndim == 1 for a in labels)
+        return len(sizes) > 1 and arrays and [*map(len, labels)] == [*sizes]
+    if not isinstance(labels, np.ndarray) or labels.ndim != 1:
+        return False
+    if forest.n_outputs > 1:
+        return len(labels) == forest.n_outputs
+    of_two = forest.outputs.function == "expit"
+    return len(labels) == 2 or (len(labels) == 1 and not of_two)

@@ -270,7 +270,7 @@ def test_sparse_rows_are_expanded_in_blocks(monkeypatch):
     rows = sp.csr_matrix(with_absent())
     for model in ("rf", "xgb"):
         source, compiled = fitted(model)
-        monkeypatch.setattr("skforge.prediction.sparse.DENSE_BYTES", 7 * 6 * 4)
+        monkeypatch.setattr("skforge.prediction.blocks.DENSE_BYTES", 7 * 6 * 4)
         assert np.array_equal(compiled.predict_proba(rows), source.predict_proba(rows))
         assert np.array_equal(compiled.apply(rows), source.apply(rows))
 

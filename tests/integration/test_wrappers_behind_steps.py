@@ -21,7 +21,7 @@ from sklearn.pipeline import make_pipeline, make_union
 
 from skforge import InvalidModelError
 from skforge.exceptions import VerificationError
-from skforge.sources.wrappers.votes import Threshold
+from skforge.sources.wrappers.nodes import Threshold
 from tests.compared_calls import called, difference
 from tests.plain import plain
 

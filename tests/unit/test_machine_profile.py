@@ -20,7 +20,7 @@ import pytest
 from skforge.cli import doctor as cli_doctor
 from skforge.cli.main import app
 from skforge.compiler.cost.profile import GENERIC, MachineProfile
-from skforge.compiler.runtime import machine, microkernels
+from skforge.compiler.runtime import machine
 from skforge.compiler.target import Target
 from skforge.runtime import object_cache
 
@@ -58,10 +58,10 @@ class Machine:
         self.spend(1e-7)
         return self.wall
 
-    def works(self, target: Target, clock: Callable[[], float]) -> microkernels.Works:
+    def works(self, target: Target, clock: Callable[[], float]) -> machine.Works:
         return {name: (self.work(name, clock), 1, 1) for name in TRUE}
 
-    def work(self, name: str, clock: Callable[[], float]) -> microkernels.Microkernel:
+    def work(self, name: str, clock: Callable[[], float]) -> machine.Microkernel:
         def seconds(turns: int) -> float:
             self.runs += 1
             begin = clock()
@@ -84,9 +84,9 @@ def fake(monkeypatch, tmp_path) -> Machine:
     monkeypatch.setattr(machine, "time", clocks)
     monkeypatch.setattr(machine, "load_average", lambda: made.load)
     monkeypatch.setattr(machine, "SOON", 600.0)
-    monkeypatch.setattr(microkernels, "time", clocks)
-    monkeypatch.setattr(microkernels, "CLOCKS", (made.thread_time, made.perf_counter))
-    monkeypatch.setattr(microkernels, "works_of", made.works)
+    monkeypatch.setattr(machine, "time", clocks)
+    monkeypatch.setattr(machine, "CLOCKS", (made.thread_time, made.perf_counter))
+    monkeypatch.setattr(machine, "works_of", made.works)
     monkeypatch.setattr(machine, "USED", {})
     return made
 
@@ -168,7 +168,7 @@ def test_a_coarse_clock_is_not_used(fake):
 
 def test_without_a_fine_clock_nothing_is_measured(fake, monkeypatch):
     fake.step = 0.01
-    monkeypatch.setattr(microkernels, "CLOCKS", (fake.thread_time,))
+    monkeypatch.setattr(machine, "CLOCKS", (fake.thread_time,))
     assert machine.machine_profile(TARGET) == GENERIC[256]
     assert another_process() is None and fake.runs == 0
 
@@ -236,7 +236,7 @@ def test_a_number_far_from_the_modelled_one_is_measured_twice(fake):
 
 
 def test_a_number_that_was_far_once_is_not_kept(fake, monkeypatch):
-    measured, least_times = [], microkernels.least_times
+    measured, least_times = [], machine.least_times
 
     def counted(works):
         measured.append(set(works))
@@ -245,7 +245,7 @@ def test_a_number_that_was_far_once_is_not_kept(fake, monkeypatch):
     def slow_at_first(run, name, seconds):
         return seconds * (200 if name == "mux" and len(measured) == 1 else 1)
 
-    monkeypatch.setattr(microkernels, "least_times", counted)
+    monkeypatch.setattr(machine, "least_times", counted)
     fake.disturb = slow_at_first
     profile = machine.machine_profile(TARGET)
     assert measured == [set(TRUE), {"mux"}]
@@ -467,29 +467,29 @@ def test_a_profile_can_be_measured(level: str) -> None:
     target = Target.host() if level == "host" else Target.x86_64(level)
     if target.arch != Target.host().arch:
         pytest.skip("another architecture")
-    works = microkernels.works_of(target, microkernels.fine_clock())
+    works = machine.works_of(target, machine.fine_clock())
     seconds = {name: work(4 * least) for name, (work, least, _) in works.items()}
     assert all(value > 0 for value in seconds.values())
-    found = microkernels.without_kernels(seconds, target)
+    found = machine.without_kernels(seconds, target)
     assert set(found) == set(MachineProfile.__dataclass_fields__)
 
 
 def test_a_walk_meets_its_lines_once(rng=None):
     import numpy as np
 
-    data = microkernels._cycle(64, 8, np.random.default_rng(0))
+    data = machine._cycle(64, 8, np.random.default_rng(0))
     place, met = 0, []
     for _ in range(8):
         met.append(place)
         place = int(data[place])
     assert place == 0 and len(set(met)) == 8
-    assert all(at % (microkernels.LINE // 8) == 0 for at in met)
+    assert all(at % (machine.LINE // 8) == 0 for at in met)
 
 
 def test_work_without_an_instruction_is_as_other_work():
     v2 = Target.x86_64("v2")
     few = {"scalar": 1.0, "compare": 3.0}
-    made = microkernels.without_kernels(few, v2)
+    made = machine.without_kernels(few, v2)
     assert made["gather"] == v2.lanes(64) and set(made) <= {*few, "gather", "permute"}
-    assert microkernels.without_kernels({"mux": 1.0}, v2) == {"mux": 1.0}
-    assert microkernels.without_kernels(few, TARGET) == few
+    assert machine.without_kernels({"mux": 1.0}, v2) == {"mux": 1.0}
+    assert machine.without_kernels(few, TARGET) == few

@@ -12,7 +12,7 @@ from skforge.cli import doctor
 from skforge.compiler.cost.profile import GENERIC, MODELLED, STORED, MachineProfile
 from skforge.compiler.runtime import machine
 from skforge.compiler.runtime.cpu.jit import emit_assembly
-from skforge.compiler.runtime.microkernels import functions
+from skforge.compiler.runtime.machine import functions
 from skforge.compiler.target import Target
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))

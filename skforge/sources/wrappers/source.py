@@ -28,20 +28,19 @@ from skforge.sources import base
 from skforge.sources.pipeline import held
 from skforge.sources.plain import ReadArray
 from skforge.sources.stored_model import StoredModel
-from skforge.sources.wrappers import votes
-from skforge.sources.wrappers.calibration import Calibrated
+from skforge.sources.wrappers import nodes
 from skforge.sources.wrappers.nodes import Constant, Leaf, Node
 
 _NODES: dict[str, Callable[[Any, Sequence[Node]], Node]] = {
-    kinds.CALIBRATED: Calibrated,
-    kinds.FIXED: votes.Threshold,
-    kinds.TUNED: votes.Threshold,
-    kinds.TARGET: votes.TransformedTarget,
-    kinds.REGRESSORS: votes.MultiOutput,
-    kinds.CLASSIFIERS: votes.MultiOutput,
-    kinds.ONE_VS_REST: votes.OneVsRest,
-    kinds.VOTES: votes.Votes,
-    kinds.MEAN: votes.MeanVote,
+    kinds.CALIBRATED: nodes.Calibrated,
+    kinds.FIXED: nodes.Threshold,
+    kinds.TUNED: nodes.Threshold,
+    kinds.TARGET: nodes.TransformedTarget,
+    kinds.REGRESSORS: nodes.MultiOutput,
+    kinds.CLASSIFIERS: nodes.MultiOutput,
+    kinds.ONE_VS_REST: nodes.OneVsRest,
+    kinds.VOTES: nodes.Votes,
+    kinds.MEAN: nodes.MeanVote,
 }
 
 #: Attributes with a transformer of targets, or encoders of labels.
