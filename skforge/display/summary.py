@@ -26,7 +26,7 @@ from skforge.compiler.schedule.ranges import BatchRange
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import duration, plural, three_digits
-from skforge.prediction.fallback import who_answers
+from skforge.prediction.fitting import who_answers
 from skforge.prediction.kernel_checks import REFERENCE_ROWS
 from skforge.sources.base import Source
 from skforge.sources.find import source_of

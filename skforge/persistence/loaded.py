@@ -12,7 +12,7 @@ from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.record import forest_in, forest_later
 from skforge.persistence.ready import Becoming, change_class
 from skforge.prediction.answering import Answering
-from skforge.runtime import code_version, object_cache
+from skforge.runtime import object_cache
 
 
 class LoadedForest(Becoming, Answering):
@@ -53,9 +53,9 @@ class StoredArrays(Mapping[str, Array]):
 
     def __init__(self, container: Container) -> None:
         self._container = container
-        release = code_version.sources()
+        release = object_cache.sources()
         self._key = object_cache.key_of(("file", release, container.digest))
-        note = object_cache.find(self._key) if code_version.keeps() else None
+        note = object_cache.find(self._key) if object_cache.keeps() else None
         self._known = {} if note is None else json.loads(note)
         self._arrays = container.read() if note is None else container
         if note is not None:
@@ -79,7 +79,7 @@ class StoredArrays(Mapping[str, Array]):
         return forest
 
     def note(self) -> None:
-        if self._forests and code_version.keeps():
+        if self._forests and object_cache.keeps():
             forests = self._forests.items()
             facts = {n: (f.content_hash(), f.mean_depth()) for n, f in forests}
             object_cache.store(self._key, json.dumps(facts).encode())

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from skforge.runtime import code_version, facts, object_cache, stored_kernels
+from skforge.runtime import facts, object_cache, stored_kernels
 from skforge.runtime.entries import KernelTable, as_method, open_entry, retire
 from skforge.runtime.loading import LoadedCode
 from skforge.runtime.python_objects import is_known_python, numpy_api
@@ -49,9 +49,9 @@ def _record(digest: str) -> Any:
 
 def _key(digest: str) -> str | None:
     here = _here()
-    if here is None or not code_version.keeps():
+    if here is None or not object_cache.keeps():
         return None
-    return object_cache.key_of(("ready", code_version.sources(), *here, digest))
+    return object_cache.key_of(("ready", object_cache.sources(), *here, digest))
 
 
 @lru_cache(maxsize=1)

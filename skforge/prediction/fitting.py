@@ -1,6 +1,7 @@
 """Reads a fitted model and compiles it for ``CompiledForest.fit``; checks the result.
 
-A pipeline is divided into steps that run in their library and a rest.
+A pipeline is divided into steps that run in their library and a rest. Where the model
+itself answers, a warning says why, and which conversion helps.
 """
 
 from __future__ import annotations
@@ -8,6 +9,8 @@ from __future__ import annotations
 import logging
 import sys
 import time
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -51,7 +54,6 @@ from skforge.prediction.choose_targets import (
     kernels_of,
     size_ranges,
 )
-from skforge.prediction.fallback import who_answers, why_fallback, why_steps
 from skforge.prediction.predictor import ForestPredictor
 from skforge.prediction.verification import (
     sample_rows,
@@ -60,6 +62,7 @@ from skforge.prediction.verification import (
     verify,
     verify_members,
 )
+from skforge.sources.declined import conversion
 from skforge.sources.delegation import tags_of
 from skforge.sources.find import read_model, source_of
 from skforge.sources.wrappers.members import (
@@ -72,8 +75,9 @@ from skforge.tuning.result import TuningResult
 from skforge.tuning.search.ranges import range_text
 from skforge.tuning.tuner import Tuner
 
-#: Rows of X that members are compiled with, and that are tried one by one.
-ROWS, TRIED = 4096, 4
+#: Rows of X that members are compiled with; those that are tried one by one, of a
+#: pipeline, and where the model itself answers.
+ROWS, TRIED, _TRIED = 4096, 4, 16
 
 
 def read_members(
@@ -380,3 +384,72 @@ def _unread(model: Any, forest: Forest, start: int, X: Any) -> str:
         form = "sparse" if hasattr(rows, "tocsr") else form
         unread = f"{name!r} gets {form} rows, which cannot be folded"
     return unread
+
+
+# ------------------------------------------------------------ who answers
+
+
+def who_answers(state: Mapping[str, Any]) -> str:
+    """Return who answers rows like those of ``fit``; "" for a loaded object."""
+    said, split = state.get("_fallback", ""), state.get("_split")
+    if said or "_fallback" not in state:
+        return str(said)
+    if isinstance(split, Members):
+        return "Rows are answered by the model's own code, with compiled members."
+    first = (split and split.start) or 0
+    after = f" after {first} step{'s'[: first > 1]} in their library" if first else ""
+    return f"Rows like those given to fit are answered by compiled code{after}."
+
+
+def why_steps(split: Any) -> str:
+    parts = split.parts if isinstance(split, PipelineSplit) else ()
+    if not (why := [part for part in parts if part.blamed]):
+        return ""
+    first, *others = why
+    more = f"; so do {len(others)} more, see inspect('pipeline')" if others else ""
+    return (
+        f"The step {first.name!r} {first.where} in each call, before the compiled "
+        f"code: {first.why}{more}."
+    )
+
+
+def why_fallback(predictor: ForestPredictor, X: Any) -> str:
+    """Return why the model itself answers rows like ``X``, and the mend.
+
+    Return "" if compiled code answers. ``predictor`` has counted the calls with which
+    ``fit`` compared its answers to ``X``.
+    """
+    counts = predictor.counters.read()
+    compiled = sum(counts[route]["calls"] for route in ("entry", "kernel", "steps"))
+    if compiled or not _num_samples(X):
+        return ""
+    X, forms = take_rows(X, sampled(X)), dict(predictor.variants)
+
+    def answer(rows: Any) -> tuple[Any, int]:
+        """Return predictions and the calls of the model; None after an error."""
+        predictor.counters.reset()
+        with no_warnings(), suppress(Exception):  # of any library
+            answers = predictor.answer("predict", rows)
+            return answers, predictor.counters.read()["library"]["calls"]
+        return None, 0
+
+    def helps(rows: Any) -> bool:
+        answers, calls = answer(rows)
+        return answers is not None and not calls and np.array_equal(answers, expected)
+
+    expected, calls = answer(X)
+    if not calls:
+        return ""
+    if said := conversion(X, helps):
+        mend = f": {said}"
+    else:
+        mend = "; no conversion that was tried helps."
+        n = min(_TRIED, _num_samples(X))
+        single = [answer(take_rows(X, np.array([i]))) for i in range(n)]
+        alone = sum(answers is not None and not calls for answers, calls in single)
+        if alone:
+            mend += f" By themselves, {alone} of {n} rows are answered by kernels."
+    predictor.variants = forms  # without those of the trials
+    model = type(predictor.source.model).__name__
+    start = f"Rows like those given to fit are answered by the {model} itself"
+    return f"{start}, at its speed{mend}"

@@ -31,15 +31,7 @@ from skforge.exceptions import (
     warn,
     with_article,
 )
-from skforge.prediction import counters
-from skforge.prediction.blocks import (
-    Narrow,
-    by_blocks,
-    dense_blocks,
-    is_large,
-    narrowed,
-    walk_of,
-)
+from skforge.prediction import blocks, counters
 from skforge.prediction.kernel_checks import by_reference, drawn_rows
 from skforge.runtime.entries import as_method, retire
 from skforge.runtime.log import INFO, log
@@ -256,7 +248,7 @@ class ForestPredictor:
             given = objects_of(X) if type(X) is list else X
             if (answer := objects(given)) is not None:
                 return answer
-        read = None if is_large(X, self._made) else self.source.read(X)
+        read = None if blocks.is_large(X, self._made) else self.source.read(X)
         if read is None:
             return None
         if (answer := entry(read[0])) is None:
@@ -350,11 +342,11 @@ class ForestPredictor:
             said = read[1]
             return self.of_scores(method, self.scores(read[0], n_jobs))
 
-        if not is_large(X, self._made) or len(self.forest.output_sizes) > 1:
+        if not blocks.is_large(X, self._made) or len(self.forest.output_sizes) > 1:
             return None
         if self._by_members and method != "predict_raw":  # of all rows
             return None
-        answers = by_blocks(X, answer, out, self._made)
+        answers = blocks.by_blocks(X, answer, out, self._made)
         if answers is not None:
             self.counters.add(self._route, len(X))
             if said:
@@ -553,8 +545,8 @@ class ForestPredictor:
         if background is not None:
             rows = self._numbers(background)
             if hasattr(rows, "tocsr"):
-                blocks = dense_blocks(rows, self.source.fill, self._dtype)
-                rows = np.concatenate([*blocks])
+                dense = blocks.dense_blocks(rows, self.source.fill, self._dtype)
+                rows = np.concatenate([*dense])
             options["background"] = rows
         plain = background is None and not any(options.values())
         if plain and (answer := self._explained(X, n_jobs)) is not None:
@@ -628,8 +620,8 @@ class ForestPredictor:
             narrow = self._narrow
         if narrow is not None:
             call, place = getattr(narrow.module, method), narrow.place
-        blocks = dense_blocks(rows, self.source.fill, self._dtype, place)
-        parts = [call(block, n_jobs=n_jobs, **options) for block in blocks]
+        dense = blocks.dense_blocks(rows, self.source.fill, self._dtype, place)
+        parts = [call(block, n_jobs=n_jobs, **options) for block in dense]
         return np.concatenate(parts)
 
     def _walked(self, method: str, rows: Any, n_jobs: int | None) -> Array | None:
@@ -643,11 +635,11 @@ class ForestPredictor:
 
     @cached_property
     def _walk(self) -> SparseWalk | None:
-        return walk_of(self.module, self.source.fill)
+        return blocks.walk_of(self.module, self.source.fill)
 
     @cached_property
-    def _narrow(self) -> Narrow | None:
-        return narrowed(self.module)
+    def _narrow(self) -> blocks.Narrow | None:
+        return blocks.narrowed(self.module)
 
 
 Entry = Callable[[Any], Any]

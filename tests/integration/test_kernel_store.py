@@ -22,7 +22,7 @@ from skforge.compiler.schedule import directives
 from skforge.compiler.target import Target
 from skforge.exceptions import VerificationError
 from skforge.prediction import kernel_checks
-from skforge.runtime import code_version, object_cache, stored_kernels
+from skforge.runtime import object_cache, stored_kernels
 
 X, Y = make_classification(400, 6, n_informative=4, random_state=0)
 X = X.astype(np.float32)
@@ -121,37 +121,37 @@ def test_all_that_a_kernel_depends_on_is_in_its_key(monkeypatch):
         facts(target=Target.x86_64("v2")),
         facts(reduction="fast"),
     ]
-    monkeypatch.setattr(code_version, "sources", lambda: "edited")
+    monkeypatch.setattr(object_cache, "sources", lambda: "edited")
     keys.append(facts())
     assert len(set(keys)) == len(keys)
 
 
-COMPILER = Path(code_version.__file__).parents[1]
+COMPILER = Path(object_cache.__file__).parents[1]
 
 
 def test_a_compiler_that_moved_finds_its_kernels_and_an_edited_one_does_not(
     folder, lowered, tmp_path, monkeypatch
 ):
-    code_version.sources.cache_clear()
+    object_cache.sources.cache_clear()
     check(plain().fit(X))
     assert len(lowered) == 1
     moved = tmp_path / "moved"
     shutil.copytree(COMPILER, moved, copy_function=shutil.copyfile)
-    monkeypatch.setattr(code_version, "__file__", str(moved / "a" / "b.py"))
+    monkeypatch.setattr(object_cache, "__file__", str(moved / "a" / "b.py"))
     edited = moved / "compiler" / "passes" / "mir" / "unroll_loops.py"
     text = edited.read_text("utf-8")
     try:
         for content, kernels in ((text, 1), (text + " ", 2), (text, 2)):
             edited.write_text(content, "utf-8")
-            code_version.sources.cache_clear()
+            object_cache.sources.cache_clear()
             check(plain().fit(X))
             assert len(lowered) == kernels
         edited.rename(edited.with_name("renamed.py"))
-        code_version.sources.cache_clear()
+        object_cache.sources.cache_clear()
         check(plain().fit(X))
         assert len(lowered) == 3
     finally:
-        code_version.sources.cache_clear()
+        object_cache.sources.cache_clear()
 
 
 IN_A_COPY = """

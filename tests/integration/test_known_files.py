@@ -15,7 +15,7 @@ import skforge
 from skforge import CompiledForest, InvalidModelError, _container, compile_forest
 from skforge.compiler.forest import record
 from skforge.compiler.forest.forest import Forest
-from skforge.runtime import code_version
+from skforge.runtime import object_cache
 
 X, Y = make_classification(300, 6, random_state=0)
 X = X.astype(np.float32)
@@ -149,7 +149,7 @@ def test_other_files_are_checked_whole(how, path, read, monkeypatch):
     if how == "off":
         monkeypatch.setenv("SKFORGE_CACHE", "off")
     else:
-        monkeypatch.setattr(code_version, "sources", lambda: "other code")
+        monkeypatch.setattr(object_cache, "sources", lambda: "other code")
     skforge.load(path)
     assert read == ["forest"]
 

@@ -35,7 +35,7 @@ from skforge import CompiledForest, Schedule
 from skforge._container import content_of, identity
 from skforge.persistence import ready
 from skforge.persistence.ready import ReadyForest
-from skforge.runtime import code_version, object_cache, stored_kernels
+from skforge.runtime import object_cache, stored_kernels
 from tests.plain import plain
 
 RANDOM = np.random.default_rng(0)
@@ -335,7 +335,7 @@ def test_processes_that_keep_no_code_or_run_another_one(
     path = saved(FOREST.fit(X, Y), tmp_path)
     assert is_ready(loaded(path))
     if how == "edited":
-        monkeypatch.setattr(code_version, "sources", lambda: "other code")
+        monkeypatch.setattr(object_cache, "sources", lambda: "other code")
     else:
         name, value = {
             "off": ("SKFORGE_CACHE", "off"),

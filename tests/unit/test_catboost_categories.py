@@ -20,7 +20,7 @@ from skforge import CompiledForest, compile_forest
 from skforge.cli.main import app
 from skforge.compiler.forest.reference import reference_raw
 from skforge.compiler.frontends import load_forest
-from skforge.compiler.runtime.entry import hashing
+from skforge.compiler.runtime import hashed_rows
 from skforge.exceptions import (
     InvalidInputError,
     InvalidModelError,
@@ -148,7 +148,7 @@ def hashes_of(values):
     objects = np.empty((len(values), 1), object)
     objects[:, 0] = values
     flags, places = np.ones(1, np.bool_), np.zeros(1, np.int32)
-    assert hashing.read_objects(objects, flags, places, rows)
+    assert hashed_rows.read_objects(objects, flags, places, rows)
     return rows.view(np.uint32)[:, 0].tolist()
 
 
@@ -737,7 +737,7 @@ def test_statistics_of_pairs_by_their_hashes():
         _pairs_of,
         tables_of,
     )
-    from skforge.compiler.runtime.entry.hashing import Encoder
+    from skforge.compiler.runtime.hashed_rows import Encoder
 
     frame, _ = make_frame(2000)
     pairs = frame["city"] + frame["code"].astype(str)

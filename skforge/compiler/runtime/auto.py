@@ -11,7 +11,6 @@ from numpy.typing import ArrayLike
 from skforge._typing import Array
 from skforge.compiler.forest.reference import draw_rows
 from skforge.compiler.runtime.device_arrays import is_device_array, is_forked
-from skforge.compiler.runtime.kernels import RangeKernels
 from skforge.compiler.runtime.module import CompiledModule, MethodName
 from skforge.compiler.runtime.schedules import is_count
 from skforge.compiler.schedule.ranges import BatchRange
@@ -43,6 +42,8 @@ class AutoModule:
     ) -> None:
         self.cpu, self.gpu = self.parts = cpu, gpu
         self.forest, self.reduction, self.target = cpu.forest, cpu.reduction, gpu.target
+        self.predict_contribs, self.kernels = cpu.predict_contribs, cpu.kernels
+        self.plan_threads, self.entry = cpu.plan_threads, cpu.entry
         self.gpu_min_rows = GPU_MIN_ROWS if gpu_min_rows is None else gpu_min_rows
 
     def __repr__(self) -> str:
@@ -89,9 +90,6 @@ class AutoModule:
     def apply(self, X: Any, *, n_jobs: int | None = None) -> Any:
         return self._for(X).apply(X, n_jobs=n_jobs)
 
-    def predict_contribs(self, X: Any, **options: Any) -> Array:
-        return self.cpu.predict_contribs(X, **options)
-
     def schedule_for(self, n_rows: int) -> Schedule:
         return self._at(n_rows).schedule_for(n_rows)
 
@@ -117,16 +115,6 @@ class AutoModule:
         self.cpu.warm_up(on_cpu)
         self.gpu.warm_up(on_gpu)
         return self
-
-    def plan_threads(self, n_jobs: int | None) -> None:
-        self.cpu.plan_threads(n_jobs)
-
-    def entry(self, *args: Any, **options: Any) -> Any:
-        return self.cpu.entry(*args, **options)
-
-    @property
-    def kernels(self) -> RangeKernels:
-        return self.cpu.kernels
 
     def inspect(
         self, level: str, *, n_rows: int | None = None, method: MethodName = "predict"

@@ -28,7 +28,7 @@ from skforge.compiler.schedule.ranges import BatchRange
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import CompilerError, InvalidInputError
-from skforge.runtime import code_version, object_cache, stored_kernels
+from skforge.runtime import object_cache, stored_kernels
 from skforge.runtime.entries import KernelTable
 from skforge.runtime.stored_kernels import StoredKernel
 
@@ -174,7 +174,7 @@ class KernelStore:
 
     def drawn(self, draw: Callable[[], Arrays], anew: bool) -> Arrays:
         """Return rows and scores, drawn once for all processes, or ``anew``."""
-        if not code_version.keeps():
+        if not object_cache.keeps():
             return draw()
         key = object_cache.key_of(self._facts)
         stored = None if anew else stored_kernels.read(key, _SAMPLES)
@@ -184,7 +184,7 @@ class KernelStore:
         return arrays
 
     def _keeps(self, schedule: Schedule) -> bool:
-        if self._target.kind != "cpu" or not code_version.keeps():
+        if self._target.kind != "cpu" or not object_cache.keeps():
             return False
         if "skforge.compiler.layouts.base" not in sys.modules:  # to which others add
             return schedule.is_ours
@@ -203,7 +203,7 @@ class KernelStore:
         forest, target = self._forest.content_hash(), self._target
         code = code_facts(target)
         width = str(target.vector_bits)  # cores and caches change the schedule alone
-        return (code_version.sources(), *code, width, self._reduction, forest)
+        return (object_cache.sources(), *code, width, self._reduction, forest)
 
 
 _caches: weakref.WeakSet[KernelCache] = weakref.WeakSet()

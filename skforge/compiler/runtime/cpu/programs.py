@@ -10,7 +10,7 @@ from skforge.compiler.runtime.cpu.code import MachineCode, code_facts
 from skforge.compiler.target import Target
 from skforge.exceptions import CompilerError
 from skforge.runtime import object_cache
-from skforge.runtime.code_version import keeps, sources
+from skforge.runtime.object_cache import keeps, sources
 
 if TYPE_CHECKING:
     from skforge.compiler.ir.lir.nodes import Function

@@ -1,4 +1,4 @@
-"""The code that hashes texts; :mod:`.hashing` describes what it does.
+"""The code that hashes texts; :mod:`~skforge.compiler.runtime.hashed_rows` calls it.
 
 The hash of a text is CityHash64 (release 1.0) of its UTF-8: CatBoost keeps 32 bits.
 """
@@ -6,7 +6,7 @@ The hash of a text is CityHash64 (release 1.0) of its UTF-8: CatBoost keeps 32 b
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import reduce
+from functools import partial, reduce
 from operator import or_
 
 from skforge.compiler.ir.lir.builder import Builder
@@ -22,7 +22,7 @@ from skforge.compiler.ir.lir.nodes import (
     Value,
 )
 from skforge.compiler.runtime.entry.encoder_tables import ARRAYS, SIZES
-from skforge.compiler.runtime.entry.routines import field, fields_of_array
+from skforge.compiler.runtime.entry.routines import field, fields_of_array, give_if
 from skforge.runtime.python_objects import ARRAY_DATA, OB_TYPE
 
 #: How many objects later, about, one is read that is fetched now: with 28, 512 rows of
@@ -159,13 +159,7 @@ def object_reader(names: Sequence[str]) -> Routine:
         bits = b.view("bits", I32, b.address(out))
         ahead = (AHEAD // n_columns.max(1)).max(1)
         with b.loop(n) as r, b.loop(n_columns) as j:
-
-            def decline(cond: Value, *, error: bool = False) -> None:
-                with b.when(cond):
-                    if error:
-                        b.run("skf_clear")
-                    b.give(r)
-
+            decline = partial(give_if, b, r)
             column = j * item_bytes
             object_ = data[r * row_bytes + column, I64]
             later = data[(r + ahead).min(n - 1) * row_bytes + column, I64]
@@ -243,11 +237,7 @@ def body_of_objects() -> Routine:
     """
     arg, most = Value("arg", I64), Value("most", I64)
     with Builder() as b:
-
-        def decline(cond: Value) -> None:
-            with b.when(cond):
-                b.give(0)
-
+        decline = partial(give_if, b, 0)
         ndarray = b.symbol("skf_ndarray")
         shape, strides, data, code = fields_of_array(b, arg, ndarray, decline)
         known = b.view("known", I64, b.symbol("skf_known"))
@@ -259,9 +249,7 @@ def body_of_objects() -> Routine:
         descr = b.call("skf_descr", b.const(_FLOAT32, I32))
         zero = b.const(0, I32)
         rows = b.call("skf_empty", b.const(2, I32), b.address(dims), descr, zero)
-        with b.when(rows.eq(0)):
-            b.run("skf_clear")
-            b.give(0)
+        decline(rows.eq(0), error=True)
         out = field(b, rows, ARRAY_DATA)
         sizes = n, strides[0], strides[1], n_columns
         flags, places, slots, count, encode, entry = (known[i] for i in range(2, 8))

@@ -9,7 +9,7 @@ from operator import or_
 
 from skforge.compiler.ir.lir.builder import Builder
 from skforge.compiler.ir.lir.nodes import F64, I32, I64, Buffer, Routine, Value
-from skforge.compiler.runtime.entry.routines import field
+from skforge.compiler.runtime.entry.routines import field, give_if
 from skforge.runtime.python_objects import OB_TYPE
 
 
@@ -31,13 +31,7 @@ def routine(classes: Iterable[str]) -> Routine:
             return reduce(or_, (kind.eq(kinds[name]) for name in names))
 
         with b.loop(first, end) as r:
-
-            def decline(cond: Value, *, error: bool = False) -> None:
-                with b.when(cond):
-                    if error:
-                        b.run("skf_clear")
-                    b.give(r)
-
+            decline = partial(give_if, b, r)
             mapping = b.call("skf_item", rows, r)
             decline(~is_a(mapping, "dict"))
             position[0] = 0

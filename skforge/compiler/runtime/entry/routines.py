@@ -54,6 +54,13 @@ def fields_of_array(
     return shape, strides, data, code
 
 
+def give_if(b: Builder, answer: Value | int, cond: Value, error: bool = False) -> None:
+    with b.when(cond):
+        if error:
+            b.run("skf_clear")
+        b.give(answer)
+
+
 def write(kind: EntryKind) -> list[Routine]:
     """Return the functions of an entry point; they contain no addresses.
 
