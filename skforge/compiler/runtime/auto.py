@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 
 from skforge._typing import Array
 from skforge.compiler.forest.reference import draw_rows
-from skforge.compiler.runtime.device_arrays import is_device_array, is_forked
+from skforge.compiler.runtime.arrays import is_device_array, is_forked
 from skforge.compiler.runtime.module import CompiledModule, MethodName
 from skforge.compiler.runtime.schedules import is_count
 from skforge.compiler.schedule.ranges import BatchRange
