@@ -1,8 +1,8 @@
 """The operations that functions of scores are written in, for arrays.
 
 Scores are rows and columns: an array on the host or on a GPU, or
-:class:`~skforge.compiler.outputs.text.Terms` of one row. Both have Python's operators;
-``on`` has the other operations: a :class:`ArrayLibrary`, or a
+:class:`~skforge.compiler.outputs.text.RowTerms` of one row. Both have Python's
+operators; ``on`` has the other operations: a :class:`ArrayLibrary`, or a
 :class:`~skforge.compiler.outputs.text.Code`.
 
 Source libraries transform margins with the C library's scalar functions. NumPy's vector
