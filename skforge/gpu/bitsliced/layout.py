@@ -3,8 +3,8 @@
 A block evaluates ``rows`` rows, 32 to a word; word l of a line is called *lane* l. A
 block of 1024 rows has 32 lanes, one for each thread of a warp, so that the threads of a
 warp read adjacent words of the same line. ``threads / lanes`` trees are folded at once.
-``predicates.py`` plans the lines and ``rows.py`` fills them; ``trees.py`` lays out the
-trees, which ``BitWalks`` folds.
+``plans.py`` plans the lines, which ``rows.py`` fills, and lays out the trees, which
+``BitWalks`` folds.
 """
 
 from __future__ import annotations
@@ -27,9 +27,16 @@ from skforge.compiler.layouts import base as layouts
 from skforge.compiler.layouts.base import BlockShape, GpuBlockCode, GpuBlockLayout
 from skforge.compiler.layouts.bitsliced.sliced_layout import MAX_BITS, fold, folds
 from skforge.exceptions import ScheduleError
-from skforge.gpu.bitsliced.predicates import WORD, Geometry, TestPlan, plan_tests
+from skforge.gpu.bitsliced.plans import (
+    QUAD,
+    WORD,
+    BitTrees,
+    Geometry,
+    TestPlan,
+    lay_out_trees,
+    plan_tests,
+)
 from skforge.gpu.bitsliced.rows import BitRows, split_thread
-from skforge.gpu.bitsliced.trees import QUAD, BitTrees, lay_out_trees
 
 #: A group's leaf values are copied to shared memory if they take at most these bytes.
 STAGED_BYTES = 32 << 10

@@ -40,8 +40,13 @@ from skforge.compiler.layouts.tiles.tile_layout import (
     TiledTrees,
     tile_trees,
 )
-from skforge.compiler.layouts.tiles.tiled_trees import UNROLL, TileWalks
-from skforge.compiler.layouts.tiles.tiled_values import ValueWalks, refusal, value_tests
+from skforge.compiler.layouts.tiles.tiled_trees import (
+    UNROLL,
+    TileWalks,
+    ValueWalks,
+    refusal,
+    value_tests,
+)
 from skforge.compiler.schedule.bound import marked, vectorizes_trees
 from skforge.compiler.schedule.directives import CachePredicates
 from skforge.compiler.target import Target
