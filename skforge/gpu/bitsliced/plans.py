@@ -124,11 +124,7 @@ class _Builder:
         self._start: dict[str, list[int]] = {name: [0] for name in names}
         self._line_of: list[Int32s] = []
         self._n_lines = self._most = 0
-        self._thresholds, self._masks, self._words = (
-            ThresholdPool(),
-            ThresholdPool(),
-            ThresholdPool(),
-        )
+        self._thresholds, self._masks, self._words = (ThresholdPool() for _ in range(3))
         self._right = missing_right(forest)
         self._kind = np.full(forest.n_predicates, -1)
         for number, test in enumerate(CLASS_KINDS.values()):

@@ -182,10 +182,8 @@ class _LanesCode(layouts.RowCode):
         self, layout: LanesLayout, b: Builder, model: Model, n_rows: int
     ) -> None:
         self._layout, self._b, self._model = layout, b, model
-        shape, rules = (
-            layout.shape,
-            ReadingRules(b, layout.forest, layout.comparison, model),
-        )
+        shape = layout.shape
+        rules = ReadingRules(b, layout.forest, layout.comparison, model)
         self._bins = BlockedBins(rules, layout.plan)
         self._size = shape.tables * shape.lanes
         self._categories = None

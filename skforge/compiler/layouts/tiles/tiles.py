@@ -207,12 +207,8 @@ class Tiles(layouts.BlockRepresentation, layouts.RowRepresentation):
         tops = 3 * 4 * (1 << top) * forest.n_trees
         width = min(4, forest.n_outputs) * forest.leaf_value.itemsize
         leaves = forest.n_nodes // 2 * width
-        return (
-            n_tiles
-            * tile_layout.tile_bytes(levels, tile_layout.needs_wide(hir.tiles), slot)
-            + tops
-            + leaves
-        )
+        wide = tile_layout.needs_wide(hir.tiles)
+        return n_tiles * tile_layout.tile_bytes(levels, wide, slot) + tops + leaves
 
     def check(self, hir: PredictEnsemble) -> None:
         nest = hir.nest
