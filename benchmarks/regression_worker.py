@@ -163,8 +163,7 @@ def _gpu(commit: Commit, rows: int) -> dict[str, int]:
     from skforge.compiler import driver
     from skforge.gpu.codegen.emitter import emit_gpu
     from skforge.gpu.defaults import default_gpu_schedules
-    from skforge.gpu.runtime.compilers import compile_text
-    from skforge.gpu.runtime.resources import cubin_resources
+    from skforge.gpu.runtime.compilers import compile_text, cubin_resources
 
     target = Target.cuda(GPU)
     table = default_gpu_schedules(commit.forest, target)

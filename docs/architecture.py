@@ -67,8 +67,6 @@ PARTS = (
         (
             "skforge.tuning",
             "skforge.gpu.cost_model",
-            "skforge.gpu.features",
-            "skforge.gpu.measure",
             "skforge.gpu.search",
             "skforge.gpu.space",
         ),
@@ -101,7 +99,6 @@ PARTS = (
             "skforge.gpu.cost",
             "skforge.gpu.defaults",
             "skforge.gpu.lowering",
-            "skforge.gpu.occupancy",
         ),
         *(7, 1, 2),
     ),

@@ -6,8 +6,7 @@ import re
 from dataclasses import dataclass
 
 from skforge.gpu.runtime import compilers
-from skforge.gpu.runtime.compilers import CompilerKind
-from skforge.gpu.runtime.resources import KernelResources, hip_resources
+from skforge.gpu.runtime.compilers import CompilerKind, KernelResources, hip_resources
 
 
 @dataclass(frozen=True, slots=True)

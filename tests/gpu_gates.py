@@ -21,7 +21,7 @@ from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.gpu.codegen.emitter import emit_gpu
 from skforge.gpu.codegen.host_plan import HostPlan
-from skforge.gpu.codegen.types import PRELUDE
+from skforge.gpu.codegen.writer import PRELUDE
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -27,7 +27,7 @@ from skforge.compiler.target import Target
 from skforge.exceptions import TargetError
 from skforge.gpu.codegen.emitter import emit_gpu
 from skforge.gpu.codegen.host_plan import HostPlan
-from skforge.gpu.codegen.types import PRELUDE
+from skforge.gpu.codegen.writer import PRELUDE
 from tests.gpu_binary import compiler_path
 from tests.lir_loops import for_, while_
 

@@ -15,7 +15,7 @@ from skforge.compiler.target import Target
 from skforge.exceptions import CompilerError, TargetError
 from skforge.gpu.codegen.emitter import emit_gpu
 from skforge.gpu.codegen.host_plan import POINTER, HostPlan
-from skforge.gpu.codegen.types import PRELUDE
+from skforge.gpu.codegen.writer import PRELUDE
 from tests.simt import EMULATED_SOURCE
 from tests.simt.source import SourceDevice, aligned_bytes
 from tests.simt_server import Order, SanitizedDevice, Sanitizer, order_number

@@ -36,7 +36,7 @@ LAYERS = (
     ("skforge.compiler.binning", "skforge.compiler.codegen", "skforge.gpu.codegen"),
     ("skforge.compiler.layouts", "skforge.gpu.bitsliced"),
     ("skforge.compiler.passes", "skforge.gpu.nest", "skforge.gpu.passes"),
-    ("skforge.compiler.cost", "skforge.gpu.cost", "skforge.gpu.occupancy"),
+    ("skforge.compiler.cost", "skforge.gpu.cost"),
     (
         "skforge.compiler.defaults",
         "skforge.compiler.lowering",
@@ -53,8 +53,6 @@ LAYERS = (
     ),
     (
         "skforge.gpu.cost_model",
-        "skforge.gpu.features",
-        "skforge.gpu.measure",
         "skforge.gpu.search",
         "skforge.gpu.space",
         "skforge.tuning",

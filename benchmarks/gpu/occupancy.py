@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from skforge.exceptions import TargetError
-from skforge.gpu.occupancy import MULTIPROCESSORS, OccupancyLimit, blocks_by_limit
+from skforge.gpu.cost import MULTIPROCESSORS, OccupancyLimit, blocks_by_limit
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,8 +34,7 @@ from skforge.compiler.cost.shape import ForestShape, Setting
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.gpu.cost import GpuWork
-from skforge.gpu.cost_model import SHIPPED_GPU, CostModel
-from skforge.gpu.features import features
+from skforge.gpu.cost_model import SHIPPED_GPU, CostModel, features
 from skforge.gpu.runtime.cupy import current
 from skforge.tuning import ScheduleSpace, Tuner
 from skforge.tuning.search.strategies import Random

@@ -55,7 +55,7 @@ class CpuBackend(Backend):
         return walking_schedules(forest, target)[(128, 2048)]
 
     def contribution_table(self, forest: Forest) -> dict[BatchRange, Schedule]:
-        from skforge.compiler.defaults.contributions import contribution_schedules
+        from skforge.compiler.defaults.cpu import contribution_schedules
 
         return contribution_schedules(forest, "contributions")
 

@@ -7,8 +7,7 @@ from dataclasses import replace
 from typing import TypeAlias
 
 from skforge.compiler.codegen.llvm.emitter import emit_llvm
-from skforge.compiler.defaults.contributions import contribution_schedules
-from skforge.compiler.defaults.cpu import default_schedules
+from skforge.compiler.defaults.cpu import contribution_schedules, default_schedules
 from skforge.compiler.defaults.walks import walking_schedules
 from skforge.compiler.driver import build_hir, lower
 from skforge.compiler.forest.categories import HashedCategories

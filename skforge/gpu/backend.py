@@ -25,8 +25,7 @@ from skforge.gpu.passes import (
 )
 from skforge.gpu.runtime import cupy
 from skforge.gpu.runtime.compilers import compile_ptx
-from skforge.gpu.runtime.emulated import EmulatedKernel
-from skforge.gpu.runtime.kernel import GpuKernel
+from skforge.gpu.runtime.kernel import EmulatedKernel, GpuKernel
 from skforge.runtime.stored_kernels import StoredKernel
 
 GPU_MIR_PASSES: dict[str, MirPass] = {

@@ -5,32 +5,137 @@ number of features determine rows per block and tree threads; rows are cached an
 are not; interleaved traversals are unrolled; every layout is tried. An estimate orders
 these points and all others of Table 5, and the best of both are tried first. Points
 that differ from the fastest three in one parameter follow, sums in shared memory among
-them, so that a budget cuts off what is least likely to be fast.
+them, so that a budget cuts off what is least likely to be fast. Kernels that spill are
+not tried.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import product
 from math import inf
 from typing import Any
 
 import numpy as np
 
-from skforge._typing import Bools
+from skforge._typing import Array, Bools
 from skforge.compiler.cost.schedule_facts import facts_of
 from skforge.compiler.cost.shape import Setting
+from skforge.compiler.driver import Lowered
+from skforge.compiler.forest.forest import Forest
+from skforge.compiler.schedule.directives import Interleave
 from skforge.compiler.schedule.schedule import Schedule
-from skforge.gpu import measure
+from skforge.compiler.target import Target
+from skforge.exceptions import TargetError
+from skforge.gpu.codegen.emitter import emit_gpu
 from skforge.gpu.cost import GpuWork
 from skforge.gpu.cost_model import CostModel
+from skforge.gpu.runtime.compilers import CompilerKind, resources_of
+from skforge.gpu.runtime.kernel import GpuKernel, current_device
 from skforge.gpu.space import PLAIN, TABLE_5
 from skforge.tuning.machines import FOREST_BYTES, SearchedMachine
+from skforge.tuning.measure.measure import KernelRunner, Runner
 from skforge.tuning.search import heuristic, learned
 from skforge.tuning.search.odds import Estimated
 from skforge.tuning.search.strategies import Problem, Round, Rounds
 from skforge.tuning.search.trial import Trial
 from skforge.tuning.space.space import Point, ScheduleSpace
+
+#: Maximum 32-bit registers of a block and of a thread, on all supported NVIDIA
+#: architectures; AMD GPUs have no fewer.
+REGISTERS, MOST_OF_THREAD = 65536, 255
+
+#: Minimum registers of a traversal, and of each interleaved one for its node and value.
+#: On sm_90, 18 and 3.3 were measured (docs/schedules.md).
+WALK, IN_FLIGHT = 12, 2
+
+#: Batches that take turns on a GPU, each with scratch of its own.
+DEVICE_BATCHES = 8
+
+
+def runner(kernel: GpuKernel, forest: Forest) -> Runner:
+    kernel.load()
+    of_cupy = kernel.target.kind in ("cuda", "hip")
+    return (_DeviceRunner if of_cupy else KernelRunner)(kernel, forest)
+
+
+class _DeviceRunner(KernelRunner[GpuKernel]):
+    """Times the kernels of rows that are on the GPU already."""
+
+    #: The last timed batches, a stream, and their recorded launches.
+    _prepared: tuple[Sequence[Array], Any, Callable[[], None]] | None = None
+
+    def time(self, batches: Sequence[Array], rounds: int) -> float:
+        device = current_device(self._kernel.target)
+        some = batches[:DEVICE_BATCHES]
+        with device.current():
+            if self._prepared is None or self._prepared[0] is not batches:
+                self._prepared = None  # frees the memory of the last
+                self._prepared = (batches, *self._recorded(device, some))
+            _, stream, launch = self._prepared
+            with device.current(stream):
+                start = time.perf_counter()
+                for _ in range(rounds):
+                    launch()
+                device.wait(stream)
+                seconds = time.perf_counter() - start
+        return seconds / (rounds * len(some))
+
+    def _recorded(
+        self, device: Any, batches: Sequence[Array]
+    ) -> tuple[Any, Callable[[], None]]:
+        xp = device.xp
+        stream = xp.cuda.Stream(non_blocking=True)
+        shape = len(batches[0]), self._forest.n_outputs
+        with device.current(stream):
+            result = xp.empty(shape, self._forest.accumulator_dtype)
+            starts = [
+                self._kernel.bound(device, xp.asarray(batch), result)
+                for batch in batches
+            ]
+
+            def whole() -> None:
+                for start in starts:
+                    start()
+
+            return stream, device.record(whole, stream)
+
+
+def spills(schedule: Schedule, lowered: Lowered, target: Target) -> str:
+    plan = emit_gpu(lowered.kernel.function, target)
+    kind: CompilerKind = "hip" if target.kind == "hip" else "cuda"
+    try:
+        resources = resources_of(plan.source, target.cpu, kind)
+    except TargetError:  # no compiler available
+        threads = max((launch.threads for launch in plan.launches.values()), default=1)
+        return _by_model(schedule, threads)
+    for launch in plan.launches.values():
+        used = resources[launch.kernel]
+        local = max(used.stack_bytes, used.spill_bytes)
+        if local:
+            return (
+                f"{launch.kernel} uses {local} bytes of local memory per thread, "
+                f"besides {used.registers} registers ({target.cpu})"
+            )
+    return ""
+
+
+def _by_model(schedule: Schedule, threads: int) -> str:
+    """Check a lower bound on registers, computed from the interleaving factor."""
+    walks = max(
+        (d.factor or 1 for d in schedule.directives if isinstance(d, Interleave)),
+        default=1,
+    )
+    least, most = WALK + IN_FLIGHT * walks, min(MOST_OF_THREAD, REGISTERS // threads)
+    if least <= most:
+        return ""
+    return (
+        f"{walks} walks in flight need at least {least} registers per thread "
+        f"(estimated, because no compiler is installed), but a block of {threads} "
+        f"threads leaves {most}"
+    )
+
 
 #: Algorithm 1: largest batch and number of features for blocks of few rows.
 T_BATCH, T_FEATURES = 2048, 128
@@ -132,8 +237,8 @@ class SearchedGpu(SearchedMachine):
     rounds = staticmethod(gpu_rounds)
     pruned = staticmethod(pruned)
     shipped = staticmethod(CostModel.shipped)
-    refusal = staticmethod(measure.spills)
-    runner = staticmethod(measure.runner)
+    refusal = staticmethod(spills)
+    runner = staticmethod(runner)
     untrained = (
         "the cost model was not trained for {arch}, so Learned('one-shot') would "
         "guess. Use Learned('top-5') or tuning='heuristic', which measure, or train a "

@@ -16,7 +16,7 @@ from skforge.compiler.ir.lir.nodes import I64, Function, Value
 from skforge.compiler.ir.lir.verifier import verify_lir
 from skforge.compiler.target import Target
 from skforge.gpu.codegen.emitter import emit_gpu
-from skforge.gpu.codegen.types import PRELUDE
+from skforge.gpu.codegen.writer import PRELUDE
 from tests.llvm_kernels import assert_same_bits, interpreted
 from tests.simt import EMULATED_SOURCE
 from tests.simt.source import SourceDevice

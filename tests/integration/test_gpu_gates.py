@@ -26,7 +26,7 @@ from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import CompilerError, ScheduleError
 from skforge.gpu.codegen.host_plan import Launch
-from skforge.gpu.occupancy import MULTIPROCESSORS
+from skforge.gpu.cost import MULTIPROCESSORS
 from skforge.gpu.runtime.compilers import CompilerKind, compile_ptx
 from tests.exactness.bits_on_gpu import bits
 from tests.exactness.forests import drawn, forest

@@ -26,7 +26,7 @@ from skforge.compiler.ir.lir.nodes import (
 from skforge.compiler.target import Target
 from skforge.exceptions import CompilerError
 from skforge.gpu.codegen.emitter import emit_gpu
-from skforge.gpu.codegen.types import Names, literal
+from skforge.gpu.codegen.writer import Names, literal
 from tests.gpu_kernels import (
     Launches,
     N,

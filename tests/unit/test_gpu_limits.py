@@ -8,9 +8,9 @@ from skforge.compiler import driver
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import TargetError
-from skforge.gpu.measure import spills
 from skforge.gpu.runtime import compilers as gpu_compilers
-from skforge.gpu.runtime.resources import KernelResources
+from skforge.gpu.runtime.compilers import KernelResources
+from skforge.gpu.search import spills
 from skforge.tuning import Tuner
 from skforge.tuning.space.space import ScheduleSpace
 from tests.exactness.forests import drawn
@@ -33,7 +33,7 @@ def says(monkeypatch, **used):
         assert (arch, kind) == ("sm_90", "cuda") and "SKF_KERNEL(1024)" in source
         return {"predict_0": KernelResources(**{**PLAIN, **used})}
 
-    monkeypatch.setattr("skforge.gpu.measure.resources_of", resources_of)
+    monkeypatch.setattr("skforge.gpu.search.resources_of", resources_of)
 
 
 PLAIN = {"registers": 32, "spill_bytes": 0, "stack_bytes": 0, "shared_bytes": 0}
@@ -54,7 +54,7 @@ def test_without_a_compiler_a_model_decides(monkeypatch):
     def missing(*_):
         raise TargetError("NVRTC was not found")
 
-    monkeypatch.setattr("skforge.gpu.measure.resources_of", missing)
+    monkeypatch.setattr("skforge.gpu.search.resources_of", missing)
     assert judged(FEW) == ""
     assert judged(MANY) == (
         "64 walks in flight need at least 140 registers per thread (estimated, "
@@ -82,7 +82,7 @@ def test_searches_leave_out_what_spills(monkeypatch):
         names = [f"predict_{i}" for i in range(3)]
         return {n: KernelResources(**{**PLAIN, "stack_bytes": stack}) for n in names}
 
-    monkeypatch.setattr("skforge.gpu.measure.resources_of", resources_of)
+    monkeypatch.setattr("skforge.gpu.search.resources_of", resources_of)
     both = [Schedule.preset("tahoe-direct", rows=n) for n in (64, 96)]
     result = Tuner("exhaustive", ScheduleSpace.of(both)).tune(
         FOREST, target="emulated", ranges={(1, None): 200}, budget=60

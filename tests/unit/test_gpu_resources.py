@@ -10,8 +10,8 @@ from benchmarks.gpu import gpu_sass
 from benchmarks.gpu.gpu_sass import innermost, kernels_of, loop_instructions
 from benchmarks.gpu.occupancy import occupancy
 from skforge.exceptions import CompilerError, TargetError
-from skforge.gpu.occupancy import MULTIPROCESSORS
-from skforge.gpu.runtime.resources import (
+from skforge.gpu.cost import MULTIPROCESSORS
+from skforge.gpu.runtime.compilers import (
     KernelResources,
     cubin_resources,
     hip_resources,

@@ -17,7 +17,7 @@ from skforge.compiler.schedule.families import bitsliced_schedule, tiled_row_sch
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.gpu.cost import GpuWork
-from skforge.gpu.features import features
+from skforge.gpu.cost_model import features
 from skforge.tuning import ScheduleSpace
 from skforge.tuning.machines import machine_of
 from tests.exactness.forests import drawn

@@ -16,8 +16,7 @@ from __future__ import annotations
 
 from skforge.compiler.ir.hir.nodes import PredictEnsemble
 from skforge.compiler.ir.mir import nodes as mir
-from skforge.compiler.passes.hir.tree_ranges import tree_positions
-from skforge.compiler.schedule.bound import BoundLoop
+from skforge.compiler.schedule.bound import BoundLoop, tree_positions
 from skforge.compiler.schedule.directives import GpuDimension, Parallel
 from skforge.compiler.schedule.nest import BatchLength, Size
 

@@ -52,7 +52,7 @@ class ContributionKernels:
         target: Target,
         schedule: dict[BatchRange, Schedule] | None = None,
     ) -> None:
-        from skforge.compiler.defaults.contributions import contribution_schedules
+        from skforge.compiler.defaults.cpu import contribution_schedules
 
         forest = means.explained(forest)
         host = target if target.kind == "cpu" else Target.host()

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import Any, NamedTuple, TypeAlias
 
-from skforge.compiler.ir.lir import arithmetic
 from skforge.compiler.ir.lir import nodes as lir
-from skforge.compiler.ir.lir.arithmetic import wrapped
+from skforge.compiler.ir.lir import operations
+from skforge.compiler.ir.lir.operations import wrapped
 from skforge.compiler.ir.lir.printer import name_of
 from skforge.compiler.ir.lir.walk import operands
 from skforge.exceptions import CompilerError
@@ -194,7 +194,7 @@ def evaluate(value: lir.Value, op: lir.Op, args: Sequence[int]) -> int:
     type_ = value.type.element
     if isinstance(op, lir.Const):
         return wrapped(op.value, type_)
-    number = arithmetic.evaluate(name_of(op), type_, *args)
+    number = operations.evaluate(name_of(op), type_, *args)
     if number is None:
         raise CompilerError(f"The host does not compute {name_of(op)} of {list(args)}.")
     return wrapped(number, type_)

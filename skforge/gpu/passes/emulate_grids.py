@@ -19,20 +19,137 @@ constants.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import partial, reduce
+from math import prod
 from operator import itemgetter, mul
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir import walk
-from skforge.compiler.ir.lir.builder import FreshBuilder
-from skforge.compiler.ir.lir.nodes import I64, Body, Function, Value
+from skforge.compiler.ir.lir.builder import Builder, FreshBuilder
+from skforge.compiler.ir.lir.nodes import I64, Body, Buffer, Function, Stmt, Value
 from skforge.compiler.ir.lir.walk import map_bodies, statements
 from skforge.compiler.passes.lir.simplify import constants_of
-from skforge.gpu.passes.emulate_threads import EmulatedBlock
+from skforge.exceptions import CompilerError
+
+_ORDER = ("block.x", "block.y", "block.z")
+
+
+@dataclass(slots=True)
+class EmulatedBlock:
+    """State shared by the regions of one grid.
+
+    ``buffers`` maps shared and private buffers, by name, to the scratch that replaces
+    them; ``private`` holds each private buffer's number of elements per thread.
+    """
+
+    b: Builder
+    name: str  # of the function
+    constants: Mapping[str, int]
+    shape: dict[str, int] = field(default_factory=dict)
+    buffers: dict[str, Buffer] = field(default_factory=dict)
+    private: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def threads(self) -> int:
+        return prod(self.shape.values())
+
+    def fail(self, why: str) -> CompilerError:
+        return CompilerError(f"Cannot emulate the grids of {self.name!r}: {why}")
+
+    def constant(self, value: Value, what: str) -> int:
+        if value.name not in self.constants:
+            raise self.fail(f"{what} is %{value.name}, which is not a constant.")
+        return self.constants[value.name]
+
+    def shape_of(self, region: lir.BlockRegion) -> dict[str, int]:
+        return {
+            dim: self.constant(count, f"the number of threads along {dim}")
+            for dim, _, count in region.dims
+        }
+
+    def alloc(self, stmt: lir.Alloc, private: bool) -> None:
+        buffer = stmt.buffer
+        scratch = self.buffers[buffer.name] = replace(buffer, space="private")
+        size = stmt.size
+        if private:
+            each = self.constant(size, f"the size of @{buffer.name}")
+            self.private[buffer.name] = each
+            size = self.b.const(each * self.threads)
+        self.b.emit(lir.Alloc(scratch, size))
+
+    def place(
+        self, region: lir.BlockRegion, value: Value, thread: Value
+    ) -> Value | None:
+        for dim, var, _ in region.dims:
+            if var.name == value.name:
+                before = _ORDER[: _ORDER.index(dim)]
+                inner = prod(self.shape.get(name, 1) for name in before)
+                at = thread // inner if inner > 1 else thread
+                if inner * self.shape[dim] < self.threads:
+                    at = at % self.shape[dim]
+                assert isinstance(var.type, lir.Scalar)
+                return at.to(var.type)
+        return None
+
+    # ------------------------------------------------------------ code
+
+    def emit(
+        self,
+        body: Body,
+        values: Mapping[str, Value] | None = None,
+        thread: Value | None = None,
+    ) -> None:
+        """Write a body with values replaced, as run by one thread.
+
+        ``values`` replaces values from outside the body; ``thread`` is the thread's
+        number (None for code that the block runs).
+        """
+        nodes = (s.op if isinstance(s, lir.Let) else s for s in walk.statements(body))
+        names = {buffer.name for node in nodes for buffer in walk.buffers_of(node)}
+        used = sorted(names & self.private.keys())
+        first: dict[str, Value] = {}
+        if used:
+            assert thread is not None
+            first = {name: thread * self.private[name] for name in used}
+
+        def replaced(value: Value) -> Value:
+            return values.get(value.name, value) if values else value
+
+        def write(stmt: Stmt) -> None:
+            new = walk.map_operands(stmt, replaced)
+            if isinstance(new, lir.Let):
+                op = walk.map_operands(new.op, replaced)
+                new = lir.Let(new.value, self._placed(op, first))
+            else:
+                inner = walk.map_bodies(new, lambda body: self.b.rewritten(body, write))
+                new = self._placed(inner, first)
+            self.b.emit(new)
+
+        for stmt in body:
+            write(stmt)
+
+    def _placed(self, node: Any, first: Mapping[str, Value]) -> Any:
+        changes: dict[str, Any] = {}
+        for name in (f.name for f in fields(node)):
+            buffer = getattr(node, name)
+            if not isinstance(buffer, Buffer) or buffer.name not in self.buffers:
+                continue
+            changes[name] = self.buffers[buffer.name]
+            if buffer.name in first:
+                # Other operands index planes or rows, which this scratch does not have.
+                if name != "buffer":
+                    raise self.fail(
+                        f"{type(node).__name__} on @{buffer.name}, which each thread "
+                        "has its own of; allocate it in the region."
+                    )
+                index = node.index
+                start = first[buffer.name].to(index.type.element)
+                changes["index"] = self.b.splat(start, index.type.lanes) + index
+        return replace(node, **changes) if changes else node
 
 
 def _widths(body: lir.Body) -> list[int]:
@@ -45,7 +162,10 @@ def _widths(body: lir.Body) -> list[int]:
 
 @dataclass(slots=True, eq=False)
 class _ScratchSlot:
-    """Scratch with one value per thread, or one per ``width`` threads."""
+    """Scratch with one value per thread, or one per ``width`` threads.
+
+    Among the parts of a region, it is a warp reduction in place.
+    """
 
     buffer: lir.Buffer
     type: lir.Type
@@ -67,13 +187,6 @@ class _Part:
 
 
 @dataclass(slots=True, eq=False)
-class _Meeting:
-    """A warp reduction in place on a slot."""
-
-    slot: _ScratchSlot
-
-
-@dataclass(slots=True, eq=False)
 class _Control:
     """Control flow around warp operations, run once per warp."""
 
@@ -82,7 +195,7 @@ class _Control:
     width: int  # the widest warp operation inside
 
 
-_Parts: TypeAlias = "list[_Part | _Meeting | _Control]"
+_Parts: TypeAlias = "list[_Part | _ScratchSlot | _Control]"
 
 
 class _Region:
@@ -151,7 +264,7 @@ class _Region:
             )
         slot = self._slot_of(value, width)
         _last(parts).puts.append((slot, op.a))
-        parts.append(_Meeting(slot))
+        parts.append(slot)
 
     def _control(self, stmt: lir.Stmt, parts: _Parts) -> None:
         assert isinstance(stmt, lir.For | lir.While | lir.If | lir.Switch)
@@ -208,9 +321,9 @@ class _Region:
             match part:
                 case _Part():
                     self._threads(part, first, count)
-                case _Meeting(slot=slot):
-                    with self._groups(first, count, slot.width) as warp:
-                        self._sum(slot, warp)
+                case _ScratchSlot(width=width):
+                    with self._groups(first, count, width) as warp:
+                        self._sum(part, warp)
                 case _Control(width=width):
                     with self._groups(first, count, width) as warp:
                         self._steer(part, warp)
@@ -293,15 +406,12 @@ def _last(parts: _Parts) -> _Part:
 def _read(parts: _Parts) -> Iterator[tuple[_Part | None, Sequence[lir.Value]]]:
     """Yield the values each part reads; the part is None for a warp's control flow."""
     for part in parts:
-        match part:
-            case _Part():
-                yield part, list(part.reads().values())
-            case _Control():
-                yield None, walk.steers(part.stmt)
-                for inner in part.parts:
-                    yield from _read(inner)
-            case _Meeting():
-                pass
+        if isinstance(part, _Part):
+            yield part, list(part.reads().values())
+        elif isinstance(part, _Control):
+            yield None, walk.steers(part.stmt)
+            for inner in part.parts:
+                yield from _read(inner)
 
 
 def _yields(

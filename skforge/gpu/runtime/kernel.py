@@ -24,6 +24,7 @@ import numpy as np
 
 from skforge._typing import Array
 from skforge.compiler.driver import Lowered
+from skforge.compiler.runtime.kernels import Kernel
 from skforge.compiler.target import Target
 from skforge.exceptions import CompilerError, TargetError
 from skforge.gpu.codegen.emitter import emit_gpu
@@ -317,3 +318,14 @@ def current_device(target: Target) -> GpuDevice:
 
         return device_cupy.current(target.kind)
     raise TargetError(f"{target} is not a GPU that can run kernels.")
+
+
+class EmulatedKernel(Kernel):
+    """A kernel of the emulated GPU: machine code of this CPU, with a GPU's indices."""
+
+    def __call__(self, rows: Array, result: Array, threads: int) -> None:
+        rows = np.ascontiguousarray(rows)
+        most = max(1, MOST_ELEMENTS // max(1, rows.shape[1], result.shape[1]))
+        for first in range(0, max(1, len(rows)), most):
+            part = slice(first, first + most)
+            super().__call__(rows[part], result[part], threads)

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from skforge.compiler.codegen.llvm.types import (
+from skforge.compiler.codegen.llvm.writer import (
+    LlvmWriter,
     chosen,
     mangled,
     scalar_constant,
     splat_constant,
     type_text,
 )
-from skforge.compiler.codegen.llvm.writer import LlvmWriter
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.target import Target
 

@@ -1,27 +1,27 @@
-"""Emit each LIR operation as LLVM instructions."""
+"""Emit each LIR operation, memory access and call as LLVM instructions."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from math import gcd
 from typing import Any
 
-from skforge.compiler.codegen.llvm import calls
 from skforge.compiler.codegen.llvm.bytes import compress, permute_bytes, shuffles_bytes
-from skforge.compiler.codegen.llvm.types import (
+from skforge.compiler.codegen.llvm.writer import (
+    LlvmWriter,
     bits_of,
     chosen,
     compare_code,
     constant,
+    int_of_width,
     mangled,
+    memory_element,
+    own_name,
+    quoted,
     scalar_constant,
     splat_constant,
     type_text,
-)
-from skforge.compiler.codegen.llvm.writer import (
-    LlvmWriter,
-    int_of_width,
-    memory_element,
 )
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir.walk import operands
@@ -455,6 +455,68 @@ def _planes_to_index(w: LlvmWriter, value: lir.Value, op: lir.PlanesToIndex) -> 
     return parts[0]
 
 
+# ------------------------------------------------------------ what only routines have
+
+_SWAPS = {"swap": "xchg", "sub": "sub"}
+
+
+def _call(w: LlvmWriter, stmt: lir.Call) -> None:
+    args, gives = stmt.args, "void"
+    if stmt.results:
+        gives = type_text(stmt.results[0].type)
+    if stmt.symbol:
+        function = f"@{quoted(stmt.symbol)}"
+        types = ", ".join(type_text(arg.type) for arg in args)
+        w.module.symbols[stmt.symbol] = f"declare {gives} {function}({types})"
+    else:
+        function, args = w.let(f"inttoptr {w.typed(args[0])} to ptr"), args[1:]
+    call = f"call {gives} {function}({', '.join(map(w.typed, args))})"
+    if stmt.results:
+        w.bind_value(stmt.results[0], call)
+    else:
+        w.line(call)
+
+
+def _symbol(w: LlvmWriter, name: str) -> str:
+    text = f"@{quoted(name)}"
+    w.module.symbols.setdefault(name, f"{text} = external global i8")
+    return f"ptrtoint (ptr {text} to i64)"
+
+
+#: What ``_symbol`` returns.
+_SYMBOL = re.compile(r"ptrtoint \(ptr (@.+) to i64\)")
+
+
+def _view(w: LlvmWriter, stmt: lir.View | lir.Window) -> None:
+    if isinstance(stmt, lir.Window):
+        pointer = w.address(stmt.base, stmt.index, inbounds=False)
+    elif symbol := _SYMBOL.fullmatch(w.use(stmt.address)):
+        pointer = symbol[1]
+    else:
+        address = w.typed(stmt.address)
+        pointer = w.let(f"inttoptr {address} to ptr", own_name(stmt.buffer))
+    w.bind("@" + stmt.buffer.name, pointer)
+
+
+def _atomic(w: LlvmWriter, stmt: lir.Atomic) -> None:
+    text, args = type_text(stmt.buffer.element), [w.typed(arg) for arg in stmt.args]
+    at = f"ptr {w.address(stmt.buffer, stmt.index)}"
+    order, end = stmt.order, f"{stmt.order}, align {stmt.buffer.element.bytes}"
+    match stmt.op:
+        case "load":
+            w.bind_value(stmt.results[0], f"load atomic {text}, {at} {end}")
+        case "store":
+            w.line(f"store atomic {args[0]}, {at} {end}")
+        case "replace":
+            failed = {"acq_rel": "acquire", "release": "monotonic"}.get(order, order)
+            pair = f"cmpxchg {at}, {args[0]}, {args[1]} {order} {failed}"
+            pair = w.let(f"{pair}, align {stmt.buffer.element.bytes}")
+            w.bind_value(stmt.results[0], f"extractvalue {{ {text}, i1 }} {pair}, 1")
+        case "swap" | "sub":
+            code = _SWAPS[stmt.op]
+            w.bind_value(stmt.results[0], f"atomicrmw {code} {at}, {args[0]} {end}")
+
+
 # ------------------------------------------------------------ the tables
 
 #: The instruction whose result is an operation's value.
@@ -479,7 +541,7 @@ _INSTRUCTIONS: dict[type[Any], Callable[[LlvmWriter, lir.Value, Any], str]] = {
 
 #: The operand that holds an operation's value, after the instructions that make it.
 _OPERANDS: dict[type[Any], Callable[[LlvmWriter, lir.Value, Any], str]] = {
-    lir.Symbol: lambda w, value, op: calls.symbol_text(w, op.name),
+    lir.Symbol: lambda w, value, op: _symbol(w, op.name),
     lir.Const: _const,
     lir.Convert: _convert,
     lir.Bitcast: _bitcast,
@@ -497,11 +559,15 @@ _OPERANDS: dict[type[Any], Callable[[LlvmWriter, lir.Value, Any], str]] = {
     lir.PlanesToIndex: _planes_to_index,
 }
 
-#: Writes a statement on memory.
-ACCESSES: dict[type[Any], Callable[[LlvmWriter, Any], None]] = {
+#: Writes a statement on memory, or one that only routines have.
+STATEMENTS: dict[type[Any], Callable[[LlvmWriter, Any], None]] = {
     lir.Store: _store,
     lir.Scatter: _scatter,
     lir.AtomicAdd: _atomic_add,
     lir.Prefetch: _prefetch,
     lir.StorePlane: _store_plane,
+    lir.View: _view,
+    lir.Window: _view,
+    lir.Call: _call,
+    lir.Atomic: _atomic,
 }

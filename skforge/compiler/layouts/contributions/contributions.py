@@ -1,8 +1,9 @@
-"""The representation of contributions: SHAP values of features, for blocks of rows."""
+"""The representations of contributions: SHAP values of features and of their pairs."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -10,7 +11,7 @@ from skforge.compiler.binning.rules import ReadingRules
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.means import Means
 from skforge.compiler.ir.hir.nodes import PredictEnsemble
-from skforge.compiler.ir.lir.nodes import F64, Value
+from skforge.compiler.ir.lir.nodes import BOOL, F64, U8, Buffer, Value
 from skforge.compiler.ir.mir.nodes import Element
 from skforge.compiler.layouts import base as layouts
 from skforge.compiler.layouts.base import BlockShape, GpuBlockLayout, register
@@ -22,10 +23,10 @@ from skforge.compiler.layouts.contributions.edges import (
     PointsAsLanes,
     RowsAsLanes,
 )
-from skforge.compiler.layouts.contributions.interactions import InteractionCode
-from skforge.compiler.layouts.contributions.one_row import PointCode, ThreadCode
 from skforge.compiler.layouts.contributions.order import pair_up, put_in_order
 from skforge.compiler.layouts.contributions.quadrature import (
+    GAINS,
+    LOSS,
     PAIR_ROWS,
     ROWS,
     ROWS_BY_SIDE,
@@ -34,7 +35,119 @@ from skforge.compiler.layouts.contributions.quadrature import (
     parts_of,
 )
 from skforge.compiler.layouts.contributions.subtrees import find, tables
+from skforge.compiler.layouts.contributions.walk import (
+    ContributionCode,
+    Walk,
+    WalkData,
+    WalkNode,
+)
 from skforge.compiler.target import Target
+
+
+class PointCode(ContributionCode):
+    tests_at_once = 16
+
+
+class ThreadCode(ContributionCode):
+    """Emits the code of one GPU thread for one row (Mitchell et al. 2022).
+
+    Slots, the edges that the row passed and the sums of a tree are each thread's own
+    memory. A test is evaluated at its node: no thread has the bits of other rows.
+    """
+
+    space = "private"
+
+    def evaluate_tests(self) -> None:
+        feature, kind = self._t.tests.of_line
+        self._line_feature = self._table("line_feature", feature)
+        self._line_kind = self._table("line_kind", kind)
+
+    def take(self, row: Value) -> None:
+        self._rows = replace(self._rows, n_rows=row + 1, first=row)
+
+    def goes_left(self, n: Value) -> Value:
+        rows, line = self._rows, self.number(self._node_line, n)
+        feature = self.number(self._line_feature, line)
+        x = rows.rows[rows.first * rows.stride + feature]
+        number = self._thresholds[line]
+        kinds = range(len(self._t.tests.kinds))
+        cases = [lambda k=k: [self._left(k, number, x)] for k in kinds]
+        (left,) = self.b.switch(self.number(self._line_kind, line), cases, [BOOL])
+        return left.to(U8)
+
+
+class InteractionCode(ContributionCode):
+    """Emits interaction values: one more sum at each node of the walk.
+
+    A pair of features i, j gets half of the formula of ``quadrature.py`` with
+    (o_i - z_i) (o_j - z_j) outside the integral and both factors left out inside. So
+    what a node gives its feature at a point, times A of each other feature on its path,
+    sums to the pair (SHAP interaction values: Lundberg et al. 2018, section 4).
+    """
+
+    def __init__(self, rules: ReadingRules, data: WalkData, *rest: Any) -> None:
+        super().__init__(rules, data, *rest)
+        assert data.pairs is not None
+        pairs, table, order = data.pairs, self._table, data.order
+        self._n_pairs = len(pairs.columns)
+        size = max(1, self._n_held * self._n_pairs) * self.block
+        self._pair_sums = self.alloc("pair_sums", F64, size)
+        self._columns.append(self._sums_of("pair", pairs.pair, pairs.pair_start))
+        self._others = self._model("others", pairs.start)
+        self._other_bits = table("other_bits", pairs.edge * self.line)
+        points = np.repeat(data.points.places[order.tree], np.diff(pairs.start))
+        node, side = np.divmod(pairs.edge - 1, 2)
+        gains = (node * data.rows + GAINS + side) * points
+        self._other_gain = table("other_gain", gains)
+        slots = pairs.slot * (self.lanes * self.together)
+        self._other_slot = table("other_slot", slots)
+        self._pair_columns = table("pair_columns", pairs.columns.reshape(-1))
+        self._width = self._width**2
+
+    def _totals(self, sums: Buffer) -> list[tuple[Buffer, int]]:
+        return [*super()._totals(sums), (self._pair_sums, self._n_pairs)]
+
+    def give(self, walk: Walk, node: WalkNode, gifts: list[list[Value]]) -> None:
+        """Add a node's gifts to its feature; times A of each other one, to pairs."""
+        super().give(walk, node, gifts)
+        b, each, points = self.b, self.lanes // 8, range(walk.points)
+        for k, (left, right) in enumerate(node.passed):
+            passed = left | right
+            gifts[k] = [b.select(passed, gift, 0.0) for gift in gifts[k]]
+        loss = [self.constant(walk, node.constants, LOSS, q) for q in points]
+        sums = self._columns[1].own
+        with b.loop(self._others[node.i], self._others[node.i + 1], hint="other") as e:
+            place = self.number(self._other_bits, e) + walk.vector * each
+            at = walk.constants + self.number(self._other_gain, e)
+            slot = self.number(self._other_slot, e)
+            gains = [self.constant(walk, at, 0, q) for q in points]
+            for k, gift in enumerate(gifts):
+                mask = self.mask(place + k * each)
+                total = sums[slot + k * self.lanes, self.vec]
+                for q in points:
+                    a = b.select(mask, gains[q], loss[q])
+                    total = self.multiply_add(gift[q], a, total)
+                sums[slot + k * self.lanes] = total
+
+    def _write_row(self, at: Value, r: Value, sums: Buffer, held: Value) -> None:
+        b, n_features, block = self.b, self._t.forest.n_features, self.block
+        width = n_features + 1
+        start = held * (n_features * block) + r
+        first = held * (self._n_pairs * block) + r
+        half, zero = b.const(0.5, F64), b.const(0.0, self._result.element)
+        with b.loop(width * width, hint="cell") as cell:
+            self._result[at + cell] = zero
+        with b.loop(self._n_pairs, hint="pair") as pair:
+            x = self._pair_sums[first + pair * block] * half
+            ends = [self.number(self._pair_columns, pair * 2 + k) for k in (0, 1)]
+            value = self._divided(x).to(zero.type.element)
+            for feature, other in (ends, ends[::-1]):
+                self._result[at + (feature * width + other)] = value
+                total = start + feature * block
+                sums[total] = sums[total] - x
+        with b.loop(n_features, hint="f") as f:
+            x = self._divided(sums[start + f * block])
+            self._result[at + f * (width + 1)] = x.to(zero.type.element)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +156,7 @@ class ThreadLayout(GpuBlockLayout):
 
     hir: PredictEnsemble
     shape: BlockShape
-    data: walk.WalkData
+    data: WalkData
 
     def start(self, block: layouts.BlockThreads) -> layouts.GpuBlockCode:
         return _RowsOfBlock(self, block)
@@ -94,7 +207,7 @@ FEWEST_NODES = 8
 LEAST_LANES = 8
 
 
-def walk_data(forest: Forest, by_pairs: bool, in_lanes: bool) -> walk.WalkData:
+def walk_data(forest: Forest, by_pairs: bool, in_lanes: bool) -> WalkData:
     """Lay out a normalised forest with covers.
 
     ``by_pairs`` is for interactions, ``in_lanes`` for points as the lanes of vectors.
@@ -128,7 +241,7 @@ def walk_data(forest: Forest, by_pairs: bool, in_lanes: bool) -> walk.WalkData:
     some = order.is_walked | by_pairs
     constants = fill(forest, paths, order, points, in_constants, dtype, rows, some)
     subtrees = subtrees[order.subtree]
-    return walk.WalkData(
+    return WalkData(
         trees=Trees.of(forest, paths, order.node, means.bias),
         part_start=np.arange(n_trees + 1) * forest.n_trees // max(1, n_trees),
         order=order,
@@ -142,7 +255,7 @@ def walk_data(forest: Forest, by_pairs: bool, in_lanes: bool) -> walk.WalkData:
     )
 
 
-def shared_data(hir: PredictEnsemble, by_pairs: bool, in_lanes: bool) -> walk.WalkData:
+def shared_data(hir: PredictEnsemble, by_pairs: bool, in_lanes: bool) -> WalkData:
     kind = by_pairs, in_lanes
     return hir.shared.once(
         ("contributions", *kind), lambda: walk_data(hir.forest, *kind)
@@ -150,8 +263,8 @@ def shared_data(hir: PredictEnsemble, by_pairs: bool, in_lanes: bool) -> walk.Wa
 
 
 #: The code of a block, by whether it is for interactions and whether it has one row.
-CODES: dict[tuple[bool, bool], tuple[type[walk.ContributionCode], type[walk.Edges]]] = {
-    (False, False): (walk.ContributionCode, RowsAsLanes),
+CODES: dict[tuple[bool, bool], tuple[type[ContributionCode], type[walk.Edges]]] = {
+    (False, False): (ContributionCode, RowsAsLanes),
     (False, True): (PointCode, PointsAsLanes),
     (True, False): (InteractionCode, RowsAsLanes),
 }

@@ -20,8 +20,7 @@ from skforge._typing import Int64s
 from skforge.compiler.ir.hir.nodes import TiledForest
 from skforge.compiler.passes.hir import tile_nodes
 from skforge.compiler.passes.hir.tile_nodes import Level, join_trees
-from skforge.compiler.passes.hir.tree_ranges import leaf_paths, tree_positions
-from skforge.compiler.schedule.bound import BoundNest
+from skforge.compiler.schedule.bound import BoundNest, leaf_paths, tree_positions
 from skforge.compiler.schedule.directives import UnrollWalk
 from skforge.exceptions import ScheduleError
 

@@ -24,9 +24,14 @@ import numpy as np
 
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir import walk
-from skforge.compiler.ir.lir.arithmetic import evaluate, wrapped
 from skforge.compiler.ir.lir.nodes import Const, Function, Op, Scalar, Stmt, Type, Value
-from skforge.compiler.ir.lir.operations import OPERATIONS, is_pure, may_hoist
+from skforge.compiler.ir.lir.operations import (
+    OPERATIONS,
+    evaluate,
+    is_pure,
+    may_hoist,
+    wrapped,
+)
 from skforge.compiler.ir.lir.printer import name_of
 from skforge.compiler.ir.lir.types import dtype_of
 
