@@ -18,13 +18,7 @@ from rich.text import Text
 from skforge.cli import report
 from skforge.cli.data import all_rows, check_columns, load_rows
 from skforge.cli.errors import MISMATCH, naming
-from skforge.cli.models import (
-    drawable,
-    fitted,
-    forest_of,
-    live_model,
-    open_model,
-)
+from skforge.cli.models import drawable, fitted, forest_of, live_model, open_model
 from skforge.cli.options import (
     DataColumns,
     DataFile,

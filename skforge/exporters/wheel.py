@@ -21,7 +21,7 @@ from pathlib import Path
 from skforge.compiler.target import Target
 from skforge.exceptions import InvalidInputError, TargetError
 from skforge.exporters.contents import Library
-from skforge.exporters.python_entry import WORDS
+from skforge.exporters.llvm_wrapper import WORDS
 from skforge.runtime.mappings import MappingColumns
 from skforge.runtime.records import plain_out
 

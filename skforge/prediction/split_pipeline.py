@@ -10,8 +10,8 @@ from sklearn.utils.validation import _num_samples, check_is_fitted
 from skforge._compat import no_warnings
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.frontends.base import is_compiled, is_pipeline
-from skforge.compiler.frontends.pipeline.branches import Branch
 from skforge.compiler.frontends.pipeline.split import (
+    Branch,
     PipelineSplit,
     divided,
     divided_steps,

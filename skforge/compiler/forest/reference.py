@@ -47,11 +47,8 @@ def reference_raw(forest: Forest, X: ArrayLike) -> NDArray[Any]:
         return scores_of_leaves(forest, leaf)
     total = np.tile(forest.base, (len(leaf), 1))
     for tree, output in enumerate(forest.tree_output):
-        values = forest.leaf_value[leaf[:, tree]]
-        if output < 0:
-            total += values
-        else:
-            total[:, output] += values[:, 0]
+        part = total if output < 0 else total[:, output : output + 1]
+        part += forest.leaf_value[leaf[:, tree]]
     forest.finish(total)
     return total
 
