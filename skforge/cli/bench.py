@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 import typer
-from numpy.typing import NDArray
 from rich.console import Console
 from rich.text import Text
 
+from skforge._typing import Array
 from skforge.cli import report
 from skforge.cli.data import all_rows, check_columns, load_rows
 from skforge.cli.errors import MISMATCH, naming
@@ -73,7 +73,7 @@ def source_pairs(
     return []
 
 
-def _one_axis(raw: NDArray[Any]) -> NDArray[Any]:
+def _one_axis(raw: Array) -> Array:
     return raw[:, 0] if raw.ndim == 2 and raw.shape[1] == 1 else raw
 
 
@@ -294,7 +294,7 @@ def demo(seconds: SecondsOption = 1.0, verbose: Verbose = False) -> None:
         raise VerificationError("Compiled predictions differ from the model's own.")
 
 
-def _demo_data() -> tuple[report.RowArray, NDArray[Any]]:
+def _demo_data() -> tuple[report.RowArray, Array]:
     """Generate rows with noisy labels, ties and missing values, for full trees."""
     from sklearn.datasets import make_classification
 

@@ -12,7 +12,6 @@ from time import perf_counter
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils import estimator_html_repr
 from sklearn.utils.validation import _num_samples, check_is_fitted
@@ -20,6 +19,7 @@ from threadpoolctl import threadpool_limits
 
 from skforge._compat import no_warnings
 from skforge._docs import documented
+from skforge._typing import Float64s
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.frontends.base import class_names, is_pipeline
 from skforge.compiler.frontends.content import is_path
@@ -360,7 +360,7 @@ def _fits(times: Sequence[CallTime], size: int, seconds: float, theirs: bool) ->
 
 def _timed(
     calls: Mapping[str, Sequence[Handler]], seconds: float
-) -> dict[str, NDArray[np.float64]]:
+) -> dict[str, Float64s]:
     for batches in calls.values():  # compiles, and warms up
         for call in batches[:2]:
             start = perf_counter()

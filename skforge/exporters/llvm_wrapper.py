@@ -19,11 +19,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from hashlib import sha256
 from itertools import accumulate
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from skforge._typing import Array
 from skforge._version import __version__
 from skforge.compiler.ir.lir.builder import Builder
 from skforge.compiler.ir.lir.nodes import BOOL, F32, F64, I32, I64, Routine, Value
@@ -95,7 +94,7 @@ def constants_of(library: Library) -> dict[str, bytes]:
     return dict(_constant(library, array) for array in arrays)
 
 
-def _constant(library: Library, array: NDArray[Any]) -> tuple[str, bytes]:
+def _constant(library: Library, array: Array) -> tuple[str, bytes]:
     payload = array.astype(array.dtype.newbyteorder("<"), copy=False).tobytes()
     return f"{library.name}.data.{sha256(payload).hexdigest()[:16]}", payload
 

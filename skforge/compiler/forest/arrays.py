@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from skforge._typing import FloatArray, Int32s
+from skforge._typing import Array, Bools, Float64s, FloatArray, Int32s, Uint32s
 from skforge.compiler.forest.outputs import (
     CLASSIFICATION,
     SCORES,
@@ -83,7 +83,7 @@ class ForestArrays(_Known):
     right: Int32s
     leaf: Int32s
     source_node: Int32s
-    cover: NDArray[np.float64]
+    cover: Float64s
     # leaves
     leaf_value: FloatArray
     # distinct predicates
@@ -91,9 +91,9 @@ class ForestArrays(_Known):
     comparison: NDArray[np.uint8]
     threshold: FloatArray
     missing: NDArray[np.uint8]
-    missing_left: NDArray[np.bool_]
+    missing_left: Bools
     category_offset: OffsetArray
-    category_words: NDArray[np.uint32]
+    category_words: Uint32s
     # the whole
     n_features: int
     base: FloatArray
@@ -234,11 +234,11 @@ LAYOUT: dict[str, tuple[Any, int]] = {
 _KNOWN = {"f4", "f8", "i4", "i8", "u4", "u1", "b1"}
 
 
-def frozen(name: str, value: Any) -> NDArray[Any]:
+def frozen(name: str, value: Any) -> Array:
     return _frozen(name, value, *LAYOUT[name])
 
 
-def _frozen(name: str, value: Any, dtype: Any, ndim: int) -> NDArray[Any]:
+def _frozen(name: str, value: Any, dtype: Any, ndim: int) -> Array:
     """Return a read-only contiguous array; the caller's own is never frozen."""
     array = np.asarray(value)
     if array.ndim != ndim:
@@ -262,7 +262,7 @@ def _frozen(name: str, value: Any, dtype: Any, ndim: int) -> NDArray[Any]:
                 f"{name} holds values from {array.min()} to {array.max()}, "
                 f"which do not fit {wanted}."
             )
-    frozen: NDArray[Any] = np.ascontiguousarray(array, dtype=wanted).view()
+    frozen: Array = np.ascontiguousarray(array, dtype=wanted).view()
     frozen.flags.writeable = False
     return frozen
 

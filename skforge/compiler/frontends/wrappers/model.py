@@ -8,9 +8,8 @@ from operator import attrgetter
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from skforge._typing import Array
+from skforge._typing import Array, Int32s
 from skforge.compiler.forest.forest import Forest, deduplicate_predicates
 from skforge.compiler.forest.outputs import SCORES
 from skforge.compiler.frontends import answers_itself, read_forests
@@ -93,7 +92,7 @@ def joined(forests: Sequence[Forest]) -> Forest:
     )
 
 
-def _tests(forests: Sequence[Forest]) -> tuple[dict[str, Any], NDArray[np.int32]]:
+def _tests(forests: Sequence[Forest]) -> tuple[dict[str, Any], Int32s]:
     sets: Sets = {}
     first = 0
     for forest in forests:
