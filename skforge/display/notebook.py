@@ -81,9 +81,8 @@ class OwnRepr:
 
 def _repr(wrapper: Any, N_CHAR_MAX: int = 700) -> str:
     params = wrapper.get_params(deep=False)
-    params["estimator"] = short_name(
-        params["estimator"], wrapper.__dict__.get("forest_")
-    )
+    forest = wrapper.__dict__.get("forest_")
+    params["estimator"] = short_name(params["estimator"], forest)
     return BaseEstimator.__repr__(type(wrapper)(**params), N_CHAR_MAX)
 
 

@@ -109,9 +109,8 @@ def verify(library: Library, binary: bytes, sample: CheckSample) -> bool:
                     if function == "predict_raw":
                         wanted, gap = sample.raw[:size], sample.limit
                     elif function == "predict_contribs":
-                        wanted = contributed.values(
-                            prepare_rows(forest, rows[:size]), 1
-                        )
+                        given = prepare_rows(forest, rows[:size])
+                        wanted = contributed.values(given, 1)
                     else:
                         wanted = expected(forest, function, sums, leaves[:size])
                     if not _same(result, wanted, gap[:size]):
