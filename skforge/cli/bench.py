@@ -32,14 +32,15 @@ from skforge.cli.options import (
 )
 from skforge.cli.report import Pair, check, describe, show_schedules, speed
 from skforge.cli.tables import name_of
+from skforge.compiler.forest.forest import Forest
+from skforge.compiler.forest.reference import draw_rows
 from skforge.compiler.frontends.base import is_a, is_compiled
+from skforge.compiler.schedule.schedule import Schedule
 from skforge.exceptions import InvalidInputError, VerificationError, duration
 from skforge.sources.row_spec import row_spec
 
 if TYPE_CHECKING:
-    from skforge.compiler.forest.forest import Forest
     from skforge.compiler.runtime.module import CompiledModule
-    from skforge.compiler.schedule.schedule import Schedule
 
 
 def estimator_pairs(fast: Any) -> list[Pair]:
@@ -327,8 +328,6 @@ def _demo_model(console: Console) -> Any:
 def _drawn_rows(
     forest: Forest, n: int = 2000, missing: bool = True
 ) -> dict[str, report.RowArray]:
-    from skforge.compiler.forest.reference import draw_rows
-
     rows = {"on and around thresholds": draw_rows(forest, n, seed=0)}
     if missing:
         rows["with missing values"] = draw_rows(forest, n, seed=1, missing=0.1)

@@ -19,16 +19,16 @@ from rich.text import Text
 
 from skforge._compat import no_warnings
 from skforge._typing import Array
+from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.reference import differing_rows
+from skforge.compiler.schedule.schedule import Schedule
 from skforge.exceptions import duration, plural, three_digits
 from skforge.prediction.answers import as_array
 from skforge.tuning.measure.bench import in_rounds
 from skforge.tuning.search.ranges import merged
 
 if TYPE_CHECKING:
-    from skforge.compiler.forest.forest import Forest
     from skforge.compiler.runtime.module import CompiledModule
-    from skforge.compiler.schedule.schedule import Schedule
 
 
 TimedCall = Callable[[], object]
