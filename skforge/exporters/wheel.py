@@ -103,6 +103,7 @@ _VERSION = re.compile(
 
 #: The files of skforge that wheels ship; they need NumPy alone.
 _RUNTIME = (
+    "_typing",
     "runtime/categories",
     "exceptions",
     "runtime/mappings",
