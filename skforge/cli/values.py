@@ -141,8 +141,10 @@ def hashed(column: Any, booleans: bool) -> Array:
 
     ``booleans`` tells whether True or False was a text in training.
     """
-    spelled = isinstance(column, np.ndarray)
-    cells = column.tolist() if spelled else column.to_pylist()
+    if isinstance(column, np.ndarray):  # an empty cell is missing, as pyarrow reads it
+        cells = [cell or None for cell in column.tolist()]
+    else:
+        cells = column.to_pylist()
     if {"True", "False"} >= {*cells} and cells and not booleans:
         raise WrongColumnError(
             "has the texts True and False, and booleans are 1 and 0 to CatBoost; write "

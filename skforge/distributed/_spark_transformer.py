@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pyspark.ml import Transformer  # noqa: TID253 - it is a subclass of this
 from pyspark.ml.param import Param, Params, TypeConverters  # noqa: TID253
@@ -16,14 +15,10 @@ from pyspark.ml.util import (  # noqa: TID253
     MLWritable,
 )
 
-from skforge.distributed._artifact import Artifact, KeepEstimator, pack
-from skforge.distributed._job import job
+from skforge.distributed._artifact import Artifact, KeepEstimator, Packable, job, pack
 from skforge.distributed._spark_udf import quoted, udf_of
 from skforge.exceptions import InvalidInputError
 from skforge.sources.row_spec import RowSpec
-
-if TYPE_CHECKING:
-    from skforge.estimators import CompiledForest
 
 __all__ = ["ForestTransformer"]
 
@@ -92,7 +87,7 @@ class ForestTransformer(
 
     def __init__(
         self,
-        model: CompiledForest | Artifact | str | os.PathLike[str] | None = None,
+        model: Packable | None = None,
         *,
         inputCols: list[str] | None = None,
         featuresCol: str | None = None,

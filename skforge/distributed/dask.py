@@ -10,27 +10,22 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from skforge._docs import documented
-from skforge.distributed._artifact import Artifact, KeepEstimator
-from skforge.distributed._job import Job, job
+from skforge.distributed._artifact import Job, KeepEstimator, Packable, job
 from skforge.exceptions import InvalidInputError, with_article
 from skforge.prediction.answers import Array
-
-if TYPE_CHECKING:
-    from skforge.estimators import CompiledForest
 
 __all__ = ["predict"]
 
 
 @documented(job)
 def predict(
-    model: CompiledForest | Artifact | str | os.PathLike[str],
+    model: Packable,
     X: Any,
     *,
     method: str = "predict",

@@ -10,26 +10,21 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from skforge._docs import documented
-from skforge.distributed._artifact import Artifact, KeepEstimator
-from skforge.distributed._job import Job, job
+from skforge.distributed._artifact import Job, KeepEstimator, Packable, job
 from skforge.exceptions import InvalidInputError
 from skforge.prediction.answers import Array
-
-if TYPE_CHECKING:
-    from skforge.estimators import CompiledForest
 
 __all__ = ["Predictor", "predict"]
 
 
 def predict(
-    model: CompiledForest | Artifact | str | os.PathLike[str],
+    model: Packable,
     dataset: Any,
     *,
     method: str = "predict",

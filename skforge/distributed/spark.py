@@ -11,18 +11,15 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from skforge._docs import documented
-from skforge.distributed._artifact import Artifact, KeepEstimator
-from skforge.distributed._job import job
+from skforge.distributed._artifact import KeepEstimator, Packable, job
 from skforge.distributed._spark_udf import udf_of
 
 if TYPE_CHECKING:
     from skforge.distributed._spark_transformer import ForestTransformer
-    from skforge.estimators import CompiledForest
 
 __all__ = ["ForestTransformer", "predict_udf"]
 
@@ -37,7 +34,7 @@ def __getattr__(name: str) -> object:
 
 @documented(job)
 def predict_udf(
-    model: CompiledForest | Artifact | str | os.PathLike[str],
+    model: Packable,
     *,
     method: str = "predict",
     n_jobs: int | None = 1,

@@ -35,7 +35,6 @@ from skforge.exporters.contents import (
     Library,
     Ranges,
 )
-from skforge.exporters.python_entry import python_code
 
 #: Scratch bytes per thread above which a kernel splits a batch, if that helps.
 SCRATCH_BYTES = 1 << 20
@@ -100,7 +99,10 @@ def export_object(
         baseline = replace(Target.x86_64("v1"), triple=baseline.triple)
     if forest.hashed is not None:
         library = _encoding(library, forest.hashed, baseline, texts)
-    parts = [*code.library_code(library), *(python_code(library) if python else ())]
+    parts = [
+        *code.library_code(library),
+        *(code.python_code(library) if python else ()),
+    ]
     return library, emit_object([*parts, *texts], baseline)
 
 

@@ -16,8 +16,9 @@ from skforge._version import __version__, check_release
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.record import forest_out
 from skforge.compiler.frontends import answers_itself, read_forests
+from skforge.compiler.frontends.base import class_name
 from skforge.compiler.frontends.content import check_file
-from skforge.compiler.frontends.members import is_wrapper, kind_of
+from skforge.compiler.frontends.members import is_wrapper
 from skforge.compiler.runtime.module import CompiledModule, restored
 from skforge.compiler.runtime.schedules import ScheduleTable
 from skforge.compiler.runtime.targets import stored_target
@@ -363,9 +364,9 @@ def _value_out(value: Any, name: str, arrays: Arrays) -> Any:
         return {"model": record, "forest": _forest_out(value, f"{name}.", arrays)}
     if isinstance(value, Forest):
         return {"forest": forest_out(value, arrays, name)}
-    if is_part(kind_of(value)):
+    if is_part(class_name(value)):
         state = _value_out(bare_state(value), name, arrays)
-        return {"class": kind_of(value), "state": state}
+        return {"class": class_name(value), "state": state}
     return plain_out(value)
 
 

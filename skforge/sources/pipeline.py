@@ -15,15 +15,18 @@ from skforge._compat import no_warnings
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.reference import differing_rows
 from skforge.compiler.frontends import read_forests
-from skforge.compiler.frontends.base import is_pipeline, last_step
-from skforge.compiler.frontends.pipeline.branches import unbranched
+from skforge.compiler.frontends.base import class_name, is_pipeline, last_step
 from skforge.compiler.frontends.pipeline.model import FoldedPipeline, behind, folded
-from skforge.compiler.frontends.pipeline.split import divided_steps, flat, flat_steps
+from skforge.compiler.frontends.pipeline.split import (
+    divided_steps,
+    flat,
+    flat_steps,
+    unbranched,
+)
 from skforge.compiler.frontends.pipeline.transformers import (
     COLUMNS,
     UNION,
     by_column,
-    class_of,
     first_reader,
     first_step,
     inside,
@@ -106,7 +109,7 @@ class PipelineSource(Source):
         # the first step that looks at rows checks their names
         first = first_step(before)
         names = forest.feature_names
-        kind = "" if first is None else class_of(first)
+        kind = "" if first is None else class_name(first)
         by_name = kind == COLUMNS and names is not None
         # a FunctionTransformer may give a frame names, which the next step warns about
         inner = [transformer for step in before for _, transformer in members(*step)]
@@ -493,7 +496,7 @@ class PrefixedSource(Source):
             return columns and replace(columns, by_frame=True)
         columns = frame_columns(reader, [step for _, step in self._before])
         first = first_step(self._before)
-        if columns is None or first is None or class_of(first) != COLUMNS:
+        if columns is None or first is None or class_name(first) != COLUMNS:
             return columns
         rules = columns.rules
         if first is reader:  # no function reads the columns that it drops

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from skforge.compiler.frontends.base import is_compiled, is_pipeline, unwrap
+from skforge.compiler.frontends.base import class_name, is_compiled, is_pipeline, unwrap
 from skforge.compiler.frontends.members import fitted_members, has_members, is_wrapper
 from skforge.compiler.frontends.pipeline import transformers
 from skforge.exceptions import InvalidInputError, UnsupportedModelError
@@ -136,7 +136,7 @@ def _look(
     if isinstance(step, str) and not transformers.is_absent(step):  # "drop"
         return
     if parts := transformers.inside(step):
-        follows = transformers.class_of(step) == transformers.PIPELINE
+        follows = class_name(step) == transformers.PIPELINE
         for _, part, taken in parts:
             read = places if taken is None else [places[i] for i in taken]
             _look(part, read, used, texts)
@@ -162,5 +162,5 @@ def _look(
 def _keeps_columns(step: Any, width: int) -> bool:
     if transformers.is_absent(step):
         return True
-    imputer = transformers.class_of(step).endswith(".SimpleImputer")
+    imputer = class_name(step).endswith(".SimpleImputer")
     return imputer and len(step.get_feature_names_out()) == width

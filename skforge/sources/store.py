@@ -16,7 +16,7 @@ import numpy as np
 
 from skforge._compat import no_warnings
 from skforge.compiler.forest.forest import Forest
-from skforge.compiler.frontends import members
+from skforge.compiler.frontends import base, members
 from skforge.compiler.frontends.base import last_step
 from skforge.exceptions import UnsupportedModelError
 from skforge.sources.base import METHODS as OF_SCORES
@@ -172,7 +172,7 @@ def _bare_value(value: Any) -> Any:
         return value  # NumPy's numbers are not Python's beside float32
     if isinstance(value, (list, tuple)):
         return [_bare_value(item) for item in value]
-    if is_part(members.kind_of(value)):
+    if is_part(base.class_name(value)):
         return bare(value)
     plain = plain_value(value)
     if plain is None:

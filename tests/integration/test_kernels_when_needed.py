@@ -15,8 +15,7 @@ from sklearn.ensemble import RandomForestClassifier
 import skforge
 from skforge import CompiledForest
 from skforge.compiler.runtime import kernels
-from skforge.tuning import Tuner
-from skforge.tuning.search import heuristic
+from skforge.tuning import Tuner, cpu
 from tests.tuning_tools import Stated
 
 xgb = pytest.importorskip("xgboost")
@@ -79,7 +78,7 @@ def test_fit_uses_the_kernels_that_its_search_compiled(made, monkeypatch):
 
     monkeypatch.setenv("SKFORGE_CACHE", "off")
     monkeypatch.setattr(kernels.KernelCache, "lowered", watched)
-    monkeypatch.setattr(heuristic.cpu, "estimate_of", lambda problem: Stated(estimated))
+    monkeypatch.setattr(cpu, "estimate_of", lambda problem: Stated(estimated))
     model = CompiledForest(MODEL, tuning=Tuner(budget=20.0), batch_sizes=[4, 64]).fit(X)
     tried = {trial.schedule for trial in model.tuning_result_.trials}
     assert len(tried) > 2 and len(made) == len({id(kernel) for kernel in made})

@@ -76,6 +76,17 @@ def test_categories_that_are_numbers(known, codes, tmp_path, reader):
     assert list(kept.cat.categories)[: len(known)] == [*known]
 
 
+@pytest.mark.parametrize("cell", ["", '""'])
+def test_empty_cells_are_no_categories_of_catboost(cell, tmp_path, reader):
+    """As missing ones of the frame that pandas makes of the file, for CatBoost."""
+    spec = RowSpec(2, names=("c", "x"), hashed={0: False})
+    path = tmp_path / "rows.csv"
+    with pytest.raises(InvalidInputError, match="row 2 of column 'c' has None, and"):
+        read(path, spec, f"c,x\nred,1\n{cell},2\n")
+    kept = read(path, spec, "c,x\nred,1\nNA,2\n")["c"]
+    assert list(kept) == ["red", "NA"]
+
+
 def test_texts_become_the_numbers_of_python(tmp_path, reader):
     random = np.random.default_rng(0)
     bits = random.integers(0, 2**64, 3000, dtype=np.uint64).view(np.float64)

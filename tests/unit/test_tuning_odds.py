@@ -12,10 +12,9 @@ from skforge.compiler.cost.counts import ForestCounts
 from skforge.compiler.defaults.cpu import default_schedules
 from skforge.compiler.schedule import families
 from skforge.compiler.target import Target
-from skforge.tuning import Candidate, Heuristic, Trial, Tuner
+from skforge.tuning import Candidate, Heuristic, Trial, Tuner, cpu
 from skforge.tuning import tuner as tuner_module
 from skforge.tuning.measure.measure import KernelMeasurer
-from skforge.tuning.search import heuristic
 from skforge.tuning.search.odds import Odds, kind_of
 from skforge.tuning.search.ranges import plan_ranges
 from tests.exactness.forests import drawn
@@ -70,7 +69,7 @@ def test_the_automatic_search_compiles_nothing_then(monkeypatch):
         return 1e-5 if schedule == BITS else 1e-5 * SLOWER
 
     monkeypatch.setenv("SKFORGE_CACHE", "off")
-    monkeypatch.setattr(heuristic.cpu, "estimate_of", lambda problem: Stated(estimated))
+    monkeypatch.setattr(cpu, "estimate_of", lambda problem: Stated(estimated))
     monkeypatch.setattr(KernelMeasurer, "build", None)
     result = Tuner().tune(FOREST, ranges=MANY, target=TARGET)
     assert result.trials == () and result.complete
@@ -220,10 +219,10 @@ def test_a_search_waits_for_others_as_long_as_it_is_worth(monkeypatch, tmp_path)
 
     monkeypatch.setenv("SKFORGE_CACHE_DIR", str(tmp_path))
     monkeypatch.setattr(tuner_module, "alone", alone)
-    monkeypatch.setattr(heuristic.cpu, "estimate_of", lambda problem: Stated(estimated))
+    monkeypatch.setattr(cpu, "estimate_of", lambda problem: Stated(estimated))
     result = Tuner().tune(FOREST, ranges=MANY, target=TARGET)
     assert result.trials == () and result.complete and waits == []
-    monkeypatch.setattr(heuristic.cpu, "estimate_of", lambda problem: Stated())
+    monkeypatch.setattr(cpu, "estimate_of", lambda problem: Stated())
     result = Tuner().tune(FOREST, ranges=MANY, target=TARGET)
     assert result.trials == () and not result.complete
     Tuner(budget=3.0).tune(FOREST, ranges=MANY, target=TARGET)

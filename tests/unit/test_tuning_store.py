@@ -20,7 +20,7 @@ from skforge.compiler.runtime import machine
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.runtime import object_cache
-from skforge.tuning import Tuner, records
+from skforge.tuning import Tuner, cpu, records
 from skforge.tuning.measure.measure import KernelMeasurer
 from skforge.tuning.records import MOST_ENTRIES, Record, RecordKey, UserStore, alone
 from skforge.tuning.search import heuristic
@@ -42,7 +42,7 @@ def forest(rows=slice(None), n_trees=6):
 def builds(monkeypatch, tmp_path):
     """An own store, an estimate that cannot tell, and a count of what is built."""
     monkeypatch.setenv("SKFORGE_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setattr(heuristic.cpu, "estimate_of", lambda problem: Stated())
+    monkeypatch.setattr(cpu, "estimate_of", lambda problem: Stated())
     monkeypatch.setattr(heuristic, "neighbours", lambda point, problem: ())
     made, build = [], KernelMeasurer.build
 

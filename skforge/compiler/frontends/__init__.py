@@ -18,6 +18,7 @@ from skforge.compiler.forest.record import forest_in
 from skforge.compiler.frontends import content
 from skforge.compiler.frontends.base import (
     Frontend,
+    class_name,
     class_names,
     is_a,
     is_pipeline,
@@ -170,7 +171,6 @@ def no_member(model: Any, why: object) -> UnsupportedModelError:
 
 
 def _unknown(model: Any) -> UnsupportedModelError:
-    kind = f"{type(model).__module__}.{type(model).__qualname__}"
     if is_a(model, "sklearn.pipeline.Pipeline"):
         advice = "pass its last step; a pipeline also accepts a compiled last step"
     elif is_search(model) and getattr(model, "refit", True) is False:
@@ -197,7 +197,7 @@ def _unknown(model: Any) -> UnsupportedModelError:
         advice = "pass a fitted model, or the path or bytes of a saved one"
     _discover()
     return UnsupportedModelError(
-        f"skforge cannot read {kind}; {advice}. It reads models of "
+        f"skforge cannot read {class_name(model)}; {advice}. It reads models of "
         f"{', '.join(sorted({f.name.partition(' ')[0] for f in registered()}))}."
     )
 

@@ -47,6 +47,11 @@ def registered() -> tuple[Frontend, ...]:
     return tuple(sorted(reversed(_REGISTRY.values()), key=is_own))
 
 
+def class_name(model: object) -> str:
+    """Return ``module.Class`` of an object's own class: subclasses may do anything."""
+    return f"{type(model).__module__}.{type(model).__qualname__}"
+
+
 def class_names(model: object) -> set[str]:
     """Return ``module.Class`` for an object's class and all its bases."""
     return {f"{c.__module__}.{c.__qualname__}" for c in type(model).__mro__}
@@ -81,8 +86,7 @@ def unwrap(model: Any) -> Any:
 
 def is_pipeline(model: object) -> bool:
     """Tell whether the model is scikit-learn's ``Pipeline``, and no subclass of it."""
-    kind = type(model)
-    return kind.__module__ == "sklearn.pipeline" and kind.__qualname__ == "Pipeline"
+    return class_name(model) == "sklearn.pipeline.Pipeline"
 
 
 def is_compiled(model: object) -> bool:

@@ -6,7 +6,7 @@ import copy
 from collections.abc import Sequence
 from typing import Any
 
-from skforge.compiler.frontends.base import is_pipeline
+from skforge.compiler.frontends.base import class_name, is_pipeline
 from skforge.compiler.frontends.checks import refuse_unfitted
 
 CALIBRATED = "sklearn.calibration.CalibratedClassifierCV"
@@ -21,11 +21,6 @@ MEAN = "sklearn.ensemble._voting.VotingRegressor"
 
 #: What OneVsRestClassifier puts in the place of a class that is always or never there.
 CONSTANT = "sklearn.multiclass._ConstantPredictor"
-
-
-def kind_of(model: object) -> str:
-    """Return ``module.Class`` of an object's own class: subclasses may do anything."""
-    return f"{type(model).__module__}.{type(model).__qualname__}"
 
 
 _KINDS = "Classifier", "Regressor"
@@ -61,19 +56,19 @@ _PLACES = {
 
 
 def _places(model: Any) -> tuple[str, ...]:
-    return _PLACES.get(kind_of(model), ("estimators_",))
+    return _PLACES.get(class_name(model), ("estimators_",))
 
 
 def is_wrapper(model: object) -> bool:
-    return kind_of(model) in WRAPPERS
+    return class_name(model) in WRAPPERS
 
 
 def has_members(model: object) -> bool:
-    return kind_of(model) in WRAPPERS | _APART
+    return class_name(model) in WRAPPERS | _APART
 
 
 def named_members(model: Any) -> dict[str, Any]:
-    kind = kind_of(model)
+    kind = class_name(model)
     if is_pipeline(model):
         return {model.steps[-1][0]: model.steps[-1][1]}
     by_name = {}
@@ -95,7 +90,7 @@ def fitted_members(model: Any) -> list[Any]:
 
 
 def with_members(model: Any, members: Sequence[Any]) -> Any:
-    copied, kind = copy.copy(model), kind_of(model)
+    copied, kind = copy.copy(model), class_name(model)
     if is_pipeline(model):
         copied.steps = [*model.steps[:-1], (model.steps[-1][0], members[0])]
         return copied

@@ -20,7 +20,8 @@ from sklearn.preprocessing import LabelEncoder
 from sklearn.utils.multiclass import type_of_target
 
 from skforge.compiler.forest.forest import Forest
-from skforge.compiler.frontends.members import TUNED, kind_of, with_members
+from skforge.compiler.frontends.base import class_name
+from skforge.compiler.frontends.members import TUNED, with_members
 from skforge.compiler.frontends.wrappers.model import WrappedPart
 from skforge.compiler.outputs.functions import FUNCTIONS
 from skforge.compiler.outputs.library import HOST
@@ -351,7 +352,8 @@ class TransformedTarget(Node):
         transformer = model.transformer_
         self._inverse = transformer.inverse_transform
         self._function = None
-        if kind_of(transformer) == _FUNCTION and transformer.inverse_func is not None:
+        is_one = class_name(transformer) == _FUNCTION
+        if is_one and transformer.inverse_func is not None:
             self._function = transformer.inverse_func
             self._options = transformer.inv_kw_args or {}
         self._flat = model._training_dim == 1
@@ -385,7 +387,7 @@ class Threshold(Node):
         member_model = self._member.model
         if not is_classifier(member_model) or len(member_model.classes_) != 2:
             raise UnsureError
-        if kind_of(model) == TUNED:
+        if class_name(model) == TUNED:
             label = model._curve_scorer._get_pos_label()
             threshold = model.best_threshold_
         else:

@@ -15,7 +15,7 @@ from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.reference import draw_rows
 from skforge.compiler.frontends import members as kinds
 from skforge.compiler.frontends import read_forests
-from skforge.compiler.frontends.base import is_pipeline, unwrap
+from skforge.compiler.frontends.base import class_name, is_pipeline, unwrap
 from skforge.compiler.frontends.wrappers.model import (
     WrappedPart,
     has_answers,
@@ -120,11 +120,11 @@ class WrapperSource(base.Source):
             self._leaves.append(Leaf(part, source))
             return self._leaves[-1]
         model = part.model if self.stored is not None else _own(part.model)
-        if kinds.kind_of(model) == kinds.CONSTANT:
+        if class_name(model) == kinds.CONSTANT:
             self._constants = True
             return Constant(model)
         inside = [self._node(member) for member in part.inside]
-        return _NODES[kinds.kind_of(model)](model, inside)
+        return _NODES[class_name(model)](model, inside)
 
     @classmethod
     def detects(cls, model: Any) -> bool:

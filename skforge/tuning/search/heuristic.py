@@ -15,10 +15,21 @@ from math import inf
 from typing import TYPE_CHECKING, Any
 
 from skforge.compiler.cost.counts import counted
+from skforge.compiler.cost.shape import ForestShape
+from skforge.compiler.defaults.cpu import candidates
 from skforge.compiler.schedule.schedule import Schedule
+from skforge.compiler.target import Target
 from skforge.tuning.machines import machine_of
-from skforge.tuning.search import cpu, learned
-from skforge.tuning.search.odds import BETWEEN, WITHIN, Estimate, layout_of
+from skforge.tuning.search import learned
+from skforge.tuning.search.odds import (
+    BETWEEN,
+    WALK,
+    WITHIN,
+    CandidateKind,
+    Estimate,
+    kind_of,
+    layout_of,
+)
 from skforge.tuning.search.strategies import Problem, Round, Rounds
 from skforge.tuning.search.trial import Candidate
 from skforge.tuning.space.cpu import cpu_point
@@ -133,7 +144,7 @@ class _Pool:
         self.left: dict[Schedule, tuple[Candidate, float]] = {}
         self._seen = {problem.default}
         self._kinds = problem.shared(
-            "kinds", lambda: cpu.allowed_kinds(problem.shape, problem.target)
+            "kinds", lambda: allowed_kinds(problem.shape, problem.target)
         )
         self.put((Candidate(s, {}, name) for s in problem.known), inf)
 
@@ -148,8 +159,17 @@ class _Pool:
                 self.left[schedule] = candidate, min(like, self.left[schedule][1])
             elif schedule is not None and schedule not in self._seen:
                 self._seen.add(schedule)
-                if cpu.allows(schedule, self._kinds):
+                if allows(schedule, self._kinds):
                     self.left[schedule] = candidate, like
+
+
+def allowed_kinds(forest: ForestShape, target: Target) -> set[CandidateKind]:
+    return {*map(kind_of, candidates(forest, target))}
+
+
+def allows(schedule: Schedule, kinds: set[CandidateKind]) -> bool:
+    kind = kind_of(schedule)
+    return kind[0] in (WALK, "other") or kind in kinds
 
 
 def _candidate(problem: Problem, point: dict[str, Any], name: str) -> Candidate | None:

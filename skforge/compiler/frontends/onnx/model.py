@@ -23,7 +23,6 @@ from skforge.compiler.forest.outputs import AnswerLayout, Labels, OutputSpec, Po
 from skforge.compiler.forest.validation import ABSENT, damaged, first_true
 from skforge.compiler.frontends.base import Frontend, detects, register
 from skforge.compiler.frontends.onnx import ensembles
-from skforge.compiler.frontends.onnx.attributes import read_attributes
 from skforge.compiler.frontends.onnx.ensembles import Ensemble
 from skforge.compiler.frontends.onnx.trees import (
     Graph,
@@ -212,7 +211,7 @@ def load(model: Any, iteration_range: tuple[int, int] | None = None) -> Forest:
             "An ONNX model has no boosting rounds to choose from."
         )
     place = locate(model)
-    attributes = read_attributes(place.node, place.version)
+    attributes = ensembles.read_attributes(place.node, place.version)
     dtype = np.dtype(np.float64 if place.node_type == DOUBLE else np.float32)
     if place.node.op_type == "TreeEnsemble":
         ensemble = ensembles.read_ensemble(attributes, dtype)

@@ -13,8 +13,9 @@ import numpy as np
 from skforge._compat import no_warnings
 from skforge._typing import Array
 from skforge.compiler.forest.forest import Forest
+from skforge.compiler.frontends.base import class_name
 from skforge.compiler.frontends.pipeline import transformers
-from skforge.compiler.frontends.pipeline.transformers import cannot_fold, class_of
+from skforge.compiler.frontends.pipeline.transformers import cannot_fold
 from skforge.exceptions import InvalidModelError
 
 _CELLS = 1 << 22  # of the matrices that transformers make at a time
@@ -47,7 +48,7 @@ class ColumnStage:
                 return np.column_stack(self.by_column(columns))
             return _called(self.transformer, _matrix(self, columns))
         except (ArithmeticError, LookupError, TypeError, ValueError) as error:
-            cannot_fold(f"{class_of(self.transformer)} fails on a value: {error!r}")
+            cannot_fold(f"{class_name(self.transformer)} fails on a value: {error!r}")
 
     def by_column(self, columns: Sequence[Array]) -> list[Array]:
         return [_dense(_called(self.transformer, x[:, None])) for x in columns]
@@ -234,12 +235,12 @@ def _after(step: str, transformer: Any, given: Matrix, plan: ColumnPlan) -> Matr
     function = transformers.function_of(transformer)
     if transformers.passes_on(transformer) and function is None:
         return given
-    class_name = class_of(transformer)
-    if class_name == transformers.PIPELINE:
+    kind = class_name(transformer)
+    if kind == transformers.PIPELINE:
         for name, child, _ in transformers.inside(transformer):
             given = _after(f"{step}__{name}", child, given, plan)
         return given
-    if class_name == transformers.UNION:
+    if kind == transformers.UNION:
         parts = [
             _after(f"{step}__{name}", child, given, plan)
             for name, child, _ in transformers.inside(transformer)
@@ -247,7 +248,7 @@ def _after(step: str, transformer: Any, given: Matrix, plan: ColumnPlan) -> Matr
         ]
         joined = _joined([part.columns for part in parts])
         return Matrix(joined, "csr" if any(part.sparse for part in parts) else "")
-    if class_name == transformers.COLUMNS:
+    if kind == transformers.COLUMNS:
         return _by_columns(step, transformer, given, plan)
     transformers.refuse(step, transformer)
     return _of_one(step, transformer, given, plan)

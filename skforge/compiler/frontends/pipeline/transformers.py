@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, NoReturn, TypeAlias
 
 import numpy as np
 
+from skforge.compiler.frontends.base import class_name
 from skforge.exceptions import UnsupportedModelError
 
 PIPELINE = "sklearn.pipeline.Pipeline"
@@ -26,11 +27,6 @@ _PARTS = {PIPELINE: "steps", UNION: "transformer_list", COLUMNS: "transformers"}
 
 _FUNCTION = "FunctionTransformer"
 _UNIVARIATE = "feature_selection._univariate_selection"
-
-
-def class_of(transformer: Any) -> str:
-    kind = type(transformer)
-    return f"{kind.__module__}.{kind.__qualname__}"
 
 
 def _same(_transformer: Any, width: int) -> list[int]:
@@ -151,7 +147,7 @@ _KINDS: dict[str, _TransformerKind] = {
 
 
 def kind_of(transformer: Any) -> _TransformerKind:
-    return _KINDS[class_of(transformer)]
+    return _KINDS[class_name(transformer)]
 
 
 def special_values(transformer: Any, width: int) -> list[Any]:
@@ -168,7 +164,7 @@ def is_scaler(transformer: Any) -> bool:
 
 
 def function_of(transformer: Any) -> Any:
-    is_one = class_of(transformer).endswith("." + _FUNCTION)
+    is_one = class_name(transformer).endswith("." + _FUNCTION)
     return transformer.func if is_one else None
 
 
@@ -231,7 +227,7 @@ def lenient(transformer: Any) -> Any:
     if marks:  # see refused_markers
         copied.error_on_new = False
         return copied
-    if class_of(transformer).endswith(".OneHotEncoder"):
+    if class_name(transformer).endswith(".OneHotEncoder"):
         copied.handle_unknown = "ignore"
     else:
         copied.handle_unknown, copied.unknown_value = "use_encoded_value", -1
@@ -247,7 +243,7 @@ def texts_of(transformer: Any, width: int) -> list[list[str] | None]:
     if kind_of(transformer) is _SELECTOR and not _SELECTOR.reads(transformer, width):
         raise TypeError("warns in every call that it selects nothing")
     values = special_values(transformer, width)
-    if class_of(transformer).endswith(".SimpleImputer"):
+    if class_name(transformer).endswith(".SimpleImputer"):
         drops = not transformer.keep_empty_features
         if drops and any(map(_is_nan, transformer.statistics_)):
             raise TypeError("warns in every call about a column without values")
@@ -271,7 +267,7 @@ def _texts(values: Any) -> list[str] | None:
 def refuse(step: str, transformer: Any) -> None:
     from sklearn.utils._set_output import _get_output_config
 
-    name = class_of(transformer)
+    name = class_name(transformer)
     if name not in _KINDS:
         fail(step, transformer, "is not one of the transformers that can be folded")
     if (function := function_of(transformer)) is not None:
@@ -296,7 +292,7 @@ def refuse(step: str, transformer: Any) -> None:
 
 def is_marker(transformer: Any) -> bool:
     """Tell whether a transformer reads alone where None or NaN is."""
-    marks = class_of(transformer).endswith(".MissingIndicator")
+    marks = class_name(transformer).endswith(".MissingIndicator")
     return marks and _is_nan(transformer.missing_values)
 
 
@@ -321,31 +317,30 @@ def cannot_fold(why: str) -> NoReturn:
 
 
 def is_absent(transformer: Any) -> bool:
-    if class_of(transformer) == PIPELINE:
+    if class_name(transformer) == PIPELINE:
         return all(is_absent(step) for _, step in transformer.steps)
     return transformer is None or transformer == "passthrough"
 
 
 def passes_on(transformer: Any) -> bool:
     """Tell whether a step hands its rows on without looking at names and shapes."""
-    if is_absent(transformer):
-        return True
-    return class_of(transformer).endswith("." + _FUNCTION) and not transformer.validate
+    is_one = class_name(transformer).endswith("." + _FUNCTION)
+    return is_absent(transformer) or (is_one and not transformer.validate)
 
 
 def inside(transformer: Any) -> list[tuple[str, Any, list[int] | None]]:
-    class_name = class_of(transformer)
-    if class_name == COLUMNS:
+    kind = class_name(transformer)
+    if kind == COLUMNS:
         taken = transformer._transformer_to_input_indices
         fitted = transformer.transformers_
         return [(name, child, taken[name]) for name, child, _ in fitted]
-    parts = getattr(transformer, _PARTS.get(class_name, ""), [])
+    parts = getattr(transformer, _PARTS.get(kind, ""), [])
     return [(name, child, None) for name, child in parts]
 
 
 def _in_turn(steps: list[tuple[str, Any]]) -> Iterator[Any]:
     for _, step in steps:
-        if class_of(step) == PIPELINE:
+        if class_name(step) == PIPELINE:
             yield from _in_turn(step.steps)
         elif not is_absent(step):
             yield step
@@ -365,21 +360,21 @@ def of_first(steps: list[tuple[str, Any]], name: str) -> Any:
 
 def first_reader(steps: list[tuple[str, Any]]) -> Any:
     first: Any = next(_in_turn(steps), None)
-    if class_of(first) != UNION:
+    if class_name(first) != UNION:
         return first
     return first_reader([part for part in first.transformer_list if part[1] != "drop"])
 
 
 def members(step: str, transformer: Any) -> Iterator[tuple[str, Any]]:
-    class_name = class_of(transformer)
-    if class_name not in _PARTS:
+    kind = class_name(transformer)
+    if kind not in _PARTS:
         yield step, transformer
         return
-    parts = getattr(transformer, _PARTS[class_name])
+    parts = getattr(transformer, _PARTS[kind])
     inside = [(name, child) for name, child, *_ in parts]
-    if class_name == COLUMNS:
+    if kind == COLUMNS:
         inside.append(("remainder", transformer.remainder))
-    if class_name != PIPELINE and transformer.transformer_weights is not None:
+    if kind != PIPELINE and transformer.transformer_weights is not None:
         fail(step, transformer, "has transformer_weights")
     for name, child in inside:
         if child is not None and not isinstance(child, str):
