@@ -64,7 +64,8 @@ def has_objects(form: Any) -> bool:
     return any(dtype is OBJECT for dtype in types)
 
 
-def parts_of(form: Any, bools: bool) -> list[Any]:
+@lru_cache(maxsize=256)  # one row is asked three times, and texts of types take 30 us
+def parts_of(form: Any, bools: bool) -> tuple[Any, ...]:
     """Return the forms that must be read for a frame with objects among its numbers.
 
     A step gets a matrix of objects if one of its columns holds some, and otherwise
@@ -73,17 +74,17 @@ def parts_of(form: Any, bools: bool) -> list[Any]:
     objects, the last that of other columns.
     """
     if not isinstance(form, Form) or form.kind != "pandas":
-        return [form]
+        return (form,)
     wide = np.dtype(np.float64)
     apart = [OBJECT, np.dtype(bool)] if bools else [OBJECT]
     apart = [dtype for dtype in apart if dtype in form.types]
     others = tuple(wide if dtype in apart else dtype for dtype in form.types)
-    parts: list[Any] = [
+    parts = (
         Form("pandas", tuple(None if d is None else dtype for d in form.types))
         for dtype in apart
-    ]
+    )
     plain = all(dtype is None or is_wide(dtype) for dtype in others)
-    return [*parts, None if plain else Form("pandas", others)]
+    return *parts, None if plain else Form("pandas", others)
 
 
 def is_wide(dtype: Any) -> bool:

@@ -158,13 +158,13 @@ class PipelineRows:
         layout = reader.layout(X)
         return None if layout is None else layout[0]
 
-    def parts_of(self, form: Any) -> list[Any]:
+    def parts_of(self, form: Any) -> tuple[Any, ...]:
         return forms.parts_of(form, bools=not self._is_by_dtype)
 
     def gaps_of(self, form: Any) -> Collection[int] | None:
         """Return the columns that may have NA or None; None if a part is not read."""
         gaps = self.forms.get(forms.told(form))
-        if gaps is None and (parts := self.parts_of(form)) != [form]:
+        if gaps is None and (parts := self.parts_of(form)) != (form,):
             found = map(self.forms.get, map(forms.told, parts))
             known = [gaps for gaps in found if gaps is not None]
             if len(known) == len(parts):

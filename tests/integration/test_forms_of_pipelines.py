@@ -29,6 +29,7 @@ import skforge
 from skforge.exceptions import SourceNeededError, VerificationError
 from skforge.prediction import blocks
 from skforge.prediction.predictor import ForestPredictor
+from skforge.sources import forms
 from tests.compared_calls import difference
 from tests.plain import plain
 
@@ -635,3 +636,21 @@ def test_dates_of_several_units_in_one_step():
     with pytest.warns(skforge.PerformanceWarning, match="at its speed"):
         fast = plain(model).fit(frame)
     assert not difference(fast.predict, model.predict, frame)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int16"])
+def test_forms_of_frames_that_were_seen_are_not_made_again(dtype, monkeypatch):
+    X = pd.DataFrame(np.arange(400.0).reshape(100, 4) % 7, columns=list("abcd"))
+    model = make_pipeline(
+        preprocessing.StandardScaler(),
+        ensemble.RandomForestClassifier(5, max_depth=3, random_state=0),
+    )
+    fast = skforge.CompiledForest(model.fit(X, X["a"] > 3), tuning="off").fit(X)
+    rows = X[:1].astype(dtype)
+    expected = fast.predict_proba(rows)
+    made = []
+    monkeypatch.setattr(forms.Form, "__post_init__", made.append)
+    for n in (1, 1, 40):
+        found = fast.predict_proba(X[:n].astype(dtype))
+        assert found[:1].tobytes() == expected.tobytes()
+    assert made == []  # the texts of a form's types take 30 us
