@@ -135,6 +135,9 @@ def main(
     peer_names: Annotated[
         str, typer.Option("--peers", help=f"Also: {', '.join(MORE_PEERS)}.")
     ] = ",".join(PEERS),
+    arrays: Annotated[
+        bool, typer.Option("--arrays", help="No lists and frames: arrays alone.")
+    ] = False,
     c_calls: Annotated[
         bool, typer.Option("--c", help="Also calls from C, which need gcc.")
     ] = False,
@@ -160,6 +163,8 @@ def main(
         print(f"{case.name} ({len(case.rows):,} rows, {case.rows_from})", flush=True)
         with threadpool_limits(limits=1), TemporaryDirectory() as folder:
             systems = checked_systems(case, sizes, asked)
+                if arrays:
+                    systems = [s for s in systems if s.form is np.asarray]
             if c_calls:
                 systems += from_c(case, Path(folder))
             for size in sizes:
