@@ -163,8 +163,8 @@ def main(
         print(f"{case.name} ({len(case.rows):,} rows, {case.rows_from})", flush=True)
         with threadpool_limits(limits=1), TemporaryDirectory() as folder:
             systems = checked_systems(case, sizes, asked)
-                if arrays:
-                    systems = [s for s in systems if s.form is np.asarray]
+            if arrays:
+                systems = [s for s in systems if s.form is np.asarray]
             if c_calls:
                 systems += from_c(case, Path(folder))
             for size in sizes:
