@@ -23,8 +23,8 @@ from skforge.compiler.forest.forest import Forest
 from skforge.compiler.frontends import no_member
 from skforge.compiler.frontends.base import is_compiled, is_pipeline, last_step
 from skforge.compiler.frontends.members import has_members, named_members
-from skforge.compiler.frontends.pipeline.branches import Branch
 from skforge.compiler.frontends.pipeline.split import (
+    Branch,
     PipelineSplit,
     StepPart,
     divided,
