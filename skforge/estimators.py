@@ -7,7 +7,7 @@ from numbers import Integral, Real
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from sklearn.base import is_classifier
 from sklearn.metrics import accuracy_score, r2_score
 from sklearn.utils._param_validation import HasMethods, Hidden, Interval, StrOptions
@@ -15,6 +15,7 @@ from sklearn.utils.metadata_routing import UNUSED
 from sklearn.utils.validation import check_is_fitted
 
 from skforge._docs import documented
+from skforge._typing import Array
 from skforge.compiler.frontends.base import is_search, last_step, unwrap
 from skforge.compiler.ir.hir.nodes import Reduction
 from skforge.compiler.runtime.cpu.threads import resolve_n_jobs
@@ -248,7 +249,7 @@ class CompiledForest(Displayed):
         return self
 
     @offered("fit_predict")
-    def fit_predict(self, X: Any, y: Any = None, **fit_params: Any) -> NDArray[Any]:
+    def fit_predict(self, X: Any, y: Any = None, **fit_params: Any) -> Array:
         """Fit, and return -1 for outliers and 1 for all other rows.
 
         Parameters

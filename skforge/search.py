@@ -22,7 +22,7 @@ from skforge.compiler.ir.hir.nodes import Reduction
 from skforge.compiler.schedule.ranges import BatchRange
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
-from skforge.display.short_repr import OwnRepr
+from skforge.display.notebook import OwnRepr
 from skforge.estimators import CompiledForest
 from skforge.exceptions import InvalidInputError
 from skforge.sources.delegation import validated

@@ -17,14 +17,14 @@ from sklearn.datasets import make_classification
 from sklearn.ensemble import RandomForestClassifier
 
 from skforge import CompiledForest, Schedule
-from skforge.distributed import _job
+from skforge.distributed import _artifact
 
 NAMES = ["age", "income", "rooms", "tax"]
 
 
 def n_kept() -> int:
     """Return how many models this process has asked for and keeps."""
-    return _job._slot.cache_info().currsize
+    return _artifact._slot.cache_info().currsize
 
 
 def same_bits(found: Any, expected: Any) -> None:

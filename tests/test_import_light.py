@@ -205,7 +205,7 @@ def test_workers_and_the_command_line_predict_without_scikit_learn(tmp_path):
     from sklearn.tree import DecisionTreeClassifier
 
     from skforge.cli.main import app
-    from skforge.distributed._job import job as job_of
+    from skforge.distributed._artifact import job as job_of
 
     X, y = load_iris(return_X_y=True)
     model = DecisionTreeClassifier(max_depth=2).fit(X, y)

@@ -11,20 +11,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 import typer
-from numpy.typing import NDArray
 from rich.console import Console
 from rich.text import Text
 
+from skforge._typing import Array
 from skforge.cli import report
 from skforge.cli.data import all_rows, check_columns, load_rows
 from skforge.cli.errors import MISMATCH, naming
-from skforge.cli.models import (
-    drawable,
-    fitted,
-    forest_of,
-    live_model,
-    open_model,
-)
+from skforge.cli.models import drawable, fitted, forest_of, live_model, open_model
 from skforge.cli.options import (
     DataColumns,
     DataFile,
@@ -38,14 +32,15 @@ from skforge.cli.options import (
 )
 from skforge.cli.report import Pair, check, describe, show_schedules, speed
 from skforge.cli.tables import name_of
+from skforge.compiler.forest.forest import Forest
+from skforge.compiler.forest.reference import draw_rows
 from skforge.compiler.frontends.base import is_a, is_compiled
+from skforge.compiler.schedule.schedule import Schedule
 from skforge.exceptions import InvalidInputError, VerificationError, duration
 from skforge.sources.row_spec import row_spec
 
 if TYPE_CHECKING:
-    from skforge.compiler.forest.forest import Forest
     from skforge.compiler.runtime.module import CompiledModule
-    from skforge.compiler.schedule.schedule import Schedule
 
 
 def estimator_pairs(fast: Any) -> list[Pair]:
@@ -79,7 +74,7 @@ def source_pairs(
     return []
 
 
-def _one_axis(raw: NDArray[Any]) -> NDArray[Any]:
+def _one_axis(raw: Array) -> Array:
     return raw[:, 0] if raw.ndim == 2 and raw.shape[1] == 1 else raw
 
 
@@ -300,7 +295,7 @@ def demo(seconds: SecondsOption = 1.0, verbose: Verbose = False) -> None:
         raise VerificationError("Compiled predictions differ from the model's own.")
 
 
-def _demo_data() -> tuple[report.RowArray, NDArray[Any]]:
+def _demo_data() -> tuple[report.RowArray, Array]:
     """Generate rows with noisy labels, ties and missing values, for full trees."""
     from sklearn.datasets import make_classification
 
@@ -333,8 +328,6 @@ def _demo_model(console: Console) -> Any:
 def _drawn_rows(
     forest: Forest, n: int = 2000, missing: bool = True
 ) -> dict[str, report.RowArray]:
-    from skforge.compiler.forest.reference import draw_rows
-
     rows = {"on and around thresholds": draw_rows(forest, n, seed=0)}
     if missing:
         rows["with missing values"] = draw_rows(forest, n, seed=1, missing=0.1)

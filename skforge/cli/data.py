@@ -16,6 +16,7 @@ from skforge.cli.errors import either, warn
 from skforge.cli.models import forest_of
 from skforge.cli.report import RowArray
 from skforge.cli.tables import Batch, columns_of, merged, open_table
+from skforge.compiler.forest.rows import prepare_rows
 from skforge.compiler.frontends.base import is_compiled
 from skforge.exceptions import InvalidInputError, plural, shortened
 from skforge.sources.row_spec import RowSpec, row_spec
@@ -240,8 +241,6 @@ def check_columns(data: Path | None, columns: str | None) -> None:
 
 
 def load_rows(path: Path, model: Any, columns: str | None = None) -> RowArray:
-    from skforge.compiler.forest.rows import prepare_rows
-
     if is_compiled(model):
         rows = all_rows(path, row_spec(model), columns)
         source = model._compiled().source

@@ -14,6 +14,10 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.table import Table
 
+from skforge._version import DISTRIBUTION, __version__
+from skforge.exceptions import TargetError
+from skforge.runtime import object_cache
+
 if TYPE_CHECKING:
     from skforge.compiler.runtime.machine import Measured
     from skforge.compiler.target import Target
@@ -44,7 +48,6 @@ def doctor(measure: bool = False) -> None:
 
     :param measure: Measure this machine now, and keep its profile.
     """
-    from skforge._version import __version__
     from skforge.compiler.runtime import machine
     from skforge.compiler.target import Target
 
@@ -86,8 +89,6 @@ def doctor(measure: bool = False) -> None:
 
 
 def _stranger() -> str:
-    from skforge._version import DISTRIBUTION
-
     try:
         other = metadata.distribution("skforge")
     except metadata.PackageNotFoundError:
@@ -128,8 +129,6 @@ def _at(seconds: float) -> str:
 
 
 def _cache() -> dict[str, str]:
-    from skforge.runtime import object_cache
-
     folder = object_cache.directory()
     if folder is None:
         return {"folder": "none: SKFORGE_CACHE is off"}
@@ -159,7 +158,6 @@ def _facts(console: Console, title: str, facts: dict[str, str]) -> None:
 
 def _auto() -> str:
     from skforge.compiler.runtime.targets import gpu_here
-    from skforge.exceptions import TargetError
 
     try:
         gpu = gpu_here()

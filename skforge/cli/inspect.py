@@ -9,11 +9,12 @@ import typer
 from skforge.cli.models import forest_of, is_own, open_model
 from skforge.cli.options import ModelFile, ScheduleOption, load_schedule
 from skforge.cli.tune import result_of
+from skforge.compiler.forest.forest import Forest
+from skforge.compiler.runtime.schedules import table_at
+from skforge.compiler.schedule.schedule import Schedule
 from skforge.exceptions import InvalidInputError
 
 if TYPE_CHECKING:
-    from skforge.compiler.forest.forest import Forest
-    from skforge.compiler.schedule.schedule import Schedule
     from skforge.compiler.target import Target
 
 LEVELS = ("schedule", "loops", "hir", "mir", "lir", "llvm", "asm", "cuda", "ptx")
@@ -72,7 +73,6 @@ def _level_text(
     from skforge.compiler.codegen.llvm.emitter import emit_llvm
     from skforge.compiler.runtime.compiling import ScheduleLowering
     from skforge.compiler.runtime.cpu.jit import emit_assembly
-    from skforge.compiler.runtime.schedules import table_at
     from skforge.compiler.runtime.targets import default_table
 
     texts = backend_of(target).code_levels(target)

@@ -6,9 +6,10 @@ import warnings
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from skforge.cli.errors import warn
+from skforge.compiler.forest.forest import Forest
 from skforge.compiler.frontends.base import is_a, is_compiled, unwrap
 from skforge.compiler.frontends.members import has_members
 from skforge.exceptions import (
@@ -17,10 +18,11 @@ from skforge.exceptions import (
     UnsupportedModelError,
     with_article,
 )
+from skforge.prediction.answers import as_array
+from skforge.sources.base import adapter_of
+from skforge.sources.fitted import is_estimator, model_of
 from skforge.sources.row_spec import row_spec
-
-if TYPE_CHECKING:
-    from skforge.compiler.forest.forest import Forest
+from skforge.sources.stored_model import StoredModel
 
 
 def is_own(path: Path) -> bool:
@@ -61,9 +63,7 @@ def _unpickled(path: Path) -> Any:
 
 
 def _check_model(path: Path, model: Any) -> None:
-    from skforge.compiler.forest.forest import Forest
     from skforge.compiler.runtime.module import CompiledModule
-    from skforge.sources.base import adapter_of
     from skforge.sources.delegation import is_fitted
     from skforge.sources.files import ForestSource
 
@@ -102,8 +102,6 @@ def fitted(model: Any, rows: Any, **options: Any) -> Any:
 
 
 def quiet(model: Any, name: str) -> Callable[[Any], Any]:
-    from skforge.prediction.answers import as_array
-
     method = getattr(model, name)
 
     def call(X: Any) -> Any:
@@ -115,16 +113,12 @@ def quiet(model: Any, name: str) -> Callable[[Any], Any]:
 
 
 def live_model(model: Any) -> Any:
-    from skforge.sources.fitted import is_estimator, model_of
-    from skforge.sources.stored_model import StoredModel
-
     inner = unwrap(model_of(model)) if is_compiled(model) else unwrap(model)
     return inner if is_estimator(inner) and not isinstance(inner, StoredModel) else None
 
 
 def forest_of(model: Any) -> Forest:
     from skforge import load_forest
-    from skforge.compiler.forest.forest import Forest
     from skforge.compiler.runtime.module import CompiledModule
 
     if is_compiled(model):

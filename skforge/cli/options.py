@@ -9,14 +9,13 @@ from collections.abc import Callable
 from copy import copy
 from inspect import cleandoc
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints
+from typing import Annotated, Any, TypeVar, get_type_hints
 
 import typer
 
+from skforge.compiler.schedule.directives import BY_NAME
+from skforge.compiler.schedule.schedule import Schedule
 from skforge.exceptions import ScheduleError, shortened
-
-if TYPE_CHECKING:
-    from skforge.compiler.schedule.schedule import Schedule
 
 
 def with_options(command: Callable[..., None]) -> Callable[..., None]:
@@ -39,8 +38,6 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def load_schedule(text: str | None) -> Schedule | None:
-    from skforge.compiler.schedule.schedule import Schedule
-
     if text is None or text == "auto":
         return None
     if text == "-":
@@ -65,9 +62,6 @@ def schedule_of(text: str) -> Schedule:
     >>> schedule_of('Schedule().tile("batch", "b0", "b1", 8)\n  .unroll("b1")')
     Schedule().tile("batch", "b0", "b1", 8).unroll("b1")
     """
-    from skforge.compiler.schedule.directives import BY_NAME
-    from skforge.compiler.schedule.schedule import Schedule
-
     calls: list[tuple[str, list[Any], dict[str, Any]]] = []
     try:
         node = ast.parse(f"({text})", mode="eval").body

@@ -13,7 +13,7 @@ from functools import partial
 from itertools import chain
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import typer
@@ -29,11 +29,9 @@ from skforge.cli.models import fitted, open_model, quiet
 from skforge.cli.options import DataColumns, ModelFile, OutputOption, RowsArgument
 from skforge.cli.tables import Batch, merged
 from skforge.exceptions import InvalidInputError, duration, plural
+from skforge.prediction.answers import Answer, described
+from skforge.sources.fitted import start_of
 from skforge.sources.row_spec import row_spec
-
-if TYPE_CHECKING:
-    from skforge.prediction.answers import Answer
-
 
 #: Writes some rows, which have two axes, below those before.
 Write: TypeAlias = Callable[[Array], None]
@@ -180,8 +178,6 @@ def predict(
     :param method: What to compute: predict, proba, raw or contribs.
     :param contribs: Short for --method contribs.
     """
-    from skforge.sources.fitted import start_of
-
     name = _method(method, contribs)
     if output is not None:
         check_output(output, *_KINDS)
@@ -229,8 +225,6 @@ def _method(method: str | None, contribs: bool) -> str:
 
 
 def _described(model: Any, name: str) -> Answer:
-    from skforge.prediction.answers import described
-
     answer = described(model, name)
     if answer.dtype != object:
         return answer

@@ -18,16 +18,17 @@ from rich.table import Table
 from rich.text import Text
 
 from skforge._compat import no_warnings
+from skforge._typing import Array
+from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.reference import differing_rows
+from skforge.compiler.schedule.schedule import Schedule
 from skforge.exceptions import duration, plural, three_digits
 from skforge.prediction.answers import as_array
 from skforge.tuning.measure.bench import in_rounds
 from skforge.tuning.search.ranges import merged
 
 if TYPE_CHECKING:
-    from skforge.compiler.forest.forest import Forest
     from skforge.compiler.runtime.module import CompiledModule
-    from skforge.compiler.schedule.schedule import Schedule
 
 
 TimedCall = Callable[[], object]
@@ -82,7 +83,7 @@ def _sampler(
 
 
 RowArray = NDArray[np.floating[Any]]
-Predict = Callable[[RowArray], NDArray[Any]]
+Predict = Callable[[RowArray], Array]
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +153,7 @@ def check(
     return good
 
 
-def describe_difference(ours: NDArray[Any], theirs: NDArray[Any]) -> str | None:
+def describe_difference(ours: Array, theirs: Array) -> str | None:
     ours, theirs = as_array(ours), as_array(theirs)
     if ours.shape != theirs.shape or ours.dtype != theirs.dtype:
         return f"{ours.dtype} {ours.shape} is not {theirs.dtype} {theirs.shape}"

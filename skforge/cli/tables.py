@@ -23,6 +23,7 @@ import numpy as np
 from numpy.lib import format as npy
 
 from skforge.cli.errors import either
+from skforge.cli.values import number_in
 from skforge.exceptions import InvalidInputError, shortened
 
 #: Values in a batch, and the most rows in one.
@@ -287,8 +288,6 @@ def _are_names(cells: list[str], known: Collection[str]) -> bool:
     >>> _are_names(["", "0", "1"], ()), _are_names(["400", "402"], {"402"})
     (True, True)
     """
-    from skforge.cli.values import number_in
-
     columns = cells[1:] if not cells[0] else cells  # pandas gives an index no name
     counted = len(cells) > 2 and columns == [str(i) for i in range(len(columns))]
     known_ones = bool(known) and {*known} <= {*cells}

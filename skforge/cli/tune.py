@@ -19,6 +19,7 @@ from skforge.cli.options import (
     sizes_of,
 )
 from skforge.cli.tables import name_of
+from skforge.compiler.forest.reference import draw_rows
 from skforge.exceptions import InvalidInputError
 from skforge.sources.row_spec import row_spec
 
@@ -52,7 +53,6 @@ def tune(
     :param verbose: What to show: 0 the result, 1 also progress, 2 also every candidate.
     """
     from skforge import save
-    from skforge.compiler.forest.reference import draw_rows
     from skforge.tuning import Tuner
 
     sizes = None if batch_sizes is None else sizes_of(batch_sizes)

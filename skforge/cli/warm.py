@@ -10,6 +10,7 @@ import typer
 
 from skforge.cli.models import open_model
 from skforge.exceptions import InvalidInputError
+from skforge.runtime import object_cache
 
 #: The names of the cache's entries.
 _ENTRY = re.compile("[0-9a-f]{64}")
@@ -32,7 +33,6 @@ def warm(
     :param n_jobs: Threads of the service, if it sets others than the model has.
     :param shared: Let other users read the cache.
     """
-    from skforge.runtime import object_cache
     from skforge.runtime.facts import note_llvm_version
 
     folder = object_cache.directory()

@@ -389,14 +389,13 @@ def _machine() -> str:
 @lru_cache(maxsize=1)
 def _host() -> Target:
     triple, cpu, features = _known_by_llvm()
-    on = frozenset(flag[1:] for flag in features.split(",") if flag.startswith("+"))
     l1, l2, l3 = _cache_bytes()
     return Target(
         "cpu",
         triple=triple,
         cpu=cpu,
         features=features,
-        vector_bits=_vector_bits(triple, on),
+        vector_bits=_vector_bits(triple, _enabled(features)),
         n_cores=cpu_count(),
         l1_bytes=l1,
         l2_bytes=l2,

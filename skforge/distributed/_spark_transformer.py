@@ -15,8 +15,7 @@ from pyspark.ml.util import (  # noqa: TID253
     MLWritable,
 )
 
-from skforge.distributed._artifact import Artifact, KeepEstimator, Packable, pack
-from skforge.distributed._job import job
+from skforge.distributed._artifact import Artifact, KeepEstimator, Packable, job, pack
 from skforge.distributed._spark_udf import quoted, udf_of
 from skforge.exceptions import InvalidInputError
 from skforge.sources.row_spec import RowSpec

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from skforge.distributed._job import Job
+from skforge.distributed._artifact import Job
 from skforge.exceptions import InvalidInputError, UnsupportedModelError
 from skforge.prediction.answers import Array
 

@@ -16,8 +16,7 @@ from typing import Any
 import numpy as np
 
 from skforge._docs import documented
-from skforge.distributed._artifact import KeepEstimator, Packable
-from skforge.distributed._job import Job, job
+from skforge.distributed._artifact import Job, KeepEstimator, Packable, job
 from skforge.exceptions import InvalidInputError
 from skforge.prediction.answers import Array
 

@@ -15,8 +15,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from skforge._docs import documented
-from skforge.distributed._artifact import KeepEstimator, Packable
-from skforge.distributed._job import job
+from skforge.distributed._artifact import KeepEstimator, Packable, job
 from skforge.distributed._spark_udf import udf_of
 
 if TYPE_CHECKING:

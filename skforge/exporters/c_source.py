@@ -13,8 +13,8 @@ from itertools import starmap
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from skforge._typing import Array
 from skforge.compiler.forest.arrays import ZERO_THRESHOLD, Comparison, Missing
 from skforge.compiler.forest.categories import MULTIPLIER
 from skforge.compiler.forest.forest import Forest
@@ -225,7 +225,7 @@ def source_text(library: Library) -> str:
 # ------------------------------------------------------------ tables
 
 
-def _tables(forest: Forest, leaves: bool) -> dict[str, NDArray[Any]]:
+def _tables(forest: Forest, leaves: bool) -> dict[str, Array]:
     """Return the arrays by name, with inner nodes only.
 
     A child below 0 is ``~leaf``: a row of ``leaf_value``, or, with ``leaves``, the
@@ -258,7 +258,7 @@ def _tables(forest: Forest, leaves: bool) -> dict[str, NDArray[Any]]:
     }
 
 
-def _array(name: str, values: NDArray[Any]) -> str:
+def _array(name: str, values: Array) -> str:
     dtype = values.dtype.name
     if values.dtype.kind == "f":
         texts = [c_number(value, dtype) for value in values.tolist()]

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from skforge._typing import Array
+from skforge._typing import Array, Int32s, Uint64s
 from skforge.compiler.forest import reference
 from skforge.compiler.forest.categories import (
     ABOVE,
@@ -109,9 +109,8 @@ def verify(library: Library, binary: bytes, sample: CheckSample) -> bool:
                     if function == "predict_raw":
                         wanted, gap = sample.raw[:size], sample.limit
                     elif function == "predict_contribs":
-                        wanted = contributed.values(
-                            prepare_rows(forest, rows[:size]), 1
-                        )
+                        given = prepare_rows(forest, rows[:size])
+                        wanted = contributed.values(given, 1)
                     else:
                         wanted = expected(forest, function, sums, leaves[:size])
                     if not _same(result, wanted, gap[:size]):
@@ -230,7 +229,7 @@ _MOST_KNOWN, _FEWEST_KNOWN = 256, 4
 _LONGEST = 200
 
 
-def draw_cells(hashed: HashedCategories, rows: NDArray[Any]) -> NDArray[np.object_]:
+def draw_cells(hashed: HashedCategories, rows: Array) -> NDArray[np.object_]:
     """Return rows of numbers and texts, as callers have them.
 
     Numbers are those of the forest's rows, or borders of combinations. The model knows
@@ -262,7 +261,7 @@ def draw_cells(hashed: HashedCategories, rows: NDArray[Any]) -> NDArray[np.objec
 _LETTERS = 'abc xyz,"-_.0123456789é€日'
 
 
-def _known(hashed: HashedCategories) -> list[NDArray[np.int32]]:
+def _known(hashed: HashedCategories) -> list[Int32s]:
     """Return the hashes of each column that the model has, as far as they stand alone.
 
     Those that occur only together with others cannot be told from the model.
@@ -270,7 +269,7 @@ def _known(hashed: HashedCategories) -> list[NDArray[np.int32]]:
     sizes, arrays = tables_of(hashed)
     a = dict(zip(ARRAYS, arrays, strict=True))
     columns = a["value_column"][: sizes[SIZES.index("n_ranked")]].tolist()
-    found: list[list[NDArray[np.int32]]] = [[] for _ in hashed.is_category]
+    found: list[list[Int32s]] = [[] for _ in hashed.is_category]
     ends = np.append(a["slot_start"], len(a["slot_hash"])).tolist()
     for column, slots in zip(2 * columns, pairwise(ends), strict=True):
         some = slice(*slots)
@@ -307,5 +306,5 @@ def _text_of(wanted: int, random: np.random.Generator) -> str:
 _END, _TRIES = b" skforge", 1 << 13
 
 
-def _mixed(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
+def _mixed(x: Uint64s) -> Uint64s:
     return x ^ x >> np.uint64(47)

@@ -9,8 +9,8 @@ from string import Template
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from skforge._typing import Array
 from skforge._version import __version__
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.hir.nodes import Reduction
@@ -56,7 +56,7 @@ class ExportedKernel:
     """
 
     symbol: str
-    data: tuple[NDArray[Any], ...]
+    data: tuple[Array, ...]
     most_rows: int | None
     scratch: tuple[int, ...]
 

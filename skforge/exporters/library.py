@@ -19,7 +19,7 @@ from skforge.compiler.outputs.steps import Steps, steps_in_code
 from skforge.compiler.passes.lir import place_scratch
 from skforge.compiler.runtime.compiling import most_rows
 from skforge.compiler.runtime.contributions import parts_of
-from skforge.compiler.runtime.cpu.jit import machine_attributes, object_of
+from skforge.compiler.runtime.cpu.jit import emit_object, machine_attributes
 from skforge.compiler.runtime.entry.encoder_routines import encoder
 from skforge.compiler.runtime.entry.encoder_tables import SIZES, tables_of
 from skforge.compiler.runtime.schedules import table_at
@@ -35,7 +35,6 @@ from skforge.exporters.contents import (
     Library,
     Ranges,
 )
-from skforge.exporters.python_entry import python_code
 
 #: Scratch bytes per thread above which a kernel splits a batch, if that helps.
 SCRATCH_BYTES = 1 << 20
@@ -100,8 +99,11 @@ def export_object(
         baseline = replace(Target.x86_64("v1"), triple=baseline.triple)
     if forest.hashed is not None:
         library = _encoding(library, forest.hashed, baseline, texts)
-    parts = [*code.library_code(library), *(python_code(library) if python else ())]
-    return library, object_of([*parts, *texts], baseline)[1]
+    parts = [
+        *code.library_code(library),
+        *(code.python_code(library) if python else ()),
+    ]
+    return library, emit_object([*parts, *texts], baseline)
 
 
 def check_targets(targets: Sequence[Target]) -> None:

@@ -21,7 +21,7 @@ from pathlib import Path
 from skforge.compiler.target import Target
 from skforge.exceptions import InvalidInputError, TargetError
 from skforge.exporters.contents import Library
-from skforge.exporters.python_entry import WORDS
+from skforge.exporters.llvm_wrapper import WORDS
 from skforge.runtime.mappings import MappingColumns
 from skforge.runtime.records import plain_out
 
@@ -103,6 +103,7 @@ _VERSION = re.compile(
 
 #: The files of skforge that wheels ship; they need NumPy alone.
 _RUNTIME = (
+    "_typing",
     "runtime/categories",
     "exceptions",
     "runtime/mappings",

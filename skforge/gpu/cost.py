@@ -381,12 +381,8 @@ class GpuWork:
         self.far = self.far + nodes
         left = float(chip.l1_bytes)
         if chip is _NVIDIA:
-            reserved = self.processor.reserved_bytes
-            left = (
-                left
-                + self.processor.shared_bytes
-                - self.resident * (self.shared + reserved)
-            )
+            used = self.resident * (self.shared + self.processor.reserved_bytes)
+            left = left + self.processor.shared_bytes - used
         self.spilled = ~self.near_trees & (self.node_bytes > left)  # beyond first cache
         rows, nodes_met = np.minimum(self.rows, self.n), np.zeros(len(self.facts))
         for level in range(int(self.hops.max(initial=1.0)) + 1):

@@ -23,8 +23,8 @@ from skforge.compiler.backend import backend_of
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.frames import kind_of
 from skforge.compiler.forest.reference import differing_rows, draw_rows, reference_raw
+from skforge.compiler.runtime.arrays import check_out
 from skforge.compiler.runtime.module import CompiledModule
-from skforge.compiler.runtime.out import check_out
 from skforge.compiler.runtime.sparse import SparseWalk
 from skforge.exceptions import InvalidInputError
 

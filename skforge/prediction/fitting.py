@@ -23,8 +23,8 @@ from skforge.compiler.forest.forest import Forest
 from skforge.compiler.frontends import no_member
 from skforge.compiler.frontends.base import is_compiled, is_pipeline, last_step
 from skforge.compiler.frontends.members import has_members, named_members
-from skforge.compiler.frontends.pipeline.branches import Branch
 from skforge.compiler.frontends.pipeline.split import (
+    Branch,
     PipelineSplit,
     StepPart,
     divided,
@@ -78,6 +78,10 @@ from skforge.tuning.tuner import Tuner
 #: Rows of X that members are compiled with; those that are tried one by one, of a
 #: pipeline, and where the model itself answers.
 ROWS, TRIED, _TRIED = 4096, 4, 16
+#: Sample rows that a search may use.
+TUNING_ROWS = 4096
+
+_LOG = logging.getLogger("skforge")
 
 
 def read_members(
@@ -152,12 +156,6 @@ def _parts(name: str, member: Any, fast: Any, why: str) -> list[StepPart]:
         StepPart(0, name, type(member).__name__, where, why),
         *(replace(part, depth=part.depth + 1) for part in inside),
     ]
-
-
-#: Sample rows that a search may use.
-TUNING_ROWS = 4096
-
-_LOG = logging.getLogger("skforge")
 
 
 @dataclass(frozen=True, slots=True)

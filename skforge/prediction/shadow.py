@@ -17,8 +17,7 @@ from typing import Any
 import numpy as np
 
 from skforge import config
-from skforge.compiler.runtime.device_arrays import is_device_array
-from skforge.compiler.runtime.out import into
+from skforge.compiler.runtime.arrays import into, is_device_array
 from skforge.exceptions import SourceNeededError, shortened, with_article
 from skforge.prediction.counters import CHECKED, DIFFERENT, LIBRARY, rows_of
 from skforge.prediction.predictor import METHODS, ForestPredictor

@@ -19,7 +19,7 @@ from skforge._typing import Array
 from skforge.compiler.forest.reference import differing_rows
 from skforge.compiler.forest.rows import read_columns
 from skforge.compiler.outputs.answers import of_scores
-from skforge.compiler.runtime.device_arrays import is_device_array, on_device
+from skforge.compiler.runtime.arrays import is_device_array, on_device
 from skforge.exceptions import (
     UnsupportedModelError,
     VerificationError,

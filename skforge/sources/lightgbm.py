@@ -36,15 +36,11 @@ class LightGBMBoosterSource(Source):
         order = [model.get_leaf_output(i, 0) for i in range(0, n, 1 + n // _TREES)]
         return [model, model.current_iteration(), model.best_iteration, *bounds, *order]
 
-    @property
-    def _has_codes_alone(self) -> bool:
-        booster = getattr(self.model, "booster_", self.model)
-        codes = self.model is not None and bool(booster.pandas_categorical)
-        return codes and not self._categories.names
-
     def reading(self) -> plain.Reading | None:
         """Match columns by position; arrays that are not floats become float32."""
-        if self._has_codes_alone:
+        booster = getattr(self.model, "booster_", self.model)
+        has_codes = self.model is not None and bool(booster.pandas_categorical)
+        if has_codes and not self._categories.names:  # of categories without names
             return None
         # since 4.7 LightGBM also reads polars frames by position
         own_tables = hasattr(sys.modules.get("lightgbm.sklearn"), "nwd")

@@ -16,9 +16,13 @@ from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.reference import differing_rows
 from skforge.compiler.frontends import read_forests
 from skforge.compiler.frontends.base import class_name, is_pipeline, last_step
-from skforge.compiler.frontends.pipeline.branches import unbranched
 from skforge.compiler.frontends.pipeline.model import FoldedPipeline, behind, folded
-from skforge.compiler.frontends.pipeline.split import divided_steps, flat, flat_steps
+from skforge.compiler.frontends.pipeline.split import (
+    divided_steps,
+    flat,
+    flat_steps,
+    unbranched,
+)
 from skforge.compiler.frontends.pipeline.transformers import (
     COLUMNS,
     UNION,

@@ -106,7 +106,23 @@ class StoredModel:
         )
 
     def __sklearn_tags__(self) -> Tags:
-        return tags_from(self.tags)
+        import sklearn.utils
+        from sklearn.base import BaseEstimator
+
+        check_tags(self.tags)
+        tags: Tags = sklearn.utils.get_tags(BaseEstimator())
+        known = {tag.name for tag in fields(sklearn.utils.Tags)}
+        for name, value in self.tags.items():
+            if name in _GROUPS and value is not None:
+                group = getattr(sklearn.utils, _GROUPS[name][0])
+                names = {tag.name for tag in fields(group)}
+                value = {key: value[key] for key in value if key in names}
+                if name == "target_tags":
+                    value = {"required": False, **value}
+                value = group(**value)
+            if name in known:
+                setattr(tags, name, value)
+        return tags
 
     def validator(self, class_name: str = "", *, names: bool = True) -> Any:
         tagged = {"tags": self.tags, "__sklearn_tags__": StoredModel.__sklearn_tags__}
@@ -141,26 +157,6 @@ def check_tags(stored: Mapping[str, Any]) -> None:
         value = stored.get(name, {})
         if not isinstance(value, Mapping) and not (optional and value is None):
             raise ValueError(f"{name} is not a record")
-
-
-def tags_from(stored: Mapping[str, Any]) -> Tags:
-    import sklearn.utils
-    from sklearn.base import BaseEstimator
-
-    check_tags(stored)
-    tags: Tags = sklearn.utils.get_tags(BaseEstimator())
-    known = {tag.name for tag in fields(sklearn.utils.Tags)}
-    for name, value in stored.items():
-        if name in _GROUPS and value is not None:
-            group = getattr(sklearn.utils, _GROUPS[name][0])
-            names = {tag.name for tag in fields(group)}
-            value = {key: value[key] for key in value if key in names}
-            if name == "target_tags":
-                value = {"required": False, **value}
-            value = group(**value)
-        if name in known:
-            setattr(tags, name, value)
-    return tags
 
 
 def _is_json(value: Any) -> bool:

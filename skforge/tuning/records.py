@@ -117,10 +117,8 @@ class RecordKey:
         ranges: Mapping[BatchRange, int] | None,
     ) -> RecordKey:
         asked = tuple(sorted((ranges or {}).items(), key=lambda item: item[0][0]))
-        machine = target_key(target)
-        return cls(
-            forest_key(forest), machine, reduction, n_threads, asked, __version__
-        )
+        how = reduction, n_threads, asked, __version__
+        return cls(forest_key(forest), target_key(target), *how)
 
 
 @dataclass(frozen=True, slots=True)

@@ -153,7 +153,8 @@ class Tuner:
         strategy, machine = strategy_of(self.strategy), Target.parse(target)
         space = self.space
         if space is None:
-            space = default_space(strategy, machine, resolve_n_jobs(n_jobs))
+            threads, plain = resolve_n_jobs(n_jobs), isinstance(strategy, Heuristic)
+            space = machine_of(machine).space(threads, plain)
         check_space(space)
         search = Search(
             leaf_finder(forest),  # the traversal, even if scores are not sums
@@ -268,10 +269,6 @@ def strategy_of(value: str | Strategy) -> Strategy:
             f"{type(value).__name__} instead."
         )
     return value
-
-
-def default_space(strategy: Strategy, machine: Target, n_threads: int) -> ScheduleSpace:
-    return machine_of(machine).space(n_threads, isinstance(strategy, Heuristic))
 
 
 def check_space(space: object) -> None:

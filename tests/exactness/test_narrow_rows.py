@@ -14,7 +14,7 @@ from skforge.compiler.forest.forest import Forest, round_thresholds
 from skforge.compiler.forest.reference import reference_raw
 from skforge.compiler.ir.lir.builder import Builder
 from skforge.compiler.ir.lir.nodes import F32, F64, I64, Buffer, Function, Value, Vec
-from skforge.compiler.layouts.bitsliced.narrow_rows import round_down
+from skforge.compiler.layouts.bitsliced.predicate_lines import round_down
 from tests.exactness.checks import levels
 from tests.exactness.forests import EXTREMES, drawn
 from tests.exactness.sliced import sliced

@@ -18,7 +18,7 @@ import pytest
 
 import skforge
 from skforge import CompiledForest, Schedule, Target, compile_forest
-from skforge.compiler.runtime import device_arrays
+from skforge.compiler.runtime import arrays
 from skforge.compiler.runtime.auto import GPU_MIN_ROWS
 from skforge.exceptions import InvalidInputError, TargetError, UnsupportedModelError
 from skforge.gpu.runtime import compilers as gpu_compilers
@@ -329,7 +329,7 @@ def test_wrong_device_rows_are_named(cupy) -> None:
     with pytest.raises(TargetError, match="rows are on a GPU, but the forest is"):
         cpu.predict_raw(Array(np.zeros((2, width), np.float32)))
     host = DlpackArray(np.zeros((2, width), np.float32), kind=1)
-    assert not device_arrays.is_device_array(host)
+    assert not arrays.is_device_array(host)
 
 
 def test_missing_value_markers_are_replaced_there(cupy) -> None:

@@ -31,8 +31,8 @@ from sklearn.tree import DecisionTreeClassifier
 
 import skforge
 from skforge import CompiledForest, load_forest
-from skforge.distributed import Artifact, _job, pack
-from skforge.distributed._job import job
+from skforge.distributed import Artifact, _artifact, pack
+from skforge.distributed._artifact import job
 from skforge.distributed._spark_udf import _answer, spark_type
 from skforge.distributed.ray import Predictor
 from skforge.exceptions import (
@@ -56,7 +56,7 @@ from tests.distributed_tools import (  # noqa: E402 - it needs pandas
 
 @pytest.fixture(autouse=True)
 def no_models_yet():
-    _job._slot.cache_clear()
+    _artifact._slot.cache_clear()
 
 
 def trained(kind):
@@ -402,13 +402,13 @@ def counted(monkeypatch):
 def test_tasks_at_once_share_one_model(monkeypatch):
     artifact, loads = pack(named_model()), counted(monkeypatch)
     work, start = job(artifact, "predict_proba", 1, "auto"), threading.Barrier(8)
-    _job._slot.cache_clear()
+    _artifact._slot.cache_clear()
     loads.clear()
     found: list[object] = []
 
     def task():
         start.wait()
-        model = _job.loaded(artifact, 1)
+        model = _artifact.loaded(artifact, 1)
         found.append((model, work.of_frame(table())))
 
     threads = [threading.Thread(target=task) for _ in range(8)]
@@ -424,22 +424,22 @@ def test_tasks_at_once_share_one_model(monkeypatch):
 
 def test_each_number_of_threads_is_a_model_of_its_own():
     artifact = pack(named_model())
-    one, two = _job.loaded(artifact, 1), _job.loaded(artifact, 2)
+    one, two = _artifact.loaded(artifact, 1), _artifact.loaded(artifact, 2)
     assert (one.n_jobs, two.n_jobs) == (1, 2)
-    assert _job.loaded(artifact, 1) is one
+    assert _artifact.loaded(artifact, 1) is one
     for model in (one, two):
         same_bits(model.predict_proba(table()), named_model().predict_proba(table()))
 
 
 def test_models_asked_for_long_ago_are_forgotten(monkeypatch):
     artifact, loads = pack(named_model()), counted(monkeypatch)
-    most = _job.MOST_MODELS
+    most = _artifact.MOST_MODELS
     for n_jobs in (*range(1, most + 1), 1, most + 1):  # the second one has to go
-        _job.loaded(artifact, n_jobs)
+        _artifact.loaded(artifact, n_jobs)
     assert n_kept() == most and len(loads) == most + 1
-    _job.loaded(artifact, 1)
+    _artifact.loaded(artifact, 1)
     assert len(loads) == most + 1
-    _job.loaded(artifact, 2)
+    _artifact.loaded(artifact, 2)
     assert len(loads) == most + 2
 
 
@@ -448,18 +448,18 @@ def test_a_load_that_failed_is_tried_again(monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(Artifact, "load", lambda self: 1 / 0)
         with pytest.raises(ZeroDivisionError):
-            _job.loaded(artifact, 1)
-    assert _job.loaded(artifact, 1).forest_.n_trees == 12
+            _artifact.loaded(artifact, 1)
+    assert _artifact.loaded(artifact, 1).forest_.n_trees == 12
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_a_fork_while_a_model_loads_does_not_hang():
     artifact = pack(named_model())
-    with _job._slot(artifact.checksum, 1).lock:
+    with _artifact._slot(artifact.checksum, 1).lock:
         child = os.fork()
         if child == 0:
-            ok = _job.loaded(artifact, 1).forest_.n_trees == 12
+            ok = _artifact.loaded(artifact, 1).forest_.n_trees == 12
             os._exit(0 if ok else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 

@@ -26,7 +26,7 @@ from skforge.compiler.codegen.llvm.emitter import emit_llvm
 from skforge.compiler.forest.arrays import Comparison
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.outputs import OutputSpec
-from skforge.compiler.outputs.libm import power_loop
+from skforge.compiler.outputs.library import power_loop
 from skforge.compiler.outputs.steps import (
     MAX_WRITTEN,
     OUTPUTS,

@@ -14,7 +14,7 @@ from sklearn.tree import DecisionTreeRegressor
 import skforge
 from skforge.compiler import frontends
 from skforge.compiler.frontends import Frontend, base, load_forest, register
-from skforge.compiler.frontends.sklearn.forest import load as load_sklearn
+from skforge.compiler.frontends.sklearn.ensembles import load_trees as load_sklearn
 from skforge.exceptions import (
     InvalidModelError,
     ModelNotFoundError,

@@ -10,8 +10,7 @@ from contextlib import ExitStack
 import numpy as np
 import pytest
 
-from skforge.compiler.codegen.llvm.emitter import emit_llvm
-from skforge.compiler.codegen.llvm.pools import pool_text
+from skforge.compiler.codegen.llvm.emitter import emit_llvm, pool_text
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir.nodes import (
     BOOL,

@@ -16,7 +16,7 @@ from skforge.compiler.forest.arrays import Missing
 from skforge.compiler.forest.bins import THRESHOLDS, column_count, plan_codes
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.reference import reference_leaves
-from skforge.compiler.layouts.blocks.leaves import TOGETHER, leaf_table
+from skforge.compiler.layouts.blocks.block_sums import TOGETHER, leaf_table
 from skforge.compiler.layouts.tiles.tile_layout import (
     LANES,
     NEVER,

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.reference import reference_leaves
-from skforge.compiler.ir.hir.nodes import TiledForest
-from skforge.compiler.ir.hir.tile_shapes import shapes
+from skforge.compiler.ir.hir.nodes import TiledForest, shapes
 from skforge.compiler.passes.hir import tile_nodes
 from skforge.exceptions import ScheduleError
 from tests.strategies_forest import edge_rows, random_forest

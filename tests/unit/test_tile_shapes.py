@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from skforge.compiler.ir.hir.tile_shapes import exit_table, shape_id, shapes
+from skforge.compiler.ir.hir.nodes import exit_table, shape_id, shapes
 
 
 def walk(edge: np.ndarray, bits: tuple[int, ...]) -> int:

@@ -23,7 +23,7 @@ from sklearn.tree import DecisionTreeRegressor
 from skforge.compiler.forest.outputs import OutputFunction
 from skforge.compiler.forest.record import forest_in, forest_out
 from skforge.compiler.frontends import load_forest
-from skforge.compiler.outputs import libm
+from skforge.compiler.outputs import library
 from skforge.compiler.outputs.functions import FUNCTIONS, FunctionName
 from skforge.compiler.outputs.library import total
 from skforge.exceptions import InvalidModelError, UnsupportedModelError
@@ -110,7 +110,7 @@ def test_transforms_give_the_bits_of_booster_predict(objective):
 def test_functions_are_the_c_librarys(dtype, name, ctype):
     function = getattr(ctypes.CDLL(None), name)
     function.restype, function.argtypes = ctype, [ctype]
-    ours = getattr(libm, name.removesuffix("f"))
+    ours = getattr(library, name.removesuffix("f"))
     values = margins(1)[:3000, 0].astype(dtype)
     expected = np.array([function(float(v)) for v in values], dtype)
     actual = ours(values)
@@ -120,9 +120,9 @@ def test_functions_are_the_c_librarys(dtype, name, ctype):
 
 @pytest.mark.parametrize("shape", [(0,), (0, 3), (7,), (2, 3)])
 def test_exp_keeps_the_shape(shape):
-    assert libm.exp(np.zeros(shape, np.float32)).shape == shape
+    assert library.exp(np.zeros(shape, np.float32)).shape == shape
     strided = np.arange(24, dtype=np.float64).reshape(4, 6)[:, ::2] / 24
-    np.testing.assert_allclose(libm.exp(strided), np.exp(strided), rtol=1e-15)
+    np.testing.assert_allclose(library.exp(strided), np.exp(strided), rtol=1e-15)
 
 
 def test_importing_the_transforms_loads_no_llvm():

@@ -17,9 +17,9 @@ from skforge.tuning.measure import bench as rows
 from skforge.tuning.measure.bench import Bench, SampleRows
 from skforge.tuning.measure.measure import KernelMeasurer
 from skforge.tuning.plots import sensitivity_matrix
-from skforge.tuning.progress import Progress
 from skforge.tuning.result import TuningResult
 from skforge.tuning.search.ranges import choose, merged, plan_ranges
+from skforge.tuning.search.run import Progress
 from skforge.tuning.search.strategies import Round
 from skforge.tuning.search.trial import Candidate, Trial
 from skforge.tuning.tuner import Tuner

@@ -25,8 +25,7 @@ from skforge.compiler.layouts.bitsliced.sliced_layout import (
     folds,
     looks_up,
 )
-from skforge.compiler.layouts.even_trees import even_trees
-from skforge.compiler.layouts.lanes.lane_masks import leaf_counts
+from skforge.compiler.layouts.even_trees import even_trees, leaf_counts
 from skforge.compiler.layouts.lanes.lanes import LanesCost, sums_together
 from skforge.compiler.layouts.pieces.cut import sizes
 from skforge.compiler.layouts.pieces.pieces import MOST, MOST_COLUMNS, USUAL
@@ -35,8 +34,8 @@ from skforge.compiler.layouts.tiles.tile_layout import (
     TOP_LEVELS,
     tile_bytes,
 )
-from skforge.compiler.layouts.tiles.tiled_values import TOP_FEATURES
-from skforge.compiler.layouts.tiles.tiled_values import refusal as values_refusal
+from skforge.compiler.layouts.tiles.tiled_trees import TOP_FEATURES
+from skforge.compiler.layouts.tiles.tiled_trees import refusal as values_refusal
 from skforge.compiler.layouts.tiles.tiles import MAX_COLUMNS, MAX_TREES
 from skforge.compiler.target import Target
 

@@ -302,14 +302,8 @@ def pieces(w: Work) -> Terms:
 
 def tiles(w: Work) -> Terms:
     f = w.forest
-    return {
-        **_quantized(w),
-        **_tiled(
-            w,
-            f.four if w.plan.levels >= 4 else f.three,
-            LINE * -(-f.code_columns // 32),
-        ),
-    }
+    counts = f.four if w.plan.levels >= 4 else f.three
+    return {**_quantized(w), **_tiled(w, counts, LINE * -(-f.code_columns // 32))}
 
 
 def values(w: Work) -> Terms:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from skforge._typing import FloatArray, Int32s
+from skforge._typing import Array, Bools, Float64s, FloatArray, Int32s, Uint32s
 from skforge.compiler.forest.outputs import (
     CLASSIFICATION,
     SCORES,
@@ -83,7 +83,7 @@ class ForestArrays(_Known):
     right: Int32s
     leaf: Int32s
     source_node: Int32s
-    cover: NDArray[np.float64]
+    cover: Float64s
     # leaves
     leaf_value: FloatArray
     # distinct predicates
@@ -91,9 +91,9 @@ class ForestArrays(_Known):
     comparison: NDArray[np.uint8]
     threshold: FloatArray
     missing: NDArray[np.uint8]
-    missing_left: NDArray[np.bool_]
+    missing_left: Bools
     category_offset: OffsetArray
-    category_words: NDArray[np.uint32]
+    category_words: Uint32s
     # the whole
     n_features: int
     base: FloatArray
@@ -234,11 +234,11 @@ LAYOUT: dict[str, tuple[Any, int]] = {
 _KNOWN = {"f4", "f8", "i4", "i8", "u4", "u1", "b1"}
 
 
-def frozen(name: str, value: Any) -> NDArray[Any]:
+def frozen(name: str, value: Any) -> Array:
     return _frozen(name, value, *LAYOUT[name])
 
 
-def _frozen(name: str, value: Any, dtype: Any, ndim: int) -> NDArray[Any]:
+def _frozen(name: str, value: Any, dtype: Any, ndim: int) -> Array:
     """Return a read-only contiguous array; the caller's own is never frozen."""
     array = np.asarray(value)
     if array.ndim != ndim:
@@ -262,7 +262,7 @@ def _frozen(name: str, value: Any, dtype: Any, ndim: int) -> NDArray[Any]:
                 f"{name} holds values from {array.min()} to {array.max()}, "
                 f"which do not fit {wanted}."
             )
-    frozen: NDArray[Any] = np.ascontiguousarray(array, dtype=wanted).view()
+    frozen: Array = np.ascontiguousarray(array, dtype=wanted).view()
     frozen.flags.writeable = False
     return frozen
 
@@ -273,10 +273,8 @@ _LEVELS_BY_SWEEP = 256  # deeper trees (chains) switch to pointer doubling
 #: 20,000 nodes, a sweep takes .038 s where all 1.5 million nodes at once take .087.
 _PART = 1 << 17
 
-_Offsets = NDArray[np.int64]
 
-
-def node_depths(left: Int32s, right: Int32s, offset: _Offsets) -> Int32s:
+def node_depths(left: Int32s, right: Int32s, offset: OffsetArray) -> Int32s:
     """Return each node's distance from its root, -1 for unreachable nodes.
 
     Every node must have at most one parent, and roots none; the sweep then ends even if
@@ -292,7 +290,9 @@ def node_depths(left: Int32s, right: Int32s, offset: _Offsets) -> Int32s:
     return depth
 
 
-def level_order(left: Int32s, right: Int32s, offset: _Offsets) -> tuple[Int32s, Int32s]:
+def level_order(
+    left: Int32s, right: Int32s, offset: OffsetArray
+) -> tuple[Int32s, Int32s]:
     order = np.empty(len(left), np.int32)
     depth = np.empty(len(left), np.int32)
     for first, last in _parts(offset):
@@ -313,14 +313,14 @@ def level_order(left: Int32s, right: Int32s, offset: _Offsets) -> tuple[Int32s, 
 
 
 def fronts_of(
-    left: Int32s, right: Int32s, offset: _Offsets
+    left: Int32s, right: Int32s, offset: OffsetArray
 ) -> Iterator[tuple[int, Iterator[NDArray[np.integer]]]]:
     """Yield the first node of some trees, and the nodes of their levels, from there."""
     for first, last in _parts(offset):
         yield int(offset[first]), _fronts(left, right, offset, first, last)
 
 
-def _parts(offset: _Offsets) -> Iterator[tuple[int, int]]:
+def _parts(offset: OffsetArray) -> Iterator[tuple[int, int]]:
     first, n_trees = 0, len(offset) - 1
     while first < n_trees:
         last = int(np.searchsorted(offset, offset[first] + _PART, side="right")) - 1
@@ -330,7 +330,7 @@ def _parts(offset: _Offsets) -> Iterator[tuple[int, int]]:
 
 
 def _fronts(
-    left: Int32s, right: Int32s, offset: _Offsets, first: int, last: int
+    left: Int32s, right: Int32s, offset: OffsetArray, first: int, last: int
 ) -> Iterator[NDArray[np.integer]]:
     part = slice(offset[first], offset[last])
     child = np.stack([left[part], right[part]], axis=1)
@@ -342,7 +342,7 @@ def _fronts(
         front = front[np.flatnonzero(front >= 0)]  # half of a mask's time
 
 
-def _depths_by_doubling(left: Int32s, right: Int32s, roots: _Offsets) -> Int32s:
+def _depths_by_doubling(left: Int32s, right: Int32s, roots: OffsetArray) -> Int32s:
     """Compute depths in log2(depth) passes that double each node's jump."""
     n = len(left)
     above = np.arange(n + 1, dtype=np.int64)  # n is the parent of every root

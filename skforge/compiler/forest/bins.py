@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from skforge._typing import Int32s, SignedInts
+from skforge._typing import Array, Bools, FloatArray, Int32s, Int64s, SignedInts
 from skforge.compiler.forest.arrays import Comparison, Missing
 from skforge.compiler.forest.forest import Forest
 
@@ -38,12 +38,10 @@ class TestColumns:
     """Tests sorted into columns that agree on all keys, thresholds ascending."""
 
     tests: SignedInts  # column by column
-    offset: NDArray[np.int64]  # (n_columns + 1,) into tests
+    offset: Int64s  # (n_columns + 1,) into tests
 
     @classmethod
-    def of(
-        cls, tests: SignedInts, thresholds: NDArray[Any], *keys: NDArray[Any]
-    ) -> TestColumns:
+    def of(cls, tests: SignedInts, thresholds: Array, *keys: Array) -> TestColumns:
         """Sort tests by keys, stably, so that a plan is the same on every machine."""
         by = [key[tests] for key in keys[::-1]]
         order = np.lexsort(by)
@@ -76,7 +74,7 @@ class TestColumns:
         return self.tests[self.offset[:-1]]
 
     @property
-    def counts(self) -> NDArray[np.int64]:
+    def counts(self) -> Int64s:
         return np.diff(self.offset)
 
     @property
@@ -96,32 +94,32 @@ class CodeTable(TestColumns):
 
     dtype: np.dtype[Any]  # uint8 or uint16
     feature: Int32s  # (n_columns,), ascending
-    test: NDArray[np.int64]  # (n_columns,) the only test's Comparison, or THRESHOLDS
+    test: Int64s  # (n_columns,) the only test's Comparison, or THRESHOLDS
     missing: NDArray[np.uint8]  # (n_columns,) Missing
-    missing_left: NDArray[np.bool_]  # (n_columns,)
-    thresholds: NDArray[np.floating[Any]]  # ascending within a column
+    missing_left: Bools  # (n_columns,)
+    thresholds: FloatArray  # ascending within a column
     column_of: Int32s  # (n_predicates,)
     rank_of: Int32s  # (n_predicates,)
-    equal: NDArray[np.bool_]  # (n_predicates,)
+    equal: Bools  # (n_predicates,)
 
     @property
     def n_columns(self) -> int:
         return len(self)
 
     @property
-    def ordered(self) -> NDArray[np.bool_]:
+    def ordered(self) -> Bools:
         """Which columns hold thresholds; the greatest code of the others is 1."""
         return self.test == THRESHOLDS
 
-    def bounds(self, column: int) -> NDArray[np.floating[Any]]:
+    def bounds(self, column: int) -> FloatArray:
         return self.thresholds[self.offset[column] : self.offset[column + 1]]
 
 
-def tested_columns(forest: Forest) -> NDArray[np.int64]:
+def tested_columns(forest: Forest) -> Int64s:
     return np.flatnonzero(np.bincount(forest.feature))  # a tenth of np.unique's time
 
 
-def missing_right(tests: Forest | CodeTable) -> NDArray[np.bool_]:
+def missing_right(tests: Forest | CodeTable) -> Bools:
     return ~tests.missing_left & (tests.missing != Missing.NEVER)
 
 
@@ -129,7 +127,7 @@ def plan_codes(
     forest: Forest,
     dtype: type[np.integer[Any]],
     merge: bool = False,
-    chosen: NDArray[np.bool_] | None = None,
+    chosen: Bools | None = None,
 ) -> CodeTable:
     """Plan the columns of codes of a normalised forest, for codes of a ``dtype``.
 
@@ -142,7 +140,7 @@ def plan_codes(
     ordered = (forest.comparison <= Comparison.LE) | equal
     predicate = np.arange(forest.n_predicates, dtype=np.int32)
     threshold = forest.threshold
-    key: NDArray[Any] = _keys(forest, ~(ordered & merge))
+    key: Array = _keys(forest, ~(ordered & merge))
     key = key.astype(np.min_scalar_type(key.max(initial=0)))  # sorted in linear time
     keys = [key]
     if not ordered.all():
@@ -180,10 +178,8 @@ def plan_codes(
     )
 
 
-def _merged_equal(
-    forest: Forest, merge: bool, dtype: type[np.integer[Any]]
-) -> NDArray[np.bool_]:
-    equal: NDArray[np.bool_] = (forest.comparison == Comparison.EQ) & np.bool_(merge)
+def _merged_equal(forest: Forest, merge: bool, dtype: type[np.integer[Any]]) -> Bools:
+    equal: Bools = (forest.comparison == Comparison.EQ) & np.bool_(merge)
     if not equal.any():
         return equal
     equal &= ~forest.missing_left | (forest.missing == Missing.NEVER)
@@ -195,7 +191,7 @@ def _merged_equal(
     return equal
 
 
-def _neighbours(forest: Forest, equal: NDArray[np.bool_]) -> NDArray[np.floating[Any]]:
+def _neighbours(forest: Forest, equal: Bools) -> FloatArray:
     """Return two thresholds each, of which the first alone is passed by one value."""
     value, infinity = forest.threshold, forest.threshold.dtype.type(np.inf)
     less = not (forest.comparison == Comparison.LE).any()  # as in normalized forests
@@ -205,7 +201,7 @@ def _neighbours(forest: Forest, equal: NDArray[np.bool_]) -> NDArray[np.floating
     return np.where(equal, pair, 0)
 
 
-def _keys(forest: Forest, apart: Any) -> NDArray[np.int64]:
+def _keys(forest: Forest, apart: Any) -> Int64s:
     key = forest.feature.astype(np.int64)
     key <<= 3
     key |= forest.missing << 1
@@ -223,9 +219,7 @@ def column_count(
     return int((-(-counts // most)).sum()) + int((~ordered).sum())
 
 
-def _counts(
-    forest: Forest, ordered: NDArray[np.bool_], equal: Any, merge: bool = False
-) -> NDArray[np.int64]:
+def _counts(forest: Forest, ordered: Bools, equal: Any, merge: bool = False) -> Int64s:
     key = _keys(forest, np.bool_(not merge))
     counts = np.bincount(key if ordered.all() else key[ordered])
     if np.any(equal):  # these have two

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skforge._compat import cached_property
+from skforge._typing import Array, Bools, Int32s, Int64s, Uint64s
 from skforge.exceptions import InvalidModelError, UnsupportedModelError
 from skforge.runtime.digests import sha256
 
@@ -57,14 +58,14 @@ class HashedCategories:
         its keys, and those of all other hashes.
     """
 
-    is_category: NDArray[np.bool_]
-    part_offset: NDArray[np.int64]
+    is_category: Bools
+    part_offset: Int64s
     part_kind: NDArray[np.uint8]
-    part_column: NDArray[np.int32]
-    part_value: NDArray[np.int32]
-    key_offset: NDArray[np.int64]
-    key: NDArray[np.uint64]
-    statistic_offset: NDArray[np.int64]
+    part_column: Int32s
+    part_value: Int32s
+    key_offset: Int64s
+    key: Uint64s
+    statistic_offset: Int64s
     bucket: NDArray[np.uint8]
 
     def __post_init__(self) -> None:
@@ -82,10 +83,10 @@ class HashedCategories:
         """Return what tells it apart from others, for the hash of a forest."""
         return f"HashedCategories({sha256(*self.arrays().values()).hexdigest()})"
 
-    def arrays(self) -> dict[str, NDArray[Any]]:
+    def arrays(self) -> dict[str, Array]:
         return {name: getattr(self, name) for name in DTYPES}
 
-    def packed(self) -> dict[str, NDArray[Any]]:
+    def packed(self) -> dict[str, Array]:
         """Return arrays as files have them; ascending keys have alike high bytes."""
         planes = self.key.view(np.uint8).reshape(-1, 8).T
         deflated = zlib.compress(planes.tobytes() + self.bucket.tobytes(), 1)
@@ -93,7 +94,7 @@ class HashedCategories:
         return {name: getattr(self, name) for name in PACKED[:-1]} | {"packed": packed}
 
     @classmethod
-    def unpacked(cls, arrays: Mapping[str, NDArray[Any]]) -> HashedCategories:
+    def unpacked(cls, arrays: Mapping[str, Array]) -> HashedCategories:
         inflate = zlib.decompressobj()
         try:
             packed = arrays["packed"].tobytes()
@@ -124,7 +125,7 @@ class HashedCategories:
         """Number of columns of the forest's rows."""
         return self.n_columns + int(self.statistic_offset[-1])
 
-    def shared(self, values: NDArray[Any]) -> NDArray[Any]:
+    def shared(self, values: Array) -> Array:
         """Share what a combination contributes among its columns, as CatBoost does."""
         if values.shape[-2:] == 2 * (self.n_features + 1,):
             raise UnsupportedModelError(

@@ -6,9 +6,9 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from skforge._typing import FloatArray, Int32s
+from skforge._typing import Array, Bools, FloatArray, Int32s, Int64s, Uint32s
 from skforge._version import FORMAT, __version__, check_format
 from skforge.compiler.forest import arrays
 from skforge.compiler.forest.arrays import Comparison
@@ -226,8 +226,8 @@ def deduplicate_predicates(
     threshold: FloatArray,
     missing: ArrayLike,
     missing_left: ArrayLike,
-    categories: dict[int, NDArray[np.uint32]] | None = None,
-) -> tuple[dict[str, NDArray[Any]], Int32s]:
+    categories: dict[int, Uint32s] | None = None,
+) -> tuple[dict[str, Array], Int32s]:
     """Return the distinct predicates of a list of tests, and each test's number.
 
     Arguments and result are fields of :class:`Forest`; all but ``threshold``, whose
@@ -239,7 +239,7 @@ def deduplicate_predicates(
     value = threshold + threshold.dtype.type(0)  # -0.0 and 0.0 are one threshold
     columns = [np.asarray(c) for c in (feature, comparison, missing, missing_left)]
     sets, set_of = _distinct_sets(shape[0], categories or {})
-    keys: list[NDArray[Any]] = [value]
+    keys: list[Array] = [value]
     if len(sets) > 1:
         value[set_of > 0] = 0
         keys.insert(0, set_of)
@@ -273,7 +273,7 @@ def deduplicate_predicates(
     return fields_, index
 
 
-def _sorted(keys: list[NDArray[Any]]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+def _sorted(keys: list[Array]) -> tuple[Int64s, Bools]:
     """Return the order of rows by several keys, the last one first, and what is new.
 
     Equal rows are in any order, and the first of them in that order is new.
@@ -297,9 +297,7 @@ def _sorted(keys: list[NDArray[Any]]) -> tuple[NDArray[np.int64], NDArray[np.boo
     return order, new
 
 
-def _sorted_packed(
-    value: NDArray[Any], *others: NDArray[np.int64]
-) -> tuple[NDArray[np.int64], NDArray[np.bool_]] | None:
+def _sorted_packed(value: Array, *others: Int64s) -> tuple[Int64s, Bools] | None:
     """Sort float32 values with one other key in a word each; None if these are wider.
 
     A sort of words takes a third of the time of finding their order, and the rows'
@@ -325,9 +323,9 @@ def _sorted_packed(
 
 
 def _distinct_sets(
-    n_tests: int, categories: dict[int, NDArray[np.uint32]]
-) -> tuple[list[NDArray[np.uint32]], NDArray[np.int64]]:
-    sets: list[NDArray[np.uint32]] = [np.zeros(0, np.uint32)]
+    n_tests: int, categories: dict[int, Uint32s]
+) -> tuple[list[Uint32s], Int64s]:
+    sets: list[Uint32s] = [np.zeros(0, np.uint32)]
     known: dict[bytes, int] = {}
     set_of = np.zeros(n_tests, dtype=np.int64)
     for test, words in categories.items():

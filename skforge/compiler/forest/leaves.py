@@ -6,11 +6,10 @@ Kernels only add. For these forests they find leaves, and NumPy computes the sco
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from skforge._typing import Array, Int32s
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.validation import ABSENT
 
@@ -32,14 +31,14 @@ def leaf_finder(forest: Forest) -> Forest:
     )
 
 
-def numbers_of_leaves(forest: Forest) -> NDArray[np.int32]:
+def numbers_of_leaves(forest: Forest) -> Int32s:
     numbers = np.full(forest.n_leaves, -1, np.int32)
     inner = forest.leaf < 0
     numbers[forest.leaf[~inner]] = forest.source_node[~inner]
     return numbers
 
 
-def scores_of_leaves(forest: Forest, leaves: NDArray[Any]) -> NDArray[Any]:
+def scores_of_leaves(forest: Forest, leaves: Array) -> Array:
     """Return the least or greatest leaf value for each row and output.
 
     ``leaves`` are rows of ``leaf_value``, (n, n_trees). A score is 0 if no leaf has a

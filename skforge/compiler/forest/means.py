@@ -10,9 +10,8 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from skforge._typing import Float64s
+from skforge._typing import Array, Bools, Float64s, Int32s, Int64s
 from skforge.compiler.forest.forest import Forest
 from skforge.exceptions import UnsupportedModelError
 
@@ -26,7 +25,7 @@ class Means(NamedTuple):
     forest: Forest
     reach: Float64s  # (n_nodes,) product of cover ratios from the root
     of_tree: Float64s  # (n_trees, width of leaves)
-    complete: NDArray[np.bool_]  # trees whose cover ratios sum to one at every node
+    complete: Bools  # trees whose cover ratios sum to one at every node
 
     @classmethod
     def of(cls, forest: Forest) -> Means:
@@ -71,16 +70,16 @@ class Means(NamedTuple):
             np.add.at(total, forest.tree_output, self.of_tree[:, 0])
         return total / forest.divisor
 
-    def centred(self, leaf: NDArray[np.int64]) -> Float64s:
+    def centred(self, leaf: Int64s) -> Float64s:
         """Return values without their tree's mean: smaller ones have smaller errors."""
         forest = self.forest
         tree = np.searchsorted(forest.tree_offset, leaf, "right") - 1
         mean = np.where(self.complete[:, None], self.of_tree, 0.0)
-        values: NDArray[Any] = forest.leaf_value[forest.leaf[leaf]]
+        values: Array = forest.leaf_value[forest.leaf[leaf]]
         return values.astype(np.float64) - mean[tree]
 
 
-def _levels(forest: Forest) -> Iterator[NDArray[np.int64]]:
+def _levels(forest: Forest) -> Iterator[Int64s]:
     level, inner = forest.tree_offset[:-1], forest.left >= 0
     while len(level := level[inner[level]]):
         yield level
@@ -165,7 +164,7 @@ def changes(forest: Forest, means: Means) -> Any:
         at = up
     shape = forest.n_nodes, forest.n_outputs * forest.n_features
 
-    def joined(parts: list[NDArray[Any]]) -> NDArray[Any]:
+    def joined(parts: list[Array]) -> Array:
         return np.concatenate(parts) if parts else np.zeros(0, np.int64)
 
     places = joined(row), joined(column)
@@ -173,9 +172,7 @@ def changes(forest: Forest, means: Means) -> Any:
     return matrix.toarray() if 8 * shape[0] * shape[1] <= DENSE_BYTES else matrix
 
 
-def approximate(
-    forest: Forest, bias: NDArray[Any], table: Any, leaves: NDArray[np.int32]
-) -> NDArray[Any]:
+def approximate(forest: Forest, bias: Array, table: Any, leaves: Int32s) -> Array:
     """Return contributions from the nodes that rows reach, shape (n_rows, n_trees)."""
     n, width = len(leaves), forest.n_features + 1
     values = np.empty((n, forest.n_outputs, width), forest.accumulator_dtype)
@@ -188,11 +185,11 @@ def approximate(
     return values
 
 
-def _sums(table: Any, leaves: NDArray[np.int32]) -> NDArray[Any]:
+def _sums(table: Any, leaves: Int32s) -> Array:
     from scipy.sparse import csr_array
 
     if len(leaves) <= FEW_ROWS and isinstance(table, np.ndarray):
-        few: NDArray[Any] = np.zeros((len(leaves), table.shape[1]))
+        few: Array = np.zeros((len(leaves), table.shape[1]))
         for row, values in zip(few, leaves, strict=True):
             np.add.reduce(table[values], axis=0, out=row)
         return few

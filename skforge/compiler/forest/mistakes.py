@@ -7,12 +7,12 @@ from collections.abc import Mapping, Set
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from skforge._typing import Array
 from skforge.exceptions import InvalidInputError, with_article
 
 
-def numbers(rows: NDArray[Any], X: Any) -> NDArray[Any]:
+def numbers(rows: Array, X: Any) -> Array:
     if rows.dtype.kind == "O":
         try:
             return rows.astype(np.float64)
@@ -46,7 +46,7 @@ def kind_mistake(X: Any, n_features: int) -> str | None:
     return None
 
 
-def as_array(X: Any) -> NDArray[Any]:
+def as_array(X: Any) -> Array:
     try:
         return np.asarray(X)
     except (TypeError, ValueError) as error:
@@ -82,7 +82,7 @@ def check_shape(shape: tuple[int, ...], n_features: int) -> None:
         )
 
 
-def value_mistake(rows: NDArray[Any], X: Any) -> str | None:
+def value_mistake(rows: Array, X: Any) -> str | None:
     if rows.dtype.kind == "c":
         return "rows are complex numbers; pass real numbers."
     for at, value in np.ndenumerate(rows):

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from skforge._typing import Array, Bools, Float64s, Int32s
 from skforge.compiler.forest.arrays import ZERO_THRESHOLD, Comparison, Missing
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.leaves import scores_of_leaves
@@ -22,7 +23,7 @@ _COMPARE = {
 }  # fmt: skip
 
 
-def reference_leaves(forest: Forest, X: ArrayLike) -> NDArray[np.int32]:
+def reference_leaves(forest: Forest, X: ArrayLike) -> Int32s:
     """Return the node that each row reaches in each tree, int32 of (n, n_trees).
 
     Index ``source_node`` with it to get the source's numbers.
@@ -35,7 +36,7 @@ def reference_leaves(forest: Forest, X: ArrayLike) -> NDArray[np.int32]:
     return leaves
 
 
-def reference_raw(forest: Forest, X: ArrayLike) -> NDArray[Any]:
+def reference_raw(forest: Forest, X: ArrayLike) -> Array:
     """Return the raw scores (margins, averages) of each row, (n, n_outputs).
 
     Sums start from ``base`` and add one tree at a time, in tree order and in the
@@ -47,16 +48,13 @@ def reference_raw(forest: Forest, X: ArrayLike) -> NDArray[Any]:
         return scores_of_leaves(forest, leaf)
     total = np.tile(forest.base, (len(leaf), 1))
     for tree, output in enumerate(forest.tree_output):
-        values = forest.leaf_value[leaf[:, tree]]
-        if output < 0:
-            total += values
-        else:
-            total[:, output] += values[:, 0]
+        part = total if output < 0 else total[:, output : output + 1]
+        part += forest.leaf_value[leaf[:, tree]]
     forest.finish(total)
     return total
 
 
-def sum_limits(forest: Forest, leaves: NDArray[Any]) -> NDArray[np.float64]:
+def sum_limits(forest: Forest, leaves: Array) -> Float64s:
     """Return the tolerance of ``reduction="fast"``, for any order of a row's terms."""
     if forest.aggregate != "sum":
         return np.zeros(len(leaves))
@@ -69,7 +67,7 @@ def sum_limits(forest: Forest, leaves: NDArray[Any]) -> NDArray[np.float64]:
 
 
 def differing_rows(
-    values: NDArray[Any], expected: NDArray[Any], limit: NDArray[Any] | None = None
+    values: Array, expected: Array, limit: Array | None = None
 ) -> NDArray[np.intp]:
     """Return the rows that differ in a bit, or by more than each row's ``limit`` > 0.
 
@@ -95,9 +93,9 @@ def differing_rows(
     return np.flatnonzero(bad.any(axis=1))
 
 
-def cast_rows(forest: Forest, X: ArrayLike) -> NDArray[Any]:
+def cast_rows(forest: Forest, X: ArrayLike) -> Array:
     with np.errstate(over="ignore"):
-        rows: NDArray[Any] = np.array(X, dtype=forest.input_dtype)
+        rows: Array = np.array(X, dtype=forest.input_dtype)
         marker = forest.input_dtype.type(forest.missing_value)
     rows = read_columns(forest, rows)
     if rows.ndim != 2 or rows.shape[1] != forest.n_features:
@@ -110,7 +108,7 @@ def cast_rows(forest: Forest, X: ArrayLike) -> NDArray[Any]:
     return rows
 
 
-def _walk(forest: Forest, rows: NDArray[Any]) -> NDArray[np.int32]:
+def _walk(forest: Forest, rows: Array) -> Int32s:
     at = np.tile(forest.tree_offset[:-1].astype(np.int32), (len(rows), 1))
     row, tree = np.nonzero(forest.left[at] >= 0)
     while len(row):
@@ -125,9 +123,7 @@ def _walk(forest: Forest, rows: NDArray[Any]) -> NDArray[np.int32]:
     return at
 
 
-def evaluate_predicates(
-    forest: Forest, predicate: NDArray[Any], value: NDArray[Any]
-) -> NDArray[np.bool_]:
+def evaluate_predicates(forest: Forest, predicate: Array, value: Array) -> Bools:
     """Tell for each predicate and value whether the row goes left.
 
     Values are in ``forest.input_dtype``, with NaN for the source's missing value.
@@ -151,9 +147,7 @@ def evaluate_predicates(
     return np.where(is_missing, forest.missing_left[predicate], result)
 
 
-def _in_set(
-    forest: Forest, predicate: NDArray[Any], value: NDArray[Any]
-) -> NDArray[np.bool_]:
+def _in_set(forest: Forest, predicate: Array, value: Array) -> Bools:
     if not len(forest.category_words):
         return np.zeros(len(value), np.bool_)
     start = forest.category_offset[predicate]
@@ -166,7 +160,7 @@ def _in_set(
     return np.asarray(inside & (bit != 0))
 
 
-def draw_rows(forest: Forest, n: int, seed: int, missing: float = 0.0) -> NDArray[Any]:
+def draw_rows(forest: Forest, n: int, seed: int, missing: float = 0.0) -> Array:
     """Draw ``n`` rows that exercise a forest's thresholds and categories.
 
     Each feature is uniform within a random gap between its sorted thresholds; a tenth
@@ -186,10 +180,7 @@ def draw_rows(forest: Forest, n: int, seed: int, missing: float = 0.0) -> NDArra
 
 
 def _draw_around(
-    rows: NDArray[Any],
-    feature: NDArray[np.int32],
-    threshold: NDArray[Any],
-    random: np.random.Generator,
+    rows: Array, feature: Int32s, threshold: Array, random: np.random.Generator
 ) -> None:
     if len(feature) > _MOST_CUTS:  # sorting 12 million takes 3 s
         some = np.append(True, feature[1:] != feature[:-1])
@@ -229,11 +220,11 @@ def _draw_around(
 
 
 def _draw_categories(
-    forest: Forest, sets: NDArray[Any], n: int, random: np.random.Generator
-) -> NDArray[Any]:
+    forest: Forest, sets: Array, n: int, random: np.random.Generator
+) -> Array:
     words = int(np.max(np.diff(forest.category_offset)[sets]))
     highest = words * 32 + 3
-    values: NDArray[Any] = random.integers(0, highest, n).astype(forest.input_dtype)
+    values: Array = random.integers(0, highest, n).astype(forest.input_dtype)
     odd = random.random(n)
     values[odd < 0.05] += forest.input_dtype.type(0.5)  # truncated to the category
     values[odd < 0.02] = -1

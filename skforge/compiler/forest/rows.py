@@ -7,8 +7,8 @@ from math import isnan
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from skforge._typing import Array
 from skforge.compiler.forest import frames, mistakes
 from skforge.compiler.forest.categories import HashedCategories
 from skforge.compiler.forest.forest import Forest
@@ -18,7 +18,7 @@ from skforge.exceptions import InvalidInputError
 COMPARES = ("catboost", "sklearn", "xgboost")
 
 
-def prepare_rows(forest: Forest, X: Any, made: bool = True) -> NDArray[Any]:
+def prepare_rows(forest: Forest, X: Any, made: bool = True) -> Array:
     """Return ``X`` as an array that the kernels can read, copied only if necessary.
 
     Rows of a forest with hashed categories may be ``made`` already.
@@ -39,7 +39,7 @@ def prepare_rows(forest: Forest, X: Any, made: bool = True) -> NDArray[Any]:
     ):
         return X  # the checks below cost more than walking one row
     if forest.hashed is not None:
-        rows: NDArray[Any] = _reader_of(forest.hashed, forest.column_names).rows(X)
+        rows: Array = _reader_of(forest.hashed, forest.column_names).rows(X)
         return rows
     if isinstance(X, np.ndarray):
         rows = X
@@ -66,7 +66,7 @@ def prepare_rows(forest: Forest, X: Any, made: bool = True) -> NDArray[Any]:
     return rows
 
 
-def _of_frame(forest: Forest, X: Any) -> NDArray[Any]:
+def _of_frame(forest: Forest, X: Any) -> Array:
     columns = frames.column_names(X)
     if not forest.wider_rows:
         mistakes.check_shape((len(X), len(columns)), forest.n_features)
@@ -100,7 +100,7 @@ def read_columns(forest: Forest, rows: Any) -> Any:
     return rows[:, :width] if wide else rows
 
 
-def _as_array(X: Any, n_features: int) -> NDArray[Any]:
+def _as_array(X: Any, n_features: int) -> Array:
     if hasattr(X, "tocsr"):
         raise InvalidInputError(
             "rows are a sparse matrix, whose absent entries mean 0 to some models and "

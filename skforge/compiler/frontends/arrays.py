@@ -8,16 +8,16 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from skforge._typing import Array, Bools
+from skforge._typing import Array, Bools, Int32s, Uint32s
 from skforge.compiler.forest.validation import damaged, first_true
 
 #: Whole numbers, numbers, and flags of a library's nodes.
 Ints: TypeAlias = NDArray[np.int64]
 Floats: TypeAlias = NDArray[np.float64]
 #: Sets of categories by test, as ``category_words`` packs them.
-Sets: TypeAlias = dict[int, NDArray[np.uint32]]
+Sets: TypeAlias = dict[int, Uint32s]
 #: The result of ``deduplicate_predicates`` for the tests of all inner nodes.
-TestArrays: TypeAlias = tuple[dict[str, Array], NDArray[np.int32]]
+TestArrays: TypeAlias = tuple[dict[str, Array], Int32s]
 
 
 def offsets(sizes: Any) -> Ints:
@@ -98,7 +98,7 @@ def check_children(
     )
 
 
-def category_words(categories: Any) -> NDArray[np.uint32]:
+def category_words(categories: Any) -> Uint32s:
     """Pack a set of categories: bit ``c % 32`` of word ``c // 32``."""
     codes = np.asarray(categories, np.int64)
     words = np.zeros(int(codes.max(initial=-1)) // 32 + 1, np.uint32)

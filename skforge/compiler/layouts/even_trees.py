@@ -1,4 +1,4 @@
-"""Finds trees with a single test on each level, which several layouts store shorter."""
+"""Finds trees that several layouts store shorter: few leaves, or one test a level."""
 
 from __future__ import annotations
 
@@ -13,11 +13,14 @@ from skforge.compiler.forest.forest import Forest
 MAX_EVEN = 16
 
 
+def leaf_counts(forest: Forest) -> NDArray[np.int64]:
+    return np.diff(forest.tree_offset) // 2 + 1
+
+
 def even_trees(forest: Forest) -> NDArray[np.bool_]:
     """Return which trees are complete, with a single test on each level."""
     depth = forest.tree_depths().astype(np.int64)
-    leaves = np.diff(forest.tree_offset) // 2 + 1
-    whole = leaves == 1 << np.minimum(depth, MAX_EVEN)
+    whole = leaf_counts(forest) == 1 << np.minimum(depth, MAX_EVEN)
     even = np.zeros(forest.n_trees, np.bool_)
     for levels in range(1, MAX_EVEN + 1):
         trees = np.flatnonzero(whole & (depth == levels))

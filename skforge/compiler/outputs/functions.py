@@ -9,8 +9,8 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 
 from skforge.compiler.forest.outputs import EXPECTILE_GAP, OutputFunction, OutputSpec
-from skforge.compiler.outputs import catboost, libm, onnx, sklearn
-from skforge.compiler.outputs.library import ArrayLibrary, total
+from skforge.compiler.outputs import catboost, onnx, sklearn
+from skforge.compiler.outputs.library import SIGMOID_LIMIT, ArrayLibrary, total
 from skforge.exceptions import UnsupportedModelError
 
 #: Functions of scores: those of an :class:`OutputSpec`, and what decisions and labels
@@ -89,7 +89,7 @@ FUNCTIONS: dict[FunctionName, ScoreFunction] = {
     "exp": _of_value(lambda x, spec, on: on.exp(x), gpu=True),
     "hinge": _of_value(lambda x, spec, on: (x > 0).astype(x.dtype), gpu=True),
     "sigmoid": _of_value(
-        lambda x, spec, on: 1 / (on.exp(on.least(-x, libm.SIGMOID_LIMIT)) + 1), gpu=True
+        lambda x, spec, on: 1 / (on.exp(on.least(-x, SIGMOID_LIMIT)) + 1), gpu=True
     ),
     "logistic": _of_value(lambda x, spec, on: 1 / (1 + on.exp(-spec.parameter * x))),
     "signed_square": _of_value(

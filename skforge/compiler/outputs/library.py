@@ -1,21 +1,61 @@
 """The operations that functions of scores are written in, for arrays.
 
 Scores are rows and columns: an array on the host or on a GPU, or
-:class:`~skforge.compiler.outputs.text.Terms` of one row. Both have Python's operators;
-``on`` has the other operations: a :class:`ArrayLibrary`, or a
+:class:`~skforge.compiler.outputs.text.RowTerms` of one row. Both have Python's
+operators; ``on`` has the other operations: a :class:`ArrayLibrary`, or a
 :class:`~skforge.compiler.outputs.text.Code`.
+
+Source libraries transform margins with the C library's scalar functions. NumPy's vector
+versions differ in the last bit, so NumPy's loops that call a function for each element
+become ufuncs with the C library's functions.
 """
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from skforge.compiler.outputs import libm
+from skforge.runtime.facts import c_address
+from skforge.runtime.python_objects import numpy_table
+
+#: XGBoost clips the exponent in its logistic function: expf overflows above this.
+SIGMOID_LIMIT = 88.7
+
+
+def _apply(name: str, values: NDArray[Any]) -> NDArray[Any]:
+    function, _ = _ufunc(name)
+    return function(np.ascontiguousarray(values))
+
+
+#: The C library's function of each float64 value: ``expf``, say, of float32 values.
+#: NumPy warns of overflow, so that callers set ``np.errstate``.
+exp, log, log1p = (partial(_apply, name) for name in ("exp", "log", "log1p"))
+
+#: In NumPy's table: PyUFunc_FromFuncAndData, and the loops PyUFunc_f_f and PyUFunc_d_d.
+_MAKE, _FLOATS, _DOUBLES = 1, 6, 5
+
+
+@lru_cache
+def _ufunc(name: str) -> tuple[Any, Any]:
+    table = numpy_table("_UFUNC_API")
+    assert table is not None
+    pair, pointer, number = ctypes.c_void_p * 2, ctypes.c_void_p, ctypes.c_int
+    loops = pair(table[_FLOATS], table[_DOUBLES])
+    functions = pair(c_address(f"{name}f"), c_address(name))
+    kinds = bytes(np.dtype(kind).num for kind in "ffdd")
+    text = name.encode()
+    types = *[pointer] * 3, *[number] * 4, *[ctypes.c_char_p] * 2, number
+    make = ctypes.PYFUNCTYPE(ctypes.py_object, *types)(table[_MAKE])
+    addresses = map(ctypes.addressof, (loops, functions))
+    # two loops, one argument, one result, no identity
+    ufunc = make(*addresses, kinds, 2, 1, 1, -1, text, b"", 0)
+    return ufunc, (loops, functions, kinds, text)
 
 
 def total(x: Any, dtype: str) -> Any:
@@ -72,8 +112,63 @@ class ArrayLibrary:
 LOWEST = np.finfo(np.float32).min
 
 #: NumPy with the C library's ``exp``.
-HOST = ArrayLibrary(np, libm.exp, libm.log1p, partial(np.sort, axis=1, kind="stable"))
+HOST = ArrayLibrary(np, exp, log1p, partial(np.sort, axis=1, kind="stable"))
 
 
 def library_of(xp: Any) -> ArrayLibrary:
     return ArrayLibrary(xp, xp.exp, xp.log1p, partial(xp.sort, axis=1))
+
+
+# NumPy computes float64 powers with its own vector code, whose last bit differs from
+# the C library's. A ufunc is a table of C functions: the float64 one is looked up in
+# ``numpy.power``, and used only if it matches NumPy's results for many values.
+
+#: Offsets in PyUFuncObject on 64-bit machines.
+_NIN, _NOUT, _LOOPS, _DATA, _COUNT, _NAME, _TYPES = 16, 20, 32, 40, 48, 56, 64
+
+
+@lru_cache(maxsize=1)
+def power_loop() -> int | None:
+    """Return the address of ``numpy.power``'s loop over float64, or None.
+
+    It takes an array of the addresses of bases, exponents and results, an array with
+    their number, an array of strides in bytes, and a null pointer.
+    """
+    if ctypes.sizeof(ctypes.c_void_p) != 8:
+        return None
+    ufunc = id(np.power)
+    counts = [ctypes.c_int.from_address(ufunc + at).value for at in (_NIN, _NOUT)]
+    loops, data, name, types = (
+        ctypes.c_int64.from_address(ufunc + at).value
+        for at in (_LOOPS, _DATA, _NAME, _TYPES)
+    )
+    n = ctypes.c_int.from_address(ufunc + _COUNT).value
+    if counts != [2, 1] or n != np.power.ntypes or not (loops and name and types):
+        return None
+    kinds = ctypes.string_at(types, 3 * n)
+    double = bytes([np.dtype(np.float64).num] * 3)
+    at = [kinds[3 * k : 3 * k + 3] for k in range(n)].index(double)
+    loop = ctypes.c_int64.from_address(loops + 8 * at).value
+    user_data = ctypes.c_int64.from_address(data + 8 * at).value if data else 0
+    return loop if loop and not user_data and _agrees(loop) else None
+
+
+def _agrees(loop: int) -> bool:
+    drawn = np.random.default_rng(0).random(4096)
+    edges = np.array([0.0, -0.0, 1.0, 0.5, 2.0, 1074.0, np.inf, -np.inf, np.nan])
+    values = -np.concatenate([drawn, 40 * drawn, 1e-6 * drawn, edges])
+    with np.errstate(all="ignore"):
+        for part in (values, values[1:8], *values[:64, np.newaxis], values[-9:]):
+            if not np.array_equal(_run(loop, part), 2**part, equal_nan=True):
+                return False
+    return True
+
+
+def _run(loop: int, exponents: NDArray[Any]) -> NDArray[np.float64]:
+    out = exponents.astype(np.float64)
+    base = np.array([2.0])
+    places = (ctypes.c_int64 * 3)(base.ctypes.data, out.ctypes.data, out.ctypes.data)
+    count, steps = (ctypes.c_int64 * 1)(len(out)), (ctypes.c_int64 * 3)(0, 8, 8)
+    function = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 4)(loop)
+    function(places, count, steps, None)
+    return out

@@ -25,8 +25,7 @@ import numpy as np
 
 from skforge._typing import Array
 from skforge.compiler.forest.outputs import OutputSpec, Post
-from skforge.compiler.outputs import libm
-from skforge.compiler.outputs.library import total
+from skforge.compiler.outputs.library import log, total
 
 _PI = np.float32(np.pi)
 _SQRT2 = np.float32(np.sqrt(2.0))
@@ -121,7 +120,7 @@ def _probit(scores: Array) -> Array:
     value = np.float32(2) * scores.astype(np.float32) - np.float32(1)
     sign = np.where(value < 0, np.float32(-1), np.float32(1))
     slope = np.float32(0.147)
-    log = libm.log((1 - value) * (1 + value))
-    half = np.float32(2) / (_PI * slope) + np.float32(0.5) * log
-    inner = np.sqrt(half * half - np.float32(1) / slope * log)
+    logs = log((1 - value) * (1 + value))
+    half = np.float32(2) / (_PI * slope) + np.float32(0.5) * logs
+    inner = np.sqrt(half * half - np.float32(1) / slope * logs)
     return _SQRT2 * (sign * np.sqrt(-half + inner))

@@ -16,10 +16,9 @@ from numpy.typing import NDArray
 
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.outputs import SCORES, AnswerSpec, OutputSpec
-from skforge.compiler.outputs import libm, sklearn
+from skforge.compiler.outputs import sklearn
 from skforge.compiler.outputs.functions import FUNCTIONS, FunctionName
-from skforge.compiler.outputs.libm import power_loop
-from skforge.compiler.outputs.library import HOST
+from skforge.compiler.outputs.library import HOST, exp, power_loop
 from skforge.compiler.outputs.text import RowTerms
 from skforge.exceptions import UnsupportedModelError
 
@@ -270,5 +269,5 @@ def expit_is_libm() -> bool:
     edges = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, 745.2, -745.2, 709.8, -709.8])
     values = np.concatenate([drawn, 20 * drawn, 1e-4 * drawn, 300 * drawn, edges])
     with np.errstate(all="ignore"):
-        ours = 1.0 / (1.0 + libm.exp(-values))
+        ours = 1.0 / (1.0 + exp(-values))
     return bool(np.array_equal(expit(values), ours, equal_nan=True))

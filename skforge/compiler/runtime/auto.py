@@ -10,7 +10,8 @@ from numpy.typing import ArrayLike
 
 from skforge._typing import Array
 from skforge.compiler.forest.reference import draw_rows
-from skforge.compiler.runtime.device_arrays import is_device_array, is_forked
+from skforge.compiler.runtime.arrays import is_device_array, is_forked
+from skforge.compiler.runtime.kernels import RangeKernels
 from skforge.compiler.runtime.module import CompiledModule, MethodName
 from skforge.compiler.runtime.schedules import is_count
 from skforge.compiler.schedule.ranges import BatchRange
@@ -42,8 +43,8 @@ class AutoModule:
     ) -> None:
         self.cpu, self.gpu = self.parts = cpu, gpu
         self.forest, self.reduction, self.target = cpu.forest, cpu.reduction, gpu.target
-        self.predict_contribs, self.kernels = cpu.predict_contribs, cpu.kernels
-        self.plan_threads, self.entry = cpu.plan_threads, cpu.entry
+        self.predict_contribs, self.entry = cpu.predict_contribs, cpu.entry
+        self.plan_threads = cpu.plan_threads
         self.gpu_min_rows = GPU_MIN_ROWS if gpu_min_rows is None else gpu_min_rows
 
     def __repr__(self) -> str:
@@ -115,6 +116,10 @@ class AutoModule:
         self.cpu.warm_up(on_cpu)
         self.gpu.warm_up(on_gpu)
         return self
+
+    @property
+    def kernels(self) -> RangeKernels:
+        return self.cpu.kernels
 
     def inspect(
         self, level: str, *, n_rows: int | None = None, method: MethodName = "predict"

@@ -25,13 +25,13 @@ from skforge.compiler.frontends.checks import refuse_arguments
 from skforge.compiler.outputs import steps
 from skforge.compiler.outputs.answers import of_scores
 from skforge.compiler.runtime import targets
+from skforge.compiler.runtime.arrays import into, is_device_array, on_device
 from skforge.compiler.runtime.contributions import Explained
 from skforge.compiler.runtime.cpu.threads import (
     check_n_jobs,
     parallel_for_pointer,
     resolve_n_jobs,
 )
-from skforge.compiler.runtime.device_arrays import is_device_array, on_device
 from skforge.compiler.runtime.entry import entry as entries
 from skforge.compiler.runtime.kernels import (
     AnyKernel,
@@ -40,7 +40,6 @@ from skforge.compiler.runtime.kernels import (
     RangeKernels,
     raw_scores,
 )
-from skforge.compiler.runtime.out import into
 from skforge.compiler.runtime.schedules import Schedules, check_count, schedule_table
 from skforge.compiler.runtime.shares import LARGEST, Share, Shares
 from skforge.compiler.schedule.ranges import BatchRange

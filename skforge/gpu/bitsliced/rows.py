@@ -19,8 +19,8 @@ from skforge.compiler.forest.arrays import Missing
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir.nodes import I32, I64, U32, Buffer, Value, Vec
 from skforge.compiler.layouts.base import BlockThreads
-from skforge.gpu.bitsliced import predicates
-from skforge.gpu.bitsliced.predicates import JOB, NONE, WORD, Records
+from skforge.gpu.bitsliced import plans
+from skforge.gpu.bitsliced.plans import JOB, NONE, WORD, Records
 
 #: Adjacent threads that read adjacent features: a memory sector.
 FEATURES = 8
@@ -32,9 +32,9 @@ class BitRows:
     def __init__(
         self,
         block: BlockThreads,
-        plan: predicates.TestPlan,
+        plan: plans.TestPlan,
         rules: ReadingRules,
-        geometry: predicates.Geometry,
+        geometry: plans.Geometry,
         lines: Buffer,
     ) -> None:
         self.block, self.b = block, block.b
@@ -56,7 +56,7 @@ class BitRows:
         with self.block.region() as thread:
             if len(self._plan.ordered.records):
                 self._columns("ordered", self._plan.ordered, tile, thread, self._order)
-            for kind in predicates.CLASS_KINDS:
+            for kind in plans.CLASS_KINDS:
                 columns = self._plan.classes[kind]
                 if len(columns.records):
                     body = self._class_of(kind)
@@ -98,7 +98,7 @@ class BitRows:
         records = self.block.model(f"{name}_columns", columns.records.reshape(-1))
         together = min(TOGETHER, g.rows // at_once)
         with b.loop(first, high, across, hint="column") as c:
-            at = c * predicates.RECORD
+            at = c * plans.RECORD
             halves = [records[at + k, Vec(I32, 4)] for k in (0, 4)]
             record = tuple(b.extract(half, i) for half in halves for i in range(4))
             feature = record[0].to(I64)
@@ -178,7 +178,7 @@ class BitRows:
     # ------------------------------------------------------------ classes
 
     def _class_of(
-        self, kind: predicates.ClassKind
+        self, kind: plans.ClassKind
     ) -> Callable[[tuple[Value, ...], list[_Row]], None]:
         b = self.b
         kinds = self._plan.classes[kind].missing
@@ -193,7 +193,7 @@ class BitRows:
                 else:
                     number = self._category(x, where, exact=kind == "member")
                 if gone is not None:
-                    number = b.select(gone, predicates.GONE, number)
+                    number = b.select(gone, plans.GONE, number)
                 self._mark_all(words, first + number * n_words, n_words, line, row)
 
         return body
@@ -216,7 +216,7 @@ class BitRows:
         thresholds = self.block.model("bit_thresholds", self._plan.thresholds)
         nearest = thresholds[where + last]
         same = (count > 0) & x.eq(nearest)
-        return b.select(same, last + predicates.FIRST_CATEGORY, NONE)
+        return b.select(same, last + plans.FIRST_CATEGORY, NONE)
 
     def _category(self, x: Value, count: Value, exact: bool) -> Value:
         """Return the class of a category; values that are none are not converted."""
@@ -224,7 +224,7 @@ class BitRows:
         code, known = self._rules.category(x, NO_CATEGORY, exact)
         code = code.to(I32)
         known = known & (code < count)
-        return b.select(known, code + predicates.FIRST_CATEGORY, NONE)
+        return b.select(known, code + plans.FIRST_CATEGORY, NONE)
 
     # ------------------------------------------------------------ thermometers
 

@@ -28,9 +28,8 @@ from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir import walk
 from skforge.compiler.ir.lir.operations import HOST_OPS
 from skforge.compiler.target import Target
-from skforge.gpu.codegen import memory
+from skforge.gpu.codegen import ops
 from skforge.gpu.codegen.host_plan import HostPlan, Launch, evaluate
-from skforge.gpu.codegen.ops import emit_let
 from skforge.gpu.codegen.writer import PRELUDE, CudaWriter, Host, memory_text
 
 
@@ -339,11 +338,11 @@ class _CudaEmitter(CudaWriter):
 
 #: Writes a statement of a thread.
 _STATEMENTS: dict[type[Any], Callable[[_CudaEmitter, Any], None]] = {
-    lir.Let: emit_let,
-    lir.Store: memory.emit_store,
-    lir.Scatter: memory.emit_scatter,
-    lir.AtomicAdd: memory.emit_atomic_add,
-    lir.Prefetch: memory.emit_prefetch,
+    lir.Let: ops.emit_let,
+    lir.Store: ops.emit_store,
+    lir.Scatter: ops.emit_scatter,
+    lir.AtomicAdd: ops.emit_atomic_add,
+    lir.Prefetch: ops.emit_prefetch,
     lir.Alloc: _CudaEmitter.alloc,
     lir.For: _CudaEmitter._for,
     lir.While: _CudaEmitter._while,

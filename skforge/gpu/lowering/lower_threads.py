@@ -7,28 +7,33 @@ iterations than threads::
       ...                                          =>     ...
 
 Statements outside any loop over a dimension of the block run in that dimension's
-first thread. Everything else is lowered as on the CPU.
+first thread. Reductions have an element for each thread or warp, and sums by output.
+Everything else is lowered as on the CPU.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from functools import reduce
 from math import prod
 from operator import and_
 
+import numpy as np
+
 from skforge.compiler.ir.lir import nodes as lir
-from skforge.compiler.ir.lir.nodes import I64, Value
+from skforge.compiler.ir.lir.nodes import F64, I64, Scalar, Value
 from skforge.compiler.ir.mir import nodes as mir
 from skforge.compiler.layouts.base import WalkLayout
 from skforge.compiler.lowering.kernel import ArrayView, LoweringState
-from skforge.compiler.lowering.lower_reductions import MAX_UNROLLED_CHUNKS
+from skforge.compiler.lowering.lower_reductions import (
+    MAX_UNROLLED_CHUNKS,
+    ReductionLowering,
+)
 from skforge.compiler.lowering.lower_to_lir import Lowering
 from skforge.compiler.schedule.nest import Size
 from skforge.exceptions import CompilerError
-from skforge.gpu.lowering.lower_sums import GpuSums
 from skforge.gpu.nest import WARP, holds_threads
 
 
@@ -209,3 +214,256 @@ def is_by_lanes(stmt: mir.Stmt) -> bool:
             return by_warp
         case _:
             return False
+
+
+#: Opens what the available threads run, once for each number in 0 … count.
+Spread = Callable[[Value], AbstractContextManager[Value]]
+
+#: Values loaded before they are added in order.
+READ_AHEAD = 8
+
+
+class GpuSums(ReductionLowering):
+    """Emits all code that touches sums, for the available threads (SilvanForge §5.1).
+
+    Elements (rows times outputs) are independent, so each thread takes some of them.
+    Where there are too few elements and any order is allowed, the threads of a warp (or
+    part of one) share an element and combine their parts by shuffles (divide and
+    conquer).
+
+    ``spread`` distributes work over the threads of a separate launch, over those of a
+    block, or gives it all to the running thread.
+    """
+
+    def __init__(self, kernel: LoweringState) -> None:
+        super().__init__(kernel)
+        self.spread: Spread = kernel.b.loop
+        #: Number of threads in the block, and what opens their code, by their number.
+        self.team: tuple[int, Callable[[], AbstractContextManager[Value]]] | None = None
+
+    def _lanes(self, scalar: Scalar) -> int:
+        return 1  # of a thread
+
+    @contextmanager
+    def spread_by(self, spread: Spread) -> Iterator[None]:
+        outer, self.spread = self.spread, spread
+        yield
+        self.spread = outer
+
+    def zero(self, view: ArrayView) -> None:
+        total, zero = self.elements(view.dims), self._zero()
+        with self.spread(total) as i:
+            view.buffer[self.at(view, i)] = zero
+
+    def fill(self, stmt: mir.Fill) -> None:
+        k, b = self._k, self._k.b
+        view = k.arrays[stmt.target]
+        start = self._offset(view, (stmt.rows.start,))
+        with self.spread(self._length(stmt.rows) * k.n_outputs) as i:
+            if k.n_outputs == 1:
+                base = b.const(float(k.hir.forest.base[0]), k.float_type)
+            else:
+                base = k.base()[i % k.n_outputs]
+            view.buffer[start + i * view.step] = base
+
+    def store_rows(self, stmt: mir.StoreRows) -> None:
+        k = self._k
+        source, target = k.arrays[stmt.source], k.arrays[mir.RESULT]
+        first = self._offset(target, (stmt.rows.start,))
+        for i in self.each_output():
+            target.buffer[first + i] = source.buffer[self.at(source, i)]
+
+    def each_output(self) -> Iterator[Value]:
+        b, n = self._k.b, self._k.n_outputs
+        if n > MAX_UNROLLED_CHUNKS:
+            with b.loop(n) as j:
+                yield j
+        else:
+            yield from map(b.const, range(n))
+
+    def fill_kept(self, stmt: mir.Fill) -> None:
+        k = self._k
+        view = k.arrays[stmt.target]
+        for j in self.each_output():
+            k.b.store(view.buffer, self.at(view, j), k.base()[j])
+
+    def reduce_dimension(self, stmt: mir.ReduceDimension) -> None:
+        k, b = self._k, self._k.b
+        target, source = k.arrays[stmt.target], k.arrays[stmt.source]
+        first = self._offset(target, (*stmt.prefix, stmt.rows.start))
+        slot = self.elements(source.dims[1:])  # from one slot to the next
+        extent, length = k.size(stmt.extent), self._length(stmt.rows)
+        if stmt.by_output:
+            self._by_output(stmt, first, slot, length)
+            return
+        if stmt.trees is not None:
+            _, extent = k.extent(stmt.trees)
+        elements = length * k.n_outputs
+        from_ = k.affine(stmt.source_rows) * k.n_outputs
+
+        def value(i: Value, n: Value) -> Value:
+            at = from_ + i
+            return source.buffer[self.at(source, n * slot + at)]
+
+        def write(i: Value, total: Value, starts_at_target: bool) -> None:
+            here = first + i
+            if stmt.atomic:
+                b.emit(lir.AtomicAdd(target.buffer, here, total))
+                return
+            if not starts_at_target:
+                total = target.buffer[here] + total
+            target.buffer[here] = total
+
+        width = self._shared_width(stmt)
+        if width == 1 or self.team is None:
+            with self.spread(elements) as i:
+                old = self._zero() if stmt.atomic else target.buffer[first + i]
+                total = self._in_order(old, b.const(0), extent, lambda n: value(i, n))
+                write(i, total, True)
+            return
+        # By ``width`` threads: strided parts, then shuffles.
+        with self.team[1]() as number:
+            i = number // width
+            part = number % width
+            inside = i < elements
+            end = b.select(inside, extent, 0)
+            sums = [self._zero()]
+            with b.loop(part, end, width, carry=sums) as n:
+                sums[0] = sums[0] + value(i, n)
+            total = b.let(lir.WarpReduce(sums[0], width), k.sum_type, "warp")
+            with b.when(inside & part.eq(0)):
+                write(i, total, False)
+
+    def _in_order(
+        self, start: Value, lo: Value, hi: Value, value: Callable[[Value], Value]
+    ) -> Value:
+        """Add ``value(lo)``, ``value(lo + 1)`` … to ``start``, in order.
+
+        ``READ_AHEAD`` values are loaded before the first is added: an addition takes 4
+        cycles, a load that the addition waits for 30 and more.
+        """
+        b = self._k.b
+        end = lo + (hi - lo) // READ_AHEAD * READ_AHEAD
+        total = [start]
+        with b.loop(lo, end, READ_AHEAD, carry=total) as n:
+            for term in [value(n + k) for k in range(READ_AHEAD)]:
+                total[0] = total[0] + term
+        with b.loop(end, hi, carry=total) as n:
+            total[0] = total[0] + value(n)
+        return total[0]
+
+    # ------------------------------------------------------------ divide and conquer
+
+    def _shared_width(self, stmt: mir.ReduceDimension) -> int:
+        if self.team is None or stmt.ordered:
+            return 1
+        threads, extent = self.team[0], stmt.extent
+        rows = [b.limit for b in stmt.rows.bounds if isinstance(b.limit, int)]
+        if not rows or not isinstance(extent, int):
+            return 1
+        elements = min(rows) * self._k.n_outputs
+        width = 1
+        while (
+            2 * width <= min(WARP, extent)
+            and 2 * width * elements <= threads
+            and threads % (2 * width) == 0
+        ):
+            width *= 2
+        return width
+
+    def reduce_lanes(
+        self, stmt: mir.ReduceDimension, row: Value, lane: Value, width: int
+    ) -> None:
+        k, b = self._k, self._k.b
+        source, target = k.arrays[stmt.source], k.arrays[stmt.target]
+        totals = []
+        for j in range(k.n_outputs):
+            lane_sum = source.buffer[self.at(source, b.const(j))]
+            totals.append(b.let(lir.WarpReduce(lane_sum, width), k.sum_type, "warp"))
+
+        with self._first_lane(stmt, row, lane, stmt.prefix) as at:
+            for j, total in enumerate(totals):
+                self._increase(target.buffer, at + j, total, stmt.atomic)
+
+    @contextmanager
+    def _first_lane(
+        self,
+        stmt: mir.ReduceDimension | mir.Fill,
+        row: Value,
+        lane: Value,
+        prefix: tuple[mir.Index, ...] = (),
+    ) -> Iterator[Value]:
+        k, rows = self._k, stmt.rows
+        leads = (row < self._length(rows)) & lane.eq(0)
+        with k.b.when(leads):
+            first = self._offset(k.arrays[stmt.target], (*prefix, rows.start))
+            yield first + row * k.n_outputs
+
+    def fill_lanes(self, stmt: mir.Fill, row: Value, lane: Value) -> None:
+        k, b = self._k, self._k.b
+        buffer = k.arrays[stmt.target].buffer
+        with self._first_lane(stmt, row, lane) as at:
+            for j in range(k.n_outputs):
+                base = b.const(float(k.hir.forest.base[j]), k.float_type)
+                buffer[at + j] = base
+
+    # ------------------------------------------------------------ one leaf a tree
+
+    def _by_output(
+        self, stmt: mir.ReduceDimension, first: Value, slot: Value, length: Value
+    ) -> None:
+        """Add, for each output, the leaves of its trees in model order.
+
+        Slots may hold some trees of the model: a multiple of their number is the first.
+        """
+        k, chunk, from_ = self._k, stmt.trees, self._k.affine(stmt.source_rows)
+        target, source = k.arrays[stmt.target].buffer, k.arrays[stmt.source]
+        outputs = np.asarray(k.hir.forest.tree_output).astype(np.int64)
+        size, skipped = max(1, len(outputs)), None
+        if chunk is not None:
+            size = min(x.limit for x in chunk.bounds if isinstance(x.limit, int))
+            skipped = k.affine(chunk.start) // size * k.n_outputs
+        # Outputs of the first chunk, then those of the second.
+        keys = np.arange(len(outputs)) // size * k.n_outputs + outputs
+        order = np.argsort(keys, kind="stable")
+        n_chunks = max(1, -(-len(outputs) // size))
+        ends = np.searchsorted(keys[order], np.arange(n_chunks * k.n_outputs + 1))
+        suffix = "" if chunk is None else f"_by_{size}"
+        slots = (order % size).astype(np.int32)
+        trees = k.model_buffer(f"trees_of_outputs{suffix}", slots)
+        offsets = k.model_buffer(f"outputs_start{suffix}", ends.astype(np.int32))
+        with self.spread(length * k.n_outputs) as i:
+            row = i // k.n_outputs
+            output = i % k.n_outputs
+            here, at = first + i, from_ + row
+            place = output if skipped is None else skipped + output
+            lo = offsets[place].to(I64)
+            hi = offsets[place + 1].to(I64)
+
+            def leaf(n: Value) -> Value:
+                place = trees[n].to(I64) * slot + at
+                return source.buffer[self.at(source, place)]
+
+            target[here] = self._in_order(target[here], lo, hi, leaf)
+
+    # ------------------------------------------------------------ later stages
+
+    def _inplace(
+        self, stmt: mir.ReduceDimensionInplace
+    ) -> Iterator[tuple[Value, lir.Type]]:
+        k = self._k
+        self._zero()  # before the threads part, which all clear slots to it
+        with self.spread(self._length(stmt.rows) * k.n_outputs) as i:
+            yield i, k.sum_type
+
+    def finish(self, stmt: mir.Finish) -> None:
+        k, b = self._k, self._k.b
+        source, target = k.arrays[stmt.source], k.arrays[mir.RESULT]
+        first = self._offset(target, (stmt.rows.start,))
+        from_ = self.at(source, k.affine(stmt.source_rows) * k.n_outputs)
+        base = k.model_buffer("base_f64", k.hir.forest.base.astype(np.float64))
+        with self.spread(self._length(stmt.rows) * k.n_outputs) as i:
+            scale = b.const(float(np.ldexp(1.0, -k.scale_exponent)), F64)
+            value = source.buffer[from_ + i * source.step].to(F64) * scale
+            value = (base[i % k.n_outputs] + value).to(k.float_type)
+            target.buffer[first + i] = value

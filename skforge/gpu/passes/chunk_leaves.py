@@ -155,14 +155,10 @@ def _chunks(
         if inner.var != loop.var:
             return inner
         within = (replace(b, minus=b.minus.plus(first)) for b in inner.bounds)
-        return replace(
-            inner,
-            bounds=(mir.Bound(size), *within),
-            trip_count=None,
-            body=walk.substitute(
-                inner.body, inner.var, first.plus(mir.Affine((inner.var,)))
-            ),
-        )
+        bounds = mir.Bound(size), *within
+        place = first.plus(mir.Affine((inner.var,)))
+        body = walk.substitute(inner.body, inner.var, place)
+        return replace(inner, bounds=bounds, trip_count=None, body=body)
 
     def placed(stmt: mir.Stmt) -> mir.Stmt:
         if not isinstance(stmt, mir.StoreLeaf) or stmt.target != total.source:

@@ -115,52 +115,40 @@ class EmulatedBlock:
         if used:
             assert thread is not None
             first = {name: thread * self.private[name] for name in used}
-        writer = _StateWriter(self, values or {}, first)
+
+        def replaced(value: Value) -> Value:
+            return values.get(value.name, value) if values else value
+
+        def write(stmt: Stmt) -> None:
+            new = walk.map_operands(stmt, replaced)
+            if isinstance(new, lir.Let):
+                op = walk.map_operands(new.op, replaced)
+                new = lir.Let(new.value, self._placed(op, first))
+            else:
+                inner = walk.map_bodies(new, lambda body: self.b.rewritten(body, write))
+                new = self._placed(inner, first)
+            self.b.emit(new)
+
         for stmt in body:
-            writer.stmt(stmt)
+            write(stmt)
 
-
-class _StateWriter:
-    def __init__(
-        self,
-        block: EmulatedBlock,
-        values: Mapping[str, Value],
-        first: Mapping[str, Value],
-    ) -> None:
-        self._block, self._values, self._first = block, values, first
-
-    def stmt(self, stmt: Stmt) -> None:
-        new = walk.map_operands(stmt, self._value)
-        if isinstance(new, lir.Let):
-            op = walk.map_operands(new.op, self._value)
-            new = lir.Let(new.value, self._placed(op))
-        else:
-            new = self._placed(walk.map_bodies(new, self._body))
-        self._block.b.emit(new)
-
-    def _body(self, body: Body) -> Body:
-        return self._block.b.rewritten(body, self.stmt)
-
-    def _value(self, value: Value) -> Value:
-        return self._values.get(value.name, value)
-
-    def _placed(self, node: Any) -> Any:
+    def _placed(self, node: Any, first: Mapping[str, Value]) -> Any:
         changes: dict[str, Any] = {}
         for name in (f.name for f in fields(node)):
             buffer = getattr(node, name)
-            if not isinstance(buffer, Buffer) or buffer.name not in self._block.buffers:
+            if not isinstance(buffer, Buffer) or buffer.name not in self.buffers:
                 continue
-            changes[name] = self._block.buffers[buffer.name]
-            if buffer.name in self._first:
+            changes[name] = self.buffers[buffer.name]
+            if buffer.name in first:
                 # Other operands index planes or rows, which this scratch does not have.
                 if name != "buffer":
-                    raise self._block.fail(
+                    raise self.fail(
                         f"{type(node).__name__} on @{buffer.name}, which each thread "
                         "has its own of; allocate it in the region."
                     )
                 index = node.index
-                first = self._first[buffer.name].to(index.type.element)
-                changes["index"] = self._block.b.splat(first, index.type.lanes) + index
+                start = first[buffer.name].to(index.type.element)
+                changes["index"] = self.b.splat(start, index.type.lanes) + index
         return replace(node, **changes) if changes else node
 
 
@@ -174,7 +162,10 @@ def _widths(body: lir.Body) -> list[int]:
 
 @dataclass(slots=True, eq=False)
 class _ScratchSlot:
-    """Scratch with one value per thread, or one per ``width`` threads."""
+    """Scratch with one value per thread, or one per ``width`` threads.
+
+    Among the parts of a region, it is a warp reduction in place.
+    """
 
     buffer: lir.Buffer
     type: lir.Type
@@ -196,13 +187,6 @@ class _Part:
 
 
 @dataclass(slots=True, eq=False)
-class _Meeting:
-    """A warp reduction in place on a slot."""
-
-    slot: _ScratchSlot
-
-
-@dataclass(slots=True, eq=False)
 class _Control:
     """Control flow around warp operations, run once per warp."""
 
@@ -211,7 +195,7 @@ class _Control:
     width: int  # the widest warp operation inside
 
 
-_Parts: TypeAlias = "list[_Part | _Meeting | _Control]"
+_Parts: TypeAlias = "list[_Part | _ScratchSlot | _Control]"
 
 
 class _Region:
@@ -280,7 +264,7 @@ class _Region:
             )
         slot = self._slot_of(value, width)
         _last(parts).puts.append((slot, op.a))
-        parts.append(_Meeting(slot))
+        parts.append(slot)
 
     def _control(self, stmt: lir.Stmt, parts: _Parts) -> None:
         assert isinstance(stmt, lir.For | lir.While | lir.If | lir.Switch)
@@ -337,9 +321,9 @@ class _Region:
             match part:
                 case _Part():
                     self._threads(part, first, count)
-                case _Meeting(slot=slot):
-                    with self._groups(first, count, slot.width) as warp:
-                        self._sum(slot, warp)
+                case _ScratchSlot(width=width):
+                    with self._groups(first, count, width) as warp:
+                        self._sum(part, warp)
                 case _Control(width=width):
                     with self._groups(first, count, width) as warp:
                         self._steer(part, warp)
@@ -422,15 +406,12 @@ def _last(parts: _Parts) -> _Part:
 def _read(parts: _Parts) -> Iterator[tuple[_Part | None, Sequence[lir.Value]]]:
     """Yield the values each part reads; the part is None for a warp's control flow."""
     for part in parts:
-        match part:
-            case _Part():
-                yield part, list(part.reads().values())
-            case _Control():
-                yield None, walk.steers(part.stmt)
-                for inner in part.parts:
-                    yield from _read(inner)
-            case _Meeting():
-                pass
+        if isinstance(part, _Part):
+            yield part, list(part.reads().values())
+        elif isinstance(part, _Control):
+            yield None, walk.steers(part.stmt)
+            for inner in part.parts:
+                yield from _read(inner)
 
 
 def _yields(

@@ -19,7 +19,7 @@ import numpy as np
 from skforge._typing import Array
 from skforge.compiler.ir.lir.nodes import Scalar
 from skforge.compiler.ir.lir.types import dtype_of
-from skforge.compiler.runtime.device_arrays import USED_BY, is_forked
+from skforge.compiler.runtime.arrays import USED_BY, is_forked
 from skforge.compiler.target import Target
 from skforge.config import gpu_graphs
 from skforge.exceptions import InvalidInputError, TargetError

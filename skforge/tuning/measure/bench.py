@@ -13,7 +13,6 @@ from statistics import median
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from skforge._compat import cached_property
 from skforge._typing import Array
@@ -175,7 +174,7 @@ class Sampled:
 
 class Bench:
     def __init__(
-        self, batches: Sequence[NDArray[Any]], yardstick: Runner, slot: float
+        self, batches: Sequence[Array], yardstick: Runner, slot: float
     ) -> None:
         self._batches, self._yardstick, self._slot = batches, yardstick, slot
         self._rounds: dict[int, int] = {}

@@ -71,7 +71,9 @@ class Heuristic:
         a schedule that it does not support. None uses the estimate of static defaults.
     """
 
-    model: CostModel | None = field(default=None, compare=False, repr=False)
+    model: CostModel | None = field(
+        default=None, compare=False, repr=False, metadata={"stored": False}
+    )
     estimate: Estimate | None = field(default=None, compare=False, repr=False)
     name: str = "heuristic"
 

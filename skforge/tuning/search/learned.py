@@ -79,7 +79,9 @@ class Learned:
     mode: Mode = "autotune"
     iterations: int = 20
     outright: int = 10_000
-    model: CostModel | None = field(default=None, compare=False, repr=False)
+    model: CostModel | None = field(
+        default=None, compare=False, repr=False, metadata={"stored": False}
+    )
     name: str = "learned"
 
     def __post_init__(self) -> None:

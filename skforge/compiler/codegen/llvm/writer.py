@@ -118,7 +118,7 @@ class ModuleText:
     symbols: dict[str, str] = field(default_factory=dict)  # declarations by name
     outlined: list[str] = field(default_factory=list)
     regions: int = 0
-    pools: list[int] = field(default_factory=list)  # bytes of each; see ``pools``
+    pools: list[int] = field(default_factory=list)  # bytes of each; see ``pool_text``
 
     def fail(self, why: str) -> CompilerError:
         return CompilerError(f"LLVM emitter, function {self.kernel!r}: {why}")

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from skforge._typing import Array
+from skforge._typing import Array, Bools, Uint64s
 from skforge.compiler.forest import categories
 from skforge.compiler.forest.categories import (
     MOST_BORDERS,
@@ -49,7 +49,7 @@ class CtrTests(NamedTuple):
 
     column: Ints
     threshold: NDArray[np.float32]
-    missing_left: NDArray[np.bool_]
+    missing_left: Bools
 
 
 def tests_of(
@@ -132,7 +132,7 @@ def feature_names(
 class Statistic(NamedTuple):
     """How many borders hashes exceed, and all other hashes, last."""
 
-    key: NDArray[np.uint64]  # (n_keys,)
+    key: Uint64s  # (n_keys,)
     bucket: NDArray[np.uint8]  # (n_keys + 1,)
 
 
@@ -148,9 +148,7 @@ def _statistic(ctr: Ctr, table: CtrTable, borders: NDArray[np.float32]) -> Stati
     return Statistic(table.key, bucket)
 
 
-def _merged(
-    statistics: list[Statistic],
-) -> tuple[NDArray[np.uint64], NDArray[np.uint8]]:
+def _merged(statistics: list[Statistic]) -> tuple[Uint64s, NDArray[np.uint8]]:
     """Return the hashes of a combination, and its statistics for each of them.
 
     Those for all other hashes follow; hashes with the same ones are left out.
@@ -168,13 +166,13 @@ def _merged(
 
 
 class Chains(NamedTuple):
-    key: NDArray[np.uint64]
+    key: Uint64s
     code: NDArray[np.uint8]  # (n_keys + 1, n_columns)
     column: list[int]  # of each statistic
     last: list[Ints]  # the last code of each number of borders, by statistic
 
 
-def _chained(key: NDArray[np.uint64], bucket: NDArray[np.uint8]) -> Chains:
+def _chained(key: Uint64s, bucket: NDArray[np.uint8]) -> Chains:
     """Put statistics that rise together into one column.
 
     Their joint values are in an order that is one for each, so that every test is a

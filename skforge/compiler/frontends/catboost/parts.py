@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from skforge._typing import Array, Bools
+from skforge._typing import Array, Bools, Int32s, Uint64s
 from skforge.compiler.forest import validation
 from skforge.compiler.frontends.arrays import Floats, Ints, offsets, starts
 from skforge.exceptions import UnsupportedModelError
@@ -50,14 +50,14 @@ class Ctr(NamedTuple):
 class CtrTable(NamedTuple):
     """What training counted of each combination."""
 
-    key: NDArray[np.uint64]  # (n_keys,), its hash
+    key: Uint64s  # (n_keys,), its hash
     counts: Array  # (n_keys, n_counts): by class of the target, sum and number, number
     denominator: int  # of counts alone
 
 
 class Categories(NamedTuple):
     columns: tuple[int, ...]  # of the features
-    values: Sequence[NDArray[np.int32]]  # hashes of each feature's values with a test
+    values: Sequence[Int32s]  # hashes of each feature's values with a test
     ctrs: Sequence[Ctr]
     tables: Mapping[Any, CtrTable]
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from skforge._typing import Array, Bools
+from skforge._typing import Array, Bools, Int32s
 from skforge.compiler.forest.arrays import ZERO_THRESHOLD, Comparison, Missing
 from skforge.compiler.forest.forest import Forest, deduplicate_predicates
 from skforge.compiler.forest.outputs import OutputFunction, OutputSpec, Task
@@ -228,7 +228,7 @@ def _arrays(trees: TextTrees) -> dict[str, Any]:
     return forest_arrays(offset, is_inner, left, right, tests, values, number, cover)
 
 
-def _predicates(trees: TextTrees) -> tuple[dict[str, Array], NDArray[np.int32]]:
+def _predicates(trees: TextTrees) -> tuple[dict[str, Array], Int32s]:
     """Return distinct tests and each node's; NaN is in no set, for any missing type."""
     in_set = (trees.decision_type & 1) != 0
     missing = _MISSING[trees.decision_type >> 2]

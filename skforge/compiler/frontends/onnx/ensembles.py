@@ -10,9 +10,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypeAlias, TypeVar, get_args
 
 import numpy as np
-from numpy.typing import NDArray
 
-from skforge._typing import Array
+from skforge._typing import Array, FloatArray
 from skforge.compiler.forest.arrays import Comparison
 from skforge.compiler.forest.outputs import Post
 from skforge.compiler.forest.validation import damaged, first_true
@@ -53,9 +52,9 @@ _AGGREGATES = {name.encode(): name for name in _AGGREGATE_NUMBERS}
 class Ensemble(NamedTuple):
     graph: Graph
     weights: Weights
-    unweighted: NDArray[np.floating[Any]]
+    unweighted: FloatArray
     n_outputs: int
-    base: NDArray[np.floating[Any]]
+    base: FloatArray
     post: Post
     aggregate: str = "SUM"
     labels: tuple[str | int, ...] = ()
@@ -231,7 +230,7 @@ def _index(tree: Array, node: Array) -> Any:
     return find, roots
 
 
-def _members(modes: Ints, values: Array) -> dict[int, NDArray[np.floating[Any]]]:
+def _members(modes: Ints, values: Array) -> dict[int, FloatArray]:
     tests = np.flatnonzero(modes == len(_MODE_NUMBERS) - 1).tolist()
     if not tests:
         return {}
@@ -247,7 +246,7 @@ def _members(modes: Ints, values: Array) -> dict[int, NDArray[np.floating[Any]]]
     return sets
 
 
-def _is_cut(values: NDArray[np.floating[Any]]) -> bool:
+def _is_cut(values: FloatArray) -> bool:
     """Tell whether onnxruntime truncates values: for sets that do not fit its masks."""
     return len(values) > 30 or bool(values.max() > 30) or bool(values.min() < 0)
 

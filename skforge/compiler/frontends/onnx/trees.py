@@ -10,9 +10,8 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from skforge._typing import Bools, FloatArray
+from skforge._typing import Bools, FloatArray, Int32s
 from skforge.compiler.forest.arrays import Comparison, Missing
 from skforge.compiler.forest.forest import deduplicate_predicates, round_thresholds
 from skforge.compiler.forest.validation import damaged, first_true
@@ -215,7 +214,7 @@ def _can_be_member(values: FloatArray) -> Bools:
 
 def _predicates(
     graph: Graph, test: Ints, input_dtype: np.dtype[Any]
-) -> tuple[dict[str, Any], NDArray[np.int32]]:
+) -> tuple[dict[str, Any], Int32s]:
     comparison = graph.comparison[test].copy()
     with np.errstate(invalid="ignore"):
         value = graph.value[test].astype(np.float64)
@@ -266,7 +265,7 @@ def _member_words(graph: Graph, test: Ints) -> Sets:
 
 class Leaves(NamedTuple):
     leaf_value: FloatArray
-    tree_output: NDArray[np.int32]
+    tree_output: Int32s
     always: Bools  # (n_outputs,) every row scores the output
     never: Bools  # (n_outputs,) no row does
 

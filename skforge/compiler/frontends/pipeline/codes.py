@@ -12,10 +12,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from skforge._compat import cached_property
-from skforge._typing import Array
+from skforge._typing import Array, Bools
 
 #: From so many texts on, a code is found once for each distinct one.
 MANY = 256
@@ -179,7 +178,7 @@ class NumberCodes:
     #: The greatest number of each interval, ascending; the last has none above it.
     ends: Array
     #: Whether the pipeline refuses the numbers of an interval.
-    refused: NDArray[np.bool_]
+    refused: Bools
     coded: bool  # whether the forest gets codes; otherwise numbers are checked alone
 
     def is_sound(self) -> bool:

@@ -13,9 +13,8 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
-from skforge._typing import Array, Bools
+from skforge._typing import Array, Bools, Int64s
 from skforge.compiler.forest.arrays import ZERO_THRESHOLD, Comparison, Missing
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.reference import evaluate_predicates
@@ -529,7 +528,7 @@ def _alternating(
     return found
 
 
-def _apart(low: NDArray[np.int64], high: NDArray[np.int64]) -> NDArray[np.int64]:
+def _apart(low: Int64s, high: Int64s) -> Int64s:
     """Return the distance of places, which may be more than int64 holds."""
     return np.minimum((high - low).view(np.uint64), 2**62).astype(np.int64)
 
@@ -621,7 +620,7 @@ def _last_power(sign: Array, alike: Alike, largest: float) -> Array:
     return np.asarray(sign * np.where(near < 0, 0.0, powers[near]))
 
 
-def _place(x: Array) -> NDArray[np.int64]:
+def _place(x: Array) -> Int64s:
     """Return the places of finite numbers in their order; 0 for both zeros.
 
     >>> _place(np.array([-5e-324, -0.0, 0.0, 5e-324])).tolist()
@@ -632,6 +631,6 @@ def _place(x: Array) -> NDArray[np.int64]:
     return np.where(bits >= 0, bits, -(bits & np.iinfo(kind).max))
 
 
-def _number(place: NDArray[np.int64], dtype: np.dtype[np.floating]) -> Array:
+def _number(place: Int64s, dtype: np.dtype[np.floating]) -> Array:
     bits = np.abs(place).astype(np.int64 if dtype == np.float64 else np.int32)
     return np.where(place >= 0, dtype.type(1), dtype.type(-1)) * bits.view(dtype)

@@ -1,5 +1,5 @@
 """scikit-learn models."""
 
-from skforge.compiler.frontends.sklearn import boosting, ensembles, forest, histogram
+from skforge.compiler.frontends.sklearn import ensembles, histogram
 
-__all__ = ["boosting", "ensembles", "forest", "histogram"]
+__all__ = ["ensembles", "histogram"]

@@ -52,17 +52,13 @@ def refuse_overrides(model: Any) -> None:
 
 def check_trees(model: Any, estimators: Any, wanted: str) -> None:
     for estimator in estimators:
-        check_tree(model, estimator, wanted)
-
-
-def check_tree(model: Any, estimator: Any, wanted: str) -> None:
-    if not is_a(estimator, f"sklearn.tree._classes.DecisionTree{wanted}"):
-        raise UnsupportedModelError(
-            f"{type(model).__name__} over {type(estimator).__name__} cannot be "
-            f"one Forest: its members must be DecisionTree{wanted} or "
-            f"ExtraTree{wanted}. CompiledForest compiles other forests one by one."
-        )
-    refuse_override(estimator, "sklearn")
+        if not is_a(estimator, f"sklearn.tree._classes.DecisionTree{wanted}"):
+            raise UnsupportedModelError(
+                f"{type(model).__name__} over {type(estimator).__name__} cannot be "
+                f"one Forest: its members must be DecisionTree{wanted} or "
+                f"ExtraTree{wanted}. CompiledForest compiles other forests one by one."
+            )
+        refuse_override(estimator, "sklearn")
 
 
 def feature_names(model: Any) -> tuple[str, ...] | None:

@@ -1,4 +1,11 @@
-"""scikit-learn: Bagging, AdaBoostClassifier and IsolationForest over single trees.
+"""scikit-learn: trees, forests, gradient boosting, and ensembles over single trees.
+
+X is cast to float32 and compared with float64 thresholds by ``<=``; leaves of trees and
+forests hold float64 class fractions or means, summed in tree order and divided once.
+
+Sums of gradient boosting are float64, start from the initial estimator's raw prediction
+and add ``learning_rate * value``, a product that is rounded before it is added, stage
+by stage.
 
 Bagging adds its trees' predictions, each on its own columns, and divides once by their
 number; a tree that has not seen a class adds nothing to it. AdaBoost (SAMME) adds a
@@ -18,7 +25,7 @@ import numpy as np
 
 from skforge._typing import Array
 from skforge.compiler.forest.forest import Forest
-from skforge.compiler.forest.outputs import OutputSpec
+from skforge.compiler.forest.outputs import SCORES, OutputSpec, Task
 from skforge.compiler.forest.validation import damaged
 from skforge.compiler.frontends.arrays import Floats
 from skforge.compiler.frontends.base import (
@@ -28,23 +35,179 @@ from skforge.compiler.frontends.base import (
     is_a,
     register,
 )
-from skforge.compiler.frontends.checks import IntRange
+from skforge.compiler.frontends.checks import IntRange, refuse_override, refuse_unfitted
 from skforge.compiler.frontends.sklearn import common
 from skforge.exceptions import UnsupportedModelError
 
-_BOOSTING = "sklearn.ensemble._weight_boosting."
+_TREE = "sklearn.tree._classes.BaseDecisionTree"
+_FORESTS = "sklearn.ensemble._forest."
+_CLASSIFIERS, _REGRESSORS = (
+    (f"sklearn.tree._classes.DecisionTree{kind}", f"{_FORESTS}Forest{kind}")
+    for kind in ("Classifier", "Regressor")
+)
+
+
+def refuse_trees(model: Any) -> None:
+    kind = type(model).__name__
+    embeds = is_a(model, f"{_FORESTS}RandomTreesEmbedding")
+    if embeds or not is_a(model, *_CLASSIFIERS, *_REGRESSORS):
+        raise UnsupportedModelError(f"{kind} has no predictions to compile.")
+    refuse_override(model, "sklearn")
+
+
+def load_trees(model: Any, rounds: IntRange | None = None) -> Forest:
+    kind = type(model).__name__
+    classifier = is_a(model, *_CLASSIFIERS)
+    if rounds is not None:
+        raise UnsupportedModelError(f"{kind} has no boosting rounds to choose from.")
+    refuse_trees(model)
+    single = is_a(model, _TREE)
+    if not hasattr(model, "tree_" if single else "estimators_"):
+        refuse_unfitted(model)
+    estimators = [model] if single else model.estimators_
+    trees = [estimator.tree_ for estimator in estimators]
+    # targets with fewer classes are padded, which would give outputs of 0
+    n_classes = model.n_classes_ if classifier else [1] * trees[0].value.shape[1]
+    sizes = [int(n) for n in np.atleast_1d(n_classes)]
+    n_outputs = sum(sizes)
+    # a single tree returns its leaf unchanged, even -0.0, which only -0.0 + x keeps
+    zero = -0.0 if single else 0.0
+    task: Task = "regression"
+    if classifier:
+        task = "multilabel" if len(sizes) > 1 else common.class_task(sizes[0])
+    return common.forest_of(
+        model,
+        trees,
+        [_by_output(tree.value, sizes) for tree in trees],
+        tree_output=np.full(len(trees), -1 if n_outputs > 1 else 0, dtype=np.int32),
+        base=np.full(n_outputs, zero),
+        divisor=1 if single else len(trees),
+        task=task,
+        output_sizes=tuple(sizes),
+    )
+
+
+def _by_output(value: Array, sizes: list[int]) -> Array:
+    """Return a tree's values, (n_nodes, targets, classes), as one row a node."""
+    if len(sizes) == 1:
+        return value[:, 0, : sizes[0]]
+    parts = [value[:, target, :size] for target, size in enumerate(sizes)]
+    return np.concatenate(parts, axis=1)
+
+
+_TREES = detects(_TREE, f"{_FORESTS}BaseForest")
+register(Frontend("sklearn", (), _TREES, load_trees, refuse=refuse_trees))
+
+
+# ------------------------------------------------------------ gradient boosting
+
+_GRADIENT = "sklearn.ensemble._gb."
+_DUMMIES = {"sklearn.dummy.DummyClassifier", "sklearn.dummy.DummyRegressor"}
+
+#: Rows on which the initial prediction is computed, to check that it is constant.
+_PROBES = 17
+
+
+def load_stages(model: Any, rounds: IntRange | None = None) -> Forest:
+    common.check_model(model, "estimators_", rounds)
+    classifier = is_a(model, f"{_GRADIENT}GradientBoostingClassifier")
+    estimators = model.estimators_
+    n_stages, n_outputs = estimators.shape
+    scale = float(model.learning_rate)
+    trees = [estimator.tree_ for estimator in estimators.ravel()]
+    for tree in trees:
+        if tree.value.shape[1:] != (1, 1):
+            damaged(
+                f"A tree of the model holds values of shape {tree.value.shape[1:]} "
+                "where (1, 1) was expected",
+                "fit it again",
+            )
+    return common.forest_of(
+        model,
+        trees,
+        [scale * tree.value[:, :, 0] for tree in trees],
+        missing=False,  # its walk only tests `x <= threshold`
+        tree_output=np.tile(np.arange(n_outputs), n_stages),
+        base=_initial_scores(model, n_outputs),
+        outputs=_outputs(model, n_outputs) if classifier else SCORES,
+        task=common.class_task(len(model.classes_)) if classifier else "regression",
+    )
+
+
+def _outputs(model: Any, n_outputs: int) -> OutputSpec:
+    if model.loss in ("log_loss", "deviance", "exponential"):
+        single = n_outputs == 1 or model.loss == "exponential"
+        return OutputSpec(
+            "expit" if single else "softmax_by_rows",
+            parameter=2.0 if model.loss == "exponential" else 1.0,
+            probabilities="values",
+            labels="from_zero" if single else "best_score",
+            decision="scores",
+        )
+    raise UnsupportedModelError(
+        f"{type(model).__name__} with loss={model.loss!r} has probabilities that "
+        "skforge does not know; only those of 'log_loss' and 'exponential' are "
+        "supported."
+    )
+
+
+def refuse_stages(model: Any) -> None:
+    common.refuse_overrides(model)
+    if model.init is not None and not isinstance(model.init, str):
+        _refuse_initial(model, model.init)
+
+
+def _refuse_initial(model: Any, initial: Any) -> None:
+    name = type(initial).__name__
+    if not is_a(initial, *_DUMMIES):
+        raise UnsupportedModelError(
+            f"{type(model).__name__} starts from init={name}(), whose prediction "
+            "depends on the row; fit with init=None, init='zero' or a Dummy estimator."
+        )
+    if getattr(initial, "strategy", None) == "stratified":
+        raise UnsupportedModelError(
+            f"{type(model).__name__} starts from {name}(strategy='stratified'), which "
+            "predicts at random; fit with another strategy."
+        )
+
+
+def _initial_scores(model: Any, n_outputs: int) -> Array:
+    initial = model.init_
+    if isinstance(initial, str) and initial == "zero":
+        return np.zeros(n_outputs)
+    _refuse_initial(model, initial)
+    name = type(initial).__name__
+    rows = np.zeros((_PROBES, int(model.n_features_in_)), np.float32)
+    scores = np.asarray(model._raw_predict_init(rows), dtype=np.float64)
+    if scores.shape != (_PROBES, n_outputs) or (scores != scores[0]).any():
+        raise UnsupportedModelError(
+            f"{type(model).__name__} starts from {name}, whose prediction is not one "
+            "constant; fit with init=None or init='zero'."
+        )
+    return np.asarray(scores[0])
+
+
+_STAGES = detects(f"{_GRADIENT}BaseGradientBoosting")
+register(
+    Frontend("sklearn GradientBoosting", (), _STAGES, load_stages, refuse=refuse_stages)
+)
+
+
+# ------------------------------------------------------------ over single trees
+
+_ADABOOST = "sklearn.ensemble._weight_boosting."
 _BAGGING = "sklearn.ensemble._bagging."
 
 
 _BAGS = f"{_BAGGING}BaggingClassifier", f"{_BAGGING}BaggingRegressor"
-_KINDS = detects(f"{_BOOSTING}BaseWeightBoosting", *_BAGS)
+_KINDS = detects(f"{_ADABOOST}BaseWeightBoosting", *_BAGS)
 
 
 def load(model: Any, rounds: IntRange | None = None) -> Forest:
     _refuse_class(model)
     common.check_model(model, "estimators_", rounds)
-    if is_a(model, f"{_BOOSTING}AdaBoostClassifier"):
-        return _load_boosting(model)
+    if is_a(model, f"{_ADABOOST}AdaBoostClassifier"):
+        return _load_adaboost(model)
     return _load_bagging(model, is_a(model, f"{_BAGGING}BaggingClassifier"))
 
 
@@ -54,11 +217,12 @@ def refuse(model: Any) -> None:
     member = model.estimator
     if member is not None:  # None means a tree
         classifies = any(name.endswith("Classifier") for name in class_names(model))
-        common.check_tree(model, member, "Classifier" if classifies else "Regressor")
+        wanted = "Classifier" if classifies else "Regressor"
+        common.check_trees(model, [member], wanted)
 
 
 def _refuse_class(model: Any) -> None:
-    if is_a(model, f"{_BOOSTING}AdaBoostRegressor"):
+    if is_a(model, f"{_ADABOOST}AdaBoostRegressor"):
         raise UnsupportedModelError(
             "AdaBoostRegressor predicts the weighted median of its trees, which is "
             "not a sum of leaves, so it cannot be compiled."
@@ -114,7 +278,7 @@ def _class_columns(values: Array, classes: Any, n_classes: int) -> Floats:
     return columns
 
 
-def _load_boosting(model: Any) -> Forest:
+def _load_adaboost(model: Any) -> Forest:
     common.check_trees(model, model.estimators_, "Classifier")
     n_classes = int(model.n_classes_)
     if n_classes < 2:

@@ -8,14 +8,13 @@ from operator import attrgetter
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from skforge._typing import Array
+from skforge._typing import Array, Int32s
 from skforge.compiler.forest.forest import Forest, deduplicate_predicates
 from skforge.compiler.forest.outputs import SCORES
 from skforge.compiler.frontends import answers_itself, read_forests
 from skforge.compiler.frontends import members as kinds
-from skforge.compiler.frontends.arrays import Sets
+from skforge.compiler.frontends.arrays import Sets, offsets
 from skforge.compiler.frontends.base import Frontend, class_name, register, unwrap
 from skforge.exceptions import UnsupportedModelError
 
@@ -49,14 +48,13 @@ def joined(forests: Sequence[Forest]) -> Forest:
     if len(forests) == 1:
         return forests[0]
     first = forests[0]
-    nodes = _starts([part.n_nodes for part in forests])
-    leaves = _starts([part.n_leaves for part in forests])
-    outputs = _starts([part.n_outputs for part in forests])
-    width = sum(part.n_outputs for part in forests)
+    nodes = offsets([part.n_nodes for part in forests])[:-1]
+    leaves = offsets([part.n_leaves for part in forests])[:-1]
+    *outputs, width = offsets([part.n_outputs for part in forests]).tolist()
     wide = any(part.vector_leaves for part in forests)
     tests, index = _tests(forests)
 
-    def together(name: str, start: Sequence[int] | None = None) -> Array:
+    def together(name: str, start: Any = None) -> Array:
         """Return an array of all forests; of numbers from a start, -1 stays."""
         parts = [getattr(part, name) for part in forests]
         if start is not None:
@@ -78,7 +76,8 @@ def joined(forests: Sequence[Forest]) -> Forest:
         values = [_wide(o, width, at) for o, at in zip(forests, outputs, strict=True)]
         fields["leaf_value"] = np.concatenate(values)
     ends = [o.tree_offset[1:] + at for o, at in zip(forests, nodes, strict=True)]
-    tested = together("predicate", _starts([part.n_predicates for part in forests]))
+    tests_before = offsets([part.n_predicates for part in forests])[:-1]
+    tested = together("predicate", tests_before)
     covered = all(len(part.cover) for part in forests)
     folded = any(len(part.source_feature) for part in forests)
     return replace(
@@ -93,11 +92,7 @@ def joined(forests: Sequence[Forest]) -> Forest:
     )
 
 
-def _starts(sizes: Sequence[int]) -> list[int]:
-    return [0, *np.cumsum(sizes[:-1], dtype=np.int64).tolist()]
-
-
-def _tests(forests: Sequence[Forest]) -> tuple[dict[str, Any], NDArray[np.int32]]:
+def _tests(forests: Sequence[Forest]) -> tuple[dict[str, Any], Int32s]:
     sets: Sets = {}
     first = 0
     for forest in forests:

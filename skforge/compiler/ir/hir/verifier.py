@@ -9,8 +9,13 @@ from numpy.typing import NDArray
 
 from skforge.compiler.forest.arrays import Comparison
 from skforge.compiler.forest.forest import Forest
-from skforge.compiler.ir.hir.nodes import PredictEnsemble, TiledForest
-from skforge.compiler.ir.hir.tile_shapes import MAX_TILE_SIZE, exit_table, shapes
+from skforge.compiler.ir.hir.nodes import (
+    MAX_TILE_SIZE,
+    PredictEnsemble,
+    TiledForest,
+    exit_table,
+    shapes,
+)
 from skforge.exceptions import CompilerError
 
 

@@ -24,13 +24,6 @@ def substitute(node: T, var: str, by: mir.Affine) -> T:
     return _rewrite(node, change, lambda text: text)
 
 
-def rename(node: T, suffix: str, names: frozenset[str]) -> T:
-    def change(text: str) -> str:
-        return text + suffix if text in names else text
-
-    return _rewrite(node, lambda affine: affine, change)
-
-
 def _rewrite(
     node: Any,
     change_affine: Callable[[mir.Affine], mir.Affine],
@@ -151,7 +144,12 @@ def copy_body(body: mir.Body, suffix: str) -> mir.Body:
                 bound.update((*results, *params))
             case _:
                 pass
-    return rename(body, suffix, frozenset(bound))
+
+    def change(text: str) -> str:
+        return text + suffix if text in bound else text
+
+    renamed: mir.Body = _rewrite(body, lambda affine: affine, change)
+    return renamed
 
 
 def variables(index: mir.Index) -> tuple[str, ...]:

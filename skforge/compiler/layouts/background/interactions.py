@@ -25,8 +25,7 @@ from numpy.typing import NDArray
 from skforge._typing import Array, Bools, Float64s, Int64s
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.reference import cast_rows, evaluate_predicates
-from skforge.compiler.layouts.background.patterns import edges_above
-from skforge.compiler.layouts.blocks.paths import Paths, trace
+from skforge.compiler.layouts.blocks.paths import Paths, edges_above, trace
 
 #: Most features of a leaf for which the values of all pairs of patterns are kept.
 _KEPT = 7

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from skforge._typing import Int64s
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.layouts.background.tables import Preorder
-from skforge.compiler.layouts.blocks.paths import Paths, trace
+from skforge.compiler.layouts.blocks.paths import Paths, edges_above, trace
 from skforge.compiler.layouts.blocks.tree_block import Trees
 
 #: Bits of a pattern, and features of a leaf that has tables, at most.
@@ -260,25 +260,6 @@ def _subsets(start: Int64s, mask: Int64s) -> tuple[Int64s, Int64s]:
     owner = np.concatenate(owners)
     by = np.argsort(owner, kind="stable")
     return np.concatenate(sums)[by], _offsets(np.bincount(owner, minlength=len(start)))
-
-
-def edges_above(forest: Forest, paths: Paths, nodes: Int64s) -> tuple[Int64s, Int64s]:
-    """Return, by node, the lowest edge of each feature above: node and lower end."""
-    number, at = np.arange(len(nodes)), nodes
-    seen = np.zeros((len(nodes), 0), np.int64)
-    owners, edges = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
-    while len(at):
-        some = paths.parent[at] >= 0
-        number, at, seen = number[some], at[some], seen[some]
-        up = paths.parent[at]
-        feature = forest.node_feature[up][:, None]
-        new = (seen != feature).all(axis=1)
-        owners.append(number[new])
-        edges.append(at[new])
-        seen, at = np.column_stack([seen, feature]), up
-    owner = np.concatenate(owners)
-    by = np.argsort(owner, kind="stable")
-    return owner[by], np.concatenate(edges)[by]
 
 
 def _batches(tree: Int64s, distinct: Int64s) -> tuple[Int64s, Int64s]:

@@ -15,10 +15,11 @@ from skforge.compiler.ir.lir.builder import Builder
 from skforge.compiler.layouts import base as layouts
 from skforge.compiler.layouts.base import BlockLayout, BlockShape, GpuBlockLayout
 from skforge.compiler.layouts.bitsliced import sliced_layout
-from skforge.compiler.layouts.bitsliced.narrow_rows import narrowed, narrows
 from skforge.compiler.layouts.bitsliced.predicate_lines import (
     MAX_PART,
     PredicateLowering,
+    narrowed,
+    narrows,
 )
 from skforge.compiler.layouts.bitsliced.predicate_table import (
     PredicateTable,

@@ -234,10 +234,7 @@ class _Chunk:
 
     def encoded(self) -> EncodedTrees:
         steps = self.cuts.steps
-        small, stuck = (
-            TreeParts.joined(self.cuts.small),
-            TreeParts.joined(self.cuts.stuck),
-        )
+        small, stuck = map(TreeParts.joined, (self.cuts.small, self.cuts.stuck))
         rank = _rank(small, small.leaves > 1)
         self._set_times(stuck)
         self._own_planes(small, rank)

@@ -24,7 +24,7 @@ from skforge.compiler.binning.search import Registers
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.layouts.bitsliced.cut_trees import ranges
 from skforge.compiler.layouts.bitsliced.encode_trees import EncodedTrees, encode_trees
-from skforge.compiler.layouts.even_trees import children, even_trees
+from skforge.compiler.layouts.even_trees import children, even_trees, leaf_counts
 from skforge.compiler.target import Target
 from skforge.exceptions import ScheduleError
 
@@ -72,7 +72,7 @@ class BlockOfBits:
 
 
 def looks_up(forest: Forest, target: Target) -> bool:
-    few = _leaves(forest).max(initial=0) <= 1 << MAX_BITS
+    few = leaf_counts(forest).max(initial=0) <= 1 << MAX_BITS
     return target.has("avx512vbmi") and bool(few)
 
 
@@ -106,16 +106,12 @@ class SlicedTrees:
 def folds(forest: Forest) -> NDArray[np.bool_]:
     depth = forest.tree_depths().astype(np.int64)
     complete = 1 << np.minimum(depth, MAX_BITS + 1)
-    bushy: NDArray[np.bool_] = complete <= FOLD_LIMIT * _leaves(forest)
+    bushy: NDArray[np.bool_] = complete <= FOLD_LIMIT * leaf_counts(forest)
     return (depth <= MAX_BITS) & bushy
 
 
-def _leaves(forest: Forest) -> NDArray[np.int64]:
-    return np.diff(forest.tree_offset) // 2 + 1
-
-
 def size_in_bytes(forest: Forest) -> int:
-    leaves = _leaves(forest)
+    leaves = leaf_counts(forest)
     short = int(leaves[leaves <= 1 << MAX_BITS].sum())
     codes = 4 * short + int(leaves.sum()) - short
     return codes * (4 + forest.leaf_value.itemsize * forest.n_outputs) + 32 * short
@@ -127,12 +123,12 @@ def fits_bits(forest: Forest, gpu: bool = False) -> bool:
 
 
 def _fits(forest: Forest, gpu: bool) -> NDArray[np.bool_]:
-    fits = folds(forest) | (_leaves(forest) <= 1 << MAX_BITS)
+    fits = folds(forest) | (leaf_counts(forest) <= 1 << MAX_BITS)
     return fits if gpu or fits.all() else fits | even_trees(forest)
 
 
 def check_trees(forest: Forest, gpu: bool = False) -> None:
-    fits, leaves = _fits(forest, gpu), _leaves(forest)
+    fits, leaves = _fits(forest, gpu), leaf_counts(forest)
     if not fits.all():
         tree = int(np.argmin(fits))
         raise ScheduleError(

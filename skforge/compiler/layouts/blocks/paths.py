@@ -98,3 +98,27 @@ def _before(feature: Int64s, parent: Int64s, nodes: Int64s) -> Int64s:
         before[nodes[same]] = at[same]
         nodes, at = nodes[~same], above[~same]
     return before
+
+
+def edges_above(
+    forest: Forest, paths: Paths, nodes: Int64s, own: bool = False
+) -> tuple[Int64s, Int64s]:
+    """Return, by node, the lowest edge of each feature above: node and lower end.
+
+    With ``own``, edges of the node's own feature are left out.
+    """
+    number, at = np.arange(len(nodes)), nodes
+    seen = forest.node_feature[nodes][:, None][:, : int(own)]
+    owners, edges = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+    while len(at):
+        some = paths.parent[at] >= 0
+        number, at, seen = number[some], at[some], seen[some]
+        up = paths.parent[at]
+        feature = forest.node_feature[up][:, None]
+        new = (seen != feature).all(axis=1)
+        owners.append(number[new])
+        edges.append(at[new])
+        seen, at = np.column_stack([seen, feature]), up
+    owner = np.concatenate(owners)
+    by = np.argsort(owner, kind="stable")
+    return owner[by], np.concatenate(edges)[by]

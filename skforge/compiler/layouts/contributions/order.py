@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from skforge._typing import Int64s
 from skforge.compiler.forest.forest import Forest
-from skforge.compiler.layouts.blocks.paths import Paths
+from skforge.compiler.layouts.blocks.paths import Paths, edges_above
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -206,29 +206,14 @@ class Pairs:
 
 
 def pair_up(forest: Forest, paths: Paths, order: Order) -> Pairs:
-    parent, tree = paths.parent, paths.tree
+    node, tree = order.node, paths.tree
     column = np.append(forest.feature, -1)[forest.predicate].astype(np.int64)
-    players = forest.node_feature
-    node = order.node
-    n = len(node)
-    number, at = np.arange(n), node
-    seen = players[node][:, None]  # features met below, the node's own first
-    owners, edges = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
-    while len(at):
-        some = parent[at] >= 0
-        number, at, seen = number[some], at[some], seen[some]
-        above = parent[at]
-        new = (seen != players[above][:, None]).all(axis=1)
-        new &= column[above] != column[node[number]]
-        owners.append(number[new])
-        edges.append(at[new])
-        seen = np.column_stack([seen, players[above]])
-        at = above
-    owner, edge = np.concatenate(owners), np.concatenate(edges)
-    by = np.argsort(owner, kind="stable")
-    owner, edge = owner[by], edge[by]
+    owner, edge = edges_above(forest, paths, node, own=True)
+    # Columns of a pipeline may be several features, which make no pair.
+    apart = column[paths.parent[edge]] != column[node[owner]]
+    owner, edge = owner[apart], edge[apart]
     of_tree = tree[node[owner]]
-    mine, other = column[node[owner]], column[parent[edge]]
+    mine, other = column[node[owner]], column[paths.parent[edge]]
     low, high = np.minimum(mine, other), np.maximum(mine, other)
     width = forest.n_features
     codes, which = np.unique(low * width + high, return_inverse=True)
@@ -237,7 +222,7 @@ def pair_up(forest: Forest, paths: Paths, order: Order) -> Pairs:
     )
     pair_start = np.searchsorted(in_tree, np.arange(forest.n_trees + 1) * len(codes))
     return Pairs(
-        start=np.searchsorted(owner, np.arange(n + 1)),
+        start=np.searchsorted(owner, np.arange(len(node) + 1)),
         edge=paths.edges(node, edge),
         slot=slot.reshape(-1) - pair_start[of_tree],
         pair_start=pair_start,

@@ -33,6 +33,7 @@ from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.lir.builder import Builder
 from skforge.compiler.ir.lir.nodes import I64, U8, U16, U32, Scalar, Value, Vec
 from skforge.compiler.ir.lir.types import Part, scalar_of
+from skforge.compiler.layouts.even_trees import leaf_counts
 from skforge.compiler.layouts.lanes import lane_levels
 
 _T = TypeVar("_T")
@@ -71,10 +72,6 @@ class LeafMasks:
     @property
     def bits(self) -> int:
         return self.planes * self.element_bits
-
-
-def leaf_counts(forest: Forest) -> NDArray[np.int64]:
-    return (np.diff(forest.tree_offset) + 1) // 2
 
 
 def mask_planes(forest: Forest, element_bits: int) -> int:

@@ -38,7 +38,7 @@ from skforge.compiler.ir.lir.nodes import (
 )
 from skforge.compiler.ir.lir.types import Part
 from skforge.compiler.layouts import base as layouts
-from skforge.compiler.layouts.even_trees import even_trees
+from skforge.compiler.layouts.even_trees import even_trees, leaf_counts
 from skforge.compiler.layouts.lanes import lane_levels, lane_masks
 from skforge.compiler.layouts.lanes.lane_levels import (
     BANK,
@@ -48,7 +48,7 @@ from skforge.compiler.layouts.lanes.lane_levels import (
     TopLevelsLowering,
     plan_rest,
 )
-from skforge.compiler.layouts.lanes.lane_masks import LeafMasksLowering, leaf_counts
+from skforge.compiler.layouts.lanes.lane_masks import LeafMasksLowering
 from skforge.compiler.target import Target
 
 #: Most columns of codes; of several banks, each is looked up.
@@ -182,10 +182,8 @@ class _LanesCode(layouts.RowCode):
         self, layout: LanesLayout, b: Builder, model: Model, n_rows: int
     ) -> None:
         self._layout, self._b, self._model = layout, b, model
-        shape, rules = (
-            layout.shape,
-            ReadingRules(b, layout.forest, layout.comparison, model),
-        )
+        shape = layout.shape
+        rules = ReadingRules(b, layout.forest, layout.comparison, model)
         self._bins = BlockedBins(rules, layout.plan)
         self._size = shape.tables * shape.lanes
         self._categories = None

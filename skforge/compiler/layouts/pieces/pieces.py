@@ -15,8 +15,12 @@ from skforge.compiler.forest.bins import CodeTable, plan_codes
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.hir.nodes import PredictEnsemble, TiledForest
 from skforge.compiler.layouts import base as layouts
-from skforge.compiler.layouts.blocks.block_sums import GROUP, Tiling
-from skforge.compiler.layouts.blocks.leaves import LeafTable, leaf_table
+from skforge.compiler.layouts.blocks.block_sums import (
+    GROUP,
+    LeafTable,
+    Tiling,
+    leaf_table,
+)
 from skforge.compiler.layouts.pieces.cut import PieceTrees, cut_trees, top_tests
 from skforge.compiler.layouts.pieces.piece_walks import SPARE, PieceWalks
 from skforge.compiler.target import Target

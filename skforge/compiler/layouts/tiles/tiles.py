@@ -2,7 +2,7 @@
 
 It lowers whole traversals of a block of rows: rows are quantised to codes, then passed
 through tiles (``tile_layout.py``) tree by tree (``tiled_trees.py``);
-``blocks/leaves.py`` stores the leaves.
+``blocks/block_sums.py`` stores the leaves.
 
 Under a vectorised loop over trees, one row passes all of them, sixteen decoded at a
 time. The lists hold trees, the row's codes stay in registers, and the tiles at one
@@ -26,8 +26,13 @@ from skforge.compiler.ir.hir.nodes import PredictEnsemble
 from skforge.compiler.ir.lir.builder import Builder
 from skforge.compiler.ir.lir.nodes import I32, I64, U8, U16, Buffer, Value, Vec
 from skforge.compiler.layouts import base as layouts
-from skforge.compiler.layouts.blocks.block_sums import GROUP, Tiling
-from skforge.compiler.layouts.blocks.leaves import LeafSums, LeafTable, leaf_table
+from skforge.compiler.layouts.blocks.block_sums import (
+    GROUP,
+    LeafSums,
+    LeafTable,
+    Tiling,
+    leaf_table,
+)
 from skforge.compiler.layouts.tiles import tile_layout, tiled_trees
 from skforge.compiler.layouts.tiles.tile_layout import (
     LANES,
@@ -35,8 +40,13 @@ from skforge.compiler.layouts.tiles.tile_layout import (
     TiledTrees,
     tile_trees,
 )
-from skforge.compiler.layouts.tiles.tiled_trees import UNROLL, TileWalks
-from skforge.compiler.layouts.tiles.tiled_values import ValueWalks, refusal, value_tests
+from skforge.compiler.layouts.tiles.tiled_trees import (
+    UNROLL,
+    TileWalks,
+    ValueWalks,
+    refusal,
+    value_tests,
+)
 from skforge.compiler.schedule.bound import marked, vectorizes_trees
 from skforge.compiler.schedule.directives import CachePredicates
 from skforge.compiler.target import Target
@@ -197,12 +207,8 @@ class Tiles(layouts.BlockRepresentation, layouts.RowRepresentation):
         tops = 3 * 4 * (1 << top) * forest.n_trees
         width = min(4, forest.n_outputs) * forest.leaf_value.itemsize
         leaves = forest.n_nodes // 2 * width
-        return (
-            n_tiles
-            * tile_layout.tile_bytes(levels, tile_layout.needs_wide(hir.tiles), slot)
-            + tops
-            + leaves
-        )
+        wide = tile_layout.needs_wide(hir.tiles)
+        return n_tiles * tile_layout.tile_bytes(levels, wide, slot) + tops + leaves
 
     def check(self, hir: PredictEnsemble) -> None:
         nest = hir.nest

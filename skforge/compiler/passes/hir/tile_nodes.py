@@ -37,9 +37,15 @@ from numpy.typing import NDArray
 from skforge._typing import Int32s, Int64s
 from skforge.compiler.forest.arrays import level_order
 from skforge.compiler.forest.forest import Forest
-from skforge.compiler.ir.hir import tile_shapes
-from skforge.compiler.ir.hir.nodes import OF_ITEMS, OF_TREES, TiledForest
-from skforge.compiler.ir.hir.tile_shapes import MAX_TILE_SIZE, exit_table, shapes
+from skforge.compiler.ir.hir.nodes import (
+    MAX_TILE_SIZE,
+    OF_ITEMS,
+    OF_TREES,
+    TiledForest,
+    exit_table,
+    shape_id,
+    shapes,
+)
 from skforge.compiler.schedule.directives import TILE_KINDS, TileKind
 from skforge.exceptions import ScheduleError, UnsupportedModelError
 
@@ -213,7 +219,7 @@ def _grow_part(
     order = np.argsort(heap, axis=1, kind="stable")
     heap = np.take_along_axis(heap, order, axis=1)
     node = np.take_along_axis(node, order, axis=1)
-    shape = tile_shapes.shape_id(_inside(heap))
+    shape = shape_id(_inside(heap))
     edge = np.empty((n, 2 * size), dtype=np.int32)
     edge[:, 0::2] = np.where(node >= 0, forest.left[node], np.int32(-1))
     edge[:, 1::2] = np.where(node >= 0, forest.right[node], np.int32(-1))

@@ -125,6 +125,10 @@ def object_of(sources: Sources, target: Target) -> tuple[list[str], bytes]:
         return names, _object(texts, target)
 
 
+def emit_object(sources: Sources, target: Target) -> bytes:
+    return object_of(sources, target)[1]
+
+
 def emit_assembly(sources: Sources, target: Target) -> str:
     with llvm():
         module = _parse(_texts(sources, target)[0], target)

@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from skforge.compiler.forest.forest import Forest
-from skforge.compiler.outputs.libm import power_loop
+from skforge.compiler.outputs.library import power_loop
 from skforge.compiler.outputs.steps import EntryKind, Steps
 from skforge.compiler.runtime.cpu.code import MachineCode
 from skforge.compiler.runtime.cpu.programs import program

@@ -127,8 +127,7 @@ class _Entry:
         return Routine("skf_body", (arg, most), self.b.finish(), I64, local=True)
 
     def _decline(self, cond: Value) -> None:
-        with self.b.when(cond):
-            self.b.give(0)
+        give_if(self.b, 0, cond)
 
     # ------------------------------------------------------------ rows
 
@@ -278,9 +277,7 @@ class _Entry:
         return taken
 
     def _forget(self, made: Value) -> None:
-        with self.b.when(made.eq(0)):
-            self.b.run("skf_clear")
-            self.b.give(made)
+        give_if(self.b, made, made.eq(0), error=True)
 
     def _run(self, rows: Value, row_bytes: Value, sums: Buffer, threads: Value) -> None:
         """Call the kernel, without the GIL where it is worth it; count the call."""
