@@ -64,7 +64,8 @@ Size: TypeAlias = int | BatchLength | CeilDiv | Times
 def size_value(size: Size, n_rows: int) -> int:
     """Return the number that a size is for a batch of ``n_rows`` rows.
 
-    >>> size_value(CeilDiv(Rows(), 4), 10), size_value(CeilDiv(Rows(), 4), 0)
+    >>> quarter = CeilDiv(BatchLength(), 4)
+    >>> size_value(quarter, 10), size_value(quarter, 0)
     (3, 1)
     """
     match size:

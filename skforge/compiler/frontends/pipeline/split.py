@@ -40,8 +40,9 @@ class PipelineSplit(NamedTuple):
     def __str__(self) -> str:
         """Return a table with a line for each step.
 
-        >>> one = Part(0, "scaler", "StandardScaler", "folded into the trees", "")
-        >>> print(Split(None, (one, Part(1, "tree", "ExtraTree", "compiled", ""))))
+        >>> one = StepPart(0, "scaler", "StandardScaler", "folded into the trees", "")
+        >>> two = StepPart(1, "tree", "ExtraTree", "compiled", "")
+        >>> print(PipelineSplit(None, (one, two)))
         step    transformer     where                  why
         scaler  StandardScaler  folded into the trees
           tree  ExtraTree       compiled
