@@ -22,8 +22,11 @@ CALLS = (
     "onnxruntime",
     "tl2cgen",
     "treelite",
+    "C: skforge.export",
 )
-CONDITIONS = {"hot": "tab:blue", "busy": "tab:orange"}
+#: Models whose latencies are drawn.
+DRAWN = ("airline.json", "LGBMClassifier-8", "RandomForestClassifier-8")
+CONDITIONS = {"hot": "tab:blue", "evicted": "tab:orange"}
 
 
 def canvas(size: tuple[float, float], *grid: int, **options: Any) -> tuple[Any, Any]:
@@ -112,7 +115,7 @@ def latencies(runs: Sequence[dict[str, Any]], file: Path) -> None:
     from matplotlib.ticker import EngFormatter
 
     lines = [x for run in runs for x in run["lines"] if x["rows"] == 1]
-    models = dict.fromkeys(x["model"] for x in lines if x["condition"] == "busy")
+    models = dict.fromkeys(x["model"] for x in lines if x["model"] in DRAWN)
     by_model = {
         m: [c for c in CALLS if any((x["model"], x["system"]) == (m, c) for x in lines)]
         for m in models
@@ -129,7 +132,9 @@ def latencies(runs: Sequence[dict[str, Any]], file: Path) -> None:
             if x["condition"] not in CONDITIONS:
                 continue
             color = CONDITIONS[x["condition"]]
-            y = calls.index(x["system"]) + (0.17 if x["condition"] == "busy" else -0.17)
+            y = calls.index(x["system"]) + (
+                0.17 if x["condition"] == "evicted" else -0.17
+            )
             ticks = [x["p99"], x["p999"]] if x["calls"] >= 1000 else [x["p99"]]
             axes.plot([x["p50"], ticks[-1]], [y, y], color=color, linewidth=2)
             axes.plot([x["p50"]], [y], "o", color=color, markersize=5)
@@ -142,7 +147,7 @@ def latencies(runs: Sequence[dict[str, Any]], file: Path) -> None:
     panels[-1].set_xscale("log")
     panels[-1].xaxis.set_major_formatter(EngFormatter("s"))
     panels[-1].tick_params(axis="x", labelsize=8)
-    names = {"hot": "the same call over and over", "busy": "beside a busy thread"}
+    names = {"hot": "the same call over and over", "evicted": "with evicted caches"}
     for name, color in CONDITIONS.items():
         panels[-1].plot([], [], color=color, linewidth=2, label=names[name])
     figure.legend(loc="outside lower center", ncols=2, fontsize=8, frameon=False)
