@@ -166,7 +166,6 @@ def cells(
 
 
 def page(document: harness.Document) -> str:
-    """Write a table: models down, numbers of rows across."""
     found = harness.records(Cell, document["cells"])
     sizes = sorted({cell.rows for cell in found})
     by_place = {(cell.model, cell.rows): cell for cell in found}

@@ -217,7 +217,6 @@ def environment(cache_folder: str) -> dict[str, str]:
 
 
 def started(system: str, file: Path, rows: Path, caches: Path, core: int) -> Any:
-    """Start a process on one core, and return what it says; raise if it fails."""
     with contextlib.ExitStack() as stack:
         place = str(caches / "filled")
         if system == EMPTY:
@@ -237,7 +236,6 @@ def started(system: str, file: Path, rows: Path, caches: Path, core: int) -> Any
 
 
 def answers(found: Any) -> Any:
-    """Return the array that a process printed."""
     return np.array(found["answers"]["values"], found["answers"]["dtype"])
 
 
@@ -256,7 +254,6 @@ def agreement(found: Any, expected: Any) -> str:
 
 
 def put_together(start: Start, runs: Sequence[Any]) -> Start:
-    """Enter the medians of what processes said."""
     for run in runs:
         start.totals.append(sum(run["seconds"][step] for step in STEPS))
     for name in ("seconds", "bytes"):

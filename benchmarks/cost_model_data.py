@@ -89,7 +89,6 @@ class Timed:
 
 
 def write(file: Path, key: tuple[str, str, int], times: dict[str, float]) -> None:
-    """Append the times of a model, target and batch size, a line for each schedule."""
     known = dict(zip(("model", "target", "rows"), key, strict=True))
     with file.open("a", encoding="utf-8") as out:
         for schedule, seconds in times.items():
@@ -98,7 +97,6 @@ def write(file: Path, key: tuple[str, str, int], times: dict[str, float]) -> Non
 
 
 def records(file: Path) -> Iterator[dict[str, Any]]:
-    """Yield the lines of a file; none if there is no file."""
     if file.exists():
         with file.open(encoding="utf-8") as lines:
             yield from map(json.loads, lines)

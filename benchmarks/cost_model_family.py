@@ -400,7 +400,6 @@ MAKERS: dict[str, Callable[[], Trained]] = {
 
 
 def get(name: str) -> Sample:
-    """Return one forest: from the cache, or trained and put there."""
     file = cache_folder() / "cost-model" / f"{name.replace('/', '-')}-{REVISION}.pkl"
     if not file.exists():
         made = (MAKERS | UNSEEN | DRAWN)[name]()

@@ -144,7 +144,6 @@ def _one_thread(schedule: Schedule) -> Schedule:
 
 
 def in_short(schedule: Schedule) -> str:
-    """Return the kind of a schedule and its sizes."""
     plan = plan_of(schedule)
     assert plan is not None
     block = f" by {plan.block}" if plan.block else ""

@@ -61,7 +61,6 @@ Run = Callable[[], float]
 
 
 def models() -> dict[str, tuple[Any, CompiledForest]]:
-    """Return boosters trained here, and what skforge makes of them."""
     import lightgbm
     import xgboost
     from sklearn.datasets import make_classification
@@ -273,8 +272,6 @@ def cpu_seconds() -> float:
 
 
 def measured(runs: dict[str, Run], rounds: int) -> dict[str, dict[str, list[float]]]:
-    """Return wall and CPU seconds of each system, which take turns."""
-
     def both(run: Run) -> tuple[float, float]:
         cpu, wall = cpu_seconds(), time.perf_counter()
         run()

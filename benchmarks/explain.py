@@ -129,7 +129,6 @@ def preparing(name: str, case: Case, kind: str) -> Preparing:
 
 
 def not_installed(systems: list[str]) -> dict[str, str]:
-    """Return the systems whose package is not here, with the error."""
     missing = {}
     for system in systems:
         try:
@@ -356,7 +355,6 @@ def page(document: harness.Document) -> str:
 
 
 def _dependence(found: list[Grid]) -> list[str]:
-    """Return the table of partial dependence, if there is any."""
     rows = [
         [g.case, g.kind, f"{g.rows:,}", str(g.points), f"{1e3 * g.skforge:.0f}"]
         + [

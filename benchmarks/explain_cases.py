@@ -161,7 +161,6 @@ GRIDS: dict[str, Callable[[int], Any]] = {
 
 
 def options_of(case: Case, kind: str) -> dict[str, Any]:
-    """Return the options of ``predict_contribs``."""
     return {
         VALUES: {},
         INTERACTIONS: {"interactions": True},
@@ -198,7 +197,6 @@ def xgboost(case: Case, kind: str, threads: int) -> Answer:
 
 
 def lightgbm(case: Case, kind: str, threads: int) -> Answer:
-    """Call ``Booster.predict(pred_contrib=True)``."""
     import lightgbm
 
     model = case.made()[0]
@@ -252,7 +250,6 @@ def shapiq(case: Case, kind: str, threads: int) -> Answer:
 
 
 def daal4py(case: Case, kind: str, threads: int) -> Answer:
-    """Call ``daal4py.mb.convert_model(booster).predict``."""
     import daal4py
 
     names = {VALUES: "pred_contribs", INTERACTIONS: "pred_interactions"}
@@ -282,7 +279,6 @@ SYSTEMS: dict[str, Callable[[Case, str, int], Answer]] = {
 
 
 def large_rows(n: int) -> tuple[Any, list[Any]]:
-    """Return rows of the table, and two sets of as many background rows."""
     random = np.random.default_rng(1)
     rows, *sets = random.normal(size=(3, n, 28)).astype(np.float32)
     return rows, sets
@@ -298,7 +294,6 @@ def large_skforge(sets: list[Any], threads: int) -> Answer:
 
 
 def large_woodelf(sets: list[Any], threads: int) -> Answer:
-    """Call ``WoodelfExplainer.shap_values``, which has one thread."""
     import pandas as pd
     from woodelf import WoodelfExplainer
 

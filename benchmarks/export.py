@@ -238,7 +238,6 @@ def _sections(file: Path) -> tuple[int, int]:
 
 
 def page(document: Document) -> str:
-    """Return the tables of calls, and of sizes."""
     lines, sizes = (
         records(kind, document[key]) for kind, key in ((Line, "lines"), (Size, "sizes"))
     )

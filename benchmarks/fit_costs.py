@@ -88,8 +88,6 @@ Cell = tuple[str, str, int]
 
 @dataclass(frozen=True, slots=True)
 class Timed:
-    """A schedule that was timed, beside others of its cell."""
-
     cell: Cell
     kind: str
     ns: float
@@ -137,7 +135,6 @@ def main(
 
 
 def read(records: list[dict[str, Any]]) -> list[Timed]:
-    """Return the terms of each schedule that was timed."""
     estimates: dict[tuple[str, str], CostEstimate] = {}
     best: dict[Cell, float] = {}
     for r in records:

@@ -316,7 +316,6 @@ def _expected(cell: Cell) -> float:
 
 
 def page(document: harness.Document) -> str:
-    """Write a table a number of rows: models down, forms across."""
     found = harness.records(Cell, document["cells"])
     timed = [cell for cell in found if cell.ratio is not None]
     cliffs = [cell for cell in timed if cell.ratio < _expected(cell)]  # type: ignore[operator]
@@ -355,7 +354,6 @@ def _text(cell: Cell) -> str:
 
 
 def plot(found: list[Cell], file: Path) -> None:
-    """Draw the ratios of models as they are: a panel for each number of rows."""
     from matplotlib.colors import LogNorm
 
     live = [cell for cell in found if not cell.trained.endswith("loaded")]

@@ -37,13 +37,7 @@ RESULTS = RELEASES.parent
 
 @cache
 def releases(name: str) -> dict[Version, tuple[str, bool]]:
-    """Return the releases of a package: the day of the first file, and whether it runs.
-
-    Raises
-    ------
-    OSError
-        The index does not answer.
-    """
+    """Return the releases of a package: the day of the first file, and if it runs."""
     request = Request(f"{INDEX}/{canonicalize_name(name)}/", headers={"Accept": TYPE})
     with urlopen(request, timeout=60) as answer:
         files = json.load(answer)["files"]
@@ -87,7 +81,6 @@ def measured() -> Iterator[tuple[str, str, str]]:
 
 
 def record() -> None:
-    """Write the dates of all releases that pages name."""
     known = json.loads(RELEASES.read_text()) if RELEASES.exists() else {}
     for _, name, version in measured():
         day = releases(name).get(Version(version), ("", False))[0]

@@ -171,7 +171,6 @@ def digits(value: float) -> str:
 
 
 def micro(taken: float) -> str:
-    """Return seconds in µs."""
     return digits(taken * 1e6)
 
 
@@ -182,7 +181,6 @@ def beside_ours(taken: float, ratio: float | None, mark: str = "") -> str:
 
 
 def rows_a_call(n: int) -> str:
-    """Return a number of rows with its noun."""
     return f"{n:,} row{'s'[: n > 1]}"
 
 
@@ -230,7 +228,6 @@ def a_line_each(document: Any, *keys: str) -> str:
 
 
 def stored(folder: Path, name: str) -> Any:
-    """Return the results in a folder; an empty dict if there are none."""
     file = folder / f"{name}.json"
     return json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
 
@@ -263,22 +260,9 @@ def publish(
 ) -> str:
     """Return the page of results; write both, if a folder is given.
 
-    The page is that of the stored numbers, so that ``redraw.py`` gives the same.
-
-    Parameters
-    ----------
-    folder : Path or None
-        Made if it is not there.
-    name : str
-        Of both files.
-    document : object
-        The results, as JSON has them, or dataclasses.
-    page : callable
-        Takes what is read from the file; returns Markdown.
-    *keys : str
-        If given, the JSON has a line for each object that begins with one of them.
-    text : str, optional
-        The JSON, where it is laid out otherwise.
+    The page is that of the stored numbers, so that ``redraw.py`` gives the same. With
+    keys, the JSON has a line for each object that begins with one of them; ``text`` is
+    the JSON where it is laid out otherwise.
     """
     if not text and keys:
         text = a_line_each(document, *keys)

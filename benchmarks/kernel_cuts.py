@@ -45,28 +45,11 @@ _LEAVES = ("leaf_values",)
 
 
 def parts_of(function: Function) -> tuple[str, ...]:
-    """Return the parts of a kernel, in the order they run in."""
     return BLOCK_PARTS if _leaf_numbers(function.body) else WALK_PARTS
 
 
 def prefixes(function: Function) -> dict[str, Function]:
-    """Return the kernel up to each part, by the part's name; the last is whole.
-
-    Parameters
-    ----------
-    function : lir.Function
-        A kernel, whole.
-
-    Returns
-    -------
-    dict of str -> lir.Function
-        In the order of the parts.
-
-    Raises
-    ------
-    ValueError
-        If the kernel writes a buffer that belongs to no part.
-    """
+    """Return the kernel up to each part, by the part's name; the last is whole."""
     parts = parts_of(function)
     return {part: cut(function, parts[: i + 1]) for i, part in enumerate(parts)}
 
@@ -88,24 +71,9 @@ def without_each(function: Function) -> dict[str, Function]:
 
 
 def cut(function: Function, kept: Iterable[str]) -> Function:
-    """Return the kernel with only some of its parts.
+    """Return a whole kernel with only some of its parts.
 
-    Parameters
-    ----------
-    function : lir.Function
-        A kernel, whole.
-    kept : iterable of str
-        Names of parts, of ``BLOCK_PARTS`` or ``WALK_PARTS``.
-
-    Returns
-    -------
-    lir.Function
-        What it computes is of no use; how long it takes is.
-
-    Raises
-    ------
-    ValueError
-        If the kernel writes a buffer that belongs to no part.
+    What it computes is of no use; how long it takes is.
     """
     parts, whole = frozenset(kept), parts_of(function)
     if parts == frozenset(whole):
@@ -185,7 +153,6 @@ def _idle(stmt: lir.Switch) -> bool:
 
 
 def _map_bodies(stmt: Stmt, change: Callable[[lir.Body], lir.Body]) -> Stmt:
-    """Return a statement with the bodies inside it changed."""
     match stmt:
         case lir.For(body=body) | lir.ParallelFor(body=body):
             return replace(stmt, body=change(body))

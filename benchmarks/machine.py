@@ -53,7 +53,6 @@ RELEASES = Path(__file__).with_name("results") / "releases.json"
 
 
 def machine() -> dict[str, Any]:
-    """Return the CPU, versions of what is installed, the load and the time."""
     packages = {}
     for name in PACKAGES:
         try:

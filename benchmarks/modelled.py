@@ -50,38 +50,18 @@ STREAMED = 2
 
 @dataclass(frozen=True, slots=True)
 class Cpu:
-    """A CPU that LLVM has tables for, and facts that these do not hold.
+    """A CPU that LLVM has tables for, and facts that these do not hold."""
 
-    Parameters
-    ----------
-    name : str
-        LLVM's name.
-    chip, ghz : str, float
-        A chip with this CPU, and its nominal clock with all cores at work.
-    features : str
-        LLVM features beyond those of x86-64-v3; empty on Arm.
-    widths : tuple of int
-        Bits of vectors.
-    loaded : int
-        Bytes that L1 delivers in a cycle.
-    lines, waits : tuple of float
-        Cycles to read a cache line in order from L2 and L3, and of a load's latency.
-    sizes : tuple of int
-        KiB of L1, L2 and L3.
-    source : str
-        Where these are from.
-    """
-
-    name: str
-    chip: str
-    ghz: float
-    features: str
-    widths: tuple[int, ...]
-    loaded: int
-    lines: tuple[float, float]
-    waits: tuple[float, float]
-    sizes: tuple[int, int, int]
-    source: str
+    name: str  # LLVM's
+    chip: str  # with this CPU
+    ghz: float  # nominal, with all cores at work
+    features: str  # of LLVM, beyond those of x86-64-v3; empty on Arm
+    widths: tuple[int, ...]  # bits of vectors
+    loaded: int  # bytes that L1 delivers in a cycle
+    lines: tuple[float, float]  # cycles to read a cache line in order from L2 and L3
+    waits: tuple[float, float]  # cycles of a load's latency
+    sizes: tuple[int, int, int]  # KiB of L1, L2 and L3
+    source: str  # of these
 
 
 _V4 = ",".join(
@@ -134,7 +114,6 @@ _JUMP = re.compile(r"^\s+(j|b\.|b\s|cbn?z|tbn?z)")
 
 
 def target_of(cpu: Cpu, bits: int) -> Target:
-    """Return a CPU as a target, with vectors of ``bits``."""
     common = Target.aarch64() if bits == 128 and not _is_x86(cpu) else Target.x86_64()
     features = ",".join(filter(None, (common.features, cpu.features)))
     l1, l2, l3 = (size << 10 for size in cpu.sizes)
@@ -209,7 +188,6 @@ def cycles(mca: str, cpu: Cpu, triple: str, loop: list[str]) -> float:
 
 
 def modelled_cycles(mca: str, cpu: Cpu, bits: int) -> Numbers:
-    """Return the cycles of each kind of work, by the profile's names."""
     target = target_of(cpu, bits)
     turns = {}
     for name, made in functions(target).items():
@@ -338,7 +316,6 @@ def _rows(found: dict[tuple[str, int], Numbers]) -> Iterator[list[str]]:
 
 
 def checked(profiles: dict[tuple[str, int], MachineProfile]) -> str:
-    """Return the table of the model beside what was measured."""
     rows = []
     for bits in (512, 256, 128):
         key = (CPUS[0].name, bits)

@@ -52,44 +52,24 @@ EIGHT = (
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """A model as files, and what a table says of it.
-
-    Parameters
-    ----------
-    name : str
-        As the table shows it.
-    kind : {"xgboost", "lightgbm", "sklearn", "onnx"}
-        Whose it is.
-    path : str
-        What its library wrote; a fitted estimator for scikit-learn.
-    rows : str
-        A ``.npy`` file of rows in the dtype the model reads.
-    rows_from : str
-        Where the rows are from, in words.
-    wrapper : str or None
-        A fitted estimator with the same trees, where there is one.
-    facts : dict
-        Numbers of trees, leaves, features, outputs; depth; the rows' dtype.
-    """
+    """A model as files, and what a table says of it."""
 
     name: str
-    kind: str
-    path: str
-    rows: str
-    rows_from: str
-    wrapper: str | None = None
+    kind: str  # xgboost, lightgbm, sklearn or onnx
+    path: str  # what its library wrote; a fitted estimator for scikit-learn
+    rows: str  # a ``.npy`` file of rows in the dtype the model reads
+    rows_from: str  # in words
+    wrapper: str | None = None  # a fitted estimator with the same trees
     facts: dict[str, Any] = field(default_factory=dict)
 
 
 def cache_folder() -> Path:
-    """Return the folder of trained models: SKFORGE_BENCH_CACHE, or the user's cache."""
     home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     chosen = os.environ.get("SKFORGE_BENCH_CACHE") or Path(home) / "skforge-benchmarks"
     return Path(chosen)
 
 
 def shared_folder() -> Path:
-    """Return the folder of public models, beside the repository or SKFORGE_MODELS."""
     return Path(os.environ.get("SKFORGE_MODELS") or ROOT.parent / "shared" / "models")
 
 
@@ -115,7 +95,6 @@ def models(wanted: list[str]) -> Iterator[Model]:
 
 
 def get(name: str) -> Model:
-    """Return one model: from the cache, or made and put there."""
     folder = cache_folder() / "models" / f"{name.replace('/', '-')}-{_key(name)}"
     description = folder / "model.json"
     if description.exists():
@@ -190,7 +169,6 @@ def _write_rows(folder: Path, forest: Forest, rows: NDArray[Any]) -> str:
 
 
 def facts(forest: Forest) -> dict[str, Any]:
-    """Return the sizes that say what to expect of a model."""
     low, high = forest.leaf_depths()
     return {
         "trees": int(forest.n_trees),

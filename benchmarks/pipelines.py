@@ -90,7 +90,6 @@ def folding(name: str, case: Case) -> Folding:
 
 
 def loaded(case: Case) -> tuple[dict[str, dict[str, Way]], dict[str, str]]:
-    """Return the ways of all systems, and why one has none."""
     ways: dict[str, dict[str, Way]] = {}
     errors: dict[str, str] = {}
     for system, load in SYSTEMS.items():
@@ -119,7 +118,6 @@ def of_form(
     sizes: list[int],
     slot: float,
 ) -> Iterator[Cell]:
-    """Compare the systems that take a form, and time them at each number of rows."""
     frame, _ = draw(N_COMPARED, 1)
     singly = form == MAPPING
     parts = [frame[i : i + 1] for i in range(N_SINGLE)] if singly else [frame]
@@ -244,7 +242,6 @@ def _folding(one: Folding) -> str:
 
 
 def plot(found: list[Cell], file: Path) -> None:
-    """Draw the other systems' times by that of skforge."""
     timed = [c for c in found if c.ratio is not None and c.system != OURS]
     lines = list(dict.fromkeys((c.case, c.form, c.rows) for c in timed))
     figure, axes = canvas((9, 1.4 + 0.24 * len(lines)))

@@ -47,7 +47,6 @@ def heat(
     size: float = 7,
     **look: Any,
 ) -> Any:
-    """Draw a table of colours with its numbers, and return the image."""
     import numpy as np
 
     values = np.asarray(values, float)
@@ -70,7 +69,6 @@ def tilt(axes: Any, labels: Sequence[str], angle: float = 30, size: float = 7) -
 def bars(
     axes: Any, groups: Sequence[str], series: Mapping[str, Sequence[float]]
 ) -> None:
-    """Draw a bar for each group and series, those of a group side by side."""
     width = 0.8 / max(1, len(series))
     for place, (name, values) in enumerate(series.items()):
         shift = (place - (len(series) - 1) / 2) * width

@@ -40,7 +40,6 @@ class Commit:
         return {}
 
     def answer(self, file: str, rows: int) -> dict[str, Any]:
-        """Write raw scores of a batch."""
         np.save(file, self.module.predict_raw(self._batch(rows)))
         return {}
 
@@ -56,7 +55,6 @@ class Commit:
         return {"counts": found, "reasons": reasons}
 
     def warm(self, rows: int, slot: float) -> dict[str, Any]:
-        """Find how many calls fill a slot of seconds."""
         batch = self._batch(rows)
         self.call = lambda: self.module.predict_raw(batch)
         for _ in range(8):  # small batches compile an entry after some calls

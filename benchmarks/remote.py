@@ -68,12 +68,7 @@ OURS = ("skforge", "skforge AVX2", "skforge tuned")
 class Remote:
     """A system in its own process, started when first asked.
 
-    Parameters
-    ----------
-    entry : Entry
-        Which system.
-    patience : float
-        Seconds an ordinary command may take before the process is ended.
+    It is ended if an ordinary command takes longer than ``patience``.
     """
 
     worker = WORKER
@@ -85,7 +80,6 @@ class Remote:
         self._unread = b""
 
     def load(self, model: Model, seconds: float) -> Mapping[str, Any]:
-        """Load a model; return seconds and the kind of its answers."""
         entry = self.entry
         return self.ask(
             "load",
@@ -106,13 +100,7 @@ class Remote:
     def ask(
         self, command: str, seconds: float | None = None, **arguments: Any
     ) -> Mapping[str, Any]:
-        """Send a command and return its answer.
-
-        Raises
-        ------
-        SystemFailedError
-            If the system says no, dies, or takes longer than it may.
-        """
+        """Return a command's answer; an error if it says no, dies or takes too long."""
         process = self._process
         if process is None:
             if command != "load":
@@ -130,7 +118,6 @@ class Remote:
         return answer
 
     def close(self) -> None:
-        """End the process, and what it started."""
         process, self._process, self._unread = self._process, None, b""
         if process is None:
             return

@@ -112,7 +112,6 @@ def trained(seed: int, categories: bool = True) -> Any:
 
 
 def compiled(model: Any, categories: bool = True) -> Any:
-    """Return the model as a service holds it."""
     frame = in_frame(draw(256, 1)[0])
     frame = frame if categories else frame[[*NUMBERS, DERIVED]]
     fast = CompiledForest(model, tuning="off", n_jobs=1).fit(frame)
@@ -178,7 +177,6 @@ def check() -> None:
 
 
 def serve(system: str, rate: int, trains: bool, seconds: float) -> Service:
-    """Answer requests that come at a rate; train meanwhile, if ``trains``."""
     make, bodies = SYSTEMS[system], _requests(512)
     held = {"answer": make(trained(0, categories=False)), "models": 1}
     stop = threading.Event()

@@ -113,7 +113,6 @@ def cells(
 
 
 def page(document: harness.Document) -> str:
-    """Write a table: models and forms down, numbers of rows across."""
     found = harness.records(Cell, document["cells"])
     sizes = sorted({cell.rows for cell in found})
     by_place = {(c.rows_like, c.model, c.form, c.rows): c for c in found}

@@ -75,7 +75,6 @@ def main(
 
 
 def page(document: harness.Document) -> str:
-    """Return the tables."""
     results = results_of(document)
     pair = (OURS[0], "nvforest")
     beside = [

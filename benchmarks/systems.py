@@ -27,22 +27,14 @@ class NotForModelError(Exception):
 class System:
     """What predicts a loaded model.
 
-    Parameters
-    ----------
-    answer : {"raw", "value"}
-        Raw scores, or what the source's ``predict`` or ``predict_proba`` returns.
-    predict : callable
-        Takes a number of threads; returns the call that is timed.
-    adapt : callable, optional
-        Turns an answer into the source's convention, outside of what is timed.
-    compile_seconds : float, optional
-        The part of preparing that is compiling, where the system tells.
+    An answer is "raw" scores, or the "value" that the source's ``predict`` or
+    ``predict_proba`` returns.
     """
 
     answer: str
-    predict: Callable[[int], Predict]
-    adapt: Callable[[Array], Array] = np.asarray
-    compile_seconds: float | None = None
+    predict: Callable[[int], Predict]  # of a number of threads: the call that is timed
+    adapt: Callable[[Array], Array] = np.asarray  # to the source's convention; untimed
+    compile_seconds: float | None = None  # of preparing, where the system tells
 
 
 def load_estimator(path: str) -> Any:
@@ -103,7 +95,6 @@ def skforge(model: Model, target: Any = "cpu") -> System:
 
 
 def xgboost(model: Model) -> System:
-    """Load Booster.inplace_predict."""
     booster = xgboost_booster(model)
 
     def predict(threads: int) -> Predict:
@@ -123,7 +114,6 @@ def xgboost_booster(model: Model) -> Any:
 
 
 def xgboost_wrapper(model: Model) -> System:
-    """Load the scikit-learn wrapper, with margins."""
     if model["kind"] != "xgboost":
         raise NotForModelError("not an XGBoost model")
     import xgboost
@@ -141,7 +131,6 @@ def xgboost_wrapper(model: Model) -> System:
 
 
 def lightgbm(model: Model) -> System:
-    """Load Booster.predict."""
     booster = lightgbm_booster(model)
 
     def predict(threads: int) -> Predict:
@@ -159,7 +148,6 @@ def lightgbm_booster(model: Model) -> Any:
 
 
 def lightgbm_wrapper(model: Model) -> System:
-    """Load the scikit-learn wrapper, with raw scores."""
     if model["kind"] != "lightgbm":
         raise NotForModelError("not a LightGBM model")
     if model["wrapper"] is None:

@@ -120,7 +120,6 @@ def different(results: list[Result]) -> list[str]:
 
 
 def write(results: list[Result], facts: dict[str, Any], folder: Path) -> None:
-    """Write results.json, results.md and results.svg."""
     document = {"machine": facts, "models": results}
     # A line for each model, system and cell: small, and readable in a diff.
     keys = ("system", "threads", "model")

@@ -134,7 +134,6 @@ def draw(times: dict[Any, Any], rows: Rows, folder: Path) -> None:
 
 
 def wholes(times: dict[Any, Any]) -> list[Any]:
-    """Return what the figures of whole spaces are drawn from."""
     named = {(model, LABELS[target]): one for (model, target), one in times.items()}
     return wholes_of(named)
 
@@ -157,7 +156,6 @@ def draw_searches(rows: Rows, file: Path, title: str = "") -> None:
 
 
 def sample(name: str) -> Sample:
-    """Return a forest of the family, or a model of the table, with its rows."""
     if name in MAKERS:
         return get(name)
     model = benchmark_models.get(name)

@@ -30,12 +30,10 @@ class Whole:
 
     @property
     def legal(self) -> int:
-        """Schedules that can be run."""
         return int((~np.isnan(self.seconds[:, 0])).sum())
 
     @property
     def best(self) -> Array:
-        """The least seconds by batch size."""
         least: Array = np.nanmin(self.seconds, axis=0)
         return least
 

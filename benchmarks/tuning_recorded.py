@@ -59,7 +59,6 @@ class Replay:
         return ""
 
     def build(self, plan: LoweredCandidate) -> ReplayRunner:
-        """Return what answers with known times."""
         return ReplayRunner(self, plan.schedule)
 
     def seconds(self, schedule: Schedule, n_rows: int) -> float:
@@ -67,7 +66,6 @@ class Replay:
         raise NotImplementedError
 
     def expected(self, rows: Any) -> Any:
-        """Return the reference's scores."""
         # Batches that are checked are the sample's rows over and over.
         key = len(rows), rows[:2].tobytes(), rows[-2:].tobytes()
         if key not in self._expected:
@@ -93,18 +91,9 @@ class ReplayRunner:
 
 
 class Recorded(Replay):
-    """A measurer of one forest on one target, kept in a file.
+    """A measurer of one forest on one target, which runs here.
 
-    Parameters
-    ----------
-    file : Path
-        JSON lines: one for each schedule built, and one for each batch size timed.
-    forest : Forest
-        What is walked.
-    rows : ndarray or None
-        Real rows.
-    target : Target
-        For which; it must run here.
+    The file has a line of JSON for each schedule built, and for each batch size timed.
     """
 
     label = ""

@@ -124,7 +124,6 @@ def _aim(aim: Aim, results: Sequence[Result]) -> str:
 
 
 def _avx2(results: Sequence[Result]) -> str:
-    """Compare AVX2 with the machine's vectors, over all cells."""
     found = []
     for result in results:
         for n in {cell.rows for cell in result.cells}:

@@ -152,7 +152,6 @@ def differs(result: dict[str, Any]) -> bool:
 
 
 def install_lines() -> str:
-    """Return what to install, for this machine's folders."""
     import sklearn
 
     return INSTALL.format(folder=cache_folder(), sklearn=sklearn.__version__)

@@ -66,14 +66,11 @@ class Cell:
 
 
 class GpuRemote(Remote):
-    """A process with systems of one kind."""
-
     worker = Path(__file__).with_name("worker.py")
 
     def load_system(
         self, who: Participant, model: Model, seconds: float
     ) -> dict[str, Any]:
-        """Load a model into a participant."""
         return dict(
             self.ask(
                 "load",
@@ -96,20 +93,8 @@ def participants(
 ) -> list[Participant]:
     """Return who predicts a model: skforge's defaults, its designs, and peers.
 
-    Parameters
-    ----------
-    target : {"cuda", "emulated"}
-        What skforge compiles for.
-    model : Model
-        What is predicted.
-    wanted : sequence of str or None
-        Designs; all for None.
-    reductions : sequence of str
-        Of the default schedules besides "exact".
-    threads : int
-        Of skforge on the CPU.
-    peers : sequence of str or None
-        Names; all for None.
+    Of the designs ``wanted`` and of the peers, None stands for all. Default schedules
+    have the ``reductions`` besides "exact"; ``threads`` are those on the CPU.
     """
     ours = {"target": target, "clock": target}
     found = [Participant(OURS, OURS, "skforge", ours)]
@@ -148,7 +133,6 @@ class Group:
         self._remotes: dict[str, GpuRemote] = {}
 
     def of(self, who: Participant) -> GpuRemote:
-        """Return a participant's process."""
         found = self._remotes.get(who.process)
         if found is None:
             # Where no environment was made, this one may have the library.
@@ -164,7 +148,6 @@ class Group:
                 remote.ask("unload")
 
     def close(self) -> None:
-        """End all processes."""
         for remote in self._remotes.values():
             remote.close()
 
@@ -231,7 +214,6 @@ def _truth(model: Model) -> dict[str, Any]:
 def _prepare(
     model: Model, group: Group, who: Participant, truth: dict[str, Any], limits: Limits
 ) -> dict[str, Any]:
-    """Load a participant and compare its answers with the exact ones."""
     known: dict[str, Any] = {"system": who.name, "reason": None}
     remote = group.of(who)
     try:
@@ -265,7 +247,6 @@ def _cells(
     seen: dict[str, list[tuple[int, float]]],
     limits: Limits,
 ) -> list[Cell]:
-    """Time one batch size in one place."""
     cells = {one.name: Cell(one.name, rows, where) for one in who}
     remotes = {one.name: group.of(one) for one in who}
     samples = timed(

@@ -40,51 +40,32 @@ ROWS = 1024
 
 @dataclass(slots=True)
 class Setup:
-    """The device, the models, and processes beside this one.
+    """The device, the models, and processes beside this one."""
 
-    Parameters
-    ----------
-    target : {"cuda", "hip", "emulated"}
-        What is compiled for.
-    names : tuple of str
-        Of models.
-    packed : Path or None
-        File that ``pack`` wrote models to; None for the benchmarks' own models.
-    quick : bool
-        Whether few schedules and sizes are enough.
-    end : float
-        Of ``monotonic``: nothing is begun later.
-    """
-
-    target: str
-    names: tuple[str, ...]
-    packed: Path | None = None
-    quick: bool = False
-    end: float = float("inf")
+    target: str  # cuda, hip or emulated
+    names: tuple[str, ...]  # of models
+    packed: Path | None = None  # the file of ``pack``; None: the benchmarks' own models
+    quick: bool = False  # few schedules and sizes are enough
+    end: float = float("inf")  # of ``monotonic``: nothing is begun later
     group: Group = field(default_factory=Group)
     _clock: Clock | None = None
     _pool: ProcessPoolExecutor | None = None
 
     @property
     def on_device(self) -> bool:
-        """Whether there is a real device."""
         return self.target in ("cuda", "hip")
 
     def clock(self) -> Clock:
-        """Return what moves rows and takes time."""
         self._clock = self._clock or clock_of(self.target)
         return self._clock
 
     def machine(self) -> Target:
-        """Return the device's facts."""
         return resolve_target(self.target)
 
     def model(self, name: str) -> Model:
-        """Return a model, of those that were packed if there are any."""
         return get(name) if self.packed is None else unpacked(self.packed, name)
 
     def forest(self, name: str) -> tuple[Forest, Array]:
-        """Return a model's forest and its rows."""
         model = self.model(name)
         return load_forest(source_of(asdict(model))), np.load(model.rows)
 
@@ -109,7 +90,6 @@ class Setup:
         list(self._pool.map(work, schedules, chunksize=4))
 
     def close(self) -> None:
-        """End the processes."""
         self.group.close()
         if self._pool is not None:
             self._pool.shutdown()
@@ -117,15 +97,12 @@ class Setup:
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """A number, a title, and what makes its items."""
-
     number: int
     title: str
     items: Callable[[Setup], Iterator[Item]]
 
 
 def differs(got: Any, wanted: Array, what: str) -> list[str]:
-    """Return a line for the report if bits differ."""
     difference, same = compare(np.asarray(got).reshape(wanted.shape), wanted)
     return [] if same else [f"{what}: by {difference:.2g}"]
 

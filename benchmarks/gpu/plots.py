@@ -22,7 +22,6 @@ from benchmarks.gpu.tables import (
 
 
 def plot(results: Results, folder: Path) -> list[Path]:
-    """Draw the figures that there is something to draw of; return the files."""
     trained = [r for r in results if not r["model"].startswith("synthetic-")]
     made = [
         _lines_and_bars(
@@ -99,12 +98,10 @@ def draw_grids(grids: dict[str, dict[tuple[int, int], float]], file: Path) -> Pa
 
 
 def write(results: list[dict[str, Any]], facts: dict[str, Any], folder: Path) -> None:
-    """Write gpu.json, gpu.md and the figures."""
     document = rounded({"machine": facts, "models": results})
     publish(folder, "gpu", document, page, "system", "model")
     plot(results, folder)
 
 
 def page(document: dict[str, Any]) -> str:
-    """Return gpu.md."""
     return to_markdown(document["models"], document["machine"])

@@ -69,7 +69,6 @@ def sweep(
 
 
 def of_model(name: str, batches: Sequence[int], make: Make) -> Record:
-    """Return the times of all strategies for a model, in seconds by batch size."""
     forest, rows = load(name)
     found = times(make(forest, rows), batches)
     return {"model": name, "batches": list(batches), "times": found}
@@ -102,12 +101,10 @@ def speedups(records: Sequence[Record], name: str) -> list[Record]:
 
 
 def at(found: Sequence[Record], rows: int) -> list[float]:
-    """Return the ratios of a batch size."""
     return [one["ratio"] for one in found if one["rows"] == rows]
 
 
 def grid(found: Sequence[Record], rows: int) -> dict[tuple[int, int], float]:
-    """Return mean speedups by (trees, features)."""
     places: dict[tuple[int, int], list[float]] = {}
     for one in found:
         if one["rows"] == rows:
@@ -157,7 +154,6 @@ Kernels were timed by events, the least of three rounds of 20 calls.
 
 
 def page(document: Document) -> str:
-    """Return the tables."""
     random, real = of_kinds(document)
     lines = [WORDS, f"## Figures 8 and 9: {len(random)} random models", ""]
     lines += _ranges(random, RANDOM_BATCHES)
@@ -171,7 +167,6 @@ def page(document: Document) -> str:
 
 
 def of_kinds(document: Document) -> tuple[list[Record], list[Record]]:
-    """Return the random models of results, and the real ones."""
     kinds: tuple[list[Record], list[Record]] = ([], [])
     for record in document["models"]:
         kinds[record["model"] in document["real"]].append(record)
@@ -228,7 +223,6 @@ def _micro(seconds: float | None) -> str:
 def write(
     random: Sequence[Record], real: Sequence[Record], target: str, folder: Path | None
 ) -> None:
-    """Print and write the tables and the picture, under the target's name."""
     name = f"gpu_random_{target}"
     document = rounded(
         {

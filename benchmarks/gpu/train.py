@@ -106,7 +106,6 @@ def measure(
 def measured(
     file: Path, names: Iterable[str], target: Target, tuner: Tuner, seconds: float
 ) -> None:
-    """Append the times of the schedules that a tuner tries."""
     for name in names:
         sample = get(name)
         for rows in BATCHES:
@@ -144,7 +143,6 @@ def fit(file: Path, output: Path = SHIPPED_GPU, validate: bool = True) -> None:
 
 
 def groups(file: Path) -> Iterator[Group]:
-    """Yield the times of a file with their features."""
     found: dict[tuple[str, str, int], dict[str, dict[str, float]]] = {}
     with file.open(encoding="utf-8") as lines:
         for line in lines:
@@ -179,7 +177,6 @@ def train(kept: Sequence[Group]) -> CostModel:
 
 
 def report(found: Sequence[Group]) -> None:
-    """Print how good models are for the forest that they were not trained on."""
     slow: dict[str, list[tuple[float, float]]] = {}
     for name in dict.fromkeys(g.model for g in found):
         trained = train([g for g in found if g.model != name])

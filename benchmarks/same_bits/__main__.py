@@ -86,7 +86,6 @@ def environment(trait: str, converter: str) -> str:
 
 
 def run(file: Path, python: Path, seconds: float) -> tuple[str, str]:
-    """Return what a script printed, and why it failed."""
     variables = {**os.environ, "PYTHONPATH": str(ROOT)}
     with tempfile.TemporaryDirectory(prefix="same-bits-") as folder:
         try:
@@ -138,7 +137,6 @@ def measured(trait: str, converter: str, seconds: float, folder: Path = CELLS) -
 
 
 def page(document: Document) -> str:
-    """Write the summary, the table, and what it does not say."""
     found = records(Cell, document["cells"])
     lines = [
         "# The same bits?",

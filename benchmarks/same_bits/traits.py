@@ -14,32 +14,17 @@ from dataclasses import dataclass
 class Trait:
     """A line of the table.
 
-    Parameters
-    ----------
-    group : str
-        What is asked.
-    title : str
-        In what it differs from the other lines of its group; with the library's name.
-    library : str
-        Which reader of a converter takes the model.
-    answer : str
-        ``"value"``, the ``"chance"`` of the second class, ``"classes"`` for the
-        probabilities of all, or ``"labels"``.
-    imports : tuple of str
-        Lines, besides NumPy's.
-    code : str
-        The lines that train and predict.
-    release : str, optional
-        Of ONNX Runtime: the trait is about this one alone.
+    An answer is the "value", the "chance" of the second class, the probabilities of all
+    "classes", or the "labels".
     """
 
-    group: str
-    title: str
-    library: str
+    group: str  # what is asked
+    title: str  # what is special in its group; with the library's name
+    library: str  # which reader of a converter takes the model
     answer: str
-    imports: tuple[str, ...]
-    code: str
-    release: str = ""
+    imports: tuple[str, ...]  # besides NumPy's
+    code: str  # that trains and predicts
+    release: str = ""  # of ONNX Runtime: the trait is about this one alone
 
     @property
     def histogram(self) -> bool:
@@ -48,7 +33,6 @@ class Trait:
 
     @property
     def packages(self) -> tuple[str, ...]:
-        """Return what pip installs for the library."""
         match self.library:
             case "sklearn":
                 return ("scikit-learn",)
