@@ -26,9 +26,9 @@ from cost_model_data import is_large, targets
 from cost_model_family import MAKERS, Sample, get
 from harness import mean_and_worst
 from models import cache_folder
+from plot import save
 from threadpoolctl import threadpool_limits
-from tuning_plots import figures, wholes_of
-from tuning_plots import strategies as draw_strategies
+from tuning_plots import FIGURES, strategies, wholes_of
 from tuning_recorded import Recorded
 
 from skforge import load_forest
@@ -129,7 +129,8 @@ LABELS = {"host": "x86-64-v4", "v3": "x86-64-v3"}
 
 
 def draw(times: dict[Any, Any], rows: Rows, folder: Path) -> None:
-    figures(wholes(times), BATCHES, folder / "tuning")
+    for name, figure in FIGURES.items():
+        save(figure(wholes(times), BATCHES), folder / f"tuning-{name}.png", dpi=120)
     draw_searches(rows, folder / "tuning-strategies.png")
 
 
@@ -139,20 +140,7 @@ def wholes(times: dict[Any, Any]) -> list[Any]:
 
 
 def draw_searches(rows: Rows, file: Path, title: str = "") -> None:
-    """Draw strategies by what an exhaustive search of the model took."""
-    searched = [r for r in rows if r["strategy"] == "exhaustive"]
-    whole = {(r["model"], r["target"]): r["seconds"] for r in searched}
-    shares = [
-        {
-            **r,
-            "machine": LABELS[r["target"]],
-            "slowdown": max(1.0, r["slowdown"]),
-            "share": r["seconds"] / whole[r["model"], r["target"]],
-        }
-        for r in rows
-    ]
-    share = "time by that of exhaustive search"
-    draw_strategies(shares, "strategy", share, file, title)
+    strategies([{**r, "machine": LABELS[r["target"]]} for r in rows], file, title)
 
 
 def sample(name: str) -> Sample:

@@ -37,46 +37,10 @@ LOOKS, LOOK = 3, 3e-4
 HOPELESS, NEAR, ROUNDS = 3.0, 1.25, 11
 
 
-class Replay:
-    """A measurer whose times are known: a search runs nothing, and its clock goes on.
-
-    Nothing is checked either: ``predict`` is the reference.
-    """
-
-    parallel = False
-
-    def __init__(self, forest: Forest) -> None:
-        self.forest = forest
-        self.now = 0.0
-        self._expected: dict[Any, Any] = {}
-
-    def clock(self) -> float:
-        """Return seconds by a clock that stands still while nothing is tried."""
-        return self.now
-
-    def check(self, _plan: LoweredCandidate) -> str:
-        """Return nothing: what does not run is refused when it is lowered."""
-        return ""
-
-    def build(self, plan: LoweredCandidate) -> ReplayRunner:
-        return ReplayRunner(self, plan.schedule)
-
-    def seconds(self, schedule: Schedule, n_rows: int) -> float:
-        """Return what a call takes; ``ScheduleError`` if it is not legal."""
-        raise NotImplementedError
-
-    def expected(self, rows: Any) -> Any:
-        # Batches that are checked are the sample's rows over and over.
-        key = len(rows), rows[:2].tobytes(), rows[-2:].tobytes()
-        if key not in self._expected:
-            self._expected[key] = np.asarray(reference_raw(self.forest, rows))
-        return self._expected[key]
-
-
 class ReplayRunner:
     """A schedule whose times are known or found out."""
 
-    def __init__(self, machine: Replay, schedule: Schedule) -> None:
+    def __init__(self, machine: Recorded, schedule: Schedule) -> None:
         self._machine, self._schedule = machine, schedule
 
     def predict(self, rows: Any) -> Any:
@@ -90,16 +54,19 @@ class ReplayRunner:
         return one
 
 
-class Recorded(Replay):
-    """A measurer of one forest on one target, which runs here.
+class Recorded:
+    """A measurer of one forest on one target, which runs here; what is known runs not.
 
     The file has a line of JSON for each schedule built, and for each batch size timed.
+    Nothing is checked in a search: ``predict`` is the reference.
     """
 
+    parallel = False
     label = ""
 
     def __init__(self, file: Path, forest: Forest, rows: Any, target: Target) -> None:
-        super().__init__(forest)
+        self.forest, self.now = forest, 0.0
+        self._expected: dict[Any, Any] = {}
         self._file = file
         self._machine = KernelMeasurer(forest, target, "exact", 1)
         self._sample = SampleRows(forest, rows, 0)
@@ -115,6 +82,10 @@ class Recorded(Replay):
     def clock(self) -> float:
         return thread_time() + self.now
 
+    def check(self, _plan: LoweredCandidate) -> str:
+        """Return nothing: what does not run is refused when it is lowered."""
+        return ""
+
     def lower(self, schedule: Schedule) -> LoweredCandidate:
         record = self._record(schedule)
         self.now += record["lower"]
@@ -126,7 +97,7 @@ class Recorded(Replay):
 
     def build(self, plan: LoweredCandidate) -> ReplayRunner:
         self.now += self._built[plan.schedule.to_json()]["compile"]
-        return super().build(plan)
+        return ReplayRunner(self, plan.schedule)
 
     def seconds(self, schedule: Schedule, n_rows: int) -> float:
         """Return what a call takes, from the file or measured now."""
@@ -134,7 +105,7 @@ class Recorded(Replay):
         if key not in self._seconds:
             start = thread_time()
             self._record(schedule)
-            self._write({"s": key[0], "rows": n_rows, "seconds": self._time(*key)})
+            self._note(*key, self._time(*key))
             self.now -= thread_time() - start
         return self._seconds[key]
 
@@ -209,10 +180,14 @@ class Recorded(Replay):
         self._write({"s": key, "rows": n_rows, "seconds": seconds})
 
     def expected(self, rows: Any) -> Any:
+        """Return the reference's scores, in no time."""
         start = thread_time()
-        scores = super().expected(rows)
+        # Batches that are checked are the sample's rows over and over.
+        key = len(rows), rows[:2].tobytes(), rows[-2:].tobytes()
+        if key not in self._expected:
+            self._expected[key] = np.asarray(reference_raw(self.forest, rows))
         self.now -= thread_time() - start
-        return scores
+        return self._expected[key]
 
     def forget(self) -> None:
         """Let go of compiled code; what is known of it stays."""
