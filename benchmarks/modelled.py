@@ -22,6 +22,7 @@ from typing import Annotated, TypeAlias
 import typer
 from assembly import describe, mnemonics
 from cost_model_family import get
+from harness import of_size, table
 
 from skforge.compiler.cost.estimate import plan_of
 from skforge.compiler.cost.profile import STORED, MachineProfile
@@ -209,16 +210,10 @@ def profile_of(cpu: Cpu, found: Numbers) -> MachineProfile:
 def choices(target: Target, profile: MachineProfile) -> Iterator[list[str]]:
     """Yield a default schedule's kind and rows of a block, by forest and size."""
     for name in FORESTS:
-        table = default_schedules(get(name).forest, target, "exact", profile)
+        chosen = default_schedules(get(name).forest, target, "exact", profile)
         row = []
         for size in SIZES:
-            plan = plan_of(
-                next(
-                    schedule
-                    for (first, last), schedule in table.items()
-                    if first <= size and (last is None or size <= last)
-                )
-            )
+            plan = plan_of(of_size(chosen, size))
             assert plan is not None
             row.append(f"{plan.kind} {plan.block}" if plan.block else plan.kind)
         yield row
@@ -242,14 +237,14 @@ def main(
         typer.echo(f"{name}: {json.dumps({bits: [*asdict(profile).values()]})}")
     judged, chosen = checked(profiles), defaults()
     parts = [
-        INTRODUCTION.format(llvm=llvm, cpus=table(_FACTS, _facts())),
+        INTRODUCTION.format(llvm=llvm, cpus=_lines(_FACTS, _facts())),
         "## The model beside measurements\n\n" + CHECK + "\n\n" + judged,
-        "## Cycles\n\n" + table(_WORK, _rows(found)),
+        "## Cycles\n\n" + _lines(_WORK, _rows(found)),
         "## Nanoseconds\n\n"
-        + table(_WORK, _rows({k: asdict(p) for k, p in profiles.items()})),
+        + _lines(_WORK, _rows({k: asdict(p) for k, p in profiles.items()})),
         "## Default schedules\n\n" + DEFAULTS + "\n\n" + chosen,
     ]
-    loops = table(("kernel", "CPU", "bits", "loop", "cycles"), real_kernels(mca))
+    loops = _lines(("kernel", "CPU", "bits", "loop", "cycles"), real_kernels(mca))
     parts.append("## Loops of two kernels\n\n" + LOOPS + "\n\n" + loops)
     output.mkdir(parents=True, exist_ok=True)
     (output / "modelled.md").write_text("\n\n".join(parts) + "\n", encoding="utf-8")
@@ -327,7 +322,7 @@ def checked(profiles: dict[tuple[str, int], MachineProfile]) -> str:
             ratio = f"{value / again[name]:.2f}"
             cells = (stored[name], again[name], value)
             rows.append([str(bits), name, *(f"{v:.2f}" for v in cells), ratio])
-    return table(("bits", "work", "stored", "again", "modelled", "ratio"), rows)
+    return _lines(("bits", "work", "stored", "again", "modelled", "ratio"), rows)
 
 
 def defaults() -> str:
@@ -347,7 +342,7 @@ def defaults() -> str:
             ]
             if key[0] == CPUS[0].name or marked != usual:
                 rows.append([forest, *map(str, key), *marked])
-    return table(("forest", "CPU", "bits", *map(str, SIZES)), rows)
+    return _lines(("forest", "CPU", "bits", *map(str, SIZES)), rows)
 
 
 def real_kernels(mca: str) -> Iterator[list[str]]:
@@ -369,10 +364,8 @@ def real_kernels(mca: str) -> Iterator[list[str]]:
                     yield [name, cpu.name, str(target.vector_bits), held, f"{turn:.0f}"]
 
 
-def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return a table as Markdown."""
-    lines = [heads, ["---"] * len(heads), *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+def _lines(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    return "\n".join(table(heads, rows, len(heads)))
 
 
 if __name__ == "__main__":

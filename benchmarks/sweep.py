@@ -10,20 +10,19 @@ with short samples.
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from dataclasses import replace
 from itertools import product
 from typing import Annotated
 
 import harness
 import typer
 from environments import version_in
-from machine import in_words, machine
-from measure import Limits, measure, results_of
-from models import get
-from remote import OURS, SYSTEMS, Remote
+from machine import in_words
+from measure import Limits, results_of
+from remote import OURS, SYSTEMS
 from report import ratios, times
 from systems import OWN
-from table import different, say
+from table import short_run
 from training import SWEEP
 
 NVFOREST = "nvforest-cu13"
@@ -51,27 +50,11 @@ def main(
     sizes = product(*map(harness.numbers, (trees, columns, depths)))
     named = [f"{SWEEP}{x}-{t}x{c}-{d}" for t, c, d in sizes for x in LIBRARIES]
     wanted = {OURS[0], *OWN.values(), *PEERS}
-    remotes = [Remote(e) for e in SYSTEMS if e.name in wanted]
-    facts, results = machine(), []
-    facts["packages"][NVFOREST] = version_in("nvforest", NVFOREST)
-    try:
-        for name in [n for n in named if harness.chosen(n, names or [])]:
-            model = get(name)
-            say(f"{name}: {model.facts}")
-            others = set(OWN.values()) - {OWN[model.kind], "onnxruntime"}
-            able = [r for r in remotes if r.entry.name not in others]
-            rows = harness.numbers(batches)
-            results.append(measure(model, able, rows, [1], LIMITS, say))
-            document = harness.rounded(
-                {"machine": facts, "models": [asdict(r) for r in results]}
-            )
-            harness.publish(output, "sweep", document, page, "threads")
-    finally:
-        for remote in remotes:
-            remote.close()
-    print(page(document))
-    if wrong := different(results):
-        raise SystemExit("predictions of skforge differ: " + ", ".join(wrong))
+    entries = [e for e in SYSTEMS if e.name in wanted]
+    models = [n for n in named if harness.chosen(n, names or [])]
+    rows, version = harness.numbers(batches), version_in("nvforest", NVFOREST)
+    packages = {NVFOREST: version}
+    short_run("sweep", page, models, entries, rows, LIMITS, output, **packages)
 
 
 def page(document: harness.Document) -> str:
