@@ -31,16 +31,6 @@ import harness
 import numpy as np
 import training
 import typer
-from harness import (
-    Document,
-    Output,
-    chosen,
-    parts,
-    publish,
-    records,
-    table,
-    take_turns,
-)
 from machine import in_words, machine
 from measure import compare
 from peers import boosted_onnx
@@ -296,7 +286,7 @@ def measured(
         if system in OURS and start.answers != "same bits":
             raise SystemExit(f"{system}, {name}: {start.answers}")
     calls = {system: partial(start_of, system, file) for system, file in files.items()}
-    runs = take_turns(calls, processes)
+    runs = harness.take_turns(calls, processes)
     places = {system: place for place, system in enumerate(SYSTEMS)}
     for start in starts:
         if start.system in runs:
@@ -307,8 +297,8 @@ def measured(
 # ------------------------------------------------------------ the page
 
 
-def page(document: Document) -> str:
-    found = records(Start, document["starts"])
+def page(document: harness.Document) -> str:
+    found = harness.records(Start, document["starts"])
     lines = [
         "# Cold start",
         "",
@@ -339,7 +329,7 @@ def page(document: Document) -> str:
         of = [start for start in found if start.model == model]
         rows = [row(start) for start in of if start.totals]
         kinds = "t" + "n" * (len(heads) - 2) + "t"
-        lines += [f"## {model}", "", *table(heads, rows, kinds=kinds), ""]
+        lines += [f"## {model}", "", *harness.table(heads, rows, kinds=kinds), ""]
         out = [f"{start.system} ({start.why_not})" for start in of if start.why_not]
         lines += [f"Not measured: {'; '.join(out)}.", ""] if out else []
     return "\n".join(lines)
@@ -365,12 +355,12 @@ def main(
     quick: Annotated[bool, typer.Option(help="Three starts of each.")] = False,
     core: Annotated[int, typer.Option(help="The core to start on; -1: any.")] = 0,
     note: Annotated[str, typer.Option(help="What the page is to say.")] = "",
-    output: Output = None,
+    output: harness.Output = None,
 ) -> None:
     """Measure, print, and write cold_start.json and cold_start.md."""
-    wanted = [one for one in SYSTEMS if chosen(one, parts(systems))]
+    wanted = [one for one in SYSTEMS if harness.chosen(one, harness.parts(systems))]
     missing = [one for one in SYSTEMS if not importlib.util.find_spec(SYSTEMS[one][1])]
-    document: Document = {
+    document: harness.Document = {
         "facts": machine(),
         "processes": 3 if quick else processes,
         "note": note,
@@ -379,13 +369,15 @@ def main(
     }
     use = [one for one in wanted if one not in missing]
     for name in MODELS:
-        if not chosen(name, parts(models)) or name.startswith(tuple(missing)):
+        if not harness.chosen(name, harness.parts(models)) or name.startswith(
+            tuple(missing)
+        ):
             continue
         with tempfile.TemporaryDirectory(prefix="skforge-bench-") as folder:
             of = measured(name, use, Path(folder), document["processes"], core)
         document["starts"] += of
-        publish(output, "cold_start", harness.rounded(document), page)
-    print(publish(None, "cold_start", harness.rounded(document), page))
+        harness.publish(output, "cold_start", harness.rounded(document), page)
+    print(harness.publish(None, "cold_start", harness.rounded(document), page))
 
 
 if __name__ == "__main__":

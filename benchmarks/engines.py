@@ -34,23 +34,12 @@ from pathlib import Path
 from statistics import median
 from typing import Annotated, Any
 
+import harness
 import numpy as np
 import psutil
 import typer
 from engines_report import page as page_of
 from engines_report import sizing
-from harness import (
-    Document,
-    Merge,
-    Output,
-    Parts,
-    Rounds,
-    between,
-    parts,
-    publish,
-    stored,
-    take_turns,
-)
 from machine import machine
 
 from skforge import CompiledForest
@@ -282,7 +271,7 @@ def measured(runs: dict[str, Run], rounds: int) -> dict[str, dict[str, list[floa
     calls = {name: partial(both, run) for name, run in runs.items()}
     return {
         name: {"wall": [wall for wall, _ in times], "cpu": [cpu for _, cpu in times]}
-        for name, times in take_turns(calls, rounds).items()
+        for name, times in harness.take_turns(calls, rounds).items()
     }
 
 
@@ -301,16 +290,16 @@ def alone(booster: Any, fast: CompiledForest, n_rows: int) -> dict[str, float]:
 
 
 def main(
-    engines: Parts = "dask,spark,ray",
+    engines: harness.Parts = "dask,spark,ray",
     names: Annotated[str, typer.Option("--models")] = "XGBoost,LightGBM",
     rows: int = 1_000_000,
-    rounds: Rounds = 5,
+    rounds: harness.Rounds = 5,
     quick: Annotated[
         bool, typer.Option(help="100,000 rows, two rounds: to see it works.")
     ] = False,
     price: Annotated[float, typer.Option(help="Of a core-hour.")] = 0.05,
-    output: Output = Path("results"),
-    merge: Merge = False,
+    output: harness.Output = Path("results"),
+    merge: harness.Merge = False,
     page: Annotated[
         Path | None, typer.Option("--sizing", help="Its table is written anew.")
     ] = None,
@@ -318,15 +307,15 @@ def main(
     """Measure predictions inside Dask, Spark and Ray; write distributed.json, .md."""
     if quick:
         rows, rounds = 100_000, 2
-    result: Document = {"rows": rows, "features": FEATURES, "cells": []}
+    result: harness.Document = {"rows": rows, "features": FEATURES, "cells": []}
     if merge:
-        result = stored(output, "distributed") or result
+        result = harness.stored(output, "distributed") or result
     for label, (booster, fast) in models().items():
-        if label not in parts(names):
+        if label not in harness.parts(names):
             continue
         single = alone(booster, fast, min(rows, 400_000))
         result.setdefault("alone", {})[label] = single
-        for engine in parts(engines):
+        for engine in harness.parts(engines):
             n_rows = rows * LARGER[engine]
             with ENGINES[engine](n_rows, booster, fast) as runs:
                 times = measured(runs, rounds)
@@ -343,10 +332,12 @@ def main(
                 )
             result["machine"] = machine()
             result["price"] = price
-            print(publish(output, "distributed", result, page_of), flush=True)
+            print(harness.publish(output, "distributed", result, page_of), flush=True)
     if page is not None:
         text = page.read_text(encoding="utf-8")
-        page.write_text(between(text, "sizing", sizing(result)), encoding="utf-8")
+        page.write_text(
+            harness.between(text, "sizing", sizing(result)), encoding="utf-8"
+        )
 
 
 if __name__ == "__main__":

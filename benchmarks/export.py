@@ -21,21 +21,11 @@ from pathlib import Path
 from statistics import median
 from typing import Annotated, Any
 
+import harness
 import numpy as np
 import typer
 from cases import Case, cases
 from export_systems import SYSTEMS, Built, run
-from harness import (
-    Document,
-    Names,
-    Output,
-    between,
-    publish,
-    records,
-    rows_a_call,
-    table,
-    take_turns,
-)
 from machine import in_words, machine
 from measure import compare
 from numpy.typing import NDArray
@@ -90,8 +80,8 @@ class Size:
 
 
 def main(
-    names: Names = None,
-    output: Output = None,
+    names: harness.Names = None,
+    output: harness.Output = None,
     docs: Annotated[
         Path | None, typer.Option(help="A page; its table of sizes is written anew.")
     ] = None,
@@ -104,11 +94,11 @@ def main(
             lines += _measured(case, Path(folder), rounds)
             sizes += _sizes(case, Path(folder))
         document = {"machine": facts, "lines": lines, "sizes": sizes}
-        text = publish(output, "export", document, page)
+        text = harness.publish(output, "export", document, page)
     print(text)
     if docs is not None:
         whole = docs.read_text(encoding="utf-8")
-        whole = between(whole, "sizes", f"{_size_table(sizes)}\n")
+        whole = harness.between(whole, "sizes", f"{_size_table(sizes)}\n")
         docs.write_text(whole, encoding="utf-8")
 
 
@@ -155,7 +145,7 @@ def _measured(case: Case, folder: Path, rounds: int) -> list[Line]:
             for name, built in programs.items()
         }
         calls[IN_PROCESS] = partial(_timed_here, module, rows, batch)
-        for name, found in take_turns(calls, rounds).items():
+        for name, found in harness.take_turns(calls, rounds).items():
             by_name[name].seconds[batch] = median(chain.from_iterable(found))
     order = [*SYSTEMS, IN_PROCESS]
     return sorted(lines, key=lambda line: order.index(line.system))
@@ -237,17 +227,18 @@ def _sections(file: Path) -> tuple[int, int]:
 # ------------------------------------------------------------ report
 
 
-def page(document: Document) -> str:
+def page(document: harness.Document) -> str:
     lines, sizes = (
-        records(kind, document[key]) for kind, key in ((Line, "lines"), (Size, "sizes"))
+        harness.records(kind, document[key])
+        for kind, key in ((Line, "lines"), (Size, "sizes"))
     )
     parts = ["# Exported libraries, called from C\n", __doc__.split("\n\n", 1)[1]]
     parts += [in_words(document["machine"]) + "\n", *document.get("notes", ())]
-    heads = ["system", *(f"{rows_a_call(batch)}, µs" for batch in BATCHES)]
+    heads = ["system", *(f"{harness.rows_a_call(batch)}, µs" for batch in BATCHES)]
     heads += ["library, KB", "CPU seconds to make", "answers"]
     for model in dict.fromkeys(line.model for line in lines):
         rows = [_cells(line) for line in lines if line.model == model]
-        aligned = table(heads, rows)
+        aligned = harness.table(heads, rows)
         aligned[1] = "|---|" + "---:|" * (len(BATCHES) + 2) + "---|"
         parts += [f"## {model}\n", *aligned, ""]
     parts += ["## Sizes\n", _size_table(sizes)]
@@ -275,7 +266,7 @@ def _size_table(sizes: Sequence[Size]) -> str:
             cells.append(f"{code:,.0f} + {data:,.0f} = {code + data:,.0f}")
         rows.append([what, *cells])
     heads = [Path(model).stem for model in models]
-    lines = table(["bytes a tree: code + constants = both", *heads], rows)
+    lines = harness.table(["bytes a tree: code + constants = both", *heads], rows)
     lines[1] = lines[1].replace("--:", "---:")
     return "\n".join(lines)
 

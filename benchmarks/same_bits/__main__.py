@@ -21,23 +21,10 @@ from itertools import product
 from pathlib import Path
 from typing import Annotated, Any
 
+import harness
 import typer
 from environments import python_of
-from harness import (
-    Document,
-    Merge,
-    Names,
-    Output,
-    Parts,
-    chosen,
-    parts,
-    publish,
-    records,
-    rounded,
-    rows_a_call,
-    stored,
-    table,
-)
+from harness import rows_a_call
 from machine import PACKAGES, in_words, machine
 from remote import without_paths
 
@@ -136,8 +123,8 @@ def measured(trait: str, converter: str, seconds: float, folder: Path = CELLS) -
 # ------------------------------------------------------------ the page
 
 
-def page(document: Document) -> str:
-    found = records(Cell, document["cells"])
+def page(document: harness.Document) -> str:
+    found = harness.records(Cell, document["cells"])
     lines = [
         "# The same bits?",
         "",
@@ -205,7 +192,7 @@ def _summary(found: list[Cell]) -> list[str]:
         counts = (same, len(answered) - same - more, more, len(some) - len(answered))
         rows.append([_title(converter), len(some), *counts])
     heads = ["converter", "lines", "same bits", "rounding", "more", "cannot"]
-    return table(heads, rows)
+    return harness.table(heads, rows)
 
 
 def _lines(found: list[Cell]) -> list[str]:
@@ -218,7 +205,7 @@ def _lines(found: list[Cell]) -> list[str]:
         shown = [_shown(by_place.get((name, converter))) for converter in columns]
         rows.append(["" if trait.group == group else trait.group, trait.title, *shown])
         group = trait.group
-    return table(["trait", "model", *map(_title, columns)], rows, 2)
+    return harness.table(["trait", "model", *map(_title, columns)], rows, 2)
 
 
 def _shown(cell: Cell | None) -> str:
@@ -286,23 +273,25 @@ def versions(python: Path) -> dict[str, Any]:
 
 
 def main(
-    traits: Names = None,
-    converters: Parts = "",
+    traits: harness.Names = None,
+    converters: harness.Parts = "",
     seconds: Annotated[float, typer.Option(help="Limit of a script.")] = 300.0,
-    output: Output = None,
-    merge: Merge = False,
+    output: harness.Output = None,
+    merge: harness.Merge = False,
 ) -> None:
     """Run scripts, print what each found, and write same_bits.json and same_bits.md."""
-    before = stored(output, "same_bits") if merge and output else {}
+    before = harness.stored(output, "same_bits") if merge and output else {}
     found = {
         (cell.trait, cell.converter): cell
-        for cell in records(Cell, before.get("cells", []))
+        for cell in harness.records(Cell, before.get("cells", []))
     }
     facts = machine()
     environments: dict[str, Any] = before.get("environments", {})
     for name in cells():
         trait, _, converter = name.partition("__")
-        if not chosen(trait, traits or ()) or not chosen(converter, parts(converters)):
+        if not harness.chosen(trait, traits or ()) or not harness.chosen(
+            converter, harness.parts(converters)
+        ):
             continue
         cell = measured(trait, converter, seconds)
         found[trait, converter] = cell
@@ -319,7 +308,7 @@ def main(
             found[place] for place in product(TRAITS, CONVERTERS) if place in found
         ],
     }
-    publish(output, "same_bits", rounded(document), page, "trait")
+    harness.publish(output, "same_bits", harness.rounded(document), page, "trait")
     if any(cell.converter == "skforge" and cell.differ for cell in found.values()):
         sys.exit("an answer of skforge's differs; see above")
 
