@@ -25,7 +25,7 @@ import harness
 import numpy as np
 import typer
 from cases import Case, cases
-from export_systems import SYSTEMS, Built, run
+from export_systems import SYSTEMS, Built, answers, run
 from machine import in_words, machine
 from measure import compare
 from numpy.typing import NDArray
@@ -111,7 +111,6 @@ def _measured(case: Case, folder: Path, rounds: int) -> list[Line]:
     # With the model's own thresholds: real rows are mostly far from them.
     rows = np.concatenate([case.rows[: most // 2], draw_rows(case.forest, most, 3)])
     rows = np.ascontiguousarray(rows[:most], case.forest.input_dtype)
-    rows.tofile(folder / "rows.bin")
     lines, programs = [], {}
     wanted: NDArray[Any] | None = None
     names = sorted(SYSTEMS, key=lambda name: name != "the source's C interface")
@@ -125,7 +124,7 @@ def _measured(case: Case, folder: Path, rounds: int) -> list[Line]:
         except NotForModelError as error:
             line.why_not = str(error)
         else:
-            found = _answers(built, folder, rows)
+            found = answers(built, rows)
             if wanted is None:
                 wanted = found
             line.answers = _compared(found, wanted)
@@ -141,7 +140,7 @@ def _measured(case: Case, folder: Path, rounds: int) -> list[Line]:
     by_name = {line.system: line for line in lines}
     for batch in BATCHES:
         calls = {
-            name: partial(_timed, built, folder, len(rows), batch)
+            name: partial(_timed, built, len(rows), batch)
             for name, built in programs.items()
         }
         calls[IN_PROCESS] = partial(_timed_here, module, rows, batch)
@@ -151,13 +150,6 @@ def _measured(case: Case, folder: Path, rounds: int) -> list[Line]:
     return sorted(lines, key=lambda line: order.index(line.system))
 
 
-def _answers(built: Built, folder: Path, rows: NDArray[Any]) -> NDArray[Any]:
-    file = folder / "answers.bin"
-    command = [built.program, folder / "rows.bin", len(rows), "answers", file]
-    run(command, built.program.parent)
-    return np.fromfile(file, built.out)
-
-
 def _compared(found: NDArray[Any], wanted: NDArray[Any]) -> str:
     difference, same = compare(found, wanted)
     if same:
@@ -165,8 +157,8 @@ def _compared(found: NDArray[Any], wanted: NDArray[Any]) -> str:
     return f"{np.mean(found != wanted):.2%} differ, by {difference:.2g} at most"
 
 
-def _timed(built: Built, folder: Path, many: int, batch: int) -> list[float]:
-    command = [built.program, folder / "rows.bin", many, "time", batch]
+def _timed(built: Built, many: int, batch: int) -> list[float]:
+    command = [built.program, "rows.bin", many, "time", batch]
     words = run([*command, SAMPLES, SECONDS], built.program.parent).split()
     return list(map(float, words))
 

@@ -67,6 +67,14 @@ def _program(
     return folder / "program"
 
 
+def answers(built: Built, rows: Any) -> Any:
+    """Return what a program answers to rows, which it finds beside it."""
+    folder = built.program.parent
+    rows.tofile(folder / "rows.bin")
+    run([built.program, "rows.bin", len(rows), "answers", "out"], folder)
+    return np.fromfile(folder / "out", built.out)
+
+
 # ------------------------------------------------------------ skforge
 
 _OURS = """

@@ -32,7 +32,7 @@ from typing import Annotated, Any
 
 import numpy as np
 import typer
-from harness import Document, publish, sampler, table, take_turns
+from harness import Document, publish, sampler, seconds, table, take_turns
 from machine import in_words, machine
 from peers import boosted_onnx, onnx_session
 
@@ -211,9 +211,8 @@ def serve(system: str, rate: int, trains: bool, seconds: float) -> Service:
 
 
 @contextmanager
-def clock_watched() -> Iterator[list[float]]:
-    """Yield a list that gets the longest time in which a thread did not run."""
-    found: list[float] = []
+def clock_watched(found: list[float]) -> Iterator[None]:
+    """Add the longest time in which a thread did not run to a list."""
     stop = threading.Event()
 
     def watch() -> None:
@@ -226,7 +225,7 @@ def clock_watched() -> Iterator[list[float]]:
     watcher = threading.Thread(target=watch)
     watcher.start()
     try:
-        yield found
+        yield
     finally:
         stop.set()
         watcher.join()
@@ -236,15 +235,12 @@ def pauses(n: int, first: int = 200) -> dict[str, list[float]]:
     """Return the longest pauses, in seconds, of compiling, training and neither."""
     found: dict[str, list[float]] = {"nothing": [], "training": [], "compiling": []}
     for seed in range(first, first + n):
-        with clock_watched() as longest:
+        with clock_watched(found["nothing"]):
             time.sleep(0.3)
-        found["nothing"] += longest
-        with clock_watched() as longest:
+        with clock_watched(found["training"]):
             model = trained.__wrapped__(seed)
-        found["training"] += longest
-        with clock_watched() as longest:
+        with clock_watched(found["compiling"]):
             compiled(model)
-        found["compiling"] += longest
     return found
 
 
@@ -252,12 +248,7 @@ def compile_seconds(n: int) -> list[float]:
     """Return how long fit and warm-up of new models take; the first is left out."""
     models = [trained.__wrapped__(seed) for seed in range(300, 300 + n)]
     compiled(models[0])
-    found = []
-    for model in models[1:]:
-        begin = time.perf_counter()
-        compiled(model)
-        found.append(time.perf_counter() - begin)
-    return found
+    return [seconds(compiled, model) for model in models[1:]]
 
 
 def memory(swaps: int) -> dict[int, float]:
@@ -282,19 +273,16 @@ def bulk(rounds: int) -> dict[str, float]:
     columns = draw(N_BULK, 5)[0]
     every = zip(*columns.values(), strict=True)
     requests = [dict(zip(columns, row, strict=True)) for row in every]
+
+    def both(some: list[Any], make: Callable[[Any], Any], rows: Any) -> Any:
+        given = make(rows)
+        return [one.predict(given) for one in some]
+
     ways: dict[str, Callable[[], Any]] = {
-        "columns": lambda: [
-            one.predict(given) for given in [in_arrays(columns)] for one in fast
-        ],
-        "frame": lambda: [
-            one.predict(given) for given in [in_frame(columns)] for one in fast
-        ],
-        "XGBoost, frame of columns": lambda: [
-            one.predict(given) for given in [in_frame(columns)] for one in models
-        ],
-        "XGBoost, frame of requests": lambda: [
-            one.predict(given) for given in [in_frame(requests)] for one in models
-        ],
+        "columns": lambda: both(fast, in_arrays, columns),
+        "frame": lambda: both(fast, in_frame, columns),
+        "XGBoost, frame of columns": lambda: both(models, in_frame, columns),
+        "XGBoost, frame of requests": lambda: both(models, in_frame, requests),
     }
     # A sample is one call of each, of a hundred requests.
     samples = {
