@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -14,6 +13,7 @@ from typing import Any
 
 from cost_model_family import Sample
 from harness import take_turns
+from systems import without_avx512
 from threadpoolctl import threadpool_limits
 
 from skforge.compiler.cost.shape import ForestShape
@@ -104,10 +104,7 @@ def records(file: Path) -> Iterator[dict[str, Any]]:
 
 def targets() -> dict[str, Target]:
     """Return this machine's CPU, and itself without AVX-512."""
-    host = Target.host()
-    caches = {k: getattr(host, k) for k in ("l1_bytes", "l2_bytes", "l3_bytes")}
-    level = replace(Target.x86_64("v3"), n_cores=host.n_cores, **caches)
-    return {"host": host, "v3": level}
+    return {"host": Target.host(), "v3": without_avx512()}
 
 
 def is_large(point: Any, shape: ForestShape) -> bool:

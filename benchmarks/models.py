@@ -19,6 +19,7 @@ import joblib
 import numpy as np
 from numpy.typing import NDArray
 from synthetic import FAMILY, STAND_INS, random_model
+from systems import source_of
 from training import MAKERS, SWEEP, WEAK, Trained, of_sweep
 
 from skforge import load_forest
@@ -61,6 +62,11 @@ class Model:
     rows_from: str  # in words
     wrapper: str | None = None  # a fitted estimator with the same trees
     facts: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def source(self) -> Any:
+        """What ``load_forest`` takes."""
+        return source_of(asdict(self))
 
 
 def cache_folder() -> Path:

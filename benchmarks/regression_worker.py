@@ -17,6 +17,7 @@ import numpy as np
 from assembly import mnemonics
 from counters import count
 from executed import executed
+from systems import source_of
 from worker import explain, filling, main
 
 GPU = "sm_90"
@@ -34,7 +35,7 @@ class Commit:
         home = Path(skforge.__file__).parents[1]
         assert home == Path(package).resolve(), f"skforge is from {home}"
         self.rows = np.load(rows)
-        self.forest = skforge.load_forest(_source(path, kind))
+        self.forest = skforge.load_forest(source_of({"path": path, "kind": kind}))
         self.module = skforge.compile_forest(self.forest)
         self.module.compile_all()
         return {}
@@ -76,14 +77,6 @@ class Commit:
     def _batch(self, rows: int) -> Any:
         batch = np.resize(self.rows, (rows, self.rows.shape[1]))
         return np.ascontiguousarray(batch)
-
-
-def _source(path: str, kind: str) -> Any:
-    if kind != "sklearn":
-        return path
-    import joblib
-
-    return joblib.load(path)  # trained and written by this benchmark itself
 
 
 def _kernel(commit: Commit, rows: int) -> Any:

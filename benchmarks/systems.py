@@ -44,6 +44,19 @@ def load_estimator(path: str) -> Any:
     return joblib.load(path)
 
 
+def source_of(model: Model) -> Any:
+    """Return what ``load_forest`` and ``CompiledForest`` take."""
+    is_estimator = model["kind"] == "sklearn"
+    return load_estimator(model["path"]) if is_estimator else model["path"]
+
+
+def needs(model: Model, kind: str) -> None:
+    """Refuse the models of other libraries."""
+    if model["kind"] != kind:
+        names = {"xgboost": "an XGBoost", "lightgbm": "a LightGBM"}
+        raise NotForModelError(f"not {names.get(kind, 'a scikit-learn')} model")
+
+
 def method_of(estimator: Any) -> str:
     """Return the method whose answer stands for a scikit-learn model's."""
     for name in ("predict_proba", "score_samples"):
@@ -57,21 +70,22 @@ def method_of(estimator: Any) -> str:
 
 def skforge_avx2(model: Model) -> System:
     """Load CompiledForest for this machine without AVX-512."""
+    return skforge(model, without_avx512())
+
+
+def without_avx512() -> Any:
     from skforge import Target
 
     host = Target.host()
     caches = {k: getattr(host, k) for k in ("l1_bytes", "l2_bytes", "l3_bytes")}
-    level = replace(Target.x86_64("v3"), n_cores=host.n_cores, **caches)
-    return skforge(model, level)
+    return replace(Target.x86_64("v3"), n_cores=host.n_cores, **caches)
 
 
 def skforge(model: Model, target: Any = "cpu") -> System:
     """Load CompiledForest with default schedules; nothing is tuned."""
     from skforge import CompiledForest
 
-    is_estimator = model["kind"] == "sklearn"
-    source = load_estimator(model["path"]) if is_estimator else model["path"]
-    fast = CompiledForest(source, tuning="off", target=target)
+    fast = CompiledForest(source_of(model), tuning="off", target=target)
     fast.fit(np.load(model["rows"])[:1024])
     has_raw = model["kind"] in ("xgboost", "lightgbm")
     name = "predict_raw" if has_raw else method_of(fast)
@@ -105,8 +119,7 @@ def xgboost(model: Model) -> System:
 
 
 def xgboost_booster(model: Model) -> Any:
-    if model["kind"] != "xgboost":
-        raise NotForModelError("not an XGBoost model")
+    needs(model, "xgboost")
     import xgboost
 
     with xgboost.config_context(verbosity=0):  # old files draw a warning
@@ -114,8 +127,7 @@ def xgboost_booster(model: Model) -> Any:
 
 
 def xgboost_wrapper(model: Model) -> System:
-    if model["kind"] != "xgboost":
-        raise NotForModelError("not an XGBoost model")
+    needs(model, "xgboost")
     import xgboost
 
     wrapper = xgboost.XGBRegressor()
@@ -140,16 +152,14 @@ def lightgbm(model: Model) -> System:
 
 
 def lightgbm_booster(model: Model) -> Any:
-    if model["kind"] != "lightgbm":
-        raise NotForModelError("not a LightGBM model")
+    needs(model, "lightgbm")
     import lightgbm
 
     return lightgbm.Booster(model_file=model["path"])
 
 
 def lightgbm_wrapper(model: Model) -> System:
-    if model["kind"] != "lightgbm":
-        raise NotForModelError("not a LightGBM model")
+    needs(model, "lightgbm")
     if model["wrapper"] is None:
         raise NotForModelError("the file holds a Booster only")
     wrapper = load_estimator(model["wrapper"])
@@ -162,8 +172,7 @@ def lightgbm_wrapper(model: Model) -> System:
 
 def sklearn(model: Model) -> System:
     """Load the estimator: predict_proba, score_samples or predict."""
-    if model["kind"] != "sklearn":
-        raise NotForModelError("not a scikit-learn model")
+    needs(model, "sklearn")
     estimator = load_estimator(model["path"])
 
     def predict(threads: int) -> Predict:

@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import harness
-import joblib
 import models as benchmark_models
 import numpy as np
 import typer
@@ -147,8 +146,7 @@ def sample(name: str) -> Sample:
     if name in MAKERS:
         return get(name)
     model = benchmark_models.get(name)
-    source = joblib.load(model.path) if model.kind == "sklearn" else model.path
-    return Sample(name, load_forest(source), np.load(model.rows))
+    return Sample(name, load_forest(model.source), np.load(model.rows))
 
 
 def record(machine: Recorded, space: ScheduleSpace, target: Target) -> tuple[int, int]:

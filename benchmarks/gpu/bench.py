@@ -20,7 +20,6 @@ from models import Model
 from remote import Entry, Remote, SystemFailedError
 
 from benchmarks.gpu.designs import designs
-from benchmarks.gpu.gpu_systems import source_of
 from skforge import compile_forest, load_forest
 from skforge.compiler.forest.reference import reference_raw
 
@@ -101,7 +100,7 @@ def participants(
     for one in reductions:
         options = {**ours, "reduction": one}
         found.append(Participant(f"skforge {one}", OURS, "skforge", options))
-    for design in designs(load_forest(source_of(asdict(model)))):
+    for design in designs(load_forest(model.source)):
         if wanted is None or design.name in wanted:
             options = {**ours, "design": design.name}
             found.append(Participant(design.name, OURS, "skforge", options))
@@ -204,7 +203,7 @@ def bench(
 
 def _truth(model: Model) -> dict[str, Any]:
     """Return exact answers: raw scores, and what the source's predict returns."""
-    forest = load_forest(source_of(asdict(model)))
+    forest = load_forest(model.source)
     rows = np.resize(np.load(model.rows), (COMPARED_ROWS, forest.n_features))
     truth: dict[str, Any] = {"raw": reference_raw(forest, rows)}
     truth["value"] = np.asarray(compile_forest(forest, None, "cpu").predict(rows))

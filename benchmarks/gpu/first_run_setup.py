@@ -21,7 +21,6 @@ from models import Model, cache_folder, get
 from benchmarks.gpu.bench import Group
 from benchmarks.gpu.devices import Clock, clock_of
 from benchmarks.gpu.first_run_items import Item
-from benchmarks.gpu.gpu_systems import source_of
 from skforge import load_forest
 from skforge.compiler import driver
 from skforge.compiler.forest.forest import Forest
@@ -67,7 +66,7 @@ class Setup:
 
     def forest(self, name: str) -> tuple[Forest, Array]:
         model = self.model(name)
-        return load_forest(source_of(asdict(model))), np.load(model.rows)
+        return load_forest(model.source), np.load(model.rows)
 
     def broken(self) -> bool:
         """Tell whether an earlier kernel broke the device's context."""
@@ -85,8 +84,7 @@ class Setup:
         if self._pool is None:
             context = multiprocessing.get_context("spawn")
             self._pool = ProcessPoolExecutor(os.cpu_count(), mp_context=context)
-        source = source_of(asdict(self.model(name)))
-        work = partial(_compile, source, self.machine())
+        work = partial(_compile, self.model(name).source, self.machine())
         list(self._pool.map(work, schedules, chunksize=4))
 
     def close(self) -> None:

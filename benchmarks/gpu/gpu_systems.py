@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from systems import NotForModelError, load_estimator, xgboost_booster
+from systems import NotForModelError, source_of, xgboost_booster
 
 from benchmarks.gpu.devices import Clock
 
@@ -52,11 +52,6 @@ def skforge(model: Model, options: Options, clock: Clock) -> GpuSystem:
     if options["target"] == "cpu":
         return GpuSystem("raw", None, lambda X: module.predict_raw(X, n_jobs=jobs))
     return GpuSystem("raw", module.predict_raw, module.predict_raw)
-
-
-def source_of(model: Model) -> Any:
-    is_estimator = model["kind"] == "sklearn"
-    return load_estimator(model["path"]) if is_estimator else model["path"]
 
 
 # ------------------------------------------------------------ peers

@@ -78,7 +78,7 @@ def load(name: str) -> tuple[Forest, Any]:
     """Return a forest and rows; random ones are not kept."""
     if not name.startswith("synthetic-"):
         model = get(name)
-        return load_forest(model.path), np.load(model.rows)
+        return load_forest(model.source), np.load(model.rows)
     text, rows = random_file(name)
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "model.json"
