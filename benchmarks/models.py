@@ -139,15 +139,21 @@ def _shared(name: str, folder: Path) -> Model:
     """Describe a shared model; its real rows if there are any, else rows drawn."""
     path = shared_folder() / name
     forest = load_forest(path)
-    data = path.with_name(f"{path.stem}_rows.csv")
-    if data.exists():
-        table = np.loadtxt(data, delimiter=",", ndmin=2)
-        X, origin = table[:, : forest.n_features], data.name  # then a prediction
+    table = rows_beside(path)
+    if table is not None:
+        X = table[:, : forest.n_features]  # then a prediction
+        origin = f"{path.stem}_rows.csv"
     else:
         X, origin = draw_rows(forest, 4096, seed=0), "drawn around thresholds"
     kind = forest.source.partition(" ")[0]
     rows = _write_rows(folder, forest, X)
     return Model(name, kind, str(path), rows, origin, None, facts(forest))
+
+
+def rows_beside(path: Path) -> NDArray[Any] | None:
+    """Return the rows and predictions that a file beside a model has."""
+    data = path.with_name(f"{path.stem}_rows.csv")
+    return np.loadtxt(data, delimiter=",", ndmin=2) if data.exists() else None
 
 
 def _keep(name: str, made: Trained, folder: Path) -> Model:
