@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -12,7 +11,7 @@ from time import thread_time
 from typing import Any
 
 from cost_model_family import Sample
-from harness import take_turns
+from harness import add_line, take_turns
 from systems import without_avx512
 from threadpoolctl import threadpool_limits
 
@@ -90,16 +89,8 @@ class Timed:
 
 def write(file: Path, key: tuple[str, str, int], times: dict[str, float]) -> None:
     known = dict(zip(("model", "target", "rows"), key, strict=True))
-    with file.open("a", encoding="utf-8") as out:
-        for schedule, seconds in times.items():
-            record = {**known, "schedule": schedule, "seconds": seconds}
-            out.write(json.dumps(record) + "\n")
-
-
-def records(file: Path) -> Iterator[dict[str, Any]]:
-    if file.exists():
-        with file.open(encoding="utf-8") as lines:
-            yield from map(json.loads, lines)
+    for schedule, seconds in times.items():
+        add_line(file, {**known, "schedule": schedule, "seconds": seconds})
 
 
 def targets() -> dict[str, Target]:

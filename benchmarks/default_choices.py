@@ -20,9 +20,9 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from cost_model_data import HOPELESS, Timed, records, targets, write
+from cost_model_data import HOPELESS, Timed, targets, write
 from cost_model_family import DRAWN, MAKERS, UNSEEN, get
-from harness import Document, Output, mean_and_worst, of_size, publish, table
+from harness import Document, Output, lines_of, mean_and_worst, of_size, publish, table
 from machine import in_words, machine
 
 from skforge.compiler.cost.estimate import CostEstimate, plan_of
@@ -92,7 +92,7 @@ def main(
 
 def read(file: Path) -> Times:
     found: Times = {}
-    for record in records(file):
+    for record in lines_of(file):
         key = record["model"], record["target"], record["rows"]
         found.setdefault(key, {})[record["schedule"]] = record["seconds"]
     return found

@@ -232,6 +232,18 @@ def stored(folder: Path, name: str) -> Any:
     return json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
 
 
+def lines_of(file: Path) -> list[Document]:
+    """Return the objects of a file of JSON lines; none if there is no file."""
+    text = file.read_text(encoding="utf-8") if file.exists() else ""
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def add_line(file: Path, record: Document) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with file.open("a", encoding="utf-8") as out:
+        out.write(json.dumps(record) + "\n")
+
+
 def records(kind: Callable[..., T], objects: Iterable[Document]) -> list[T]:
     """Return JSON's objects as the dataclass they were written from.
 

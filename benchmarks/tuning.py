@@ -113,7 +113,6 @@ def main(
 def recorded(spec: str) -> tuple[str, Recorded, Target]:
     """Return a model's name, the machine that runs it and is kept, and its target."""
     folder = cache_folder() / "tuning"
-    folder.mkdir(parents=True, exist_ok=True)
     name, _, label = spec.partition("@")
     label = label or "host"
     target, made = targets()[label], sample(name)

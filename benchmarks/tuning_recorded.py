@@ -7,7 +7,6 @@ thread, and for all that is recorded what that took when it was done.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
 from functools import partial
 from pathlib import Path
@@ -17,7 +16,7 @@ from typing import Any
 
 import numpy as np
 from cost_model_data import SLOT, ThreadTimed
-from harness import take_turns
+from harness import add_line, lines_of, take_turns
 from threadpoolctl import threadpool_limits
 
 from skforge.compiler.forest.forest import Forest
@@ -75,9 +74,8 @@ class Recorded:
         self._compile: dict[str, float] = {}
         self._batches: dict[int, Sequence[Any]] = {}
         self._runners: dict[str, ThreadTimed] = {}
-        if file.exists():
-            for line in file.read_text(encoding="utf-8").splitlines():
-                self._take(json.loads(line))
+        for record in lines_of(file):
+            self._take(record)
 
     def clock(self) -> float:
         return thread_time() + self.now
@@ -239,8 +237,7 @@ class Recorded:
         return self._batches[n_rows]
 
     def _write(self, record: dict[str, Any]) -> None:
-        with self._file.open("a", encoding="utf-8") as out:
-            out.write(json.dumps(record) + "\n")
+        add_line(self._file, record)
         self._take(record)
 
     def _take(self, record: dict[str, Any]) -> None:

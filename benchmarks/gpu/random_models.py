@@ -9,7 +9,6 @@ model, and another run goes on from there.
 
 from __future__ import annotations
 
-import json
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -19,7 +18,7 @@ from typing import Annotated, Any
 
 import numpy as np
 import typer
-from harness import Document, Output, publish, rounded, table
+from harness import Document, Output, add_line, lines_of, publish, rounded, table
 from models import EIGHT, cache_folder, get
 from synthetic import N_RANDOM, random_file, random_models, shape_of
 
@@ -55,16 +54,11 @@ def sweep(
     names: Sequence[str], batches: Sequence[int], make: Make, kept: Path
 ) -> list[Record]:
     """Return the times of models; those in a file of JSON lines are not taken again."""
-    known: dict[str, Record] = {}
-    if kept.exists():
-        lines = kept.read_text(encoding="utf-8").splitlines()
-        known = {one["model"]: one for one in map(json.loads, lines)}
-    kept.parent.mkdir(parents=True, exist_ok=True)
-    with kept.open("a", encoding="utf-8") as file:
-        for name in names:
-            if name not in known:
-                known[name] = of_model(name, batches, make)
-                print(json.dumps(known[name]), file=file, flush=True)
+    known = {one["model"]: one for one in lines_of(kept)}
+    for name in names:
+        if name not in known:
+            known[name] = of_model(name, batches, make)
+            add_line(kept, known[name])
     return [known[name] for name in names]
 
 
