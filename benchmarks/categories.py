@@ -169,19 +169,14 @@ def page(document: harness.Document) -> str:
     found = harness.records(Cell, document["cells"])
     sizes = sorted({cell.rows for cell in found})
     by_place = {(cell.model, cell.rows): cell for cell in found}
-    lines = [
-        "# CatBoost's models, with categories and without",
-        "",
+    words = (
         f"{document['trees']:,} trees of depth 6. A cell has the µs a row of "
         "`predict_raw`, and how often CatBoost's and lignum's time it is (lignum "
         "refuses trees that are not symmetric). *Adult-like* rows have the columns of "
         "the Adult data set, *many values* texts of up to 900 values and three "
         "numbers, and *numbers* 28 columns without texts. Rows are arrays of objects, "
-        "or of float32; all run on one thread, and each call takes new rows.",
-        "",
-        in_words(document["facts"]),
-        "",
-    ]
+        "or of float32; all run on one thread, and each call takes new rows."
+    )
     rows = []
     for model in dict.fromkeys(cell.model for cell in found):
         of = [by_place[model, n] for n in sizes if (model, n) in by_place]
@@ -193,7 +188,9 @@ def page(document: harness.Document) -> str:
         one = f"{of[0].mapping * 1e6:.2f}" if of[0].mapping else "–"
         rows.append([model, one, *cells, f"{of[0].fit:.2f}"])
     heads = ["model", "one mapping, µs", *map(harness.rows_a_call, sizes), "fit, s"]
-    return "\n".join([*lines, *harness.table(heads, rows), ""])
+    title, facts = "# CatBoost's models, with categories and without", document["facts"]
+    table = harness.table(heads, rows)
+    return harness.paragraphs(title, words, in_words(facts), table)
 
 
 def main(

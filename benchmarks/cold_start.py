@@ -299,9 +299,9 @@ def measured(
 
 def page(document: harness.Document) -> str:
     found = harness.records(Start, document["starts"])
-    lines = [
+    missing = ", ".join(document["missing"])
+    parts: list[Any] = [
         "# Cold start",
-        "",
         "Milliseconds of a fresh process, from NumPy's import to the first prediction "
         f"of one row: medians of {document['processes']} processes on one core, which "
         "systems start in turns. *slowest* is the slowest process, *10th row* the call "
@@ -309,30 +309,25 @@ def page(document: harness.Document) -> str:
         "what it had after NumPy's import, and its peak, in MiB; PSS counts half of "
         "the pages that the benchmark's own process maps, too. *file* is what it "
         "loads, in MiB, without packages. *answers* are compared with the library's.",
-        "",
         "XGBoost and LightGBM import scikit-learn and pandas where they are installed; "
         "*bare* is a start where they are not. skforge's wheel needs NumPy alone.",
-        "",
         "The page cache is warm, and Python's modules are compiled. Not measured: the "
         "start of the interpreter, files that are not in the page cache, a quota below "
         "one core, further models or workers of one process, tl2cgen and lleaves.",
-        "",
-        *([document["note"], ""] if document["note"] else []),
+        document["note"],
         in_words(document["facts"]),
-        "",
+        missing and f"Not installed: {missing}.",
     ]
-    if document["missing"]:
-        lines += [f"Not installed: {', '.join(document['missing'])}.", ""]
     heads = ["system", "NumPy", "imports", "load", "first row", "**total**", "slowest"]
     heads += ["10th row", "RSS", "PSS", "peak", "file", "answers"]
     for model in dict.fromkeys(start.model for start in found):
         of = [start for start in found if start.model == model]
         rows = [row(start) for start in of if start.totals]
         kinds = "t" + "n" * (len(heads) - 2) + "t"
-        lines += [f"## {model}", "", *harness.table(heads, rows, kinds=kinds), ""]
+        parts += [f"## {model}", harness.table(heads, rows, kinds=kinds)]
         out = [f"{start.system} ({start.why_not})" for start in of if start.why_not]
-        lines += [f"Not measured: {'; '.join(out)}.", ""] if out else []
-    return "\n".join(lines)
+        parts.append(out and f"Not measured: {'; '.join(out)}.")
+    return harness.paragraphs(*parts)
 
 
 def row(start: Start) -> list[str]:

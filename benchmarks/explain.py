@@ -322,29 +322,28 @@ background rows, so that all that is computed from them is timed."""
 
 def page(document: harness.Document) -> str:
     found, missing = harness.records(Cell, document["cells"]), document["missing"]
-    lines = ["# SHAP values", "", *_summary(found), "", EXPLAINED, ""]
-    lines += [in_words(document["facts"]), ""]
-    lines += [f"{system} was not measured: {why}.\n" for system, why in missing.items()]
+    parts: list[Any] = ["# SHAP values", _summary(found), EXPLAINED]
+    parts.append(in_words(document["facts"]))
+    parts += [f"{system} was not measured: {why}." for system, why in missing.items()]
     for kind in ALL_KINDS:
         mine = [cell for cell in found if cell.kind == kind]
         if mine:
-            lines += [f"## {kind.capitalize()}", ""]
-        if mine and kind == cases.AS_MANY:
-            lines += [OTHER_BACKGROUND, ""]
+            parts.append(f"## {kind.capitalize()}")
+            parts.append(OTHER_BACKGROUND if kind == cases.AS_MANY else "")
         for case in dict.fromkeys(cell.case for cell in mine):
-            lines += _table([cell for cell in mine if cell.case == case], case)
-    lines += _dependence(harness.records(Grid, document.get("grids", [])))
+            parts += _table([cell for cell in mine if cell.case == case], case)
+    parts += _dependence(harness.records(Grid, document.get("grids", [])))
     heads = ["model", "", "reading it", "its first prediction", "its first explanation"]
     prepared = [
         [one.case, one.kind, (one.error and "| |") or text]
         for one in harness.records(Preparing, document["preparing"])
         for text in [f"{one.load:.2f} | {one.predict:.2f} | {one.explain:.2f}"]
     ]
-    lines += ["## Compilation", "", "Seconds until the first row is explained.", ""]
-    return "\n".join([*lines, *harness.table(heads, prepared, texts=2), ""])
+    parts += ["## Compilation", "Seconds until the first row is explained."]
+    return harness.paragraphs(*parts, harness.table(heads, prepared, texts=2))
 
 
-def _dependence(found: list[Grid]) -> list[str]:
+def _dependence(found: list[Grid]) -> list[Any]:
     rows = [
         [g.case, g.kind, f"{g.rows:,}", str(g.points), f"{1e3 * g.skforge:.0f}"]
         + [
@@ -354,23 +353,15 @@ def _dependence(found: list[Grid]) -> list[str]:
         + [f"{g.difference:.1e}"]
         for g in found
     ]
-    heads = [
-        "model",
-        "",
-        "rows",
-        "points",
-        "skforge, ms",
-        "predictions, s",
-        "scikit-learn, s",
-        "apart",
-    ]
+    heads = ["model", "", "rows", "points", "skforge, ms", "predictions, s"]
+    heads += ["scikit-learn, s", "apart"]
     text = (
         "One feature, one thread. *Predictions* is scikit-learn's function with the "
         "compiled forest; *scikit-learn* has the model itself, on 4 points, and is "
         "given for all."
     )
-    head = ["## Partial dependence", "", text, ""]
-    return [*head, *harness.table(heads, rows, texts=2), ""] if found else []
+    cells = harness.table(heads, rows, texts=2)
+    return ["## Partial dependence", text, cells] if found else []
 
 
 def _summary(found: list[Cell]) -> list[str]:
@@ -396,15 +387,12 @@ def _summary(found: list[Cell]) -> list[str]:
                 text += f" ({harness.digits(theirs / halves)}×)"
             texts.append(text)
         rows.append([f"{name}: {kind}", source, *texts])
-    heads = [
-        "times as fast, one thread (with AVX2)",
-        "beside",
-        *map(harness.rows_a_call, sizes),
-    ]
+    heads = ["times as fast, one thread (with AVX2)", "beside"]
+    heads += map(harness.rows_a_call, sizes)
     return harness.table(heads, rows, texts=2)
 
 
-def _table(mine: list[Cell], case: str) -> list[str]:
+def _table(mine: list[Cell], case: str) -> list[Any]:
     timed = [c.system for c in mine if c.seconds is not None]
     systems = [system for system in (*cases.SYSTEMS, "Woodelf") if system in timed]
     texts = {(c.rows, c.threads, c.system): _text(c) for c in mine}
@@ -416,11 +404,12 @@ def _table(mine: list[Cell], case: str) -> list[str]:
     rows.append(
         ["apart", *(f"{apart[s]:.1e}" if apart.get(s) else "" for s in systems)]
     )
-    lines = [f"### {case}", "", *harness.table(["rows, threads", *systems], rows), ""]
+    parts: list[Any] = [f"### {case}"]
+    parts.append(harness.table(["rows, threads", *systems], rows))
     for system in (*cases.SYSTEMS, "Woodelf"):
         errors = dict.fromkeys(c.error for c in mine if c.system == system and c.error)
-        lines += [f"{system} – {text}\n" for text in errors]
-    return lines
+        parts += [f"{system} – {text}" for text in errors]
+    return parts
 
 
 def _text(cell: Cell) -> str:

@@ -224,17 +224,16 @@ def page(document: harness.Document) -> str:
         harness.records(kind, document[key])
         for kind, key in ((Line, "lines"), (Size, "sizes"))
     )
-    parts = ["# Exported libraries, called from C\n", __doc__.split("\n\n", 1)[1]]
-    parts += [in_words(document["machine"]) + "\n", *document.get("notes", ())]
+    parts = ["# Exported libraries, called from C", __doc__.split("\n\n", 1)[1]]
+    parts += [in_words(document["machine"]), *document.get("notes", ())]
     heads = ["system", *(f"{harness.rows_a_call(batch)}, µs" for batch in BATCHES)]
     heads += ["library, KB", "CPU seconds to make", "answers"]
     for model in dict.fromkeys(line.model for line in lines):
         rows = [_cells(line) for line in lines if line.model == model]
         aligned = harness.table(heads, rows)
         aligned[1] = "|---|" + "---:|" * (len(BATCHES) + 2) + "---|"
-        parts += [f"## {model}\n", *aligned, ""]
-    parts += ["## Sizes\n", _size_table(sizes)]
-    return "\n".join(parts) + "\n"
+        parts += [f"## {model}", aligned]
+    return harness.paragraphs(*parts, "## Sizes", _size_table(sizes))
 
 
 def _cells(line: Line) -> list[str]:

@@ -319,19 +319,15 @@ def page(document: harness.Document) -> str:
     found = harness.records(Cell, document["cells"])
     timed = [cell for cell in found if cell.ratio is not None]
     cliffs = [cell for cell in timed if cell.ratio < _expected(cell)]  # type: ignore[operator]
-    lines = [
-        "# Forms of rows",
-        "",
+    words = (
         "A cell is the time of the model's own library divided by skforge's time; in "
         "brackets are the µs of skforge's call. Cells below "
         f"{LEAST_ARRAY:.0f} (arrays) or {LEAST:.0f} (other forms) are bold: there are "
         f"{len(cliffs)} of them among {len(timed)}. – is a form that both refuse with "
         "the same error, or for which a *loaded* model, one from a .skforge file, asks "
-        "for the model itself.",
-        "",
-        in_words(document["facts"]),
-        "",
-    ]
+        "for the model itself."
+    )
+    parts: list[Any] = ["# Forms of rows", words, in_words(document["facts"])]
     forms = [f for f in FORMS if any(c.form == f for c in found)]
     kinds = list(dict.fromkeys((c.model, c.trained) for c in found))
     for n in sorted({cell.rows for cell in found}):
@@ -340,9 +336,9 @@ def page(document: harness.Document) -> str:
             [", ".join(kind), *(texts.get((*kind, form), "") for form in forms)]
             for kind in kinds
         ]
-        lines += [f"## {harness.rows_a_call(n)}: ratio, and µs a call of skforge", ""]
-        lines += [*harness.table(["model, trained on", *forms], rows), ""]
-    return "\n".join([*lines, ""])
+        parts += [f"## {harness.rows_a_call(n)}: ratio, and µs a call of skforge"]
+        parts += [harness.table(["model, trained on", *forms], rows)]
+    return harness.paragraphs(*parts) + "\n"
 
 
 def _text(cell: Cell) -> str:

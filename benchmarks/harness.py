@@ -161,6 +161,16 @@ def line(*cells: object) -> str:
     return f"| {' | '.join(map(str, cells))} |"
 
 
+def paragraphs(*parts: str | Iterable[str]) -> str:
+    r"""Return a page of texts and of the lines of tables; empty ones are left out.
+
+    >>> paragraphs("# Title", "", ["| a |", "|---|"])
+    '# Title\n\n| a |\n|---|\n'
+    """
+    texts = (part if isinstance(part, str) else "\n".join(part) for part in parts)
+    return "\n\n".join(text.strip("\n") for text in texts if text) + "\n"
+
+
 def digits(value: float) -> str:
     """Return a number with a decimal where it is below ten.
 

@@ -195,7 +195,7 @@ other side."""
 
 def page(document: harness.Document) -> str:
     found, folded = harness.records(Cell, document["cells"]), document["folding"]
-    lines = ["# Pipelines", "", EXPLAINED, "", in_words(document["facts"]), ""]
+    parts: list[Any] = ["# Pipelines", EXPLAINED, in_words(document["facts"])]
     for case in dict.fromkeys(cell.case for cell in found):
         mine = [cell for cell in found if cell.case == case]
         texts = {(c.form, c.rows, c.system): _text(c) for c in mine}
@@ -204,14 +204,14 @@ def page(document: harness.Document) -> str:
             for form, n in dict.fromkeys((cell.form, cell.rows) for cell in mine)
         ]
         rows.append(["apart", *(_apart(mine, system) for system in SYSTEMS)])
-        lines += [f"## {case}", "", *harness.table(["rows", *SYSTEMS], rows), ""]
+        parts += [f"## {case}", harness.table(["rows", *SYSTEMS], rows)]
         for system in SYSTEMS:
             errors = dict.fromkeys(c.error for c in mine if c.system == system)
-            lines += [f"{system} – {text}\n" for text in errors if text]
+            parts += [f"{system} – {text}" for text in errors if text]
     heads = ["pipeline", "load_forest", "of it the forest alone", "tests"]
     heads += ["tests of raw values", "s for 60,000 tests"]
     rows = [[one.case, _folding(one)] for one in harness.records(Folding, folded)]
-    return "\n".join([*lines, "## Folding", "", *harness.table(heads, rows), ""])
+    return harness.paragraphs(*parts, "## Folding", harness.table(heads, rows))
 
 
 def _text(cell: Cell) -> str:

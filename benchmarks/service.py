@@ -32,7 +32,7 @@ from typing import Annotated, Any
 
 import numpy as np
 import typer
-from harness import Document, publish, sampler, seconds, table, take_turns
+from harness import Document, paragraphs, publish, sampler, seconds, table, take_turns
 from machine import in_words, machine
 from peers import boosted_onnx, onnx_session
 
@@ -315,34 +315,21 @@ def page(facts: Document) -> str:
         [name, f"{taken * 1e6:,.0f}", f"{taken / ours:.1f}×"]
         for name, taken in facts["bulk"].items()
     ]
-    lines = [
+    return paragraphs(
         "# A service that trains",
-        "",
         "XGBoost, 200 trees of depth 6, a quantile; see `benchmarks/service.py`.",
-        "",
         in_words(facts["machine"]),
-        "",
         "## Requests of one row, in JSON: milliseconds from arrival to answer",
-        "",
-        *table([*heads, "slowest"], services),
-        "",
+        table([*heads, "slowest"], services),
         "## Pauses of another thread, in milliseconds",
-        "",
-        *table(["while", "median of the longest", "longest"], pauses),
-        "",
+        table(["while", "median of the longest", "longest"], pauses),
         "## Compiling a new model, in seconds",
-        "",
         f"Median {median(times):.3f}, longest {max(times):.3f}, of {len(times)}.",
-        "",
         "## Memory: resident MiB after some swaps",
-        "",
         ", ".join(f"{mib:.0f} after {n}" for n, mib in facts["memory"].items()) + ".",
-        "",
         f"## A call of {N_BULK} requests, two models",
-        "",
-        *table(["way", "µs", "of skforge's with columns"], calls),
-    ]
-    return "\n".join(lines) + "\n"
+        table(["way", "µs", "of skforge's with columns"], calls),
+    )
 
 
 def main(

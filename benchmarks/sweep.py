@@ -63,11 +63,11 @@ def page(document: harness.Document) -> str:
     beside = [
         replace(r, cells=[c for c in r.cells if c.system in pair]) for r in results
     ]
-    parts = ["# The sizes of nvForest's benchmark\n", EXPLAINED]
-    parts += ["## Times faster than the fastest other system\n", ratios(results, 1)]
-    parts += ["## Times faster than nvForest on the CPU\n", ratios(beside, 1)]
-    parts += ["## µs a row of skforge\n", times(results, 1)]
-    return "\n".join([*parts, in_words(document["machine"])]) + "\n"
+    parts = ["# The sizes of nvForest's benchmark", EXPLAINED]
+    parts += ["## Times faster than the fastest other system", ratios(results, 1)]
+    parts += ["## Times faster than nvForest on the CPU", ratios(beside, 1)]
+    parts += ["## µs a row of skforge", times(results, 1)]
+    return harness.paragraphs(*parts, in_words(document["machine"]))
 
 
 if __name__ == "__main__":

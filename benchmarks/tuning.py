@@ -224,16 +224,14 @@ def page(document: harness.Document) -> str:
     rows, (least, most) = document["rows"], document["legal"]
     names = list(dict.fromkeys(r["strategy"] for r in rows))
     models = list(dict.fromkeys(r["model"] for r in rows))
-    lines = [
+    parts: list[Any] = [
         "# Search strategies beside an exhaustive search",
-        "",
         f"The CPU space of one thread has {document['points']:,} points: {least:,} to "
         f"{most:,} of them are legal for a forest and do not pad its trees "
         f"beyond four times their size. There are {len(models)} "
         f"models and batches of {', '.join(map(str, BATCHES))} rows. Times are "
         f"processor time of one thread; a search has {document['budget']:g} s for all "
         "batch sizes together.",
-        "",
     ]
     heads = ["strategy", "AVX-512: geomean", "worst", "AVX2: geomean", "worst"]
     heads += ["its own proposals", "within 5 %", "seconds", "share of time"]
@@ -255,9 +253,8 @@ def page(document: harness.Document) -> str:
         share = f"1/{whole / spent:.0f}" if spent > 0 else "0"
         tried = np.mean([r["tried"] for r in part])
         made.append([*cells, f"{within:.0%}", f"{spent:.2f}", share, f"{tried:.0f}"])
-    lines += harness.table([*heads, "schedules timed"], made)
-    lines += [
-        "",
+    parts += [
+        harness.table([*heads, "schedules timed"], made),
         "*Geomean* and *worst* say how many times slower the chosen schedule is than "
         "the best of the space. A search keeps the default unless another schedule is "
         "at least 3 % faster. *Its own proposals*: the same without the default; "
@@ -272,16 +269,10 @@ def page(document: harness.Document) -> str:
         ]
         for m in models
     ]
-    if "notes" in document:
-        lines += ["", *document["notes"]]
-    lines += ["", "## By model", "", *harness.table(["model", *names], by_model)]
-    lines += ["", "![distribution](tuning-distribution.png)"]
-    lines += ["![sensitivity](tuning-sensitivity.png)"]
-    lines += [
-        "![strategies](tuning-strategies.png)",
-        "![hardware](tuning-hardware.png)",
-    ]
-    return "\n".join(lines) + "\n"
+    parts += [document.get("notes"), "## By model"]
+    parts.append(harness.table(["model", *names], by_model))
+    drawn = ("distribution", "sensitivity", "strategies", "hardware")
+    return harness.paragraphs(*parts, [f"![{x}](tuning-{x}.png)" for x in drawn])
 
 
 if __name__ == "__main__":

@@ -82,16 +82,15 @@ def _refused(model: Model) -> set[str]:
 
 def page(document: harness.Document) -> str:
     results = results_of(document)
-    parts = ["# Where other systems come nearest\n", EXPLAINED]
+    parts = ["# Where other systems come nearest", EXPLAINED]
     for ours in (OURS[0], AVX2.name):
-        parts += [f"## Times faster than the fastest other system: {ours}\n"]
-        parts += [ratios(results, 1, ours), f"## µs a row: {ours}\n"]
+        parts += [f"## Times faster than the fastest other system: {ours}"]
+        parts += [ratios(results, 1, ours), f"## µs a row: {ours}"]
         parts += [times(results, 1, ours)]
-    parts.append("## Aims\n")
-    parts.append("| aim | met | worst cell |\n| --- | --- | --- |")
-    parts += [_aim(aim, results) for aim in AIMS]
-    parts += [_avx2(results), _one_row(results), _flat(results)]
-    return "\n".join([*parts, "", in_words(document["machine"])]) + "\n"
+    aims = ["| aim | met | worst cell |", "| --- | --- | --- |"]
+    aims += [_aim(aim, results) for aim in AIMS]
+    aims += [_avx2(results), _one_row(results), _flat(results)]
+    return harness.paragraphs(*parts, "## Aims", aims, in_words(document["machine"]))
 
 
 def _line(words: str, found: Sequence[tuple[float, str]], least: float) -> str:

@@ -125,9 +125,8 @@ def measured(trait: str, converter: str, seconds: float, folder: Path = CELLS) -
 
 def page(document: harness.Document) -> str:
     found = harness.records(Cell, document["cells"])
-    lines = [
+    parts: list[Any] = [
         "# The same bits?",
-        "",
         "A small model is trained with a fixed seed, converted, and predicts "
         f"{max(cell.rows for cell in found):,} rows. A cell is the number of rows for "
         "which a bit of the converter's answer differs from the library's; it links to "
@@ -135,39 +134,27 @@ def page(document: harness.Document) -> str:
         "may return another dtype. Each converter has the setting nearest to the "
         "library: one thread, the library's dtype where it takes it, ONNX with split "
         "sums. Nothing here is about speed.",
-        "",
         "<!-- summary -->",
-        "",
-        *_summary(found),
-        "",
+        _summary(found),
         "*Rounding* is a difference of up to a 10,000th of the greatest answer. A line "
         "is a trait of a model; converters get the lines whose library they read.",
-        "",
         "<!-- table -->",
-        "",
-        *_lines(found),
-        "",
+        _lines(found),
         "†: of these by more than rounding; most of them reached other leaves. "
         "*cannot*: the converter raises an error. –: it does not read this library. "
         "ONNX Runtime and Hummingbird answer in float32: beside a library that answers "
         "in float64 most rows differ. FIL and nvForest need a GPU and are not here.",
-        "",
         "## More than rounding, without an error",
-        "",
-        *_silent(found),
-        "",
+        _silent(found),
         "## Cannot",
-        "",
-        *_refused(found),
-        "",
+        _refused(found),
         "## Versions",
-        "",
         in_words(document["facts"]),
     ]
     for name, facts in document["environments"].items():
         versions = ", ".join(f"{p} {v}" for p, v in facts["packages"].items())
-        lines += ["", f"{name} ran in its own: Python {facts['python']}, {versions}."]
-    return "\n".join([*lines, "", PINNED, ""])
+        parts += [f"{name} ran in its own: Python {facts['python']}, {versions}."]
+    return harness.paragraphs(*parts, PINNED)
 
 
 def _title(converter: str) -> str:
