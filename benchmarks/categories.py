@@ -15,7 +15,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import catboost
@@ -146,23 +145,18 @@ def cells(
             starts = range(0, POOL_ROWS - n + 1, n)[:MOST_POOL] or [0]
             pool = [np.resize(whole, (n, whole.shape[1]))] if n > POOL_ROWS else []
             pool = pool or [whole[i : i + n] for i in starts]
-            samples = {
-                "ours": harness.sampler(fast.predict_raw, pool, slot),
-                "catboost": harness.sampler(theirs, pool, slot),
-            }
+            calls = {"ours": fast.predict_raw, "catboost": theirs}
             if peer is not None:
-                call = partial(peer.predict, raw_score=True, n_jobs=1)
-                samples["lignum"] = harness.sampler(call, pool, slot)
+                calls["lignum"] = partial(peer.predict, raw_score=True, n_jobs=1)
+            pools: dict[str, Any] = dict.fromkeys(calls, pool)
             if n == 1:
-                dicts = given[:MOST_POOL].to_dict("records")
-                samples["mapping"] = harness.sampler(fast.predict_raw, dicts, slot)
-            taken = harness.take_turns(samples, rounds)
+                calls["mapping"] = fast.predict_raw
+                pools["mapping"] = given[:MOST_POOL].to_dict("records")
+            taken = harness.medians(calls, pools, slot, rounds)
             systems = ("ours", "mapping", "catboost", "lignum")
-            middles = (median(taken[s]) if s in taken else 0.0 for s in systems)
-            own = taken["ours"]
-            peers = (taken.get(s, []) for s in ("catboost", "lignum"))
-            ratios = (harness.ratio(times, own) or 0.0 for times in peers)
-            yield Cell(name, n, fit, *middles, *ratios)
+            found = (taken.get(s, (0.0, 0.0)) for s in systems)
+            middles, ratios = zip(*found, strict=True)
+            yield Cell(name, n, fit, *middles, *ratios[2:])
 
 
 def page(document: harness.Document) -> str:

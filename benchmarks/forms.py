@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from statistics import median
 from typing import Annotated, Any
 
 import harness
@@ -227,24 +226,6 @@ def differences(
     return "" if same else "answers"
 
 
-def paired(
-    ours: Callable[[Any], Any],
-    theirs: Callable[[Any], Any],
-    pool: list[Any],
-    slot: float,
-) -> tuple[float, float, float | None]:
-    """Return seconds of both calls and their ratio, medians of interleaved rounds."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        calls = {
-            "ours": harness.sampler(ours, pool, slot),
-            "theirs": harness.sampler(theirs, pool, slot),
-        }
-        taken = harness.take_turns(calls, ROUNDS)
-    own, source = taken["ours"], taken["theirs"]
-    return median(own), median(source), harness.ratio(source, own)
-
-
 def cells(
     names: list[str], forms: list[str], sizes: list[int], n_trees: int, slot: float
 ) -> Iterator[Cell]:
@@ -307,8 +288,13 @@ def _cells_of(
                 continue
             if found := differences(ours, theirs, pool[0]):
                 raise SystemExit(f"{where}: {found}")
-            taken = paired(ours, theirs, pool, slot)
-            yield replace(where, source=taken[1], ours=taken[0], ratio=taken[2])
+            calls = {"ours": ours, "source": theirs}
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                pools = dict.fromkeys(calls, pool)
+                taken = harness.medians(calls, pools, slot, ROUNDS)
+            source, ratio = taken["source"]
+            yield replace(where, source=source, ours=taken["ours"][0], ratio=ratio)
 
 
 def _expected(cell: Cell) -> float:

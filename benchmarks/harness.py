@@ -117,6 +117,21 @@ def take_turns(
     return {name: [*some] for name, some in zip(samples, times, strict=True)}
 
 
+def medians(
+    calls: Mapping[str, Call],
+    pools: Mapping[str, Sequence[Any]],
+    slot: float,
+    rounds: int,
+    ours: str = "ours",
+    clock: Callable[[], float] = time.perf_counter,
+) -> dict[str, tuple[float, float | None]]:
+    """Return the seconds of each system's call, and how many times ours these are."""
+    samples = {n: sampler(call, pools[n], slot, clock) for n, call in calls.items()}
+    taken = take_turns(samples, rounds)
+    own = taken.get(ours, [])
+    return {name: (median(some), ratio(some, own)) for name, some in taken.items()}
+
+
 def ratio(times: Sequence[float], ours: Sequence[float]) -> float | None:
     """Return the median of times by ours of the same round; None without any.
 

@@ -143,16 +143,11 @@ def of_form(
     for n in [1] if singly else sizes:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            samples = {
-                system: harness.sampler(
-                    ways[system].call, _pool(ways[system], draw, n), slot
-                )
-                for system in found
-            }
-            taken = harness.take_turns(samples, ROUNDS)
+            calls = {system: ways[system].call for system in found}
+            pools = {system: _pool(ways[system], draw, n) for system in found}
+            taken = harness.medians(calls, pools, slot, ROUNDS, OURS)
         for system, times in taken.items():
-            by_ours = harness.ratio(times, taken.get(OURS, []))
-            yield Cell(name, form, n, system, median(times), by_ours, *found[system])
+            yield Cell(name, form, n, system, *times, *found[system])
 
 
 def _pool(way: Way, draw: Callable[[int, int], tuple[Any, Any]], n: int) -> list[Any]:

@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from statistics import median
 from typing import Any
 
 import harness
@@ -101,14 +100,11 @@ def cells(
                     ours, theirs = fast.predict_proba, model.predict_proba
                     for rows in pool:
                         np.testing.assert_array_equal(ours(rows), theirs(rows))
-                    samples = {
-                        "ours": harness.sampler(ours, pool, slot, clock),
-                        "source": harness.sampler(theirs, pool, slot, clock),
-                    }
-                    taken = harness.take_turns(samples, rounds)
-                    own, source = taken["ours"], taken["source"]
-                    ratio = harness.ratio(source, own) or 0.0
-                    times = median(source), median(own), ratio
+                    calls = {"ours": ours, "source": theirs}
+                    pools = dict.fromkeys(calls, pool)
+                    taken = harness.medians(calls, pools, slot, rounds, clock=clock)
+                    source, ratio = taken["source"]
+                    times = source, taken["ours"][0], ratio or 0.0
                     yield Cell(like, name, form, n, fit, *times)
 
 
