@@ -269,7 +269,7 @@ def page(document: harness.Document) -> str:
         ]
         for m in models
     ]
-    parts += [document.get("notes"), "## By model"]
+    parts += [document.get("notes", ""), "## By model"]
     parts.append(harness.table(["model", *names], by_model))
     drawn = ("distribution", "sensitivity", "strategies", "hardware")
     return harness.paragraphs(*parts, [f"![{x}](tuning-{x}.png)" for x in drawn])
