@@ -4,20 +4,10 @@
     cd benchmarks && python engines.py --output results --sizing ../docs/sizing.md
 
 In each engine a cluster of two processes is started here, rows are put into its
-memory, and systems take turns in rounds: skforge's adapter, the library's own
-predict called the way the engine's users do (``map_blocks``, a pandas UDF,
-``map_batches``), in Dask also XGBoost's own two functions for it, and a function that
-does nothing but read a column, which is what the engine itself costs. Every answer is
-compared with the library's first.
-
-By small runs, all of it takes 15 to 20 minutes on a quiet machine of two cores,
-``--rounds 3`` two thirds of that, and ``--quick`` (few rows, two rounds) five, most of
-them the start of clusters; parts of it are put together with ``--engines``,
-``--models`` and ``--merge``.
-
-Times are those of the wall clock and, since machines are shared, of the CPU: the
-seconds of all processes of the cluster together. (Not called distributed.py: scripts
-are found before packages, and one of Dask's packages has this name.)
+memory, and systems take turns in rounds; benchmarks/README.md says which. Times are
+those of the wall clock and, since machines are shared, of the CPU: the seconds of all
+processes of the cluster together. (Not called distributed.py: scripts are found before
+packages, and one of Dask's packages has this name.)
 """
 
 from __future__ import annotations
