@@ -20,14 +20,8 @@ from urllib.request import Request, urlopen
 import harness
 import typer
 from machine import PEERS, RELEASES
+from packaging import utils
 from packaging.specifiers import SpecifierSet
-from packaging.utils import (
-    InvalidSdistFilename,
-    InvalidWheelFilename,
-    canonicalize_name,
-    parse_sdist_filename,
-    parse_wheel_filename,
-)
 from packaging.version import Version
 
 INDEX = "https://pypi.org/simple"
@@ -38,7 +32,9 @@ RESULTS = RELEASES.parent
 @cache
 def releases(name: str) -> dict[Version, tuple[str, bool]]:
     """Return the releases of a package: the day of the first file, and if it runs."""
-    request = Request(f"{INDEX}/{canonicalize_name(name)}/", headers={"Accept": TYPE})
+    request = Request(
+        f"{INDEX}/{utils.canonicalize_name(name)}/", headers={"Accept": TYPE}
+    )
     with urlopen(request, timeout=60) as answer:
         files = json.load(answer)["files"]
     found: dict[Version, tuple[str, bool]] = {}
@@ -57,9 +53,9 @@ def releases(name: str) -> dict[Version, tuple[str, bool]]:
 def _version(filename: str) -> Version | None:
     try:
         if filename.endswith(".whl"):
-            return parse_wheel_filename(filename)[1]
-        return parse_sdist_filename(filename)[1]
-    except (InvalidWheelFilename, InvalidSdistFilename):
+            return utils.parse_wheel_filename(filename)[1]
+        return utils.parse_sdist_filename(filename)[1]
+    except (utils.InvalidWheelFilename, utils.InvalidSdistFilename):
         return None
 
 

@@ -28,6 +28,7 @@ from models import Model
 from numpy.typing import NDArray
 
 WORKER = Path(__file__).with_name("worker.py")
+PATIENCE = 60.0
 
 
 class SystemFailedError(Exception):
@@ -68,14 +69,13 @@ OURS = ("skforge", "skforge AVX2", "skforge tuned")
 class Remote:
     """A system in its own process, started when first asked.
 
-    It is ended if an ordinary command takes longer than ``patience``.
+    It is ended if an ordinary command takes longer than ``PATIENCE`` seconds.
     """
 
     worker = WORKER
 
-    def __init__(self, entry: Entry, patience: float = 60.0) -> None:
+    def __init__(self, entry: Entry) -> None:
         self.entry = entry
-        self.patience = patience
         self._process: subprocess.Popen[bytes] | None = None
         self._unread = b""
 
@@ -98,7 +98,7 @@ class Remote:
         return found
 
     def ask(
-        self, command: str, seconds: float | None = None, **arguments: Any
+        self, command: str, seconds: float = PATIENCE, **arguments: Any
     ) -> Mapping[str, Any]:
         """Return a command's answer; an error if it says no, dies or takes too long."""
         process = self._process
@@ -111,8 +111,7 @@ class Remote:
         with suppress(BrokenPipeError):  # it died: reading says how
             process.stdin.write(line.encode())
             process.stdin.flush()
-        patience = self.patience if seconds is None else seconds
-        answer: dict[str, Any] = json.loads(self._read_line(process, patience))
+        answer: dict[str, Any] = json.loads(self._read_line(process, seconds))
         if "error" in answer:
             raise SystemFailedError(without_paths(answer["error"]))
         return answer

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
@@ -66,20 +65,6 @@ class Cell:
 
 class GpuRemote(Remote):
     worker = Path(__file__).with_name("worker.py")
-
-    def load_system(
-        self, who: Participant, model: Model, seconds: float
-    ) -> dict[str, Any]:
-        return dict(
-            self.ask(
-                "load",
-                seconds,
-                key=who.name,
-                function=who.function,
-                model=asdict(model),
-                options=who.options,
-            )
-        )
 
 
 def participants(
@@ -216,11 +201,9 @@ def _prepare(
     known: dict[str, Any] = {"system": who.name, "reason": None}
     remote = group.of(who)
     try:
-        loaded = remote.load_system(who, model, limits.prepare)
-        with tempfile.TemporaryDirectory() as folder:
-            file = str(Path(folder) / "answer.npy")
-            remote.ask("answers", key=who.name, rows=COMPARED_ROWS, file=file)
-            found = np.load(file)
+        given = {"key": who.name, "function": who.function, "options": who.options}
+        loaded = remote.ask("load", limits.prepare, model=asdict(model), **given)
+        found = remote.array("answers", key=who.name, rows=COMPARED_ROWS)
     except SystemFailedError as error:
         return {**known, "reason": str(error)}
     exact = truth[loaded["answer"]]
