@@ -35,14 +35,8 @@ ADULT_TEXTS = {
     "sex": (2, 0.0),
     "native-country": (41, 0.018),
 }
-ADULT_NUMBERS = [
-    "age",
-    "fnlwgt",
-    "education-num",
-    "capital-gain",
-    "capital-loss",
-    "hours-per-week",
-]
+ADULT_NUMBERS = ["age", "fnlwgt", "education-num", "capital-gain", "capital-loss"]
+ADULT_NUMBERS += ["hours-per-week"]
 
 
 @dataclass(frozen=True, slots=True)
