@@ -98,17 +98,12 @@ def draw(results: Sequence[Result], file: Path) -> None:
         figure, panels = plt.subplots(len(ROWS), figsize=SIZE, sharex=True)
         for panel, (rows, title) in zip(panels, ROWS.items(), strict=True):
             found = bars(results, rows)
-            names = [*found]
-            colors = [ACCENT if name == "skforge" else GREY for name in names]
-            means = [geometric_mean(ratios) for ratios in found.values()]
-            widths = [mean - START for mean in means]
-            panel.barh(names, widths, left=START, color=colors)
             for line, (name, ratios) in enumerate(found.items()):
-                color = colors[line]
-                weight = "bold" if name == "skforge" else "normal"
-                text = f" {of_bar(ratios)}"
-                mean = means[line]
-                panel.text(mean, line, text, va="center", color=color, weight=weight)
+                mean, ours = geometric_mean(ratios), name == "skforge"
+                look = {"color": ACCENT if ours else GREY}
+                panel.barh(name, mean - START, left=START, **look)
+                look |= {"weight": "bold" if ours else "normal", "va": "center"}
+                panel.text(mean, line, f" {of_bar(ratios)}", **look)
             panel.set_xscale("log")
             panel.set_xlim(START, 10_000_000)  # room for the texts
             panel.set_title(title, loc="left", fontsize=12)
