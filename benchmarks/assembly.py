@@ -20,6 +20,5 @@ def mnemonics(text: str) -> Counter[str]:
 
 
 def describe(counts: Counter[str], names: int = 3) -> str:
-    """Return the number of instructions and the most frequent ones."""
     most = ", ".join(f"{name} {n}" for name, n in counts.most_common(names))
     return f"{counts.total():,}" + (f" ({most})" if most else "")

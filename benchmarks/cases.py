@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 from models import Model, models
 from numpy.typing import NDArray
-from systems import load_estimator
 
 from skforge import load_forest
 from skforge.compiler.forest.forest import Forest
@@ -48,9 +47,8 @@ class Case:
 def cases(names: list[str]) -> Iterator[Case]:
     """Yield the cases whose name contains one of ``names``, the usual if empty."""
     for model in models(names or list(USUAL)):
-        is_estimator = model.kind == "sklearn"
-        source = load_estimator(model.path) if is_estimator else Path(model.path)
-        rows = np.load(model.rows)
+        source, rows = model.source, np.load(model.rows)
+        source = Path(source) if isinstance(source, str) else source
         yield Case(
             model.name, source, load_forest(source), rows, model.rows_from, model
         )

@@ -15,7 +15,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import catboost
@@ -146,43 +145,32 @@ def cells(
             starts = range(0, POOL_ROWS - n + 1, n)[:MOST_POOL] or [0]
             pool = [np.resize(whole, (n, whole.shape[1]))] if n > POOL_ROWS else []
             pool = pool or [whole[i : i + n] for i in starts]
-            samples = {
-                "ours": harness.sampler(fast.predict_raw, pool, slot),
-                "catboost": harness.sampler(theirs, pool, slot),
-            }
+            calls = {"ours": fast.predict_raw, "catboost": theirs}
             if peer is not None:
-                call = partial(peer.predict, raw_score=True, n_jobs=1)
-                samples["lignum"] = harness.sampler(call, pool, slot)
+                calls["lignum"] = partial(peer.predict, raw_score=True, n_jobs=1)
+            pools: dict[str, Any] = dict.fromkeys(calls, pool)
             if n == 1:
-                dicts = given[:MOST_POOL].to_dict("records")
-                samples["mapping"] = harness.sampler(fast.predict_raw, dicts, slot)
-            taken = harness.take_turns(samples, rounds)
+                calls["mapping"] = fast.predict_raw
+                pools["mapping"] = given[:MOST_POOL].to_dict("records")
+            taken = harness.medians(calls, pools, slot, rounds)
             systems = ("ours", "mapping", "catboost", "lignum")
-            middles = (median(taken[s]) if s in taken else 0.0 for s in systems)
-            own = taken["ours"]
-            peers = (taken.get(s, []) for s in ("catboost", "lignum"))
-            ratios = (harness.ratio(times, own) or 0.0 for times in peers)
-            yield Cell(name, n, fit, *middles, *ratios)
+            found = (taken.get(s, (0.0, 0.0)) for s in systems)
+            middles, ratios = zip(*found, strict=True)
+            yield Cell(name, n, fit, *middles, *ratios[2:])
 
 
 def page(document: harness.Document) -> str:
-    """Write a table: models down, numbers of rows across."""
     found = harness.records(Cell, document["cells"])
     sizes = sorted({cell.rows for cell in found})
     by_place = {(cell.model, cell.rows): cell for cell in found}
-    lines = [
-        "# CatBoost's models, with categories and without",
-        "",
+    words = (
         f"{document['trees']:,} trees of depth 6. A cell has the µs a row of "
         "`predict_raw`, and how often CatBoost's and lignum's time it is (lignum "
         "refuses trees that are not symmetric). *Adult-like* rows have the columns of "
         "the Adult data set, *many values* texts of up to 900 values and three "
         "numbers, and *numbers* 28 columns without texts. Rows are arrays of objects, "
-        "or of float32; all run on one thread, and each call takes new rows.",
-        "",
-        in_words(document["facts"]),
-        "",
-    ]
+        "or of float32; all run on one thread, and each call takes new rows."
+    )
     rows = []
     for model in dict.fromkeys(cell.model for cell in found):
         of = [by_place[model, n] for n in sizes if (model, n) in by_place]
@@ -194,7 +182,9 @@ def page(document: harness.Document) -> str:
         one = f"{of[0].mapping * 1e6:.2f}" if of[0].mapping else "–"
         rows.append([model, one, *cells, f"{of[0].fit:.2f}"])
     heads = ["model", "one mapping, µs", *map(harness.rows_a_call, sizes), "fit, s"]
-    return "\n".join([*lines, *harness.table(heads, rows), ""])
+    title, facts = "# CatBoost's models, with categories and without", document["facts"]
+    table = harness.table(heads, rows)
+    return harness.paragraphs(title, words, in_words(facts), table)
 
 
 def main(

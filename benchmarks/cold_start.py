@@ -31,16 +31,6 @@ import harness
 import numpy as np
 import training
 import typer
-from harness import (
-    Document,
-    Output,
-    chosen,
-    parts,
-    publish,
-    records,
-    table,
-    take_turns,
-)
 from machine import in_words, machine
 from measure import compare
 from peers import boosted_onnx
@@ -217,7 +207,6 @@ def environment(cache_folder: str) -> dict[str, str]:
 
 
 def started(system: str, file: Path, rows: Path, caches: Path, core: int) -> Any:
-    """Start a process on one core, and return what it says; raise if it fails."""
     with contextlib.ExitStack() as stack:
         place = str(caches / "filled")
         if system == EMPTY:
@@ -237,7 +226,6 @@ def started(system: str, file: Path, rows: Path, caches: Path, core: int) -> Any
 
 
 def answers(found: Any) -> Any:
-    """Return the array that a process printed."""
     return np.array(found["answers"]["values"], found["answers"]["dtype"])
 
 
@@ -256,7 +244,6 @@ def agreement(found: Any, expected: Any) -> str:
 
 
 def put_together(start: Start, runs: Sequence[Any]) -> Start:
-    """Enter the medians of what processes said."""
     for run in runs:
         start.totals.append(sum(run["seconds"][step] for step in STEPS))
     for name in ("seconds", "bytes"):
@@ -299,7 +286,7 @@ def measured(
         if system in OURS and start.answers != "same bits":
             raise SystemExit(f"{system}, {name}: {start.answers}")
     calls = {system: partial(start_of, system, file) for system, file in files.items()}
-    runs = take_turns(calls, processes)
+    runs = harness.take_turns(calls, processes)
     places = {system: place for place, system in enumerate(SYSTEMS)}
     for start in starts:
         if start.system in runs:
@@ -310,11 +297,11 @@ def measured(
 # ------------------------------------------------------------ the page
 
 
-def page(document: Document) -> str:
-    found = records(Start, document["starts"])
-    lines = [
+def page(document: harness.Document) -> str:
+    found = harness.records(Start, document["starts"])
+    missing = ", ".join(document["missing"])
+    parts: list[Any] = [
         "# Cold start",
-        "",
         "Milliseconds of a fresh process, from NumPy's import to the first prediction "
         f"of one row: medians of {document['processes']} processes on one core, which "
         "systems start in turns. *slowest* is the slowest process, *10th row* the call "
@@ -322,30 +309,25 @@ def page(document: Document) -> str:
         "what it had after NumPy's import, and its peak, in MiB; PSS counts half of "
         "the pages that the benchmark's own process maps, too. *file* is what it "
         "loads, in MiB, without packages. *answers* are compared with the library's.",
-        "",
         "XGBoost and LightGBM import scikit-learn and pandas where they are installed; "
         "*bare* is a start where they are not. skforge's wheel needs NumPy alone.",
-        "",
         "The page cache is warm, and Python's modules are compiled. Not measured: the "
         "start of the interpreter, files that are not in the page cache, a quota below "
         "one core, further models or workers of one process, tl2cgen and lleaves.",
-        "",
-        *([document["note"], ""] if document["note"] else []),
+        document["note"],
         in_words(document["facts"]),
-        "",
+        missing and f"Not installed: {missing}.",
     ]
-    if document["missing"]:
-        lines += [f"Not installed: {', '.join(document['missing'])}.", ""]
     heads = ["system", "NumPy", "imports", "load", "first row", "**total**", "slowest"]
     heads += ["10th row", "RSS", "PSS", "peak", "file", "answers"]
     for model in dict.fromkeys(start.model for start in found):
         of = [start for start in found if start.model == model]
         rows = [row(start) for start in of if start.totals]
         kinds = "t" + "n" * (len(heads) - 2) + "t"
-        lines += [f"## {model}", "", *table(heads, rows, kinds=kinds), ""]
+        parts += [f"## {model}", harness.table(heads, rows, kinds=kinds)]
         out = [f"{start.system} ({start.why_not})" for start in of if start.why_not]
-        lines += [f"Not measured: {'; '.join(out)}.", ""] if out else []
-    return "\n".join(lines)
+        parts.append(out and f"Not measured: {'; '.join(out)}.")
+    return harness.paragraphs(*parts)
 
 
 def row(start: Start) -> list[str]:
@@ -368,12 +350,12 @@ def main(
     quick: Annotated[bool, typer.Option(help="Three starts of each.")] = False,
     core: Annotated[int, typer.Option(help="The core to start on; -1: any.")] = 0,
     note: Annotated[str, typer.Option(help="What the page is to say.")] = "",
-    output: Output = None,
+    output: harness.Output = None,
 ) -> None:
     """Measure, print, and write cold_start.json and cold_start.md."""
-    wanted = [one for one in SYSTEMS if chosen(one, parts(systems))]
+    wanted = [one for one in SYSTEMS if harness.chosen(one, harness.parts(systems))]
     missing = [one for one in SYSTEMS if not importlib.util.find_spec(SYSTEMS[one][1])]
-    document: Document = {
+    document: harness.Document = {
         "facts": machine(),
         "processes": 3 if quick else processes,
         "note": note,
@@ -382,13 +364,15 @@ def main(
     }
     use = [one for one in wanted if one not in missing]
     for name in MODELS:
-        if not chosen(name, parts(models)) or name.startswith(tuple(missing)):
+        if not harness.chosen(name, harness.parts(models)) or name.startswith(
+            tuple(missing)
+        ):
             continue
         with tempfile.TemporaryDirectory(prefix="skforge-bench-") as folder:
             of = measured(name, use, Path(folder), document["processes"], core)
         document["starts"] += of
-        publish(output, "cold_start", harness.rounded(document), page)
-    print(publish(None, "cold_start", harness.rounded(document), page))
+        harness.publish(output, "cold_start", harness.rounded(document), page)
+    print(harness.publish(None, "cold_start", harness.rounded(document), page))
 
 
 if __name__ == "__main__":

@@ -19,7 +19,6 @@ if TYPE_CHECKING:  # typing is imported by NumPy, in time that counts
 
 
 def skforge(file: str) -> Iterator[Any]:
-    """Load a .skforge file."""
     import skforge
 
     load = skforge.load  # imports what loading needs
@@ -38,7 +37,6 @@ def exported(file: str) -> Iterator[Any]:
 
 
 def xgboost(file: str) -> Iterator[Any]:
-    """Load a Booster from UBJSON."""
     import xgboost
 
     yield
@@ -54,7 +52,6 @@ def bare_xgboost(file: str) -> Iterator[Any]:
 
 
 def lightgbm(file: str) -> Iterator[Any]:
-    """Load a Booster from its text."""
     import lightgbm
 
     yield
@@ -63,7 +60,6 @@ def lightgbm(file: str) -> Iterator[Any]:
 
 
 def bare_lightgbm(file: str) -> Iterator[Any]:
-    """Load a Booster where scikit-learn and pandas are not installed."""
     _hide("sklearn", "pandas", "pyarrow", "dask", "matplotlib")
     return lightgbm(file)
 
@@ -73,7 +69,6 @@ def _hide(*names: str) -> None:
 
 
 def sklearn(file: str) -> Iterator[Any]:
-    """Unpickle an estimator."""
     import joblib
     import sklearn.ensemble  # noqa: F401
 
@@ -82,7 +77,6 @@ def sklearn(file: str) -> Iterator[Any]:
 
 
 def onnxruntime(file: str) -> Iterator[Any]:
-    """Open a session, on one thread."""
     import onnxruntime
 
     yield

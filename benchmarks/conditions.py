@@ -34,27 +34,14 @@ CHUNK = 64  # calls between two looks at the time
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """When a system has been called often enough.
+    """When a system has been called often enough."""
 
-    Parameters
-    ----------
-    calls : int
-        Calls at most.
-    seconds : float
-        Seconds in these calls after which no more are made; infinity for all calls.
-    fewest : int
-        Calls that are made however slow they are, if ``calls`` allows them.
-    least_seconds : float
-        Seconds that calling lasts at least, with more calls than ``calls`` if needed.
-    """
-
-    calls: int
-    seconds: float = math.inf
-    fewest: int = 0
-    least_seconds: float = 0.0
+    calls: int  # at most
+    seconds: float = math.inf  # in these calls, after which no more are made
+    fewest: int = 0  # however slow they are, if ``calls`` allows them
+    least_seconds: float = 0.0  # with more calls than ``calls`` if needed
 
     def share(self, turns: int) -> Limits:
-        """Return the limits of one of several turns."""
         calls, fewest = (-(-n // turns) for n in (self.calls, self.fewest))
         least = self.least_seconds / turns
         return Limits(calls, self.seconds / turns, fewest, least)
@@ -75,16 +62,7 @@ def time_calls(
 ) -> array[int]:
     """Return the nanoseconds of each call, the clock's own among them.
 
-    Parameters
-    ----------
-    call : callable
-        What is timed.
-    batches : list of ndarray
-        What it is called with, in turn.
-    limits : Limits
-        When to stop; ``seconds`` are those of the calls alone.
-    before : callable, optional
-        Called before each call, outside of what is timed.
+    Batches come in turn; ``before`` is called before each call, and is not timed.
     """
     taken = array("q")  # no objects: a million calls are 8 MB
     spent, begun = 0, perf_counter_ns()
@@ -117,7 +95,6 @@ def cache_bytes(folder: Path = CPU_CACHES) -> int:
 
 
 def evicting_bytes() -> int:
-    """Return how much is read to evict: twice the last-level cache, 64 MiB at least."""
     return max(2 * cache_bytes(), 64 << 20)
 
 
@@ -145,21 +122,10 @@ class Tally:
 def another_thread(
     call: Call, batches: Batches, pools: ThreadpoolController
 ) -> Iterator[Tally]:
-    """Keep a second thread calling; the body starts after its first call.
+    """Keep a second thread calling with its own rows, from before the body starts.
 
-    Parameters
-    ----------
-    call : callable
-        What it calls.
-    batches : list of ndarray
-        Its own rows.
-    pools : ThreadpoolController
-        Limited in that thread too: OpenMP's number of threads is each thread's own.
-
-    Raises
-    ------
-    RuntimeError
-        When the other thread's call failed: it was not working then.
+    ``pools`` are limited in that thread too: OpenMP's number of threads is each
+    thread's own. A call of it that fails is an error: it was not working then.
     """
     tally, started, stop = Tally(), threading.Event(), threading.Event()
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -13,7 +11,8 @@ from time import thread_time
 from typing import Any
 
 from cost_model_family import Sample
-from harness import take_turns
+from harness import add_line, take_turns
+from systems import without_avx512
 from threadpoolctl import threadpool_limits
 
 from skforge.compiler.cost.shape import ForestShape
@@ -89,27 +88,14 @@ class Timed:
 
 
 def write(file: Path, key: tuple[str, str, int], times: dict[str, float]) -> None:
-    """Append the times of a model, target and batch size, a line for each schedule."""
     known = dict(zip(("model", "target", "rows"), key, strict=True))
-    with file.open("a", encoding="utf-8") as out:
-        for schedule, seconds in times.items():
-            record = {**known, "schedule": schedule, "seconds": seconds}
-            out.write(json.dumps(record) + "\n")
-
-
-def records(file: Path) -> Iterator[dict[str, Any]]:
-    """Yield the lines of a file; none if there is no file."""
-    if file.exists():
-        with file.open(encoding="utf-8") as lines:
-            yield from map(json.loads, lines)
+    for schedule, seconds in times.items():
+        add_line(file, {**known, "schedule": schedule, "seconds": seconds})
 
 
 def targets() -> dict[str, Target]:
     """Return this machine's CPU, and itself without AVX-512."""
-    host = Target.host()
-    caches = {k: getattr(host, k) for k in ("l1_bytes", "l2_bytes", "l3_bytes")}
-    level = replace(Target.x86_64("v3"), n_cores=host.n_cores, **caches)
-    return {"host": host, "v3": level}
+    return {"host": Target.host(), "v3": without_avx512()}
 
 
 def is_large(point: Any, shape: ForestShape) -> bool:

@@ -14,12 +14,11 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import training
-from models import cache_folder, shared_folder
+from models import cache_folder, rows_beside, shared_folder
 from numpy.typing import NDArray
 from synthetic import random_model
 from training import HELD_OUT, Rows, Trained, with_missing
@@ -192,7 +191,7 @@ def _classes(y: Rows, classes: int) -> Rows:
     return np.searchsorted(cuts, y)
 
 
-def _unseen_xgboost(
+def _xgb(
     trees: int,
     depth: int,
     features: int,
@@ -217,7 +216,7 @@ def _unseen_xgboost(
     return training.xgboost(X, y, trees, categories[0], **parameters)
 
 
-def _unseen_lightgbm(
+def _lgbm(
     trees: int,
     leaves: int,
     features: int,
@@ -237,7 +236,7 @@ def _unseen_lightgbm(
     return training.lightgbm_booster(X, y, trees, categories[0], **parameters)
 
 
-def _unseen_sklearn(
+def _skl(
     name: str,
     features: int,
     n: int = 5_000,
@@ -256,23 +255,19 @@ def _unseen_sklearn(
 
 
 UNSEEN: dict[str, Callable[[], Trained]] = {
-    "xgb-sets-of-800": partial(_unseen_xgboost, 100, 6, 20, 20_000, (4, 800)),
-    "xgb-sets-of-30": partial(_unseen_xgboost, 120, 7, 16, categories=(6, 30)),
-    "xgb-3000-columns": partial(_unseen_xgboost, 100, 4, 3000, 3_000),
-    "xgb-968-columns": partial(_unseen_xgboost, 100, 8, 968, 6_000),
-    "xgb-depth-12": partial(_unseen_xgboost, 50, 12, 20, 20_000),
-    "xgb-poisson": partial(_unseen_xgboost, 250, 5, 13, objective="count:poisson"),
-    "xgb-800-of-depth-2": partial(_unseen_xgboost, 800, 2, 40),
-    "xgb-7-classes": partial(
-        _unseen_xgboost, 40, 4, 24, num_class=7, objective="multi:softprob"
-    ),
-    "xgb-by-loss": partial(
-        _unseen_xgboost, 80, 0, 30, grow_policy="lossguide", max_leaves=64
-    ),
-    "xgb-one-tree": partial(_unseen_xgboost, 1, 8, 18),
-    "xgb-stumps": partial(_unseen_xgboost, 500, 1, 18),
+    "xgb-sets-of-800": partial(_xgb, 100, 6, 20, 20_000, (4, 800)),
+    "xgb-sets-of-30": partial(_xgb, 120, 7, 16, categories=(6, 30)),
+    "xgb-3000-columns": partial(_xgb, 100, 4, 3000, 3_000),
+    "xgb-968-columns": partial(_xgb, 100, 8, 968, 6_000),
+    "xgb-depth-12": partial(_xgb, 50, 12, 20, 20_000),
+    "xgb-poisson": partial(_xgb, 250, 5, 13, objective="count:poisson"),
+    "xgb-800-of-depth-2": partial(_xgb, 800, 2, 40),
+    "xgb-7-classes": partial(_xgb, 40, 4, 24, num_class=7, objective="multi:softprob"),
+    "xgb-by-loss": partial(_xgb, 80, 0, 30, grow_policy="lossguide", max_leaves=64),
+    "xgb-one-tree": partial(_xgb, 1, 8, 18),
+    "xgb-stumps": partial(_xgb, 500, 1, 18),
     "xgb-random-forest": partial(
-        _unseen_xgboost,
+        _xgb,
         1,
         10,
         22,
@@ -281,21 +276,17 @@ UNSEEN: dict[str, Callable[[], Trained]] = {
         eta=1.0,
         colsample_bynode=0.4,
     ),
-    "xgb-many-bins": partial(
-        _unseen_xgboost, 60, 7, 300, tree_method="approx", max_bin=1024
-    ),
-    "xgb-missing": partial(_unseen_xgboost, 100, 6, 50, missing=0.3),
-    "xgb-vector-leaves": partial(
-        _unseen_xgboost, 50, 5, 16, multi_strategy="multi_output_tree"
-    ),
-    "lgbm-sets-of-400": partial(_unseen_lightgbm, 100, 61, 24, 20_000, (5, 400)),
-    "lgbm-sets-of-800": partial(_unseen_lightgbm, 200, 63, 20, 20_000, (4, 800)),
-    "lgbm-400-of-15": partial(_unseen_lightgbm, 400, 15, 8),
-    "lgbm-1000-leaves": partial(_unseen_lightgbm, 30, 1000, 28, 30_000),
-    "lgbm-20-classes": partial(_unseen_lightgbm, 15, 20, 16, classes=20),
-    "lgbm-1200-columns": partial(_unseen_lightgbm, 60, 127, 1200, 5_000),
+    "xgb-many-bins": partial(_xgb, 60, 7, 300, tree_method="approx", max_bin=1024),
+    "xgb-missing": partial(_xgb, 100, 6, 50, missing=0.3),
+    "xgb-vector-leaves": partial(_xgb, 50, 5, 16, multi_strategy="multi_output_tree"),
+    "lgbm-sets-of-400": partial(_lgbm, 100, 61, 24, 20_000, (5, 400)),
+    "lgbm-sets-of-800": partial(_lgbm, 200, 63, 20, 20_000, (4, 800)),
+    "lgbm-400-of-15": partial(_lgbm, 400, 15, 8),
+    "lgbm-1000-leaves": partial(_lgbm, 30, 1000, 28, 30_000),
+    "lgbm-20-classes": partial(_lgbm, 15, 20, 16, classes=20),
+    "lgbm-1200-columns": partial(_lgbm, 60, 127, 1200, 5_000),
     "lgbm-random-forest": partial(
-        _unseen_lightgbm,
+        _lgbm,
         100,
         63,
         40,
@@ -304,42 +295,35 @@ UNSEEN: dict[str, Callable[[], Trained]] = {
         bagging_fraction=0.6,
         feature_fraction=0.5,
     ),
-    "lgbm-one-tree": partial(_unseen_lightgbm, 1, 255, 20),
-    "lgbm-15-bins": partial(_unseen_lightgbm, 300, 31, 32, max_bin=15),
-    "lgbm-150-columns": partial(_unseen_lightgbm, 150, 40, 150),
-    "rf-depth-14": partial(_unseen_sklearn, "RandomForestClassifier", 12, max_depth=14),
-    "rf-20-full": partial(_unseen_sklearn, "RandomForestRegressor", 8, n_estimators=20),
+    "lgbm-one-tree": partial(_lgbm, 1, 255, 20),
+    "lgbm-15-bins": partial(_lgbm, 300, 31, 32, max_bin=15),
+    "lgbm-150-columns": partial(_lgbm, 150, 40, 150),
+    "rf-depth-14": partial(_skl, "RandomForestClassifier", 12, max_depth=14),
+    "rf-20-full": partial(_skl, "RandomForestRegressor", 8, n_estimators=20),
     "rf-10-classes": partial(
-        _unseen_sklearn, "RandomForestClassifier", 26, classes=10, n_estimators=50
+        _skl, "RandomForestClassifier", 26, classes=10, n_estimators=50
     ),
     "rf-1000-of-depth-4": partial(
-        _unseen_sklearn, "RandomForestRegressor", 15, n_estimators=1000, max_depth=4
+        _skl, "RandomForestRegressor", 15, n_estimators=1000, max_depth=4
     ),
-    "et-depth-14": partial(_unseen_sklearn, "ExtraTreesRegressor", 20, max_depth=14),
+    "et-depth-14": partial(_skl, "ExtraTreesRegressor", 20, max_depth=14),
     "et-depth-10": partial(
-        _unseen_sklearn, "ExtraTreesClassifier", 40, n_estimators=300, max_depth=10
+        _skl, "ExtraTreesClassifier", 40, n_estimators=300, max_depth=10
     ),
-    "gb-depth-3": partial(_unseen_sklearn, "GradientBoostingClassifier", 30),
+    "gb-depth-3": partial(_skl, "GradientBoostingClassifier", 30),
     "gb-depth-7": partial(
-        _unseen_sklearn,
-        "GradientBoostingRegressor",
-        15,
-        3_000,
-        n_estimators=200,
-        max_depth=7,
+        _skl, "GradientBoostingRegressor", 15, 3_000, n_estimators=200, max_depth=7
     ),
-    "hgb-200": partial(
-        _unseen_sklearn, "HistGradientBoostingRegressor", 25, max_iter=200
-    ),
+    "hgb-200": partial(_skl, "HistGradientBoostingRegressor", 25, max_iter=200),
     "hgb-4-classes": partial(
-        _unseen_sklearn, "HistGradientBoostingClassifier", 18, classes=4, max_iter=60
+        _skl, "HistGradientBoostingClassifier", 18, classes=4, max_iter=60
     ),
     "hgb-sets-of-60": partial(
-        _unseen_sklearn, "HistGradientBoostingRegressor", 14, 8_000, categories=(4, 60)
+        _skl, "HistGradientBoostingRegressor", 14, 8_000, categories=(4, 60)
     ),
-    "isolation-200": partial(_unseen_sklearn, "IsolationForest", 12, n_estimators=200),
-    "tree-depth-6": partial(_unseen_sklearn, "DecisionTreeClassifier", 30, max_depth=6),
-    "tree-full": partial(_unseen_sklearn, "DecisionTreeRegressor", 10, 20_000),
+    "isolation-200": partial(_skl, "IsolationForest", 12, n_estimators=200),
+    "tree-depth-6": partial(_skl, "DecisionTreeClassifier", 30, max_depth=6),
+    "tree-full": partial(_skl, "DecisionTreeRegressor", 10, 20_000),
     "synthetic-200x500-7": partial(random_model, "synthetic-200x500-7"),
 }
 
@@ -351,12 +335,7 @@ def drawn(seed: int) -> Trained:
     def size(least: float, most: float) -> int:
         return round(float(np.exp(random.uniform(np.log(least), np.log(most)))))
 
-    features, trees, depth, leaves = (
-        size(5, 500),
-        size(1, 400),
-        size(2, 13),
-        size(6, 400),
-    )
+    features, trees, depth, leaves = map(size, (5, 1, 2, 6), (500, 400, 13, 400))
     classes = size(3, 8) if random.random() < 0.2 else 2
     some = random.random() < 0.25
     categories = (max(1, features // 4), size(10, 500)) if some else (0, 0)
@@ -366,21 +345,19 @@ def drawn(seed: int) -> Trained:
         if classes > 2:
             trees = max(1, trees // classes)
             given |= {"num_class": classes, "objective": "multi:softprob"}
-        return _unseen_xgboost(trees, depth, features, categories=categories, **given)
+        return _xgb(trees, depth, features, categories=categories, **given)
     if kind == "lgbm":
         many = 0 if classes == 2 else classes
         trees = max(1, trees // max(1, many))
-        return _unseen_lightgbm(
-            trees, leaves, features, categories=categories, classes=many
-        )
+        return _lgbm(trees, leaves, features, categories=categories, classes=many)
     if kind == "hgb":
         few = (categories[0], min(200, categories[1]))
         name, given = "HistGradientBoostingRegressor", {"max_leaf_nodes": leaves}
-        return _unseen_sklearn(name, features, categories=few, max_iter=trees, **given)
+        return _skl(name, features, categories=few, max_iter=trees, **given)
     name = {"rf": "RandomForest", "et": "ExtraTrees"}[str(kind)]
     name += "Regressor" if classes == 2 else "Classifier"
     given = {"n_estimators": trees, "max_depth": None if depth > 10 else depth}
-    return _unseen_sklearn(name, features, classes=classes, **given)
+    return _skl(name, features, classes=classes, **given)
 
 
 DRAWN: dict[str, Callable[[], Trained]] = {
@@ -400,22 +377,14 @@ MAKERS: dict[str, Callable[[], Trained]] = {
 
 
 def get(name: str) -> Sample:
-    """Return one forest: from the cache, or trained and put there."""
     file = cache_folder() / "cost-model" / f"{name.replace('/', '-')}-{REVISION}.pkl"
     if not file.exists():
         made = (MAKERS | UNSEEN | DRAWN)[name]()
         forest = load_forest(made.model)
-        rows = made.rows if len(made.rows) else _rows_beside(made.model)
+        rows = made.rows if len(made.rows) else rows_beside(made.model)
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_bytes(pickle.dumps((forest, rows)))
     forest, rows = pickle.loads(file.read_bytes())  # our own file
     if rows is not None:
         rows = rows[:, : forest.n_features]  # then a prediction
     return Sample(name, forest, rows)
-
-
-def _rows_beside(path: Path) -> NDArray[Any] | None:
-    data = path.with_name(f"{path.stem}_rows.csv")
-    if not data.exists():
-        return None
-    return np.loadtxt(data, delimiter=",", ndmin=2)

@@ -20,19 +20,9 @@ _ENABLE, _DISABLE, _RESET = 0x2400, 0x2401, 0x2403
 
 
 def count(work: Callable[[], object]) -> tuple[Mapping[str, int], str]:
-    """Run ``work`` and return what the hardware counted, or why it did not.
+    """Run ``work`` once; return what the hardware counted, or in words why nothing.
 
-    Parameters
-    ----------
-    work : Callable
-        Runs once; in user space and on this thread is what counts.
-
-    Returns
-    -------
-    counts : Mapping of str -> int
-        By event; empty where nothing can be counted.
-    reason : str
-        A plain sentence if ``counts`` is empty, else empty.
+    What counts is in user space, and on this thread.
     """
     number = _CALL_NUMBER.get(platform.machine())
     if sys.platform != "linux" or number is None:

@@ -19,10 +19,10 @@ from itertools import product
 from pathlib import Path
 from typing import Annotated, Any
 
+import harness
 import typer
-from cost_model_data import HOPELESS, Timed, records, targets, write
+from cost_model_data import HOPELESS, Timed, targets, write
 from cost_model_family import DRAWN, MAKERS, UNSEEN, get
-from harness import Document, Output, mean_and_worst, of_size, publish, table
 from machine import in_words, machine
 
 from skforge.compiler.cost.estimate import CostEstimate, plan_of
@@ -58,7 +58,7 @@ def main(
     ] = False,
     drawn: Annotated[bool, typer.Option(help="Forests of sizes nobody chose.")] = False,
     only: Annotated[str, typer.Option(help="One target: host or v3.")] = "",
-    output: Output = None,
+    output: harness.Output = None,
 ) -> None:
     """Time what is missing, and print what today's defaults lose."""
     found = read(file)
@@ -87,12 +87,12 @@ def main(
         "loss": [[*key, value, words] for key, (value, words) in losses.items()],
     }
     text = json.dumps(document).replace('["', '\n["')
-    print(publish(output, "defaults", document, page, text=text))
+    print(harness.publish(output, "defaults", document, page, text=text))
 
 
 def read(file: Path) -> Times:
     found: Times = {}
-    for record in records(file):
+    for record in harness.lines_of(file):
         key = record["model"], record["target"], record["rows"]
         found.setdefault(key, {})[record["schedule"]] = record["seconds"]
     return found
@@ -121,7 +121,7 @@ def rivals(forest: Forest, target: Target) -> list[Schedule]:
 
 
 def default(forest: Forest, target: Target, size: int) -> Schedule:
-    return of_size(default_schedules(forest, target), size)
+    return harness.of_size(default_schedules(forest, target), size)
 
 
 def loss(
@@ -144,7 +144,6 @@ def _one_thread(schedule: Schedule) -> Schedule:
 
 
 def in_short(schedule: Schedule) -> str:
-    """Return the kind of a schedule and its sizes."""
     plan = plan_of(schedule)
     assert plan is not None
     block = f" by {plan.block}" if plan.block else ""
@@ -162,17 +161,15 @@ def timed(
             yield size, machine.times(schedules, size)
 
 
-def page(document: Document) -> str:
+def page(document: harness.Document) -> str:
     losses, cpus = document["loss"], document["cpus"]
     n_forests = len({name for name, *_ in losses})
-    lines = [
+    parts: list[Any] = [
         "# Default schedules beside the best",
-        "",
         "A cell is the time of the default schedule divided by that of the fastest of "
         "all schedules that were tried: the geometric mean over the forests / the "
         f"worst. There are {n_forests} forests; everything runs on one thread. The "
         "sizes of *drawn* forests are random; nobody chose them.",
-        "",
     ]
     rows = []
     for (label, cpu), are_drawn in product(cpus.items(), (False, True)):
@@ -186,10 +183,13 @@ def page(document: Document) -> str:
         }
         every = [v for values in by_size.values() for v in values]
         if every:
-            cells = [" / ".join(mean_and_worst(v)) for v in (*by_size.values(), every)]
+            cells = [
+                " / ".join(harness.mean_and_worst(v))
+                for v in (*by_size.values(), every)
+            ]
             rows.append([f"{cpu}, drawn" if are_drawn else cpu, *cells])
     sizes = [plural(n, "row") for n in SHOWN_SIZES]
-    lines += [*table(["target", *sizes, "all"], rows), ""]
+    parts.append(harness.table(["target", *sizes, "all"], rows))
     bad = [
         [name, label, f"{size:,}", f"{value:.2f}", words]
         for name, label, size, value, words in sorted(losses)
@@ -197,15 +197,12 @@ def page(document: Document) -> str:
     ]
     if bad:
         heads = ["forest", "target", "rows", "slowdown", "default", "fastest"]
-        lines += [
+        parts += [
             f"## Above {SHOWN}",
-            "",
             "*host* is the first CPU of the table above, *v3* is x86-64-v3 (AVX2).",
-            "",
-            *table(heads, bad, kinds="ttnntt"),
-            "",
+            harness.table(heads, bad, kinds="ttnntt"),
         ]
-    return "\n".join([*lines, in_words(document["machine"]), ""])
+    return harness.paragraphs(*parts, in_words(document["machine"]))
 
 
 if __name__ == "__main__":

@@ -4,20 +4,10 @@
     cd benchmarks && python engines.py --output results --sizing ../docs/sizing.md
 
 In each engine a cluster of two processes is started here, rows are put into its
-memory, and systems take turns in rounds: skforge's adapter, the library's own
-predict called the way the engine's users do (``map_blocks``, a pandas UDF,
-``map_batches``), in Dask also XGBoost's own two functions for it, and a function that
-does nothing but read a column, which is what the engine itself costs. Every answer is
-compared with the library's first.
-
-By small runs, all of it takes 15 to 20 minutes on a quiet machine of two cores,
-``--rounds 3`` two thirds of that, and ``--quick`` (few rows, two rounds) five, most of
-them the start of clusters; parts of it are put together with ``--engines``,
-``--models`` and ``--merge``.
-
-Times are those of the wall clock and, since machines are shared, of the CPU: the
-seconds of all processes of the cluster together. (Not called distributed.py: scripts
-are found before packages, and one of Dask's packages has this name.)
+memory, and systems take turns in rounds; benchmarks/README.md says which. Times are
+those of the wall clock and, since machines are shared, of the CPU: the seconds of all
+processes of the cluster together. (Not called distributed.py: scripts are found before
+packages, and one of Dask's packages has this name.)
 """
 
 from __future__ import annotations
@@ -34,23 +24,12 @@ from pathlib import Path
 from statistics import median
 from typing import Annotated, Any
 
+import harness
 import numpy as np
 import psutil
 import typer
 from engines_report import page as page_of
 from engines_report import sizing
-from harness import (
-    Document,
-    Merge,
-    Output,
-    Parts,
-    Rounds,
-    between,
-    parts,
-    publish,
-    stored,
-    take_turns,
-)
 from machine import machine
 
 from skforge import CompiledForest
@@ -61,7 +40,6 @@ Run = Callable[[], float]
 
 
 def models() -> dict[str, tuple[Any, CompiledForest]]:
-    """Return boosters trained here, and what skforge makes of them."""
     import lightgbm
     import xgboost
     from sklearn.datasets import make_classification
@@ -273,8 +251,6 @@ def cpu_seconds() -> float:
 
 
 def measured(runs: dict[str, Run], rounds: int) -> dict[str, dict[str, list[float]]]:
-    """Return wall and CPU seconds of each system, which take turns."""
-
     def both(run: Run) -> tuple[float, float]:
         cpu, wall = cpu_seconds(), time.perf_counter()
         run()
@@ -285,7 +261,7 @@ def measured(runs: dict[str, Run], rounds: int) -> dict[str, dict[str, list[floa
     calls = {name: partial(both, run) for name, run in runs.items()}
     return {
         name: {"wall": [wall for wall, _ in times], "cpu": [cpu for _, cpu in times]}
-        for name, times in take_turns(calls, rounds).items()
+        for name, times in harness.take_turns(calls, rounds).items()
     }
 
 
@@ -304,16 +280,16 @@ def alone(booster: Any, fast: CompiledForest, n_rows: int) -> dict[str, float]:
 
 
 def main(
-    engines: Parts = "dask,spark,ray",
+    engines: harness.Parts = "dask,spark,ray",
     names: Annotated[str, typer.Option("--models")] = "XGBoost,LightGBM",
     rows: int = 1_000_000,
-    rounds: Rounds = 5,
+    rounds: harness.Rounds = 5,
     quick: Annotated[
         bool, typer.Option(help="100,000 rows, two rounds: to see it works.")
     ] = False,
     price: Annotated[float, typer.Option(help="Of a core-hour.")] = 0.05,
-    output: Output = Path("results"),
-    merge: Merge = False,
+    output: harness.Output = Path("results"),
+    merge: harness.Merge = False,
     page: Annotated[
         Path | None, typer.Option("--sizing", help="Its table is written anew.")
     ] = None,
@@ -321,15 +297,15 @@ def main(
     """Measure predictions inside Dask, Spark and Ray; write distributed.json, .md."""
     if quick:
         rows, rounds = 100_000, 2
-    result: Document = {"rows": rows, "features": FEATURES, "cells": []}
+    result: harness.Document = {"rows": rows, "features": FEATURES, "cells": []}
     if merge:
-        result = stored(output, "distributed") or result
+        result = harness.stored(output, "distributed") or result
     for label, (booster, fast) in models().items():
-        if label not in parts(names):
+        if label not in harness.parts(names):
             continue
         single = alone(booster, fast, min(rows, 400_000))
         result.setdefault("alone", {})[label] = single
-        for engine in parts(engines):
+        for engine in harness.parts(engines):
             n_rows = rows * LARGER[engine]
             with ENGINES[engine](n_rows, booster, fast) as runs:
                 times = measured(runs, rounds)
@@ -346,10 +322,12 @@ def main(
                 )
             result["machine"] = machine()
             result["price"] = price
-            print(publish(output, "distributed", result, page_of), flush=True)
+            print(harness.publish(output, "distributed", result, page_of), flush=True)
     if page is not None:
         text = page.read_text(encoding="utf-8")
-        page.write_text(between(text, "sizing", sizing(result)), encoding="utf-8")
+        page.write_text(
+            harness.between(text, "sizing", sizing(result)), encoding="utf-8"
+        )
 
 
 if __name__ == "__main__":

@@ -2,29 +2,29 @@
 
 from __future__ import annotations
 
-from harness import Document, table
+from harness import Document, paragraphs, table
 from machine import in_words
 
 NETWORKS = (10, 25, 100)  # Gbit/s
 
 
 def page(result: Document) -> str:
-    lines = [
-        "# Predictions inside Dask, Spark and Ray\n",
+    parts = [
+        "# Predictions inside Dask, Spark and Ray",
         f"The data are {result['features']} float32 columns in the memory of a local "
         "cluster of two processes with one core each. The models have 100 trees "
         "(XGBoost: depth 6, LightGBM: 31 leaves); their raw scores are summed up. All "
         "answers were compared first and are equal bit for bit. Times are medians over "
         "rounds in which all systems take turns. Ray's times contain the start of two "
-        "actors, which Ray starts for every run.\n",
+        "actors, which Ray starts for every run.",
         "| word | meaning |\n|---|---|\n"
         "| own | the library's own predict on one thread, called by the engine's usual "
         "means (`map_blocks`, a pandas UDF, `map_batches`) |\n"
         "| nothing | a function that returns a column: what the engine itself costs |\n"
         "| CPU | CPU time of the driver and the whole cluster |\n"
         "| beyond the engine | CPU time less that of *nothing* |\n"
-        "| by skforge | the time divided by that of skforge |\n",
-        in_words(result["machine"]) + "\n",
+        "| by skforge | the time divided by that of skforge |",
+        in_words(result["machine"]),
     ]
     heads = ["engine", "model", "rows", "rounds", "system", "wall, rows/s"]
     heads += ["CPU, µs a row", "beyond the engine", "by skforge"]
@@ -53,14 +53,14 @@ def page(result: Document) -> str:
                     *("–" if system == "nothing" else f"{beyond:.2f}", ratio),
                 ]
             )
-    lines += table(heads, rows, kinds="ttnntnnnn")
-    lines.append("\nCPU µs a row without an engine, in blocks of 16,384 rows:\n")
-    for model, single in result["alone"].items():
-        lines.append(
-            f"- {model}: skforge {single['skforge'] * 1e6:.3f}, own "
-            f"{single['own'] * 1e6:.3f} ({single['own'] / single['skforge']:.1f}×)"
-        )
-    return "\n".join(lines) + "\n"
+    single = [
+        f"- {model}: skforge {one['skforge'] * 1e6:.3f}, own {one['own'] * 1e6:.3f} "
+        f"({one['own'] / one['skforge']:.1f}×)"
+        for model, one in result["alone"].items()
+    ]
+    words = "CPU µs a row without an engine, in blocks of 16,384 rows:"
+    cells = table(heads, rows, kinds="ttnntnnnn")
+    return paragraphs(*parts, cells, words, single)
 
 
 def sizing(result: Document) -> str:

@@ -19,13 +19,11 @@ REQUIREMENTS = Path(__file__).with_name("environments")
 
 
 def python_of(name: str) -> Path | None:
-    """Return the interpreter of an environment, None if it was not made."""
     python = cache_folder() / "environments" / name / "bin" / "python"
     return python if python.exists() else None
 
 
 def version_in(name: str, package: str) -> str:
-    """Return the version of a package in an environment."""
     code = f"from importlib import metadata; print(metadata.version({package!r}))"
     command = [str(python_of(name)), "-c", code]
     return subprocess.run(

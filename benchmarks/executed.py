@@ -36,19 +36,9 @@ _COUNTED = re.compile(r"Collected\s*:\s*(\d+)")
 
 
 def executed(forest: Any, rows: Any) -> int:
-    """Return the instructions of one prediction.
+    """Return the instructions of one prediction of C-contiguous rows, of their dtype.
 
-    Parameters
-    ----------
-    forest : Forest
-        What is exported.
-    rows : ndarray of shape (n_rows, n_features)
-        C-contiguous float32 or float64: the call of that type is counted.
-
-    Raises
-    ------
-    RuntimeError
-        If valgrind or gcc is not here, or the program does not run.
+    Raises RuntimeError if valgrind or gcc is not here, or the program does not run.
     """
     import skforge
 

@@ -20,29 +20,11 @@ from importlib import import_module
 from statistics import median
 from typing import Annotated, Any
 
+import explain_cases as cases
 import harness
 import numpy as np
 import typer
-from explain_cases import (
-    AS_MANY,
-    CASES,
-    DEPENDENCE,
-    GRIDS,
-    IN_HALVES,
-    INTERACTIONS,
-    INTERVENTIONAL,
-    KINDS,
-    LARGE,
-    LARGE_CASE,
-    LARGE_SYSTEMS,
-    N_BACKGROUND,
-    SYSTEMS,
-    Answer,
-    CannotError,
-    Case,
-    large_rows,
-    options_of,
-)
+from explain_cases import N_BACKGROUND
 from machine import in_words, machine
 
 OURS = "skforge"
@@ -50,7 +32,7 @@ OURS = "skforge"
 #: |contributions| of a row.
 BOUNDS = {"float32": 1e-5, "float64": 1e-9}
 ROUNDS, ROUNDS_OF_SLOW = 7, 3
-ALL_KINDS = (*KINDS, AS_MANY)
+ALL_KINDS = (*cases.KINDS, cases.AS_MANY)
 #: Seconds of a call that is slow.
 SLOW = 0.5
 
@@ -107,7 +89,7 @@ class Grid:
 # ------------------------------------------------------------ measuring
 
 
-def preparing(name: str, case: Case, kind: str) -> Preparing:
+def preparing(name: str, case: cases.Case, kind: str) -> Preparing:
     """Time the first call of a model that nothing is compiled for."""
     from skforge import compile_forest, load_forest
 
@@ -119,7 +101,7 @@ def preparing(name: str, case: Case, kind: str) -> Preparing:
     module.predict_raw(rows[:1])
     predicted = time.perf_counter()
     try:
-        module.predict_contribs(rows[:1], **options_of(case, kind))
+        module.predict_contribs(rows[:1], **cases.options_of(case, kind))
     except Exception as error:  # noqa: BLE001 - said in the table
         return Preparing(name, kind, error=_line(error))
     explained = time.perf_counter()
@@ -129,7 +111,6 @@ def preparing(name: str, case: Case, kind: str) -> Preparing:
 
 
 def not_installed(systems: list[str]) -> dict[str, str]:
-    """Return the systems whose package is not here, with the error."""
     missing = {}
     for system in systems:
         try:
@@ -140,21 +121,23 @@ def not_installed(systems: list[str]) -> dict[str, str]:
 
 
 def answers(
-    name: str, case: Case, kind: str, threads: int, systems: list[str]
-) -> tuple[dict[str, Answer], dict[str, float], dict[str, str]]:
+    name: str, case: cases.Case, kind: str, threads: int, systems: list[str]
+) -> tuple[dict[str, cases.Answer], dict[str, float], dict[str, str]]:
     """Return the systems that explain a model, how far they are apart, and errors."""
-    rows = case.made()[1][: 2 if kind == INTERACTIONS else 16]
-    calls: dict[str, Answer] = {}
+    rows = case.made()[1][: 2 if kind == cases.INTERACTIONS else 16]
+    calls: dict[str, cases.Answer] = {}
     errors: dict[str, str] = {}
     made: dict[str, Any] = {}
     for system in systems:
         try:
-            calls[system] = SYSTEMS[system](case, kind, threads)
+            calls[system] = cases.SYSTEMS[system](case, kind, threads)
             made[system] = np.asarray(calls[system](rows))
         except Exception as error:  # noqa: BLE001 - libraries raise all kinds
             calls.pop(system, None)
             if text := _line(error):
-                word = "" if isinstance(error, CannotError) else type(error).__name__
+                word = (
+                    "" if isinstance(error, cases.CannotError) else type(error).__name__
+                )
                 errors[system] = f"cannot: {word} {text}".replace("  ", " ")
     source = case.source if case.source in made else "shap"
     apart = {}
@@ -162,7 +145,9 @@ def answers(
         if source in made:
             apart[system] = _apart(answer, made[source], kind)
     # shap keeps weights of interventional values in float32
-    single = kind == INTERVENTIONAL or (OURS in made and made[OURS].dtype == np.float32)
+    single = kind == cases.INTERVENTIONAL or (
+        OURS in made and made[OURS].dtype == np.float32
+    )
     bound = BOUNDS["float32" if single else "float64"]
     if apart.get(OURS, 0.0) > bound:
         raise SystemExit(f"{name}, {kind}: {apart[OURS]:.1e} apart from {source}")
@@ -175,7 +160,7 @@ def _apart(answer: Any, source: Any, kind: str) -> float:
     The expected value is compared where both have it.
     """
     width = min(answer.shape[-1], source.shape[-1])
-    if kind == INTERACTIONS:
+    if kind == cases.INTERACTIONS:
         answer, source = answer[:, :width, :width], source[:, :width, :width]
     axes = tuple(range(1, source.ndim))
     scale = np.abs(source).sum(axis=axes, keepdims=True)
@@ -183,10 +168,14 @@ def _apart(answer: Any, source: Any, kind: str) -> float:
 
 
 def _line(error: Exception) -> str:
-    return str(error) if isinstance(error, CannotError) else harness.short(error, 120)
+    return (
+        str(error)
+        if isinstance(error, cases.CannotError)
+        else harness.short(error, 120)
+    )
 
 
-def batches(call: Answer, rows: Any, n: int, most: float) -> list[Any]:
+def batches(call: cases.Answer, rows: Any, n: int, most: float) -> list[Any]:
     """Return batches of as many rows as a call may have, which are taken in turn."""
     row = min(harness.seconds(call, rows[:1]) for _ in range(2))
     if n > 1 and row < most / 16:
@@ -201,7 +190,7 @@ def _a_row(sample: Callable[[], float], pool: list[Any]) -> float:
 
 def cells(
     name: str,
-    case: Case,
+    case: cases.Case,
     kind: str,
     threads: int,
     sizes: list[int],
@@ -248,7 +237,7 @@ def grids(name: str, n: int, points: int, few: int = 4) -> Iterator[Grid]:
 
     from skforge import CompiledForest, partial_dependence
 
-    model, rows = GRIDS[name](n)
+    model, rows = cases.GRIDS[name](n)
     fast = CompiledForest(model, tuning="off", n_jobs=1).fit(rows[:1000])
     kinds = {"average": {}, "individual": {"kind": "individual"}}
     if hasattr(fast, "predict_proba"):
@@ -283,15 +272,15 @@ def large(threads: int, systems: list[str], most: float) -> Iterator[Cell]:
 
     Where a call of shap would take more than ``most`` seconds, it gets fewer.
     """
-    for n in LARGE:
-        rows, sets = large_rows(n)
-        head = (LARGE_CASE, AS_MANY, n, threads)
+    for n in cases.LARGE:
+        rows, sets = cases.large_rows(n)
+        head = (cases.LARGE_CASE, cases.AS_MANY, n, threads)
         calls: dict[str, Callable[[], float]] = {}
         counts: dict[str, int] = {}
         made: dict[str, Any] = {}
         for system in systems:
             try:
-                call = LARGE_SYSTEMS[system](sets, threads)
+                call = cases.LARGE_SYSTEMS[system](sets, threads)
                 made[system] = np.asarray(call(rows[:16]))
             except Exception as error:  # noqa: BLE001 - libraries raise all kinds
                 yield Cell(*head, system, error=f"cannot: {_line(error)}")
@@ -306,7 +295,7 @@ def large(threads: int, systems: list[str], most: float) -> Iterator[Cell]:
         a_row = {s: [t / counts[s] for t in own] for s, own in times.items()}
         for system, own in a_row.items():
             ratio = harness.ratio(own, a_row.get(OURS, []))
-            apart = _apart(made[system], made[source], AS_MANY)
+            apart = _apart(made[system], made[source], cases.AS_MANY)
             yield Cell(*head, system, median(own), counts[system], ratio, apart)
 
 
@@ -333,30 +322,28 @@ background rows, so that all that is computed from them is timed."""
 
 def page(document: harness.Document) -> str:
     found, missing = harness.records(Cell, document["cells"]), document["missing"]
-    lines = ["# SHAP values", "", *_summary(found), "", EXPLAINED, ""]
-    lines += [in_words(document["facts"]), ""]
-    lines += [f"{system} was not measured: {why}.\n" for system, why in missing.items()]
+    parts: list[Any] = ["# SHAP values", _summary(found), EXPLAINED]
+    parts.append(in_words(document["facts"]))
+    parts += [f"{system} was not measured: {why}." for system, why in missing.items()]
     for kind in ALL_KINDS:
         mine = [cell for cell in found if cell.kind == kind]
         if mine:
-            lines += [f"## {kind.capitalize()}", ""]
-        if mine and kind == AS_MANY:
-            lines += [OTHER_BACKGROUND, ""]
+            parts.append(f"## {kind.capitalize()}")
+            parts.append(OTHER_BACKGROUND if kind == cases.AS_MANY else "")
         for case in dict.fromkeys(cell.case for cell in mine):
-            lines += _table([cell for cell in mine if cell.case == case], case)
-    lines += _dependence(harness.records(Grid, document.get("grids", [])))
+            parts += _table([cell for cell in mine if cell.case == case], case)
+    parts += _dependence(harness.records(Grid, document.get("grids", [])))
     heads = ["model", "", "reading it", "its first prediction", "its first explanation"]
     prepared = [
         [one.case, one.kind, (one.error and "| |") or text]
         for one in harness.records(Preparing, document["preparing"])
         for text in [f"{one.load:.2f} | {one.predict:.2f} | {one.explain:.2f}"]
     ]
-    lines += ["## Compilation", "", "Seconds until the first row is explained.", ""]
-    return "\n".join([*lines, *harness.table(heads, prepared, texts=2), ""])
+    parts += ["## Compilation", "Seconds until the first row is explained."]
+    return harness.paragraphs(*parts, harness.table(heads, prepared, texts=2))
 
 
-def _dependence(found: list[Grid]) -> list[str]:
-    """Return the table of partial dependence, if there is any."""
+def _dependence(found: list[Grid]) -> list[Any]:
     rows = [
         [g.case, g.kind, f"{g.rows:,}", str(g.points), f"{1e3 * g.skforge:.0f}"]
         + [
@@ -366,23 +353,15 @@ def _dependence(found: list[Grid]) -> list[str]:
         + [f"{g.difference:.1e}"]
         for g in found
     ]
-    heads = [
-        "model",
-        "",
-        "rows",
-        "points",
-        "skforge, ms",
-        "predictions, s",
-        "scikit-learn, s",
-        "apart",
-    ]
+    heads = ["model", "", "rows", "points", "skforge, ms", "predictions, s"]
+    heads += ["scikit-learn, s", "apart"]
     text = (
         "One feature, one thread. *Predictions* is scikit-learn's function with the "
         "compiled forest; *scikit-learn* has the model itself, on 4 points, and is "
         "given for all."
     )
-    head = ["## Partial dependence", "", text, ""]
-    return [*head, *harness.table(heads, rows, texts=2), ""] if found else []
+    cells = harness.table(heads, rows, texts=2)
+    return ["## Partial dependence", text, cells] if found else []
 
 
 def _summary(found: list[Cell]) -> list[str]:
@@ -390,11 +369,11 @@ def _summary(found: list[Cell]) -> list[str]:
 
     In brackets, skforge has vectors of 256 bits.
     """
-    found = [cell for cell in found if cell.kind != AS_MANY]
+    found = [cell for cell in found if cell.kind != cases.AS_MANY]
     sizes = list(dict.fromkeys(cell.rows for cell in found))
     rows = []
     for name, kind in dict.fromkeys((cell.case, cell.kind) for cell in found):
-        source = "shap" if kind == INTERVENTIONAL else CASES[name].source
+        source = "shap" if kind == cases.INTERVENTIONAL else cases.CASES[name].source
         ratios = {
             (c.rows, c.system): c.ratio
             for c in found
@@ -402,23 +381,20 @@ def _summary(found: list[Cell]) -> list[str]:
         }
         texts = []
         for n in sizes:
-            theirs, halves = (ratios.get((n, s)) for s in (source, IN_HALVES))
+            theirs, halves = (ratios.get((n, s)) for s in (source, cases.IN_HALVES))
             text = f"{harness.digits(theirs)}×" if theirs else ""
             if theirs and halves:
                 text += f" ({harness.digits(theirs / halves)}×)"
             texts.append(text)
         rows.append([f"{name}: {kind}", source, *texts])
-    heads = [
-        "times as fast, one thread (with AVX2)",
-        "beside",
-        *map(harness.rows_a_call, sizes),
-    ]
+    heads = ["times as fast, one thread (with AVX2)", "beside"]
+    heads += map(harness.rows_a_call, sizes)
     return harness.table(heads, rows, texts=2)
 
 
-def _table(mine: list[Cell], case: str) -> list[str]:
+def _table(mine: list[Cell], case: str) -> list[Any]:
     timed = [c.system for c in mine if c.seconds is not None]
-    systems = [system for system in (*SYSTEMS, "Woodelf") if system in timed]
+    systems = [system for system in (*cases.SYSTEMS, "Woodelf") if system in timed]
     texts = {(c.rows, c.threads, c.system): _text(c) for c in mine}
     rows = [
         [f"{n:,}, {threads}", *(texts.get((n, threads, s), "") for s in systems)]
@@ -428,11 +404,12 @@ def _table(mine: list[Cell], case: str) -> list[str]:
     rows.append(
         ["apart", *(f"{apart[s]:.1e}" if apart.get(s) else "" for s in systems)]
     )
-    lines = [f"### {case}", "", *harness.table(["rows, threads", *systems], rows), ""]
-    for system in (*SYSTEMS, "Woodelf"):
+    parts: list[Any] = [f"### {case}"]
+    parts.append(harness.table(["rows, threads", *systems], rows))
+    for system in (*cases.SYSTEMS, "Woodelf"):
         errors = dict.fromkeys(c.error for c in mine if c.system == system and c.error)
-        lines += [f"{system} – {text}\n" for text in errors]
-    return lines
+        parts += [f"{system} – {text}" for text in errors]
+    return parts
 
 
 def _text(cell: Cell) -> str:
@@ -452,11 +429,11 @@ def _words(cell: Cell) -> str:
 def main(
     models: harness.Parts = "",
     kinds: Annotated[str, typer.Option(help="Kinds, by commas.")] = ",".join(
-        (*ALL_KINDS, DEPENDENCE)
+        (*ALL_KINDS, cases.DEPENDENCE)
     ),
     batches: harness.Batches = "1,64,1024",
     threads: Annotated[str, typer.Option(help="Numbers of threads.")] = "1,2",
-    systems: Annotated[str, typer.Option(help="Systems.")] = ",".join(SYSTEMS),
+    systems: Annotated[str, typer.Option(help="Systems.")] = ",".join(cases.SYSTEMS),
     slot: harness.Slot = 0.05,
     call: Annotated[float, typer.Option(help="Most seconds of a call.")] = 2.0,
     quick: Annotated[bool, typer.Option(help="One thread, 1 and 64 rows.")] = False,
@@ -476,7 +453,7 @@ def main(
         batches, threads, slot, call = "1,64", "1", 0.02, 0.3
     sizes, wanted = harness.numbers(batches), harness.parts(kinds)
     asked = partial(harness.chosen, wanted=harness.parts(models))
-    for name, case in CASES.items():
+    for name, case in cases.CASES.items():
         for kind in case.kinds:
             if not asked(name) or kind not in wanted:
                 continue
@@ -487,12 +464,12 @@ def main(
                     some = cells(name, case, kind, n, sizes, taking, slot, call)
                     found += harness.printed(some, _words)
     measured: list[Grid] = []
-    for name in filter(asked, GRIDS if DEPENDENCE in wanted else ()):
+    for name in filter(asked, cases.GRIDS if cases.DEPENDENCE in wanted else ()):
         size = (10_000, 50) if quick else (100_000, 200)
         with threadpool_limits(1):
             measured += harness.printed(grids(name, *size), str)
-    large_systems = [s for s in LARGE_SYSTEMS if s == "Woodelf" or s in taking]
-    if AS_MANY in wanted and asked(LARGE_CASE):
+    large_systems = [s for s in cases.LARGE_SYSTEMS if s == "Woodelf" or s in taking]
+    if cases.AS_MANY in wanted and asked(cases.LARGE_CASE):
         for n in harness.numbers(threads):
             some = large(n, [s for s in large_systems if s not in missing], call)
             found += harness.printed(some, _words)

@@ -77,31 +77,38 @@ def _airline() -> tuple[Any, Any]:
     return model, np.ascontiguousarray(rows)
 
 
-@cache
-def _xgboost() -> tuple[Any, Any]:
+def _xgb(name: str = "XGBRegressor", jobs: int = 1) -> Any:
     import xgboost
 
+    return getattr(xgboost, name)(n_estimators=100, max_depth=6, n_jobs=jobs)
+
+
+def _lgbm(leaves: int = 31, jobs: int = 1) -> Any:
+    from lightgbm import LGBMRegressor
+
+    return LGBMRegressor(n_estimators=100, num_leaves=leaves, n_jobs=jobs, verbose=-1)
+
+
+def _random_forest(depth: int | None = None, jobs: int = 1) -> Any:
+    from sklearn.ensemble import RandomForestRegressor
+
+    return RandomForestRegressor(50, max_depth=depth, n_jobs=jobs, random_state=0)
+
+
+@cache
+def _xgboost() -> tuple[Any, Any]:
     X, y, rows = _table()
-    made = xgboost.XGBRegressor(n_estimators=100, max_depth=6, n_jobs=2).fit(X, y)
-    return made.get_booster(), rows
+    return _xgb(jobs=2).fit(X, y).get_booster(), rows
 
 
 def _lightgbm(leaves: int) -> tuple[Any, Any]:
-    import lightgbm
-
     X, y, rows = _table()
-    made = lightgbm.LGBMRegressor(
-        n_estimators=100, num_leaves=leaves, n_jobs=2, verbose=-1
-    ).fit(X, y)
-    return made.booster_, rows
+    return _lgbm(leaves, jobs=2).fit(X, y).booster_, rows
 
 
 def _forest(depth: int | None) -> tuple[Any, Any]:
-    from sklearn.ensemble import RandomForestRegressor
-
     X, y, rows = _table()
-    made = RandomForestRegressor(50, max_depth=depth, n_jobs=2, random_state=0)
-    return made.fit(X, y), rows
+    return _random_forest(depth, jobs=2).fit(X, y), rows
 
 
 CASES: dict[str, Case] = {
@@ -123,37 +130,17 @@ def _of_estimator(make: Callable[[], Any], n: int, classes: bool = False) -> Any
     return make().fit(X, y > 0 if classes else y), rows
 
 
-def _xgboost_of(name: str) -> Any:
-    import xgboost
-
-    return getattr(xgboost, name)(n_estimators=100, max_depth=6, n_jobs=1)
-
-
-def _lightgbm_of() -> Any:
-    import lightgbm
-
-    return lightgbm.LGBMRegressor(n_estimators=100, n_jobs=1, verbose=-1)
-
-
-def _forest_of(**options: Any) -> Any:
-    from sklearn.ensemble import RandomForestRegressor
-
-    return RandomForestRegressor(50, n_jobs=1, random_state=0, **options)
-
-
 #: Models of partial dependence: from a number of rows to a model and rows.
 GRIDS: dict[str, Callable[[int], Any]] = {
-    "XGBoost, 100 trees of depth 6": partial(
-        _of_estimator, partial(_xgboost_of, "XGBRegressor")
-    ),
+    "XGBoost, 100 trees of depth 6": partial(_of_estimator, _xgb),
     "XGBoost, 100 trees of depth 6, classes": partial(
-        _of_estimator, partial(_xgboost_of, "XGBClassifier"), classes=True
+        _of_estimator, partial(_xgb, "XGBClassifier"), classes=True
     ),
-    "LightGBM, 100 trees of 31 leaves": partial(_of_estimator, _lightgbm_of),
+    "LightGBM, 100 trees of 31 leaves": partial(_of_estimator, _lgbm),
     "random forest, 50 trees of depth 12": partial(
-        _of_estimator, partial(_forest_of, max_depth=12)
+        _of_estimator, partial(_random_forest, 12)
     ),
-    "random forest, 50 trees of full depth": partial(_of_estimator, _forest_of),
+    "random forest, 50 trees of full depth": partial(_of_estimator, _random_forest),
 }
 
 
@@ -161,7 +148,6 @@ GRIDS: dict[str, Callable[[int], Any]] = {
 
 
 def options_of(case: Case, kind: str) -> dict[str, Any]:
-    """Return the options of ``predict_contribs``."""
     return {
         VALUES: {},
         INTERACTIONS: {"interactions": True},
@@ -198,7 +184,6 @@ def xgboost(case: Case, kind: str, threads: int) -> Answer:
 
 
 def lightgbm(case: Case, kind: str, threads: int) -> Answer:
-    """Call ``Booster.predict(pred_contrib=True)``."""
     import lightgbm
 
     model = case.made()[0]
@@ -252,7 +237,6 @@ def shapiq(case: Case, kind: str, threads: int) -> Answer:
 
 
 def daal4py(case: Case, kind: str, threads: int) -> Answer:
-    """Call ``daal4py.mb.convert_model(booster).predict``."""
     import daal4py
 
     names = {VALUES: "pred_contribs", INTERACTIONS: "pred_interactions"}
@@ -282,7 +266,6 @@ SYSTEMS: dict[str, Callable[[Case, str, int], Answer]] = {
 
 
 def large_rows(n: int) -> tuple[Any, list[Any]]:
-    """Return rows of the table, and two sets of as many background rows."""
     random = np.random.default_rng(1)
     rows, *sets = random.normal(size=(3, n, 28)).astype(np.float32)
     return rows, sets
@@ -298,7 +281,6 @@ def large_skforge(sets: list[Any], threads: int) -> Answer:
 
 
 def large_woodelf(sets: list[Any], threads: int) -> Answer:
-    """Call ``WoodelfExplainer.shap_values``, which has one thread."""
     import pandas as pd
     from woodelf import WoodelfExplainer
 

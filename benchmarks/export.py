@@ -21,21 +21,11 @@ from pathlib import Path
 from statistics import median
 from typing import Annotated, Any
 
+import harness
 import numpy as np
 import typer
 from cases import Case, cases
-from export_systems import SYSTEMS, Built, run
-from harness import (
-    Document,
-    Names,
-    Output,
-    between,
-    publish,
-    records,
-    rows_a_call,
-    table,
-    take_turns,
-)
+from export_systems import SYSTEMS, Built, answers, run
 from machine import in_words, machine
 from measure import compare
 from numpy.typing import NDArray
@@ -90,8 +80,8 @@ class Size:
 
 
 def main(
-    names: Names = None,
-    output: Output = None,
+    names: harness.Names = None,
+    output: harness.Output = None,
     docs: Annotated[
         Path | None, typer.Option(help="A page; its table of sizes is written anew.")
     ] = None,
@@ -104,11 +94,11 @@ def main(
             lines += _measured(case, Path(folder), rounds)
             sizes += _sizes(case, Path(folder))
         document = {"machine": facts, "lines": lines, "sizes": sizes}
-        text = publish(output, "export", document, page)
+        text = harness.publish(output, "export", document, page)
     print(text)
     if docs is not None:
         whole = docs.read_text(encoding="utf-8")
-        whole = between(whole, "sizes", f"{_size_table(sizes)}\n")
+        whole = harness.between(whole, "sizes", f"{_size_table(sizes)}\n")
         docs.write_text(whole, encoding="utf-8")
 
 
@@ -121,7 +111,6 @@ def _measured(case: Case, folder: Path, rounds: int) -> list[Line]:
     # With the model's own thresholds: real rows are mostly far from them.
     rows = np.concatenate([case.rows[: most // 2], draw_rows(case.forest, most, 3)])
     rows = np.ascontiguousarray(rows[:most], case.forest.input_dtype)
-    rows.tofile(folder / "rows.bin")
     lines, programs = [], {}
     wanted: NDArray[Any] | None = None
     names = sorted(SYSTEMS, key=lambda name: name != "the source's C interface")
@@ -135,7 +124,7 @@ def _measured(case: Case, folder: Path, rounds: int) -> list[Line]:
         except NotForModelError as error:
             line.why_not = str(error)
         else:
-            found = _answers(built, folder, rows)
+            found = answers(built, rows)
             if wanted is None:
                 wanted = found
             line.answers = _compared(found, wanted)
@@ -151,21 +140,14 @@ def _measured(case: Case, folder: Path, rounds: int) -> list[Line]:
     by_name = {line.system: line for line in lines}
     for batch in BATCHES:
         calls = {
-            name: partial(_timed, built, folder, len(rows), batch)
+            name: partial(_timed, built, len(rows), batch)
             for name, built in programs.items()
         }
         calls[IN_PROCESS] = partial(_timed_here, module, rows, batch)
-        for name, found in take_turns(calls, rounds).items():
+        for name, found in harness.take_turns(calls, rounds).items():
             by_name[name].seconds[batch] = median(chain.from_iterable(found))
     order = [*SYSTEMS, IN_PROCESS]
     return sorted(lines, key=lambda line: order.index(line.system))
-
-
-def _answers(built: Built, folder: Path, rows: NDArray[Any]) -> NDArray[Any]:
-    file = folder / "answers.bin"
-    command = [built.program, folder / "rows.bin", len(rows), "answers", file]
-    run(command, built.program.parent)
-    return np.fromfile(file, built.out)
 
 
 def _compared(found: NDArray[Any], wanted: NDArray[Any]) -> str:
@@ -175,8 +157,8 @@ def _compared(found: NDArray[Any], wanted: NDArray[Any]) -> str:
     return f"{np.mean(found != wanted):.2%} differ, by {difference:.2g} at most"
 
 
-def _timed(built: Built, folder: Path, many: int, batch: int) -> list[float]:
-    command = [built.program, folder / "rows.bin", many, "time", batch]
+def _timed(built: Built, many: int, batch: int) -> list[float]:
+    command = [built.program, "rows.bin", many, "time", batch]
     words = run([*command, SAMPLES, SECONDS], built.program.parent).split()
     return list(map(float, words))
 
@@ -237,22 +219,21 @@ def _sections(file: Path) -> tuple[int, int]:
 # ------------------------------------------------------------ report
 
 
-def page(document: Document) -> str:
-    """Return the tables of calls, and of sizes."""
+def page(document: harness.Document) -> str:
     lines, sizes = (
-        records(kind, document[key]) for kind, key in ((Line, "lines"), (Size, "sizes"))
+        harness.records(kind, document[key])
+        for kind, key in ((Line, "lines"), (Size, "sizes"))
     )
-    parts = ["# Exported libraries, called from C\n", __doc__.split("\n\n", 1)[1]]
-    parts += [in_words(document["machine"]) + "\n", *document.get("notes", ())]
-    heads = ["system", *(f"{rows_a_call(batch)}, µs" for batch in BATCHES)]
+    parts = ["# Exported libraries, called from C", __doc__.split("\n\n", 1)[1]]
+    parts += [in_words(document["machine"]), *document.get("notes", ())]
+    heads = ["system", *(f"{harness.rows_a_call(batch)}, µs" for batch in BATCHES)]
     heads += ["library, KB", "CPU seconds to make", "answers"]
     for model in dict.fromkeys(line.model for line in lines):
         rows = [_cells(line) for line in lines if line.model == model]
-        aligned = table(heads, rows)
+        aligned = harness.table(heads, rows)
         aligned[1] = "|---|" + "---:|" * (len(BATCHES) + 2) + "---|"
-        parts += [f"## {model}\n", *aligned, ""]
-    parts += ["## Sizes\n", _size_table(sizes)]
-    return "\n".join(parts) + "\n"
+        parts += [f"## {model}", aligned]
+    return harness.paragraphs(*parts, "## Sizes", _size_table(sizes))
 
 
 def _cells(line: Line) -> list[str]:
@@ -276,7 +257,7 @@ def _size_table(sizes: Sequence[Size]) -> str:
             cells.append(f"{code:,.0f} + {data:,.0f} = {code + data:,.0f}")
         rows.append([what, *cells])
     heads = [Path(model).stem for model in models]
-    lines = table(["bytes a tree: code + constants = both", *heads], rows)
+    lines = harness.table(["bytes a tree: code + constants = both", *heads], rows)
     lines[1] = lines[1].replace("--:", "---:")
     return "\n".join(lines)
 

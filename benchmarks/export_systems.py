@@ -42,7 +42,6 @@ def cpu_seconds() -> float:
 
 
 def run(command: list[Any], folder: Path) -> str:
-    """Return what a program of others prints."""
     done = subprocess.run(
         list(map(str, command)), cwd=folder, capture_output=True, text=True, check=False
     )
@@ -68,6 +67,14 @@ def _program(
     return folder / "program"
 
 
+def answers(built: Built, rows: Any) -> Any:
+    """Return what a program answers to rows, which it finds beside it."""
+    folder = built.program.parent
+    rows.tofile(folder / "rows.bin")
+    run([built.program, "rows.bin", len(rows), "answers", "out"], folder)
+    return np.fromfile(folder / "out", built.out)
+
+
 # ------------------------------------------------------------ skforge
 
 _OURS = """
@@ -81,8 +88,6 @@ int system_predict(const ROW *rows, int64_t n, OUT *out) {{
 
 
 def ours(kind: str = "shared", target: str = "cpu", **options: Any) -> Any:
-    """Return what builds an export of skforge."""
-
     def build(case: Case, folder: Path) -> Built:
         start = cpu_seconds()
         made = folder / "made"

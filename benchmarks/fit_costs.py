@@ -17,6 +17,7 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -24,6 +25,7 @@ import numpy as np
 import typer
 from cost_model_data import targets
 from cost_model_family import get
+from harness import lines_of
 from numpy.typing import NDArray
 from scipy.optimize import nnls
 
@@ -88,8 +90,6 @@ Cell = tuple[str, str, int]
 
 @dataclass(frozen=True, slots=True)
 class Timed:
-    """A schedule that was timed, beside others of its cell."""
-
     cell: Cell
     kind: str
     ns: float
@@ -98,11 +98,13 @@ class Timed:
 
 
 def main(
-    files: Annotated[list[Path], typer.Argument(help="Times of default_choices.py.")],
+    files: Annotated[
+        list[Path], typer.Argument(help="Times of default_choices.py.", exists=True)
+    ],
     output: Annotated[Path, typer.Option(help="Where to write them.")] = OUTPUT,
 ) -> None:
     """Fit, print the errors, and write the coefficients."""
-    records = [json.loads(line) for f in files for line in f.open(encoding="utf-8")]
+    records = [*chain.from_iterable(map(lines_of, files))]
     timed = read(records)
     cells = sorted({one.cell for one in timed})
     kinds = sorted({one.kind for one in timed})
@@ -137,7 +139,6 @@ def main(
 
 
 def read(records: list[dict[str, Any]]) -> list[Timed]:
-    """Return the terms of each schedule that was timed."""
     estimates: dict[tuple[str, str], CostEstimate] = {}
     best: dict[Cell, float] = {}
     for r in records:

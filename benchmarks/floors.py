@@ -77,21 +77,8 @@ def block_floors(
 ) -> dict[str, Floor]:
     """Return the floors of a kernel that evaluates predicates for blocks of rows.
 
-    Parameters
-    ----------
-    forest : Forest
-        What is computed.
-    target : Target
-        The width of its vectors; whether it has three-input logic.
-    ghz : float
-        Cycles a nanosecond.
-    sum_ns : float
-        Nanoseconds a row that a plain vector sum of the rows takes, measured.
-
-    Returns
-    -------
-    dict of str -> Floor
-        By part; ``search`` has none of its own: it is a way to the lines.
+    ``sum_ns`` are the nanoseconds a row of a plain vector sum of the rows. The part
+    ``search`` has no floor of its own: it is a way to the lines.
     """
     width = target.vector_bits  # rows a vector of bits
     vector = width // 8

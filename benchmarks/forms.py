@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from statistics import median
 from typing import Annotated, Any
 
 import harness
@@ -227,24 +226,6 @@ def differences(
     return "" if same else "answers"
 
 
-def paired(
-    ours: Callable[[Any], Any],
-    theirs: Callable[[Any], Any],
-    pool: list[Any],
-    slot: float,
-) -> tuple[float, float, float | None]:
-    """Return seconds of both calls and their ratio, medians of interleaved rounds."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        calls = {
-            "ours": harness.sampler(ours, pool, slot),
-            "theirs": harness.sampler(theirs, pool, slot),
-        }
-        taken = harness.take_turns(calls, ROUNDS)
-    own, source = taken["ours"], taken["theirs"]
-    return median(own), median(source), harness.ratio(source, own)
-
-
 def cells(
     names: list[str], forms: list[str], sizes: list[int], n_trees: int, slot: float
 ) -> Iterator[Cell]:
@@ -307,8 +288,13 @@ def _cells_of(
                 continue
             if found := differences(ours, theirs, pool[0]):
                 raise SystemExit(f"{where}: {found}")
-            taken = paired(ours, theirs, pool, slot)
-            yield replace(where, source=taken[1], ours=taken[0], ratio=taken[2])
+            calls = {"ours": ours, "source": theirs}
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                pools = dict.fromkeys(calls, pool)
+                taken = harness.medians(calls, pools, slot, ROUNDS)
+            source, ratio = taken["source"]
+            yield replace(where, source=source, ours=taken["ours"][0], ratio=ratio)
 
 
 def _expected(cell: Cell) -> float:
@@ -316,23 +302,18 @@ def _expected(cell: Cell) -> float:
 
 
 def page(document: harness.Document) -> str:
-    """Write a table a number of rows: models down, forms across."""
     found = harness.records(Cell, document["cells"])
     timed = [cell for cell in found if cell.ratio is not None]
     cliffs = [cell for cell in timed if cell.ratio < _expected(cell)]  # type: ignore[operator]
-    lines = [
-        "# Forms of rows",
-        "",
+    words = (
         "A cell is the time of the model's own library divided by skforge's time; in "
         "brackets are the µs of skforge's call. Cells below "
         f"{LEAST_ARRAY:.0f} (arrays) or {LEAST:.0f} (other forms) are bold: there are "
         f"{len(cliffs)} of them among {len(timed)}. – is a form that both refuse with "
         "the same error, or for which a *loaded* model, one from a .skforge file, asks "
-        "for the model itself.",
-        "",
-        in_words(document["facts"]),
-        "",
-    ]
+        "for the model itself."
+    )
+    parts: list[Any] = ["# Forms of rows", words, in_words(document["facts"])]
     forms = [f for f in FORMS if any(c.form == f for c in found)]
     kinds = list(dict.fromkeys((c.model, c.trained) for c in found))
     for n in sorted({cell.rows for cell in found}):
@@ -341,9 +322,9 @@ def page(document: harness.Document) -> str:
             [", ".join(kind), *(texts.get((*kind, form), "") for form in forms)]
             for kind in kinds
         ]
-        lines += [f"## {harness.rows_a_call(n)}: ratio, and µs a call of skforge", ""]
-        lines += [*harness.table(["model, trained on", *forms], rows), ""]
-    return "\n".join([*lines, ""])
+        parts += [f"## {harness.rows_a_call(n)}: ratio, and µs a call of skforge"]
+        parts += [harness.table(["model, trained on", *forms], rows)]
+    return harness.paragraphs(*parts) + "\n"
 
 
 def _text(cell: Cell) -> str:
@@ -355,7 +336,6 @@ def _text(cell: Cell) -> str:
 
 
 def plot(found: list[Cell], file: Path) -> None:
-    """Draw the ratios of models as they are: a panel for each number of rows."""
     from matplotlib.colors import LogNorm
 
     live = [cell for cell in found if not cell.trained.endswith("loaded")]

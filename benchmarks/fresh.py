@@ -20,14 +20,8 @@ from urllib.request import Request, urlopen
 import harness
 import typer
 from machine import PEERS, RELEASES
+from packaging import utils
 from packaging.specifiers import SpecifierSet
-from packaging.utils import (
-    InvalidSdistFilename,
-    InvalidWheelFilename,
-    canonicalize_name,
-    parse_sdist_filename,
-    parse_wheel_filename,
-)
 from packaging.version import Version
 
 INDEX = "https://pypi.org/simple"
@@ -37,14 +31,10 @@ RESULTS = RELEASES.parent
 
 @cache
 def releases(name: str) -> dict[Version, tuple[str, bool]]:
-    """Return the releases of a package: the day of the first file, and whether it runs.
-
-    Raises
-    ------
-    OSError
-        The index does not answer.
-    """
-    request = Request(f"{INDEX}/{canonicalize_name(name)}/", headers={"Accept": TYPE})
+    """Return the releases of a package: the day of the first file, and if it runs."""
+    request = Request(
+        f"{INDEX}/{utils.canonicalize_name(name)}/", headers={"Accept": TYPE}
+    )
     with urlopen(request, timeout=60) as answer:
         files = json.load(answer)["files"]
     found: dict[Version, tuple[str, bool]] = {}
@@ -63,9 +53,9 @@ def releases(name: str) -> dict[Version, tuple[str, bool]]:
 def _version(filename: str) -> Version | None:
     try:
         if filename.endswith(".whl"):
-            return parse_wheel_filename(filename)[1]
-        return parse_sdist_filename(filename)[1]
-    except (InvalidWheelFilename, InvalidSdistFilename):
+            return utils.parse_wheel_filename(filename)[1]
+        return utils.parse_sdist_filename(filename)[1]
+    except (utils.InvalidWheelFilename, utils.InvalidSdistFilename):
         return None
 
 
@@ -87,7 +77,6 @@ def measured() -> Iterator[tuple[str, str, str]]:
 
 
 def record() -> None:
-    """Write the dates of all releases that pages name."""
     known = json.loads(RELEASES.read_text()) if RELEASES.exists() else {}
     for _, name, version in measured():
         day = releases(name).get(Version(version), ("", False))[0]

@@ -89,7 +89,6 @@ def interval(ratios: Sequence[float]) -> tuple[float, float] | None:
 
 
 def draw(results: Sequence[Result], file: Path) -> None:
-    """Draw the bars, a panel for each number of rows, one above the other."""
     import matplotlib as mpl
     from matplotlib import pyplot as plt
 
@@ -99,17 +98,12 @@ def draw(results: Sequence[Result], file: Path) -> None:
         figure, panels = plt.subplots(len(ROWS), figsize=SIZE, sharex=True)
         for panel, (rows, title) in zip(panels, ROWS.items(), strict=True):
             found = bars(results, rows)
-            names = [*found]
-            colors = [ACCENT if name == "skforge" else GREY for name in names]
-            means = [geometric_mean(ratios) for ratios in found.values()]
-            widths = [mean - START for mean in means]
-            panel.barh(names, widths, left=START, color=colors)
             for line, (name, ratios) in enumerate(found.items()):
-                color = colors[line]
-                weight = "bold" if name == "skforge" else "normal"
-                text = f" {of_bar(ratios)}"
-                mean = means[line]
-                panel.text(mean, line, text, va="center", color=color, weight=weight)
+                mean, ours = geometric_mean(ratios), name == "skforge"
+                look = {"color": ACCENT if ours else GREY}
+                panel.barh(name, mean - START, left=START, **look)
+                look |= {"weight": "bold" if ours else "normal", "va": "center"}
+                panel.text(mean, line, f" {of_bar(ratios)}", **look)
             panel.set_xscale("log")
             panel.set_xlim(START, 10_000_000)  # room for the texts
             panel.set_title(title, loc="left", fontsize=12)
@@ -124,7 +118,6 @@ def draw(results: Sequence[Result], file: Path) -> None:
 
 
 def of_bar(ratios: Sequence[float]) -> str:
-    """Return the mean of models, and where it lies."""
     ends, text = interval(ratios), times(geometric_mean(ratios))
     return (
         text
@@ -145,7 +138,6 @@ def times(ratio: float) -> str:
 
 
 def table(results: Sequence[Result]) -> str:
-    """Return the table, of the models and batch sizes that are shown."""
     by_name = {result.model: result for result in results}
     heads = [f"{rows_a_call(n)}: own library | best other | skforge" for n in ROWS]
     rows = [
@@ -163,7 +155,6 @@ def with_figures(page: str, folder: Path) -> str:
 
 
 def figures(folder: Path) -> str:
-    """Return the table, and what was measured where."""
     document = harness.stored(folder, "results")
     results = read(folder)
     target = document["machine"]["target"]
@@ -177,7 +168,6 @@ def figures(folder: Path) -> str:
 
 
 def evidence(folder: Path) -> str:
-    """Return how often it was tried to break skforge, as reliability.json counts."""
     families = [*harness.stored(folder, "reliability").values()]
     rows = [row for family in families for row in family["rows"]]
     kinds = {
@@ -223,7 +213,6 @@ def _cells(result: Result, rows: int) -> str:
 
 
 def main() -> None:
-    """Draw the picture and write the table into the page that is named second."""
     folder, page = map(Path, sys.argv[1:])
     draw(read(folder), folder / PICTURE)
     text = with_figures(page.read_text(encoding="utf-8"), folder)

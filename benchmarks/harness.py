@@ -117,6 +117,21 @@ def take_turns(
     return {name: [*some] for name, some in zip(samples, times, strict=True)}
 
 
+def medians(
+    calls: Mapping[str, Call],
+    pools: Mapping[str, Sequence[Any]],
+    slot: float,
+    rounds: int,
+    ours: str = "ours",
+    clock: Callable[[], float] = time.perf_counter,
+) -> dict[str, tuple[float, float | None]]:
+    """Return the seconds of each system's call, and how many times ours these are."""
+    samples = {n: sampler(call, pools[n], slot, clock) for n, call in calls.items()}
+    taken = take_turns(samples, rounds)
+    own = taken.get(ours, [])
+    return {name: (median(some), ratio(some, own)) for name, some in taken.items()}
+
+
 def ratio(times: Sequence[float], ours: Sequence[float]) -> float | None:
     """Return the median of times by ours of the same round; None without any.
 
@@ -161,6 +176,16 @@ def line(*cells: object) -> str:
     return f"| {' | '.join(map(str, cells))} |"
 
 
+def paragraphs(*parts: str | Iterable[str]) -> str:
+    r"""Return a page of texts and of the lines of tables; empty ones are left out.
+
+    >>> paragraphs("# Title", "", ["| a |", "|---|"])
+    '# Title\n\n| a |\n|---|\n'
+    """
+    texts = (part if isinstance(part, str) else "\n".join(part) for part in parts)
+    return "\n\n".join(text.strip("\n") for text in texts if text) + "\n"
+
+
 def digits(value: float) -> str:
     """Return a number with a decimal where it is below ten.
 
@@ -171,7 +196,6 @@ def digits(value: float) -> str:
 
 
 def micro(taken: float) -> str:
-    """Return seconds in µs."""
     return digits(taken * 1e6)
 
 
@@ -182,7 +206,6 @@ def beside_ours(taken: float, ratio: float | None, mark: str = "") -> str:
 
 
 def rows_a_call(n: int) -> str:
-    """Return a number of rows with its noun."""
     return f"{n:,} row{'s'[: n > 1]}"
 
 
@@ -230,9 +253,20 @@ def a_line_each(document: Any, *keys: str) -> str:
 
 
 def stored(folder: Path, name: str) -> Any:
-    """Return the results in a folder; an empty dict if there are none."""
     file = folder / f"{name}.json"
     return json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+
+
+def lines_of(file: Path) -> list[Document]:
+    """Return the objects of a file of JSON lines; none if there is no file."""
+    text = file.read_text(encoding="utf-8") if file.exists() else ""
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def add_line(file: Path, record: Document) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with file.open("a", encoding="utf-8") as out:
+        out.write(json.dumps(record) + "\n")
 
 
 def records(kind: Callable[..., T], objects: Iterable[Document]) -> list[T]:
@@ -263,22 +297,9 @@ def publish(
 ) -> str:
     """Return the page of results; write both, if a folder is given.
 
-    The page is that of the stored numbers, so that ``redraw.py`` gives the same.
-
-    Parameters
-    ----------
-    folder : Path or None
-        Made if it is not there.
-    name : str
-        Of both files.
-    document : object
-        The results, as JSON has them, or dataclasses.
-    page : callable
-        Takes what is read from the file; returns Markdown.
-    *keys : str
-        If given, the JSON has a line for each object that begins with one of them.
-    text : str, optional
-        The JSON, where it is laid out otherwise.
+    The page is that of the stored numbers, so that ``redraw.py`` gives the same. With
+    keys, the JSON has a line for each object that begins with one of them; ``text`` is
+    the JSON where it is laid out otherwise.
     """
     if not text and keys:
         text = a_line_each(document, *keys)

@@ -13,15 +13,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from skforge.compiler.ir.lir import nodes as lir
-from skforge.compiler.ir.lir.nodes import (
-    I64,
-    Buffer,
-    Function,
-    Scalar,
-    Stmt,
-    Value,
-    Vec,
-)
 from skforge.compiler.ir.lir.walk import bodies, statements
 from skforge.compiler.passes.lir.simplify import drop_dead
 
@@ -44,34 +35,17 @@ _WRITES = {
 _LEAVES = ("leaf_values",)
 
 
-def parts_of(function: Function) -> tuple[str, ...]:
-    """Return the parts of a kernel, in the order they run in."""
+def parts_of(function: lir.Function) -> tuple[str, ...]:
     return BLOCK_PARTS if _leaf_numbers(function.body) else WALK_PARTS
 
 
-def prefixes(function: Function) -> dict[str, Function]:
-    """Return the kernel up to each part, by the part's name; the last is whole.
-
-    Parameters
-    ----------
-    function : lir.Function
-        A kernel, whole.
-
-    Returns
-    -------
-    dict of str -> lir.Function
-        In the order of the parts.
-
-    Raises
-    ------
-    ValueError
-        If the kernel writes a buffer that belongs to no part.
-    """
+def prefixes(function: lir.Function) -> dict[str, lir.Function]:
+    """Return the kernel up to each part, by the part's name; the last is whole."""
     parts = parts_of(function)
     return {part: cut(function, parts[: i + 1]) for i, part in enumerate(parts)}
 
 
-def without_each(function: Function) -> dict[str, Function]:
+def without_each(function: lir.Function) -> dict[str, lir.Function]:
     """Return the kernel without each of its parts that can be missing alone.
 
     Leaf numbers cannot: any bytes in their place would be looked up out of bounds. Nor
@@ -87,25 +61,10 @@ def without_each(function: Function) -> dict[str, Function]:
     }
 
 
-def cut(function: Function, kept: Iterable[str]) -> Function:
-    """Return the kernel with only some of its parts.
+def cut(function: lir.Function, kept: Iterable[str]) -> lir.Function:
+    """Return a whole kernel with only some of its parts.
 
-    Parameters
-    ----------
-    function : lir.Function
-        A kernel, whole.
-    kept : iterable of str
-        Names of parts, of ``BLOCK_PARTS`` or ``WALK_PARTS``.
-
-    Returns
-    -------
-    lir.Function
-        What it computes is of no use; how long it takes is.
-
-    Raises
-    ------
-    ValueError
-        If the kernel writes a buffer that belongs to no part.
+    What it computes is of no use; how long it takes is.
     """
     parts, whole = frozenset(kept), parts_of(function)
     if parts == frozenset(whole):
@@ -118,7 +77,7 @@ def cut(function: Function, kept: Iterable[str]) -> Function:
     return replace(function, body=body)
 
 
-def _leaf_numbers(body: lir.Body) -> Buffer | None:
+def _leaf_numbers(body: lir.Body) -> lir.Buffer | None:
     """Return the scratch of leaf numbers, which only kernels of blocks have."""
     for stmt in statements(body):
         if isinstance(stmt, lir.Alloc) and _hint(stmt.buffer) == "leaf_numbers":
@@ -126,7 +85,7 @@ def _leaf_numbers(body: lir.Body) -> Buffer | None:
     return None
 
 
-def _hint(buffer: Buffer) -> str:
+def _hint(buffer: lir.Buffer) -> str:
     return buffer.name.partition(".")[0]
 
 
@@ -134,9 +93,9 @@ def _hint(buffer: Buffer) -> str:
 
 
 def _block_body(
-    body: lir.Body, kept: frozenset[str], numbers: Buffer | None
+    body: lir.Body, kept: frozenset[str], numbers: lir.Buffer | None
 ) -> lir.Body:
-    made: list[Stmt] = []
+    made: list[lir.Stmt] = []
     for stmt in body:
         part = _part(stmt)
         if part is not None and part not in kept:
@@ -147,7 +106,7 @@ def _block_body(
                 # Leaf numbers stay in a register: stored, if nobody looks them up.
                 unread = "index" in kept and "look-up" not in kept
                 if unread and numbers is not None and numbers.element == lir.U8:
-                    zero = Value(f"{index.name}.zero", I64)
+                    zero = lir.Value(f"{index.name}.zero", lir.I64)
                     made.append(lir.Let(zero, lir.Const(0)))
                     made.append(lir.Store(numbers, zero, index))
             case _:
@@ -155,7 +114,7 @@ def _block_body(
     return tuple(made)
 
 
-def _part(stmt: Stmt) -> str | None:
+def _part(stmt: lir.Stmt) -> str | None:
     """Return the part a statement with an effect belongs to; None of the others."""
     match stmt:
         case lir.StorePlane():
@@ -184,8 +143,7 @@ def _idle(stmt: lir.Switch) -> bool:
     return not any(stmt.cases)
 
 
-def _map_bodies(stmt: Stmt, change: Callable[[lir.Body], lir.Body]) -> Stmt:
-    """Return a statement with the bodies inside it changed."""
+def _map_bodies(stmt: lir.Stmt, change: Callable[[lir.Body], lir.Body]) -> lir.Stmt:
     match stmt:
         case lir.For(body=body) | lir.ParallelFor(body=body):
             return replace(stmt, body=change(body))
@@ -204,7 +162,7 @@ def _map_bodies(stmt: Stmt, change: Callable[[lir.Body], lir.Body]) -> Stmt:
 
 
 def _walk_body(body: lir.Body, kept: frozenset[str]) -> lir.Body:
-    made: list[Stmt] = []
+    made: list[lir.Stmt] = []
     for stmt in body:
         match stmt:
             case lir.Let(op=lir.Load() | lir.Gather()):
@@ -214,17 +172,17 @@ def _walk_body(body: lir.Body, kept: frozenset[str]) -> lir.Body:
     return tuple(made)
 
 
-def _walk_load(let: lir.Let, kept: frozenset[str]) -> list[Stmt]:
+def _walk_load(let: lir.Let, kept: frozenset[str]) -> list[lir.Stmt]:
     """Take a leaf's number for its value, and sums to be zero before each tree."""
     assert isinstance(let.op, lir.Load | lir.Gather)
     name, value, index = _hint(let.op.buffer), let.value, let.op.index
     if name in _LEAVES and "look-up" not in kept:
-        if not isinstance(value.type, Vec) or isinstance(index.type, Vec):
+        if not isinstance(value.type, lir.Vec) or isinstance(index.type, lir.Vec):
             return [lir.Let(value, lir.Convert(index))]
-        number = Value(f"{value.name}.number", value.type.element)
+        number = lir.Value(f"{value.name}.number", value.type.element)
         return [lir.Let(number, lir.Convert(index)), lir.Let(value, lir.Splat(number))]
     if name == "result" and "sum" not in kept:
-        element = value.type.element if isinstance(value.type, Vec) else value.type
-        is_float = isinstance(element, Scalar) and element.is_float
+        element = value.type.element if isinstance(value.type, lir.Vec) else value.type
+        is_float = isinstance(element, lir.Scalar) and element.is_float
         return [lir.Let(value, lir.Const(0.0 if is_float else 0))]
     return [let]

@@ -77,31 +77,15 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How often, and under which conditions.
-
-    Parameters
-    ----------
-    conditions : tuple of str
-        Of ``conditions.CONDITIONS``.
-    ours, theirs : Limits
-        For calls of skforge, and of anybody else.
-    evicted : int
-        Calls with evicted caches at most, of anybody.
-    evicting : int
-        Bytes read before each of them.
-    clock : float
-        Seconds to subtract.
-    busy_seconds : float
-        Seconds of a system beside another thread, at least.
-    """
+    """How often, and under which conditions."""
 
     conditions: tuple[str, ...]
     ours: Limits
     theirs: Limits
-    evicted: int
-    evicting: int
-    clock: float
-    busy_seconds: float = BUSY_SECONDS
+    evicted: int  # calls with evicted caches at most, of anybody
+    evicting: int  # bytes read before each of them
+    clock: float  # seconds to subtract
+    busy_seconds: float = BUSY_SECONDS  # of a system beside another thread, at least
 
     def limits(self, system: System, condition: str) -> Limits:
         """Return when one system has been called often enough."""
@@ -347,7 +331,6 @@ def turns(condition: str, batches: Batches, plan: Plan) -> Turn:
 
 
 def summary(taken: array[int], clock: float) -> dict[str, Any]:
-    """Return a Line's numbers of calls, in seconds without the clock."""
     times = np.maximum(np.frombuffer(taken, np.int64) * 1e-9 - clock, 0.0)
     p50, p99, p999 = map(float, np.quantile(times, QUANTILES))
     mean, slowest = float(times.mean()), float(times.max())
@@ -365,7 +348,6 @@ def cost_of_nothing(before: Callable[[], object] | None = None) -> float:
 
 
 def facts_of(plan: Plan) -> harness.Document:
-    """Return what the numbers depend on."""
     facts: harness.Document = {"machine": machine(), "clock_seconds": plan.clock}
     if "evicted" in plan.conditions:
         facts["evicting_bytes"] = plan.evicting
@@ -388,7 +370,6 @@ HEADS = ("model", "rows", "condition", "call", "answer", "calls", "p50", "p99", 
 
 
 def page(runs: list[harness.Document]) -> str:
-    """Return the tables of all runs."""
     parts = [f"## {run['title']}\n\n{tables(run)}" for run in runs]
     return "\n".join([INTRODUCTION, *parts])
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from array import array
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,9 +10,10 @@ from typing import Any
 import numpy as np
 from cases import Case
 from conditions import Limits
-from export_systems import SYSTEMS, Built, NotForModelError
+from export_systems import SYSTEMS, Built, answers, run
 from latency_calls import System
 from numpy.typing import NDArray
+from systems import NotForModelError
 
 from skforge.cli.report import describe_difference
 
@@ -48,7 +48,7 @@ def from_c(case: Case, folder: Path) -> Iterator[System]:
         except NotForModelError as error:
             print(f"  {shown} is left out: {str(error)[:120]}", flush=True)
             continue
-        found = _answers(built, place, checked)
+        found = answers(built, checked)
         if number == 0:
             wanted = found
         ours = name.startswith("skforge")
@@ -67,12 +67,6 @@ def _ours(case: Case, rows: NDArray[Any]) -> NDArray[Any]:
     return np.asarray(skforge.compile_forest(case.forest).predict_raw(rows))
 
 
-def _answers(built: Built, place: Path, rows: NDArray[Any]) -> NDArray[Any]:
-    rows.tofile(place / "rows.bin")
-    _run([built.program, "rows.bin", len(rows), "answers", "out"], place)
-    return np.fromfile(place / "out", built.out)
-
-
 class Program:
     """A program, and where its rows lie."""
 
@@ -89,12 +83,6 @@ class Program:
         np.concatenate(batches).tofile(self._place / "rows.bin")
         rows, seconds = sum(map(len, batches)), min(limits.seconds, 1e6)
         command = [self._program, "rows.bin", rows, "calls", "taken"]
-        _run([*command, len(batches[0]), limits.calls, seconds, evicting], self._place)
+        run([*command, len(batches[0]), limits.calls, seconds, evicting], self._place)
         taken = np.fromfile(self._place / "taken", np.int64)
         return array("q", np.maximum(taken[1:] - taken[0], 0).tobytes())
-
-
-def _run(command: list[Any], place: Path) -> None:
-    done = subprocess.run([*map(str, command)], cwd=place, check=False)
-    if done.returncode:
-        raise RuntimeError(f"{command[0]} ended with {done.returncode}")

@@ -108,7 +108,6 @@ def _complete(case: Case, answers: Answers) -> None:
 
 
 def own_calls(case: Case) -> list[System]:
-    """Return calls of the model's own library, on one thread."""
     match case.kind:
         case "xgboost":
             return _xgboost(case)

@@ -14,37 +14,14 @@ from skforge import Target
 
 #: What others' users would use instead, and the models' own libraries.
 PEERS = (
-    "scikit-learn",
-    "xgboost",
-    "lightgbm",
-    "catboost",
-    "pylignum",
-    "treelite",
-    "tl2cgen",
-    "lleaves",
-    "onnx",
-    "onnxruntime",
-    "skl2onnx",
-    "onnxmltools",
-    "scikit-learn-intelex",
-    "nvforest-cu13",
-    "cuml-cu13",
-    "hummingbird-ml",
-    "shap",
-    "shapiq",
-    "woodelf-explainer",
-    "dask",
-    "pyspark",
-    "ray",
+    *("scikit-learn", "xgboost", "lightgbm", "catboost", "pylignum", "treelite"),
+    *("tl2cgen", "lleaves", "onnx", "onnxruntime", "skl2onnx", "onnxmltools"),
+    *("scikit-learn-intelex", "nvforest-cu13", "cuml-cu13", "hummingbird-ml", "shap"),
+    *("shapiq", "woodelf-explainer", "dask", "pyspark", "ray"),
 )
 BASE = (
-    "numpy",
-    "llvmlite",
-    "pandas",
-    "pyarrow",
-    "cupy-cuda12x",
-    "cupy-cuda13x",
-    "torch",
+    *("numpy", "llvmlite", "pandas", "pyarrow"),
+    *("cupy-cuda12x", "cupy-cuda13x", "torch"),
 )
 PACKAGES = (*BASE, *PEERS)
 
@@ -53,7 +30,6 @@ RELEASES = Path(__file__).with_name("results") / "releases.json"
 
 
 def machine() -> dict[str, Any]:
-    """Return the CPU, versions of what is installed, the load and the time."""
     packages = {}
     for name in PACKAGES:
         try:

@@ -27,30 +27,14 @@ ANSWER_SECONDS = 10.0  # for answers that are compared
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How much time, and how much memory, the measurement may take.
+    """How much time, and how much memory, the measurement may take."""
 
-    Parameters
-    ----------
-    rounds : int
-        Samples of each system in a cell.
-    slot : float
-        Seconds of a sample: as many calls as fill them.
-    call : float
-        A call expected to take longer is not made; the table says so.
-    cell : float
-        Seconds of one system in a cell; a slow one gets fewer rounds, at least 3.
-    prepare : float
-        Seconds a system may take to load and compile a model.
-    memory : float
-        Bytes that the batches of all systems together may take.
-    """
-
-    rounds: int = 5
-    slot: float = 0.03
-    call: float = 2.0
-    cell: float = 1.0
-    prepare: float = 60.0
-    memory: float = 6e9
+    rounds: int = 5  # samples of each system in a cell
+    slot: float = 0.03  # seconds of a sample: as many calls as fill them
+    call: float = 2.0  # a call expected to take longer is not made; the table says so
+    cell: float = 1.0  # of a system in a cell; a slow one gets fewer rounds, at least 3
+    prepare: float = 60.0  # seconds a system may take to load and compile a model
+    memory: float = 6e9  # bytes that the batches of all systems together may take
 
 
 @dataclass(slots=True)
@@ -123,23 +107,7 @@ def measure(
 ) -> Result:
     """Return the table of one model.
 
-    Parameters
-    ----------
-    model : Model
-        What to predict.
-    remotes : sequence of Remote
-        Who predicts; the model's own library must be among them.
-    sizes, threads : sequence of int
-        Rows in a batch; threads of every system.
-    limits : Limits
-        Where to stop.
-    say : callable, default=print
-        Takes lines on progress.
-
-    Raises
-    ------
-    SystemFailedError
-        If the model's own library does not predict it.
+    Its own library must be among the remotes; SystemFailedError if that fails.
     """
     result = Result(model.name, model.kind, model.facts, model.rows_from)
     truth = _truth(model, remotes, limits)
@@ -188,7 +156,6 @@ def _truth(model: Model, remotes: Sequence[Remote], limits: Limits) -> dict[str,
 def prepare(
     remote: Remote, model: Model, truth: dict[str, Array], limits: Limits
 ) -> Prepared:
-    """Load a model into a system and compare its answers with the own library's."""
     name = remote.entry.name
     try:
         loaded = remote.load(model, limits.prepare)
@@ -302,20 +269,8 @@ def timed(
 
     A cell gets its median ``seconds``, or the ``reason`` why it has none. One whose
     first call takes too long has that as its time, and no samples. A slow system takes
-    part in the first rounds only.
-
-    Parameters
-    ----------
-    cells : mapping of str -> Cell
-        By system; those that have a reason are left out.
-    size : int
-        Rows of a batch.
-    seen : dict
-        Rows and seconds of smaller batches, by system; these are added.
-    limits : Limits
-        Where to stop.
-    warm, sample : callable
-        Prepare a system, and take a sample of it.
+    part in the first rounds only. ``seen`` has the rows and seconds of smaller batches,
+    and gets these.
     """
     rounds: dict[str, int] = {}
     for name, cell in cells.items():
@@ -353,7 +308,6 @@ def timed(
 
 
 def paired(theirs: Sequence[Sample], ours: Sequence[Sample], key: str) -> float | None:
-    """Return the median of their times by ours of the same round."""
     return ratio([s[key] for s in theirs], [s[key] for s in ours])
 
 

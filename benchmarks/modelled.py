@@ -22,6 +22,7 @@ from typing import Annotated, TypeAlias
 import typer
 from assembly import describe, mnemonics
 from cost_model_family import get
+from harness import of_size, table
 
 from skforge.compiler.cost.estimate import plan_of
 from skforge.compiler.cost.profile import STORED, MachineProfile
@@ -50,38 +51,18 @@ STREAMED = 2
 
 @dataclass(frozen=True, slots=True)
 class Cpu:
-    """A CPU that LLVM has tables for, and facts that these do not hold.
+    """A CPU that LLVM has tables for, and facts that these do not hold."""
 
-    Parameters
-    ----------
-    name : str
-        LLVM's name.
-    chip, ghz : str, float
-        A chip with this CPU, and its nominal clock with all cores at work.
-    features : str
-        LLVM features beyond those of x86-64-v3; empty on Arm.
-    widths : tuple of int
-        Bits of vectors.
-    loaded : int
-        Bytes that L1 delivers in a cycle.
-    lines, waits : tuple of float
-        Cycles to read a cache line in order from L2 and L3, and of a load's latency.
-    sizes : tuple of int
-        KiB of L1, L2 and L3.
-    source : str
-        Where these are from.
-    """
-
-    name: str
-    chip: str
-    ghz: float
-    features: str
-    widths: tuple[int, ...]
-    loaded: int
-    lines: tuple[float, float]
-    waits: tuple[float, float]
-    sizes: tuple[int, int, int]
-    source: str
+    name: str  # LLVM's
+    chip: str  # with this CPU
+    ghz: float  # nominal, with all cores at work
+    features: str  # of LLVM, beyond those of x86-64-v3; empty on Arm
+    widths: tuple[int, ...]  # bits of vectors
+    loaded: int  # bytes that L1 delivers in a cycle
+    lines: tuple[float, float]  # cycles to read a cache line in order from L2 and L3
+    waits: tuple[float, float]  # cycles of a load's latency
+    sizes: tuple[int, int, int]  # KiB of L1, L2 and L3
+    source: str  # of these
 
 
 _V4 = ",".join(
@@ -134,7 +115,6 @@ _JUMP = re.compile(r"^\s+(j|b\.|b\s|cbn?z|tbn?z)")
 
 
 def target_of(cpu: Cpu, bits: int) -> Target:
-    """Return a CPU as a target, with vectors of ``bits``."""
     common = Target.aarch64() if bits == 128 and not _is_x86(cpu) else Target.x86_64()
     features = ",".join(filter(None, (common.features, cpu.features)))
     l1, l2, l3 = (size << 10 for size in cpu.sizes)
@@ -209,7 +189,6 @@ def cycles(mca: str, cpu: Cpu, triple: str, loop: list[str]) -> float:
 
 
 def modelled_cycles(mca: str, cpu: Cpu, bits: int) -> Numbers:
-    """Return the cycles of each kind of work, by the profile's names."""
     target = target_of(cpu, bits)
     turns = {}
     for name, made in functions(target).items():
@@ -231,16 +210,10 @@ def profile_of(cpu: Cpu, found: Numbers) -> MachineProfile:
 def choices(target: Target, profile: MachineProfile) -> Iterator[list[str]]:
     """Yield a default schedule's kind and rows of a block, by forest and size."""
     for name in FORESTS:
-        table = default_schedules(get(name).forest, target, "exact", profile)
+        chosen = default_schedules(get(name).forest, target, "exact", profile)
         row = []
         for size in SIZES:
-            plan = plan_of(
-                next(
-                    schedule
-                    for (first, last), schedule in table.items()
-                    if first <= size and (last is None or size <= last)
-                )
-            )
+            plan = plan_of(of_size(chosen, size))
             assert plan is not None
             row.append(f"{plan.kind} {plan.block}" if plan.block else plan.kind)
         yield row
@@ -264,14 +237,14 @@ def main(
         typer.echo(f"{name}: {json.dumps({bits: [*asdict(profile).values()]})}")
     judged, chosen = checked(profiles), defaults()
     parts = [
-        INTRODUCTION.format(llvm=llvm, cpus=table(_FACTS, _facts())),
+        INTRODUCTION.format(llvm=llvm, cpus=_lines(_FACTS, _facts())),
         "## The model beside measurements\n\n" + CHECK + "\n\n" + judged,
-        "## Cycles\n\n" + table(_WORK, _rows(found)),
+        "## Cycles\n\n" + _lines(_WORK, _rows(found)),
         "## Nanoseconds\n\n"
-        + table(_WORK, _rows({k: asdict(p) for k, p in profiles.items()})),
+        + _lines(_WORK, _rows({k: asdict(p) for k, p in profiles.items()})),
         "## Default schedules\n\n" + DEFAULTS + "\n\n" + chosen,
     ]
-    loops = table(("kernel", "CPU", "bits", "loop", "cycles"), real_kernels(mca))
+    loops = _lines(("kernel", "CPU", "bits", "loop", "cycles"), real_kernels(mca))
     parts.append("## Loops of two kernels\n\n" + LOOPS + "\n\n" + loops)
     output.mkdir(parents=True, exist_ok=True)
     (output / "modelled.md").write_text("\n\n".join(parts) + "\n", encoding="utf-8")
@@ -338,7 +311,6 @@ def _rows(found: dict[tuple[str, int], Numbers]) -> Iterator[list[str]]:
 
 
 def checked(profiles: dict[tuple[str, int], MachineProfile]) -> str:
-    """Return the table of the model beside what was measured."""
     rows = []
     for bits in (512, 256, 128):
         key = (CPUS[0].name, bits)
@@ -350,7 +322,7 @@ def checked(profiles: dict[tuple[str, int], MachineProfile]) -> str:
             ratio = f"{value / again[name]:.2f}"
             cells = (stored[name], again[name], value)
             rows.append([str(bits), name, *(f"{v:.2f}" for v in cells), ratio])
-    return table(("bits", "work", "stored", "again", "modelled", "ratio"), rows)
+    return _lines(("bits", "work", "stored", "again", "modelled", "ratio"), rows)
 
 
 def defaults() -> str:
@@ -370,7 +342,7 @@ def defaults() -> str:
             ]
             if key[0] == CPUS[0].name or marked != usual:
                 rows.append([forest, *map(str, key), *marked])
-    return table(("forest", "CPU", "bits", *map(str, SIZES)), rows)
+    return _lines(("forest", "CPU", "bits", *map(str, SIZES)), rows)
 
 
 def real_kernels(mca: str) -> Iterator[list[str]]:
@@ -392,10 +364,8 @@ def real_kernels(mca: str) -> Iterator[list[str]]:
                     yield [name, cpu.name, str(target.vector_bits), held, f"{turn:.0f}"]
 
 
-def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return a table as Markdown."""
-    lines = [heads, ["---"] * len(heads), *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+def _lines(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    return "\n".join(table(heads, rows, len(heads)))
 
 
 if __name__ == "__main__":

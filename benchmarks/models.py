@@ -19,6 +19,7 @@ import joblib
 import numpy as np
 from numpy.typing import NDArray
 from synthetic import FAMILY, STAND_INS, random_model
+from systems import source_of
 from training import MAKERS, SWEEP, WEAK, Trained, of_sweep
 
 from skforge import load_forest
@@ -52,44 +53,29 @@ EIGHT = (
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """A model as files, and what a table says of it.
-
-    Parameters
-    ----------
-    name : str
-        As the table shows it.
-    kind : {"xgboost", "lightgbm", "sklearn", "onnx"}
-        Whose it is.
-    path : str
-        What its library wrote; a fitted estimator for scikit-learn.
-    rows : str
-        A ``.npy`` file of rows in the dtype the model reads.
-    rows_from : str
-        Where the rows are from, in words.
-    wrapper : str or None
-        A fitted estimator with the same trees, where there is one.
-    facts : dict
-        Numbers of trees, leaves, features, outputs; depth; the rows' dtype.
-    """
+    """A model as files, and what a table says of it."""
 
     name: str
-    kind: str
-    path: str
-    rows: str
-    rows_from: str
-    wrapper: str | None = None
+    kind: str  # xgboost, lightgbm, sklearn or onnx
+    path: str  # what its library wrote; a fitted estimator for scikit-learn
+    rows: str  # a ``.npy`` file of rows in the dtype the model reads
+    rows_from: str  # in words
+    wrapper: str | None = None  # a fitted estimator with the same trees
     facts: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def source(self) -> Any:
+        """What ``load_forest`` takes."""
+        return source_of(asdict(self))
 
 
 def cache_folder() -> Path:
-    """Return the folder of trained models: SKFORGE_BENCH_CACHE, or the user's cache."""
     home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     chosen = os.environ.get("SKFORGE_BENCH_CACHE") or Path(home) / "skforge-benchmarks"
     return Path(chosen)
 
 
 def shared_folder() -> Path:
-    """Return the folder of public models, beside the repository or SKFORGE_MODELS."""
     return Path(os.environ.get("SKFORGE_MODELS") or ROOT.parent / "shared" / "models")
 
 
@@ -115,7 +101,6 @@ def models(wanted: list[str]) -> Iterator[Model]:
 
 
 def get(name: str) -> Model:
-    """Return one model: from the cache, or made and put there."""
     folder = cache_folder() / "models" / f"{name.replace('/', '-')}-{_key(name)}"
     description = folder / "model.json"
     if description.exists():
@@ -154,15 +139,21 @@ def _shared(name: str, folder: Path) -> Model:
     """Describe a shared model; its real rows if there are any, else rows drawn."""
     path = shared_folder() / name
     forest = load_forest(path)
-    data = path.with_name(f"{path.stem}_rows.csv")
-    if data.exists():
-        table = np.loadtxt(data, delimiter=",", ndmin=2)
-        X, origin = table[:, : forest.n_features], data.name  # then a prediction
+    table = rows_beside(path)
+    if table is not None:
+        X = table[:, : forest.n_features]  # then a prediction
+        origin = f"{path.stem}_rows.csv"
     else:
         X, origin = draw_rows(forest, 4096, seed=0), "drawn around thresholds"
     kind = forest.source.partition(" ")[0]
     rows = _write_rows(folder, forest, X)
     return Model(name, kind, str(path), rows, origin, None, facts(forest))
+
+
+def rows_beside(path: Path) -> NDArray[Any] | None:
+    """Return the rows and predictions that a file beside a model has."""
+    data = path.with_name(f"{path.stem}_rows.csv")
+    return np.loadtxt(data, delimiter=",", ndmin=2) if data.exists() else None
 
 
 def _keep(name: str, made: Trained, folder: Path) -> Model:
@@ -190,7 +181,6 @@ def _write_rows(folder: Path, forest: Forest, rows: NDArray[Any]) -> str:
 
 
 def facts(forest: Forest) -> dict[str, Any]:
-    """Return the sizes that say what to expect of a model."""
     low, high = forest.leaf_depths()
     return {
         "trees": int(forest.n_trees),

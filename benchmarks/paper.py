@@ -88,7 +88,6 @@ def main(
 
 
 def measured(figure: str, quick: bool) -> tuple[dict[Any, Any], tuning.Rows]:
-    """Return the times of schedules by model and target, and how searches went."""
     space = ScheduleSpace.cpu(threads=False)
     models = FEW if quick else tuning.MODELS
     if quick and figure == "fig12":  # which is about two machines

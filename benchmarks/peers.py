@@ -46,7 +46,6 @@ def _treelite_answer(model: Model) -> dict[str, Any]:
 
 
 def treelite(model: Model) -> System:
-    """Load treelite's interpreter, GTIL."""
     import treelite
 
     trees, margin = treelite_model(model), model["kind"] != "sklearn"
@@ -60,7 +59,6 @@ def treelite(model: Model) -> System:
 
 
 def tl2cgen(model: Model) -> System:
-    """Load the C code of tl2cgen, compiled with gcc."""
     import tl2cgen
 
     trees, margin = treelite_model(model), model["kind"] != "sklearn"
@@ -81,7 +79,6 @@ def tl2cgen(model: Model) -> System:
 
 
 def lleaves(model: Model) -> System:
-    """Load lleaves, which compiles LightGBM's text files through LLVM."""
     if model["kind"] != "lightgbm":
         raise NotForModelError("reads LightGBM files only")
     import lleaves
@@ -133,7 +130,6 @@ def as_sum(trees: Any, outputs: int) -> None:
 
 
 def lignum(model: Model) -> System:
-    """Load lignum's interpreter."""
     return _of_lignum(model, _lignum_model(model))
 
 
@@ -231,7 +227,6 @@ def _converted(model: Model) -> tuple[bytes, Any]:
 
 
 def daal4py(model: Model) -> System:
-    """Load oneDAL's gradient boosting through daal4py."""
     import daal4py
 
     match model["kind"]:
@@ -252,7 +247,6 @@ def daal4py(model: Model) -> System:
 
 
 def hummingbird(model: Model) -> System:
-    """Load Hummingbird, which turns trees into tensor operations of PyTorch."""
     import torch
 
     torch.set_num_threads(1)
@@ -267,7 +261,6 @@ def hummingbird(model: Model) -> System:
 
 
 def hummingbird_model(model: Model, backend: str, **options: Any) -> tuple[Any, str]:
-    """Return what Hummingbird makes of a model, and the method that answers."""
     import warnings
 
     from hummingbird.ml import convert

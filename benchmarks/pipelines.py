@@ -90,7 +90,6 @@ def folding(name: str, case: Case) -> Folding:
 
 
 def loaded(case: Case) -> tuple[dict[str, dict[str, Way]], dict[str, str]]:
-    """Return the ways of all systems, and why one has none."""
     ways: dict[str, dict[str, Way]] = {}
     errors: dict[str, str] = {}
     for system, load in SYSTEMS.items():
@@ -119,7 +118,6 @@ def of_form(
     sizes: list[int],
     slot: float,
 ) -> Iterator[Cell]:
-    """Compare the systems that take a form, and time them at each number of rows."""
     frame, _ = draw(N_COMPARED, 1)
     singly = form == MAPPING
     parts = [frame[i : i + 1] for i in range(N_SINGLE)] if singly else [frame]
@@ -145,16 +143,11 @@ def of_form(
     for n in [1] if singly else sizes:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            samples = {
-                system: harness.sampler(
-                    ways[system].call, _pool(ways[system], draw, n), slot
-                )
-                for system in found
-            }
-            taken = harness.take_turns(samples, ROUNDS)
+            calls = {system: ways[system].call for system in found}
+            pools = {system: _pool(ways[system], draw, n) for system in found}
+            taken = harness.medians(calls, pools, slot, ROUNDS, OURS)
         for system, times in taken.items():
-            by_ours = harness.ratio(times, taken.get(OURS, []))
-            yield Cell(name, form, n, system, median(times), by_ours, *found[system])
+            yield Cell(name, form, n, system, *times, *found[system])
 
 
 def _pool(way: Way, draw: Callable[[int, int], tuple[Any, Any]], n: int) -> list[Any]:
@@ -197,7 +190,7 @@ other side."""
 
 def page(document: harness.Document) -> str:
     found, folded = harness.records(Cell, document["cells"]), document["folding"]
-    lines = ["# Pipelines", "", EXPLAINED, "", in_words(document["facts"]), ""]
+    parts: list[Any] = ["# Pipelines", EXPLAINED, in_words(document["facts"])]
     for case in dict.fromkeys(cell.case for cell in found):
         mine = [cell for cell in found if cell.case == case]
         texts = {(c.form, c.rows, c.system): _text(c) for c in mine}
@@ -206,14 +199,14 @@ def page(document: harness.Document) -> str:
             for form, n in dict.fromkeys((cell.form, cell.rows) for cell in mine)
         ]
         rows.append(["apart", *(_apart(mine, system) for system in SYSTEMS)])
-        lines += [f"## {case}", "", *harness.table(["rows", *SYSTEMS], rows), ""]
+        parts += [f"## {case}", harness.table(["rows", *SYSTEMS], rows)]
         for system in SYSTEMS:
             errors = dict.fromkeys(c.error for c in mine if c.system == system)
-            lines += [f"{system} – {text}\n" for text in errors if text]
+            parts += [f"{system} – {text}" for text in errors if text]
     heads = ["pipeline", "load_forest", "of it the forest alone", "tests"]
     heads += ["tests of raw values", "s for 60,000 tests"]
     rows = [[one.case, _folding(one)] for one in harness.records(Folding, folded)]
-    return "\n".join([*lines, "## Folding", "", *harness.table(heads, rows), ""])
+    return harness.paragraphs(*parts, "## Folding", harness.table(heads, rows))
 
 
 def _text(cell: Cell) -> str:
@@ -244,7 +237,6 @@ def _folding(one: Folding) -> str:
 
 
 def plot(found: list[Cell], file: Path) -> None:
-    """Draw the other systems' times by that of skforge."""
     timed = [c for c in found if c.ratio is not None and c.system != OURS]
     lines = list(dict.fromkeys((c.case, c.form, c.rows) for c in timed))
     figure, axes = canvas((9, 1.4 + 0.24 * len(lines)))

@@ -35,36 +35,18 @@ ADULT_TEXTS = {
     "sex": (2, 0.0),
     "native-country": (41, 0.018),
 }
-ADULT_NUMBERS = [
-    "age",
-    "fnlwgt",
-    "education-num",
-    "capital-gain",
-    "capital-loss",
-    "hours-per-week",
-]
+ADULT_NUMBERS = ["age", "fnlwgt", "education-num", "capital-gain", "capital-loss"]
+ADULT_NUMBERS += ["hours-per-week"]
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A pipeline and its rows.
+    """A pipeline and its rows."""
 
-    Parameters
-    ----------
-    draw : callable
-        Takes a number of rows and a seed; returns a frame and labels.
-    make : callable
-        Returns the pipeline, not fitted; takes what marks missing texts.
-    n_train : int
-        Rows that it is trained on.
-    arrays : bool
-        Whether it may be trained on arrays, too.
-    """
-
-    draw: Callable[[int, int], tuple[Any, Any]]
-    make: Callable[[Any], Any]
+    draw: Callable[[int, int], tuple[Any, Any]]  # of rows and seed: frame and labels
+    make: Callable[[Any], Any]  # not fitted; takes what marks missing texts
     n_train: int
-    arrays: bool = False
+    arrays: bool = False  # it may be trained on them, too
 
     def fitted(self, kind: str) -> Any:
         """Return the pipeline trained on an array, a frame, or a frame with marks."""

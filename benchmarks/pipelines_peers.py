@@ -41,7 +41,6 @@ def _mapping(frame: Any) -> Any:
 
 
 def forms_of(case: Case) -> tuple[str, ...]:
-    """Return the forms of rows that a case is called with."""
     return FORMS if case.arrays else (FRAME, MAPPING)
 
 
@@ -169,7 +168,6 @@ def _register_lightgbm() -> None:
 
 
 def hummingbird(case: Case) -> dict[str, Way]:
-    """Convert the pipeline to operations of PyTorch."""
     import torch
     from hummingbird.ml import convert
 

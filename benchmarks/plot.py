@@ -9,8 +9,6 @@ from typing import Any
 from measure import Result
 from report import at, best_peer
 
-from skforge.exceptions import plural
-
 #: The same file for the same numbers, with text that a browser can set.
 SVG = {"svg.hashsalt": "skforge", "svg.fonttype": "none", "font.family": "sans-serif"}
 #: The calls that are drawn: ours, those of the models' libraries, other systems.
@@ -47,7 +45,6 @@ def heat(
     size: float = 7,
     **look: Any,
 ) -> Any:
-    """Draw a table of colours with its numbers, and return the image."""
     import numpy as np
 
     values = np.asarray(values, float)
@@ -70,7 +67,6 @@ def tilt(axes: Any, labels: Sequence[str], angle: float = 30, size: float = 7) -
 def bars(
     axes: Any, groups: Sequence[str], series: Mapping[str, Sequence[float]]
 ) -> None:
-    """Draw a bar for each group and series, those of a group side by side."""
     width = 0.8 / max(1, len(series))
     for place, (name, values) in enumerate(series.items()):
         shift = (place - (len(series) - 1) / 2) * width
@@ -78,8 +74,8 @@ def bars(
     tilt(axes, groups)
 
 
-def heat_map(results: Sequence[Result], file: Path, threads: int = 1) -> None:
-    """Draw the time of the best peer by ours, for each model and batch size."""
+def heat_map(results: Sequence[Result], file: Path) -> None:
+    """Draw the time of the best peer by ours on one thread, by model and batch size."""
     import numpy as np
     from matplotlib.colors import LogNorm
 
@@ -87,7 +83,7 @@ def heat_map(results: Sequence[Result], file: Path, threads: int = 1) -> None:
     table = np.full((len(results), len(sizes)), np.nan)
     for i, result in enumerate(results):
         for j, size in enumerate(sizes):
-            best = best_peer(at(result, threads, size))
+            best = best_peer(at(result, 1, size))
             if best is not None and best.ratio is not None:
                 table[i, j] = best.ratio
     figure, axes = canvas((5.4, 0.8 + 0.2 * len(results)))
@@ -104,8 +100,7 @@ def heat_map(results: Sequence[Result], file: Path, threads: int = 1) -> None:
     )
     axes.tick_params(length=0, labeltop=True, labelbottom=False)
     axes.spines[:].set_visible(False)
-    on = plural(threads, "thread")
-    title = f"Times faster than the fastest other system, by rows in a call ({on})"
+    title = "Times faster than the fastest other system, by rows in a call (1 thread)"
     figure.suptitle(title, fontsize=9)
     save(figure, file)
 

@@ -42,7 +42,6 @@ FROZEN = ("gpu_static", "gpu_tuning", "gpu_random", "gpu_learned")
 
 
 def redraw(folder: Path, output: Path, *names: str) -> None:
-    """Write into one folder what follows from the JSON of another."""
     for name in names or PAGES:
         page = import_module(PAGES[name]).page
         text = page(stored(folder, name))

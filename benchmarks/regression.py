@@ -43,8 +43,6 @@ SLOT = 0.02
 
 
 class CommitRemote(Remote):
-    """A process with the package of one commit."""
-
     worker = Path(__file__).with_name("regression_worker.py")
 
 
@@ -69,8 +67,6 @@ class Line:
 
 @dataclass(slots=True)
 class Comparison:
-    """All that was found of two commits."""
-
     lines: list[Line] = field(default_factory=list)
     different: list[str] = field(default_factory=list)  # answers, or who gave none
     left_out: dict[str, str] = field(default_factory=dict)  # measures, with reasons
@@ -193,7 +189,6 @@ def _counted(
 
 
 def _timed(model: Model, size: int, remotes: Mapping[str, Remote], rounds: int) -> Line:
-    """Return the medians of rounds in which both take turns."""
     for remote in remotes.values():
         remote.ask("warm", rows=size, slot=SLOT)
     calls = {
@@ -217,7 +212,6 @@ def worse(lines: Sequence[Line], share: float, times: bool = False) -> list[Line
 
 
 def report(found: Comparison, base: str, head: str, counts: float, times: float) -> str:
-    """Return tables of what got worse, and of how each measure changed in all."""
     parts = [f"## {head} by {base}\n"]
     if found.different:
         told = "\n".join(f"- {sentence}" for sentence in found.different)

@@ -17,6 +17,7 @@ import numpy as np
 from assembly import mnemonics
 from counters import count
 from executed import executed
+from systems import source_of
 from worker import explain, filling, main
 
 GPU = "sm_90"
@@ -34,13 +35,12 @@ class Commit:
         home = Path(skforge.__file__).parents[1]
         assert home == Path(package).resolve(), f"skforge is from {home}"
         self.rows = np.load(rows)
-        self.forest = skforge.load_forest(_source(path, kind))
+        self.forest = skforge.load_forest(source_of({"path": path, "kind": kind}))
         self.module = skforge.compile_forest(self.forest)
         self.module.compile_all()
         return {}
 
     def answer(self, file: str, rows: int) -> dict[str, Any]:
-        """Write raw scores of a batch."""
         np.save(file, self.module.predict_raw(self._batch(rows)))
         return {}
 
@@ -56,7 +56,6 @@ class Commit:
         return {"counts": found, "reasons": reasons}
 
     def warm(self, rows: int, slot: float) -> dict[str, Any]:
-        """Find how many calls fill a slot of seconds."""
         batch = self._batch(rows)
         self.call = lambda: self.module.predict_raw(batch)
         for _ in range(8):  # small batches compile an entry after some calls
@@ -78,14 +77,6 @@ class Commit:
     def _batch(self, rows: int) -> Any:
         batch = np.resize(self.rows, (rows, self.rows.shape[1]))
         return np.ascontiguousarray(batch)
-
-
-def _source(path: str, kind: str) -> Any:
-    if kind != "sklearn":
-        return path
-    import joblib
-
-    return joblib.load(path)  # trained and written by this benchmark itself
 
 
 def _kernel(commit: Commit, rows: int) -> Any:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from harness import Document, table
+from typing import Any
+
+from harness import Document, paragraphs, table
 from machine import in_words
 
 
@@ -18,23 +20,21 @@ def page(document: Document) -> str:
         + [f"{n:,}" for n in (r["tried"], r["survived"], len(r["lost"]))]
         for r in rows
     ]
-    lines = [
-        *("# Reliability", ""),
-        f"{in_words(families[0]['machine'])} {minutes:.0f} minutes in all.{quick}",
-        *("", *table(heads, counts, texts=2)),
-    ]
     notes = [
         f"- **{row['family']}, {row['what']}**: "
         + (f"not tried: {row['left_out']}" if row["left_out"] else row["notes"])
         for row in rows
         if row["left_out"] or row["notes"]
     ]
-    if notes:
-        lines += ["", *notes]
+    where = in_words(families[0]["machine"])
+    parts: list[Any] = [
+        "# Reliability",
+        f"{where} {minutes:.0f} minutes in all.{quick}",
+    ]
+    parts += [table(heads, counts, texts=2), notes]
     for row in rows:
-        if row["lost"]:
-            lines += ["", f"Lost, {row['family']}, {row['what']}:", ""]
-            lines += [f"- {what}" for what in row["lost"][:20]]
-            if len(row["lost"]) > 20:
-                lines.append(f"- and {len(row['lost']) - 20} more")
-    return "\n".join([*lines, ""])
+        if lost := row["lost"]:
+            more = [f"- and {len(lost) - 20} more"] if len(lost) > 20 else []
+            parts.append(f"Lost, {row['family']}, {row['what']}:")
+            parts.append([*(f"- {what}" for what in lost[:20]), *more])
+    return paragraphs(*parts)

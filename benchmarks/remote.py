@@ -28,6 +28,7 @@ from models import Model
 from numpy.typing import NDArray
 
 WORKER = Path(__file__).with_name("worker.py")
+PATIENCE = 60.0
 
 
 class SystemFailedError(Exception):
@@ -68,24 +69,17 @@ OURS = ("skforge", "skforge AVX2", "skforge tuned")
 class Remote:
     """A system in its own process, started when first asked.
 
-    Parameters
-    ----------
-    entry : Entry
-        Which system.
-    patience : float
-        Seconds an ordinary command may take before the process is ended.
+    It is ended if an ordinary command takes longer than ``PATIENCE`` seconds.
     """
 
     worker = WORKER
 
-    def __init__(self, entry: Entry, patience: float = 60.0) -> None:
+    def __init__(self, entry: Entry) -> None:
         self.entry = entry
-        self.patience = patience
         self._process: subprocess.Popen[bytes] | None = None
         self._unread = b""
 
     def load(self, model: Model, seconds: float) -> Mapping[str, Any]:
-        """Load a model; return seconds and the kind of its answers."""
         entry = self.entry
         return self.ask(
             "load",
@@ -104,15 +98,9 @@ class Remote:
         return found
 
     def ask(
-        self, command: str, seconds: float | None = None, **arguments: Any
+        self, command: str, seconds: float = PATIENCE, **arguments: Any
     ) -> Mapping[str, Any]:
-        """Send a command and return its answer.
-
-        Raises
-        ------
-        SystemFailedError
-            If the system says no, dies, or takes longer than it may.
-        """
+        """Return a command's answer; an error if it says no, dies or takes too long."""
         process = self._process
         if process is None:
             if command != "load":
@@ -123,14 +111,12 @@ class Remote:
         with suppress(BrokenPipeError):  # it died: reading says how
             process.stdin.write(line.encode())
             process.stdin.flush()
-        patience = self.patience if seconds is None else seconds
-        answer: dict[str, Any] = json.loads(self._read_line(process, patience))
+        answer: dict[str, Any] = json.loads(self._read_line(process, seconds))
         if "error" in answer:
             raise SystemFailedError(without_paths(answer["error"]))
         return answer
 
     def close(self) -> None:
-        """End the process, and what it started."""
         process, self._process, self._unread = self._process, None, b""
         if process is None:
             return

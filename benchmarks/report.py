@@ -34,7 +34,6 @@ def to_markdown(results: Sequence[Result], facts: dict[str, Any]) -> str:
 
 
 def best_peer(cells: Iterable[Cell]) -> Cell | None:
-    """Return the fastest peer of some cells of one batch size."""
     timed = [c for c in cells if c.system not in OURS and c.seconds is not None]
     return min(timed, key=lambda cell: cell.seconds or math.inf, default=None)
 
@@ -102,14 +101,12 @@ def times(results: Sequence[Result], threads: int, ours: str = OURS[0]) -> str:
 def _by_rows(
     sizes: Sequence[int], last: str, align: str, rows: Sequence[Sequence[str]]
 ) -> str:
-    """Return a table of models with a column for each batch size."""
     lines = table(["model", *(plural(n, "row") for n in sizes), last], rows)
     lines[1] = lines[1].removesuffix("--:|") + f"{align}|"
     return "\n".join(lines).replace("|  |", "| |") + "\n"
 
 
 def ratio_to_best(cells: Sequence[Cell], ours: str = "") -> float | None:
-    """Return the best peer's time by ours."""
     best = best_peer(cells)
     if best is None or best.seconds is None or not ours:
         return best and best.ratio
@@ -147,7 +144,6 @@ def _compile(result: Result, system: str) -> str:
 
 
 def table_of(result: Result) -> str:
-    """Return all systems of one model, and why some are missing."""
     facts = ", ".join(
         plural(value, name.removesuffix("s"))
         if isinstance(value, int)

@@ -32,7 +32,7 @@ from typing import Annotated, Any
 
 import numpy as np
 import typer
-from harness import Document, publish, sampler, table, take_turns
+from harness import Document, paragraphs, publish, sampler, seconds, table, take_turns
 from machine import in_words, machine
 from peers import boosted_onnx, onnx_session
 
@@ -112,7 +112,6 @@ def trained(seed: int, categories: bool = True) -> Any:
 
 
 def compiled(model: Any, categories: bool = True) -> Any:
-    """Return the model as a service holds it."""
     frame = in_frame(draw(256, 1)[0])
     frame = frame if categories else frame[[*NUMBERS, DERIVED]]
     fast = CompiledForest(model, tuning="off", n_jobs=1).fit(frame)
@@ -178,7 +177,6 @@ def check() -> None:
 
 
 def serve(system: str, rate: int, trains: bool, seconds: float) -> Service:
-    """Answer requests that come at a rate; train meanwhile, if ``trains``."""
     make, bodies = SYSTEMS[system], _requests(512)
     held = {"answer": make(trained(0, categories=False)), "models": 1}
     stop = threading.Event()
@@ -213,9 +211,8 @@ def serve(system: str, rate: int, trains: bool, seconds: float) -> Service:
 
 
 @contextmanager
-def clock_watched() -> Iterator[list[float]]:
-    """Yield a list that gets the longest time in which a thread did not run."""
-    found: list[float] = []
+def clock_watched(found: list[float]) -> Iterator[None]:
+    """Add the longest time in which a thread did not run to a list."""
     stop = threading.Event()
 
     def watch() -> None:
@@ -228,7 +225,7 @@ def clock_watched() -> Iterator[list[float]]:
     watcher = threading.Thread(target=watch)
     watcher.start()
     try:
-        yield found
+        yield
     finally:
         stop.set()
         watcher.join()
@@ -238,15 +235,12 @@ def pauses(n: int, first: int = 200) -> dict[str, list[float]]:
     """Return the longest pauses, in seconds, of compiling, training and neither."""
     found: dict[str, list[float]] = {"nothing": [], "training": [], "compiling": []}
     for seed in range(first, first + n):
-        with clock_watched() as longest:
+        with clock_watched(found["nothing"]):
             time.sleep(0.3)
-        found["nothing"] += longest
-        with clock_watched() as longest:
+        with clock_watched(found["training"]):
             model = trained.__wrapped__(seed)
-        found["training"] += longest
-        with clock_watched() as longest:
+        with clock_watched(found["compiling"]):
             compiled(model)
-        found["compiling"] += longest
     return found
 
 
@@ -254,12 +248,7 @@ def compile_seconds(n: int) -> list[float]:
     """Return how long fit and warm-up of new models take; the first is left out."""
     models = [trained.__wrapped__(seed) for seed in range(300, 300 + n)]
     compiled(models[0])
-    found = []
-    for model in models[1:]:
-        begin = time.perf_counter()
-        compiled(model)
-        found.append(time.perf_counter() - begin)
-    return found
+    return [seconds(compiled, model) for model in models[1:]]
 
 
 def memory(swaps: int) -> dict[int, float]:
@@ -284,19 +273,16 @@ def bulk(rounds: int) -> dict[str, float]:
     columns = draw(N_BULK, 5)[0]
     every = zip(*columns.values(), strict=True)
     requests = [dict(zip(columns, row, strict=True)) for row in every]
+
+    def both(some: list[Any], make: Callable[[Any], Any], rows: Any) -> Any:
+        given = make(rows)
+        return [one.predict(given) for one in some]
+
     ways: dict[str, Callable[[], Any]] = {
-        "columns": lambda: [
-            one.predict(given) for given in [in_arrays(columns)] for one in fast
-        ],
-        "frame": lambda: [
-            one.predict(given) for given in [in_frame(columns)] for one in fast
-        ],
-        "XGBoost, frame of columns": lambda: [
-            one.predict(given) for given in [in_frame(columns)] for one in models
-        ],
-        "XGBoost, frame of requests": lambda: [
-            one.predict(given) for given in [in_frame(requests)] for one in models
-        ],
+        "columns": lambda: both(fast, in_arrays, columns),
+        "frame": lambda: both(fast, in_frame, columns),
+        "XGBoost, frame of columns": lambda: both(models, in_frame, columns),
+        "XGBoost, frame of requests": lambda: both(models, in_frame, requests),
     }
     # A sample is one call of each, of a hundred requests.
     samples = {
@@ -329,34 +315,21 @@ def page(facts: Document) -> str:
         [name, f"{taken * 1e6:,.0f}", f"{taken / ours:.1f}×"]
         for name, taken in facts["bulk"].items()
     ]
-    lines = [
+    return paragraphs(
         "# A service that trains",
-        "",
         "XGBoost, 200 trees of depth 6, a quantile; see `benchmarks/service.py`.",
-        "",
         in_words(facts["machine"]),
-        "",
         "## Requests of one row, in JSON: milliseconds from arrival to answer",
-        "",
-        *table([*heads, "slowest"], services),
-        "",
+        table([*heads, "slowest"], services),
         "## Pauses of another thread, in milliseconds",
-        "",
-        *table(["while", "median of the longest", "longest"], pauses),
-        "",
+        table(["while", "median of the longest", "longest"], pauses),
         "## Compiling a new model, in seconds",
-        "",
         f"Median {median(times):.3f}, longest {max(times):.3f}, of {len(times)}.",
-        "",
         "## Memory: resident MiB after some swaps",
-        "",
         ", ".join(f"{mib:.0f} after {n}" for n, mib in facts["memory"].items()) + ".",
-        "",
         f"## A call of {N_BULK} requests, two models",
-        "",
-        *table(["way", "µs", "of skforge's with columns"], calls),
-    ]
-    return "\n".join(lines) + "\n"
+        table(["way", "µs", "of skforge's with columns"], calls),
+    )
 
 
 def main(

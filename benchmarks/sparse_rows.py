@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from statistics import median
 from typing import Any
 
 import harness
@@ -101,41 +100,34 @@ def cells(
                     ours, theirs = fast.predict_proba, model.predict_proba
                     for rows in pool:
                         np.testing.assert_array_equal(ours(rows), theirs(rows))
-                    samples = {
-                        "ours": harness.sampler(ours, pool, slot, clock),
-                        "source": harness.sampler(theirs, pool, slot, clock),
-                    }
-                    taken = harness.take_turns(samples, rounds)
-                    own, source = taken["ours"], taken["source"]
-                    ratio = harness.ratio(source, own) or 0.0
-                    times = median(source), median(own), ratio
+                    calls = {"ours": ours, "source": theirs}
+                    pools = dict.fromkeys(calls, pool)
+                    taken = harness.medians(calls, pools, slot, rounds, clock=clock)
+                    source, ratio = taken["source"]
+                    times = source, taken["ours"][0], ratio or 0.0
                     yield Cell(like, name, form, n, fit, *times)
 
 
 def page(document: harness.Document) -> str:
-    """Write a table: models and forms down, numbers of rows across."""
     found = harness.records(Cell, document["cells"])
     sizes = sorted({cell.rows for cell in found})
     by_place = {(c.rows_like, c.model, c.form, c.rows): c for c in found}
-    lines = [
-        "# Wide sparse rows",
-        "",
+    words = (
         f"Rows of {WIDTH:,} columns; *uniform* ones have {WIDTH * DENSITY:.0f} "
         f"entries, *texts* {WORDS} words. A cell is the library's time of "
         "`predict_proba` divided by skforge's; in brackets are the µs of skforge's "
         "call. Both run on one thread, whose time is counted, and calls take other "
-        "rows in turn.",
-        "",
-        in_words(document["facts"]),
-        "",
-    ]
+        "rows in turn."
+    )
     rows = []
     for like, model, form in dict.fromkeys(place[:3] for place in by_place):
         of = [by_place[like, model, form, n] for n in sizes]
         ratios = [f"{c.ratio:.1f} ({harness.micro(c.ours)})" for c in of]
         rows.append([like, model, form, *ratios, f"{of[0].fit:.2f}"])
     heads = ["rows", "model", "form", *map(harness.rows_a_call, sizes), "fit, s"]
-    return "\n".join([*lines, *harness.table(heads, rows, texts=3), ""])
+    table = harness.table(heads, rows, texts=3)
+    facts = in_words(document["facts"])
+    return harness.paragraphs("# Wide sparse rows", words, facts, table)
 
 
 def main(

@@ -10,20 +10,19 @@ with short samples.
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from dataclasses import replace
 from itertools import product
 from typing import Annotated
 
 import harness
 import typer
 from environments import version_in
-from machine import in_words, machine
-from measure import Limits, measure, results_of
-from models import get
-from remote import OURS, SYSTEMS, Remote
+from machine import in_words
+from measure import Limits, results_of
+from remote import OURS, SYSTEMS
 from report import ratios, times
 from systems import OWN
-from table import different, say
+from table import short_run
 from training import SWEEP
 
 NVFOREST = "nvforest-cu13"
@@ -51,41 +50,24 @@ def main(
     sizes = product(*map(harness.numbers, (trees, columns, depths)))
     named = [f"{SWEEP}{x}-{t}x{c}-{d}" for t, c, d in sizes for x in LIBRARIES]
     wanted = {OURS[0], *OWN.values(), *PEERS}
-    remotes = [Remote(e) for e in SYSTEMS if e.name in wanted]
-    facts, results = machine(), []
-    facts["packages"][NVFOREST] = version_in("nvforest", NVFOREST)
-    try:
-        for name in [n for n in named if harness.chosen(n, names or [])]:
-            model = get(name)
-            say(f"{name}: {model.facts}")
-            others = set(OWN.values()) - {OWN[model.kind], "onnxruntime"}
-            able = [r for r in remotes if r.entry.name not in others]
-            rows = harness.numbers(batches)
-            results.append(measure(model, able, rows, [1], LIMITS, say))
-            document = harness.rounded(
-                {"machine": facts, "models": [asdict(r) for r in results]}
-            )
-            harness.publish(output, "sweep", document, page, "threads")
-    finally:
-        for remote in remotes:
-            remote.close()
-    print(page(document))
-    if wrong := different(results):
-        raise SystemExit("predictions of skforge differ: " + ", ".join(wrong))
+    entries = [e for e in SYSTEMS if e.name in wanted]
+    models = [n for n in named if harness.chosen(n, names or [])]
+    rows, version = harness.numbers(batches), version_in("nvforest", NVFOREST)
+    packages = {NVFOREST: version}
+    short_run("sweep", page, models, entries, rows, LIMITS, output, **packages)
 
 
 def page(document: harness.Document) -> str:
-    """Return the tables."""
     results = results_of(document)
     pair = (OURS[0], "nvforest")
     beside = [
         replace(r, cells=[c for c in r.cells if c.system in pair]) for r in results
     ]
-    parts = ["# The sizes of nvForest's benchmark\n", EXPLAINED]
-    parts += ["## Times faster than the fastest other system\n", ratios(results, 1)]
-    parts += ["## Times faster than nvForest on the CPU\n", ratios(beside, 1)]
-    parts += ["## µs a row of skforge\n", times(results, 1)]
-    return "\n".join([*parts, in_words(document["machine"])]) + "\n"
+    parts = ["# The sizes of nvForest's benchmark", EXPLAINED]
+    parts += ["## Times faster than the fastest other system", ratios(results, 1)]
+    parts += ["## Times faster than nvForest on the CPU", ratios(beside, 1)]
+    parts += ["## µs a row of skforge", times(results, 1)]
+    return harness.paragraphs(*parts, in_words(document["machine"]))
 
 
 if __name__ == "__main__":

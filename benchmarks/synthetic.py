@@ -133,7 +133,6 @@ def shape_of(name: str) -> tuple[Shape, list[int]]:
 
 
 def _tree(number: int, shape: Shape, random: np.random.Generator) -> dict[str, Any]:
-    """Grow a tree level by level, in the form of XGBoost's JSON."""
     left: list[int] = [-1]
     right: list[int] = [-1]
     parents: list[int] = [2147483647]

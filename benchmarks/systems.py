@@ -27,22 +27,14 @@ class NotForModelError(Exception):
 class System:
     """What predicts a loaded model.
 
-    Parameters
-    ----------
-    answer : {"raw", "value"}
-        Raw scores, or what the source's ``predict`` or ``predict_proba`` returns.
-    predict : callable
-        Takes a number of threads; returns the call that is timed.
-    adapt : callable, optional
-        Turns an answer into the source's convention, outside of what is timed.
-    compile_seconds : float, optional
-        The part of preparing that is compiling, where the system tells.
+    An answer is "raw" scores, or the "value" that the source's ``predict`` or
+    ``predict_proba`` returns.
     """
 
     answer: str
-    predict: Callable[[int], Predict]
-    adapt: Callable[[Array], Array] = np.asarray
-    compile_seconds: float | None = None
+    predict: Callable[[int], Predict]  # of a number of threads: the call that is timed
+    adapt: Callable[[Array], Array] = np.asarray  # to the source's convention; untimed
+    compile_seconds: float | None = None  # of preparing, where the system tells
 
 
 def load_estimator(path: str) -> Any:
@@ -50,6 +42,19 @@ def load_estimator(path: str) -> Any:
     import joblib
 
     return joblib.load(path)
+
+
+def source_of(model: Model) -> Any:
+    """Return what ``load_forest`` and ``CompiledForest`` take."""
+    is_estimator = model["kind"] == "sklearn"
+    return load_estimator(model["path"]) if is_estimator else model["path"]
+
+
+def needs(model: Model, kind: str) -> None:
+    """Refuse the models of other libraries."""
+    if model["kind"] != kind:
+        names = {"xgboost": "an XGBoost", "lightgbm": "a LightGBM"}
+        raise NotForModelError(f"not {names.get(kind, 'a scikit-learn')} model")
 
 
 def method_of(estimator: Any) -> str:
@@ -65,21 +70,22 @@ def method_of(estimator: Any) -> str:
 
 def skforge_avx2(model: Model) -> System:
     """Load CompiledForest for this machine without AVX-512."""
+    return skforge(model, without_avx512())
+
+
+def without_avx512() -> Any:
     from skforge import Target
 
     host = Target.host()
     caches = {k: getattr(host, k) for k in ("l1_bytes", "l2_bytes", "l3_bytes")}
-    level = replace(Target.x86_64("v3"), n_cores=host.n_cores, **caches)
-    return skforge(model, level)
+    return replace(Target.x86_64("v3"), n_cores=host.n_cores, **caches)
 
 
 def skforge(model: Model, target: Any = "cpu") -> System:
     """Load CompiledForest with default schedules; nothing is tuned."""
     from skforge import CompiledForest
 
-    is_estimator = model["kind"] == "sklearn"
-    source = load_estimator(model["path"]) if is_estimator else model["path"]
-    fast = CompiledForest(source, tuning="off", target=target)
+    fast = CompiledForest(source_of(model), tuning="off", target=target)
     fast.fit(np.load(model["rows"])[:1024])
     has_raw = model["kind"] in ("xgboost", "lightgbm")
     name = "predict_raw" if has_raw else method_of(fast)
@@ -103,7 +109,6 @@ def skforge(model: Model, target: Any = "cpu") -> System:
 
 
 def xgboost(model: Model) -> System:
-    """Load Booster.inplace_predict."""
     booster = xgboost_booster(model)
 
     def predict(threads: int) -> Predict:
@@ -114,8 +119,7 @@ def xgboost(model: Model) -> System:
 
 
 def xgboost_booster(model: Model) -> Any:
-    if model["kind"] != "xgboost":
-        raise NotForModelError("not an XGBoost model")
+    needs(model, "xgboost")
     import xgboost
 
     with xgboost.config_context(verbosity=0):  # old files draw a warning
@@ -123,9 +127,7 @@ def xgboost_booster(model: Model) -> Any:
 
 
 def xgboost_wrapper(model: Model) -> System:
-    """Load the scikit-learn wrapper, with margins."""
-    if model["kind"] != "xgboost":
-        raise NotForModelError("not an XGBoost model")
+    needs(model, "xgboost")
     import xgboost
 
     wrapper = xgboost.XGBRegressor()
@@ -141,7 +143,6 @@ def xgboost_wrapper(model: Model) -> System:
 
 
 def lightgbm(model: Model) -> System:
-    """Load Booster.predict."""
     booster = lightgbm_booster(model)
 
     def predict(threads: int) -> Predict:
@@ -151,17 +152,14 @@ def lightgbm(model: Model) -> System:
 
 
 def lightgbm_booster(model: Model) -> Any:
-    if model["kind"] != "lightgbm":
-        raise NotForModelError("not a LightGBM model")
+    needs(model, "lightgbm")
     import lightgbm
 
     return lightgbm.Booster(model_file=model["path"])
 
 
 def lightgbm_wrapper(model: Model) -> System:
-    """Load the scikit-learn wrapper, with raw scores."""
-    if model["kind"] != "lightgbm":
-        raise NotForModelError("not a LightGBM model")
+    needs(model, "lightgbm")
     if model["wrapper"] is None:
         raise NotForModelError("the file holds a Booster only")
     wrapper = load_estimator(model["wrapper"])
@@ -174,8 +172,7 @@ def lightgbm_wrapper(model: Model) -> System:
 
 def sklearn(model: Model) -> System:
     """Load the estimator: predict_proba, score_samples or predict."""
-    if model["kind"] != "sklearn":
-        raise NotForModelError("not a scikit-learn model")
+    needs(model, "sklearn")
     estimator = load_estimator(model["path"])
 
     def predict(threads: int) -> Predict:

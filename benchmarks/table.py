@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,10 +18,10 @@ import harness
 import typer
 from machine import machine
 from measure import Limits, Result, measure, read
-from models import models
+from models import Model, get, models
 from models import names as names_of_models
 from plot import heat_map
-from remote import OURS, SYSTEMS, Remote, SystemFailedError
+from remote import OURS, SYSTEMS, Entry, Remote, SystemFailedError
 from report import page, to_markdown
 from systems import OWN
 
@@ -82,8 +83,38 @@ def main(
             remote.close()
     results = merged(old, results)
     print("\n" + to_markdown(results, facts))
-    if wrong := different(results):
-        sys.exit("predictions of skforge differ: " + ", ".join(wrong))
+    end_if_different(results)
+
+
+def short_run(
+    name: str,
+    of_page: Callable[[harness.Document], str],
+    wanted: Iterable[str],
+    entries: Iterable[Entry],
+    sizes: list[int],
+    limits: Limits,
+    output: Path | None,
+    refused: Callable[[Model], set[str]] = lambda model: set(),
+    **packages: str,
+) -> None:
+    """Measure models on one thread; write and print a page of them."""
+    remotes = [Remote(entry) for entry in entries]
+    facts, results = machine(), []
+    facts["packages"] |= packages
+    try:
+        for model in map(get, wanted):
+            say(f"{model.name}: {model.facts}")
+            others = set(OWN.values()) - {OWN[model.kind], "onnxruntime"}
+            others |= refused(model)
+            able = [r for r in remotes if r.entry.name not in others]
+            results.append(measure(model, able, sizes, [1], limits, say))
+            document = harness.rounded({"machine": facts, "models": results})
+            text = harness.publish(output, name, document, of_page, "threads")
+    finally:
+        for remote in remotes:
+            remote.close()
+    print(text)
+    end_if_different(results)
 
 
 def chosen(systems: str) -> list[Remote]:
@@ -109,18 +140,19 @@ def say(line: str) -> None:
     print(line, flush=True)
 
 
-def different(results: list[Result]) -> list[str]:
-    """Return the models of which skforge's answers are not the own library's bits."""
-    return [
+def end_if_different(results: list[Result]) -> None:
+    """End with an error where skforge's answers are not the own library's bits."""
+    wrong = [
         result.model
         for result in results
         for known in result.systems
         if known.system in OURS and not (known.same_bits or known.reason)
     ]
+    if wrong:
+        sys.exit("predictions of skforge differ: " + ", ".join(wrong))
 
 
 def write(results: list[Result], facts: dict[str, Any], folder: Path) -> None:
-    """Write results.json, results.md and results.svg."""
     document = {"machine": facts, "models": results}
     # A line for each model, system and cell: small, and readable in a diff.
     keys = ("system", "threads", "model")

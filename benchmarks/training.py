@@ -55,7 +55,6 @@ def table(
 
 
 def with_missing(X: Rows, share: float = 0.2, seed: int = 1) -> Rows:
-    """Return the rows with a share of their values missing."""
     X = X.copy()
     X[np.random.default_rng(seed).random(X.shape) < share] = np.nan
     return X
@@ -111,7 +110,6 @@ def lightgbm(
 def lightgbm_booster(
     X: Rows, y: Any, trees: int, categories: int, **parameters: Any
 ) -> Trained:
-    """Train a Booster of LightGBM, which has no wrapper."""
     import lightgbm
 
     X = X.astype(np.float64)

@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import harness
-import joblib
 import models as benchmark_models
 import numpy as np
 import typer
@@ -26,9 +25,9 @@ from cost_model_data import is_large, targets
 from cost_model_family import MAKERS, Sample, get
 from harness import mean_and_worst
 from models import cache_folder
+from plot import save
 from threadpoolctl import threadpool_limits
-from tuning_plots import figures, wholes_of
-from tuning_plots import strategies as draw_strategies
+from tuning_plots import FIGURES, strategies, wholes_of
 from tuning_recorded import Recorded
 
 from skforge import load_forest
@@ -114,7 +113,6 @@ def main(
 def recorded(spec: str) -> tuple[str, Recorded, Target]:
     """Return a model's name, the machine that runs it and is kept, and its target."""
     folder = cache_folder() / "tuning"
-    folder.mkdir(parents=True, exist_ok=True)
     name, _, label = spec.partition("@")
     label = label or "host"
     target, made = targets()[label], sample(name)
@@ -129,40 +127,25 @@ LABELS = {"host": "x86-64-v4", "v3": "x86-64-v3"}
 
 
 def draw(times: dict[Any, Any], rows: Rows, folder: Path) -> None:
-    figures(wholes(times), BATCHES, folder / "tuning")
+    for name, figure in FIGURES.items():
+        save(figure(wholes(times), BATCHES), folder / f"tuning-{name}.png", dpi=120)
     draw_searches(rows, folder / "tuning-strategies.png")
 
 
 def wholes(times: dict[Any, Any]) -> list[Any]:
-    """Return what the figures of whole spaces are drawn from."""
     named = {(model, LABELS[target]): one for (model, target), one in times.items()}
     return wholes_of(named)
 
 
 def draw_searches(rows: Rows, file: Path, title: str = "") -> None:
-    """Draw strategies by what an exhaustive search of the model took."""
-    searched = [r for r in rows if r["strategy"] == "exhaustive"]
-    whole = {(r["model"], r["target"]): r["seconds"] for r in searched}
-    shares = [
-        {
-            **r,
-            "machine": LABELS[r["target"]],
-            "slowdown": max(1.0, r["slowdown"]),
-            "share": r["seconds"] / whole[r["model"], r["target"]],
-        }
-        for r in rows
-    ]
-    share = "time by that of exhaustive search"
-    draw_strategies(shares, "strategy", share, file, title)
+    strategies([{**r, "machine": LABELS[r["target"]]} for r in rows], file, title)
 
 
 def sample(name: str) -> Sample:
-    """Return a forest of the family, or a model of the table, with its rows."""
     if name in MAKERS:
         return get(name)
     model = benchmark_models.get(name)
-    source = joblib.load(model.path) if model.kind == "sklearn" else model.path
-    return Sample(name, load_forest(source), np.load(model.rows))
+    return Sample(name, load_forest(model.source), np.load(model.rows))
 
 
 def record(machine: Recorded, space: ScheduleSpace, target: Target) -> tuple[int, int]:
@@ -241,16 +224,14 @@ def page(document: harness.Document) -> str:
     rows, (least, most) = document["rows"], document["legal"]
     names = list(dict.fromkeys(r["strategy"] for r in rows))
     models = list(dict.fromkeys(r["model"] for r in rows))
-    lines = [
+    parts: list[Any] = [
         "# Search strategies beside an exhaustive search",
-        "",
         f"The CPU space of one thread has {document['points']:,} points: {least:,} to "
         f"{most:,} of them are legal for a forest and do not pad its trees "
         f"beyond four times their size. There are {len(models)} "
         f"models and batches of {', '.join(map(str, BATCHES))} rows. Times are "
         f"processor time of one thread; a search has {document['budget']:g} s for all "
         "batch sizes together.",
-        "",
     ]
     heads = ["strategy", "AVX-512: geomean", "worst", "AVX2: geomean", "worst"]
     heads += ["its own proposals", "within 5 %", "seconds", "share of time"]
@@ -272,9 +253,8 @@ def page(document: harness.Document) -> str:
         share = f"1/{whole / spent:.0f}" if spent > 0 else "0"
         tried = np.mean([r["tried"] for r in part])
         made.append([*cells, f"{within:.0%}", f"{spent:.2f}", share, f"{tried:.0f}"])
-    lines += harness.table([*heads, "schedules timed"], made)
-    lines += [
-        "",
+    parts += [
+        harness.table([*heads, "schedules timed"], made),
         "*Geomean* and *worst* say how many times slower the chosen schedule is than "
         "the best of the space. A search keeps the default unless another schedule is "
         "at least 3 % faster. *Its own proposals*: the same without the default; "
@@ -289,16 +269,10 @@ def page(document: harness.Document) -> str:
         ]
         for m in models
     ]
-    if "notes" in document:
-        lines += ["", *document["notes"]]
-    lines += ["", "## By model", "", *harness.table(["model", *names], by_model)]
-    lines += ["", "![distribution](tuning-distribution.png)"]
-    lines += ["![sensitivity](tuning-sensitivity.png)"]
-    lines += [
-        "![strategies](tuning-strategies.png)",
-        "![hardware](tuning-hardware.png)",
-    ]
-    return "\n".join(lines) + "\n"
+    parts += [document.get("notes", ""), "## By model"]
+    parts.append(harness.table(["model", *names], by_model))
+    drawn = ("distribution", "sensitivity", "strategies", "hardware")
+    return harness.paragraphs(*parts, [f"![{x}](tuning-{x}.png)" for x in drawn])
 
 
 if __name__ == "__main__":

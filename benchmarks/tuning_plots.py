@@ -30,12 +30,10 @@ class Whole:
 
     @property
     def legal(self) -> int:
-        """Schedules that can be run."""
         return int((~np.isnan(self.seconds[:, 0])).sum())
 
     @property
     def best(self) -> Array:
-        """The least seconds by batch size."""
         least: Array = np.nanmin(self.seconds, axis=0)
         return least
 
@@ -67,23 +65,6 @@ def carried(first: Array, other: Array) -> float:
         if not np.isnan(other[schedule]):
             return float(other[schedule] / np.nanmin(other))
     return float("nan")
-
-
-def figures(
-    wholes: Sequence[Whole], batches: Sequence[int], start: Path, note: str = ""
-) -> None:
-    """Write the figures of all schedules.
-
-    ``start`` is how their files' names begin, and ``note`` is behind their titles.
-    """
-    for name, draw in (
-        ("distribution", distribution),
-        ("sensitivity", sensitivity),
-        ("hardware", hardware),
-    ):
-        figure = draw(wholes, batches)
-        figure.suptitle(f"{figure.get_suptitle()}{note}")
-        save(figure, start.with_name(f"{start.name}-{name}.png"), dpi=120)
 
 
 def machines_of(wholes: Sequence[Whole]) -> list[str]:
@@ -145,25 +126,26 @@ def sensitivity(wholes: Sequence[Whole], batches: Sequence[int]) -> Any:
     return figure
 
 
-def strategies(rows: Rows, key: str, share: str, to: Path, title: str = "") -> None:
-    """Figure 11: slowdown to the best, and the share of an exhaustive search.
-
-    ``rows`` have a panel and a series of bars for each value of ``machine`` and
-    ``key``; ``share`` says what they take the share of.
-    """
+def strategies(rows: Rows, to: Path, title: str = "") -> None:
+    """Figure 11: slowdown to the best, and the share of an exhaustive search."""
+    searched = [r for r in rows if r["strategy"] == "exhaustive"]
+    whole = {(r["model"], r["machine"]): r["seconds"] for r in searched}
     machines = list(dict.fromkeys(r["machine"] for r in rows))
     size = (4.2 * len(machines), 5.4)
     figure, axes = canvas(size, 2, len(machines), sharey="row", squeeze=False)
     for column, machine in enumerate(machines):
         on_machine = [r for r in rows if r["machine"] == machine]
         models = list(dict.fromkeys(r["model"] for r in on_machine))
-        for ax, what, mean in (
-            (axes[0, column], "slowdown", geometric_mean),
-            (axes[1, column], "share", lambda some: max(1e-4, np.mean(some))),
+        losses: dict[tuple[str, str], list[float]] = {}
+        shares: dict[tuple[str, str], list[float]] = {}
+        for r in on_machine:
+            key = r["model"], r["strategy"]
+            losses.setdefault(key, []).append(max(1.0, r["slowdown"]))
+            shares.setdefault(key, []).append(r["seconds"] / whole[key[0], machine])
+        for ax, values, mean in (
+            (axes[0, column], losses, geometric_mean),
+            (axes[1, column], shares, lambda some: max(1e-4, np.mean(some))),
         ):
-            values: dict[tuple[str, str], list[float]] = {}
-            for r in on_machine:
-                values.setdefault((r["model"], str(r[key])), []).append(r[what])
             names = dict.fromkeys(name for _, name in values)
             series = {n: [mean(values[m, n]) for m in models] for n in names}
             bars(ax, models, series)
@@ -173,7 +155,7 @@ def strategies(rows: Rows, key: str, share: str, to: Path, title: str = "") -> N
     axes[0, 0].set_ylim(0.9)
     axes[0, 0].set_ylabel("slowdown to the best")
     axes[1, 0].set_yscale("log")
-    axes[1, 0].set_ylabel(share)
+    axes[1, 0].set_ylabel("time by that of exhaustive search")
     handles = axes[0, 0].get_legend_handles_labels()
     figure.suptitle(title)
     columns = 6 if len(machines) > 1 else 3
@@ -203,3 +185,11 @@ def hardware(wholes: Sequence[Whole], batches: Sequence[int]) -> Any:
     axes.legend(fontsize=8)
     figure.suptitle("Schedules of its own", fontsize=10)
     return figure
+
+
+#: Figures of whole spaces, by the ends of their files' names.
+FIGURES = {
+    "distribution": distribution,
+    "sensitivity": sensitivity,
+    "hardware": hardware,
+}

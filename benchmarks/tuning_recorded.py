@@ -7,7 +7,6 @@ thread, and for all that is recorded what that took when it was done.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
 from functools import partial
 from pathlib import Path
@@ -17,7 +16,7 @@ from typing import Any
 
 import numpy as np
 from cost_model_data import SLOT, ThreadTimed
-from harness import take_turns
+from harness import add_line, lines_of, take_turns
 from threadpoolctl import threadpool_limits
 
 from skforge.compiler.forest.forest import Forest
@@ -37,48 +36,10 @@ LOOKS, LOOK = 3, 3e-4
 HOPELESS, NEAR, ROUNDS = 3.0, 1.25, 11
 
 
-class Replay:
-    """A measurer whose times are known: a search runs nothing, and its clock goes on.
-
-    Nothing is checked either: ``predict`` is the reference.
-    """
-
-    parallel = False
-
-    def __init__(self, forest: Forest) -> None:
-        self.forest = forest
-        self.now = 0.0
-        self._expected: dict[Any, Any] = {}
-
-    def clock(self) -> float:
-        """Return seconds by a clock that stands still while nothing is tried."""
-        return self.now
-
-    def check(self, _plan: LoweredCandidate) -> str:
-        """Return nothing: what does not run is refused when it is lowered."""
-        return ""
-
-    def build(self, plan: LoweredCandidate) -> ReplayRunner:
-        """Return what answers with known times."""
-        return ReplayRunner(self, plan.schedule)
-
-    def seconds(self, schedule: Schedule, n_rows: int) -> float:
-        """Return what a call takes; ``ScheduleError`` if it is not legal."""
-        raise NotImplementedError
-
-    def expected(self, rows: Any) -> Any:
-        """Return the reference's scores."""
-        # Batches that are checked are the sample's rows over and over.
-        key = len(rows), rows[:2].tobytes(), rows[-2:].tobytes()
-        if key not in self._expected:
-            self._expected[key] = np.asarray(reference_raw(self.forest, rows))
-        return self._expected[key]
-
-
 class ReplayRunner:
     """A schedule whose times are known or found out."""
 
-    def __init__(self, machine: Replay, schedule: Schedule) -> None:
+    def __init__(self, machine: Recorded, schedule: Schedule) -> None:
         self._machine, self._schedule = machine, schedule
 
     def predict(self, rows: Any) -> Any:
@@ -92,25 +53,19 @@ class ReplayRunner:
         return one
 
 
-class Recorded(Replay):
-    """A measurer of one forest on one target, kept in a file.
+class Recorded:
+    """A measurer of one forest on one target, which runs here; what is known runs not.
 
-    Parameters
-    ----------
-    file : Path
-        JSON lines: one for each schedule built, and one for each batch size timed.
-    forest : Forest
-        What is walked.
-    rows : ndarray or None
-        Real rows.
-    target : Target
-        For which; it must run here.
+    The file has a line of JSON for each schedule built, and for each batch size timed.
+    Nothing is checked in a search: ``predict`` is the reference.
     """
 
+    parallel = False
     label = ""
 
     def __init__(self, file: Path, forest: Forest, rows: Any, target: Target) -> None:
-        super().__init__(forest)
+        self.forest, self.now = forest, 0.0
+        self._expected: dict[Any, Any] = {}
         self._file = file
         self._machine = KernelMeasurer(forest, target, "exact", 1)
         self._sample = SampleRows(forest, rows, 0)
@@ -119,12 +74,15 @@ class Recorded(Replay):
         self._compile: dict[str, float] = {}
         self._batches: dict[int, Sequence[Any]] = {}
         self._runners: dict[str, ThreadTimed] = {}
-        if file.exists():
-            for line in file.read_text(encoding="utf-8").splitlines():
-                self._take(json.loads(line))
+        for record in lines_of(file):
+            self._take(record)
 
     def clock(self) -> float:
         return thread_time() + self.now
+
+    def check(self, _plan: LoweredCandidate) -> str:
+        """Return nothing: what does not run is refused when it is lowered."""
+        return ""
 
     def lower(self, schedule: Schedule) -> LoweredCandidate:
         record = self._record(schedule)
@@ -137,7 +95,7 @@ class Recorded(Replay):
 
     def build(self, plan: LoweredCandidate) -> ReplayRunner:
         self.now += self._built[plan.schedule.to_json()]["compile"]
-        return super().build(plan)
+        return ReplayRunner(self, plan.schedule)
 
     def seconds(self, schedule: Schedule, n_rows: int) -> float:
         """Return what a call takes, from the file or measured now."""
@@ -145,7 +103,7 @@ class Recorded(Replay):
         if key not in self._seconds:
             start = thread_time()
             self._record(schedule)
-            self._write({"s": key[0], "rows": n_rows, "seconds": self._time(*key)})
+            self._note(*key, self._time(*key))
             self.now -= thread_time() - start
         return self._seconds[key]
 
@@ -220,10 +178,14 @@ class Recorded(Replay):
         self._write({"s": key, "rows": n_rows, "seconds": seconds})
 
     def expected(self, rows: Any) -> Any:
+        """Return the reference's scores, in no time."""
         start = thread_time()
-        scores = super().expected(rows)
+        # Batches that are checked are the sample's rows over and over.
+        key = len(rows), rows[:2].tobytes(), rows[-2:].tobytes()
+        if key not in self._expected:
+            self._expected[key] = np.asarray(reference_raw(self.forest, rows))
         self.now -= thread_time() - start
-        return scores
+        return self._expected[key]
 
     def forget(self) -> None:
         """Let go of compiled code; what is known of it stays."""
@@ -275,8 +237,7 @@ class Recorded(Replay):
         return self._batches[n_rows]
 
     def _write(self, record: dict[str, Any]) -> None:
-        with self._file.open("a", encoding="utf-8") as out:
-            out.write(json.dumps(record) + "\n")
+        add_line(self._file, record)
         self._take(record)
 
     def _take(self, record: dict[str, Any]) -> None:

@@ -14,13 +14,13 @@ from typing import Annotated
 
 import harness
 import typer
-from machine import in_words, machine
-from measure import Limits, Result, measure, results_of
-from models import get
-from remote import OURS, SYSTEMS, Entry, Remote
+from machine import in_words
+from measure import Limits, Result, results_of
+from models import Model
+from remote import OURS, SYSTEMS, Entry
 from report import at, best_peer, ratios, seconds_of, times
 from systems import OWN
-from table import different, say
+from table import short_run
 from training import WEAK
 
 SIZES = (1, 8, 64, 512, 4096, 65536)
@@ -70,42 +70,31 @@ def main(
 ) -> None:
     """Measure, print, and write weak.json and weak.md where asked."""
     wanted = {OURS[0], *OWN.values(), *harness.parts(peers)}
-    remotes = [Remote(AVX2), *(Remote(e) for e in SYSTEMS if e.name in wanted)]
-    facts, results = machine(), []
+    entries = [AVX2, *(e for e in SYSTEMS if e.name in wanted)]
+    models = [n for n in WEAK if harness.chosen(n, names or [])]
     sizes = harness.numbers(batches)
-    try:
-        for name in [n for n in WEAK if harness.chosen(n, names or [])]:
-            model = get(name)
-            say(f"{name}: {model.facts}")
-            others = set(OWN.values()) - {OWN[model.kind], "onnxruntime"}
-            if model.facts["leaves"] > MOST_C_LEAVES:
-                others.add("tl2cgen")
-            able = [r for r in remotes if r.entry.name not in others]
-            results.append(measure(model, able, sizes, [1], LIMITS, say))
-    finally:
-        for remote in remotes:
-            remote.close()
-    document = harness.rounded({"machine": facts, "models": results})
-    print(harness.publish(output, "weak", document, page, "threads"))
-    if wrong := different(results):
-        raise SystemExit("predictions of skforge differ: " + ", ".join(wrong))
+    short_run("weak", page, models, entries, sizes, LIMITS, output, _refused)
+
+
+def _refused(model: Model) -> set[str]:
+    return {"tl2cgen"} if model.facts["leaves"] > MOST_C_LEAVES else set()
 
 
 def page(document: harness.Document) -> str:
     results = results_of(document)
-    parts = ["# Where other systems come nearest\n", EXPLAINED]
+    parts = ["# Where other systems come nearest", EXPLAINED]
     for ours in (OURS[0], AVX2.name):
-        parts += [f"## Times faster than the fastest other system: {ours}\n"]
-        parts += [ratios(results, 1, ours), f"## µs a row: {ours}\n"]
+        parts += [f"## Times faster than the fastest other system: {ours}"]
+        parts += [ratios(results, 1, ours), f"## µs a row: {ours}"]
         parts += [times(results, 1, ours)]
-    parts.append("## Aims\n")
-    parts.append("| aim | met | worst cell |\n| --- | --- | --- |")
-    parts += [_aim(aim, results) for aim in AIMS]
-    parts += [_avx2(results), _one_row(results), _flat(results)]
-    return "\n".join([*parts, "", in_words(document["machine"])]) + "\n"
+    aims = ["| aim | met | worst cell |", "| --- | --- | --- |"]
+    aims += [_aim(aim, results) for aim in AIMS]
+    aims += [_avx2(results), _one_row(results), _flat(results)]
+    return harness.paragraphs(*parts, "## Aims", aims, in_words(document["machine"]))
 
 
-def _line(words: str, found: Sequence[tuple[float, str]], met: int) -> str:
+def _line(words: str, found: Sequence[tuple[float, str]], least: float) -> str:
+    met = sum(value >= least for value, _ in found)
     worst = min(found)[1] if found else "not measured"
     return harness.line(words, f"{met} of {len(found)} cells", worst)
 
@@ -120,11 +109,10 @@ def _aim(aim: Aim, results: Sequence[Result]) -> str:
             if own and best and best.seconds:
                 ratio = best.seconds / own
                 found.append((ratio, f"{ratio:.3g}× {result.model}, {n:,} rows"))
-    return _line(aim.words, found, sum(ratio >= aim.least for ratio, _ in found))
+    return _line(aim.words, found, aim.least)
 
 
 def _avx2(results: Sequence[Result]) -> str:
-    """Compare AVX2 with the machine's vectors, over all cells."""
     found = []
     for result in results:
         for n in {cell.rows for cell in result.cells}:
@@ -133,8 +121,8 @@ def _avx2(results: Sequence[Result]) -> str:
             if wide and narrow:
                 times = narrow / wide
                 found.append((-times, f"{times:.3g}× {result.model}, {n:,} rows"))
-    met = sum(-times <= AVX2_FACTOR for times, _ in found)
-    return _line(f"AVX2: at most {AVX2_FACTOR:g}× the time with AVX-512", found, met)
+    words = f"AVX2: at most {AVX2_FACTOR:g}× the time with AVX-512"
+    return _line(words, found, -AVX2_FACTOR)
 
 
 def _one_row(results: Sequence[Result]) -> str:
@@ -143,8 +131,7 @@ def _one_row(results: Sequence[Result]) -> str:
         us = (seconds_of(at(result, 1, 1), OURS[0]) or 0.0) * 1e6
         if us and result.model in ONE_ROW_MODELS:
             found.append((-us, f"{us:.3g} µs {result.model}"))
-    met = sum(-us <= ONE_ROW for us, _ in found)
-    return _line(f"one row: at most {ONE_ROW} µs", found, met)
+    return _line(f"one row: at most {ONE_ROW} µs", found, -ONE_ROW)
 
 
 def _flat(results: Sequence[Result]) -> str:
@@ -155,8 +142,7 @@ def _flat(results: Sequence[Result]) -> str:
         if few and many and result.model.startswith("depth"):
             times = many / few / 8
             found.append((-times, f"{times:.3g}× {result.model}"))
-    met = sum(-times <= 1.0 for times, _ in found)
-    return _line("4,096 rows: no more time a row than with 512", found, met)
+    return _line("4,096 rows: no more time a row than with 512", found, -1.0)
 
 
 if __name__ == "__main__":

@@ -51,8 +51,6 @@ BUSY = 0.03
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One part of a kernel on one batch."""
-
     name: str
     ns_row: float
     left_out_ns_row: float | None  # what the kernel without it saves
@@ -105,24 +103,9 @@ def main(
 def profile(
     case: Case, size: int, target: Target, walk: bool = False, seconds: float = 6.0
 ) -> Profile:
-    """Take the kernel of a model for one batch size apart.
+    """Take the kernel of a model for one batch size apart; the target has to run here.
 
-    Parameters
-    ----------
-    case : Case
-        The model and rows, which are repeated to fill the batch.
-    size : int
-        Rows of a call.
-    target : Target
-        What to compile for; it has to run here.
-    walk : bool, default=False
-        The default walking schedule instead of the default one.
-    seconds : float, default=6.0
-        To spend on timing.
-
-    Returns
-    -------
-    Profile
+    ``walk`` takes the default walking schedule instead of the default one.
     """
     forest = case.forest
     module = compile_forest(forest, _walks(forest, target) if walk else None, target)
@@ -248,7 +231,6 @@ HEADS = ("part", "ns a row", "ps a row and tree", "share", "saved without", "flo
 
 
 def to_markdown(made: Profile) -> str:
-    """Return the profile as a table, with what was compiled above it."""
     lines = [
         f"### {made.model}, {made.rows:,} rows, {made.target}\n",
         f"`{made.schedule}`; {made.kernel_ns_row:.1f} ns a row, "

@@ -66,7 +66,6 @@ class Worker:
         return {}
 
     def transformed(self, file: str, seconds_left: float) -> dict[str, Any]:
-        """Write what the own library returns after its transform."""
         from systems import transformed
 
         np.save(file, self._some(transformed(self.model), seconds_left))
@@ -100,7 +99,6 @@ class Worker:
         return {"seconds": self._time(self.repeats) / self.repeats}
 
     def drop(self) -> dict[str, Any]:
-        """Free the batches."""
         self.batches, self.following = [], cycle([])
         gc.collect()
         return {}

@@ -21,7 +21,7 @@ from time import monotonic
 from typing import Annotated, Any
 
 import typer
-from harness import Batches, Names, Output, Rounds
+from harness import Batches, Names, Output, Rounds, numbers
 from machine import in_words, machine
 from models import cache_folder, models, names
 from synthetic import STAND_INS
@@ -96,7 +96,7 @@ def main(
         limits = Limits(3, 0.005, 0.5, prepare=40.0, end=end)
         schedules = "few" if schedules == "all" else schedules
     batches = batches or (QUICK_BATCHES if quick else BATCHES)
-    sizes = [int(n) for n in batches.split(",")]
+    sizes = numbers(batches)
     wanted = list(parts or (QUICK if quick else [*names(), *STAND_INS]))
     wanted += FAMILY if family else ()
     designs = {"all": None, "few": FEW, "none": ()}[schedules]
@@ -152,7 +152,6 @@ def differs(result: dict[str, Any]) -> bool:
 
 
 def install_lines() -> str:
-    """Return what to install, for this machine's folders."""
     import sklearn
 
     return INSTALL.format(folder=cache_folder(), sklearn=sklearn.__version__)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
@@ -20,7 +19,6 @@ from models import Model
 from remote import Entry, Remote, SystemFailedError
 
 from benchmarks.gpu.designs import designs
-from benchmarks.gpu.gpu_systems import source_of
 from skforge import compile_forest, load_forest
 from skforge.compiler.forest.reference import reference_raw
 
@@ -66,24 +64,7 @@ class Cell:
 
 
 class GpuRemote(Remote):
-    """A process with systems of one kind."""
-
     worker = Path(__file__).with_name("worker.py")
-
-    def load_system(
-        self, who: Participant, model: Model, seconds: float
-    ) -> dict[str, Any]:
-        """Load a model into a participant."""
-        return dict(
-            self.ask(
-                "load",
-                seconds,
-                key=who.name,
-                function=who.function,
-                model=asdict(model),
-                options=who.options,
-            )
-        )
 
 
 def participants(
@@ -96,27 +77,15 @@ def participants(
 ) -> list[Participant]:
     """Return who predicts a model: skforge's defaults, its designs, and peers.
 
-    Parameters
-    ----------
-    target : {"cuda", "emulated"}
-        What skforge compiles for.
-    model : Model
-        What is predicted.
-    wanted : sequence of str or None
-        Designs; all for None.
-    reductions : sequence of str
-        Of the default schedules besides "exact".
-    threads : int
-        Of skforge on the CPU.
-    peers : sequence of str or None
-        Names; all for None.
+    Of the designs ``wanted`` and of the peers, None stands for all. Default schedules
+    have the ``reductions`` besides "exact"; ``threads`` are those on the CPU.
     """
     ours = {"target": target, "clock": target}
     found = [Participant(OURS, OURS, "skforge", ours)]
     for one in reductions:
         options = {**ours, "reduction": one}
         found.append(Participant(f"skforge {one}", OURS, "skforge", options))
-    for design in designs(load_forest(source_of(asdict(model)))):
+    for design in designs(load_forest(model.source)):
         if wanted is None or design.name in wanted:
             options = {**ours, "design": design.name}
             found.append(Participant(design.name, OURS, "skforge", options))
@@ -148,7 +117,6 @@ class Group:
         self._remotes: dict[str, GpuRemote] = {}
 
     def of(self, who: Participant) -> GpuRemote:
-        """Return a participant's process."""
         found = self._remotes.get(who.process)
         if found is None:
             # Where no environment was made, this one may have the library.
@@ -164,7 +132,6 @@ class Group:
                 remote.ask("unload")
 
     def close(self) -> None:
-        """End all processes."""
         for remote in self._remotes.values():
             remote.close()
 
@@ -221,7 +188,7 @@ def bench(
 
 def _truth(model: Model) -> dict[str, Any]:
     """Return exact answers: raw scores, and what the source's predict returns."""
-    forest = load_forest(source_of(asdict(model)))
+    forest = load_forest(model.source)
     rows = np.resize(np.load(model.rows), (COMPARED_ROWS, forest.n_features))
     truth: dict[str, Any] = {"raw": reference_raw(forest, rows)}
     truth["value"] = np.asarray(compile_forest(forest, None, "cpu").predict(rows))
@@ -231,15 +198,12 @@ def _truth(model: Model) -> dict[str, Any]:
 def _prepare(
     model: Model, group: Group, who: Participant, truth: dict[str, Any], limits: Limits
 ) -> dict[str, Any]:
-    """Load a participant and compare its answers with the exact ones."""
     known: dict[str, Any] = {"system": who.name, "reason": None}
     remote = group.of(who)
     try:
-        loaded = remote.load_system(who, model, limits.prepare)
-        with tempfile.TemporaryDirectory() as folder:
-            file = str(Path(folder) / "answer.npy")
-            remote.ask("answers", key=who.name, rows=COMPARED_ROWS, file=file)
-            found = np.load(file)
+        given = {"key": who.name, "function": who.function, "options": who.options}
+        loaded = remote.ask("load", limits.prepare, model=asdict(model), **given)
+        found = remote.array("answers", key=who.name, rows=COMPARED_ROWS)
     except SystemFailedError as error:
         return {**known, "reason": str(error)}
     exact = truth[loaded["answer"]]
@@ -265,7 +229,6 @@ def _cells(
     seen: dict[str, list[tuple[int, float]]],
     limits: Limits,
 ) -> list[Cell]:
-    """Time one batch size in one place."""
     cells = {one.name: Cell(one.name, rows, where) for one in who}
     remotes = {one.name: group.of(one) for one in who}
     samples = timed(

@@ -27,15 +27,7 @@ WIDE_BYTES = 100 << 10
 
 @dataclass(frozen=True, slots=True)
 class Design:
-    """A schedule with a name.
-
-    Parameters
-    ----------
-    name : str
-        As tables show it.
-    schedule : Schedule
-        What is compiled.
-    """
+    """A schedule, with its name in tables."""
 
     name: str
     schedule: Schedule

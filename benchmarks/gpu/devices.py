@@ -30,11 +30,9 @@ class Clock:
     name = "this CPU"
 
     def put(self, rows: Any) -> Any:
-        """Return rows on the device."""
         return rows
 
     def get(self, answer: Any) -> Any:
-        """Return an answer as a NumPy array."""
         return np.asarray(answer)
 
     def wait(self) -> None:
@@ -48,7 +46,6 @@ class Clock:
         return (perf_counter() - start) / calls
 
     def facts(self) -> dict[str, Any]:
-        """Return what is to be known of the device."""
         return {"device": self.name}
 
 
@@ -111,7 +108,6 @@ class CupyClock(Clock):
         return kernel
 
     def facts(self) -> dict[str, Any]:
-        """Return name, architecture, processors, clock, driver."""
         runtime = self._cupy.cuda.runtime
         known = runtime.getDeviceProperties(self._device.id)
         return {

@@ -27,7 +27,6 @@ Schedules = Mapping[str, Schedule | None]
 
 
 def exactness(setup: Setup) -> Iterator[Item]:
-    """Yield pytest's tests, the tests' forests and schedules, random ones, models."""
     from tests.exactness.forests import MAKERS
 
     few = 4 if setup.quick else None
@@ -68,7 +67,6 @@ def schedules() -> Schedules:
 
 
 def small_forest(setup: Setup, name: str, given: Schedules) -> dict[str, Any]:
-    """Compare a forest of the tests with the reference."""
     from tests.exactness.checks import expected
     from tests.exactness.forests import forest
 

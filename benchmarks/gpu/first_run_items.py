@@ -32,26 +32,16 @@ FAILED, LEFT = 1, 2
 class Item:
     """Something to measure.
 
-    Parameters
-    ----------
-    name : str
-        By which a later process knows that it is done.
-    work : callable
-        Returns what is kept, as JSON has it. ``wrong`` lists what is not exact.
-    kernels : int
-        Kernels that it compiles.
-    seconds : float
-        What it is expected to take besides.
+    ``work`` returns what is kept, as JSON has it; ``wrong`` lists what is not exact.
     """
 
-    name: str
+    name: str  # by which a later process knows that it is done
     work: Callable[[], dict[str, Any]]
-    kernels: int = 0
-    seconds: float = 1.0
+    kernels: int = 0  # that it compiles
+    seconds: float = 1.0  # that it is expected to take besides
 
     @property
     def expected(self) -> float:
-        """Seconds, with those of the compiler."""
         return self.seconds + KERNEL * self.kernels
 
 
@@ -124,22 +114,9 @@ def run_stage(
 ) -> int:
     """Run a stage's items until the time is over; return the exit status.
 
-    Parameters
-    ----------
-    stage : int
-        Its number.
-    items : iterable of Item
-        In order; those with a result are left out.
-    log : Log
-        Where results are, and go.
-    end : float
-        Of ``monotonic``. No item begins that is expected to end later.
-    again : bool
-        Whether failed items are run again.
-    broken : callable
-        Tells after an error whether no later item can succeed in this process.
-    say : callable
-        Is told what happens.
+    Items that have a result are left out, failed ones if not ``again``. None begins
+    that is expected to last beyond ``end``, which is of ``monotonic``. ``broken`` tells
+    after an error whether no later item can succeed in this process.
     """
     done, left = log.done(stage, again), []
     for item in items:
@@ -181,7 +158,6 @@ def run_stage(
 
 
 def plan(stages: Iterable[Any], setup: Any) -> Iterator[str]:
-    """Yield what each stage would take on a device, with its longest item."""
     whole = 0.0
     for stage in stages:
         items = list(stage.items(setup))

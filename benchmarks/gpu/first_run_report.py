@@ -21,7 +21,6 @@ from benchmarks.gpu.plots import write as write_bench
 
 
 def write(log_: Log, setup: Setup, folder: Path) -> None:
-    """Write first_run.md, and gpu.md with its figures if anything was compared."""
     known = {stage.number: log_.results(stage.number) for stage in STAGES}
     device = known[1].get("device", {}).get("result", {})
     parts = [
@@ -43,7 +42,6 @@ def write(log_: Log, setup: Setup, folder: Path) -> None:
 
 
 def _tables(known: dict[int, dict[str, Any]], setup: Setup, folder: Path) -> None:
-    """Write the tables and figures of other modules."""
     facts = known[1].get("versions", {}).get("result", {})
     benches = [x["bench"] for x in map(_result, known[3].values()) if "bench" in x]
     if benches:
@@ -108,7 +106,6 @@ def _searches(lines: dict[str, Any]) -> Iterator[str]:
 
 
 def _designs(lines: dict[str, Any]) -> Iterator[str]:
-    """Yield the times of all designs of each model."""
     for name, line in lines.items():
         times = _result(line).get("seconds", {})
         sizes = list(dict.fromkeys(n for seconds in times.values() for n in seconds))

@@ -21,7 +21,6 @@ from models import Model, cache_folder, get
 from benchmarks.gpu.bench import Group
 from benchmarks.gpu.devices import Clock, clock_of
 from benchmarks.gpu.first_run_items import Item
-from benchmarks.gpu.gpu_systems import source_of
 from skforge import load_forest
 from skforge.compiler import driver
 from skforge.compiler.forest.forest import Forest
@@ -40,53 +39,34 @@ ROWS = 1024
 
 @dataclass(slots=True)
 class Setup:
-    """The device, the models, and processes beside this one.
+    """The device, the models, and processes beside this one."""
 
-    Parameters
-    ----------
-    target : {"cuda", "hip", "emulated"}
-        What is compiled for.
-    names : tuple of str
-        Of models.
-    packed : Path or None
-        File that ``pack`` wrote models to; None for the benchmarks' own models.
-    quick : bool
-        Whether few schedules and sizes are enough.
-    end : float
-        Of ``monotonic``: nothing is begun later.
-    """
-
-    target: str
-    names: tuple[str, ...]
-    packed: Path | None = None
-    quick: bool = False
-    end: float = float("inf")
+    target: str  # cuda, hip or emulated
+    names: tuple[str, ...]  # of models
+    packed: Path | None = None  # the file of ``pack``; None: the benchmarks' own models
+    quick: bool = False  # few schedules and sizes are enough
+    end: float = float("inf")  # of ``monotonic``: nothing is begun later
     group: Group = field(default_factory=Group)
     _clock: Clock | None = None
     _pool: ProcessPoolExecutor | None = None
 
     @property
     def on_device(self) -> bool:
-        """Whether there is a real device."""
         return self.target in ("cuda", "hip")
 
     def clock(self) -> Clock:
-        """Return what moves rows and takes time."""
         self._clock = self._clock or clock_of(self.target)
         return self._clock
 
     def machine(self) -> Target:
-        """Return the device's facts."""
         return resolve_target(self.target)
 
     def model(self, name: str) -> Model:
-        """Return a model, of those that were packed if there are any."""
         return get(name) if self.packed is None else unpacked(self.packed, name)
 
     def forest(self, name: str) -> tuple[Forest, Array]:
-        """Return a model's forest and its rows."""
         model = self.model(name)
-        return load_forest(source_of(asdict(model))), np.load(model.rows)
+        return load_forest(model.source), np.load(model.rows)
 
     def broken(self) -> bool:
         """Tell whether an earlier kernel broke the device's context."""
@@ -104,12 +84,10 @@ class Setup:
         if self._pool is None:
             context = multiprocessing.get_context("spawn")
             self._pool = ProcessPoolExecutor(os.cpu_count(), mp_context=context)
-        source = source_of(asdict(self.model(name)))
-        work = partial(_compile, source, self.machine())
+        work = partial(_compile, self.model(name).source, self.machine())
         list(self._pool.map(work, schedules, chunksize=4))
 
     def close(self) -> None:
-        """End the processes."""
         self.group.close()
         if self._pool is not None:
             self._pool.shutdown()
@@ -117,15 +95,12 @@ class Setup:
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """A number, a title, and what makes its items."""
-
     number: int
     title: str
     items: Callable[[Setup], Iterator[Item]]
 
 
 def differs(got: Any, wanted: Array, what: str) -> list[str]:
-    """Return a line for the report if bits differ."""
     difference, same = compare(np.asarray(got).reshape(wanted.shape), wanted)
     return [] if same else [f"{what}: by {difference:.2g}"]
 

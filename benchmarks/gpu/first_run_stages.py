@@ -82,7 +82,6 @@ METRICS = (
 
 
 def install(setup: Setup) -> Iterator[Item]:
-    """Yield the versions, the device, and a kernel."""
     yield Item("versions", machine, seconds=2)
     yield Item("compiler", lambda: {"version": compiler_version("cuda")}, seconds=1)
     yield Item("device", lambda: setup.clock().facts(), seconds=10)
@@ -95,7 +94,6 @@ def install(setup: Setup) -> Iterator[Item]:
 
 
 def defaults(setup: Setup) -> Iterator[Item]:
-    """Yield models beside other libraries, rows on the device and on the host."""
     sizes = SIZES[:1] if setup.quick else SIZES
     for name in setup.names:
         yield Item(name, partial(_bench, setup, name, sizes), 20, 40 + 3 * len(sizes))
@@ -117,7 +115,6 @@ def _bench(setup: Setup, name: str, sizes: Sequence[int]) -> dict[str, Any]:
 
 
 def strategies(setup: Setup) -> Iterator[Item]:
-    """Yield models under the strategies of other systems, as skforge compiles them."""
     for name in [*setup.names, *(RANDOM[:1] if setup.quick else RANDOM)]:
         work = partial(_strategies, setup, name)
         yield Item(name, work, 10, 1 if name in RANDOM else 5)
@@ -136,7 +133,6 @@ def _strategies(setup: Setup, name: str) -> dict[str, Any]:
 
 
 def searches(setup: Setup) -> Iterator[Item]:
-    """Yield searches of some models, and all of Table 5, in parts."""
     batches = BATCHES[:1] if setup.quick else BATCHES
     size = 8 if setup.quick else POINTS
     points = 2 * size if setup.quick else len(ScheduleSpace.gpu())
@@ -153,7 +149,6 @@ def searches(setup: Setup) -> Iterator[Item]:
 
 
 def _whole(setup: Setup) -> Sequence[str]:
-    """Return the models of which all of Table 5 is timed."""
     return [name for name in setup.names if name in WHOLE] or setup.names[:2]
 
 
@@ -174,7 +169,6 @@ def _search(setup: Setup, name: str, how: Strategy | str, n: int) -> dict[str, A
 def _points(
     setup: Setup, name: str, first: int, size: int, batches: Sequence[int]
 ) -> dict[str, Any]:
-    """Time some points of Table 5."""
     space, shape = ScheduleSpace.gpu(), ForestShape.of(setup.forest(name)[0])
     some = enumerate(islice(space, first, first + size), first)
     given = {f"{i}": space.schedule(point, shape) for i, point in some}
@@ -182,7 +176,6 @@ def _points(
 
 
 def designs_of_models(setup: Setup) -> Iterator[Item]:
-    """Yield the designs of all models."""
     for name in setup.names:
         yield Item(name, partial(_designs, setup, name), 25, 5)
 
@@ -197,7 +190,6 @@ def _designs(setup: Setup, name: str) -> dict[str, Any]:
 def _timed_all(
     setup: Setup, name: str, given: Mapping[str, Schedule], sizes: Sequence[int]
 ) -> dict[str, Any]:
-    """Time schedules of a model, and say which are not legal."""
     forest, rows = setup.forest(name)
     setup.compile_ahead(name, list(given.values()))
     seconds: dict[str, dict[int, float]] = {}
@@ -247,7 +239,6 @@ def _expected(forest: Forest, rows: Array) -> Array:
 
 
 def contributions(setup: Setup) -> Iterator[Item]:
-    """Yield the contributions of models, beside the CPU's."""
     for name in setup.names:
         yield Item(name, partial(_contributions, setup, name), 1, 15)
 
@@ -281,7 +272,6 @@ def _contributions(setup: Setup, name: str) -> dict[str, Any]:
 
 
 def counters(setup: Setup) -> Iterator[Item]:
-    """Yield what Nsight Compute counts in a few kernels."""
     for name in _whole(setup):
         for design in FEW:  # those that a forest does not have are said to fail
             for n in (512, 16384):

@@ -87,7 +87,6 @@ def operations(lines: list[str]) -> list[str]:
 
 
 def kernels_of(text: str) -> dict[str, list[str]]:
-    """Return the lines of each kernel of a disassembly."""
     found: dict[str, list[str]] = {}
     lines: list[str] = []
     for line in text.splitlines():
@@ -101,13 +100,7 @@ def kernels_of(text: str) -> dict[str, list[str]]:
 
 
 def disassemble(cubin: bytes) -> str:
-    """Return the SASS of a cubin as nvdisasm writes it.
-
-    Raises
-    ------
-    TargetError
-        When nvdisasm is not installed; says what to install.
-    """
+    """Return the SASS of a cubin as nvdisasm writes it."""
     tool = nvdisasm()
     if tool is None:
         raise TargetError(
@@ -127,7 +120,6 @@ def disassemble(cubin: bytes) -> str:
 
 @lru_cache(maxsize=1)
 def nvdisasm() -> str | None:
-    """Return the path of nvdisasm, None if it is not installed."""
     folders = wheel_folders("cu1[0-9]/bin", "cuda_nvdisasm/bin")
     home = os.environ.get("CUDA_HOME")
     folders += [f"{home}/bin"] if home else []

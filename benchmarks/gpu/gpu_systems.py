@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from systems import NotForModelError, load_estimator, xgboost_booster
+from systems import NotForModelError, source_of, xgboost_booster
 
 from benchmarks.gpu.devices import Clock
 
@@ -21,26 +21,13 @@ Options = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class GpuSystem:
-    """What predicts a loaded model.
+    """What predicts a loaded model."""
 
-    Parameters
-    ----------
-    answer : {"raw", "value"}
-        Raw scores, or what the source's ``predict`` or ``predict_proba`` returns.
-    device : callable or None
-        Rows on the device to an answer there; it need not wait.
-    host : callable or None
-        NumPy rows to a NumPy answer, copies included.
-    rows : callable, optional
-        Turns rows on the device into what ``device`` takes, not timed.
-    tune : callable, optional
-        Is told the rows of the batches that follow, before they are timed.
-    """
-
-    answer: str
-    device: Predict | None
-    host: Predict | None
-    rows: Predict = lambda rows: rows
+    answer: str  # as of systems.System
+    device: Predict | None  # rows on the device to an answer there; it need not wait
+    host: Predict | None  # NumPy rows to a NumPy answer, copies included
+    rows: Predict = lambda rows: rows  # on the device: what ``device`` takes; untimed
+    #: Is told the rows of the batches that follow, before they are timed.
     tune: Callable[[int], None] | None = None
 
 
@@ -65,12 +52,6 @@ def skforge(model: Model, options: Options, clock: Clock) -> GpuSystem:
     if options["target"] == "cpu":
         return GpuSystem("raw", None, lambda X: module.predict_raw(X, n_jobs=jobs))
     return GpuSystem("raw", module.predict_raw, module.predict_raw)
-
-
-def source_of(model: Model) -> Any:
-    """Return what ``load_forest`` takes."""
-    is_estimator = model["kind"] == "sklearn"
-    return load_estimator(model["path"]) if is_estimator else model["path"]
 
 
 # ------------------------------------------------------------ peers
@@ -122,7 +103,6 @@ def _treelite(model: Model) -> Any:
 
 
 def xgboost(model: Model, options: Options, clock: Clock) -> GpuSystem:
-    """Load Booster.inplace_predict on arrays of the device."""
     booster = _booster_on_gpu(model, clock)
 
     def predict(X: Any) -> Any:
@@ -136,7 +116,6 @@ def xgboost(model: Model, options: Options, clock: Clock) -> GpuSystem:
 
 
 def _booster_on_gpu(model: Model, clock: Clock) -> Any:
-    """Return a Booster that predicts on the GPU."""
     if model["kind"] != "xgboost":
         raise NotForModelError("reads XGBoost models only")
     import xgboost as library
@@ -156,7 +135,6 @@ def _needs_gpu(clock: Clock) -> None:
 
 
 def xgboost_matrix(model: Model, options: Options, clock: Clock) -> GpuSystem:
-    """Load Booster.predict on a QuantileDMatrix made of each batch."""
     import xgboost as library
 
     booster = _booster_on_gpu(model, clock)
@@ -172,13 +150,11 @@ def xgboost_matrix(model: Model, options: Options, clock: Clock) -> GpuSystem:
 
 
 def hummingbird(model: Model, options: Options, clock: Clock) -> GpuSystem:
-    """Load Hummingbird as a TorchScript module on the GPU."""
     _needs_gpu(clock)
     return _hummingbird(model, "torch.jit")
 
 
 def hummingbird_eager(model: Model, options: Options, clock: Clock) -> GpuSystem:
-    """Load Hummingbird as a PyTorch module on the GPU."""
     _needs_gpu(clock)
     return _hummingbird(model, "torch")
 

@@ -21,37 +21,29 @@ from benchmarks.gpu.tables import (
 )
 
 
-def plot(results: Results, folder: Path) -> list[Path]:
-    """Draw the figures that there is something to draw of; return the files."""
+def plot(results: Results, folder: Path) -> None:
+    """Draw the figures that there is something to draw of."""
     trained = [r for r in results if not r["model"].startswith("synthetic-")]
-    made = [
-        _lines_and_bars(
-            trained or results,
-            {
-                "kernel": (FOREST_PEERS, "kernel_ratio"),
-                "total": (FOREST_PEERS, "ratio"),
-            },
-            "nvForest",
-            folder / "gpu-figure-6.png",
-        ),
-        _lines_and_bars(
-            trained or results,
-            {"total": (TORCH_PEERS, "ratio")},
-            "Hummingbird",
-            folder / "gpu-figure-7.png",
-        ),
-        _grids(results, FOREST_PEERS, "kernel_ratio", folder / "gpu-figure-8.png"),
-        _grids(results, TORCH_PEERS, "ratio", folder / "gpu-figure-9.png"),
-    ]
-    return [file for file in made if file is not None]
+    kernel, total = (FOREST_PEERS, "kernel_ratio"), (FOREST_PEERS, "ratio")
+    both, of_torch = {"kernel": kernel, "total": total}, (TORCH_PEERS, "ratio")
+    for number, lines, peer in (
+        (6, both, "nvForest"),
+        (7, {"total": of_torch}, "Hummingbird"),
+    ):
+        file = folder / f"gpu-figure-{number}.png"
+        _lines_and_bars(trained or results, lines, peer, file)
+    for number, of in ((8, kernel), (9, of_torch)):
+        grids = {f"{n:,} rows": random_grid(results, *of, n) for n in RANDOM}
+        if any(grids.values()):
+            draw_grids(grids, folder / f"gpu-figure-{number}.png")
 
 
 def _lines_and_bars(
     results: Results, lines: dict[str, Any], peer: str, file: Path
-) -> Path | None:
+) -> None:
     found = {name: speedups(results, *of) for name, of in lines.items()}
     if not any(one for each in found.values() for one in each.values()):
-        return None
+        return
     figure, axes = canvas((15, 4), 1, 1 + len(BARS))
     for name, each in found.items():
         sizes = sorted({n for one in each.values() for n in one})
@@ -68,17 +60,9 @@ def _lines_and_bars(
         bars(axis, list(known), {"": list(known.values())})
         axis.set_title(f"{rows:,} rows, {next(iter(found))} time")
     save(figure, file, dpi=120)
-    return file
 
 
-def _grids(results: Results, peers: Any, key: str, file: Path) -> Path | None:
-    grids = {rows: random_grid(results, peers, key, rows) for rows in RANDOM}
-    if not any(grids.values()):
-        return None
-    return draw_grids({f"{rows:,} rows": one for rows, one in grids.items()}, file)
-
-
-def draw_grids(grids: dict[str, dict[tuple[int, int], float]], file: Path) -> Path:
+def draw_grids(grids: dict[str, dict[tuple[int, int], float]], file: Path) -> None:
     """Draw speedups by (trees, features), a heat map for each title."""
     import numpy as np
 
@@ -95,16 +79,13 @@ def draw_grids(grids: dict[str, dict[tuple[int, int], float]], file: Path) -> Pa
         heat(axis, table, *names, "{:.1f}".format, lambda _: "white", 10)
         axis.set(xlabel="features", ylabel="trees", title=title)
     save(figure, file, dpi=80)
-    return file
 
 
 def write(results: list[dict[str, Any]], facts: dict[str, Any], folder: Path) -> None:
-    """Write gpu.json, gpu.md and the figures."""
     document = rounded({"machine": facts, "models": results})
     publish(folder, "gpu", document, page, "system", "model")
     plot(results, folder)
 
 
 def page(document: dict[str, Any]) -> str:
-    """Return gpu.md."""
     return to_markdown(document["models"], document["machine"])

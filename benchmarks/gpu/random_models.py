@@ -9,7 +9,6 @@ model, and another run goes on from there.
 
 from __future__ import annotations
 
-import json
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -19,7 +18,7 @@ from typing import Annotated, Any
 
 import numpy as np
 import typer
-from harness import Document, Output, publish, rounded, table
+from harness import Document, Output, add_line, lines_of, publish, rounded, table
 from models import EIGHT, cache_folder, get
 from synthetic import N_RANDOM, random_file, random_models, shape_of
 
@@ -55,21 +54,15 @@ def sweep(
     names: Sequence[str], batches: Sequence[int], make: Make, kept: Path
 ) -> list[Record]:
     """Return the times of models; those in a file of JSON lines are not taken again."""
-    known: dict[str, Record] = {}
-    if kept.exists():
-        lines = kept.read_text(encoding="utf-8").splitlines()
-        known = {one["model"]: one for one in map(json.loads, lines)}
-    kept.parent.mkdir(parents=True, exist_ok=True)
-    with kept.open("a", encoding="utf-8") as file:
-        for name in names:
-            if name not in known:
-                known[name] = of_model(name, batches, make)
-                print(json.dumps(known[name]), file=file, flush=True)
+    known = {one["model"]: one for one in lines_of(kept)}
+    for name in names:
+        if name not in known:
+            known[name] = of_model(name, batches, make)
+            add_line(kept, known[name])
     return [known[name] for name in names]
 
 
 def of_model(name: str, batches: Sequence[int], make: Make) -> Record:
-    """Return the times of all strategies for a model, in seconds by batch size."""
     forest, rows = load(name)
     found = times(make(forest, rows), batches)
     return {"model": name, "batches": list(batches), "times": found}
@@ -79,7 +72,7 @@ def load(name: str) -> tuple[Forest, Any]:
     """Return a forest and rows; random ones are not kept."""
     if not name.startswith("synthetic-"):
         model = get(name)
-        return load_forest(model.path), np.load(model.rows)
+        return load_forest(model.source), np.load(model.rows)
     text, rows = random_file(name)
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "model.json"
@@ -102,12 +95,10 @@ def speedups(records: Sequence[Record], name: str) -> list[Record]:
 
 
 def at(found: Sequence[Record], rows: int) -> list[float]:
-    """Return the ratios of a batch size."""
     return [one["ratio"] for one in found if one["rows"] == rows]
 
 
 def grid(found: Sequence[Record], rows: int) -> dict[tuple[int, int], float]:
-    """Return mean speedups by (trees, features)."""
     places: dict[tuple[int, int], list[float]] = {}
     for one in found:
         if one["rows"] == rows:
@@ -157,7 +148,6 @@ Kernels were timed by events, the least of three rounds of 20 calls.
 
 
 def page(document: Document) -> str:
-    """Return the tables."""
     random, real = of_kinds(document)
     lines = [WORDS, f"## Figures 8 and 9: {len(random)} random models", ""]
     lines += _ranges(random, RANDOM_BATCHES)
@@ -171,7 +161,6 @@ def page(document: Document) -> str:
 
 
 def of_kinds(document: Document) -> tuple[list[Record], list[Record]]:
-    """Return the random models of results, and the real ones."""
     kinds: tuple[list[Record], list[Record]] = ([], [])
     for record in document["models"]:
         kinds[record["model"] in document["real"]].append(record)
@@ -228,7 +217,6 @@ def _micro(seconds: float | None) -> str:
 def write(
     random: Sequence[Record], real: Sequence[Record], target: str, folder: Path | None
 ) -> None:
-    """Print and write the tables and the picture, under the target's name."""
     name = f"gpu_random_{target}"
     document = rounded(
         {

@@ -53,7 +53,6 @@ class Measured:
     def seconds(
         self, schedule: Schedule | None, reduction: Reduction, batches: Sequence[int]
     ) -> Seconds:
-        """Compile a schedule, and time its kernels by events."""
         module = compile_forest(self.forest, schedule, self.target, reduction)
         found = {}
         for n in batches:
@@ -85,7 +84,6 @@ def seconds_of(
     reduction: Reduction,
     batches: Sequence[int],
 ) -> list[float | None]:
-    """Return the times of a schedule by batch size, None where it is not legal."""
     try:
         found = timer.seconds(schedule, reduction, batches)
     except SkforgeError:

@@ -39,7 +39,6 @@ def cells_of(result: dict[str, Any], system: str, where: str) -> dict[int, Any]:
 
 
 def measured_peer(result: dict[str, Any], names: Iterable[str]) -> str | None:
-    """Return the first of some peers that was measured."""
     return next((n for n in names if any(cells_of(result, n, "device"))), None)
 
 
@@ -51,7 +50,6 @@ def where_of(key: str) -> str:
 def speedups(
     results: Results, peers: Sequence[str], key: str
 ) -> dict[str, dict[int, float]]:
-    """Return the speedup over a peer, by model and rows."""
     found: dict[str, dict[int, float]] = {}
     for result in results:
         peer = measured_peer(result, peers)
@@ -62,7 +60,6 @@ def speedups(
 
 
 def to_markdown(results: Results, facts: dict[str, Any]) -> str:
-    """Return everything as text."""
     device = next((r["device"] for r in results if r["device"]), {})
     words = ", ".join(f"{name} {value}" for name, value in device.items())
     parts = [
@@ -100,7 +97,6 @@ def _figure(title: str, found: dict[str, dict[int, float]]) -> list[str]:
 
 
 def random_grid(results: Results, peers: Sequence[str], key: str, rows: int) -> Any:
-    """Return the mean speedup on random models, by (trees, features)."""
     grid: dict[tuple[int, int], list[float]] = {}
     family = [r for r in results if r["model"].startswith("synthetic-")]
     for name, one in speedups(family, peers, key).items():

@@ -26,6 +26,7 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 from cost_model_family import get
+from harness import add_line, lines_of
 from numpy.typing import NDArray
 
 from skforge import load_forest
@@ -106,7 +107,6 @@ def measure(
 def measured(
     file: Path, names: Iterable[str], target: Target, tuner: Tuner, seconds: float
 ) -> None:
-    """Append the times of the schedules that a tuner tries."""
     for name in names:
         sample = get(name)
         for rows in BATCHES:
@@ -120,21 +120,24 @@ def measured(
                 verbose=0,
             )
             timed = [t for t in result.trials if t.samples and t.schedule is not None]
-            with file.open("a", encoding="utf-8") as out:
-                for trial in timed:
-                    line = {
-                        "model": name,
-                        "arch": target.cpu,
-                        "processors": target.n_cores,
-                        "schedule": json.loads(trial.schedule.to_json()),
-                        "seconds": {str(rows): float(f"{trial.seconds:.5g}")},
-                    }
-                    out.write(json.dumps(line, separators=(",", ":")) + "\n")
+            for trial in timed:
+                line = {
+                    "model": name,
+                    "arch": target.cpu,
+                    "processors": target.n_cores,
+                    "schedule": json.loads(trial.schedule.to_json()),
+                    "seconds": {str(rows): float(f"{trial.seconds:.5g}")},
+                }
+                add_line(file, line)
             print(f"{name}, {rows:,} rows: {len(timed)} times", flush=True)
 
 
 @app.command()
-def fit(file: Path, output: Path = SHIPPED_GPU, validate: bool = True) -> None:
+def fit(
+    file: Annotated[Path, typer.Argument(exists=True)],
+    output: Path = SHIPPED_GPU,
+    validate: bool = True,
+) -> None:
     """Train on all times; validate by leaving one forest out."""
     found = list(groups(file))
     if validate:
@@ -144,13 +147,10 @@ def fit(file: Path, output: Path = SHIPPED_GPU, validate: bool = True) -> None:
 
 
 def groups(file: Path) -> Iterator[Group]:
-    """Yield the times of a file with their features."""
     found: dict[tuple[str, str, int], dict[str, dict[str, float]]] = {}
-    with file.open(encoding="utf-8") as lines:
-        for line in lines:
-            one = json.loads(line)
-            times = found.setdefault((one["model"], one["arch"], one["processors"]), {})
-            times.setdefault(json.dumps(one["schedule"]), {}).update(one["seconds"])
+    for one in lines_of(file):
+        times = found.setdefault((one["model"], one["arch"], one["processors"]), {})
+        times.setdefault(json.dumps(one["schedule"]), {}).update(one["seconds"])
     for (name, arch, processors), times in found.items():
         make = Target.hip if arch.startswith("gfx") else Target.cuda
         target = replace(make(arch), n_cores=processors)
@@ -179,7 +179,6 @@ def train(kept: Sequence[Group]) -> CostModel:
 
 
 def report(found: Sequence[Group]) -> None:
-    """Print how good models are for the forest that they were not trained on."""
     slow: dict[str, list[tuple[float, float]]] = {}
     for name in dict.fromkeys(g.model for g in found):
         trained = train([g for g in found if g.model != name])

@@ -38,7 +38,6 @@ class Worker:
     def load(
         self, key: str, function: str, model: dict[str, Any], options: dict[str, Any]
     ) -> dict[str, Any]:
-        """Load a model into a system, and answer a row."""
         from benchmarks.gpu import gpu_systems
         from benchmarks.gpu.devices import clock_of
 
@@ -107,7 +106,6 @@ class Worker:
         return self.pool[1]
 
     def sample(self, key: str, kernels: bool) -> dict[str, Any]:
-        """Return the seconds of a call, and of its kernels."""
         call, repeats = self.ready[key]
         found: dict[str, Any] = {"seconds": self._time(call, repeats) / repeats}
         if kernels:
@@ -115,14 +113,12 @@ class Worker:
         return found
 
     def drop(self) -> dict[str, Any]:
-        """Free the batches."""
         self.ready.clear()
         self.pool = (0, ""), []
         gc.collect()
         return {}
 
     def unload(self) -> dict[str, Any]:
-        """Forget all systems."""
         self.systems.clear()
         return self.drop()
 

@@ -21,23 +21,10 @@ from itertools import product
 from pathlib import Path
 from typing import Annotated, Any
 
+import harness
 import typer
 from environments import python_of
-from harness import (
-    Document,
-    Merge,
-    Names,
-    Output,
-    Parts,
-    chosen,
-    parts,
-    publish,
-    records,
-    rounded,
-    rows_a_call,
-    stored,
-    table,
-)
+from harness import rows_a_call
 from machine import PACKAGES, in_words, machine
 from remote import without_paths
 
@@ -86,7 +73,6 @@ def environment(trait: str, converter: str) -> str:
 
 
 def run(file: Path, python: Path, seconds: float) -> tuple[str, str]:
-    """Return what a script printed, and why it failed."""
     variables = {**os.environ, "PYTHONPATH": str(ROOT)}
     with tempfile.TemporaryDirectory(prefix="same-bits-") as folder:
         try:
@@ -137,12 +123,10 @@ def measured(trait: str, converter: str, seconds: float, folder: Path = CELLS) -
 # ------------------------------------------------------------ the page
 
 
-def page(document: Document) -> str:
-    """Write the summary, the table, and what it does not say."""
-    found = records(Cell, document["cells"])
-    lines = [
+def page(document: harness.Document) -> str:
+    found = harness.records(Cell, document["cells"])
+    parts: list[Any] = [
         "# The same bits?",
-        "",
         "A small model is trained with a fixed seed, converted, and predicts "
         f"{max(cell.rows for cell in found):,} rows. A cell is the number of rows for "
         "which a bit of the converter's answer differs from the library's; it links to "
@@ -150,39 +134,27 @@ def page(document: Document) -> str:
         "may return another dtype. Each converter has the setting nearest to the "
         "library: one thread, the library's dtype where it takes it, ONNX with split "
         "sums. Nothing here is about speed.",
-        "",
         "<!-- summary -->",
-        "",
-        *_summary(found),
-        "",
+        _summary(found),
         "*Rounding* is a difference of up to a 10,000th of the greatest answer. A line "
         "is a trait of a model; converters get the lines whose library they read.",
-        "",
         "<!-- table -->",
-        "",
-        *_lines(found),
-        "",
+        _lines(found),
         "†: of these by more than rounding; most of them reached other leaves. "
         "*cannot*: the converter raises an error. –: it does not read this library. "
         "ONNX Runtime and Hummingbird answer in float32: beside a library that answers "
         "in float64 most rows differ. FIL and nvForest need a GPU and are not here.",
-        "",
         "## More than rounding, without an error",
-        "",
-        *_silent(found),
-        "",
+        _silent(found),
         "## Cannot",
-        "",
-        *_refused(found),
-        "",
+        _refused(found),
         "## Versions",
-        "",
         in_words(document["facts"]),
     ]
     for name, facts in document["environments"].items():
         versions = ", ".join(f"{p} {v}" for p, v in facts["packages"].items())
-        lines += ["", f"{name} ran in its own: Python {facts['python']}, {versions}."]
-    return "\n".join([*lines, "", PINNED, ""])
+        parts += [f"{name} ran in its own: Python {facts['python']}, {versions}."]
+    return harness.paragraphs(*parts, PINNED)
 
 
 def _title(converter: str) -> str:
@@ -207,7 +179,7 @@ def _summary(found: list[Cell]) -> list[str]:
         counts = (same, len(answered) - same - more, more, len(some) - len(answered))
         rows.append([_title(converter), len(some), *counts])
     heads = ["converter", "lines", "same bits", "rounding", "more", "cannot"]
-    return table(heads, rows)
+    return harness.table(heads, rows)
 
 
 def _lines(found: list[Cell]) -> list[str]:
@@ -220,7 +192,7 @@ def _lines(found: list[Cell]) -> list[str]:
         shown = [_shown(by_place.get((name, converter))) for converter in columns]
         rows.append(["" if trait.group == group else trait.group, trait.title, *shown])
         group = trait.group
-    return table(["trait", "model", *map(_title, columns)], rows, 2)
+    return harness.table(["trait", "model", *map(_title, columns)], rows, 2)
 
 
 def _shown(cell: Cell | None) -> str:
@@ -288,23 +260,25 @@ def versions(python: Path) -> dict[str, Any]:
 
 
 def main(
-    traits: Names = None,
-    converters: Parts = "",
+    traits: harness.Names = None,
+    converters: harness.Parts = "",
     seconds: Annotated[float, typer.Option(help="Limit of a script.")] = 300.0,
-    output: Output = None,
-    merge: Merge = False,
+    output: harness.Output = None,
+    merge: harness.Merge = False,
 ) -> None:
     """Run scripts, print what each found, and write same_bits.json and same_bits.md."""
-    before = stored(output, "same_bits") if merge and output else {}
+    before = harness.stored(output, "same_bits") if merge and output else {}
     found = {
         (cell.trait, cell.converter): cell
-        for cell in records(Cell, before.get("cells", []))
+        for cell in harness.records(Cell, before.get("cells", []))
     }
     facts = machine()
     environments: dict[str, Any] = before.get("environments", {})
     for name in cells():
         trait, _, converter = name.partition("__")
-        if not chosen(trait, traits or ()) or not chosen(converter, parts(converters)):
+        if not harness.chosen(trait, traits or ()) or not harness.chosen(
+            converter, harness.parts(converters)
+        ):
             continue
         cell = measured(trait, converter, seconds)
         found[trait, converter] = cell
@@ -321,7 +295,7 @@ def main(
             found[place] for place in product(TRAITS, CONVERTERS) if place in found
         ],
     }
-    publish(output, "same_bits", rounded(document), page, "trait")
+    harness.publish(output, "same_bits", harness.rounded(document), page, "trait")
     if any(cell.converter == "skforge" and cell.differ for cell in found.values()):
         sys.exit("an answer of skforge's differs; see above")
 

@@ -30,7 +30,6 @@ print(f"{more} by more than rounding; the greatest answer is {greatest:.1e}")
 
 
 def cells() -> dict[str, str]:
-    """Return the name and the text of each script."""
     return {
         f"{name}__{converter}": _script(trait, converter, text)
         for name, trait in TRAITS.items()

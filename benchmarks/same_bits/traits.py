@@ -1,54 +1,70 @@
 """What is asked: a trait, the library that trains the model, and rows.
 
-``code`` defines ``X``, ``source``, ``rows`` and ``expected``. Models are small, seeds
-are fixed, and libraries use one thread. Rows have the dtype that the library computes
-in, except where the trait is another one.
+The code of a trait defines ``X``, ``source``, ``rows`` and ``expected``. Models are
+small, seeds are fixed, and libraries use one thread. Rows have the dtype that the
+library computes in, except where the trait is another one.
 """
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
+
+_PREDICT = "source.predict(rows)"
+_CHANCE = "source.predict_proba(rows)[:, 1]"
+_PROBA = "source.predict_proba(rows)"
 
 
 @dataclass(frozen=True, slots=True)
 class Trait:
-    """A line of the table.
+    """A line of the table: the lines of Python that draw rows, train and predict."""
 
-    Parameters
-    ----------
-    group : str
-        What is asked.
-    title : str
-        In what it differs from the other lines of its group; with the library's name.
-    library : str
-        Which reader of a converter takes the model.
-    answer : str
-        ``"value"``, the ``"chance"`` of the second class, ``"classes"`` for the
-        probabilities of all, or ``"labels"``.
-    imports : tuple of str
-        Lines, besides NumPy's.
-    code : str
-        The lines that train and predict.
-    release : str, optional
-        Of ONNX Runtime: the trait is about this one alone.
-    """
+    group: str  # what is asked
+    title: str  # what is special in its group; with the library's name
+    data: str
+    model: str
+    predict: str = _PREDICT
+    release: str = ""  # of ONNX Runtime: the trait is about this one alone
 
-    group: str
-    title: str
-    library: str
-    answer: str
-    imports: tuple[str, ...]
-    code: str
-    release: str = ""
+    @property
+    def code(self) -> str:
+        lines = (self.data.strip(), self.model.strip(), f"expected = {self.predict}")
+        return "\n".join(lines) + "\n"
+
+    @property
+    def estimator(self) -> str:
+        """Return the name of scikit-learn's class; empty for another library."""
+        found = re.match(r"source = (\w+)\(", self.model)
+        return found[1] if found else ""
+
+    @property
+    def library(self) -> str:
+        """Return which reader of a converter takes the model."""
+        if self.estimator:
+            return "sklearn"
+        names = ("xgboost", "lightgbm", "catboost")
+        return next((name for name in names if f"{name}." in self.model), "onnx")
+
+    @property
+    def answer(self) -> str:
+        """Return whether it is a value, labels, or the chance of one or all classes."""
+        usual = "labels" if "Classifier" in self.model else "value"
+        return {_CHANCE: "chance", _PROBA: "classes"}.get(self.predict, usual)
+
+    @property
+    def imports(self) -> tuple[str, ...]:
+        """Return the lines besides NumPy's."""
+        if self.estimator:
+            return (f"from sklearn.ensemble import {self.estimator}",)
+        more = ("import onnxruntime",) if self.library == "onnx" else ()
+        return (f"import {self.library}", *more)
 
     @property
     def histogram(self) -> bool:
-        """Return whether the model is scikit-learn's histogram gradient boosting."""
-        return HISTOGRAM[0] in self.imports
+        return self.estimator.startswith("Hist")
 
     @property
     def packages(self) -> tuple[str, ...]:
-        """Return what pip installs for the library."""
         match self.library:
             case "sklearn":
                 return ("scikit-learn",)
@@ -58,20 +74,6 @@ class Trait:
                 return (self.library, "scikit-learn")
             case _:
                 return (self.library,)
-
-
-XGBOOST = ("import xgboost",)
-LIGHTGBM = ("import lightgbm",)
-CATBOOST = ("import catboost",)
-FOREST_REGRESSOR = ("from sklearn.ensemble import RandomForestRegressor",)
-FOREST_CLASSIFIER = ("from sklearn.ensemble import RandomForestClassifier",)
-BOOSTING_REGRESSOR = ("from sklearn.ensemble import GradientBoostingRegressor",)
-BOOSTING_CLASSIFIER = ("from sklearn.ensemble import GradientBoostingClassifier",)
-HISTOGRAM = ("from sklearn.ensemble import HistGradientBoostingRegressor",)
-
-
-def _code(data: str, model: str, predict: str) -> str:
-    return f"{data.strip()}\n{model.strip()}\nexpected = {predict}\n"
 
 
 # ------------------------------------------------------------ data
@@ -86,7 +88,8 @@ X = np.column_stack([times, prices])
 y = times[:, 0] % 977 / 100 + prices[:, 0] - prices[:, 1] * prices[:, 2] / 50
 rows = np.column_stack([times, prices + rng.integers(0, 2, prices.shape) / 20])
 """
-_BORDERS_32 = _BORDERS + "X, rows = X.astype(np.float32), rows.astype(np.float32)\n"
+_TO_32 = "X, rows = X.astype(np.float32), rows.astype(np.float32)\n"
+_BORDERS_32 = _BORDERS + _TO_32
 
 _TENTHS = """
 rng = np.random.default_rng(0)
@@ -98,7 +101,6 @@ _SPECIAL = """special = [np.nan, 0.0, -0.0, np.inf, -np.inf, 1e-40]
 rows = np.where(rng.random(X.shape) < 0.3, rng.choice(special, X.shape), rows)
 """
 _FINITE = _SPECIAL.replace(", np.inf, -np.inf", "")
-_TO_32 = "X, rows = X.astype(np.float32), rows.astype(np.float32)\n"
 
 _CODES = """
 rng = np.random.default_rng(0)
@@ -106,6 +108,8 @@ codes = rng.integers(0, 100, (4000, 2))
 X = np.column_stack([codes, rng.normal(size=(4000, 2))]){dtype}
 y = np.sin(codes[:, 0] ** 2) + codes[:, 1] % 7 + X[:, 2]
 """
+
+_OTHER = "rows = np.where(rng.random(X.shape) < 0.1, other, X)\n"
 
 _NORMAL = """
 rng = np.random.default_rng(0)
@@ -121,11 +125,19 @@ _F32 = ".astype(np.float32)"
 # ------------------------------------------------------------ models
 
 _XGB = "source = xgboost.XGBRegressor({}, n_jobs=1).fit(X, y)"
+_XGB_50 = _XGB.format("n_estimators=50, max_depth=5")
 _XGB_CLASSES = "source = xgboost.XGBClassifier({}, n_jobs=1).fit(X, y)"
 _LGB = """options = {"verbose": -1, "num_threads": 1%s}
 source = lightgbm.train(options, lightgbm.Dataset(X, y), %d)"""
-_LGB_CLASSES = "source = lightgbm.LGBMClassifier(n_estimators=20, n_jobs=1, verbose=-1)"
-_CAT = "source = catboost.{}({}, thread_count=1, verbose=0)\nsource.fit(X, y)"
+_LGB_50 = _LGB % ("", 50)
+_LGB_CLASSES = """\
+source = lightgbm.LGBMClassifier(n_estimators=20, n_jobs=1, verbose=-1)
+source.fit(X, y)"""
+_CAT = "source = catboost.CatBoost{}, thread_count=1, verbose=0)\nsource.fit(X, y)"
+_CAT_50 = _CAT.format("Regressor(iterations=50")
+_CAT_CLASSES = _CAT.format("Classifier(iterations=50")
+_FOREST = "source = RandomForestRegressor(20, max_depth=8, random_state=0).fit(X, y)"
+_HISTOGRAM = "source = HistGradientBoostingRegressor(max_iter=50).fit(X, y)"
 _TWO_CLASSES = """source = RandomForestClassifier(20, max_depth=8, random_state=42)
 source.fit(X, y)"""
 #: 50 complete trees of depth 4: nodes 0 to 14 are tests, a child from 15 on is a leaf.
@@ -169,192 +181,71 @@ options = onnxruntime.SessionOptions()
 options.intra_op_num_threads = 1
 source = onnxruntime.InferenceSession("model.onnx", options)
 """
-_PREDICT = "source.predict(rows)"
-_CHANCE = "source.predict_proba(rows)[:, 1]"
-_PROBA = "source.predict_proba(rows)"
 
-BORDERS = "thresholds met exactly"
-MISSING = "missing values"
-CATEGORIES = "categories"
-CLASSES = "classes"
-LINEAR = "linear trees"
-SUMS = "sums of many trees"
-CHANCES = "probabilities"
-ONNX = "ONNX"
+# ------------------------------------------------------------ lines of the table
 
-TRAITS = {
-    "borders_xgboost_float32": Trait(
-        BORDERS,
-        "XGBoost, float32 rows",
-        "xgboost",
-        "value",
-        XGBOOST,
-        _code(_BORDERS_32, _XGB.format("n_estimators=50, max_depth=5"), _PREDICT),
-    ),
-    "borders_xgboost_float64": Trait(
-        BORDERS,
-        "XGBoost, float64 rows, which it casts to float32",
-        "xgboost",
-        "value",
-        XGBOOST,
-        _code(_BORDERS, _XGB.format("n_estimators=50, max_depth=5"), _PREDICT),
-    ),
-    "borders_lightgbm": Trait(
-        BORDERS,
-        "LightGBM, float64",
-        "lightgbm",
-        "value",
-        LIGHTGBM,
-        _code(_BORDERS, _LGB % ("", 50), _PREDICT),
-    ),
-    "borders_catboost": Trait(
-        BORDERS,
-        "CatBoost, float64 rows, which it casts to float32",
-        "catboost",
-        "value",
-        CATBOOST,
-        _code(_BORDERS, _CAT.format("CatBoostRegressor", "iterations=50"), _PREDICT),
-    ),
-    "borders_forest": Trait(
-        BORDERS,
-        "random forest, float32 rows and float64 thresholds",
-        "sklearn",
-        "value",
-        FOREST_REGRESSOR,
-        _code(
-            _BORDERS_32,
-            "source = RandomForestRegressor(20, max_depth=8, random_state=0).fit(X, y)",
-            _PREDICT,
+#: By what is asked, and by name: a trait's title, data, model and answer.
+_LINES: dict[str, dict[str, tuple[str, ...]]] = {
+    "thresholds met exactly": {
+        "borders_xgboost_float32": ("XGBoost, float32 rows", _BORDERS_32, _XGB_50),
+        "borders_xgboost_float64": (
+            "XGBoost, float64 rows, which it casts to float32", _BORDERS, _XGB_50,
         ),
-    ),
-    "borders_histogram": Trait(
-        BORDERS,
-        "histogram gradient boosting, float64",
-        "sklearn",
-        "value",
-        HISTOGRAM,
-        _code(
-            _BORDERS,
-            "source = HistGradientBoostingRegressor(max_iter=50).fit(X, y)",
-            _PREDICT,
+        "borders_lightgbm": ("LightGBM, float64", _BORDERS, _LGB_50),
+        "borders_catboost": (
+            "CatBoost, float64 rows, which it casts to float32", _BORDERS, _CAT_50,
         ),
-    ),
-    "missing_xgboost": Trait(
-        MISSING,
-        "XGBoost: NaN, ±0, ±inf, 1e-40",
-        "xgboost",
-        "value",
-        XGBOOST,
-        _code(
-            _TENTHS + _HOLES + _SPECIAL + _TO_32,
-            _XGB.format("n_estimators=50, max_depth=5"),
-            _PREDICT,
+        "borders_forest": (
+            "random forest, float32 rows and float64 thresholds", _BORDERS_32, _FOREST,
         ),
-    ),
-    "missing_lightgbm": Trait(
-        MISSING,
-        "LightGBM, trained with NaN",
-        "lightgbm",
-        "value",
-        LIGHTGBM,
-        _code(_TENTHS + _HOLES + _SPECIAL, _LGB % ("", 50), _PREDICT),
-    ),
-    "missing_lightgbm_new": Trait(
-        MISSING,
-        "LightGBM, trained without NaN",
-        "lightgbm",
-        "value",
-        LIGHTGBM,
-        _code(_TENTHS + _SPECIAL, _LGB % ("", 50), _PREDICT),
-    ),
-    "missing_lightgbm_zero": Trait(
-        MISSING,
-        "LightGBM, `zero_as_missing`",
-        "lightgbm",
-        "value",
-        LIGHTGBM,
-        _code(
-            _TENTHS + _HOLES + _SPECIAL,
+        "borders_histogram": (
+            "histogram gradient boosting, float64", _BORDERS, _HISTOGRAM,
+        ),
+    },
+    "missing values": {
+        "missing_xgboost": (
+            "XGBoost: NaN, ±0, ±inf, 1e-40", _TENTHS + _HOLES + _SPECIAL + _TO_32,
+            _XGB_50,
+        ),
+        "missing_lightgbm": (
+            "LightGBM, trained with NaN", _TENTHS + _HOLES + _SPECIAL, _LGB_50,
+        ),
+        "missing_lightgbm_new": (
+            "LightGBM, trained without NaN", _TENTHS + _SPECIAL, _LGB_50,
+        ),
+        "missing_lightgbm_zero": (
+            "LightGBM, `zero_as_missing`", _TENTHS + _HOLES + _SPECIAL,
             _LGB % (', "zero_as_missing": True', 50),
-            _PREDICT,
         ),
-    ),
-    "missing_catboost": Trait(
-        MISSING,
-        "CatBoost",
-        "catboost",
-        "value",
-        CATBOOST,
-        _code(
-            _TENTHS + _HOLES + _SPECIAL + _TO_32,
-            _CAT.format("CatBoostRegressor", "iterations=50"),
-            _PREDICT,
+        "missing_catboost": ("CatBoost", _TENTHS + _HOLES + _SPECIAL + _TO_32, _CAT_50),
+        "missing_forest": (
+            "random forest, trained with NaN", _TENTHS + _HOLES + _FINITE + _TO_32,
+            _FOREST,
         ),
-    ),
-    "missing_forest": Trait(
-        MISSING,
-        "random forest, trained with NaN",
-        "sklearn",
-        "value",
-        FOREST_REGRESSOR,
-        _code(
-            _TENTHS + _HOLES + _FINITE + _TO_32,
-            "source = RandomForestRegressor(20, max_depth=8, random_state=0).fit(X, y)",
-            _PREDICT,
+        "missing_histogram": (
+            "histogram gradient boosting", _TENTHS + _HOLES + _FINITE, _HISTOGRAM,
         ),
-    ),
-    "missing_histogram": Trait(
-        MISSING,
-        "histogram gradient boosting",
-        "sklearn",
-        "value",
-        HISTOGRAM,
-        _code(
-            _TENTHS + _HOLES + _FINITE,
-            "source = HistGradientBoostingRegressor(max_iter=50).fit(X, y)",
-            _PREDICT,
-        ),
-    ),
-    "categories_xgboost": Trait(
-        CATEGORIES,
-        "XGBoost, 100 codes and NaN",
-        "xgboost",
-        "value",
-        XGBOOST,
-        _code(
+    },
+    "categories": {
+        "categories_xgboost": (
+            "XGBoost, 100 codes and NaN",
             _CODES.format(dtype=_F32)
             + "rows = np.where(rng.random(X.shape) < 0.1, np.float32(np.nan), X)\n",
-            'kinds = ["c", "c", "q", "q"]\n'
-            "source = xgboost.XGBRegressor(\n"
-            "    n_estimators=50, max_depth=5, n_jobs=1, "
-            "enable_categorical=True, feature_types=kinds\n"
-            ").fit(X, y)",
-            _PREDICT,
+            """kinds = ["c", "c", "q", "q"]
+source = xgboost.XGBRegressor(
+    n_estimators=50, max_depth=5, n_jobs=1, enable_categorical=True, feature_types=kinds
+).fit(X, y)""",
         ),
-    ),
-    "categories_lightgbm": Trait(
-        CATEGORIES,
-        "LightGBM, 100 codes; also unseen and negative ones, fractions, NaN",
-        "lightgbm",
-        "value",
-        LIGHTGBM,
-        _code(
+        "categories_lightgbm": (
+            "LightGBM, 100 codes; also unseen and negative ones, fractions, NaN",
             _CODES.format(dtype="")
-            + "other = rng.choice([np.nan, -1, 1000, 7.9, 1e10], X.shape)\n"
-            "rows = np.where(rng.random(X.shape) < 0.1, other, X)\n",
-            'options = {"verbose": -1, "num_threads": 1}\n'
-            "data = lightgbm.Dataset(X, y, categorical_feature=[0, 1])\n"
-            "source = lightgbm.train(options, data, 50)",
-            _PREDICT,
+            + "other = rng.choice([np.nan, -1, 1000, 7.9, 1e10], X.shape)\n" + _OTHER,
+            """options = {"verbose": -1, "num_threads": 1}
+data = lightgbm.Dataset(X, y, categorical_feature=[0, 1])
+source = lightgbm.train(options, data, 50)""",
         ),
-    ),
-    "categories_catboost": Trait(
-        CATEGORIES,
-        "CatBoost, texts; also unseen ones",
-        "catboost",
-        "value",
-        CATBOOST,
-        _code(
+        "categories_catboost": (
+            "CatBoost, texts; also unseen ones",
             """
 rng = np.random.default_rng(0)
 codes = rng.integers(0, 100, (4000, 2))
@@ -362,69 +253,31 @@ X = np.char.add("c", codes.astype(str)).astype(object)
 rows = np.where(rng.random(X.shape) < 0.1, "another", X)
 y = np.sin(codes[:, 0] ** 2) + codes[:, 1] % 7
 """,
-            "options = dict(iterations=50, thread_count=1, verbose=0)\n"
-            "source = catboost.CatBoostRegressor(cat_features=[0, 1], **options)\n"
-            "source.fit(X, y)",
-            _PREDICT,
+            """options = dict(iterations=50, thread_count=1, verbose=0)
+source = catboost.CatBoostRegressor(cat_features=[0, 1], **options)
+source.fit(X, y)""",
         ),
-    ),
-    "categories_histogram": Trait(
-        CATEGORIES,
-        "histogram gradient boosting, 100 codes; also unseen ones, NaN",
-        "sklearn",
-        "value",
-        HISTOGRAM,
-        _code(
-            _CODES.format(dtype="") + "other = rng.choice([np.nan, 200], X.shape)\n"
-            "rows = np.where(rng.random(X.shape) < 0.1, other, X)\n",
+        "categories_histogram": (
+            "histogram gradient boosting, 100 codes; also unseen ones, NaN",
+            _CODES.format(dtype="")
+            + "other = rng.choice([np.nan, 200], X.shape)\n" + _OTHER,
             "source = HistGradientBoostingRegressor(max_iter=50, "
             "categorical_features=[0, 1])\nsource.fit(X, y)",
-            _PREDICT,
         ),
-    ),
-    "classes_xgboost": Trait(
-        CLASSES,
-        "XGBoost, softmax",
-        "xgboost",
-        "classes",
-        XGBOOST,
-        _code(
-            _CLASSES.format(dtype=_F32),
-            _XGB_CLASSES.format("n_estimators=20, max_depth=4"),
-            _PROBA,
+    },
+    "classes": {
+        "classes_xgboost": (
+            "XGBoost, softmax", _CLASSES.format(dtype=_F32),
+            _XGB_CLASSES.format("n_estimators=20, max_depth=4"), _PROBA,
         ),
-    ),
-    "classes_lightgbm": Trait(
-        CLASSES,
-        "LightGBM, softmax",
-        "lightgbm",
-        "classes",
-        LIGHTGBM,
-        _code(
-            _CLASSES.format(dtype=""),
-            f"{_LGB_CLASSES}\nsource.fit(X, y)",
-            _PROBA,
+        "classes_lightgbm": (
+            "LightGBM, softmax", _CLASSES.format(dtype=""), _LGB_CLASSES, _PROBA,
         ),
-    ),
-    "classes_catboost": Trait(
-        CLASSES,
-        "CatBoost, softmax",
-        "catboost",
-        "classes",
-        CATBOOST,
-        _code(
-            _CLASSES.format(dtype=_F32),
-            _CAT.format("CatBoostClassifier", "iterations=50"),
-            _PROBA,
+        "classes_catboost": (
+            "CatBoost, softmax", _CLASSES.format(dtype=_F32), _CAT_CLASSES, _PROBA,
         ),
-    ),
-    "ties_xgboost": Trait(
-        CLASSES,
-        "XGBoost, labels where two classes tie",
-        "xgboost",
-        "labels",
-        XGBOOST,
-        _code(
+        "ties_xgboost": (
+            "XGBoost, labels where two classes tie",
             """
 rng = np.random.default_rng(0)
 X, rows = rng.normal(size=(2, 4000, 5)).astype(np.float32)
@@ -433,168 +286,85 @@ X = np.concatenate([X, X[y == 1]])  # these rows are of class 1 and of class 2
 y = np.concatenate([y, y[y == 1] + 1])
 """,
             _XGB_CLASSES.format("n_estimators=20, max_depth=4"),
-            _PREDICT,
         ),
-    ),
-    "ties_forest": Trait(
-        CLASSES,
-        "random forest, labels where trees tie",
-        "sklearn",
-        "labels",
-        FOREST_CLASSIFIER,
-        _code(
-            _CLASSES.format(dtype=_F32),
+        "ties_forest": (
+            "random forest, labels where trees tie", _CLASSES.format(dtype=_F32),
             "source = RandomForestClassifier(10, random_state=0).fit(X, y)",
-            _PREDICT,
         ),
-    ),
-    "linear_lightgbm": Trait(
-        LINEAR,
-        "LightGBM, `linear_tree`",
-        "lightgbm",
-        "value",
-        LIGHTGBM,
-        _code(_SUMS.format(dtype=""), _LGB % (', "linear_tree": True', 50), _PREDICT),
-    ),
-    "sums_xgboost": Trait(
-        SUMS,
-        "XGBoost, float32",
-        "xgboost",
-        "value",
-        XGBOOST,
-        _code(
-            _SUMS.format(dtype=_F32),
+    },
+    "linear trees": {
+        "linear_lightgbm": (
+            "LightGBM, `linear_tree`", _SUMS.format(dtype=""),
+            _LGB % (', "linear_tree": True', 50),
+        ),
+    },
+    "sums of many trees": {
+        "sums_xgboost": (
+            "XGBoost, float32", _SUMS.format(dtype=_F32),
             _XGB.format("n_estimators=200, max_depth=4"),
-            _PREDICT,
         ),
-    ),
-    "sums_lightgbm": Trait(
-        SUMS,
-        "LightGBM, float64",
-        "lightgbm",
-        "value",
-        LIGHTGBM,
-        _code(_SUMS.format(dtype=""), _LGB % (', "num_leaves": 15', 200), _PREDICT),
-    ),
-    "sums_catboost": Trait(
-        SUMS,
-        "CatBoost, float64",
-        "catboost",
-        "value",
-        CATBOOST,
-        _code(
-            _SUMS.format(dtype=_F32),
-            _CAT.format("CatBoostRegressor", "iterations=200, depth=4"),
-            _PREDICT,
+        "sums_lightgbm": (
+            "LightGBM, float64", _SUMS.format(dtype=""),
+            _LGB % (', "num_leaves": 15', 200),
         ),
-    ),
-    "sums_forest": Trait(
-        SUMS,
-        "random forest, float64",
-        "sklearn",
-        "value",
-        FOREST_REGRESSOR,
-        _code(
-            _SUMS.format(dtype=_F32),
+        "sums_catboost": (
+            "CatBoost, float64", _SUMS.format(dtype=_F32),
+            _CAT.format("Regressor(iterations=200, depth=4"),
+        ),
+        "sums_forest": (
+            "random forest, float64", _SUMS.format(dtype=_F32),
             "source = RandomForestRegressor(100, max_depth=6, random_state=0)\n"
             "source.fit(X, y)",
-            _PREDICT,
         ),
-    ),
-    "sums_boosting": Trait(
-        SUMS,
-        "gradient boosting, float64",
-        "sklearn",
-        "value",
-        BOOSTING_REGRESSOR,
-        _code(
-            _SUMS.format(dtype=_F32),
+        "sums_boosting": (
+            "gradient boosting, float64", _SUMS.format(dtype=_F32),
             "source = GradientBoostingRegressor(n_estimators=200, random_state=0)\n"
             "source.fit(X, y)",
-            _PREDICT,
         ),
-    ),
-    "chances_xgboost": Trait(
-        CHANCES,
-        "XGBoost, logistic in float32",
-        "xgboost",
-        "chance",
-        XGBOOST,
-        _code(
-            _YES.format(dtype=_F32),
-            _XGB_CLASSES.format("n_estimators=50, max_depth=4"),
+    },
+    "probabilities": {
+        "chances_xgboost": (
+            "XGBoost, logistic in float32", _YES.format(dtype=_F32),
+            _XGB_CLASSES.format("n_estimators=50, max_depth=4"), _CHANCE,
+        ),
+        "chances_lightgbm": (
+            "LightGBM, logistic in float64", _YES.format(dtype=""), _LGB_CLASSES,
             _CHANCE,
         ),
-    ),
-    "chances_lightgbm": Trait(
-        CHANCES,
-        "LightGBM, logistic in float64",
-        "lightgbm",
-        "chance",
-        LIGHTGBM,
-        _code(_YES.format(dtype=""), f"{_LGB_CLASSES}\nsource.fit(X, y)", _CHANCE),
-    ),
-    "chances_catboost": Trait(
-        CHANCES,
-        "CatBoost, logistic in float64",
-        "catboost",
-        "chance",
-        CATBOOST,
-        _code(
-            _YES.format(dtype=_F32),
-            _CAT.format("CatBoostClassifier", "iterations=50"),
+        "chances_catboost": (
+            "CatBoost, logistic in float64", _YES.format(dtype=_F32), _CAT_CLASSES,
             _CHANCE,
         ),
-    ),
-    "chances_boosting": Trait(
-        CHANCES,
-        "gradient boosting, logistic in float64",
-        "sklearn",
-        "chance",
-        BOOSTING_CLASSIFIER,
-        _code(
-            _YES.format(dtype=_F32),
-            "source = GradientBoostingClassifier(random_state=0).fit(X, y)",
-            _CHANCE,
+        "chances_boosting": (
+            "gradient boosting, logistic in float64", _YES.format(dtype=_F32),
+            "source = GradientBoostingClassifier(random_state=0).fit(X, y)", _CHANCE,
         ),
-    ),
-    "chances_forest": Trait(
-        CHANCES,
-        "random forest: shares of classes",
-        "sklearn",
-        "classes",
-        FOREST_CLASSIFIER,
-        _code(
-            _CLASSES.format(dtype=_F32),
+        "chances_forest": (
+            "random forest: shares of classes", _CLASSES.format(dtype=_F32),
             "source = RandomForestClassifier(20, max_depth=8, random_state=0)\n"
             "source.fit(X, y)",
             _PROBA,
         ),
-    ),
-    "onnx_forest": Trait(
-        ONNX,
-        "random forest of two classes, labels",
-        "sklearn",
-        "labels",
-        FOREST_CLASSIFIER,
-        _code(_YES.format(dtype=_F32), _TWO_CLASSES, _PREDICT),
-    ),
-    "onnx_forest_1_26": Trait(
-        ONNX,
-        "random forest of two classes, labels, by ONNX Runtime 1.26.0 "
-        "([#28557](https://github.com/microsoft/onnxruntime/issues/28557))",
-        "sklearn",
-        "labels",
-        FOREST_CLASSIFIER,
-        _code(_YES.format(dtype=_F32), _TWO_CLASSES, _PREDICT),
-        "1.26.0",
-    ),
-    "onnx_ensemble": Trait(
-        ONNX,
-        "ONNX Runtime's `TreeEnsemble` of opset 5, float64",
-        "onnx",
-        "value",
-        ("import onnx", "import onnxruntime"),
-        _code(_ENSEMBLE, _ENSEMBLE_SESSION, 'source.run(None, {"X": rows})[0]'),
-    ),
+    },
+    "ONNX": {
+        "onnx_forest": (
+            "random forest of two classes, labels", _YES.format(dtype=_F32),
+            _TWO_CLASSES,
+        ),
+        "onnx_forest_1_26": (
+            "random forest of two classes, labels, by ONNX Runtime 1.26.0 "
+            "([#28557](https://github.com/microsoft/onnxruntime/issues/28557))",
+            _YES.format(dtype=_F32), _TWO_CLASSES, _PREDICT, "1.26.0",
+        ),
+        "onnx_ensemble": (
+            "ONNX Runtime's `TreeEnsemble` of opset 5, float64", _ENSEMBLE,
+            _ENSEMBLE_SESSION, 'source.run(None, {"X": rows})[0]',
+        ),
+    },
+}  # fmt: skip
+
+TRAITS = {
+    name: Trait(group, *line)
+    for group, lines in _LINES.items()
+    for name, line in lines.items()
 }

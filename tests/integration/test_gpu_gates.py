@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 
 from benchmarks.gpu.gpu_sass import nvdisasm
-from benchmarks.gpu.occupancy import occupancy
 from skforge import load_forest
 from skforge.compiler.forest.arrays import Missing
 from skforge.compiler.forest.forest import Forest
@@ -47,6 +46,7 @@ from tests.gpu_gates import (
     visits,
 )
 from tests.gpu_kernels import CUDA, HIP, needs
+from tests.occupancy import occupancy
 
 ARCHS = (*CUDA, "sm_120", *HIP)
 PRESET_SCHEDULES = {

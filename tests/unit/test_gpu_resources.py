@@ -8,7 +8,6 @@ import pytest
 
 from benchmarks.gpu import gpu_sass
 from benchmarks.gpu.gpu_sass import innermost, kernels_of, loop_instructions
-from benchmarks.gpu.occupancy import occupancy
 from skforge.exceptions import CompilerError, TargetError
 from skforge.gpu.cost import MULTIPROCESSORS
 from skforge.gpu.runtime.compilers import (
@@ -18,6 +17,7 @@ from skforge.gpu.runtime.compilers import (
 )
 from tests.gpu_binary import compile_text, nvrtc_resources
 from tests.gpu_kernels import needs, plan_of, walk_function
+from tests.occupancy import occupancy
 
 LOG = """\
 ptxas info    : 0 bytes gmem

@@ -54,7 +54,7 @@ def test_a_script_is_run_and_its_counts_are_read(tmp_path):
         "environments": {},
         "cells": found,
     }
-    text = same_bits.publish(None, "same_bits", document, same_bits.page)
+    text = same_bits.harness.publish(None, "same_bits", document, same_bits.page)
     assert "| treelite | 1 | 0 | 0 | 1 | 0 |" in text
     assert "[3](../same_bits/cells/sums_forest__treelite.py) (2 †) |" in text
     assert "- **tl2cgen**: sums of many trees, random forest, float64: `Val" in text
@@ -69,8 +69,8 @@ def test_an_environment_that_is_not_made_is_named(monkeypatch):
 
 
 def test_every_script_has_a_stored_cell_and_skforge_differs_nowhere():
-    stored = same_bits.stored(STORED, "same_bits")
-    found = same_bits.records(same_bits.Cell, stored["cells"])
+    stored = same_bits.harness.stored(STORED, "same_bits")
+    found = same_bits.harness.records(same_bits.Cell, stored["cells"])
     assert {f"{cell.trait}__{cell.converter}" for cell in found} == {*cells()}
     ours = [cell for cell in found if cell.converter == "skforge"]
     assert sum(cell.differ for cell in ours) == 0

@@ -21,19 +21,8 @@ class Occupancy:
 def occupancy(arch: str, threads: int, registers: int, shared_bytes: int) -> Occupancy:
     """Return how many blocks of a kernel run at once on a multiprocessor.
 
-    Parameters
-    ----------
-    arch : str
-        "sm_80", "gfx90a", …
-    threads : int
-        Of a block.
-    registers : int
-        Of a thread, as the compiler says.
-    shared_bytes : int
-        Of a block, static and dynamic.
+    Registers are those of a thread, shared bytes those of a block, dynamic ones too.
 
-    Examples
-    --------
     >>> occupancy("sm_90", threads=256, registers=40, shared_bytes=0)
     Occupancy(blocks=6, warps=48, fraction=0.75, limit='registers')
     """
