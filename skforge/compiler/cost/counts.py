@@ -219,7 +219,11 @@ class ForestCounts(ForestShape):
 
     @cached_property
     def allows_pieces(self) -> bool:
-        """Whether pieces are possible, and may beat tiles: not with AVX-512."""
+        """Whether pieces are possible, and may beat tiles.
+
+        Not with AVX-512: on Zen 4, tiles took .53 to 1.0 of the time of pieces in 13
+        deep forests, 512 and 4,096 rows.
+        """
         if self.target.has_mask_registers or not self.allows_tiles:
             return False
         deep = int(np.diff(self.forest.tree_offset).max()) // 2 > USUAL
