@@ -138,7 +138,7 @@ def main(
 
 
 def machines(kept: Sequence[str]) -> dict[str, tuple[Target, MachineProfile]]:
-    """Return CPUs with their speed; that of ``v3`` is this machine's without AVX-512."""
+    """Return CPUs with their speed; ``v3`` has this machine's without AVX-512."""
     here, host = targets(), Target.host()
     made = {
         label: (target, MachineProfile.of(replace(host, vector_bits=bits)))
