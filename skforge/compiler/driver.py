@@ -179,7 +179,9 @@ def build_hir(
             representations.WalkRepresentation.of(hir)
         representation.check(hir)
         if in_lanes or in_blocks:
-            _form_blocks(hir)
+            # They refuse schedules; `lower` goes on from there. Leaves have no sums.
+            summed: Element = "accumulator" if element == "leaf_number" else element
+            cache.once(_checked_key(hir, summed), lambda: _form_blocks(hir, summed))
         _verify("hir", verify_hir, hir)
         _dump("hir", print_hir, hir)
         return hir
@@ -222,13 +224,14 @@ def lower(
         row_bits = 8 * hir.forest.threshold.dtype.itemsize
         lanes = max(2, target.vector_bits // row_bits)
         stage = Stage(hir, lanes, target.shared_bytes)
-        function = lower_to_mir.run(hir, element)
-        stages = {"lower-to-mir": function}
+        checked = hir.shared.pop(_checked_key(hir, element), None)
+        stages = checked or {"lower-to-mir": lower_to_mir.run(hir, element)}
+        function = stages["lower-to-mir"]
         _verify("lower-to-mir", verify_mir, function)
         _dump("lower-to-mir", print_mir, function)
         legal = False
         for step in MIR_PASSES:
-            lowered = step.run(function, stage)
+            lowered = stages.get(step.name) or step.run(function, stage)
             legal = legal or step.name == "legalize-reductions"
             check = partial(verify_mir, legal=legal, final=step is MIR_PASSES[-1])
             _verify(step.name, check, lowered)
@@ -275,13 +278,19 @@ def _finished(
     return stages
 
 
-def _form_blocks(hir: PredictEnsemble) -> None:
+def _checked_key(hir: PredictEnsemble, element: Element) -> tuple[object, ...]:
+    return "checked", hir.nest, hir.reduction, element
+
+
+def _form_blocks(hir: PredictEnsemble, element: Element) -> dict[str, mir.Function]:
     """Run the passes that refuse schedules of blocks and lanes; they need no target."""
-    function = lower_to_mir.run(hir, "accumulator")
+    function = lower_to_mir.run(hir, element)
+    stages = {"lower-to-mir": function}
     for step in MIR_PASSES:
-        function = step.run(function, Stage(hir, vector_lanes=2))
+        stages[step.name] = function = step.run(function, Stage(hir, vector_lanes=2))
         if step.name == "take-blocks":
-            return
+            break
+    return stages
 
 
 def _verify(name: str, check: Callable[[T], None], ir: T) -> None:
