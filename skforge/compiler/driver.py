@@ -69,7 +69,7 @@ class NamedPass(NamedTuple):
     run: Callable[[mir.Function, Stage], mir.Function]
 
 
-def _own(name: str) -> NamedPass:
+def _backend_pass(name: str) -> NamedPass:
     """Return a pass that only some machines have."""
 
     def run(function: mir.Function, stage: Stage) -> mir.Function:
@@ -82,8 +82,8 @@ def _own(name: str) -> NamedPass:
 MIR_PASSES = (
     NamedPass("insert-caches", lambda f, s: insert_caches.run(f)),
     NamedPass("legalize-reductions", lambda f, s: legalize_reductions.run(f, s.hir)),
-    _own("warp-sums"),
-    _own("keep-sums"),
+    _backend_pass("warp-sums"),
+    _backend_pass("keep-sums"),
     NamedPass("vectorize-trees", lambda f, s: vectorize_trees.run(f)),
     NamedPass("evaluate-predicates", lambda f, s: evaluate_predicates.run(f)),
     NamedPass("quantize-rows", lambda f, s: quantize_rows.run(f, s.hir)),
@@ -94,7 +94,7 @@ MIR_PASSES = (
     NamedPass("specialize-depths", lambda f, s: specialize_depths.run(f, s.hir)),
     NamedPass("unroll-walks", lambda f, s: unroll_walks.run(f)),
     NamedPass("unroll-loops", lambda f, s: unroll_loops.run(f)),
-    _own("chunk-leaves"),
+    _backend_pass("chunk-leaves"),
     NamedPass("interleave-walks", lambda f, s: interleave_walks.run(f, s.vector_lanes)),
     NamedPass("expand-walks", lambda f, s: expand_walks.run(f)),
 )
@@ -144,7 +144,7 @@ def build_hir(
     Raises ScheduleError if schedule, forest and representation do not fit.
     """
     nest = bind(schedule, forest.n_trees, kind)
-    with _drawn(nest):
+    with _show_nest(nest):
         cache = HirCache() if tiled is None else tiled
         normal, comparison = cache.once(
             ("normal",), lambda: normalize_predicates.run(forest)
@@ -188,7 +188,7 @@ def build_hir(
 
 
 @contextmanager
-def _drawn(nest: bound.BoundNest) -> Iterator[None]:
+def _show_nest(nest: bound.BoundNest) -> Iterator[None]:
     """Draw the loops in errors that lack them, and mark the one named first."""
     try:
         yield
@@ -219,7 +219,7 @@ def lower(
     name: str = "predict",
 ) -> Lowered:
     """Lower HIR to LIR; raise CompilerError if the verifier rejects a pass's IR."""
-    with _drawn(hir.nest):
+    with _show_nest(hir.nest):
         _check_dump_levels()
         row_bits = 8 * hir.forest.threshold.dtype.itemsize
         lanes = max(2, target.vector_bits // row_bits)

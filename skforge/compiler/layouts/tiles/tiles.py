@@ -65,7 +65,7 @@ class RowWalks(layouts.RowCode):
         rows = partial(CodesOfRow, encoded=encoded)
         self._walks = TileWalks(rules, tiling, self._n, rows)
 
-    def add_trees(self, sums: Buffer, at: Value) -> None:
+    def add_trees(self, sums: Buffer, first: Value) -> None:
         b, offset = self.b, self.tiling.trees.leaf_offset
         self._walks.walk(b.const(0), b.const(self._n))
         offset = np.pad(offset, (0, self._n - len(offset)))
@@ -76,25 +76,25 @@ class RowWalks(layouts.RowCode):
             place = leaf_offset[tree] + leaf
             reached[tree] = place
             b.prefetch(leaves.read, place)
-        self._add_leaves(reached, leaves, sums, at)
+        self._add_leaves(reached, leaves, sums, first)
 
     def _add_leaves(
-        self, reached: Buffer, leaves: LeafSums, sums: Buffer, at: Value
+        self, reached: Buffer, leaves: LeafSums, sums: Buffer, first: Value
     ) -> None:
         b, forest = self.b, self.tiling.hir.forest
         number = self.tiling.leaves.kind == "number"
         n = forest.n_trees
         if number and forest.n_outputs == 1:
-            total = [sums[at]]
+            total = [sums[first]]
             with b.loop(0, n, carry=total, hint="tree") as tree:
                 total[0] = total[0] + leaves.read[reached[tree]]
-            sums[at] = total[0]
+            sums[first] = total[0]
             return
         outputs = self._model("tree_outputs", forest.tree_output)
         with b.loop(n, hint="tree") as tree:
-            leaf, to = leaves.read[reached[tree]], at
+            leaf, to = leaves.read[reached[tree]], first
             if number:
-                to = at + outputs[tree].to(I64)
+                to = first + outputs[tree].to(I64)
             leaves.add(sums, to, leaf)
 
 
