@@ -65,31 +65,31 @@ class ToyLayout(HopLayout):
     def open(self, b: Builder, tree: Value, node: Value) -> Cursor:
         return Cursor(tree, node, ())
 
-    def _of_tile(self, b: Builder, buffer: Buffer, at: Cursor) -> Value:
+    def _of_tile(self, b: Builder, buffer: Buffer, cursor: Cursor) -> Value:
         """Load a number, or those of all nodes of a tile."""
         if self._size == 1:
-            return b.load(buffer, at.node)
+            return b.load(buffer, cursor.node)
         tile = Vec(buffer.element, self._size)
-        return b.load(buffer, b.mul(at.node, self._size), tile)
+        return b.load(buffer, b.mul(cursor.node, self._size), tile)
 
-    def load_threshold(self, b: Builder, at: Cursor) -> Value:
-        return self._of_tile(b, self._thresholds, at)
+    def load_threshold(self, b: Builder, cursor: Cursor) -> Value:
+        return self._of_tile(b, self._thresholds, cursor)
 
-    def load_feature_index(self, b: Builder, at: Cursor) -> Value:
-        return self._of_tile(b, self._features, at)
+    def load_feature_index(self, b: Builder, cursor: Cursor) -> Value:
+        return self._of_tile(b, self._features, cursor)
 
-    def load_flag(self, b: Builder, at: Cursor, flag: str) -> Value:
-        return b.compare("ne", self._of_tile(b, self._flags[flag], at), 0)
+    def load_flag(self, b: Builder, cursor: Cursor, flag: str) -> Value:
+        return b.compare("ne", self._of_tile(b, self._flags[flag], cursor), 0)
 
-    def load_tile_shape(self, b: Builder, at: Cursor) -> Value:
-        return b.convert(b.load(self._shapes, at.node), I64)
+    def load_tile_shape(self, b: Builder, cursor: Cursor) -> Value:
+        return b.convert(b.load(self._shapes, cursor.node), I64)
 
-    def move_to_child(self, b: Builder, at: Cursor, exit_: Value) -> Value:
-        place = b.binary("add", b.mul(at.node, self._size + 1), exit_)
-        return b.convert(b.load(self._children, place), node_scalar(at.node))
+    def move_to_child(self, b: Builder, cursor: Cursor, exit_: Value) -> Value:
+        place = b.binary("add", b.mul(cursor.node, self._size + 1), exit_)
+        return b.convert(b.load(self._children, place), node_scalar(cursor.node))
 
-    def is_leaf(self, b: Builder, at: Cursor) -> Value:
-        return b.compare("ne", b.load(self._is_leaf, at.node), 0)
+    def is_leaf(self, b: Builder, cursor: Cursor) -> Value:
+        return b.compare("ne", b.load(self._is_leaf, cursor.node), 0)
 
     def leaf_item(self, b: Builder, tree: Value, node: Value) -> Value:
         return node

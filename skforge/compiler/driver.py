@@ -69,7 +69,7 @@ class NamedPass(NamedTuple):
     run: Callable[[mir.Function, Stage], mir.Function]
 
 
-def _own(name: str) -> NamedPass:
+def _backend_pass(name: str) -> NamedPass:
     """Return a pass that only some machines have."""
 
     def run(function: mir.Function, stage: Stage) -> mir.Function:
@@ -82,8 +82,8 @@ def _own(name: str) -> NamedPass:
 MIR_PASSES = (
     NamedPass("insert-caches", lambda f, s: insert_caches.run(f)),
     NamedPass("legalize-reductions", lambda f, s: legalize_reductions.run(f, s.hir)),
-    _own("warp-sums"),
-    _own("keep-sums"),
+    _backend_pass("warp-sums"),
+    _backend_pass("keep-sums"),
     NamedPass("vectorize-trees", lambda f, s: vectorize_trees.run(f)),
     NamedPass("evaluate-predicates", lambda f, s: evaluate_predicates.run(f)),
     NamedPass("quantize-rows", lambda f, s: quantize_rows.run(f, s.hir)),
@@ -94,7 +94,7 @@ MIR_PASSES = (
     NamedPass("specialize-depths", lambda f, s: specialize_depths.run(f, s.hir)),
     NamedPass("unroll-walks", lambda f, s: unroll_walks.run(f)),
     NamedPass("unroll-loops", lambda f, s: unroll_loops.run(f)),
-    _own("chunk-leaves"),
+    _backend_pass("chunk-leaves"),
     NamedPass("interleave-walks", lambda f, s: interleave_walks.run(f, s.vector_lanes)),
     NamedPass("expand-walks", lambda f, s: expand_walks.run(f)),
 )
@@ -144,7 +144,7 @@ def build_hir(
     Raises ScheduleError if schedule, forest and representation do not fit.
     """
     nest = bind(schedule, forest.n_trees, kind)
-    with _drawn(nest):
+    with _show_nest(nest):
         cache = HirCache() if tiled is None else tiled
         normal, comparison = cache.once(
             ("normal",), lambda: normalize_predicates.run(forest)
@@ -179,14 +179,16 @@ def build_hir(
             representations.WalkRepresentation.of(hir)
         representation.check(hir)
         if in_lanes or in_blocks:
-            _form_blocks(hir)
+            # They refuse schedules; `lower` goes on from there. Leaves have no sums.
+            summed: Element = "accumulator" if element == "leaf_number" else element
+            cache.once(_checked_key(hir, summed), lambda: _form_blocks(hir, summed))
         _verify("hir", verify_hir, hir)
         _dump("hir", print_hir, hir)
         return hir
 
 
 @contextmanager
-def _drawn(nest: bound.BoundNest) -> Iterator[None]:
+def _show_nest(nest: bound.BoundNest) -> Iterator[None]:
     """Draw the loops in errors that lack them, and mark the one named first."""
     try:
         yield
@@ -217,18 +219,19 @@ def lower(
     name: str = "predict",
 ) -> Lowered:
     """Lower HIR to LIR; raise CompilerError if the verifier rejects a pass's IR."""
-    with _drawn(hir.nest):
+    with _show_nest(hir.nest):
         _check_dump_levels()
         row_bits = 8 * hir.forest.threshold.dtype.itemsize
         lanes = max(2, target.vector_bits // row_bits)
         stage = Stage(hir, lanes, target.shared_bytes)
-        function = lower_to_mir.run(hir, element)
-        stages = {"lower-to-mir": function}
+        checked = hir.shared.pop(_checked_key(hir, element), None)
+        stages = checked or {"lower-to-mir": lower_to_mir.run(hir, element)}
+        function = stages["lower-to-mir"]
         _verify("lower-to-mir", verify_mir, function)
         _dump("lower-to-mir", print_mir, function)
         legal = False
         for step in MIR_PASSES:
-            lowered = step.run(function, stage)
+            lowered = stages.get(step.name) or step.run(function, stage)
             legal = legal or step.name == "legalize-reductions"
             check = partial(verify_mir, legal=legal, final=step is MIR_PASSES[-1])
             _verify(step.name, check, lowered)
@@ -275,13 +278,19 @@ def _finished(
     return stages
 
 
-def _form_blocks(hir: PredictEnsemble) -> None:
+def _checked_key(hir: PredictEnsemble, element: Element) -> tuple[object, ...]:
+    return "checked", hir.nest, hir.reduction, element
+
+
+def _form_blocks(hir: PredictEnsemble, element: Element) -> dict[str, mir.Function]:
     """Run the passes that refuse schedules of blocks and lanes; they need no target."""
-    function = lower_to_mir.run(hir, "accumulator")
+    function = lower_to_mir.run(hir, element)
+    stages = {"lower-to-mir": function}
     for step in MIR_PASSES:
-        function = step.run(function, Stage(hir, vector_lanes=2))
+        stages[step.name] = function = step.run(function, Stage(hir, vector_lanes=2))
         if step.name == "take-blocks":
-            return
+            break
+    return stages
 
 
 def _verify(name: str, check: Callable[[T], None], ir: T) -> None:

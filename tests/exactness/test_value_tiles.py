@@ -29,7 +29,7 @@ from skforge.compiler.ir.lir.nodes import (
 )
 from skforge.compiler.ir.lir.walk import statements
 from skforge.compiler.layouts.tiles import tile_layout
-from skforge.compiler.layouts.tiles.tiled_trees import refusal, value_tests
+from skforge.compiler.layouts.tiles.tile_rows import refusal, value_tests
 from skforge.compiler.passes.hir import normalize_predicates
 from skforge.compiler.runtime.module import compile_forest
 from skforge.compiler.schedule.families import tiled_schedule

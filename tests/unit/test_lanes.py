@@ -59,7 +59,7 @@ def codes_of(made: Forest, row: np.ndarray) -> np.ndarray:
         lir.Function("search", tuple(params), b.finish()),
         {"rows": row, "out": found, **data},
     )
-    return found[plan.place]
+    return found[plan.code_index]
 
 
 @pytest.mark.sampled(6)

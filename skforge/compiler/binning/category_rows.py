@@ -114,7 +114,7 @@ class CategoryTable:
     groups: tuple[SetGroup, ...]
     head: int  # elements combined
     start: NDArray[np.int64]  # (groups,) into row_of_entry
-    place: NDArray[np.int64]  # (groups,) where a row's codes go
+    code_index: NDArray[np.int64]  # (groups,) where a row's codes go
     size: NDArray[np.int64]  # (groups,) codes of a row, whole registers
     lanes: int
     row_of_entry: NDArray[np.uint32]  # where the row begins
@@ -151,7 +151,7 @@ def lay_category_table(
         groups=tuple(group.group for group in classes),
         head=heads[0].shape[1],
         start=np.asarray(start[:-1], np.int64),
-        place=np.asarray(place[:-1], np.int64),
+        code_index=np.asarray(place[:-1], np.int64),
         size=np.asarray(size, np.int64),
         lanes=lanes,
         row_of_entry=np.concatenate(entries).astype(np.uint32),
@@ -178,9 +178,9 @@ class CategoryRows:
             if not t.size.any():
                 return at
             if isinstance(g, int):
-                place, size = b.const(int(t.place[g])), b.const(int(t.size[g]))
+                place, size = b.const(int(t.code_index[g])), b.const(int(t.size[g]))
             else:
-                place = self._model("category_place", t.place)[g]
+                place = self._model("category_place", t.code_index)[g]
                 size = self._model("category_size", t.size)[g]
             source = at + t.head
             with b.loop(0, size, t.lanes, hint="code") as k:

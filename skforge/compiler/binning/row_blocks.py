@@ -65,7 +65,7 @@ class ColumnClass:
 class RowCodePlan:
     """The columns ordered by class, and the data that their search reads."""
 
-    place: Int32s  # (n_columns,) of the code table -> where its code is
+    code_index: Int32s  # (n_columns,) of the code table -> where its code is
     classes: tuple[ColumnClass, ...]
     feature: Int32s  # by place
     offset: Int32s  # by place, into numbers; for a set test, the set's number
@@ -106,7 +106,7 @@ def plan_row_codes(table: CodeTable, forest: Forest) -> RowCodePlan:
     # A value that also passes the padding reads one block past the last.
     numbers.add(np.full((BLOCK + 2) * BLOCK, np.inf))
     return RowCodePlan(
-        place=np.argsort(order).astype(np.int32),
+        code_index=np.argsort(order).astype(np.int32),
         classes=classes,
         feature=table.feature[order],
         offset=offset,

@@ -12,10 +12,10 @@ Number: TypeAlias = int | float | bool
 _MOST = 1 << 30
 
 
-class Known:
+class IntegerFacts:
     """Constants, sums with one, and powers of two that integers are multiples of."""
 
-    def __init__(self, parent: Known | None = None) -> None:
+    def __init__(self, parent: IntegerFacts | None = None) -> None:
         self.constants: dict[str, Number] = {}
         self._multiples: dict[str, int] = {}
         self._sums: dict[str, tuple[lir.Value, int]] = {}

@@ -34,8 +34,8 @@ from skforge.compiler.layouts.tiles.tile_layout import (
     TOP_LEVELS,
     tile_bytes,
 )
-from skforge.compiler.layouts.tiles.tiled_trees import TOP_FEATURES
-from skforge.compiler.layouts.tiles.tiled_trees import refusal as values_refusal
+from skforge.compiler.layouts.tiles.tile_rows import TOP_FEATURES
+from skforge.compiler.layouts.tiles.tile_rows import refusal as values_refusal
 from skforge.compiler.layouts.tiles.tiles import MAX_COLUMNS, MAX_TREES
 from skforge.compiler.target import Target
 

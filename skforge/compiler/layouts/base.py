@@ -142,27 +142,27 @@ class HopLayout(TreeLayout):
         """Read the words of a tile, which the other methods decode."""
 
     @abstractmethod
-    def load_threshold(self, b: Builder, at: Cursor) -> Value:
+    def load_threshold(self, b: Builder, cursor: Cursor) -> Value:
         """Return the tile's thresholds (a vector for tiles of several nodes)."""
 
     @abstractmethod
-    def load_feature_index(self, b: Builder, at: Cursor) -> Value:
+    def load_feature_index(self, b: Builder, cursor: Cursor) -> Value:
         """Return the tile's feature indices, as non-negative integers."""
 
     @abstractmethod
-    def load_flag(self, b: Builder, at: Cursor, flag: str) -> Value:
+    def load_flag(self, b: Builder, cursor: Cursor, flag: str) -> Value:
         """Return a per-node flag, one of ``NodeTests.flags``."""
 
     @abstractmethod
-    def load_tile_shape(self, b: Builder, at: Cursor) -> Value:
+    def load_tile_shape(self, b: Builder, cursor: Cursor) -> Value:
         """Return the tile's row in the exit table (only for tiles of several nodes)."""
 
     @abstractmethod
-    def move_to_child(self, b: Builder, at: Cursor, exit_: Value) -> Value:
+    def move_to_child(self, b: Builder, cursor: Cursor, exit_: Value) -> Value:
         """Return the node behind an exit; ``exit_`` has the type of nodes."""
 
     @abstractmethod
-    def is_leaf(self, b: Builder, at: Cursor) -> Value: ...
+    def is_leaf(self, b: Builder, cursor: Cursor) -> Value: ...
 
     def readable(self, b: Builder, node: Value) -> Value:
         """Return the node, or any tile in place of a leaf that has no words."""
@@ -270,8 +270,8 @@ class RowCode(ABC):
     """Emits the code for one row that passes all trees at once."""
 
     @abstractmethod
-    def add_trees(self, sums: Buffer, at: Value) -> None:
-        """Add every tree's leaf, in model order, to the sums from ``at`` on."""
+    def add_trees(self, sums: Buffer, first: Value) -> None:
+        """Add every tree's leaf, in model order, to the sums from ``first`` on."""
 
     def evaluate(self, row: RowAt, number: Value) -> None:
         raise NotImplementedError

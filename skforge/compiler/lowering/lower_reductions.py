@@ -62,7 +62,7 @@ class ReductionLowering:
         if view.lanes:  # the array holds only the thread's own slot and row
             last = indices[-1]
             output = b.const(0) if isinstance(last, mir.Outputs) else k.index(last)
-            return self.at(view, output)
+            return self.element_index(view, output)
         total: Value | None = None
         for n, dim in enumerate(view.dims):
             index = indices[n] if n < len(indices) else mir.Affine()
@@ -75,9 +75,9 @@ class ReductionLowering:
             is_zero = all_ or index == mir.Affine()
             total = scaled if is_zero else scaled + value
         assert total is not None
-        return self.at(view, total)
+        return self.element_index(view, total)
 
-    def at(self, view: ArrayView, i: Value) -> Value:
+    def element_index(self, view: ArrayView, i: Value) -> Value:
         i = i * view.step
         return i if view.first is None else view.first + i
 
@@ -98,33 +98,33 @@ class ReductionLowering:
             self._increase(view.buffer, at, value, stmt.atomic)
 
     def _increase(
-        self, buffer: Buffer, at: Value, value: Value, atomic: bool = False
+        self, buffer: Buffer, index: Value, value: Value, atomic: bool = False
     ) -> None:
         b = self._k.b
-        if atomic and at.type.lanes:
-            for lane in range(at.type.lanes):
-                pair = b.extract(at, lane), b.extract(value, lane)
+        if atomic and index.type.lanes:
+            for lane in range(index.type.lanes):
+                pair = b.extract(index, lane), b.extract(value, lane)
                 b.emit(lir.AtomicAdd(buffer, *pair))
         elif atomic:
-            b.emit(lir.AtomicAdd(buffer, at, value))
+            b.emit(lir.AtomicAdd(buffer, index, value))
         else:
-            buffer[at] = buffer[at] + value
+            buffer[index] = buffer[index] + value
 
     def element(self, stmt: mir.Reduce, n: int | None = None) -> tuple[Buffer, Value]:
         view = self._k.arrays[stmt.target]
         return view.buffer, self._offset(view, stmt.indices[:n])
 
     def _add_vector_leaf(
-        self, view: ArrayView, at: Value, leaf: Value, atomic: bool
+        self, view: ArrayView, index: Value, leaf: Value, atomic: bool
     ) -> None:
         b, values, target = self._k.b, self._k.leaf_values(), view.buffer
-        if at.type.lanes or atomic:
+        if index.type.lanes or atomic:
             with b.loop(self._k.n_outputs) as j:
-                here, there = at + j, leaf + j
+                here, there = index + j, leaf + j
                 self._increase(target, here, values[there], atomic)
             return
         for j, type_ in self._outputs():
-            here = at + j * view.step
+            here = index + j * view.step
             there = leaf + j
             target[here] = target[here, type_] + values[there, type_]
 

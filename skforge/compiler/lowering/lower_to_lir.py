@@ -182,7 +182,7 @@ class Lowering:
         """
         k, b, walks = self._k, self._k.b, self._walks
         if isinstance(k.walker, layouts.WalkLayout):
-            ends = walks.whole(stmt.step)
+            ends = walks.whole_walk(stmt.step)
             k.values.update(zip(stmt.results, ends, strict=True))
             return
         if k.hopper.leaves_by_number:

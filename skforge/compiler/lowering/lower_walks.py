@@ -31,11 +31,13 @@ class WalkLowering:
         self._k = kernel
         self._tests = EncodedTests.of(kernel.hir)
 
-    def op(self, method: Callable[..., Value], at: Cursor, *more: Value | str) -> Value:
+    def op(
+        self, method: Callable[..., Value], cursor: Cursor, *more: Value | str
+    ) -> Value:
         b = self._k.b
         name = "_".join([method.__name__, *(m for m in more if isinstance(m, str))])
-        args = at.tree, at.node, *(m for m in more if isinstance(m, Value))
-        return b.named(name, args, lambda: (method(b, at, *more),))[0]
+        args = cursor.tree, cursor.node, *(m for m in more if isinstance(m, Value))
+        return b.named(name, args, lambda: (method(b, cursor, *more),))[0]
 
     def roots(self, op: mir.GetRoot) -> list[Value]:
         b, walker = self._k.b, self._k.walker
@@ -65,7 +67,7 @@ class WalkLowering:
 
         return b.named("get_leaf_value", (tree, node), load)[0]
 
-    def whole(self, op: mir.TraverseTreeTile) -> list[Value]:
+    def whole_walk(self, op: mir.TraverseTreeTile) -> list[Value]:
         k = self._k
         layout = k.walker
         assert isinstance(layout, WalkLayout)
@@ -134,13 +136,13 @@ class WalkLowering:
             self._hop(op, at, start) for at, start in zip(cursors, starts, strict=True)
         ]
 
-    def _hop(self, op: mir.TraverseTreeTile, at: Cursor, start: Value) -> Value:
+    def _hop(self, op: mir.TraverseTreeTile, cursor: Cursor, start: Value) -> Value:
         b, layout = self._k.b, self._k.hopper
-        x = self._feature_value(op, start, self.op(layout.load_feature_index, at))
-        exit_ = self._exit(at, self.op(layout.load_threshold, at), x)
-        moved = self.op(layout.move_to_child, at, exit_)
+        x = self._feature_value(op, start, self.op(layout.load_feature_index, cursor))
+        exit_ = self._exit(cursor, self.op(layout.load_threshold, cursor), x)
+        moved = self.op(layout.move_to_child, cursor, exit_)
         if op.checked and not layout.leaves_stay:
-            moved = b.select(self.op(layout.is_leaf, at), at.node, moved)
+            moved = b.select(self.op(layout.is_leaf, cursor), cursor.node, moved)
         return moved
 
     # ------------------------------------------------------------ tests
@@ -153,15 +155,15 @@ class WalkLowering:
         value = view.buffer[start + offset]
         return value if op.using is None else value.to(U32)
 
-    def _exit(self, at: Cursor, threshold: Value, x: Value) -> Value:
+    def _exit(self, cursor: Cursor, threshold: Value, x: Value) -> Value:
         k, b = self._k, self._k.b
         if k.hir.tiles.tile_size == 1:
-            return self._right(at, threshold, x).to(node_scalar(at.node))
-        bits = b.mask_bits(~self._right(at, threshold, x), I64)
-        shape = self.op(k.hopper.load_tile_shape, at) * (1 << k.hir.tiles.tile_size)
-        return k.exit_table()[shape + bits].to(node_scalar(at.node))
+            return self._right(cursor, threshold, x).to(node_scalar(cursor.node))
+        bits = b.mask_bits(~self._right(cursor, threshold, x), I64)
+        shape = self.op(k.hopper.load_tile_shape, cursor) * (1 << k.hir.tiles.tile_size)
+        return k.exit_table()[shape + bits].to(node_scalar(cursor.node))
 
-    def _right(self, at: Cursor, threshold: Value, x: Value) -> Value:
+    def _right(self, cursor: Cursor, threshold: Value, x: Value) -> Value:
         k, b, layout, tests = self._k, self._k.b, self._k.hopper, self._tests
         if k.hir.codes is not None:
             return x >= threshold.to(U32)
@@ -170,32 +172,32 @@ class WalkLowering:
         if tests.all_nan_is_zero:
             x = rules.zero_for_nan(x)
         elif "nan_is_zero" in tests.flags:
-            flag = self.op(layout.load_flag, at, "nan_is_zero")
+            flag = self.op(layout.load_flag, cursor, "nan_is_zero")
             x = b.select(b.is_nan(x) & flag, 0.0, x)
         right = rules.goes_right(x, threshold, unordered=True)
         if "equal" in tests.flags:
             other = rules.goes_right(x, threshold, Comparison.EQ, unordered=True)
-            right = b.select(self.op(layout.load_flag, at, "equal"), other, right)
+            right = b.select(self.op(layout.load_flag, cursor, "equal"), other, right)
         if "category" in tests.flags:
-            inside = self._in_category_set(rules, at, threshold, x)
-            category = self.op(layout.load_flag, at, "category")
+            inside = self._in_category_set(rules, cursor, threshold, x)
+            category = self.op(layout.load_flag, cursor, "category")
             right = b.select(category, ~inside, right)
         missing: Value | None = b.is_nan(x) if "default_left" in tests.flags else None
         if "zero_is_missing" in tests.flags:
             either = rules.is_missing(raw, Missing.ZERO)
-            flag = self.op(layout.load_flag, at, "zero_is_missing")
+            flag = self.op(layout.load_flag, cursor, "zero_is_missing")
             gone = either & flag
             # A missing value goes right unless the node sends it left.
             right = right | gone
             missing = gone if missing is None else missing | gone
         if "default_left" in tests.flags:
             assert missing is not None
-            flag = self.op(layout.load_flag, at, "default_left")
+            flag = self.op(layout.load_flag, cursor, "default_left")
             right = right & ~(missing & flag)
         return right
 
     def _in_category_set(
-        self, rules: ReadingRules, at: Cursor, threshold: Value, x: Value
+        self, rules: ReadingRules, cursor: Cursor, threshold: Value, x: Value
     ) -> Value:
         k, b = self._k, self._k.b
         if k.rows.element == F32:
@@ -207,5 +209,5 @@ class WalkLowering:
         number = b.select(number < n_sets, number, 0)
         exact: Value | bool = self._tests.exact_members
         if "member" in self._tests.flags:
-            exact = self.op(k.hopper.load_flag, at, "member")
+            exact = self.op(k.hopper.load_flag, cursor, "member")
         return rules.in_set(number, x, exact)

@@ -15,7 +15,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from skforge.compiler.codegen.known import Known
+from skforge.compiler.codegen.known import IntegerFacts
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.target import Target
 from skforge.exceptions import CompilerError
@@ -121,7 +121,7 @@ OperandTexts: TypeAlias = tuple[str, ...]
 SCRATCH_ALIGNMENT = 16
 
 
-class Host(Known):
+class Host(IntegerFacts):
     def __init__(self, function: lir.Function, target: Target) -> None:
         super().__init__()
         self.function, self.target = function, target
@@ -139,7 +139,7 @@ class Host(Known):
         return CompilerError(f"GPU emitter, function {self.function.name!r}: {why}")
 
 
-class CudaWriter(Known):
+class CudaWriter(IntegerFacts):
     def __init__(self, host: Host, written: set[str]) -> None:
         super().__init__(host)
         self.host = host

@@ -269,10 +269,10 @@ class _GridLowering(ThreadLowering):
         }
         total = reduce(mul, counts.values(), b.const(1))
         with b.body() as stmts:
-            self._place = "block"
+            self._scope = "block"
             self._block_number = self._linear(numbers, counts)
             self._grid_loops(loops, numbers, body)
-            self._place = "host"
+            self._scope = "host"
         for buffer, array in self._allocs:
             size = self._gpu.elements(self._gpu.sizes(array))
             b.emit(lir.Alloc(buffer, total * size))

@@ -41,7 +41,7 @@ class ThreadLowering(Lowering):
     def __init__(self, kernel: LoweringState) -> None:
         self._gpu = GpuSums(kernel)
         super().__init__(kernel, self._gpu)
-        self._place = "host"
+        self._scope = "host"
         self._dims: dict[str, int] = {}  # threads of the block, by dimension
         self._tid: dict[str, Value] = {}  # the running thread, within a region
         self._unbound: frozenset[str] = frozenset()  # dimensions without a loop yet
@@ -55,10 +55,10 @@ class ThreadLowering(Lowering):
         counts = {kind: b.const(n) for kind, n in dimensions.items()}
         self._tid = {kind: Value(b.name(f"t{kind[-1]}"), I64) for kind in counts}
         dims = tuple((kind, self._tid[kind], counts[kind]) for kind in counts)
-        self._place, self._unbound = "thread", frozenset(self._dims)
+        self._scope, self._unbound = "thread", frozenset(self._dims)
         with b.body() as stmts:
             yield
-        self._place, self._unbound = "block", frozenset()
+        self._scope, self._unbound = "block", frozenset()
         for stmt in self._pending:
             b.emit(stmt)
         self._pending.clear()
@@ -93,7 +93,7 @@ class ThreadLowering(Lowering):
 
     def body(self, body: mir.Body) -> None:
         """Lower one thread's code; thread 0 runs what no loop distributes."""
-        if self._place != "thread" or not self._unbound:
+        if self._scope != "thread" or not self._unbound:
             super().body(body)
             return
         run: list[mir.Stmt] = []
@@ -122,7 +122,7 @@ class ThreadLowering(Lowering):
 
     def _statement(self, stmt: mir.Stmt) -> None:
         match stmt:
-            case mir.AllocArray() if self._place == "thread":
+            case mir.AllocArray() if self._scope == "thread":
                 self._private_array(stmt)
             case mir.ReduceDimension(by_warp=True):
                 width = self._dims["block.x"]
@@ -253,7 +253,7 @@ class GpuSums(ReductionLowering):
     def zero(self, view: ArrayView) -> None:
         total, zero = self.elements(view.dims), self._zero()
         with self.spread(total) as i:
-            view.buffer[self.at(view, i)] = zero
+            view.buffer[self.element_index(view, i)] = zero
 
     def fill(self, stmt: mir.Fill) -> None:
         k, b = self._k, self._k.b
@@ -271,7 +271,7 @@ class GpuSums(ReductionLowering):
         source, target = k.arrays[stmt.source], k.arrays[mir.RESULT]
         first = self._offset(target, (stmt.rows.start,))
         for i in self.each_output():
-            target.buffer[first + i] = source.buffer[self.at(source, i)]
+            target.buffer[first + i] = source.buffer[self.element_index(source, i)]
 
     def each_output(self) -> Iterator[Value]:
         b, n = self._k.b, self._k.n_outputs
@@ -285,7 +285,7 @@ class GpuSums(ReductionLowering):
         k = self._k
         view = k.arrays[stmt.target]
         for j in self.each_output():
-            k.b.store(view.buffer, self.at(view, j), k.base()[j])
+            k.b.store(view.buffer, self.element_index(view, j), k.base()[j])
 
     def reduce_dimension(self, stmt: mir.ReduceDimension) -> None:
         k, b = self._k, self._k.b
@@ -303,7 +303,7 @@ class GpuSums(ReductionLowering):
 
         def value(i: Value, n: Value) -> Value:
             at = from_ + i
-            return source.buffer[self.at(source, n * slot + at)]
+            return source.buffer[self.element_index(source, n * slot + at)]
 
         def write(i: Value, total: Value, starts_at_target: bool) -> None:
             here = first + i
@@ -378,7 +378,7 @@ class GpuSums(ReductionLowering):
         source, target = k.arrays[stmt.source], k.arrays[stmt.target]
         totals = []
         for j in range(k.n_outputs):
-            lane_sum = source.buffer[self.at(source, b.const(j))]
+            lane_sum = source.buffer[self.element_index(source, b.const(j))]
             totals.append(b.let(lir.WarpReduce(lane_sum, width), k.sum_type, "warp"))
 
         with self._first_lane(stmt, row, lane, stmt.prefix) as at:
@@ -442,7 +442,7 @@ class GpuSums(ReductionLowering):
 
             def leaf(n: Value) -> Value:
                 place = trees[n].to(I64) * slot + at
-                return source.buffer[self.at(source, place)]
+                return source.buffer[self.element_index(source, place)]
 
             target[here] = self._in_order(target[here], lo, hi, leaf)
 
@@ -460,7 +460,7 @@ class GpuSums(ReductionLowering):
         k, b = self._k, self._k.b
         source, target = k.arrays[stmt.source], k.arrays[mir.RESULT]
         first = self._offset(target, (stmt.rows.start,))
-        from_ = self.at(source, k.affine(stmt.source_rows) * k.n_outputs)
+        from_ = self.element_index(source, k.affine(stmt.source_rows) * k.n_outputs)
         base = k.model_buffer("base_f64", k.hir.forest.base.astype(np.float64))
         with self.spread(self._length(stmt.rows) * k.n_outputs) as i:
             scale = b.const(float(np.ldexp(1.0, -k.scale_exponent)), F64)

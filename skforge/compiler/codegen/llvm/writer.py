@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from skforge.compiler.codegen.known import Known
+from skforge.compiler.codegen.known import IntegerFacts
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.target import Target
 from skforge.exceptions import CompilerError
@@ -130,7 +130,7 @@ class Capture(NamedTuple):
     memory: str  # type in the context struct; masks are stored as integers
 
 
-class LlvmWriter(Known):
+class LlvmWriter(IntegerFacts):
     """Appends lines to one LLVM function and tracks LIR names in scope.
 
     An outlined parallel body has a ``parent``: names not found here are looked up there

@@ -300,18 +300,18 @@ class Builder:
         return self.let(lir.Address(buffer, place), lir.I64, buffer.name)
 
     def view(
-        self, hint: str, element: Scalar, at: Value | Buffer, index: Value | int = 0
+        self, hint: str, element: Scalar, source: Value | Buffer, index: Value | int = 0
     ) -> Buffer:
         """Return the memory at an address, or from a buffer's element on, as a buffer.
 
         In loops over memory of one's own, take a buffer: see ``Window``.
         """
         buffer = Buffer(self.name(hint), element)
-        if isinstance(at, Buffer):
+        if isinstance(source, Buffer):
             (place,) = self._bounds(index)
-            self.emit(lir.Window(buffer, at, place))
+            self.emit(lir.Window(buffer, source, place))
         else:
-            self.emit(lir.View(buffer, at))
+            self.emit(lir.View(buffer, source))
         return buffer
 
     def local(self, hint: str, element: Scalar, size: int = 1) -> Buffer:

@@ -155,13 +155,13 @@ class Buffer:
     space: Space = "global"
     alignment: int = 0  # bytes; 0 = the element's size
 
-    def __getitem__(self, at: Value | int | tuple[Value | int, Type]) -> Value:
+    def __getitem__(self, index: Value | int | tuple[Value | int, Type]) -> Value:
         """Load an element, or a value of another type that begins there."""
-        place = at if isinstance(at, tuple) else (at,)
+        place = index if isinstance(index, tuple) else (index,)
         return BUILDER.get().load(self, *place)
 
-    def __setitem__(self, at: Value | int, value: Value | float) -> None:
-        BUILDER.get().store(self, at, value)
+    def __setitem__(self, index: Value | int, value: Value | float) -> None:
+        BUILDER.get().store(self, index, value)
 
     __iter__ = None  # it has no length
 
@@ -180,12 +180,12 @@ class Part:
     def element(self) -> Scalar:
         return self.buffer.element
 
-    def __getitem__(self, at: Value | int | tuple[Value | int, Type]) -> Value:
-        place, *type_ = at if isinstance(at, tuple) else (at,)
+    def __getitem__(self, index: Value | int | tuple[Value | int, Type]) -> Value:
+        place, *type_ = index if isinstance(index, tuple) else (index,)
         return BUILDER.get().load(self.buffer, self.first + place, *type_)
 
-    def __setitem__(self, at: Value | int, value: Value | float) -> None:
-        self.buffer[self.first + at] = value
+    def __setitem__(self, index: Value | int, value: Value | float) -> None:
+        self.buffer[self.first + index] = value
 
     __iter__ = None
 

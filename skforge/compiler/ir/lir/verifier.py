@@ -18,7 +18,7 @@ from skforge.compiler.ir.lir.printer import name_of, print_stmt, print_type
 from skforge.exceptions import CompilerError
 
 # Where a statement runs: outside any launch, in a block, or in a thread of a block.
-_Place = Literal["host", "block", "thread"]
+_Scope = Literal["host", "block", "thread"]
 
 
 def verify_lir(function: lir.Function) -> None:
@@ -31,7 +31,11 @@ def verify_lir(function: lir.Function) -> None:
         verifier.check(function.body)
         verifier.end(function.body)
     except _NotValid as error:
-        where = f"in {verifier.at!r} of " if verifier.at else "in the parameters of "
+        where = (
+            f"in {verifier.statement_text!r} of "
+            if verifier.statement_text
+            else "in the parameters of "
+        )
         raise CompilerError(f"{error}, {where}{function.name}.") from None
 
 
@@ -78,7 +82,7 @@ class _Verifier:
         self._bound: set[str] = set()  # every name, in scope or not
         self._values: dict[str, lir.Value] = {}  # in scope
         self._buffers: dict[str, lir.Buffer] = {}
-        self._place: _Place = "host"
+        self._scope: _Scope = "host"
         self._depth = 0  # of the open body
         self._params: set[str] = set()  # buffers that the caller gives
         self._launched = self._returned = False  # by a grid, a copy_out
@@ -87,7 +91,7 @@ class _Verifier:
         self._stmt: lir.Stmt | None = None
 
     @property
-    def at(self) -> str:
+    def statement_text(self) -> str:
         return "" if self._stmt is None else print_stmt(self._stmt)
 
     # ------------------------------------------------------------ names
@@ -147,14 +151,14 @@ class _Verifier:
                 refuse(
                     f"@{buffer.name} is used with other facts than it was bound with"
                 )
-        if buffer.name in self._private and self._place != "thread":
+        if buffer.name in self._private and self._scope != "thread":
             refuse(f"@{buffer.name} belongs to threads and is used outside a region")
 
     def _write(self, buffer: lir.Buffer) -> None:
         self._read(buffer)
         if buffer.space == "constant":
             refuse(f"@{buffer.name} is constant")
-        if self._place == "block":
+        if self._scope == "block":
             refuse("every thread would write; a grid writes in its regions only")
 
     def _hand_on(
@@ -200,7 +204,7 @@ class _Verifier:
 
     def _check_stmt(self, stmt: lir.Stmt) -> None:
         self._stmt = stmt
-        if self._launches and self._place == "host":
+        if self._launches and self._scope == "host":
             check_host(stmt)
         match stmt:
             case lir.Let():
@@ -219,7 +223,7 @@ class _Verifier:
             case lir.Switch():
                 self._switch(stmt)
             case lir.ParallelFor(var=var, count=count, body=body):
-                if self._place != "host":
+                if self._scope != "host":
                     refuse("a parallel loop in a launch")
                 self._count(var, count)
                 self.check(body, (var,))
@@ -280,12 +284,12 @@ class _Verifier:
     def _alloc(self, buffer: lir.Buffer) -> None:
         if buffer.space == "constant":
             refuse("constant memory is not allocated")
-        if buffer.space == "shared" and self._place != "block":
+        if buffer.space == "shared" and self._scope != "block":
             refuse("shared memory is allocated in a grid, outside its regions")
-        if buffer.space == "global" and self._place != "host":
+        if buffer.space == "global" and self._scope != "host":
             refuse("global memory is allocated outside a launch")
         self._bind_buffer(buffer)
-        if self._place == "block" and buffer.space == "private":
+        if self._scope == "block" and buffer.space == "private":
             self._private = self._private | {buffer.name}
 
     # ------------------------------------------------------------ operations
@@ -297,7 +301,7 @@ class _Verifier:
         if not OPERATIONS[type(op)].gives(op, value.type):
             taken = ", ".join(print_type(v.type) for v in walk.operands(op))
             refuse(f"{name_of(op)}({taken}) does not give {print_type(value.type)}")
-        if isinstance(op, lir.WarpReduce) and self._place != "thread":
+        if isinstance(op, lir.WarpReduce) and self._scope != "thread":
             refuse("a warp reduction outside a block region")
         self._bind(value)
 
@@ -432,27 +436,27 @@ class _Verifier:
         return names
 
     def _grid(self, stmt: lir.Grid) -> None:
-        if self._place != "host":
+        if self._scope != "host":
             refuse("a launch in a launch")
         if self._returned:
             refuse("a launch after copy_out")
         self._launched = True
         self._dims(stmt.dims, "grid")
-        self._place, self._regions = "block", ()
+        self._scope, self._regions = "block", ()
         self.check(stmt.body, [var for _, var, _ in stmt.dims])
-        self._place = "host"
+        self._scope = "host"
         check_uniform(stmt)
 
     def _region(self, stmt: lir.BlockRegion) -> None:
-        if self._place != "block":
+        if self._scope != "block":
             refuse("a block region that is not in a grid, or in another region")
         names = self._dims(stmt.dims, "block")
         if self._regions and self._regions[0] != names:
             refuse(f"a region over {names} beside one over {self._regions[0]}")
         self._regions = (names,)
-        self._place = "thread"
+        self._scope = "thread"
         self.check(stmt.body, [var for _, var, _ in stmt.dims])
-        self._place = "block"
+        self._scope = "block"
 
 
 # ------------------------------------------------------------ launches

@@ -332,7 +332,7 @@ class PredicateLowering:
         with thresholds as (i, compared):
             number = self.numbers[job.offset + i]
             threshold = b.splat(number, self.shape.registers.lanes)
-            at = job.place + i * self.line_bytes
+            at = job.first_byte + i * self.line_bytes
             vectors = self.columns.vectors(job.column, self.part)
             masks = [right(x, threshold) for x in vectors]
             store_masks(b, self._lines, at, masks)
@@ -374,7 +374,7 @@ class PredicateLowering:
         width = plane.lanes * 8
         with b.turns(size, width, "shift") as shift:
             first = planes + shift
-            to = job.place + shift
+            to = job.first_byte + shift
             bits = [self.planes[first + k * size, plane] for k in range(levels)]
             low = _steps(b, bits[3::-1], plane)
             if levels == 4:
@@ -445,7 +445,7 @@ class PredicateLowering:
         with b.loop(groups, hint="sets") as g:
             first = job.offset + g * entries
             registers = [tables[first + at, vec] for at in range(0, entries, SET_ROWS)]
-            own = job.place + g * (SETS_A_BYTE * self.line_bytes)
+            own = job.first_byte + g * (SETS_A_BYTE * self.line_bytes)
             with b.loop(0, self.left, SET_ROWS, hint="rows") as r:
                 bits = b.permute(registers, codes[r, vec])
                 to = own + r // 8
@@ -458,7 +458,7 @@ class PredicateLowering:
         b, step = self.b, max(8, self.columns.lanes)
         with b.loop(job.count, hint="set") as i:
             number = self.numbers[job.offset + i]
-            at = job.place + i * self.line_bytes
+            at = job.first_byte + i * self.line_bytes
             with b.loop(0, self.part, step, hint="v") as v:
                 masks = []
                 for x in self.columns.vectors(job.column + v, step):

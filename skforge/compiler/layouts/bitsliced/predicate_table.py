@@ -77,7 +77,7 @@ class PredicateJob:
     number: Value
     column: Value  # in the tile's columns
     line: Value  # number of the first line
-    place: Value  # byte of the part in the first line
+    first_byte: Value  # byte of the part in the first line
     count: Value
     offset: Value
     shift: Value  # bytes of a line before the part

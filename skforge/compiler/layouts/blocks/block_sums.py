@@ -90,24 +90,24 @@ class LeafSums:
         if table.outputs is not None:
             self._outputs = model("leaf_outputs", table.outputs)
 
-    def add(self, sums: Buffer, at: Value, found: Value) -> None:
+    def add(self, sums: Buffer, index: Value, leaf: Value) -> None:
         b, table = self.b, self._table
         match table.kind:
             case "number":
-                self._increase(sums, at, found)
+                self._increase(sums, index, leaf)
             case "class":
                 height = b.const(float(table.values[0]), sums.element)
-                self._increase(sums, at + found.to(I64), height)
+                self._increase(sums, index + leaf.to(I64), height)
             case "pairs":
-                self._add_pairs(sums, at, found.to(I64) * TOGETHER)
+                self._add_pairs(sums, index, leaf.to(I64) * TOGETHER)
             case "vector":
-                self._add_vector(sums, at, found.to(I64) * table.width)
+                self._add_vector(sums, index, leaf.to(I64) * table.width)
 
-    def _increase(self, sums: Buffer, at: Value, value: Value) -> None:
+    def _increase(self, sums: Buffer, index: Value, value: Value) -> None:
         type_ = value.type
-        sums[at] = sums[at, type_] + value
+        sums[index] = sums[index, type_] + value
 
-    def _add_pairs(self, sums: Buffer, here: Value, pair: Value) -> None:
+    def _add_pairs(self, sums: Buffer, first: Value, pair: Value) -> None:
         b, outputs = self.b, self._outputs
         more = 1 << (8 * outputs.element.bytes - 1)
 
@@ -115,7 +115,7 @@ class LeafSums:
             words = [outputs[pair + k] for k in range(TOGETHER)]
             for k, word in enumerate(words):
                 output = word & (more - 1) if k == 0 else word
-                self._increase(sums, here + output.to(I64), self._values[pair + k])
+                self._increase(sums, first + output.to(I64), self._values[pair + k])
             return words[0] & more
 
         state = [pair, add(pair)]
@@ -123,19 +123,19 @@ class LeafSums:
             following = state[0] + TOGETHER
             state[:] = [following, add(following)]
 
-    def _add_vector(self, sums: Buffer, here: Value, own: Value) -> None:
+    def _add_vector(self, sums: Buffer, first: Value, vector: Value) -> None:
         b, width = self.b, self._table.width
 
-        def part(lanes: int, here: Value, own: Value) -> None:
+        def part(lanes: int, first: Value, vector: Value) -> None:
             type_ = Vec(sums.element, lanes) if lanes > 1 else sums.element
-            self._increase(sums, here, self._values[own, type_])
+            self._increase(sums, first, self._values[vector, type_])
 
         looped = width // 8 * 8 if width >= 40 else 0
         if looped:  # loop over long vectors, to bound the code
             with b.loop(0, looped, 8, hint="k") as k:
-                part(8, here + k, own + k)
+                part(8, first + k, vector + k)
         for at, lanes in parts(looped, width, 8):
-            part(lanes, here + at, own + at)
+            part(lanes, first + at, vector + at)
 
 
 def _one_class(values: NDArray[Any]) -> NDArray[np.unsignedinteger[Any]] | None:

@@ -2,7 +2,7 @@
 
 It evaluates the predicates, sets a bit for each edge of a tree and row, and writes the
 sums with the bias. A walk goes ``_down`` from a node to its children, where a ``_leaf``
-has its value, and comes ``_up`` with what both sides sum to, to ``give`` the node's
+has its value, and comes ``_up`` with what both sides sum to, to give the node's
 feature its share.
 """
 
@@ -241,8 +241,8 @@ class TreeBlock(BlockCode):
             numbers = start[self._t.order + k]
             self._tree[name] = self._table(f"tree_{name}", numbers)
 
-    def number(self, table: Buffer, at: Value) -> Value:
-        return table[at].to(I64)
+    def number(self, table: Buffer, index: Value) -> Value:
+        return table[index].to(I64)
 
     def _numbers_of(self, tree: Value) -> dict[str, Value]:
         return {name: self.number(table, tree) for name, table in self._tree.items()}
@@ -297,11 +297,11 @@ class TreeBlock(BlockCode):
     def goes_left(self, n: Value) -> Value:
         return self._lines[self.number(self._node_line, n), self._word]
 
-    def edge(self, own: Value) -> Value:
-        return own * (2 * self.line) + self.line
+    def edge(self, node: Value) -> Value:
+        return node * (2 * self.line) + self.line
 
-    def mask(self, at: Value) -> Value:
-        bits = self.passed[at, self._bits]
+    def mask(self, index: Value) -> Value:
+        bits = self.passed[index, self._bits]
         if self.lanes == 1:
             return bits.ne(0)
         return self.b.reinterpret(bits, lir.Mask(self.lanes))
@@ -314,12 +314,12 @@ class TreeBlock(BlockCode):
             self._write_row(at, r, sums, held)
             self._result[at + (self._width - 1)] = bias
 
-    def _write_row(self, at: Value, r: Value, sums: Buffer, held: Value) -> None:
+    def _write_row(self, index: Value, r: Value, sums: Buffer, held: Value) -> None:
         n_features = self._t.forest.n_features
         start = held * (n_features * self.block)
         with self.b.loop(n_features, hint="f") as f:
             x = self._divided(sums[start + f * self.block + r])
-            cell = at + f
+            cell = index + f
             self._result[cell] = x.to(self._result.element)
 
     def _divided(self, x: Value) -> Value:

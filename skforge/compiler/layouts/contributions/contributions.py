@@ -107,47 +107,47 @@ class InteractionCode(ContributionCode):
     def _totals(self, sums: Buffer) -> list[tuple[Buffer, int]]:
         return [*super()._totals(sums), (self._pair_sums, self._n_pairs)]
 
-    def give(self, walk: Walk, node: WalkNode, gifts: list[list[Value]]) -> None:
-        """Add a node's gifts to its feature; times A of each other one, to pairs."""
-        super().give(walk, node, gifts)
+    def add_terms(self, walk: Walk, node: WalkNode, terms: list[list[Value]]) -> None:
+        """Add a node's terms to its feature; times A of each other one, to pairs."""
+        super().add_terms(walk, node, terms)
         b, each, points = self.b, self.lanes // 8, range(walk.points)
         for k, (left, right) in enumerate(node.passed):
             passed = left | right
-            gifts[k] = [b.select(passed, gift, 0.0) for gift in gifts[k]]
+            terms[k] = [b.select(passed, term, 0.0) for term in terms[k]]
         loss = [self.constant(walk, node.constants, LOSS, q) for q in points]
-        sums = self._columns[1].own
+        sums = self._columns[1].sums
         with b.loop(self._others[node.i], self._others[node.i + 1], hint="other") as e:
             place = self.number(self._other_bits, e) + walk.vector * each
             at = walk.constants + self.number(self._other_gain, e)
             slot = self.number(self._other_slot, e)
             gains = [self.constant(walk, at, 0, q) for q in points]
-            for k, gift in enumerate(gifts):
+            for k, term in enumerate(terms):
                 mask = self.mask(place + k * each)
                 total = sums[slot + k * self.lanes, self.vec]
                 for q in points:
                     a = b.select(mask, gains[q], loss[q])
-                    total = self.multiply_add(gift[q], a, total)
+                    total = self.multiply_add(term[q], a, total)
                 sums[slot + k * self.lanes] = total
 
-    def _write_row(self, at: Value, r: Value, sums: Buffer, held: Value) -> None:
+    def _write_row(self, index: Value, r: Value, sums: Buffer, held: Value) -> None:
         b, n_features, block = self.b, self._t.forest.n_features, self.block
         width = n_features + 1
         start = held * (n_features * block) + r
         first = held * (self._n_pairs * block) + r
         half, zero = b.const(0.5, F64), b.const(0.0, self._result.element)
         with b.loop(width * width, hint="cell") as cell:
-            self._result[at + cell] = zero
+            self._result[index + cell] = zero
         with b.loop(self._n_pairs, hint="pair") as pair:
             x = self._pair_sums[first + pair * block] * half
             ends = [self.number(self._pair_columns, pair * 2 + k) for k in (0, 1)]
             value = self._divided(x).to(zero.type.element)
             for feature, other in (ends, ends[::-1]):
-                self._result[at + (feature * width + other)] = value
+                self._result[index + (feature * width + other)] = value
                 total = start + feature * block
                 sums[total] = sums[total] - x
         with b.loop(n_features, hint="f") as f:
             x = self._divided(sums[start + f * block])
-            self._result[at + f * (width + 1)] = x.to(zero.type.element)
+            self._result[index + f * (width + 1)] = x.to(zero.type.element)
 
 
 @dataclass(frozen=True, slots=True)

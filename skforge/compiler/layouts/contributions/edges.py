@@ -52,18 +52,18 @@ class RowsAsLanes(Edges):
         w = [self.c.constant(walk, node.constants, row, q) for row in rows]
         return lambda side, k: self.b.select(node.passed[k][side], w[side], w[2])
 
-    def total(self, node: WalkNode, k: int, gifts: list[Value]) -> Value:
+    def total(self, node: WalkNode, k: int, terms: list[Value]) -> Value:
         """Add halves of a power of two: the order of lanes in ``PointsAsLanes``."""
-        gifts = list(gifts)
-        while len(gifts) > 1:
-            half = 1 << (len(gifts) - 1).bit_length() - 1
-            for q, gift in enumerate(gifts[half:]):
-                gifts[q] = gifts[q] + gift
-            del gifts[half:]
+        terms = list(terms)
+        while len(terms) > 1:
+            half = 1 << (len(terms) - 1).bit_length() - 1
+            for q, term in enumerate(terms[half:]):
+                terms[q] = terms[q] + term
+            del terms[half:]
         if not node.passed:
-            return gifts[0]
+            return terms[0]
         left, right = node.passed[k]
-        return self.b.select(left | right, gifts[0], 0.0)
+        return self.b.select(left | right, terms[0], 0.0)
 
     # ------------------------------------------------------------ subtrees
 
@@ -105,14 +105,14 @@ class RowsAsLanes(Edges):
 
         for q in range(walk.points):
             for k, x in enumerate(looked_up(place, q)):
-                c.slots[c.place(walk, slot, q, k)] = x
+                c.slots[c.slot_index(walk, slot, q, k)] = x
         with self.b.loop(first, last, hint="n") as n:
             at = place + (n - first + 1) * (walk.points * size)
             of_points = [looked_up(at, q) for q in range(walk.points)]
-            gifts = [list(of_vector) for of_vector in zip(*of_points, strict=True)]
+            terms = [list(of_vector) for of_vector in zip(*of_points, strict=True)]
             number = n - walk.tree["first"]
             constants = walk.constants + number * (c.d.rows * walk.points)
-            c.give(walk, WalkNode(n, number, number, constants), gifts)
+            c.add_terms(walk, WalkNode(n, number, number, constants), terms)
 
     def _numbers_of(
         self, walk: Walk, subtree: Value, size: int
@@ -197,8 +197,8 @@ class PointsAsLanes(Edges):
     def _constants(self, walk: Walk, node: WalkNode, row: int) -> Value:
         return self.c.constants[node.constants + row * walk.vec.lanes, walk.vec]
 
-    def total(self, node: WalkNode, k: int, gifts: list[Value]) -> Value:
-        (total,) = gifts
+    def total(self, node: WalkNode, k: int, terms: list[Value]) -> Value:
+        (total,) = terms
         while total.type.lanes > 1:
             half = total.type.lanes // 2
             low = self.b.shuffle(total, total, range(half))
@@ -223,7 +223,7 @@ class PointsAsLanes(Edges):
             c.slots[slot] = come * c.tables[at, walk.vec]
             with b.loop(begin, last, hint="n") as n:
                 row = c.tables[at + (n - begin + 1) * lanes, walk.vec]
-                c.give(walk, WalkNode(n, slot, slot, at), [[come * row]])
+                c.add_terms(walk, WalkNode(n, slot, slot, at), [[come * row]])
 
 
 class OneThread(RowsAsLanes):

@@ -172,7 +172,7 @@ class Tables:
 
     subtrees: Subtrees  # in the order of the walk
     constants: Constants
-    place: Int64s
+    offset: Int64s
 
 
 #: Subtrees whose tables are made at once: few enough for the cache.

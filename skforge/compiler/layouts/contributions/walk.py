@@ -90,7 +90,7 @@ class WalkNode:
 
     i: Value
     slot: Value
-    below: Value
+    child_slots: Value
     constants: Value
     passed: Sequence[tuple[Value, Value]] = ()
 
@@ -104,7 +104,7 @@ class OutputColumns:
     """
 
     name: str
-    own: Buffer  # the sums of one tree
+    sums: Buffer  # the sums of one tree
     places: Buffer
 
 
@@ -143,8 +143,8 @@ class Edges(ABC):
         """Return the weight of a side and vector on the way up."""
 
     @abstractmethod
-    def total(self, node: WalkNode, k: int, gifts: list[Value]) -> Value:
-        """Return the sum of gifts over points; zero for rows that left the tests."""
+    def total(self, node: WalkNode, k: int, terms: list[Value]) -> Value:
+        """Return the sum of terms over points; zero for rows that left the tests."""
 
     @abstractmethod
     def look_up(self, walk: Walk, few: Value, more: Value, end: Value) -> None:
@@ -171,7 +171,7 @@ class ContributionCode(TreeBlock):
         self.slots = self.alloc("slots", self.scalar, slots)
         self._of_trees("run", "last_run", order.run_start)
         features = self._sums_of("feature", order.features, order.feature_start)
-        self._columns, self._own = [features], features.own
+        self._columns, self._feature_sums = [features], features.sums
         each = points.places[order.tree] * some
         self.node_slot = table("node_slot", order.slot * each)
         self.node_left = table("node_left_slot", order.left_slot * each)
@@ -213,7 +213,7 @@ class ContributionCode(TreeBlock):
         adds[:, nodes] = subtrees.by_right[is_node], subtrees.by_left_above[is_node]
         self.adds = [self._model("case_if_right", adds[0])]
         self.adds.append(self._model("case_if_above", adds[1]))
-        self.subtree_place = self._model("subtree_place", tables.place)
+        self.subtree_place = self._model("subtree_place", tables.offset)
         self.tables = self._model("tables", tables.constants.values)
         trees = self.d.trees.order
         self._tables_first = self._model("tables_first", tables.constants.first[trees])
@@ -256,7 +256,7 @@ class ContributionCode(TreeBlock):
             first, last = (walk.tree[k + columns.name] for k in ("", "last_"))
             counts.append(last - first)
             with b.loop(counts[-1] * together, hint=columns.name) as i:
-                columns.own[i * lanes] = zero
+                columns.sums[i * lanes] = zero
         walks = [
             partial(self._walk, self._edges.points(walk, n)) for n in self.d.classes
         ]
@@ -267,7 +267,7 @@ class ContributionCode(TreeBlock):
             with b.loop(count, hint=columns.name) as i:
                 place = self.number(columns.places, walk.tree[columns.name] + i)
                 for k in range(together):
-                    of_tree = columns.own[i * (together * lanes) + k * lanes, self.vec]
+                    of_tree = columns.sums[i * (together * lanes) + k * lanes, self.vec]
                     at = start + place + k * lanes
                     total[at] = total[at, with_lanes(F64, self.vec)] + of_tree.to(F64)
 
@@ -296,22 +296,22 @@ class ContributionCode(TreeBlock):
             for side in (0, 1):
                 for k, factor in enumerate(self._edges.factors(walk, node, side, q)):
                     x, point = above[k] * factor, side * walk.points + q
-                    self.slots[self.place(walk, node.below, point, k)] = x
+                    self.slots[self.slot_index(walk, node.child_slots, point, k)] = x
 
     def _up(self, walk: Walk, node: WalkNode) -> None:
-        gifts: list[list[Value]] = [[] for _ in range(self.together)]
+        terms: list[list[Value]] = [[] for _ in range(self.together)]
         values = self._leaf(walk, node)
         for q in range(walk.points):
-            lows = self.slot(walk, node.below, q)
-            highs = self.slot(walk, node.below, walk.points + q)
+            lows = self.slot(walk, node.child_slots, q)
+            highs = self.slot(walk, node.child_slots, walk.points + q)
             weight = self._edges.weights(walk, node, q)
             for k, (low, high) in enumerate(zip(lows, highs, strict=True)):
                 if values:
                     low, high = low * values[0], high * values[1]
-                self.slots[self.place(walk, node.slot, q, k)] = low + high
+                self.slots[self.slot_index(walk, node.slot, q, k)] = low + high
                 of_low = low * weight(0, k)
-                gifts[k].append(self.multiply_add(high, weight(1, k), of_low))
-        self.give(walk, node, gifts)
+                terms[k].append(self.multiply_add(high, weight(1, k), of_low))
+        self.add_terms(walk, node, terms)
 
     def _leaf(self, walk: Walk, node: WalkNode) -> list[Value]:
         if self.d.leaf is None:
@@ -323,27 +323,27 @@ class ContributionCode(TreeBlock):
             values.append(self.b.splat(value, walk.vec.lanes))
         return values
 
-    def give(self, walk: Walk, node: WalkNode, gifts: list[list[Value]]) -> None:
+    def add_terms(self, walk: Walk, node: WalkNode, terms: list[list[Value]]) -> None:
         feature = self.number(self._node_feature, node.i)
-        for k, of_points in enumerate(gifts):
+        for k, of_points in enumerate(terms):
             total = self._edges.total(node, k, of_points)
             place = feature + k * self.lanes
-            self._own[place] = self._own[place, self.vec] + total
+            self._feature_sums[place] = self._feature_sums[place, self.vec] + total
 
     def ends_of(self, subtree: Value) -> tuple[Value, Value]:
         first = self.number(self._subtree_first, subtree)
         return first, self.number(self._subtree_last, subtree)
 
-    def constant(self, walk: Walk, at: Value, row: int, q: int) -> Value:
-        constant = self.constants[at + (row * walk.points + q)]
+    def constant(self, walk: Walk, first: Value, row: int, q: int) -> Value:
+        constant = self.constants[first + (row * walk.points + q)]
         return self.b.splat(constant, walk.vec.lanes)
 
     def multiply_add(self, x: Value, y: Value, total: Value) -> Value:
         return self.b.multiply_add(x, y, total) if self._fuses else x * y + total
 
-    def place(self, walk: Walk, slot: Value, q: int, k: int) -> Value:
+    def slot_index(self, walk: Walk, slot: Value, q: int, k: int) -> Value:
         return slot + (q * self.together + k) * max(1, walk.vec.lanes)
 
     def slot(self, walk: Walk, slot: Value, q: int) -> list[Value]:
-        places = (self.place(walk, slot, q, k) for k in range(self.together))
+        places = (self.slot_index(walk, slot, q, k) for k in range(self.together))
         return [self.slots[place, walk.vec] for place in places]

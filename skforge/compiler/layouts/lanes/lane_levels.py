@@ -75,12 +75,12 @@ MOST_NODES = 1 << 16
 class RowTests:
     """The place of each predicate's code in a row, and the rank to compare it with."""
 
-    place: NDArray[np.int32]  # (n_predicates,)
+    code_index: NDArray[np.int32]  # (n_predicates,)
     rank: NDArray[np.int32]  # (n_predicates,)
 
     @property
     def wide(self) -> bool:
-        return bool(self.place.max(initial=0) >= BANK)
+        return bool(self.code_index.max(initial=0) >= BANK)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -131,7 +131,7 @@ def descend(
     """Return the place and rank of nodes' tests, and both children in a last axis."""
     predicate = forest.predicate[at]
     inner = predicate >= 0
-    place = np.where(inner, tests.place[predicate], 0).astype(np.int32)
+    place = np.where(inner, tests.code_index[predicate], 0).astype(np.int32)
     rank = np.where(inner, tests.rank[predicate], NEVER_RIGHT).astype(np.int32)
     left = np.where(inner, forest.left[at], at)
     right = np.where(inner, forest.right[at], at)
@@ -147,7 +147,7 @@ def lay_top_levels(
     even: bool,
 ) -> TopLevels:
     n, groups = forest.n_trees, -(-forest.n_trees // lanes)
-    banks = 1 + int(tests.place.max(initial=0)) // BANK
+    banks = 1 + int(tests.code_index.max(initial=0)) // BANK
     by_tree = np.zeros((groups * lanes, (1 << levels) - 1, 2 + (banks > 1)), dtype)
     by_tree[:, :, 1] = NEVER_RIGHT
     predicates = []

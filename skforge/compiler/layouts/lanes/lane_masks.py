@@ -123,7 +123,7 @@ def lay_leaf_masks(
     n_slots = sum(count for count, _, _ in parts)
     by_tree = np.zeros((groups * lanes, n_slots, 2 + planes), dtype)
     by_tree[:, :, 1] = lane_levels.NEVER_RIGHT
-    by_tree[tree, slot, 0] = tests.place[predicate]
+    by_tree[tree, slot, 0] = tests.code_index[predicate]
     by_tree[tree, slot, 1] = tests.rank[predicate]
     by_tree[tree, slot, 2:] = _planes(excluded.leaves[nodes], planes, bits)
     by_slot = _by_lane(by_tree.reshape(groups, lanes, n_slots, -1), planes, bits)

@@ -132,7 +132,7 @@ class LanesLayout(layouts.RowLayout):
         n_columns = table.n_columns + forest.n_features - self.first_whole
         self.shape = shape = lane_shape(target, n_columns)
         self.plan = plan_row_codes(table, forest)
-        place = np.append(self.plan.place, np.int32(0))[table.column_of]
+        place = np.append(self.plan.code_index, np.int32(0))[table.column_of]
         place[whole] = table.n_columns + forest.feature[whole] - self.first_whole
         rank = np.where(sets, np.int32(lane_levels.NEVER_RIGHT), table.rank_of)
         rank[whole] = forest.threshold[whole].astype(np.int32) + 1
@@ -161,7 +161,7 @@ class LanesLayout(layouts.RowLayout):
                 classes, heads, coded, first, shape.lanes
             )
             for group, chosen, at in zip(
-                groups, coded, self.categories.place, strict=True
+                groups, coded, self.categories.code_index, strict=True
             ):
                 place[group.predicates[chosen]] = at + np.arange(len(chosen))
                 rank[group.predicates[chosen]] = 0
@@ -190,21 +190,21 @@ class _LanesCode(layouts.RowCode):
         if layout.categories is not None:
             self._size += int(layout.categories.size.sum())
             self._categories = CategoryRows(rules, layout.categories)
-        self._way: LeafMasksLowering | TopLevelsLowering
+        self._lowering: LeafMasksLowering | TopLevelsLowering
         if layout.masks is not None:
-            self._way = LeafMasksLowering(b, layout.masks, model, self._categories)
+            self._lowering = LeafMasksLowering(b, layout.masks, model, self._categories)
             self._leaf_of_item = layout.masks.leaf_of_item
         else:
             assert layout.top is not None and layout.rest is not None
             top, sets = layout.top, layout.sets
-            self._way = TopLevelsLowering(b, top, model, self._categories, sets)
+            self._lowering = TopLevelsLowering(b, top, model, self._categories, sets)
             self._leaf_of_item = layout.rest.leaf_of_item
         self._codes = b.alloc("codes", shape.element, n_rows * self._size)
-        self._found = b.alloc("found", shape.element, n_rows * self._way.size)
+        self._found = b.alloc("found", shape.element, n_rows * self._lowering.size)
 
     def _of_row(self, number: Value) -> tuple[Part, Part]:
         codes = self._codes.part(number * self._size)
-        return codes, self._found.part(number * self._way.size)
+        return codes, self._found.part(number * self._lowering.size)
 
     def evaluate(self, row: RowAt, number: Value) -> None:
         b, shape = self._b, self._layout.shape
@@ -220,10 +220,10 @@ class _LanesCode(layouts.RowCode):
         vectors = [codes[k * shape.lanes, part] for k in range(shape.tables)]
         groups = -(-self._layout.forest.n_trees // shape.lanes)
         if groups == 1:
-            self._way.evaluate(b.const(0), vectors, found)
+            self._lowering.evaluate(b.const(0), vectors, found)
         else:
             with b.loop(groups, hint="group") as group:
-                self._way.evaluate(group, vectors, found)
+                self._lowering.evaluate(group, vectors, found)
 
     def _convert(self, row: RowAt, codes: Part) -> None:
         layout, b = self._layout, self._b
@@ -240,8 +240,8 @@ class _LanesCode(layouts.RowCode):
                 up = b.select(x > down.to(row.rows.element), down + 1, down)
                 codes[i + at] = (up + 1).to(layout.shape.element)
 
-    def add_trees(self, sums: Buffer, at: Value) -> None:
-        self.add_together((self._b.const(0), sums, at))
+    def add_trees(self, sums: Buffer, first: Value) -> None:
+        self.add_together((self._b.const(0), sums, first))
 
     def add_together(self, *sums: tuple[Value, Buffer, Value]) -> None:
         """Add the leaves of all trees, several in flight at a time.
@@ -259,7 +259,7 @@ class _LanesCode(layouts.RowCode):
             added: list[Value] = []
             size = len(carried) // len(adds)
             for k, (codes, found) in enumerate(of_rows):
-                items = self._way.items(first, count, found)
+                items = self._lowering.items(first, count, found)
                 if rest is not None:
                     items = rest.items(b, first, items, codes, model)
                 of_row = carried[k * size : (k + 1) * size]
@@ -293,10 +293,10 @@ class _Sums:
         forest: Forest,
         leaf_of_item: NDArray[np.int32],
         sums: Buffer,
-        at: Value,
+        first: Value,
         model: Model,
     ) -> None:
-        self.b, self.forest, self._sums, self._at = b, forest, sums, at
+        self.b, self.forest, self._sums, self._first_sum = b, forest, sums, first
         n, width = forest.n_outputs, forest.leaf_value.shape[1]
         self._vectors = width > 1
         #: Trees until the same output is added to again.
@@ -322,10 +322,10 @@ class _Sums:
 
     def _read(self, chunk: int) -> Value:
         first, lanes = self._chunks[chunk]
-        return self._sums[self._at + first, self._type(lanes)]
+        return self._sums[self._first_sum + first, self._type(lanes)]
 
     def _write(self, chunk: int, value: Value) -> None:
-        self._sums[self._at + self._chunks[chunk][0]] = value
+        self._sums[self._first_sum + self._chunks[chunk][0]] = value
 
     def start(self) -> list[Value]:
         count = len(self._chunks) if self._carried else 0
@@ -343,7 +343,7 @@ class _Sums:
                 place = k % self.turn
                 carried[place] = carried[place] + value
                 continue
-            at = self._at + self._outputs[first + k].to(I64)
+            at = self._first_sum + self._outputs[first + k].to(I64)
             self._sums[at] = self._sums[at] + value
         return carried
 
@@ -352,7 +352,7 @@ class _Sums:
         leaf = self._rows[item].to(I64) * self.forest.n_outputs
         if self._looped:
             with b.loop(0, self._looped, CHUNK) as j:
-                here, there = self._at + j, leaf + j
+                here, there = self._first_sum + j, leaf + j
                 old = self._sums[here, self._type(CHUNK)]
                 value = self._values[there, self._type(CHUNK)]
                 self._sums[here] = old + value

@@ -92,19 +92,19 @@ class HeapLayout(records.RecordLayout):
             return tree.to(layouts.node_scalar(tree)) + self._root
         return b.const(self._root, with_lanes(layouts.node_scalar(tree), tree.type))
 
-    def move_to_child(self, b: Builder, at: layouts.Cursor, exit_: Value) -> Value:
-        first = at.node * (self.shape.tile_size + 1)
+    def move_to_child(self, b: Builder, cursor: layouts.Cursor, exit_: Value) -> Value:
+        first = cursor.node * (self.shape.tile_size + 1)
         if self.shape.tile_size > 1:
             first = first + 1
         return first + exit_
 
-    def is_leaf(self, b: Builder, at: layouts.Cursor) -> Value:
+    def is_leaf(self, b: Builder, cursor: layouts.Cursor) -> Value:
         if self._first_leaf is not None:
-            return at.node >= self._first_leaf
+            return cursor.node >= self._first_leaf
         if self.shape.tile_size == 1:
-            word = at.words[1]
+            word = cursor.words[1]
         else:
-            word = self.nodes[at.words[0] + self.shape.feature_at]
+            word = self.nodes[cursor.words[0] + self.shape.feature_at]
         return (word & self._leaf_flag).ne(0)
 
     def cache_trees(self, b: Builder, first: Value, count: Value) -> None:

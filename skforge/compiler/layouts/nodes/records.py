@@ -176,35 +176,35 @@ class RecordLayout(HopLayout):
         shared._shared_from = first
         return shared
 
-    def _features(self, at: Cursor) -> Value:
+    def _features(self, cursor: Cursor) -> Value:
         if self.shape.tile_size == 1:
-            return at.words[1]
-        index = at.words[0] + self.shape.feature_at
+            return cursor.words[1]
+        index = cursor.words[0] + self.shape.feature_at
         return self.nodes[index, Vec(U32, self.shape.tile_size)]
 
-    def load_threshold(self, b: Builder, at: Cursor) -> Value:
+    def load_threshold(self, b: Builder, cursor: Cursor) -> Value:
         if not self.encoding.threshold_words:
-            return self.encoding.code(b, self._features(at))
+            return self.encoding.code(b, self._features(cursor))
         size, type_ = self.shape.tile_size, self.threshold_type
         if self._pairs and size == 1:
-            return b.bitcast(at.words[2], type_)
-        return self.nodes[at.words[0], type_ if size == 1 else Vec(type_, size)]
+            return b.bitcast(cursor.words[2], type_)
+        return self.nodes[cursor.words[0], type_ if size == 1 else Vec(type_, size)]
 
-    def load_feature_index(self, b: Builder, at: Cursor) -> Value:
-        return self.encoding.feature(self._features(at))
+    def load_feature_index(self, b: Builder, cursor: Cursor) -> Value:
+        return self.encoding.feature(self._features(cursor))
 
-    def load_flag(self, b: Builder, at: Cursor, flag: str) -> Value:
-        return self.encoding.flag(b, self._features(at), flag)
+    def load_flag(self, b: Builder, cursor: Cursor, flag: str) -> Value:
+        return self.encoding.flag(b, self._features(cursor), flag)
 
-    def load_tile_shape(self, b: Builder, at: Cursor) -> Value:
-        return self.nodes[at.words[0] + self.shape.shape_at].to(I64)
+    def load_tile_shape(self, b: Builder, cursor: Cursor) -> Value:
+        return self.nodes[cursor.words[0] + self.shape.shape_at].to(I64)
 
-    def child_word(self, b: Builder, at: Cursor) -> Value:
-        scalar = node_scalar(at.node)
+    def child_word(self, b: Builder, cursor: Cursor) -> Value:
+        scalar = node_scalar(cursor.node)
         if self.shape.packed:
-            word = at.words[1] >> self.encoding.bits
+            word = cursor.words[1] >> self.encoding.bits
         else:
-            word = self.nodes[at.words[0] + self.shape.child_at]
+            word = self.nodes[cursor.words[0] + self.shape.child_at]
         return b.bitcast(word, I32) if scalar == I32 else word.to(scalar)
 
 

@@ -48,8 +48,8 @@ class SparseLayout(records.RecordLayout):
     def root(self, b: Builder, tree: Value) -> Value:
         return self._root[tree].to(layouts.node_scalar(tree))
 
-    def move_to_child(self, b: Builder, at: layouts.Cursor, exit_: Value) -> Value:
-        return self.child_word(b, at) + exit_
+    def move_to_child(self, b: Builder, cursor: layouts.Cursor, exit_: Value) -> Value:
+        return self.child_word(b, cursor) + exit_
 
     def cache_trees(self, b: Builder, first: Value, count: Value) -> None:
         words = self.shape.words
@@ -105,8 +105,8 @@ class SingleNodes(SparseLayout):
     def _idle_child(self, record: NDArray[np.int64]) -> NDArray[np.int64]:
         return np.maximum(record - 1, 0)
 
-    def is_leaf(self, b: Builder, at: layouts.Cursor) -> Value:
-        return (self.child_word(b, at) + 1).eq(at.node)
+    def is_leaf(self, b: Builder, cursor: layouts.Cursor) -> Value:
+        return (self.child_word(b, cursor) + 1).eq(cursor.node)
 
 
 def _stored(tiles: TiledForest) -> NDArray[np.bool_]:
@@ -154,8 +154,8 @@ class SparseTiles(SparseLayout):
     def leaf_item(self, b: Builder, tree: Value, node: Value) -> Value:
         return node + -self._first_leaf
 
-    def is_leaf(self, b: Builder, at: layouts.Cursor) -> Value:
-        return at.node >= self._first_leaf
+    def is_leaf(self, b: Builder, cursor: layouts.Cursor) -> Value:
+        return cursor.node >= self._first_leaf
 
     def readable(self, b: Builder, node: Value) -> Value:
         first = self._shared_from

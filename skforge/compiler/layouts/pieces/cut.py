@@ -61,11 +61,11 @@ def top_tests(nodes: TiledForest, most: int) -> NDArray[np.intp]:
 
 
 def cut_trees(
-    nodes: TiledForest, place: NDArray[Any], rank: NDArray[Any], most: int
+    nodes: TiledForest, column: NDArray[Any], rank: NDArray[Any], most: int
 ) -> PieceTrees:
     """Cut trees of one-node tiles into pieces of at most ``most`` tests.
 
-    A row goes right where its code at a predicate's ``place`` exceeds its ``rank``.
+    A row goes right where its code at a predicate's ``column`` exceeds its ``rank``.
     """
     size, levels = sizes(nodes.child, nodes.depth, nodes.leaf)
     is_top = size > most
@@ -108,7 +108,7 @@ def cut_trees(
     low_tests = np.where(is_top[inner], above[low], size[low])
     tests[first_test[piece[inner]] + number[inner]] = np.stack(
         [
-            place[predicate],
+            column[predicate],
             rank[predicate] + 1,
             exit_[inner],
             exit_[inner] + low_tests + 1,

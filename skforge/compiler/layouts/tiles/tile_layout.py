@@ -57,7 +57,7 @@ PART_ITEMS = 1 << 18
 class TileTests:
     """The comparison of each predicate, in the dtypes that tiles store."""
 
-    place: NDArray[np.unsignedinteger[Any]]  # place of the value or code in a row
+    column: NDArray[np.unsignedinteger[Any]]  # place of the value or code in a row
     rank: NDArray[Any]  # the rank or threshold to exceed to go right
     never: float  # a rank that nothing exceeds
     top_levels: int = TOP_LEVELS
@@ -72,7 +72,7 @@ class TileTests:
 
     @property
     def slot_bytes(self) -> int:
-        return self.place.itemsize + self.rank.itemsize
+        return self.column.itemsize + self.rank.itemsize
 
     def marks_at(self, slots: int) -> int:
         """Return the byte of a tile with the bits of marked nodes, in a slot 0."""
@@ -251,7 +251,7 @@ class _Top:
             tree, heap, item = tree[inner], heap[inner], item[inner]
             if level < levels:
                 predicate = nodes.predicate[item, 0]
-                columns[tree, heap] = tests.place[predicate]
+                columns[tree, heap] = tests.column[predicate]
                 ranks[tree, heap] = tests.rank[predicate]
                 if tests.marked is not None:
                     marked[tree, heap] = tests.marked[predicate]
@@ -292,7 +292,7 @@ class _Body:
         marks[:] = 0
         # Flat, because NumPy stores by one index three times faster than by two.
         rank = self.bytes.reshape(-1).view(tests.rank.dtype)
-        column = self.bytes.reshape(-1).view(tests.place.dtype)
+        column = self.bytes.reshape(-1).view(tests.column.dtype)
         ranks, columns = size // rank.itemsize, size // column.itemsize
         first = tests.rank.itemsize * slots // column.itemsize
         self.leaf_exits = np.zeros(n, np.int64)
@@ -305,7 +305,7 @@ class _Body:
             predicate = nodes.predicate[item, 0]
             wide_tile = tile.astype(np.int64)
             rank[wide_tile * ranks + heap] = tests.rank[predicate]
-            column[wide_tile * columns + (first + heap)] = tests.place[predicate]
+            column[wide_tile * columns + (first + heap)] = tests.column[predicate]
             if tests.marked is not None:  # as bits, in the unused slot 0
                 right = np.where(tests.marked[predicate], 1 << heap, 0)
                 marks += np.bincount(tile, right, n).astype(np.uint16)

@@ -1,8 +1,8 @@
 """The representation of deep forests: sparse tiles of codes, for blocks of rows.
 
 It lowers whole traversals of a block of rows: rows are quantised to codes, then passed
-through tiles (``tile_layout.py``) tree by tree (``tiled_trees.py``);
-``blocks/block_sums.py`` stores the leaves.
+through tiles (``tile_layout.py``) tree by tree (``tiled_trees.py``), which ask
+``tile_rows.py`` how rows are compared; ``blocks/block_sums.py`` stores the leaves.
 
 Under a vectorised loop over trees, one row passes all of them, sixteen decoded at a
 time. The lists hold trees, the row's codes stay in registers, and the tiles at one
@@ -13,8 +13,8 @@ tiles. Leaves are recorded by tree and then added in model order.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -24,7 +24,7 @@ from skforge.compiler.forest.bins import CodeTable, plan_codes
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.hir.nodes import PredictEnsemble
 from skforge.compiler.ir.lir.builder import Builder
-from skforge.compiler.ir.lir.nodes import I32, I64, U8, U16, Buffer, Value, Vec
+from skforge.compiler.ir.lir.nodes import I64, Buffer, Value
 from skforge.compiler.layouts import base as layouts
 from skforge.compiler.layouts.blocks.block_sums import (
     GROUP,
@@ -33,117 +33,68 @@ from skforge.compiler.layouts.blocks.block_sums import (
     Tiling,
     leaf_table,
 )
-from skforge.compiler.layouts.tiles import tile_layout, tiled_trees
+from skforge.compiler.layouts.tiles import tile_layout
 from skforge.compiler.layouts.tiles.tile_layout import (
     LANES,
     MAX_LEAVES,
     TiledTrees,
     tile_trees,
 )
-from skforge.compiler.layouts.tiles.tiled_trees import (
-    UNROLL,
-    TileWalks,
-    ValueWalks,
+from skforge.compiler.layouts.tiles.tile_rows import (
+    CodesOfBlock,
+    CodesOfRow,
+    ValuesOfBlock,
     refusal,
     value_tests,
 )
+from skforge.compiler.layouts.tiles.tiled_trees import BlockWalks, TileWalks
 from skforge.compiler.schedule.bound import marked, vectorizes_trees
 from skforge.compiler.schedule.directives import CachePredicates
 from skforge.compiler.target import Target
 
 
-class RowWalks(TileWalks, layouts.RowCode):
-    fetches = True
-
+class RowWalks(layouts.RowCode):
     def __init__(
         self,
         rules: ReadingRules,
         tiling: Tiling[TiledTrees],
         encoded: tuple[Buffer, Value],
     ) -> None:
-        trees, model = tiling.trees, rules.model
-        n = -(-len(trees.top_item) // GROUP) * GROUP
-        super().__init__(rules, tiling, n)
-        self._encoded = encoded
-        # Pad to a multiple of 16 trees with single leaves, which are never read.
-        spare = n - len(trees.top_item)
-        column = np.pad(trees.top_column.reshape(n - spare, -1), [(0, spare), (0, 0)])
-        self.top_column = model("row_top_column", column.astype(np.uint8).reshape(-1))
-        rank = np.pad(trees.top_rank.reshape(n - spare, -1), [(0, spare), (0, 0)])
-        self.top_rank = model("row_top_rank", rank.reshape(-1))
-        if trees.top_marked is not None:
-            equal = np.pad(trees.marked_bits, [(0, spare), (0, 0)])
-            self.top_equal = model("row_top_equal", equal.reshape(-1))
-        item = np.pad(trees.top_item, [(0, spare), (0, 0)], constant_values=1)
-        self.top_item = model("row_top_item", item.reshape(-1))
-        offset = np.pad(trees.leaf_offset, (0, spare))
-        self.leaf_offset = model("row_leaf_offset", offset)
+        self.b, self._model, self.tiling = rules.b, rules.model, tiling
+        self._n = -(-len(tiling.trees.top_item) // GROUP) * GROUP
+        rows = partial(CodesOfRow, encoded=encoded)
+        self._walks = TileWalks(rules, tiling, self._n, rows)
 
-    def _load_codes(self, codes: Buffer, copies: int) -> None:
-        places = range(0, copies * self.width, LANES)
-        self._values = [codes[k, Vec(U16, LANES)] for k in places]
-
-    def _row(self, row: Value) -> list[Value]:
-        return self._values
-
-    def _compare_top(self, tree: Value, n: Value) -> None:
-        b, vec = self.b, Vec(U16, LANES)
-        registers = self.t.top_column.shape[1]
-        with b.loop(0, n, UNROLL, hint="tree") as t:
-            for u in range(UNROLL):
-                of_tree = (t + u) * (registers * LANES)
-                for k in range(registers):
-                    at = of_tree + k * LANES
-                    column = self.top_column[at, Vec(U8, LANES)]
-                    code = b.permute(self._values, column.to(U16))
-                    equal = None
-                    if self.t.top_marked is not None:
-                        equal = self.top_equal[(t + u) * registers + k]
-                    rank = self.top_rank[at, vec]
-                    to = t + (u + k * self.block)
-                    self.top_bits[to] = self._right(code, rank, equal)
-
-    def _top_items(self, tree: Value) -> Callable[[Value, Value], Value]:
-        b = self.b
-
-        def found(of_tree: Value, exit_: Value) -> Value:
-            at = (of_tree << self.t.top_levels) + exit_
-            return self.top_item[b.bitcast(at, I32)]
-
-        return found
-
-    def _tile(self, row: Value, number: Value, first: Value) -> Value:
-        offset = self.tile_offset[row]
-        return number * self.t.stride + offset
-
-    def add_trees(self, sums: Buffer, at: Value) -> None:
-        b = self.b
-        self.walk_codes(b.const(0), *self._encoded, b.const(self.block))
+    def add_trees(self, sums: Buffer, first: Value) -> None:
+        b, offset = self.b, self.tiling.trees.leaf_offset
+        self._walks.walk(b.const(0), b.const(self._n))
+        offset = np.pad(offset, (0, self._n - len(offset)))
+        leaf_offset = self._model("row_leaf_offset", offset)
         leaves = LeafSums(b, self.tiling.leaves, self._model)
-        reached = b.alloc("reached", I64, self.block)
-        for tree, leaf in self.each_done(self.block):
-            place = self.leaf_offset[tree] + leaf
+        reached = b.alloc("reached", I64, self._n)
+        for tree, leaf in self._walks.each_done(self._n):
+            place = leaf_offset[tree] + leaf
             reached[tree] = place
             b.prefetch(leaves.read, place)
-        self._add_leaves(reached, leaves, sums, at)
+        self._add_leaves(reached, leaves, sums, first)
 
     def _add_leaves(
-        self, reached: Buffer, leaves: LeafSums, sums: Buffer, at: Value
+        self, reached: Buffer, leaves: LeafSums, sums: Buffer, first: Value
     ) -> None:
         b, forest = self.b, self.tiling.hir.forest
         number = self.tiling.leaves.kind == "number"
         n = forest.n_trees
         if number and forest.n_outputs == 1:
-            total = [sums[at]]
+            total = [sums[first]]
             with b.loop(0, n, carry=total, hint="tree") as tree:
                 total[0] = total[0] + leaves.read[reached[tree]]
-            sums[at] = total[0]
+            sums[first] = total[0]
             return
         outputs = self._model("tree_outputs", forest.tree_output)
         with b.loop(n, hint="tree") as tree:
-            leaf, to = leaves.read[reached[tree]], at
+            leaf, to = leaves.read[reached[tree]], first
             if number:
-                to = at + outputs[tree].to(I64)
+                to = first + outputs[tree].to(I64)
             leaves.add(sums, to, leaf)
 
 
@@ -242,10 +193,10 @@ class Tiles(layouts.BlockRepresentation, layouts.RowRepresentation):
     def lay_out_blocks(
         self, hir: PredictEnsemble, target: Target, block: int
     ) -> layouts.BlockLayout:
-        kind = ValueWalks if hir.codes is None else tiled_trees.BlockWalks
+        kind = ValuesOfBlock if hir.codes is None else CodesOfBlock
         tiling = tiles_of(hir, target)
         return layouts.CodeLayout(
-            hir, lambda rules, rows: kind(rules, tiling, block).take(rows)
+            hir, lambda rules, rows: BlockWalks(rules, tiling, block, kind).take(rows)
         )
 
     def lay_out_rows(self, hir: PredictEnsemble, target: Target) -> layouts.RowLayout:

@@ -68,9 +68,9 @@ def required_depths(nest: BoundNest, tiles: TiledForest) -> Int64s:
     return depths
 
 
-def _check_growth(tiles: TiledForest, wanted: Int64s, nest: BoundNest | None) -> None:
+def _check_growth(tiles: TiledForest, depths: Int64s, nest: BoundNest | None) -> None:
     leaves = np.flatnonzero(tiles.leaf >= 0)
-    short = np.repeat(wanted, np.diff(tiles.item_offset))[leaves] - tiles.depth[leaves]
+    short = np.repeat(depths, np.diff(tiles.item_offset))[leaves] - tiles.depth[leaves]
     # as float: depths near 2 ** 63 must not wrap around
     total = tiles.n_items + float(np.maximum(short, 0).sum(dtype=np.float64))
     limit = min(_MAX_ITEMS, max(MAX_GROWTH * tiles.n_items, _ALWAYS_ALLOWED))
@@ -83,11 +83,11 @@ def _check_growth(tiles: TiledForest, wanted: Int64s, nest: BoundNest | None) ->
         )
 
 
-def _padded(tiles: TiledForest, positions: Int64s, wanted: Int64s) -> TiledForest:
+def _padded(tiles: TiledForest, positions: Int64s, depths: Int64s) -> TiledForest:
     levels: list[Level] = []
     front = tiles.item_offset[positions].astype(np.int32)
     tree = np.arange(len(positions), dtype=np.int32)
-    hops = wanted[positions]
+    hops = depths[positions]
     while front.size:
         waits = (tiles.leaf[front] >= 0) & (hops[tree] > len(levels))
         leaf = np.where(waits, np.int32(-1), tiles.leaf[front])

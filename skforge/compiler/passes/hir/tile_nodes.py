@@ -74,7 +74,7 @@ def register(kind: str, description: str, tiling: TilingRule) -> None:
     _TILINGS[kind] = tiling
 
 
-def _given(forest: Forest, size: int, kind: TileKind) -> Int64s | None:
+def _custom_tiling(forest: Forest, size: int, kind: TileKind) -> Int64s | None:
     if isinstance(kind, str):
         if kind not in _TILINGS:
             return None
@@ -104,27 +104,27 @@ def _given(forest: Forest, size: int, kind: TileKind) -> Int64s | None:
     return _checked(forest, flat, size, who)
 
 
-def _checked(forest: Forest, given: Int64s, size: int, who: str) -> Int64s:
+def _checked(forest: Forest, ids: Int64s, size: int, directive: str) -> Int64s:
     start = forest.tree_offset
     tree = np.repeat(np.arange(forest.n_trees), np.diff(start))
     is_leaf = forest.leaf >= 0
     inner = np.flatnonzero(~is_leaf)
-    _, number = np.unique(np.stack([tree, given], 1), axis=0, return_inverse=True)
+    _, number = np.unique(np.stack([tree, ids], 1), axis=0, return_inverse=True)
     number = number.reshape(-1)
 
     def refuse(bad: Int64s, why: str) -> None:
         if len(bad):
             node = int(bad[0])
             raise ScheduleError(
-                f"{who}: tile {given[node]} of tree {tree[node]} {why} (see node "
+                f"{directive}: tile {ids[node]} of tree {tree[node]} {why} (see node "
                 f"{node - start[tree[node]]} of the tree)."
             )
 
-    refuse(inner[given[inner] < 0], "has an inner node; use 0 or more, -1 for leaves")
+    refuse(inner[ids[inner] < 0], "has an inner node; use 0 or more, -1 for leaves")
     counts = np.bincount(number[inner], minlength=forest.n_nodes)
     refuse(inner[counts[number[inner]] > size], f"has more than {size} nodes")
     shared = np.bincount(number, minlength=forest.n_nodes)[number] > 1
-    beside = is_leaf & (given >= 0) & shared
+    beside = is_leaf & (ids >= 0) & shared
     refuse(np.flatnonzero(beside), "has a leaf beside other nodes; give leaves -1")
     parent = np.full(forest.n_nodes, -1, np.int64)
     parent[forest.left[inner]] = parent[forest.right[inner]] = inner
@@ -155,7 +155,7 @@ def run(forest: Forest, size: int = 1, kind: TileKind = "uniform") -> TiledFores
     if size == 1:
         return _single_nodes(forest)
     by_cover = kind == "probability" and len(forest.cover) > 0
-    ids = _given(forest, size, kind)
+    ids = _custom_tiling(forest, size, kind)
     levels: list[Level] = []
     position = np.arange(forest.n_trees, dtype=np.int32)
     front = forest.tree_offset[:-1].astype(np.int32)

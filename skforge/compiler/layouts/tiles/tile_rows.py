@@ -1,0 +1,331 @@
+"""How rows meet tiles: as codes of a block or of one row, or as values of a block."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from skforge.compiler.binning.rules import BlockRows
+from skforge.compiler.binning.transpose import ColumnTile, tile_starts
+from skforge.compiler.forest.arrays import Comparison, Missing
+from skforge.compiler.forest.bins import missing_right, tested_columns
+from skforge.compiler.forest.forest import Forest
+from skforge.compiler.ir.lir.nodes import I32, I64, U8, U16, U32, Buffer, Value, Vec
+from skforge.compiler.layouts.blocks.block_sums import GROUP
+from skforge.compiler.layouts.tiles.tile_layout import LANES, TOP_LEVELS, TileTests
+from skforge.compiler.layouts.tiles.tiled_trees import UNROLL, TileRows, TileWalks
+
+
+class Codes(TileRows):
+    """Both copies of codes are read only if a value is missing."""
+
+    encoded: tuple[Buffer, Value]
+
+    def __init__(self, walks: TileWalks) -> None:
+        super().__init__(walks)
+        model, trees = walks.model, walks.t
+        self.top_column = model("top_column", trees.top_column.reshape(-1))
+        self.top_rank = model("top_rank", trees.top_rank.reshape(-1))
+        if trees.top_marked is not None:
+            self.top_equal = model("top_equal", trees.marked_bits.reshape(-1))
+        self.registers = trees.top_column.shape[1]  # of codes that the top compares
+
+    @abstractmethod
+    def load(self, codes: Buffer, copies: int) -> Callable[[Value], list[Value]]:
+        """Return what returns a row's registers of codes."""
+
+    def each_way(self, walk: Callable[[], None]) -> None:
+        codes, missing = self.encoded
+
+        def of_copies(copies: int) -> None:
+            self.codes_of = self.load(codes, copies)
+            walk()
+
+        self.walks.tiling.by_copies(self.b, missing, of_copies)
+
+    def right(self, code: Value, rank: Value, equal: Value | None) -> Value:
+        b, bits = self.b, U32 if code.type.lanes == LANES else U16
+        passed = b.mask_bits(code > rank, bits)
+        if equal is None:
+            return passed
+        return passed | b.mask_bits(code < rank, bits) & equal
+
+    def behind_top(
+        self, item: Callable[[Value, Value], Value]
+    ) -> Callable[[Value, Value], Value]:
+        b, walks, levels = self.b, self.walks, self.t.top_levels
+
+        def behind(r: Value, row: Value) -> Value:
+            heap = b.const(1, walks.entries)
+            bits = walks.top_bits[r, walks.entries]
+            for _ in range(min(levels, 5)):
+                heap = walks.turn(heap, bits, heap)
+            if levels == 6:
+                bits = walks.top_bits[r + walks.block, walks.entries]
+                heap = walks.turn(heap, bits, heap - 32)
+            return item(row, heap - (1 << levels))
+
+        return behind
+
+    def passed(self, tile: Value, row: Value) -> Value:
+        tiles, t, slots = self.walks.tiles, self.t, 1 << self.t.levels
+        column = tiles[tile + t.column_at, Vec(U8, slots)]
+        rank = tiles[tile, Vec(U16, slots)]
+        code = self.b.permute(self.codes_of(row), column.to(U16))
+        equal = None
+        if t.top_marked is not None:  # in slot 0, whose own bit is not read
+            equal = tiles[tile, U16]
+        return self.right(code, rank, equal)
+
+
+class CodesOfBlock(Codes):
+    def take(self, rows: BlockRows, left: Value) -> None:
+        walks = self.walks
+        self.encoded = walks.tiling.encode(walks.rules, rows, left, walks.block)
+
+    def load(self, codes: Buffer, copies: int) -> Callable[[Value], list[Value]]:
+        width, vec = self.walks.width, Vec(U16, LANES)
+        size, places = self.walks.block * width, range(0, width, LANES)
+        registers = [copy * size + at for copy in range(copies) for at in places]
+
+        def codes_of(row: Value) -> list[Value]:
+            at = row * width
+            return [codes[at + k, vec] for k in registers]
+
+        return codes_of
+
+    def compare_top(self, tree: Value, n: Value) -> Callable[[Value, Value], Value]:
+        b, walks, vec = self.b, self.walks, Vec(U16, LANES)
+        of_tree = tree * (self.registers * LANES)
+        places = [of_tree + k * LANES for k in range(self.registers)]
+        columns = [self.top_column[at, vec] for at in places]
+        ranks = [self.top_rank[at, vec] for at in places]
+        equal: list[Value | None] = [None] * self.registers
+        if self.t.top_marked is not None:
+            first = tree * self.registers
+            equal = [self.top_equal[first + k] for k in range(self.registers)]
+        with b.loop(0, n, UNROLL, hint="row") as r:
+            for u in range(UNROLL):
+                row = r + u
+                codes = self.codes_of(row)
+                for k, column in enumerate(columns):
+                    passed = self.right(b.permute(codes, column), ranks[k], equal[k])
+                    walks.top_bits[row + k * walks.block] = passed
+        exits = 1 << self.t.top_levels
+        first = tree * exits
+        items = [
+            walks.top_item[first + k, walks.entries]
+            for k in range(0, exits, walks.lanes)
+        ]
+
+        def item(row: Value, exit_: Value) -> Value:
+            if walks.lanes == GROUP:
+                return b.permute(items, exit_)
+            # Registers hold too few of them.
+            return walks.top_item[b.bitcast(exit_ + first.to(U32), I32)]
+
+        return self.behind_top(item)
+
+
+class CodesOfRow(Codes):
+    """The codes of one row, which stay in registers: the lists hold trees."""
+
+    fetches = True
+
+    def __init__(self, walks: TileWalks, encoded: tuple[Buffer, Value]) -> None:
+        super().__init__(walks)
+        self.encoded = encoded
+
+    def load(self, codes: Buffer, copies: int) -> Callable[[Value], list[Value]]:
+        places = range(0, copies * self.walks.width, LANES)
+        registers = [codes[k, Vec(U16, LANES)] for k in places]
+        return lambda tree: registers
+
+    def tile(self, tree: Value, number: Value, first: Value) -> Value:
+        offset = self.walks.tile_offset[tree]
+        return number * self.t.stride + offset
+
+    def compare_top(self, tree: Value, n: Value) -> Callable[[Value, Value], Value]:
+        b, walks, trees = self.b, self.walks, self.t
+        columns = self._padded("top_column", trees.top_column.astype(np.uint8))
+        ranks = self._padded("top_rank", trees.top_rank)
+        if trees.top_marked is not None:
+            equals = self._padded("top_equal", trees.marked_bits)
+        items = self._padded("top_item", trees.top_item, 1)
+        with b.loop(0, n, UNROLL, hint="tree") as t:
+            for u in range(UNROLL):
+                of_tree = (t + u) * (self.registers * LANES)
+                for k in range(self.registers):
+                    at = of_tree + k * LANES
+                    column = columns[at, Vec(U8, LANES)]
+                    code = b.permute(self.codes_of(t), column.to(U16))
+                    equal = None
+                    if trees.top_marked is not None:
+                        equal = equals[(t + u) * self.registers + k]
+                    rank = ranks[at, Vec(U16, LANES)]
+                    to = t + (u + k * walks.block)
+                    walks.top_bits[to] = self.right(code, rank, equal)
+
+        def item(of_tree: Value, exit_: Value) -> Value:
+            at = (of_tree << trees.top_levels) + exit_
+            return items[b.bitcast(at, I32)]
+
+        return self.behind_top(item)
+
+    def _padded(self, name: str, of_trees: NDArray[Any], leaf: int = 0) -> Buffer:
+        """Pad to a multiple of 16 trees with single leaves, which are never read."""
+        of_trees = of_trees.reshape(len(of_trees), -1)
+        spare = [(0, self.walks.block - len(of_trees)), (0, 0)]
+        padded = np.pad(of_trees, spare, constant_values=leaf)
+        return self.walks.model(f"row_{name}", padded.reshape(-1))
+
+
+#: Above this many features, transposing rows costs more than it saves.
+TOP_FEATURES = 1024
+
+#: Places that 16 bits can number.
+MAX_FEATURES = 1 << 16
+
+
+def refusal(forest: Forest) -> str | None:
+    if forest.n_features > MAX_FEATURES:
+        return f"{forest.n_features} features"
+    if bool((forest.comparison > Comparison.LE).any()):
+        return "tests for categories"
+    kinds = np.flatnonzero(np.bincount(forest.missing))
+    if len(kinds) > 1 or bool((kinds == Missing.ZERO).any()):
+        return "zeros that count as missing, or several rules for missing values"
+    return None
+
+
+def value_tests(forest: Forest) -> TileTests:
+    right = missing_right(forest)
+    place = forest.feature.astype(np.uint16)
+    top = TOP_LEVELS
+    if forest.threshold.itemsize > 4 or len(tested_columns(forest)) > TOP_FEATURES:
+        top = 0  # a register holds only half as many rows of float64
+    return TileTests(
+        place, forest.threshold, float("nan"), top, right if right.any() else None
+    )
+
+
+class ValuesOfBlock(TileRows):
+    """The values of a block, which tiles of thresholds compare.
+
+    They are for more columns than registers hold codes of. Each node of a tile has a
+    threshold and the place of its value in a row. Values are loaded one by one, all of
+    a tile before they are compared::
+
+        threshold[2 ** levels]   slot 0 unused; a missing node is never passed
+        place[2 ** levels]: u16  slot 0: the nodes at which missing values go right
+        exits, first child, first leaf: as in ``tile_layout.py``
+
+    The top levels of a tree are compared for a register of rows at once. The rows of a
+    block are transposed to columns, and the items behind the exits are selected from
+    the lowest nodes up::
+
+        item = passed[node] ? item of its right child : item of its left child
+
+    If rows have too many features for that, tiles begin at the root. Blocks without
+    missing values use code that does not test for them.
+    """
+
+    fetches = True
+
+    def __init__(self, walks: TileWalks) -> None:
+        super().__init__(walks)
+        forest = walks.rules.forest
+        never = bool((forest.missing == Missing.NEVER).any())
+        self._missing = Missing.NEVER if never else Missing.NAN
+        self._gone_right = self._asks = bool(missing_right(forest).any())
+        if self.t.top_levels:
+            self._declare_top(forest)
+
+    def _declare_top(self, forest: Forest) -> None:
+        model, t, lanes = self.walks.model, self.t, self.walks.lanes
+        self._starts = tile_starts(tested_columns(forest), forest.n_features, lanes)
+        place = np.zeros(forest.n_features, np.int64)
+        for k, start in enumerate(self._starts):
+            columns = slice(start, start + lanes)
+            place[columns] = k * lanes + np.arange(len(place[columns]))
+        column = place[t.top_column] * self.walks.block
+        self._top_column = model("top_value", column.astype(np.uint32).reshape(-1))
+        self._top_rank = model("top_threshold", t.top_rank.reshape(-1))
+        if t.top_marked is not None:
+            gone = t.top_marked.astype(np.uint32).reshape(-1)
+            self._top_gone = model("top_gone_right", gone)
+        self._column_starts = model("column_starts", np.array(self._starts, np.int64))
+
+    def take(self, rows: BlockRows, left: Value) -> None:
+        b, walks = self.b, self.walks
+        self._rows, self._last = rows, left - 1
+        if not self.t.top_levels:
+            return
+        self._seen = b.local("missing_seen", U32)
+        self._seen[0] = 0
+        scalar, count = rows.rows.element, len(self._starts)
+        clean = self._clean_and_note
+        columns = ColumnTile(b, scalar, walks.lanes, walks.block, clean, count)
+        columns.fill_all(rows, self._column_starts)
+        self._columns = columns.buffer
+        self._any_missing = self._seen[0].ne(0)
+
+    def each_way(self, walk: Callable[[], None]) -> None:
+        def asking(asks: bool) -> None:
+            self._asks = asks
+            walk()
+
+        if self.t.top_levels and self._gone_right:
+            self.b.if_(self._any_missing, lambda: asking(True), lambda: asking(False))
+        else:
+            asking(self._gone_right)
+
+    def _clean_and_note(self, x: Value) -> Value:
+        b = self.b
+        if self._gone_right:
+            nan = b.is_nan(x)
+            bits = b.mask_bits(nan, U32) if x.type.lanes else nan.to(U32)
+            self._seen[0] = self._seen[0] | bits
+        return self.walks.rules.nan_if_missing(x, self._missing)
+
+    def compare_top(self, tree: Value, n: Value) -> Callable[[Value, Value], Value]:
+        b, walks, levels = self.b, self.walks, self.t.top_levels
+        first = tree * (self.t.top_column.shape[1] * LANES)
+        exits = tree * (1 << levels)
+
+        def splat(buffer: Buffer, at: Value) -> Value:
+            return b.splat(buffer[at], walks.lanes)
+
+        def behind(r: Value, heap: int) -> Value:
+            if heap >= 1 << levels:
+                return splat(walks.top_item, exits + (heap - (1 << levels)))
+            left, right = behind(r, 2 * heap), behind(r, 2 * heap + 1)
+            at = first + heap
+            place = self._top_column[at].to(I64) + r
+            element = self._columns.element
+            x = self._columns[place, Vec(element, walks.lanes)]
+            passed = walks.rules.goes_right(x, splat(self._top_rank, at))
+            if self._asks:
+                passed = passed | splat(self._top_gone, at).ne(0) & b.is_nan(x)
+            return b.select(passed, right, left)
+
+        return lambda r, row: behind(r, 1)
+
+    def passed(self, tile: Value, row: Value) -> Value:
+        b, t, rows, slots = self.b, self.t, self._rows, 1 << self.t.levels
+        tiles, rules = self.walks.tiles, self.walks.rules
+        start = (rows.first + row.min(self._last)) * rows.stride
+        places = [tiles[tile + (t.column_at + 2 * k), U16] for k in range(1, slots)]
+        values = [rows.rows[start + place.to(I64)] for place in places]
+        x = b.pack([values[0], *values])  # slot 0 is unused
+        x = rules.nan_if_missing(x, self._missing)
+        threshold = tiles[tile, Vec(rows.rows.element, slots)]
+        bits = b.mask_bits(rules.goes_right(x, threshold), U16)
+        if self._asks:
+            right = tiles[tile + t.column_at, U16]
+            bits = bits | b.mask_bits(b.is_nan(x), U16) & right
+        return bits
