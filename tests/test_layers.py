@@ -34,7 +34,7 @@ LAYERS = (
     ),
     ("skforge.compiler.ir", "skforge.sources"),
     ("skforge.compiler.binning", "skforge.compiler.codegen", "skforge.gpu.codegen"),
-    ("skforge.compiler.layouts", "skforge.gpu.bitsliced"),
+    ("skforge.compiler.layouts", "skforge.gpu.layouts"),
     ("skforge.compiler.passes", "skforge.gpu.nest", "skforge.gpu.passes"),
     ("skforge.compiler.cost", "skforge.gpu.cost"),
     (

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from skforge.compiler.ir.hir.nodes import PredictEnsemble, Reduction
     from skforge.compiler.ir.lir import nodes as lir
     from skforge.compiler.ir.mir import nodes as mir
-    from skforge.compiler.layouts.base import AnyLayout, BlockShape
+    from skforge.compiler.layouts.base import AnyLayout
     from skforge.compiler.lowering.kernel import LoweredKernel
     from skforge.compiler.schedule.directives import ScheduleKind
     from skforge.compiler.schedule.ranges import BatchRange
@@ -49,8 +49,14 @@ class Backend(ABC):
     #: What follows ``LIR_PASSES``.
     lir_passes: ClassVar[tuple[LirPass, ...]] = ()
 
-    def block_shape(self, body: mir.Body) -> BlockShape | None:
-        """Return the threads that evaluate predicates together, if threads do."""
+    def check_blocks(self, hir: PredictEnsemble, body: mir.Body) -> bool:
+        """Check blocks of rows that threads share; return whether there are any."""
+        return False
+
+    def lay_out_blocks(
+        self, hir: PredictEnsemble, body: mir.Body, target: Target
+    ) -> AnyLayout | None:
+        """Lay a forest out for blocks of rows that threads share, if there are any."""
         return None
 
     @abstractmethod

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from skforge.compiler.ir.mir import nodes as mir
 from skforge.compiler.ir.mir.walk import loops_in, statements
-from skforge.compiler.layouts.base import BlockShape
 from skforge.compiler.schedule.nest import size_value
+from skforge.gpu.layouts.base import BlockShape
 
 _FILLS = mir.CacheRows | mir.CacheTrees | mir.QuantizeRows | mir.EvaluatePredicates
 
