@@ -10,7 +10,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from functools import cache
 from importlib import import_module
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeAlias
+
+from skforge.compiler.target import Target
 
 if TYPE_CHECKING:
     from skforge.compiler.cost.shape import ForestShape
@@ -23,7 +26,6 @@ if TYPE_CHECKING:
     from skforge.compiler.schedule.directives import ScheduleKind
     from skforge.compiler.schedule.ranges import BatchRange
     from skforge.compiler.schedule.schedule import Schedule
-    from skforge.compiler.target import Target
 
 
 #: Takes a function, its HIR and the bytes of memory that the threads of a block share.
@@ -112,6 +114,14 @@ class Backend(ABC):
         Raises ``TargetError`` if there is none.
         """
 
+    def for_schedules(self) -> Target:
+        """Return the machine here that runs schedules of this kind, or raise."""
+        return Target.host()
+
+    def stored(self, target: Target) -> Any:
+        """Return a target as files store it: by name if it may differ on loading."""
+        return target
+
     @abstractmethod
     def kernel(self, source: Any, target: Target) -> Any:
         """Return the kernel that was lowered, or stored."""
@@ -132,3 +142,14 @@ def backend(kind: ScheduleKind) -> Backend:
 
 def backend_of(target: Target) -> Backend:
     return backend(target.schedule_kind)
+
+
+def on_device() -> ModuleType:
+    """Return what computes with rows that lie in a device's memory."""
+    return import_module("skforge.gpu.runtime.on_device")
+
+
+def device_here() -> Target | None:
+    """Return the device for large batches, if this computer has one."""
+    found: Target | None = import_module("skforge.gpu.runtime.cupy").target_here()
+    return found

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from skforge.compiler.backend import Backend, LirPass, MirPass
 from skforge.compiler.cost.shape import ForestShape
 from skforge.compiler.driver import Lowered
@@ -107,6 +109,18 @@ class GpuBackend(Backend):
                 f"{device.arch}; use target={target.kind!r}."
             )
         return target
+
+    def for_schedules(self) -> Target:
+        try:
+            return cupy.current().target()
+        except TargetError as error:
+            raise TargetError(
+                f"the schedule maps loops to a GPU, but no GPU can be used: {error} To "
+                "run such schedules on the CPU, use target='emulated'."
+            ) from error
+
+    def stored(self, target: Target) -> Any:
+        return target.kind if target.kind in ("cuda", "hip") else target
 
     def kernel(
         self, source: Lowered | StoredKernel, target: Target
