@@ -20,8 +20,8 @@ from skforge.compiler.frontends.checks import ROUNDS, refuse_arguments
 from skforge.compiler.outputs.answers import labels_of, of_scores, output_of
 from skforge.compiler.runtime.arrays import into, is_device_array
 from skforge.compiler.runtime.auto import AutoModule
-from skforge.compiler.runtime.contributions import ENTRY_ROWS
 from skforge.compiler.runtime.entry.mappings import DictReader
+from skforge.compiler.runtime.explanations.contributions import ENTRY_ROWS
 from skforge.compiler.runtime.hashed_rows import objects_of
 from skforge.compiler.runtime.kernels import raw_scores
 from skforge.compiler.runtime.module import CompiledModule, compile_forest

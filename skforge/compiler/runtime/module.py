@@ -26,13 +26,13 @@ from skforge.compiler.outputs import steps
 from skforge.compiler.outputs.answers import of_scores
 from skforge.compiler.runtime import targets
 from skforge.compiler.runtime.arrays import into, is_device_array
-from skforge.compiler.runtime.contributions import Explained
 from skforge.compiler.runtime.cpu.threads import (
     check_n_jobs,
     parallel_for_pointer,
     resolve_n_jobs,
 )
 from skforge.compiler.runtime.entry import entry as entries
+from skforge.compiler.runtime.explanations.contributions import Explained
 from skforge.compiler.runtime.kernels import (
     AnyKernel,
     KernelCache,
