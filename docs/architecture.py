@@ -111,7 +111,7 @@ PARTS = (
     Part(
         "Layouts",
         "how trees lie in memory",
-        ("skforge.compiler.layouts", "skforge.gpu.bitsliced"),
+        ("skforge.compiler.layouts", "skforge.gpu.layouts"),
         *(9, 1, 2),
     ),
     Part(

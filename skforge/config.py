@@ -70,7 +70,7 @@ def source_answers() -> bool:
     return _switch("SKFORGE_OFF", False, True)
 
 
-def gpu_graphs() -> bool:
+def launch_graphs() -> bool:
     """Return whether calls with few rows become CUDA graphs (SKFORGE_GRAPHS=0: no)."""
     return _switch("SKFORGE_GRAPHS", True, True)
 

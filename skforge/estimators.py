@@ -24,10 +24,10 @@ from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.display.notebook import Displayed
 from skforge.exceptions import InvalidInputError
+from skforge.prediction.delegation import fitted_model, validated
 from skforge.prediction.fitting import make, table_of
 from skforge.prediction.shadow import shadow_state
 from skforge.runtime.mappings import is_mapped
-from skforge.sources.delegation import fitted_model, validated
 from skforge.sources.fitted import model_of, offered
 from skforge.tuning.tuner import STRATEGIES, Tuner
 

@@ -20,7 +20,7 @@ from sklearn.utils.validation import _check_sample_weight
 from skforge._typing import Array
 from skforge.compiler.outputs.answers import output_of
 from skforge.compiler.outputs.steps import steps_of
-from skforge.compiler.runtime.dependence import Dependence
+from skforge.compiler.runtime.explanations.dependence import Dependence
 from skforge.estimators import CompiledForest
 from skforge.exceptions import InvalidInputError, with_article
 from skforge.prediction.predictor import ForestPredictor

@@ -25,7 +25,7 @@ from skforge.compiler.target import Target
 from skforge.display.notebook import OwnRepr
 from skforge.estimators import CompiledForest
 from skforge.exceptions import InvalidInputError
-from skforge.sources.delegation import validated
+from skforge.prediction.delegation import validated
 from skforge.tuning.result import TuningResult
 from skforge.tuning.search.strategies import Strategy
 from skforge.tuning.search.trial import DEFAULT, Trial

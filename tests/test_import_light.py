@@ -36,7 +36,7 @@ HEAVY = (
 #: What makes kernels, which no loaded model needs whose kernels are in the cache.
 COMPILER = (
     *("binning", "codegen", "cost", "defaults", "ir", "layouts", "lowering"),
-    *("passes", "pipeline", "runtime.compiling", "runtime.cpu.jit", "runtime.machine"),
+    *("passes", "driver", "runtime.compiling", "runtime.cpu.jit", "runtime.machine"),
 )
 
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import ast
+import io
+import re
+import tokenize
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -34,7 +37,7 @@ LAYERS = (
     ),
     ("skforge.compiler.ir", "skforge.sources"),
     ("skforge.compiler.binning", "skforge.compiler.codegen", "skforge.gpu.codegen"),
-    ("skforge.compiler.layouts", "skforge.gpu.bitsliced"),
+    ("skforge.compiler.layouts", "skforge.gpu.layouts"),
     ("skforge.compiler.passes", "skforge.gpu.nest", "skforge.gpu.passes"),
     ("skforge.compiler.cost", "skforge.gpu.cost"),
     (
@@ -131,6 +134,61 @@ def test_no_modules_import_each_other_in_a_circle():
         if name not in FACES
     }
     TopologicalSorter(graph).prepare()  # raises CycleError
+
+
+#: Modules of CPUs that may name GPUs, and what for. Users know the directive, and the
+#: parameter of models whose large batches a GPU takes, by these words.
+NAME_GPUS = {
+    "skforge.cli": "what users type and read",
+    "skforge.compiler.backend": "where the part of GPUs is",
+    "skforge.compiler.runtime.auto": "a CPU and a GPU, for one model",
+    "skforge.compiler.schedule": "schedules are of CPUs or of GPUs",
+    "skforge.compiler.target": "Target.cuda, Target.hip",
+    "skforge.persistence.stored_tuner": "ScheduleSpace.gpu",
+    "skforge.prediction.choose_targets": 'what target="auto" is',
+    "skforge.prediction.fitting": "the time of a search, for both",
+    "skforge.search": "a grid of Table 5's parameters",
+    "skforge.tuning": "CostModel",
+    "skforge.tuning.machines": "where the part of GPUs is",
+    "skforge.tuning.search.heuristic": "CostModel",
+    "skforge.tuning.search.learned": "CostModel",
+    "skforge.tuning.space.space": "ScheduleSpace.gpu",
+}
+GPUS = re.compile(r"gpus?(?![a-z])|cuda|rocm|cupy|(?<![a-z])hip(?![a-z])")
+PUBLIC = re.compile(r"gpu_?dimensions?|gpu_min_rows|__cuda_array_interface__")
+
+
+def names_of_gpus(source: str) -> list[str]:
+    """Return the names in code and in its strings that are no sentences."""
+    tokens = tokenize.generate_tokens(io.StringIO(source).readline)
+    words = [
+        token.string.lower()
+        for token in tokens
+        if token.type == tokenize.NAME
+        or (token.type == tokenize.STRING and " " not in token.string)
+    ]
+    return [word for word in words if GPUS.search(PUBLIC.sub("", word))]
+
+
+def test_what_names_gpus_is_in_their_folder():
+    folders = ("skforge.gpu", "skforge.cli", "skforge.compiler.schedule")
+    naming = {
+        next((name for name in folders if f"{module}.".startswith(f"{name}.")), module)
+        for module, file in MODULES.items()
+        if names_of_gpus(file.read_text(encoding="utf-8"))
+    }
+    assert naming == {"skforge.gpu", *NAME_GPUS}
+
+
+def test_names_of_gpus_are_counted():
+    source = '''
+def run(on_gpu, gpu_dimension, chip, cuda_text, gpu_min_rows):
+    """Rows on a GPU."""
+    raise ValueError("a GPU is needed", "skforge.gpu.backend", "HIP")  # of GPUs
+'''
+    assert names_of_gpus(source) == [
+        *("on_gpu", "cuda_text", '"skforge.gpu.backend"', '"hip"'),
+    ]
 
 
 LAYOUTS = "skforge.compiler.layouts."

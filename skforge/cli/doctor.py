@@ -157,10 +157,10 @@ def _facts(console: Console, title: str, facts: dict[str, str]) -> None:
 
 
 def _auto() -> str:
-    from skforge.compiler.runtime.targets import gpu_here
+    from skforge.compiler.backend import device_here
 
     try:
-        gpu = gpu_here()
+        gpu = device_here()
     except TargetError as error:
         return f"the CPU ({error})"
     return "the CPU" if gpu is None else f"the CPU, and {gpu} for large batches"

@@ -64,7 +64,7 @@ def _unpickled(path: Path) -> Any:
 
 def _check_model(path: Path, model: Any) -> None:
     from skforge.compiler.runtime.module import CompiledModule
-    from skforge.sources.delegation import is_fitted
+    from skforge.prediction.delegation import is_fitted
     from skforge.sources.files import ForestSource
 
     if isinstance(model, (Forest, CompiledModule)):

@@ -10,7 +10,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from functools import cache
 from importlib import import_module
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeAlias
+
+from skforge.compiler.target import Target
 
 if TYPE_CHECKING:
     from skforge.compiler.cost.shape import ForestShape
@@ -18,12 +21,11 @@ if TYPE_CHECKING:
     from skforge.compiler.ir.hir.nodes import PredictEnsemble, Reduction
     from skforge.compiler.ir.lir import nodes as lir
     from skforge.compiler.ir.mir import nodes as mir
-    from skforge.compiler.layouts.base import AnyLayout, BlockShape
+    from skforge.compiler.layouts.base import AnyLayout
     from skforge.compiler.lowering.kernel import LoweredKernel
     from skforge.compiler.schedule.directives import ScheduleKind
     from skforge.compiler.schedule.ranges import BatchRange
     from skforge.compiler.schedule.schedule import Schedule
-    from skforge.compiler.target import Target
 
 
 #: Takes a function, its HIR and the bytes of memory that the threads of a block share.
@@ -49,8 +51,14 @@ class Backend(ABC):
     #: What follows ``LIR_PASSES``.
     lir_passes: ClassVar[tuple[LirPass, ...]] = ()
 
-    def block_shape(self, body: mir.Body) -> BlockShape | None:
-        """Return the threads that evaluate predicates together, if threads do."""
+    def check_blocks(self, hir: PredictEnsemble, body: mir.Body) -> bool:
+        """Check blocks of rows that threads share; return whether there are any."""
+        return False
+
+    def lay_out_blocks(
+        self, hir: PredictEnsemble, body: mir.Body, target: Target
+    ) -> AnyLayout | None:
+        """Lay a forest out for blocks of rows that threads share, if there are any."""
         return None
 
     @abstractmethod
@@ -106,6 +114,14 @@ class Backend(ABC):
         Raises ``TargetError`` if there is none.
         """
 
+    def for_schedules(self) -> Target:
+        """Return the machine here that runs schedules of this kind, or raise."""
+        return Target.host()
+
+    def stored(self, target: Target) -> Any:
+        """Return a target as files store it: by name if it may differ on loading."""
+        return target
+
     @abstractmethod
     def kernel(self, source: Any, target: Target) -> Any:
         """Return the kernel that was lowered, or stored."""
@@ -126,3 +142,14 @@ def backend(kind: ScheduleKind) -> Backend:
 
 def backend_of(target: Target) -> Backend:
     return backend(target.schedule_kind)
+
+
+def on_device() -> ModuleType:
+    """Return what computes with rows that lie in a device's memory."""
+    return import_module("skforge.gpu.runtime.on_device")
+
+
+def device_here() -> Target | None:
+    """Return the device for large batches, if this computer has one."""
+    found: Target | None = import_module("skforge.gpu.runtime.cupy").target_here()
+    return found

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from skforge.compiler.backend import Backend
 from skforge.compiler.runtime.kernels import Kernel
+from skforge.compiler.target import Target
 
 if TYPE_CHECKING:
     from skforge.compiler.cost.shape import ForestShape
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
     from skforge.compiler.lowering.kernel import LoweredKernel
     from skforge.compiler.schedule.ranges import BatchRange
     from skforge.compiler.schedule.schedule import Schedule
-    from skforge.compiler.target import Target
     from skforge.runtime.stored_kernels import StoredKernel
 
 
@@ -58,6 +58,9 @@ class CpuBackend(Backend):
         from skforge.compiler.defaults.cpu import contribution_schedules
 
         return contribution_schedules(forest, "contributions")
+
+    def stored(self, target: Target) -> Any:
+        return "cpu" if target == Target.host() else target
 
     def available(self, target: Target, name: object) -> Target:
         target.check_runs_here()

@@ -89,7 +89,7 @@ MIR_PASSES = (
     NamedPass("quantize-rows", lambda f, s: quantize_rows.run(f, s.hir)),
     NamedPass(
         "take-blocks",
-        lambda f, s: take_blocks.run(f, s.hir, backend(s.hir.nest.kind).block_shape),
+        lambda f, s: take_blocks.run(f, s.hir, backend(s.hir.nest.kind).check_blocks),
     ),
     NamedPass("specialize-depths", lambda f, s: specialize_depths.run(f, s.hir)),
     NamedPass("unroll-walks", lambda f, s: unroll_walks.run(f)),
@@ -250,10 +250,9 @@ def lower(
 def _lay_out(
     hir: PredictEnsemble, body: mir.Body, target: Target
 ) -> representations.AnyLayout:
-    shape = backend_of(target).block_shape(body)
-    if shape is not None:
-        gpu = representations.GpuBlockRepresentation.of(hir)
-        return gpu.lay_out_gpu_blocks(hir, target, shape)
+    shared = backend_of(target).lay_out_blocks(hir, body, target)
+    if shared is not None:
+        return shared
     if any(loop.in_order for loop in loops_in(body)):
         return representations.RowRepresentation.of(hir).lay_out_rows(hir, target)
     block = take_blocks.block_rows(body)

@@ -95,7 +95,7 @@ def known_times(wrapper: Any, n_threads: int, estimate: bool) -> tuple[CallTime,
         timed = _searched(result, batch, schedule, n_threads)
         times += timed
         small = wrapper.forest_.n_nodes <= MOST_NODES
-        if timed or not (estimate and small) or kind_of(schedule.directives) == "gpu":
+        if timed or not (estimate and small) or kind_of(schedule.directives) != "cpu":
             continue
         if costs is None:
             target = wrapper.target_ if wrapper.target_.kind == "cpu" else Target.host()

@@ -24,9 +24,9 @@ from skforge.compiler.forest.categories import (
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.rows import prepare_rows
 from skforge.compiler.outputs.answers import of_scores
-from skforge.compiler.runtime.contributions import ContributionKernels
 from skforge.compiler.runtime.entry.encoder_tables import ARRAYS, SIZES, tables_of
 from skforge.compiler.runtime.entry.hashing_routines import KM
+from skforge.compiler.runtime.explanations.contributions import ContributionKernels
 from skforge.compiler.runtime.module import compile_forest
 from skforge.exceptions import TargetError, VerificationError
 from skforge.exporters.contents import OUTPUT_OF, Library

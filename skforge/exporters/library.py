@@ -18,10 +18,10 @@ from skforge.compiler.ir.mir.nodes import Element
 from skforge.compiler.outputs.steps import Steps, steps_in_code
 from skforge.compiler.passes.lir import place_scratch
 from skforge.compiler.runtime.compiling import most_rows
-from skforge.compiler.runtime.contributions import parts_of
 from skforge.compiler.runtime.cpu.jit import emit_object, machine_attributes
 from skforge.compiler.runtime.entry.encoder_routines import encoder
 from skforge.compiler.runtime.entry.encoder_tables import SIZES, tables_of
+from skforge.compiler.runtime.explanations.contributions import parts_of
 from skforge.compiler.runtime.schedules import table_at
 from skforge.compiler.schedule.ranges import BatchRange, SchedulesByRange
 from skforge.compiler.schedule.schedule import Schedule

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from skforge.compiler.backend import Backend, LirPass, MirPass
 from skforge.compiler.cost.shape import ForestShape
 from skforge.compiler.driver import Lowered
 from skforge.compiler.forest.forest import Forest
-from skforge.compiler.ir.hir.nodes import Reduction
+from skforge.compiler.ir.hir.nodes import PredictEnsemble, Reduction
 from skforge.compiler.ir.lir import nodes as lir
+from skforge.compiler.ir.mir import nodes as mir
+from skforge.compiler.layouts.base import AnyLayout, get
 from skforge.compiler.schedule.ranges import BatchRange
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import TargetError
 from skforge.gpu import defaults, nest
 from skforge.gpu.codegen.emitter import emit_gpu
+from skforge.gpu.layouts.base import blocks_of
 from skforge.gpu.lowering import lower_grids
 from skforge.gpu.passes import (
     chunk_leaves,
@@ -46,9 +51,22 @@ class GpuBackend(Backend):
     native = False
     mir_passes = GPU_MIR_PASSES
     lir_passes = GPU_LIR_PASSES
-    block_shape = staticmethod(nest.block_shape)
     lower = staticmethod(lower_grids.run)
     walking = staticmethod(defaults.walking_gpu_schedule)
+
+    def check_blocks(self, hir: PredictEnsemble, body: mir.Body) -> bool:
+        shape = nest.block_shape(body)
+        if shape is not None and (why := blocks_of(hir).refusal(shape)):
+            get(hir.nest.representation).refuse(why)
+        return shape is not None
+
+    def lay_out_blocks(
+        self, hir: PredictEnsemble, body: mir.Body, target: Target
+    ) -> AnyLayout | None:
+        shape = nest.block_shape(body)
+        if shape is None:
+            return None
+        return blocks_of(hir).lay_out(hir, shape, target.shared_bytes)
 
     def in_process(
         self, function: lir.Function, target: Target
@@ -91,6 +109,18 @@ class GpuBackend(Backend):
                 f"{device.arch}; use target={target.kind!r}."
             )
         return target
+
+    def for_schedules(self) -> Target:
+        try:
+            return cupy.current().target()
+        except TargetError as error:
+            raise TargetError(
+                f"the schedule maps loops to a GPU, but no GPU can be used: {error} To "
+                "run such schedules on the CPU, use target='emulated'."
+            ) from error
+
+    def stored(self, target: Target) -> Any:
+        return target.kind if target.kind in ("cuda", "hip") else target
 
     def kernel(
         self, source: Lowered | StoredKernel, target: Target

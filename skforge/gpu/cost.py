@@ -22,6 +22,7 @@ from skforge.compiler.cost.schedule_facts import LAYOUTS, PLACE
 from skforge.compiler.cost.shape import ForestShape, Setting
 from skforge.compiler.forest.arrays import Comparison
 from skforge.compiler.target import Target
+from skforge.gpu.nest import row_stride
 from skforge.gpu.passes.chunk_leaves import trees_a_chunk
 
 # How many blocks of a kernel a multiprocessor holds at once: a model, no GPU needed.
@@ -264,7 +265,7 @@ class GpuWork:
         self.by_feature = plain & (rows % 32 == 0)
         padded = ~self.by_feature & (self["row_layout"] < 2)
         value = np.where(self.codes, CODE, f.value_bytes)
-        stride = self.columns + (padded & (self.columns % 2 == 0))
+        stride = row_stride(self.columns, padded)
         self.row_bytes = rows * stride * value * self.near_rows
         share = self.step / max(1, f.n_trees)
         self.tree_bytes = share * self.node_bytes * self.near_trees

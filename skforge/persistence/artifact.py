@@ -46,8 +46,14 @@ from skforge.runtime.records import (
     values_out,
 )
 from skforge.sources.base import rules_type
-from skforge.sources.store import bare_state, check, class_of, is_part, rebuilt
 from skforge.sources.stored_model import StoredModel
+from skforge.sources.stored_model.store import (
+    bare_state,
+    check,
+    class_of,
+    is_part,
+    rebuilt,
+)
 
 if TYPE_CHECKING:
     from skforge.estimators import CompiledForest

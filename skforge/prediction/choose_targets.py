@@ -8,12 +8,13 @@ from typing import Any
 
 import numpy as np
 
+from skforge.compiler.backend import device_here
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.runtime.auto import AutoModule
 from skforge.compiler.runtime.kernels import KernelCache
 from skforge.compiler.runtime.module import CompiledModule, compile_forest
 from skforge.compiler.runtime.schedules import schedule_table, table_at
-from skforge.compiler.runtime.targets import default_table, gpu_here, resolve_target
+from skforge.compiler.runtime.targets import default_table, resolve_target
 from skforge.compiler.schedule.ranges import BatchRange, SchedulesByRange
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
@@ -50,7 +51,7 @@ def choose(
     host = Target.host()
     table = dispatch_table(schedule, batch_sizes, forest, host, reduction)
     if isinstance(schedule, str) and schedule == "auto":
-        if (gpu := gpu_here()) is None:
+        if (gpu := device_here()) is None:
             return TargetChoice(host, table)
         gpu_table = dispatch_table(schedule, batch_sizes, forest, gpu, reduction)
         return TargetChoice(host, table, gpu, gpu_table)
@@ -105,7 +106,7 @@ def kernels_of(module: CompiledModule | AutoModule | None) -> dict[Target, Kerne
 def rechosen(
     tables: tuple[SchedulesByRange, SchedulesByRange], forest: Forest, reduction: Any
 ) -> TargetChoice:
-    host, gpu = Target.host(), gpu_here()
+    host, gpu = Target.host(), device_here()
     if gpu is None:
         return TargetChoice(host, tables[0])
     table = tables[1]

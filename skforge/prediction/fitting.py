@@ -54,6 +54,7 @@ from skforge.prediction.choose_targets import (
     kernels_of,
     size_ranges,
 )
+from skforge.prediction.delegation import tags_of
 from skforge.prediction.predictor import ForestPredictor
 from skforge.prediction.verification import (
     sample_rows,
@@ -62,9 +63,8 @@ from skforge.prediction.verification import (
     verify,
     verify_members,
 )
-from skforge.sources.declined import conversion
-from skforge.sources.delegation import tags_of
 from skforge.sources.find import read_model, source_of
+from skforge.sources.stored_model.declined import conversion
 from skforge.sources.wrappers.members import (
     Members,
     answers_of,

@@ -13,14 +13,15 @@ import numpy as np
 
 from skforge._compat import cached_property
 from skforge._typing import Array
+from skforge.compiler.backend import on_device
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.frontends.base import last_step
 from skforge.compiler.frontends.checks import ROUNDS, refuse_arguments
 from skforge.compiler.outputs.answers import labels_of, of_scores, output_of
-from skforge.compiler.runtime.arrays import into, is_device_array, on_device
+from skforge.compiler.runtime.arrays import into, is_device_array
 from skforge.compiler.runtime.auto import AutoModule
-from skforge.compiler.runtime.contributions import ENTRY_ROWS
 from skforge.compiler.runtime.entry.mappings import DictReader
+from skforge.compiler.runtime.explanations.contributions import ENTRY_ROWS
 from skforge.compiler.runtime.hashed_rows import objects_of
 from skforge.compiler.runtime.kernels import raw_scores
 from skforge.compiler.runtime.module import CompiledModule, compile_forest

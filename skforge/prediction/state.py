@@ -13,13 +13,13 @@ from skforge.compiler.frontends.base import unwrap
 from skforge.compiler.runtime.schedules import ScheduleTable
 from skforge.compiler.target import Target
 from skforge.prediction.answering import Answering
+from skforge.prediction.delegation import tags_of
 from skforge.prediction.fitting import FitResult
 from skforge.prediction.shadow import Shadow, shadow_state
-from skforge.sources.delegation import tags_of
 from skforge.sources.find import Fingerprint
 from skforge.sources.fitted import is_estimator, model_of, start_of
-from skforge.sources.store import store
 from skforge.sources.stored_model import StoredModel
+from skforge.sources.stored_model.store import store
 
 if TYPE_CHECKING:
     from typing_extensions import Self

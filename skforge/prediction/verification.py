@@ -16,10 +16,11 @@ from sklearn.utils.validation import _num_samples
 
 from skforge._compat import no_warnings
 from skforge._typing import Array
+from skforge.compiler.backend import on_device
 from skforge.compiler.forest.reference import differing_rows
 from skforge.compiler.forest.rows import read_columns
 from skforge.compiler.outputs.answers import of_scores
-from skforge.compiler.runtime.arrays import is_device_array, on_device
+from skforge.compiler.runtime.arrays import is_device_array
 from skforge.exceptions import (
     UnsupportedModelError,
     VerificationError,
@@ -193,7 +194,7 @@ def take_rows(X: Any, at: NDArray[np.intp]) -> Any:
     if type(X) is np.ndarray:
         return X[at]  # scikit-learn looks for plug-ins of data frames: 7 to 25 ms
     if is_device_array(X):
-        return on_device().device_cupy.rows_on_host(X, at)
+        return on_device().rows_on_host(X, at)
     if hasattr(X, "tocsr"):
         return X.tocsr()[at]
     is_table = hasattr(X, "columns") or hasattr(X, "iloc")

@@ -29,7 +29,7 @@ from skforge.compiler.outputs.steps import Refused
 from skforge.exceptions import InvalidInputError, warn
 from skforge.runtime.mappings import ColumnRule, MappingColumns, without_names
 from skforge.sources.plain import PlainRows, ReadArray, Reading
-from skforge.sources.stored_model import StoredModel, StoredRules
+from skforge.sources.stored_model.model import StoredModel, StoredRules
 
 #: Methods whose answers follow from raw scores.
 METHODS = ("predict", "predict_proba", "decision_function", "score_samples")
@@ -272,7 +272,7 @@ class Source:
         if self.stored is None or rows is not None:
             return rows
         if self.stored.answer_to_no_rows(X, method) is None:
-            from skforge.sources.declined import decline
+            from skforge.sources.stored_model.declined import decline
 
             decline(self, X, method)
         return None

@@ -14,7 +14,7 @@ from skforge.compiler.frontends.content import is_path, is_saved
 from skforge.exceptions import InvalidModelError, UnsupportedModelError
 from skforge.sources.base import Source, adapter_of, member_traces
 from skforge.sources.fitted import model_of
-from skforge.sources.stored_model import StoredModel
+from skforge.sources.stored_model.model import StoredModel
 
 if TYPE_CHECKING:
     from skforge.sources.wrappers.members import Members

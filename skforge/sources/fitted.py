@@ -20,7 +20,7 @@ from skforge.compiler.frontends.content import is_path
 from skforge.compiler.outputs.answers import class_labels
 from skforge.compiler.outputs.functions import UNKNOWN
 from skforge.exceptions import with_article
-from skforge.sources.stored_model import StoredModel
+from skforge.sources.stored_model.model import StoredModel
 
 #: Fitted attributes whose names do not end in an underscore.
 FITTED = frozenset({"best_iteration", "best_score"})

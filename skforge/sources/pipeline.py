@@ -46,7 +46,7 @@ from skforge.sources.base import (
 )
 from skforge.sources.pipeline_rows import PipelineRows
 from skforge.sources.plain import ReadArray, Reading
-from skforge.sources.stored_model import StoredRules
+from skforge.sources.stored_model.model import StoredRules
 
 _MAX = float(np.finfo(np.float64).max)
 #: Drawn rows on which the forest for a form must equal the pipeline.

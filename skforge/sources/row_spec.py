@@ -19,7 +19,7 @@ from skforge.exceptions import InvalidInputError, UnsupportedModelError
 from skforge.sources.base import given_names
 from skforge.sources.find import read_model, source_of
 from skforge.sources.fitted import model_of, start_of
-from skforge.sources.stored_model import StoredModel
+from skforge.sources.stored_model.model import StoredModel
 
 if TYPE_CHECKING:
     from skforge.compiler.forest.forest import Forest

@@ -21,7 +21,7 @@ from skforge.compiler.frontends.sklearn.histogram import model_columns
 from skforge.compiler.outputs.steps import Refused
 from skforge.sources.base import Answers, Array, Source, register
 from skforge.sources.plain import ReadArray, Reading, most_entries
-from skforge.sources.stored_model import StoredRules
+from skforge.sources.stored_model.model import StoredRules
 
 #: Attributes that ``fit`` of an ensemble replaces and predictions depend on.
 _FITTED = (

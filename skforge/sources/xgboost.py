@@ -29,7 +29,7 @@ from skforge.sources.plain import (
     most_entries,
     rare_numbers,
 )
-from skforge.sources.stored_model import StoredRules
+from skforge.sources.stored_model.model import StoredRules
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from skforge import Schedule, compile_forest
 from skforge.compiler.forest.forest import Forest
-from skforge.compiler.runtime.contributions import ContributionKernels
+from skforge.compiler.runtime.explanations.contributions import ContributionKernels
 from skforge.compiler.target import Target
 from tests.exactness.checks import assert_same_bits, interpreted, levels
 from tests.exactness.forests import drawn, forest_of

@@ -18,8 +18,8 @@ from skforge.compiler.ir.lir.walk import statements
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import ScheduleError, TargetError
-from skforge.gpu.bitsliced.layout import GpuBitslicedLayout, lay_out
 from skforge.gpu.codegen.emitter import emit_gpu
+from skforge.gpu.layouts.bitsliced.layout import GpuBitslicedLayout, lay_out
 from skforge.gpu.nest import block_shape
 from tests.exactness.bits_on_gpu import bits
 from tests.exactness.checks import (

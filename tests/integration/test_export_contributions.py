@@ -192,7 +192,9 @@ def test_scratch_for_very_many_outputs_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     forest = skforge.load_forest(_random_forest())
-    monkeypatch.setattr("skforge.compiler.runtime.contributions.SUM_BYTES", 8 * 64 * 5)
+    monkeypatch.setattr(
+        "skforge.compiler.runtime.explanations.contributions.SUM_BYTES", 8 * 64 * 5
+    )
     with pytest.raises(UnsupportedModelError) as error:
         skforge.export(forest, tmp_path / "tiny", contribs=True)
     assert str(error.value) == (

@@ -27,8 +27,8 @@ from skforge.compiler.forest.arrays import Comparison, Missing
 from skforge.compiler.forest.reference import draw_rows, reference_leaves
 from skforge.compiler.layouts.background import fill, interactions, patterns
 from skforge.compiler.layouts.blocks.paths import trace
-from skforge.compiler.runtime import background as kernels
-from skforge.compiler.runtime.background import LOOK_UP
+from skforge.compiler.runtime.explanations import background as kernels
+from skforge.compiler.runtime.explanations.background import LOOK_UP
 from skforge.exceptions import ScheduleError
 from tests.exactness.forests import NUMERIC, drawn, forest_of, tree
 from tests.integration.test_estimator_onnx import CLASSIFIER, REGRESSOR

@@ -32,7 +32,7 @@ from xgboost import XGBClassifier, XGBRegressor
 
 import skforge
 from skforge import CompiledForest, InvalidInputError, Target, partial_dependence
-from skforge.compiler.runtime import dependence
+from skforge.compiler.runtime.explanations import dependence
 
 RANDOM = np.random.default_rng(0)
 #: An argument of scikit-learn from 1.7 on.

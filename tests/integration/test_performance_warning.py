@@ -23,7 +23,7 @@ from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, StandardSc
 
 import skforge
 from skforge import CompiledForest, PerformanceWarning, Schedule
-from skforge.sources.declined import conversion
+from skforge.sources.stored_model.declined import conversion
 from tests.plain import plain
 
 RANDOM = np.random.default_rng(0)

@@ -146,7 +146,7 @@ def test_switches_take_the_same_words(text, verify, graphs, monkeypatch):
     monkeypatch.setenv("SKFORGE_VERIFY", text)
     monkeypatch.setenv("SKFORGE_GRAPHS", text)
     assert _config.verify_every_pass() is verify
-    assert _config.gpu_graphs() is graphs
+    assert _config.launch_graphs() is graphs
     off = CompiledForest(MODEL, tuning="off")
     assert off.fit(X).tuning_result_ is None
 

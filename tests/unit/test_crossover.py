@@ -92,7 +92,8 @@ def test_one_slow_call_does_not_count(machines):
 @pytest.mark.filterwarnings("ignore:A budget of")
 def test_fit_measures_the_crossover_of_what_it_found(machines, monkeypatch):
     monkeypatch.setattr(
-        "skforge.prediction.choose_targets.gpu_here", lambda: Target.parse("emulated")
+        "skforge.prediction.choose_targets.device_here",
+        lambda: Target.parse("emulated"),
     )
     limit = TRIED_ROWS[2]
     machines.cost = {"cpu": lambda n: n, "emulated": lambda n: limit - 0.5}

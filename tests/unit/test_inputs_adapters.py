@@ -22,7 +22,7 @@ from skforge import InvalidModelError, load_forest
 from skforge.runtime.records import plain_in, plain_out
 from skforge.sources.base import ADAPTERS, Source, register, rules_type
 from skforge.sources.find import adapter_of, source_of
-from skforge.sources.store import store
+from skforge.sources.stored_model.store import store
 
 X = np.random.default_rng(0).normal(size=(80, 3))
 Y = (X[:, 0] > 0).astype(int)

@@ -97,7 +97,7 @@ def test_only_blocks_of_too_many_threads_are_illegal_on_gpus():
             assert threads > 1024
             continue
         assert threads <= 1024
-        dims = {loop.gpu for loop in _loops(nest.loops)} - {None}
+        dims = {loop.dimension for loop in _loops(nest.loops)} - {None}
         assert dims == {"grid.x", "block.x", "block.y"}
     assert all("threads, more than 1024" in text for text in refused)
 

@@ -150,7 +150,7 @@ class PieceCounts:
 
 
 class ForestCounts(ForestShape):
-    on_gpu = False
+    takes_even = True
 
     def __init__(self, forest: Forest, target: Target) -> None:
         super().__init__(forest)

@@ -52,8 +52,8 @@ class ForestShape:
         Nodes of complete trees of ``max_depth``, divided by nodes now.
     """
 
-    #: Whether trees are those of a GPU, which numbers fewer leaves.
-    on_gpu = True
+    #: Whether bit logic takes even trees of more leaves, as it does on CPUs.
+    takes_even = False
 
     def __init__(self, forest: Forest) -> None:
         self.forest = forest
@@ -127,7 +127,7 @@ class ForestShape:
     def allows_bits(self) -> bool:
         """Whether trees are small enough to be evaluated whole, as bits."""
         forest, limit = self.forest, BlockRepresentation.byte_limit
-        fits = self.n_predicates > 0 and fits_bits(forest, self.on_gpu)
+        fits = self.n_predicates > 0 and fits_bits(forest, self.takes_even)
         return fits and size_in_bytes(forest) <= limit and refusal(forest) is None
 
 

@@ -9,8 +9,8 @@ interface for each way that rows go through the trees:
   (:class:`HopLayout`), or by code that the layout emits whole (:class:`WalkLayout`).
   The code works on one row or on a vector of rows: ``node`` and ``tree`` are scalars or
   vectors with one lane a row.
-* :class:`BlockRepresentation`: a block of rows passes tree after tree.
-  :class:`GpuBlockRepresentation` is the same on a GPU.
+* :class:`BlockRepresentation`: a block of rows passes tree after tree. What the
+  threads of a GPU do instead is in ``skforge/gpu/layouts/``.
 * :class:`RowRepresentation`: one row passes all trees at once.
 
 A plugin can import what it needs from this module: these classes, :func:`node_tests`
@@ -23,7 +23,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, NoReturn, TypeAlias, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -93,7 +93,11 @@ class SharedMemory:
         return target
 
 
-class TreeLayout(ABC):
+class AnyLayout(ABC):  # noqa: B024 - each kind of layout has its own methods
+    """A forest laid out."""
+
+
+class TreeLayout(AnyLayout):
     """A forest laid out for walks of single rows."""
 
     @abstractmethod
@@ -203,67 +207,12 @@ class BlockCode(ABC):
         """Write the sums of the block's first ``count`` rows to the result."""
 
 
-class BlockLayout(ABC):
+class BlockLayout(AnyLayout):
     """A forest laid out for whole blocks of rows instead of single walks."""
 
     @abstractmethod
     def evaluate(self, b: Builder, rows: BlockRows, model: Model) -> BlockCode:
         """Evaluate the predicates of all trees on a block; return the block's code."""
-
-
-@dataclass(frozen=True, slots=True)
-class BlockShape:
-    """The work of one GPU block: its rows, its threads, and the trees of one table."""
-
-    rows: int
-    threads: int
-    trees: int
-
-
-@dataclass(frozen=True, slots=True)
-class BlockThreads:
-    """The threads of a GPU block, which run a layout's code together.
-
-    ``region`` opens a body that runs in every thread, yields the thread's number, and
-    ends with a barrier. ``share`` allocates shared memory: a name, an element type, a
-    count, and a purpose for error messages.
-    """
-
-    b: Builder
-    rows: BlockRows
-    result: Buffer
-    model: Model
-    region: Callable[[], AbstractContextManager[Value]]
-    share: Callable[[str, Scalar, int, str], Buffer]
-
-
-class GpuBlockCode(ABC):
-    """Emits the code for one block of rows that a GPU block evaluates together.
-
-    For each tile of trees with its own table, :meth:`evaluate` is called and then
-    :meth:`add_trees`; :meth:`finish` comes last. ``first`` is the position of a tile's
-    first tree.
-    """
-
-    @abstractmethod
-    def evaluate(self, first: Value) -> None:
-        """Evaluate every distinct predicate of a tile of trees on the block's rows."""
-
-    @abstractmethod
-    def add_trees(self, first: Value) -> None:
-        """Add the leaves that the rows reach in a tile's trees."""
-
-    @abstractmethod
-    def finish(self) -> None:
-        """Write the sums of the rows that exist in the batch to the result."""
-
-
-class GpuBlockLayout(ABC):
-    """A forest laid out for blocks of rows that a GPU block evaluates together."""
-
-    @abstractmethod
-    def start(self, block: BlockThreads) -> GpuBlockCode:
-        """Set the sums of the block's rows to the base; return the block's code."""
 
 
 class RowCode(ABC):
@@ -280,7 +229,7 @@ class RowCode(ABC):
         raise NotImplementedError
 
 
-class RowLayout(ABC):
+class RowLayout(AnyLayout):
     """A forest laid out for one row at a time, one tree a vector lane."""
 
     #: How many rows have their leaves added together.
@@ -308,8 +257,6 @@ class CodeLayout(BlockLayout):
         )
 
 
-AnyLayout: TypeAlias = TreeLayout | BlockLayout | GpuBlockLayout | RowLayout
-
 _Interface = TypeVar("_Interface", bound="Representation")
 
 
@@ -335,13 +282,20 @@ class Representation(ABC):
         if isinstance(chosen, cls):
             return chosen
         if issubclass(cls, RowRepresentation):
-            why = (
+            chosen.refuse(
                 'does not put trees in lanes; use represent("lanes") where a loop over '
                 "trees is vectorised."
             )
-        elif isinstance(chosen, BlockRepresentation):
+        chosen.refuse_other()
+
+    def refuse(self, why: str) -> NoReturn:
+        raise ScheduleError(f'represent("{self.name}") {why}')
+
+    def refuse_other(self) -> NoReturn:
+        """Refuse loops that take rows through trees in another way."""
+        if isinstance(self, BlockRepresentation):
             why = "evaluates blocks of rows; mark their loop with cache_predicates."
-        elif isinstance(chosen, RowRepresentation):
+        elif isinstance(self, RowRepresentation):
             why = (
                 "takes one row through all trees at once; quantize the loop over rows "
                 "and vectorize the loop over trees in it."
@@ -351,10 +305,7 @@ class Representation(ABC):
                 "walks single rows, so it does not work with cache_predicates; use "
                 'represent("bitsliced").'
             )
-        chosen.refuse(why)
-
-    def refuse(self, why: str) -> NoReturn:
-        raise ScheduleError(f'represent("{self.name}") {why}')
+        self.refuse(why)
 
     @abstractmethod
     def size_in_bytes(self, hir: PredictEnsemble) -> int:
@@ -433,20 +384,6 @@ class BlockRepresentation(Representation):
         """Build the layout for blocks of ``block`` rows."""
 
 
-class GpuBlockRepresentation(Representation):
-    """Passes blocks of rows through trees; all threads of a GPU block work together."""
-
-    @abstractmethod
-    def check_gpu_block(self, hir: PredictEnsemble, shape: BlockShape) -> None:
-        """Raise for GPU block shapes that cannot be laid out, before building."""
-
-    @abstractmethod
-    def lay_out_gpu_blocks(
-        self, hir: PredictEnsemble, target: Target, shape: BlockShape
-    ) -> GpuBlockLayout:
-        """Build the layout for blocks of rows on a GPU."""
-
-
 class RowRepresentation(Representation):
     """Passes one row through all trees at once, on CPUs."""
 
@@ -489,8 +426,8 @@ def node_scalar(tree: Value) -> Scalar:
 __all__ = [
     "F32", "F64", "I32", "I64", "U8", "U16", "U32", "AnyArray", "AnyLayout",
     "BlockCode", "BlockLayout", "BlockRepresentation", "BlockRows", "Buffer",
-    "BufferData", "Builder", "CodeTable", "Cursor", "Forest", "GpuBlockCode",
-    "GpuBlockLayout", "GpuBlockRepresentation", "HopLayout", "Model", "NodeTests",
+    "BufferData", "Builder", "CodeTable", "Cursor", "Forest", "HopLayout", "Model",
+    "NodeTests",
     "PredictEnsemble", "Representation", "RowAt", "RowCode", "RowLayout",
     "RowRepresentation", "Scalar", "Target", "TiledForest", "TreeLayout", "Value",
     "Vec", "WalkLayout", "WalkRepresentation", "get", "names", "node_scalar",

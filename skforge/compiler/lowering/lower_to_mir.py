@@ -54,8 +54,8 @@ class _Lowering:
         kind: mir.LoopKind = "serial"
         if loop.has(Parallel):
             kind = "parallel"
-        elif loop.gpu is not None:
-            kind = loop.gpu  # type: ignore[assignment]
+        elif loop.dimension is not None:
+            kind = loop.dimension  # type: ignore[assignment]
         return mir.Loop(
             var=loop.name,
             root=loop.root,

@@ -76,8 +76,8 @@ def _unknown(scores: Any, _: OutputSpec, on: Any) -> Any:
     raise UnsupportedModelError(UNKNOWN)
 
 
-def _of_value(of: Of, gpu: bool = False) -> ScoreFunction:
-    return ScoreFunction(of, "value", gpu)
+def _of_value(of: Of, on_devices: bool = False) -> ScoreFunction:
+    return ScoreFunction(of, "value", on_devices)
 
 
 def _label(of: Of) -> ScoreFunction:
@@ -85,11 +85,11 @@ def _label(of: Of) -> ScoreFunction:
 
 
 FUNCTIONS: dict[FunctionName, ScoreFunction] = {
-    "identity": _of_value(lambda x, spec, on: x, gpu=True),
-    "exp": _of_value(lambda x, spec, on: on.exp(x), gpu=True),
-    "hinge": _of_value(lambda x, spec, on: (x > 0).astype(x.dtype), gpu=True),
+    "identity": _of_value(lambda x, spec, on: x, True),
+    "exp": _of_value(lambda x, spec, on: on.exp(x), True),
+    "hinge": _of_value(lambda x, spec, on: (x > 0).astype(x.dtype), True),
     "sigmoid": _of_value(
-        lambda x, spec, on: 1 / (on.exp(on.least(-x, SIGMOID_LIMIT)) + 1), gpu=True
+        lambda x, spec, on: 1 / (on.exp(on.least(-x, SIGMOID_LIMIT)) + 1), True
     ),
     "logistic": _of_value(lambda x, spec, on: 1 / (1 + on.exp(-spec.parameter * x))),
     "signed_square": _of_value(

@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from skforge._compat import cached_property
 from skforge._docs import documented
 from skforge._typing import Array
-from skforge.compiler.backend import backend_of
+from skforge.compiler.backend import backend_of, on_device
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.leaves import leaf_finder, numbers_of_leaves
 from skforge.compiler.forest.rows import prepare_rows
@@ -25,14 +25,14 @@ from skforge.compiler.frontends.checks import refuse_arguments
 from skforge.compiler.outputs import steps
 from skforge.compiler.outputs.answers import of_scores
 from skforge.compiler.runtime import targets
-from skforge.compiler.runtime.arrays import into, is_device_array, on_device
-from skforge.compiler.runtime.contributions import Explained
+from skforge.compiler.runtime.arrays import into, is_device_array
 from skforge.compiler.runtime.cpu.threads import (
     check_n_jobs,
     parallel_for_pointer,
     resolve_n_jobs,
 )
 from skforge.compiler.runtime.entry import entry as entries
+from skforge.compiler.runtime.explanations.contributions import Explained
 from skforge.compiler.runtime.kernels import (
     AnyKernel,
     KernelCache,

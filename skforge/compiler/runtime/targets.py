@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from skforge.compiler.backend import backend_of
+from skforge.compiler.backend import backend, backend_of
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.schedule.ranges import BatchRange
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
-from skforge.exceptions import ScheduleError, TargetError
+from skforge.exceptions import ScheduleError
 
 if TYPE_CHECKING:
     from skforge.compiler.cost.shape import ForestShape
@@ -24,8 +24,9 @@ def resolve_target(target: str | Target, schedules: Iterable[Schedule] = ()) -> 
     or unavailable, ``ScheduleError`` for schedules of the other kind.
     """
     wanted = tuple(schedules)
-    if target == "auto" and any(s.kind == "gpu" for s in wanted):
-        resolved = _gpu_for_schedules()
+    if target == "auto":
+        other = (s.kind for s in wanted if s.kind != "cpu")
+        resolved = backend(next(other, "cpu")).for_schedules()
     else:
         resolved = Target.parse(target)
     resolved = backend_of(resolved).available(resolved, target)
@@ -38,25 +39,6 @@ def resolve_target(target: str | Target, schedules: Iterable[Schedule] = ()) -> 
     return resolved
 
 
-def _gpu_for_schedules() -> Target:
-    from skforge.gpu.runtime import cupy as device_cupy
-
-    try:
-        return device_cupy.current().target()
-    except TargetError as error:
-        raise TargetError(
-            f"the schedule maps loops to a GPU, but no GPU can be used: {error} To "
-            "run such schedules on the CPU, use target='emulated'."
-        ) from error
-
-
-def gpu_here() -> Target | None:
-    from skforge.gpu.runtime import cupy as device_cupy
-
-    device = device_cupy.found()
-    return None if device is None else device.target()
-
-
 def default_table(
     forest: Forest | ForestShape, target: Target, reduction: Reduction
 ) -> dict[BatchRange, Schedule]:
@@ -64,7 +46,4 @@ def default_table(
 
 
 def stored_target(target: Target) -> Any:
-    """Return a target as files store it: by name if it may differ on loading."""
-    if target.kind in ("cuda", "hip"):
-        return target.kind
-    return "cpu" if target == Target.host() else target
+    return backend_of(target).stored(target)

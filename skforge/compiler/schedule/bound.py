@@ -43,7 +43,7 @@ class BoundLoop(d.Marked):
     body: tuple[BoundLoop, ...]
 
     @property
-    def gpu(self) -> str | None:
+    def dimension(self) -> str | None:
         mark = self.mark(d.GpuDimension)
         return None if mark is None else mark.dimension
 
@@ -75,12 +75,12 @@ class BoundNest:
     trees_in_order: bool
 
     @property
-    def on_gpu(self) -> bool:
+    def on_grid(self) -> bool:
         return marked(self.loops, d.GpuDimension)
 
     @property
     def kind(self) -> d.ScheduleKind:
-        return "gpu" if self.on_gpu else "cpu"
+        return "gpu" if self.on_grid else "cpu"
 
     def __str__(self) -> str:
         lines = [_header(self)]

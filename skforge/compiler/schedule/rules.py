@@ -392,21 +392,20 @@ def copies_problems(
                 f"by unroll and interleave, more than {MAX_COPIES}; use smaller tiles.",
                 loop.name,
             )
-        if loop.gpu is not None and loop.gpu.startswith("block"):
+        mapped, dimension = loop.mark(d.GpuDimension), loop.dimension or ""
+        if dimension.startswith("block"):
             if most is None:
                 yield (
-                    f"{d.GpuDimension(loop.name, loop.gpu)} needs a loop of fixed "
-                    f'length, but that of "{loop.name}" depends on the batch; tile it '
-                    "first.",
+                    f'{mapped} needs a loop of fixed length, but that of "{loop.name}" '
+                    "depends on the batch; tile it first.",
                     loop.name,
                 )
             n_threads *= max(1, most or 1)
-        limit = MAX_GPU_TRIPS.get(loop.gpu or "")
-        if loop.gpu is not None and limit is not None and (most or 0) > limit:
+        limit = MAX_GPU_TRIPS.get(dimension)
+        if limit is not None and (most or 0) > limit:
             yield (
-                f'{d.GpuDimension(loop.name, loop.gpu)}: "{loop.name}" has {most:,} '
-                f"iterations, but that dimension allows at most {limit:,}; use larger "
-                f'tiles, or "{loop.gpu[:-1]}x".',
+                f'{mapped}: "{loop.name}" has {most:,} iterations, but that dimension '
+                f'allows at most {limit:,}; use larger tiles, or "{dimension[:-1]}x".',
                 loop.name,
             )
         if n_threads > MAX_BLOCK_THREADS:

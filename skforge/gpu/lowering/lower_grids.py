@@ -32,8 +32,7 @@ from skforge.compiler.ir.lir.nodes import I64, U32, Value
 from skforge.compiler.ir.lir.types import scalar_of
 from skforge.compiler.ir.mir import nodes as mir
 from skforge.compiler.ir.mir.walk import loops_in
-from skforge.compiler.layouts import base as layouts
-from skforge.compiler.layouts.base import SharedMemory
+from skforge.compiler.layouts.base import AnyLayout, SharedMemory
 from skforge.compiler.lowering.kernel import (
     ArrayView,
     LoweredKernel,
@@ -42,8 +41,9 @@ from skforge.compiler.lowering.kernel import (
 )
 from skforge.compiler.target import Target
 from skforge.exceptions import ScheduleError
+from skforge.gpu.layouts.base import BlockThreads, GpuBlockCode, GpuBlockLayout
 from skforge.gpu.lowering.lower_threads import ThreadLowering, is_by_lanes
-from skforge.gpu.nest import block_dims, caches, holds_grid, holds_threads
+from skforge.gpu.nest import block_dims, caches, holds_grid, holds_threads, row_stride
 
 #: Yields each row and column that a thread takes, of all threads of a block.
 Cells: TypeAlias = Callable[[Value, int], Iterable[tuple[Value, Value]]]
@@ -62,7 +62,7 @@ def _layout(rows: int, by_row: bool) -> str:
 def _strides(layout: str, rows: int, columns: int) -> tuple[int, int, int]:
     if layout == "feature":
         return 1, rows, rows * columns
-    stride = columns | 1 if layout == "padded" else columns
+    stride = row_stride(columns, layout == "padded")
     return stride, 1, rows * stride
 
 
@@ -138,7 +138,7 @@ MOST_ELEMENTS = (1 << 31) - 1
 def run(
     function: mir.Function,
     hir: PredictEnsemble,
-    layout: layouts.AnyLayout,
+    layout: AnyLayout,
     *,
     target: Target,
     name: str = "predict",
@@ -167,7 +167,7 @@ class _GridLowering(ThreadLowering):
         super().__init__(kernel)
         self._whole = kernel.layout
         self._block_number: Value | None = None
-        self._rows_of_block: layouts.GpuBlockCode
+        self._rows_of_block: GpuBlockCode
         #: Global scratch of the launch; each block uses its own part.
         self._allocs: list[tuple[lir.Buffer, mir.NamedArray]] = []
         self._by_row = True  # whether neighbouring threads take neighbouring rows
@@ -318,7 +318,7 @@ class _GridLowering(ThreadLowering):
                 run.append(stmt)
                 continue
             self._flush(run)
-            if isinstance(k.layout, layouts.GpuBlockLayout):
+            if isinstance(k.layout, GpuBlockLayout):
                 self._whole_block(stmt, body, k.layout)
                 continue
             match stmt:
@@ -350,7 +350,7 @@ class _GridLowering(ThreadLowering):
         k.row_view, k.layout = outer
 
     def _whole_block(
-        self, stmt: mir.Stmt, body: mir.Body, layout: layouts.GpuBlockLayout
+        self, stmt: mir.Stmt, body: mir.Body, layout: GpuBlockLayout
     ) -> None:
         k = self._k
         match stmt:
@@ -359,7 +359,7 @@ class _GridLowering(ThreadLowering):
                 first, width = k.affine(stored.rows.start), k.hir.forest.n_features
                 rows = BlockRows(k.rows, k.n_rows, k.row_stride, first, width)
                 how = k.model_buffer, self._with_number, self._share
-                block = layouts.BlockThreads(k.b, rows, k.result, *how)
+                block = BlockThreads(k.b, rows, k.result, *how)
                 self._rows_of_block = layout.start(block)
             case mir.EvaluatePredicates(trees=trees):
                 self._rows_of_block.evaluate(k.affine(trees.start))
@@ -383,7 +383,7 @@ class _GridLowering(ThreadLowering):
         return self._k.affine(replace(gets[0], terms=outside))
 
     def _is_threads_own(self, stmt: mir.Stmt) -> bool:
-        if isinstance(self._k.layout, layouts.GpuBlockLayout):
+        if isinstance(self._k.layout, GpuBlockLayout):
             return False
         match stmt:
             case mir.Loop() | mir.DepthSwitch():
@@ -490,8 +490,8 @@ class _GridLowering(ThreadLowering):
         b.emit(lir.Alloc(buffer, b.const(n)))
         return buffer
 
-    def _memory(self) -> layouts.SharedMemory:
-        return layouts.SharedMemory(self._k.b, self._share, self._block_each)
+    def _memory(self) -> SharedMemory:
+        return SharedMemory(self._k.b, self._share, self._block_each)
 
 
 def _is_cache(stmt: mir.Stmt) -> bool:

@@ -21,7 +21,7 @@ from skforge.compiler.ir.lir.nodes import Scalar
 from skforge.compiler.ir.lir.types import dtype_of
 from skforge.compiler.runtime.arrays import USED_BY, is_forked
 from skforge.compiler.target import Target
-from skforge.config import gpu_graphs
+from skforge.config import launch_graphs
 from skforge.exceptions import InvalidInputError, TargetError
 from skforge.gpu.codegen.host_plan import POINTER, KernelCall
 from skforge.gpu.runtime.compilers import CompilerKind, code_of, compiler_version
@@ -58,6 +58,11 @@ def found() -> CupyDevice | None:
         return current()
     except TargetError:
         return None
+
+
+def target_here() -> Target | None:
+    device = found()
+    return None if device is None else device.target()
 
 
 def as_cupy(X: Any, kind: CompilerKind) -> tuple[CupyDevice, Any]:
@@ -309,7 +314,7 @@ class _Kernels:
 
 def _captures(cupy: Any) -> bool:
     """Tell whether calls become graphs: not on ROCm, nor if disabled."""
-    if cupy.cuda.runtime.is_hip or not gpu_graphs():
+    if cupy.cuda.runtime.is_hip or not launch_graphs():
         return False
     return hasattr(cupy.cuda.Stream, "begin_capture")
 

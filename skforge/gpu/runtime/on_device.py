@@ -24,6 +24,7 @@ from skforge.compiler.target import Target
 from skforge.exceptions import InvalidInputError, TargetError, UnsupportedModelError
 from skforge.gpu.runtime import cupy as device_cupy
 from skforge.gpu.runtime.cupy import CupyDevice
+from skforge.gpu.runtime.cupy import rows_on_host as rows_on_host
 from skforge.gpu.runtime.kernel import MOST_ELEMENTS, GpuKernel
 
 

@@ -27,7 +27,7 @@ from skforge.runtime.mappings import MappingColumns
 from skforge.sources import base
 from skforge.sources.pipeline import held
 from skforge.sources.plain import ReadArray
-from skforge.sources.stored_model import StoredModel
+from skforge.sources.stored_model.model import StoredModel
 from skforge.sources.wrappers import nodes
 from skforge.sources.wrappers.nodes import Constant, Leaf, Node
 

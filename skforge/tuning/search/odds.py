@@ -58,7 +58,7 @@ class Estimate(Protocol):
 
 #: What walks of one kind have in common on a CPU, and on a GPU.
 _INSIDE = ("rows_in_flight", "trees_in_flight", "vector_rows")
-_ON_GPU = ("block_trees", "lane_trees", "grid_trees", "cache_trees", "codes")
+_ON_GRID = ("block_trees", "lane_trees", "grid_trees", "cache_trees", "codes")
 
 
 @lru_cache(maxsize=1 << 16)
@@ -66,7 +66,7 @@ def kind_of(schedule: Schedule) -> CandidateKind:
     facts = facts_of([schedule])[0]
     layout = LAYOUTS[int(facts[PLACE["layout"]])]
     if layout in _WALKED:
-        inside = _INSIDE if schedule.kind == "cpu" else _ON_GPU
+        inside = _INSIDE if schedule.kind == "cpu" else _ON_GRID
         return (WALK, *(facts[PLACE[name]] != 0 for name in inside))
     return layout, facts[PLACE["vector_trees"]] != 0, facts[PLACE["codes"]] != 0
 

@@ -459,12 +459,12 @@ class ParallelFor:
     body: Body
 
 
-GpuDim: TypeAlias = Literal[
+GridDim: TypeAlias = Literal[
     "grid.x", "grid.y", "grid.z", "block.x", "block.y", "block.z"
 ]
 
 #: Dimensions, each with its variable and its count.
-Dims: TypeAlias = Annotated[tuple[tuple[GpuDim, Value, Value], ...], "dims"]
+Dims: TypeAlias = Annotated[tuple[tuple[GridDim, Value, Value], ...], "dims"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -140,7 +140,7 @@ def _carry(params: Sequence[lir.Value], inits: Sequence[lir.Value]) -> str:
     return f" carry ({text})" if text else ""
 
 
-def _dims(dims: Sequence[tuple[lir.GpuDim, lir.Value, lir.Value]]) -> str:
+def _dims(dims: Sequence[tuple[lir.GridDim, lir.Value, lir.Value]]) -> str:
     return ", ".join(f"{dim} {_bound(var)} < %{count.name}" for dim, var, count in dims)
 
 

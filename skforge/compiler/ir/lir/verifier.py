@@ -424,7 +424,7 @@ class _Verifier:
             refuse(f"{stmt.kind} {when} the launches")
 
     def _dims(
-        self, dims: Sequence[tuple[lir.GpuDim, lir.Value, lir.Value]], kind: str
+        self, dims: Sequence[tuple[lir.GridDim, lir.Value, lir.Value]], kind: str
     ) -> tuple[str, ...]:
         names = tuple(dim for dim, _, _ in dims)
         if not names or len(set(names)) < len(names):

@@ -3,7 +3,7 @@
 It lowers whole traversals of a block of rows, so schedules use it with
 ``cache_predicates`` and ``vectorize``. ``predicate_lines.py`` emits the input stage and
 ``sliced_trees.py`` the trees; ``predicate_table.py`` and ``sliced_layout.py`` lay out
-the data that both read. On GPUs it is ``skforge/gpu/bitsliced``.
+the data that both read. On GPUs it is ``skforge/gpu/layouts/bitsliced``.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from skforge.compiler.binning.transpose import WIDE
 from skforge.compiler.ir.hir.nodes import PredictEnsemble
 from skforge.compiler.ir.lir.builder import Builder
 from skforge.compiler.layouts import base as layouts
-from skforge.compiler.layouts.base import BlockLayout, BlockShape, GpuBlockLayout
+from skforge.compiler.layouts.base import BlockLayout
 from skforge.compiler.layouts.bitsliced import sliced_layout
 from skforge.compiler.layouts.bitsliced.predicate_lines import (
     MAX_PART,
@@ -67,7 +67,7 @@ class BitslicedLayout(BlockLayout):
         return sliced
 
 
-class Bitsliced(layouts.BlockRepresentation, layouts.GpuBlockRepresentation):
+class Bitsliced(layouts.BlockRepresentation):
     name = "bitsliced"
     row_group = GROUP
 
@@ -76,15 +76,15 @@ class Bitsliced(layouts.BlockRepresentation, layouts.GpuBlockRepresentation):
 
     def check(self, hir: PredictEnsemble) -> None:
         self.check_single_nodes(hir)
-        if not hir.forest.n_predicates and not hir.nest.on_gpu:
+        if not hir.forest.n_predicates and not hir.nest.on_grid:
             self.refuse(
                 "evaluates predicates, but this forest of single leaves has none; use "
                 'represent("sparse").'
             )
         refused = refusal(hir.forest)
-        if refused is not None and not hir.nest.on_gpu:
+        if refused is not None and not hir.nest.on_grid:
             raise ScheduleError(refused)
-        sliced_layout.check_trees(hir.forest, hir.nest.on_gpu)
+        sliced_layout.check_trees(hir.forest, even=not hir.nest.on_grid)
         super().check(hir)
 
     def check_block(self, hir: PredictEnsemble, block: int) -> None:
@@ -105,19 +105,6 @@ class Bitsliced(layouts.BlockRepresentation, layouts.GpuBlockRepresentation):
         self, hir: PredictEnsemble, target: Target, block: int
     ) -> BlockLayout:
         return BitslicedLayout(hir, target, block)
-
-    def check_gpu_block(self, hir: PredictEnsemble, shape: BlockShape) -> None:
-        from skforge.gpu.bitsliced.layout import refusal_of
-
-        if why := refusal_of(shape):
-            self.refuse(why)
-
-    def lay_out_gpu_blocks(
-        self, hir: PredictEnsemble, target: Target, shape: BlockShape
-    ) -> GpuBlockLayout:
-        from skforge.gpu.bitsliced.layout import lay_out
-
-        return lay_out(hir, shape, target.shared_bytes)
 
 
 layouts.register(Bitsliced())

@@ -117,18 +117,18 @@ def size_in_bytes(forest: Forest) -> int:
     return codes * (4 + forest.leaf_value.itemsize * forest.n_outputs) + 32 * short
 
 
-def fits_bits(forest: Forest, gpu: bool = False) -> bool:
-    """Whether trees are even, can be folded, or have at most 256 leaves, as on GPUs."""
-    return bool(_fits(forest, gpu).all())
+def fits_bits(forest: Forest, even: bool = True) -> bool:
+    """Whether trees can be folded, have at most 256 leaves or, on CPUs, are even."""
+    return bool(_fits(forest, even).all())
 
 
-def _fits(forest: Forest, gpu: bool) -> NDArray[np.bool_]:
+def _fits(forest: Forest, even: bool) -> NDArray[np.bool_]:
     fits = folds(forest) | (leaf_counts(forest) <= 1 << MAX_BITS)
-    return fits if gpu or fits.all() else fits | even_trees(forest)
+    return fits | even_trees(forest) if even and not fits.all() else fits
 
 
-def check_trees(forest: Forest, gpu: bool = False) -> None:
-    fits, leaves = _fits(forest, gpu), leaf_counts(forest)
+def check_trees(forest: Forest, even: bool = True) -> None:
+    fits, leaves = _fits(forest, even), leaf_counts(forest)
     if not fits.all():
         tree = int(np.argmin(fits))
         raise ScheduleError(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -11,18 +10,14 @@ from skforge.compiler.binning.rules import ReadingRules
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.means import Means
 from skforge.compiler.ir.hir.nodes import PredictEnsemble
-from skforge.compiler.ir.lir.nodes import BOOL, F64, U8, Buffer, Value
+from skforge.compiler.ir.lir.nodes import F64, Buffer, Value
 from skforge.compiler.ir.mir.nodes import Element
 from skforge.compiler.layouts import base as layouts
-from skforge.compiler.layouts.base import BlockShape, GpuBlockLayout, register
+from skforge.compiler.layouts.base import register
 from skforge.compiler.layouts.blocks.paths import trace
 from skforge.compiler.layouts.blocks.tree_block import VECTOR, WORDS, Trees
 from skforge.compiler.layouts.contributions import walk
-from skforge.compiler.layouts.contributions.edges import (
-    OneThread,
-    PointsAsLanes,
-    RowsAsLanes,
-)
+from skforge.compiler.layouts.contributions.edges import PointsAsLanes, RowsAsLanes
 from skforge.compiler.layouts.contributions.order import pair_up, put_in_order
 from skforge.compiler.layouts.contributions.quadrature import (
     GAINS,
@@ -46,34 +41,6 @@ from skforge.compiler.target import Target
 
 class PointCode(ContributionCode):
     tests_at_once = 16
-
-
-class ThreadCode(ContributionCode):
-    """Emits the code of one GPU thread for one row (Mitchell et al. 2022).
-
-    Slots, the edges that the row passed and the sums of a tree are each thread's own
-    memory. A test is evaluated at its node: no thread has the bits of other rows.
-    """
-
-    space = "private"
-
-    def evaluate_tests(self) -> None:
-        feature, kind = self._t.tests.of_line
-        self._line_feature = self._table("line_feature", feature)
-        self._line_kind = self._table("line_kind", kind)
-
-    def take(self, row: Value) -> None:
-        self._rows = replace(self._rows, n_rows=row + 1, first=row)
-
-    def goes_left(self, n: Value) -> Value:
-        rows, line = self._rows, self.number(self._node_line, n)
-        feature = self.number(self._line_feature, line)
-        x = rows.rows[rows.first * rows.stride + feature]
-        number = self._thresholds[line]
-        kinds = range(len(self._t.tests.kinds))
-        cases = [lambda k=k: [self._left(k, number, x)] for k in kinds]
-        (left,) = self.b.switch(self.number(self._line_kind, line), cases, [BOOL])
-        return left.to(U8)
 
 
 class InteractionCode(ContributionCode):
@@ -150,52 +117,6 @@ class InteractionCode(ContributionCode):
             self._result[index + f * (width + 1)] = x.to(zero.type.element)
 
 
-@dataclass(frozen=True, slots=True)
-class ThreadLayout(GpuBlockLayout):
-    """One forest, whose rows are each explained by a thread."""
-
-    hir: PredictEnsemble
-    shape: BlockShape
-    data: WalkData
-
-    def start(self, block: layouts.BlockThreads) -> layouts.GpuBlockCode:
-        return _RowsOfBlock(self, block)
-
-
-class _RowsOfBlock(layouts.GpuBlockCode):
-    """Explains the rows of a block at its end, when all its trees are known."""
-
-    def __init__(self, layout: ThreadLayout, block: layouts.BlockThreads) -> None:
-        self._layout, self._block, forest = layout, block, layout.hir.forest
-        rules = ReadingRules(block.b, forest, layout.hir.comparison, block.model)
-        self._code = ThreadCode(rules, layout.data, block.rows, 1, OneThread, True)
-        self._code.writes_to(block.result)
-        held = forest.n_outputs if forest.vector_leaves else 1
-        size = max(1, held * forest.n_features)
-        self._sums = block.b.alloc("sums", F64, size, "private")
-
-    def evaluate(self, first: Value) -> None:
-        """Leave tests to the walks."""
-
-    def add_trees(self, first: Value) -> None:
-        """Leave trees to the end, as a thread takes them all."""
-
-    def finish(self) -> None:
-        b, rows, shape = self._block.b, self._block.rows, self._layout.shape
-        n_trees = len(self._layout.data.part_start) - 1
-        with (
-            self._block.region() as number,
-            b.loop(shape.rows // shape.threads, hint="each") as k,
-        ):
-            row = rows.first + (k * shape.threads + number)
-            with b.when(row < rows.n_rows):
-                self._code.take(row)
-                self._code.start(self._sums)
-                with b.loop(n_trees, hint="tree") as tree:
-                    self._code.add_tree(tree, self._sums)
-                self._code.finish(self._sums, self._block.result, row, b.const(1))
-
-
 #: Bytes of slots that a cluster of nodes may use. With 20 KiB a row of 50 trees of
 #: depth 12 took 1.4 times as long, and with 80 KiB batches took 1.1 to 1.3 times.
 SLOT_BYTES = 40 << 10
@@ -270,7 +191,7 @@ CODES: dict[tuple[bool, bool], tuple[type[ContributionCode], type[walk.Edges]]] 
 }
 
 
-class Contributions(layouts.BlockRepresentation, layouts.GpuBlockRepresentation):
+class Contributions(layouts.BlockRepresentation):
     """``represent("contributions")``: only for ``predict_contribs``."""
 
     name = "contributions"
@@ -304,20 +225,6 @@ class Contributions(layouts.BlockRepresentation, layouts.GpuBlockRepresentation)
         return layouts.CodeLayout(
             hir, lambda rules, rows: code(rules, data, rows, *rest)
         )
-
-    def check_gpu_block(self, hir: PredictEnsemble, shape: BlockShape) -> None:
-        if self.by_pairs:
-            self.refuse("runs only on CPUs; use target='cpu'.")
-        if shape.rows % shape.threads:
-            self.refuse(
-                "needs the same number of rows for each thread of a block; this "
-                f"schedule has {shape.rows} rows for {shape.threads} threads."
-            )
-
-    def lay_out_gpu_blocks(
-        self, hir: PredictEnsemble, target: Target, shape: BlockShape
-    ) -> GpuBlockLayout:
-        return ThreadLayout(hir, shape, shared_data(hir, False, False))
 
 
 class Interactions(Contributions):

@@ -1,4 +1,4 @@
-"""What rows do at the edges of nodes: rows as lanes, points as lanes, or one thread."""
+"""What rows do at the edges of nodes: rows as lanes, or points as lanes."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ class RowsAsLanes(Edges):
         return numbers
 
 
-def _case(
+def case_of(
     c: ContributionCode,
     first: Value,
     last: Value,
@@ -210,7 +210,7 @@ class PointsAsLanes(Edges):
         c, b, lanes = self.c, self.b, walk.vec.lanes
         with b.loop(few, end, hint="subtree") as number:
             begin, last = c.ends_of(number)
-            case = _case(c, begin, last, lambda n: c.pass_node(n, walk.tree["first"]))
+            case = case_of(c, begin, last, lambda n: c.pass_node(n, walk.tree["first"]))
             size = (last - begin + 1) * lanes
             at = walk.tables + c.subtree_place[number] + case * size
             self._found[number - walk.tree["subtree"]] = at
@@ -224,22 +224,3 @@ class PointsAsLanes(Edges):
             with b.loop(begin, last, hint="n") as n:
                 row = c.tables[at + (n - begin + 1) * lanes, walk.vec]
                 c.add_terms(walk, WalkNode(n, slot, slot, at), [[come * row]])
-
-
-class OneThread(RowsAsLanes):
-    """The edges of a GPU thread's row, which finds cases when it needs them."""
-
-    def start(self, tree: dict[str, Value]) -> None:
-        self.c.pass_tests(tree["first"], tree["last"])
-
-    def _numbers_of(
-        self, walk: Walk, subtree: Value, size: int
-    ) -> Callable[[Value], Iterator[Value]]:
-        c = self.c
-
-        def sides(n: Value) -> tuple[Value, Value]:
-            at = c.edge(n - walk.tree["first"])
-            return c.passed[at], c.passed[at + c.line]
-
-        case = _case(c, *c.ends_of(subtree), sides)
-        return lambda at: iter((c.tables[at + case],))

@@ -1,8 +1,7 @@
 """Emits the walk of contributions for blocks of rows.
 
-Rows are the lanes of vectors. For a single row, points are the lanes; a GPU thread has
-one row and no lanes: ``edges.py`` has the three. Interactions give each node's share to
-pairs of features, too.
+Rows are the lanes of vectors. For a single row, points are the lanes: ``edges.py`` has
+both. Interactions give each node's share to pairs of features, too.
 
 For each tree, with bits for all rows of the block::
 

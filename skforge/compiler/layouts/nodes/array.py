@@ -158,7 +158,7 @@ class HeapLayout(records.RecordLayout):
 
 
 def _one_heap(hir: PredictEnsemble) -> bool:
-    return hir.tiles.tile_size == 1 and not hir.nest.on_gpu
+    return hir.tiles.tile_size == 1 and not hir.nest.on_grid
 
 
 def _even(tiles: TiledForest) -> bool:

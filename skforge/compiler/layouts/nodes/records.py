@@ -78,7 +78,7 @@ class RecordLayout(HopLayout):
         self.nodes = Buffer("nodes", U32, alignment=CACHE_LINE)
         self.record, self._n_records = record, n_records
         self._wide_offsets = n_records * shape.words >= WIDE_OFFSETS
-        self._on_gpu = hir.nest.on_gpu
+        self._on_grid = hir.nest.on_grid
         #: The first record in shared memory, if any is there.
         self._shared_from: Value | None = None
         words = self._filled(hir.tiles, child, leaf_flag)
@@ -158,7 +158,7 @@ class RecordLayout(HopLayout):
     @property
     def _pairs(self) -> bool:
         """Whether a GPU reads a node's threshold and test word in one transaction."""
-        return self._on_gpu and (self.shape.feature_at, self.shape.words) == (1, 2)
+        return self._on_grid and (self.shape.feature_at, self.shape.words) == (1, 2)
 
     def _stored_at(self, b: Builder, tree: Value, node: Value) -> Value:
         record = self.record_of(b, tree, node)

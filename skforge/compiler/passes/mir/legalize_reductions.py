@@ -263,8 +263,8 @@ class _Slots:
         slots = {**slots, _key(loop, len(slots)): slot}
         body = self._rewrite(loop.body, slots, atomic, tree_only)
         has_inner = any(map(self._has_slots, loops_in(loop.body)))
-        on_gpu = loop.on_grid or loop.on_threads
-        if has_inner and tree_only and not atomic and not on_gpu:
+        mapped = loop.on_grid or loop.on_threads
+        if has_inner and tree_only and not atomic and not mapped:
             body += (self._inplace(tuple(slots.values())),)
         elif has_inner:
             # Other rows, or atomic adds of an outer loop, may still be writing the

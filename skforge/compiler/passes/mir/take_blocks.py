@@ -14,30 +14,25 @@ from typing import TypeAlias
 from skforge.compiler.ir.hir.nodes import PredictEnsemble
 from skforge.compiler.ir.mir import nodes as mir
 from skforge.compiler.ir.mir.walk import loops_in, map_loops
-from skforge.compiler.layouts.base import (
-    BlockRepresentation,
-    BlockShape,
-    GpuBlockRepresentation,
-    Representation,
-)
+from skforge.compiler.layouts.base import BlockRepresentation, Representation
 from skforge.compiler.passes.mir.evaluate_predicates import in_block
 from skforge.compiler.schedule.bound import vectorizes_trees
 from skforge.compiler.schedule.directives import Vectorize
 from skforge.exceptions import ScheduleError
 
-ShapeOf: TypeAlias = Callable[[mir.Body], BlockShape | None]
+CheckBlocks: TypeAlias = Callable[[PredictEnsemble, mir.Body], bool]
 
 
 def run(
-    function: mir.Function, hir: PredictEnsemble, block_shape: ShapeOf
+    function: mir.Function, hir: PredictEnsemble, check_shared: CheckBlocks
 ) -> mir.Function:
-    """Form blocks, and check them; ``block_shape`` tells how threads share one."""
+    """Form blocks, and check them; ``check_shared`` those that threads share."""
     chosen = Representation.of(hir)
     takes_values = isinstance(chosen, BlockRepresentation) and chosen.takes_values
     if hir.codes is None and takes_values:
         function = _of_values(function, f'represent("{chosen.name}")')
     if chosen.takes_blocks(hir.nest) and not vectorizes_trees(hir.nest.loops):
-        _check(function.body, hir, block_shape(function.body))
+        _check(function.body, hir, check_shared)
     return function
 
 
@@ -53,14 +48,13 @@ def _of_values(function: mir.Function, name: str) -> mir.Function:
     return replace(function, body=map_loops(function.body, change))
 
 
-def _check(body: mir.Body, hir: PredictEnsemble, shape: BlockShape | None) -> None:
+def _check(body: mir.Body, hir: PredictEnsemble, check_shared: CheckBlocks) -> None:
     if any(isinstance(s, mir.CacheTrees) for i in loops_in(body) for s in i.body):
         raise ScheduleError(
             "cache prefetches the nodes of walks, but this schedule evaluates blocks "
             "of rows without walks; leave out the cache of trees."
         )
-    if shape is not None:
-        GpuBlockRepresentation.of(hir).check_gpu_block(hir, shape)
+    if check_shared(hir, body):
         return
     block = block_rows(body)
     if block is None:

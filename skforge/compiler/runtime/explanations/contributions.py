@@ -30,7 +30,10 @@ from skforge.exceptions import InvalidInputError, UnsupportedModelError
 
 if TYPE_CHECKING:
     from skforge.compiler.ir.mir.nodes import Element
-    from skforge.compiler.runtime.background import BackgroundKernel, BackgroundValues
+    from skforge.compiler.runtime.explanations.background import (
+        BackgroundKernel,
+        BackgroundValues,
+    )
 
 #: Most rows that a compiled entry explains; more take so long that calls cost nothing.
 ENTRY_ROWS = 64
@@ -174,7 +177,9 @@ class ContributionKernels:
                 "training rows."
             )
         if self._backgrounds is None:
-            from skforge.compiler.runtime.background import BackgroundValues
+            from skforge.compiler.runtime.explanations.background import (
+                BackgroundValues,
+            )
 
             self._backgrounds = [BackgroundValues(k, self._host) for k in self._caches]
         made = (x.answer(background, len(rows), threads) for x in self._backgrounds)

@@ -18,9 +18,9 @@ from skforge.compiler.binning.rules import NO_CATEGORY, ReadingRules
 from skforge.compiler.forest.arrays import Missing
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir.nodes import I32, I64, U32, Buffer, Value, Vec
-from skforge.compiler.layouts.base import BlockThreads
-from skforge.gpu.bitsliced import plans
-from skforge.gpu.bitsliced.plans import JOB, NONE, WORD, Records
+from skforge.gpu.layouts.base import BlockThreads
+from skforge.gpu.layouts.bitsliced import plans
+from skforge.gpu.layouts.bitsliced.plans import JOB, NONE, WORD, Records
 
 #: Adjacent threads that read adjacent features: a memory sector.
 FEATURES = 8

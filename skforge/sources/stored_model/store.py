@@ -23,7 +23,12 @@ from skforge.sources.base import METHODS as OF_SCORES
 from skforge.sources.base import Source, UnsureError, adapter_of
 from skforge.sources.find import source_of
 from skforge.sources.fitted import start_of
-from skforge.sources.stored_model import METHODS, StoredModel, check_tags, plain_tags
+from skforge.sources.stored_model.model import (
+    METHODS,
+    StoredModel,
+    check_tags,
+    plain_tags,
+)
 
 if TYPE_CHECKING:
     from sklearn.utils import Tags

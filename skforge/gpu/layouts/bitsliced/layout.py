@@ -23,11 +23,17 @@ from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.hir.nodes import PredictEnsemble
 from skforge.compiler.ir.lir.nodes import I32, I64, U32, Buffer, Scalar, Value, Vec
 from skforge.compiler.ir.lir.types import scalar_of
-from skforge.compiler.layouts import base as layouts
-from skforge.compiler.layouts.base import BlockShape, GpuBlockCode, GpuBlockLayout
 from skforge.compiler.layouts.bitsliced.sliced_layout import MAX_BITS, fold, folds
 from skforge.exceptions import ScheduleError
-from skforge.gpu.bitsliced.plans import (
+from skforge.gpu.layouts.base import (
+    GPU_BLOCKS,
+    BlockShape,
+    BlockThreads,
+    GpuBlockCode,
+    GpuBlockLayout,
+    GpuBlockRepresentation,
+)
+from skforge.gpu.layouts.bitsliced.plans import (
     QUAD,
     WORD,
     BitTrees,
@@ -36,7 +42,7 @@ from skforge.gpu.bitsliced.plans import (
     lay_out_trees,
     plan_tests,
 )
-from skforge.gpu.bitsliced.rows import BitRows, split_thread
+from skforge.gpu.layouts.bitsliced.rows import BitRows, split_thread
 
 #: A group's leaf values are copied to shared memory if they take at most these bytes.
 STAGED_BYTES = 32 << 10
@@ -98,7 +104,7 @@ class GpuBitslicedLayout(GpuBlockLayout):
 
     # ------------------------------------------------------------ code
 
-    def start(self, block: layouts.BlockThreads) -> layouts.GpuBlockCode:
+    def start(self, block: BlockThreads) -> GpuBlockCode:
         forest, g = self._forest, self.geometry
         lines = block.share("slots", U32, max(4, self.trees.n_words), WHAT)
         rules = ReadingRules(block.b, forest, self._hir.comparison, block.model)
@@ -446,3 +452,6 @@ def _exchange(
     up = None if high is None else high << distance
     down = None if low is None else low >> distance
     return part(low, stays, up, goes), part(high, goes, down, stays)
+
+
+GPU_BLOCKS["bitsliced"] = GpuBlockRepresentation(refusal_of, lay_out)

@@ -37,7 +37,7 @@ from skforge.compiler.ir.lir.types import scalar_of
 from skforge.compiler.passes.hir import normalize_predicates
 from skforge.compiler.runtime.cpu.programs import program
 from skforge.compiler.runtime.cpu.threads import parallel_for_pointer
-from skforge.compiler.runtime.dependence_function import (
+from skforge.compiler.runtime.explanations.dependence_function import (
     ARRAYS,
     BITS,
     SIZES,

@@ -26,7 +26,7 @@ from skforge.compiler.forest.frames import (
 )
 from skforge.exceptions import InvalidInputError, shortened, with_article
 from skforge.runtime.mappings import is_missing, is_real
-from skforge.sources.stored_model import StoredModel
+from skforge.sources.stored_model.model import StoredModel
 
 Helps = Callable[[Any], bool]
 

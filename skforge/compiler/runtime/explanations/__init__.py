@@ -1,0 +1,1 @@
+"""What explains predictions: contributions of features, and partial dependence."""
