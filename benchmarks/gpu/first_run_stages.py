@@ -31,7 +31,7 @@ from benchmarks.gpu.first_run_bits import exactness, schedules, small_forest
 from benchmarks.gpu.first_run_items import Item
 from benchmarks.gpu.first_run_setup import Array, Setup, Stage, differs, of_schedule
 from benchmarks.gpu.random_models import RANDOM_BATCHES, REAL_BATCHES, load
-from benchmarks.gpu.strategies import Measured, times
+from benchmarks.gpu.strategies import times
 from benchmarks.gpu.tables import ON_CPU
 from skforge import compile_forest
 from skforge.compiler.cost.shape import ForestShape
@@ -125,7 +125,7 @@ def _strategies(setup: Setup, name: str) -> dict[str, Any]:
     forest, rows = load(name) if drawn else setup.forest(name)
     sizes = RANDOM_BATCHES if drawn else REAL_BATCHES
     sizes, calls = (sizes[:1], 1) if setup.quick else (sizes, 20)
-    found = times(Measured(forest, rows, setup.target, calls), sizes)
+    found = times(forest, rows, setup.target, sizes, calls)
     return {"model": name, "batches": sizes, "times": found}
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from statistics import geometric_mean
 from typing import Annotated, Any
@@ -22,7 +22,7 @@ from harness import Document, Output, add_line, lines_of, publish, rounded, tabl
 from models import EIGHT, cache_folder, get
 from synthetic import N_RANDOM, random_file, random_models, shape_of
 
-from benchmarks.gpu.strategies import OURS, STRATEGIES, TAHOE, Measured, system, times
+from benchmarks.gpu.strategies import OURS, STRATEGIES, TAHOE, system, times
 from skforge import load_forest
 from skforge.compiler.forest.forest import Forest
 
@@ -31,7 +31,6 @@ RANDOM_BATCHES = (512, 4096)
 REAL_BATCHES = (512, 1024, 2048, 4096, 8192, 16384)
 
 Record = dict[str, Any]
-Make = Callable[[Forest, Any], Measured]
 
 
 def main(
@@ -40,32 +39,23 @@ def main(
     output: Output = None,
 ) -> None:
     """Take the times that are missing, print and write."""
-
-    def make(forest: Forest, rows: Any) -> Measured:
-        return Measured(forest, rows, target)
-
     kept = cache_folder() / f"gpu-random-{target}.jsonl"
-    random = sweep(random_models(number), RANDOM_BATCHES, make, kept)
-    real = sweep(EIGHT, REAL_BATCHES, make, kept)
+    random = sweep(random_models(number), RANDOM_BATCHES, target, kept)
+    real = sweep(EIGHT, REAL_BATCHES, target, kept)
     write(random, real, target, output)
 
 
 def sweep(
-    names: Sequence[str], batches: Sequence[int], make: Make, kept: Path
+    names: Sequence[str], batches: Sequence[int], target: str, kept: Path
 ) -> list[Record]:
     """Return the times of models; those in a file of JSON lines are not taken again."""
     known = {one["model"]: one for one in lines_of(kept)}
     for name in names:
         if name not in known:
-            known[name] = of_model(name, batches, make)
+            found = times(*load(name), target, batches)
+            known[name] = {"model": name, "batches": [*batches], "times": found}
             add_line(kept, known[name])
     return [known[name] for name in names]
-
-
-def of_model(name: str, batches: Sequence[int], make: Make) -> Record:
-    forest, rows = load(name)
-    found = times(make(forest, rows), batches)
-    return {"model": name, "batches": list(batches), "times": found}
 
 
 def load(name: str) -> tuple[Forest, Any]:

@@ -8,19 +8,21 @@ for Hummingbird's, which stores the leaves as exact sums do; skforge's own are e
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.gpu.devices import clock_of
+from benchmarks.gpu.devices import Clock, clock_of
 from skforge import compile_forest
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.hir.nodes import Reduction
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.exceptions import SkforgeError
 
-Seconds = dict[int, float]
+Array = NDArray[Any]
+Times = dict[str, list[float | None]]
 
 TAHOE = (
     "tahoe-direct",
@@ -40,58 +42,43 @@ PRESETS = tuple(dict.fromkeys(name for one in STRATEGIES.values() for name in on
 OURS = "skforge"
 
 
-class Measured:
-    """A GPU, or for tests the emulated one."""
-
-    def __init__(
-        self, forest: Forest, rows: NDArray[Any], target: str, calls: int = 20
-    ) -> None:
-        self.forest, self.rows, self.target = forest, rows, target
-        self.calls = calls
-        self.clock = clock_of(target)
-
-    def seconds(
-        self, schedule: Schedule | None, reduction: Reduction, batches: Sequence[int]
-    ) -> Seconds:
-        module = compile_forest(self.forest, schedule, self.target, reduction)
-        found = {}
-        for n in batches:
-            rows = np.resize(self.rows, (n, self.forest.n_features))
-            on_device = self.clock.put(np.ascontiguousarray(rows))
-
-            def call(rows: Any = on_device) -> Any:
-                return module.predict_raw(rows)
-
-            call()
-            found[n] = min(
-                self.clock.kernel_seconds(call, self.calls) for _ in range(3)
-            )
-        return found
-
-
-def times(timer: Measured, batches: Sequence[int]) -> dict[str, list[float | None]]:
+def times(
+    forest: Forest, rows: Array, target: str, batches: Sequence[int], calls: int = 20
+) -> Times:
     """Return the times of skforge's default and of all presets, None if not legal."""
-    found = {OURS: seconds_of(timer, None, "exact", batches)}
+    timed = partial(_seconds, forest, rows, target, batches, calls, clock_of(target))
+    found = {OURS: timed(None, "exact")}
     for name in PRESETS:
-        reduction: Reduction = "exact" if name == "hummingbird" else "fast"
-        found[name] = seconds_of(timer, Schedule.preset(name), reduction, batches)
+        reduction = "exact" if name == "hummingbird" else "fast"
+        found[name] = timed(Schedule.preset(name), reduction)
     return found
 
 
-def seconds_of(
-    timer: Measured,
+def _seconds(
+    forest: Forest,
+    rows: Array,
+    target: str,
+    batches: Sequence[int],
+    calls: int,
+    clock: Clock,
     schedule: Schedule | None,
     reduction: Reduction,
-    batches: Sequence[int],
 ) -> list[float | None]:
+    """Compile a schedule, and time its kernels by events."""
+    found: list[float | None] = []
     try:
-        found = timer.seconds(schedule, reduction, batches)
+        module = compile_forest(forest, schedule, target, reduction)
+        for n in batches:
+            some = np.ascontiguousarray(np.resize(rows, (n, forest.n_features)))
+            call = partial(module.predict_raw, clock.put(some))
+            call()
+            found.append(min(clock.kernel_seconds(call, calls) for _ in range(3)))
     except SkforgeError:
         return [None] * len(batches)
-    return [found[n] for n in batches]
+    return found
 
 
-def system(found: dict[str, list[float | None]], name: str) -> list[float | None]:
+def system(found: Times, name: str) -> list[float | None]:
     """Return the times of a system: of its fastest preset at each batch size."""
     columns = zip(*(found[preset] for preset in STRATEGIES[name]), strict=True)
     return [min((x for x in one if x is not None), default=None) for one in columns]
