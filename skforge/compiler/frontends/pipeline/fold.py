@@ -97,7 +97,7 @@ def bounds_of(plan: ColumnPlan, dtype: Any, takes_nan: bool) -> Bounds:
     n_inside = len(checks)
     checks += [(c, takes_nan) for c in plan.columns if c.source not in plan.texts]
     largest = np.finfo(plan.dtype).max
-    low, high = _taken(plan, largest)
+    low, high = _limits(plan, largest)
     bounds = Bounds(low, high, np.ones(plan.width, np.bool_), tuple(plan.whole))
     if not checks:
         return bounds
@@ -132,7 +132,7 @@ def bounds_of(plan: ColumnPlan, dtype: Any, takes_nan: bool) -> Bounds:
     return bounds
 
 
-def _taken(plan: ColumnPlan, largest: Any) -> tuple[Array, Array]:
+def _limits(plan: ColumnPlan, largest: Any) -> tuple[Array, Array]:
     low = np.full(plan.width, -largest, plan.dtype)
     high = -low
     limited = [
@@ -328,10 +328,10 @@ def accepted(plan: ColumnPlan, source: int, values: Array, takes_nan: bool) -> B
     return fine
 
 
-def _among(values: Array, known: list[Any]) -> Bools:
-    known_values = {item for item in known if not is_missing(item)}
-    known_values |= {None} if None in known else set()
-    nan = any(item is not None and is_missing(item) for item in known)
+def _among(values: Array, allowed: list[Any]) -> Bools:
+    known_values = {item for item in allowed if not is_missing(item)}
+    known_values |= {None} if None in allowed else set()
+    nan = any(item is not None and is_missing(item) for item in allowed)
     inside = [
         nan if value is not None and is_missing(value) else value in known_values
         for value in values.tolist()
@@ -377,8 +377,8 @@ def runs_of(
         low = last_values(plan, forest, low[: len(first)])
         high = last_values(plan, forest, high[: len(first)])
         new = np.ones(len(first), np.bool_)
-        flat = _same(low, high)
-        new[1:] = ~(flat[1:] & flat[:-1] & _same(high[:-1], low[1:]))
+        flat = _equal_or_nan(low, high)
+        new[1:] = ~(flat[1:] & flat[:-1] & _equal_or_nan(high[:-1], low[1:]))
         if column.rough and column.source not in fixed:
             if (np.isnan(low) != np.isnan(high)).any():
                 cannot_fold("A step makes some numbers missing")
@@ -408,7 +408,7 @@ def _padded(plan: ColumnPlan, rows: dict[int, Array], size: int) -> dict[int, Ar
     return padded
 
 
-def _same(a: Array, b: Array) -> Bools:
+def _equal_or_nan(a: Array, b: Array) -> Bools:
     return np.asarray((a == b) | (np.isnan(a) & np.isnan(b)))
 
 
@@ -510,9 +510,9 @@ def _alternating(
         steps = np.concatenate([-far[::-1], np.arange(-near, near + 1), far])
         several: list[int] = []
         for item in np.array_split(items, 1 + len(items) * len(steps) // _AT_ONCE):
-            at, pace = _place(cuts[item])[:, None], every_pace[item, None]
-            below = _apart(_place(begins[item])[:, None], at) // pace
-            above = _apart(at, _place(ends[item])[:, None]) // pace
+            at, pace = _ordinal(cuts[item])[:, None], every_pace[item, None]
+            below = _distance(_ordinal(begins[item])[:, None], at) // pace
+            above = _distance(at, _ordinal(ends[item])[:, None]) // pace
             step = np.clip(steps, -below, above)
             x = _number(at + step * pace, cuts.dtype)
             same = alike(x.ravel(), np.repeat(item, len(steps))).reshape(x.shape)
@@ -528,7 +528,7 @@ def _alternating(
     return found
 
 
-def _apart(low: Int64s, high: Int64s) -> Int64s:
+def _distance(low: Int64s, high: Int64s) -> Int64s:
     """Return the distance of places, which may be more than int64 holds."""
     return np.minimum((high - low).view(np.uint64), 2**62).astype(np.int64)
 
@@ -589,7 +589,7 @@ def last_alike(start: Array, end: Array, alike: Alike) -> Array:
 
     ``alike`` is true at ``start``, and once false it stays false up to ``end``.
     """
-    near, far = _place(start), _place(end)
+    near, far = _ordinal(start), _ordinal(end)
     near = np.where(alike(end, np.arange(len(end))), far, near)
     while len(item := np.flatnonzero((far > near + 1) | (near > far + 1))):
         n_ways = int(np.clip(_MOST_AT_ONCE // len(item), 2, 64))
@@ -620,10 +620,10 @@ def _last_power(sign: Array, alike: Alike, largest: float) -> Array:
     return np.asarray(sign * np.where(near < 0, 0.0, powers[near]))
 
 
-def _place(x: Array) -> Int64s:
+def _ordinal(x: Array) -> Int64s:
     """Return the places of finite numbers in their order; 0 for both zeros.
 
-    >>> _place(np.array([-5e-324, -0.0, 0.0, 5e-324])).tolist()
+    >>> _ordinal(np.array([-5e-324, -0.0, 0.0, 5e-324])).tolist()
     [-1, 0, 0, 1]
     """
     kind = np.int64 if x.dtype == np.float64 else np.int32
@@ -631,6 +631,6 @@ def _place(x: Array) -> Int64s:
     return np.where(bits >= 0, bits, -(bits & np.iinfo(kind).max))
 
 
-def _number(place: Int64s, dtype: np.dtype[np.floating]) -> Array:
-    bits = np.abs(place).astype(np.int64 if dtype == np.float64 else np.int32)
-    return np.where(place >= 0, dtype.type(1), dtype.type(-1)) * bits.view(dtype)
+def _number(ordinal: Int64s, dtype: np.dtype[np.floating]) -> Array:
+    bits = np.abs(ordinal).astype(np.int64 if dtype == np.float64 else np.int32)
+    return np.where(ordinal >= 0, dtype.type(1), dtype.type(-1)) * bits.view(dtype)

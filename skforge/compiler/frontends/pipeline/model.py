@@ -424,7 +424,7 @@ def load_all(model: Any) -> tuple[Forest, ...]:
     return pipeline.forest, *pipeline.more
 
 
-def behind(model: Any, forest: Forest) -> FoldedPipeline:
+def fold_of(model: Any, forest: Forest) -> FoldedPipeline:
     for last, steps, pipeline in _recent:
         alive = last() is not None and steps == _steps_of(model)
         if alive and pipeline.forest is forest:
