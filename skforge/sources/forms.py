@@ -20,7 +20,7 @@ from skforge.compiler.forest.forest import Forest, round_thresholds
 from skforge.compiler.forest.frames import is_date, number_of
 
 if TYPE_CHECKING:
-    from skforge.compiler.frontends.pipeline.fold import Bounds
+    from skforge.compiler.frontends.pipeline.bounds import Bounds
 
 #: The dtype of columns of Python's numbers, None and Decimals.
 OBJECT = np.dtype(object)
