@@ -385,12 +385,12 @@ class _Grid:
         rows: Array,
         weights: Array | None,
         reader: ForestPredictor,
-        how: _Response,
+        response: _Response,
         n_jobs: int | None,
     ) -> None:
         self._n_jobs = n_jobs
         self._of, self._rows, self._weights = dependence, rows, weights
-        self._reader, self._how = reader, how
+        self._reader, self._response = reader, response
         forest = reader.forest
         self._scale = 1 / forest.divisor * (forest.scaling[0] if forest.scaling else 1)
         first = rows.copy()
@@ -402,7 +402,7 @@ class _Grid:
         self._cell = np.ravel_multi_index(cells, dependence.shape[:-1])
 
     def responses(self, kind: str) -> dict[str, Array]:
-        rows, weights, linear = self._rows, self._weights, self._how.linear
+        rows, weights, linear = self._rows, self._weights, self._response.linear
         found: dict[str, Array] = {}
         mean = np.average(self._first, axis=0, weights=weights)
         if linear and kind != "individual":
@@ -441,8 +441,8 @@ class _Grid:
 
     def _answers(self, raw: Array) -> Array:
         flat = raw.reshape(-1, raw.shape[-1])
-        answers = np.asarray(self._reader.of_scores(self._how.method, flat))
-        if self._how.two_classes:
+        answers = np.asarray(self._reader.of_scores(self._response.method, flat))
+        if self._response.two_classes:
             answers = answers[:, 1]
         return answers.reshape(*raw.shape[:-1], -1)
 

@@ -41,14 +41,14 @@ class RowsFile(ExitStack):
         except BaseException:
             self.close()
             raise
-        self._there = [place for place in self._places if place is not None]
+        self._read_columns = [place for place in self._places if place is not None]
 
     def batches(self) -> Iterator[Batch]:
         """Yield the columns that the model reads; all rows at once if it needs that.
 
         Raise InvalidInputError if there are no rows.
         """
-        batches: Iterable[Batch] = self.table.batches(self._there)
+        batches: Iterable[Batch] = self.table.batches(self._read_columns)
         if self._spec.whole and (every := list(batches)):
             batches = [merged(every)]
         for batch in batches:
@@ -116,7 +116,7 @@ class RowsFile(ExitStack):
     def _chosen(self, columns: str | None) -> Sequence[int | None]:
         spec, table, taken = self._spec, self.table, f"{self.table.name} has"
         if columns is not None:
-            places: Sequence[int | None] = self._asked(columns)
+            places: Sequence[int | None] = self._selected(columns)
             taken = f"--columns {columns} takes"
         elif table.names is not None and spec.names is not None:
             return self._by_name(spec.names)
@@ -173,11 +173,11 @@ class RowsFile(ExitStack):
                 f"{', '.join(map(repr, missing[:3]))}{more}.{self._hint()}"
             )
         return [
-            self._place(called[name]) if i in used else None
+            self._column_of(called[name]) if i in used else None
             for i, name in enumerate(names)
         ]
 
-    def _asked(self, columns: str) -> Sequence[int]:
+    def _selected(self, columns: str) -> Sequence[int]:
         table = self.table
         span = re.fullmatch(r"(-?\d+)?:(-?\d+)?", columns.strip())
         if span is not None:
@@ -202,9 +202,9 @@ class RowsFile(ExitStack):
                 f"{table.name} has no column {either(unknown)}; its columns are "
                 f"{listed(table.names)}."
             )
-        return [self._place(name) for name in names]
+        return [self._column_of(name) for name in names]
 
-    def _place(self, name: str) -> int:
+    def _column_of(self, name: str) -> int:
         names = self.table.names or []
         if names.count(name) > 1:
             raise InvalidInputError(

@@ -113,7 +113,7 @@ def verify(library: Library, binary: bytes, sample: CheckSample) -> bool:
                         wanted = contributed.values(given, 1)
                     else:
                         wanted = expected(forest, function, sums, leaves[:size])
-                    if not _same(result, wanted, gap[:size]):
+                    if not _agrees(result, wanted, gap[:size]):
                         raise _fault(
                             f"{function} of the library for {variant.target.cpu} "
                             f"differs from the model on {size} rows"
@@ -213,7 +213,7 @@ def expected(forest: Forest, function: str, raw: Array, leaves: Array) -> Any:
         return as_array(of_scores(forest.answers, OUTPUT_OF[function], raw))
 
 
-def _same(result: Array, wanted: Any, limit: Array) -> bool:
+def _agrees(result: Array, wanted: Any, limit: Array) -> bool:
     wanted = np.asarray(wanted).reshape(result.shape)
     if result.dtype.kind == "f":  # NaN may have either sign
         result, wanted = (np.where(np.isnan(x), np.nan, x) for x in (result, wanted))
@@ -245,7 +245,7 @@ def draw_cells(hashed: HashedCategories, rows: Array) -> NDArray[np.object_]:
     cells = numbers.astype(object)
     places = np.flatnonzero(hashed.is_category)
     most = max(_FEWEST_KNOWN, _MOST_KNOWN // max(1, len(places)))
-    known = _known(hashed)
+    known = _known_hashes(hashed)
     for place in places:
         some = random.permutation(known[place])[:most].tolist()
         texts = [_text_of(each, random) for each in some] or [""]
@@ -261,7 +261,7 @@ def draw_cells(hashed: HashedCategories, rows: Array) -> NDArray[np.object_]:
 _LETTERS = 'abc xyz,"-_.0123456789é€日'
 
 
-def _known(hashed: HashedCategories) -> list[Int32s]:
+def _known_hashes(hashed: HashedCategories) -> list[Int32s]:
     """Return the hashes of each column that the model has, as far as they stand alone.
 
     Those that occur only together with others cannot be told from the model.

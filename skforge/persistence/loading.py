@@ -65,11 +65,11 @@ def load(
                 raise _other_kind(opened.read(4096), name, file.suffix) from error
     content: Any = path
     if not isinstance(path, bytes):
-        from skforge.compiler.frontends.content import check_file, held
+        from skforge.compiler.frontends.content import check_file, read_content
 
         if not isinstance(path, (bytearray, memoryview)):
             check_file(path, "read", "the path of a .skforge file, its bytes, or ")
-        content = held(path)
+        content = read_content(path)
     name = f"This {type(path).__name__} object"
     if not content:
         raise InvalidModelError(f"{name} is empty; it holds no model.")

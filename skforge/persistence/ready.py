@@ -35,10 +35,10 @@ if TYPE_CHECKING:
 _lock = RLock()
 
 
-def ready(digest: str, whole: Callable[[], Any]) -> ReadyForest | None:
-    """Return what the cache has to answer for a file; ``whole`` loads the rest."""
+def ready(digest: str, load: Callable[[], Any]) -> ReadyForest | None:
+    """Return what the cache has to answer for a file; ``load`` loads the rest."""
     record = _record(digest)
-    return None if record is None else ReadyForest(record, whole)
+    return None if record is None else ReadyForest(record, load)
 
 
 def _record(digest: str) -> Any:
@@ -48,14 +48,14 @@ def _record(digest: str) -> Any:
 
 
 def _key(digest: str) -> str | None:
-    here = _here()
+    here = _machine_key()
     if here is None or not object_cache.keeps():
         return None
     return object_cache.key_of(("ready", object_cache.sources(), *here, digest))
 
 
 @lru_cache(maxsize=1)
-def _here() -> tuple[str, ...] | None:
+def _machine_key() -> tuple[str, ...] | None:
     """Return what code depends on in this process; None if that is not known."""
     cpu, python = facts.cpu_facts(), sys.implementation.cache_tag
     if not cpu or not is_known_python() or numpy_api() is None:
@@ -78,7 +78,7 @@ class Note:
         labels = _labels_out(getattr(holder, "labels", None))
         if key is None or holder is None or not holder.alone or labels is None:
             return
-        kernels, code = self._kernels(module), holder.jit.place
+        kernels, code = self._kernels(module), holder.jit.cache_key
         if not kernels or code is None:
             return
         firsts = module.kernels.first_rows
@@ -112,9 +112,9 @@ class Note:
                 kernel = table.kernel(number)
                 own = kernels.kernel(table.ranges[number][1], table.element)
                 if kernel is own and suits_entries(kernel):  # entries decline the rest
-                    if kernel.place is None:
+                    if kernel.cache_key is None:
                         return {}
-                    found[number] = [number, *kernel.place]
+                    found[number] = [number, *kernel.cache_key]
         return found
 
 
@@ -196,7 +196,7 @@ class _Method:
             found = None if params else _ready_of(self)
             if found is not None and (answer := found.answer(name, X)) is not None:
                 return answer
-            return getattr(_whole(self), name)(X, **params)
+            return getattr(_loaded(self), name)(X, **params)
 
         method.__name__, method.__qualname__ = name, f"CompiledForest.{name}"
         method.__doc__ = f"See :meth:`skforge.CompiledForest.{name}`."
@@ -220,7 +220,7 @@ class _Method:
                         as_method(entry, obj, function) if direct else function
                     )
                 return MethodType(methods[self], obj)
-        return getattr(_whole(obj), name)
+        return getattr(_loaded(obj), name)
 
 
 class ReadyForest(Becoming):
@@ -237,32 +237,32 @@ class ReadyForest(Becoming):
     decision_function = _Method("decision_function")
     score_samples = _Method("score_samples")
 
-    def __init__(self, record: Any, whole: Callable[[], Any]) -> None:
+    def __init__(self, record: Any, load: Callable[[], Any]) -> None:
         state = _STATE.__get__(self)
-        state["_ready"], state["_methods"] = _Ready(record, whole), {}
+        state["_ready"], state["_methods"] = _Ready(record, load), {}
 
     def _become(self) -> Any:
-        return _whole(self)
+        return _loaded(self)
 
     @property
     def __dict__(self) -> dict[str, Any]:  # type: ignore[override]
-        return vars(_whole(self))
+        return vars(_loaded(self))
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(_whole(self), name)
+        return getattr(_loaded(self), name)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        setattr(_whole(self), name, value)
+        setattr(_loaded(self), name, value)
 
     def __delattr__(self, name: str) -> None:
-        delattr(_whole(self), name)
+        delattr(_loaded(self), name)
 
 
 class _Ready:
     """What a :class:`ReadyForest` answers with until it is whole."""
 
-    def __init__(self, record: Any, whole: Callable[[], Any]) -> None:
-        self._record, self.whole = record, whole
+    def __init__(self, record: Any, load: Callable[[], Any]) -> None:
+        self._record, self.load = record, load
         #: Whether entries take arrays as users pass them.
         self.direct: bool = record["direct"]
         self._entries: dict[str, Any] = {}
@@ -344,12 +344,12 @@ def _ready_of(forest: Any) -> _Ready | None:
     return None
 
 
-def _whole(forest: Any) -> Any:
+def _loaded(forest: Any) -> Any:
     with _lock:
         if type(forest) is ReadyForest:  # and no other thread has made it whole
             state: dict[str, Any] = _STATE.__get__(forest)
             before = state["_ready"]
-            whole = before.whole()
+            whole = before.load()
             before.retire()
             state.update(vars(whole), _before=before)
             change_class(forest, type(whole))

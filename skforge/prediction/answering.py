@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from skforge._docs import documented
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.frontends.base import unwrap
-from skforge.compiler.frontends.content import held
+from skforge.compiler.frontends.content import read_content
 from skforge.compiler.runtime.auto import AutoModule
 from skforge.compiler.runtime.module import CompiledModule
 from skforge.compiler.runtime.schedules import ScheduleTable
@@ -60,7 +60,7 @@ class Answering:
     def __setattr__(self, name: str, value: Any) -> None:
         """Set an attribute; ``n_jobs`` drops entries. Open files are read now, once."""
         if name == "estimator":
-            value = held(value)
+            value = read_content(value)
         super().__setattr__(name, value)
         predictor = self.__dict__.get("_predictor")
         if name == "n_jobs" and predictor is not None:

@@ -94,7 +94,7 @@ class Narrow(NamedTuple):
 
     module: CompiledModule
     n_columns: int
-    place: NDArray[np.int64]  # the module's column of each forest column, or -1
+    columns: NDArray[np.int64]  # the module's column of each forest column, or -1
 
 
 def narrowed(module: Any) -> Narrow | None:
@@ -141,11 +141,11 @@ def walk_of(module: Any, fill: float) -> SparseWalk | None:
 
 
 def dense_blocks(
-    X: Any, fill: float, dtype: np.dtype[Any], place: NDArray[np.int64] | None = None
+    X: Any, fill: float, dtype: np.dtype[Any], columns: NDArray[np.int64] | None = None
 ) -> Iterator[Array]:
     """Yield sparse rows as dense blocks of bounded size, absent entries filled.
 
-    Of duplicate entries, the last counts. ``place`` gives the block's column of each
+    Of duplicate entries, the last counts. ``columns`` gives the block's column of each
     column of X, -1 for those left out. Raise ``InvalidInputError`` for an entry in no
     column, which libraries read from or write to anyway.
     """
@@ -156,15 +156,15 @@ def dense_blocks(
             f"the sparse rows are damaged: an entry lies in none of their {n_features} "
             "columns; see their check_format(full_check=True)."
         )
-    width = n_features if place is None else int(place.max(initial=-1)) + 1
+    width = n_features if columns is None else int(columns.max(initial=-1)) + 1
     step = max(1, DENSE_BYTES // (max(1, width) * dtype.itemsize))
     for first in range(0, max(1, n_rows), step):  # of 0 rows, an empty one
         starts = X.indptr[first : first + step + 1]
         some = slice(starts[0], starts[-1])
         to, data, n = X.indices[some], X.data[some], len(starts) - 1
         at = np.repeat(np.arange(n), np.diff(starts))
-        if place is not None:
-            to = place.take(to)
+        if columns is not None:
+            to = columns.take(to)
             read = np.flatnonzero(to >= 0)
             at, to, data = at.take(read), to.take(read), data.take(read)
         rows = np.full((n, width), fill, dtype)

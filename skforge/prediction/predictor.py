@@ -295,9 +295,9 @@ class ForestPredictor:
             self._routes = {}
             who = "kernels of their own" if self.variants[form] else "the model itself"
             who = "the kernels of float64 rows" if source is self.source else who
-            from skforge.sources.forms import told
+            from skforge.sources.forms import form_text
 
-            log(INFO, "rows of the form %s are answered by %s", told(form), who)
+            log(INFO, "rows of the form %s are answered by %s", form_text(form), who)
         return self.variants[form]
 
     @cached_property
@@ -444,7 +444,7 @@ class ForestPredictor:
             for part in parts:
                 kernel = module.kernels.scores(len(part))
                 wanted = self.of_scores(method, raw_scores(forest, kernel, part))
-                if not _same(wanted, entry(part)):
+                if not _equal_arrays(wanted, entry(part)):
                     return None
         self.counters.watch(entry)
         return entry
@@ -576,7 +576,7 @@ class ForestPredictor:
         if not few or not fits or self._made or source.declines is None:
             return
         entry = self.module.contribs_entry(source.declines, source.limit)
-        if entry is not None and not _same(values, entry(rows)):
+        if entry is not None and not _equal_arrays(values, entry(rows)):
             entry = None
         if entry is not None:
             self.counters.watch(entry)
@@ -619,7 +619,7 @@ class ForestPredictor:
                 return answer
             narrow = self._narrow
         if narrow is not None:
-            call, place = getattr(narrow.module, method), narrow.place
+            call, place = getattr(narrow.module, method), narrow.columns
         dense = blocks.dense_blocks(rows, self.source.fill, self._dtype, place)
         parts = [call(block, n_jobs=n_jobs, **options) for block in dense]
         return np.concatenate(parts)
@@ -648,6 +648,6 @@ Entry = Callable[[Any], Any]
 CHECKED_ROWS = 24
 
 
-def _same(wanted: Any, answer: Any) -> bool:
+def _equal_arrays(wanted: Any, answer: Any) -> bool:
     arrays = isinstance(wanted, np.ndarray) and isinstance(answer, np.ndarray)
     return arrays and wanted.dtype == answer.dtype and np.array_equal(wanted, answer)

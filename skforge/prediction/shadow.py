@@ -108,7 +108,7 @@ class Shadow:
                 text = (
                     f"differs from {with_article(name)}'s in {n_different} of {n_rows} "
                     f"rows. Row {found.rows[0]}: skforge gives {found.value}, and the "
-                    f"model {found.wanted}"
+                    f"model {found.expected}"
                 )
         except Exception as error:  # noqa: BLE001 - callers have their answer
             n_different = n_rows

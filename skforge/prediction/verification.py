@@ -155,7 +155,7 @@ def _compare(method: str, answer: Any, expected: Any, names: list[str]) -> None:
     if found := difference(answer, expected):
         raise VerificationError(
             f"{names[found.rows[0]]}: {method} gives {found.value}"
-            f", expected {found.wanted}. {ADVICE}"
+            f", expected {found.expected}. {ADVICE}"
         )
 
 
@@ -164,7 +164,7 @@ class Difference(NamedTuple):
 
     rows: NDArray[np.intp]
     value: str
-    wanted: str
+    expected: str
 
 
 def difference(answer: Any, expected: Any) -> Difference | None:

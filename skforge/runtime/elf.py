@@ -46,29 +46,29 @@ class Image(dict[str, int]):
     memory: mmap.mmap
 
 
-def link(binary: bytes, outside: Mapping[str, int]) -> Image:
+def link(binary: bytes, external: Mapping[str, int]) -> Image:
     """Link an object; raise ``LinkError`` if it has to be left to LLVM's linker.
 
-    ``outside`` has addresses of functions that the object does not define; others are
+    ``external`` has addresses of functions that the object does not define; others are
     looked up in this process. Where no memory may be executed, neither links, and
     ``CompilerError`` says so.
     """
     if sys.platform != "linux":
         raise LinkError("memory is mapped as Linux does")
     try:
-        return _linked(binary, outside)
+        return _linked(binary, external)
     except (struct.error, LookupError, OverflowError, ValueError, OSError) as error:
         raise LinkError(str(error)) from error
 
 
-def _linked(binary: bytes, outside: Mapping[str, int]) -> Image:
+def _linked(binary: bytes, external: Mapping[str, int]) -> Image:
     sections, symbols = _tables(binary)
     foreign = [name for name, section, _ in symbols if name and not section]
     places: dict[int, int] = {}
-    end = _up(_place(sections, 0, 0, places), _STUB.size)
+    end = _up(_allot(sections, 0, 0, places), _STUB.size)
     stubs = {name: end + k * _STUB.size for k, name in enumerate(foreign)}
     fixed = _up(end + len(stubs) * _STUB.size, mmap.PAGESIZE)
-    size = _place(sections, _WRITTEN, fixed, places)
+    size = _allot(sections, _WRITTEN, fixed, places)
     memory = mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     base = ctypes.addressof(ctypes.c_char.from_buffer(memory))
     for i, at in places.items():
@@ -76,7 +76,7 @@ def _linked(binary: bytes, outside: Mapping[str, int]) -> Image:
         if kind == _CONTENTS:
             memory[at : at + length] = binary[offset : offset + length]
     for name, at in stubs.items():
-        _STUB.pack_into(memory, at, _JUMP, outside.get(name) or _address(name))
+        _STUB.pack_into(memory, at, _JUMP, external.get(name) or _address(name))
     for section in sections:
         if section[1] == _RELOCATIONS and section[7] in places:
             start = places[section[7]]
@@ -129,15 +129,17 @@ def _entries(form: struct.Struct, binary: bytes, table: Section) -> Iterator[Any
     return form.iter_unpack(binary[table[4] : table[4] + table[5]])
 
 
-def _place(sections: list[Section], written: int, at: int, to: dict[int, int]) -> int:
+def _allot(
+    sections: list[Section], written: int, end: int, starts: dict[int, int]
+) -> int:
     for i, (_, kind, flags, _, _, size, _, _, align, _) in enumerate(sections):
         if flags & _LOADED and flags & _WRITTEN == written:
             known = kind in (_CONTENTS, _ZEROS) and not flags & _OF_THREADS
             if not known or align > mmap.PAGESIZE:
                 raise ValueError(f"a section of kind {kind} with flags {flags}")
-            to[i] = _up(at, max(align, _LINE))
-            at = to[i] + size
-    return at
+            starts[i] = _up(end, max(align, _LINE))
+            end = starts[i] + size
+    return end
 
 
 def _up(size: int, step: int) -> int:

@@ -28,7 +28,7 @@ class StoredKernel(NamedTuple):
     binary: bytes
     data: Arrays
     #: Where the cache has it: its key and digest; None if it has not.
-    place: tuple[str, str] | None = None
+    cache_key: tuple[str, str] | None = None
 
 
 def find(key: str, digest: str | None = None) -> StoredKernel | None:

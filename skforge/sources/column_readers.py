@@ -30,7 +30,7 @@ from skforge.compiler.frontends.pipeline.codes import (
     TextCodes,
     is_text,
 )
-from skforge.sources.forms import OBJECT, Form, is_wide, told
+from skforge.sources.forms import OBJECT, Form, form_text, is_wide
 from skforge.sources.plain import OBJECTS, numbers_among
 
 #: Types of texts of polars and pyarrow.
@@ -248,7 +248,7 @@ class FrameReader(_ColumnReader):
 
     def only_row(self, X: Any, names: Any, forms: Collection[str]) -> OnlyRow | None:
         layout = self.layout(X) if self._by_value else None
-        if layout is None or told(layout[0]) not in forms:
+        if layout is None or form_text(layout[0]) not in forms:
             return None
         form, parts = layout
         places: list[int] = []
@@ -395,7 +395,7 @@ class TableReader(_ColumnReader):
         self, X: Any, names: Sequence[str], forms: Collection[str]
     ) -> tuple[Form, list[int], list[int] | None] | None:
         layout, to = self.layout(X), self._places_of(names, len(names))
-        if layout is None or told(layout[0]) not in forms or to is None:
+        if layout is None or form_text(layout[0]) not in forms or to is None:
             return None
         form = layout[0]
         at = [i for i, place in enumerate(to) if place >= 0]

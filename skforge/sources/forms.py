@@ -20,7 +20,7 @@ from skforge.compiler.forest.forest import Forest, round_thresholds
 from skforge.compiler.forest.frames import is_date, number_of
 
 if TYPE_CHECKING:
-    from skforge.compiler.frontends.pipeline.fold import Bounds
+    from skforge.compiler.frontends.pipeline.bounds import Bounds
 
 #: The dtype of columns of Python's numbers, None and Decimals.
 OBJECT = np.dtype(object)
@@ -91,11 +91,11 @@ def is_wide(dtype: Any) -> bool:
     return _is_number(dtype) and (dtype == np.float64 or dtype.kind in "iu")
 
 
-def told(form: Any) -> str:
+def form_text(form: Any) -> str:
     if type(form) is Form:
         return form.text
     if type(form) is tuple:
-        return told(next(part for part in form if part is not None))
+        return form_text(next(part for part in form if part is not None))
     return "" if form is None else _of_dtype(form)
 
 

@@ -16,7 +16,7 @@ from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.reference import differing_rows
 from skforge.compiler.frontends import read_forests
 from skforge.compiler.frontends.base import class_name, is_pipeline, last_step
-from skforge.compiler.frontends.pipeline.model import FoldedPipeline, behind, folded
+from skforge.compiler.frontends.pipeline.model import FoldedPipeline, fold_of, folded
 from skforge.compiler.frontends.pipeline.split import (
     divided_steps,
     flat,
@@ -27,9 +27,9 @@ from skforge.compiler.frontends.pipeline.transformers import (
     COLUMNS,
     UNION,
     by_column,
+    children,
     first_reader,
     first_step,
-    inside,
     is_absent,
     members,
 )
@@ -90,7 +90,7 @@ class PipelineSource(Source):
         self._refused: set[Any] = set()
         self.twins: dict[str, PipelineSource] = {}
         if self.stored is None:
-            self._known = self._folded_rows(model, parts or behind(model, forest))
+            self._known = self._folded_rows(model, parts or fold_of(model, forest))
         else:
             self._known, self.answers = self.rules.rows, self.rules.answers
             if (last := self.stored.whole) is not None:
@@ -127,7 +127,7 @@ class PipelineSource(Source):
             estimator=type(first).__name__,
             warning=None if by_name or parts.texts else "",
             largest=1 << (24 if narrow else 53),
-            forms={forms.told(self._form): []},
+            forms={forms.form_text(self._form): []},
             either=parts.either,
             by_column=any(map(by_column, inner)),
             decimals=not _encodes_numbers(held([step for _, step in before])),
@@ -214,7 +214,7 @@ class PipelineSource(Source):
         if self._form is not None:
             return None
         for part in self._known.parts_of(form):
-            if forms.told(part) not in self._known.forms and part != form:
+            if forms.form_text(part) not in self._known.forms and part != form:
                 other = self._of_form(part)
                 if other is None and forms.has_objects(part):
                     self._refused.add(part)
@@ -223,13 +223,13 @@ class PipelineSource(Source):
 
     def _of_form(self, form: Any) -> PipelineSource | None:
         if self.stored is not None:
-            if (twin := self.stored.twins.get(forms.told(form))) is not None:
+            if (twin := self.stored.twins.get(forms.form_text(form))) is not None:
                 twin = replace(
                     twin, attributes=self.stored.attributes, whole=self.stored.whole
                 )
                 return PipelineSource(twin, twin.forest, form)
             return None
-        return self.twins.get(forms.told(form)) or self._twin(form)
+        return self.twins.get(forms.form_text(form)) or self._twin(form)
 
     def _twin(self, form: Any) -> PipelineSource | None:
         dtypes = forms.computed(form, self._known.width)
@@ -246,7 +246,7 @@ class PipelineSource(Source):
                 other, dtypes = also, wide
         if other is None:
             return None
-        text = forms.told(form)
+        text = forms.form_text(form)
         if self._reads_as(other, dtypes):
             self._known.forms[text] = other._known.forms[text]
             return self
@@ -284,7 +284,7 @@ class PipelineSource(Source):
         gaps = forms.nullable(form)
         if gaps and not other._agrees(gaps, self):
             gaps = [column for column in gaps if other._agrees([column], self)]
-        other._known.forms[forms.told(form)] = gaps
+        other._known.forms[forms.form_text(form)] = gaps
         return other
 
     def _is_odd(self, form: Any) -> bool:
@@ -302,7 +302,7 @@ class PipelineSource(Source):
         return narrow or nameless or forms.has_objects(form)
 
     def _agrees(self, gaps: Sequence[int], like: PipelineSource) -> bool:
-        self._known.forms[forms.told(self._form)] = [*gaps]
+        self._known.forms[forms.form_text(self._form)] = [*gaps]
         drawing = (self,) if like.forest is self.forest else (self, like)
         return all(self._agrees_on(source, gaps) for source in drawing)
 
@@ -387,7 +387,7 @@ class PipelineSource(Source):
 def _kept(transformer: Any) -> list[int]:
     columns = {
         int(i)
-        for _, step, places in inside(transformer)
+        for _, step, places in children(transformer)
         if not (isinstance(step, str) and step == "drop")
         for i in places or ()
     }

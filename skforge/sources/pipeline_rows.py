@@ -17,9 +17,9 @@ from skforge._compat import cached_property
 from skforge._typing import Array
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.frames import FrameColumns, is_plain, kind_of, labels_of
+from skforge.compiler.frontends.pipeline.bounds import Bounds
 from skforge.compiler.frontends.pipeline.codes import NumberCodes, TextCodes
 from skforge.compiler.frontends.pipeline.columns import frame_of
-from skforge.compiler.frontends.pipeline.fold import Bounds
 from skforge.runtime.mappings import MappingColumns
 from skforge.runtime.records import plain_out
 from skforge.sources import column_readers, forms
@@ -163,12 +163,12 @@ class PipelineRows:
 
     def gaps_of(self, form: Any) -> Collection[int] | None:
         """Return the columns that may have NA or None; None if a part is not read."""
-        gaps = self.forms.get(forms.told(form))
+        gaps = self.forms.get(forms.form_text(form))
         if gaps is None and (parts := self.parts_of(form)) != (form,):
-            found = map(self.forms.get, map(forms.told, parts))
+            found = map(self.forms.get, map(forms.form_text, parts))
             known = [gaps for gaps in found if gaps is not None]
             if len(known) == len(parts):
-                gaps = self.forms[forms.told(form)] = [
+                gaps = self.forms[forms.form_text(form)] = [
                     i
                     for i, dtype in enumerate(form.types)
                     if i in known[0 if dtype is forms.OBJECT else -1]
@@ -230,7 +230,7 @@ class PipelineRows:
         self, form: Any, places: Sequence[int], values: Sequence[Any]
     ) -> Array | None:
         row, most, coded = [0.0] * self.width, self.largest, self.texts
-        gaps = self.forms[forms.told(form)]
+        gaps = self.forms[forms.form_text(form)]
         for place, value in zip(places, values, strict=True):
             if (kind := type(value)) is not float or place in coded:
                 if place in coded:
@@ -250,7 +250,7 @@ class PipelineRows:
         if not isinstance(dtype, np.dtype) or not dtype.isnative:
             return False
         wide = self.bounds.low.dtype == np.float64 and "" in self.forms
-        return forms.told(dtype) in self.forms or (
+        return forms.form_text(dtype) in self.forms or (
             wide and (dtype == np.float64 or dtype.kind in "iu")
         )
 

@@ -135,7 +135,7 @@ def _look(
     step = unwrap(step)
     if isinstance(step, str) and not transformers.is_absent(step):  # "drop"
         return
-    if parts := transformers.inside(step):
+    if parts := transformers.children(step):
         follows = class_name(step) == transformers.PIPELINE
         for _, part, taken in parts:
             read = places if taken is None else [places[i] for i in taken]

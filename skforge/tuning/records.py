@@ -377,7 +377,7 @@ class UserStore:
 
     def _similar(self) -> Iterator[tuple[Record, float]]:
         for sizes, line, end in reversed(self._entries()):
-            if _near(sizes, self.sizes) and (record := Record.from_line(line)):
+            if _similar_sizes(sizes, self.sizes) and (record := Record.from_line(line)):
                 yield record, end
 
     def _entries(self) -> list[tuple[tuple[float, ...], str, float]]:
@@ -388,7 +388,7 @@ class UserStore:
         return []
 
 
-def _near(sizes: Sequence[float], others: Sequence[float]) -> bool:
+def _similar_sizes(sizes: Sequence[float], others: Sequence[float]) -> bool:
     pairs = zip(sizes, others, strict=False)
     near = all(max(pair) <= NEAR * min(pair) for pair in pairs)
     return near and len(sizes) == len(others)

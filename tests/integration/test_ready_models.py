@@ -432,7 +432,7 @@ def test_one_model_that_is_made_whole_does_not_stop_another(tmp_path: Path) -> N
     path = saved(FOREST.fit(frame, Y), tmp_path, frame)
     fast = loaded(path, rows=row)
     wanted = fast.predict_proba(row)
-    with ready._lock, ThreadPoolExecutor(1) as pool:  # as _whole holds it
+    with ready._lock, ThreadPoolExecutor(1) as pool:  # as _loaded holds it
         same(pool.submit(fast.predict_proba, row).result(timeout=20), wanted)
 
 

@@ -23,7 +23,7 @@ from skforge.exceptions import (
 )
 from skforge.gpu.cost_model import SHIPPED_GPU
 from skforge.tuning import CostModel, Learned, Problem, ScheduleSpace, Tuner
-from skforge.tuning.search.learned import _drawn
+from skforge.tuning.search.learned import _spread
 from tests.exactness.forests import drawn, forest_of, tree
 from tests.tuning_tools import FakeMachine
 
@@ -186,7 +186,7 @@ def test_what_is_drawn_of_a_large_space_is_as_good_as_its_best():
 
 def test_every_structure_of_a_large_space_is_drawn_before_one_is_drawn_twice():
     space = ScheduleSpace.gpu_full()
-    points = list(_drawn(space, np.random.default_rng(0)))
+    points = list(_spread(space, np.random.default_rng(0)))
     drawn = {space.structure(point) for point in points}
     assert drawn == {space.structure(point) for point in space}
     assert len(points) == len({tuple(point.values()) for point in points}) <= 4096

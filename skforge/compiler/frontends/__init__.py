@@ -116,7 +116,7 @@ def answers_itself(model: Any) -> bool:
 
 def read_forest(model: Any, rounds: IntRange | None = None) -> Forest:
     """Read a model as ``load_forest``; of a wrapper, the raw scores of its members."""
-    model = content.held(unwrap(model))
+    model = content.read_content(unwrap(model))
     _discover(model)
     if content.is_path(model):
         return _load_file(model, rounds)

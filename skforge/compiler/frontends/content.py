@@ -86,7 +86,7 @@ def frontend_name(head: bytes, name: str) -> str | None:
     return next((kind for start, kind in _STARTS if re.match(start, text)), None)
 
 
-def held(model: Any) -> Any:
+def read_content(model: Any) -> Any:
     if isinstance(model, (bytearray, memoryview)):
         return bytes(model)
     read = None if hasattr(model, "fit") else getattr(model, "read", None)

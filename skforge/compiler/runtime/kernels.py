@@ -65,7 +65,7 @@ class Kernel:
             data = {k.buffer.name: aligned(k.data) for k in source.kernel.data}
             most = compiling.most_rows(source, compiling.SCRATCH_BYTES)
         #: Where the cache has it: its key and digest; None if it has not.
-        self.place = source.place if isinstance(source, StoredKernel) else None
+        self.cache_key = source.cache_key if isinstance(source, StoredKernel) else None
         self._function, self.address = self.jit.function(name), self.jit.address(name)
         self._names = list(data)
         self._set([*data.values()])
@@ -88,7 +88,7 @@ class Kernel:
 
     def with_data(self, other: Mapping[str, Array]) -> Kernel:
         kernel = copy(self)
-        kernel.place = None
+        kernel.cache_key = None
         buffers = zip(self._names, self._data, strict=True)
         kernel._set([other.get(name, data) for name, data in buffers])
         return kernel
@@ -248,7 +248,7 @@ class KernelCache:
                     return self.made(stored)
         kernel = self.made(self.lowered(schedule, element))
         if self.store is not None and isinstance(kernel, Kernel):
-            kernel.place = self.store.add(schedule, element, kernel.stored())
+            kernel.cache_key = self.store.add(schedule, element, kernel.stored())
         return kernel
 
     def that_runs(self, schedule: Schedule, element: Element) -> Schedule:
@@ -262,7 +262,7 @@ class KernelCache:
     def keep(self, schedule: Schedule, kernel: AnyKernel) -> None:
         self._kernels[schedule, "accumulator"] = kernel
         if self.store is not None and isinstance(kernel, Kernel):
-            kernel.place = self.store.add(schedule, "accumulator", kernel.stored())
+            kernel.cache_key = self.store.add(schedule, "accumulator", kernel.stored())
 
     @cached_property
     def _lowering(self) -> ScheduleLowering:

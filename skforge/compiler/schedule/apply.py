@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import lru_cache
 
 from skforge.compiler.schedule import directives as d
 from skforge.compiler.schedule import nest as nests
@@ -19,6 +20,17 @@ def apply_all(
     for directive in directives:
         nest = apply(nest, directive)
     return nest
+
+
+# Directives are applied one by one while a schedule is written, so each prefix has been
+# checked just before.
+@lru_cache(maxsize=4096)
+def nest_of(directives: tuple[d.Directive, ...]) -> nests.Nest:
+    if not directives:
+        return nests.root_nest()
+    if len(directives) > 50:  # too deep for recursion
+        return apply_all(directives)
+    return apply(nest_of(directives[:-1]), directives[-1])
 
 
 def apply(nest: nests.Nest, directive: d.Directive) -> nests.Nest:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from importlib import import_module
 from inspect import signature
 from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
 from skforge.compiler.forest.forest import Forest
-from skforge.compiler.schedule import apply, bind, nest, serialize
+from skforge.compiler.schedule import apply, bind, serialize
 from skforge.compiler.schedule import directives as d
 from skforge.exceptions import InvalidInputError, ScheduleError
 
@@ -56,7 +55,7 @@ class Schedule:
         object.__setattr__(self, "directives", tuple(self.directives))
         # The cache cannot tell 64.0 or True from an int: check arguments first.
         if all(d.problem(directive) is None for directive in self.directives):
-            _nest_of(self.directives)
+            apply.nest_of(self.directives)
         else:
             apply.apply_all(self.directives)
 
@@ -66,7 +65,7 @@ class Schedule:
         # The earlier directives were checked when they were added.
         longer = object.__new__(Schedule)
         object.__setattr__(longer, "directives", (*self.directives, directive))
-        _nest_of(longer.directives)
+        apply.nest_of(longer.directives)
         return longer
 
     def __repr__(self) -> str:
@@ -590,14 +589,3 @@ def _count(forest: Forest | int) -> int:
 def _whole(value: Any) -> int:
     plain = type(value) in (int, bool)
     return int(value) if isinstance(value, Integral) and not plain else value
-
-
-# Directives are applied one by one while a schedule is written, so each prefix has been
-# checked just before.
-@lru_cache(maxsize=4096)
-def _nest_of(directives: tuple[d.Directive, ...]) -> nest.Nest:
-    if not directives:
-        return nest.root_nest()
-    if len(directives) > 50:  # too deep for recursion
-        return apply.apply_all(directives)
-    return apply.apply(_nest_of(directives[:-1]), directives[-1])

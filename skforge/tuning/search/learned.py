@@ -151,7 +151,7 @@ class Proposer:
         self.odds = odds_of(problem, model=model)
         self._tried = {problem.default}
         #: What may be proposed, by schedule, and the estimated seconds.
-        self._found: dict[Schedule, tuple[Candidate, float]] = {}
+        self._proposable: dict[Schedule, tuple[Candidate, float]] = {}
 
     # ---------------------------------------------------------------- proposing
 
@@ -172,7 +172,7 @@ class Proposer:
 
     def _ranked(self) -> Iterator[tuple[Candidate, float]]:
         problem = self._problem
-        if not self._found:
+        if not self._proposable:
             # Building schedules is the slowest step, so all ranges share them.
             written = problem.shared("learned: written", self._written)
             known = (Candidate(s, {}, self._strategy.name) for s in problem.known)
@@ -181,7 +181,7 @@ class Proposer:
             # What is drawn has every structure, but few sizes of each.
             best = [c.params for c, _ in islice(self._order(), VARIED)]
             near = (p for point in best for p in beside(point, problem.space))
-            seen = {tuple(c.params.values()) for c, _ in self._found.values()}
+            seen = {tuple(c.params.values()) for c, _ in self._proposable.values()}
             fresh = {tuple(p.values()): p for p in near}
             self._add(self._written(p for k, p in fresh.items() if k not in seen))
         for candidate, seconds in self._order():
@@ -192,7 +192,7 @@ class Proposer:
         """Add what is not pruned; without an estimate, it counts as the default."""
         problem = self._problem
         made = {c.schedule: c for c in candidates if c.schedule is not None}
-        fresh = {s: c for s, c in made.items() if s not in self._found}
+        fresh = {s: c for s, c in made.items() if s not in self._proposable}
         if not fresh:
             return
         setting = Setting(problem.shape, problem.target, problem.n_rows)
@@ -202,12 +202,12 @@ class Proposer:
         times = self.odds.estimated(kept, problem.n_rows) if kept else []
         for schedule, seconds in zip(kept, times, strict=True):
             usable = seconds if isfinite(seconds) else default
-            self._found[schedule] = fresh[schedule], usable
+            self._proposable[schedule] = fresh[schedule], usable
 
     def _order(self) -> Iterator[tuple[Candidate, float]]:
-        kinds = {*map(odds.kind_of, self._found)}
+        kinds = {*map(odds.kind_of, self._proposable)}
         usual = {kind: self.odds.usual(kind) for kind in kinds}
-        found = self._found.items()
+        found = self._proposable.items()
         likely = [(c, seconds * usual[odds.kind_of(s)]) for s, (c, seconds) in found]
         yield from sorted(likely, key=itemgetter(1))
 
@@ -220,11 +220,11 @@ class Proposer:
         problem, name = self._problem, self._strategy.name
         if points is None:
             space = problem.space
-            points = _drawn(space, problem.random) if self._is_drawn else space
+            points = _spread(space, problem.random) if self._is_drawn else space
         return [problem.candidate(point, name) for point in points]
 
 
-def _drawn(space: ScheduleSpace, random: np.random.Generator) -> Iterator[Point]:
+def _spread(space: ScheduleSpace, random: np.random.Generator) -> Iterator[Point]:
     """Yield equally many of each kind, spread over structures: good kinds have few."""
     kind, values = next(iter(space.parameters.items()))
     for value in values:

@@ -91,7 +91,7 @@ class Odds:
         #: Expected ratios to the default's time, but for kinds that are new.
         self._expected: dict[tuple[Schedule, int], float] = {}
         #: Logarithms of measured by expected ratios.
-        self._apart: list[float] = []
+        self._log_ratios: list[float] = []
 
     def seconds(self, schedule: Schedule, n_rows: int) -> float:
         key = schedule, n_rows
@@ -146,9 +146,9 @@ class Odds:
 
         They are 1 and ``WITHIN`` at first, which count as one schedule that was timed.
         """
-        n = 1 + len(self._apart)
-        mean = sum(self._apart) / n
-        squares = WITHIN**2 + sum((error - mean) ** 2 for error in self._apart)
+        n = 1 + len(self._log_ratios)
+        mean = sum(self._log_ratios) / n
+        squares = WITHIN**2 + sum((error - mean) ** 2 for error in self._log_ratios)
         return exp(mean), float((squares / n) ** 0.5)
 
     def learn(self, default: Schedule, trials: Iterable[Trial]) -> None:
@@ -158,7 +158,7 @@ class Odds:
             expected = self._expected.get((trial.schedule, trial.n_rows))
             if expected is not None and isfinite(expected):
                 error = log(trial.relative / expected)
-                self._apart.append(max(-FAR, min(error, FAR)))
+                self._log_ratios.append(max(-FAR, min(error, FAR)))
             taken = {trial.schedule: trial.seconds}
             taken[default] = trial.seconds / trial.relative
             for schedule, seconds in taken.items():

@@ -141,7 +141,7 @@ class Run:
         self._plan, self._deadline = plan, deadline
         self._default = Candidate(plan.default, {}, DEFAULT)
         self._benches: dict[int, Bench] = {}
-        self._own = self._trials[plan.batch] = {}
+        self._trials_of_range = self._trials[plan.batch] = {}
         proposals = self._search.strategy.rounds(self._search.problem.at(plan))
         asked = next(proposals, None)
         new = None if self._builder.has(plan.default) else plan.default
@@ -228,7 +228,7 @@ class Run:
         if build.runner is None:
             return self._record(n_rows, build, build.status, build.reason)
         key = n_rows, build.candidate.key
-        before, alike = self._own.get(key), self._at(n_rows)
+        before, alike = self._trials_of_range.get(key), self._trials_of(n_rows)
         alike = [t for t in alike if t.digest == build.digest and t.samples]
         if alike and before is None:
             twin = alike[0]  # another schedule with the same code
@@ -301,7 +301,7 @@ class Run:
     def _finalists(self) -> list[Candidate]:
         promising = [
             t
-            for t in self._at(self._plan.main)
+            for t in self._trials_of(self._plan.main)
             if t.status == "measured" and t.relative < PROMISING
             if t.schedule != self._plan.default
         ]
@@ -317,11 +317,11 @@ class Run:
     def _late(self, end: float | None = None) -> bool:
         return self._clock() >= (self._deadline if end is None else end)
 
-    def _at(self, n_rows: int) -> list[Trial]:
-        return [t for t in self._own.values() if t.n_rows == n_rows]
+    def _trials_of(self, n_rows: int) -> list[Trial]:
+        return [t for t in self._trials_of_range.values() if t.n_rows == n_rows]
 
     def _best_ratio(self) -> float:
-        rows = self._at(self._plan.main)
+        rows = self._trials_of(self._plan.main)
         return min((t.relative for t in rows if t.usable), default=1.0)
 
     def _bench(self, n_rows: int, yardstick: Runner) -> Bench:
@@ -343,8 +343,8 @@ class Run:
         sampled: Sampled | None = None,
     ) -> Trial:
         key = n_rows, build.candidate.key
-        before = self._own.get(key)
-        self._own[key] = Trial(
+        before = self._trials_of_range.get(key)
+        self._trials_of_range[key] = Trial(
             self._plan.batch,
             n_rows,
             build.candidate,
@@ -356,16 +356,16 @@ class Run:
             build.digest,
             self._search.target.kind,
         )
-        return self._own[key]
+        return self._trials_of_range[key]
 
     def _update_default(self, n_rows: int) -> None:
         key = n_rows, self._default.key
-        before = self._own.get(key)
+        before = self._trials_of_range.get(key)
         if before is None:
-            main = self._own[self._plan.main, self._default.key]
+            main = self._trials_of_range[self._plan.main, self._default.key]
             before = replace(main, n_rows=n_rows, compile_seconds=0.0)
         samples = tuple(self._benches[n_rows].baseline)
-        self._own[key] = replace(before, samples=samples, relative=1.0)
+        self._trials_of_range[key] = replace(before, samples=samples, relative=1.0)
 
 
 # ------------------------------------------------------------ progress

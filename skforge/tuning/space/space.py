@@ -101,7 +101,7 @@ MAKERS: dict[str, Callable[..., ScheduleSpace]] = {}
 _HOMES = {"cpu": "skforge.tuning.space.cpu", "gpu": "skforge.gpu.space"}
 
 
-def _made(name: str, *how: Any) -> ScheduleSpace:
+def _make_space(name: str, *how: Any) -> ScheduleSpace:
     import_module(_HOMES[name.partition("_")[0]])
     return MAKERS[name](*how)
 
@@ -191,12 +191,12 @@ class ScheduleSpace:
     @classmethod
     def gpu(cls) -> ScheduleSpace:
         """Return the GPU space of SilvanForge, Table 5: 5184 schedules."""
-        return _made("gpu")
+        return _make_space("gpu")
 
     @classmethod
     def gpu_full(cls) -> ScheduleSpace:
         """Return the whole GPU space of skforge, including Table 5."""
-        return _made("gpu_full")
+        return _make_space("gpu_full")
 
     @classmethod
     def cpu_paper(cls) -> ScheduleSpace:
@@ -204,7 +204,7 @@ class ScheduleSpace:
 
         Threads share rows, trees or both; several traversals are interleaved.
         """
-        return _made("cpu_paper")
+        return _make_space("cpu_paper")
 
     @classmethod
     def cpu(cls, *, threads: bool = True) -> ScheduleSpace:
@@ -215,7 +215,7 @@ class ScheduleSpace:
         threads : bool, default=True
             Whether threads may share loops over trees; useless with one thread.
         """
-        return _made("cpu", threads)
+        return _make_space("cpu", threads)
 
     @classmethod
     def of(cls, schedules: Iterable[Schedule | str]) -> ScheduleSpace:
@@ -227,7 +227,7 @@ class ScheduleSpace:
                     "a space consists of Schedules or names of presets. Got "
                     f"{type(schedule).__name__} instead."
                 )
-        return cls({"schedule": dict.fromkeys(listed)}, _given, name="given")
+        return cls({"schedule": dict.fromkeys(listed)}, _listed_schedule, name="given")
 
     # --------------------------------------------------------------- changes
 
@@ -469,6 +469,6 @@ def _holds(constraint: Constraint, point: Point) -> bool:
     return bool(constraint.test(**{name: point[name] for name in constraint.names}))
 
 
-def _given(point: Point, _shape: ForestShape) -> Schedule:
+def _listed_schedule(point: Point, _shape: ForestShape) -> Schedule:
     schedule = point["schedule"]
     return schedule if isinstance(schedule, Schedule) else Schedule.preset(schedule)

@@ -35,41 +35,42 @@ class _Buffer:
         self.data = data
         self.left = _MOST_READS * len(data) + 4096
 
-    def number(self, form: str, at: int) -> Any:
-        if not 0 <= at <= len(self.data) - struct.calcsize(form):
-            parts.damaged(f"position {at} is outside its {len(self.data)} bytes")
-        return struct.unpack_from(f"<{form}", self.data, at)[0]
+    def number(self, form: str, offset: int) -> Any:
+        if not 0 <= offset <= len(self.data) - struct.calcsize(form):
+            parts.damaged(f"position {offset} is outside its {len(self.data)} bytes")
+        return struct.unpack_from(f"<{form}", self.data, offset)[0]
 
-    def vector(self, at: int, dtype: Any) -> Array:
-        count = self.number("I", at)
-        self.left -= count * np.dtype(dtype).itemsize
-        if self.left < 0 or at + 4 + count * np.dtype(dtype).itemsize > len(self.data):
-            parts.damaged(f"the {count} numbers at position {at} are not in it")
-        return np.frombuffer(self.data, dtype, count, at + 4)
+    def vector(self, offset: int, dtype: Any) -> Array:
+        count = self.number("I", offset)
+        size = count * np.dtype(dtype).itemsize
+        self.left -= size
+        if self.left < 0 or offset + 4 + size > len(self.data):
+            parts.damaged(f"the {count} numbers at position {offset} are not in it")
+        return np.frombuffer(self.data, dtype, count, offset + 4)
 
 
 class _FlatTable:
     """A FlatBuffers table: fields by number; absent ones have their default."""
 
-    def __init__(self, buffer: _Buffer, at: int) -> None:
-        self._buffer, self._at = buffer, at
-        self._fields = at - buffer.number("i", at)
+    def __init__(self, buffer: _Buffer, offset: int) -> None:
+        self._buffer, self._start = buffer, offset
+        self._fields = offset - buffer.number("i", offset)
         self._size = buffer.number("H", self._fields)
         self.n_fields = (self._size - 4) // 2  # as many as the writer knew
 
-    def _place(self, field: int) -> int | None:
+    def _offset_of(self, field: int) -> int | None:
         at = 4 + 2 * field
         if at >= self._size:
             return None
         offset = self._buffer.number("H", self._fields + at)
-        return self._at + offset if offset else None
+        return self._start + offset if offset else None
 
     def _target(self, field: int) -> int | None:
-        place = self._place(field)
+        place = self._offset_of(field)
         return None if place is None else place + self._buffer.number("I", place)
 
     def number(self, field: int, form: str, default: Any = 0) -> Any:
-        place = self._place(field)
+        place = self._offset_of(field)
         return default if place is None else self._buffer.number(form, place)
 
     def table(self, field: int) -> _FlatTable:

@@ -32,7 +32,7 @@ def is_dump(model: object) -> bool:
 
 
 def parts_of(document: Any) -> ModelText:
-    _known(document, _KEYS["the model"], "the model")
+    _check_keys(document, _KEYS["the model"], "the model")
     header = {key: _word(document[key]) for key in _HEADER if key in document}
     check_version(header)
     if "average_output" not in document:
@@ -53,7 +53,7 @@ def parts_of(document: Any) -> ModelText:
 
 
 def _lines(tree: Any, where: str, room: int) -> dict[str, Any]:
-    _known(tree, _KEYS["tree"], where)
+    _check_keys(tree, _KEYS["tree"], where)
     inner, leaves = _nodes(tree.get("tree_structure"), where)
     if _word(tree.get("num_leaves")) != str(len(leaves)):
         damaged(f"num_leaves of {where} is not {len(leaves)}")
@@ -83,8 +83,8 @@ def _lines(tree: Any, where: str, room: int) -> dict[str, Any]:
         "split_feature": " ".join(_word(node.get("split_feature")) for node in inner),
         "threshold": thresholds,
         "decision_type": decisions,
-        "left_child": [_place(node["left_child"], where) for node in inner],
-        "right_child": [_place(node["right_child"], where) for node in inner],
+        "left_child": [_child(node["left_child"], where) for node in inner],
+        "right_child": [_child(node["right_child"], where) for node in inner],
         "leaf_value": [_number(leaf.get("leaf_value"), where) for leaf in leaves],
         "internal_count": _counts(inner, "internal_count", where),
         "leaf_count": _counts(leaves, "leaf_count", where),
@@ -105,15 +105,15 @@ def _nodes(root: Any, where: str) -> tuple[list[dict[str, Any]], list[dict[str, 
     waiting = [root]
     while waiting:
         node = waiting.pop()
-        place = _place(node, where)
+        place = _child(node, where)
         if place in by_place:
             damaged(f"a node of {where} stands there twice")
         by_place[place] = node
         if place >= 0:
-            _known(node, _KEYS["node"], where)
+            _check_keys(node, _KEYS["node"], where)
             waiting += [node.get("right_child"), node.get("left_child")]
         else:
-            _known(node, _KEYS["leaf"], where)
+            _check_keys(node, _KEYS["leaf"], where)
     n_leaves = len(by_place) // 2 + 1
     if {*by_place} != {*range(-n_leaves, n_leaves - 1)}:
         damaged(f"the nodes of {where} are not numbered from 0")
@@ -121,7 +121,7 @@ def _nodes(root: Any, where: str) -> tuple[list[dict[str, Any]], list[dict[str, 
     return [by_place[i] for i in range(n_leaves - 1)], leaves
 
 
-def _place(node: Any, where: str) -> int:
+def _child(node: Any, where: str) -> int:
     if isinstance(node, dict):
         is_leaf = "leaf_value" in node
         # a tree of one leaf gives it no number
@@ -151,7 +151,7 @@ def _set(text: Any, where: str) -> list[int]:
     return category_words([int(word) for word in words]).tolist()
 
 
-def _known(value: Any, keys: frozenset[str], where: str) -> None:
+def _check_keys(value: Any, keys: frozenset[str], where: str) -> None:
     for key in _typed(value, dict, where):
         if key not in keys:
             checks.refuse_unknown(f"{key!r:.40} of {where} is unknown")

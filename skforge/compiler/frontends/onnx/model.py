@@ -44,7 +44,7 @@ _PIPELINE = (
 _ENSEMBLES = ("TreeEnsembleRegressor", "TreeEnsembleClassifier", "TreeEnsemble")
 
 
-class Place(NamedTuple):
+class EnsembleContext(NamedTuple):
     node: Any
     version: int  # of the operator set ai.onnx.ml
     node_type: int  # element type of the node's input
@@ -53,12 +53,12 @@ class Place(NamedTuple):
 
 
 class _Tensor(NamedTuple):
-    what: str  # rows | labels | scores
+    content: str  # rows | labels | scores
     types: tuple[int, ...]  # element types it was cast to, the current one last
     width: int | None  # columns; 0 for a list
 
 
-def locate(model: Any) -> Place:
+def locate(model: Any) -> EnsembleContext:
     """Return the single tree ensemble of a model whose other nodes only pass values.
 
     Raises ``UnsupportedModelError``, naming any node that does more.
@@ -91,7 +91,7 @@ def locate(model: Any) -> Place:
     types = tensors[ensemble.input[0]].types
     narrow = types[-1] != DOUBLE or FLOAT in types
     dtype = np.dtype(np.float32 if narrow else np.float64)
-    return Place(ensemble, version, types[-1], dtype, rows.width)
+    return EnsembleContext(ensemble, version, types[-1], dtype, rows.width)
 
 
 def _input(graph: Any) -> tuple[str, _Tensor]:
@@ -137,7 +137,7 @@ def _check_node(node: Any, version: int, tensors: dict[str, _Tensor]) -> Any:
     if len(node.input) != 1 or not node.output:
         damaged(f"{kind} has {len(node.input)} inputs and {len(node.output)} outputs")
     rows = tensors.get(node.input[0])
-    if rows is None or rows.what != "rows":
+    if rows is None or rows.content != "rows":
         damaged(f"{kind} reads {node.input[0]!r}, which is not the model's input")
     labels = kind == "TreeEnsembleClassifier"
     strings = any(isinstance(label, bytes) for label in _class_labels(node))
@@ -162,7 +162,7 @@ def _passes(node: Any, graph: Any, tensors: dict[str, _Tensor], ensemble: Any) -
                 f"A ZipMap gives the scores the labels {str(labels)[:60]}, which are "
                 "not exactly the classifier's labels; export the model without ZipMap."
             )
-        return value.what == "scores"
+        return value.content == "scores"
     if node.domain not in ("", "ai.onnx"):
         return False
     if node.op_type == "Cast":
@@ -170,10 +170,10 @@ def _passes(node: Any, graph: Any, tensors: dict[str, _Tensor], ensemble: Any) -
         if len(to) != 1:
             return False
         # rows may be converted; a cast of anything else has to change nothing
-        numbers = value.what == "rows" and to[0] in (FLOAT, DOUBLE)
+        numbers = value.content == "rows" and to[0] in (FLOAT, DOUBLE)
         if to[0] != value.types[-1] and not numbers:
             return False
-        value = _Tensor(value.what, (*value.types, to[0]), value.width)
+        value = _Tensor(value.content, (*value.types, to[0]), value.width)
     elif node.op_type == "Reshape":
         if not _keeps_shape(node, graph, value):
             return False
@@ -267,18 +267,18 @@ def _check_places(ensemble: Ensemble, trees: OnnxTrees) -> None:
         )
 
 
-def _n_features(place: Place, graph: Graph) -> int:
+def _n_features(context: EnsembleContext, graph: Graph) -> int:
     used = int(graph.feature.max(initial=-1)) + 1
     if (least := graph.feature.min(initial=0)) < 0:
         damaged(f"nodes_featureids holds {least}")
-    if place.n_features is None:
+    if context.n_features is None:
         return used
-    if used > place.n_features:
+    if used > context.n_features:
         damaged(
-            f"nodes_featureids holds {used - 1}, but the input has {place.n_features} "
-            "features"
+            f"nodes_featureids holds {used - 1}, but the input has "
+            f"{context.n_features} features"
         )
-    return place.n_features
+    return context.n_features
 
 
 # ------------------------------------------------------------------ outputs
@@ -307,10 +307,10 @@ def _answering(
 
 
 def _as_regressor(
-    forest: Forest, ensemble: Ensemble, leaves: Leaves, place: Place
+    forest: Forest, ensemble: Ensemble, leaves: Leaves, context: EnsembleContext
 ) -> Forest:
     """Add base values and post transform; targets without any leaf stay 0."""
-    exact = place.node.op_type == "TreeEnsemble" and place.node_type == DOUBLE
+    exact = context.node.op_type == "TreeEnsemble" and context.node_type == DOUBLE
     n_outputs, base = ensemble.n_outputs, ensemble.base
     offsets = base.astype(np.float64) if len(base) else np.full(n_outputs, _NOTHING)
     if n_outputs == 1:

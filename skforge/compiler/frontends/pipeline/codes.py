@@ -82,7 +82,7 @@ class TextCodes:
             gap = getattr(values.categories.dtype, "na_value", np.nan)
             if len(values) == 1:
                 return self.code(gap if values.codes[0] < 0 else values[0])
-            return self._taken(values.codes, [*values.categories.tolist(), gap])
+            return self._translated(values.codes, [*values.categories.tolist(), gap])
         if len(values) == 1:
             return self.code(values[0])
         column = np.asarray(values, np.object_)
@@ -90,7 +90,7 @@ class TextCodes:
             from pandas import factorize
 
             at, distinct = factorize(column)
-            return self._taken(at, [*distinct, np.nan])
+            return self._translated(at, [*distinct, np.nan])
         return self.codes(column.tolist())
 
     def of_arrow(self, values: Any, gap: Any) -> Array | float | None:
@@ -118,14 +118,14 @@ class TextCodes:
         if values.null_count:
             at = np.where(np.asarray(values.is_null()), -1, at)
         texts = [gap if text is None else text for text in known]
-        return self._taken(at, [*texts, UNKNOWN, gap])
+        return self._translated(at, [*texts, UNKNOWN, gap])
 
-    def _taken(self, at: Array, values: Sequence[Any]) -> Array | None:
+    def _translated(self, index: Array, values: Sequence[Any]) -> Array | None:
         table = list(map(self.code, values))
         refused = np.array([code is None for code in table])
-        if refused.any() and refused[at].any():
+        if refused.any() and refused[index].any():
             return None
-        return np.array(table, np.float64)[at]  # None becomes NaN
+        return np.array(table, np.float64)[index]  # None becomes NaN
 
     def named(self) -> dict[str, Any]:
         others = {"missing": self.nan, "none": self.none, "other": self.unknown}

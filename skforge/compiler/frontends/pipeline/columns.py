@@ -85,7 +85,7 @@ class Column:
     stage: ColumnStage | None = None
     #: The stage's input that it reads, and its place among the stage's outputs.
     read: int = 0
-    place: int = 0
+    output: int = 0
     #: The columns of the rows that hold whole numbers if it does; None: never.
     whole: frozenset[int] | None = None
     rough: bool = False  # whether rounding may change the order of outputs
@@ -141,7 +141,7 @@ class ColumnPlan:
             if id(stage) not in answers:
                 answer = stage.transform([of(part) for part in stage.inputs])
                 answers[id(stage)] = _dense(answer)
-            return answers[id(stage)][:, column.place].astype(column.dtype, copy=False)
+            return answers[id(stage)][:, column.output].astype(column.dtype, copy=False)
 
         return [of(column) for column in columns]
 
@@ -191,7 +191,7 @@ def _needed(columns: Sequence[Column]) -> dict[int, int]:
             widths[id(stage)] = len(stage.inputs)
             widths |= _needed(stage.inputs)
         if stage is not None:
-            widths[id(stage)] = max(widths[id(stage)], column.place + 1)
+            widths[id(stage)] = max(widths[id(stage)], column.output + 1)
     return widths
 
 
@@ -231,31 +231,31 @@ def plan_of(
     return replace(plan, columns=columns, sparse=sparse)
 
 
-def _after(step: str, transformer: Any, given: Matrix, plan: ColumnPlan) -> Matrix:
+def _after(step: str, transformer: Any, matrix: Matrix, plan: ColumnPlan) -> Matrix:
     function = transformers.function_of(transformer)
     if transformers.passes_on(transformer) and function is None:
-        return given
+        return matrix
     kind = class_name(transformer)
     if kind == transformers.PIPELINE:
-        for name, child, _ in transformers.inside(transformer):
-            given = _after(f"{step}__{name}", child, given, plan)
-        return given
+        for name, child, _ in transformers.children(transformer):
+            matrix = _after(f"{step}__{name}", child, matrix, plan)
+        return matrix
     if kind == transformers.UNION:
         parts = [
-            _after(f"{step}__{name}", child, given, plan)
-            for name, child, _ in transformers.inside(transformer)
+            _after(f"{step}__{name}", child, matrix, plan)
+            for name, child, _ in transformers.children(transformer)
             if child != "drop"
         ]
         joined = _joined([part.columns for part in parts])
         return Matrix(joined, "csr" if any(part.sparse for part in parts) else "")
     if kind == transformers.COLUMNS:
-        return _by_columns(step, transformer, given, plan)
+        return _by_columns(step, transformer, matrix, plan)
     transformers.refuse(step, transformer)
-    return _of_one(step, transformer, given, plan)
+    return _of_one(step, transformer, matrix, plan)
 
 
-def _of_one(step: str, transformer: Any, given: Matrix, plan: ColumnPlan) -> Matrix:
-    inputs, sparse = given
+def _of_one(step: str, transformer: Any, matrix: Matrix, plan: ColumnPlan) -> Matrix:
+    inputs, sparse = matrix
     fail = partial(transformers.fail, step, transformer)
     rough = transformers.is_rough(transformer)
     # these treat the absent zeros of sparse rows otherwise
@@ -304,7 +304,7 @@ def _of_one(step: str, transformer: Any, given: Matrix, plan: ColumnPlan) -> Mat
     read = transformers.kind_of(transformer).reads(transformer, len(inputs))
     if dense.shape[1] != len(read):
         fail(f"returns {dense.shape[1]} columns, not {len(read)}")
-    whole = _whole(stage, plan)
+    whole = _whole_numbers(stage, plan)
     if dense.dtype == np.bool_:  # beside whole numbers, these stay whole
         whole = [frozenset()] * len(inputs)
     outputs = tuple(
@@ -327,25 +327,27 @@ def _of_one(step: str, transformer: Any, given: Matrix, plan: ColumnPlan) -> Mat
     return Matrix(outputs, form if is_known else "CSR or CSC")
 
 
-def _as_text(column: Column, known: list[str], plan: ColumnPlan) -> Column:
+def _as_text(column: Column, categories: list[str], plan: ColumnPlan) -> Column:
     if column.stage is not None and column.dtype != np.object_:
         step = column.stage.step
         cannot_fold(f"The step {step!r} returns numbers where the next reads strings")
     texts = plan.texts.setdefault(column.source, [])
-    texts += [text for text in known if text not in texts]
+    texts += [text for text in categories if text not in texts]
     if column.stage is not None:
         return column
     return replace(column, dtype=np.dtype(object), whole=None)
 
 
-def _by_columns(step: str, transformer: Any, given: Matrix, plan: ColumnPlan) -> Matrix:
+def _by_columns(
+    step: str, transformer: Any, matrix: Matrix, plan: ColumnPlan
+) -> Matrix:
     by_place: dict[int, Column] = {}
-    for name, child, chosen in transformers.inside(transformer):
+    for name, child, chosen in transformers.children(transformer):
         if isinstance(child, str) and child == "drop":
             continue
-        outputs = tuple(given.columns[i] for i in chosen or ())
+        outputs = tuple(matrix.columns[i] for i in chosen or ())
         if outputs:
-            part = Matrix(outputs, given.sparse)
+            part = Matrix(outputs, matrix.sparse)
             outputs = _after(f"{step}__{name}", child, part, plan).columns
         places = transformer.output_indices_[name]
         if places.stop - places.start != len(outputs):
@@ -370,7 +372,7 @@ def _joined(parts: Sequence[tuple[Column, ...]]) -> tuple[Column, ...]:
     )
 
 
-def _whole(stage: ColumnStage, plan: ColumnPlan) -> list[frozenset[int] | None]:
+def _whole_numbers(stage: ColumnStage, plan: ColumnPlan) -> list[frozenset[int] | None]:
     inputs = [column.whole for column in stage.inputs]
     groups = [x for x in inputs if x is not None]
     # others get one matrix, of one dtype

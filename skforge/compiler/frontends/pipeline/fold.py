@@ -8,52 +8,27 @@ arithmetic of a transformer is repeated here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeAlias
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from skforge._typing import Array, Bools, Int64s
+from skforge._typing import Array, Bools
 from skforge.compiler.forest.arrays import ZERO_THRESHOLD, Comparison, Missing
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.reference import evaluate_predicates
 from skforge.compiler.frontends.pipeline import transformers
+from skforge.compiler.frontends.pipeline.bounds import Bounds
 from skforge.compiler.frontends.pipeline.columns import Column, ColumnPlan
-from skforge.compiler.frontends.pipeline.transformers import cannot_fold, is_missing
-
-
-@dataclass(frozen=True, slots=True)
-class Bounds:
-    """The numbers that a pipeline takes: an interval for each column, and NaN."""
-
-    low: Array
-    high: Array
-    nan: Bools
-    #: As ``Plan.whole``.
-    whole: tuple[tuple[list[int], list[str], list[str]], ...] = ()
-
-    def holds(self, rows: Array) -> bool:
-        inside = (rows >= self.low) & (rows <= self.high)
-        return bool(inside.all() or (inside | (np.isnan(rows) & self.nan)).all())
-
-    def takes(self, dtypes: Iterable[tuple[int, Any]], own: int = 0) -> bool:
-        """Tell whether columns of these dtypes are transformed as float64 ones are.
-
-        For those of up to ``own`` bytes, which are folded as they are, tell whether
-        their order is kept.
-        """
-        known = {i: dtype for i, dtype in dtypes if dtype is not None}
-        for columns, refused, broken in self.whole:
-            dtype = np.result_type(*(known.get(i, "f8") for i in columns))
-            if dtype.str in (broken if dtype.itemsize <= own else refused):
-                return False
-        return True
-
-    def repaired(self, rows: Array) -> Array:
-        rows = np.clip(rows, self.low, self.high)
-        zeros = np.clip(self.low.dtype.type(0), self.low, self.high)
-        return np.where(np.isnan(rows) & ~self.nan, zeros, rows)
+from skforge.compiler.frontends.pipeline.number_search import (
+    Alike,
+    distance,
+    last_alike,
+    next_number,
+    numbers_at,
+    ordinals,
+)
+from skforge.compiler.frontends.pipeline.transformers import cannot_fold
 
 
 class Runs(NamedTuple):
@@ -82,86 +57,6 @@ def last_values(plan: ColumnPlan, forest: Forest, values: Array) -> Array:
 def _lacks_zeros(plan: ColumnPlan, forest: Forest) -> bool:
     """Tell whether zeros are missing; others that the cast makes zeros are not."""
     return bool(plan.sparse) and forest.source == "xgboost"
-
-
-def bounds_of(plan: ColumnPlan, dtype: Any, takes_nan: bool) -> Bounds:
-    """Return the values that are finite wherever a step gets them.
-
-    ``dtype`` is the last step's, and ``takes_nan`` tells whether it accepts missing
-    values. Infinite ones are never accepted here: the pipeline itself says what it
-    makes of them.
-    """
-    numbers = [(c, nan) for stage in plan.stages for c, _, _, nan in stage.checks()]
-    numbers += [(c, True) for c in plan.scaled]
-    checks = [(c, nan) for c, nan in numbers if c.source not in plan.texts]
-    n_inside = len(checks)
-    checks += [(c, takes_nan) for c in plan.columns if c.source not in plan.texts]
-    largest = np.finfo(plan.dtype).max
-    low, high = _taken(plan, largest)
-    bounds = Bounds(low, high, np.ones(plan.width, np.bool_), tuple(plan.whole))
-    if not checks:
-        return bounds
-    columns = [column for column, _ in checks]
-    which = np.arange(len(checks))
-    source = np.array([column.source for column in columns], np.intp)
-    least, most = low[source], high[source]
-
-    nan_is_fine = np.array([nan for _, nan in checks])
-
-    def finite(x: Array, check: Array) -> Bools:
-        x = np.clip(x, least[check], most[check])
-        values = plan.values_of(columns, check, x)
-        with np.errstate(over="ignore"):
-            cast = values.astype(dtype)
-        is_last = check >= n_inside
-        bounds = np.where(is_last, np.isfinite(cast), np.isfinite(values))
-        return np.asarray(bounds | (np.isnan(values) & nan_is_fine[check]))
-
-    zeros = np.zeros(len(checks), plan.dtype)
-    if not finite(zeros, which).all():
-        at = columns[int(finite(zeros, which).argmin())]
-        cannot_fold(f"Steps turn a 0 in column {at.source} into no finite number")
-    sign = np.repeat([-1.0, 1.0], len(checks))
-    ends = _last_power(sign, lambda x, item: finite(x, item % len(checks)), largest)
-    low, high = ends.astype(plan.dtype).reshape(2, -1)
-    missing = plan.values_of(columns, which, np.full(len(checks), np.nan, plan.dtype))
-    fine = ~np.isnan(missing) | nan_is_fine
-    np.maximum.at(bounds.low, source, low)
-    np.minimum.at(bounds.high, source, high)
-    np.logical_and.at(bounds.nan, source, fine)
-    return bounds
-
-
-def _taken(plan: ColumnPlan, largest: Any) -> tuple[Array, Array]:
-    low = np.full(plan.width, -largest, plan.dtype)
-    high = -low
-    limited = [
-        (column, least)
-        for stage in plan.stages
-        for column, least in zip(stage.inputs, stage.least, strict=True)
-        if np.isfinite(least) and column.source not in plan.texts
-    ]
-    if not limited:
-        return low, high
-    columns = [column for column, _ in limited]
-    source = np.array([column.source for column in columns], np.intp)
-    ends = np.array([least for _, least in limited])
-
-    def taken(x: Array, item: Array) -> Bools:
-        return np.asarray(plan.values_of(columns, item, x) >= ends[item])
-
-    powers = 2.0 ** np.arange(-8, 64)
-    tried = np.concatenate([np.zeros(1), powers, -powers]).astype(plan.dtype)
-    every = np.repeat(np.arange(len(limited)), len(tried))
-    fits = np.ones((plan.width, len(tried)), np.bool_)
-    fine = taken(np.tile(tried, len(limited)), every).reshape(-1, len(tried))
-    np.logical_and.at(fits, source, fine)
-    if not (some := fits.any(axis=1)).all():
-        cannot_fold(f"A function takes no usual number of column {some.argmin()}")
-    start = tried[fits.argmax(axis=1)][source]
-    np.maximum.at(low, source, last_alike(start, low[source], taken))
-    np.minimum.at(high, source, last_alike(start, high[source], taken))
-    return low, high
 
 
 def pieces_of(
@@ -276,69 +171,6 @@ def _firsts(ends: Array, low: float) -> Array:
     return np.concatenate([np.array([low], ends.dtype), after])
 
 
-def refused_pieces(
-    plan: ColumnPlan, bounds: Bounds, pieces: dict[int, Array], takes_nan: bool
-) -> dict[int, Bools]:
-    """Return which pieces a step refuses; ``bounds`` notes whether it refuses NaN."""
-    inputs = [c.source for stage in plan.stages if stage.strict for c in stage.inputs]
-    strict = {source for source in inputs if source not in plan.texts}
-    for source in strict:  # NaN may be all that an encoder knows
-        pieces.setdefault(source, bounds.high[source : source + 1])
-    refused: dict[int, Bools] = {}
-    for source, ends in pieces.items():
-        rows = np.append(ends, ends.dtype.type(np.nan))
-        fine = accepted(plan, source, rows, takes_nan)
-        bounds.nan[source] &= fine[-1]
-        if source in strict or not fine[:-1].all():
-            refused[source] = ~fine[:-1]
-    return refused
-
-
-def accepted(plan: ColumnPlan, source: int, values: Array, takes_nan: bool) -> Bools:
-    """Tell for which values of a column no step raises an error or warns."""
-    fine = np.ones(len(values), np.bool_)
-    rows, a_text = {source: values}, source in plan.texts
-    try:
-        for stage in plan.stages:
-            checks = [
-                check
-                for check in stage.checks()
-                if check[0].source == source
-                and (a_text or stage.strict or check[2] is not None or not check[3])
-            ]
-            every = plan.values([column for column, *_ in checks], rows)
-            for (column, known, marker, nan), seen in zip(checks, every, strict=True):
-                if marker is not None:
-                    fine &= seen == seen if marker != marker else seen != marker
-                if column.dtype != np.object_ and not nan:
-                    fine &= ~np.isnan(seen)
-                elif column.dtype == np.object_ and is_missing(values[0]):
-                    values_there = plan.values(stage.inputs, rows)
-                    fine &= stage.accepts(values_there, stage.transformer)
-                if stage.strict:
-                    fine &= _among(seen, known.tolist())
-        columns = [column for column in plan.columns if column.source == source]
-        if not takes_nan:
-            for seen in plan.values(columns, rows):
-                fine &= ~np.isnan(seen)
-    except (ValueError, TypeError):
-        if a_text:
-            return np.zeros(len(values), np.bool_)
-        raise
-    return fine
-
-
-def _among(values: Array, known: list[Any]) -> Bools:
-    known_values = {item for item in known if not is_missing(item)}
-    known_values |= {None} if None in known else set()
-    nan = any(item is not None and is_missing(item) for item in known)
-    inside = [
-        nan if value is not None and is_missing(value) else value in known_values
-        for value in values.tolist()
-    ]
-    return np.array(inside, np.bool_)
-
-
 def runs_of(
     plan: ColumnPlan,
     forest: Forest,
@@ -377,12 +209,12 @@ def runs_of(
         low = last_values(plan, forest, low[: len(first)])
         high = last_values(plan, forest, high[: len(first)])
         new = np.ones(len(first), np.bool_)
-        flat = _same(low, high)
-        new[1:] = ~(flat[1:] & flat[:-1] & _same(high[:-1], low[1:]))
+        flat = _equal_or_nan(low, high)
+        new[1:] = ~(flat[1:] & flat[:-1] & _equal_or_nan(high[:-1], low[1:]))
         if column.rough and column.source not in fixed:
             if (np.isnan(low) != np.isnan(high)).any():
                 cannot_fold("A step makes some numbers missing")
-            new[1:] &= (first[1:] != _next(last[:-1])) | _turns(low, high)
+            new[1:] &= (first[1:] != next_number(last[:-1])) | _turns(low, high)
         ends = np.append(np.flatnonzero(new)[1:], len(new)) - 1
         runs[number] = Runs(first[new], last[ends], low[new], high[ends])
     return runs
@@ -408,7 +240,7 @@ def _padded(plan: ColumnPlan, rows: dict[int, Array], size: int) -> dict[int, Ar
     return padded
 
 
-def _same(a: Array, b: Array) -> Bools:
+def _equal_or_nan(a: Array, b: Array) -> Bools:
     return np.asarray((a == b) | (np.isnan(a) & np.isnan(b)))
 
 
@@ -472,7 +304,7 @@ def parts_of(plan: ColumnPlan, forest: Forest, runs: dict[int, Runs]) -> TruePar
     nth = np.arange(len(of)) - (np.cumsum(n_cuts + 1) - n_cuts - 1)[of]
     answer = at_first[of] ^ (nth % 2 == 1)
     begin, end = begins[of], ends[of]
-    begin[nth > 0], end[nth < n_cuts[of]] = _next(cuts), cuts
+    begin[nth > 0], end[nth < n_cuts[of]] = next_number(cuts), cuts
     new = np.ones(len(of), np.bool_)
     new[1:] = (test[of][1:] != test[of][:-1]) | (answer[1:] != answer[:-1])
     closing = np.append(np.flatnonzero(new)[1:], len(of)) - 1
@@ -510,11 +342,11 @@ def _alternating(
         steps = np.concatenate([-far[::-1], np.arange(-near, near + 1), far])
         several: list[int] = []
         for item in np.array_split(items, 1 + len(items) * len(steps) // _AT_ONCE):
-            at, pace = _place(cuts[item])[:, None], every_pace[item, None]
-            below = _apart(_place(begins[item])[:, None], at) // pace
-            above = _apart(at, _place(ends[item])[:, None]) // pace
+            at, pace = ordinals(cuts[item])[:, None], every_pace[item, None]
+            below = distance(ordinals(begins[item])[:, None], at) // pace
+            above = distance(at, ordinals(ends[item])[:, None]) // pace
             step = np.clip(steps, -below, above)
-            x = _number(at + step * pace, cuts.dtype)
+            x = numbers_at(at + step * pace, cuts.dtype)
             same = alike(x.ravel(), np.repeat(item, len(steps))).reshape(x.shape)
             wrong = same != (step <= 0)
             several += item[wrong.any(axis=1)].tolist()
@@ -526,11 +358,6 @@ def _alternating(
                 found |= {k: last[:-1][change] for k, last, change in ways}
         items = np.array(several, np.intp)
     return found
-
-
-def _apart(low: Int64s, high: Int64s) -> Int64s:
-    """Return the distance of places, which may be more than int64 holds."""
-    return np.minimum((high - low).view(np.uint64), 2**62).astype(np.int64)
 
 
 def _pace(column: Column, dtype: np.dtype[Any]) -> int:
@@ -572,65 +399,4 @@ def _guesses(
             yield (guess - wide).astype(plan.dtype), (guess + wide).astype(plan.dtype)
 
 
-def _next(x: Array) -> Array:
-    with np.errstate(over="ignore"):
-        return np.asarray(np.nextafter(x, x.dtype.type(np.inf)))
-
-
-#: Tells for numbers, and the places of these among the items of a search.
-Alike: TypeAlias = Callable[[Array, Array], Bools]
-
 _AT_ONCE = 1 << 20  # numbers tried at a time around the changes of answers
-_MOST_AT_ONCE = 4096  # numbers tried in a step of a search, if there are few items
-
-
-def last_alike(start: Array, end: Array, alike: Alike) -> Array:
-    """Return the last numbers on the way from start to end that are alike.
-
-    ``alike`` is true at ``start``, and once false it stays false up to ``end``.
-    """
-    near, far = _place(start), _place(end)
-    near = np.where(alike(end, np.arange(len(end))), far, near)
-    while len(item := np.flatnonzero((far > near + 1) | (near > far + 1))):
-        n_ways = int(np.clip(_MOST_AT_ONCE // len(item), 2, 64))
-        low, high = near[item, None], far[item, None]
-        step = high // n_ways - low // n_ways
-        step += np.where(step == 0, np.sign(high - low), 0)
-        tried = low + step * np.arange(1, n_ways)
-        up = high > low
-        tried = np.where(up, np.minimum(tried, high - 1), np.maximum(tried, high + 1))
-        numbers = _number(tried.ravel(), start.dtype)
-        same = alike(numbers, np.repeat(item, n_ways - 1)).reshape(tried.shape)
-        n_same = np.where(same.all(axis=1), n_ways - 1, same.argmin(axis=1))
-        tried = np.column_stack([low, tried, high])
-        row = np.arange(len(item))
-        near[item], far[item] = tried[row, n_same], tried[row, n_same + 1]
-    return _number(near, start.dtype)
-
-
-def _last_power(sign: Array, alike: Alike, largest: float) -> Array:
-    """Return powers of two up to which numbers are alike: bounds need not be exact."""
-    powers = np.append(2.0 ** np.arange(-8, np.log2(largest) // 1), largest)
-    near, far = np.full(len(sign), -1), np.full(len(sign), len(powers))
-    every = np.arange(len(sign))
-    while (far > near + 1).any():
-        middle = np.minimum((near + far + 1) // 2, len(powers) - 1)
-        same = alike(sign * powers[middle], every)
-        near, far = np.where(same, middle, near), np.where(same, far, middle)
-    return np.asarray(sign * np.where(near < 0, 0.0, powers[near]))
-
-
-def _place(x: Array) -> Int64s:
-    """Return the places of finite numbers in their order; 0 for both zeros.
-
-    >>> _place(np.array([-5e-324, -0.0, 0.0, 5e-324])).tolist()
-    [-1, 0, 0, 1]
-    """
-    kind = np.int64 if x.dtype == np.float64 else np.int32
-    bits = np.ascontiguousarray(x).view(kind).astype(np.int64)
-    return np.where(bits >= 0, bits, -(bits & np.iinfo(kind).max))
-
-
-def _number(place: Int64s, dtype: np.dtype[np.floating]) -> Array:
-    bits = np.abs(place).astype(np.int64 if dtype == np.float64 else np.int32)
-    return np.where(place >= 0, dtype.type(1), dtype.type(-1)) * bits.view(dtype)

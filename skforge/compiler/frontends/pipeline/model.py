@@ -20,9 +20,15 @@ from skforge.compiler.frontends import base, load_forest, read_forests, refuse_u
 from skforge.compiler.frontends.checks import IntRange
 from skforge.compiler.frontends.members import fitted_members, is_wrapper
 from skforge.compiler.frontends.pipeline import fold, transformers
+from skforge.compiler.frontends.pipeline.bounds import (
+    Bounds,
+    accepted,
+    bounds_of,
+    refused_pieces,
+)
 from skforge.compiler.frontends.pipeline.codes import UNKNOWN, NumberCodes, TextCodes
 from skforge.compiler.frontends.pipeline.columns import Column, ColumnPlan, plan_of
-from skforge.compiler.frontends.pipeline.fold import TrueParts, accepted
+from skforge.compiler.frontends.pipeline.fold import TrueParts
 from skforge.compiler.frontends.pipeline.split import flat
 from skforge.compiler.frontends.pipeline.transformers import cannot_fold
 from skforge.exceptions import InvalidModelError, UnsupportedModelError
@@ -200,7 +206,7 @@ def refuse(model: Any) -> None:
 class FoldedPipeline(NamedTuple):
     forest: Forest  # the forest on the pipeline's own rows, with codes in coded columns
     inner: Forest  # the last step's own forest, on transformed rows
-    bounds: fold.Bounds  # the numbers that the pipeline takes
+    bounds: Bounds  # the numbers that the pipeline takes
     texts: dict[int, TextCodes]  # the codes of each column of texts
     #: The codes, or the checks, of some columns of numbers.
     numbers: dict[int, NumberCodes]
@@ -252,9 +258,9 @@ def folded(
     inner = tuple(_of_format(plan.sparse, forest) for forest in inner)
     takes_nan = _takes_nan(last, len(plan.columns), bool(plan.sparse))
     narrow = min((forest.input_dtype for forest in inner), key=attrgetter("itemsize"))
-    bounds = fold.bounds_of(plan, narrow, takes_nan)
+    bounds = bounds_of(plan, narrow, takes_nan)
     pieces = fold.pieces_of(plan, inner, bounds)
-    refused = fold.refused_pieces(plan, bounds, pieces, takes_nan)
+    refused = refused_pieces(plan, bounds, pieces, takes_nan)
     if any(flags.all() for flags in refused.values()):
         raise UnsupportedModelError(
             f"The pipeline rejects every {plan.dtype} number in some column, so its "
@@ -327,7 +333,7 @@ def _check(plan: ColumnPlan, forests: tuple[Forest, ...]) -> None:
 def _on_rows(
     plan: ColumnPlan,
     forest: Forest,
-    bounds: fold.Bounds,
+    bounds: Bounds,
     texts: dict[int, TextCodes],
     source: Array,
     tests: Predicates,
@@ -424,7 +430,7 @@ def load_all(model: Any) -> tuple[Forest, ...]:
     return pipeline.forest, *pipeline.more
 
 
-def behind(model: Any, forest: Forest) -> FoldedPipeline:
+def fold_of(model: Any, forest: Forest) -> FoldedPipeline:
     for last, steps, pipeline in _recent:
         alive = last() is not None and steps == _steps_of(model)
         if alive and pipeline.forest is forest:

@@ -165,7 +165,7 @@ def divided(
         elif not folds and blamed:
             why = f"{blamed[-1].removeprefix(path + '__')!r} in it cannot be folded"
         parts.append(StepPart(depth, name, kind, where, why, own, branch))
-        for inner, child, _ in transformers.inside(step):
+        for inner, child, _ in transformers.children(step):
             add(inner, f"{path}__{inner}", child, depth + 1, folds, "")
 
     for i, (name, step) in enumerate(steps):

@@ -328,7 +328,7 @@ def passes_on(transformer: Any) -> bool:
     return is_absent(transformer) or (is_one and not transformer.validate)
 
 
-def inside(transformer: Any) -> list[tuple[str, Any, list[int] | None]]:
+def children(transformer: Any) -> list[tuple[str, Any, list[int] | None]]:
     kind = class_name(transformer)
     if kind == COLUMNS:
         taken = transformer._transformer_to_input_indices

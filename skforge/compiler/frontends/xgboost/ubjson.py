@@ -41,39 +41,39 @@ def loads(data: bytes) -> Any:
     """
     reader = _UbjsonReader(data)
     value = reader.value(reader.marker(), 0)
-    if reader.at != len(data):
+    if reader.offset != len(data):
         raise reader.error("data follows the end of the document")
     return value
 
 
 class _UbjsonReader:
-    __slots__ = ("at", "data")
+    __slots__ = ("data", "offset")
 
     def __init__(self, data: bytes) -> None:
         self.data = data
-        self.at = 0
+        self.offset = 0
 
     def error(self, what: str) -> InvalidModelError:
         return InvalidModelError(
-            f"Byte {self.at} of {len(self.data)} of the UBJSON document: {what}; the "
-            "file is damaged or not UBJSON, so save the model again."
+            f"Byte {self.offset} of {len(self.data)} of the UBJSON document: {what}; "
+            "the file is damaged or not UBJSON, so save the model again."
         )
 
     def marker(self) -> int:
-        data, at = self.data, self.at
+        data, at = self.data, self.offset
         while at < len(data) and data[at] == _NOOP:
             at += 1
         if at >= len(data):
-            self.at = len(data)
+            self.offset = len(data)
             raise self.error("the document ends too early")
-        self.at = at + 1
+        self.offset = at + 1
         return data[at]
 
     def take(self, size: int) -> int:
-        start = self.at
+        start = self.offset
         if size > len(self.data) - start:
             raise self.error(f"{size} bytes are announced, but fewer follow")
-        self.at = start + size
+        self.offset = start + size
         return start
 
     def length(self) -> int:
@@ -114,13 +114,13 @@ class _UbjsonReader:
 
     def header(self) -> tuple[int | None, int | None]:
         kind = count = None
-        if self.data[self.at : self.at + 1] == b"$":
-            self.at += 1
+        if self.data[self.offset : self.offset + 1] == b"$":
+            self.offset += 1
             kind = self.marker()
-            if self.data[self.at : self.at + 1] != b"#":
+            if self.data[self.offset : self.offset + 1] != b"#":
                 raise self.error("a typed container has no count")
-        if self.data[self.at : self.at + 1] == b"#":
-            self.at += 1
+        if self.data[self.offset : self.offset + 1] == b"#":
+            self.offset += 1
             count = self.length()
         return kind, count
 
@@ -153,7 +153,7 @@ class _UbjsonReader:
             if count is None:
                 if self.marker() == _END_OBJECT:
                     break
-                self.at -= 1
+                self.offset -= 1
             name = self.text()
             values[name] = self.value(self.marker() if kind is None else kind, depth)
         return values
@@ -165,7 +165,7 @@ class _UbjsonReader:
         for XGBoost's own files makes no calls. Members of any other form, including
         damaged ones, are left to the general path.
         """
-        data, at = self.data, self.at
+        data, at = self.data, self.offset
         stop = len(data) - 14  # the opening and the count that follow a name
         if at + 9 > stop or data[at] != ord("L"):
             return False
@@ -183,5 +183,5 @@ class _UbjsonReader:
         if count < 0 or after > len(data) or not name.isascii():
             return False
         into[name.decode()] = np.frombuffer(data, dtype, count, start)
-        self.at = after
+        self.offset = after
         return True

@@ -31,11 +31,8 @@ def verify_lir(function: lir.Function) -> None:
         verifier.check(function.body)
         verifier.end(function.body)
     except _NotValid as error:
-        where = (
-            f"in {verifier.statement_text!r} of "
-            if verifier.statement_text
-            else "in the parameters of "
-        )
+        text = verifier.statement_text
+        where = f"in {text!r} of " if text else "in the parameters of "
         raise CompilerError(f"{error}, {where}{function.name}.") from None
 
 

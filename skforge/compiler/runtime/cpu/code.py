@@ -33,7 +33,7 @@ def code_facts(target: Target) -> tuple[str, ...]:
 
 class MachineCode(LoadedCode):
     #: Where the cache has it: its key and digest; None if it has not.
-    place: tuple[str, str] | None = None
+    cache_key: tuple[str, str] | None = None
 
     def __init__(
         self,

@@ -34,7 +34,7 @@ def program(
         # If a valid digest covers a damaged object, it is compiled again.
         with suppress(CompilerError, UnicodeDecodeError):
             code = MachineCode(names.decode().split(), binary, target, symbols)
-            code.place = key, stored[1]
+            code.cache_key = key, stored[1]
             return code
     from skforge.compiler.runtime.cpu.jit import object_of
 
@@ -42,5 +42,5 @@ def program(
     code = MachineCode(of, binary, target, symbols)
     if keeps():
         digest = object_cache.store(key, " ".join(of).encode() + b"\n" + binary)
-        code.place = None if digest is None else (key, digest)
+        code.cache_key = None if digest is None else (key, digest)
     return code
