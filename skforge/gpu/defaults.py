@@ -28,6 +28,7 @@ from skforge.compiler.schedule.ranges import BatchRange
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.gpu.cost import PROCESSORS, GpuWork, bit_table
+from skforge.gpu.nest import row_stride
 
 #: Batches of up to this many rows give each row a block and each tree a thread.
 SINGLE_ROWS = 31
@@ -196,8 +197,8 @@ class _Facts(ForestShape):
 
     def block_bytes(self, rows: int, codes: bool = False) -> int:
         if not codes:
-            return rows * (self.n_features | 1) * self.value_bytes
-        words = rows * (self.code_columns | 1) * 4
+            return rows * row_stride(self.n_features) * self.value_bytes
+        words = rows * row_stride(self.code_columns) * 4
         # Codes are words if these fit in a quarter of shared memory, else narrower.
         return words if 4 * words <= self.most_shared else words // 2
 

@@ -1,11 +1,16 @@
-"""Queries on GPU loop nests."""
+"""What a GPU's loops hold, and how rows lie in the shared memory of its blocks."""
 
 from __future__ import annotations
 
+from typing import Any, TypeVar
+
+from skforge._typing import Float64s
 from skforge.compiler.ir.mir import nodes as mir
 from skforge.compiler.ir.mir.walk import loops_in, statements
 from skforge.compiler.schedule.nest import size_value
 from skforge.gpu.layouts.base import BlockShape
+
+ColumnCount = TypeVar("ColumnCount", int, Float64s)
 
 _FILLS = mir.CacheRows | mir.CacheTrees | mir.QuantizeRows | mir.EvaluatePredicates
 
@@ -40,6 +45,11 @@ def block_shape(body: mir.Body) -> BlockShape | None:
             rows, each = size_value(loop.step, 0), size_value(threads[0].step, 0)
             return BlockShape(rows, rows // each, trees)
     return None
+
+
+def row_stride(columns: ColumnCount, padded: Any = True) -> ColumnCount:
+    """Return how many values apart rows lie in shared memory: padded, in all banks."""
+    return columns + (padded & (columns % 2 == 0))
 
 
 def block_dims(body: mir.Body) -> dict[str, int]:

@@ -43,7 +43,7 @@ from skforge.compiler.target import Target
 from skforge.exceptions import ScheduleError
 from skforge.gpu.layouts.base import BlockThreads, GpuBlockCode, GpuBlockLayout
 from skforge.gpu.lowering.lower_threads import ThreadLowering, is_by_lanes
-from skforge.gpu.nest import block_dims, caches, holds_grid, holds_threads
+from skforge.gpu.nest import block_dims, caches, holds_grid, holds_threads, row_stride
 
 #: Yields each row and column that a thread takes, of all threads of a block.
 Cells: TypeAlias = Callable[[Value, int], Iterable[tuple[Value, Value]]]
@@ -62,7 +62,7 @@ def _layout(rows: int, by_row: bool) -> str:
 def _strides(layout: str, rows: int, columns: int) -> tuple[int, int, int]:
     if layout == "feature":
         return 1, rows, rows * columns
-    stride = columns | 1 if layout == "padded" else columns
+    stride = row_stride(columns, layout == "padded")
     return stride, 1, rows * stride
 
 

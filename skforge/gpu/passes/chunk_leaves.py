@@ -29,6 +29,7 @@ from skforge.compiler.ir.hir.nodes import PredictEnsemble
 from skforge.compiler.ir.mir import nodes as mir
 from skforge.compiler.ir.mir import walk
 from skforge.compiler.schedule.directives import Interleave
+from skforge.gpu.nest import row_stride
 
 #: Leaves take at most this part of shared memory, so that several blocks fit.
 SHARE = 4
@@ -98,8 +99,8 @@ def _bytes_of_rows(body: mir.Body, hir: PredictEnsemble) -> int:
     for stmt in body:
         if isinstance(stmt, mir.CacheRows):
             limits = [b.limit for b in stmt.rows.bounds if isinstance(b.limit, int)]
-            columns = hir.forest.n_features | 1  # with a word of padding
-            total += min(limits, default=0) * columns * hir.forest.input_dtype.itemsize
+            stride = row_stride(hir.forest.n_features)
+            total += min(limits, default=0) * stride * hir.forest.input_dtype.itemsize
     return total
 
 
