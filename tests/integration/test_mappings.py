@@ -6,11 +6,9 @@ import copy
 import pickle
 import sys
 import warnings
-from collections import OrderedDict, UserDict, defaultdict, deque
+from collections import defaultdict
 from decimal import Decimal
-from fractions import Fraction
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -135,25 +133,6 @@ def methods(model: Any) -> list[str]:
     return [name for name in (*METHODS, "predict_log_proba") if hasattr(model, name)]
 
 
-@pytest.mark.sampled(6)
-def test_one_mapping(pair: Any) -> None:
-    model, fast = pair
-    for row in X.iloc[:6].to_dict("records"):
-        wanted = frame_of(row)
-        for name in methods(model):
-            same(getattr(fast, name)(row), getattr(model, name)(wanted))
-
-
-@pytest.mark.sampled(6)
-def test_lists(pair: Any) -> None:
-    model, fast = pair
-    rows = X.to_dict("records")
-    for given in (rows, rows[:1], tuple(rows[:7]), deque(rows[:3])):
-        wanted = frame_of(list(given))
-        for name in methods(model):
-            same(getattr(fast, name)(given), getattr(model, name)(wanted))
-
-
 def test_raw_scores_and_leaves(pair: Any) -> None:
     _, fast = pair
     rows = X.iloc[:30].to_dict("records")
@@ -168,21 +147,6 @@ def test_raw_scores_and_leaves(pair: Any) -> None:
     same(out, fast.predict_raw(rows))
 
 
-@pytest.mark.sampled(6)
-@pytest.mark.filterwarnings("ignore:Skipping features:UserWarning")
-def test_missing_values(pair: Any) -> None:
-    model, fast = pair
-    full = X.iloc[0].to_dict()
-    for missing in (None, float("nan"), np.nan, np.float32("nan"), pd.NA):
-        row = {**full, "visits": missing}
-        wanted = frame_of({**full, "visits": np.nan})
-        for given, frame in (
-            (row, wanted),
-            ([full, row], frame_of([full, {**row, "visits": np.nan}])),
-        ):
-            agree(model, fast, given, frame)
-
-
 def agree(model: Any, fast: Any, given: Any, frame: Any) -> None:
     """Compare answers, or the texts of errors."""
     try:
@@ -193,52 +157,6 @@ def agree(model: Any, fast: Any, given: Any, frame: Any) -> None:
         assert str(caught.value) == str(error)
     else:
         same(fast.predict(given), wanted)
-
-
-@pytest.mark.sampled(31)
-@pytest.mark.parametrize("value", [np.inf, -np.inf, 1e39, -1e300, 3.5e38, 0.0, -0.0])
-def test_extreme_values(pair: Any, value: float) -> None:
-    model, fast = pair
-    row = {**X.iloc[0].to_dict(), "age": value}
-    with np.errstate(over="ignore"):
-        agree(model, fast, row, frame_of(row))
-        agree(model, fast, [row, row], frame_of([row, row]))
-
-
-@pytest.mark.sampled(52)
-@pytest.mark.parametrize(
-    "value",
-    [
-        *(41, True, np.True_, np.int8(3), np.uint64(7), 2**53 + 1, 10**30),
-        *(np.float16(2.5), np.float32(0.1), np.longdouble(41.5)),
-        *(Decimal("40.25"), Fraction(1, 3)),
-    ],
-)
-def test_numbers_are_float64(pair: Any, value: Any) -> None:
-    model, fast = pair
-    row = {**X.iloc[0].to_dict(), "age": value}
-    frame = frame_of({**row, "age": float(value)})
-    same(fast.predict(row), model.predict(frame))
-    same(fast.predict([row] * 3), model.predict(pd.concat([frame] * 3)))
-
-
-def test_keys_come_in_any_order(pair: Any) -> None:
-    model, fast = pair
-    row = X.iloc[5].to_dict()
-    wanted = model.predict(frame_of(row))
-    for _ in range(10):
-        keys = rng.permutation(NAMES).tolist()
-        same(fast.predict({key: row[key] for key in keys}), wanted)
-        same(fast.predict([{key: row[key] for key in keys}, row]), [*wanted, *wanted])
-
-
-def test_every_kind_of_mapping(pair: Any) -> None:
-    model, fast = pair
-    row = X.iloc[6].to_dict()
-    wanted = model.predict(frame_of(row))
-    for kind in (OrderedDict, UserDict, MappingProxyType):
-        same(fast.predict(kind(row)), wanted)
-        same(fast.predict([kind(row), row]), np.concatenate([wanted, wanted]))
 
 
 def test_defaults_are_not_asked() -> None:
@@ -797,18 +715,6 @@ def test_nothing_changes(pair: Any) -> None:
     assert rows == kept
     assert pickle.dumps(model) == before
     same(fast.predict(X), model.predict(X))
-
-
-@pytest.mark.sampled(5)
-def test_copies_and_threads(pair: Any) -> None:
-    model, fast = pair
-    rows = X.iloc[:5].to_dict("records")
-    wanted = model.predict(X.iloc[:5])
-    for other in (copy.deepcopy(fast), pickle.loads(pickle.dumps(fast))):
-        same(other.predict(rows), wanted)
-        same(other.predict(rows[0]), wanted[:1])
-        other.n_jobs = 2
-        same(other.predict(rows), wanted)
 
 
 @pytest.mark.parametrize(
