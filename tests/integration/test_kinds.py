@@ -144,8 +144,18 @@ def cells_of(fast: Any, rows: Rows, turn: int | None) -> list[Cell]:
             cells += [(form, method) for method in methods]
         elif (place + turn) % 4 == 0:
             cells.append((form, methods[(place // 4 + turn) % len(methods)]))
-    # XGBoost 3.2 writes beyond a buffer when leaves are asked of too many columns
-    return [cell for cell in cells if "wide" not in cell[0] or cell[1] != "apply"]
+    return [cell for cell in cells if not is_undefined(*cell, fast)]
+
+
+def is_undefined(form: str, method: str, fast: Any) -> bool:
+    """Tell whether XGBoost 3.2 reads or writes beyond an array.
+
+    It does where it is asked for leaves of too many columns, and to read columns of
+    ``longdouble`` in Fortran's order, which some steps make.
+    """
+    if method == "apply":
+        return "wide" in form
+    return form == "array, longdouble" and hasattr(fast.estimator, "steps")
 
 
 def differing(ours: Call, theirs: Call, rows: Any) -> str:
@@ -272,7 +282,7 @@ def test_wrappers(name, state, elsewhere, tmp_path):
     compare(name, state, turn_of(name, state), elsewhere, tmp_path)
 
 
-@pytest.mark.sampled(40)
+@pytest.mark.sampled(32)
 @cases(kinds_of_pipelines.PIPELINES)
 def test_steps_that_fold(name, state, elsewhere, tmp_path):
     compare(name, state, turn_of(name, state), elsewhere, tmp_path)
@@ -284,7 +294,7 @@ def test_steps_in_their_library(name, state, elsewhere, tmp_path):
     compare(name, state, turn_of(name, state), elsewhere, tmp_path)
 
 
-@pytest.mark.sampled(16)
+@pytest.mark.sampled(12)
 @cases(kinds_of_pipelines.TEXTS)
 def test_texts(name, state, elsewhere, tmp_path):
     compare(name, state, turn_of(name, state), elsewhere, tmp_path)
