@@ -115,6 +115,8 @@ FOLDED: dict[str, Kind] = {
         f"{name}, {last}": Kind(
             make_pipeline(step, CLASSIFIERS[last]),
             on="gaps" if name in TAKE_NAN else "array",
+            # a frame's only row goes to a pipeline that has a part without columns
+            asks=OFFERED if name == "columns-none" else (),
         )
         for name, step in TRANSFORMERS.items()
         for last in ("forest", "xgboost", "lightgbm")
