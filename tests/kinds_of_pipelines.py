@@ -182,7 +182,8 @@ FOLDED: dict[str, Kind] = {
         make_pipeline(make_union(SCALER, pre.MinMaxScaler()), FOREST), on="frame"
     ),
     "scaled, boosting": Kind(make_pipeline(SCALER, BOOSTED)),
-    "no step": Kind(Pipeline([("forest", FOREST)])),
+    # lists go to a pipeline without a step
+    "no step": Kind(Pipeline([("forest", FOREST)]), asks=OFFERED),
     "nothing": Kind(Pipeline([("a", "passthrough"), ("b", None), ("forest", FOREST)])),
 }
 
