@@ -104,7 +104,8 @@ def _unequal(answer: Any, expected: Any, also: Any, rows: Any) -> str:
 
 def differing(found: Any, expected: Any) -> Any:
     """Return the rows in which a bit differs."""
-    if expected.dtype.kind == "f":  # the sign of zero, and which NaN it is
+    if expected.dtype.kind == "f" and expected.itemsize <= 8:
+        # the sign of zero, and which NaN it is
         bits = f"i{expected.itemsize}"
         found, expected = found.view(bits), expected.view(bits)
     different = found != expected

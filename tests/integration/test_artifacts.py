@@ -29,15 +29,8 @@ from sklearn.calibration import CalibratedClassifierCV
 from sklearn.compose import make_column_transformer
 from sklearn.datasets import make_classification
 from sklearn.ensemble import (
-    AdaBoostClassifier,
     BaggingClassifier,
-    BaggingRegressor,
-    ExtraTreesRegressor,
-    GradientBoostingClassifier,
-    GradientBoostingRegressor,
     HistGradientBoostingClassifier,
-    HistGradientBoostingRegressor,
-    IsolationForest,
     RandomForestClassifier,
     VotingClassifier,
 )
@@ -65,7 +58,6 @@ from skforge.compiler.forest.outputs import OutputSpec
 from skforge.compiler.runtime.module import CompiledModule
 from skforge.exceptions import InconsistentVersionWarning, SourceNeededError
 from skforge.persistence.stored_tuner import tuner_in, tuner_out
-from skforge.sources.stored_model import METHODS
 from skforge.tuning import (
     Learned,
     Round,
@@ -74,6 +66,7 @@ from skforge.tuning import (
     Tuner,
     TuningRecords,
 )
+from tests.kinds import MODELS, ROWS, TARGETS
 from tests.plain import plain
 
 ROOT = Path(__file__).parents[2]
@@ -87,61 +80,6 @@ def random_forest(labels):
     return RandomForestClassifier(4, max_depth=4, random_state=0).fit(X, labels)
 
 
-SKLEARN = {
-    "int labels": lambda: random_forest(Y),
-    "float labels": lambda: random_forest(Y * 2.0),
-    "str labels": lambda: random_forest(NAMES[Y]),
-    "object labels": lambda: random_forest(NAMES.astype(object)[Y]),
-    "bool labels": lambda: random_forest(Y > 0),
-    "two targets": lambda: random_forest(np.c_[Y, Y > 0]),
-    "one class": lambda: random_forest(np.zeros(300, int)),
-    "extra trees": lambda: ExtraTreesRegressor(4, random_state=0).fit(X, Y),
-    "tree": lambda: DecisionTreeClassifier().fit(X, NAMES[Y]),
-    "boosting": lambda: GradientBoostingClassifier(n_estimators=3).fit(X, NAMES[Y]),
-    "boosted values": lambda: GradientBoostingRegressor(n_estimators=3).fit(X, Y),
-    "histogram": lambda: HistGradientBoostingClassifier(max_iter=3).fit(X, NAMES[Y]),
-    "histogram values": lambda: HistGradientBoostingRegressor(max_iter=3).fit(X, Y),
-    "isolation": lambda: IsolationForest(n_estimators=4, random_state=0).fit(X),
-    "bagging": lambda: BaggingClassifier(n_estimators=3).fit(X, NAMES[Y]),
-    "bagged values": lambda: BaggingRegressor(n_estimators=3).fit(X, Y),
-    "adaboost": lambda: AdaBoostClassifier(n_estimators=3).fit(X, NAMES[Y]),
-}
-
-
-def xgboost_model(kind):
-    xgb = pytest.importorskip("xgboost")
-    if kind == "classes":
-        return xgb.XGBClassifier(n_estimators=3).fit(X, Y)
-    if kind == "missing":
-        return xgb.XGBClassifier(n_estimators=3, missing=-1.0).fit(X, Y > 0)
-    if kind == "values":
-        return xgb.XGBRegressor(n_estimators=3).fit(X, Y)
-    return xgb.XGBClassifier(n_estimators=3).fit(X, Y).get_booster()
-
-
-def lightgbm_model(kind):
-    lgb = pytest.importorskip("lightgbm")
-    if kind == "classes":
-        return lgb.LGBMClassifier(n_estimators=3, verbose=-1).fit(X, NAMES[Y])
-    if kind == "values":
-        return lgb.LGBMRegressor(n_estimators=3, verbose=-1).fit(X, Y)
-    model = lgb.LGBMClassifier(n_estimators=3, verbose=-1).fit(X, Y)
-    return model.booster_
-
-
-SOURCES = {
-    **SKLEARN,
-    **{
-        f"xgboost {kind}": lambda kind=kind: xgboost_model(kind)
-        for kind in ("classes", "missing", "values", "booster")
-    },
-    **{
-        f"lightgbm {kind}": lambda kind=kind: lightgbm_model(kind)
-        for kind in ("classes", "values", "booster")
-    },
-}
-
-
 @pytest.fixture(scope="module")
 def fitted():
     """Return a function: the compiled model of a name, compiled once."""
@@ -150,7 +88,8 @@ def fitted():
     def get(name):
         if name not in kept:
             # one small kernel: the default schedules would compile for half a second
-            kept[name] = CompiledForest(SOURCES[name](), schedule=SCHEDULE).fit(X)
+            model = CompiledForest(MODELS[name].fitted(), schedule=SCHEDULE)
+            kept[name] = model.fit(ROWS[MODELS[name].on])
         return kept[name]
 
     return get
@@ -184,53 +123,15 @@ def saved(model, tmp_path):
     return skforge.load(tmp_path / "model.skforge")
 
 
-def worn(rows):
-    """Return rows with NaN in them."""
-    rows = rows.copy()
-    rows[::3, 1] = np.nan
-    return rows
-
-
-ROWS = {
-    "float64": X,
-    "float32": X32,
-    "one": X32[:1],
-    "list": X[:3].tolist(),
-    "fortran": np.asfortranarray(X32[:50]),
-    "missing": worn(X32[:50]),
-    "infinite": np.full((2, 6), np.inf, np.float32),
-    "none": X32[:0],
-}
-
-
-#: What the source answers in a way of its own, and a loaded model refuses.
-SOURCE_ALONE = {("boost", "apply", "missing"), ("baggi", "predict_raw", "infinite")}
-SOURCE_ALONE |= {("bagge", "predict_raw", "infinite")}
-
-
 @pytest.mark.sampled(7)
-@pytest.mark.parametrize("name", SOURCES)
-def test_files_and_dropped_estimators_answer_the_same(name, fitted, tmp_path):
-    compiled = fitted(name)
-    loaded = saved(compiled, tmp_path)
-    dropped = compiled.drop_estimator()
-    for other in (loaded, pickle.loads(pickle.dumps(dropped)), dropped):
-        methods = [m for m in (*METHODS, "predict_raw") if hasattr(compiled, m)]
-        for method in set(methods) - {"score"}:
-            if name.startswith("bagging") and method == "predict_log_proba":
-                continue  # a sum of logarithms; see below
-            for kind, rows in ROWS.items():
-                found = answer(other, method, rows)
-                expected = answer(compiled, method, rows)
-                if isinstance(expected, str) and isinstance(found, str):
-                    continue  # each has its own words
-                if (name[:5], method, kind) in SOURCE_ALONE:
-                    assert isinstance(found, str)
-                    continue
-                assert equal(found, expected), (method, kind)
-        if name != "two targets" and "score" in methods:
-            labels = compiled.predict(X)
-            assert other.score(X, labels) == compiled.score(X, labels) == 1.0
+@pytest.mark.parametrize("name", MODELS)
+def test_files_and_dropped_estimators_keep_attributes(name, fitted, tmp_path):
+    """``test_kinds.py`` compares their answers."""
+    compiled, rows = fitted(name), ROWS[MODELS[name].on]
+    for other in (saved(compiled, tmp_path), compiled.drop_estimator()):
+        if hasattr(compiled, "score") and compiled.predict(rows).ndim == 1:
+            labels = compiled.predict(rows)
+            assert other.score(rows, labels) == compiled.score(rows, labels) == 1.0
         for attribute in ("classes_", "n_features_in_", "feature_importances_"):
             assert hasattr(other, attribute) == hasattr(compiled, attribute)
             if hasattr(other, attribute):
@@ -241,6 +142,13 @@ def test_files_and_dropped_estimators_answer_the_same(name, fitted, tmp_path):
         assert other.fitted_target_ == compiled.fitted_target_
         assert other.__sklearn_tags__() == compiled.__sklearn_tags__()
         assert not hasattr(other, "estimator_")
+
+
+SKLEARN = [
+    name
+    for name, kind in MODELS.items()
+    if kind.on == "array" and not name.startswith(("xgboost", "lightgbm"))
+]
 
 
 @pytest.mark.sampled(6)
@@ -268,29 +176,6 @@ def test_frames_are_checked_by_name(tmp_path):
     with pytest.warns(UserWarning) as found:
         loaded.predict(X)
     assert str(found[0].message) == str(expected[0].message)
-
-
-def test_names_of_xgboost_and_warnings_of_lightgbm(tmp_path):
-    pd = pytest.importorskip("pandas")
-    xgb, lgb = pytest.importorskip("xgboost"), pytest.importorskip("lightgbm")
-    frame = pd.DataFrame(X, columns=list("abcdef"))
-    for model in (
-        xgb.XGBClassifier(n_estimators=2).fit(frame, Y),
-        lgb.LGBMClassifier(n_estimators=2, verbose=-1).fit(frame, Y),
-    ):
-        compiled = plain(model).fit(frame)
-        loaded = saved(compiled, tmp_path)
-        for rows in (frame, X):
-            with warnings.catch_warnings(record=True) as expected:
-                warnings.simplefilter("always")
-                values = compiled.predict_proba(rows)
-            with warnings.catch_warnings(record=True) as found:
-                warnings.simplefilter("always")
-                assert equal(loaded.predict_proba(rows), values)
-            assert [str(w.message) for w in found] == [str(w.message) for w in expected]
-    wrong = frame[list("badcfe")]
-    loaded = saved(plain(model).fit(frame), tmp_path)  # by position
-    assert equal(loaded.predict_proba(wrong), compiled.predict_proba(wrong))
 
 
 @pytest.mark.parametrize("dtype", ["str", "object"])
@@ -931,7 +816,7 @@ def test_text_and_dates_in_a_frame_are_named_by_column():
 
 
 def test_no_addresses_in_any_state(fitted):
-    compiled = fitted("str labels")
+    compiled = fitted("forest of three names")
     compiled.predict(X32[:1])
     for model in (compiled, compiled.drop_estimator(), compiled._predictor.module):
         state = pickle.dumps(model)
@@ -951,12 +836,14 @@ COPIES = {
 
 @pytest.mark.parametrize("how", COPIES)
 def test_copies(how, fitted):
-    compiled = fitted("str labels")
-    unfitted = CompiledForest(random_forest(NAMES[Y]), schedule=SCHEDULE)
+    compiled = fitted("forest of three names")
+    kind = MODELS["forest of three names"]
+    trained = COPIES[how](CompiledForest(kind.model, schedule=SCHEDULE))
+    trained.fit(ROWS[kind.on], TARGETS[kind.y])
     forest = COPIES[how](compiled.forest_)
     assert forest.content_hash() == compiled.forest_.content_hash()
     assert not forest.left.flags.writeable
-    for model in (compiled, compiled.drop_estimator(), COPIES[how](unfitted).fit(X)):
+    for model in (compiled, compiled.drop_estimator(), trained):
         found = COPIES[how](model)
         assert "_predictor" not in vars(found)
         assert equal(found.predict(X), compiled.predict(X))
@@ -966,7 +853,7 @@ def test_copies(how, fitted):
 
 
 def test_joblib_files_can_be_mapped(fitted, tmp_path):
-    compiled = fitted("str labels")
+    compiled = fitted("forest of three names")
     for compress in (0, 3):
         path = tmp_path / f"model{compress}.joblib"
         joblib.dump(compiled, path, compress=compress)
@@ -1014,7 +901,7 @@ DROPPED = WITHOUT.replace(
 
 @pytest.mark.parametrize("code", [WITHOUT, DROPPED], ids=["file", "dropped"])
 def test_models_load_where_no_source_is_installed(code, fitted, tmp_path):
-    names = ["xgboost classes", "lightgbm classes", "str labels"]
+    names = ["xgboost of three", "lightgbm of names", "forest of three names"]
     np.save(tmp_path / "rows.npy", X32)
     for name in names:
         skforge.save(fitted(name), tmp_path / f"{name}.skforge")
@@ -1174,10 +1061,14 @@ def test_wrong_types_in_the_manifest_are_refused_or_harmless(made, step, tmp_pat
     assert refused > 0.6 * tried
 
 
-@pytest.mark.parametrize("name", ["str labels", "two targets", "boosting"])
+@pytest.mark.parametrize(
+    "name", ["forest of three names", "two targets", "gb of names"]
+)
 def test_labels_that_are_not_the_forests_are_refused(name, fitted, tmp_path):
     path = tmp_path / "model.skforge"
-    model = fitted(name).drop_estimator()
+    if name == "two targets":
+        two = CompiledForest(random_forest(np.c_[Y, Y > 0]), schedule=SCHEDULE).fit(X)
+    model = (two if name == "two targets" else fitted(name)).drop_estimator()
     kept = model.estimator.attributes
     right = kept["classes_"]
     if isinstance(right, list):
@@ -1206,7 +1097,9 @@ def test_labels_that_are_not_the_forests_are_refused(name, fitted, tmp_path):
 def test_answers_to_no_rows_that_are_none_are_refused(answer, tmp_path):
     path = tmp_path / "model.skforge"
     pytest.importorskip("xgboost")
-    compiled = CompiledForest(xgboost_model("values"), schedule=SCHEDULE).fit(X)
+    compiled = CompiledForest(
+        MODELS["xgboost of values"].fitted(), schedule=SCHEDULE
+    ).fit(X)
     skforge.save(compiled, path)
 
     def change(manifest):
@@ -1277,7 +1170,7 @@ def test_a_kill_at_any_moment_leaves_a_whole_file(tmp_path):
 def test_errors_of_saving_name_the_path_asked_for(fitted, tmp_path):
     path = tmp_path / "missing" / "model.skforge"
     with pytest.raises(FileNotFoundError) as error:
-        skforge.save(fitted(next(iter(SOURCES))), path)
+        skforge.save(fitted("forest of two"), path)
     assert error.value.filename == str(path)
 
 

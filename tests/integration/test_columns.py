@@ -5,9 +5,8 @@ from __future__ import annotations
 import contextlib
 import copy
 import sys
-from collections import UserDict, deque
+from collections import UserDict
 from collections.abc import Callable
-from decimal import Decimal
 from types import MappingProxyType
 from typing import Any
 
@@ -107,53 +106,8 @@ def same(found: Any, wanted: Any) -> None:
     np.testing.assert_array_equal(found, wanted, strict=True)
 
 
-def methods(model: Any) -> list[str]:
-    return [name for name in (*METHODS, "predict_log_proba") if hasattr(model, name)]
-
-
 def shuffled(frame: Any, kind: Callable[[Any], Any]) -> dict[str, Any]:
     return {name: kind(frame[name]) for name in rng.permutation([*frame.columns])}
-
-
-def strided(column: Any) -> Any:
-    values = np.asarray(column)
-    return np.repeat(values, 2)[::2]
-
-
-KINDS: dict[str, Callable[[Any], Any]] = {
-    "lists": lambda column: column.tolist(),
-    "tuples": lambda column: tuple(column.tolist()),
-    "deques": lambda column: deque(column.tolist()),
-    "arrays": np.asarray,
-    "arrays with strides": strided,
-    "object arrays": lambda column: np.array(column.tolist(), object),
-    "masked arrays": lambda column: np.ma.array(np.asarray(column)),
-    "series": lambda column: column,
-    "series, reversed index": lambda column: column.set_axis(range(len(column))[::-1]),
-    "nullable series": lambda column: column.convert_dtypes(),
-    "pyarrow series": lambda column: column.convert_dtypes(dtype_backend="pyarrow"),
-    "indexes": pd.Index,
-    "polars": lambda column: pytest.importorskip("polars").Series(column.tolist()),
-    "arrow": lambda column: pytest.importorskip("pyarrow").array(column.tolist()),
-    "arrow dictionaries": lambda column: (
-        pytest.importorskip("pyarrow").array(column.tolist()).dictionary_encode()
-    ),
-    "arrow chunks": lambda column: pytest.importorskip("pyarrow").chunked_array(
-        [column.tolist()[:9], column.tolist()[9:]]
-    ),
-}
-
-
-@pytest.mark.sampled(12)
-@pytest.mark.parametrize("kind", KINDS)
-def test_sequences_of_every_kind(fitted: Any, kind: str) -> None:
-    model, fast, frame = fitted
-    for n_rows in (1, 40):
-        part = frame[:n_rows]
-        columns = shuffled(part, KINDS[kind])
-        for name in methods(model):
-            same(getattr(fast, name)(columns), getattr(model, name)(part))
-    same(fast.predict_raw(columns), fast.predict_raw(frame[:40]))
 
 
 @pytest.mark.sampled(6)
@@ -173,42 +127,6 @@ def test_methods_and_mappings(fitted: Any) -> None:
         wanted = fast.predict_contribs(frame[:5])
         few = {name: values[:5] for name, values in columns.items()}
         same(fast.predict_contribs(few), wanted)
-
-
-@pytest.mark.sampled(120)
-@pytest.mark.parametrize(
-    "values",
-    [
-        *([1, 2, 3], [True, 2, 0.5], [1.5, None, float("nan")], [None, None, None]),
-        *([pd.NA, np.float32(0.1), 2**53 + 1], [Decimal("40.25"), 1e300, -1e39]),
-        *([np.inf, 1.0, 2.0], [2**24 + 1, 2**60 + 129, -(2**63)], [0.1, -0.0, 1e-46]),
-        *(np.array([0, 1, 3]).astype(code) for code in "bhilqBHILQ?efd"),
-        np.array([2**24 + 1, 2**62 + 257, -(2**63)]),
-        np.array([2**64 - 1, 2**53 + 1, 3], np.uint64),
-        np.array([0.1, np.nan, -3.5e38], ">f8"),
-        np.array([40.25, np.nan, 1e-30], np.longdouble),
-        np.ma.array([1.0, 2.0, 3.0], mask=[True, False, False]),
-        pd.Series([1, None, 3], dtype="Int64"),
-        pd.Series([True, None, False], dtype="boolean"),
-    ],
-)
-def test_numbers_are_those_of_mappings(fitted: Any, values: Any) -> None:
-    """Also where XGBoost and scikit-learn round float64 to float32, or refuse it."""
-    model, fast, frame = fitted
-    gaps = [value is np.ma.masked or pd.isna(value) for value in values]
-    numbers = [np.nan if gap else float(v) for gap, v in zip(gaps, values, strict=True)]
-    part = frame[:3].assign(age=np.array(numbers))
-    columns = {name: frame[name][:3].tolist() for name in frame} | {"age": values}
-    with np.errstate(over="ignore"):
-        try:
-            wanted = model.predict(part)
-        except ValueError as error:
-            with pytest.raises(type(error)) as caught:
-                fast.predict(columns)
-            assert str(caught.value) == str(error)
-        else:
-            same(fast.predict(columns), wanted)
-            same(fast.predict_raw(columns), fast.predict_raw(part))
 
 
 @pytest.mark.parametrize("kind", ["xgboost", "lightgbm", "histogram"])

@@ -133,16 +133,6 @@ def test_early_stopping_limits_the_trees():
     assert same(compiled.predict_proba(X), source.predict_proba(X))
 
 
-def test_a_marker_of_missing_values():
-    rows = X.copy()
-    rows[::3, 1] = -999
-    model = xgb.XGBClassifier(n_estimators=3, missing=-999, n_jobs=1).fit(rows, Y)
-    compiled = CompiledForest(model).fit(rows)
-    assert same(compiled.predict_proba(rows), model.predict_proba(rows))
-    nan = np.where(rows == -999, np.nan, rows)
-    assert same(compiled.predict_proba(rows), compiled.predict_proba(nan))
-
-
 def test_weights_are_used_to_train():
     weight = np.linspace(0, 1, 300)
     compiled = CompiledForest(forest()).fit(X, Y, sample_weight=weight)

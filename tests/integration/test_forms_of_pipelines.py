@@ -12,17 +12,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from sklearn import (
-    compose,
-    ensemble,
-    feature_selection,
-    impute,
-    preprocessing,
-    tree,
-)
+from sklearn import compose, ensemble, feature_selection, impute, preprocessing, tree
 from sklearn.base import clone
-from sklearn.calibration import CalibratedClassifierCV
-from sklearn.model_selection import FixedThresholdClassifier
 from sklearn.pipeline import make_pipeline
 
 import skforge
@@ -31,118 +22,24 @@ from skforge.prediction import blocks
 from skforge.prediction.predictor import ForestPredictor
 from skforge.sources import forms
 from tests.compared_calls import difference
+from tests.forms import PASSENGER_NUMBERS, PASSENGERS
+from tests.kinds import PASSENGERS as FRAME
+from tests.kinds import TARGETS, N
+from tests.kinds_of_pipelines import NUMBER_STEPS, OVER, TEXTS
 from tests.plain import plain
 
 pd = pytest.importorskip("pandas")
 pl = pytest.importorskip("polars")
 pa = pytest.importorskip("pyarrow")
 
-TEXT = pa.string()
 random = np.random.default_rng(0)
-N_ROWS = 400
-NUMBERS = ["age", "fare", "x", "kids", "alone"]
-FRAME = pd.DataFrame(
-    {
-        "age": random.normal(40, 10, N_ROWS),
-        "fare": random.gamma(2, 10, N_ROWS),
-        "x": random.normal(size=N_ROWS),
-        "kids": random.integers(0, 5, N_ROWS),
-        "alone": (random.random(N_ROWS) < 0.4).astype(float),
-        "sex": random.choice(["m", "f"], N_ROWS),
-        "port": random.choice(["S", "C", "Q"], N_ROWS),
-    }
-)
-Y = (FRAME.age / 40 + FRAME.alone + (FRAME.sex == "m") > 2).astype(int)
-
-
-def gaps(frame: Any) -> Any:
-    """Return a frame with missing whole numbers."""
-    return frame.assign(kids=frame.kids.astype("Int64").where(frame.kids > 0))
-
-
-def as_json(frame: Any) -> Any:
-    """Return a frame of Python's values, whole numbers and None among them."""
-    objects = frame.astype(object)
-    return objects.assign(
-        age=objects.age.where(frame.age > 30, None),
-        kids=[int(kids) for kids in frame.kids],
-    ).astype({"kids": object})
-
-
-FORMS: dict[str, Callable[[Any], Any]] = {
-    "bool": lambda f: f.assign(alone=f.alone > 0),
-    "float32": lambda f: f.astype(dict.fromkeys(NUMBERS, "f4")),
-    "float16": lambda f: f.astype(dict.fromkeys(NUMBERS, "f2")),
-    "mixed": lambda f: f.astype({"age": "f4", "kids": "i1", "alone": "?"}),
-    "all narrow": lambda f: f.astype(
-        {"age": "f4", "fare": "f4", "x": "f4", "kids": "i2", "alone": "?"}
-    ),
-    "Int64": lambda f: f.astype({"kids": "Int64"}),
-    "Int64 with NA": gaps,
-    "Float32": lambda f: f.astype({"age": "Float32", "alone": "boolean"}),
-    "convert_dtypes": lambda f: f.convert_dtypes(),
-    "pyarrow": lambda f: f.astype({"age": "float[pyarrow]", "kids": "int64[pyarrow]"}),
-    "pyarrow with NA": lambda f: gaps(f).astype({"kids": "int64[pyarrow]"}),
-    "pyarrow with texts": lambda f: f.convert_dtypes(dtype_backend="pyarrow"),
-    "dictionaries": lambda f: f.astype(
-        dict.fromkeys(["sex", "port"], pd.ArrowDtype(pa.dictionary(pa.int8(), TEXT)))
-    ),
-    "objects": lambda f: f.astype(object),
-    "objects of all kinds": lambda f: as_json(f).assign(
-        fare=[Decimal(str(x)) if i % 3 else x for i, x in enumerate(f.fare)],
-        x=[np.float64(x) if i % 2 else x for i, x in enumerate(f.x)],
-        alone=[np.bool_(x) for x in f.alone],
-    ),
-    "one object among narrow columns": lambda f: f.astype(
-        {"age": object, "fare": "f4", "x": "f4", "kids": "i2", "alone": "?"}
-    ),
-    "polars": pl.from_pandas,
-    "polars, all types": lambda f: pl.from_pandas(f).with_columns(
-        pl.col("age").cast(pl.Float32),
-        pl.col("kids").cast(pl.Int8),
-        pl.col("alone") > 0,
-        pl.col("sex").cast(pl.Categorical),
-        pl.col("port").cast(pl.Enum(["S", "C", "Q"])),
-    ),
-    "polars with nulls": lambda f: pl.from_pandas(gaps(f)),
-    "table": pa.Table.from_pandas,
-    "table, all types": lambda f: pa.Table.from_pandas(
-        f.astype({"age": "f4", "kids": "i1", "alone": "?", "sex": "category"})
-    ),
-}
-STEPS: dict[str, Any] = {
-    "standard": preprocessing.StandardScaler(),
-    "robust": preprocessing.RobustScaler(),
-    "minmax": preprocessing.MinMaxScaler(clip=True),
-    "impute": impute.SimpleImputer(add_indicator=True),
-    "median": make_pipeline(
-        impute.SimpleImputer(strategy="median"), preprocessing.StandardScaler()
-    ),
-    "bins": preprocessing.KBinsDiscretizer(4),
-    "none": "passthrough",
-}
-MODELS = {
-    "forest": ensemble.RandomForestClassifier(7, max_depth=6, random_state=0),
-    "histogram": ensemble.HistGradientBoostingClassifier(max_iter=9),
-    "tree": tree.DecisionTreeClassifier(),
-}
-
-
-def more_forms(name: str) -> Callable[[Any], Any]:
-    """Return a form, or what float64 frames also come as."""
-    more: dict[str, Callable[[Any], Any]] = {
-        "another order": lambda f: f[f.columns[::-1]],
-        "categories": lambda f: f.astype({"sex": "category", "port": "category"}),
-    }
-    return FORMS[name] if name in FORMS else more[name]
+FORMS = PASSENGERS
+NUMBERS = PASSENGER_NUMBERS
+Y = TARGETS["travels"]
 
 
 def fitted(step: str, last: str) -> Any:
-    columns = compose.make_column_transformer(
-        (clone(STEPS[step]) if step != "none" else "passthrough", NUMBERS),
-        (preprocessing.OneHotEncoder(handle_unknown="ignore"), ["sex", "port"]),
-    )
-    return make_pipeline(columns, clone(MODELS[last])).fit(FRAME, Y)
+    return TEXTS[f"{step} and texts, {last}"].fitted()
 
 
 def near(fast: Any, form: Callable[[Any], Any]) -> Any:
@@ -153,8 +50,8 @@ def near(fast: Any, form: Callable[[Any], Any]) -> Any:
         cuts = forest.threshold[forest.feature == place]
         cuts = cuts[np.isfinite(cuts)]
         if len(cuts):
-            at = random.choice(cuts, N_ROWS)
-            way = random.choice([-np.inf, np.inf], N_ROWS)
+            at = random.choice(cuts, N)
+            way = random.choice([-np.inf, np.inf], N)
             at[::2] = np.nextafter(at.astype("f4"), way.astype("f4"))[::2]
             frame[name] = np.clip(at, -6e4, 6e4)
     return form(frame)
@@ -168,48 +65,6 @@ def answers(model: Any, rows: Any) -> Any:
             return model.predict_proba(rows)
         except (TypeError, ValueError, Warning) as error:
             return type(error)
-
-
-def compare(step: str, last: str, name: str) -> None:
-    model = fitted(step, last)
-    fast = plain(model).fit(FRAME)
-    for rows in (FORMS[name](FRAME), near(fast, FORMS[name])):
-        for part in (rows, rows[:1], rows[:5]):
-            expected, found = answers(model, part), answers(fast, part)
-            if isinstance(expected, type):
-                assert found is expected
-            else:
-                np.testing.assert_array_equal(found, expected, strict=True)
-
-
-@pytest.mark.sampled(4)
-@pytest.mark.parametrize("name", FORMS)
-def test_rows_of_any_form_equal_the_pipeline(name: str) -> None:
-    compare("standard", "forest", name)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("last", MODELS)
-@pytest.mark.parametrize("step", STEPS)
-@pytest.mark.parametrize("name", FORMS)
-def test_rows_of_any_form_behind_any_step(name: str, step: str, last: str) -> None:
-    compare(step, last, name)
-
-
-@pytest.mark.sampled(4)
-@pytest.mark.parametrize("name", FORMS)
-def test_the_pipeline_itself_answers_none_of_them(name: str) -> None:
-    model = fitted("median", "forest")
-    fast = plain(model).fit(FRAME)
-    rows = FORMS[name](FRAME)
-    expected = model.predict_proba(rows)
-    fast.predict_proba(rows)
-
-    def refuse(*_: Any, **__: Any) -> None:
-        raise AssertionError("the pipeline was asked")
-
-    model.predict_proba = refuse
-    np.testing.assert_array_equal(fast.predict_proba(rows), expected, strict=True)
 
 
 @pytest.mark.sampled(2)
@@ -331,7 +186,7 @@ REQUESTS = {
 
 
 @pytest.mark.sampled(2)
-@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("step", NUMBER_STEPS)
 @pytest.mark.parametrize("stored", [False, True])
 def test_a_request_as_a_frame(step: str, stored: bool, tmp_path: Path) -> None:
     """Whichever columns are objects: a file saved before answers the same ones."""
@@ -386,13 +241,13 @@ def test_columns_that_no_step_reads_do_not_matter(kind: str) -> None:
     day = pa.scalar(0, pa.date32())
     table = pa.Table.from_pandas(FRAME, preserve_index=False)
     others = {
-        "a day": pa.array([day] * N_ROWS),
-        "a time": pa.array([1] * N_ROWS, pa.timestamp("ns")),
-        "a struct": pa.array([{"x": 1, "y": "z"}] * N_ROWS),
-        "a list": pa.array([[1, 2]] * N_ROWS),
-        "bytes": pa.array([b"x"] * N_ROWS),
-        "nothing": pa.nulls(N_ROWS),
-        "decimal": pa.array([Decimal("1.5")] * N_ROWS),
+        "a day": pa.array([day] * N),
+        "a time": pa.array([1] * N, pa.timestamp("ns")),
+        "a struct": pa.array([{"x": 1, "y": "z"}] * N),
+        "a list": pa.array([[1, 2]] * N),
+        "bytes": pa.array([b"x"] * N),
+        "nothing": pa.nulls(N),
+        "decimal": pa.array([Decimal("1.5")] * N),
     }
     for at, (name, column) in enumerate(others.items()):
         table = table.add_column(at, name, column)
@@ -414,7 +269,7 @@ def test_arrays_and_lists_with_texts(kind: str) -> None:
         (preprocessing.OneHotEncoder(), [2]),
     )
     objects = FRAME[["age", "fare", "sex"]].to_numpy(object)
-    model = make_pipeline(columns, clone(MODELS["forest"])).fit(objects, Y)
+    model = make_pipeline(columns, clone(OVER["forest"])).fit(objects, Y)
     fast = plain(model).fit(objects)
     rows = objects if kind == "array" else objects.tolist()
     expected = model.predict_proba(rows)
@@ -440,12 +295,12 @@ def test_artifacts_know_the_forms_that_fit_or_calls_met(
 
 
 @pytest.mark.sampled(3)
-@pytest.mark.parametrize("name", [*FORMS, "another order", "categories"])
+@pytest.mark.parametrize("name", FORMS)
 def test_fit_of_a_loaded_pipeline_takes_what_its_predict_takes(
     name: str, tmp_path: Path
 ) -> None:
     model = fitted("median", "forest")
-    fast, rows = plain(model).fit(FRAME), more_forms(name)(FRAME)
+    fast, rows = plain(model).fit(FRAME), FORMS[name](FRAME)
     expected = fast.predict_proba(rows)
     skforge.save(fast, tmp_path / "fast.skforge")
     for again in (skforge.load(tmp_path / "fast.skforge"), fast.drop_estimator()):
@@ -455,6 +310,19 @@ def test_fit_of_a_loaded_pipeline_takes_what_its_predict_takes(
             np.testing.assert_array_equal(found, expected, strict=True)
         assert again._compiled().checked[0] == 256
         assert not again.counters()["library"]["calls"]
+
+
+@pytest.mark.sampled(1)
+@pytest.mark.parametrize(
+    "name", ["threshold of texts", "calibrated texts", "votes of texts"]
+)
+def test_fit_of_a_loaded_wrapper(name: str) -> None:
+    model, rows = TEXTS[name].fitted(), FORMS["mixed"](FRAME)
+    fast = plain(model).fit(FRAME)
+    fast.predict_proba(rows)
+    again = fast.drop_estimator().fit(rows)
+    for form in (rows, FRAME):
+        assert not difference(again.predict_proba, model.predict_proba, form)
 
 
 def test_fit_of_a_loaded_pipeline_compares_the_forest_of_the_form(
@@ -474,49 +342,12 @@ def test_fit_of_a_loaded_pipeline_compares_the_forest_of_the_form(
         again.fit(rows)
 
 
-WRAPPERS: dict[str, Callable[[], Any]] = {
-    "threshold": lambda: FixedThresholdClassifier(
-        fitted("standard", "forest"), threshold=0.4
-    ),
-    "calibrated": lambda: CalibratedClassifierCV(fitted("standard", "forest"), cv=2),
-    "votes": lambda: ensemble.VotingClassifier(
-        [("a", fitted("standard", "forest")), ("b", fitted("median", "histogram"))],
-        voting="soft",
-    ),
-}
-
-
-@pytest.mark.sampled(3)
-@pytest.mark.parametrize("wrapper", WRAPPERS)
-@pytest.mark.parametrize("name", FORMS)
-def test_wrappers_answer_rows_of_any_form_by_kernels(
-    name: str, wrapper: str, tmp_path: Path
-) -> None:
-    model = WRAPPERS[wrapper]().fit(FRAME, Y)
-    inner = plain(fitted("standard", "forest")).fit(FRAME)
-    many = FORMS[name](FRAME), near(inner, FORMS[name])
-    fast = plain(model).fit(FRAME)
-    for rows in (*many, many[0][:1], FRAME):
-        for method in ("predict", "predict_proba"):
-            assert not difference(getattr(fast, method), getattr(model, method), rows)
-    assert not fast.counters()["library"]["calls"]
-    skforge.save(fast, tmp_path / "fast.skforge")
-    again = skforge.load(tmp_path / "fast.skforge")
-    for one in (again, pickle.loads(pickle.dumps(fast)), fast.drop_estimator()):
-        for rows in many:
-            assert not difference(one.predict_proba, model.predict_proba, rows)
-        assert not one.counters()["library"]["calls"]
-    again.fit(many[0])
-    for rows in (*many, FRAME):
-        assert not difference(again.predict_proba, model.predict_proba, rows)
-
-
 @pytest.mark.parametrize("dtype", ["uint8", "uint16"])
 def test_a_step_that_fails_on_some_numbers_answers_the_others(dtype: str) -> None:
     """A target encoder of fractions looks numbers up beyond its table (1.9)."""
     halves = pd.DataFrame({"x": np.round(2 * FRAME.x) / 2})
     encoder = preprocessing.TargetEncoder(cv=3, smooth=0.0)
-    model = make_pipeline(encoder, clone(MODELS["forest"])).fit(halves, Y)
+    model = make_pipeline(encoder, clone(OVER["forest"])).fit(halves, Y)
     for form in (pd.DataFrame, pl.DataFrame):
         rows = form({"x": np.array([1, 0, 1], dtype)})
         fast = plain(model).fit(halves)
@@ -527,7 +358,7 @@ def test_a_step_that_fails_on_some_numbers_answers_the_others(dtype: str) -> Non
 def test_numbers_in_a_column_of_texts_are_the_encoder_s_error(dtype: str) -> None:
     model = make_pipeline(
         compose.make_column_transformer((preprocessing.OneHotEncoder(), ["sex"])),
-        clone(MODELS["forest"]),
+        clone(OVER["forest"]),
     ).fit(FRAME, Y)
     rows = FRAME.assign(sex=pd.Series(1, FRAME.index, dtype))
     fast = plain(model).fit(FRAME)
@@ -543,7 +374,7 @@ def test_categories_in_a_column_of_numbers_go_to_the_pipeline() -> None:
     encoded = make_pipeline(filled, preprocessing.OneHotEncoder())
     columns = compose.make_column_transformer((encoded, ["sex", "kids"]))
     frame = FRAME.assign(kids=FRAME.kids.astype("category"))
-    model = make_pipeline(columns, clone(MODELS["forest"])).fit(frame, Y)
+    model = make_pipeline(columns, clone(OVER["forest"])).fit(frame, Y)
     fast = plain(model).fit(frame)
     rows = pa.Table.from_pandas(frame[:2], preserve_index=False)
     assert pa.types.is_dictionary(rows.schema.field("kids").type)
@@ -552,7 +383,7 @@ def test_categories_in_a_column_of_numbers_go_to_the_pipeline() -> None:
 
 
 def test_small_integers_meet_the_thresholds_near_their_ends() -> None:
-    wide = pd.DataFrame({"x": np.linspace(-300, 300, N_ROWS)})
+    wide = pd.DataFrame({"x": np.linspace(-300, 300, N)})
     selector = feature_selection.VarianceThreshold()  # takes numbers as they are
     model = make_pipeline(selector, tree.DecisionTreeRegressor()).fit(wide, wide.x)
     fast = plain(model).fit(wide)
@@ -567,7 +398,7 @@ def test_small_integers_meet_the_thresholds_near_their_ends() -> None:
 def test_float32_of_tables_is_what_the_first_step_makes_of_it() -> None:
     """A scaler takes polars' float32 as float64: so these values are known."""
     random = np.random.default_rng(3)
-    halves = pd.DataFrame({"a": random.integers(-3, 4, N_ROWS) / 2})
+    halves = pd.DataFrame({"a": random.integers(-3, 4, N) / 2})
     encoder = preprocessing.OrdinalEncoder(
         handle_unknown="use_encoded_value", unknown_value=-1
     )
@@ -580,7 +411,7 @@ def test_float32_of_tables_is_what_the_first_step_makes_of_it() -> None:
 
 
 def dated(unit: str) -> Any:
-    days = np.random.default_rng(1).integers(-4000, 4000, N_ROWS)
+    days = np.random.default_rng(1).integers(-4000, 4000, N)
     dates = pd.Timestamp("2024-01-01") + pd.to_timedelta(days, unit="D")
     return FRAME.assign(when=dates.astype(f"M8[{unit}]"), end=dates[::-1])
 

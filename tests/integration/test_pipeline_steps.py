@@ -21,7 +21,7 @@ from sklearn.feature_selection import SelectKBest
 from sklearn.frozen import FrozenEstimator
 from sklearn.impute import SimpleImputer
 from sklearn.model_selection import GridSearchCV
-from sklearn.pipeline import FeatureUnion, Pipeline, make_pipeline, make_union
+from sklearn.pipeline import Pipeline, make_pipeline, make_union
 from sklearn.svm import SVC
 from threadpoolctl import threadpool_limits
 
@@ -29,7 +29,11 @@ import skforge
 from skforge import CompiledForest, InvalidInputError, UnsupportedModelError
 from skforge.distributed import pack
 from skforge.distributed.ray import Predictor
+from tests.forms import framed
+from tests.kinds import ROWS
+from tests.kinds_of_pipelines import MIDDLE, STEPS, Own, twice
 from tests.plain import plain
+from tests.sklearn_rows import same_bits as same
 
 pd = pytest.importorskip("pandas")
 sp = pytest.importorskip("scipy.sparse")
@@ -67,14 +71,6 @@ SCALER, PCA = pre.StandardScaler(), decomposition.PCA(3)
 METHODS = ("predict", "predict_proba", "decision_function", "score_samples")
 
 
-def twice(x):
-    return x * 2
-
-
-class Own(pre.StandardScaler):
-    """A subclass, which may do anything."""
-
-
 class Counting(TransformerMixin, BaseEstimator):
     """A transformer that remembers how often it was called."""
 
@@ -90,12 +86,6 @@ class Counting(TransformerMixin, BaseEstimator):
 
 def compiled(model, rows, **how):
     return plain(model, **how).fit(rows)
-
-
-def same(found, expected):
-    assert type(found) is type(expected)
-    assert found.dtype == expected.dtype
-    np.testing.assert_array_equal(found, expected)
 
 
 def outcome(call, rows):
@@ -145,43 +135,35 @@ def is_ours(fast, rows):
 
 # ------------------------------------------------------------ steps
 
-MIDDLE = {
-    "pca": PCA,
-    "whitened": decomposition.PCA(2, whiten=True),
-    "svd": decomposition.TruncatedSVD(2, random_state=0),
-    "polynomial": pre.PolynomialFeatures(2),
-    "spline": pre.SplineTransformer(n_knots=3),
-    "function": pre.FunctionTransformer(twice),
-    "narrow": pre.FunctionTransformer(np.float32),
-    "own": Own(),
-    "weights": FeatureUnion([("a", SCALER)], transformer_weights={"a": 3.0}),
-    "union": make_union(pre.StandardScaler(), decomposition.PCA(2)),
-    "columns": ColumnTransformer(
-        [("a", make_pipeline(SCALER, decomposition.PCA(2)), [0, 1, 2])],
-        remainder="passthrough",
-    ),
+WHERE = {
+    **{
+        f"{name} in its library": ["runs", "runs", "folded"]
+        for name in MIDDLE
+        if name not in ("columns", "narrow")
+    },
+    "columns in its library": ["runs", "folded", "folded"],
+    "narrow in its library": ["runs", "runs", "runs"],
+    "taken apart": ["runs", "runs", "folded"],
+    "some absent": ["runs", "runs", "folded", "folded"],
 }
 
 
-@pytest.mark.sampled(6)
-@pytest.mark.parametrize("name", MIDDLE)
-def test_a_step_runs_in_its_library(name):
-    model = make_pipeline(
-        SimpleImputer(), clone(MIDDLE[name]), pre.MinMaxScaler(), clone(FOREST)
-    )
+@pytest.mark.sampled(8)
+@pytest.mark.parametrize("name", WHERE)
+def test_steps_run_in_their_library_or_fold(name):
+    """``test_kinds.py`` compares their answers."""
+    model, rows = STEPS[name].fitted(), ROWS[STEPS[name].on]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        model.fit(GAPS, Y)
-        fast = compiled(model, GAPS)
-    middle = "folded" if name == "columns" else "runs"
-    assert where(fast) == ["runs", middle, "runs" if name == "narrow" else "folded"]
-    assert fast.n_features_in_ == 6
-    known = fast.forest_.n_features == model[-1].n_features_in_
-    assert known or start(fast) == 2
-    assert_same(fast, model, GAPS, X, X[:1], X[::3], X.astype("f4"), PLAIN, X[0])
-    assert_same(fast, model, X.tolist(), X[:0], X[:, :4], "text", None, X * np.inf)
-    assert is_ours(fast, GAPS)
-    assert is_ours(fast, PLAIN)
+        fast = compiled(model, rows)
+    assert where(fast) == WHERE[name]
+    if "folded" not in WHERE[name]:
+        assert fast.forest_.n_features == model[-1].n_features_in_
+    if hasattr(model, "n_features_in_"):  # no step before it, no number of columns
+        assert fast.n_features_in_ == 6
+    assert name != "taken apart" or "pipeline__pca" in fast.inspect("pipeline")
+    assert is_ours(fast, rows)
+    assert is_ours(fast, framed(rows))
 
 
 @pytest.mark.sampled(3)
@@ -192,18 +174,14 @@ def test_a_step_runs_in_its_library(name):
         *(("pca", last) for last in ("hist", "xgboost", "lightgbm")),
     ],
 )
-def test_every_forest_may_be_behind(name, last):
+def test_raw_scores_and_leaves_behind_steps(name, last):
     model = make_pipeline(SCALER, MIDDLE[name], pre.RobustScaler(), FORESTS[last])
     model = clone(model).fit(X, Y)
     fast = compiled(model, X)
-    assert_same(fast, model, X, X[:1], X[:64].astype("f4"), X[:5] * 1e300, X[:0])
     rows = model[:-1].transform(X)
-    raw = {
-        "xgboost": {"output_margin": True},
-        "lightgbm": {"raw_score": True},
-    }.get(last)
-    if raw is not None:
-        same(fast.predict_raw(X), model[-1].predict(rows, **raw))
+    asked = {"xgboost": {"output_margin": True}, "lightgbm": {"raw_score": True}}
+    if last in asked:
+        same(fast.predict_raw(X), model[-1].predict(rows, **asked[last]))
     if hasattr(model[-1], "apply"):
         same(fast.apply(X), model[-1].apply(rows))
         same(fast.apply(PLAIN), model[-1].apply(rows))
@@ -257,29 +235,6 @@ def test_only_the_last_step_is_refused():
     model = clone(make_pipeline(PCA, FOREST)).fit(X, Y)
     with pytest.raises(UnsupportedModelError, match=r"'pca' of the pipeline, PCA, is"):
         skforge.load_forest(model)
-
-
-def test_a_pipeline_at_the_end_is_taken_apart():
-    inner = make_pipeline(PCA, pre.RobustScaler(), FOREST)
-    model = clone(make_pipeline(SCALER, inner)).fit(X, Y)
-    fast = compiled(model, X)
-    assert where(fast) == ["runs", "runs", "folded"]
-    assert "pipeline__pca" in fast.inspect("pipeline")
-    assert_same(fast, model, X, PLAIN)
-
-
-def test_steps_that_are_absent():
-    steps = [
-        ("a", "passthrough"),
-        ("b", PCA),
-        ("c", None),
-        ("d", SCALER),
-        ("e", FOREST),
-    ]
-    model = clone(Pipeline(steps)).fit(X, Y)
-    fast = compiled(model, X)
-    assert where(fast) == ["runs", "runs", "folded", "folded"]
-    assert_same(fast, model, X, X[:1])
 
 
 def test_a_step_runs_once_a_call_and_warns_itself():
@@ -368,32 +323,6 @@ def test_sparse_rows():
 
 
 # ------------------------------------------------------------ frames
-
-
-@pytest.mark.sampled(3)
-@pytest.mark.parametrize("kind", ["pandas", "polars"])
-@pytest.mark.parametrize("last", ["forest", "xgboost", "lightgbm"])
-def test_set_output(kind, last):
-    if kind == "polars":
-        pytest.importorskip("polars")
-    model = clone(make_pipeline(SCALER, PCA, pre.RobustScaler(), FORESTS[last]))
-    model.set_output(transform=kind).fit(PLAIN, Y)
-    assert model[-1].n_features_in_ == 3
-    fast = compiled(model, PLAIN)
-    assert fast.feature_names_in_.tolist() == list(PLAIN)
-    if (kind, last) != ("polars", "lightgbm"):  # LightGBM itself reads these
-        assert is_ours(fast, PLAIN)
-    assert_same(fast, model, PLAIN, PLAIN[:1], X, PLAIN[list("bacdef")])
-
-
-def test_names_of_frames():
-    model = clone(make_pipeline(pre.PolynomialFeatures(), SCALER, FOREST)).fit(PLAIN, Y)
-    fast = compiled(model, PLAIN)
-    assert fast.forest_.n_features == 28
-    assert fast.feature_names_in_.tolist() == list("abcdef")
-    assert_same(
-        fast, model, PLAIN, X, PLAIN.assign(g=1.0), PLAIN.rename(columns=str.upper)
-    )
 
 
 # ------------------------------------------------------------ the estimator

@@ -1,4 +1,4 @@
-"""Wrappers behind steps that run in their library or read texts, and around these."""
+"""Wrappers behind steps, and around these: sums that may be off, errors, changes."""
 
 from __future__ import annotations
 
@@ -7,15 +7,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from sklearn import ensemble, multiclass, multioutput, tree
+from sklearn import ensemble
 from sklearn import preprocessing as pre
 from sklearn.base import clone, is_classifier
 from sklearn.calibration import CalibratedClassifierCV
-from sklearn.compose import TransformedTargetRegressor, make_column_transformer
+from sklearn.compose import make_column_transformer
 from sklearn.decomposition import PCA
 from sklearn.model_selection import (
     FixedThresholdClassifier,
-    TunedThresholdClassifierCV,
 )
 from sklearn.pipeline import make_pipeline, make_union
 
@@ -23,6 +22,8 @@ from skforge import InvalidModelError
 from skforge.exceptions import VerificationError
 from skforge.sources.wrappers.nodes import Threshold
 from tests.compared_calls import called, difference
+from tests.kinds import FOREST, PASSENGERS
+from tests.kinds_of_pipelines import LAST, TEXTS
 from tests.plain import plain
 
 pd = pytest.importorskip("pandas")
@@ -34,47 +35,14 @@ X = random.normal(size=(400, 3))
 SCORE = X[:, 0] + X[:, 1] / 2 + random.normal(size=400) * 0.3
 TWO = (SCORE > 0).astype(int)
 NEW = random.normal(size=(3000, 3))
-TEXTS = pd.DataFrame(X[:, :2], columns=["a", "b"]).assign(
+FRAME = pd.DataFrame(X[:, :2], columns=["a", "b"]).assign(
     t=random.choice(["x", "y", "z"], 400)
 )
-NEW_TEXTS = pd.DataFrame(NEW[:, :2], columns=["a", "b"]).assign(
-    t=random.choice(["x", "y", "z"], 3000)
-)
-
-FOREST = ensemble.RandomForestClassifier(5, random_state=0)
-HIST = ensemble.HistGradientBoostingClassifier(max_iter=10, random_state=0)
-LIGHT = lgb.LGBMClassifier(n_estimators=3, verbose=-1)
-TREE = tree.DecisionTreeRegressor(max_depth=3)
-REGRESSORS = [("a", TREE), ("b", xgb.XGBRegressor(n_estimators=3))]
-WRAPPERS: dict[str, Any] = {
-    "tuned": TunedThresholdClassifierCV(HIST, cv=3, random_state=0),
-    "fixed": FixedThresholdClassifier(HIST, threshold=0.52),
-    "calibrated": CalibratedClassifierCV(FOREST, cv=2),
-    "soft": ensemble.VotingClassifier([("a", FOREST), ("b", HIST)], voting="soft"),
-    "hard": ensemble.VotingClassifier([("a", LIGHT), ("b", HIST)]),
-    "rest": multiclass.OneVsRestClassifier(FOREST),
-    "outputs": multioutput.MultiOutputClassifier(FOREST),
-    "mean": ensemble.VotingRegressor(REGRESSORS),
-    "target": TransformedTargetRegressor(TREE, func=np.arcsinh, inverse_func=np.sinh),
-}
-STEPS = {
-    "function": pre.FunctionTransformer(np.arctan),
-    "pca": PCA(2),
-    "inside": make_pipeline(PCA(2), pre.StandardScaler()),
-}
-
-
-def one_hot() -> Any:
-    return make_column_transformer(
-        (pre.OneHotEncoder(), ["t"]), remainder="passthrough"
-    )
 
 
 def fitted(model: Any, rows: Any) -> Any:
     """Return a clone of a model trained on rows."""
     last = model.steps[-1][1] if hasattr(model, "steps") else model
-    if isinstance(last, multioutput.MultiOutputClassifier):
-        return clone(model).fit(rows, np.column_stack([TWO, 1 - TWO]))
     return clone(model).fit(rows, TWO if is_classifier(last) else SCORE)
 
 
@@ -95,19 +63,11 @@ def assert_same(fast: Any, model: Any, rows: Any, exact: bool = True) -> None:
             np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.sampled(9)
-@pytest.mark.parametrize("wrapper", WRAPPERS)
-@pytest.mark.parametrize("step", STEPS)
-def test_a_wrapper_answers_by_its_own_rules(step: str, wrapper: str) -> None:
-    model = fitted(make_pipeline(STEPS[step], WRAPPERS[wrapper]), X)
-    assert_same(plain(model).fit(X), model, NEW)
-
-
 @pytest.mark.sampled(4)
 @pytest.mark.parametrize("reduction", ["fast", "reproducible"])
 @pytest.mark.parametrize("wrapper", ["tuned", "calibrated", "mean", "target"])
 def test_and_so_it_does_where_sums_may_be_off(wrapper: str, reduction: str) -> None:
-    model = fitted(make_pipeline(PCA(2), WRAPPERS[wrapper]), X)
+    model = fitted(make_pipeline(PCA(2), LAST[wrapper][0]), X)
     fast = plain(model, reduction=reduction).fit(X)
     assert_same(fast, model, NEW, exact=False)
 
@@ -126,7 +86,7 @@ def test_sums_that_may_be_off_are_no_mistake(reduction: str, method: str) -> Non
 
 def test_frames_of_several_dtypes_are_no_mistake_where_sums_may_be_off() -> None:
     """A forest of their own reads them, and not the one that is compared first."""
-    rows = TEXTS.astype({"b": np.float32})
+    rows = FRAME.astype({"b": np.float32})
     steps = make_column_transformer(
         (pre.OneHotEncoder(), ["t"]), (pre.StandardScaler(), ["a", "b"])
     )
@@ -156,69 +116,10 @@ def test_a_wrong_rule_is_found(
         plain(model, reduction=reduction).fit(X[:n_rows])
 
 
-CODED = {
-    "one-hot": one_hot(),
-    "target": make_column_transformer(
-        (pre.TargetEncoder(), ["t"]), remainder="passthrough"
-    ),
-    "bins": make_column_transformer(
-        (pre.OrdinalEncoder(), ["t"]), (pre.KBinsDiscretizer(4), ["a", "b"])
-    ),
-}
-
-
-@pytest.mark.sampled(4)
-@pytest.mark.parametrize("wrapper", ["soft", "hard", "outputs", "mean"])
-@pytest.mark.parametrize("step", CODED)
-def test_members_of_several_kinds_share_codes(step: str, wrapper: str) -> None:
-    if (step, wrapper) == ("target", "outputs"):
-        pytest.skip("TargetEncoder takes one target")
-    model = fitted(make_pipeline(CODED[step], WRAPPERS[wrapper]), TEXTS)
-    fast = plain(model).fit(TEXTS)
-    assert fast.inspect("pipeline").count("folded into the trees") >= 1
-    assert "runs in" not in fast.inspect("pipeline")
-    assert_same(fast, model, NEW_TEXTS)
-    row = TEXTS.iloc[0].to_dict()
-    np.testing.assert_array_equal(fast.predict(row), model.predict(TEXTS[:1]))
-
-
-AROUND = {
-    "target of codes": TransformedTargetRegressor(
-        make_pipeline(one_hot(), WRAPPERS["mean"])
-    ),
-    "target": TransformedTargetRegressor(make_pipeline(one_hot(), PCA(2), TREE)),
-    "fixed": FixedThresholdClassifier(
-        make_pipeline(one_hot(), PCA(2), FOREST), threshold=0.7
-    ),
-    "calibrated": CalibratedClassifierCV(
-        make_pipeline(one_hot(), PCA(2), FOREST), ensemble=False, cv=2
-    ),
-    "two": FixedThresholdClassifier(
-        CalibratedClassifierCV(make_pipeline(one_hot(), PCA(2), HIST), ensemble=False),
-        threshold=0.6,
-    ),
-    "inside": make_pipeline(
-        pre.FunctionTransformer(),
-        TransformedTargetRegressor(make_pipeline(one_hot(), PCA(2), WRAPPERS["mean"])),
-    ),
-}
-
-
-@pytest.mark.sampled(3)
-@pytest.mark.parametrize("model", AROUND.values(), ids=AROUND)
-def test_wrappers_around_pipelines_whose_steps_do_not_fold(model: Any) -> None:
-    model = clone(model).fit(TEXTS, TWO if is_classifier(model) else SCORE)
-    fast = plain(model).fit(TEXTS)
-    assert_same(fast, model, NEW_TEXTS)
-    assert_same(pickle.loads(pickle.dumps(fast)), model, NEW_TEXTS)
-    row = TEXTS.iloc[0].to_dict()
-    np.testing.assert_array_equal(fast.predict(row), model.predict(TEXTS[:1]))
-
-
 def test_a_change_of_a_wrapper_around_steps_is_noticed() -> None:
-    model = clone(AROUND["fixed"]).fit(TEXTS, TWO)
-    fast = plain(model).fit(TEXTS)
-    fast.predict(TEXTS)
+    model = TEXTS["fixed around texts"].fitted()
+    fast = plain(model).fit(PASSENGERS)
+    fast.predict(PASSENGERS)
     pickle.dumps(fast)
     model.threshold = 0.1
     with pytest.raises(InvalidModelError, match="has changed since it was compiled"):
@@ -227,9 +128,13 @@ def test_a_change_of_a_wrapper_around_steps_is_noticed() -> None:
 
 def test_the_wrapper_s_error_comes_before_those_of_the_steps_inside() -> None:
     """CalibratedClassifierCV counts rows first; a number and a lazy frame have none."""
-    model = clone(AROUND["calibrated"]).fit(TEXTS, TWO)
-    fast = plain(model).fit(TEXTS)
-    for rows in (3.5, None, pytest.importorskip("polars").from_pandas(TEXTS).lazy()):
+    model = TEXTS["calibrated around texts"].fitted()
+    fast = plain(model).fit(PASSENGERS)
+    for rows in (
+        3.5,
+        None,
+        pytest.importorskip("polars").from_pandas(PASSENGERS).lazy(),
+    ):
         assert difference(fast.predict, model.predict, rows) == ""
         assert called(fast.predict, rows)[1].startswith("TypeError: Expected sequence")
 
@@ -262,7 +167,7 @@ def test_frames_that_only_their_columns_show_how_to_read() -> None:
     pytest.importorskip("polars")
     light = lgb.LGBMClassifier(n_estimators=8, min_child_samples=2, verbose=-1)
     steps = make_union(PCA(1), "passthrough").set_output(transform="polars")
-    model = make_pipeline(steps, light).fit(TEXTS[["a", "b"]], TWO)
-    fast = plain(model, reduction="reproducible").fit(TEXTS[["a", "b"]])
-    new = NEW_TEXTS[["a", "b"]]
+    model = make_pipeline(steps, light).fit(FRAME[["a", "b"]], TWO)
+    fast = plain(model, reduction="reproducible").fit(FRAME[["a", "b"]])
+    new = pd.DataFrame(NEW[:, :2], columns=["a", "b"])
     np.testing.assert_array_equal(fast.predict(new), model.predict(new))

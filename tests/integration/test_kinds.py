@@ -1,0 +1,320 @@
+"""Every kind of model, with rows in every form, live and stored, by every method.
+
+The source is the judge: bits, errors and warnings are its own. A case is a kind in one
+state, with a quarter of the forms, each by one method. The four cases of a kind have
+all forms, so that any two of kind, form, state and method meet. The fast run samples
+cases; the slow run has all of them, and all methods of all forms of tree ensembles.
+"""
+
+from __future__ import annotations
+
+import pickle
+import re
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import joblib
+import numpy as np
+import pytest
+from threadpoolctl import threadpool_limits
+
+pytest.importorskip("pandas")
+pytest.importorskip("polars")
+pytest.importorskip("pyarrow")
+pytest.importorskip("lightgbm")
+pytest.importorskip("xgboost")
+
+import skforge
+from skforge import CompiledForest, UnsupportedModelError
+from tests import forms, kinds, kinds_of_pipelines
+from tests.compared_calls import Call, apart, called
+from tests.kinds import OFFERED, Kind
+from tests.plain import plain
+
+FORMS = {
+    "numbers": forms.NUMBERS,
+    "texts": {"float64": lambda frame: frame, **forms.PASSENGERS},
+}
+FORMS["texts"] |= {
+    f"one row, {name}": lambda frame, make=make: make(frame)[3:4]
+    for name, make in FORMS["texts"].items()
+}
+METHODS = (*OFFERED, "apply", "predict_raw")
+#: What models are trained on that knows the names of columns, so that mappings do.
+NAMED = ("frame", "frame of gaps", "categories", "passengers")
+STATES = ("live", "pickle", "file", "dropped")
+#: One of each library has the schedules of an ordinary user; all take rows alike.
+DEFAULTS = ("forest of three names", "xgboost of three", "lightgbm of names")
+#: Forms that kernels answer, whatever the kind.
+ORDINARY = {f"array, {name}" for name in ("float64", "one row", "F-order", "reversed")}
+ORDINARY |= {"frame, float64", "frame, one row", "list", "float64", "one row, float64"}
+
+#: Forms that a library takes and its artifact refuses, with a sentence: categories of
+#: columns that are none in the model, numbers read wrong or by another rule, and names
+#: out of order.
+ORDERS = {f"frame, {name}" for name in forms.FRAMES if "byte order" in name}
+CATEGORIES = {f"frame, {name}" for name in forms.FRAMES if "categor" in name}
+REFUSED = {
+    "xgboost": {"frame, levels of names", "frame, subclass", "polars, lazy", "LIL"}
+    | {"polars, other order", "arrow, other order", "CSR, too large for float32"}
+    | {"number", "array, big-endian", "frame, Arrow, large ints", "CSR, twice"}
+    | {"array, big-endian of float32", "CSR, infinite", "CSR, narrow", "frame, narrow"}
+    | {"narrow memoryview"}
+    | ORDERS
+    | CATEGORIES,
+    "lightgbm of categories": {f"polars, {name}" for name in forms.POLARS}
+    | {f"arrow, {name}" for name in forms.ARROW},
+    "lightgbm": {"frame, twice the same name", "CSR, twice", "array, dates"}
+    | ORDERS
+    | CATEGORIES,
+    "adaboost": {"array, object with None", "list with None"},
+}
+REFUSED["lightgbm of categories"] |= REFUSED["lightgbm"]
+#: Forms that get a table's warnings of an artifact, and integers.
+OTHERWISE = ("arrow, batch", "polars, no rows")
+#: What NumPy warns of, by the flags of the processor.
+FLAGS = re.compile(" encountered in ")
+Cell = tuple[str, str]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def few_threads() -> Iterator[None]:
+    """Keep sources from waiting for cores that other work has."""
+    with threadpool_limits(1), joblib.parallel_config("threading"):
+        yield
+
+
+@pytest.fixture(scope="module")
+def elsewhere() -> Iterator[ProcessPoolExecutor]:
+    """Return another process."""
+    with ProcessPoolExecutor(1, get_context("spawn")) as pool:
+        yield pool
+
+
+class Rows:
+    """Rows in all forms, each made anew, of a frame of a kind's columns."""
+
+    def __init__(self, kind: Kind, base: Any, named: bool) -> None:
+        self._base = base
+        self._makers = FORMS["texts" if kind.on == "passengers" else "numbers"]
+        self._mapped: dict[str, tuple[Any, Any]] = {}
+        if named:
+            frame = forms.with_categories(base) if kind.on == "categories" else base
+            self._mapped = {name: pair for name, *pair in forms.mapped(frame)}
+        self.names = [*filter(self._is_made, self._makers), *self._mapped]
+
+    def made(self, form: str, for_source: bool = False) -> Any:
+        """Return rows; the source gets the frame that mappings stand for."""
+        if form in self._mapped:
+            return self._mapped[form][for_source]
+        with np.errstate(all="ignore"):
+            return self._makers[form](self._base)
+
+    def _is_made(self, form: str) -> bool:
+        try:
+            self.made(form)
+        except (TypeError, ValueError, OverflowError):
+            return False  # no such column can be made of these numbers
+        return True
+
+    def answers(self, model: Any, cells: list[Cell]) -> list[Call]:
+        """Return what calls give."""
+        source = not isinstance(model, CompiledForest)
+        return [
+            called(
+                lambda given, method=method: getattr(model, method)(given),
+                self.made(form, source),
+            )
+            for form, method in cells
+        ]
+
+
+def of_pickle(data: bytes, cells: list[Cell], *rows: Any) -> list[Call]:
+    """Return the answers of an unpickled model."""
+    with threadpool_limits(1):
+        return Rows(*rows).answers(pickle.loads(data), cells)
+
+
+def cells_of(fast: Any, rows: Rows, turn: int | None) -> list[Cell]:
+    """Return forms and methods: a quarter of the forms at each turn, or all pairs."""
+    methods = [name for name in METHODS if hasattr(fast, name)]
+    cells = []
+    for place, form in enumerate(rows.names):
+        if turn is None:
+            cells += [(form, method) for method in methods]
+        elif (place + turn) % 4 == 0:
+            cells.append((form, methods[(place // 4 + turn) % len(methods)]))
+    return [cell for cell in cells if not is_undefined(*cell, fast)]
+
+
+def is_undefined(form: str, method: str, fast: Any) -> bool:
+    """Tell whether XGBoost 3.2 reads or writes beyond an array.
+
+    It does where it is asked for leaves of too many columns, and to read columns of
+    ``longdouble`` in Fortran's order, which some steps make.
+    """
+    if method == "apply":
+        return "wide" in form
+    return form == "array, longdouble" and hasattr(fast.estimator, "steps")
+
+
+def differing(ours: Call, theirs: Call, rows: Any) -> str:
+    if "Check failed: n_features" in theirs[1]:  # and a stack trace
+        return "" if "must be two-dimensional" in ours[1] else ours[1]
+    return apart(ours, theirs, rows)
+
+
+def compare(
+    name: str, state: str, turn: int | None, pool: ProcessPoolExecutor, folder: Path
+) -> None:
+    """Compare a kind in one state with its source."""
+    kind = KINDS[name]
+    model = kind.fitted()
+    fast = CompiledForest(model, tuning="off") if name in DEFAULTS else plain(model)
+    fast.fit(kinds.ROWS[kind.on])
+    own = fast if kind.part is not None else model
+    for method in OFFERED:
+        assert hasattr(own, method) == hasattr(fast, method), method
+    if kind.folds:
+        assert "runs in" not in fast.inspect("pipeline")
+    # XGBoost before 3.1 keeps no names of categories
+    named = kind.on != "categories" or any(fast.forest_.category_names)
+    how = kind, kinds.base_rows(kind, fast), named and kind.on in NAMED
+    rows = Rows(*how)
+    cells = cells_of(fast, rows, turn)
+    theirs = rows.answers(own, [cell for cell in cells if hasattr(own, cell[1])])
+    live, asked = [], []
+    for cell in cells:
+        before = fast.counters()["library"]["calls"]
+        live += rows.answers(fast, [cell])
+        asked.append(fast.counters()["library"]["calls"] > before)
+    if state in ("file", "dropped") and not kind.stored:
+        why = "no plain data|Only the members of|Some steps|Parts of this|joblib.dump"
+        with pytest.raises(UnsupportedModelError, match=why):
+            stored(fast, state, folder)
+        state = "live"
+    if state == "live":  # once more, as the first call may make an entry
+        live = rows.answers(fast, cells)
+    expected = [
+        theirs.pop(0) if hasattr(own, method) else live[place]
+        for place, (_, method) in enumerate(cells)
+    ]
+    found = live
+    if state == "pickle":
+        found = pool.submit(of_pickle, pickle.dumps(fast), cells, *how).result()
+    elif state != "live":
+        other = stored(fast, state, folder)
+        if name in kinds.MODELS:  # some pipelines of wrappers cannot be pickled so
+            other = pickle.loads(pickle.dumps(other))
+        found = rows.answers(other, cells)
+    wrong = []
+    for cell, ours, wanted, by_library in zip(
+        cells, found, expected, asked, strict=True
+    ):
+        form, method = cell
+        if name in kinds_of_pipelines.MEMBERS:  # threads have flags of their own
+            ours = *ours[:2], [text for text in ours[2] if not FLAGS.search(text)]
+        is_file = state in ("file", "dropped")
+        if is_file and (wanted[1] or ours[1]):  # errors have words of their own
+            may_refuse = by_library
+            if name in kinds.MODELS and method == "predict":
+                may_refuse = form in refused_of(name)
+            if bool(wanted[1]) != bool(ours[1]) and not (may_refuse and ours[1]):
+                wrong.append(f"{method}, {form}: {ours[1]!r}, not {wanted[1]!r}")
+        elif is_file and form in OTHERWISE:
+            continue
+        elif difference := differing(ours, wanted, rows.made(form, True)):
+            wrong.append(f"{method}, {form}: {difference}")
+        elif by_library and not wanted[1] and state == "live" and is_ours(name, *cell):
+            wrong.append(f"{method}, {form}: the library was asked")
+    assert not wrong, f"{len(wrong)} of {len(cells)} differ:\n" + "\n".join(wrong[:40])
+
+
+def stored(fast: CompiledForest, state: str, folder: Path) -> CompiledForest:
+    if state == "dropped":
+        return fast.drop_estimator()
+    skforge.save(fast, folder / "model.skforge")
+    return skforge.load(folder / "model.skforge")
+
+
+def is_ours(name: str, form: str, method: str) -> bool:
+    """Tell whether kernels are to answer, and not the library."""
+    if method not in OFFERED or method in KINDS[name].asks:
+        return False
+    return form in ORDINARY or (name in ENCODED and form in FORMS["texts"])
+
+
+def refused_of(name: str) -> set[str]:
+    return next((v for k, v in REFUSED.items() if name.startswith(k)), set())
+
+
+#: Pipelines whose kernels read texts and numbers in all forms of tables.
+ENCODED = [name for name in kinds_of_pipelines.TEXTS if "texts, " in name]
+ENCODED += ["threshold of texts", "calibrated texts", "votes of texts"]
+KINDS = {
+    **kinds.MODELS,
+    **kinds.WRAPPERS,
+    **kinds_of_pipelines.PIPELINES,
+    **kinds_of_pipelines.STEPS,
+    **kinds_of_pipelines.TEXTS,
+    **kinds_of_pipelines.MEMBERS,
+}
+
+
+def turn_of(name: str, state: str) -> int:
+    return [*KINDS].index(name) + STATES.index(state)
+
+
+def cases(group: dict[str, Kind]) -> Any:
+    """Return the marks of a test of kinds, in each state."""
+
+    def marked(test: Any) -> Any:
+        test = pytest.mark.parametrize("state", STATES)(test)
+        return pytest.mark.parametrize("name", group)(test)
+
+    return marked
+
+
+@pytest.mark.sampled(70)
+@cases(kinds.MODELS)
+def test_ensembles(name, state, elsewhere, tmp_path):
+    compare(name, state, turn_of(name, state), elsewhere, tmp_path)
+
+
+@pytest.mark.sampled(30)
+@cases(kinds.WRAPPERS)
+def test_wrappers(name, state, elsewhere, tmp_path):
+    compare(name, state, turn_of(name, state), elsewhere, tmp_path)
+
+
+@pytest.mark.sampled(32)
+@cases(kinds_of_pipelines.PIPELINES)
+def test_steps_that_fold(name, state, elsewhere, tmp_path):
+    compare(name, state, turn_of(name, state), elsewhere, tmp_path)
+
+
+@pytest.mark.sampled(14)
+@cases(kinds_of_pipelines.STEPS)
+def test_steps_in_their_library(name, state, elsewhere, tmp_path):
+    compare(name, state, turn_of(name, state), elsewhere, tmp_path)
+
+
+@pytest.mark.sampled(12)
+@cases(kinds_of_pipelines.TEXTS)
+def test_texts(name, state, elsewhere, tmp_path):
+    compare(name, state, turn_of(name, state), elsewhere, tmp_path)
+
+
+@pytest.mark.sampled(6)
+@cases(kinds_of_pipelines.MEMBERS)
+def test_members(name, state, elsewhere, tmp_path):
+    compare(name, state, turn_of(name, state), elsewhere, tmp_path)
+
+
+@pytest.mark.slow
+@cases(kinds.MODELS)
+def test_every_cell_of_ensembles(name, state, elsewhere, tmp_path):
+    compare(name, state, None, elsewhere, tmp_path)

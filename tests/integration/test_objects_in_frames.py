@@ -1,0 +1,64 @@
+"""Values of object columns: numbers to scikit-learn, whatever they are."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+import numpy as np
+import pytest
+from sklearn import ensemble
+
+from tests.compared_calls import difference
+from tests.plain import plain
+
+pd = pytest.importorskip("pandas")
+
+NAMES = ["a", "b", "c", "d"]
+BIG = 2**53 + 1  # the first integer that float64 does not hold
+
+
+def numbers(n):
+    X = np.random.default_rng(0).normal(size=(n, 4)) * 3
+    X[:, 2] = np.round(X[:, 2])
+    return X
+
+
+def frame(X):
+    return pd.DataFrame(X, columns=NAMES)
+
+
+def _target(X):
+    return (X[:, 0] + X[:, 2] > 0).astype(int)
+
+
+@pytest.mark.sampled(4)
+@pytest.mark.parametrize("gaps", [False, True])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        ensemble.RandomForestClassifier,
+        ensemble.HistGradientBoostingClassifier,
+        ensemble.AdaBoostClassifier,
+        ensemble.IsolationForest,
+    ],
+)
+def test_objects_are_numbers_to_scikit_learn(kind, gaps):
+    X = numbers(200)
+    X[::9, 0] = np.nan if gaps and "Boost" not in kind.__name__ else 0.5
+    model = kind(random_state=0).fit(frame(X), _target(np.nan_to_num(X)))
+    fast = plain(model).fit(frame(X))
+    odd = [None, np.nan, True, np.bool_(False), 3, 2**24 + 1, BIG, 1e300, np.inf]
+    odd += [np.float32(0.1), np.int64(BIG), Decimal("0.1"), Decimal("sNaN")]
+    odd += ["1", "x", pd.NA, 1j, 10**400]
+    objects = frame(X).astype(object)
+    rows = [objects, objects[:1], objects.assign(b=frame(X).b)]
+    for value in odd:
+        one = objects[:3].copy()
+        one.iloc[0, 0] = value
+        rows += [one, one[:1], one.astype({"c": int}), one.astype({"d": "Float64"})]
+    for row in rows:
+        assert not difference(fast.predict, model.predict, row)
+    before = fast.counters()["library"]["calls"]
+    fast.predict(rows[0]), fast.predict(rows[1])
+    assert fast.counters()["library"]["calls"] == before
+    assert fast._predictor.source.read(rows[1]) is not None
