@@ -165,7 +165,8 @@ class PipelineSource(Source):
         return [*held(model.steps[:-1]), last, *member_traces(last)]
 
     def kept_rules(self) -> PipelineRules:
-        return PipelineRules(self._known, self.answers)
+        # A wrapper is stored beside them, and made again from that.
+        return PipelineRules(self._known, replace(self.answers, root=None))
 
     @property
     def warning(self) -> str:
