@@ -1,7 +1,7 @@
 """Fit the coefficients of the cost estimate to times of schedules.
 
     python benchmarks/default_choices.py times.jsonl
-    python benchmarks/fit_costs.py times.jsonl --keep emeraldrapids
+    python benchmarks/fit_costs.py times.jsonl benchmarks/times/emeraldrapids.jsonl.gz
 
 Each kind of schedule has terms: counts of a forest times nanoseconds of the machine
 (``skforge/compiler/cost/estimate.py``). A coefficient says how many of the machine's
@@ -13,13 +13,13 @@ say much about some of them. Least squares of the errors alone chose worse: on f
 that were held out, schedules were 1.065 and 1.057 times as slow as the best (Zen 4,
 AVX-512 and AVX2) and by this sum 1.056 and 1.040.
 
-``--keep`` names CPUs whose times are lost: their estimates of before stand for them.
+``times/`` has the times of Zen 4 (AVX-512 and AVX2), and for Emerald Rapids, whose
+times are lost, those of the estimate that had been fitted to them.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
@@ -27,7 +27,7 @@ from typing import Annotated
 import numpy as np
 import typer
 from cost_model_data import targets
-from cost_model_family import UNSEEN, get
+from cost_model_family import DRAWN, UNSEEN, get
 from harness import lines_of
 from numpy.typing import NDArray
 from scipy.optimize import minimize
@@ -42,10 +42,10 @@ from skforge.compiler.target import Target
 
 OUTPUT = Path(__file__).parents[1] / "skforge/compiler/cost/coefficients.json"
 
-#: Caches of CPUs that may be kept: L1, L2 and a virtual machine's part of L3.
+#: CPUs of files of estimates: L1, L2 and a virtual machine's part of L3.
 CACHES = {"emeraldrapids": (48 << 10, 2 << 20, 64 << 20)}
 
-#: How much squared errors and distances count beside losses, and a kept CPU's cells.
+#: How much squared errors and distances count beside losses, and estimates' cells.
 ERRORS, DISTANCE, KEPT = 0.05, 0.02, 0.5
 
 #: A schedule estimated at ``exp(-x)`` times another's time is chosen ``exp(x / T)``
@@ -64,7 +64,7 @@ FOLDS = 4
 ABOUT = (
     "How many units of the machine's work each count of a forest takes, by kind of "
     "schedule and term. Written by benchmarks/fit_costs.py from times of {count:,} "
-    "schedules of {models} forests on {machines}{kept}."
+    "schedules of {models} forests on {machines}; the host was {here}."
 )
 
 Vector = NDArray[np.float64]
@@ -96,16 +96,14 @@ def main(
     files: Annotated[
         list[Path], typer.Argument(help="Times of default_choices.py.", exists=True)
     ],
-    keep: Annotated[str, typer.Option(help="CPUs whose times are lost.")] = "",
     folds: Annotated[bool, typer.Option(help="Also hold forests out.")] = True,
     output: Annotated[Path, typer.Option(help="Where to write them.")] = OUTPUT,
 ) -> None:
     """Fit, print what choices lose, and write the coefficients."""
-    kept = [cpu for cpu in keep.split(",") if cpu]
-    times = read(files, kept)
+    times = read(files)
     labels = np.array([label for _, label, _ in times.cells])
     models = np.array([model for model, *_ in times.cells])
-    weight = np.where(np.isin(labels, kept), KEPT, 1.0)
+    weight = np.where(np.isin(labels, [*CACHES]), KEPT, 1.0)
     begin = np.log(np.where(times.known > 0, times.known, FIRST))
     if folds:
         names = np.random.default_rng(0).permutation(np.unique(models))
@@ -125,10 +123,10 @@ def main(
         f"{kind} {np.exp(np.quantile(error[of_row == kind], 0.9)):.2f}" for kind in made
     )
     about = ABOUT.format(
-        count=int((~np.isin(labels, kept))[times.cell].sum()),
+        count=len(times.ns),
         models=len(np.unique(models)),
-        machines=" and ".join(str(target) for target in targets().values()),
-        kept=f", beside earlier estimates for {' and '.join(kept)}" if kept else "",
+        machines=" and ".join(map(str, np.unique(labels))),
+        here=Target.host().cpu,
     )
     document = {
         "about": [about, f"Nine of ten estimates lie within a factor: {within}."],
@@ -137,59 +135,51 @@ def main(
     output.write_text(f"{json.dumps(document, indent=1)}\n", encoding="utf-8")
 
 
-def machines(kept: Sequence[str]) -> dict[str, tuple[Target, MachineProfile]]:
+def machines() -> dict[str, tuple[Target, MachineProfile]]:
     """Return CPUs with their speed; ``v3`` has this machine's without AVX-512."""
-    here, host = targets(), Target.host()
-    made = {
-        label: (target, MachineProfile.of(replace(host, vector_bits=bits)))
-        for label, target in here.items()
-        for bits in (target.vector_bits,)
-    }
-    for cpu in kept:
-        l1, l2, l3 = CACHES[cpu]
-        target = replace(here["host"], cpu=cpu, l1_bytes=l1, l2_bytes=l2, l3_bytes=l3)
+    host, v3 = targets().values()
+    narrow = MachineProfile.of(replace(host, vector_bits=v3.vector_bits))
+    made = {"host": (host, MachineProfile.of(host)), "v3": (v3, narrow)}
+    for cpu, (l1, l2, l3) in CACHES.items():
+        target = replace(host, cpu=cpu, l1_bytes=l1, l2_bytes=l2, l3_bytes=l3)
         made[cpu] = target, MachineProfile.of(target)
     return made
 
 
-def read(files: list[Path], kept: Sequence[str]) -> Times:
-    """Return the terms of each schedule that was timed, also on the kept CPUs."""
+def read(files: list[Path]) -> Times:
+    """Return the terms of each schedule that was timed."""
     timed: dict[tuple[str, str, int], dict[str, float]] = {}
     for record in (one for file in files for one in lines_of(file)):
         key = record["model"], record["target"], record["rows"]
-        if key[0] not in UNSEEN:
+        if key[0] not in UNSEEN | DRAWN:  # they judge
             timed.setdefault(key, {})[record["schedule"]] = record["seconds"]
     names: dict[tuple[str, str], int] = {}
-    cells, ns, cell, offered = [], [], [], []
+    ns, cell, offered = [], [], []
     rows, columns, values = [], [], []
     estimates: dict[tuple[str, str], tuple[CostEstimate, set[Schedule]]] = {}
-    cpus = machines(kept)
-    for (model, label, n), times in timed.items():
-        for cpu in [label, *(kept if label == "host" else ())]:
-            if (model, cpu) not in estimates:
-                estimate = CostEstimate(get(model).forest, *cpus[cpu])
-                counts, target = estimate.counts, estimate.target
-                own = {*walking_schedules(counts, target).values(), few_rows(counts)}
-                own |= set(candidates(counts, target))
-                estimates[model, cpu] = estimate, own
-            estimate, own = estimates[model, cpu]
-            cells.append((model, cpu, n))
-            for text, seconds in times.items():
-                schedule = Schedule.from_json(text)
-                if (plan := plan_of(schedule)) is None:
-                    continue
-                for name, count in estimate.terms(plan, n).items():
-                    rows.append(len(ns))
-                    columns.append(names.setdefault((plan.kind, name), len(names)))
-                    values.append(float(count))
-                if cpu in kept:
-                    seconds = float(estimate.seconds(schedule, n))
-                ns.append(seconds * 1e9)
-                cell.append(len(cells) - 1)
-                offered.append(schedule in own)
+    cpus = machines()
+    for number, ((model, cpu, n), times) in enumerate(timed.items()):
+        if (model, cpu) not in estimates:
+            estimate = CostEstimate(get(model).forest, *cpus[cpu])
+            counts, target = estimate.counts, estimate.target
+            own = {*walking_schedules(counts, target).values(), few_rows(counts)}
+            own |= set(candidates(counts, target))
+            estimates[model, cpu] = estimate, own
+        estimate, own = estimates[model, cpu]
+        for text, seconds in times.items():
+            schedule = Schedule.from_json(text)
+            if (plan := plan_of(schedule)) is None:
+                continue
+            for name, count in estimate.terms(plan, n).items():
+                rows.append(len(ns))
+                columns.append(names.setdefault((plan.kind, name), len(names)))
+                values.append(float(count))
+            ns.append(seconds * 1e9)
+            cell.append(number)
+            offered.append(schedule in own)
     terms = list(names)
     return Times(
-        cells,
+        list(timed),
         terms,
         csr_matrix((values, (rows, columns)), shape=(len(ns), len(terms))),
         np.array(ns),

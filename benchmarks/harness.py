@@ -7,6 +7,7 @@ with this page beside them; ``redraw.py`` writes pages anew from the stored resu
 
 from __future__ import annotations
 
+import gzip
 import json
 import math
 import time
@@ -258,9 +259,12 @@ def stored(folder: Path, name: str) -> Any:
 
 
 def lines_of(file: Path) -> list[Document]:
-    """Return the objects of a file of JSON lines; none if there is no file."""
-    text = file.read_text(encoding="utf-8") if file.exists() else ""
-    return [json.loads(line) for line in text.splitlines()]
+    """Return the objects of a file of JSON lines, or of a gzip; none without a file."""
+    if not file.exists():
+        return []
+    read = gzip.open if file.suffix == ".gz" else open
+    with read(file, "rt", encoding="utf-8") as lines:
+        return [json.loads(line) for line in lines]
 
 
 def add_line(file: Path, record: Document) -> None:
