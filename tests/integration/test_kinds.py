@@ -206,9 +206,7 @@ def compare(
     if state == "pickle":
         found = pool.submit(of_pickle, pickle.dumps(fast), cells, *how).result()
     elif state != "live":
-        other = stored(fast, state, folder)
-        if name in kinds.MODELS:  # some pipelines of wrappers cannot be pickled so
-            other = pickle.loads(pickle.dumps(other))
+        other = pickle.loads(pickle.dumps(stored(fast, state, folder)))
         found = rows.answers(other, cells)
     wrong = []
     for cell, ours, wanted, by_library in zip(
