@@ -11,7 +11,7 @@ estimates, less a part that all of a forest and size share, because a shared mac
 faster at one time than at another; and how far coefficients move, because few forests
 say much about some of them. Least squares of the errors alone chose worse: on forests
 that were held out, schedules were 1.065 and 1.057 times as slow as the best (Zen 4,
-AVX-512 and AVX2) and by this sum 1.056 and 1.040.
+AVX-512 and AVX2) and by this sum 1.05 and 1.035.
 
 ``times/`` has the times of Zen 4 (AVX-512 and AVX2), and for Emerald Rapids, whose
 times are lost, those of the estimate that had been fitted to them.

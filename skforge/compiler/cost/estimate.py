@@ -137,6 +137,12 @@ class Work:
     def met(self, lines: Reach) -> Counts:
         return lines.distinct(self.again) * LINE
 
+    @property
+    def memory(self) -> Counts:
+        """Return the ns to wait for lines of rows that L3 does not hold any more."""
+        rows = _streamed(self.again * self.forest.row_bytes, self.target.l3_bytes)
+        return np.asarray(row_lines(self) * rows * self.machine.wait_l3)
+
     def line(self, size: float | Counts, whole: float = 0) -> float | Counts:
         """Return the ns to read a cache line of data of ``size`` bytes in order.
 
@@ -174,7 +180,8 @@ def _streamed(size: float | Counts, cache: int) -> float | Counts:
 
     It begins with half of a cache, which holds other data, too, and ends with two.
     """
-    return np.clip(np.log2(np.maximum(size, 1.0) / (cache / 2)) / 2, 0.0, 1.0)
+    half = max(1, cache) / 2
+    return np.clip(np.log2(np.maximum(size, 1.0) / half) / 2, 0.0, 1.0)
 
 
 def _missed(size: float | Counts, cache: float) -> float | Counts:
@@ -459,7 +466,8 @@ class CostEstimate:
 
     def terms(self, plan: ScheduleSizes, n_rows: ArrayLike) -> Terms:
         n = np.maximum(np.asarray(n_rows, np.float64), 1.0)
-        return TERMS[plan.kind](Work(plan, self.counts, self.profile, self.target, n))
+        work = Work(plan, self.counts, self.profile, self.target, n)
+        return {**TERMS[plan.kind](work), "memory": work.memory}
 
     @staticmethod
     def kind(schedule: Schedule) -> KernelKind | None:
