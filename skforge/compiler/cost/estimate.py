@@ -140,6 +140,8 @@ class Work:
     @property
     def memory(self) -> Counts:
         """Return the ns to wait for lines of rows that L3 does not hold any more."""
+        if not self.target.l3_bytes:  # unknown
+            return np.zeros_like(self.n)
         rows = _streamed(self.again * self.forest.row_bytes, self.target.l3_bytes)
         return np.asarray(row_lines(self) * rows * self.machine.wait_l3)
 
@@ -180,8 +182,7 @@ def _streamed(size: float | Counts, cache: int) -> float | Counts:
 
     It begins with half of a cache, which holds other data, too, and ends with two.
     """
-    half = max(1, cache) / 2
-    return np.clip(np.log2(np.maximum(size, 1.0) / half) / 2, 0.0, 1.0)
+    return np.clip(np.log2(np.maximum(size, 1.0) / (cache / 2)) / 2, 0.0, 1.0)
 
 
 def _missed(size: float | Counts, cache: float) -> float | Counts:
