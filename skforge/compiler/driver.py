@@ -181,7 +181,8 @@ def build_hir(
         if in_lanes or in_blocks:
             # They refuse schedules; `lower` goes on from there. Leaves have no sums.
             summed: Element = "accumulator" if element == "leaf_number" else element
-            cache.once(_checked_key(hir, summed), lambda: _form_blocks(hir, summed))
+            if (key := _checked_key(hir, summed)) not in cache:
+                cache[key] = _form_blocks(hir, summed)
         _verify("hir", verify_hir, hir)
         _dump("hir", print_hir, hir)
         return hir

@@ -7,6 +7,7 @@ from collections import Counter
 import pytest
 
 from skforge.compiler import driver
+from skforge.compiler.ir.hir.nodes import HirCache
 from skforge.compiler.ir.mir import nodes as mir
 from skforge.compiler.ir.mir.nodes import Element
 from skforge.compiler.runtime.module import compile_forest
@@ -63,3 +64,20 @@ def test_the_lowering_goes_on_where_the_check_ended(
     assert checked.stages == anew.stages
     assert [*checked.stages] == [*anew.stages]
     assert checked.text("lir") == anew.text("lir")
+
+
+def test_a_thread_may_take_the_check_that_another_has_just_found() -> None:
+    class Racing(HirCache):
+        """Another thread lowers the schedule as soon as its check is known."""
+
+        def __contains__(self, key: object) -> bool:
+            known = super().__contains__(key)
+            if isinstance(key, tuple) and key[0] == "checked":
+                self.pop(key, None)
+            return known
+
+    made, cache, target = drawn(5, 4), Racing(), Target.x86_64("v3")
+    for _ in range(2):
+        hir = driver.build_hir(made, SCHEDULES["bits"], "exact", cache)
+    lowered = driver.lower(hir, target)
+    assert lowered.text("lir") == driver.lower(hir, target).text("lir")

@@ -89,7 +89,7 @@ class TiledForest:
 
 
 class HirCache(dict[tuple[object, ...], Any]):
-    """What the schedules of one forest share: its trees in tiles, and as laid out."""
+    """What a forest's schedules share: tiles, layouts, and checks not yet lowered."""
 
     def once(self, key: tuple[object, ...], make: Callable[[], T]) -> T:
         if key not in self:

@@ -122,7 +122,7 @@ class LookUpCode(PatternCode):
         self._slot_start = table("slot_start", p.slot_start)
         self._column = table("slot_column", p.column * BLOCK)
         self._table_start = self._model("table_start", p.table_start)
-        # Of the background rows: these stand for none, see ``runtime.background``.
+        # Of the background rows: these stand for none, see ``explanations.background``.
         self._tables = self._model("tables", np.zeros(1))
         self._outputs = self._model("table_outputs", np.zeros(1, np.int64))
 
