@@ -53,7 +53,6 @@ ESTIMATED: dict[str, Callable[[Target], Target]] = {
         l2_bytes=2 << 20,
         l3_bytes=64 << 20,
     ),
-    "x86-64-v3": lambda _: Target.x86_64("v3"),
     "x86-64-v4": lambda _: Target.x86_64("v4"),
     "neoverse-n1": lambda _: replace(Target.aarch64(), cpu="neoverse-n1"),
 }
@@ -156,6 +155,7 @@ def machines() -> dict[str, tuple[Target, MachineProfile]]:
     for cpu, of in ESTIMATED.items():
         target = of(host)
         made[cpu] = target, MachineProfile.of(target)
+    made["x86-64-v3"] = v3, MachineProfile.of(v3)  # as one that nobody knows
     return made
 
 
@@ -166,6 +166,9 @@ def read(files: list[Path]) -> Times:
         key = record["model"], record["target"], record["rows"]
         if key[0] not in UNSEEN | DRAWN:  # they judge
             timed.setdefault(key, {})[record["schedule"]] = record["seconds"]
+    for (model, cpu, n), times in [*timed.items()]:
+        if cpu == "v3":
+            timed[model, "x86-64-v3", n] = times
     names: dict[tuple[str, str], int] = {}
     ns, cell, offered = [], [], []
     rows, columns, values = [], [], []
