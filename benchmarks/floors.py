@@ -61,9 +61,8 @@ def floors(
     leaves = f.trees * f.leaf_vectors
 
     def floor(count: float, what: str, a_cycle: float) -> Floor:
-        rate = (
-            f"{a_cycle:.3g} a cycle" if a_cycle >= 1 else f"{1 / a_cycle:g} cycles each"
-        )
+        each = f"{1 / a_cycle:g} cycles each"
+        rate = f"{a_cycle:.3g} a cycle" if a_cycle >= 1 else each
         return Floor(count / a_cycle / ghz, f"{count:,.3g} {what}, {rate}")
 
     def planes(count: float, what: str, a_cycle: float) -> Floor:
@@ -87,13 +86,10 @@ def floors(
         case "bitsliced":
             tests = f.lines + f.direct + f.single_sets + 8 * f.set_tables
             logic = 1 if f.target.has_mask_registers else 3
+            found = 2 * f.search_levels + f.direct  # each level with a shuffle
             made["lines"] = most(
                 planes(tests, "predicates stored", 1),
-                floor(
-                    (2 * f.search_levels + f.direct) * -(-n // lanes) / n,
-                    f"compares and shuffles for {lanes} rows",
-                    2,
-                ),
+                floor(found * -(-n // lanes) / n, f"compares for {lanes} rows", 2),
             )
             made["fold"] = planes(
                 f.folded_nodes + f.listed,
@@ -103,19 +99,19 @@ def floors(
             groups = -(-n // 64) / n
             made["index"] = floor(4 * f.trees * groups, "shuffles for 64 rows", 2)
             adds = f.trees * f.leaf_bytes * 8 / f.target.vector_bits
-            found = f.look_ups * groups * f.looks_up
-            made[LOOK_UP] = most(
-                floor(adds, "vector additions", 2),
-                floor(found, "shuffles of leaf values for 64 rows", 2),
-            )
+            values = f.look_ups * groups * f.looks_up
+            what = "vectors of leaf values added, or shuffles for 64 rows"
+            made[LOOK_UP] = floor(max(adds, values), what, 2)
         case "lanes":
             made["codes"] = most(read, floor(f.lanes.search, "instructions", 4))
             made["tests"] = floor(f.lanes.tests, "vector instructions", 2)
             chains = -(-n // f.sums_together) / n
-            added = floor(leaves * chains, "additions in order", 1 / ADDITION)
-            hops = floor(2 * f.lanes.hops, "loads of nodes and codes", 2)
-            made["sums"] = most(added, hops)
+            made["sums"] = most(
+                floor(leaves * chains, "additions in order", 1 / ADDITION),
+                floor(2 * f.lanes.hops, "loads of nodes and codes", 2),
+            )
         case "pieces":
+            del made["columns"]  # it reads codes
             made["codes"] = codes(f.code_searches * full / lanes)
             made["top"], made["pieces"] = (
                 floor(7 * tests * full / 32, "instructions for 32 rows", 4)
@@ -128,10 +124,9 @@ def floors(
             made["codes"] = codes(f.code_columns if row else f.code_searches / lanes)
             counts = f.four if plan.levels >= 4 else f.three
             counts = f.values if plan.kind == "values" else counts
-            each = "compares and shuffles for a row"
-            made["top"] = floor(2 * f.trees * full, each, 2)
-            tiles = counts.visits * f.trees * (1 if row else full)
-            made["tiles"] = floor(2 * tiles, f"{each} and tile", 2)
+            each, tests = "compares and shuffles", 2 * f.trees * (1 if row else full)
+            made["top"] = floor(tests, f"{each} of tops", 2)
+            made["tiles"] = floor(counts.visits * tests, f"{each} of tiles", 2)
             added = floor(leaves, "additions in order", 1 / ADDITION)
             made["sums"] = added if row else stored
     return made

@@ -36,16 +36,13 @@ _WRITES = {
     "sums": ("block_sums",),
     "output": ("result",),
 }
-_ORDER = [*_WRITES]
 
-#: Between the names of parts that are one.
-_AND = " + "
+_AND = " + "  # between the names of parts that are one
 
 #: Leaf values. No place depends on them, so a leaf's number can stand for its value.
 _LEAVES = ("leaf_values", "lane_leaves", "leaf_rows")
 
-#: A part that changes what is loaded.
-LOOK_UP = "look-up"
+LOOK_UP = "look-up"  # a part that changes what is loaded
 
 
 class Cuts:
@@ -67,11 +64,11 @@ class Cuts:
         self._part_of = part_of
         flow = _Flow(_with_numbers(function), part_of)
         groups: dict[frozenset[str], list[str]] = defaultdict(list)
-        for part in sorted(flow.parts, key=_place):
-            groups[flow.parts_below(part)].append(part)
+        for part in flow.parts:
+            groups[flow.parts_below(f"part {part}")].append(part)
         # A part needs more than each of those that it needs.
         self.parts = [_AND.join(groups[below]) for below in sorted(groups, key=len)]
-        if not self.by_bits and any(_loads(stmt, _LEAVES) for stmt in stmts):
+        if not self.by_bits and any(map(_loads_leaf, stmts)):
             adding = part_of["block_sums" if "block_sums" in scratch else "result"]
             where = [adding in part.split(_AND) for part in self.parts].index(True)
             self.parts.insert(where + 1, LOOK_UP)
@@ -105,10 +102,6 @@ class Cuts:
         return _Flow(function, self._part_of).slice(parts)
 
 
-def _place(part: str) -> int:
-    return _ORDER.index(part) if part in _ORDER else len(_ORDER)
-
-
 def _hint(buffer: lir.Buffer) -> str:
     return buffer.name.partition(".")[0]
 
@@ -128,7 +121,10 @@ class _Flow:
         self._needs: dict[Any, set[Any]] = defaultdict(set)
         self._prefetches: list[lir.Prefetch] = []
         self._visit(function.body, set())
-        self.parts = [n[5:] for n in self._needs if str(n).startswith("part ")]
+        found = [n[5:] for n in self._needs if str(n).startswith("part ")]
+        self.parts = [
+            part for part in dict.fromkeys([*_WRITES, *found]) if part in found
+        ]
 
     def _part(self, stmt: lir.Stmt, buffer: lir.Buffer) -> str:
         if isinstance(stmt, lir.StorePlane):
@@ -174,8 +170,8 @@ class _Flow:
                 stack += self._needs.get(node, ())
         return found
 
-    def parts_below(self, part: Any) -> frozenset[str]:
-        below = self._below([f"part {part}" if isinstance(part, str) else part])
+    def parts_below(self, node: Any) -> frozenset[str]:
+        below = self._below([node])
         return frozenset(p for p in self.parts if f"part {p}" in below)
 
     def slice(self, kept: Collection[str]) -> lir.Function:
@@ -216,9 +212,9 @@ class _Flow:
 # ------------------------------------------------------------ what is loaded
 
 
-def _loads(stmt: lir.Stmt, names: tuple[str, ...]) -> bool:
+def _loads_leaf(stmt: lir.Stmt) -> bool:
     loads = isinstance(stmt, lir.Let) and isinstance(stmt.op, lir.Load | lir.Gather)
-    return loads and _hint(stmt.op.buffer) in names
+    return loads and _hint(stmt.op.buffer) in _LEAVES
 
 
 def _changed(
@@ -235,7 +231,7 @@ def _changed(
 
 def _number(stmt: lir.Stmt) -> list[lir.Stmt] | None:
     """Take a leaf's number for its value."""
-    if not _loads(stmt, _LEAVES):
+    if not _loads_leaf(stmt):
         return None
     value, index = stmt.value, stmt.op.index
     if not isinstance(value.type, lir.Vec) or isinstance(index.type, lir.Vec):

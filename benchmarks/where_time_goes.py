@@ -28,7 +28,7 @@ from kernel_cuts import Cuts
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from skforge import Schedule, Target, compile_forest
+from skforge import Target, compile_forest
 from skforge.cli.report import Timing, describe_difference, interleave
 from skforge.compiler.cost.estimate import CostEstimate, plan_of
 from skforge.compiler.defaults.walks import walking_schedules
@@ -113,7 +113,8 @@ def profile(
     ``walk`` takes the default walking schedule instead of the default one.
     """
     forest = case.forest
-    module = compile_forest(forest, _walks(forest, target) if walk else None, target)
+    walks: Any = walking_schedules(forest, target) if walk else None
+    module = compile_forest(forest, walks, target)
     schedule = module.schedule_for(size)
     lowered = KernelCache(forest, target, "exact").lowered(schedule, "accumulator")
     rows = np.ascontiguousarray(np.resize(case.rows, (size, forest.n_features)))
@@ -131,8 +132,7 @@ def profile(
         for name, kernel in {**upto, **alone}.items()
     }
     calls[_CALL] = lambda: module.predict_raw(rows)
-    no_rows, no_result = rows[:0], result[:0]
-    calls[_NOTHING] = lambda: last(no_rows, no_result, 1)
+    calls[_NOTHING] = partial(last, rows[:0], result[:0], 1)
     with threadpool_limits(limits=1):
         rounds = max(5, int(seconds / SAMPLE / len(calls)))
         timing = interleave(calls, seconds=seconds, rounds=rounds)
@@ -152,25 +152,17 @@ def profile(
     )
 
 
-def _walks(forest: Forest, target: Target) -> dict[Any, Schedule]:
-    return dict(walking_schedules(forest, target))
-
-
 def _kernel(
     lowered: Lowered, target: Target, function: lir.Function, n_rows: int
 ) -> Kernel:
     """Compile a kernel that is cut, with room for scratch that became a parameter."""
-    kernel = lowered.kernel
-    whole = kernel.function
-    known = constants_of(whole, {"n_rows": n_rows})
-    room = {
-        stmt.buffer: np.zeros(known[stmt.size.name] + 64, dtype_of(stmt.buffer.element))
-        for stmt in statements(whole.body)
-        if isinstance(stmt, lir.Alloc) and stmt.buffer in function.params
-    }
-    unread = function.params[len(whole.params) :]
-    data = (*kernel.data, *(BufferData(b, room[b]) for b in unread))
-    kernel = replace(kernel, function=function, data=data)
+    kernel, data = lowered.kernel, [*lowered.kernel.data]
+    known = constants_of(kernel.function, {"n_rows": n_rows})
+    for stmt in statements(kernel.function.body):
+        if isinstance(stmt, lir.Alloc) and (buffer := stmt.buffer) in function.params:
+            room = np.zeros(known[stmt.size.name] + 64, dtype_of(buffer.element))
+            data.append(BufferData(buffer, room))
+    kernel = replace(kernel, function=function, data=tuple(data))
     return Kernel(replace(lowered, kernel=kernel), target)
 
 
