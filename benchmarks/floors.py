@@ -5,19 +5,16 @@ Formulas, not models: each says so in words, and the clock they need is measured
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from kernel_cuts import LOOK_UP
 
 from skforge.cli.report import interleave
-from skforge.compiler.forest.forest import Forest
+from skforge.compiler.cost.estimate import CostEstimate, ScheduleSizes, Work, row_lines
 from skforge.compiler.ir.lir.builder import Builder
-from skforge.compiler.ir.lir.nodes import I64, Buffer, Function, Value, Vec
-from skforge.compiler.ir.lir.types import scalar_of
-from skforge.compiler.runtime.cpu.jit import JitModule, compile_functions
+from skforge.compiler.ir.lir.nodes import I64, Buffer, Function, Value
+from skforge.compiler.runtime.cpu.jit import compile_functions
 from skforge.compiler.target import Target
 from tests.run_kernel import call
 
@@ -49,102 +46,91 @@ def clock_ghz(target: Target) -> float:
     return _CHAIN * times / min(timing.samples["chain"]) * 1e-9
 
 
-def plain_sum(rows: NDArray[Any], target: Target) -> Callable[[], object]:
-    """Return a call that reads every value of some rows and adds it up in vectors."""
-    element = scalar_of(rows.dtype)
-    vec = Vec(element, target.lanes(8 * element.bytes))
-    data, result, n = Buffer("data", element), Buffer("result", element), _count()
-    flight = 8
-    with Builder() as b:
-        sums = [b.const(0.0, vec)] * flight
-        with b.loop(0, n, flight * vec.lanes, carry=sums) as i:
-            sums[:] = [s + data[i + k * vec.lanes, vec] for k, s in enumerate(sums)]
-        for k, value in enumerate(sums):
-            result[b.const(k * vec.lanes)] = value
-    function = Function("plain_sum", (data, result, n), b.finish())
-    module: JitModule = compile_functions([function], target)
-    step = flight * vec.lanes
-    out, whole = np.zeros(step, rows.dtype), rows.size // step * step
-    return lambda: call(module, "plain_sum", [rows, out, whole])
-
-
-def _count() -> Value:
-    return Value("n", I64)
-
-
-def block_floors(
-    forest: Forest, target: Target, ghz: float, sum_ns: float
+def floors(
+    estimate: CostEstimate, plan: ScheduleSizes, n: int, ghz: float
 ) -> dict[str, Floor]:
-    """Return the floors of a kernel that evaluates predicates for blocks of rows.
+    """Return the floors of parts, by the counts of which estimates are made.
 
-    ``sum_ns`` are the nanoseconds a row of a plain vector sum of the rows. The part
-    ``search`` has no floor of its own: it is a way to the lines.
+    ``n`` are the rows of a call. A part that is missing here is a way to what the next
+    one has to do.
     """
-    width = target.vector_bits  # rows a vector of bits
-    vector = width // 8
-    nodes = forest.n_nodes - forest.n_leaves
-    ops = 1 if target.has_mask_registers else 3
-    sums = forest.leaf_value.shape[1] * forest.accumulator_dtype.itemsize
-    out = forest.n_outputs * forest.accumulator_dtype.itemsize
-    bits = f"{width} rows"
+    f, rows = estimate.counts, np.array([float(n)])
+    work = Work(plan, f, estimate.profile, f.target, rows)
+    lanes, bits = f.value_lanes, min(plan.block or n, f.target.vector_bits)
+    full = -(-n // 16) * 16 / n  # rows that tiles and pieces take, of those there are
+    leaves = f.trees * f.leaf_vectors
 
-    def cycles(a_row: float, formula: str) -> Floor:
-        return Floor(a_row / ghz, formula)
+    def floor(count: float, what: str, a_cycle: float) -> Floor:
+        each = f"{1 / a_cycle:g} cycles each"
+        rate = f"{a_cycle:.3g} a cycle" if a_cycle >= 1 else each
+        return Floor(count / a_cycle / ghz, f"{count:,.3g} {what}, {rate}")
 
-    return {
-        "columns": Floor(sum_ns, "a vector sum of the same rows, measured"),
-        "lines": cycles(
-            forest.n_predicates / width,
-            f"{forest.n_predicates:,} predicates, search included: a {vector}-byte "
-            f"store a cycle for {bits}",
-        ),
-        "fold": cycles(
-            nodes * max(1 / 2, ops / 4) / width,
-            f"{nodes:,} nodes, for {bits} each a line read, 2 a cycle, and {ops} "
-            f"logic op{'s' if ops > 1 else ''}, 4 a cycle",
-        ),
-        "index": cycles(
-            forest.n_trees * 4 / 2 / vector,
-            f"{forest.n_trees:,} trees, 4 shuffles for {vector} leaf numbers, 2 a "
-            "cycle",
-        ),
-        "look-up": cycles(
-            forest.n_trees * sums / vector / 2,
-            f"{forest.n_trees:,} trees, an addition for {vector // sums or 1} sums, "
-            "2 a cycle",
-        ),
-        "output": cycles(out / vector, f"{out} bytes a row, {vector} stored a cycle"),
-    }
+    def planes(count: float, what: str, a_cycle: float) -> Floor:
+        registers = -(-n // bits) / n
+        return floor(count * registers, f"{what} for {bits} rows", a_cycle)
+
+    def codes(searched: float) -> Floor:
+        return most(read, floor(2 * searched, "compares and shuffles", 2))
+
+    def most(*of: Floor) -> Floor:
+        return max(of, key=lambda floor: floor.ns_row)
+
+    lines, line = float(row_lines(work)[0]) / n, float(work.line(n * f.row_bytes))
+    read = Floor(lines * line, f"{lines:,.3g} cache lines of rows, {line:.2f} ns each")
+    made = {"columns": read, LOOK_UP: floor(leaves, "loads of leaf values", 2)}
+    stored = floor(leaves * full, "sums stored", 1)
+    match plan.kind:
+        case "rows" | "trees":
+            hops = f.trees * f.walk_depth
+            made["walk"] = floor(2 * hops, "loads of nodes and values", 2)
+        case "bitsliced":
+            tests = f.lines + f.direct + f.single_sets + 8 * f.set_tables
+            logic = 1 if f.target.has_mask_registers else 3
+            found = 2 * f.search_levels + f.direct  # each level with a shuffle
+            made["lines"] = most(
+                planes(tests, "predicates stored", 1),
+                floor(found * -(-n // lanes) / n, f"compares for {lanes} rows", 2),
+            )
+            made["fold"] = planes(
+                f.folded_nodes + f.listed,
+                f"nodes, a line read and {logic} operations each",
+                min(2, 4 / logic),
+            )
+            groups = -(-n // 64) / n
+            made["index"] = floor(4 * f.trees * groups, "shuffles for 64 rows", 2)
+            adds = f.trees * f.leaf_bytes * 8 / f.target.vector_bits
+            values = f.look_ups * groups * f.looks_up
+            what = "vectors of leaf values added, or shuffles for 64 rows"
+            made[LOOK_UP] = floor(max(adds, values), what, 2)
+        case "lanes":
+            made["codes"] = most(read, floor(f.lanes.search, "instructions", 4))
+            made["tests"] = floor(f.lanes.tests, "vector instructions", 2)
+            chains = -(-n // f.sums_together) / n
+            made["sums"] = most(
+                floor(leaves * chains, "additions in order", 1 / ADDITION),
+                floor(2 * f.lanes.hops, "loads of nodes and codes", 2),
+            )
+        case "pieces":
+            del made["columns"]  # it reads codes
+            made["codes"] = codes(f.code_searches * full / lanes)
+            made["top"], made["pieces"] = (
+                floor(7 * tests * full / 32, "instructions for 32 rows", 4)
+                for tests in (f.pieces.top, f.pieces.below)
+            )
+            made["buckets"] = floor(2 * f.trees * full, "counts and rows stored", 1)
+            made["sums"] = stored
+        case "tiles" | "values" | "tile-row":
+            row = plan.kind == "tile-row"
+            made["codes"] = codes(f.code_columns if row else f.code_searches / lanes)
+            counts = f.four if plan.levels >= 4 else f.three
+            counts = f.values if plan.kind == "values" else counts
+            each, tests = "compares and shuffles", 2 * f.trees * (1 if row else full)
+            made["top"] = floor(tests, f"{each} of tops", 2)
+            made["tiles"] = floor(counts.visits * tests, f"{each} of tiles", 2)
+            added = floor(leaves, "additions in order", 1 / ADDITION)
+            made["sums"] = added if row else stored
+    return made
 
 
-def walk_floors(forest: Forest, ghz: float, hops: float) -> dict[str, Floor]:
-    """Return the floors of a kernel that walks: loads and stores a cycle.
-
-    ``hops`` is the mean number of nodes that a row passes in all its trees.
-    """
-    trees, width = forest.n_trees, forest.leaf_value.shape[1]
-    return {
-        "walk": Floor(
-            hops / ghz, f"{hops:,.0f} hops a row, a node and a feature: 2 loads a cycle"
-        ),
-        "look-up": Floor(
-            trees * width / 2 / ghz, f"{trees:,} trees, a load each, 2 a cycle"
-        ),
-        "sum": Floor(
-            trees * width / 4 / ghz,
-            f"{trees:,} trees, an addition each, 4 a cycle, sums in registers",
-        ),
-    }
-
-
-def mean_hops(forest: Forest, leaves: NDArray[np.int32]) -> float:
-    """Return the mean of all hops of a row, given its leaves as ``apply`` does."""
-    depths, source = forest.node_depths(), forest.source_node
-    total = 0.0
-    for tree in range(forest.n_trees):
-        here = slice(*forest.tree_offset[tree : tree + 2].tolist())
-        nodes = np.flatnonzero(forest.leaf[here] >= 0) + here.start
-        order = nodes[np.argsort(source[nodes])]
-        at = order[np.searchsorted(source[order], leaves[:, tree])]
-        total += float(depths[at].mean())
-    return total
+#: Cycles until a sum of floats can be added to, at least.
+ADDITION = 3

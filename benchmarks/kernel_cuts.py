@@ -1,188 +1,259 @@
 """Kernels that stop early: a part's time is what its stores cost.
 
 The parts of a kernel tell themselves apart by the scratch they write: columns, bits of
-codes, lines of predicates, planes of leaf numbers, sums, the result. Without the stores
-of a part all that only leads to them is dead; what is left is compiled as ever. No
-control flow depends on what a row is, so that what runs after a missing part takes the
-time it always takes.
+codes, lists of rows, sums, the result. A kernel up to a part is the slice of its stores
+(Weiser, 1981): these, what they are computed from, and the loops and branches around
+them. So it reads nothing that it does not write, and parts that need each other in
+turns, such as the rows and the tiles they are at, are one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
+from functools import partial
+from typing import Any
 
 from skforge.compiler.ir.lir import nodes as lir
-from skforge.compiler.ir.lir.walk import bodies, statements
-from skforge.compiler.passes.lir.simplify import drop_dead
+from skforge.compiler.ir.lir import walk
 
-#: Parts of a kernel that evaluates predicates for blocks of rows, in their order.
-BLOCK_PARTS = ("columns", "search", "lines", "fold", "index", "look-up", "output")
-
-#: Parts of a kernel that walks.
-WALK_PARTS = ("walk", "look-up", "sum")
-
+#: The buffers that parts write; another buffer is a part of its own name. Of parts that
+#: do not need each other, the first comes first.
 _WRITES = {
-    "columns": "columns",
-    "code_planes": "search",
-    "code_steps": "lines",
-    "lines": "lines",
-    "leaf_planes": "fold",
-    "leaf_numbers": "index",
-    "block_sums": "look-up",
-    "result": "output",
+    "columns": ("columns", "missing_seen"),
+    "codes": ("codes", "code_words", "category_at"),
+    "search": ("code_planes", "categories"),
+    "lines": ("lines", "code_steps", "ties", "exact_column"),
+    "fold": ("leaf_planes",),
+    "index": ("leaf_numbers",),
+    "tests": ("found",),
+    "top": ("top_bits", "exits"),
+    "tiles": ("live", "done", "tile_bits", "tile_exits"),
+    "leaves": ("reached",),
+    "buckets": ("counts", "buckets"),
+    "pieces": ("piece_columns", "piece_exits"),
+    "sums": ("block_sums",),
+    "output": ("result",),
 }
-_LEAVES = ("leaf_values",)
+
+_AND = " + "  # between the names of parts that are one
+
+#: Leaf values. No place depends on them, so a leaf's number can stand for its value.
+_LEAVES = ("leaf_values", "lane_leaves", "leaf_rows")
+
+LOOK_UP = "look-up"  # a part that changes what is loaded
 
 
-def parts_of(function: lir.Function) -> tuple[str, ...]:
-    return BLOCK_PARTS if _leaf_numbers(function.body) else WALK_PARTS
+class Cuts:
+    """A kernel's parts in their order, and the kernel with only some of them.
 
-
-def prefixes(function: lir.Function) -> dict[str, lir.Function]:
-    """Return the kernel up to each part, by the part's name; the last is whole."""
-    parts = parts_of(function)
-    return {part: cut(function, parts[: i + 1]) for i, part in enumerate(parts)}
-
-
-def without_each(function: lir.Function) -> dict[str, lir.Function]:
-    """Return the kernel without each of its parts that can be missing alone.
-
-    Leaf numbers cannot: any bytes in their place would be looked up out of bounds. Nor
-    can anything of a walk.
+    What such a kernel computes is of no use; how long it takes is.
     """
-    parts = parts_of(function)
-    if parts == WALK_PARTS:
-        return {}
-    return {
-        part: cut(function, [other for other in parts if other != part])
-        for part in parts
-        if part != "index"
-    }
 
+    def __init__(self, function: lir.Function) -> None:
+        self._function = function
+        stmts = [*walk.statements(function.body)]
+        scratch = {_hint(s.buffer) for s in stmts if isinstance(s, lir.Alloc)}
+        part_of = {b: part for part, all_ in _WRITES.items() for b in all_}
+        self.by_bits = "leaf_numbers" in scratch
+        if self.by_bits:
+            part_of["block_sums"] = LOOK_UP
+        elif "block_sums" not in scratch:
+            part_of["result"] = "sums" if scratch else "walk"
+        self._part_of = part_of
+        flow = _Flow(_with_numbers(function), part_of)
+        groups: dict[frozenset[str], list[str]] = defaultdict(list)
+        for part in flow.parts:
+            groups[flow.parts_below(f"part {part}")].append(part)
+        # A part needs more than each of those that it needs.
+        self.parts = [_AND.join(groups[below]) for below in sorted(groups, key=len)]
+        if not self.by_bits and any(map(_loads_leaf, stmts)):
+            adding = part_of["block_sums" if "block_sums" in scratch else "result"]
+            where = [adding in part.split(_AND) for part in self.parts].index(True)
+            self.parts.insert(where + 1, LOOK_UP)
 
-def cut(function: lir.Function, kept: Iterable[str]) -> lir.Function:
-    """Return a whole kernel with only some of its parts.
+    def prefixes(self) -> dict[str, lir.Function]:
+        """Return the kernel up to each part, by the part's name; the last is whole."""
+        return {p: self.cut(self.parts[: i + 1]) for i, p in enumerate(self.parts)}
 
-    What it computes is of no use; how long it takes is.
-    """
-    parts, whole = frozenset(kept), parts_of(function)
-    if parts == frozenset(whole):
-        return function
-    if whole == WALK_PARTS:
-        return replace(function, body=drop_dead(_walk_body(function.body, parts)))
-    body = _block_body(function.body, parts, _leaf_numbers(function.body))
-    while (less := _without_empty(drop_dead(body))) != body:
-        body = less
-    return replace(function, body=body)
+    def without_each(self) -> dict[str, lir.Function]:
+        """Return the kernel without each of its parts that can be missing alone.
 
+        These are parts of predicates for blocks of rows: no loop depends on them. But
+        leaf numbers stay, as any bytes in their place would be looked up out of bounds.
+        """
+        some = [p for p in self.parts if self.by_bits and "index" not in p.split(_AND)]
+        return {part: self.cut([p for p in self.parts if p != part]) for part in some}
 
-def _leaf_numbers(body: lir.Body) -> lir.Buffer | None:
-    """Return the scratch of leaf numbers, which only kernels of blocks have."""
-    for stmt in statements(body):
-        if isinstance(stmt, lir.Alloc) and _hint(stmt.buffer) == "leaf_numbers":
-            return stmt.buffer
-    return None
+    def cut(self, kept: Collection[str]) -> lir.Function:
+        """Scratch that is not read any more becomes a parameter, the last ones.
+
+        LLVM drops what is stored to memory that nobody reads.
+        """
+        function = self._function
+        if set(kept) == {*self.parts}:
+            return function
+        parts = {part for name in kept for part in name.split(_AND)}
+        if LOOK_UP not in kept:
+            if "index" in parts:
+                function = _with_numbers(function)
+            function = _changed(function, _number)
+        return _Flow(function, self._part_of).slice(parts)
 
 
 def _hint(buffer: lir.Buffer) -> str:
     return buffer.name.partition(".")[0]
 
 
-# ------------------------------------------------------------ blocks of rows
+# ------------------------------------------------------------ what needs what
 
 
-def _block_body(
-    body: lir.Body, kept: frozenset[str], numbers: lir.Buffer | None
-) -> lir.Body:
-    made: list[lir.Stmt] = []
-    for stmt in body:
-        part = _part(stmt)
-        if part is not None and part not in kept:
-            continue
-        made.append(_map_bodies(stmt, lambda b: _block_body(b, kept, numbers)))
-        match stmt:
-            case lir.Let(value=index, op=lir.PlanesToIndex()):
-                # Leaf numbers stay in a register: stored, if nobody looks them up.
-                unread = "index" in kept and "look-up" not in kept
-                if unread and numbers is not None and numbers.element == lir.U8:
-                    zero = lir.Value(f"{index.name}.zero", lir.I64)
-                    made.append(lir.Let(zero, lir.Const(0)))
-                    made.append(lir.Store(numbers, zero, index))
-            case _:
-                pass
-    return tuple(made)
+class _Flow:
+    """What values, stores, loops and branches need, as a graph.
 
+    A node is the name of a value, ``@buffer`` for its memory, ``=buffer`` for what is
+    written there, ``part name`` for the stores of a part, or the id of a statement.
+    """
 
-def _part(stmt: lir.Stmt) -> str | None:
-    """Return the part a statement with an effect belongs to; None of the others."""
-    match stmt:
-        case lir.StorePlane():
+    def __init__(self, function: lir.Function, part_of: dict[str, str]) -> None:
+        self._function, self._part_of = function, part_of
+        self._needs: dict[Any, set[Any]] = defaultdict(set)
+        self._prefetches: list[lir.Prefetch] = []
+        self._visit(function.body, set())
+        found = [n[5:] for n in self._needs if str(n).startswith("part ")]
+        self.parts = [
+            part for part in dict.fromkeys([*_WRITES, *found]) if part in found
+        ]
+
+    def _part(self, stmt: lir.Stmt, buffer: lir.Buffer) -> str:
+        if isinstance(stmt, lir.StorePlane):
             return "fold"  # lists of operations write their lines beside predicates
-        case lir.Prefetch():
-            return "columns"
-        case lir.Store(buffer=buffer) | lir.Scatter(buffer=buffer):
-            part = _WRITES.get(_hint(buffer))
-            if part is None:
-                raise ValueError(f"the buffer @{buffer.name} belongs to no part.")
-            return part
-        case _:
+        return self._part_of.get(_hint(buffer), _hint(buffer))
+
+    def _visit(self, body: lir.Body, around: set[Any]) -> None:
+        needs = self._needs
+        for stmt in body:
+            read = {value.name for value in walk.operands(stmt)} | around
+            match stmt:
+                case lir.Let(value=value, op=op):
+                    reads = walk.buffers_of(op, "reads")
+                    needs[value.name] |= read | {f"={b.name}" for b in reads}
+                    for b in reads:
+                        # Lines that operations write are only read by others.
+                        if isinstance(op, lir.LoadPlane) or _hint(b) != "lines":
+                            needs[value.name].add(f"=planes {b.name}")
+                case lir.Alloc(buffer=buffer):
+                    needs[f"@{buffer.name}"] |= read
+                    needs[f"={buffer.name}"].add(f"@{buffer.name}")
+                case lir.Prefetch():
+                    needs[id(stmt)] |= read
+                    self._prefetches.append(stmt)
+                case _ if written := walk.buffers_of(stmt, "writes"):
+                    part = f"part {self._part(stmt, written[0])}"
+                    needs[part] |= read | {f"@{written[0].name}"}
+                    planes = "planes " * isinstance(stmt, lir.StorePlane)
+                    needs[f"={planes}{written[0].name}"].add(part)
+                case _:
+                    needs[id(stmt)] |= read
+                    for value in walk.bound_in(stmt):
+                        needs[value.name].add(id(stmt))
+                    for inner in walk.bodies(stmt):
+                        self._visit(inner, {id(stmt)})
+
+    def _below(self, seeds: Iterable[Any], missing: Collection[Any] = ()) -> set[Any]:
+        found, stack = set(), [*seeds]
+        while stack:
+            node = stack.pop()
+            if node not in found and node not in missing:
+                found.add(node)
+                stack += self._needs.get(node, ())
+        return found
+
+    def parts_below(self, node: Any) -> frozenset[str]:
+        below = self._below([node])
+        return frozenset(p for p in self.parts if f"part {p}" in below)
+
+    def slice(self, kept: Collection[str]) -> lir.Function:
+        missing = {f"part {part}" for part in self.parts if part not in kept}
+        live = self._below([f"part {part}" for part in kept], missing)
+        # A prefetch stays where what it fetches is read, if it needs no other part.
+        for stmt in self._prefetches:
+            if f"={stmt.buffer.name}" in live and self.parts_below(id(stmt)) <= {*kept}:
+                live |= self._below([id(stmt)])
+        unread: list[lir.Buffer] = []
+        body = self._sliced(self._function.body, live, unread)
+        params = (*self._function.params, *unread)
+        return replace(self._function, params=params, body=body)
+
+    def _sliced(
+        self, body: lir.Body, live: set[Any], unread: list[lir.Buffer]
+    ) -> lir.Body:
+        made: list[lir.Stmt] = []
+        for stmt in body:
+            match stmt:
+                case lir.Let(value=value):
+                    stays = value.name in live
+                case lir.Alloc(buffer=buffer):
+                    name = buffer.name
+                    stays = bool(live & {f"={name}", f"=planes {name}"})
+                    if f"@{name}" in live and not stays:
+                        unread.append(buffer)
+                case _ if written := walk.buffers_of(stmt, "writes"):
+                    stays = f"part {self._part(stmt, written[0])}" in live
+                case _:
+                    stays = id(stmt) in live
+            if stays:
+                inner = partial(self._sliced, live=live, unread=unread)
+                made.append(walk.map_bodies(stmt, inner))
+        return tuple(made)
+
+
+# ------------------------------------------------------------ what is loaded
+
+
+def _loads_leaf(stmt: lir.Stmt) -> bool:
+    loads = isinstance(stmt, lir.Let) and isinstance(stmt.op, lir.Load | lir.Gather)
+    return loads and _hint(stmt.op.buffer) in _LEAVES
+
+
+def _changed(
+    function: lir.Function, change: Callable[[lir.Stmt], list[lir.Stmt] | None]
+) -> lir.Function:
+    def changed(body: lir.Body) -> lir.Body:
+        made: list[lir.Stmt] = []
+        for stmt in body:
+            made += change(stmt) or [walk.map_bodies(stmt, changed)]
+        return tuple(made)
+
+    return replace(function, body=changed(function.body))
+
+
+def _number(stmt: lir.Stmt) -> list[lir.Stmt] | None:
+    """Take a leaf's number for its value."""
+    if not _loads_leaf(stmt):
+        return None
+    value, index = stmt.value, stmt.op.index
+    if not isinstance(value.type, lir.Vec) or isinstance(index.type, lir.Vec):
+        return [lir.Let(value, lir.Convert(index))]
+    number = lir.Value(f"{value.name}.number", value.type.element)
+    return [lir.Let(number, lir.Convert(index)), lir.Let(value, lir.Splat(number))]
+
+
+def _with_numbers(function: lir.Function) -> lir.Function:
+    """Store leaf numbers of bytes, which the kernel holds in registers only."""
+    buffers = [
+        s.buffer for s in walk.statements(function.body) if isinstance(s, lir.Alloc)
+    ]
+    to = next((b for b in buffers if _hint(b) == "leaf_numbers"), None)
+    if to is None or to.element != lir.U8:
+        return function
+
+    def stored(stmt: lir.Stmt) -> list[lir.Stmt] | None:
+        if not (isinstance(stmt, lir.Let) and isinstance(stmt.op, lir.PlanesToIndex)):
             return None
+        zero = lir.Value(f"{stmt.value.name}.zero", lir.I64)
+        store = lir.Store(to, zero, stmt.value)
+        return [stmt, lir.Let(zero, lir.Const(0)), store]
 
-
-def _without_empty(body: lir.Body) -> lir.Body:
-    """Drop switches that do nothing in any case."""
-    return tuple(
-        _map_bodies(stmt, _without_empty)
-        for stmt in body
-        if not (isinstance(stmt, lir.Switch) and not stmt.results and _idle(stmt))
-    )
-
-
-def _idle(stmt: lir.Switch) -> bool:
-    return not any(stmt.cases)
-
-
-def _map_bodies(stmt: lir.Stmt, change: Callable[[lir.Body], lir.Body]) -> lir.Stmt:
-    match stmt:
-        case lir.For(body=body) | lir.ParallelFor(body=body):
-            return replace(stmt, body=change(body))
-        case lir.While(before=before, body=body):
-            return replace(stmt, before=change(before), body=change(body))
-        case lir.If(then=then, orelse=orelse):
-            return replace(stmt, then=change(then), orelse=change(orelse))
-        case lir.Switch(cases=cases):
-            return replace(stmt, cases=tuple(map(change, cases)))
-        case _:
-            assert not bodies(stmt)
-            return stmt
-
-
-# ------------------------------------------------------------ walks
-
-
-def _walk_body(body: lir.Body, kept: frozenset[str]) -> lir.Body:
-    made: list[lir.Stmt] = []
-    for stmt in body:
-        match stmt:
-            case lir.Let(op=lir.Load() | lir.Gather()):
-                made += _walk_load(stmt, kept)
-            case _:
-                made.append(_map_bodies(stmt, lambda b: _walk_body(b, kept)))
-    return tuple(made)
-
-
-def _walk_load(let: lir.Let, kept: frozenset[str]) -> list[lir.Stmt]:
-    """Take a leaf's number for its value, and sums to be zero before each tree."""
-    assert isinstance(let.op, lir.Load | lir.Gather)
-    name, value, index = _hint(let.op.buffer), let.value, let.op.index
-    if name in _LEAVES and "look-up" not in kept:
-        if not isinstance(value.type, lir.Vec) or isinstance(index.type, lir.Vec):
-            return [lir.Let(value, lir.Convert(index))]
-        number = lir.Value(f"{value.name}.number", value.type.element)
-        return [lir.Let(number, lir.Convert(index)), lir.Let(value, lir.Splat(number))]
-    if name == "result" and "sum" not in kept:
-        element = value.type.element if isinstance(value.type, lir.Vec) else value.type
-        is_float = isinstance(element, lir.Scalar) and element.is_float
-        return [lir.Let(value, lir.Const(0.0 if is_float else 0))]
-    return [let]
+    return _changed(function, stored)

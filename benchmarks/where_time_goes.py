@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import os
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -21,23 +22,27 @@ import typer
 from assembly import describe, mnemonics
 from cases import Case, cases
 from counters import count
-from floors import Floor, block_floors, clock_ghz, mean_hops, plain_sum, walk_floors
+from floors import Floor, clock_ghz, floors
 from harness import Batches, numbers, table
-from kernel_cuts import BLOCK_PARTS, parts_of, prefixes, without_each
+from kernel_cuts import Cuts
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from skforge import Schedule, Target, compile_forest
+from skforge import Target, compile_forest
 from skforge.cli.report import Timing, describe_difference, interleave
+from skforge.compiler.cost.estimate import CostEstimate, plan_of
 from skforge.compiler.defaults.walks import walking_schedules
 from skforge.compiler.driver import Lowered
 from skforge.compiler.forest.forest import Forest
-from skforge.compiler.ir.lir.nodes import Function
+from skforge.compiler.ir.lir import nodes as lir
+from skforge.compiler.ir.lir.types import dtype_of
+from skforge.compiler.ir.lir.walk import statements
+from skforge.compiler.lowering.kernel import BufferData
+from skforge.compiler.passes.lir.simplify import constants_of
 from skforge.compiler.runtime.kernels import Kernel, KernelCache
 
 #: Names of calls that are timed beside the kernels.
 _CALL, _NOTHING, _WITHOUT = "predict_raw", "no rows", "without "
-_SUM, _NO_SUM = "plain sum", "plain sum of no rows"
 
 #: Calls before the clock starts: small batches compile their entry at the third.
 WARM_UP = 5
@@ -108,18 +113,16 @@ def profile(
     ``walk`` takes the default walking schedule instead of the default one.
     """
     forest = case.forest
-    module = compile_forest(forest, _walks(forest, target) if walk else None, target)
+    walks: Any = walking_schedules(forest, target) if walk else None
+    module = compile_forest(forest, walks, target)
     schedule = module.schedule_for(size)
     lowered = KernelCache(forest, target, "exact").lowered(schedule, "accumulator")
-    whole = lowered.kernel.function
     rows = np.ascontiguousarray(np.resize(case.rows, (size, forest.n_features)))
     result = np.empty((size, forest.n_outputs), forest.accumulator_dtype)
-    upto = {part: _kernel(lowered, f, target) for part, f in prefixes(whole).items()}
-    alone = {
-        _WITHOUT + part: _kernel(lowered, f, target)
-        for part, f in without_each(whole).items()
-    }
-    last = upto[parts_of(whole)[-1]]
+    cuts, compiled = Cuts(lowered.kernel.function), partial(_kernel, lowered, target)
+    upto = {part: compiled(f, size) for part, f in cuts.prefixes().items()}
+    alone = {_WITHOUT + p: compiled(f, size) for p, f in cuts.without_each().items()}
+    last = upto[cuts.parts[-1]]
     last(rows, result, 1)
     # The kernel that is taken apart is the one that predicts.
     for _ in range(WARM_UP):
@@ -129,18 +132,13 @@ def profile(
         for name, kernel in {**upto, **alone}.items()
     }
     calls[_CALL] = lambda: module.predict_raw(rows)
-    calls[_NOTHING] = lambda: last(rows[:0], result[:0], 1)
-    calls[_SUM], calls[_NO_SUM] = plain_sum(rows, target), plain_sum(rows[:0], target)
+    calls[_NOTHING] = partial(last, rows[:0], result[:0], 1)
     with threadpool_limits(limits=1):
         rounds = max(5, int(seconds / SAMPLE / len(calls)))
         timing = interleave(calls, seconds=seconds, rounds=rounds)
     ghz = clock_ghz(target)
-    if parts_of(whole) == BLOCK_PARTS:
-        sum_ns = _fastest(timing, _SUM, size) - _fastest(timing, _NO_SUM, size)
-        floors = block_floors(forest, target, ghz, sum_ns)
-    else:
-        some = rows[: min(size, 512)]
-        floors = walk_floors(forest, ghz, mean_hops(forest, module.apply(some)))
+    plan = plan_of(schedule)
+    least = plan and floors(CostEstimate(forest, target), plan, size, ghz)
     return Profile(
         case.name,
         size,
@@ -148,18 +146,23 @@ def profile(
         repr(schedule),
         forest.n_trees,
         ghz,
-        _fastest(timing, parts_of(whole)[-1], size) - _fastest(timing, _NOTHING, size),
-        tuple(_parts(upto, timing, floors, size)),
+        _fastest(timing, cuts.parts[-1], size) - _fastest(timing, _NOTHING, size),
+        tuple(_parts(upto, timing, least or {}, size)),
         _counted(last, rows, result, forest),
     )
 
 
-def _walks(forest: Forest, target: Target) -> dict[Any, Schedule]:
-    return dict(walking_schedules(forest, target))
-
-
-def _kernel(lowered: Lowered, function: Function, target: Target) -> Kernel:
-    kernel = replace(lowered.kernel, function=function)
+def _kernel(
+    lowered: Lowered, target: Target, function: lir.Function, n_rows: int
+) -> Kernel:
+    """Compile a kernel that is cut, with room for scratch that became a parameter."""
+    kernel, data = lowered.kernel, [*lowered.kernel.data]
+    known = constants_of(kernel.function, {"n_rows": n_rows})
+    for stmt in statements(kernel.function.body):
+        if isinstance(stmt, lir.Alloc) and (buffer := stmt.buffer) in function.params:
+            room = np.zeros(known[stmt.size.name] + 64, dtype_of(buffer.element))
+            data.append(BufferData(buffer, room))
+    kernel = replace(kernel, function=function, data=tuple(data))
     return Kernel(replace(lowered, kernel=kernel), target)
 
 

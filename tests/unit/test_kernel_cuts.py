@@ -6,18 +6,19 @@ import sys
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from skforge import compile_forest
 from skforge.compiler.defaults.walks import walking_schedules
 from skforge.compiler.driver import Lowered
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir.verifier import verify_lir
-from skforge.compiler.ir.lir.walk import statements
-from skforge.compiler.runtime.kernels import Kernel, KernelCache
-from skforge.compiler.schedule.families import bitsliced_schedule
+from skforge.compiler.ir.lir.walk import map_bodies, statements
+from skforge.compiler.runtime.kernels import KernelCache
+from skforge.compiler.schedule import families
+from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from tests.exactness.forests import forest, rows_for
 
@@ -26,16 +27,37 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 from assembly import describe, mnemonics
 from cases import Case
 from counters import count
-from floors import mean_hops
-from kernel_cuts import BLOCK_PARTS, WALK_PARTS, cut, prefixes, without_each
-from where_time_goes import profile, to_markdown
+from kernel_cuts import Cuts
+from where_time_goes import _kernel, profile, to_markdown
 
 HOST = Target.host()
-BLOCKS = bitsliced_schedule(128)
+BLOCKS = families.bitsliced_schedule(128)
+BLOCK_PARTS = ["columns", "search", "lines", "fold", "index", "look-up", "output"]
+TILE_PARTS = ["top", "tiles", "sums", "look-up", "output"]
+WALK_PARTS = ["walk", "look-up"]
+
+#: The parts of every kind of schedule that defaults choose.
+KINDS = {
+    "bitsliced": (BLOCKS, BLOCK_PARTS),
+    "lanes": (families.lanes_schedule(), ["codes", "tests", "sums", "look-up"]),
+    "tiles": (families.tiled_schedule(256, 7), ["codes", *TILE_PARTS]),
+    "values": (
+        families.tiled_schedule(256, 7, codes=False),
+        ["columns", *TILE_PARTS[1:]],
+    ),
+    "tile-row": (
+        families.tiled_row_schedule(7),
+        ["codes", "top", "tiles", "leaves", "sums", "look-up"],
+    ),
+    "pieces": (
+        families.pieces_schedule(512),
+        ["codes", "columns", "top", "buckets", "pieces", *TILE_PARTS[2:]],
+    ),
+}
 
 
-def lowered(name: str, target: Target = HOST) -> Lowered:
-    return KernelCache(forest(name), target, "exact").lowered(BLOCKS, "accumulator")
+def lowered(name: str, target: Target = HOST, schedule: Schedule = BLOCKS) -> Lowered:
+    return KernelCache(forest(name), target, "exact").lowered(schedule, "accumulator")
 
 
 def stores(function: lir.Function) -> Counter[str]:
@@ -54,8 +76,8 @@ def folds(function: lir.Function) -> int:
 @pytest.mark.parametrize("name", ["full", "deep"])
 def test_each_prefix_adds_its_own_stores(name: str, level: str) -> None:
     whole = lowered(name, Target.x86_64(level)).kernel.function
-    made = prefixes(whole)
-    assert tuple(made) == BLOCK_PARTS
+    made = Cuts(whole).prefixes()
+    assert list(made) == BLOCK_PARTS
     assert made["output"] == whole
     for function in made.values():
         verify_lir(function)
@@ -72,36 +94,65 @@ def test_each_prefix_adds_its_own_stores(name: str, level: str) -> None:
 
 def test_a_part_left_out_leaves_the_others() -> None:
     whole = lowered("full").kernel.function
-    for part, function in without_each(whole).items():
+    for part, function in Cuts(whole).without_each().items():
         verify_lir(function)
         if part == "output":
             assert stores(function).keys() == stores(whole).keys() - {"result"}
 
 
 @pytest.mark.parametrize("name", ["full", "deep"])
-def test_cut_kernels_run(name: str) -> None:
-    made, whole = forest(name), lowered(name)
+@pytest.mark.parametrize("kind", KINDS)
+def test_cut_kernels_of_every_kind_run(kind: str, name: str) -> None:
+    schedule, parts = KINDS[kind]
+    made, whole = forest(name), lowered(name, schedule=schedule)
     rows = rows_for(name, 300)
     result = np.empty((300, made.n_outputs), made.accumulator_dtype)
-    functions = [*prefixes(whole.kernel.function).values()]
-    functions += without_each(whole.kernel.function).values()
-    for function in functions:
-        kernel = replace(whole.kernel, function=function)
-        Kernel(replace(whole, kernel=kernel), HOST)(rows, result, 1)
+    cuts = Cuts(whole.kernel.function)
+    assert cuts.parts == parts
+    prefixes = cuts.prefixes()
+    assert prefixes[parts[-1]] == whole.kernel.function
+    for function in [*prefixes.values(), *cuts.without_each().values()]:
+        verify_lir(function)
+        _kernel(whole, HOST, function, 300)(rows, result, 1)
 
 
-def test_an_unknown_buffer_is_refused() -> None:
+def test_what_nobody_reads_is_written_to_a_parameter() -> None:
+    whole = lowered("full", schedule=families.lanes_schedule()).kernel.function
+    codes = Cuts(whole).prefixes()["codes"]
+    (unread,) = codes.params[len(whole.params) :]
+    assert unread.name.startswith("codes") and stores(codes).keys() == {"codes"}
+
+
+def test_a_new_buffer_is_a_part_of_its_own_name() -> None:
     whole = lowered("full").kernel.function
+    new = lir.Buffer("new.1", lir.I64)
+    n_rows = whole.params[1]
+    assert isinstance(n_rows, lir.Value)
+    store = lir.Store(new, n_rows, n_rows)
+    body = (lir.Alloc(new, n_rows), store, *whole.body)
+    assert "new" in Cuts(replace(whole, body=body)).parts
 
-    def renamed(stmt: lir.Stmt) -> lir.Stmt:
-        if isinstance(stmt, lir.Store):
-            return replace(stmt, buffer=replace(stmt.buffer, name="new.1"))
-        return stmt
 
-    first = next(s for s in statements(whole.body) if isinstance(s, lir.Store))
-    body = (*whole.body, renamed(first))
-    with pytest.raises(ValueError, match=r"the buffer @new\.1 belongs to no part"):
-        cut(replace(whole, body=body), ["columns"])
+def test_parts_in_turns_are_one() -> None:
+    whole = lowered("full", schedule=families.tiled_schedule(256, 7)).kernel.function
+    renamed = {"live": "here", "done": "there"}
+
+    def change(node: Any) -> Any:
+        fields = {
+            name: lir.Buffer(renamed[hint], buffer.element, alignment=64)
+            for name in ("buffer", "table")
+            if isinstance(buffer := getattr(node, name, None), lir.Buffer)
+            and (hint := buffer.name.partition(".")[0]) in renamed
+        }
+        if isinstance(node, lir.Let):
+            fields = {"op": change(node.op)}
+        return replace(node, **fields) if fields else node
+
+    def changed(body: lir.Body) -> lir.Body:
+        return tuple(map_bodies(change(stmt), changed) for stmt in body)
+
+    parts = Cuts(replace(whole, body=changed(whole.body))).parts
+    assert "tiles + here" in parts and "there" in parts
 
 
 def test_a_walk_has_parts_of_its_own() -> None:
@@ -109,8 +160,8 @@ def test_a_walk_has_parts_of_its_own() -> None:
     for schedule in set(walking_schedules(made, HOST).values()):
         cache = KernelCache(made, HOST, "exact")
         whole = cache.lowered(schedule, "accumulator")
-        functions = prefixes(whole.kernel.function)
-        assert tuple(functions) == WALK_PARTS
+        functions = Cuts(whole.kernel.function).prefixes()
+        assert list(functions) == WALK_PARTS
         for part, function in functions.items():
             verify_lir(function)
             reads = {
@@ -122,23 +173,17 @@ def test_a_walk_has_parts_of_its_own() -> None:
             assert ("leaf_values" in reads) == (part != "walk")
 
 
+@pytest.mark.parametrize("size", [1, 130])
 @pytest.mark.parametrize("walk", [False, True])
-def test_a_profile_has_a_line_for_each_part(walk: bool) -> None:
+def test_a_profile_has_a_line_for_each_part(walk: bool, size: int) -> None:
     made = forest("full")
     case = Case("full", None, made, rows_for("full", 200), "drawn")
-    found = profile(case, 130, HOST, walk=walk, seconds=0.01)
+    found = profile(case, size, HOST, walk=walk, seconds=0.01)
     names = [part.name for part in found.parts]
-    parts = WALK_PARTS if "bitsliced" not in found.schedule else BLOCK_PARTS
-    assert names == [*parts, "call"]
+    assert names[-1] == "call"
+    assert names[:-1] in [WALK_PARTS, *(parts for _, parts in KINDS.values())]
+    assert any(part.floor_ns_row for part in found.parts)
     assert to_markdown(found).count("\n| ") == len(names) + 1
-
-
-def test_hops_are_those_of_the_leaves_reached() -> None:
-    made = forest("full")
-    rows = rows_for("full", 50)
-    leaves = compile_forest(made).apply(rows)
-    low, high = made.leaf_depths()
-    assert low.sum() <= mean_hops(made, leaves) <= high.sum()
 
 
 def test_counters_count_or_say_why_not() -> None:
