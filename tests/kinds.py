@@ -116,7 +116,7 @@ class Kind:
     part: Callable[[Any], Any] | None = None
     #: Whether an artifact can hold it.
     stored: bool = True
-    #: Methods that the library answers.
+    #: Methods, and containers of rows, that the library answers.
     asks: tuple[str, ...] = ()
     #: Whether no step of it is left to its library.
     folds: bool = False
@@ -366,6 +366,8 @@ def without_one() -> Any:
 MIXED = ("forest", "gb", "hist", "xgboost", "lightgbm")
 SCALER = pre.StandardScaler()
 WEIGHTS = [2, 1, 0.5, 3, 1]
+#: Members that were trained without names warn of a frame's in different ways.
+WARN_APART = ("frame",)
 INVERSE = {"func": np.log1p, "inverse_func": np.expm1}
 WRAPPERS: dict[str, Kind] = {
     **kinds_of(
@@ -392,17 +394,20 @@ WRAPPERS: dict[str, Kind] = {
     **kinds_of(classes, ["forest"], ["texts"]),
     **kinds_of(rest, CLASSIFIERS, ["three names", "names"]),
     **kinds_of(rest, ["forest", "gb", "xgboost", "lightgbm"], ["three labels"]),
-    **kinds_of(rest, ["gb"], ["no, all", "all, no"]),
-    **kinds_of(rest, ["forest"], ["no, all"]),
-    "soft votes": Kind(votes("soft", None)),
-    "soft votes, weighted": Kind(votes("soft", WEIGHTS), "three names"),
-    "hard votes": Kind(votes("hard", None), "three names"),
-    "hard votes, weighted": Kind(votes("hard", WEIGHTS)),
+    **kinds_of(rest, ["gb"], ["no, all", "all, no"], asks=WARN_APART),
+    **kinds_of(rest, ["forest"], ["no, all"], asks=WARN_APART),
+    "soft votes": Kind(votes("soft", None), asks=WARN_APART),
+    "soft votes, weighted": Kind(
+        votes("soft", WEIGHTS), "three names", asks=WARN_APART
+    ),
+    "hard votes": Kind(votes("hard", None), "three names", asks=WARN_APART),
+    "hard votes, weighted": Kind(votes("hard", WEIGHTS), asks=WARN_APART),
     "hard votes, negative": Kind(
         ensemble.VotingClassifier(
             [(name, CLASSIFIERS[name]) for name in MIXED[:3]], weights=[1, -1, 2]
         ),
         "three",
+        asks=OFFERED,  # compiled member by member
     ),
     "hard votes that tie": Kind(
         ensemble.VotingClassifier(
@@ -432,6 +437,7 @@ WRAPPERS: dict[str, Kind] = {
                 [(name, REGRESSORS[name]) for name in MIXED], weights=weights
             ),
             "values",
+            asks=WARN_APART,
         )
         for weights in (None, WEIGHTS)
     },
@@ -479,13 +485,15 @@ WRAPPERS: dict[str, Kind] = {
         FixedThresholdClassifier(CalibratedClassifierCV(FOREST, cv=2), threshold=0.4)
     ),
     "calibrated votes": Kind(
-        CalibratedClassifierCV(soft(FOREST, CLASSIFIERS["xgboost"]), cv=2)
+        CalibratedClassifierCV(soft(FOREST, CLASSIFIERS["xgboost"]), cv=2),
+        asks=WARN_APART,
     ),
     "votes of calibrated": Kind(
         soft(
             CalibratedClassifierCV(BOOSTED, cv=2),
             CalibratedClassifierCV(CLASSIFIERS["lightgbm"], cv=2),
-        )
+        ),
+        asks=WARN_APART,
     ),
     "calibrated pipelines": Kind(
         CalibratedClassifierCV(make_pipeline(SCALER, FOREST), cv=2)
