@@ -62,7 +62,7 @@ REFUSED = {
     | {"polars, other order", "arrow, other order", "CSR, too large for float32"}
     | {"number", "array, big-endian", "frame, Arrow, large ints", "CSR, twice"}
     | {"array, big-endian of float32", "CSR, infinite", "CSR, narrow", "frame, narrow"}
-    | {"narrow memoryview"}
+    | {"memoryview", "narrow memoryview"}
     | ORDERS
     | CATEGORIES,
     "lightgbm of categories": {f"polars, {name}" for name in forms.POLARS}
