@@ -915,6 +915,18 @@ def test_models_load_where_no_source_is_installed(code, fitted, tmp_path):
         assert equal(found, fitted(name).predict_proba(X32))
 
 
+@pytest.mark.parametrize("wrapper", ["sigmoid", "isotonic", "threshold"])
+def test_a_dropped_pipeline_of_a_wrapper_is_pickled(wrapper):
+    X, y = make_classification(300, 6, random_state=0)
+    last = FixedThresholdClassifier(DecisionTreeClassifier(max_depth=3), threshold=0.3)
+    if wrapper != "threshold":
+        last = CalibratedClassifierCV(last.estimator, cv=2, method=wrapper)
+    fast = plain(make_pipeline(StandardScaler(), last).fit(X, y)).fit(X)
+    read = pickle.loads(pickle.dumps(fast.drop_estimator()))
+    assert equal(read.predict_proba(X), fast.predict_proba(X))
+    assert equal(read.predict(X), fast.predict(X))
+
+
 # ------------------------------------------------------------ damage
 
 

@@ -55,6 +55,21 @@ def test_rows_one_by_one_suffer_most_where_trees_outgrow_their_part_of_l3() -> N
     assert small[0] / large[0] > 1.5 * small[1] / large[1] > 1.5
 
 
+def test_rows_that_leave_l3_cost_walks_more_than_bit_logic() -> None:
+    # Walks wait for lines here and there; bit logic reads them in order.
+    wide = drawn(20, 4, shape="full", n_features=3000)
+    target = replace(V3, l3_bytes=32 << 20)
+    few = next(iter(walking_schedules(wide, target).values()))
+    estimate = CostEstimate(wide, target)
+    added = []
+    for schedule in (few, bitsliced_schedule(256)):
+        a_row = [float(estimate.seconds(schedule, n)) / n for n in (1024, 8192)]
+        added.append(a_row[1] - a_row[0])
+    assert added[0] > 1.5 * added[1] > 0
+    small = drawn(20, 4, shape="full", n_features=30)
+    assert not float(CostEstimate(small, target).terms(plan_of(few), 8192)["memory"])
+
+
 def test_a_forest_is_counted_once_for_all_who_read_its_sizes() -> None:
     made = forest("categories")
     counts = counted(made, V4)
