@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -85,6 +87,18 @@ def test_ties_in_blocks_that_are_taken_in_parts(block: int) -> None:
     rows = rows_near(made, block + 37, 6)
     got = compile_forest(made, schedule=sliced(block)).predict_raw(rows)
     np.testing.assert_array_equal(got.reshape(len(rows), -1), reference_raw(made, rows))
+
+
+@pytest.mark.parametrize("missing", Missing)
+def test_ties_of_wide_rows(missing: Missing) -> None:
+    """Rows are read in two runs; the second begins at its own columns."""
+    near = doubles(missing, n_features=40)
+    made = replace(near, feature=near.feature * 20, n_features=800)
+    rows = rows_near(made, 300, 7)
+    raw = reference_raw(made, rows)
+    for block in (64, 128):
+        got = compile_forest(made, schedule=sliced(block)).predict_raw(rows)
+        np.testing.assert_array_equal(got.reshape(len(rows), -1), raw)
 
 
 def test_rows_of_float32_need_nothing_more() -> None:

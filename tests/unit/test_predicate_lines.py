@@ -127,6 +127,9 @@ CASES = {
     "double": lambda: counted((3, 17, 63, 64), dtype="float64"),
     "categories": lambda: forest("categories, cut"),
     "wide": lambda: counted((20, 5, 9, 40), used=(0, 17, 499, 500), n_features=501),
+    "wide, two runs": lambda: counted(
+        (1,) * 158 + (12, 40), used=(*range(0, 795, 5), 800), n_features=801
+    ),
 }
 
 
@@ -139,7 +142,7 @@ def test_every_line_is_its_predicate(level: str, name: str) -> None:
         pytest.skip(f"this machine does not run x86-64-{level}")
     made = CASES[name]()
     normal, _ = normalize_predicates.run(made)
-    block = 256 if name == "wide" else 64
+    block = 256 if "wide" in name else 64
     n, first = block + 40, block
     rows = rows_of(made, n)
     last = rows[first:]

@@ -9,7 +9,7 @@ import pytest
 
 from skforge.compiler import driver
 from skforge.compiler.binning.search import Registers
-from skforge.compiler.binning.transpose import WIDE_PART
+from skforge.compiler.binning.transpose import RUN, WIDE_PART
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir.walk import statements
@@ -194,7 +194,11 @@ def test_without_permutes_every_threshold_is_compared() -> None:
 def test_wide_rows_are_fetched_ahead(level: str) -> None:
     target = Target.x86_64(level)
     wide, narrow = drawn(9, 6, n_features=501), drawn(9, 6, n_features=500)
-    assert len(re.findall(r"\tprefetch", emitted(wide, sliced(), target)[0])) == 1
+    text = emitted(wide, sliced(WIDE_PART), target)[0]
+    assert len(re.findall(r"\tprefetch", text)) == 1
+    # in several parts: a group of rows, in code for whole groups and for the last rows
+    text = emitted(wide, sliced(2 * WIDE_PART), target)[0]
+    assert len(re.findall(r"\tprefetch", text)) == 2 * target.vector_bits // 32
     assert "prefetch" not in emitted(narrow, sliced(), target)[0]
 
 
@@ -206,4 +210,4 @@ def test_wide_rows_are_taken_in_parts() -> None:
         if isinstance(s, lir.Alloc) and s.buffer.name.startswith("columns")
     ]
     sizes = {v.name: op.value for v, op in lets(function.body, lir.Const)}
-    assert [sizes[s.size.name] for s in columns] == [16 * WIDE_PART]
+    assert [sizes[s.size.name] for s in columns] == [RUN * WIDE_PART]

@@ -148,7 +148,7 @@ class ColumnBins:
             jobs = self._columns.jobs(
                 here, self._tile_start, self._tile_jobs, self._n_tiles, ahead=1
             )
-            with jobs as (_, j):
+            with jobs as j:
                 write = partial(self._column_codes, j, left, words)
                 cases = [partial(write, kind) for kind in self._kinds]
                 if len(cases) == 1:
