@@ -167,6 +167,9 @@ class Translator:
                 line(f"{text} = {total}")
             case lir.Prefetch():
                 pass
+            case lir.Touch(buffer=buffer, index=index):
+                b, i = self._buffer(buffer), self._name(index)
+                line(f"if not 0 <= {i} < n{b}: out_of_range({i}, n{b})")
             case lir.StorePlane(table=table, index=index, value=value):
                 self.stored.add(table.name)
                 b = self._buffer(table)

@@ -50,6 +50,7 @@ def test_scalars_vectors_and_control(golden: Golden) -> None:
 
     def body(var: Value, carried: tuple[Value, ...]) -> list[Value]:
         b.emit(lir.Prefetch(X, var))
+        b.emit(lir.Touch(X, var))
         return [b.binary("add", carried[0], b.bitcast(b.load(X, var), I32))]
 
     (total,) = for_(b, zero, N, one, body, [bits])

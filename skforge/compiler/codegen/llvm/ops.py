@@ -212,6 +212,11 @@ def _prefetch(w: LlvmWriter, stmt: lir.Prefetch) -> None:
     w.line(f"call void @llvm.prefetch.p0(ptr {address}, i32 0, i32 3, i32 1)")
 
 
+def _touch(w: LlvmWriter, stmt: lir.Touch) -> None:
+    # LLVM keeps a volatile load, although nothing uses it.
+    w.line(f"load volatile i8, ptr {w.address(stmt.buffer, stmt.index)}")
+
+
 # ------------------------------------------------------------ look-ups in registers
 
 # LLVM recognises one-register permutes but not two-register ones, and turns a generic
@@ -565,6 +570,7 @@ STATEMENTS: dict[type[Any], Callable[[LlvmWriter, Any], None]] = {
     lir.Scatter: _scatter,
     lir.AtomicAdd: _atomic_add,
     lir.Prefetch: _prefetch,
+    lir.Touch: _touch,
     lir.StorePlane: _store_plane,
     lir.View: _view,
     lir.Window: _view,

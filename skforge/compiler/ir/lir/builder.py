@@ -279,6 +279,9 @@ class Builder:
     def prefetch(self, buffer: Buffer, index: Value | int) -> None:
         self.emit(lir.Prefetch(buffer, *self._bounds(index)))
 
+    def touch(self, buffer: Buffer, index: Value | int) -> None:
+        self.emit(lir.Touch(buffer, *self._bounds(index)))
+
     def if_(
         self,
         cond: Value,

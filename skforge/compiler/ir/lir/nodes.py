@@ -7,7 +7,7 @@ structured; loop-carried values are explicit::
     param     = Value | Buffer
     body      = stmt*
     stmt      = Let value = op
-              | Store | Scatter | AtomicAdd | Prefetch | StorePlane
+              | Store | Scatter | AtomicAdd | Prefetch | Touch | StorePlane
               | Alloc buffer[size]
               | For | While | If | Switch
               | ParallelFor
@@ -377,6 +377,14 @@ class Prefetch:
 
 
 @dataclass(frozen=True, slots=True)
+class Touch:
+    """Read element ``index`` for its cache line alone; no value results."""
+
+    buffer: Read
+    index: Operand
+
+
+@dataclass(frozen=True, slots=True)
 class StorePlane:
     """Write plane number ``index`` of a table."""
 
@@ -527,8 +535,8 @@ class Named:
     results: Results
 
 
-#: Statements on memory: all except Prefetch write their first buffer.
-Access: TypeAlias = Store | Scatter | AtomicAdd | Prefetch | StorePlane
+#: Statements on memory: all except Prefetch and Touch write their first buffer.
+Access: TypeAlias = Store | Scatter | AtomicAdd | Prefetch | Touch | StorePlane
 Control: TypeAlias = For | While | If | Switch | ParallelFor | Grid | BlockRegion
 #: Only routines have them.
 Foreign: TypeAlias = View | Window | Call | Atomic | Return

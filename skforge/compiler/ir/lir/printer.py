@@ -71,6 +71,7 @@ _STATEMENTS: dict[type[Any], str] = {
     lir.Scatter: "scatter {buffer}[{index}] = {value}",
     lir.AtomicAdd: "atomic_add {buffer}[{index}] += {value}",
     lir.Prefetch: "prefetch {buffer}[{index}]",
+    lir.Touch: "touch {buffer}[{index}]",
     lir.StorePlane: "store_plane {table}[{index}] = {value}",
     lir.Call: "call {symbol}({args})",
     lir.Atomic: "atomic {op} {order} {buffer}[{index}] ({args})",

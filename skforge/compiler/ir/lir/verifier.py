@@ -267,7 +267,7 @@ class _Verifier:
             case lir.StorePlane(table=table, value=value):
                 if not operations.holds_planes(table, value.type):
                     refuse(f"@{table.name} does not hold {print_type(value.type)}")
-            case lir.Prefetch():
+            case lir.Prefetch() | lir.Touch():
                 pass
 
     def _check_element(self, buffer: lir.Buffer, value: lir.Value) -> None:
