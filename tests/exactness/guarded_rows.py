@@ -13,6 +13,7 @@ from itertools import product
 import numpy as np
 
 from skforge.compiler.runtime.module import compile_forest
+from skforge.compiler.schedule.schedule import Schedule
 from tests.exactness.checks import levels, raw_of
 from tests.exactness.sliced import case, sliced
 
@@ -28,6 +29,12 @@ FORESTS = (
     "501 features",
     "501 features, double",
     "2000 features, few used",
+)
+#: Blocks of predicates, and walks that read rows before them.
+SCHEDULES = (
+    sliced(512),
+    Schedule().cache("batch"),
+    Schedule().tile("batch", "b0", "b1", 64).cache("b0"),
 )
 SIZES = (1, 2, 15, 16, 17, 31, 32, 33, 48, 63, 64, 65, 512, 530)
 
@@ -74,15 +81,16 @@ def main(all_levels: bool) -> None:
     for at, name in enumerate(FORESTS):
         turn = at % len(targets)
         for level in targets if all_levels else targets[turn : turn + 1]:
-            compare(name, level)
+            for schedule in SCHEDULES:
+                compare(name, level, schedule)
     print("all read within bounds")
 
 
-def compare(name: str, level: str) -> None:
+def compare(name: str, level: str, schedule: Schedule) -> None:
     made, rows, raw = case(name)
-    module = compile_forest(made, sliced(512), levels().get(level, "cpu"))
+    module = compile_forest(made, schedule, levels().get(level, "cpu"))
     for n, more, at_end, backwards in product(SIZES, (0, 3), *[(True, False)] * 2):
-        what = (name, level, n, more, at_end, backwards)
+        what = (name, level, schedule, n, more, at_end, backwards)
         print(*what, flush=True)
         apart = rows.shape[1] + more
         guarded = Guarded(n * apart * rows.itemsize)

@@ -68,23 +68,15 @@ class ColumnTile:
         self._by_group(rows, lambda transpose, row, r: transpose(start, r))
 
     def fill_run(
-        self,
-        rows: BlockRows,
-        starts: Buffer,
-        first: Value | int,
-        count: Value | int,
-        ahead: int = 0,
+        self, rows: BlockRows, starts: Buffer, first: Value | int, count: Value | int
     ) -> None:
-        """Transpose tiles from ``first`` on; each group passes through all of them.
-
-        The rows of the tile that comes ``ahead`` tiles later are prefetched meanwhile.
-        """
+        """Transpose tiles from ``first`` on; each group passes through all of them."""
         b, n = self.b, self.lanes
 
         def run(transpose: Transpose, row: Value, r: Value) -> None:
             with b.loop(count, hint="tile") as t:
-                if ahead:
-                    following = starts[(first + t + ahead).min(count - 1 + first)]
+                if rows.n_features > WIDE:
+                    following = starts[first + (t + RUN_AHEAD).min(count - 1)]
                     at = row * rows.stride + (following.to(I64) + (n - 1))
                     for _ in range(n):
                         b.prefetch(rows.rows, at)
@@ -165,7 +157,7 @@ class ColumnTile:
             end = i + 1
             if several:
                 end = (i + self._tiles).min(n_tiles)
-                self.fill_run(rows, starts, i, end - i, RUN_AHEAD)
+                self.fill_run(rows, starts, i, end - i)
             else:
                 self.fill(rows, number(starts, i))
             first, last = number(ends, i), number(ends, end)
