@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from itertools import product
+from operator import attrgetter, methodcaller
 from typing import Any
 
 import lightgbm as lgb
@@ -261,7 +262,7 @@ MODELS: dict[str, Kind] = {
         xgb.XGBRanker(**XGB), "three", fit={"qid": np.arange(N) // 10}
     ),
     "xgboost, booster": Kind(
-        xgb.XGBClassifier(**XGB), "three", part=lambda model: model.get_booster()
+        xgb.XGBClassifier(**XGB), "three", part=methodcaller("get_booster")
     ),
     "xgboost of categories": Kind(
         xgb.XGBClassifier(enable_categorical=True, **XGB), "two", "categories"
@@ -286,7 +287,7 @@ MODELS: dict[str, Kind] = {
         lgb.LGBMRanker(**LIGHT), "three", fit={"group": [10] * (N // 10)}
     ),
     "lightgbm, booster": Kind(
-        lgb.LGBMClassifier(**LIGHT), "three", part=lambda model: model.booster_
+        lgb.LGBMClassifier(**LIGHT), "three", part=attrgetter("booster_")
     ),
 }
 

@@ -138,12 +138,29 @@ def test_mir_computes_the_same_before_it_is_lowered(key: str) -> None:
 # ---------------------------------------------------------------- other executors
 
 
-@pytest.mark.parametrize("name", ["scalar", "categories", "marked missing", "vector 2"])
+# The interpreter has run these layouts; markers are replaced only here.
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("categories", "marked missing"),
+        *(
+            pytest.param(name, marks=pytest.mark.slow)
+            for name in ("scalar", "vector 2")
+        ),
+    ],
+)
 def test_grids_as_loops(name: str) -> None:
     check_exact(name, bits(128, 4), target="emulated", batches=(0, 1, 65, 1000))
 
 
-@pytest.mark.parametrize("name", ["mixed trees", "double categories", "multiclass"])
+# Outputs change no operation: the first two have all that the emitter writes.
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("mixed trees", "double categories"),
+        pytest.param("multiclass", marks=pytest.mark.slow),
+    ],
+)
 def test_the_text_on_a_cpu(name: str) -> None:
     try:
         check_exact(name, bits(64, 4), target=EMULATED_SOURCE, batches=(1, 200))

@@ -134,7 +134,8 @@ def test_default_schedules_compile_for_gpus(kind: str) -> None:
             assert used.registers <= most
 
 
-@pytest.mark.sampled(1)
+# The next test runs texts of defaults, too, in threads and for leaves.
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SOURCES)
 @needs_gxx
 def test_the_text_itself_gives_the_source_s_bits(name: str) -> None:
@@ -172,7 +173,8 @@ def test_blocks_are_shared_among_threads(monkeypatch) -> None:
 # ---------------------------------------------------------------- defaults
 
 
-@pytest.mark.sampled(4)
+# test_default_gpu_schedule runs each of them alone, for more sizes of batches.
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["scalar", "multiclass", "vector 3", "double"])
 @pytest.mark.parametrize("reduction", ["exact", "fast", "reproducible"])
 def test_default_schedules_run(name: str, reduction: str) -> None:
@@ -211,6 +213,8 @@ def test_rows_too_wide_for_shared_memory_are_not_cached() -> None:
 # ---------------------------------------------------------------- parts
 
 
+# test_gpu_cupy compares bits of parts, and their copies and streams.
+@pytest.mark.slow
 @needs_gxx
 def test_batches_run_in_parts(monkeypatch) -> None:
     rows, raw, _ = expected("scalar")

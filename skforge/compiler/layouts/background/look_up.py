@@ -9,6 +9,8 @@ larger tables than now), gathers of columns 10 and 6, and scalars 5.7 and 4.5.
 
 from __future__ import annotations
 
+from abc import abstractmethod
+
 import numpy as np
 
 from skforge.compiler.binning.rules import BlockRows, ReadingRules
@@ -33,16 +35,14 @@ COUNTED = 4096
 
 HALF, WHOLE = Vec(F64, 2), Vec(F64, SLOTS)
 
-
 #: Bytes of a block's sums, at most; forests of wider rows are walked.
 SUM_BYTES = 32 << 20
 
 
 def patterns_of(hir: PredictEnsemble) -> Patterns | None:
     forest = hir.forest
-    size = BLOCK * 8 * forest.n_features * forest.leaf_value.shape[1]
-    make = Patterns.of if size <= SUM_BYTES else lambda _: None
-    return hir.shared.once(("patterns",), lambda: make(forest))
+    fits = BLOCK * 8 * forest.n_features * forest.leaf_value.shape[1] <= SUM_BYTES
+    return hir.shared.once(("patterns",), lambda: Patterns.of(forest) if fits else None)
 
 
 class PatternCode(TreeBlock):
@@ -62,8 +62,8 @@ class PatternCode(TreeBlock):
         self.pass_tests(numbers["first"], numbers["last"])
         with b.loop(numbers["first_group"], numbers["last_group"], hint="group") as g:
             self._put_together(g)
-            self._add_group(g, sums)
-        self._write_if_last(numbers["output"], sums)
+            self.add_group(g, sums)
+        self.write_if_last(numbers["output"], sums)
 
     def _put_together(self, group: Value) -> None:
         b, type_ = self.b, Vec(U16, TOGETHER)
@@ -79,8 +79,9 @@ class PatternCode(TreeBlock):
                 state[:] = [pattern, bit + bit]
             self._patterns[row] = state[0]
 
-    def _add_group(self, group: Value, sums: Buffer) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def add_group(self, group: Value, sums: Buffer) -> None:
+        """Add what a group of leaves gives to the rows of each pattern."""
 
 
 class CountCode(PatternCode):
@@ -99,13 +100,13 @@ class CountCode(PatternCode):
     def start(self, sums: Buffer) -> None:
         """Do nothing: the caller clears the counts."""
 
-    def _add_group(self, group: Value, sums: Buffer) -> None:
+    def add_group(self, group: Value, sums: Buffer) -> None:
         start = self._part + self.number(self._count_start, group)
         with self.b.loop(self._count, hint="row") as row:
             at = start + (self._patterns[row].to(I64) // SLOTS)
             self._result[at] = self._result[at] + 1
 
-    def _write_if_last(self, output: Value, sums: Buffer) -> None:
+    def write_if_last(self, output: Value, sums: Buffer) -> None:
         """Do nothing, as no row has a result."""
 
     def finish(self, sums: Buffer, result: Buffer, first: Value, count: Value) -> None:
@@ -134,7 +135,7 @@ class LookUpCode(PatternCode):
         ):
             sums[column * BLOCK + row] = b.const(0.0, WHOLE)
 
-    def _add_group(self, group: Value, sums: Buffer) -> None:
+    def add_group(self, group: Value, sums: Buffer) -> None:
         b, p = self.b, self._p
         size = self.number(self._size, group)
         first, last = (self.number(self._slot_start, group + k) for k in (0, 1))

@@ -177,7 +177,7 @@ class BackgroundCode(TreeBlock):
         ):
             self._start_at_root(group, first)
             self._walk(first, last, group, output, sums)
-        self._write_if_last(numbers["output"], sums)
+        self.write_if_last(numbers["output"], sums)
 
     def _clear(self, buffer: Buffer, first: Value, size: int) -> None:
         with self.b.loop(0, size, self.lanes, hint="clear") as i:

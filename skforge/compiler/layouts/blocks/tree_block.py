@@ -172,6 +172,7 @@ class TreeBlock(BlockCode):
         self._bias = self._model("bias", trees.bias)
         #: Results of a row and output.
         self._width = trees.forest.n_features + 1
+        self._other_totals: list[tuple[Buffer, int]] = []  # beside those of features
 
     def evaluate_tests(self) -> None:
         """Set bit r of line p if row r goes left at p; rows past the last repeat it."""
@@ -257,13 +258,13 @@ class TreeBlock(BlockCode):
                 total[i] = 0.0
 
     def _totals(self, sums: Buffer) -> list[tuple[Buffer, int]]:
-        return [(sums, self._t.forest.n_features)]
+        return [(sums, self._t.forest.n_features), *self._other_totals]
 
-    def _write_if_last(self, output: Value, sums: Buffer) -> None:
-        b = self.b
+    def write_if_last(self, output: Value, sums: Buffer) -> None:
+        """Write an output that no later tree adds to; it is -1 if one does."""
         if not self._t.forest.vector_leaves:
-            with b.when(output >= 0):
-                self._write(output, sums, b.const(0))
+            with self.b.when(output >= 0):
+                self._write(output, sums, self.b.const(0))
                 self.start(sums)
 
     def finish(self, sums: Buffer, result: Buffer, first: Value, count: Value) -> None:
@@ -311,10 +312,11 @@ class TreeBlock(BlockCode):
         with self.b.loop(self._count, hint="r") as r:
             row = (self._rows.first + r) * self._t.forest.n_outputs + output
             at = row * self._width
-            self._write_row(at, r, sums, held)
+            self.write_row(at, r, sums, held)
             self._result[at + (self._width - 1)] = bias
 
-    def _write_row(self, index: Value, r: Value, sums: Buffer, held: Value) -> None:
+    def write_row(self, index: Value, r: Value, sums: Buffer, held: Value) -> None:
+        """Write the results of a row from an index on, but not the bias behind them."""
         n_features = self._t.forest.n_features
         start = held * (n_features * self.block)
         with self.b.loop(n_features, hint="f") as f:

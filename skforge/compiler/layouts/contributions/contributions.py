@@ -59,6 +59,7 @@ class InteractionCode(ContributionCode):
         self._n_pairs = len(pairs.columns)
         size = max(1, self._n_held * self._n_pairs) * self.block
         self._pair_sums = self.alloc("pair_sums", F64, size)
+        self._other_totals.append((self._pair_sums, self._n_pairs))
         self._columns.append(self._sums_of("pair", pairs.pair, pairs.pair_start))
         self._others = self._model("others", pairs.start)
         self._other_bits = table("other_bits", pairs.edge * self.line)
@@ -70,9 +71,6 @@ class InteractionCode(ContributionCode):
         self._other_slot = table("other_slot", slots)
         self._pair_columns = table("pair_columns", pairs.columns.reshape(-1))
         self._width = self._width**2
-
-    def _totals(self, sums: Buffer) -> list[tuple[Buffer, int]]:
-        return [*super()._totals(sums), (self._pair_sums, self._n_pairs)]
 
     def add_terms(self, walk: Walk, node: WalkNode, terms: list[list[Value]]) -> None:
         """Add a node's terms to its feature; times A of each other one, to pairs."""
@@ -96,7 +94,7 @@ class InteractionCode(ContributionCode):
                     total = self.multiply_add(term[q], a, total)
                 sums[slot + k * self.lanes] = total
 
-    def _write_row(self, index: Value, r: Value, sums: Buffer, held: Value) -> None:
+    def write_row(self, index: Value, r: Value, sums: Buffer, held: Value) -> None:
         b, n_features, block = self.b, self._t.forest.n_features, self.block
         width = n_features + 1
         start = held * (n_features * block) + r
@@ -143,8 +141,7 @@ def walk_data(forest: Forest, by_pairs: bool, in_lanes: bool) -> WalkData:
     if forest.vector_leaves:
         subtrees = subtrees[:0]
     clusters = np.maximum(FEWEST_NODES, most)
-    found = subtrees.node, subtrees.are_few
-    order = put_in_order(forest, paths, clusters, *found)
+    order = put_in_order(forest, paths, clusters, subtrees.node, subtrees.are_few)
     leaves = np.flatnonzero(forest.leaf >= 0)
     values = means.centred(parts.node[leaves])
     values[~parts.kept[leaves]] = 0.0

@@ -245,7 +245,7 @@ class ContributionCode(TreeBlock):
                     b.loop(self._n_held, hint="output") as output,
                 ):
                     self._add(Walk(numbers, constants, tables, v, output), sums)
-            self._write_if_last(numbers["output"], sums)
+            self.write_if_last(numbers["output"], sums)
 
     def _add(self, walk: Walk, sums: Buffer) -> None:
         b, lanes, together = self.b, self.lanes, self.together
