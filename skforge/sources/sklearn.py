@@ -17,6 +17,7 @@ import numpy as np
 
 from skforge._compat import no_warnings
 from skforge.compiler.forest.forest import Forest
+from skforge.compiler.forest.frames import is_pandas, is_table, kind_of, labels_of
 from skforge.compiler.frontends.sklearn.histogram import model_columns
 from skforge.compiler.outputs.steps import Refused
 from skforge.sources.base import Answers, Array, Source, register
@@ -276,8 +277,12 @@ class HistGradientBoostingSource(SklearnSource):
         if not self._coded:
             rows = self._validated(X, dtype=[np.float64], ensure_all_finite=False)
             return rows if rows.dtype.isnative else None  # it refuses others by itself
-        if self.model is None:
-            return None  # it has no encoder
+        if self.model is None:  # it has no encoder, which takes columns by name
+            names = [*map(str, getattr(self.stored, "feature_names_in_", ()))]
+            framed = names and (is_pandas(X) or is_table(X))
+            if framed and {*names}.issubset(labels_of(X)):
+                X = X.select(names) if kind_of(X) == "pyarrow" else X[names]
+            return super()._rows(X, method)
         self._check_fitted()
         encoded = self.model._preprocess_X(X, reset=False)
         rows = np.empty(encoded.shape, np.float64)
@@ -293,16 +298,20 @@ class HistGradientBoostingSource(SklearnSource):
 
     def reading(self) -> Reading | None:
         """Read frames alone where categories have names, nothing if only some have."""
-        how = {"fill": None, "objects": not self._coded}  # it takes no sparse rows
+        # it takes no sparse rows
+        how: dict[str, Any] = {"fill": None, "objects": not self._coded}
+        if self._coded:  # which warns, and takes unknown categories for missing ones
+            how |= {"estimator": "OrdinalEncoder", "unseen": np.nan}
         reading = self._reading(**how)
         if not any(self._named):
             return reading
         return replace(reading, arrays=False, lists=False) if all(self._named) else None
 
     def read(self, X: Any) -> ReadArray | None:
-        """Read rows of which the encoder says nothing: it warns in its own name."""
+        """Read arrays, and frames that have the names of training, if there are any."""
         read = super().read(X)
-        return None if self._coded and read is not None and read[1] else read
+        unnamed = self._coded and self.warning and read is not None and read[1]
+        return None if unnamed and kind_of(X) else read
 
     def takes(self, X: Array) -> bool:
         """Refuse 0 rows, and infinite categories, which the encoder refuses."""

@@ -16,6 +16,7 @@ from skforge.compiler.forest.frames import (
     is_pandas,
     is_plain,
     is_table,
+    kind_of,
 )
 from skforge.compiler.forest.mistakes import check_shape
 from skforge.compiler.frontends.checks import refuse_arguments
@@ -93,6 +94,11 @@ class _XGBoostRows(Source):
                 "the categories of training, or train with XGBoost 3.4."
             )
         return super().columns()
+
+    def tried(self, X: Any, method: str) -> Any:
+        # XGBoost makes a DMatrix of batches, for which DART rounds otherwise
+        rounds = self.rules.rounds_in_place and method != "apply"
+        return None if rounds and kind_of(X) == "batch" else super().tried(X, method)
 
     def _dense(self, X: Any, method: str, strict: bool) -> Any:
         """Return known rows; ``strict`` is as DMatrix: names, and no infinities."""

@@ -288,7 +288,6 @@ def test_histogram_boosting_with_categories(named, tmp_path):
             expected = getattr(model, method)(part)
             np.testing.assert_array_equal(getattr(other, method)(part), expected)
     if named:
-        unknown = rows.assign(c=pd.Categorical(np.array([*"vwxyq"])[codes]))
         found = other.predict({"a": [0.1, 1], "c": ["v", None], "b": [0, 1]})
         gap = pd.DataFrame(
             {"a": [0.1, 1], "c": pd.Categorical(["v", None]), "b": [0, 1]}
@@ -298,14 +297,49 @@ def test_histogram_boosting_with_categories(named, tmp_path):
         unknown = np.where(rows == rows[0, 1], np.inf, rows)
         new = np.array([[0.0, 77, 1], [0, -1, 1], [0, np.nan, 1], [0, 2.5, 1]])
         np.testing.assert_array_equal(other.predict(new), model.predict(new))
-    forms = [unknown]
-    if named:  # the encoder takes texts, and columns of frames by name
+        for refusing in (model, other):
+            with pytest.raises(ValueError, match="contains infinity|finite numbers"):
+                refusing.predict(unknown)
+    if named:  # the encoder takes texts, too
         texts = rows.to_numpy()
-        forms += [texts, texts[:3].tolist(), rows.assign(d=1), rows.astype({"c": str})]
-    for form in forms:
-        model.predict(form) if form is not unknown else None
-        with pytest.raises(SourceNeededError):
-            other.predict(form)
+        for form in (texts, texts[:3].tolist(), rows.astype({"c": str})):
+            model.predict(form)
+            with pytest.raises(SourceNeededError):
+                other.predict(form)
+
+
+@pytest.mark.parametrize("trained_on", ["names", "numbers", "an array"])
+def test_categories_of_frames_go_by_name(trained_on, tmp_path):
+    pd = pytest.importorskip("pandas")
+    random, n = np.random.default_rng(0), 400
+    codes = random.integers(0, 5, n)
+    frame = pd.DataFrame({"a": random.normal(size=n), "c": codes, "b": codes / 9})
+    unknown = frame.assign(c=codes + 1, d=0)
+    if trained_on == "names":
+        frame["c"] = pd.Categorical(np.array([*"vwxyz"])[codes])
+        unknown["c"] = pd.Categorical(np.array([*"vwxyq"])[codes])
+    rows = frame.to_numpy() if trained_on == "an array" else frame
+    chosen = {"names": "from_dtype", "numbers": ["c"], "an array": [1]}[trained_on]
+    model = HistGradientBoostingClassifier(max_iter=9, categorical_features=chosen)
+    fast = plain(model.fit(rows, codes % 2)).fit(rows)
+    other = saved(fast, tmp_path)
+    given = [frame, unknown[[*"acb"]]]
+    if trained_on != "an array":
+        given += [unknown, unknown[[*"dbca"]], unknown[[*"bca"]][:1]]
+    given += [frame.to_numpy()] * (trained_on == "numbers")
+    for X in given:
+        for compiled in (fast, other):
+            with warnings.catch_warnings(record=True) as said:
+                warnings.simplefilter("always")
+                found = compiled.predict_proba(X)
+            with warnings.catch_warnings(record=True) as own:
+                warnings.simplefilter("always")
+                expected = model.predict_proba(X)
+            np.testing.assert_array_equal(found, expected)
+            assert {str(w.message) for w in said} == {str(w.message) for w in own}
+    if trained_on == "numbers":  # an array of these columns would be in their order
+        with pytest.raises(SourceNeededError, match="astype"):
+            other.predict(frame[[*"bca"]].astype({"a": ">f8"}))
 
 
 @pytest.mark.parametrize("step", [8, pytest.param(3, marks=pytest.mark.slow)])

@@ -80,6 +80,9 @@ class _Declined:
             self.needed = [rule.name for rule in source.columns().rules]
 
     def reads(self, rows: Any) -> bool:
+        by_place = self.framed and self.names and isinstance(rows, np.ndarray)
+        if by_place and column_names(self.X) != self.names:
+            return False  # in an array, each column would be another
         with no_warnings(), suppress(Exception):  # of any library
             return self.source.tried(rows, self.method) is not None
         return False
@@ -212,11 +215,11 @@ class _Declined:
             return f"{shown}; alone, it takes finite numbers there"
         if number:
             raise InvalidInputError(f"{shown}, where the model takes finite numbers.")
-        if mistakes.is_number(value):
-            return f"{shown}; alone, it does not read numbers from texts"
         dates = is_table(self.X) and not isinstance(value, str)  # some steps take them
         if dates or isinstance(value, complex):
             return f"{shown}, which is not a real number"
+        if mistakes.is_number(value):
+            return f"{shown}; alone, it does not read numbers from texts"
         if self.source.has_forms:  # encoders of arrays take texts
             return f"{shown}; alone, it takes numbers there"
         raise InvalidInputError(mistakes.no_number(value, at, name))
