@@ -131,15 +131,15 @@ class GpuBackend(Backend):
         return GpuKernel(source, target)
 
 
-def _runs(wanted: str, found: str) -> bool:
+def _runs(wanted: str, available: str) -> bool:
     """Tell whether a schedule bound to one architecture can be compiled for another.
 
     Code is compiled for the GPU found, which has at least the resources of the older
     architectures of its family.
     """
-    if wanted == found:
+    if wanted == available:
         return True
-    numbers = [name.removeprefix("sm_") for name in (wanted, found)]
+    numbers = [name.removeprefix("sm_") for name in (wanted, available)]
     if not all(number.isdigit() for number in numbers):
         return False
     old, new = (divmod(int(number), 10) for number in numbers)

@@ -204,7 +204,7 @@ class GpuWork:
         self.grid = np.ceil(trees / of_block)  # blocks that share a row's trees
         self.parts = np.minimum(self.parts, of_block)
         self.step = np.minimum(step, trees)  # trees of a block at a time, if cached
-        self.own = np.ceil(of_block / self.parts)
+        self.trees_per_thread = np.ceil(of_block / self.parts)
         self.threads = self.row_threads * self.parts
         self.warps = np.ceil(self.threads / self.warp)
         self.row_blocks = np.ceil(self.n / self.rows)
@@ -218,14 +218,14 @@ class GpuWork:
             self.parts, np.maximum(1.0, self.warp // self.row_lanes)
         )
         self.lanes = self.threads / (self.warps * self.warp)
-        self.busy = trees / (self.own * self.parts * self.grid)
+        self.busy = trees / (self.trees_per_thread * self.parts * self.grid)
         self.filled = np.minimum(1.0, self.n / (self.row_blocks * self.rows))
 
     def _walks(self) -> None:
         f = self.forest
         flight = self["trees_in_flight"]
-        flight = np.where(flight < 0, self.own, flight)
-        self.in_flight = np.clip(flight, 1.0, self.own)
+        flight = np.where(flight < 0, self.trees_per_thread, flight)
+        self.in_flight = np.clip(flight, 1.0, self.trees_per_thread)
         self.unrolled = (self["unroll_walk"] > 0) | (self["pad_trees"] > 0)
         self.codes = self["codes"] > 0
         tiles = 3.0 * np.ceil(f.max_depth / 3)
@@ -300,13 +300,13 @@ class GpuWork:
     def _chunk(self, step: Float64s, factor: Float64s, leaves: Float64s) -> Float64s:
         left = np.maximum(0, self.room - self.row_bytes)
         keys = np.stack([step, factor, leaves, left], axis=1).astype(np.int64)
-        distinct, place = np.unique(keys, axis=0, return_inverse=True)
+        distinct, inverse = np.unique(keys, axis=0, return_inverse=True)
         n, room = max(1, self.forest.n_trees), self.room
         chunks = [
             trees_a_chunk(n, max(1, a), max(1, b), max(1, c), room, d)
             for a, b, c, d in distinct.tolist()
         ]
-        return np.array(chunks, np.float64)[place.reshape(-1)]
+        return np.array(chunks, np.float64)[inverse.reshape(-1)]
 
     def _occupancy(self) -> None:
         registers = REGISTERS + IN_FLIGHT * self.in_flight + 6 * self.codes
@@ -318,9 +318,9 @@ class GpuWork:
         self.limits = {
             k: np.broadcast_to(v, len(self.facts)) for k, v in limits.items()
         }
-        held = np.min(np.stack(list(self.limits.values())), axis=0)
-        self.fits = (self.shared <= self.room) & (held >= 1) & (self.threads <= 1024)
-        self.resident = np.maximum(1.0, held)
+        most = np.min(np.stack(list(self.limits.values())), axis=0)
+        self.fits = (self.shared <= self.room) & (most >= 1) & (self.threads <= 1024)
+        self.resident = np.maximum(1.0, most)
         self.occupancy = np.minimum(
             1.0,
             self.resident * self.warps / (self.processor.parts * self.processor.warps),
@@ -368,7 +368,7 @@ class GpuWork:
 
     def _block(self) -> None:
         f, chip, warp = self.forest, self.chip, self.warp
-        walks = self.warps * self.each * self.own
+        walks = self.warps * self.each * self.trees_per_thread
         self.fill = self.rows * self.columns * self.near_rows
         each = np.log2(f.n_predicates / max(1, f.n_columns) + 2)
         self.search = np.where(self.codes, SEARCH + HALVE * np.ceil(each), FILL)
@@ -408,7 +408,7 @@ class GpuWork:
         f, chip = self.forest, self.chip
         node = np.where(self.near_trees, chip.shared, chip.far)
         row = np.where(self.near_rows, chip.shared, chip.near)
-        of_chunk = np.ceil(self.own / self.chunks)
+        of_chunk = np.ceil(self.trees_per_thread / self.chunks)
         turns = self.each * self.chunks
         turns = turns * (of_chunk // self.in_flight + of_chunk % self.in_flight)
         hop = node + row + ARITHMETIC + self.in_flight * self.loop / 2

@@ -44,7 +44,7 @@ def features(w: GpuWork) -> dict[str, Float64s]:
     f, sm = w.forest, w.processor
     # How many times as many blocks a limit allows as are resident.
     slack = {k: np.minimum(v / w.resident, 64.0) for k, v in w.limits.items()}
-    found = {
+    values = {
         # the whole
         "estimate": np.log2(w.estimate),
         "num_rows": w.n,
@@ -65,14 +65,14 @@ def features(w: GpuWork) -> dict[str, Float64s]:
         "row_utilization": w.filled,
         "rows_per_block": w.rows,
         "rows_per_thread": w.each,
-        "trees_per_thread": w.own,
-        "points_computed_per_thread": w.each * w.own,
+        "trees_per_thread": w.trees_per_thread,
+        "points_computed_per_thread": w.each * w.trees_per_thread,
         "tree_threads": w.parts,
         "tree_blocks": w.grid,
         "row_lanes": w.row_lanes,
         "tree_lanes": w.tree_lanes,
         "walks_in_flight": w.in_flight,
-        "walks_left_over": w.own % w.in_flight,
+        "walks_left_over": w.trees_per_thread % w.in_flight,
         # occupancy
         "max_warp_occupancy": w.occupancy,
         "max_block_occupancy": w.resident / sm.blocks,
@@ -129,7 +129,7 @@ def features(w: GpuWork) -> dict[str, Float64s]:
         "register_limit": sm.registers * sm.parts,
     }
     shape = w.estimate.shape
-    return {k: np.broadcast_to(np.float64(v), shape) for k, v in found.items()}
+    return {k: np.broadcast_to(np.float64(v), shape) for k, v in values.items()}
 
 
 _LAYOUTS = ("sparse", "array", "reorg", "bitsliced", "lanes", "packed", "other")

@@ -205,8 +205,8 @@ def gpu_rounds(problem: Problem, strategy: Any) -> Rounds:
     trials: list[Trial] = []
     while chosen:
         tried.update(map(_key, chosen))
-        asked = [problem.candidate(point, strategy.name) for point in chosen]
-        trials += yield Round(asked)
+        candidates = [problem.candidate(point, strategy.name) for point in chosen]
+        trials += yield Round(candidates)
         best = sorted((t for t in trials if t.usable), key=lambda t: t.relative)[:TOP]
         close = [p for t in best for p in learned.beside(t.candidate.params, space)]
         left = MOST_TRIED - len(tried)

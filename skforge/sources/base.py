@@ -242,14 +242,14 @@ class Source:
             )
         unseen = None if reading is None else reading.unseen
         rules = []
-        for place, (name, labels) in enumerate(
+        for index, (name, labels) in enumerate(
             zip(names, forest.category_names or [()] * len(names), strict=True)
         ):
             how: dict[str, Any] = {}
             if labels:
                 table = {label: float(code) for code, label in enumerate(labels)}
                 how = {"table": table, "missing": np.nan, "unknown": unseen}
-            rules.append(ColumnRule(str(name), place, categories=labels or None, **how))
+            rules.append(ColumnRule(str(name), index, categories=labels or None, **how))
         dtype, hashed = forest.input_dtype.str, forest.hashed is not None
         by_frame = reading is None or hashed
         return MappingColumns(tuple(rules), len(names), dtype, False, by_frame, hashed)

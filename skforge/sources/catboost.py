@@ -102,15 +102,15 @@ class CatBoostSource(Source):
             X = array_of(X) if type(X) is list else X
             wide = type(X) is np.ndarray and X.ndim == 2 and X.shape[1] > width
             return X[:, :width] if wide else X
-        given = frames.column_names(X)
-        if hashed is not None and len(given) > width:
+        labels = frames.column_names(X)
+        if hashed is not None and len(labels) > width:
             return X  # it reads further columns as numbers, which they may not be
-        if names is None and frames.is_pandas(X) and len(given) > width:
+        if names is None and frames.is_pandas(X) and len(labels) > width:
             return X.iloc[:, :width]
-        unknown = names is None or not {*names} <= {*given}
-        if unknown or len({*given}) < len(given) or given == list(names or ()):
+        unknown = names is None or not {*names} <= {*labels}
+        if unknown or len({*labels}) < len(labels) or labels == list(names or ()):
             return X
-        places = [given.index(name) for name in names or ()]
+        places = [labels.index(name) for name in names or ()]
         flags = np.zeros(0) if hashed is None else hashed.is_category
         if len(flags) and (flags[places] != flags).any():
             return X  # it takes the columns at the places of categories for these

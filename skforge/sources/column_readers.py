@@ -58,29 +58,29 @@ class ReadColumns(NamedTuple):
     gaps: list[int]
 
     def write_objects(
-        self, place: int, objects: Sequence[Any], kinds: Collection[type]
+        self, column: int, objects: Sequence[Any], kinds: Collection[type]
     ) -> bool:
         """Write numbers of some ``kinds``; return False if an object is none."""
-        found = {*map(type, objects)}
-        if not found.issubset(kinds):
+        types = {*map(type, objects)}
+        if not types.issubset(kinds):
             return False
-        if Decimal in found and not found.isdisjoint(_INTEGERS):
+        if Decimal in types and not types.isdisjoint(_INTEGERS):
             return False  # to compare them raises an error
-        if (numbers := numbers_among(objects, found)) is None:
+        if (numbers := numbers_among(objects, types)) is None:
             return False
-        self.rows[:, place] = numbers
-        if type(None) in found:
-            self.gaps.append(place)
-        if not found.isdisjoint(WHOLE):
+        self.rows[:, column] = numbers
+        if type(None) in types:
+            self.gaps.append(column)
+        if not types.isdisjoint(WHOLE):
             whole = [value for value in objects if type(value) in WHOLE]
-            self.whole.append(([place], np.array(whole, np.float64)))
+            self.whole.append(([column], np.array(whole, np.float64)))
         return True
 
-    def without(self, missing: Array, numbers: Array, place: int) -> Array:
+    def without(self, missing: Array, numbers: Array, column: int) -> Array:
         if not missing.any():
             return numbers
-        self.rows[missing, place] = np.nan
-        self.gaps.append(place)
+        self.rows[missing, column] = np.nan
+        self.gaps.append(column)
         return numbers[~missing]
 
 
@@ -120,17 +120,17 @@ class _ColumnReader:
             return [*range(count)] if count == self._width else None
         if self._ordered and names != self._names:
             return None
-        where = {name: at for at, name in enumerate(names)}
+        where = {name: i for i, name in enumerate(names)}
         if len(where) < count or {*map(type, names)} != {str}:
             return None
         if self._ordered:
             return self._places
-        at = [where.get(name, -1) for name in self._names]
-        if -1 in at:
+        indices = [where.get(name, -1) for name in self._names]
+        if -1 in indices:
             return None
         places = [-1] * count
-        for i, place in zip(at, self._places, strict=True):
-            places[i] = place
+        for i, column in zip(indices, self._places, strict=True):
+            places[i] = column
         return places
 
 
@@ -161,7 +161,7 @@ ReadParts: TypeAlias = "list[tuple[Any, _Plan]]"
 class FrameReader(_ColumnReader):
     #: The last column index, the place of each of its columns in the rows (-1 for
     #: none) and the plans of its blocks. None: such frames are not read.
-    _seen: tuple[Any, Array | None, dict[Any, Any]] = None, None, {}
+    _last: tuple[Any, Array | None, dict[Any, Any]] = None, None, {}
 
     def layout(self, X: Any) -> tuple[Form | None, ReadParts] | None:
         """Return the form of a frame, and how each block's values are read.
@@ -172,12 +172,12 @@ class FrameReader(_ColumnReader):
             columns, blocks = X.columns, X._mgr.blocks
         except AttributeError:  # another pandas' internals
             return None
-        seen, to, plans = self._seen
-        if columns is not seen:
-            if type(columns) is not type(seen) or not columns.equals(seen):
+        last, to, plans = self._last
+        if columns is not last:
+            if type(columns) is not type(last) or not columns.equals(last):
                 places, plans = self._places_of(columns.tolist(), len(columns)), {}
                 to = None if places is None else np.array(places, np.intp)
-            self._seen = columns, to, plans
+            self._last = columns, to, plans
         if to is None or not len(X):
             return None
         parts: ReadParts = []
@@ -216,8 +216,8 @@ class FrameReader(_ColumnReader):
                 if (dtype := plan.dtype) in _LARGE and not self._exact:
                     dtype = np.dtype(np.float64)
                 if plan.number is not None:
-                    for place in plan.places:
-                        dtypes[place] = dtype
+                    for column in plan.places:
+                        dtypes[column] = dtype
             form = self._layouts[plans] = Form("pandas", tuple(dtypes))
         return form
 
@@ -229,8 +229,8 @@ class FrameReader(_ColumnReader):
                 read.others.extend(zip(plan.places, columns, strict=True))
             elif plan.dtype is OBJECT:
                 columns = values[plan.taken].tolist()
-                for place, objects in zip(plan.places, columns, strict=True):
-                    if not read.write_objects(place, objects, self._kinds):
+                for column, objects in zip(plan.places, columns, strict=True):
+                    if not read.write_objects(column, objects, self._kinds):
                         return None
             elif type(values) is np.ndarray:
                 part = values[plan.taken]
@@ -238,10 +238,10 @@ class FrameReader(_ColumnReader):
                 if part.dtype.kind in "iu":
                     read.whole.append((plan.places, part))
             else:
-                (place,) = plan.places
+                (column,) = plan.places
                 numbers, missing = frames.nullable_numbers(values, plan.number)
-                read.rows[:, place] = numbers
-                numbers = read.without(missing, numbers, place)
+                read.rows[:, column] = numbers
+                numbers = read.without(missing, numbers, column)
                 if plan.number.kind in "iu":
                     read.whole.append((plan.places, numbers))
         return read
@@ -292,8 +292,8 @@ def _plans(to: Array, dtype: Any, texts: Collection[int]) -> Any:
         if objects:
             dtype = None if places[0] in texts else OBJECT
             number = None if dtype is None else np.dtype(np.float64)
-        for place in places:
-            if not (of_texts if place in texts else number is not None):
+        for column in places:
+            if not (of_texts if column in texts else number is not None):
                 return False
         # float32, float16 and booleans are kept by some steps, or refused
         plain = number is None or is_wide(dtype)
@@ -336,7 +336,7 @@ class TableReader(_ColumnReader):
                 return None
             columns = [*zip(*X, strict=True)] if kind == "list" else X.T.tolist()
             places = range(len(columns))
-            types = [None if place in self._texts else OBJECT for place in places]
+            types = [None if column in self._texts else OBJECT for column in places]
         to = self._places_of(frames.labels_of(X), len(columns))
         if to is None:
             return None
@@ -352,21 +352,21 @@ class TableReader(_ColumnReader):
     def read(self, parts: Any, n_rows: int) -> ReadColumns | None:
         rows = np.zeros((n_rows, self._width))
         read = ReadColumns(rows, [], [], [])
-        for place, column in parts:
-            if place in self._texts:
-                read.others.append((place, column))
+        for index, column in parts:
+            if index in self._texts:
+                read.others.append((index, column))
             elif type(column) is list or type(column) is tuple:
-                if not read.write_objects(place, column, self._kinds):
+                if not read.write_objects(index, column, self._kinds):
                     return None
             elif (numbers := frames.numbers_in(column)) is None:
                 return None
             else:
                 values, missing = numbers
-                rows[:, place] = values
+                rows[:, index] = values
                 if missing is not None:
-                    values = read.without(missing, values, place)
+                    values = read.without(missing, values, index)
                 if values.dtype.kind in "iu":
-                    read.whole.append(([place], values))
+                    read.whole.append(([index], values))
         return read
 
     def only_row(self, X: Any, names: Any, forms: Collection[str]) -> OnlyRow | None:
@@ -383,11 +383,11 @@ class TableReader(_ColumnReader):
             if len(self._layouts) >= _MOST_LAYOUTS:
                 self._layouts.clear()
             self._layouts[key] = layout
-        form, places, at = layout
-        if at is None and polars:
+        form, places, wanted = layout
+        if wanted is None and polars:
             return form, places, X.row(0)
         columns = X.get_columns() if polars else X.columns
-        taken = columns if at is None else [columns[i] for i in at]
+        taken = columns if wanted is None else [columns[i] for i in wanted]
         only = [column[0] for column in taken]
         return form, places, only if polars else [value.as_py() for value in only]
 
@@ -398,13 +398,13 @@ class TableReader(_ColumnReader):
         if layout is None or form_text(layout[0]) not in forms or to is None:
             return None
         form = layout[0]
-        at = [i for i, place in enumerate(to) if place >= 0]
-        places = [to[i] for i in at]
+        wanted = [i for i, column in enumerate(to) if column >= 0]
+        places = [to[i] for i in wanted]
         if any(mark in str(dtype) for dtype in form.types for mark in "<("):
             return None
         if any((form.numbers[i] is None) != (i in self._texts) for i in places):
             return None
-        return form, places, None if len(at) == len(to) else at
+        return form, places, None if len(wanted) == len(to) else wanted
 
     @staticmethod
     def codes(column: Any, texts: TextCodes) -> Array | float | None:

@@ -36,9 +36,9 @@ def source_of(model: Any, forest: Forest, start: FirstMember = None) -> Source:
 
         if isinstance(start, Members):
             return MembersSource(model, forest, start)
-        rest = rest_of(model, start)
-        rest = model_of(rest) if is_compiled(rest) else rest
-        return PrefixedSource(model, forest, start, source_of(rest, forest))
+        last = rest_of(model, start)
+        last = model_of(last) if is_compiled(last) else last
+        return PrefixedSource(model, forest, start, source_of(last, forest))
     adapter = adapter_of(model)
     if adapter is None:
         raise UnsupportedModelError(
@@ -55,7 +55,7 @@ def traces_of(model: Any, start: FirstMember = None) -> list[Any]:
     """
     if start is not None:
         from skforge.compiler.frontends.pipeline.split import divided_steps
-        from skforge.sources.pipeline import held
+        from skforge.sources.pipeline import nested_parts
         from skforge.sources.wrappers.members import Members, traces_of_members
 
         if isinstance(start, Members):
@@ -65,7 +65,7 @@ def traces_of(model: Any, start: FirstMember = None) -> list[Any]:
             last = last_step(last)
         last = model_of(last) if is_compiled(last) else last
         # not traces of the rest, where a wrapper is a copy
-        return [*steps[:start], *held(steps[start:]), last, *traces_of(last)]
+        return [*steps[:start], *nested_parts(steps[start:]), last, *traces_of(last)]
     if isinstance(model, StoredModel):
         return []  # plain data, which cannot be trained
     return member_traces(model)
@@ -99,15 +99,15 @@ class Fingerprint:
     change. ``start`` is what runs before the forest: a pipeline's steps, or members.
     """
 
-    __slots__ = ("_model", "_seen", "_start")
+    __slots__ = ("_model", "_start", "_traces")
 
     def __init__(self, model: Any, start: FirstMember = None) -> None:
         self._model, self._start = model, start
-        self._seen = [(part, _content(part)) for part in traces_of(model, start)]
+        self._traces = [(part, _content(part)) for part in traces_of(model, start)]
 
     def check(self) -> None:
         now = traces_of(self._model, self._start)
-        same = len(now) == len(self._seen) and all(map(_same, now, self._seen))
+        same = len(now) == len(self._traces) and all(map(_same, now, self._traces))
         if not same:
             raise has_changed(self._model)
 
@@ -120,8 +120,8 @@ def has_changed(model: Any) -> InvalidModelError:
     )
 
 
-def _same(now: Any, seen: tuple[Any, Any]) -> bool:
-    before, content = seen
+def _same(now: Any, trace: tuple[Any, Any]) -> bool:
+    before, content = trace
     if now is before:
         return content is None or bool(_content(now) == content)
     plain = isinstance(now, (int, float, str)) and isinstance(before, type(now))

@@ -157,14 +157,14 @@ class _Offered:
         self._method, self._check, self._entry = method, check, entry
         update_wrapper(cast(Any, self), method)
 
-    def _asked(self, obj: Any) -> Any:
+    def _bind(self, obj: Any) -> Any:
         name = self._method.__name__
         text = f"This {type(obj).__name__!r} has no attribute {name!r}"
         try:
-            there = self._check(obj)
+            offers = self._check(obj)
         except AttributeError as error:
             raise AttributeError(text) from error
-        if not there:
+        if not offers:
             raise AttributeError(text)
         shadow = obj.__dict__.get("_shadow")  # in shadow mode alone
         function = self._method if shadow is None else shadow.method(self._method)
@@ -179,10 +179,10 @@ class _Offered:
 
             @wraps(self._method)
             def unbound(of: Any, *args: Any, **how: Any) -> Any:
-                return self._asked(of)(*args, **how)
+                return self._bind(of)(*args, **how)
 
             return unbound
-        bound = self._asked(obj)
+        bound = self._bind(obj)
         predictor = obj.__dict__.get("_predictor")
         if predictor is not None:
             function = bound.__func__

@@ -52,8 +52,8 @@ def computed(form: Form | np.dtype[Any], width: int) -> list[np.dtype[Any]]:
         return [form] * width
     wide = np.dtype(np.float64)
     if form.kind == "pandas":
-        kept = (_is_number(dtype) and not is_date(dtype) for dtype in form.types)
-        return [d if keep else wide for d, keep in zip(form.types, kept, strict=True)]
+        flags = (_is_number(dtype) and not is_date(dtype) for dtype in form.types)
+        return [d if keep else wide for d, keep in zip(form.types, flags, strict=True)]
     known = [number or wide for number in form.numbers]
     # whole numbers of these may be missing
     return [wide if d.kind in "iu" and d.itemsize > 2 else d for d in known]
@@ -163,8 +163,8 @@ def fitting(
 def as_form(frame: Any, form: Form, gaps: Collection[int], decimals: bool) -> Any:
     tables = form.kind in ("polars", "pyarrow")
     columns = {}
-    for at, (name, dtype) in enumerate(zip(frame.columns, form.types, strict=True)):
-        values, gap = frame[name], at in gaps
+    for column, (name, dtype) in enumerate(zip(frame.columns, form.types, strict=True)):
+        values, gap = frame[name], column in gaps
         if tables:
             columns[str(name)] = _column(form.kind, values.to_numpy(object), dtype, gap)
         elif dtype is OBJECT:
@@ -210,8 +210,8 @@ def _column(kind: str, values: Any, dtype: Any, gap: bool) -> Any:
     if not hasattr(dtype, "index_type"):
         return array.cast(dtype)
     coded = array.dictionary_encode()
-    at, known = coded.indices.cast(dtype.index_type), coded.dictionary
-    return pyarrow.DictionaryArray.from_arrays(at, known.cast(dtype.value_type))
+    indices, known = coded.indices.cast(dtype.index_type), coded.dictionary
+    return pyarrow.DictionaryArray.from_arrays(indices, known.cast(dtype.value_type))
 
 
 def same_tests(forest: Forest, other: Forest, dtypes: Sequence[np.dtype[Any]]) -> bool:
@@ -231,8 +231,8 @@ def _tests_of(forest: Forest, dtypes: Sequence[np.dtype[Any]]) -> list[Array]:
     ends = np.where(sets, np.stack([comparison, tests]), 0.0)
     for dtype in {*dtypes}:
         of_dtype = [i for i, column_dtype in enumerate(dtypes) if column_dtype == dtype]
-        here = np.isin(feature, of_dtype) & ~sets
-        ends[:, here] = _canonical(forest, tests[here], dtype)
+        mask = np.isin(feature, of_dtype) & ~sets
+        ends[:, mask] = _canonical(forest, tests[mask], dtype)
     tables: list[Array] = []
     if sets.any():
         tables = [forest.category_offset, forest.category_words]

@@ -168,8 +168,8 @@ class LightGBMSource(LightGBMBoosterSource):
         if self.model is not None and self._warns and not hasattr(X, "iloc"):
             return None  # the wrapper itself warns about missing names
         rows = super()._rows(X, method)
-        asked = method in ("predict", "predict_proba")
-        if self._has_no_labels and asked and rows is not None:
+        predicts = method in ("predict", "predict_proba")
+        if self._has_no_labels and predicts and rows is not None:
             _log(_NO_LABELS)
         return rows
 

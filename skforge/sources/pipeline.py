@@ -122,7 +122,7 @@ class PipelineSource(Source):
             parts.texts,
             parts.numbers,
             names,
-            _kept(first) if by_name else None,
+            _used_columns(first) if by_name else None,
             by_position=kind not in ("", COLUMNS, UNION) and not renames,
             estimator=type(first).__name__,
             warning=None if by_name or parts.texts else "",
@@ -130,7 +130,7 @@ class PipelineSource(Source):
             forms={forms.form_text(self._form): []},
             either=parts.either,
             by_column=any(map(by_column, inner)),
-            decimals=not _encodes_numbers(held([step for _, step in before])),
+            decimals=not _encodes_numbers(nested_parts([step for _, step in before])),
         )
         if names is not None and known.warning is not None:
             known = replace(known, warning=self._warning_of(known))
@@ -162,7 +162,7 @@ class PipelineSource(Source):
     @classmethod
     def traces(cls, model: Any) -> list[Any]:
         last = last_step(model)
-        return [*held(model.steps[:-1]), last, *member_traces(last)]
+        return [*nested_parts(model.steps[:-1]), last, *member_traces(last)]
 
     def kept_rules(self) -> PipelineRules:
         # A wrapper is stored beside them, and made again from that.
@@ -190,7 +190,7 @@ class PipelineSource(Source):
                     f"The forest reads column {column} as interval codes, which an "
                     "exported library cannot compute; use skforge.save instead."
                 )
-        return {place: texts.named() for place, texts in self._known.texts.items()}
+        return {column: texts.named() for column, texts in self._known.texts.items()}
 
     def read(self, X: Any) -> ReadArray | None:
         unsure = self.answers.by_members and self._last.declines is None
@@ -297,8 +297,8 @@ class PipelineSource(Source):
         if not isinstance(form, forms.Form) or not self._known.by_column:
             return False
         pairs = zip(form.types, form.numbers, strict=True)
-        own = [n for dtype, n in pairs if n and not isinstance(dtype, np.dtype)]
-        narrow = any(n.itemsize < (8 if n.kind == "f" else 4) for n in own)
+        nullable = [n for dtype, n in pairs if n and not isinstance(dtype, np.dtype)]
+        narrow = any(n.itemsize < (8 if n.kind == "f" else 4) for n in nullable)
         nameless = form.kind in ("polars", "pyarrow") and self._known.by_name is None
         return narrow or nameless or forms.has_objects(form)
 
@@ -312,8 +312,8 @@ class PipelineSource(Source):
 
         rows = drawing.drawn(_FORM_ROWS, 0.05)
         for column, texts in drawing._known.texts.items():
-            for at, code in enumerate((texts.none, texts.nan, texts.unknown)):
-                rows[at::9, column] = rows[at::9, column] if code is None else code
+            for row, code in enumerate((texts.none, texts.nan, texts.unknown)):
+                rows[row::9, column] = rows[row::9, column] if code is None else code
         decoded = drawing._known.decoded(rows, self._form, gaps)
         fine = [
             self._known.read(decoded[i : i + 1]) is not None for i in range(len(rows))
@@ -373,19 +373,19 @@ class PipelineSource(Source):
             cuts = self.forest.threshold[self.forest.feature == feature]
             cuts = cuts[np.isfinite(cuts)]
             if len(cuts):
-                at = cuts[random.integers(0, len(cuts), len(near))]
+                cut = cuts[random.integers(0, len(cuts), len(near))]
                 way = toward[random.integers(0, 3, len(near))]
-                dtype = dtypes[feature] if dtypes[feature].kind == "f" else at.dtype
+                dtype = dtypes[feature] if dtypes[feature].kind == "f" else cut.dtype
                 with np.errstate(over="ignore"):
-                    beside = np.nextafter(at.astype(dtype), way.astype(dtype))
-                near[:, feature] = np.where(way == 0, at, beside)
+                    beside = np.nextafter(cut.astype(dtype), way.astype(dtype))
+                near[:, feature] = np.where(way == 0, cut, beside)
         return self.repaired(np.concatenate([rows, near]))
 
     def repaired(self, rows: Array) -> Array:
         return self._known.repaired(rows)
 
 
-def _kept(transformer: Any) -> list[int]:
+def _used_columns(transformer: Any) -> list[int]:
     columns = {
         int(i)
         for _, step, places in children(transformer)
@@ -407,7 +407,7 @@ def frame_columns(part: Any, steps: Sequence[Any]) -> MappingColumns | None:
             raise without_names()
         return None
     gaps: dict[str, Any] = {}
-    for step in held(steps):
+    for step in nested_parts(steps):
         known = getattr(step, "categories_", None)
         objects = getattr(step, "_fit_dtype", None) == np.object_  # of an imputer
         for i, name in enumerate(getattr(step, "feature_names_in_", ())):
@@ -415,20 +415,20 @@ def frame_columns(part: Any, steps: Sequence[Any]) -> MappingColumns | None:
                 none = known is not None and None in known[i].tolist()
                 gaps[str(name)] = None if none else gaps.get(str(name), np.nan)
     rules = []
-    for place, name in enumerate(map(str, names)):
+    for column, name in enumerate(map(str, names)):
         missing, gap = None if name in gaps else np.nan, gaps.get(name, np.nan)
-        rules.append(ColumnRule(name, place, {}, missing, gap=gap))
+        rules.append(ColumnRule(name, column, {}, missing, gap=gap))
     return MappingColumns(tuple(rules), len(rules), by_frame=True)
 
 
-def held(value: Any) -> list[Any]:
+def nested_parts(value: Any) -> list[Any]:
     if isinstance(value, (list, tuple)):
-        return [part for step in value for part in held(step)]
+        return [part for step in value for part in nested_parts(step)]
     if not hasattr(value, "get_params"):
         return [value]
     inside = [v for k, v in vars(value).items() if k not in _WRITTEN]
     nested = [step for step in inside if isinstance(step, (list, tuple))]
-    return [value, *inside, *held(nested)]
+    return [value, *inside, *nested_parts(nested)]
 
 
 def _encodes_numbers(parts: list[Any]) -> bool:
@@ -456,13 +456,13 @@ class PrefixedSource(Source):
     direct = False
     on_device = False
 
-    def __init__(self, model: Any, forest: Forest, start: int, rest: Source) -> None:
+    def __init__(self, model: Any, forest: Forest, start: int, last: Source) -> None:
         super().__init__(model, forest)
         self._before = flat_steps(model)[:-1]
         steps = unbranched(divided_steps(model)[:start])
         self.before = [step for step in steps if not is_absent(step)]
-        self._last, self.answers = rest, rest.answers
-        self.fill = rest.fill
+        self._last, self.answers = last, last.answers
+        self.fill = last.fill
 
     def kept_rules(self) -> NoReturn:
         raise UnsupportedModelError(
@@ -501,7 +501,7 @@ class PrefixedSource(Source):
             return columns
         rules = columns.rules
         if first is reader:  # no function reads the columns that it drops
-            rules = tuple(rules[place] for place in _kept(first))
+            rules = tuple(rules[column] for column in _used_columns(first))
         return replace(columns, rules=rules, ignores=True)
 
     def read(self, X: Any) -> ReadArray | None:
@@ -511,11 +511,11 @@ class PrefixedSource(Source):
         return self._last.form(X.rows) if type(X) is Prepared else None
 
     def of_form(self, form: Any) -> Source | None:
-        rest = self._last.of_form(form)
-        if rest is None or rest is self._last:
-            return rest and self
+        last = self._last.of_form(form)
+        if last is None or last is self._last:
+            return last and self
         other = copy.copy(self)
-        other._last, other.forest, other.answers = rest, rest.forest, rest.answers
+        other._last, other.forest, other.answers = last, last.forest, last.answers
         return other
 
     def _rows(self, X: Any, method: str) -> Any:
@@ -549,6 +549,6 @@ class PrefixedSource(Source):
         return self._last.raw(rows)
 
     def outputs(self, X: Any) -> dict[str, Any]:
-        given, X = X, self.prepared(X)
+        original, X = X, self.prepared(X)
         one = type(X) is Prepared
-        return self._last.outputs(X.rows) if one else super().outputs(given)
+        return self._last.outputs(X.rows) if one else super().outputs(original)

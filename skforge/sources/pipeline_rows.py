@@ -71,10 +71,10 @@ class PipelineRows:
 
     @cached_property
     def _wanted(self) -> tuple[Any, ...]:
-        at = [*range(self.width)] if self.by_name is None else self.by_name
-        names = None if self.names is None else [self.names[i] for i in at]
+        columns = [*range(self.width)] if self.by_name is None else self.by_name
+        names = None if self.names is None else [self.names[i] for i in columns]
         how = self._kinds, self.width <= _FEW_COLUMNS, self._is_by_dtype
-        return names, at, self.width, self.by_name is None, self.texts, *how
+        return names, columns, self.width, self.by_name is None, self.texts, *how
 
     @cached_property
     def _kinds(self) -> frozenset[type]:
@@ -90,15 +90,15 @@ class PipelineRows:
 
     def columns(self, columns: MappingColumns) -> MappingColumns:
         rules = [
-            replace(rule, categories=None, **self.texts[place].rule())
-            if place in self.texts
+            replace(rule, categories=None, **self.texts[column].rule())
+            if column in self.texts
             else replace(rule, table={}, missing=np.nan, unknown=0.0)
-            if place in self.either
+            if column in self.either
             else rule
-            for place, rule in enumerate(columns.rules)
+            for column, rule in enumerate(columns.rules)
         ]
         if self.by_name is not None:
-            rules = [rules[place] for place in self.by_name]
+            rules = [rules[column] for column in self.by_name]
         ignores, by_frame = self.by_name is not None, bool(self.numbers)
         return replace(columns, rules=tuple(rules), ignores=ignores, by_frame=by_frame)
 
@@ -165,8 +165,8 @@ class PipelineRows:
         """Return the columns that may have NA or None; None if a part is not read."""
         gaps = self.forms.get(forms.form_text(form))
         if gaps is None and (parts := self.parts_of(form)) != (form,):
-            found = map(self.forms.get, map(forms.form_text, parts))
-            known = [gaps for gaps in found if gaps is not None]
+            every = map(self.forms.get, map(forms.form_text, parts))
+            known = [gaps for gaps in every if gaps is not None]
             if len(known) == len(parts):
                 gaps = self.forms[forms.form_text(form)] = [
                     i
@@ -210,16 +210,16 @@ class PipelineRows:
             return None
         if self.bounds.whole and not self._takes(form, read):
             return None
-        for place, values in read.others:
-            if (codes := reader.codes(values, self.texts[place])) is None:
+        for column, values in read.others:
+            if (codes := reader.codes(values, self.texts[column])) is None:
                 return None
-            read.rows[:, place] = codes
+            read.rows[:, column] = codes
         return read.rows, said
 
     def _takes(self, form: Any, read: column_readers.ReadColumns) -> bool:
         if form is None or forms.has_objects(form):
-            whole = ((x.dtype, at) for at, x in read.whole if x.dtype.kind in "iu")
-            return self.bounds.takes((i, dtype) for dtype, at in whole for i in at)
+            whole = ((i, x.dtype) for columns, x in read.whole for i in columns)
+            return self.bounds.takes(pair for pair in whole if pair[1].kind in "iu")
         if form.kind == "pandas":
             return self.bounds.takes(enumerate(forms.computed(form, self.width)), own=8)
         # wide ones are folded as float64, which nulls make of all
@@ -231,11 +231,11 @@ class PipelineRows:
     ) -> Array | None:
         row, most, coded = [0.0] * self.width, self.largest, self.texts
         gaps = self.forms[forms.form_text(form)]
-        for place, value in zip(places, values, strict=True):
-            if (kind := type(value)) is not float or place in coded:
-                if place in coded:
-                    value = coded[place].code(value)
-                elif value is None and place in gaps:
+        for column, value in zip(places, values, strict=True):
+            if (kind := type(value)) is not float or column in coded:
+                if column in coded:
+                    value = coded[column].code(value)
+                elif value is None and column in gaps:
                     value = np.nan
                 else:
                     value = only_number(value, self._kinds)
@@ -243,7 +243,7 @@ class PipelineRows:
                     kind in column_readers.WHOLE and not -most <= value <= most
                 ):
                     return None
-            row[place] = value
+            row[column] = value
         return np.array([row], np.float64)
 
     def _is_known(self, dtype: Any) -> bool:
@@ -277,7 +277,7 @@ class PipelineRows:
             plain = forms.fitting(plain, form, gaps)
         if isinstance(form, np.dtype):
             return plain.astype(form)
-        known = {at: texts.values(rows[:, at]) for at, texts in self.texts.items()}
+        known = {i: texts.values(rows[:, i]) for i, texts in self.texts.items()}
         if not known and self.by_name is None and form is None:
             return plain
         frame = self._framed(plain, known)
@@ -289,7 +289,7 @@ class PipelineRows:
         rows = self.bounds.repaired(np.zeros((1, self.width)))
         if self.names is None:
             return rows.astype(dtype)
-        texts = {place: codes.values(rows[:, 0]) for place, codes in self.texts.items()}
+        texts = {i: codes.values(rows[:, 0]) for i, codes in self.texts.items()}
         frame = self._framed(rows, texts)
         numbers = [name for i, name in enumerate(frame) if i not in texts]
         return frame.astype(dict.fromkeys(numbers, dtype))

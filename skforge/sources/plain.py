@@ -61,7 +61,7 @@ ReadArray = tuple[Array, str]
 class PlainRows:
     """Reads common kinds of rows; returns None for rows that the source must read."""
 
-    __slots__ = ("_columns", "_named", "_r", "_seen", "_tables", "_width", "unnamed")
+    __slots__ = ("_columns", "_last", "_named", "_r", "_tables", "_width", "unnamed")
 
     def __init__(
         self, reading: Reading, width: int, columns: frames.FrameColumns
@@ -69,7 +69,7 @@ class PlainRows:
         self._r, self._width, self._columns = reading, width, columns
         self._named = [*columns.names]
         #: By class of frames: the last one's columns, and the warning for them.
-        self._seen: dict[type, tuple[Any, str | None]] = {}
+        self._last: dict[type, tuple[Any, str | None]] = {}
         warns = reading.estimator and reading.names is not None
         self.unnamed = _without_names(reading.estimator) if warns else ""
 
@@ -117,10 +117,10 @@ class PlainRows:
             return None
         if ((indices < 0) | (indices >= shape[1])).any():
             return None
-        rows, seen = np.full(shape, fill, self._r.dtype), np.zeros(shape, np.bool_)
-        at = np.repeat(np.arange(shape[0]), counts), indices
-        rows[at], seen[at] = data, True
-        if np.count_nonzero(seen) != len(data):
+        rows, filled = np.full(shape, fill, self._r.dtype), np.zeros(shape, np.bool_)
+        cells = np.repeat(np.arange(shape[0]), counts), indices
+        rows[cells], filled[cells] = data, True
+        if np.count_nonzero(filled) != len(data):
             return None
         return rows, self.unnamed
 
@@ -137,12 +137,12 @@ class PlainRows:
         return None
 
     def warning_of(self, X: Any, names: Any) -> str | None:
-        seen, warning = self._seen.get(type(X), (None, None))
-        if names is not seen:
+        last, warning = self._last.get(type(X), (None, None))
+        if names is not last:
             same = names.equals if hasattr(names, "equals") else names.__eq__
-            if type(names) is not type(seen) or not same(seen):
+            if type(names) is not type(last) or not same(last):
                 warning = self._compared(X, names)
-            self._seen[type(X)] = names, warning
+            self._last[type(X)] = names, warning
         return warning
 
     def _pandas(self, X: Any) -> ReadArray | None:
@@ -158,22 +158,22 @@ class PlainRows:
         whole: list[int] = []
         objects = self._r.objects and any(b.dtype == np.object_ for b in blocks)
         for block in blocks:
-            dtype, values, at = block.dtype, block.values, block.mgr_locs
+            dtype, values, locs = block.dtype, block.values, block.mgr_locs
             if objects and dtype == np.object_:
-                for place, column in zip(at.as_array, values.tolist(), strict=True):
+                for index, column in zip(locs.as_array, values.tolist(), strict=True):
                     if (numbers := numbers_among(column, {*map(type, column)})) is None:
                         return None
-                    rows[:, place] = numbers
+                    rows[:, index] = numbers
                 continue
             if frames.is_plain(dtype):
-                rows[:, at.indexer] = values.T
+                rows[:, locs.indexer] = values.T
                 if dtype.itemsize == 8 and dtype.kind in "iu":
-                    whole += at.as_array.tolist()
+                    whole += locs.as_array.tolist()
                 continue
             number = frames.number_dtype(dtype, self._r.arrow)
             if objects or (number is None and not frames.is_category(dtype)):
                 return None
-            (feature,) = at.as_array.tolist()
+            (feature,) = locs.as_array.tolist()
             if number is None:
                 coded.append(feature)
                 table = self._columns.of_dtype(dtype, feature, columns, self._r.unseen)
@@ -208,26 +208,26 @@ class PlainRows:
         return None if warning is None else (rows, warning)
 
     def _compared(self, X: Any, columns: Any) -> str | None:
-        names, given = self._r.names, tuple(columns)
+        names, labels = self._r.names, tuple(columns)
         if self._r.compares == "never":
-            return "" if len({*given}) == len(given) else None
+            return "" if len({*labels}) == len(labels) else None
         if self._r.compares == "equal":
-            texts = tuple(map(str, given))
+            texts = tuple(map(str, labels))
             if len({*texts}) < len(texts) or getattr(columns, "nlevels", 1) != 1:
                 return None
             return "" if names is None or texts == names else None
         from sklearn.utils.validation import _get_feature_names
 
         try:
-            seen = _get_feature_names(X)
+            found_names = _get_feature_names(X)
         except (TypeError, ValueError):  # names of mixed types, or one twice
             return None
         if names is None:
             known = f"X has feature names, but {self._r.estimator} was fitted without"
-            return "" if seen is None else f"{known} feature names"
-        if seen is None:
+            return "" if found_names is None else f"{known} feature names"
+        if found_names is None:
             return _without_names(self._r.estimator)
-        return "" if tuple(seen) == names else None
+        return "" if tuple(found_names) == names else None
 
 
 #: Numbers of tables that some source may refuse; None are those without a name here.
@@ -266,11 +266,11 @@ def only_number(value: Any, kinds: Collection[type]) -> Any:
     return float(value) if value.is_finite() else None
 
 
-def numbers_among(objects: Sequence[Any], found: set[type]) -> Array | None:
+def numbers_among(objects: Sequence[Any], types: set[type]) -> Array | None:
     """Return objects as float64, with NaN for None; None if some is no number."""
-    if not OBJECTS.issuperset(found):
+    if not OBJECTS.issuperset(types):
         return None
-    if Decimal in found:
+    if Decimal in types:
         decimals = (value for value in objects if type(value) is Decimal)
         if not all(value.is_finite() for value in decimals):
             return None
@@ -295,8 +295,8 @@ def most_entries(X: Any) -> int:
     if len(X.data) == len(X.indices) and _ascends(X.indices, X.indptr):
         return min(1, len(X.indices))
     fresh = type(X)((X.data, X.indices, X.indptr), shape=X.shape)  # checks the format
-    at = np.repeat(np.arange(X.shape[0], dtype=np.int64), np.diff(fresh.indptr))
-    _, counts = np.unique(at * X.shape[1] + X.indices, return_counts=True)
+    rows = np.repeat(np.arange(X.shape[0], dtype=np.int64), np.diff(fresh.indptr))
+    _, counts = np.unique(rows * X.shape[1] + X.indices, return_counts=True)
     return int(counts.max(initial=0))
 
 

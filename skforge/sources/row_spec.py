@@ -124,7 +124,7 @@ def _of_stored(model: StoredModel, names: tuple[str, ...] | None) -> RowSpec:
         return RowSpec(forest.n_features, dtype=forest.input_dtype, steps=True)
     tables = {rule.place: rule.table or {} for rule in columns.rules}
     words = {i: {w for w in t if isinstance(w, str)} for i, t in tables.items()}
-    texts = {place: known for place, known in words.items() if known}
+    texts = {column: known for column, known in words.items() if known}
     names = names or forest.feature_names
     return RowSpec(forest.n_features, names, frozenset(tables), texts, steps=True)
 
@@ -154,9 +154,9 @@ def _look(
     if hasattr(step, "build_analyzer"):  # a vectoriser of texts
         known = [[""]] * len(places)
     if len(known) == len(places):
-        for place, values in zip(places, known, strict=True):
+        for column, values in zip(places, known, strict=True):
             if words := {str(value) for value in values if isinstance(value, str)}:
-                texts.setdefault(place, set()).update(words)
+                texts.setdefault(column, set()).update(words)
 
 
 def _keeps_columns(step: Any, width: int) -> bool:

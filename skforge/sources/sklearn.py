@@ -321,12 +321,12 @@ class HistGradientBoostingSource(SklearnSource):
         if not any(self._named):
             return self.model._raw_predict(rows, n_threads=1)
         encoded = np.empty(rows.shape, np.float64)
-        for at, column in enumerate(self._columns):
-            encoded[:, at] = values = rows[:, column.feature]
+        for position, column in enumerate(self._columns):
+            encoded[:, position] = values = rows[:, column.feature]
             if column.categories is not None:
-                encoded[:, at] = np.nan  # unknown categories are missing
+                encoded[:, position] = np.nan  # unknown categories are missing
                 for code, category in enumerate(column.categories):
-                    encoded[values == category, at] = code
+                    encoded[values == category, position] = code
         scores = np.zeros((len(rows), self.forest.n_outputs), order="F")
         scores += self.model._baseline_prediction
         self.model._predict_iterations(

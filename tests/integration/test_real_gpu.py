@@ -32,7 +32,7 @@ SCHEDULES = (
 def gpu() -> Iterator[Any]:
     """CuPy's device; tests that replace CuPy leave nothing behind."""
     device_cupy.forget()
-    found = device_cupy.found()
+    found = device_cupy.find_device()
     if found is None:
         pytest.skip("no GPU")
     yield found

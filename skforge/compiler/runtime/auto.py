@@ -76,9 +76,9 @@ class AutoModule:
             return self.gpu
         shape = getattr(X, "shape", None)
         n_rows = shape[0] if shape else len(X) if hasattr(X, "__len__") else 0
-        return self._at(n_rows)
+        return self._of_size(n_rows)
 
-    def _at(self, n_rows: int) -> CompiledModule:
+    def _of_size(self, n_rows: int) -> CompiledModule:
         many = n_rows >= self._gpu_min_rows and not is_forked()
         return self.gpu if many else self.cpu
 
@@ -92,7 +92,7 @@ class AutoModule:
         return self._for(X).apply(X, n_jobs=n_jobs)
 
     def schedule_for(self, n_rows: int) -> Schedule:
-        return self._at(n_rows).schedule_for(n_rows)
+        return self._of_size(n_rows).schedule_for(n_rows)
 
     def check_schedules(self) -> None:
         self.cpu.check_schedules()
@@ -129,7 +129,7 @@ class AutoModule:
         if n_rows is None:
             return self.gpu.inspect(level)
         self.cpu.schedule_for(n_rows)  # raises for a wrong size
-        return self._at(n_rows).inspect(level, n_rows=n_rows)
+        return self._of_size(n_rows).inspect(level, n_rows=n_rows)
 
     def find_crossover(self) -> int:
         """Measure the batch size from which the GPU is faster; set and return it.

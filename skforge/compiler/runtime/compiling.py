@@ -80,6 +80,6 @@ def most_rows(lowered: Lowered, limit: int) -> int | None:
 
 def code_text(kernel: Any, level: str) -> str:
     if level not in ("llvm", "asm"):
-        own = backend_of(kernel.target)
-        return own.device_text(kernel.function, kernel.target, level)
+        backend = backend_of(kernel.target)
+        return backend.device_text(kernel.function, kernel.target, level)
     return kernel.jit.llvm_ir() if level == "llvm" else kernel.jit.assembly()

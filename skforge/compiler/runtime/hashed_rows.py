@@ -65,7 +65,7 @@ class HashedRows:
         self._is_category, self._names = hashed.is_category, names
         self._width, self._hashed = hashed.n_features, hashed
         self._places = np.arange(hashed.n_columns, dtype=np.int32)
-        self._seen: Any = None
+        self._last: Any = None
         #: By id of pandas' dtype, which is kept alive: hashes of its categories.
         self._tables: dict[int, tuple[Any, Array]] = {}
 
@@ -124,12 +124,12 @@ class HashedRows:
             raise InvalidInputError(why)
         objects = np.zeros((0, width))
         with suppress(Exception):  # of libraries that cannot convert it
-            given = X.to_pandas() if frames.is_table(X) else X
-            objects = np.asarray(given, object)
+            frame = X.to_pandas() if frames.is_table(X) else X
+            objects = np.asarray(frame, object)
         mistakes.check_shape(objects.shape, width)
-        for (row, place), value in np.ndenumerate(objects):
-            column = repr(place if names is None else names[place])
-            if not self._is_category[place]:
+        for (row, index), value in np.ndenumerate(objects):
+            column = repr(index if names is None else names[index])
+            if not self._is_category[index]:
                 if number(value) is None:
                     raise InvalidInputError(mistakes.no_number(value, row, column))
             elif category(value) is None:
@@ -147,16 +147,16 @@ class HashedRows:
 
     def _fits(self, X: Any) -> bool:
         labels = X.columns if frames.is_pandas(X) else None
-        seen = self._seen
+        last = self._last
         if labels is not None and (
-            labels is seen or (seen is not None and labels.identical(seen))
+            labels is last or (last is not None and labels.identical(last))
         ):
             return len(X) > 0
-        given = frames.column_names(X)
-        fits = len({*given}) == len(given) == len(self._places) and len(X) > 0
-        fits = fits and (self._names is None or given == [*self._names])
+        names = frames.column_names(X)
+        fits = len({*names}) == len(names) == len(self._places) and len(X) > 0
+        fits = fits and (self._names is None or names == [*self._names])
         if fits:
-            self._seen = labels
+            self._last = labels
         return fits
 
     def _of_columns(
@@ -173,17 +173,17 @@ class HashedRows:
                     return None
             elif len(places) > 1:  # dates
                 return None
-            elif not self._is_category[place := int(places[0])]:
-                if not _write_numbers(values, rows, place):
+            elif not self._is_category[index := int(places[0])]:
+                if not _write_numbers(values, rows, index):
                     return None
             elif (codes := _codes_of(values)) is not None:
-                hashes, at = self._hashes(values, codes[0]), codes[1]
+                hashes, numbers = self._hashes(values, codes[0]), codes[1]
                 # CatBoost refuses missing ones
-                if hashes is None or (len(at) and at.min() < 0):
+                if hashes is None or (len(numbers) and numbers.min() < 0):
                     return None
-                rows[:, place] = hashes[at]
+                rows[:, index] = hashes[numbers]
             else:
-                listed[place] = _objects_in(values)
+                listed[index] = _objects_in(values)
         if listed:
             objects = np.empty((len(listed), n_rows), object)
             for i, column in enumerate(listed.values()):
@@ -240,8 +240,8 @@ def _of_pandas(X: Any) -> Iterator[_Columns]:
 
 def _of_table(X: Any) -> Iterator[_Columns]:
     columns = X.get_columns() if hasattr(X, "get_columns") else X.columns
-    for place, column in enumerate(columns):
-        yield np.array([place], np.int32), column
+    for index, column in enumerate(columns):
+        yield np.array([index], np.int32), column
 
 
 _COLUMNS: dict[str, Callable[[Any], Iterator[_Columns]]] = {
@@ -286,11 +286,11 @@ def _codes_of(column: Any) -> tuple[Any, Array] | None:
     if hasattr(column, "codes"):
         return column.categories, column.codes
     if hasattr(column, "to_physical"):
-        found = frames.polars_codes(column)
+        codes = frames.polars_codes(column)
     else:
         arrow = getattr(column, "_pa_array", column)
-        found = frames.arrow_codes(arrow) if hasattr(arrow, "type") else None
-    return found
+        codes = frames.arrow_codes(arrow) if hasattr(arrow, "type") else None
+    return codes
 
 
 def _objects_in(column: Any) -> Any:
@@ -301,11 +301,11 @@ def _objects_in(column: Any) -> Any:
     return column
 
 
-def _write_numbers(column: Any, rows: Array, place: int) -> bool:
+def _write_numbers(column: Any, rows: Array, index: int) -> bool:
     if hasattr(column, "null_count"):
-        if (found := frames.numbers_in(column)) is None:
+        if (converted := frames.numbers_in(column)) is None:
             return False
-        values, missing = found
+        values, missing = converted
     else:  # of pandas
         if (number := frames.number_dtype(column.dtype, arrow=True)) is None:
             return False
@@ -313,9 +313,9 @@ def _write_numbers(column: Any, rows: Array, place: int) -> bool:
     if _is_large(values):
         return False
     with np.errstate(over="ignore"):
-        rows[:, place] = values
+        rows[:, index] = values
     if missing is not None:
-        rows[missing, place] = np.nan
+        rows[missing, index] = np.nan
     return True
 
 
@@ -340,8 +340,8 @@ def _program(name: str, write: Any, symbols: Mapping[str, int]) -> MachineCode:
 
 @lru_cache(maxsize=1)
 def _reader() -> Any:
-    code, size, place = _program("hashing", _routines, _symbols()), *_TYPES
-    kinds = place, *[size] * 4, place, place, size, place
+    code, size, void_p = _program("hashing", _routines, _symbols()), *_TYPES
+    kinds = void_p, *[size] * 4, void_p, void_p, size, void_p
     # the interpreter's lock is held
     function = ctypes.PYFUNCTYPE(size, *kinds)(code.address("skf_objects"))
     function.code = code  # type: ignore[attr-defined]  # keeps it
@@ -358,9 +358,9 @@ def read_objects(objects: Array, is_category: Array, places: Array, out: Array) 
         return False
     n_rows, n_columns = objects.shape
     sizes = n_rows, *objects.strides, n_columns
-    at, *others = map(address_of, (objects, is_category, places, out))
-    given = at, *sizes, *others[:2], out.shape[1], others[2]
-    return bool(_reader()(*given) == n_rows)
+    address, *others = map(address_of, (objects, is_category, places, out))
+    arguments = address, *sizes, *others[:2], out.shape[1], others[2]
+    return bool(_reader()(*arguments) == n_rows)
 
 
 def _encoder_functions() -> Sequence[Function]:
@@ -376,10 +376,10 @@ _encoder_code = lru_cache(maxsize=1)(
 
 class Encoder:
     def __init__(self, hashed: HashedCategories) -> None:
-        sizes, self._kept = tables_of(hashed)
-        addresses = (array.ctypes.data for array in self._kept)
+        sizes, self._data = tables_of(hashed)
+        addresses = (array.ctypes.data for array in self._data)
         #: What the code reads, behind the number of rows and their address.
-        self.slots = struct.pack(f"{len(sizes) + len(self._kept)}q", *sizes, *addresses)
+        self.slots = struct.pack(f"{len(sizes) + len(self._data)}q", *sizes, *addresses)
 
     @property
     def address(self) -> int:
@@ -419,8 +419,8 @@ def entry_of_objects(entry: Any, encoder: Encoder, is_category: Array) -> Any:
         return [*_routines(), hashing_routines.body_of_objects(), *ends]
 
     def code(symbols: Mapping[str, int]) -> MachineCode:
-        given = {**symbols, **_symbols(), "skf_known": ctypes.addressof(known)}
-        return _program("objects", write, given)
+        addresses = {**symbols, **_symbols(), "skf_known": ctypes.addressof(known)}
+        return _program("objects", write, addresses)
 
     made = open_entry(code, inner.table, ())
     made.__self__.kept += [known, entry, encoder, arrays]

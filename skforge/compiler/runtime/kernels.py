@@ -236,10 +236,10 @@ class KernelCache:
             with self.lock:
                 kernel = self._kernels.get(key)
                 if kernel is None:
-                    kernel = self._kernels[key] = self._found(schedule, element)
+                    kernel = self._kernels[key] = self._load_or_make(schedule, element)
         return kernel
 
-    def _found(self, schedule: Schedule, element: Element) -> AnyKernel:
+    def _load_or_make(self, schedule: Schedule, element: Element) -> AnyKernel:
         if self.store is not None:
             stored = self.store.find(schedule, element)
             if stored is not None:

@@ -90,8 +90,8 @@ def machine_profile(target: Target) -> MachineProfile:
     """
     used = USED.get(target)
     if used is None or not used.counts:
-        here = not MachineProfile.is_stored(target) and target == Target.host()
-        if not here or kept_in(target) is None:
+        measurable = not MachineProfile.is_stored(target) and target == Target.host()
+        if not measurable or kept_in(target) is None:
             return MachineProfile.of(target)
         used = from_cache(target)
         if used is None or not used.counts:
@@ -212,11 +212,11 @@ _Turn = Callable[[Value, list[Value]], list[Value]]
 def _repeat(b: Builder, vec: Vec | None, turn: _Turn) -> None:
     """Carry vectors through all turns, and store them, so that no work is dead."""
     places = [b.const(k * (vec.lanes if vec else 1)) for k in range(UNROLLED)]
-    carried = [b.load(_DATA, place, vec) for place in places]
+    carried = [b.load(_DATA, index, vec) for index in places]
     with b.loop(_TURNS, carry=carried) as i:
         carried[:] = turn(i, carried)
-    for place, value in zip(places, carried, strict=True):
-        _OUT[place] = value
+    for index, value in zip(places, carried, strict=True):
+        _OUT[index] = value
 
 
 def _mux(b: Builder, target: Target) -> None:
@@ -224,9 +224,9 @@ def _mux(b: Builder, target: Target) -> None:
     vec = Vec(I64, target.lanes(64))
     plane = _DATA[0, vec]
 
-    def turn(i: Value, held: list[Value]) -> list[Value]:
+    def turn(i: Value, vectors: list[Value]) -> list[Value]:
         folded = []
-        for k, vector in enumerate(held):
+        for k, vector in enumerate(vectors):
             other = _DATA[k * vec.lanes, vec]
             folded.append(other ^ plane & (vector ^ other))
         return folded
@@ -250,8 +250,8 @@ def _permute(b: Builder, target: Target) -> None:
     whole = Vec(U8, 8 * vec.lanes)
     table = b.reinterpret(_DATA[0, vec], whole)
 
-    def turn(i: Value, held: list[Value]) -> list[Value]:
-        bytes_ = [b.reinterpret(vector, whole) for vector in held]
+    def turn(i: Value, vectors: list[Value]) -> list[Value]:
+        bytes_ = [b.reinterpret(vector, whole) for vector in vectors]
         return [b.reinterpret(b.permute([table], vector), vec) for vector in bytes_]
 
     _repeat(b, vec, turn)
@@ -260,26 +260,26 @@ def _permute(b: Builder, target: Target) -> None:
 def _gather(b: Builder, target: Target) -> None:
     vec = Vec(I64, target.lanes(64))
 
-    def turn(i: Value, held: list[Value]) -> list[Value]:
+    def turn(i: Value, vectors: list[Value]) -> list[Value]:
         near = b.const(NEAR // 8 - 1, vec)
-        return [_DATA[one & near] for one in held]
+        return [_DATA[one & near] for one in vectors]
 
     _repeat(b, vec, turn)
 
 
 def _scalar(b: Builder, target: Target) -> None:
-    _repeat(b, None, lambda i, held: [one + i ^ i for one in held])
+    _repeat(b, None, lambda i, numbers: [one + i ^ i for one in numbers])
 
 
 def _stream(b: Builder, target: Target) -> None:
     vec = Vec(I64, target.lanes(64))
     step = LINE // 8
 
-    def turn(i: Value, held: list[Value]) -> list[Value]:
-        sums = list(held)
-        with b.loop(0, _SIZE, 2 * step, carry=sums) as at:
+    def turn(i: Value, vectors: list[Value]) -> list[Value]:
+        sums = list(vectors)
+        with b.loop(0, _SIZE, 2 * step, carry=sums) as first:
             for k in range(0, 2 * step, vec.lanes):
-                read = _DATA[at + k, vec]
+                read = _DATA[first + k, vec]
                 slot = k // vec.lanes % UNROLLED
                 sums[slot] = sums[slot] + read
         return sums
@@ -288,10 +288,10 @@ def _stream(b: Builder, target: Target) -> None:
 
 
 def _chase(b: Builder, target: Target) -> None:
-    place = [_DATA[0]]
-    with b.loop(_TURNS, carry=place):
-        place[0] = _DATA[place[0]]
-    _OUT[0] = place[0]
+    cursor = [_DATA[0]]
+    with b.loop(_TURNS, carry=cursor):
+        cursor[0] = _DATA[cursor[0]]
+    _OUT[0] = cursor[0]
 
 
 #: By name: ``_mux`` writes the kernel "mux".
@@ -338,9 +338,9 @@ def measure(target: Target) -> dict[str, float]:
     return without_kernels(sound, target)
 
 
-def far_off(found: dict[str, float], target: Target) -> dict[str, float]:
+def far_off(measured: dict[str, float], target: Target) -> dict[str, float]:
     modelled = asdict(MachineProfile.of(target))
-    ratios = {name: value / modelled[name] for name, value in found.items()}
+    ratios = {name: value / modelled[name] for name, value in measured.items()}
     return {n: ratio for n, ratio in ratios.items() if not 1 / FAR <= ratio <= FAR}
 
 
@@ -401,13 +401,13 @@ def _least(samples: list[float], n: int) -> float | None:
     return low if sum(low <= sample <= SAME * low for sample in samples) >= n else None
 
 
-def without_kernels(found: dict[str, float], target: Target) -> dict[str, float]:
+def without_kernels(measured: dict[str, float], target: Target) -> dict[str, float]:
     """Add the work that a target has no instruction for, as other work does it."""
-    numbers = dict(found)
-    if not target.has_gather and "scalar" in found:
-        numbers["gather"] = target.lanes(64) * found["scalar"]
+    numbers = dict(measured)
+    if not target.has_gather and "scalar" in measured:
+        numbers["gather"] = target.lanes(64) * measured["scalar"]
     like = "gather" if target.has_gather else "compare"
-    if not target.permute_entries(8) and like in found:
+    if not target.permute_entries(8) and like in measured:
         numbers["permute"] = numbers[like]
     return numbers
 
@@ -442,8 +442,8 @@ def _timed(
 
     def seconds(turns: int) -> float:
         laps, turns = (turns // least, least) if before else (1, turns)
-        at = [array.ctypes.data for array in owned[1]]
-        first, slots = (struct.pack("5q", *at, n, len(data)) for n in (least, turns))
+        bases = [array.ctypes.data for array in owned[1]]
+        first, slots = (struct.pack("5q", *bases, n, len(data)) for n in (least, turns))
         taken = 0.0
         for _ in range(laps):
             run(first, None, 1)

@@ -91,8 +91,8 @@ class ThreadPlan:
     shares: list[Share | None]
 
     def of(self, n_rows: int) -> Share | None:
-        at = bisect_right(self.firsts, n_rows) - 1
-        return self.shares[at] if at >= 0 else None
+        index = bisect_right(self.firsts, n_rows) - 1
+        return self.shares[index] if index >= 0 else None
 
     @property
     def first_shared(self) -> int:
@@ -208,9 +208,9 @@ class Shares:
         best = alone[now]
         chosen: list[Share | None] = [None] * len(sizes)
         for number, of_share in rows.items():
-            at = np.searchsorted(every, of_share)
+            indices = np.searchsorted(every, of_share)
             # No kernel is faster than the one that the ranges have for these rows.
-            times = np.maximum(seconds[number], alone)[at]
+            times = np.maximum(seconds[number], alone)[indices]
             times = times + WAKE * np.ceil(np.log2(counts))
             another = 1 / (1 - SAVED_BY_ANOTHER) if known[number] else np.inf
             times *= np.where(numbers[now] == number, 1 / (1 - SAVED), another)

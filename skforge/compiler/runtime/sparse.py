@@ -79,7 +79,7 @@ class SparseWalk:
         depth = normal.node_depths()
         nodes = inner[np.lexsort((depth[inner], number[inner]))]
         first = np.searchsorted(number[nodes], np.arange(len(ends) + 1))
-        column, place = np.unique(normal.feature[test[nodes]], return_inverse=True)
+        column, inverse = np.unique(normal.feature[test[nodes]], return_inverse=True)
         way, nan = usual[nodes].astype(np.int32), left(np.nan)[nodes]
         other = number[np.where(usual, *sides[::-1])[nodes]]
         turns = way + 2 * nan, other, first[other], first[other + 1]
@@ -88,8 +88,8 @@ class SparseWalk:
         # ones pass, that NaN decides otherwise
         ids = np.arange(first[normal.n_trees])
         odd = ids[nan[ids] != way[ids]]
-        group = 3 * place[ids] + 1 - way[ids]
-        ids, group = np.append(ids, odd), np.append(group, 3 * place[odd] + 2)
+        group = 3 * inverse[ids] + 1 - way[ids]
+        ids, group = np.append(ids, odd), np.append(group, 3 * inverse[odd] + 2)
         limit = normal.threshold[test[nodes]]
         bound = limit[ids]
         order = np.lexsort((np.where(group % 3 == 1, -bound, bound), group))
@@ -110,7 +110,7 @@ class SparseWalk:
                 (starts, np.int32),
                 (bound[order], normal.input_dtype),
                 (np.stack([ids, number[nodes[ids]]], axis=1)[order].ravel(), np.int32),
-                (place, np.int32),
+                (inverse, np.int32),
                 (limit, normal.input_dtype),
                 (np.stack(turns, axis=1).ravel(), np.int32),
                 (values.ravel(), values.dtype),
@@ -146,24 +146,24 @@ class SparseWalk:
     def pays(self, X: Any, n_columns: int) -> bool:
         """Tell whether CSR rows take less time than dense ones of the columns read.
 
-        Nanoseconds of a row, fitted to 45 pairs of models and rows: here for trees,
-        entries, tests that they fail, and the chains behind; there for entries, tests
-        that a row passes, and columns.
+        Nanoseconds of a row, fitted to 45 pairs of models and rows: sparse ones' for
+        trees, entries, tests that they fail, and the chains behind; dense ones' for
+        entries, tests that a row passes, and columns.
         """
         indices = X.indices[:: max(1, X.nnz // _SAMPLE)]
         entries, n_trees = X.nnz / X.shape[0], self._forest.n_trees
-        found = self.tests.take(indices, mode="clip")
-        tests = entries * int(found.sum()) / max(1, len(found))
+        counts = self.tests.take(indices, mode="clip")
+        tests = entries * int(counts.sum()) / max(1, len(counts))
         depth = self._way / n_trees
-        here = (
+        sparse = (
             3 * n_trees + 4 * entries + 12.5 * tests + min(tests, n_trees) * depth / 5
         )
         # whether kernels walk node by node; how much of a row leaves the second cache
         deep = min(1.0, max(0.0, depth - 12) / 20)
         far = min(1.0, max(0, n_columns - 1000) / 4000)
-        there = 6 * entries + (3 * deep + 4 * far) * self._way
-        there += n_columns * self._forest.input_dtype.itemsize / 8
-        return bool(here < there)
+        dense = 6 * entries + (3 * deep + 4 * far) * self._way
+        dense += n_columns * self._forest.input_dtype.itemsize / 8
+        return bool(sparse < dense)
 
     def __call__(self, X: Any, threads: int | None, leaves: bool) -> Array | None:
         """Return scores or source leaves; None if a row's columns do not ascend."""

@@ -26,15 +26,15 @@ def function(
         *("indptr", "indices", "data", "fine", "places", "starts", "bounds", "ids"),
         *("columns", "limits", "turns", "leaf_values", "outputs", "base"),
     )
-    given = I64, I32, value, I64, I32, I32, value, I32
-    kinds = (*given, I32, value, I32, sum_, I32, sum_)
+    first_kinds = I64, I32, value, I64, I32, I32, value, I32
+    kinds = (*first_kinds, I32, value, I32, sum_, I32, sum_)
     fill = Value("fill", value)
     buffers = [Buffer(*pair) for pair in zip(names, kinds, strict=True)]
     indptr, indices, data, fine, places, starts, bounds, ids = buffers[:8]
     columns, limits, turns, values, outputs, base = buffers[8:]
     with Builder() as b, b.parallel((n + (step - 1)) // step) as block:
         zero, one = b.const(0), b.const(1)
-        at = b.alloc("at", I32, n_trees, alignment=0)  # each tree's leaf
+        leaf_of = b.alloc("at", I32, n_trees, alignment=0)  # each tree's leaf
         # the trees whose first chain a row leaves, as bits, and the nodes where it does
         left, nodes = (
             b.alloc(n, k, n_trees) for n, k in (("left", I64), ("nodes", I32))
@@ -51,14 +51,14 @@ def function(
             return x >= limit if less else x > limit
 
         def leave(begin: Value, end: Value, cond: Callable[[Value], Value]) -> None:
-            place = [begin]
-            with b.repeat(lambda: (place[0] < end) & cond(place[0]), place):
-                node, tree = (ids[place[0] * 2 + k] for k in range(2))
+            cursor = [begin]
+            with b.repeat(lambda: (cursor[0] < end) & cond(cursor[0]), cursor):
+                node, tree = (ids[cursor[0] * 2 + k] for k in range(2))
                 tree, group = tree.to(I64), tree.to(I64) >> 6
                 bit = one << (tree & 63)
                 first_of = b.select((left[group] & bit).eq(0), node, nodes[tree])
                 nodes[tree], left[group] = first_of.min(node), left[group] | bit
-                place[0] = place[0] + 1
+                cursor[0] = cursor[0] + 1
 
         def is_absent(node: Value) -> Value:
             column = columns[node].to(I64)
@@ -88,19 +88,19 @@ def function(
             with b.loop(n_groups) as k:
                 left[k] = zero
             with b.loop(n_trees) as t:
-                at[t] = t.to(I32)
+                leaf_of[t] = t.to(I32)
             state = [b.const(-1), b.const(True, BOOL)]
             with b.loop(indptr[row], indptr[row + 1], carry=state) as e:
                 column, x = indices[e].to(I64), data[e]
                 good = (column > state[0]) & (column < n_features)
                 state[:] = column, state[1] & good
-                place = places[b.select(good, column, zero)].to(I64)
+                index = places[b.select(good, column, zero)].to(I64)
                 changes = b.compare("ne", x, fill, unordered=True)
-                with b.when(good & (place >= 0) & changes):
-                    word = place >> 6
-                    words[word] = words[word] | (one << (place & 63))
-                    row_values[place] = x
-                    ends = [starts[place * 3 + k].to(I64) for k in range(4)]
+                with b.when(good & (index >= 0) & changes):
+                    word = index >> 6
+                    words[word] = words[word] | (one << (index & 63))
+                    row_values[index] = x
+                    ends = [starts[index * 3 + k].to(I64) for k in range(4)]
                     above, below, odd = itertools.pairwise(ends)
                     leave(*above, lambda j: fails(x, bounds[j]))
                     leave(*below, lambda j: passes(x, bounds[j]))
@@ -112,18 +112,18 @@ def function(
                 with b.repeat(lambda: bits[0].ne(0), bits):
                     tree = k * 64 + b.count_zeros(bits[0])
                     turn = nodes[tree].to(I64) * 4 + 1
-                    at[tree] = walk(*(turns[turn + k].to(I64) for k in range(3)))
+                    leaf_of[tree] = walk(*(turns[turn + k].to(I64) for k in range(3)))
                     bits[0] = bits[0] & (bits[0] - 1)
 
             def give_leaves() -> None:
                 out = b.view("leaves", I32, leaves)
                 with b.loop(n_trees) as t:
-                    out[row * n_trees + t] = at[t]
+                    out[row * n_trees + t] = leaf_of[t]
 
             def give_sum() -> None:
                 total = [base[0]]
                 with b.loop(n_trees, carry=total) as t:
-                    total[0] = total[0] + values[at[t].to(I64)]
+                    total[0] = total[0] + values[leaf_of[t].to(I64)]
                 b.view("sums", sum_, result)[row] = total[0]
 
             def give_sums() -> None:
@@ -132,7 +132,7 @@ def function(
                 with b.loop(n_outputs) as k:
                     sums[first + k] = base[k]
                 with b.loop(n_trees) as t:
-                    leaf, to = at[t].to(I64) * width, first + outputs[t].to(I64)
+                    leaf, to = leaf_of[t].to(I64) * width, first + outputs[t].to(I64)
                     with b.loop(width) as k:
                         sums[to + k] = sums[to + k] + values[leaf + k]
 

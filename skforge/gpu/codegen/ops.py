@@ -202,9 +202,9 @@ def _permute(
     if len(entries) <= _SELECT_ENTRIES:
         texts = []
         for lane in lanes:
-            at = w.names.new("pick")
-            w.line(f"const {wide} {at} = ({wide}){lane};")
-            texts.append(_pick(entries, at))
+            selector = w.names.new("pick")
+            w.line(f"const {wide} {selector} = ({wide}){lane};")
+            texts.append(_pick(entries, selector))
         w.write(value, texts)
         return
     table = w.names.new("table")
@@ -212,12 +212,12 @@ def _permute(
     w.write(value, [f"{table}[({wide}){lane} & {last}u]" for lane in lanes])
 
 
-def _pick(entries: list[str], at: str) -> str:
+def _pick(entries: list[str], selector: str) -> str:
     if len(entries) == 1:
         return entries[0]
     half = len(entries) // 2
-    low, high = _pick(entries[:half], at), _pick(entries[half:], at)
-    return f"({at} & {half}u ? {high} : {low})"
+    low, high = _pick(entries[:half], selector), _pick(entries[half:], selector)
+    return f"({selector} & {half}u ? {high} : {low})"
 
 
 def _compress(w: CudaWriter, value: lir.Value, a: lir.Value, mask: lir.Value) -> None:
@@ -255,12 +255,12 @@ def pieces(n_bytes: int, alignment: int) -> list[tuple[int, int]]:
     >>> pieces(12, 16), pieces(6, 4), pieces(4, 1)
     ([(0, 8), (8, 4)], [(0, 4), (4, 2)], [(0, 1), (1, 1), (2, 1), (3, 1)])
     """
-    parts, at = [], 0
-    while at < n_bytes:
-        size = gcd(alignment, at) if at else alignment
-        size = min(size, _WIDEST, 1 << ((n_bytes - at).bit_length() - 1))
-        parts.append((at, size))
-        at += size
+    parts, offset = [], 0
+    while offset < n_bytes:
+        size = gcd(alignment, offset) if offset else alignment
+        size = min(size, _WIDEST, 1 << ((n_bytes - offset).bit_length() - 1))
+        parts.append((offset, size))
+        offset += size
     return parts
 
 
@@ -279,7 +279,8 @@ def load_scalar(
     if len(parts) == 1:
         return from_bits(result, f"*(const {_WORDS[result.bytes]}*)({address})")
     words = {
-        at: (size, f"*(const {_WORDS[size]}*)({address} + {at})") for at, size in parts
+        offset: (size, f"*(const {_WORDS[size]}*)({address} + {offset})")
+        for offset, size in parts
     }
     return from_bits(result, _bits(words, 0, result.bytes))
 
@@ -291,12 +292,12 @@ _Words: TypeAlias = dict[int, tuple[int, str]]
 def _terms(words: _Words, start: int, size: int) -> list[str]:
     terms = []
     wide = "u64" if size > 4 else "u32"
-    for at, (n_bytes, text) in words.items():
-        if at <= start and start + size <= at + n_bytes:
-            shift = 8 * (start - at)
+    for offset, (n_bytes, text) in words.items():
+        if offset <= start and start + size <= offset + n_bytes:
+            shift = 8 * (start - offset)
             return [f"({text} >> {shift})" if shift else text]
-        if start <= at < start + size:
-            shift = 8 * (at - start)
+        if start <= offset < start + size:
+            shift = 8 * (offset - start)
             terms.append(f"(({wide}){text} << {shift})" if shift else f"({wide}){text}")
     return terms
 
@@ -309,20 +310,20 @@ def _bits(words: _Words, start: int, size: int) -> str:
 
 def emit_load(w: CudaWriter, value: lir.Value, op: lir.Load) -> None:
     buffer, index = op.buffer, op.index
-    pointer, at = w.pointer(buffer), w.use(index)
+    pointer, first = w.pointer(buffer), w.use(index)
     element, lanes = value.type.element, value.type.lanes
     alignment = w.alignment(buffer, index)
     if not lanes:
-        text = load_scalar(pointer, buffer.element, at, element, alignment)
+        text = load_scalar(pointer, buffer.element, first, element, alignment)
         w.write(value, [text])
         return
     size = element.bytes
     if element == buffer.element and alignment <= size:
-        places = [f"{at} + {lane}" if lane else at for lane in range(lanes)]
-        w.write(value, [f"{pointer}[{place}]" for place in places])
+        cells = [f"{first} + {lane}" if lane else first for lane in range(lanes)]
+        w.write(value, [f"{pointer}[{cell}]" for cell in cells])
         return
     bits = _load_bits(
-        w, f"(const u8*)({_address(pointer, at)})", size, lanes, alignment
+        w, f"(const u8*)({_address(pointer, first)})", size, lanes, alignment
     )
     w.write(value, [from_bits(element, text) for text in bits])
 
@@ -335,20 +336,20 @@ def _load_bits(
     w.line(f"const u8* const {base} = {address};")
     unit = max(4, size)
     words: _Words = {}
-    for at, n_bytes in parts:
-        where = f"{base} + {at}" if at else base
+    for offset, n_bytes in parts:
+        where = f"{base} + {offset}" if offset else base
         name = w.names.new("word")
         if n_bytes > unit:
             kind = f"u{8 * unit}x{n_bytes // unit}"
             w.line(f"const {kind} {name} = *(const {kind}*)({where});")
             for k in range(n_bytes // unit):
-                words[at + k * unit] = (unit, f"{name}.{_FIELDS[k]}")
+                words[offset + k * unit] = (unit, f"{name}.{_FIELDS[k]}")
         else:
             kind = _WORDS[n_bytes]
             w.line(
                 f"const {kind.removesuffix('_a')} {name} = *(const {kind}*)({where});"
             )
-            words[at] = (n_bytes, name)
+            words[offset] = (n_bytes, name)
     return [_bits(words, k * size, size) for k in range(lanes)]
 
 
@@ -357,8 +358,8 @@ def cut(source: lir.Scalar, lanes: Sequence[str], target: lir.Scalar) -> list[st
         return list(lanes)
     words, size = _lane_words(source, lanes), target.bytes
     return [
-        from_bits(target, _bits(words, at, size))
-        for at in range(0, source.bytes * len(lanes), size)
+        from_bits(target, _bits(words, offset, size))
+        for offset in range(0, source.bytes * len(lanes), size)
     ]
 
 
@@ -389,19 +390,20 @@ def store_lanes(
         address = base
     unit = max(4, size)
     words = _lane_words(element, lanes)
-    for at, n_bytes in parts:
-        where = f"{address} + {at}" if at else address
+    for offset, n_bytes in parts:
+        where = f"{address} + {offset}" if offset else address
         if n_bytes > unit:
             kind = f"u{8 * unit}x{n_bytes // unit}"
             word = ", ".join(
-                " | ".join(_terms(words, at + k, unit)) for k in range(0, n_bytes, unit)
+                " | ".join(_terms(words, offset + k, unit))
+                for k in range(0, n_bytes, unit)
             )
             name = w.names.new("word")
             w.line(f"const {kind} {name} = {{{word}}};")
             w.line(f"*({kind}*)({where}) = {name};")
         else:
             kind = _WORDS[n_bytes]
-            word = " | ".join(_terms(words, at, n_bytes))
+            word = " | ".join(_terms(words, offset, n_bytes))
             w.line(f"*({kind}*)({where}) = ({kind.removesuffix('_a')})({word});")
 
 
@@ -433,13 +435,13 @@ def emit_scatter(w: CudaWriter, stmt: lir.Scatter) -> None:
 
 def emit_atomic_add(w: CudaWriter, stmt: lir.AtomicAdd) -> None:
     element = stmt.buffer.element
-    place = f"{w.pointer(stmt.buffer)} + {w.use(stmt.index)}"
+    address = f"{w.pointer(stmt.buffer)} + {w.use(stmt.index)}"
     value = w.use(stmt.value)
     match element.name:
         case "f32" | "f64" | "i32" | "u32":
-            w.line(f"SKF_ATOMIC_ADD({place}, {value});")
+            w.line(f"SKF_ATOMIC_ADD({address}, {value});")
         case "i64":  # the hardware adds unsigned ones; the bits are the same
-            w.line(f"SKF_ATOMIC_ADD((u64*)({place}), (u64){value});")
+            w.line(f"SKF_ATOMIC_ADD((u64*)({address}), (u64){value});")
         case _:
             raise w.fail(f"AtomicAdd to {element.name} @{stmt.buffer.name}.")
 

@@ -33,11 +33,11 @@ class OneThread(RowsAsLanes):
         c = self.c
 
         def sides(n: Value) -> tuple[Value, Value]:
-            at = c.edge(n - walk.tree["first"])
-            return c.passed[at], c.passed[at + c.line]
+            edge = c.edge(n - walk.tree["first"])
+            return c.passed[edge], c.passed[edge + c.line]
 
         case = case_of(c, *c.ends_of(subtree), sides)
-        return lambda at: iter((c.tables[at + case],))
+        return lambda index: iter((c.tables[index + case],))
 
 
 class ThreadCode(ContributionCode):
@@ -88,8 +88,8 @@ class _RowsOfBlock(GpuBlockCode):
         rules = ReadingRules(block.b, forest, layout.hir.comparison, block.model)
         self._code = ThreadCode(rules, layout.data, block.rows, 1, OneThread, True)
         self._code.writes_to(block.result)
-        held = forest.n_outputs if forest.vector_leaves else 1
-        size = max(1, held * forest.n_features)
+        outputs = forest.n_outputs if forest.vector_leaves else 1
+        size = max(1, outputs * forest.n_features)
         self._sums = block.b.alloc("sums", F64, size, "private")
 
     def evaluate(self, first: Value) -> None:

@@ -296,16 +296,16 @@ class _GridLowering(ThreadLowering):
             self._together(body)
             return
         k, b = self._k, self._k.b
-        loop, *rest = loops
+        loop, *inner = loops
         step = k.size(loop.step)
         offset = numbers[loop.kind] * step
         var = k.size(loop.start) + offset
         with self._bound(loop.var, var):
             if all(bound.minus == mir.Affine() for bound in loop.bounds):
-                self._grid_loops(tuple(rest), numbers, body)
+                self._grid_loops(tuple(inner), numbers, body)
                 return
             with b.when(var < k.bound(loop.bounds)):
-                self._grid_loops(tuple(rest), numbers, body)
+                self._grid_loops(tuple(inner), numbers, body)
 
     # ------------------------------------------------------------ a block
 
@@ -450,8 +450,8 @@ class _GridLowering(ThreadLowering):
             with b.loop(number // width, n_rows, threads // width) as r:
                 if whole:
                     with b.loop(0, whole, chunk) as c:
-                        yield from ((r, at) for at in columns(first + c, chunk))
-                yield from ((r, at) for at in columns(first + whole, n_columns - whole))
+                        yield from ((r, j) for j in columns(first + c, chunk))
+                yield from ((r, j) for j in columns(first + whole, n_columns - whole))
 
     def _block_array(self, stmt: mir.AllocArray) -> None:
         k, b = self._k, self._k.b

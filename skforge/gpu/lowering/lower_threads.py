@@ -75,9 +75,9 @@ class ThreadLowering(Lowering):
     def _linear(self, numbers: dict[str, Value], counts: dict[str, Value]) -> Value:
         if not numbers:
             return self._k.b.const(0)
-        first, *rest = sorted(numbers, reverse=True)
+        first, *inner = sorted(numbers, reverse=True)
         total = numbers[first]
-        for kind in rest:
+        for kind in inner:
             total = total * counts[kind] + numbers[kind]
         return total
 
@@ -187,9 +187,9 @@ class ThreadLowering(Lowering):
         return buffer
 
     def _own_row(self) -> Value:
-        rest = {kind: n for kind, n in self._dims.items() if kind != "block.x"}
-        counts = {kind: self._k.b.const(n) for kind, n in rest.items()}
-        return self._linear({kind: self._tid[kind] for kind in rest}, counts)
+        dims = {kind: n for kind, n in self._dims.items() if kind != "block.x"}
+        counts = {kind: self._k.b.const(n) for kind, n in dims.items()}
+        return self._linear({kind: self._tid[kind] for kind in dims}, counts)
 
     def _loop(self, loop: mir.Loop) -> None:
         if not loop.on_threads:
@@ -302,17 +302,17 @@ class GpuSums(ReductionLowering):
         from_ = k.affine(stmt.source_rows) * k.n_outputs
 
         def value(i: Value, n: Value) -> Value:
-            at = from_ + i
-            return source.buffer[self.element_index(source, n * slot + at)]
+            element = from_ + i
+            return source.buffer[self.element_index(source, n * slot + element)]
 
         def write(i: Value, total: Value, starts_at_target: bool) -> None:
-            here = first + i
+            index = first + i
             if stmt.atomic:
-                b.emit(lir.AtomicAdd(target.buffer, here, total))
+                b.emit(lir.AtomicAdd(target.buffer, index, total))
                 return
             if not starts_at_target:
-                total = target.buffer[here] + total
-            target.buffer[here] = total
+                total = target.buffer[index] + total
+            target.buffer[index] = total
 
         width = self._shared_width(stmt)
         if width == 1 or self.team is None:
@@ -381,9 +381,9 @@ class GpuSums(ReductionLowering):
             lane_sum = source.buffer[self.element_index(source, b.const(j))]
             totals.append(b.let(lir.WarpReduce(lane_sum, width), k.sum_type, "warp"))
 
-        with self._first_lane(stmt, row, lane, stmt.prefix) as at:
+        with self._first_lane(stmt, row, lane, stmt.prefix) as first:
             for j, total in enumerate(totals):
-                self._increase(target.buffer, at + j, total, stmt.atomic)
+                self._increase(target.buffer, first + j, total, stmt.atomic)
 
     @contextmanager
     def _first_lane(
@@ -402,10 +402,10 @@ class GpuSums(ReductionLowering):
     def fill_lanes(self, stmt: mir.Fill, row: Value, lane: Value) -> None:
         k, b = self._k, self._k.b
         buffer = k.arrays[stmt.target].buffer
-        with self._first_lane(stmt, row, lane) as at:
+        with self._first_lane(stmt, row, lane) as first:
             for j in range(k.n_outputs):
                 base = b.const(float(k.hir.forest.base[j]), k.float_type)
-                buffer[at + j] = base
+                buffer[first + j] = base
 
     # ------------------------------------------------------------ one leaf a tree
 
@@ -435,16 +435,16 @@ class GpuSums(ReductionLowering):
         with self.spread(length * k.n_outputs) as i:
             row = i // k.n_outputs
             output = i % k.n_outputs
-            here, at = first + i, from_ + row
-            place = output if skipped is None else skipped + output
-            lo = offsets[place].to(I64)
-            hi = offsets[place + 1].to(I64)
+            cell, element = first + i, from_ + row
+            key = output if skipped is None else skipped + output
+            lo = offsets[key].to(I64)
+            hi = offsets[key + 1].to(I64)
 
             def leaf(n: Value) -> Value:
-                place = trees[n].to(I64) * slot + at
-                return source.buffer[self.element_index(source, place)]
+                index = trees[n].to(I64) * slot + element
+                return source.buffer[self.element_index(source, index)]
 
-            target[here] = self._in_order(target[here], lo, hi, leaf)
+            target[cell] = self._in_order(target[cell], lo, hi, leaf)
 
     # ------------------------------------------------------------ later stages
 

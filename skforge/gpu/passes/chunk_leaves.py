@@ -157,8 +157,8 @@ def _chunks(
             return inner
         within = (replace(b, minus=b.minus.plus(first)) for b in inner.bounds)
         bounds = mir.Bound(size), *within
-        place = first.plus(mir.Affine((inner.var,)))
-        body = walk.substitute(inner.body, inner.var, place)
+        position = first.plus(mir.Affine((inner.var,)))
+        body = walk.substitute(inner.body, inner.var, position)
         return replace(inner, bounds=bounds, trip_count=None, body=body)
 
     def placed(stmt: mir.Stmt) -> mir.Stmt:

@@ -81,18 +81,18 @@ class EmulatedBlock:
             size = self.b.const(each * self.threads)
         self.b.emit(lir.Alloc(scratch, size))
 
-    def place(
+    def thread_index(
         self, region: lir.BlockRegion, value: Value, thread: Value
     ) -> Value | None:
         for dim, var, _ in region.dims:
             if var.name == value.name:
                 before = _ORDER[: _ORDER.index(dim)]
                 inner = prod(self.shape.get(name, 1) for name in before)
-                at = thread // inner if inner > 1 else thread
+                index = thread // inner if inner > 1 else thread
                 if inner * self.shape[dim] < self.threads:
-                    at = at % self.shape[dim]
+                    index = index % self.shape[dim]
                 assert isinstance(var.type, lir.Scalar)
-                return at.to(var.type)
+                return index.to(var.type)
         return None
 
     # ------------------------------------------------------------ code
@@ -297,22 +297,22 @@ class _Region:
         slot = self._slots[value.name] = _ScratchSlot(buffer, value.type, width)
         return slot
 
-    def _place(self, slot: _ScratchSlot, thread: lir.Value) -> lir.Value:
-        at = thread if slot.width == 1 else thread & -slot.width
-        return at * max(1, slot.type.lanes)
+    def _slot_index(self, slot: _ScratchSlot, thread: lir.Value) -> lir.Value:
+        first = thread if slot.width == 1 else thread & -slot.width
+        return first * max(1, slot.type.lanes)
 
     def _put(self, slot: _ScratchSlot, thread: lir.Value, value: lir.Value) -> None:
         if isinstance(slot.type, lir.Mask):
             value = value.to(lir.U8)
         # Each thread stores its own argument of a warp operation.
-        at = self._place(slot, thread) if slot.type.lanes else thread
-        slot.buffer[at] = value
+        index = self._slot_index(slot, thread) if slot.type.lanes else thread
+        slot.buffer[index] = value
 
     def _get(self, slot: _ScratchSlot, thread: lir.Value) -> lir.Value:
-        at = self._place(slot, thread)
+        index = self._slot_index(slot, thread)
         if isinstance(slot.type, lir.Mask):
-            return slot.buffer[at, lir.Vec(lir.U8, slot.type.lanes)].ne(0)
-        return slot.buffer[at, slot.type]
+            return slot.buffer[index, lir.Vec(lir.U8, slot.type.lanes)].ne(0)
+        return slot.buffer[index, slot.type]
 
     # ------------------------------------------------------------ writing
 
@@ -345,15 +345,15 @@ class _Region:
         last = first + self._b.const(count)
         with self._b.loop(first, last, hint="thread") as thread:
             read = part.reads().items()
-            values = {name: self._here(value, thread) for name, value in read}
+            values = {name: self._value_in(value, thread) for name, value in read}
             self._block.emit(tuple(part.stmts), values, thread)
             for slot, value in (*outlive, *part.puts):
                 self._put(slot, thread, values.get(value.name, value))
 
-    def _here(self, value: lir.Value, thread: lir.Value) -> lir.Value:
-        place = self._block.place(self._region, value, thread)
-        if place is not None:
-            return place
+    def _value_in(self, value: lir.Value, thread: lir.Value) -> lir.Value:
+        index = self._block.thread_index(self._region, value, thread)
+        if index is not None:
+            return index
         if value.name in self._constants:
             return self._b.const(*self._constants[value.name])
         slot = self._slots.get(value.name)
@@ -377,18 +377,18 @@ class _Region:
 
         match stmt:
             case lir.For(var=var):
-                lo, hi, step = (self._here(v, first) for v in walk.steers(stmt))
+                lo, hi, step = (self._value_in(v, first) for v in walk.steers(stmt))
                 b.emit(lir.For(var, lo, hi, step, body(0)))
             case lir.While():
                 with b.body() as before:
                     self._emit(control.parts[0], first, control.width)
-                    cond = self._here(stmt.cond, first)
+                    cond = self._value_in(stmt.cond, first)
                 b.emit(lir.While((), (), tuple(before), cond, body(1), (), ()))
             case lir.If():
-                cond = self._here(stmt.cond, first)
+                cond = self._value_in(stmt.cond, first)
                 b.emit(lir.If(cond, body(0), body(1)))
             case lir.Switch():
-                selector = self._here(stmt.selector, first)
+                selector = self._value_in(stmt.selector, first)
                 b.emit(lir.Switch(selector, tuple(map(body, range(len(stmt.cases))))))
 
 
@@ -484,15 +484,15 @@ class _Emulator:
         return wide if self._constants.get(value.name, -1) >= 0 else wide.max(0)
 
     def _places(self, dims: lir.Dims, counts: list[Value], number: Value) -> None:
-        b, rest = self._b, number
+        b, remaining = self._b, number
         pairs = list(zip(dims, counts, strict=True))
         for left, ((_, var, _), count) in enumerate(pairs, start=1 - len(pairs)):
             wide = var if var.type == I64 else Value(b.name("place"), I64)
-            b.emit(lir.Let(wide, lir.Binary("rem", rest, count)))
+            b.emit(lir.Let(wide, lir.Binary("rem", remaining, count)))
             if wide is not var:
                 b.emit(lir.Let(var, lir.Convert(wide)))
             if left:
-                rest = rest // count
+                remaining = remaining // count
 
     def _stmt(self, block: EmulatedBlock, stmt: lir.Stmt) -> None:
         match stmt:

@@ -52,7 +52,7 @@ def run(function: mir.Function, hir: PredictEnsemble) -> mir.Function:
 
 
 def _keep(body: mir.Body, in_thread: bool, names: Iterator[str]) -> mir.Body:
-    if in_thread and (kept_sums := _kept(body, names)) is not None:
+    if in_thread and (kept_sums := _keep_sums(body, names)) is not None:
         return kept_sums
     return tuple(
         replace(stmt, body=_keep(stmt.body, in_thread or stmt.on_threads, names))
@@ -62,9 +62,9 @@ def _keep(body: mir.Body, in_thread: bool, names: Iterator[str]) -> mir.Body:
     )
 
 
-def _kept(body: mir.Body, names: Iterator[str]) -> mir.Body | None:
-    fill, rest = next(iter(body), None), body[1:]
-    if not isinstance(fill, mir.Fill) or not _only_reduces(rest):
+def _keep_sums(body: mir.Body, names: Iterator[str]) -> mir.Body | None:
+    fill, reduces = next(iter(body), None), body[1:]
+    if not isinstance(fill, mir.Fill) or not _only_reduces(reduces):
         return None
     one_row = fill.rows.bounds == (mir.Bound(1),)
     if fill.target != mir.RESULT or fill.by_warp or not one_row:
@@ -73,7 +73,7 @@ def _kept(body: mir.Body, names: Iterator[str]) -> mir.Body | None:
     return (
         mir.AllocArray(mir.NamedArray(name, (1, None), lanes=True), zero=False),
         mir.Fill(name, mir.Range(mir.Affine(), (mir.Bound(1),))),
-        *retarget(rest, name, lambda row: mir.Affine()),
+        *retarget(reduces, name, lambda row: mir.Affine()),
         mir.StoreRows(name, fill.rows),
     )
 

@@ -87,8 +87,8 @@ class _Rewrite:
 
     def _in_bytes(self, access: LoadOrStore) -> LoadOrStore:
         buffer = access.buffer
-        at = self._scaled(access.index, buffer.element.bytes, I32)
-        return replace(access, buffer=self._buffers[buffer.name], index=at)
+        index = self._scaled(access.index, buffer.element.bytes, I32)
+        return replace(access, buffer=self._buffers[buffer.name], index=index)
 
     def _scaled(self, v: Value, by: int, type_: lir.Type, depth: int = 0) -> Value:
         """Return ``v * by``, multiplying inside sums and products with constants."""

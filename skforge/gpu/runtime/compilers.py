@@ -62,9 +62,9 @@ def cubin_resources(code: bytes) -> dict[str, KernelResources]:
 
 
 def _cubin_resources(code: bytes) -> dict[str, KernelResources]:
-    (at,) = struct.unpack_from("<Q", code, 40)
+    (base,) = struct.unpack_from("<Q", code, 40)
     size, count, names = struct.unpack_from("<3H", code, 58)
-    headers = [struct.unpack_from("<2I4Q", code, at + size * i) for i in range(count)]
+    headers = [struct.unpack_from("<2I4Q", code, base + size * i) for i in range(count)]
 
     def text(start: int) -> str:
         return code[start : code.index(0, start)].decode()
@@ -72,14 +72,14 @@ def _cubin_resources(code: bytes) -> dict[str, KernelResources]:
     sections = {text(headers[names][4] + h[0]): h[4:6] for h in headers}
     symbols, strings = sections[".symtab"][0], sections[".strtab"][0]
     by_symbol: dict[int, dict[int, int]] = {}
-    at, length = sections[".nv.info"]
-    end = at + length
-    while at < end:
-        kind, what, value = struct.unpack_from("<BBH", code, at)
+    offset, length = sections[".nv.info"]
+    end = offset + length
+    while offset < end:
+        kind, what, value = struct.unpack_from("<BBH", code, offset)
         if kind == _SIZED and what in (_REGISTERS, _FRAME):
-            symbol, number = struct.unpack_from("<2I", code, at + 4)
+            symbol, number = struct.unpack_from("<2I", code, offset + 4)
             by_symbol.setdefault(symbol, {})[what] = number
-        at += 4 + (value if kind == _SIZED else 0)
+        offset += 4 + (value if kind == _SIZED else 0)
     resources = {}
     for symbol, facts in by_symbol.items():
         name = text(strings + struct.unpack_from("<I", code, symbols + 24 * symbol)[0])
@@ -95,11 +95,11 @@ def hip_resources(code: bytes) -> dict[str, KernelResources]:
         raise TargetError(
             "Reading what AMD's kernels use needs msgpack: pip install msgpack."
         ) from error
-    at = code.find(b"AMDGPU\0\0")
-    if at < 12:
+    note = code.find(b"AMDGPU\0\0")
+    if note < 12:
         raise CompilerError("The AMD code object has no metadata note.")
-    _, size, _ = struct.unpack_from("<III", code, at - 12)
-    notes = msgpack.unpackb(code[at + 8 : at + 8 + size])
+    _, size, _ = struct.unpack_from("<III", code, note - 12)
+    notes = msgpack.unpackb(code[note + 8 : note + 8 + size])
     return {
         kernel[".name"]: KernelResources(
             registers=kernel[".vgpr_count"],

@@ -53,7 +53,7 @@ def current(kind: CompilerKind | None = None) -> CupyDevice:
     return device
 
 
-def found() -> CupyDevice | None:
+def find_device() -> CupyDevice | None:
     try:
         return current()
     except TargetError:
@@ -61,7 +61,7 @@ def found() -> CupyDevice | None:
 
 
 def target_here() -> Target | None:
-    device = found()
+    device = find_device()
     return None if device is None else device.target()
 
 
@@ -85,10 +85,10 @@ def forget() -> None:
     USED_BY.clear()
 
 
-def rows_on_host(X: Any, at: Array) -> Array:
+def rows_on_host(X: Any, indices: Array) -> Array:
     _, array = as_cupy(X, "cuda")
     with _device(int(array.device.id)).current():
-        copy: Array = array[_cupy(None).asarray(at)].get()
+        copy: Array = array[_cupy(None).asarray(indices)].get()
     return copy
 
 
@@ -255,7 +255,7 @@ class CupyDevice(GpuDevice):
         except Exception:  # noqa: BLE001 - whatever a driver says: launches work too
             return call
 
-        def launch(held: Callable[[], None] = call) -> None:
+        def launch(keep_alive: Callable[[], None] = call) -> None:
             graph.launch(stream)
 
         return launch
@@ -283,17 +283,17 @@ class _Kernels:
         grid, block, shared_bytes = call.grid, call.block, call.shared_bytes
         values: list[Any] = []
         names: list[tuple[int, str]] = []
-        for place, (type_, value) in enumerate(call.args):
+        for position, (type_, value) in enumerate(call.args):
             if type_ == POINTER:
-                names.append((place, value))
+                names.append((position, value))
                 values.append(None)
             else:
                 values.append(dtype_of(Scalar(type_)).type(value))  # type: ignore[arg-type]
 
         def start(pointers: Mapping[str, Any]) -> None:
             arguments = values.copy()
-            for place, name in names:
-                arguments[place] = pointers[name]
+            for position, name in names:
+                arguments[position] = pointers[name]
             function(grid, block, tuple(arguments), shared_mem=shared_bytes)
 
         return start

@@ -282,7 +282,7 @@ class _Launches:
         pointer = self._device.pointer
         pointers = self._loaded.pointers | {k: pointer(v) for k, v in memory.items()}
 
-        def start(held: dict[str, Any] = memory) -> None:
+        def start(keep_alive: dict[str, Any] = memory) -> None:
             for value in self._starts:
                 value(pointers)
 

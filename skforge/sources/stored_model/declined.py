@@ -123,36 +123,36 @@ class _Declined:
         return "" if rows is None else self._of_values(rows)
 
     def _mistake_of_names(self) -> str:
-        given, source = column_names(self.X), self.source
+        labels, source = column_names(self.X), self.source
         named = all(isinstance(label, str) for label in labels_of(self.X))
         # scikit-learn takes frames by position if no name is a text
         if self.names and source.compares and (named or not source.has_forms):
-            absent = [name for name in self.needed if name not in given]
+            absent = [name for name in self.needed if name not in labels]
             if absent:
                 from difflib import get_close_matches
 
-                near = get_close_matches(absent[0], given, 1)
+                near = get_close_matches(absent[0], labels, 1)
                 hint = f"; the column nearest to {absent[0]!r} is {[*near, ''][0]!r}"
                 return (
                     f"the rows have no column {', '.join(map(repr, absent[:5]))}"
                     f"{', ...' * bool(absent[5:])}{hint if near else ''}. Give every "
                     "column of the model, with NaN where values are missing."
                 )
-            if not source.selects and given != self.names:
+            if not source.selects and labels != self.names:
                 return (
-                    f"the columns are {shortened(str(given))}, but the model was "
+                    f"the columns are {shortened(str(labels))}, but the model was "
                     f"trained on {shortened(str(self.names))}; pass X[names] with the "
                     "columns in that order."
                 )
         if not source.selects:
-            mistakes.check_shape((len(self.X), len(given)), self.width)
+            mistakes.check_shape((len(self.X), len(labels)), self.width)
         return ""
 
     def _of_values(self, rows: Any) -> str:
         framed, usual = is_pandas(rows), self.usual
         take = rows.iloc if framed else rows
-        at = _first(len(rows), lambda n: self.reads(take[:n]))
-        if self.reads(take[at : at + 1]):
+        row = _first(len(rows), lambda n: self.reads(take[:n]))
+        if self.reads(take[row : row + 1]):
             return ""  # each row is read by itself
         if framed and self.names and self.source.selects:
             rows, usual = rows.loc[:, self.needed], usual.loc[:, self.needed]
@@ -160,11 +160,11 @@ class _Declined:
         def reads(n: int) -> bool:
             if not framed:
                 trial = usual.astype(rows.dtype)
-                trial[0, :n] = rows[at, :n]
+                trial[0, :n] = rows[row, :n]
                 return self.reads(trial)
             named = is_pandas(usual)
             parts = {
-                i: rows.iloc[[at], i].array
+                i: rows.iloc[[row], i].array
                 if i < n
                 else usual.iloc[:, i].array
                 if named
@@ -173,28 +173,28 @@ class _Declined:
             }
             return self.reads(type(rows)(parts).set_axis(rows.columns, axis=1))
 
-        place = _first(rows.shape[1], reads)
-        wanted = usual.dtypes.iloc[place] if is_pandas(usual) else usual.dtype
+        position = _first(rows.shape[1], reads)
+        wanted = usual.dtypes.iloc[position] if is_pandas(usual) else usual.dtype
         if not framed:
-            name, column = repr(place), rows[:, place]
+            name, column = repr(position), rows[:, position]
         else:
-            name, column = repr(rows.columns[place]), rows.iloc[:, place].array
-        return self._of_value(column, at, name, wanted)
+            name, column = repr(rows.columns[position]), rows.iloc[:, position].array
+        return self._of_value(column, row, name, wanted)
 
-    def _of_value(self, values: Any, at: int, name: str, wanted: Any) -> str:
+    def _of_value(self, values: Any, row: int, name: str, wanted: Any) -> str:
         dtype = values.dtype
         texts, column = number_of(wanted) is None, f"{name} ({dtype})"
         if not texts and dtype != np.float64:  # not all of its values are to blame
             odd = (i for i, v in enumerate(values) if not mistakes.is_number(v))
             gaps = (i for i, v in enumerate(values) if is_missing(v))
-            at = next(odd, next(gaps, at))
-        value = values[at]
+            row = next(odd, next(gaps, row))
+        value = values[row]
         number = is_real(value) or isinstance(value, (bool, np.bool_))
         value = value.item() if number and hasattr(value, "item") else value
-        shown = f"row {at} has {shortened(repr(value), 80)} in column {column}"
+        shown = f"row {row} has {shortened(repr(value), 80)} in column {column}"
         if is_missing(value):
             had = "training rows had texts" if texts else "alone it takes none missing"
-            return f"row {at} has no value in column {column}, where {had}"
+            return f"row {row} has no value in column {column}, where {had}"
         if is_category(wanted) and not is_category(dtype):
             return f"{shown}, where training rows had categories"
         if is_category(wanted):
@@ -222,7 +222,7 @@ class _Declined:
             return f"{shown}; alone, it does not read numbers from texts"
         if self.source.has_forms:  # encoders of arrays take texts
             return f"{shown}; alone, it takes numbers there"
-        raise InvalidInputError(mistakes.no_number(value, at, name))
+        raise InvalidInputError(mistakes.no_number(value, row, name))
 
 
 def _first(n: int, reads: Callable[[int], bool]) -> int:
@@ -249,9 +249,9 @@ def _usual_row(source: Any) -> Any:
         if names is None and not any(forest.category_names):
             return row
         columns: dict[Any, Any] = dict(enumerate(row.T))
-        for place, labels in enumerate(forest.category_names):
+        for column, labels in enumerate(forest.category_names):
             if labels:
-                columns[place] = pd.Categorical(labels[:1], categories=labels)
+                columns[column] = pd.Categorical(labels[:1], categories=labels)
         frame = pd.DataFrame(columns)
         return frame if names is None else frame.set_axis(names, axis=1)
     return row
@@ -272,7 +272,7 @@ def _of_columns(X: Any, helps: Helps) -> str:
     casts: dict[tuple[int, Any], Any] = {}
     #: Columns by dtype and the types that they can be cast to.
     groups: dict[tuple[str, tuple[Any, ...]], list[int]] = {}
-    for place, column in enumerate(columns):
+    for index, column in enumerate(columns):
         dtype = str(column.type if library == "pyarrow" else column.dtype)
         if dtype == "object":
             dtype = f"object of {type(column.iloc[0]).__name__}"
@@ -280,12 +280,12 @@ def _of_columns(X: Any, helps: Helps) -> str:
         plain = dtype.lower() in ("float64", "double") or dtype.startswith("complex")
         for to in () if plain else types[: 1 if number is not None else None]:
             with suppress(Exception):  # texts, of any library
-                casts[place, to] = getattr(column, method)(to)
-        if fits := tuple(to for to in types if (place, to) in casts):
-            groups.setdefault((dtype, fits), []).append(place)
+                casts[index, to] = getattr(column, method)(to)
+        if fits := tuple(to for to in types if (index, to) in casts):
+            groups.setdefault((dtype, fits), []).append(index)
 
     def helped(chosen: dict[Any, Any]) -> bool:
-        to = {place: chosen[group] for group in chosen for place in groups[group]}
+        to = {index: chosen[group] for group in chosen for index in groups[group]}
         mixed = [casts.get((i, to.get(i)), column) for i, column in enumerate(columns)]
         if pandas:
             return helps(type(X)(dict(enumerate(mixed))).set_axis(names, axis=1))
@@ -297,22 +297,22 @@ def _of_columns(X: Any, helps: Helps) -> str:
     )
     chosen = next(filter(helped, islice(every, _TRIED)), {}) if groups else {}
     for group in [*chosen]:
-        rest = {other: to for other, to in chosen.items() if other != group}
-        chosen = rest if rest and helped(rest) else chosen
+        fewer = {other: to for other, to in chosen.items() if other != group}
+        chosen = fewer if fewer and helped(fewer) else chosen
     if not chosen:
         return ""
-    found = [(i, *group, to) for group, to in chosen.items() for i in groups[group]]
-    told = ", ".join(f"{names[i]!r} is {dtype}" for i, dtype, *_ in found[:_NAMED])
-    more = f" and {len(found) - _NAMED} more" if found[_NAMED:] else ""
+    changes = [(i, *group, to) for group, to in chosen.items() for i in groups[group]]
+    texts = ", ".join(f"{names[i]!r} is {dtype}" for i, dtype, *_ in changes[:_NAMED])
+    more = f" and {len(changes) - _NAMED} more" if changes[_NAMED:] else ""
     casting = [
         (repr(names[i]), to.__name__ if isinstance(to, type) else repr(to))
-        for i, *_, to in found[:_NAMED]
+        for i, *_, to in changes[:_NAMED]
     ]
     call = ", ".join(f"{name}: {to}" for name, to in casting)
     call = f"X.{method}({{{call}{', ...' * bool(more)}}})"
     if library == "pyarrow":
         call = ", ".join(f"X[{name}].cast({to})" for name, to in casting)
-    return f"column{'s'[: found[1:] != []]} {told}{more}. Convert with {call}."
+    return f"column{'s'[: changes[1:] != []]} {texts}{more}. Convert with {call}."
 
 
 def _floats(X: Any) -> Any:

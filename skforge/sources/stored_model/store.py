@@ -135,7 +135,7 @@ def _whole(node: Any) -> Any:
 
     if node.source is not None:
         return _stored(node.source, node.model, node.model, get_tags(node.model))
-    return bare(node.kept([_whole(member) for member in node.members]))
+    return bare(node.rebuilt([_whole(member) for member in node.members]))
 
 
 def _kept_attributes(model: Any) -> dict[str, Any]:

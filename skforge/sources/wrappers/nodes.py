@@ -43,7 +43,7 @@ class Node(ABC):
         self.model = model
         self.members = members
 
-    def kept(self, members: Sequence[Any]) -> Any:
+    def rebuilt(self, members: Sequence[Any]) -> Any:
         return with_members(self.model, members) if members else self.model
 
     @abstractmethod
@@ -67,7 +67,7 @@ class Leaf(Node):
 
     def scores(self, raw: Array) -> Array:
         if len(self.places) > 1:
-            return np.hstack([raw[:, place] for place in self.places])
+            return np.hstack([raw[:, part] for part in self.places])
         return np.ascontiguousarray(
             raw[:, self._columns], self.forest.accumulator_dtype
         )
@@ -145,10 +145,10 @@ def positives(nodes: Sequence[Node], methods: Sequence[str]) -> AnswerFunction |
             or node.source.answers.by_members
         ):
             return None
-        forest, place = node.forest, node.places[0]
+        forest, part = node.forest, node.places[0]
         alike = forest.outputs == spec and forest.accumulator_dtype == dtype
         classes = getattr(node.model, "classes_", ())
-        if not alike or place.stop - place.start != 1 or len(classes) != 2:
+        if not alike or part.stop - part.start != 1 or len(classes) != 2:
             return None
         if (node.only is None) != (first.only is None):
             return None
@@ -225,8 +225,8 @@ def _calibrated(fold: Any, member: Node) -> AnswerFunction:
         if at_once and len(places) == len(curves) == scores.shape[1]:
             proba[:, places] = expit(-(a * scores + b))
         else:
-            for place, column, curve in zip(places, scores.T, curves, strict=False):
-                proba[:, place] = curve(column)
+            for index, column, curve in zip(places, scores.T, curves, strict=False):
+                proba[:, index] = curve(column)
         total = np.sum(proba, axis=1)[:, np.newaxis]
         if total.all():
             return _cut(proba / total)
@@ -403,7 +403,7 @@ class Threshold(Node):
             classes = classes[np.argsort(classes == label)]
         self._labels = classes
 
-    def kept(self, members: Sequence[Any]) -> Any:
+    def rebuilt(self, members: Sequence[Any]) -> Any:
         """Return a classifier with this threshold: tuned ones keep their scorer."""
         classifier = FixedThresholdClassifier(
             None,
@@ -426,9 +426,9 @@ class _Vote(Node):
         super().__init__(model, members)
         self._weights = model._weights_not_none
 
-    def kept(self, members: Sequence[Any]) -> Any:
+    def rebuilt(self, members: Sequence[Any]) -> Any:
         """Return a vote that knows of no dropped members."""
-        vote = super().kept(members)
+        vote = super().rebuilt(members)
         vote.weights = self._weights
         return vote
 
@@ -520,12 +520,12 @@ class OneVsRest(Node):
         return np.asarray(self._classes[chosen])
 
     def _above(self, scores: Sequence[Array]) -> Any:
-        at, ends = array.array("i"), array.array("i", [0])
+        rows, ends = array.array("i"), array.array("i", [0])
         for column in scores:
-            at.extend(np.where(column > self._bound)[0])
-            ends.append(len(at))
+            rows.extend(np.where(column > self._bound)[0])
+            ends.append(len(rows))
         shape = len(scores[0]), len(scores)
-        marks = sparse.csc_array((np.ones(len(at), int), at, ends), shape=shape)
+        marks = sparse.csc_array((np.ones(len(rows), int), rows, ends), shape=shape)
         return self._binarizer.inverse_transform(marks)
 
 

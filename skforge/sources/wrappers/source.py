@@ -25,7 +25,7 @@ from skforge.compiler.outputs.steps import Refused
 from skforge.exceptions import InvalidModelError, UnsupportedModelError
 from skforge.runtime.mappings import MappingColumns
 from skforge.sources import base
-from skforge.sources.pipeline import held
+from skforge.sources.pipeline import nested_parts
 from skforge.sources.plain import ReadArray
 from skforge.sources.stored_model.model import StoredModel
 from skforge.sources.wrappers import nodes
@@ -119,7 +119,7 @@ class WrapperSource(base.Source):
             source = source or base.member_source(part.model, part.forests[0])
             self._leaves.append(Leaf(part, source))
             return self._leaves[-1]
-        model = part.model if self.stored is not None else _own(part.model)
+        model = part.model if self.stored is not None else _private_copy(part.model)
         if class_name(model) == kinds.CONSTANT:
             self._constants = True
             return Constant(model)
@@ -139,7 +139,7 @@ class WrapperSource(base.Source):
             helpers += fold.calibrators
             for each in fold.calibrators:  # isotonic ones answer with copies in f_
                 traces += vars(getattr(each, "f_", each)).values()
-        traces += held(helpers)
+        traces += nested_parts(helpers)
         for member in kinds.fitted_members(model):
             inner = unwrap(member)
             traces += [member, inner]
@@ -181,18 +181,18 @@ class WrapperSource(base.Source):
 
     def of_form(self, form: Any) -> base.Source | None:
         """Return an adapter of pipelines' forests for a form, or itself for its own."""
-        found: dict[int, base.Source] = {}
+        adapted: dict[int, base.Source] = {}
         for source, each in self._each(form):
             read = source if source.knows(each) else source.of_form(each)
             if read is None:
                 return None
             if read is not source:
-                found[id(source)] = read
-        if not found:
+                adapted[id(source)] = read
+        if not adapted:
             return self
         leaves = self._leaves
         sources = {
-            id(leaf.model): found.get(id(leaf.source), leaf.source) for leaf in leaves
+            id(leaf.model): adapted.get(id(leaf.source), leaf.source) for leaf in leaves
         }
         known = self.model if self.stored is None else self.stored
         return WrapperSource(known, None, sources)
@@ -214,8 +214,8 @@ class WrapperSource(base.Source):
         coded = {rule.place for rule in rules if rule.table is not None}
         of_place = {rule.place: rule for rule in rules[::-1]}
         rules = [
-            replace(rule, table={}, missing=None) if place in coded else rule
-            for place, rule in sorted(of_place.items())
+            replace(rule, table={}, missing=None) if column in coded else rule
+            for column, rule in sorted(of_place.items())
         ]
         ignores = all(each.ignores for each in every)
         return replace(first, rules=tuple(rules), ignores=ignores, by_frame=True)
@@ -256,8 +256,8 @@ class WrapperSource(base.Source):
                 every = leaf.source.repaired(every)
         fine = np.array([self.takes(every[i : i + 1]) for i in range(len(every))])
         for leaf in self._leaves:
-            kept = leaf.source.repaired(every)
-            fine &= ((kept == every) | (np.isnan(kept) & np.isnan(every))).all(axis=1)
+            fixed = leaf.source.repaired(every)
+            fine &= ((fixed == every) | (np.isnan(fixed) & np.isnan(every))).all(axis=1)
         return every[fine]
 
     def as_given(self, rows: base.Array) -> Any:
@@ -274,9 +274,9 @@ class WrapperSource(base.Source):
         return _serial(self.answers.root)
 
 
-def _own(model: Any) -> Any:
+def _private_copy(model: Any) -> Any:
     """Copy what a wrapper computes with, but members; share what cannot be copied."""
-    own = copy.copy(model)
+    copied = copy.copy(model)
     shared = (
         [*kinds.fitted_members(model), *kinds.members_of(model)]
         if kinds.is_wrapper(model)
@@ -285,8 +285,8 @@ def _own(model: Any) -> Any:
     memo = {id(value): value for value in shared}
     for name, value in vars(model).items():
         with suppress(Exception):  # objects of users may raise anything
-            vars(own)[name] = copy.deepcopy(value, memo)
-    return own
+            vars(copied)[name] = copy.deepcopy(value, memo)
+    return copied
 
 
 def _serial(node: Node) -> Any:

@@ -100,8 +100,8 @@ def _pool(b: Builder) -> Buffer:
     return b.view("pool", I64, b.symbol("skforge_pool"))
 
 
-def _field(b: Builder, at: int) -> Value:
-    return b.atomic("load", "monotonic", _pool(b), at=at)
+def _field(b: Builder, index: int) -> Value:
+    return b.atomic("load", "monotonic", _pool(b), at=index)
 
 
 def _line(b: Builder) -> Buffer:
@@ -137,18 +137,18 @@ def _work(b: Builder) -> None:
     pool, tell = _pool(b), [b.const(True, BOOL)]
     with b.repeat(lambda: b.const(True, BOOL), tell):
         word = b.atomic("load", "acquire", pool, at=_CLAIM)
-        job = [_field(b, at) for at in (_BODY, _CONTEXT, _COUNT, _THREADS)]
-        rest, (body, context, count, threads) = word & 0xFFFFFFFF, job
-        with b.when(rest.eq(0) | (threads <= _K)):
+        job = [_field(b, index) for index in (_BODY, _CONTEXT, _COUNT, _THREADS)]
+        left, (body, context, count, threads) = word & 0xFFFFFFFF, job
+        with b.when(left.eq(0) | (threads <= _K)):
             b.give()
         # Half of an equal share, so that a thread that comes late finds work.
-        size = (rest // (threads << 1)).max(1)
+        size = (left // (threads << 1)).max(1)
         claimed = b.atomic("replace", "acq_rel", pool, word, word - size, at=_CLAIM)
         with b.when(claimed):
             with b.when(tell[0]):
                 for k in (1, 2):
                     b.run("skforge_wake", (_K << 1) + k, threads)
-            first = count - rest
+            first = count - left
             b.run(body, context, first, first + size)
             b.atomic("sub", "acq_rel", pool, size, at=_LEFT_AT)
         tell[0] = ~claimed
@@ -201,8 +201,8 @@ def _parallel(b: Builder, arch: str) -> None:
         with b.when(free):
             job = {_BODY: body, _CONTEXT: context, _COUNT: count}
             job |= {_THREADS: threads, _LEFT_AT: count}
-            for at, value in job.items():
-                b.atomic("store", "monotonic", pool, value, at=at)
+            for index, value in job.items():
+                b.atomic("store", "monotonic", pool, value, at=index)
             # Job numbers are in the upper half, and may wrap.
             word = ((_field(b, _CLAIM) >> 32) + 1 << 32) | count
             b.atomic("swap", "seq_cst", pool, word, at=_CLAIM)

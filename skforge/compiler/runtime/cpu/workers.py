@@ -190,8 +190,8 @@ class Workers:
         blocked = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         try:
             for k in range(self._started.value + 1, wanted + 1):
-                at = self._pool + WORKER + k * LINE + SEMAPHORE
-                library.sem_init(ctypes.c_void_p(at), 0, 0)
+                address = self._pool + WORKER + k * LINE + SEMAPHORE
+                library.sem_init(ctypes.c_void_p(address), 0, 0)
                 error = library.pthread_create(
                     ctypes.byref(thread), None, entry, ctypes.c_void_p(k)
                 )

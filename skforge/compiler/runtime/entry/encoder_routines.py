@@ -93,15 +93,15 @@ class _Encoder:
                 self.lines[j * BLOCK + r] = 0
         self.strange[0] = 0
         with b.loop(sizes["n_ranked"]) as v, b.loop(end) as r:
-            given = self.lines[self.a["value_column"][v].to(I64) * BLOCK + r]
-            self._write_rank(v, given, v * BLOCK + r)
+            bits = self.lines[self.a["value_column"][v].to(I64) * BLOCK + r]
+            self._write_rank(v, bits, v * BLOCK + r)
         with b.loop(sizes["n_ranked"], sizes["n_values"]) as v:
             test = (self.a[f"value_{name}"][v] for name in ("kind", "number"))
             kind, number = (b.splat(value, LANES) for value in test)
             column = self.a["value_column"][v].to(I64) * BLOCK
             with b.loop(0, end, LANES) as r:
-                given = self.lines[column + r, Vec(I32, LANES)]
-                value = self._value(kind, number, given)
+                bits = self.lines[column + r, Vec(I32, LANES)]
+                value = self._value(kind, number, bits)
                 self.values[v * BLOCK + r] = value
                 self.short[v * BLOCK + r] = value.to(U8)
         for which, (n_categories, n_flags, registers) in enumerate(KINDS):
@@ -119,8 +119,8 @@ class _Encoder:
         with b.loop(0, whole, LANES) as s, b.loop(0, end, LANES) as r:
             self._square(s, r, count, target + r * sizes["width"] + s)
         with b.loop(count) as r, b.loop(whole, sizes["n_statistics"]) as s:
-            place = target + r * sizes["width"] + s
-            self.out[place] = self.bytes[s * BLOCK + r].to(F32)
+            index = target + r * sizes["width"] + s
+            self.out[index] = self.bytes[s * BLOCK + r].to(F32)
 
     def _square(self, s: Value, r: Value, count: Value, target: Value) -> None:
         b = self.b
@@ -145,8 +145,8 @@ class _Encoder:
         with b.loop(sizes["n_ranked"], sizes["n_values"], LANES) as v:
             kind, number = (a[f"value_{k}"][v, lanes] for k in ("kind", "number"))
             column = a["value_column"][v, lanes].to(I64) + row
-            given = b.load(self.bits, column, I32)
-            self.values[v] = self._value(kind, number, given)
+            bits = b.load(self.bits, column, I32)
+            self.values[v] = self._value(kind, number, bits)
         for first in range(0, len(KINDS), len(REGISTERS)):
             n_categories, n_flags, _ = KINDS[first]
             with self._tables(first, first + len(REGISTERS), n_categories) as c:
@@ -163,20 +163,20 @@ class _Encoder:
 
     # ------------------------------------------------------------ values
 
-    def _value(self, kind: Value, number: Value, given: Value) -> Value:
+    def _value(self, kind: Value, number: Value, bits: Value) -> Value:
         b = self.b
-        x, border = b.bitcast(given, F32), b.bitcast(number, F32)
+        x, border = b.bitcast(bits, F32), b.bitcast(number, F32)
         is_set = b.select(kind.eq(ABOVE_OR_NAN), ~(x <= border), x > border)
-        is_set = b.select(kind.eq(EQUAL), given.eq(number), is_set)
-        flag = b.select(is_set, b.const(1, given.type), 0)
-        return b.select(kind.eq(HASH), given, flag)
+        is_set = b.select(kind.eq(EQUAL), bits.eq(number), is_set)
+        flag = b.select(is_set, b.const(1, bits.type), 0)
+        return b.select(kind.eq(HASH), bits, flag)
 
-    def _write_rank(self, v: Value, given: Value, place: Value) -> None:
-        rank = self._rank(v, given)
-        self.values[place] = rank
-        self.short[place] = rank.to(U8)
+    def _write_rank(self, v: Value, bits: Value, index: Value) -> None:
+        rank = self._rank(v, bits)
+        self.values[index] = rank
+        self.short[index] = rank.to(U8)
         with self.b.when(rank.eq(0)):
-            strange = self._rank(v + self.sizes["n_ranked"], given)
+            strange = self._rank(v + self.sizes["n_ranked"], bits)
             self.strange[0] = self.strange[0] | strange
 
     @contextmanager
@@ -192,15 +192,15 @@ class _Encoder:
     def _first_hashed(self) -> Value:
         return self.b.select(self.strange[0].eq(0), self.sizes["n_both"], 0)
 
-    def _rank(self, value: Value, given: Value) -> Value:
+    def _rank(self, value: Value, bits: Value) -> Value:
         b, a = self.b, self.a
         shift = a["slot_shift"][value]
-        high = ((given * SPREAD) >> shift) & ((2 << (31 - shift)) - 1)
+        high = ((bits * SPREAD) >> shift) & ((2 << (31 - shift)) - 1)
         first = a["slot_start"][value]
         state = [first + high.to(I64)]
 
         def goes_on() -> Value:
-            other = a["slot_hash"][state[0]].ne(given)
+            other = a["slot_hash"][state[0]].ne(bits)
             return other & a["slot_rank"][state[0]].ne(0)
 
         with b.repeat(goes_on, state):
@@ -214,16 +214,16 @@ class _Encoder:
     def _dense(self, c: Value, n_parts: int, r: Value, lanes: int) -> None:
         b, a = self.b, self.a
         kind = Vec(I32, lanes) if lanes else I32
-        first_part, place = a["dense_part"][c], b.const(0, kind)
+        first_part, entry = a["dense_part"][c], b.const(0, kind)
         for p in (first_part + k for k in range(n_parts)):
             value = a["dense_value"][p].to(I64)
-            part = self.values[self._place(value, r, lanes), kind]
-            place = place + part * a["dense_factor"][p]
+            part = self.values[self._index_of(value, r, lanes), kind]
+            entry = entry + part * a["dense_factor"][p]
         first, end = a["dense_statistic"][c], a["dense_end"][c]
         with b.loop(first, end) as s:
-            at = a["dense_byte"][c] + (s - first) * a["dense_size"][c]
-            word = b.load(b.view("table", U8, a["table"], at), place, I32)
-            self.bytes[self._place(s, r, lanes)] = (word & 0xFF).to(U8)
+            first_byte = a["dense_byte"][c] + (s - first) * a["dense_size"][c]
+            word = b.load(b.view("table", U8, a["table"], first_byte), entry, I32)
+            self.bytes[self._index_of(s, r, lanes)] = (word & 0xFF).to(U8)
 
     def _permuted(
         self, c: Value, n_categories: int, n_flags: int, registers: int
@@ -238,31 +238,31 @@ class _Encoder:
         with b.loop(first, a["dense_end"][c]) as s:
             table = a["dense_byte"][c] + (s - first) * a["dense_size"][c]
 
-            def found(number: int, table: Value = table) -> Value:
-                at = table + n_ranks * number
-                parts = [a["table"][at + BLOCK * k, vec] for k in range(registers)]
+            def looked_up(number: int, table: Value = table) -> Value:
+                start = table + n_ranks * number
+                parts = [a["table"][start + BLOCK * k, vec] for k in range(registers)]
                 return b.permute(parts, rank)
 
-            found_ = [found(number) for number in range(1 << n_flags)]
+            values = [looked_up(number) for number in range(1 << n_flags)]
             for flag in flags:  # the first one is the lowest bit
-                pairs = zip(found_[1::2], found_[::2], strict=True)
-                found_ = [b.select(flag.ne(0), yes, no) for yes, no in pairs]
-            self.bytes[s * BLOCK] = found_[0]
+                pairs = zip(values[1::2], values[::2], strict=True)
+                values = [b.select(flag.ne(0), yes, no) for yes, no in pairs]
+            self.bytes[s * BLOCK] = values[0]
 
     @staticmethod
-    def _place(value: Value, r: Value, lanes: int) -> Value:
+    def _index_of(value: Value, r: Value, lanes: int) -> Value:
         return value * BLOCK + r if lanes else value
 
     def _take(
-        self, table: Buffer, place: Value, first: Value, end: Value, r: Value
+        self, table: Buffer, start: Value, first: Value, end: Value, r: Value
     ) -> None:
         b = self.b
         with b.loop(first, end, 4) as s:
-            index = place + (s - first).to(I32)
+            index = start + (s - first).to(I32)
             word = [b.load(table, index, I32)]
             with b.loop(s, (s + 4).min(end), carry=word) as k:
-                at = self._place(k, r, place.type.lanes)
-                self.bytes[at] = (word[0] & 0xFF).to(U8)
+                cell = self._index_of(k, r, start.type.lanes)
+                self.bytes[cell] = (word[0] & 0xFF).to(U8)
                 word[0] = word[0] >> 8
 
     def _hashed(self, c: Value, r: Value, lanes: int) -> None:
@@ -271,7 +271,7 @@ class _Encoder:
         total = [b.const(0, kind)]
         with b.loop(a["part"][c], a["part"][c + 1], carry=total) as p:
             value = a["part_value"][p].to(I64)
-            part = self.values[self._place(value, r, lanes), half].to(I64)
+            part = self.values[self._index_of(value, r, lanes), half].to(I64)
             total[0] = (total[0] + part * MULTIPLIER) * MULTIPLIER
         key, shift = total[0], a["shift"][c]
         mask = (2 << (63 - shift)) - 1
@@ -279,10 +279,10 @@ class _Encoder:
         first, keys = b.load(a["start"], slot, I32).to(I64), a["key_place"][c]
         state = [b.const(-1, kind)]  # of all other hashes
         with b.loop(a["probes"][c], carry=state) as k:
-            at = first + k
-            same = b.load(a["key"], at + keys, I64).eq(key)
-            state[0] = b.select(same, at, state[0])
+            probe = first + k
+            same = b.load(a["key"], probe + keys, I64).eq(key)
+            state[0] = b.select(same, probe, state[0])
         begin, end = a["statistic"][c], a["statistic_end"][c]
         table = b.view("table", U8, a["table"], a["byte"][c])
-        place = ((state[0] + 1) * (end - begin)).to(I32)
-        self._take(table, place, begin, end, r)
+        start = ((state[0] + 1) * (end - begin)).to(I32)
+        self._take(table, start, begin, end, r)

@@ -111,14 +111,14 @@ def _combinations(hashed: HashedCategories) -> list[_Combination]:
             strict=True,
         )
     ]
-    found, at = [], 0
+    combinations, offset = [], 0
     offsets = hashed.part_offset, hashed.key_offset, hashed.statistic_offset
     for (p, q), (k, m), (s, t) in zip(*map(pairwise, offsets), strict=True):
         size = int((m - k + 1) * (t - s))
-        bucket = hashed.bucket[at : at + size].reshape(m - k + 1, t - s)
-        found.append(_Combination(parts[p:q], hashed.key[k:m], bucket, int(s)))
-        at += size
-    return found
+        bucket = hashed.bucket[offset : offset + size].reshape(m - k + 1, t - s)
+        combinations.append(_Combination(parts[p:q], hashed.key[k:m], bucket, int(s)))
+        offset += size
+    return combinations
 
 
 #: The number of each thing that parts of combinations read.
@@ -127,18 +127,18 @@ _Values: TypeAlias = "defaultdict[tuple[int, int, int], int]"
 
 def tables_of(hashed: HashedCategories) -> tuple[list[int], list[Array]]:
     combinations = _combinations(hashed)
-    found = [_hashes_of(c) if c.may_have_table() else None for c in combinations]
-    ranks = _ranks(combinations, found)
-    for i, (c, some) in enumerate(zip(combinations, found, strict=True)):
+    hashes_of = [_hashes_of(c) if c.may_have_table() else None for c in combinations]
+    ranks = _ranks(combinations, hashes_of)
+    for i, (c, some) in enumerate(zip(combinations, hashes_of, strict=True)):
         if some and len(c.columns) == 2:
             first, last = some.are_known(c.columns, ranks)
             n_keys = np.count_nonzero(np.bincount(some.key[first & last]))
             if n_keys < _MOSTLY * len(c.key) or not c.fits(ranks):
-                found[i] = None
-    ranks = _ranks(combinations, found)  # pairs without tables add none
+                hashes_of[i] = None
+    ranks = _ranks(combinations, hashes_of)  # pairs without tables add none
     dense: list[tuple[_Combination, _Hashes]] = []
     both, others = [], []
-    for c, hashes in zip(combinations, found, strict=True):
+    for c, hashes in zip(combinations, hashes_of, strict=True):
         if hashes and c.fits(ranks):
             dense.append((c, hashes))
             both += [c] * (len(c.columns) > 1)
@@ -164,13 +164,13 @@ def tables_of(hashed: HashedCategories) -> tuple[list[int], list[Array]]:
     arrays |= dict(zip(list(ARRAYS)[:3], known.T, strict=True))
     # registers are read of the last ones, too
     arrays["table"] = np.concatenate([*tables, np.zeros(256, np.uint8)])
-    kept = [np.ascontiguousarray(arrays[name], dtype) for name, dtype in ARRAYS.items()]
+    data = [np.ascontiguousarray(arrays[name], dtype) for name, dtype in ARRAYS.items()]
     sizes = [
         *(hashed.n_features, hashed.n_columns, len(values), len(ranked)),
         *(len(dense), len(both) + len(others), len(both)),
         hashed.n_features - hashed.n_columns,
     ]
-    return sizes, kept
+    return sizes, data
 
 
 def _hashes_of(c: _Combination) -> _Hashes:
@@ -181,14 +181,14 @@ def _hashes_of(c: _Combination) -> _Hashes:
     first, last = of_hash[0], of_hash[-1]
     inverse = pow(last, -1, _WORD)
     with np.errstate(over="ignore"):
-        rest = np.repeat(c.key[:, None], len(flags), axis=1)
+        residue = np.repeat(c.key[:, None], len(flags), axis=1)
         for bit, power in enumerate(of_flag):
-            rest -= (flags >> np.uint64(bit) & np.uint64(1)) * np.uint64(power)
-        rest *= np.uint64(inverse)
+            residue -= (flags >> np.uint64(bit) & np.uint64(1)) * np.uint64(power)
+        residue *= np.uint64(inverse)
         if len(of_hash) == 1:
-            points = rest.view(np.int64)[None, None]
+            points = residue.view(np.int64)[None, None]
         else:
-            points = _pairs_of(rest.view(np.int64), first * inverse % _WORD)
+            points = _pairs_of(residue.view(np.int64), first * inverse % _WORD)
     fits = (points == points.astype(np.int32)).all(axis=0)
     _, key, flag = np.nonzero(fits)
     return _Hashes([x[fits].astype(np.int32) for x in points], flag, key)
@@ -226,7 +226,7 @@ def _pairs_of(total: NDArray[np.int64], factor: int) -> NDArray[np.int64]:
 
 
 def _ranks(
-    combinations: Sequence[_Combination], found: Sequence[_Hashes | None]
+    combinations: Sequence[_Combination], hashes: Sequence[_Hashes | None]
 ) -> _Ranks:
     """Return the hashes that occur in keys, by column, ascending.
 
@@ -234,26 +234,26 @@ def _ranks(
     pair with one of them.
     """
     lists: dict[int, list[Array]] = {}
-    for c, some in zip(combinations, found, strict=True):
+    for c, some in zip(combinations, hashes, strict=True):
         if some and len(c.columns) == 1:
             lists.setdefault(c.columns[0], []).append(some.hashes[0])
     ranks = {column: _distinct(h) for column, h in lists.items()}
-    for c, some in zip(combinations, found, strict=True):
+    for c, some in zip(combinations, hashes, strict=True):
         if some and len(c.columns) == 2:
             first, last = some.are_known(c.columns, ranks)
-            rest = ~np.isin(some.key, some.key[first & last])
+            unexplained = ~np.isin(some.key, some.key[first & last])
             for i, other in enumerate((last, first)):
-                more = some.hashes[i][rest & other]
+                more = some.hashes[i][unexplained & other]
                 lists.setdefault(c.columns[i], []).append(more)
     return {column: _distinct(h) for column, h in lists.items()}
 
 
 def _distinct(hashes: Sequence[Array]) -> NDArray[np.int32]:
     """Return hashes once each, ascending: ``np.unique`` takes six times as long."""
-    found = np.sort(np.concatenate([_NONE, *hashes]))
-    is_first = np.ones(len(found), np.bool_)
-    is_first[1:] = found[1:] != found[:-1]
-    return found[is_first]
+    ascending = np.sort(np.concatenate([_NONE, *hashes]))
+    is_first = np.ones(len(ascending), np.bool_)
+    is_first[1:] = ascending[1:] != ascending[:-1]
+    return ascending[is_first]
 
 
 def _kind_of(c: _Combination, ranks: _Ranks) -> int:
@@ -285,13 +285,13 @@ def _of_dense(
         others = [part for part in c.parts if part[0] != HASH]
         a["dense_value"] += [values[HASH, column, 1] for column in c.columns]
         a["dense_value"] += map(values.__getitem__, others)
-        place, known, n_places = np.zeros(len(keys), np.int64), keys >= 0, 1
+        entry, known, n_places = np.zeros(len(keys), np.int64), keys >= 0, 1
         for column, some in zip(c.columns, hashes, strict=True):
             rank = np.searchsorted(ranks[column], some)
             is_known = ranks[column].take(rank, mode="clip") == some
             strange[column].append(some[known & ~is_known])
             known &= is_known
-            place += (rank + 1) * n_places
+            entry += (rank + 1) * n_places
             a["dense_factor"].append(n_places)
             n_places *= len(ranks[column]) + 1
         a["dense_factor"] += [n_places << bit for bit in range(len(others))]
@@ -301,7 +301,7 @@ def _of_dense(
         a["dense_byte"].append(size)
         a["dense_size"].append(n_places << len(others))
         table = np.repeat(c.bucket[-1][:, None], a["dense_size"][-1], axis=1)
-        table[:, (flags * n_places + place)[known]] = c.bucket[keys[known]].T
+        table[:, (flags * n_places + entry)[known]] = c.bucket[keys[known]].T
         tables.append(table.ravel())
         size += table.size
     return a
@@ -353,11 +353,11 @@ def _slots(ranked: Sequence[NDArray[np.int32]]) -> dict[str, Any]:
             spread = (known * np.int32(SPREAD)).view(np.uint32)
         slot = (spread >> np.uint32(32 - bits)).astype(np.int64)
         order = np.argsort(slot, kind="stable")
-        at = np.arange(len(known))
-        place = np.maximum.accumulate(slot[order] - at) + at
-        length = max(1 << bits, int(place[-1]) + 1 if len(place) else 0) + 1
+        numbers = np.arange(len(known))
+        slots = np.maximum.accumulate(slot[order] - numbers) + numbers
+        length = max(1 << bits, int(slots[-1]) + 1 if len(slots) else 0) + 1
         hash_, rank = np.zeros(length, np.int32), np.zeros(length, np.int64)
-        hash_[place], rank[place] = known[order], order + 1
+        hash_[slots], rank[slots] = known[order], order + 1
         first.append(size)
         shift.append(32 - bits)
         hashes.append(hash_)

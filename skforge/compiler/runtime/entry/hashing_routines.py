@@ -61,18 +61,18 @@ def _of_two(u: Value, v: Value) -> Value:
 
 
 def city_hash() -> Routine:
-    at, n = Value("at", I64), Value("n", I64)
+    address, n = Value("at", I64), Value("n", I64)
     with Builder() as b:
-        data = b.view("text", U8, at)
+        data = b.view("text", U8, address)
 
-        def word(place: Value | int) -> Value:
-            return data[place, I64]
+        def word(offset: Value | int) -> Value:
+            return data[offset, I64]
 
-        def half(place: Value | int) -> Value:
-            return data[place, U32].to(I64)
+        def half(offset: Value | int) -> Value:
+            return data[offset, U32].to(I64)
 
-        def byte(place: Value | int) -> Value:
-            return data[place].to(I64)
+        def byte(offset: Value | int) -> Value:
+            return data[offset].to(I64)
 
         with b.when(n.eq(0)):
             b.give(K2)
@@ -95,7 +95,7 @@ def city_hash() -> Routine:
         with b.when(n <= 64):
             b.give(_up_to_64(word, n))
         b.give(_longer(b, word, n))
-    return Routine("skf_city", (at, n), b.finish(), I64, local=True)
+    return Routine("skf_city", (address, n), b.finish(), I64, local=True)
 
 
 def _up_to_64(word: Callable[[Value | int], Value], n: Value) -> Value:
@@ -113,8 +113,8 @@ def _up_to_64(word: Callable[[Value | int], Value], n: Value) -> Value:
 
 
 def _longer(b: Builder, word: Callable[[Value | int], Value], n: Value) -> Value:
-    def weak(place: Value, x: Value, y: Value) -> tuple[Value, Value]:
-        w0, w1, w2, w3 = (word(place + 8 * i) for i in range(4))
+    def weak(offset: Value, x: Value, y: Value) -> tuple[Value, Value]:
+        w0, w1, w2, w3 = (word(offset + 8 * i) for i in range(4))
         x = x + w0
         y, first = _rotated(y + x + w3, 21), x
         x = x + w1 + w2
@@ -165,7 +165,7 @@ def object_reader(names: Sequence[str]) -> Routine:
             later = data[(r + ahead).min(n - 1) * row_bytes + column, I64]
             b.prefetch(b.view("later", U8, later), 0)
             kind = field(b, object_, OB_TYPE)
-            place = r * width + places[j].to(I64)
+            index = r * width + places[j].to(I64)
 
             def is_a(*names: str) -> Value:
                 return reduce(or_, (kind.eq(kinds[name]) for name in names))
@@ -184,14 +184,14 @@ def object_reader(names: Sequence[str]) -> Routine:
 
             def hashed() -> None:
                 is_text = is_a("str", "str_")
-                bits[place] = b.either(is_text, of_text, of_whole).to(I32)
+                bits[index] = b.either(is_text, of_text, of_whole).to(I32)
 
             def number() -> None:
                 real = is_a("float", "float64", "int", "bool")
                 decline(~(real | object_.eq(none)))
-                out[place] = b.either(real, given, lambda: b.const(float("nan"), F32))
+                out[index] = b.either(real, decoded, lambda: b.const(float("nan"), F32))
 
-            def given() -> Value:
+            def decoded() -> Value:
                 x = b.call("skf_number", object_, gives=F64)
                 with b.when(x.eq(-1.0)):
                     decline(b.call("skf_error").ne(0), error=True)
@@ -208,11 +208,11 @@ def _decimal(b: Builder, number: Value, digits: Buffer) -> tuple[Value, Value]:
     state = [number, b.const(31)]
 
     def write() -> None:
-        rest, at = state
-        digit = rest % 10  # truncates toward zero
+        left, index = state
+        digit = left % 10  # truncates toward zero
         digit = b.select(digit < 0, 0 - digit, digit)
-        digits[at] = (digit + 48).to(U8)
-        state[:] = rest // 10, at - 1
+        digits[index] = (digit + 48).to(U8)
+        state[:] = left // 10, index - 1
 
     write()
     with b.repeat(lambda: state[0].ne(0), state):
@@ -257,10 +257,10 @@ def body_of_objects() -> Routine:
         with b.when(read.ne(n)):
             b.run("skf_decref", rows)
             b.give(0)
-        given = b.local("given", I64, MOST_SLOTS)
-        b.run("memcpy", b.address(given, 2), slots, count << 3)
-        given[0], given[1] = n, out
-        b.run(encode, b.address(given), b.const(0), b.const(1))
+        arguments = b.local("given", I64, MOST_SLOTS)
+        b.run("memcpy", b.address(arguments, 2), slots, count << 3)
+        arguments[0], arguments[1] = n, out
+        b.run(encode, b.address(arguments), b.const(0), b.const(1))
         answer = b.call(entry, b.const(0), rows)
         b.run("skf_decref", rows)
         with b.when(answer.eq(b.symbol("skf_none"))):

@@ -40,13 +40,13 @@ def routine(classes: Iterable[str]) -> Routine:
             with b.repeat(lambda: step().ne(0), count):
                 k = count[0]
                 decline(k.eq(many))
-                given, wanted = key[0], keys[k]
-                with b.when(given.ne(wanted)):
-                    decline(~is_a(given, "str"))
-                    order = b.call("skf_compare", given, wanted, gives=I32)
+                actual, wanted = key[0], keys[k]
+                with b.when(actual.ne(wanted)):
+                    decline(~is_a(actual, "str"))
+                    order = b.call("skf_compare", actual, wanted, gives=I32)
                     decline(order.ne(0), error=True)
-                place = places[k]
-                with b.when(place >= 0):
+                column = places[k]
+                with b.when(column >= 0):
                     object_, table = value[0], tables[k]
 
                     def number(real: Value) -> Value:
@@ -69,7 +69,7 @@ def routine(classes: Iterable[str]) -> Routine:
                         decline(code.eq(0), error=True)
                         return number(code)
 
-                    out[r * width + place] = b.either(table.eq(0), plain, coded)
+                    out[r * width + column] = b.either(table.eq(0), plain, coded)
                 count[0] = k + 1
             decline(count[0].ne(many))
         b.give(end)

@@ -52,9 +52,9 @@ def _reader() -> Any:
     symbols |= {**addresses(_FUNCTIONS), "skf_none": id(None)}
     facts = "mappings", str(sys.implementation.cache_tag)
     jit = program(facts, _routines, Target.host(), symbols)
-    size, place = ctypes.c_int64, ctypes.c_void_p
+    size, void_p = ctypes.c_int64, ctypes.c_void_p
     kind = ctypes.PYFUNCTYPE(
-        size, ctypes.py_object, size, size, size, place, place, place, size, place
+        size, ctypes.py_object, size, size, size, void_p, void_p, void_p, size, void_p
     )
     _reader.jit = jit  # type: ignore[attr-defined]  # keeps the code
     return kind(jit.address("skf_read"))

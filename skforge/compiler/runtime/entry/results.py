@@ -88,15 +88,15 @@ class ResultWriter:
             width = self.n_outputs if function == "expectiles" else 1
             with b.loop(n if width > 1 else count) as i:
                 places = [i * width + j for j in range(width)] if width > 1 else [i]
-                x = RowTerms(lir, tuple(sums[at] for at in places), self.sum_dtype)
+                x = RowTerms(lir, tuple(sums[k] for k in places), self.sum_dtype)
                 for divisor in self.steps.divisors:
                     x = x / divisor
                 if function == "path_score":
                     x = -x
                 elif not elsewhere:
                     x = FUNCTIONS[function].of(x, self.steps.spec, lir)
-                for at, value in zip(places, x.values, strict=True):
-                    sums[at] = value
+                for k, value in zip(places, x.values, strict=True):
+                    sums[k] = value
         if function == "softmax":
             self._softmax(b, sums, n)
         elif function == "path_score":
@@ -150,10 +150,10 @@ class ResultWriter:
             row = b.view("row", self.sum, sums, i * self.n_outputs)
             best = [b.const(0), row[0]]
             with b.loop(self.n_outputs, carry=best) as j:
-                x, (place, value) = row[j], best
+                x, (index, value) = row[j], best
                 above = b.compare("gt", x, value, unordered=True)
                 better = above & value.eq(value)
-                best[:] = b.select(better, j, place), b.select(better, x, value)
+                best[:] = b.select(better, j, index), b.select(better, x, value)
             data[i] = self._labelled(b, best[0])
 
     def _of_row(self, b: Builder, sums: Buffer, data: Buffer, n: Value) -> None:

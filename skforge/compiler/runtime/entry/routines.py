@@ -38,8 +38,8 @@ from skforge.runtime.python_objects import (
 MAX_SCRATCH = 2048
 
 
-def field(b: Builder, at: Value, offset: int, type_: Scalar = I64) -> Value:
-    return b.view("object", I64, at)[offset // 8, type_]
+def field(b: Builder, address: Value, offset: int, type_: Scalar = I64) -> Value:
+    return b.view("object", I64, address)[offset // 8, type_]
 
 
 def fields_of_array(
@@ -133,12 +133,12 @@ class _Entry:
 
     def _rows(self, array: Value, most: Value) -> tuple[Value, Value, Value]:
         b, k, item = self.b, self.k, self.element.bytes
-        own, other = DTYPE_CODES["float32"], DTYPE_CODES["float64"]
+        wanted, other = DTYPE_CODES["float32"], DTYPE_CODES["float64"]
         if item == 8:
-            own, other = other, own
+            wanted, other = other, wanted
         fields = fields_of_array(b, array, b.symbol("skf_ndarray"), self._decline)
         shape, strides, data, code = fields
-        is_own = code.eq(own)
+        is_own = code.eq(wanted)
         is_float = is_own if np.isfinite(k.limit) else is_own | code.eq(other)
         size = b.select(is_own, b.const(item), 12 - item)
         self.n, given_bytes = shape[0], strides[0]
@@ -155,15 +155,15 @@ class _Entry:
 
     def _pick_kernel(self) -> Value:
         b, threads = self.b, self.b.const(1)
-        place = b.const(0)  # three words for each range that ends below the batch
+        index = b.const(0)  # three words for each range that ends below the batch
         for last in self.k.last_rows:
-            place = place + b.select(self.n > last, b.const(3), 0)
+            index = index + b.select(self.n > last, b.const(3), 0)
         if self.k.shared:
-            threads, own_place = self._share()
-            place = b.select(threads > 1, own_place, place)
+            threads, shared_index = self._share()
+            index = b.select(threads > 1, shared_index, index)
         table = b.view("table", I64, b.symbol("skf_table"))
-        self.kernel = b.atomic("load", "acquire", table, at=place)
-        self.model, self.model_bytes = table[place + 1], table[place + 2]
+        self.kernel = b.atomic("load", "acquire", table, at=index)
+        self.model, self.model_bytes = table[index + 1], table[index + 2]
         self._decline(self.kernel.eq(0))
         return threads
 
@@ -171,10 +171,10 @@ class _Entry:
         b = self.b
         known = b.view("known", I64, b.symbol("skf_shares"))
         shares = b.view("shares", I64, b.atomic("load", "acquire", known))
-        at = [b.const(0)]
-        with b.repeat(lambda: self.n >= shares[at[0] + 3], at):
-            at[0] = at[0] + 3
-        planned = shares[at[0] + 2]
+        index = [b.const(0)]
+        with b.repeat(lambda: self.n >= shares[index[0] + 3], index):
+            index[0] = index[0] + 3
+        planned = shares[index[0] + 2]
 
         def several() -> Value:
             limit = b.call("skf_limit", gives=I32).to(I64)
@@ -188,15 +188,15 @@ class _Entry:
             return wanted
 
         threads = b.either(planned.eq(1), lambda: b.const(1), several)
-        return threads, shares[at[0] + 1]
+        return threads, shares[index[0] + 1]
 
-    def _converted(self, given: Value, strides: Buffer) -> Value:
+    def _converted(self, address: Value, strides: Buffer) -> Value:
         """Convert rows, on the stack; decline too large ones: some sources warn."""
         b, columns = self.b, self.k.n_features
         theirs = F32 if self.element == F64 else F64
         self._decline(self.n * columns > MAX_SCRATCH)
         cast = b.alloc("cast", self.element, MAX_SCRATCH)
-        bad, data = [b.const(False, BOOL)], b.view("given", U8, given)
+        bad, data = [b.const(False, BOOL)], b.view("given", U8, address)
         with b.loop(self.n, carry=bad) as i:
             source = b.view("row", theirs, data, i * strides[0])
             with b.loop(columns, carry=bad) as j:

@@ -67,17 +67,17 @@ class BackgroundValues:
 
     def answer(self, background: Array, n_rows: int, threads: int) -> BackgroundKernel:
         word = f"u{background.itemsize}"
-        given = np.array(background, order="C")
+        rows = np.array(background, order="C")
         last, patterns = self._last, self._patterns
-        if last is None or not np.array_equal(last[0].view(word), given.view(word)):
-            last = self._last = given, {}
-        looks = patterns is not None and patterns_pay(patterns, n_rows, len(given))
+        if last is None or not np.array_equal(last[0].view(word), rows.view(word)):
+            last = self._last = rows, {}
+        looks = patterns is not None and patterns_pay(patterns, n_rows, len(rows))
         if looks not in last[1]:
             if looks:
                 assert patterns is not None
-                last[1][looks] = self._looking_up(patterns, given, threads)
+                last[1][looks] = self._looking_up(patterns, rows, threads)
             else:
-                last[1][looks] = self._walking(self._walks, given)[0]
+                last[1][looks] = self._walking(self._walks, rows)[0]
         return last[1][looks]
 
     def _walking(
@@ -170,7 +170,7 @@ def _fill(
 ) -> NDArray[np.float64]:
     n_outputs = values.shape[1]
     tables = line_aligned(np.zeros, n_outputs * patterns.table_size, np.float64)
-    given = {
+    computed = {
         "counts": counts,
         "values": values,
         "weights": fill.weights(),
@@ -178,7 +178,7 @@ def _fill(
     }
     arrays = []
     for name, element in fill.BUFFERS.items():
-        array = given[name] if name in given else getattr(patterns, name)
+        array = computed[name] if name in computed else getattr(patterns, name)
         arrays.append(np.ascontiguousarray(array, dtype_of(element)))
     sizes = fill.scratch(
         int(patterns.bits.max(initial=1)),

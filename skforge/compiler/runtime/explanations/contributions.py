@@ -158,9 +158,9 @@ class ContributionKernels:
         forest, n = self.forest, len(rows)
         check_covers(forest)
         kernels = (of_part.scores(n) for of_part in self._kernels[element])
-        contribs, bias, at = self._by_parts(kernels, rows, threads, axes)
-        if n and at < forest.n_outputs:
-            bias[:, at:] = means.Means.of(forest).bias[at:]
+        contribs, bias, n_biased = self._by_parts(kernels, rows, threads, axes)
+        if n and n_biased < forest.n_outputs:
+            bias[:, n_biased:] = means.Means.of(forest).bias[n_biased:]
         return contribs
 
     def against(self, background: Array, rows: Array, threads: int) -> Array:
@@ -183,11 +183,11 @@ class ContributionKernels:
 
             self._backgrounds = [BackgroundValues(k, self._host) for k in self._caches]
         made = (x.answer(background, len(rows), threads) for x in self._backgrounds)
-        contribs, bias, at = self._by_parts(made, rows, threads, axes=1)
+        contribs, bias, n_biased = self._by_parts(made, rows, threads, axes=1)
         if not forest.n_predicates:
             bias[:] = reference_raw(forest, background[:1])
-        elif at < forest.n_outputs:
-            bias[:, at] += forest.n_trees / forest.divisor
+        elif n_biased < forest.n_outputs:
+            bias[:, n_biased] += forest.n_trees / forest.divisor
         return contribs
 
     def interactions_against(
@@ -197,13 +197,13 @@ class ContributionKernels:
 
         values = self.against(background, rows, threads)
         width = values.shape[-1]
-        found = np.zeros((*values.shape, width), values.dtype)
+        result = np.zeros((*values.shape, width), values.dtype)
         pairs = interactions.interactions(self.forest, background, rows)
-        found[..., :-1, :-1] = pairs
+        result[..., :-1, :-1] = pairs
         every = np.arange(width - 1)
-        found[..., every, every] = values[..., :-1] - pairs.sum(axis=-1)
-        found[..., -1, -1] = values[..., -1]
-        return found
+        result[..., every, every] = values[..., :-1] - pairs.sum(axis=-1)
+        result[..., -1, -1] = values[..., -1]
+        return result
 
     def _by_parts(
         self,
@@ -218,7 +218,7 @@ class ContributionKernels:
         The number is that of the outputs whose bias is in it; where there is a last one
         without a kernel, it is minus the others. Without tests, all are 0.
         """
-        forest, n, at = self.forest, len(rows), 0
+        forest, n, output = self.forest, len(rows), 0
         inner = (forest.n_features + 1,) * axes
         contribs = np.zeros((n, forest.n_outputs, *inner), forest.accumulator_dtype)
         bias = contribs.reshape(n, forest.n_outputs, math.prod(inner))[..., -1]
@@ -230,11 +230,11 @@ class ContributionKernels:
                 return contribs, bias, forest.n_outputs
             some = np.empty((n, part.n_outputs, *inner), contribs.dtype)
             kernel(rows, some.reshape(n, -1), threads)
-            contribs[:, at : at + part.n_outputs] = some
-            at += part.n_outputs
-        if at < forest.n_outputs:
-            contribs[:, at] = -contribs[:, :at].sum(axis=1)
-        return contribs, bias, at
+            contribs[:, output : output + part.n_outputs] = some
+            output += part.n_outputs
+        if output < forest.n_outputs:
+            contribs[:, output] = -contribs[:, :output].sum(axis=1)
+        return contribs, bias, output
 
 
 def parts_of(forest: Forest) -> list[Forest]:
@@ -255,7 +255,7 @@ def parts_of(forest: Forest) -> list[Forest]:
     most = max(1, SUM_BYTES // (8 * 64 * max(1, forest.n_features)))
     if n == forest.n_outputs and n <= most:
         return [forest]
-    return [_outputs(forest, at, min(n, at + most)) for at in range(0, n, most)]
+    return [_outputs(forest, low, min(n, low + most)) for low in range(0, n, most)]
 
 
 def _outputs(forest: Forest, first: int, last: int) -> Forest:
@@ -349,8 +349,8 @@ class Explained:
         """
         plain = background is None and not (interactions or approximate)
         plain = plain and n_jobs is None and self.forest.hashed is None
-        if plain and self._entry is not None and (found := self._entry(X)) is not None:
-            return found
+        if plain and self._entry is not None and (answer := self._entry(X)) is not None:
+            return answer
         if is_device_array(X):
             raise InvalidInputError(
                 "contributions need rows in host memory, but these are on a GPU; pass "
@@ -361,12 +361,12 @@ class Explained:
             background = prepare_rows(self.forest, background, self.takes_made)
         n_jobs = self.n_jobs if n_jobs is None else n_jobs
         threads = 1 if n_jobs is None else resolve_n_jobs(n_jobs)
-        asked = {
+        options = {
             "interactions=True": interactions,
             "approximate=True": approximate,
             "background rows": background is not None,
         }
-        names = [name for name, given in asked.items() if given]
+        names = [name for name, is_set in options.items() if is_set]
         if len(names) > 1 and (approximate or len(names) > 2):
             raise InvalidInputError(
                 f"{' and '.join(names)} cannot be combined; leave out all but one."

@@ -94,8 +94,8 @@ class Axis:
 
     def __init__(self, tests: DependenceTests, column: int, points: Array) -> None:
         forest, order = tests.forest, np.argsort(points, kind="stable")
-        own = np.flatnonzero(forest.feature == column)
-        passes = tests.table(own, points[order])
+        predicates = np.flatnonzero(forest.feature == column)
+        passes = tests.table(predicates, points[order])
         new = (passes[:, 1:] != passes[:, :-1]).any(axis=0)
         self.column, self.cell = column, np.empty(len(points), np.int64)
         self.cell[order] = np.append(0, np.cumsum(new))
@@ -105,10 +105,10 @@ class Axis:
         self.whole = np.packbits(new[new])
         self._left = np.packbits(passes, axis=1)  # of each of the column's tests
         self._number = np.full(forest.n_predicates + 1, -1, np.int32)
-        self._number[own] = np.arange(len(own))
+        self._number[predicates] = np.arange(len(predicates))
         #: Which predicates divide the cells.
         self.divides = np.zeros(forest.n_predicates + 1, np.bool_)
-        self.divides[own] = passes.any(axis=1) & ~passes.all(axis=1)
+        self.divides[predicates] = passes.any(axis=1) & ~passes.all(axis=1)
 
     def find_regions(self, forest: Forest, levels: list[Array]) -> None:
         """Find each node's cells: those of its parent that pass the parent's tests."""
@@ -122,12 +122,12 @@ class Axis:
             left, right = forest.left[inner], forest.right[inner]
             region[left] = region[right] = region[inner]
             test = self._number[forest.predicate[inner]]
-            own = np.flatnonzero(test >= 0)
-            before, passes = sets[region[inner[own]]], self._left[test[own]]
+            tested = np.flatnonzero(test >= 0)
+            before, passes = sets[region[inner[tested]]], self._left[test[tested]]
             for side, cells in ((left, passes), (right, ~passes)):
-                sets[count : count + len(own)] = before & cells
-                region[side[own]] = np.arange(count, count + len(own))
-                count += len(own)
+                sets[count : count + len(tested)] = before & cells
+                region[side[tested]] = np.arange(count, count + len(tested))
+                count += len(tested)
         self._region, self._sets = region, sets
         self._some: Array = np.any(sets, axis=1)
         self._part: Array = np.any(sets != self.whole, axis=1)
@@ -211,8 +211,8 @@ class Dependence:
         roots = levels[0][needed[levels[0]]] if levels else np.zeros(0, np.int64)
         start = np.append(0, np.cumsum(size[roots]))
         # the division of each node, the first one of its tree, and the same for sets
-        place, base, set_, first_set = np.zeros((4, forest.n_nodes + 1), np.int64)
-        place[roots] = base[roots] = start[:-1]
+        division, base, set_, first_set = np.zeros((4, forest.n_nodes + 1), np.int64)
+        division[roots] = base[roots] = start[:-1]
         first_set[roots] = 2 * start[:-1] + np.arange(len(roots))
         nodes = np.empty(start[-1], np.int64)
         leaves = [roots[:0]]
@@ -220,18 +220,18 @@ class Dependence:
             level = level[needed[level]]
             leaves.append(level[left[level] < 0])
             level = level[left[level] >= 0]
-            own = divides[level]
-            nodes[place[level[own]]] = level[own]
-            new = 1 + 2 * (place[level] - base[level])
-            below = place[level] + own
-            for side, later, at in (
+            divided = divides[level]
+            nodes[division[level[divided]]] = level[divided]
+            new = 1 + 2 * (division[level] - base[level])
+            below = division[level] + divided
+            for side, later, next_division in (
                 (left, 0, below),
                 (right, 1, below + size[left[level]]),
             ):
                 child = side[level]
-                place[child] = at
+                division[child] = next_division
                 base[child], first_set[child] = base[level], first_set[level]
-                set_[child] = np.where(own, new + later, set_[level])
+                set_[child] = np.where(divided, new + later, set_[level])
         self._used, test = np.unique(forest.predicate[nodes], return_inverse=True)
         self._depth = len(levels)
         self._n_sets = 2 * len(nodes) + len(roots)
@@ -244,7 +244,7 @@ class Dependence:
             "start": start,
             "divided": set_[nodes].astype(np.int32),
             "test": test.astype(np.int32),
-            "skip": (place[nodes] + size[nodes]).astype(np.int32),
+            "skip": (division[nodes] + size[nodes]).astype(np.int32),
             "start_end": np.searchsorted(distinct, tree_set).astype(np.int64),
             "end_set": local[one].astype(np.int32),
         }
@@ -362,7 +362,7 @@ class Dependence:
         a_task = -(-n_groups // tasks)
         dtype = forest.threshold.dtype
         values = np.zeros((n_groups, len(self._columns), group), dtype)
-        place = np.zeros(len(self._used), np.int32)
+        column_of = np.zeros(len(self._used), np.int32)
         limits = forest.threshold[self._used].copy()
         nan_left = self._tests.nan_left[self._used].astype(np.uint8)
         padded = np.zeros(n_groups * group, dtype)
@@ -370,16 +370,16 @@ class Dependence:
         if weights is not None:
             padded_weights[:n] = weights
         for k, (column, odd) in enumerate(self._columns):
-            own: Any = odd
+            selected: Any = odd
             if odd < 0:
                 padded[:n] = rows[:, column]
-                own = forest.feature[self._used] == column
+                selected = forest.feature[self._used] == column
             else:
                 unique, inverse = np.unique(rows[:, column], return_inverse=True)
                 left = self._tests.table(self._used[[odd]], unique)[0]
                 padded[:n] = np.where(left, 0, 1)[inverse]
                 limits[odd], nan_left[odd] = 0.5, 0
-            place[own] = k
+            column_of[selected] = k
             values[:, k] = padded.reshape(n_groups, group)
         members = np.zeros(n_groups * group, np.bool_)
         members[:n] = True
@@ -403,7 +403,7 @@ class Dependence:
             "members": np.packbits(members, bitorder="little").view(np.int64),
             "weights": padded_weights,
             **self._plan,
-            "column": place,
+            "column": column_of,
             "threshold": limits,
             "nan_left": nan_left,
         }

@@ -51,32 +51,32 @@ def function(
     plane, size, some = Vec(I64, WORDS), 8 * WORDS, Vec(F64, 8)
     with Builder() as b, b.parallel(n_tasks) as task:
 
-        def add(row: Value, set_: Value, at: Value) -> None:
+        def add(row: Value, set_: Value, g: Value) -> None:
             if action == "weigh":
-                place = task * n_sets + set_
-                out[place] = out[place] + weights[at * group + row]
+                index = task * n_sets + set_
+                out[index] = out[index] + weights[g * group + row]
                 return
             with b.loop(first[set_], first[set_ + 1]) as k, b.loop(width) as o:
-                to = (at * row_size + cell[k] + o) * group + row
+                to = (g * row_size + cell[k] + o) * group + row
                 out[to] = out[to] + change[k * width + o]
 
         order: Literal["lt", "le"] = "lt" if less else "le"
 
-        def evaluate(test: Value, at: Value) -> None:
-            at = at + column[test].to(I64) * group
+        def evaluate(test: Value, base: Value) -> None:
+            base = base + column[test].to(I64) * group
             limit = b.splat(threshold[test], lanes)
 
             def write(nan_too: bool) -> None:
-                x = [values[at + v, Vec(value, lanes)] for v in range(0, BITS, lanes)]
+                x = [values[base + v, Vec(value, lanes)] for v in range(0, BITS, lanes)]
                 masks = [b.compare(order, one, limit, nan_too) for one in x]
                 store_masks(b, lines, test * size, masks)
 
             b.if_(nan_left[test].ne(0), lambda: write(True), lambda: write(False))
 
-        def add_bits(set_: Value, all_sets: Value, at: Value) -> None:
-            place = (task * n_sets + all_sets) * WORDS
+        def add_bits(set_: Value, all_sets: Value, g: Value) -> None:
+            index = (task * n_sets + all_sets) * WORDS
             if action == "count":
-                out[place] = out[place, plane] + b.popcount(reach[set_ * size, plane])
+                out[index] = out[index, plane] + b.popcount(reach[set_ * size, plane])
                 return
             zero = b.const(0.0, some)
 
@@ -85,20 +85,20 @@ def function(
                 return b.select(mask, number, zero)
 
             if action == "weigh":
-                total = [out[place, some]]
+                total = [out[index, some]]
                 with b.loop(size, carry=total) as v:
-                    eight = weights[at * BITS + v * 8, some]
+                    eight = weights[g * BITS + v * 8, some]
                     total[0] = total[0] + chosen(v, eight)
-                out[place] = total[0]
+                out[index] = total[0]
                 return
             with b.loop(first[all_sets], first[all_sets + 1]) as k, b.loop(width) as o:
                 by = b.splat(change[k * width + o], 8)
-                to = (at * row_size + cell[k] + o) * BITS
+                to = (g * row_size + cell[k] + o) * BITS
                 with b.loop(size) as v:
                     out[to + v * 8] = out[to + v * 8, some] + chosen(v, by)
 
-        def walk_bits(at: Value, tree: Value) -> None:
-            reach[0] = members[at * WORDS, plane]
+        def walk_bits(g: Value, tree: Value) -> None:
+            reach[0] = members[g * WORDS, plane]
             root = start[tree]
             with b.loop(root, start[tree + 1]) as k:
                 rows = reach[divided[k].to(I64) * size, plane]
@@ -107,29 +107,27 @@ def function(
                 reach[to], reach[to + size] = rows & line, rows & ~line
             with b.loop(start_end[tree], start_end[tree + 1]) as k:
                 set_ = end_set[k].to(I64)
-                add_bits(set_, root * 2 + tree + set_, at)
+                add_bits(set_, root * 2 + tree + set_, g)
 
-        def keep(
-            set_: Value, begin: Value, many: Value, sets: Value, at: Value
-        ) -> None:
+        def keep(set_: Value, begin: Value, many: Value, sets: Value, g: Value) -> None:
             begins[set_], lengths[set_] = begin, many
             all_sets = sets + set_
             if action == "count":
-                place = task * n_sets + all_sets
-                out[place] = out[place] + many
+                index = task * n_sets + all_sets
+                out[index] = out[index] + many
                 return
             has_leaves = first[all_sets + 1] > first[all_sets]
             with b.loop(begin, b.select(has_leaves, begin + many, begin)) as k:
-                add(numbers[k].to(I64), all_sets, at)
+                add(numbers[k].to(I64), all_sets, g)
 
-        def walk_lists(at: Value, tree: Value) -> None:
+        def walk_lists(g: Value, tree: Value) -> None:
             """Divide lists; both parts of one are behind it, the left one last."""
             root = start[tree]
-            sets, base = root * 2 + tree, at * group
-            keep(b.const(0), b.const(0), (n_rows - base).min(group), sets, at)
-            here = [root]
-            with b.repeat(lambda: here[0] < start[tree + 1], here):
-                k = here[0]
+            sets, base = root * 2 + tree, g * group
+            keep(b.const(0), b.const(0), (n_rows - base).min(group), sets, g)
+            division = [root]
+            with b.repeat(lambda: division[0] < start[tree + 1], division):
+                k = division[0]
                 set_ = divided[k].to(I64)
                 begin, many = begins[set_], lengths[set_]
                 with b.when(many > 0):
@@ -137,18 +135,18 @@ def function(
                     test = test_of[k].to(I64)
                     x_at = base * n_columns + column[test].to(I64) * group
                     limit, with_nan = threshold[test], nan_left[test].ne(0)
-                    place = [end, behind]
-                    with b.loop(begin, end, carry=place) as i:
+                    ends = [end, behind]
+                    with b.loop(begin, end, carry=ends) as i:
                         row = numbers[i]
                         x = values[x_at + row.to(I64)]
                         goes = b.compare(order, x, limit) | b.is_nan(x) & with_nan
-                        numbers[place[0]], numbers[place[1] + -1] = row, row
+                        numbers[ends[0]], numbers[ends[1] + -1] = row, row
                         step = goes.to(I64)
-                        place[:] = place[0] + 1 - step, place[1] - step
-                    to, cut = (k - root) * 2 + 1, place[0]
-                    keep(to + 1, end, cut - end, sets, at)
-                    keep(to, cut, behind - cut, sets, at)
-                here[0] = b.select(many > 0, k + 1, skip[k].to(I64))
+                        ends[:] = ends[0] + 1 - step, ends[1] - step
+                    to, cut = (k - root) * 2 + 1, ends[0]
+                    keep(to + 1, end, cut - end, sets, g)
+                    keep(to, cut, behind - cut, sets, g)
+                division[0] = b.select(many > 0, k + 1, skip[k].to(I64))
 
         if lined:
             lines = b.alloc("lines", U8, n_tests * size)
@@ -161,12 +159,12 @@ def function(
             with b.loop(group) as k:
                 numbers[k] = k.to(I32)
         groups = task * a_task
-        with b.loop(groups, (groups + a_task).min(n_groups)) as at:
+        with b.loop(groups, (groups + a_task).min(n_groups)) as g:
             if lined:
                 with b.loop(n_tests) as test:
-                    evaluate(test, at * group * n_columns)
+                    evaluate(test, g * group * n_columns)
             with b.loop(n_trees) as tree:
-                (walk_bits if lined else walk_lists)(at, tree)
+                (walk_bits if lined else walk_lists)(g, tree)
     return Function(
         f"skf_{action}", (*sizes.values(), *arrays.values(), out), b.finish()
     )

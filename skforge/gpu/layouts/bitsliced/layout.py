@@ -238,8 +238,8 @@ class BitWalks(GpuBlockCode):
 
         with b.when(row.eq(0)):
             for k, bits in enumerate((0, 0xFFFFFFFF)):
-                at = lane + (self._t.zero + k * g.stride)
-                self._lines[at] = bits
+                line = lane + (self._t.zero + k * g.stride)
+                self._lines[line] = bits
 
     def _write_base(self, thread: Value) -> None:
         b = self.b
@@ -254,12 +254,12 @@ class BitWalks(GpuBlockCode):
     def _real(self, row: Value, output: Value | None) -> Iterator[Value]:
         b = self.b
         with b.when(row < self._block.rows.n_rows):
-            at = row * self._forest.n_outputs
-            yield at if output is None else at + output
+            index = row * self._forest.n_outputs
+            yield index if output is None else index + output
 
     def _write(self, value: Value, row: Value, output: Value | None) -> None:
-        with self._real(row, output) as at:
-            self._block.result[at] = value
+        with self._real(row, output) as index:
+            self._block.result[index] = value
 
     def finish(self) -> None:
         if self._forest.n_outputs > 1:
@@ -296,12 +296,12 @@ class BitWalks(GpuBlockCode):
         values = self._forest.leaf_value[self._t.leaf_row].reshape(-1)
         return self._block.model("code_values", values)
 
-    def _stage(self, own: Value, first: Value, count: Value) -> None:
+    def _stage(self, thread: Value, first: Value, count: Value) -> None:
         b, leaves = self.b, self._leaves
         if leaves is None:
             return
         values = self._values()
-        with b.loop(own, count, self._g.threads, hint="leaf") as i:
+        with b.loop(thread, count, self._g.threads, hint="leaf") as i:
             leaves[i] = values[first + i]
 
     def _fold_one(self, tree: Value, lane: Value, row: Value) -> None:
@@ -331,11 +331,11 @@ class BitWalks(GpuBlockCode):
         quads: dict[int, Value] = {}
 
         def line(node: int) -> Value:
-            at = node + 1
-            if at // QUAD not in quads:
-                index = lines + at // QUAD * QUAD
-                quads[at // QUAD] = of_lines[index, Vec(I32, QUAD)]
-            number = b.extract(quads[at // QUAD], at % QUAD) * self._g.wide
+            heap = node + 1
+            if heap // QUAD not in quads:
+                index = lines + heap // QUAD * QUAD
+                quads[heap // QUAD] = of_lines[index, Vec(I32, QUAD)]
+            number = b.extract(quads[heap // QUAD], heap % QUAD) * self._g.wide
             return self._lines[number + lane, self._word]
 
         return fold(depth, line, _mux)
@@ -380,33 +380,33 @@ class BitWalks(GpuBlockCode):
     ) -> None:
         b, forest = self.b, self._forest
         lane, part = split_thread(thread.to(I32), self._g.lanes)
-        own = self._own_rows(part)
+        rows_of = self._own_rows(part)
 
         def add(output: Value | None) -> None:
             starts = self._block.model("leaf_start", self._t.leaf_start)
             values = self._leaves if self._leaves is not None else self._values()
-            places = [b.const(i) for i in range(self._n_rows)]
-            sums = [self._sums[place] for place in places]
+            indices = [b.const(i) for i in range(self._n_rows)]
+            sums = [self._sums[index] for index in indices]
             with b.loop(0, count, carry=sums, hint="tree") as g:
                 base = starts[first + g]
                 if self._leaves is None:
                     base = base + leaf
                 if output is not None:
                     base = base + output
-                at = 0
-                for word in own.words:
-                    place = (g * NUMBERS + word) * self._g.lanes + lane
-                    numbers = self._numbers[place]
-                    if own.shift is not None:
-                        numbers = numbers >> own.shift.to(U32)
-                    for byte in range(own.n_bytes):
+                row = 0
+                for word in rows_of.words:
+                    index = (g * NUMBERS + word) * self._g.lanes + lane
+                    numbers = self._numbers[index]
+                    if rows_of.shift is not None:
+                        numbers = numbers >> rows_of.shift.to(U32)
+                    for byte in range(rows_of.n_bytes):
                         code = numbers >> 8 * byte if byte else numbers
                         code = (code & 0xFF).to(I32) * self._width
                         value = values[base + code]
-                        sums[at] = sums[at] + value
-                        at += 1
-            for place, total in zip(places, sums, strict=True):
-                self._sums[place] = total
+                        sums[row] = sums[row] + value
+                        row += 1
+            for index, total in zip(indices, sums, strict=True):
+                self._sums[index] = total
 
         if forest.n_outputs == 1:
             add(None)
@@ -415,8 +415,8 @@ class BitWalks(GpuBlockCode):
 
         def add_to(k: Value, output: Value | None) -> None:
             for i, row in enumerate(rows):
-                with self._real(row, k) as at:
-                    b.store(self._sums, b.const(i), self._block.result[at])
+                with self._real(row, k) as index:
+                    b.store(self._sums, b.const(i), self._block.result[index])
             add(output)
             for i, row in enumerate(rows):
                 self._write(self._sums[i], row, k)
@@ -432,8 +432,8 @@ class BitWalks(GpuBlockCode):
 def _mux(select: Value, a: Value, other: Value) -> Value:
     # Exclusive ors would be shorter here, but compilers then fail to use the one
     # instruction that this becomes (402 against 277 for a tree of depth 8).
-    rest = ~select & other
-    return select & a | rest
+    unselected = ~select & other
+    return select & a | unselected
 
 
 def _exchange(
@@ -442,8 +442,8 @@ def _exchange(
     """Swap the upper bits of a word with the lower bits of another; None is zero."""
     goes = stays ^ 0xFFFFFFFF
 
-    def part(word: Value | None, kept: int, moved: Value | None, to: int) -> _Maybe:
-        stay = None if word is None else word & kept
+    def part(word: Value | None, mask: int, moved: Value | None, to: int) -> _Maybe:
+        stay = None if word is None else word & mask
         if moved is None:
             return stay
         more = moved & to

@@ -210,8 +210,8 @@ class _Builder:
         bits[:, :n] = right.T
         words = np.packbits(bits, axis=1, bitorder="little").view("<u4").reshape(-1)
         feature, missing = int(f.feature[column[0]]), int(f.missing[column[0]])
-        at = self._words.add(words), n_words, first * self._stride
-        self._rows[kind].append((feature, *at, missing, where, levels))
+        record = self._words.add(words), n_words, first * self._stride
+        self._rows[kind].append((feature, *record, missing, where, levels))
 
 
 # ---------------------------------------------------------------- trees
@@ -350,22 +350,22 @@ def _reused(
     """Assign temporaries to places that are free; return operations, planes, count."""
     ops, planes = own_ops.tolist(), own_planes.tolist()
     last: dict[int, int] = {}
-    for at, (_, *read) in enumerate(ops):
-        last.update((line, at) for line in read if line >= first)
+    for step, (_, *read) in enumerate(ops):
+        last.update((line, step) for line in read if line >= first)
     last.update((line, len(ops)) for line in planes if line >= first)
-    place: dict[int, int] = {}
+    slot_of: dict[int, int] = {}
     free: list[int] = []
     used = 0
     placed = []
-    for at, (target, *read) in enumerate(ops):
-        moved = [place.get(line, line) for line in read]
-        free += [place[line] for line in set(read) if last.get(line) == at]
+    for step, (target, *read) in enumerate(ops):
+        moved = [slot_of.get(line, line) for line in read]
+        free += [slot_of[line] for line in set(read) if last.get(line) == step]
         if not free:
             free.append(first + used)
             used += 1
-        place[target] = free.pop()
-        placed.append([place[target], *moved])
+        slot_of[target] = free.pop()
+        placed.append([slot_of[target], *moved])
         if target not in last:
-            free.append(place[target])
+            free.append(slot_of[target])
     numbers = np.array(placed, np.int64).reshape(-1, 4)
-    return numbers, [place.get(line, line) for line in planes], used
+    return numbers, [slot_of.get(line, line) for line in planes], used

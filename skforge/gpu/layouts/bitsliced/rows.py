@@ -98,8 +98,8 @@ class BitRows:
         records = self.block.model(f"{name}_columns", columns.records.reshape(-1))
         together = min(TOGETHER, g.rows // at_once)
         with b.loop(first, high, across, hint="column") as c:
-            at = c * plans.RECORD
-            halves = [records[at + k, Vec(I32, 4)] for k in (0, 4)]
+            offset = c * plans.RECORD
+            halves = [records[offset + k, Vec(I32, 4)] for k in (0, 4)]
             record = tuple(b.extract(half, i) for half in halves for i in range(4))
             feature = record[0].to(I64)
             with b.loop(start, g.rows, at_once * together, hint="row") as i:
@@ -114,9 +114,9 @@ class BitRows:
             lane = i & (lanes - 1)
             bit = i >> lanes.bit_length() - 1
         row = (rows.first + (lane * WORD + bit).to(I64)).min(rows.n_rows - 1)
-        at = row * rows.stride + feature
+        index = row * rows.stride + feature
         mark = b.const(1, U32) << bit.to(U32)
-        return _Row(rows.rows[at], lane, mark)
+        return _Row(rows.rows[index], lane, mark)
 
     def _mark(self, line: Value, row: _Row) -> None:
         self.b.emit(lir.AtomicAdd(self.lines, line + row.lane, row.mark))
@@ -149,11 +149,11 @@ class BitRows:
         carried = [top, *[before] * len(values)]
         with b.loop(0, levels, carry=carried, hint="level"):
             for k, value in enumerate(values, 1):
-                there = carried[k] + carried[0]
-                right = b.compare(op, value, thresholds[there])
-                carried[k] = b.select(right, there, carried[k])
+                probe = carried[k] + carried[0]
+                right = b.compare(op, value, thresholds[probe])
+                carried[k] = b.select(right, probe, carried[k])
             carried[0] = carried[0] >> 1
-        return [place - before for place in carried[1:]]
+        return [last - before for last in carried[1:]]
 
     def _missing(
         self, x: Value, kind: Value, kinds: frozenset[int]
@@ -199,11 +199,11 @@ class BitRows:
         return body
 
     def _mark_all(
-        self, words: Buffer, at: Value, n_words: Value, line: Value, row: _Row
+        self, words: Buffer, first: Value, n_words: Value, line: Value, row: _Row
     ) -> None:
         b, stride = self.b, self.geometry.stride
         with b.loop(n_words, hint="word") as w:
-            left = [words[at + w]]
+            left = [words[first + w]]
             base = line + w * (WORD * stride)
             with b.repeat(lambda: left[0].ne(0), left):
                 self._mark(base + b.count_zeros(left[0]).to(I32) * stride, row)
@@ -251,12 +251,12 @@ class BitRows:
                     end = mask + last
                 carried = [top, b.const(0, U32)]
                 with b.loop(0, count, carry=carried, hint="slot") as i:
-                    at, above = carried
-                    word = marked = self.lines[at] | above
+                    line, above = carried
+                    word = marked = self.lines[line] | above
                     if gone is not None and masks is not None and end is not None:
                         marked = word | gone & masks[end - i].to(U32)
-                    self.lines[at] = marked
-                    carried[:] = [at - g.stride, word]
+                    self.lines[line] = marked
+                    carried[:] = [line - g.stride, word]
 
             if has_masks:
                 b.if_(mixed.ne(0), lambda: run(True), lambda: run(False))
