@@ -18,8 +18,10 @@ Call = tuple[Any, str, list[str]]
 _PANIC = (polars.exceptions.PanicException,)
 _LEFT_OUT = re.compile("Empty dataset at worker")
 _ARITHMETIC = re.compile(" encountered in ")
-#: XGBoost's lists of names that are sets, in another order in each process.
-_SETS = re.compile(r"^(?:expected|training data did not have) .*$", re.MULTILINE)
+#: Names that XGBoost and scikit-learn list in the order of a set, by process another.
+_SETS = re.compile(
+    r"^(?:expected|training data did not have) .*|columns are missing: .*", re.MULTILINE
+)
 
 
 def called(call: Callable[[Any], Any], rows: Any) -> Call:
@@ -37,7 +39,9 @@ def called(call: Callable[[Any], Any], rows: Any) -> Call:
     # some libraries name the line of their code, and where in memory an object lies
     error = error.replace("np.float64(nan)", "nan")
     error = re.sub(r"\[\d+:\d+:\d+\] ?|0x[0-9a-f]+|:\d+:", "", error)
-    error = _SETS.sub(lambda names: str(sorted(re.split(",? ", names[0]))), error)
+    error = _SETS.sub(
+        lambda found: str(sorted(re.findall("[^ ,{}]+", found[0]))), error
+    )
     said = [f"{w.category.__name__}: {w.message}" for w in caught]
     return answer, error, [text for text in said if not _LEFT_OUT.search(text)]
 

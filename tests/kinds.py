@@ -117,7 +117,7 @@ class Kind:
     part: Callable[[Any], Any] | None = None
     #: Whether an artifact can hold it.
     stored: bool = True
-    #: Methods, and containers of rows, that the library answers.
+    #: Methods, and parts of the names of forms, that the library answers.
     asks: tuple[str, ...] = ()
     #: Whether no step of it is left to its library.
     folds: bool = False
@@ -287,7 +287,10 @@ MODELS: dict[str, Kind] = {
         lgb.LGBMRanker(**LIGHT), "three", fit={"group": [10] * (N // 10)}
     ),
     "lightgbm, booster": Kind(
-        lgb.LGBMClassifier(**LIGHT), "three", part=attrgetter("booster_")
+        lgb.LGBMClassifier(**LIGHT),
+        "three",
+        part=attrgetter("booster_"),
+        asks=("list",),
     ),
 }
 
@@ -408,6 +411,7 @@ WRAPPERS: dict[str, Kind] = {
             [(name, CLASSIFIERS[name]) for name in MIXED[:3]], weights=[1, -1, 2]
         ),
         "three",
+        stored=False,
         asks=OFFERED,  # compiled member by member
     ),
     "hard votes that tie": Kind(
@@ -431,6 +435,7 @@ WRAPPERS: dict[str, Kind] = {
             weights=[1, 5, 2],
         ),
         "three",
+        asks=WARN_APART,
     ),
     **{
         f"mean of votes{'' if weights is None else ', weighted'}": Kind(
@@ -459,7 +464,7 @@ WRAPPERS: dict[str, Kind] = {
     },
     "calibrated of a frame": Kind(calibrated("sigmoid", "forest"), on="frame"),
     "calibrated, gaps": Kind(calibrated("sigmoid", "xgboost"), "three", "gaps"),
-    "votes of two rules for NaN": Kind(soft(BOOSTED, HIST)),
+    "votes of two rules for NaN": Kind(soft(BOOSTED, HIST), asks=WARN_APART),
     "tuned for another label": Kind(
         TunedThresholdClassifierCV(
             FOREST, scoring=make_scorer(f1_score, pos_label="no"), cv=2

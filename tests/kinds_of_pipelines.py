@@ -109,20 +109,31 @@ TAKE_NAN = [
     )
     or name in ("identity", "variance", "columns", "columns-mask", "nested")
 ]
+#: Containers of rows that go to a pipeline trained on arrays whose first step hands
+#: rows on, or has parts: each part warns of names by itself, and may make objects.
+HANDED_ON = ("frame", "list")
 FILLED = (SimpleImputer(), SCALER)
+
+
+def handed_on(name: str) -> tuple[str, ...]:
+    parts = name == "identity" or name.startswith(("union", "columns"))
+    return HANDED_ON if parts else ()
+
+
 FOLDED: dict[str, Kind] = {
     **{
         f"{name}, {last}": Kind(
             make_pipeline(step, CLASSIFIERS[last]),
             on="gaps" if name in TAKE_NAN else "array",
-            # a frame's only row goes to a pipeline that has a part without columns
-            asks=OFFERED if name == "columns-none" else (),
+            asks=handed_on(name),
         )
         for name, step in TRANSFORMERS.items()
         for last in ("forest", "xgboost", "lightgbm")
     },
     **{
-        f"{name} of rows without gaps": Kind(make_pipeline(step, FOREST))
+        f"{name} of rows without gaps": Kind(
+            make_pipeline(step, FOREST), asks=handed_on(name)
+        )
         for name, step in TRANSFORMERS.items()
         if name in TAKE_NAN
     },
@@ -170,21 +181,21 @@ FOLDED: dict[str, Kind] = {
         on="mixed frame",
     ),
     "frames between": Kind(
-        make_pipeline(SCALER, FOREST).set_output(transform="pandas"), on="frame"
-    ),
-    "arrays where frames are to be": Kind(
-        make_pipeline(
-            SimpleImputer(), pre.FunctionTransformer(np.arctan, validate=True), FOREST
-        ).set_output(transform="pandas"),
+        make_pipeline(pre.StandardScaler(), FOREST).set_output(transform="pandas"),
+        on="frame",
     ),
     "scaled frame": Kind(make_pipeline(SCALER, FOREST), "names", "frame"),
     "union of a frame": Kind(
-        make_pipeline(make_union(SCALER, pre.MinMaxScaler()), FOREST), on="frame"
+        make_pipeline(make_union(SCALER, pre.MinMaxScaler()), FOREST),
+        on="frame",
+        asks=("array", "list"),
     ),
     "scaled, boosting": Kind(make_pipeline(SCALER, BOOSTED)),
-    # lists go to a pipeline without a step
-    "no step": Kind(Pipeline([("forest", FOREST)]), asks=OFFERED),
-    "nothing": Kind(Pipeline([("a", "passthrough"), ("b", None), ("forest", FOREST)])),
+    "no step": Kind(Pipeline([("forest", FOREST)]), asks=HANDED_ON),
+    "nothing": Kind(
+        Pipeline([("a", "passthrough"), ("b", None), ("forest", FOREST)]),
+        asks=HANDED_ON,
+    ),
 }
 
 PIPELINES = {name: replace(kind, folds=True) for name, kind in FOLDED.items()}
@@ -266,7 +277,7 @@ STEPS: dict[str, Kind] = {
     **{
         f"pca of {kind} frames, {last}": Kind(
             make_pipeline(
-                SCALER, PCA(3), pre.RobustScaler(), CLASSIFIERS[last]
+                pre.StandardScaler(), PCA(3), pre.RobustScaler(), CLASSIFIERS[last]
             ).set_output(transform=kind),
             on="frame",
             stored=False,
@@ -277,6 +288,12 @@ STEPS: dict[str, Kind] = {
     "polynomial of a frame": Kind(
         make_pipeline(pre.PolynomialFeatures(), SCALER, FOREST),
         on="frame",
+        stored=False,
+    ),
+    "arrays where frames are to be": Kind(
+        make_pipeline(
+            SimpleImputer(), pre.FunctionTransformer(np.arctan, validate=True), FOREST
+        ).set_output(transform="pandas"),
         stored=False,
     ),
     "taken apart": Kind(
@@ -296,7 +313,8 @@ STEPS: dict[str, Kind] = {
         f"{wrapper} behind {step}": Kind(
             make_pipeline(BEFORE[step], model),
             y,
-            stored=step == "arctan" and wrapper != "target",
+            stored=step == "arctan",
+            asks=HANDED_ON if step == "arctan" else (),
         )
         for step in BEFORE
         for wrapper, (model, y) in LAST.items()
@@ -370,7 +388,13 @@ AROUND = {
 }
 TEXTS: dict[str, Kind] = {
     **{
-        f"{step} and texts, {last}": Kind(encoded(step, last), "travels", "passengers")
+        f"{step} and texts, {last}": Kind(
+            encoded(step, last),
+            "travels",
+            "passengers",
+            # the intervals that bins make of narrow numbers of tables are others
+            asks=("all types",) if step == "bins" else (),
+        )
         for step in NUMBER_STEPS
         for last in OVER
     },

@@ -52,8 +52,7 @@ def computed(form: Form | np.dtype[Any], width: int) -> list[np.dtype[Any]]:
         return [form] * width
     wide = np.dtype(np.float64)
     if form.kind == "pandas":
-        flags = (_is_number(dtype) and not is_date(dtype) for dtype in form.types)
-        return [d if keep else wide for d, keep in zip(form.types, flags, strict=True)]
+        return [d if _is_number(d) and not is_date(d) else wide for d in form.types]
     known = [number or wide for number in form.numbers]
     # whole numbers of these may be missing
     return [wide if d.kind in "iu" and d.itemsize > 2 else d for d in known]

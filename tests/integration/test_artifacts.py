@@ -298,7 +298,7 @@ def test_histogram_boosting_with_categories(named, tmp_path):
         new = np.array([[0.0, 77, 1], [0, -1, 1], [0, np.nan, 1], [0, 2.5, 1]])
         np.testing.assert_array_equal(other.predict(new), model.predict(new))
         for refusing in (model, other):
-            with pytest.raises(ValueError, match="contains infinity|finite numbers"):
+            with pytest.raises(ValueError, match=r"contains infinity|finite numbers"):
                 refusing.predict(unknown)
     if named:  # the encoder takes texts, too
         texts = rows.to_numpy()
