@@ -133,6 +133,7 @@ SIZES = (
     ("RandomForestRegressor", "1x9x16 1xNonex14x12000"),
     ("ExtraTreesRegressor", "2xNonex6x12000"),
     ("RandomForestClassifier", "100x4x2500 30xNonex16x4000x8"),
+    ("RandomForestClassifier", "100xNonex784x6000x5"),
     ("ExtraTreesClassifier", "100x9x24x4000x5"),
     ("ExtraTreesRegressor", "150x10x12"),
     ("RandomForestRegressor", "60x13x24x12000 1x6x20 6x9x17"),

@@ -110,6 +110,9 @@ def main(
         list[Path], typer.Argument(help="Times of default_choices.py.", exists=True)
     ],
     folds: Annotated[bool, typer.Option(help="Also hold forests out.")] = True,
+    only: Annotated[
+        list[str] | None, typer.Option(help="Terms that move, if not all do.")
+    ] = None,
     output: Annotated[Path, typer.Option(help="Where to write them.")] = OUTPUT,
 ) -> None:
     """Fit, print what choices lose, and write the coefficients."""
@@ -122,9 +125,9 @@ def main(
         names = np.random.default_rng(0).permutation(np.unique(models))
         for fold in range(FOLDS):
             out = np.isin(models, names[fold::FOLDS])
-            found = fit(times, begin, np.where(out, 0.0, weight))
+            found = fit(times, begin, np.where(out, 0.0, weight), only)
             show(f"held out {fold + 1}", times, labels, found, begin, out)
-    found = fit(times, begin, weight)
+    found = fit(times, begin, weight, only)
     show("all", times, labels, found, begin, np.ones(len(labels), np.bool_))
     made: dict[str, dict[str, float]] = {}
     for (kind, name), value in zip(times.terms, np.exp(found), strict=True):
@@ -207,7 +210,9 @@ def read(files: list[Path]) -> Times:
     )
 
 
-def fit(times: Times, begin: Vector, weight: Vector) -> Vector:
+def fit(
+    times: Times, begin: Vector, weight: Vector, only: list[str] | None = None
+) -> Vector:
     """Return the logarithms of coefficients with the smallest sum."""
     found, loss, taken = begin, times.loss, np.log(times.ns)
     of_cell = weight[times.cell]
@@ -242,7 +247,8 @@ def fit(times: Times, begin: Vector, weight: Vector) -> Vector:
         gradient = (times.counts.T @ (slope / made)) * np.exp(x)
         return value, gradient + 2 * DISTANCE * moved / len(x)
 
-    bounds = [(x - FARTHEST, x + FARTHEST) for x in begin]
+    far = [FARTHEST * (not only or name in only) for _, name in times.terms]
+    bounds = list(zip(begin - far, begin + far, strict=True))
     for temperature in TEMPERATURES:
         found = minimize(
             total, found, (temperature,), jac=True, method="L-BFGS-B", bounds=bounds,

@@ -33,7 +33,12 @@ from skforge.compiler.binning.rules import (
     set_numbers,
 )
 from skforge.compiler.binning.search import Registers
-from skforge.compiler.binning.transpose import ColumnTile, tile_starts, transpose
+from skforge.compiler.binning.transpose import (
+    ColumnTile,
+    run_of,
+    tile_starts,
+    transpose,
+)
 from skforge.compiler.forest import bins
 from skforge.compiler.forest.arrays import Comparison, Missing
 from skforge.compiler.ir.lir.nodes import F32, I32, I64, U32, Buffer, Scalar, Value, Vec
@@ -102,7 +107,8 @@ class ColumnBins:
         ends = np.searchsorted(tile, np.arange(len(starts) + 1))
         self._n_tiles = len(starts)
         self._tile_jobs = model("code_tile_jobs", ends.astype(np.int64))
-        within = t.feature - np.asarray(starts)[tile]
+        self._run = run_of(forest.n_features, self.lanes)
+        within = t.feature - np.asarray(starts)[tile] + tile % self._run * self.lanes
         self._column = model("code_column", (within * self._part).astype(np.int64))
         self._word = model("code_word", column // self._per_word * self._part)
         bits = column % self._per_word * (8 * t.dtype.itemsize)
@@ -136,7 +142,8 @@ class ColumnBins:
 
     def encode(self, rows: BlockRows, count: Value, codes: Buffer) -> None:
         b = self.b
-        self._columns = ColumnTile(b, self._scalar, self.lanes, self._part, lambda x: x)
+        size = self.lanes, self._part
+        self._columns = ColumnTile(b, self._scalar, *size, lambda x: x, self._run)
         size = -(-self._words // self._word_lanes) * self._word_lanes * self._part
         words = b.alloc("code_words", U32, size)
         zero = b.const(0, Vec(U32, self._word_lanes))
@@ -146,7 +153,7 @@ class ColumnBins:
             here = replace(rows, first=rows.first + r)
             left = (count - r).min(self._part)
             jobs = self._columns.jobs(
-                here, self._tile_start, self._tile_jobs, self._n_tiles, ahead=1
+                here, self._tile_start, self._tile_jobs, self._n_tiles
             )
             with jobs as j:
                 write = partial(self._column_codes, j, left, words)

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any
 
 from numpy.typing import NDArray
 
@@ -28,14 +28,10 @@ from skforge.compiler.ir.lir.nodes import I64, U8, U16, Buffer, Scalar, Value, V
 #: Rapids, shared); in cache they are equal.
 WIDE, WIDE_PART = 500, 64
 
-#: Wide rows of several parts are read this many columns at a time, along the rows: the
-#: CPU fetches what follows by itself, and prefetches help it (Zen 4, 2000 columns, 512
-#: new rows: 1.2 us a row tile by tile, .77 along rows, .72 with prefetches).
+#: Wide rows are read this many columns at a time, along the rows: the CPU fetches what
+#: follows by itself, and prefetches help it (Zen 4, 2000 columns, 512 new rows: 1.2 us
+#: a row tile by tile, .77 along rows, .72 with prefetches).
 RUN, RUN_AHEAD = 512, 4
-
-
-#: Transposes a group's columns from a first column on, to an element of the buffer.
-Transpose: TypeAlias = Callable[[Value, Value], None]
 
 
 class ColumnTile:
@@ -57,54 +53,45 @@ class ColumnTile:
     ) -> None:
         self.b, self.scalar, self.lanes, self.part = b, scalar, lanes, part
         self.vec = Vec(scalar, lanes)
-        self._clean, self._tiles = clean, tiles
+        self._clean, self.tiles = clean, tiles
         self.buffer = b.alloc("columns", scalar, tiles * lanes * part)
 
-    def fill(self, rows: BlockRows, start: Value) -> None:
-        """Transpose the block's columns to contiguous ones.
+    def fill(
+        self, rows: BlockRows, starts: Buffer, first: Value | int, count: Value | int
+    ) -> None:
+        """Transpose tiles from ``first`` on; each group passes through all of them.
 
         Groups past the last row are not written: their sums are never used.
         """
-        self._by_group(rows, lambda transpose, row, r: transpose(start, r))
-
-    def fill_run(
-        self, rows: BlockRows, starts: Buffer, first: Value | int, count: Value | int
-    ) -> None:
-        """Transpose tiles from ``first`` on; each group passes through all of them."""
         b, n = self.b, self.lanes
-
-        def run(transpose: Transpose, row: Value, r: Value) -> None:
-            with b.loop(count, hint="tile") as t:
-                if rows.n_features > WIDE:
-                    following = starts[first + (t + RUN_AHEAD).min(count - 1)]
-                    at = row * rows.stride + (following.to(I64) + (n - 1))
-                    for _ in range(n):
-                        b.prefetch(rows.rows, at)
-                        at = at + rows.stride
-                transpose(starts[first + t].to(I64), r + t * (n * self.part))
-
-        self._by_group(rows, run)
-
-    def _by_group(
-        self, rows: BlockRows, body: Callable[[Transpose, Value, Value], None]
-    ) -> None:
-        b, n = self.b, self.lanes
-        wide = rows.n_features >= n
+        start, last = starts[first].to(I64), rows.n_rows - 1
         # Reading a narrow row as a vector goes past its end, into the next row.
-        slack = 0 if wide else n
-        last = rows.n_rows - 1
+        slack = 0 if rows.n_features >= n else n
         apart = rows.stride >= rows.n_features
         limit = rows.n_rows - (n + slack)
         left = (rows.n_rows - rows.first).min(self.part)
         with b.loop(0, left, n, hint="group") as r:
             row = rows.first + r
-            inside = (row <= limit) & apart
-            fast = partial(self._transpose_fast, rows, row)
-            slow = partial(self._transpose_slow, rows, row, last)
-            b.if_(inside, lambda: body(fast, row, r), lambda: body(slow, row, r))
+
+            def of_tiles(transpose: Callable[..., None]) -> None:
+                with b.turns(count, 1, "tile") as t:
+                    if rows.n_features > WIDE:
+                        following = starts[first + (t + RUN_AHEAD).min(count - 1)]
+                        at = row * rows.stride + (following.to(I64) + (n - 1))
+                        for _ in range(n):
+                            b.prefetch(rows.rows, at)
+                            at = at + rows.stride
+                    own = start if count == 1 else starts[first + t].to(I64)
+                    transpose(rows, own, row, r + t * (n * self.part))
+
+            b.if_(
+                (row <= limit) & apart,
+                lambda: of_tiles(self._transpose_fast),
+                lambda: of_tiles(partial(self._transpose_slow, last)),
+            )
 
     def _transpose_fast(
-        self, rows: BlockRows, row: Value, start: Value, r: Value
+        self, rows: BlockRows, start: Value, row: Value, r: Value
     ) -> None:
         b, n = self.b, self.lanes
         at = row * rows.stride + start
@@ -124,7 +111,7 @@ class ColumnTile:
         return b.shuffle(low, self._clean(rows[at + n // 2, half]), range(n))
 
     def _transpose_slow(
-        self, rows: BlockRows, row: Value, last: Value, start: Value, r: Value
+        self, last: Value, rows: BlockRows, start: Value, row: Value, r: Value
     ) -> None:
         b, n = self.b, self.lanes
         columns = (rows.n_features - start).min(n)
@@ -140,42 +127,25 @@ class ColumnTile:
 
     @contextmanager
     def jobs(
-        self, rows: BlockRows, starts: Buffer, ends: Buffer, n_tiles: int, ahead: int
+        self, rows: BlockRows, starts: Buffer, ends: Buffer, n_tiles: int
     ) -> Iterator[Value]:
         """Fill as many tiles as the buffer holds, and open the body of their jobs.
 
         ``starts`` has the first column of each tile, ``ends`` the first job of each and
-        the end. Yields the job. If rows are wide and tiles are filled one by one, the
-        tile that comes ``ahead`` tiles later is prefetched during the jobs.
+        the end. Yields the job.
         """
-        b, several = self.b, self._tiles > 1
-
-        def number(buffer: Buffer, at: Value) -> Value:
-            return buffer[at].to(I64)
-
-        with b.loop(0, n_tiles, self._tiles, hint="tile") as i:
-            end = i + 1
-            if several:
-                end = (i + self._tiles).min(n_tiles)
-                self.fill_run(rows, starts, i, end - i)
-            else:
-                self.fill(rows, number(starts, i))
-            first, last = number(ends, i), number(ends, end)
-            next_ = number(starts, (i + ahead).min(n_tiles - 1))
-            jobs = last - first
-            with b.loop(first, last, hint="job") as j:
-                if rows.n_features > WIDE and not several:
-                    self._prefetch(rows, next_, j - first, jobs)
+        b = self.b
+        with b.loop(0, n_tiles, self.tiles, hint="tile") as i:
+            one = self.tiles == 1
+            end = i + 1 if one else (i + self.tiles).min(n_tiles)
+            self.fill(rows, starts, i, 1 if one else end - i)
+            with b.loop(ends[i].to(I64), ends[end].to(I64), hint="job") as j:
                 yield j
 
-    def _prefetch(self, rows: BlockRows, start: Value, job: Value, jobs: Value) -> None:
-        b = self.b
-        share = self.part // jobs + 1
-        first = job * share
-        last = (first + share).min(self.part)
-        column = start + (self.lanes - 1)
-        with b.loop(first, last, hint="ahead") as r:
-            b.prefetch(rows.rows, (rows.first + r) * rows.stride + column)
+
+def run_of(n_features: int, lanes: int) -> int:
+    """Return how many tiles of columns are filled before their jobs."""
+    return RUN // lanes if n_features > WIDE else 1
 
 
 def store_masks(b: Builder, lines: Buffer, at: Value, masks: Sequence[Value]) -> None:

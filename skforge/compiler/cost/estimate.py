@@ -40,9 +40,20 @@ KernelKind: TypeAlias = Literal[
     "bitsliced", "lanes", "pieces", "tiles", "values", "tile-row", "rows", "trees"
 ]
 
-#: Calls, and rows at least, after which the rows of a measurement repeat
-#: (``tuning/measure/rows.py``); walks whose branches a CPU has learned by then.
+#: Calls, and rows at least, after which the rows of a measurement repeat, so that
+#: branches are not learned by heart; walks whose branches a CPU has learned by then.
 CALLS, DISTINCT_ROWS, LEARNED_WALKS = 256, 1024, 8192
+
+#: The same rows if they have more bytes than this: new ones are in no cache.
+WIDE_ROW, WIDE_ROWS = 2048, 4096
+
+
+def distinct_rows(n: float | Counts, row_bytes: float) -> Counts:
+    """Return how many rows calls of n rows take before rows are met again."""
+    if row_bytes > WIDE_ROW:
+        return np.maximum(n, WIDE_ROWS)
+    return np.maximum(n, np.minimum(CALLS * n, DISTINCT_ROWS))
+
 
 #: Bytes of a page of memory.
 PAGE = 4096
@@ -126,8 +137,7 @@ class Work:
 
     @property
     def again(self) -> Counts:
-        """Rows of the calls that follow each other before rows are met again."""
-        return np.maximum(self.n, np.minimum(CALLS * self.n, DISTINCT_ROWS))
+        return distinct_rows(self.n, self.forest.row_bytes)
 
     @property
     def surprise(self) -> Counts:

@@ -87,7 +87,10 @@ def candidates(forest: Forest | ForestShape, target: Target) -> list[Schedule]:
     if counts.allows_pieces:
         allowed += [families.pieces_schedule(rows) for rows in PIECE_BLOCKS]
     if counts.allows_value_tiles:
-        allowed.append(families.tiled_schedule(256, 7, codes=False))
+        # Rows that outgrow half of L2 take 1.2 times as long (784 and 2000 columns).
+        fit = max(64, target.l2_bytes // (2 * counts.row_bytes))
+        rows = min(256, 1 << (fit.bit_length() - 1))
+        allowed.append(families.tiled_schedule(rows, 7, codes=False))
     if counts.allows_bits:
         allowed += [
             families.bitsliced_schedule(rows)

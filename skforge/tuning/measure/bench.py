@@ -16,6 +16,7 @@ import numpy as np
 
 from skforge._compat import cached_property
 from skforge._typing import Array
+from skforge.compiler.cost.estimate import distinct_rows
 from skforge.compiler.forest import reference
 from skforge.compiler.forest.arrays import Missing
 from skforge.compiler.forest.forest import Forest
@@ -25,10 +26,6 @@ from skforge.compiler.forest.rows import prepare_rows
 if TYPE_CHECKING:
     from skforge.tuning.measure.measure import Runner
 
-
-#: Distinct rows over all calls, so that branch predictors cannot memorise them, and the
-#: maximum number of batches of one size.
-DISTINCT_ROWS, MOST_BATCHES = 1024, 256
 
 #: Maximum rows compared with the reference, and maximum row-tree pairs: the NumPy
 #: reference handles about 10 million pairs a second.
@@ -87,7 +84,7 @@ class SampleRows:
     def batches(self, n_rows: int) -> list[Array]:
         row_bytes = max(1, self._forest.n_features * self._forest.input_dtype.itemsize)
         fit = max(1, BATCH_BYTES // (n_rows * row_bytes))
-        count = max(1, min(DISTINCT_ROWS // n_rows, MOST_BATCHES, fit))
+        count = max(1, min(int(distinct_rows(n_rows, row_bytes)) // n_rows, fit))
         rows = np.ascontiguousarray(self.take(count * n_rows))
         return [rows[i * n_rows : (i + 1) * n_rows] for i in range(count)]
 

@@ -396,7 +396,7 @@ class Builder:
         )
 
     @contextmanager
-    def turns(self, end: int, step: int, hint: str) -> Iterator[Value]:
+    def turns(self, end: Value | int, step: int, hint: str) -> Iterator[Value]:
         """Open the body of a loop over ``range(0, end, step)``, or of its only turn."""
         if end == step:
             yield self.const(0)

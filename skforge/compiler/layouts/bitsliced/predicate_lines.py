@@ -26,10 +26,10 @@ import numpy as np
 
 from skforge.compiler.binning.rules import BlockRows, ReadingRules
 from skforge.compiler.binning.transpose import (
-    RUN,
     WIDE,
     WIDE_PART,
     ColumnTile,
+    run_of,
     store_masks,
 )
 from skforge.compiler.forest.arrays import Comparison
@@ -155,11 +155,6 @@ class Ties:
 #: Most rows of a part. The comparisons of a part are unrolled, so this bounds the code.
 MAX_PART = 1024
 
-#: How many tiles of columns ahead wide rows of one part are prefetched: loading takes
-#: longer than the work on one tile (Zen 4, 64 new rows of 3000 columns: 1.5 us a row
-#: for 1, 1.87 for 3, 1.06 for 8, 1.16 for 24).
-AHEAD = 8
-
 #: Rows of one look-up in tables of sets.
 SET_ROWS = 64
 
@@ -193,7 +188,7 @@ class PredicateLowering:
         # The planes of a part are short. Keeping them for all searches of a block
         # allows writing whole lines (epsilon: 0.38 us a row, 0.34 with).
         self.kept = self.part < shape.rows
-        self._run = RUN // shape.registers.lanes if self.kept else 1
+        self._run = run_of(forest.n_features, shape.registers.lanes)
         tile = np.repeat(np.arange(len(table.tile_start)), np.diff(table.tile_jobs))
         self._feature = table.tile_start[tile] + jobs.column
         column = jobs.column + tile % self._run * shape.registers.lanes
@@ -263,7 +258,7 @@ class PredicateLowering:
         t = self.t
         self.left = (rows.n_rows - rows.first).min(self.part)
         starts, ends, n_tiles = self.tile_start, self.tile_jobs, len(t.tile_start)
-        with self.columns.jobs(rows, starts, ends, n_tiles, AHEAD) as j:
+        with self.columns.jobs(rows, starts, ends, n_tiles) as j:
             kind, job = self._job(j, shift)
             self._evaluate_job(kind, job)
             if self.narrow:
