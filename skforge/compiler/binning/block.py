@@ -142,8 +142,9 @@ class ColumnBins:
 
     def encode(self, rows: BlockRows, count: Value, codes: Buffer) -> None:
         b = self.b
-        size = self.lanes, self._part
-        self._columns = ColumnTile(b, self._scalar, *size, lambda x: x, self._run)
+        self._columns = ColumnTile(
+            b, self._scalar, self.lanes, self._part, lambda x: x, self._run
+        )
         size = -(-self._words // self._word_lanes) * self._word_lanes * self._part
         words = b.alloc("code_words", U32, size)
         zero = b.const(0, Vec(U32, self._word_lanes))
