@@ -25,7 +25,12 @@ from skforge.compiler.ir.lir.nodes import (
     Vec,
 )
 from skforge.compiler.ir.lir.operations import OPERATIONS
-from skforge.compiler.ir.lir.printer import _STATEMENTS, print_lir, print_stmt
+from skforge.compiler.ir.lir.printer import (
+    _STATEMENTS,
+    print_lir,
+    print_stmt,
+    print_type,
+)
 from skforge.compiler.ir.lir.verifier import verify_lir
 from tests.lir_loops import for_, parallel_for, while_
 
@@ -93,6 +98,7 @@ def test_planes(golden: Golden) -> None:
     b.store(codes, zero, index)
     params = (codes, table)
     function = Function("planes", params, b.finish())
+    assert print_type(Plane(64, vector=True)) == "plane<64, vector>"
     verify_lir(function)
     golden(print_lir(function), "lir")
 

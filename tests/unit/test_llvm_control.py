@@ -291,15 +291,19 @@ def test_parallel_bodies_are_functions_and_one_thread_calls_them_directly():
 
 
 @pytest.mark.sampled(2)
-@pytest.mark.parametrize("rows", [16, 64, 128, 512])
-def test_planes(rows):
-    plane = Plane(rows)
+@pytest.mark.parametrize(
+    "plane", [Plane(16), Plane(64), Plane(64, vector=True), Plane(128), Plane(512)]
+)
+def test_planes(plane):
+    rows = plane.rows
 
     def write(b, table, index):
         read = [b.let(lir.LoadPlane(table, b.const(k)), plane) for k in range(3)]
         mixed = b.let(lir.PlaneMux(*read), plane)
         b.emit(lir.StorePlane(table, b.const(3), mixed))
-        number = b.let(lir.PlanesToIndex((*read, mixed)), Vec(U8, rows))
+        loads = (lir.LoadPlane(table, b.const(k)) for k in range(4))
+        planes = tuple(b.let(load, Plane(rows)) for load in loads)
+        number = b.let(lir.PlanesToIndex(planes), Vec(U8, rows))
         b.store(index, b.const(0), number)
 
     function = kernel(buffers(table=U8, index=U8), write)

@@ -69,9 +69,10 @@ def _stump_and_leaf() -> Forest:
 
 
 @pytest.mark.parametrize("depth", [4, 6, 8])
-def test_a_fold_is_one_instruction_a_node_on_avx512(depth: int) -> None:
-    shallow, _ = emitted(counted((5,), depth=3, n_trees=2), sliced(), V4)
-    deep, _ = emitted(counted((5,), depth=depth, n_trees=2), sliced(), V4)
+@pytest.mark.parametrize("block", [64, 512])
+def test_a_fold_is_one_instruction_a_node_on_avx512(block: int, depth: int) -> None:
+    shallow, _ = emitted(counted((5,), depth=3, n_trees=2), sliced(block), V4)
+    deep, _ = emitted(counted((5,), depth=depth, n_trees=2), sliced(block), V4)
     # Joining the bytes of leaf numbers takes others, of three lines each: one per two.
     joins = (depth - 1) // 2 - (3 - 1) // 2
     more = deep.count("vpternlog") - shallow.count("vpternlog")

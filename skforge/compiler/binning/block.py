@@ -33,12 +33,7 @@ from skforge.compiler.binning.rules import (
     set_numbers,
 )
 from skforge.compiler.binning.search import Registers
-from skforge.compiler.binning.transpose import (
-    ColumnTile,
-    run_of,
-    tile_starts,
-    transpose,
-)
+from skforge.compiler.binning.transpose import ColumnTile, tile_starts, transpose
 from skforge.compiler.forest import bins
 from skforge.compiler.forest.arrays import Comparison, Missing
 from skforge.compiler.ir.lir.nodes import F32, I32, I64, U32, Buffer, Scalar, Value, Vec
@@ -107,7 +102,7 @@ class ColumnBins:
         ends = np.searchsorted(tile, np.arange(len(starts) + 1))
         self._n_tiles = len(starts)
         self._tile_jobs = model("code_tile_jobs", ends.astype(np.int64))
-        self._run = run_of(forest.n_features, self.lanes)
+        self._run = ColumnTile.run(forest.n_features, self.lanes)
         within = t.feature - np.asarray(starts)[tile] + tile % self._run * self.lanes
         self._column = model("code_column", (within * self._part).astype(np.int64))
         self._word = model("code_word", column // self._per_word * self._part)

@@ -125,6 +125,11 @@ class ColumnTile:
     def vectors(self, first: Value, count: int) -> list[Value]:
         return [self.buffer[first + v, self.vec] for v in range(0, count, self.lanes)]
 
+    @staticmethod
+    def run(n_features: int, lanes: int) -> int:
+        """Return how many tiles are filled before their jobs."""
+        return RUN // lanes if n_features > WIDE else 1
+
     @contextmanager
     def jobs(
         self, rows: BlockRows, starts: Buffer, ends: Buffer, n_tiles: int
@@ -134,18 +139,12 @@ class ColumnTile:
         ``starts`` has the first column of each tile, ``ends`` the first job of each and
         the end. Yields the job.
         """
-        b = self.b
-        with b.loop(0, n_tiles, self.tiles, hint="tile") as i:
+        with self.b.loop(0, n_tiles, self.tiles, hint="tile") as i:
             one = self.tiles == 1
             end = i + 1 if one else (i + self.tiles).min(n_tiles)
             self.fill(rows, starts, i, 1 if one else end - i)
-            with b.loop(ends[i].to(I64), ends[end].to(I64), hint="job") as j:
+            with self.b.loop(ends[i].to(I64), ends[end].to(I64), hint="job") as j:
                 yield j
-
-
-def run_of(n_features: int, lanes: int) -> int:
-    """Return how many tiles of columns are filled before their jobs."""
-    return RUN // lanes if n_features > WIDE else 1
 
 
 def store_masks(b: Builder, lines: Buffer, at: Value, masks: Sequence[Value]) -> None:

@@ -403,15 +403,15 @@ def _mux(w: LlvmWriter, value: lir.Value, op: lir.PlaneMux) -> str:
     """Name AVX-512's instruction: LLVM's matching takes as long as a fold's rest."""
     type_, text = value.type, type_text(value.type)
     select, a, b = w.use(op.select), w.use(op.a), w.use(op.b)
-    bits = type_.rows if isinstance(type_, lir.Plane) else 0
+    assert isinstance(type_, lir.Plane)
+    bits = 128 if type_.vector else type_.rows
     if w.module.target.has_mask_registers and bits in (128, 256, 512):
         ternary = f"@llvm.x86.avx512.pternlog.q.{bits}"
         return w.let(
             f"call {text} {ternary}({text} {select}, {text} {a}, {text} {b}, i32 202)"
         )
     taken = w.let(f"and {text} {select}, {a}")
-    vector = isinstance(type_, lir.Plane) and type_.rows >= 64
-    ones = splat_constant("-1", "i64") if vector else "-1"
+    ones = splat_constant("-1", "i64") if type_.rows >= 64 else "-1"
     inverse = w.let(f"xor {text} {select}, {ones}")
     other = w.let(f"and {text} {inverse}, {b}")
     return w.let(f"or {text} {taken}, {other}")
@@ -435,12 +435,17 @@ def _plane_address(
 
 def _load_plane(w: LlvmWriter, value: lir.Value, op: lir.LoadPlane) -> str:
     at, align = _plane_address(w, op, value)
-    return f"load {type_text(value.type)}, ptr {at}, align {align}"
+    if value.type != lir.Plane(64, vector=True):
+        return f"load {type_text(value.type)}, ptr {at}, align {align}"
+    loaded = w.let(f"load i64, ptr {at}, align {align}")
+    return f"insertelement <2 x i64> poison, i64 {loaded}, i64 0"
 
 
 def _store_plane(w: LlvmWriter, stmt: lir.StorePlane) -> None:
-    at, align = _plane_address(w, stmt, stmt.value)
-    w.line(f"store {w.typed(stmt.value)}, ptr {at}, align {align}")
+    (at, align), stored = _plane_address(w, stmt, stmt.value), w.typed(stmt.value)
+    if stmt.value.type == lir.Plane(64, vector=True):
+        stored = f"i64 {w.let(f'extractelement {stored}, i64 0')}"
+    w.line(f"store {stored}, ptr {at}, align {align}")
 
 
 def _planes_to_index(w: LlvmWriter, value: lir.Value, op: lir.PlanesToIndex) -> str:

@@ -33,6 +33,8 @@ def type_text(type_: lir.Type) -> str:
             return f"<{lanes} x {_SCALARS[element.name]}>"
         case lir.Mask(lanes=lanes):
             return f"<{lanes} x i1>"
+        case lir.Plane(vector=True):
+            return "<2 x i64>"  # of which the first counts
         case lir.Plane(rows=rows):
             if rows % 64 == 0:
                 return f"<{rows // 64} x i64>"

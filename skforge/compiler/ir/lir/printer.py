@@ -45,8 +45,8 @@ def print_type(type_: lir.Type) -> str:
             return f"vec<{element.name}, {lanes}>"
         case lir.Mask(lanes=lanes):
             return f"mask<{lanes}>"
-        case lir.Plane(rows=rows):
-            return f"plane<{rows}>"
+        case lir.Plane(rows=rows, vector=vector):
+            return f"plane<{rows}{', vector' * vector}>"
 
 
 def _bound(value: lir.Value) -> str:

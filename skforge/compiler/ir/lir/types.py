@@ -78,9 +78,10 @@ class Mask:
 
 @dataclass(frozen=True, slots=True)
 class Plane:
-    """One bit for each of ``rows`` rows."""
+    """One bit for each of ``rows`` rows; 64 may be in a ``vector`` register."""
 
     rows: int
+    vector: bool = False
 
     @property
     def element(self) -> Scalar:

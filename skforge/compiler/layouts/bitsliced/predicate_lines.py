@@ -25,13 +25,7 @@ from operator import or_
 import numpy as np
 
 from skforge.compiler.binning.rules import BlockRows, ReadingRules
-from skforge.compiler.binning.transpose import (
-    WIDE,
-    WIDE_PART,
-    ColumnTile,
-    run_of,
-    store_masks,
-)
+from skforge.compiler.binning.transpose import WIDE, WIDE_PART, ColumnTile, store_masks
 from skforge.compiler.forest.arrays import Comparison
 from skforge.compiler.forest.forest import Forest, round_thresholds
 from skforge.compiler.ir.lir.builder import Builder
@@ -188,7 +182,7 @@ class PredicateLowering:
         # The planes of a part are short. Keeping them for all searches of a block
         # allows writing whole lines (epsilon: 0.38 us a row, 0.34 with).
         self.kept = self.part < shape.rows
-        self._run = run_of(forest.n_features, shape.registers.lanes)
+        self._run = ColumnTile.run(forest.n_features, shape.registers.lanes)
         tile = np.repeat(np.arange(len(table.tile_start)), np.diff(table.tile_jobs))
         self._feature = table.tile_start[tile] + jobs.column
         column = jobs.column + tile % self._run * shape.registers.lanes

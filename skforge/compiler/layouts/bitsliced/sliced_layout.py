@@ -58,6 +58,7 @@ class BlockOfBits:
     plane_rows: int  # rows whose bits one plane holds
     byte_lookup: bool  # whether leaves are looked up in registers of bytes
     registers: Registers  # that hold the rows' values
+    muxes: bool  # whether one instruction of vectors chooses between planes
 
     @classmethod
     def of(
@@ -68,6 +69,7 @@ class BlockOfBits:
             plane_rows=min(rows, max(64, target.vector_bits)),
             byte_lookup=looks_up(forest, target),
             registers=Registers.of(target, dtype),
+            muxes=target.has_mask_registers,
         )
 
 
