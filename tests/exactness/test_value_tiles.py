@@ -233,10 +233,11 @@ def test_a_default_may_compare_values_where_there_are_too_many_codes() -> None:
     target = Target.x86_64("v3")
     many = repr(candidates(of_features(400), target))
     few = repr(candidates(of_features(3), target))
-    by_codes, by_values = (
-        repr(tiled_schedule(n, 7, c)) for n, c in ((512, True), (256, False))
-    )
-    assert by_values in many and by_codes not in many
+    by_codes = repr(tiled_schedule(512, 7))
+    by_values = repr(tiled_schedule(256, 7, codes=False))
+    # as many rows as half of L2 holds
+    by_wide = repr(tiled_schedule(128, 7, codes=False))
+    assert by_wide in many and by_values not in many and by_codes not in many
     assert by_values in few and by_codes in few
 
 
