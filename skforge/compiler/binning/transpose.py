@@ -78,9 +78,8 @@ class ColumnTile:
                     if rows.n_features > WIDE:
                         following = starts[first + (t + RUN_AHEAD).min(count - 1)]
                         at = row * rows.stride + (following.to(I64) + (n - 1))
-                        for _ in range(n):
-                            b.prefetch(rows.rows, at)
-                            at = at + rows.stride
+                        for k in range(n):
+                            b.prefetch(rows.rows, at + rows.stride * k)
                     own = start if count == 1 else starts[first + t].to(I64)
                     transpose(rows, own, row, r + t * (n * self.part))
 

@@ -137,7 +137,7 @@ class Work:
 
     @property
     def again(self) -> Counts:
-        return distinct_rows(self.n, self.forest.row_bytes)
+        return distinct_rows(self.n, 0)
 
     @property
     def surprise(self) -> Counts:
@@ -152,7 +152,8 @@ class Work:
         """Return the ns to wait for lines of rows that L3 does not hold any more."""
         if not self.target.l3_bytes:  # unknown
             return np.zeros_like(self.n)
-        rows = _streamed(self.again * self.forest.row_bytes, self.target.l3_bytes)
+        met = distinct_rows(self.n, self.forest.row_bytes) * self.forest.row_bytes
+        rows = _streamed(met, self.target.l3_bytes)
         return np.asarray(row_lines(self) * rows * self.machine.wait_l3)
 
     def line(self, size: float | Counts, whole: float = 0) -> float | Counts:
