@@ -69,14 +69,14 @@ def parts_of(form: Any, bools: bool) -> tuple[Any, ...]:
 
     A step gets a matrix of objects if one of its columns holds some, and otherwise
     what it would get if all objects were float64. ``bools`` tells whether booleans are
-    taken apart, too: with other columns they make numbers. The first part is that of
-    objects, the last that of other columns.
+    taken apart, too, if no column is narrower: beside float32 they make float32. The
+    first part is that of objects, the last that of other columns.
     """
     if not isinstance(form, Form) or form.kind != "pandas":
         return (form,)
-    wide = np.dtype(np.float64)
-    apart = [OBJECT, np.dtype(bool)] if bools else [OBJECT]
-    apart = [dtype for dtype in apart if dtype in form.types]
+    wide, known = np.dtype(np.float64), (None, OBJECT, np.dtype(bool))
+    bools = bools and all(dtype in known or is_wide(dtype) for dtype in form.types)
+    apart = [dtype for dtype in known[1 : 2 + bools] if dtype in form.types]
     others = tuple(wide if dtype in apart else dtype for dtype in form.types)
     parts = (
         Form("pandas", tuple(None if d is None else dtype for d in form.types))

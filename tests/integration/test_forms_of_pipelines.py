@@ -485,3 +485,29 @@ def test_forms_of_frames_that_were_seen_are_not_made_again(dtype, monkeypatch):
         found = fast.predict_proba(X[:n].astype(dtype))
         assert found[:1].tobytes() == expected.tobytes()
     assert made == []  # the texts of a form's types take 30 us
+
+
+@pytest.mark.parametrize("dtypes", [{"b": "f4", "c": "?"}, {"a": "i8", "b": "f4"}])
+def test_booleans_beside_float32_stay_narrow(dtypes: dict[str, str]) -> None:
+    """scikit-learn makes float32 of both, and scales in it; others are float64."""
+    rows = pd.DataFrame({name: random.normal(size=N) for name in "abc"})
+    rows["c"] = np.arange(N) % 2
+    scaler = preprocessing.StandardScaler()
+    steps = compose.ColumnTransformer(
+        [("narrow", scaler, ["c", "b"])], remainder="passthrough"
+    )
+    forest = ensemble.RandomForestClassifier(20, random_state=0)
+    model = make_pipeline(steps, forest).fit(rows, rows.b > rows.a)
+    fast = plain(model).fit(rows)
+    tests = [one.tree_ for one in model[1].estimators_]
+    cuts = np.concatenate([one.threshold[one.feature == 1] for one in tests])
+    scaled = steps.named_transformers_["narrow"]
+    values = np.unique(cuts * scaled.scale_[1] + scaled.mean_[1]).astype("f4")
+    values = values[np.abs(values) < 9]
+    beside = [np.nextafter(values, np.float32(end)) for end in (-9, 9)]
+    many = pd.DataFrame({"a": 0.0, "b": np.concatenate([values, *beside]), "c": 1.0})
+    many["c"] = np.arange(len(many)) % 2
+    many = many.astype(dtypes)
+    expected = model.predict_proba(many)
+    np.testing.assert_array_equal(fast.predict_proba(many), expected)
+    assert fast.counters()["library"]["calls"] == 0
