@@ -23,9 +23,9 @@ from skforge.compiler.ir.lir.builder import Builder
 from skforge.compiler.ir.lir.nodes import I64, U8, U16, Buffer, Scalar, Value, Vec
 
 #: Rows of more features than this are wide, and this many of them are one part of a
-#: block: a tile of columns touches one cache line a row, a page apart. 2000 columns,
-#: 4096 rows: 0.88 us a row for 64, 2.2 for 128; 968 columns: 0.61 and 0.68 (Emerald
-#: Rapids, shared); in cache they are equal.
+#: block, whose columns stay in L2. Tile by tile, 128 took 2.5 and 1.1 times as long
+#: (2000 and 968 columns, 4096 rows, Emerald Rapids, shared); along rows they take .92
+#: to 1.02 (2000 and 3000, Zen 4), with twice the scratch.
 WIDE, WIDE_PART = 500, 64
 
 #: Wide rows are read this many columns at a time, along the rows: the CPU fetches what
