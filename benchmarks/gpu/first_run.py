@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import os
 import sys
+from itertools import islice
 from pathlib import Path
 from time import monotonic
 from typing import Annotated
@@ -44,6 +45,9 @@ def main(
     ] = None,
     quick: Annotated[bool, typer.Option(help="Few schedules: a rehearsal.")] = False,
     again: Annotated[bool, typer.Option(help="Run failed items again.")] = False,
+    share: Annotated[
+        str, typer.Option(help="2/8: the third of 8 shares, each by a process.")
+    ] = "0/1",
     pack: Annotated[
         Path | None, typer.Option(help="Write the models to a zip file, and end.")
     ] = None,
@@ -73,8 +77,10 @@ def main(
         (one,) = [s for s in first_run_stages.STAGES if s.number == stage]
         print(f"{one.number} {one.title}", flush=True)
         log = Log(output / FILE)
+        first, step = map(int, share.split("/"))
+        items = islice(one.items(setup), first, None, step)
         status = run_stage(
-            stage, one.items(setup), log, setup.end, again=again, broken=setup.broken
+            stage, items, log, setup.end, again=again, broken=setup.broken
         )
         setup.close()
         if setup.broken():
