@@ -270,7 +270,9 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kw: Any) -> Any:
         if out := kw.get("out"):
             kw["out"] = tuple(_plain(one) for one in out)
-        made = getattr(ufunc, method)(*map(_plain, inputs), **kw)
+        plain = map(_plain, inputs)
+        given = [_flushed(x) if isinstance(x, np.ndarray) else x for x in plain]
+        made = getattr(ufunc, method)(*given, **kw)
         return self if out else Array(made, self.device.id)
 
     @property
@@ -301,9 +303,20 @@ class Array(np.lib.mixins.NDArrayOperatorsMixin):
             return found
 
         def call(*args: Any, **options: Any) -> Any:
-            return Array(found(*args, **options), self.device.id)
+            made = found(*args, **options)
+            if name == "astype":
+                made = _flushed(_flushed(self.there).astype(*args, **options))
+            return Array(made, self.device.id)
 
         return call
+
+
+def _flushed(values: np.ndarray) -> np.ndarray:
+    """Return float32 numbers as CuPy's kernels, compiled with -ftz, read and write."""
+    if values.dtype != np.float32:
+        return values
+    tiny = np.abs(values) < np.finfo(np.float32).tiny
+    return np.where(tiny, np.copysign(np.float32(0), values), values)
 
 
 class DlpackArray:

@@ -9,6 +9,7 @@ import shutil
 import sys
 import weakref
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -332,16 +333,30 @@ def test_wrong_device_rows_are_named(cupy) -> None:
     assert not arrays.is_device_array(host)
 
 
-def test_missing_value_markers_are_replaced_there(cupy) -> None:
-    from dataclasses import replace
+@pytest.mark.parametrize("marker", [-999.0, 0.0])
+@pytest.mark.parametrize("name", ["scalar", "double"])
+def test_missing_value_markers_are_replaced_there(cupy, name: str, marker) -> None:
+    """Denormal numbers, which CuPy's own kernels take for zeros, are no marker."""
+    rows, _, _ = expected(name)
+    marked = replace(forest(name), missing_value=marker)
+    for dtype in (np.float32, np.float64):
+        given = rows.astype(dtype)
+        given[::3, 0] = marker
+        given[1::3, 0] = np.finfo(dtype).smallest_subnormal
+        wanted = compile_forest(marked).predict_raw(given)
+        found = compile_forest(marked, DIRECT, "cuda").predict_raw(Array(given))
+        assert_same_bits(found.get(), wanted, dtype)
 
-    rows, _, _ = expected("scalar")
-    marked = replace(forest("scalar"), missing_value=-999.0)
-    given = rows.copy()
-    given[::3, 0] = -999.0
-    wanted = compile_forest(marked).predict_raw(given)
-    found = compile_forest(marked, DIRECT, "cuda").predict_raw(Array(given))
-    assert_same_bits(found.get(), wanted, "marker")
+
+def test_integers_are_cast_there_as_lightgbm_casts_them(cupy) -> None:
+    """LightGBM casts them to float32 before it compares them as float64."""
+    made = replace(forest("double"), source="lightgbm")
+    threshold = np.full_like(made.threshold, 2**24 + 0.5)
+    made = replace(made, threshold=threshold)
+    given = np.full((3, made.n_features), 2**24 + np.arange(3)[:, np.newaxis])
+    wanted = compile_forest(made).predict_raw(given)
+    found = compile_forest(made, DIRECT, "cuda").predict_raw(Array(given))
+    assert_same_bits(found.get(), wanted, "integers")
 
 
 # ---------------------------------------------------------------- the estimator

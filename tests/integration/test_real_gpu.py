@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -61,19 +62,34 @@ def test_other_sums_are_near(gpu, reduction: str) -> None:
         np.testing.assert_allclose(got.reshape(raw.shape), raw, rtol=1e-3, atol=1.0)
 
 
-def test_rows_of_any_stride_and_dtype(gpu) -> None:
-    rows, raw, _ = expected("scalar")
-    module = compile_forest(forest("scalar"), target=gpu.kind)
+@pytest.mark.parametrize("name", ["scalar", "double"])
+def test_rows_of_any_stride_and_dtype(gpu, name: str) -> None:
+    rows, raw, _ = expected(name)
+    module = compile_forest(forest(name), target=gpu.kind)
     wide = gpu.xp.asarray(np.pad(rows, ((0, 0), (1, 2))))
     forms = {
         "part of wider rows": wide[:, 1 : 1 + rows.shape[1]],
         "columns side by side": gpu.xp.asfortranarray(gpu.xp.asarray(rows)),
         "doubles": gpu.xp.asarray(rows.astype(np.float64)),
+        "columns of doubles": gpu.xp.asfortranarray(gpu.xp.asarray(rows, np.float64)),
         "from the third on": gpu.xp.asarray(np.vstack([rows[:3], rows]))[3:],
     }
     for words, given in forms.items():
         got = module.predict_raw(given).get()
         assert_same_bits(got.reshape(raw.shape), raw, words)
+
+
+@pytest.mark.parametrize("name", ["scalar", "double"])
+def test_rows_whose_denormal_numbers_are_cast(gpu, name: str) -> None:
+    """CuPy's own kernels would take them for zeros, which are missing here."""
+    rows, _, _ = expected(name)
+    made = replace(forest(name), missing_value=0.0)
+    for dtype in (np.float32, np.float64):
+        given = rows.astype(dtype)
+        given[::3] = np.finfo(np.float32).smallest_subnormal
+        wanted = compile_forest(made).predict_raw(given)
+        got = compile_forest(made, target=gpu.kind).predict_raw(gpu.xp.asarray(given))
+        assert_same_bits(got.get(), wanted, dtype)
 
 
 def test_large_batches_in_parts(gpu, monkeypatch) -> None:

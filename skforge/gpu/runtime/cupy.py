@@ -18,12 +18,13 @@ import numpy as np
 
 from skforge._typing import Array
 from skforge.compiler.ir.lir.nodes import Scalar
-from skforge.compiler.ir.lir.types import dtype_of
+from skforge.compiler.ir.lir.types import dtype_of, scalar_of
 from skforge.compiler.runtime.arrays import USED_BY, is_forked
 from skforge.compiler.target import Target
 from skforge.config import launch_graphs
 from skforge.exceptions import InvalidInputError, TargetError
-from skforge.gpu.codegen.host_plan import POINTER, KernelCall
+from skforge.gpu.codegen.host_plan import POINTER, Argument, KernelCall
+from skforge.gpu.codegen.writer import PRELUDE
 from skforge.gpu.runtime.compilers import CompilerKind, code_of, compiler_version
 from skforge.gpu.runtime.device import GpuDevice, LaunchFunction, Staging
 
@@ -37,6 +38,23 @@ _INSTALL: dict[CompilerKind, str] = {
 #: Shared memory, in bytes, that a kernel may use without an attribute.
 _SHARED_BYTES = 48 << 10
 _MAX_DYNAMIC_SHARED = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+
+# CuPy compiles its own kernels so that they take denormal numbers for zeros, which are
+# other numbers to a split, and to ``missing_value``.
+_CAST = """
+SKF_KERNEL(256) cast_rows(
+    const {given}* rows, {wanted}* to, i64 n_rows, i64 stride, i32 width, i32 of_block,
+    {wanted} missing, {wanted} nan)
+{{
+  const i64 first = (i64)SKF_BID_X * of_block, left = n_rows - first;
+  const u32 size = (u32)width * (u32)(left < of_block ? left : of_block);
+  for (u32 at = SKF_TID_X; at < size; at += 256) {{
+    const {wanted} value =
+        ({wanted})rows[(first + at / (u32)width) * stride + at % (u32)width];
+    to[first * width + at] = value == missing ? nan : value;
+  }}
+}}
+"""
 
 
 # ---------------------------------------------------------------- which device
@@ -157,6 +175,7 @@ class CupyDevice(GpuDevice):
         self.memory_errors = (cupy.cuda.memory.OutOfMemoryError,)
         super().__init__()
         self.arch = self._arch()
+        self._casts: dict[str, Callable[[KernelCall], LaunchFunction]] = {}
 
     def _arch(self) -> str:
         if self.kind == "cuda":
@@ -199,6 +218,27 @@ class CupyDevice(GpuDevice):
                 "driver's version."
             ) from error
         return _Kernels(self._cupy, module, self.kind).bind
+
+    def cast(self, rows: Any, dtype: np.dtype[Any], missing: float) -> Any:
+        """Return floats, of contiguous rows, in another dtype; NaN for ``missing``."""
+        to = self.xp.empty(rows.shape, dtype)
+        given, wanted = (scalar_of(x.dtype).name for x in (rows, to))
+        source = PRELUDE + _CAST.format(given=given, wanted=wanted)
+        if source not in self._casts:
+            self._casts[source] = self.load(source)
+        (n, width), stride = rows.shape, rows.strides[0] // rows.itemsize
+        of_block = max(1, 1024 // width)
+        args = (
+            *(Argument(POINTER, name) for name in ("rows", "to")),
+            *(Argument("i64", number) for number in (n, stride)),
+            *(Argument("i32", number) for number in (width, of_block)),
+            *(Argument(wanted, value) for value in (missing, np.nan)),
+        )
+        grid, block = (-(-n // of_block), 1, 1), (256, 1, 1)
+        call = KernelCall("cast_rows", grid, block, 0, args)
+        places = {"rows": self.pointer(rows.data), "to": self.pointer(to.data)}
+        self._casts[source](call)(places)
+        return to
 
     def pointer(self, memory: Any) -> Any:
         return np.uintp(memory.ptr)

@@ -100,16 +100,18 @@ def _rows(forest: Forest, target: Target, X: Any) -> tuple[CupyDevice, Any]:
             f"rows have dtype {rows.dtype}; on a GPU they must be real numbers or "
             "booleans."
         )
+    dtype, floats = forest.input_dtype, (np.float32, np.float64)
     with device.current():
-        if rows.dtype != forest.input_dtype:
-            rows = rows.astype(forest.input_dtype)
+        if rows.dtype not in floats:  # small enough, or whole: nothing to flush to zero
+            # LightGBM accepts two dtypes and casts all others to float32.
+            lightgbm = forest.source == "lightgbm"
+            rows = rows.astype(np.float32 if lightgbm else dtype)
         width = rows.itemsize
         across, along = rows.strides
         plain = along == width and 0 <= across <= width * MOST_ELEMENTS
         plain = plain and across % width == 0
         if rows.size and not (plain and rows.data.ptr % width == 0):
             rows = device.xp.ascontiguousarray(rows)
-        if not isnan(forest.missing_value):
-            marker = rows.dtype.type(forest.missing_value)
-            rows = device.xp.where(rows == marker, rows.dtype.type(np.nan), rows)
+        if rows.size and (rows.dtype != dtype or not isnan(forest.missing_value)):
+            rows = device.cast(rows, dtype, forest.missing_value)
     return device, rows
