@@ -32,6 +32,7 @@ PAGES = {
     "explain": "explain",
     "export": "export",
     "distributed": "engines_report",
+    "gpu": "benchmarks.gpu.plots",
     "defaults": "default_choices",
     "tuning": "tuning",
     "reliability": "reliability",

@@ -141,7 +141,7 @@ def xgboost_matrix(model: Model, options: Options, clock: Clock) -> GpuSystem:
     names, types = booster.feature_names, booster.feature_types
 
     def predict(X: Any) -> Any:
-        matrix = library.QuantileDMatrix(
+        matrix = library.DMatrix(
             X, feature_names=names, feature_types=types, enable_categorical=True
         )
         return booster.predict(matrix, output_margin=True)

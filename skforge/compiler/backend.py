@@ -144,6 +144,7 @@ def backend_of(target: Target) -> Backend:
     return backend(target.schedule_kind)
 
 
+@cache
 def on_device() -> ModuleType:
     """Return what computes with rows that lie in a device's memory."""
     return import_module("skforge.gpu.runtime.on_device")

@@ -135,7 +135,7 @@ def features(w: GpuWork) -> dict[str, Float64s]:
 _LAYOUTS = ("sparse", "array", "reorg", "bitsliced", "lanes", "packed", "other")
 
 
-#: The shipped model, trained on times of a simulation.
+#: The shipped model, trained on times of an H100.
 SHIPPED_GPU = Path(__file__).with_name("cost_model.skforge")
 
 

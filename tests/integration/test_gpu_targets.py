@@ -194,7 +194,7 @@ def test_default_schedules_by_batch() -> None:
     table = default_gpu_schedules(read, resolve_target("emulated"))
     few, *_, many = table.values()
     assert 'shared_reduce("t1")' in repr(few)
-    assert 'cache_predicates("b0")' in repr(many)
+    assert 'gpu_dimension("b1", "block.x")' in repr(many)
     module = compile_forest(read, table, "emulated")
     for n in (first + 5 for first, _ in table if first <= 1 << 16):
         batch = np.resize(X, (n, X.shape[1]))

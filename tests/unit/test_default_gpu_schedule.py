@@ -9,11 +9,14 @@ import pytest
 
 from skforge import load_forest
 from skforge.compiler import driver
+from skforge.compiler.cost.schedule_facts import facts_of
+from skforge.compiler.cost.shape import Setting
 from skforge.compiler.ir.hir.nodes import Reduction
 from skforge.compiler.runtime.module import compile_forest
-from skforge.compiler.schedule.directives import Interleave, Tile
 from skforge.compiler.target import Target
+from skforge.gpu import defaults as gpu_defaults
 from skforge.gpu.codegen.emitter import emit_gpu
+from skforge.gpu.cost import GpuWork
 from skforge.gpu.defaults import default_gpu_schedules, walking_gpu_schedule
 from tests.exactness.checks import assert_same_bits, expected, raw_of
 from tests.exactness.forests import MAKERS, drawn, forest
@@ -139,71 +142,73 @@ def test_defaults_compile_without_spills(kind: str, arch: str) -> None:
             assert launch.shared_bytes <= target.shared_bytes
 
 
-def test_ranges_follow_the_work() -> None:
+def at(made, rows: int, target: Target, mode: Reduction = "exact") -> str:
+    """Return the schedule of a batch size, as text."""
+    for (first, last), schedule in default_gpu_schedules(made, target, mode).items():
+        if first <= rows <= (last or rows):
+            return repr(schedule)
+    raise AssertionError(rows)
+
+
+def test_few_rows_share_their_trees_and_many_do_not() -> None:
     target = Target.cuda("sm_90")
-    few, many = drawn(100, 4), drawn(3000, 3)
-
-    def firsts(made, target=target, mode="exact"):
-        return [first for first, _ in default_gpu_schedules(made, target, mode)]
-
-    # A row's trees by threads, by warps, a thread a row or shared predicates.
-    assert firsts(few) == [1, 32, 1024, 32768]
-    assert firsts(many) == [1, 32, 513, 32768]
-    assert firsts(few, replace(target, n_cores=20)) == [1, 32, 1024, 4096]
-    *_, exact = default_gpu_schedules(few, target).values()
-    *_, integers = default_gpu_schedules(few, target, "reproducible").values()
-    # Predicates are shared where floats are added in order.
-    assert "bitsliced" in repr(exact) and "bitsliced" not in repr(integers)
-
-
-def test_shared_predicates_wait_for_batches_that_fill_the_gpu(shared_models) -> None:
-    target = Target.cuda("sm_90")
-    airline = load_forest(shared_models / "airline.json")
-    *_, walks, bits = default_gpu_schedules(airline, target).items()
-    assert walks[0] == (32768, 131071) and "bitsliced" not in repr(walks[1])
-    assert "bitsliced" in repr(bits[1]) and '"b0", "b1", 1024' in repr(bits[1])
-    # Less shared memory: smaller tables, two of them at a time.
     made = drawn(100, 6, shape="full")
-    *_, small = default_gpu_schedules(made, Target.cuda("sm_75")).values()
-    assert '"b0", "b1", 256' in repr(small) and "bitsliced" in repr(small)
+    assert 'gpu_dimension("t1", "block.' in at(made, 1, target)
+    # Lanes are rows, and warps take parts of the trees.
+    some = at(made, 8192, target)
+    assert some.count("block.x") == some.count("block.y") == 1
+    assert 'gpu_dimension("b1", "block.x")' in some and 'cache("b0")' in some
+    # A smaller GPU is full of fewer rows.
+    small = replace(target, n_cores=20)
+    assert at(made, 2048, small) != at(made, 2048, target)
+    # Too few trees to share.
+    assert "block.y" not in at(drawn(5, 6), 100, target)
+
+
+def test_no_schedule_is_much_slower_than_another_candidate() -> None:
+    """What is kept, so that there are fewer kernels, costs little by the estimate."""
+    target = Target.cuda("sm_90")
+    for made in (drawn(100, 6), drawn(300, 9), drawn(60, 5, n_features=2400)):
+        facts = gpu_defaults._Facts(made, target, "exact")
+        known = list(gpu_defaults._candidates(facts))
+        table = default_gpu_schedules(made, target)
+        assert len(set(table.values())) <= 8
+        for rows in gpu_defaults.SIZES:
+            (kept,) = [
+                schedule
+                for (first, last), schedule in table.items()
+                if first <= rows <= (last or rows)
+            ]
+            work = GpuWork(Setting(facts, target, rows), facts_of([kept, *known]))
+            takes = np.where(work.fits, work.estimate, np.inf)
+            assert takes[0] <= gpu_defaults.KEPT * takes.min()
 
 
 def test_trees_are_dealt_out_so_that_none_is_left_over() -> None:
     target = Target.cuda("sm_90")
-    for n_trees, dealt in ((100, 20), (300, 25), (1000, 25), (7 * 11, 11)):
-        made = drawn(n_trees, 6, shape="full")
-        table = default_gpu_schedules(made, target)
-        (some,) = (s for (_, last), s in table.items() if last == 32767)
-        tile = next(d for d in some.directives if isinstance(d, Tile) and d.size != 32)
-        flight = next(d for d in some.directives if isinstance(d, Interleave))
-        assert tile.size == dealt and n_trees % dealt == 0
-        assert n_trees // dealt % flight.factor == 0
+    for n_trees in (100, 300, 1000, 7 * 11):
+        facts = gpu_defaults._Facts(drawn(n_trees, 6, shape="full"), target, "exact")
+        parts, in_flight = facts.shares(8, 32, 16)
+        assert n_trees % parts == 0 and n_trees // parts % in_flight == 0
 
 
-def test_wide_rows_may_take_all_shared_memory() -> None:
+def test_wide_rows_stay_in_memory_where_few_columns_are_read() -> None:
+    """On an H100, to copy 2,400 columns for 60 trees took four times as long."""
     target = Target.cuda("sm_90")
-    table = default_gpu_schedules(drawn(100, 6, n_features=2000), target)
-    some = table[1024, 32767]
-    assert '"b0", "b1", 16' in repr(some) and 'cache("b0")' in repr(some)
-    # 1,000 sums of 32 rows: 128 KB, which leaves room for one block, are shared.
-    table = default_gpu_schedules(drawn(1000, 4), target)
-    assert 'shared_reduce("t1")' in repr(table[513, 32767])
+    wide = drawn(60, 5, n_features=20_000)
+    assert ".cache(" not in at(wide, 1, target) and ".cache(" not in at(
+        wide, 64, target
+    )
+    narrow = drawn(60, 5, n_features=20)
+    assert 'cache("b0")' in at(narrow, 8192, target)
 
 
 def test_what_suits_a_forest() -> None:
     target = Target.cuda("sm_90")
-    *_, full = default_gpu_schedules(drawn(100, 6, shape="full"), target).values()
-    assert "bitsliced" in repr(full)  # a few hundred distinct predicates
-    whole = drawn(100, 6, shape="full")
-    *_, padded = default_gpu_schedules(whole, target, "reproducible").values()
-    assert "unroll_walk" in repr(padded) and 'cache("b0")' in repr(padded)
+    # Bits are added in the order of floats.
+    mixed = default_gpu_schedules(drawn(100, 6), target, "reproducible").values()
+    assert "bitsliced" not in repr([*mixed])
     wide = drawn(100, 9, dtype="float64", sums="float64")
-    *_, codes = default_gpu_schedules(wide, target, "reproducible").values()
-    assert "quantize" in repr(codes)  # reads of 64 bits take four cycles
-    single, *_ = default_gpu_schedules(drawn(100, 6), target).values()
-    assert 'gpu_dimension("t1", "block.x")' in repr(single)
-    single, *_ = default_gpu_schedules(drawn(9000, 1), target).values()
-    assert 'gpu_dimension("t0", "grid.y")' in repr(single)
     assert "quantize" not in repr(walking_gpu_schedule(wide, target))
 
 

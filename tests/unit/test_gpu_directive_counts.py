@@ -191,10 +191,11 @@ def test_threads_next_to_each_other_copy_neighbours() -> None:
     copy = regions(one)[1]  # after the sums are started
     (loop,) = of_type(copy, lir.For)
     known = constants(one.lowered.kernel.function)
-    assert known[loop.step.name] == 8 * 4 // 2  # all threads of the block, two a row
+    # all threads of the block: four a row, for there are eight rows
+    assert known[loop.step.name] == 8 * 4 // 4
     lets = {s.value.name: s.op for s in of_type(copy, lir.Let)}
     pair = lets[loop.lo.name]
-    assert (pair.op, known[pair.b.name]) == ("div", 2)
+    assert (pair.op, known[pair.b.name]) == ("div", 4)
     # numbered x first: y * 8 + x
     number = lets[pair.a.name]
     assert number.op == "add"

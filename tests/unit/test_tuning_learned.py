@@ -120,8 +120,7 @@ def test_one_shot_does_not_take_what_spills():
 
 def test_one_shot_on_a_gpu_needs_a_model_of_it():
     machine = FakeMachine(FOREST, lambda s, n: 1e-5)
-    for target in (Target.cuda("sm_90"), Target.cuda("sm_80"), Target.hip("gfx90a")):
-        assert CostModel.shipped(target) is not None
+    assert CostModel.shipped(Target.cuda("sm_90")) is not None
     found = search(Learned("one-shot"), machine, target=Target.cuda("sm_90"), space=GPU)
     assert all(schedule.kind == "gpu" for schedule in found.table.values())
     assert found.notes and not machine.built

@@ -100,7 +100,8 @@ class GpuKernel:
         def upto(first: int, part: int) -> int:
             count = min(part, n - first)
             launches = self._launches_for(device, count, stride)
-            launches.bound(rows[first:].data, result[first:].data)()
+            places = (rows, result) if count == n else (rows[first:], result[first:])
+            launches.bound(*(place.data for place in places))()
             return first + count
 
         self._in_parts(device, n, self.most_rows(stride), upto)

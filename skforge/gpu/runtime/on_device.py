@@ -31,15 +31,18 @@ from skforge.gpu.runtime.kernel import MOST_ELEMENTS, GpuKernel
 def raw_on_device(module: Any, X: Any) -> Array:
     forest: Forest = module.forest
     width, dtype = forest.n_outputs, forest.accumulator_dtype
-    device, raw = _filled(module, "accumulator", X, width, dtype)
-    with device.current():
+    device, rows = device_cupy.as_cupy(X, _kind(module.target))
+    with device.current():  # once a call: each takes as long as a launch
+        raw = _filled(module, "accumulator", device, rows, width, dtype)
         forest.finish(raw)
         return raw[:, 0] if forest.n_outputs == 1 else raw
 
 
 def leaves_on_device(module: Any, X: Any) -> NDArray[np.int32]:
-    width = module.forest.n_trees
-    return _filled(module, "leaf_number", X, width, np.dtype(np.int32))[1]
+    width, dtype = module.forest.n_trees, np.dtype(np.int32)
+    device, rows = device_cupy.as_cupy(X, _kind(module.target))
+    with device.current():
+        return _filled(module, "leaf_number", device, rows, width, dtype)
 
 
 def answered_on_device(
@@ -48,6 +51,10 @@ def answered_on_device(
     device, raw = device_cupy.as_cupy(raw, _kind(target))
     with device.current():
         return of_scores(raw, library_of(device.xp))
+
+
+#: Numbers and booleans that are cast, by the characters of their dtypes.
+_REAL = "fde?bBhHiIlLqQ"
 
 
 def _kind(target: Target) -> Any:
@@ -60,15 +67,19 @@ def _kind(target: Target) -> Any:
 
 
 def _filled(
-    module: Any, element: Element, X: Any, width: int, dtype: np.dtype[Any]
-) -> tuple[CupyDevice, Array]:
-    device, rows = _rows(module.forest, module.target, X)
-    with device.current():
-        result: Array = _empty(device, (len(rows), width), dtype)
-        if result.size:
-            kernel: GpuKernel = module._kernel(len(rows), element)
-            kernel.on_device(device, rows, result)
-    return device, result
+    module: Any,
+    element: Element,
+    device: CupyDevice,
+    rows: Any,
+    width: int,
+    dtype: np.dtype[Any],
+) -> Array:
+    rows = _read(module.forest, device, rows)
+    result: Array = _empty(device, (len(rows), width), dtype)
+    if result.size:
+        kernel: GpuKernel = module._kernel(len(rows), element)
+        kernel.on_device(device, rows, result)
+    return result
 
 
 def _empty(device: CupyDevice, shape: tuple[int, int], dtype: np.dtype[Any]) -> Any:
@@ -86,32 +97,30 @@ def _empty(device: CupyDevice, shape: tuple[int, int], dtype: np.dtype[Any]) -> 
         ) from error
 
 
-def _rows(forest: Forest, target: Target, X: Any) -> tuple[CupyDevice, Any]:
+def _read(forest: Forest, device: CupyDevice, rows: Any) -> Any:
     if forest.aggregate != "sum":
         raise UnsupportedModelError(
             f"The aggregate function {forest.aggregate.upper()} of several trees is "
             "computed on the CPU: pass the rows as a NumPy array."
         )
-    device, rows = device_cupy.as_cupy(X, _kind(target))
     rows = read_columns(forest, rows)
     check_shape(rows.shape, forest.n_features)
-    if rows.dtype.kind not in "fiub":
+    kind = rows.dtype.char
+    if kind not in _REAL:
         raise InvalidInputError(
             f"rows have dtype {rows.dtype}; on a GPU they must be real numbers or "
             "booleans."
         )
-    dtype, floats = forest.input_dtype, (np.float32, np.float64)
-    with device.current():
-        if rows.dtype not in floats:  # small enough, or whole: nothing to flush to zero
-            # LightGBM accepts two dtypes and casts all others to float32.
-            lightgbm = forest.source == "lightgbm"
-            rows = rows.astype(np.float32 if lightgbm else dtype)
-        width = rows.itemsize
-        across, along = rows.strides
-        plain = along == width and 0 <= across <= width * MOST_ELEMENTS
-        plain = plain and across % width == 0
-        if rows.size and not (plain and rows.data.ptr % width == 0):
-            rows = device.xp.ascontiguousarray(rows)
-        if rows.size and (rows.dtype != dtype or not isnan(forest.missing_value)):
-            rows = device.cast(rows, dtype, forest.missing_value)
-    return device, rows
+    dtype = forest.input_dtype
+    if kind not in "fd":  # small enough, or whole: nothing to flush to zero
+        # LightGBM accepts two dtypes and casts all others to float32.
+        rows = rows.astype(np.float32 if forest.source == "lightgbm" else dtype)
+    width = rows.itemsize
+    across, along = rows.strides
+    plain = along == width and 0 <= across <= width * MOST_ELEMENTS
+    plain = plain and across % width == 0
+    if rows.size and not (plain and rows.data.ptr % width == 0):
+        rows = device.xp.ascontiguousarray(rows)
+    if rows.size and (rows.dtype != dtype or not isnan(forest.missing_value)):
+        rows = device.cast(rows, dtype, forest.missing_value)
+    return rows
