@@ -16,6 +16,8 @@ AVX2), and this sum 1.04 and 1.03; of forests that were held out, 1.055 and 1.04
 ``times/`` has the times of Zen 4 (AVX-512 and AVX2). For Emerald Rapids, whose times
 are lost, and for CPUs that nobody measured, it has estimates that had been fitted to
 Emerald Rapids, so that these CPUs keep their schedules where nothing says otherwise.
+If one kernel is faster than it was, its forests are timed again, and ``--only`` moves
+its terms: other forests and CPUs keep their schedules.
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from skforge import compile_forest
 from skforge.compiler.backend import backend_of
 from skforge.compiler.cost.counts import ForestCounts, counted
 from skforge.compiler.cost.estimate import COEFFICIENTS, TERMS, CostEstimate, plan_of
@@ -118,6 +119,23 @@ def test_coefficients_belong_to_terms() -> None:
             **narrow.terms(plan_of(schedules[kind]), 64),
         }
         assert set(own) <= set(terms)
+
+
+@pytest.mark.parametrize("target", [V3, V4], ids=str)
+@pytest.mark.parametrize("name", ["full", "multiclass", "chains", "mixed trees"])
+def test_planes_in_vectors_are_estimated_where_kernels_have_them(
+    name: str, target: Target
+) -> None:
+    made = forest(name)
+    lir = compile_forest(made, bitsliced_schedule(64), target=target).inspect("lir")
+    counts = counted(made, target)
+    assert counts.folds_in_vectors == ("plane<64, vector>" in lir)
+    estimate = CostEstimate(counts, target)
+    few, many = (estimate.terms(plan_of(bitsliced_schedule(n)), n) for n in (64, 512))
+    if counts.folds_in_vectors:  # nearly as long as many
+        assert 0.5 * many["muxed"] < few["muxed"] < 0.55 * many["muxed"]
+    else:
+        assert not few["muxed"] and few["folded"] <= 0.45 * many["folded"]
 
 
 def test_threads_share_blocks() -> None:

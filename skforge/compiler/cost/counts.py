@@ -173,7 +173,8 @@ class ForestCounts(ForestShape):
         of_column = of_column[of_column > 0]
         self.lines, self.search_levels, self.direct = _thresholds(of_column, registers)
         self.set_tables, self.single_sets = _sets(forest)
-        self.folded_nodes, self.listed, self.look_ups = _bit_trees(forest)
+        self.folded_nodes, self.listed, self.look_ups, mostly = _bit_trees(forest)
+        self.folds_in_vectors = mostly and target.has_mask_registers  # as 64 rows do
         self.looks_up = looks_up(forest, target)
 
         self.lanes = LanesCost.of(forest, target)
@@ -288,7 +289,7 @@ def _asks(forest: Forest) -> bool:
     return bool(left.any() and not left.all())
 
 
-def _bit_trees(forest: Forest) -> tuple[int, float, int]:
+def _bit_trees(forest: Forest) -> tuple[int, float, int, bool]:
     fold, even = folds(forest), even_trees(forest)
     leaves, deep = leaf_counts(forest), even & ~fold
     bits = np.ceil(np.log2(np.maximum(leaves, 2))) + 1
@@ -302,7 +303,8 @@ def _bit_trees(forest: Forest) -> tuple[int, float, int]:
     listed = LIST_OPERATIONS * float(leaves[~(fold | even)].sum())
     # even trees have a node for each level
     nodes = np.where(even, bits, entries)[fold | even]
-    return int(nodes.sum()), listed, int(look_ups)
+    mostly = bool(2 * (fold & ~even).sum() > len(fold))
+    return int(nodes.sum()), listed, int(look_ups), mostly
 
 
 #: Operations of a leaf of a tree that is not folded (unbalanced trees of 31 to 255

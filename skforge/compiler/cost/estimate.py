@@ -206,26 +206,25 @@ Terms: TypeAlias = "dict[str, float | Counts]"
 #: Rows of which the input stage keeps columns at a time, and leaves are looked up.
 MOST_PART, GROUP = 1024, 64
 
-
 #: A plane of n bits takes as long as n and this many (Zen 4, medians of 35 forests: 64,
-#: 128 and 256 bits take .25, .31 and .5 of 512, with AVX2 .42 and .6 of 256).
-PLANE = 60
+#: 128 and 256 bits take .25, .31 and .5 of 512, with AVX2 .42 and .6 of 256), and if
+#: trees are folded in vectors, as n and that many (.52, .59 and .73 of 512).
+PLANE, VECTOR_PLANE = 60, 430
 
 
 def bitsliced(w: Work) -> Terms:
     f, m, target = w.forest, w.machine, w.target
     block = w.plan.block or MOST_PART
     rows = w.rows(f.value_lanes)
-    vectors = rows / f.value_lanes
-    groups = w.rows(GROUP) / GROUP
-    planes = w.blocks * (PLANE + block) / (PLANE + target.vector_bits)
-    lines = f.lines + f.direct + f.single_sets + 8 * f.set_tables
-    table = lines * block / 8
-    wide = f.row_bytes > 4 * WIDE
-    part = min(block, WIDE_PART if wide else MOST_PART)
+    vectors, groups = rows / f.value_lanes, w.rows(GROUP) / GROUP
+    plane = VECTOR_PLANE if f.folds_in_vectors else PLANE
+    planes = w.blocks * (plane + block) / (plane + target.vector_bits)
+    table = (f.lines + f.direct + f.single_sets + 8 * f.set_tables) * block / 8
+    part = min(block, WIDE_PART if f.row_bytes > 4 * WIDE else MOST_PART)
     pages = np.log2(max(1.0, part * f.row_bytes / (64 * PAGE)))
     constants = 2 * f.folded_nodes + 8 * f.listed + LINE * f.look_ups
     far = w.line(table) - m.line_l1
+    scratch = w.line(1.5 * part * 4 * f.value_lanes) - m.line_l1
     # Rows of a block share the leaves that they reach.
     reached = w.blocks * f.leaves.distinct(np.minimum(w.n, w.block))
     return {
@@ -235,18 +234,18 @@ def bitsliced(w: Work) -> Terms:
         "row": row_lines(w) * m.line_l2,
         "column": rows * f.column_tiles * m.permute,
         "page": rows * f.column_tiles * min(1, f.row_bytes / PAGE) * pages * m.wait_l1,
-        "scratch": rows
-        * f.column_tiles
-        * (w.line(1.5 * part * 4 * f.value_lanes) - m.line_l1),
+        "scratch": rows * f.column_tiles * scratch,
         "compare": f.direct * vectors * m.compare,
         "level": f.search_levels * vectors * (m.compare + m.permute),
         "line": f.lines * planes * m.mux,
         "set_table": f.set_tables * groups * (m.permute + 8 * m.compare),
         "set": f.single_sets * rows * m.gather * 64 / target.vector_bits,
-        "folded": f.folded_nodes * planes * m.mux,
+        "folded": (not f.folds_in_vectors) * f.folded_nodes * planes * m.mux,
+        "muxed": f.folds_in_vectors * f.folded_nodes * planes * m.mux,
         "listed": f.listed * planes * m.mux,
         "far_line": (f.folded_nodes + f.listed) * planes * far,
-        "group": f.trees * groups * m.permute,
+        "group": (not f.looks_up) * f.trees * groups * m.permute,
+        "number": f.looks_up * f.trees * groups * m.permute,
         "look_up": f.looks_up * f.look_ups * groups * m.permute,
         "load": (not f.looks_up) * f.trees * f.leaf_bytes / 4 * w.rows(8) * m.scalar,
         "deep_leaf": f.loads_deep * reached * w.line(w.met(f.leaves), f.leaves.size),
@@ -398,6 +397,7 @@ def _walk(w: Work, size: float | Counts, most: float | Counts) -> Terms:
     checked = np.maximum(0.0, np.maximum(deepest, padded) - free)
     each = w.n * f.trees
     hops = each * (free + checked)
+    ends = each * (checked > 0) * w.surprise
     return {
         "value": row_lines(w) * m.line_l2,
         "walk": each * m.scalar,
@@ -406,11 +406,7 @@ def _walk(w: Work, size: float | Counts, most: float | Counts) -> Terms:
         "unforeseen": each * checked * w.surprise * m.scalar,
         "wait": hops * w.wait(size) * grouped / min(together, 8),
         "wait_alone": hops * (w.wait(size) + m.wait_l1) * alone,
-        "exit": each
-        * (checked > 0)
-        * w.surprise
-        * m.wait_l2
-        * (grouped / together + alone),
+        "exit": ends * m.wait_l2 * (grouped / together + alone),
         "leaf": each * f.leaf_vectors * m.scalar,
         "missing": f.asks * hops * m.scalar,
     }
