@@ -44,7 +44,10 @@ def _lines_and_bars(
     found = {name: speedups(results, *of) for name, of in lines.items()}
     if not any(one for each in found.values() for one in each.values()):
         return
-    figure, axes = canvas((15, 4), 1, 1 + len(BARS))
+    measured = {n for each in found.values() for one in each.values() for n in one}
+    shown = [n for n in BARS if n in measured]
+    figure, axes = canvas((5 + 5 * len(shown), 4), 1, 1 + len(shown), squeeze=False)
+    axes = axes[0]
     for name, each in found.items():
         sizes = sorted({n for one in each.values() for n in one})
         means = [
@@ -55,7 +58,7 @@ def _lines_and_bars(
     axes[0].axhline(1, color="grey", linewidth=0.8)
     axes[0].legend()
     first = next(iter(found.values()))
-    for axis, rows in zip(axes[1:], BARS, strict=True):
+    for axis, rows in zip(axes[1:], shown, strict=True):
         known = {name: one[rows] for name, one in first.items() if rows in one}
         bars(axis, list(known), {"": list(known.values())})
         axis.set_title(f"{rows:,} rows, {next(iter(found))} time")
