@@ -66,6 +66,12 @@ def _xgboost(
     return training.xgboost(X, y, trees, **usual, **parameters)
 
 
+def _xgboost_classes(rounds: int, depth: int, features: int, classes: int) -> Trained:
+    usual = {"nthread": 1, "max_depth": depth, "objective": "multi:softprob"}
+    table = _table(features, classes=classes)
+    return training.xgboost(*table, rounds, **usual, num_class=classes)
+
+
 def _xgboost_sets(trees: int, depth: int, *sizes: int) -> Trained:
     usual = {"nthread": 1, "max_depth": depth}
     return training.xgboost(*_with_sets(*sizes), trees, sizes[1], **usual)
@@ -109,6 +115,7 @@ TRAINERS: dict[str, Callable[..., Trained]] = {
     "xgboost": _xgboost,
     "xgboost-missing": partial(_xgboost, missing=0.2),
     "xgboost-exact": partial(_xgboost, tree_method="exact"),
+    "xgboost-classes": _xgboost_classes,
     "xgboost-sets": _xgboost_sets,
     "lightgbm": _lightgbm,
     "lightgbm-sets": _lightgbm_sets,
@@ -116,7 +123,9 @@ TRAINERS: dict[str, Callable[..., Trained]] = {
 SIZES = (
     ("synthetic", "10x8-4 30x32-6 100x8-6 100x64-8 300x16-5 100x256-7 500x32-6"),
     ("synthetic", "1000x8-4 50x1024-6 200x128-8"),
-    ("xgboost", "20x3x10 100x6x28 100x8x28 300x4x60 500x6x20 50x10x28 1000x3x12 6000x5x16 16000x4x14"),
+    ("xgboost", "20x3x10 100x6x28 100x8x28 300x4x60 500x6x20 50x10x28 1000x3x12"),
+    ("xgboost", "6000x5x16 12000x6x16 16000x4x14"),
+    ("xgboost-classes", "600x6x16x20"),
     ("xgboost", "200x8x200 10x8x28 100x7x600 1x6x12 3x9x24 40x12x16 1x8x16 200x1x24"),
     ("xgboost", "100x10x20 100x12x28 100x14x24"),
     ("xgboost", "60x5x2400 200x3x1000 5x5x400 30x3x80"),

@@ -222,7 +222,8 @@ def bitsliced(w: Work) -> Terms:
     table = (f.lines + f.direct + f.single_sets + 8 * f.set_tables) * block / 8
     part = min(block, WIDE_PART if f.row_bytes > 4 * WIDE else MOST_PART)
     pages = np.log2(max(1.0, part * f.row_bytes / (64 * PAGE)))
-    constants = 2 * f.folded_nodes + 8 * f.listed + LINE * f.look_ups
+    constants = 2 * f.folded_nodes + 8 * f.listed
+    streamed = w.line(constants + LINE * f.look_ups + table)
     far = w.line(table) - m.line_l1
     scratch = w.line(1.5 * part * 4 * f.value_lanes) - m.line_l1
     # Rows of a block share the leaves that they reach.
@@ -230,7 +231,8 @@ def bitsliced(w: Work) -> Terms:
     return {
         "block": w.blocks * m.scalar,
         "job": w.blocks * f.columns * m.scalar,
-        "constant": w.blocks * constants / LINE * w.line(constants + table),
+        "constant": w.blocks * constants / LINE * streamed,
+        "register": w.blocks * f.look_ups * streamed,
         "row": row_lines(w) * m.line_l2,
         "column": rows * f.column_tiles * m.permute,
         "page": rows * f.column_tiles * min(1, f.row_bytes / PAGE) * pages * m.wait_l1,
@@ -254,6 +256,8 @@ def bitsliced(w: Work) -> Terms:
 
 def lanes(w: Work) -> Terms:
     f, m = w.forest, w.machine
+    # Places without a leaf lie between: trees of 12 leaves take the lines of 64.
+    leaves = w.met(f.leaves) * max(1.0, f.lanes.leaves / max(1, f.n_leaves))
     return {
         "call": m.scalar,
         "row": w.n * m.scalar,
@@ -266,7 +270,7 @@ def lanes(w: Work) -> Terms:
         "set_hop": w.n * (f.lanes.hops if f.set_groups else 0) * m.scalar,
         # a sum waits for its last addition, beside those of other rows
         "leaf": np.ceil(w.n / f.sums_together) * f.trees * f.leaf_vectors * m.scalar,
-        "leaf_line": w.n * f.trees * f.leaf_vectors * w.line(w.met(f.leaves)),
+        "leaf_wait": w.n * f.trees * f.leaf_vectors * w.wait(leaves),
         "constant": w.n * f.lanes.size / LINE * w.line(f.lanes.size),
     }
 

@@ -479,6 +479,7 @@ class LanesCost:
     tests: float  # approximate instructions of the nodes that are in lanes
     hops: float  # nodes that are walked after these
     size: float  # bytes of all tests
+    leaves: float = 0.0  # places of the table of leaves: slots that none has, too
     levels: int = 0  # levels that are not walked
 
     @classmethod
@@ -499,10 +500,12 @@ class LanesCost:
         if by_masks < by_levels:
             slots = 4 * int(leaf_counts(forest).max(initial=1))
             deepest = int(forest.leaf_depths()[1].max(initial=0))
-            return cls(search, by_masks, 0.0, slots * item, deepest)
+            leaves = slots / 4.0 * forest.n_trees
+            return cls(search, by_masks, 0.0, slots * item, leaves, deepest)
         hops = float(np.maximum(forest.leaf_depths()[1] - levels, 0).sum())
-        size = item * (levels if all_even(forest) else 1 << levels)
-        return cls(search, by_levels - HOP * hops, hops, size, levels)
+        size, leaves = float(1 << levels), float(forest.n_trees << levels)
+        size = item * (levels if all_even(forest) else size)
+        return cls(search, by_levels - HOP * hops, hops, size, leaves, levels)
 
 
 class Lanes(layouts.RowRepresentation):
