@@ -256,8 +256,10 @@ def bitsliced(w: Work) -> Terms:
 
 def lanes(w: Work) -> Terms:
     f, m = w.forest, w.machine
-    # Places without a leaf lie between: trees of 12 leaves take the lines of 64.
+    # Places without a leaf lie between: trees of 12 leaves take the lines of 64. What
+    # each row reads anew, tests and leaves, drives each other out of caches.
     leaves = w.met(f.leaves) * max(1.0, f.lanes.leaves / max(1, f.n_leaves))
+    whole = f.lanes.size + leaves
     return {
         "call": m.scalar,
         "row": w.n * m.scalar,
@@ -270,8 +272,8 @@ def lanes(w: Work) -> Terms:
         "set_hop": w.n * (f.lanes.hops if f.set_groups else 0) * m.scalar,
         # a sum waits for its last addition, beside those of other rows
         "leaf": np.ceil(w.n / f.sums_together) * f.trees * f.leaf_vectors * m.scalar,
-        "leaf_wait": w.n * f.trees * f.leaf_vectors * w.wait(leaves),
-        "constant": w.n * f.lanes.size / LINE * w.line(f.lanes.size),
+        "leaf_wait": w.n * f.trees * f.leaf_vectors * w.wait(whole),
+        "constant": w.n * f.lanes.size / LINE * w.line(whole),
     }
 
 
