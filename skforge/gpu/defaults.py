@@ -156,14 +156,25 @@ class _Facts(ForestShape):
 
     # ------------------------------------------------------------ shared memory
 
+    def row_bytes_kept(self, rows: int, memory: families.RowMemory) -> int:
+        if memory == "shared":
+            return rows * row_stride(self.n_features) * self.value_bytes
+        # Codes are words if these fit in a quarter of shared memory, else narrower.
+        words = rows * row_stride(self.code_columns) * 4 * (memory == "codes")
+        return words if 4 * words <= self.most_shared else words // 2
+
     def fits(self, rows: int, memory: families.RowMemory) -> bool:
         """Tell whether a block can keep its rows; there may be none to keep."""
-        if memory == "shared":
-            values = row_stride(self.n_features) * self.value_bytes
-            return 0 < rows * values <= self.most_shared
-        # Codes are words if these fit in a quarter of shared memory, else narrower.
-        words = rows * row_stride(self.code_columns) * 4
-        return memory == "memory" or words <= 2 * self.most_shared
+        kept = self.row_bytes_kept(rows, memory)
+        return (kept > 0) == (memory != "memory") and kept <= self.most_shared
+
+    def shares_sums(self, rows: int, parts: int, memory: families.RowMemory) -> bool:
+        """Tell whether a block has room for its sums; leaves come in chunks."""
+        if self.reduction == "exact":
+            return True
+        each = 8 if self.reduction == "reproducible" else self.sum_bytes
+        sums = rows * parts * self.n_outputs * each
+        return self.row_bytes_kept(rows, memory) + sums <= self.most_shared
 
 
 def _candidates(facts: _Facts) -> Iterator[Schedule]:
@@ -186,10 +197,11 @@ def _candidates(facts: _Facts) -> Iterator[Schedule]:
         for memory in memories:
             if facts.fits(rows, memory):
                 walk = replace(facts.walk(memory), in_flight=in_flight)
-                yield families.rows_and_trees(rows, parts, walk)
+                near = facts.shares_sums(rows, max(parts, most_parts), memory)
+                yield families.rows_and_trees(rows, parts, walk, near)
                 if not walk.padded:  # walks together end with the longest
                     alone = replace(walk, in_flight=1)
-                    yield families.rows_and_trees(rows, most_parts, alone)
+                    yield families.rows_and_trees(rows, most_parts, alone, near)
     for rows, threads in TREES:
         # the last power of two above leaves the least threads idle
         if threads < 2 * facts.n_trees or threads == TREES[0][1]:
@@ -229,7 +241,8 @@ def _by_trees(facts: _Facts, rows: int, threads: int) -> Iterator[Schedule]:
             peeled = facts.min_depth
             walk = replace(walk, representation="reorg", padded=0, peeled=peeled)
         if facts.fits(rows, memory):
-            yield families.trees_by_threads(rows, threads, walk, not by_warp)
+            near = not by_warp and facts.shares_sums(rows, threads, memory)
+            yield families.trees_by_threads(rows, threads, walk, near)
 
 
 def gpu_contribution_schedule(rows: int = 128) -> Schedule:

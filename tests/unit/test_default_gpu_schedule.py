@@ -142,6 +142,18 @@ def test_defaults_compile_without_spills(kind: str, arch: str) -> None:
             assert launch.shared_bytes <= target.shared_bytes
 
 
+@pytest.mark.sampled(4)
+@pytest.mark.parametrize("n_outputs", [20, 100])
+@pytest.mark.parametrize("vector", [False, True])
+@pytest.mark.parametrize("arch", EXTREMES)
+def test_sums_of_many_outputs_fit(arch: str, vector: bool, n_outputs: int) -> None:
+    made = drawn(200, 4, n_outputs=n_outputs, vector=vector)
+    for reduction in REDUCTIONS:
+        table = default_gpu_schedules(made, target_of(arch), reduction)
+        for schedule in table.values():
+            lowered(made, schedule, target_of(arch), reduction)
+
+
 def at(made, rows: int, target: Target, mode: Reduction = "exact") -> str:
     """Return the schedule of a batch size, as text."""
     for (first, last), schedule in default_gpu_schedules(made, target, mode).items():

@@ -429,7 +429,8 @@ class _GridLowering(ThreadLowering):
         more threads share a row: two of 50 copied 1,024 columns in 11 us of an H100.
         """
         b, threads = self._k.b, self._n_threads
-        widths = [w for w in range(1, min(threads, n_columns) + 1) if threads % w == 0]
+        most = max(1, min(threads, n_columns))
+        widths = [w for w in range(1, most + 1) if threads % w == 0]
         few = [w for w in widths if not w & (w - 1) and w <= MOST_COLUMNS_AT_ONCE]
         width = max((w for w in few if 3 * w <= n_columns), default=1)
         if threads > width * most_rows:

@@ -122,5 +122,7 @@ def _read(forest: Forest, device: CupyDevice, rows: Any) -> Any:
     if rows.size and not (plain and rows.data.ptr % width == 0):
         rows = device.xp.ascontiguousarray(rows)
     if rows.size and (rows.dtype != dtype or not isnan(forest.missing_value)):
-        rows = device.cast(rows, dtype, forest.missing_value)
+        cast = _empty(device, rows.shape, dtype)
+        device.cast(rows, cast, forest.missing_value)
+        rows = cast
     return rows
