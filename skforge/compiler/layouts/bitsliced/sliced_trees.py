@@ -43,9 +43,6 @@ LANES = 8
 #: Rows whose leaf numbers fill one look-up.
 GROUP = 64
 
-#: Blocks of at most this many groups look all of them up, real or padding.
-FEW_GROUPS = 4
-
 #: Outputs of a vector leaf added in one loop turn if there are more than twice as many,
 #: so that the code does not grow with them.
 OUTPUTS_A_TURN = 8
@@ -162,11 +159,8 @@ class BitslicedLowering(BlockCode):
             self._constants()
         left = (rows.n_rows - rows.first).min(self.block)
         self.loaded = (left + (LOADED_ROWS - 1)) & -LOADED_ROWS
-        # If there are few groups, the leaves of all are looked up, not only of those
-        # with rows: a loop of fixed length is 7 % faster.
-        whole = self.block // GROUP
-        self.groups = b.const(whole)
-        if whole > FEW_GROUPS:
+        self.groups = b.const(1)
+        if self.block > GROUP:
             self.groups = (left + (GROUP - 1)) // GROUP
         return self.lines
 
