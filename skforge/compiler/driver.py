@@ -80,7 +80,7 @@ def _backend_pass(name: str) -> NamedPass:
 
 
 MIR_PASSES = (
-    NamedPass("insert-caches", lambda f, s: insert_caches.run(f)),
+    NamedPass("insert-caches", lambda f, s: insert_caches.run(f, s.hir)),
     NamedPass("legalize-reductions", lambda f, s: legalize_reductions.run(f, s.hir)),
     _backend_pass("warp-sums"),
     _backend_pass("keep-sums"),

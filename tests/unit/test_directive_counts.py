@@ -6,6 +6,7 @@ import ctypes
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -20,6 +21,7 @@ from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir.builder import Builder
 from skforge.compiler.ir.lir.walk import bodies, statements
 from skforge.compiler.layouts import base as representations
+from skforge.compiler.passes.mir.insert_caches import BYTES_AHEAD
 from skforge.compiler.passes.mir.specialize_depths import MAX_CLASSES
 from skforge.compiler.runtime.cpu.jit import (
     compile_functions,
@@ -27,7 +29,7 @@ from skforge.compiler.runtime.cpu.jit import (
     emit_object,
 )
 from skforge.compiler.runtime.kernels import aligned
-from skforge.compiler.schedule.families import tiled_schedule
+from skforge.compiler.schedule.families import bitsliced_schedule, tiled_schedule
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from tests import toy_representation
@@ -310,6 +312,20 @@ def test_nothing_is_prefetched_unasked(schedule: Schedule) -> None:
     assert of_type(found, lir.Prefetch) == of_type(found, lir.Touch) == []
     jit = compile_functions([found], Target.host())
     assert "prefetch" not in jit.assembly()
+
+
+def test_blocks_of_predicates_prefetch_the_next_one() -> None:
+    """Up to its last row, to L2, and only where a block is no large part of it."""
+    made = drawn(3, 4)
+    found = lowered(made, bitsliced_schedule(256)).kernel.function
+    assert {(s.buffer.name, s.level) for s in of_type(found, lir.Prefetch)} == {
+        ("rows", 2)
+    }
+    wide = replace(made, n_features=BYTES_AHEAD // (4 * 256))
+    assert made.input_dtype.itemsize == 4
+    assert of_type(function_of(wide, bitsliced_schedule(256)), lir.Prefetch)
+    wide = replace(made, n_features=wide.n_features + 1)
+    assert not of_type(function_of(wide, bitsliced_schedule(256)), lir.Prefetch)
 
 
 def prefetched(body: Sequence[lir.Stmt], values: dict[str, int]) -> list[int]:

@@ -78,33 +78,33 @@ def test_a_name_is_bound_once() -> None:
 
 def test_a_name_is_defined_before_it_is_used() -> None:
     assert refused(lir.Prefetch(X, V), const(I64)) == (
-        "%v is not defined, in 'prefetch @x[%v]' of f."
+        "%v is not defined, in 'prefetch l1 @x[%v]' of f."
     )
 
 
 def test_a_name_ends_with_its_body() -> None:
     assert refused(lir.If(T, (const(I64),)), lir.Prefetch(X, V)) == (
-        "%v is used outside its body, in 'prefetch @x[%v]' of f."
+        "%v is used outside its body, in 'prefetch l1 @x[%v]' of f."
     )
 
 
 def test_a_value_is_used_with_the_type_it_was_bound_with() -> None:
     assert refused(lir.Prefetch(X, Value("a", I64))) == (
-        "%a is used as i64 but bound as f32, in 'prefetch @x[%a]' of f."
+        "%a is used as i64 but bound as f32, in 'prefetch l1 @x[%a]' of f."
     )
 
 
 def test_a_buffer_is_used_in_its_body_with_its_facts() -> None:
     scratch = Buffer("s", F32)
     assert refused(lir.Prefetch(scratch, N)) == (
-        "@s is not defined, in 'prefetch @s[%n]' of f."
+        "@s is not defined, in 'prefetch l1 @s[%n]' of f."
     )
     assert (
         refused(lir.If(T, (lir.Alloc(scratch, N),)), lir.Prefetch(scratch, N))
-        == "@s is used outside its body, in 'prefetch @s[%n]' of f."
+        == "@s is used outside its body, in 'prefetch l1 @s[%n]' of f."
     )
     assert refused(lir.Prefetch(Buffer("x", F64), N)) == (
-        "@x is used with other facts than it was bound with, in 'prefetch @x[%n]' of f."
+        "@x is used with other facts than it was bound with, in 'prefetch l1 @x[%n]' of f."
     )
 
 

@@ -197,8 +197,8 @@ def test_wide_rows_are_fetched_ahead(level: str) -> None:
     wide, narrow = drawn(9, 6, n_features=501), drawn(9, 6, n_features=500)
     # a group of rows, in code for whole groups and for the last rows
     text = emitted(wide, sliced(), target)[0]
-    assert len(re.findall(r"\tprefetch", text)) == 2 * target.vector_bits // 32
-    assert "prefetch" not in emitted(narrow, sliced(), target)[0]
+    assert len(re.findall(r"\tprefetcht0", text)) == 2 * target.vector_bits // 32
+    assert "prefetcht0" not in emitted(narrow, sliced(), target)[0]
 
 
 def test_wide_rows_are_taken_in_parts() -> None:

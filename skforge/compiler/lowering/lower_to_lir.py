@@ -236,7 +236,9 @@ class Lowering:
         per_line = PREFETCH_STEP_BYTES // k.rows.element.bytes
         hi = lo + part * (count > 0).to(I64)
         with b.loop(lo, hi, per_line, hint="line") as i:
-            b.prefetch(k.rows, i)
+            # Not to L1, where the scratch of a block lies (Zen 4, 4,096 new rows of 90
+            # columns, bit logic: 137 ns a row without, 137 to L1, 119 to L2).
+            b.prefetch(k.rows, i, level=2)
 
     # ------------------------------------------------------------ loops
 

@@ -209,7 +209,8 @@ def _atomic_add(w: LlvmWriter, stmt: lir.AtomicAdd) -> None:
 
 def _prefetch(w: LlvmWriter, stmt: lir.Prefetch) -> None:
     address = w.address(stmt.buffer, stmt.index, inbounds=False)
-    w.line(f"call void @llvm.prefetch.p0(ptr {address}, i32 0, i32 3, i32 1)")
+    locality = 4 - stmt.level
+    w.line(f"call void @llvm.prefetch.p0(ptr {address}, i32 0, i32 {locality}, i32 1)")
 
 
 def _touch(w: LlvmWriter, stmt: lir.Touch) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import Literal
 
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir.nodes import BOOL, Buffer, Scalar, Stmt, Type, Value, Vec
@@ -276,8 +277,10 @@ class Builder:
         else:
             self.emit(lir.Store(buffer, index, value))
 
-    def prefetch(self, buffer: Buffer, index: Value | int) -> None:
-        self.emit(lir.Prefetch(buffer, *self._bounds(index)))
+    def prefetch(
+        self, buffer: Buffer, index: Value | int, level: Literal[1, 2] = 1
+    ) -> None:
+        self.emit(lir.Prefetch(buffer, *self._bounds(index), level))
 
     def touch(self, buffer: Buffer, index: Value | int) -> None:
         self.emit(lir.Touch(buffer, *self._bounds(index)))

@@ -370,10 +370,14 @@ class AtomicAdd:
 
 @dataclass(frozen=True, slots=True)
 class Prefetch:
-    """Hint that element ``index`` will be read soon; any address is allowed."""
+    """Hint that element ``index`` will be read soon; any address is allowed.
+
+    It comes to the caches of a CPU from ``level`` on.
+    """
 
     buffer: Read
     index: Operand
+    level: Literal[1, 2] = 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -70,7 +70,7 @@ _STATEMENTS: dict[type[Any], str] = {
     lir.Store: "store {buffer}[{index}] = {value}",
     lir.Scatter: "scatter {buffer}[{index}] = {value}",
     lir.AtomicAdd: "atomic_add {buffer}[{index}] += {value}",
-    lir.Prefetch: "prefetch {buffer}[{index}]",
+    lir.Prefetch: "prefetch l{level} {buffer}[{index}]",
     lir.Touch: "touch {buffer}[{index}]",
     lir.StorePlane: "store_plane {table}[{index}] = {value}",
     lir.Call: "call {symbol}({args})",

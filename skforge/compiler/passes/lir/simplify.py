@@ -5,8 +5,8 @@ Named operations give way to their code.
     %c: i64 = const 2                        %c: i64 = const 2
     for %i: i64 = %lo to %n step %s {        %k: i64 = mul %n, %c
       %k: i64 = mul %n, %c            =>     for %i: i64 = %lo to %n step %s {
-      %j: i64 = add %k, %zero                  prefetch @x[%k]
-      prefetch @x[%j]                        }
+      %j: i64 = add %k, %zero                  prefetch l1 @x[%k]
+      prefetch l1 @x[%j]                     }
     }
 
 Floats are folded only where the result has the bits that the machine computes, and are

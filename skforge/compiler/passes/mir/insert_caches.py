@@ -3,30 +3,47 @@
 Before: ``for b0 in 0 to rows step 64   cache``. After: the body begins with
 ``cache_rows(b0, min(64, rows - b0))``, or with ``cache_trees`` on a tree loop. The
 working set is everything that the loops inside reach in one iteration.
+
+Blocks whose predicates are cached prefetch the rows of the next one without ``cache``,
+unless these fill much of L2.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
+from skforge.compiler.ir.hir.nodes import PredictEnsemble
 from skforge.compiler.ir.mir import nodes as mir
 from skforge.compiler.ir.mir import walk
-from skforge.compiler.schedule.directives import Cache, Unroll
+from skforge.compiler.schedule.directives import Cache, CachePredicates, Unroll
+
+#: Most bytes of the next block's rows beside the predicates of this one. With new rows
+#: of 13 to 90 columns, 4,096 rows take .85 to .99 of the time (Zen 4), with the same
+#: rows 1.0 to 1.03; wider rows gain nothing.
+BYTES_AHEAD = 256 << 10
 
 
-def run(function: mir.Function) -> mir.Function:
+def run(function: mir.Function, hir: PredictEnsemble) -> mir.Function:
+    row_bytes = hir.forest.n_features * hir.forest.input_dtype.itemsize
+
     def change(stmt: mir.Stmt, outside: tuple[mir.Loop, ...]) -> mir.Stmt:
         if not isinstance(stmt, mir.Loop):
             return stmt
-        return _cached(stmt, (*outside, stmt), function.n_trees)
+        return _cached(stmt, (*outside, stmt), function.n_trees, row_bytes)
 
     return replace(function, body=walk.map_nest(function.body, change))
 
 
-def _cached(loop: mir.Loop, path: tuple[mir.Loop, ...], n_trees: int) -> mir.Loop:
-    cache = loop.mark(Cache)
+def _cached(
+    loop: mir.Loop, path: tuple[mir.Loop, ...], n_trees: int, row_bytes: int
+) -> mir.Loop:
+    cache, size = loop.mark(Cache), loop.step
     if cache is None:
-        return loop
+        fits = isinstance(size, int) and size * row_bytes <= BYTES_AHEAD
+        if not fits or not loop.has(CachePredicates):
+            return loop
+        ahead = _spread_ahead(loop, working_set(loop, path))
+        return replace(loop, body=loop.body if ahead is None else ahead)
     rows = working_set(loop, path)
     body = _spread_ahead(loop, rows)
     if body is None and loop.root == "batch":
