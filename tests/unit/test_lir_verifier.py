@@ -104,7 +104,8 @@ def test_a_buffer_is_used_in_its_body_with_its_facts() -> None:
         == "@s is used outside its body, in 'prefetch l1 @s[%n]' of f."
     )
     assert refused(lir.Prefetch(Buffer("x", F64), N)) == (
-        "@x is used with other facts than it was bound with, in 'prefetch l1 @x[%n]' of f."
+        "@x is used with other facts than it was bound with, in "
+        "'prefetch l1 @x[%n]' of f."
     )
 
 

@@ -173,6 +173,7 @@ class ForestCounts(ForestShape):
         of_column = of_column[of_column > 0]
         self.lines, self.search_levels, self.direct = _thresholds(of_column, registers)
         self.set_tables, self.single_sets = _sets(forest)
+        self.set_share = 1 - float(np.mean(ordered)) if len(ordered) else 0.0
         self.folded_nodes, self.listed, self.look_ups, mostly = _bit_trees(forest)
         self.folds_in_vectors = mostly and target.has_mask_registers  # as 64 rows do
         self.looks_up = looks_up(forest, target)

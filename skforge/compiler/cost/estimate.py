@@ -414,7 +414,9 @@ def _walk(w: Work, size: float | Counts, most: float | Counts) -> Terms:
         "wait_alone": hops * (w.wait(size) + m.wait_l1) * alone,
         "exit": ends * m.wait_l2 * (grouped / together + alone),
         "leaf": each * f.leaf_vectors * m.scalar,
+        "output": each * max(0.0, f.leaf_bytes / 8 - 1) * m.scalar,  # one by one
         "missing": f.asks * hops * m.scalar,
+        "set": f.set_share * hops * m.scalar,
     }
 
 
