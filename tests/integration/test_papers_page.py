@@ -50,17 +50,25 @@ def said_in_sources() -> tuple[frozenset[str], frozenset[str]]:
     return frozenset(names), frozenset(texts)
 
 
+@cache
+def paths() -> tuple[str, ...]:
+    """Return each file and folder of the code, without those of environments."""
+    folders = [ROOT / name for name in ("skforge", "tests", "benchmarks")]
+    found = [*folders, *(path for one in folders for path in one.rglob("*"))]
+    return tuple(f"/{path.relative_to(ROOT).as_posix()}" for path in found)
+
+
 def is_there(code: str) -> bool:
     """Return whether the repository has what a piece of code on the page names."""
     if code.startswith("test_"):
-        return any((ROOT / "tests").rglob(code.removesuffix(".py") + ".py"))
+        code = code.removesuffix(".py") + ".py"
     if command := re.fullmatch(r"python -m ([\w.]+)(?: (\w+))?( --quick)?", code):
         module = ROOT / command[1].replace(".", "/")
         figures = re.findall('"(fig\\d+)"', PAPER.read_text(encoding="utf-8"))
         known = command[2] is None or command[2] in figures
         return known and (module.exists() or module.with_suffix(".py").exists())
     if "/" in code or code.endswith(".py"):
-        return any(ROOT.rglob(code))
+        return any(path.endswith(f"/{code.rstrip('/')}") for path in paths())
     quoted = re.findall(r'"([^"]*)"', code)
     if code.startswith("preset("):
         return {*quoted} <= {*PRESETS}
