@@ -389,6 +389,9 @@ def _machine() -> str:
 @lru_cache(maxsize=1)
 def _host() -> Target:
     triple, cpu, features = _known_by_llvm()
+    if _machine() == "aarch64" and "+neon" not in features:
+        # every such CPU has it; LLVM reads files of Linux, which emulators do not have
+        features = ",".join(filter(None, (features, "+fp-armv8,+neon")))
     l1, l2, l3 = _cache_bytes()
     return Target(
         "cpu",
@@ -419,7 +422,7 @@ def _known_by_llvm() -> tuple[str, str, str]:
     try:
         features = str(binding.get_host_cpu_features().flatten())
     except RuntimeError:  # LLVM does not know this CPU: use only the baseline
-        features = "+neon" if _machine() == "aarch64" else "+sse,+sse2"
+        features = "" if _machine() == "aarch64" else "+sse,+sse2"
     triple = str(binding.get_process_triple())
     if triple.startswith("arm64"):
         triple = "aarch64" + triple.removeprefix("arm64")

@@ -10,7 +10,14 @@ import pytest
 from skforge import compile_forest
 from skforge.compiler.backend import backend_of
 from skforge.compiler.cost.counts import ForestCounts, counted
-from skforge.compiler.cost.estimate import COEFFICIENTS, TERMS, CostEstimate, plan_of
+from skforge.compiler.cost.estimate import (
+    COEFFICIENTS,
+    ON_ARM,
+    TERMS,
+    CostEstimate,
+    plan_of,
+)
+from skforge.compiler.cost.profile import MODELLED, MachineProfile
 from skforge.compiler.cost.shape import ForestShape
 from skforge.compiler.defaults.cpu import candidates
 from skforge.compiler.defaults.walks import walking_schedules
@@ -119,6 +126,17 @@ def test_coefficients_belong_to_terms() -> None:
             **narrow.terms(plan_of(schedules[kind]), 64),
         }
         assert set(own) <= set(terms)
+
+
+def test_arm_has_estimates_of_its_own() -> None:
+    made, bits = drawn(100, 6), plan_of(bitsliced_schedule(128))
+    for cpu in ("generic", "neoverse-n1", "neoverse-v1", "neoverse-v2"):
+        estimate = CostEstimate(made, replace(Target.aarch64(), cpu=cpu))
+        compare = estimate.terms(bits, 512)["compare"]
+        assert estimate.parts(bits, 512)["compare"] == 0.93 * compare
+    assert MachineProfile.of(Target.aarch64()) == MODELLED["neoverse-n1", 128]
+    for kind, own in ON_ARM.items():
+        assert all(own[term] > COEFFICIENTS[kind][term] for term in own)
 
 
 @pytest.mark.parametrize("target", [V3, V4], ids=str)

@@ -98,21 +98,22 @@ def test_an_interleaved_walk_on_every_target():
 def test_walks_stay_scalar_and_compile_quickly():
     target = Target.host()
     compile_functions([walk_kernel(1, "warm_up")], target)
-    function = walk_kernel(8)
-    seconds = []
-    for _ in range(3):
+    seconds = {1: [], 8: []}
+    for walks in 3 * [1, 8]:
         start = time.perf_counter()
-        module = compile_functions([function], target)
-        seconds.append(time.perf_counter() - start)
-    assert min(seconds) < 0.15  # 0.026 measured; room for a busy machine
+        module = compile_functions([walk_kernel(walks)], target)
+        seconds[walks].append(time.perf_counter() - start)
+    # 13 times measured; room for a busy machine, and for one that is emulated
+    assert min(seconds[8]) < 80 * min(seconds[1])
     assembly = module.assembly()
     # Eight separate walks: SLP vectorisation would build vectors lane by lane, and
     # strength reduction would keep a pointer for every address (see llvm.py).
-    assert (
-        re.findall(r"\b(?:v?p?insert|v?pinsr|v?unpck|v?pbroadcast)\w*", assembly) == []
-    )
-    compares = re.findall(r"\bv?ucomiss\b", assembly)
-    assert len(compares) == 8 * DEPTH
+    built, compare = {
+        "x86_64": (r"(?:v?p?insert|v?pinsr|v?unpck|v?pbroadcast)\w*", r"v?ucomiss"),
+        "aarch64": (r"(?:ins|dup|zip[12]|uzp[12]|tbl)", r"fcmp"),
+    }[target.arch]
+    assert re.findall(rf"\b{built}\b", assembly) == []
+    assert len(re.findall(rf"\b{compare}\b", assembly)) == 8 * DEPTH
     assert len(module.binary) < 5000
 
 
@@ -158,8 +159,10 @@ def test_vector_width_follows_the_target():
 
 
 def test_code_for_another_machine_is_not_loaded():
+    here = Target.host().arch
+    other = Target.x86_64() if here == "aarch64" else Target.aarch64()
     with pytest.raises(TargetError):
-        compile_functions([walk_kernel(1)], Target.aarch64())
+        compile_functions([walk_kernel(1)], other)
 
 
 # ------------------------------------------------------------ modules

@@ -28,6 +28,7 @@ from skforge.exceptions import CompilerError
 from tests.lir_loops import for_, parallel_for
 from tests.llvm_kernels import (
     DTYPES,
+    LEVELS,
     SCALARS,
     buffers,
     check,
@@ -150,7 +151,7 @@ def test_multiply_and_add_stay_two_roundings():
     a, b, c = (rng.normal(size=LANES).astype(np.float32) for _ in range(3))
     args = {"x": a, "y": b, "z": c, "out": np.zeros(2 * LANES, np.float32)}
     check(function, args, {"out": np.tile(a * b + c, 2)})
-    for target in targets().values():
+    for target in LEVELS.values():
         assembly = emit_assembly(function, target)
         assert "mulss" in assembly and "mulps" in assembly
         assert "fmadd" not in assembly
@@ -448,7 +449,7 @@ def test_prefetch_hints_and_never_faults():
     function = kernel(buffers(a=F32, out=F32), write)
     args = {"a": np.ones(1, np.float32), "out": np.zeros(1, np.float32)}
     check(function, args, {"out": np.ones(1, np.float32)})
-    for target in targets().values():
+    for target in LEVELS.values():
         assert emit_assembly(function, target).count("prefetcht0") == 3
     assert emit_assembly(function, Target.aarch64()).count("prfm") == 3
 

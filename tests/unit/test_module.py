@@ -293,6 +293,9 @@ N_JOBS = (
     "n_jobs must be None (one thread), a positive number of threads, or negative to "
     "count from all cores: -1 is all. Got {} instead."
 )
+HOST = Target.host()
+OTHER = Target.x86_64() if HOST.arch == "aarch64" else Target.aarch64()
+
 WRONG: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
     "a list": (
         {"schedule": [S]},
@@ -340,10 +343,10 @@ WRONG: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
     "named threads": ({"n_jobs": "all"}, InvalidInputError, N_JOBS.format("'all'")),
     "half a thread": ({"n_jobs": 0.5}, InvalidInputError, N_JOBS.format(0.5)),
     "other machine": (
-        {"target": Target.aarch64()},
+        {"target": OTHER},
         TargetError,
-        "Code for aarch64 does not run on this x86_64 machine; use target='cpu', or "
-        "compile on an aarch64 machine.",
+        f"Code for {OTHER.arch} does not run on this {HOST.arch} machine; use "
+        f"target='cpu', or compile on an {OTHER.arch} machine.",
     ),
     "CPU's schedule": (
         {"schedule": Schedule().parallel("batch"), "target": "emulated"},

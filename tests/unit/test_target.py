@@ -97,6 +97,17 @@ def test_host_is_what_llvm_finds():
     host.check_runs_here()
 
 
+def test_an_arm_host_has_neon_where_llvm_finds_nothing(monkeypatch):
+    facts = "aarch64-unknown-linux-gnu", "generic", "-sve"
+    monkeypatch.setattr(target_module, "_machine", lambda: "aarch64")
+    monkeypatch.setattr(target_module, "_known_by_llvm", lambda: facts)
+    host = target_module._host.__wrapped__()
+    assert host.features == "-sve,+fp-armv8,+neon"
+    assert host.permute_entries(8) == 64
+    monkeypatch.setattr(Target, "host", classmethod(lambda cls: host))
+    Target.aarch64().check_runs_here()
+
+
 @pytest.mark.skipif(
     not hasattr(os, "sched_setaffinity"), reason="no affinity masks on this system"
 )

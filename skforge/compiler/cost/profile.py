@@ -61,7 +61,8 @@ class MachineProfile:
     @classmethod
     def of(cls, target: Target) -> MachineProfile:
         key = target.cpu, target.vector_bits
-        return STORED.get(key) or MODELLED.get(key) or GENERIC[target.vector_bits]
+        common = ARM if target.arch == "aarch64" else GENERIC[target.vector_bits]
+        return STORED.get(key) or MODELLED.get(key) or common
 
     @classmethod
     def is_stored(cls, target: Target) -> bool:
@@ -87,3 +88,4 @@ STORED, MODELLED = _read("measured"), _read("modelled")
 
 #: For CPUs that are not stored and cannot be measured.
 GENERIC = {bits: STORED["emeraldrapids", bits] for bits in (512, 256, 128)}
+ARM = MODELLED["neoverse-n1", 128]
