@@ -12,8 +12,10 @@ import time
 
 from skforge.runtime.facts import WINDOWS, c_address
 
+#: The oldest macOS that exports run on; LLVM would write that of this machine in them.
+MACOS = "11.0"
 #: LLVM's vendor, system and ABI of objects that load here.
-TRIPLE_SUFFIX = {"darwin": "apple-darwin", "win32": "pc-windows-msvc-elf"}.get(
+TRIPLE_SUFFIX = {"darwin": f"apple-macosx{MACOS}", "win32": "pc-windows-msvc-elf"}.get(
     sys.platform, "unknown-linux-gnu"
 )
 

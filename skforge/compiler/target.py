@@ -18,7 +18,6 @@ from skforge.compiler.system import TRIPLE_SUFFIX
 from skforge.exceptions import TargetError
 from skforge.runtime import object_cache
 from skforge.runtime.facts import (
-    WINDOWS,
     cpu_count,
     cpu_facts,
     llvm_version,
@@ -419,14 +418,12 @@ def _known_by_llvm() -> tuple[str, str, str]:
         triple, cpu, features = stored.tobytes().decode().split("\n")
         return triple, cpu, features
     binding = llvmlite()
-    try:
+    features, triple = "", str(binding.get_process_triple())
+    with suppress(RuntimeError):
         features = str(binding.get_host_cpu_features().flatten())
-    except RuntimeError:  # LLVM does not know this CPU: use only the baseline
-        features = "" if _machine() == "aarch64" else "+sse,+sse2"
-    triple = str(binding.get_process_triple())
-    if triple.startswith("arm64"):
-        triple = "aarch64" + triple.removeprefix("arm64")
-    if WINDOWS:
+    if not features and _machine() != "aarch64":  # LLVM does not know this CPU
+        features = "+sse,+sse2"
+    if "linux" not in TRIPLE_SUFFIX:
         triple = f"{_machine()}-{TRIPLE_SUFFIX}"
     names = triple, str(binding.get_host_cpu_name()), features
     if facts:

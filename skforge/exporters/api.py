@@ -81,7 +81,7 @@ def export(
         no C compiler. ``shared``: a shared library, made by the system's linker.
         ``c``: one file of portable C99 for any CPU, even if LLVM has no code generator
         for it; it ignores ``target`` and is many times slower. ``wheel``: a shared
-        library as a Python package for Linux that needs NumPy but not skforge.
+        library as a Python package for Linux or macOS that needs NumPy alone.
     target : str, Target or sequence of them, default="cpu"
         "cpu" is this machine's CPU; "x86-64-v2" to "x86-64-v4" and "aarch64" are any
         CPU of that kind; "x86-64" puts all three levels in one library, which chooses
@@ -188,7 +188,7 @@ def export(
         sample = draw_sample(library)
         file, verified = f"{chosen}.o", verify(library, binary, sample)
     if kind in ("shared", "wheel"):
-        suffix = "dylib" if "darwin" in targets[0].triple else "so"
+        suffix = "dylib" if "apple" in targets[0].triple else "so"
         file = f"lib{chosen}.{suffix}"
         binary = link_shared(binary, file, targets[0])
     library = replace(library, texts=source.codes())

@@ -18,6 +18,7 @@ import zipfile
 from importlib import resources
 from pathlib import Path
 
+from skforge.compiler.system import MACOS
 from skforge.compiler.target import Target
 from skforge.exceptions import InvalidInputError, TargetError
 from skforge.exporters.contents import Library
@@ -33,6 +34,11 @@ def link_shared(binary: bytes, file: str, target: Target) -> bytes:
 
     Raises :class:`TargetError` if linking fails, or no linker is there.
     """
+    if ("apple" in target.triple) != (sys.platform == "darwin"):
+        raise TargetError(
+            f"Libraries for {target.triple} are linked on that system; use "
+            "kind='object', and link it there, on macOS with cc -shared."
+        )
     commands = _commands(target, file)
     if not commands:
         wanted = ", ".join(_drivers(target))
@@ -74,7 +80,7 @@ def _commands(target: Target, file: str) -> list[list[str]]:
 
     A library linked by lld leaves the C library to the program that loads it.
     """
-    apple = "darwin" in target.triple
+    apple = "apple" in target.triple
     name = ["-install_name", f"@rpath/{file}"] if apple else ["-soname", file]
     safe = [] if apple else ["-z", "noexecstack", "-z", "relro", "-z", "now"]
     flags = [*name, *safe, *([] if apple else ["--as-needed"])]
@@ -84,7 +90,8 @@ def _commands(target: Target, file: str) -> list[list[str]]:
         words = shlex.split(driver)
         if words and shutil.which(words[0]):
             passed = [f"-Wl,{flag}" for flag in flags]
-            commands.append([*words, "-shared", *passed, *files, "-lm"])
+            oldest = [f"-mmacosx-version-min={MACOS}"] if apple else []
+            commands.append([*words, *oldest, "-shared", *passed, *files, "-lm"])
             break
     if not apple and shutil.which("ld.lld"):
         machine = {"x86_64": "elf_x86_64", "aarch64": "aarch64linux"}[target.arch]
@@ -137,14 +144,15 @@ def wheel(
     metadata: bytes,
     columns: MappingColumns | None,
 ) -> tuple[str, bytes]:
-    """Return the name and the bytes of a Linux wheel with a shared library.
+    """Return the name and the bytes of a wheel with a shared library.
 
     Its platform tag is that of the C library the linker used. ``metadata`` holds the
     library's facts as JSON, and ``columns`` tell how mappings and frames are read.
     """
-    if "linux" not in target.triple:
+    if not re.search("linux|apple", target.triple):
         raise TargetError(
-            f"Wheels are made for Linux, not for {target.triple}; use kind='shared'."
+            f"Wheels are made for Linux and macOS, not for {target.triple}; use "
+            "kind='shared'."
         )
     name, tag = library.name, f"py3-none-{platform_tag(binary, target)}"
     distribution = re.sub("_+", "_", name).strip("_").lower()
@@ -184,6 +192,9 @@ def wheel(
 
 def platform_tag(binary: bytes, target: Target) -> str:
     """Return the tag of the newest glibc symbol version; ``linux`` without any."""
+    if "apple" in target.triple:
+        arch = "arm64" if target.arch == "aarch64" else target.arch
+        return f"macosx_{MACOS.replace('.', '_')}_{arch}"
     versions = re.findall(rb"GLIBC_2\.(\d+)", binary)
     if not versions:
         return f"linux_{target.arch}"

@@ -69,8 +69,7 @@ def _linked(binary: bytes, external: Mapping[str, int]) -> Image:
     stubs = {name: end + k * _STUB.size for k, name in enumerate(foreign)}
     fixed = _up(end + len(stubs) * _STUB.size, mmap.PAGESIZE)
     size = _allot(sections, _WRITTEN, fixed, places)
-    memory = mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    base = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+    memory, base = _mapped(size)
     for i, at in places.items():
         _, kind, _, _, offset, length, *_ = sections[i]
         if kind == _CONTENTS:
@@ -93,19 +92,36 @@ def _linked(binary: bytes, external: Mapping[str, int]) -> Image:
                     struct.pack_into("<i", memory, at, distance)
                 else:
                     raise ValueError(f"a relocation of kind {kind}")
-    pages = ctypes.c_void_p(base), ctypes.c_size_t(fixed)
-    # A CDLL made anew takes 20 µs.
-    if ctypes.pythonapi.mprotect(*pages, mmap.PROT_READ | mmap.PROT_EXEC):
-        raise CompilerError(  # LLVM would end the process
-            "The system refuses executable memory to this process, as "
-            "MemoryDenyWriteExecute of systemd and SELinux without execmem do. Allow "
-            "it, or serve a library or wheel that skforge.export made."
-        )
+    _make_executable(base, fixed)
     image = Image(
         (name, base + places[of] + at) for name, of, at in symbols if of in places
     )
     image.memory = memory
     return image
+
+
+def check_executable() -> None:
+    """Raise ``CompilerError`` where LLVM's linker would end the process."""
+    if hasattr(mmap, "PROT_EXEC"):
+        memory, base = _mapped(mmap.PAGESIZE)
+        _make_executable(base, len(memory))
+
+
+def _mapped(size: int) -> tuple[mmap.mmap, int]:
+    memory = mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    return memory, ctypes.addressof(ctypes.c_char.from_buffer(memory))
+
+
+def _make_executable(base: int, size: int) -> None:
+    pages = ctypes.c_void_p(base), ctypes.c_size_t(size)
+    # A CDLL made anew takes 20 µs.
+    if ctypes.pythonapi.mprotect(*pages, mmap.PROT_READ | mmap.PROT_EXEC):
+        raise CompilerError(
+            "The system refuses executable memory to this process, as "
+            "MemoryDenyWriteExecute of systemd, SELinux without execmem and macOS's "
+            "hardened runtime without allow-unsigned-executable-memory do. Allow it, "
+            "or serve a library or wheel that skforge.export made."
+        )
 
 
 def _tables(binary: bytes) -> tuple[list[Section], list[tuple[str, int, int]]]:

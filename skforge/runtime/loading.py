@@ -71,6 +71,7 @@ def load_object(
         image = elf.link(binary, symbols or {})
         if all(name in image for name in names):
             return image
+    elf.check_executable()
     with llvm() as binding:
         builder = binding.JITLibraryBuilder().add_object_img(binary)
         builder.add_current_process()
