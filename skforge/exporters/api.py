@@ -190,7 +190,7 @@ def export(
     if kind in ("shared", "wheel"):
         suffix = "dylib" if "apple" in targets[0].triple else "so"
         file = f"lib{chosen}.{suffix}"
-        binary = link_shared(binary, file, targets[0])
+        binary = link_shared(binary, file, targets[0], library.libm)
     library = replace(library, texts=source.codes())
     files = {file: binary}
     if version is None:
@@ -370,7 +370,7 @@ def _metadata(
         "library": file,
         "checksum": forest.content_hash(),
         "verified_here": verified,
-        "needs": ["libc", "libm"],
+        "needs": ["libc", "libm"][: 1 + library.libm],
         "model": {
             **{name: getattr(forest, name) for name in _OF_FOREST},
             **{name: getattr(library, name) for name in _OF_LIBRARY},

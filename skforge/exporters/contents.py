@@ -84,7 +84,7 @@ class Library:
     maps other functions to the reason they are missing. Portable C has no variants.
     ``texts`` are the codes of columns of texts, as in ``Source.codes``. ``contribs`` is
     the number of outputs whose contributions kernels write, 0 for none. ``encoder``
-    is the kernel that encodes categories, whose first slots are ``encoder_sizes``.
+    encodes categories, ``encoder_sizes`` its first slots. ``libm``: if it calls libm.
     """
 
     name: str
@@ -98,6 +98,7 @@ class Library:
     contribs: int = 0
     encoder: ExportedKernel | None = None
     encoder_sizes: tuple[int, ...] = ()
+    libm: bool = True
 
     def filled(self, template: str, **values: object) -> str:
         forest = self.forest

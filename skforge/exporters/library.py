@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TypeAlias
+
+import numpy as np
 
 from skforge.compiler.codegen.llvm.emitter import emit_llvm
 from skforge.compiler.defaults.cpu import contribution_schedules, default_schedules
@@ -15,6 +19,7 @@ from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.means import explained
 from skforge.compiler.ir.hir.nodes import HirCache, Reduction
 from skforge.compiler.ir.mir.nodes import Element
+from skforge.compiler.outputs.library import exp
 from skforge.compiler.outputs.steps import Steps, steps_in_code
 from skforge.compiler.passes.lir import place_scratch
 from skforge.compiler.runtime.compiling import most_rows
@@ -34,6 +39,7 @@ from skforge.exporters.contents import (
     ExportedVariant,
     Library,
     Ranges,
+    filled,
 )
 
 #: Scratch bytes per thread above which a kernel splits a batch, if that helps.
@@ -84,26 +90,49 @@ def export_object(
             table = fewer_ranges(table, batch_sizes)
             wanted["predict_contribs"] = contributing, table, "contribution", "exact"
         variants.append(_variant(target, wanted, f"{name}_k{number}", texts))
+    n = 0 if contributing is None else contributing.n_outputs
     library = Library(
-        name,
-        forest,
-        outputs,
-        left_out,
-        apply,
-        tuple(variants),
-        reduction,
-        contribs=0 if contributing is None else contributing.n_outputs,
+        name, forest, outputs, left_out, apply, tuple(variants), reduction, contribs=n
     )
     baseline = targets[0]  # of the library's own functions
     if baseline.arch == "x86_64":
         baseline = replace(Target.x86_64("v1"), triple=baseline.triple)
     if forest.hashed is not None:
         library = _encoding(library, forest.hashed, baseline, texts)
-    parts = [
-        *code.library_code(library),
-        *(code.python_code(library) if python else ()),
-    ]
-    return library, emit_object([*parts, *texts], baseline)
+    parts = code.library_code(library)
+    if python:
+        parts += code.python_code(library)
+    texts[:0] = (p if isinstance(p, str) else emit_llvm(p, baseline) for p in parts)
+    called = {name for text in texts for name in _MATHEMATICS.findall(text)}
+    ours = called & {"exp", "expf"}
+    if ours and "linux" in baseline.triple and _fuses_in_exp():
+        texts += _exponentials(name, targets)
+        called -= ours
+    return replace(library, libm=bool(called)), emit_object(texts, baseline)
+
+
+#: Calls of the C library's mathematics.
+_MATHEMATICS = re.compile(r"call \w+ @(expf?|log1pf?)\(")
+
+
+def _fuses_in_exp() -> bool:
+    """Tell whether this C library's exp and expf have the bits of ``exp.ll``."""
+    x = np.append(np.linspace(-760, 720, 8192), np.geomspace(1e-20, 700, 8192))
+    with np.errstate(all="ignore"):
+        results = exp(x).tobytes() + exp(x.astype(np.float32)).tobytes()
+    return hashlib.sha256(results).hexdigest()[:16] == "2f44dee9dbc747ab"
+
+
+def _exponentials(name: str, targets: Sequence[Target]) -> list[str]:
+    """Return exp and expf, so that bits depend neither on the C library nor the CPU."""
+    x86 = targets[0].arch == "x86_64"
+    fused = {"fma": "llvm.fma.f64", "attributes": '"target-features"="+fma"' * x86}
+    if not x86 or all("fma" in target.enabled for target in targets):
+        return [filled("exp.ll", name=name, exp="exp", **fused)]
+    slow = {"exp": f"{name}.slow.exp", "fma": f"{name}.fma", "attributes": ""}
+    fast = filled("exp.ll", name=name, exp=f"{name}.fast.exp", **fused)
+    choice = filled("exp_choice.ll", name=name)
+    return [fast, filled("exp.ll", name=name, **slow), choice]
 
 
 def check_targets(targets: Sequence[Target]) -> None:

@@ -29,7 +29,7 @@ from skforge.runtime.records import plain_out
 _SECONDS = 120
 
 
-def link_shared(binary: bytes, file: str, target: Target) -> bytes:
+def link_shared(binary: bytes, file: str, target: Target, libm: bool) -> bytes:
     """Link one object to a shared library, ``file`` its soname, and return its bytes.
 
     Raises :class:`TargetError` if linking fails, or no linker is there.
@@ -39,7 +39,7 @@ def link_shared(binary: bytes, file: str, target: Target) -> bytes:
             f"Libraries for {target.triple} are linked on that system; use "
             "kind='object', and link it there, on macOS with cc -shared."
         )
-    commands = _commands(target, file)
+    commands = _commands(target, file, libm)
     if not commands:
         wanted = ", ".join(_drivers(target))
         raise TargetError(
@@ -47,25 +47,20 @@ def link_shared(binary: bytes, file: str, target: Target) -> bytes:
             "Install one, or use kind='object', which needs none."
         )
     problems = []
-    with tempfile.TemporaryDirectory(prefix="skforge-link-") as folder:
-        (Path(folder) / "library.o").write_bytes(binary)
+    with tempfile.TemporaryDirectory(prefix="skforge-link-") as tmp:
+        (Path(tmp) / "library.o").write_bytes(binary)
         for command in commands:
             try:
                 done = subprocess.run(
-                    command,
-                    cwd=folder,
-                    capture_output=True,
-                    text=True,
-                    errors="replace",
-                    timeout=_SECONDS,
-                    check=False,
+                    command, cwd=tmp, capture_output=True, timeout=_SECONDS, check=False
                 )
             except (OSError, subprocess.TimeoutExpired) as error:
                 problems.append(f"{command[0]}: {error}")
                 continue
             if done.returncode == 0:
-                return (Path(folder) / "library.so").read_bytes()
-            problems.append(f"{command[0]}: {done.stderr.strip()[-500:]}")
+                return (Path(tmp) / "library.so").read_bytes()
+            said = done.stderr.decode(errors="replace").strip()[-500:]
+            problems.append(f"{command[0]}: {said}")
     raise TargetError("The linker failed; use kind='object'. " + "; ".join(problems))
 
 
@@ -75,10 +70,11 @@ def _drivers(target: Target) -> list[str]:
     return [f"{target.arch}-linux-gnu-gcc"]
 
 
-def _commands(target: Target, file: str) -> list[list[str]]:
-    """Return the commands to try, compiler drivers first: they know where libc is.
+def _commands(target: Target, file: str, libm: bool) -> list[list[str]]:
+    """Return the commands to try, compiler drivers first: they know where libm is.
 
-    A library linked by lld leaves the C library to the program that loads it.
+    A library that needs no libm, or is linked by lld, leaves the C library to the
+    program that loads it: no symbol has a version of glibc, so musl's do as well.
     """
     apple = "apple" in target.triple
     name = ["-install_name", f"@rpath/{file}"] if apple else ["-soname", file]
@@ -90,8 +86,9 @@ def _commands(target: Target, file: str) -> list[list[str]]:
         words = shlex.split(driver)
         if words and shutil.which(words[0]):
             passed = [f"-Wl,{flag}" for flag in flags]
-            oldest = [f"-mmacosx-version-min={MACOS}"] if apple else []
-            commands.append([*words, *oldest, "-shared", *passed, *files, "-lm"])
+            first = [f"-mmacosx-version-min={MACOS}"] if apple else []
+            last = "-lm" if libm or apple else "-nostdlib"
+            commands.append([*words, *first, "-shared", *passed, *files, last])
             break
     if not apple and shutil.which("ld.lld"):
         machine = {"x86_64": "elf_x86_64", "aarch64": "aarch64linux"}[target.arch]
@@ -154,7 +151,7 @@ def wheel(
             f"Wheels are made for Linux and macOS, not for {target.triple}; use "
             "kind='shared'."
         )
-    name, tag = library.name, f"py3-none-{platform_tag(binary, target)}"
+    name, tag = library.name, f"py3-none-{platform_tag(binary, target, library.libm)}"
     distribution = re.sub("_+", "_", name).strip("_").lower()
     base = f"{distribution}-{version}"
     info = f"{base}.dist-info"
@@ -172,7 +169,8 @@ def wheel(
         # users' own settings of mypy would be applied to it
         text = f"# mypy: ignore-errors\n{text}"
         files[f"{name}/_runtime/{part.rpartition('/')[2]}.py"] = text.encode()
-    facts = {"name": distribution, "version": version, "tag": tag}
+    tags = "\nTag: py3-none-".join(tag.split("."))
+    facts = {"name": distribution, "version": version, "tags": tags}
     for file_name in ("METADATA", "WHEEL"):
         files[f"{info}/{file_name}"] = library.filled(file_name, **facts).encode()
     record = ""
@@ -190,16 +188,17 @@ def wheel(
     return f"{base}-{tag}.whl", buffer.getvalue()
 
 
-def platform_tag(binary: bytes, target: Target) -> str:
-    """Return the tag of the newest glibc symbol version; ``linux`` without any."""
+def platform_tag(binary: bytes, target: Target, libm: bool) -> str:
+    """Return the tag of the newest glibc symbol version; without any, also of musl."""
     if "apple" in target.triple:
         arch = "arm64" if target.arch == "aarch64" else target.arch
         return f"macosx_{MACOS.replace('.', '_')}_{arch}"
     versions = re.findall(rb"GLIBC_2\.(\d+)", binary)
-    if not versions:
+    if not versions and libm:  # lld does not write them
         return f"linux_{target.arch}"
     # 2.17 is the oldest glibc that PEP 599's successors tag for every architecture.
-    return f"manylinux_2_{max(17, *map(int, versions))}_{target.arch}"
+    tag = f"manylinux_2_{max([17, *map(int, versions)])}_{target.arch}"
+    return tag if versions else f"{tag}.musllinux_1_1_{target.arch}"
 
 
 #: What each function of the package returns.

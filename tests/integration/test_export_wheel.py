@@ -48,13 +48,14 @@ def test_what_is_in_it(made: tuple[Any, Path]) -> None:
     name, version, *tags = package.stem.split("-")
     assert (name, version, tags[:2]) == ("tiny_model", "2.0rc1", ["py3", "none"])
     arch = skforge.Target.host().arch
-    assert re.fullmatch(rf"(manylinux_2_\d+|linux)_{arch}", tags[2])
+    several = f"manylinux_2_17_{arch}", f"musllinux_1_1_{arch}"
+    assert tags[2] == ".".join(several)
     with zipfile.ZipFile(package) as archive:
         assert archive.testzip() is None
         names = archive.namelist()
         facts = archive.read("tiny_model-2.0rc1.dist-info/METADATA").decode()
         wheel = archive.read("tiny_model-2.0rc1.dist-info/WHEEL").decode()
-    assert f"Tag: {'-'.join(tags)}\n" in wheel
+    assert wheel.endswith("".join(f"Tag: py3-none-{tag}\n" for tag in several))
     assert "Name: tiny_model\nVersion: 2.0rc1\n" in facts
     assert "License" not in facts
     inside = ("__init__.py", "py.typed", "libTiny__Model.so", "Tiny__Model.json")
@@ -63,11 +64,14 @@ def test_what_is_in_it(made: tuple[Any, Path]) -> None:
 
 def test_the_tag_is_of_the_newest_symbol() -> None:
     target = skforge.Target.parse("x86-64-v2")
-    assert platform_tag(b"\0GLIBC_2.2.5\0GLIBC_2.29\0GLIBC_2.4\0", target) == (
+    assert platform_tag(b"\0GLIBC_2.2.5\0GLIBC_2.29\0GLIBC_2.4\0", target, True) == (
         "manylinux_2_29_x86_64"
     )
-    assert platform_tag(b"\0GLIBC_2.2.5\0", target) == "manylinux_2_17_x86_64"
-    assert platform_tag(b"\0", target) == "linux_x86_64"
+    assert platform_tag(b"\0GLIBC_2.2.5\0", target, True) == "manylinux_2_17_x86_64"
+    assert platform_tag(b"\0", target, True) == "linux_x86_64"
+    assert platform_tag(b"\0", target, False) == (
+        "manylinux_2_17_x86_64.musllinux_1_1_x86_64"
+    )
 
 
 def test_it_predicts_without_skforge(made: tuple[Any, Path], tmp_path: Path) -> None:

@@ -298,12 +298,12 @@ def test_libraries_are_linked_on_a_mac(
     monkeypatch.setattr(wheel, "_drivers", lambda _: ["cc"])
     monkeypatch.setattr(wheel.shutil, "which", lambda name: f"/usr/bin/{name}")
     monkeypatch.setattr(wheel.subprocess, "run", run)
-    assert wheel.link_shared(binary, "libtiny.dylib", M1) == b"linked"
+    assert wheel.link_shared(binary, "libtiny.dylib", M1, True) == b"linked"
     assert [word for command in commands for word in command] == [
         *("cc", "-mmacosx-version-min=11.0", "-shared", "-Wl,-install_name"),
         *("-Wl,@rpath/libtiny.dylib", "-o", "library.so", "library.o", "-lm"),
     ]
-    assert wheel.platform_tag(b"", M1) == "macosx_11_0_arm64"
+    assert wheel.platform_tag(b"", M1, True) == "macosx_11_0_arm64"
 
 
 def test_elsewhere_an_error_says_where_they_are_linked(tmp_path: Path) -> None:
