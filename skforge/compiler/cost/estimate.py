@@ -238,6 +238,7 @@ def bitsliced(w: Work) -> Terms:
         "constant": w.blocks * constants / LINE * streamed,
         "register": w.blocks * f.look_ups * streamed,
         "row": row_lines(w) * m.line_l2,
+        "sum": w.rows(GROUP) * f.n_outputs * m.scalar,
         "column": rows * f.column_tiles * m.permute,
         "page": rows * f.column_tiles * min(1, f.row_bytes / PAGE) * pages * m.wait_l1,
         "scratch": rows * f.column_tiles * scratch,
