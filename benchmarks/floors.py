@@ -134,3 +134,27 @@ def floors(
 
 #: Cycles until a sum of floats can be added to, at least.
 ADDITION = 3
+
+#: What takes a part longer than its floor, which counts work as if nothing waited.
+BEYOND = {
+    "columns": "Columns of 16 rows are transposed by shuffles on two ports, stored and "
+    "read again.",
+    "lines": "A mask goes to a general register and is stored as 2 bytes, and each "
+    "column begins with a jump to the code of its kind.",
+    "fold": "Each node loads the number of its line before the line; trees that do not "
+    "fold write each result to memory and read it back.",
+    "index": "The bits of a level are spread to the bytes of 64 rows, level by level, "
+    "before the shuffles.",
+    "look-up": "Leaves are taken from all over a table that L1 does not hold, by "
+    "numbers that have only just become known.",
+    "codes": "Thresholds beyond the first levels are searched in memory, each step by "
+    "the one before.",
+    "top": "The codes of 16 rows are first put in the order of the tree's columns.",
+    "tiles": "A row's next tile is loaded from where its last one says: from L2 or L3, "
+    "16 rows at a time, with an address of its own for each.",
+    "sums": "Walks that go on below the lanes wait for each hop, and a CPU foresees "
+    "few of their ends; leaf values come from L2 or L3.",
+    "walk": "A hop waits for the node that the one before has chosen.",
+    "pieces": "Rows in a piece seldom fill its registers.",
+    "buckets": "A row's place in its bucket waits for the count before it.",
+}

@@ -22,7 +22,7 @@ import typer
 from assembly import describe, mnemonics
 from cases import Case, cases
 from counters import count
-from floors import Floor, clock_ghz, floors
+from floors import BEYOND, Floor, clock_ghz, floors
 from harness import Batches, numbers, table
 from kernel_cuts import Cuts
 from numpy.typing import NDArray
@@ -49,6 +49,9 @@ WARM_UP = 5
 
 #: Seconds of a sample: most end before another process gets the core.
 SAMPLE = 0.002
+
+#: A part this many times its floor has a line that says why.
+FAR = 3
 
 #: A part that takes less than minus this share of the kernel says that none did.
 BUSY = 0.03
@@ -248,6 +251,10 @@ def to_markdown(made: Profile) -> str:
         floors += [_number(part.distance, 1), part.floor, part.instructions]
         rows.append([part.name, *times, *floors])
     lines += table(HEADS, rows, kinds="tnnnnnntt")
+    far = [part for part in made.parts if (part.distance or 0) > FAR]
+    for part in far:
+        why = BEYOND.get(part.name, "Nobody has looked into this.")
+        lines.append(f"\n*{part.name}*, {part.distance:.1f} times its floor. {why}")
     if min(part.ns_row for part in made.parts) < -BUSY * made.kernel_ns_row:
         lines.append("\nA part below zero: the machine was busy, measure again.")
     return "\n".join(lines) + "\n"
