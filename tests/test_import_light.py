@@ -5,6 +5,8 @@ from __future__ import annotations
 import pickle
 import subprocess
 import sys
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -124,62 +126,72 @@ def test_an_unknown_name_is_an_attribute_error():
     assert str(error.value) == "module 'skforge' has no attribute 'Forrest'"
 
 
+#: All in one process, of which half the time is scikit-learn's import.
 LOADED = """
 import sys, pickle, numpy as np
 import skforge
-fast = skforge.load({path!r})
-X = np.load({rows!r})
-fast.predict(X[:1])
-compiler = [m for m in sys.modules if m.startswith("skforge.compiler.schedule.d")]
-for name in ("predict", "predict_proba", "predict_raw"):
-    getattr(fast, name)(X)
-    getattr(fast, name)(X[:1])
-compiler += [m for m in sys.modules if m.startswith({compiler!r})]
-fast.warm_up(); fast.counters(); fast.n_jobs = 2; fast.classes_; fast.n_features_in_
-hasattr(fast, "transform_"), hasattr(fast, "__array__")
-print([m for m in {heavy} if m in sys.modules] + compiler)
-answers = fast.predict_proba(X)
+loaded = []
+for library, path in {models!r}:
+    fast = skforge.load(path)
+    X = np.load({rows!r})
+    fast.predict(X[:1])
+    compiler = [m for m in sys.modules if m.startswith("skforge.compiler.schedule.d")]
+    for name in ("predict", "predict_proba", "predict_raw"):
+        getattr(fast, name)(X)
+        getattr(fast, name)(X[:1])
+    compiler += [m for m in sys.modules if m.startswith({compiler!r})]
+    print(library, compiler)
+    loaded.append(fast)
+for fast in loaded:
+    fast.warm_up(); fast.counters(); fast.n_jobs = 2; fast.classes_
+    fast.n_features_in_, hasattr(fast, "transform_"), hasattr(fast, "__array__")
+    print([m for m in {heavy} if m in sys.modules])
+answers = [fast.predict_proba(X) for fast in loaded]
 from sklearn.base import BaseEstimator, clone, is_classifier
-assert isinstance(fast, BaseEstimator) and is_classifier(fast)
-from skforge import CompiledForest
-assert isinstance(fast, CompiledForest)
-assert repr(fast).startswith("CompiledForest(")
-assert fast.counters()["library"]["calls"] == 0
-np.testing.assert_array_equal(fast.predict_proba(X), answers)
-copy = pickle.loads(pickle.dumps(fast))
-np.testing.assert_array_equal(copy.predict_proba(X), answers)
+for fast, expected in zip(loaded, answers):
+    assert isinstance(fast, BaseEstimator) and is_classifier(fast)
+    from skforge import CompiledForest
+    assert isinstance(fast, CompiledForest)
+    assert repr(fast).startswith("CompiledForest(")
+    assert fast.counters()["library"]["calls"] == 0
+    np.testing.assert_array_equal(fast.predict_proba(X), expected)
+    copy = pickle.loads(pickle.dumps(fast))
+    np.testing.assert_array_equal(copy.predict_proba(X), expected)
 """
 
 
-@pytest.mark.parametrize("library", ["sklearn", "xgboost", "lightgbm", "pipeline"])
-def test_a_loaded_model_answers_without_scikit_learn(library, tmp_path):
+def test_loaded_models_answer_without_scikit_learn(tmp_path):
     from sklearn.datasets import load_iris
     from sklearn.ensemble import RandomForestClassifier
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler
 
     X, y = load_iris(return_X_y=True)
-    model = RandomForestClassifier(3, random_state=0)
-    if library == "xgboost":
-        model = pytest.importorskip("xgboost").XGBClassifier(n_estimators=3)
-    elif library == "lightgbm":
-        model = pytest.importorskip("lightgbm").LGBMClassifier(n_estimators=3)
-    elif library == "pipeline":
-        model = make_pipeline(StandardScaler(), model)
-    fast = skforge.CompiledForest(model.fit(X, y), tuning="off").fit(X)
-    path, rows = str(tmp_path / "m.skforge"), str(tmp_path / "rows.npy")
-    skforge.save(fast, path)
+    forest = RandomForestClassifier(3, random_state=0)
+    models = {"sklearn": forest, "pipeline": make_pipeline(StandardScaler(), forest)}
+    if find_spec("xgboost"):
+        models["xgboost"] = import_module("xgboost").XGBClassifier(n_estimators=3)
+    if find_spec("lightgbm"):
+        models["lightgbm"] = import_module("lightgbm").LGBMClassifier(n_estimators=3)
+    rows = str(tmp_path / "rows.npy")
     np.save(rows, X)
+    paths = {library: str(tmp_path / f"{library}.skforge") for library in models}
+    for library, path in paths.items():
+        model = models[library].fit(X, y)
+        skforge.save(skforge.CompiledForest(model, tuning="off").fit(X), path)
+        again = skforge.load(path)  # and fills the cache, as the process will ask
+        for name in ("predict", "predict_proba", "predict_raw"):
+            getattr(again, name)(X)
+            getattr(again, name)(X[:1])
+        again.warm_up()
     heavy = [*HEAVY, "skforge.tuning", "skforge.gpu"]
     compiler = tuple(f"skforge.compiler.{name}" for name in COMPILER)
     compiler += ("difflib", "tempfile", "zipfile")
-    again = skforge.load(path)  # and fills the cache, as the process will ask
-    for name in ("predict", "predict_proba", "predict_raw"):
-        getattr(again, name)(X)
-        getattr(again, name)(X[:1])
-    again.warm_up()
-    code = LOADED.format(path=path, rows=rows, heavy=heavy, compiler=compiler)
-    assert python(code) == "[]"
+    code = LOADED.format(
+        models=[*paths.items()], rows=rows, heavy=heavy, compiler=compiler
+    )
+    first = [f"{library} []" for library in models]
+    assert python(code).splitlines() == [*first, *("[]" for _ in models)]
 
 
 #: What a worker runs, and what the command line runs.
@@ -226,26 +238,49 @@ def test_workers_and_the_command_line_predict_without_scikit_learn(tmp_path):
         assert python(code).splitlines()[-1] == "[]"
 
 
-@pytest.mark.sampled(4)
+ASKED = (
+    "repr(fast)",
+    "fast.get_params()",
+    "pickle.dumps(fast)",
+    "copy.deepcopy(fast)",
+    "fast.summary()",
+    "fast.score(X, fast.predict(X))",
+    "skforge.save(fast, path)",
+    "fast.fit(X)",
+    "fast.drop_estimator()",
+    "fast.set_params(n_jobs=1)",
+    "fast.inspect('loops')",
+    "fast._repr_mimebundle_()",
+    "skforge.TreeExplainer(fast)",
+    "dir(fast).index('score')",
+    "clone(fast)",
+    "make_pipeline(fast).predict(X)",
+)
+BECOMES = """
+import copy, pickle, skforge, numpy as np
+path = {path!r}
+for asked in {asked!r}:
+    fast, X = skforge.load(path), np.zeros((2, 4))
+    before = fast.predict(X)
+    name = type(fast).__name__
+    if "clone" in asked or "make_pipeline" in asked:
+        from sklearn.base import clone
+        from sklearn.pipeline import make_pipeline
+    exec(asked)
+    assert (fast.predict(X) == before).all(), asked
+    print(name, type(fast).__name__)
+"""
+
+
 @pytest.mark.parametrize(
     "asked",
     [
-        "repr(fast)",
-        "fast.get_params()",
-        "pickle.dumps(fast)",
-        "copy.deepcopy(fast)",
-        "fast.summary()",
-        "fast.score(X, fast.predict(X))",
-        "skforge.save(fast, path)",
-        "fast.fit(X)",
-        "fast.drop_estimator()",
-        "fast.set_params(n_jobs=1)",
-        "fast.inspect('loops')",
-        "fast._repr_mimebundle_()",
-        "skforge.TreeExplainer(fast)",
-        "dir(fast).index('score')",
-        "clone(fast)",
-        "make_pipeline(fast).predict(X)",
+        pytest.param(ASKED, id="all"),
+        # in a process of its own each imports scikit-learn, for 1.3 s
+        *(
+            pytest.param([one], id=one, marks=[pytest.mark.slow] if i else [])
+            for i, one in enumerate(ASKED)
+        ),
     ],
 )
 def test_a_loaded_model_becomes_an_estimator_where_one_is_needed(asked, tmp_path):
@@ -256,17 +291,6 @@ def test_a_loaded_model_becomes_an_estimator_where_one_is_needed(asked, tmp_path
     model = DecisionTreeClassifier(max_depth=2).fit(X, y)
     path = str(tmp_path / "m.skforge")
     skforge.save(skforge.CompiledForest(model, tuning="off").fit(X), path)
-    code = f"""
-import copy, pickle, skforge, numpy as np
-path = {path!r}
-fast, X = skforge.load(path), np.zeros((2, 4))
-before = fast.predict(X)
-name = type(fast).__name__
-if "clone" in {asked!r} or "make_pipeline" in {asked!r}:
-    from sklearn.base import clone
-    from sklearn.pipeline import make_pipeline
-{asked}
-assert (fast.predict(X) == before).all()
-print(name, type(fast).__name__)
-"""
-    assert python(code) in ("LoadedForest CompiledForest", "ReadyForest CompiledForest")
+    names = python(BECOMES.format(path=path, asked=asked)).splitlines()
+    assert len(names) == len(asked)
+    assert {*names} <= {"LoadedForest CompiledForest", "ReadyForest CompiledForest"}
