@@ -443,14 +443,10 @@ def _cache_bytes(
         found = os.listdir(folder)
     for entry in found:
         try:
-            kind, level_text, size_text = (
-                read_text(folder, entry, name).strip()
-                for name in ("type", "level", "size")
-            )
-            level = int(level_text)
-            size = int(size_text.rstrip("KMG")) << {"K": 10, "M": 20, "G": 30}.get(
-                size_text[-1:], 0
-            )
+            files = (os.path.join(entry, name) for name in ("type", "level", "size"))
+            kind, number, text = (read_text(folder, file).strip() for file in files)
+            level, unit = int(number), {"K": 10, "M": 20, "G": 30}.get(text[-1:], 0)
+            size = int(text.rstrip("KMG")) << unit
         except (OSError, ValueError):
             continue
         if kind != "Instruction" and level in sizes and size > 0:

@@ -17,8 +17,8 @@ from skforge.compiler.runtime.module import CompiledModule, compile_forest
 from skforge.compiler.schedule.directives import ScheduleKind
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
-from skforge.exceptions import TargetError
 from tests.exactness.forests import forest, rows_for
+from tests.llvm_kernels import targets
 from tests.oracles.lir_interpreter import interpret_lir
 
 BATCHES = (0, 1, 2, 3, 63, 64, 65, 1000)
@@ -154,15 +154,6 @@ def emitted(made: Forest, schedule: Schedule, target: Target) -> tuple[str, byte
     return emit_assembly(function, target), emit_object(function, target)
 
 
-@lru_cache(maxsize=1)
 def levels() -> dict[str, Target]:
-    """Return the x86-64 levels this machine runs."""
-    found = {}
-    for level in ("v2", "v3", "v4"):
-        target = Target.x86_64(level)
-        try:
-            target.check_runs_here()
-        except TargetError:
-            continue
-        found[level] = target
-    return found
+    """Return the plain CPUs whose code runs here: x86-64 levels, or aarch64."""
+    return {name: target for name, target in targets().items() if name != "host"}

@@ -17,6 +17,7 @@ from skforge.compiler.forest.reference import reference_raw
 from skforge.compiler.ir.lir.builder import Builder
 from skforge.compiler.ir.lir.nodes import F32, F64, I64, Buffer, Function, Value, Vec
 from skforge.compiler.layouts.bitsliced.predicate_lines import round_down
+from skforge.compiler.target import Target
 from tests.exactness.checks import levels
 from tests.exactness.forests import EXTREMES, drawn
 from tests.exactness.sliced import sliced
@@ -112,7 +113,7 @@ def test_rows_of_float32_need_nothing_more() -> None:
 def test_the_interpreter_settles_ties_alike() -> None:
     made = doubles(Missing.NAN)
     rows = rows_near(made, 70, 5)
-    kernel = lower(build_hir(made, sliced(64), "exact"), levels()["v3"]).kernel
+    kernel = lower(build_hir(made, sliced(64), "exact"), Target.x86_64("v3")).kernel
     assert any(item.buffer.name == "exact_thresholds" for item in kernel.data)
     got = np.zeros((70, made.n_outputs), made.accumulator_dtype)
     data = [item.data for item in kernel.data]
