@@ -166,7 +166,7 @@ def main(
     cpu: Annotated[
         str, typer.Option(help=f"{', '.join(CPUS)}, or one of qemu-aarch64 -cpu help.")
     ] = "neoverse-n1",
-    seconds: Annotated[int, typer.Option(help="When tests are stopped.")] = 540,
+    seconds: Annotated[int, typer.Option(help="When to stop, with the making.")] = 540,
     program: Annotated[
         str, typer.Option(help="Run this line of a shell there, and no tests.")
     ] = "",
@@ -175,7 +175,7 @@ def main(
     mmdebstrap: Annotated[str, typer.Option(help="Debian's script.")] = "mmdebstrap",
 ) -> None:
     """Run tests on an emulated Arm CPU, and print a table of their files."""
-    root, emulator = root.resolve(), shutil.which(qemu)
+    begun, root, emulator = time.monotonic(), root.resolve(), shutil.which(qemu)
     if emulator is None:
         sys.exit(f"there is no {qemu}; install qemu-user-static")
     if not (root / "opt/packages/pytest").exists():
@@ -185,10 +185,10 @@ def main(
     report = root / "tmp/report.xml"
     report.unlink(missing_ok=True)
     files = tests or SLICE
-    limit = ["timeout", "--signal=INT", "--kill-after=60", str(seconds)]
+    left = max(1, seconds - int(time.monotonic() - begun))
+    limit = ["timeout", "--signal=INT", "--kill-after=60", str(left)]
     options = ["-q", "-ra", "-p", "no:cacheprovider", "-o", "timeout=900"]
     pytest = ["python3", "-m", "pytest", *options, "--junitxml=/tmp/report.xml"]
-    begun = time.monotonic()
     status = inside(root, emulator, cpu, *limit, *pytest, *files)
     if report.exists():
         print(table(report))
