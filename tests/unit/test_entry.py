@@ -35,6 +35,7 @@ from skforge.compiler.outputs.steps import (
     steps_in_code,
 )
 from skforge.compiler.runtime.cpu import jit, threads
+from skforge.compiler.runtime.cpu.workers import SEMAPHORES
 from skforge.compiler.runtime.entry import entry as entries
 from skforge.compiler.runtime.entry import mappings
 from skforge.compiler.runtime.entry.routines import MAX_SCRATCH
@@ -240,7 +241,9 @@ def test_lightgbms_outputs(transform, n_outputs, task, divisor):
     "transform", ["gb_logistic", "gb_exponential", "hist_logistic"]
 )
 def test_binary_boosting_of_scikit_learn(transform):
-    assert expit_is_libm()  # or it has no entry for probabilities here
+    if not expit_is_libm():  # there is no entry for probabilities then
+        assert sys.platform == "win32"
+        pytest.skip("SciPy's expit is not of the C library here")
     forest = forest_of(
         1, transform, "float64", "float64", source="sklearn", task="binary"
     )
@@ -558,6 +561,7 @@ def jobs_of_workers():
     return ctypes.c_int64.from_address(threads._workers._pool).value >> 32
 
 
+@pytest.mark.skipif(not SEMAPHORES, reason="Python's threads share them here")
 def test_batches_worth_several_threads_are_shared():
     blocks = Schedule().tile("batch", "b0", "b1", 16).parallel("b0")
     forest = forest_of(n_trees=500)
@@ -791,7 +795,7 @@ def _resident() -> int:
 
 
 needs_proc = pytest.mark.skipif(
-    not os.path.exists("/proc/self/statm"), reason="memory is read from /proc"
+    sys.platform != "linux", reason="memory is read from /proc"
 )
 
 
@@ -1104,7 +1108,8 @@ def test_loops_make_no_addresses_of_integers(monkeypatch, tmp_path):
             if entry is not None:
                 rows = rows_of(forest, 3).astype(np.float64)
                 assert_equal(entry(rows), wanted(module, output, rows))
-        api.export(forest, tmp_path / str(forest.n_outputs))
+        if sys.platform != "win32":
+            api.export(forest, tmp_path / str(forest.n_outputs))
     assert len(texts) > 20
     assert sum("getelementptr" in text for text in texts) > 20
     assert [line for text in texts for line in pointers_in_loops(text)] == []
