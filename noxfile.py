@@ -15,7 +15,7 @@ from pathlib import Path
 
 import nox
 
-PYTHONS = ["3.10", "3.11", "3.12", "3.13"]
+PYTHONS = ["3.10", "3.11", "3.12", "3.13", "3.14"]
 
 #: What can differ by Python and by the libraries found for it: entries made of
 #: functions of CPython, frontends, estimators, artifacts, types, the command line.
@@ -109,7 +109,7 @@ def tests(session: nox.Session) -> None:
     session.run("python", "-m", "pytest", *chosen, env={"SKFORGE_MODELS": str(models)})
 
 
-@nox.session(python=PYTHONS[-1])
+@nox.session(python=PYTHONS[-2])
 def newest(session: nox.Session) -> None:
     """Run the fast tests and three benchmarks beside the newest release of each peer.
 

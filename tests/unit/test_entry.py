@@ -828,7 +828,8 @@ def test_results_are_their_own_memory():
     second = entry(ROWS)
     second[:] = 0
     assert np.array_equal(first, kept)
-    assert first.base is None and sys.getrefcount(first) == 2
+    # since Python 3.14 the argument is borrowed, and not counted
+    assert first.base is None and sys.getrefcount(first) <= 2
 
 
 def test_an_entry_outlives_its_module():
