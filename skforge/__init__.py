@@ -7,27 +7,25 @@ from typing import TYPE_CHECKING
 from warnings import warn
 
 from skforge import exceptions
-from skforge._version import __version__
-from skforge.exceptions import (
-    InvalidInputError,
-    InvalidModelError,
-    PerformanceWarning,
-    SkforgeError,
-    UnsupportedModelError,
-    VerificationWarning,
-)
+from skforge._version import __version__ as __version__
+from skforge.exceptions import InvalidInputError as InvalidInputError
+from skforge.exceptions import InvalidModelError as InvalidModelError
+from skforge.exceptions import PerformanceWarning as PerformanceWarning
+from skforge.exceptions import SkforgeError as SkforgeError
+from skforge.exceptions import UnsupportedModelError as UnsupportedModelError
+from skforge.exceptions import VerificationWarning as VerificationWarning
 
 if TYPE_CHECKING:
-    from skforge.compiler.frontends import load_forest
-    from skforge.compiler.runtime.module import compile_forest
-    from skforge.compiler.schedule.schedule import Schedule
-    from skforge.compiler.target import Target
-    from skforge.estimators import CompiledForest
-    from skforge.explainer import TreeExplainer
-    from skforge.exporters.api import export
-    from skforge.inspection import partial_dependence
-    from skforge.persistence.artifact import save
-    from skforge.persistence.loading import load
+    from skforge.compiler.frontends import load_forest as load_forest
+    from skforge.compiler.runtime.module import compile_forest as compile_forest
+    from skforge.compiler.schedule.schedule import Schedule as Schedule
+    from skforge.compiler.target import Target as Target
+    from skforge.estimators import CompiledForest as CompiledForest
+    from skforge.explainer import TreeExplainer as TreeExplainer
+    from skforge.exporters.api import export as export
+    from skforge.inspection import partial_dependence as partial_dependence
+    from skforge.persistence.artifact import save as save
+    from skforge.persistence.loading import load as load
 
 # Loaded on first use, so that `import skforge` imports no heavy packages.
 _HOME = {
@@ -43,29 +41,12 @@ _HOME = {
     "save": "skforge.persistence.artifact",
 }
 
-__all__ = [
-    "CompiledForest",
-    "InvalidInputError",
-    "InvalidModelError",
-    "PerformanceWarning",
-    "Schedule",
-    "SkforgeError",
-    "Target",
-    "TreeExplainer",
-    "UnsupportedModelError",
-    "VerificationWarning",
-    "__version__",
-    "compile_forest",
-    "export",
-    "load",
-    "load_forest",
-    "partial_dependence",
-    "save",
-]
 
-
-# Hidden from type checkers, which would otherwise accept any name.
+# Hidden from type checkers, which would otherwise accept any name; they read the names
+# from the imports above.
 if not TYPE_CHECKING:
+    _ERRORS = {*exceptions.__all__} & {*globals()}
+    __all__ = sorted({*_HOME, *_ERRORS, "__version__"})
 
     def __getattr__(name: str) -> object:
         if name in _HOME:
@@ -82,4 +63,4 @@ if not TYPE_CHECKING:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*globals(), *_HOME})

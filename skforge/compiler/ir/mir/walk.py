@@ -82,54 +82,40 @@ def loops_in(body: mir.Body) -> Iterator[mir.Loop]:
     return (stmt for stmt in statements(body) if isinstance(stmt, mir.Loop))
 
 
+def map_nest(
+    body: mir.Body,
+    change: Callable[[mir.Stmt, tuple[mir.Loop, ...]], mir.Stmt | mir.Body],
+    outside: tuple[mir.Loop, ...] = (),
+) -> mir.Body:
+    def changed(stmt: mir.Stmt) -> mir.Body:
+        path = (*outside, stmt) if isinstance(stmt, mir.Loop) else outside
+        inside = map_bodies(stmt, lambda inner: map_nest(inner, change, path))
+        new = change(inside, outside)
+        return new if isinstance(new, tuple) else (new,)
+
+    return tuple(chain.from_iterable(map(changed, body)))
+
+
 def map_loops(
     body: mir.Body, change: Callable[[mir.Loop], mir.Stmt | mir.Body]
 ) -> mir.Body:
-    def changed(stmt: mir.Stmt) -> mir.Stmt | mir.Body:
-        new = map_bodies(stmt, lambda inner: map_loops(inner, change))
-        return change(new) if isinstance(new, mir.Loop) else new
-
-    return _flat(map(changed, body))
+    return map_nest(body, lambda o, _: change(o) if isinstance(o, mir.Loop) else o)
 
 
 def map_statements(
     body: mir.Body, change: Callable[[mir.Stmt], mir.Stmt | mir.Body]
 ) -> mir.Body:
-    def changed(stmt: mir.Stmt) -> mir.Stmt | mir.Body:
-        if isinstance(stmt, mir.Loop | mir.DepthSwitch):
-            return map_bodies(stmt, lambda inner: map_statements(inner, change))
-        return change(stmt)
-
-    return _flat(map(changed, body))
-
-
-def _flat(parts: Iterable[mir.Stmt | mir.Body]) -> mir.Body:
-    stmts = (part if isinstance(part, tuple) else (part,) for part in parts)
-    return tuple(chain.from_iterable(stmts))
-
-
-def map_nest(
-    body: mir.Body,
-    change: Callable[[mir.Stmt, tuple[mir.Loop, ...]], mir.Stmt],
-    outside: tuple[mir.Loop, ...] = (),
-) -> mir.Body:
-    def changed(stmt: mir.Stmt) -> mir.Stmt:
-        path = (*outside, stmt) if isinstance(stmt, mir.Loop) else outside
-        new = map_bodies(stmt, lambda inner: map_nest(inner, change, path))
-        return change(new, outside)
-
-    return tuple(map(changed, body))
+    nested = mir.Loop | mir.DepthSwitch
+    return map_nest(body, lambda o, _: o if isinstance(o, nested) else change(o))
 
 
 def map_walks(
     body: mir.Body, change: Callable[[mir.WalkDecisionTree], mir.WalkDecisionTree]
 ) -> mir.Body:
     def changed(stmt: mir.Stmt) -> mir.Stmt:
-        match stmt:
-            case mir.Let(op=mir.WalkDecisionTree() as walk):
-                return replace(stmt, op=change(walk))
-            case _:
-                return stmt
+        if isinstance(stmt, mir.Let) and isinstance(stmt.op, mir.WalkDecisionTree):
+            return replace(stmt, op=change(stmt.op))
+        return stmt
 
     return map_statements(body, changed)
 
