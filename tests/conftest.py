@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import gc
 import os
+import sys
 import tempfile
 import zlib
 from collections.abc import Callable, Generator
+from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -29,6 +32,10 @@ os.environ.setdefault("SKFORGE_TUNING_SECONDS", "0")
 # by pytest -n auto, those that spin keep the others from working (10 fits of XGBoost in
 # each of two such processes on a busy machine of 2 cores: 51 s spinning, .5 s asleep).
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
+# Passes make many small objects, and few cycles: a collection for every 10,000 of them
+# instead of 700 takes 2 % of the time of tests, not 8 %. Subprocesses have the default.
+gc.set_threshold(10_000, 20, 50)
 
 settings.register_profile(
     "skforge",
@@ -56,6 +63,24 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="write the golden texts anew; such tests then count as skipped",
     )
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection(session: pytest.Session) -> None:
+    """Import other tests first in each process of pytest-xdist, if all are asked for.
+
+    In a new clone each would compile them all at once, for 12 s; now it finds most of
+    them compiled by the others.
+    """
+    worker: dict[str, str] | None = getattr(session.config, "workerinput", None)
+    asked = [Path(arg).resolve() for arg in session.config.args]
+    if worker is None or TESTS.resolve() not in asked or sys.dont_write_bytecode:
+        return
+    at, step = int(worker["workerid"].removeprefix("gw")), int(worker["workercount"])
+    for file in sorted(TESTS.rglob("test_*.py"))[at::step]:
+        name = file.relative_to(TESTS.parent).with_suffix("").as_posix()
+        with suppress(Exception, pytest.skip.Exception):  # collection says why
+            import_module(name.replace("/", "."))
 
 
 @pytest.hookimpl(tryfirst=True)
