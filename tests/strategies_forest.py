@@ -9,7 +9,8 @@ import numpy as np
 from hypothesis import strategies as st
 
 from skforge.compiler.forest.arrays import Comparison, Missing
-from skforge.compiler.forest.forest import Forest, deduplicate_predicates
+from skforge.compiler.forest.forest import Forest
+from skforge.compiler.forest.predicates import deduplicate_predicates
 
 NUMERIC = (Comparison.LT, Comparison.LE, Comparison.GT, Comparison.GE)
 SHAPES = ("leaf", "stump", "chain left", "chain right", "zigzag", "full", "random")

@@ -12,8 +12,9 @@ from pathlib import Path
 import numpy as np
 
 from skforge.compiler.forest.arrays import Comparison, Missing
-from skforge.compiler.forest.forest import Forest, deduplicate_predicates
+from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.outputs import OutputSpec
+from skforge.compiler.forest.predicates import deduplicate_predicates
 from skforge.compiler.frontends.base import Frontend, class_names, register
 from skforge.exceptions import UnsupportedModelError
 

@@ -16,8 +16,9 @@ import numpy as np
 
 from skforge._typing import Array
 from skforge.compiler.forest.arrays import Comparison
-from skforge.compiler.forest.forest import Forest, round_thresholds
+from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.frames import is_date, number_of
+from skforge.compiler.forest.predicates import round_thresholds
 
 if TYPE_CHECKING:
     from skforge.compiler.frontends.pipeline.bounds import Bounds

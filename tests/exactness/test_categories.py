@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from skforge.compiler.forest.arrays import Comparison, Missing
-from skforge.compiler.forest.forest import Forest, deduplicate_predicates
+from skforge.compiler.forest.forest import Forest
+from skforge.compiler.forest.predicates import deduplicate_predicates
 from skforge.compiler.forest.reference import reference_raw
 from skforge.compiler.runtime.module import compile_forest
 from skforge.compiler.schedule.schedule import Schedule

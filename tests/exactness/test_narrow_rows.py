@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from skforge import compile_forest
 from skforge.compiler.driver import build_hir, lower
 from skforge.compiler.forest.arrays import Comparison, Missing
-from skforge.compiler.forest.forest import Forest, round_thresholds
+from skforge.compiler.forest.forest import Forest
+from skforge.compiler.forest.predicates import round_thresholds
 from skforge.compiler.forest.reference import reference_raw
 from skforge.compiler.ir.lir.builder import Builder
 from skforge.compiler.ir.lir.nodes import F32, F64, I64, Buffer, Function, Value, Vec

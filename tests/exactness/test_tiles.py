@@ -19,6 +19,7 @@ from sklearn.ensemble import (
 from skforge import load_forest
 from skforge.compiler.driver import build_hir, lower
 from skforge.compiler.forest.arrays import Missing
+from skforge.compiler.forest.combine import subset
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.reference import draw_rows, reference_leaves, reference_raw
 from skforge.compiler.ir.lir.nodes import Prefetch
@@ -39,7 +40,6 @@ from tests.exactness.checks import (
 )
 from tests.exactness.forests import MAKERS, drawn, forest
 from tests.strategies_forest import edge_rows, random_forest
-from tests.subset import subset
 from tests.turns import in_turns
 
 

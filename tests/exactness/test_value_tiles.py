@@ -14,6 +14,7 @@ from skforge import load_forest
 from skforge.compiler.defaults.cpu import candidates
 from skforge.compiler.driver import build_hir, lower
 from skforge.compiler.forest.arrays import Missing
+from skforge.compiler.forest.combine import subset
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.reference import draw_rows, reference_leaves, reference_raw
 from skforge.compiler.ir.lir.nodes import (
@@ -46,7 +47,6 @@ from tests.exactness.checks import (
 from tests.exactness.forests import MAKERS, forest
 from tests.exactness.test_tiles import KINDS, quick, trained
 from tests.strategies_forest import edge_rows, random_forest
-from tests.subset import subset
 from tests.turns import in_turns
 
 

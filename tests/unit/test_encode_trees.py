@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from skforge.compiler.forest.combine import subset
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.layouts.bitsliced import encode_trees as encoding
 from skforge.compiler.layouts.bitsliced.encode_trees import (
@@ -20,7 +21,6 @@ from skforge.compiler.layouts.bitsliced.sliced_layout import slice_trees
 from tests.exactness.forests import forest_of
 from tests.exactness.sliced import chain, grown
 from tests.oracles.encode_tree import Encoder, tree_of
-from tests.subset import subset
 
 
 def encoded(made: Forest, bits: int) -> tuple[EncodedTrees, list[int], int]:

@@ -15,15 +15,12 @@ from sklearn.ensemble import RandomForestRegressor
 
 from skforge.compiler.forest import arrays, validation
 from skforge.compiler.forest.arrays import Comparison, Missing
-from skforge.compiler.forest.forest import (
-    Forest,
-    deduplicate_predicates,
-    round_thresholds,
-)
+from skforge.compiler.forest.combine import subset
+from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.outputs import OutputSpec
+from skforge.compiler.forest.predicates import deduplicate_predicates, round_thresholds
 from skforge.compiler.frontends import load_forest
 from skforge.exceptions import InvalidModelError
-from tests.subset import subset
 
 
 def small_forest(**changes):

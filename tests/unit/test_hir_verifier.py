@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from skforge.compiler.forest.combine import subset
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.hir.nodes import PredictEnsemble, TiledForest
 from skforge.compiler.ir.hir.printer import print_hir
@@ -24,7 +25,6 @@ from skforge.compiler.schedule.bind import bind
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.exceptions import CompilerError
 from tests.strategies_forest import random_forest
-from tests.subset import subset
 
 
 def two_trees() -> Forest:

@@ -11,10 +11,11 @@ from numpy.testing import assert_array_equal
 
 from skforge.compiler.forest import reference
 from skforge.compiler.forest.arrays import ZERO_THRESHOLD, Comparison, Missing
-from skforge.compiler.forest.forest import Forest, deduplicate_predicates
+from skforge.compiler.forest.combine import subset
+from skforge.compiler.forest.forest import Forest
+from skforge.compiler.forest.predicates import deduplicate_predicates
 from skforge.compiler.forest.reference import draw_rows, reference_leaves, reference_raw
 from skforge.exceptions import InvalidInputError
-from tests.subset import subset
 
 ODD = [0.0, -0.0, 1e-45, -1e-45, 1e-36, -2e-35, 1.0, 3.0, -1.0, 40.0, 70.5, 1e30]
 ODD += [-0.5, -0.999, 1e-35, ZERO_THRESHOLD, 1.00000003e-35]

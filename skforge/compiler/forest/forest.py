@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from skforge._typing import Array, Bools, FloatArray, Int32s, Int64s, Uint32s
+from skforge._typing import Int32s
 from skforge._version import FORMAT, __version__, check_format
 from skforge.compiler.forest import arrays
-from skforge.compiler.forest.arrays import Comparison
+from skforge.exceptions import InvalidInputError
 from skforge.runtime.digests import sha256
 
 
@@ -165,6 +166,115 @@ class Forest(arrays.ForestArrays):
             object.__setattr__(self, "_valid", True)
         return self
 
+    def select_trees(self, trees: slice | ArrayLike) -> Forest:
+        """Return the forest of some of the trees, in the given order.
+
+        The first trees of a forest predict what its library does with as many rounds or
+        estimators, to the last bit: XGBoost's ``iteration_range=(0, k)``, LightGBM's
+        ``num_iteration=k`` and scikit-learn's ``estimators_[:k]``, a round being a tree
+        for each output (times XGBoost's ``num_parallel_tree``). CatBoost adds its bias
+        last: as the only leaf of the last tree.
+
+        Parameters
+        ----------
+        trees : slice, array-like of int or array-like of bool
+            The trees, counted from 0 or, with negative numbers, from the end; or for
+            each tree whether it is chosen.
+
+        Returns
+        -------
+        Forest
+            The raw score starts from the same ``base`` and adds the trees one by one.
+            Of forests that average their trees, it is the average of those chosen.
+            Predicates and leaves that are no longer used are left out.
+
+        Raises
+        ------
+        InvalidInputError
+            A tree does not exist or is chosen twice; or an average would have no trees,
+            or more of them for one output than for another.
+        UnsupportedModelError
+            The scores depend on all trees: AdaBoost and isolation forests, and averages
+            of a divisor that is not the number of trees.
+
+        Examples
+        --------
+        >>> from sklearn.ensemble import RandomForestRegressor
+        >>> from skforge import load_forest
+        >>> model = RandomForestRegressor(5, random_state=0).fit([[0], [1]], [0, 1])
+        >>> load_forest(model).select_trees(slice(0, 3))
+        <Forest sklearn regression: 3 trees, 5 nodes, 1 distinct predicates, \
+depth 0..1, 1 features, 1 outputs, float32 rows, float64 sums>
+        """
+        from skforge.compiler.forest.combine import selected
+
+        return selected(self.validate(), trees).validate()
+
+    @staticmethod
+    def concatenate(
+        forests: Iterable[Forest],
+        *,
+        weights: Sequence[float] | None = None,
+        average: bool = False,
+    ) -> Forest:
+        """Return one forest with the trees of several, whose raw scores add up.
+
+        The raw score starts from the sum of the forests' ``base``, the first one's
+        first, and adds the trees of the first forest in their order, then those of the
+        second, and so on. Each step is rounded to the dtype of the sums, so that the
+        last bits may differ from those of scores that are added afterwards. The
+        transform applies to the whole score.
+
+        Parameters
+        ----------
+        forests : iterable of Forest
+            At least one. They must agree on all but trees, bases and divisors: on the
+            rows, the outputs, the dtypes and the transform. Leaves for one output and
+            leaves for all may be mixed.
+        weights : sequence of float, optional
+            By what the base and the leaves of each forest are multiplied, rounded to
+            the dtype of the sums; ``[1 / 5] * 5`` for the mean of five models.
+        average : bool, default=False
+            Whether the raw score is the average of all trees. Forests whose ``divisor``
+            is the number of their trees are averaged in any case; single trees, whose
+            divisor is 1, only on request.
+
+        Returns
+        -------
+        Forest
+            The source's numbers of nodes stay as they are.
+
+        Raises
+        ------
+        InvalidInputError
+            The forests differ; the text names in what.
+        UnsupportedModelError
+            The scores of a forest are not sums of its trees alone.
+
+        Examples
+        --------
+        >>> from sklearn.tree import DecisionTreeRegressor
+        >>> from skforge import compile_forest, load_forest
+        >>> X = [[0.0], [1.0]]
+        >>> trees = [DecisionTreeRegressor().fit(X, y) for y in ([0, 1], [4, 8])]
+        >>> forest = Forest.concatenate(map(load_forest, trees), average=True)
+        >>> compile_forest(forest).predict(X)
+        array([2. , 4.5])
+        """
+        from skforge.compiler.forest.combine import concatenated
+
+        several = [*forests]
+        for forest in several:
+            if not isinstance(forest, Forest):
+                raise InvalidInputError(
+                    "forests must be Forests, as load_forest returns them. Got "
+                    f"{type(forest).__name__} instead."
+                )
+            forest.validate()
+        if not several:
+            raise InvalidInputError("forests is empty; give at least one Forest.")
+        return concatenated(several, weights, average).validate()
+
     def content_hash(self) -> str:
         """Return a hex digest of every field; equal forests have equal digests."""
         if not hasattr(self, "_hash"):
@@ -183,156 +293,3 @@ class Forest(arrays.ForestArrays):
 def _rebuilt(form: int, release: str, *values: Any) -> Forest:
     check_format(form, release, "The pickle of a Forest")
     return Forest(*values)
-
-
-def round_thresholds(
-    thresholds: ArrayLike, comparison: ArrayLike, dtype: Any
-) -> FloatArray:
-    """Round float64 thresholds to the rows' dtype so that no test changes.
-
-    A float32 ``x <= t`` is ``x <= r`` for ``r`` the largest float32 not above ``t``;
-    ``x < t`` is ``x < r`` for the smallest float32 not below ``t``.
-    -0.0 becomes 0.0, which compares the same.
-
-    >>> round_thresholds([0.1, 1e300, -1e-50], Comparison.LE, "float32").tolist()
-    [0.09999999403953552, 3.4028234663852886e+38, -1.401298464324817e-45]
-    >>> round_thresholds([0.1, 1e300, -1e-50], Comparison.LT, "float32").tolist()
-    [0.10000000149011612, inf, 0.0]
-    """
-    exact = np.asarray(thresholds, dtype=np.float64)
-    tests = np.asarray(comparison)
-    with np.errstate(over="ignore"):
-        near = exact.astype(dtype)
-    down = (tests == Comparison.LE) | (tests == Comparison.GT)
-    up = (tests == Comparison.LT) | (tests == Comparison.GE)
-    equal = (tests == Comparison.EQ) | (tests == Comparison.NE)
-    if equal.any() and (bad := equal & (near != exact)).any():
-        at = int(bad.argmax())
-        raise ValueError(
-            f"thresholds[{at}] = {exact.flat[at]!r} is tested for equality but is not "
-            f"a {np.dtype(dtype)} number, so it cannot be rounded."
-        )
-    with np.errstate(over="ignore", under="ignore"):
-        for way, over, end in ((down, np.greater, -np.inf), (up, np.less, np.inf)):
-            if way.any():
-                some = np.flatnonzero(way & over(near, exact))
-                near[some] = np.nextafter(near[some], end)
-    return near + near.dtype.type(0)
-
-
-def deduplicate_predicates(
-    feature: ArrayLike,
-    comparison: ArrayLike,
-    threshold: FloatArray,
-    missing: ArrayLike,
-    missing_left: ArrayLike,
-    categories: dict[int, Uint32s] | None = None,
-) -> tuple[dict[str, Array], Int32s]:
-    """Return the distinct predicates of a list of tests, and each test's number.
-
-    Arguments and result are fields of :class:`Forest`; all but ``threshold``, whose
-    dtype becomes the input dtype, may be a single value for all tests. ``categories``
-    are the words of the tests that have a set, by test number. Predicates are sorted by
-    feature, then comparison, then threshold.
-    """
-    shape = threshold.shape
-    value = threshold + threshold.dtype.type(0)  # -0.0 and 0.0 are one threshold
-    columns = [np.asarray(c) for c in (feature, comparison, missing, missing_left)]
-    sets, set_of = _distinct_sets(shape[0], categories or {})
-    keys: list[Array] = [value]
-    if len(sets) > 1:
-        value[set_of > 0] = 0
-        keys.insert(0, set_of)
-    # One sortable integer: flags take 6 bits, so any 32-bit feature fits.
-    code = np.full(shape, columns[0], np.int64)
-    for column, size in zip(columns[1:], (8, 4, 2), strict=True):
-        code *= size
-        code += column
-    keys.append(code)
-    order, new = _sorted(keys)
-    index = np.empty(shape, dtype=np.int32)
-    index[order] = np.cumsum(new, dtype=np.int32) - 1
-    pick = order[new]
-    words = [sets[i] for i in set_of[pick]] if len(sets) > 1 else []
-    offset = np.zeros(len(pick) + 1, np.int64)
-    if words:
-        offset[1:] = np.cumsum([len(w) for w in words])
-    # a single value is repeated, not gathered
-    picked = [
-        c[pick] if c.shape == shape else np.broadcast_to(c, pick.shape) for c in columns
-    ]
-    fields_ = {
-        "feature": picked[0],
-        "comparison": picked[1],
-        "threshold": value[pick],
-        "missing": picked[2],
-        "missing_left": picked[3] != 0,
-        "category_offset": offset,
-        "category_words": np.concatenate([np.zeros(0, np.uint32), *words]),
-    }
-    return fields_, index
-
-
-def _sorted(keys: list[Array]) -> tuple[Int64s, Bools]:
-    """Return the order of rows by several keys, the last one first, and what is new.
-
-    Equal rows are in any order, and the first of them in that order is new.
-    """
-    if (found := _sorted_packed(*keys)) is not None:
-        return found
-    order = np.argsort(keys[0])
-    for key in keys[1:]:
-        if key.dtype.kind == "f" or key.min(initial=0) < 0:
-            order = order[np.argsort(key[order], kind="stable")]
-            continue
-        # 16 bits at a time, in linear time: 5 times faster for a million tests
-        for shift in range(0, int(key.max(initial=0)).bit_length(), 16):
-            digit = (key >> shift).astype(np.uint16)
-            order = order[np.argsort(digit[order], kind="stable")]
-    new = np.zeros(len(order), np.bool_)
-    new[:1] = True
-    for key in keys:
-        ranked = key[order]
-        new[1:] |= ranked[1:] != ranked[:-1]
-    return order, new
-
-
-def _sorted_packed(value: Array, *others: Int64s) -> tuple[Int64s, Bools] | None:
-    """Sort float32 values with one other key in a word each; None if these are wider.
-
-    A sort of words takes a third of the time of finding their order, and the rows'
-    numbers are in them.
-    """
-    bits, (code, *more) = len(value).bit_length(), others
-    narrow = 0 <= code.min(initial=0) <= code.max(initial=0) < 1 << 24
-    if value.dtype != np.float32 or more or not narrow:
-        return None
-    rank = np.cumsum(np.bincount(code) > 0)
-    if rank[-1:].sum() >> (32 - bits):
-        return None
-    word = value.view(np.int32) >> 31 | np.int32(-1 << 31)  # all bits of negative ones
-    word ^= value.view(np.int32)  # in their order
-    packed = (rank.astype(np.uint64) << np.uint64(32))[code]
-    packed |= word.view(np.uint32)
-    packed <<= np.uint64(bits)
-    packed |= np.arange(len(value), dtype=np.uint32)
-    packed.sort()
-    order = (packed & np.uint64((1 << bits) - 1)).view(np.int64)
-    packed >>= np.uint64(bits)
-    return order, np.append(True, packed[1:] != packed[:-1])[: len(packed)]
-
-
-def _distinct_sets(
-    n_tests: int, categories: dict[int, Uint32s]
-) -> tuple[list[Uint32s], Int64s]:
-    sets: list[Uint32s] = [np.zeros(0, np.uint32)]
-    known: dict[bytes, int] = {}
-    set_of = np.zeros(n_tests, dtype=np.int64)
-    for test, words in categories.items():
-        used = np.flatnonzero(words)
-        trimmed = words[: used[-1] + 1 if len(used) else 0].astype(np.uint32)
-        number = known.setdefault(trimmed.tobytes(), len(sets))
-        if number == len(sets):
-            sets.append(trimmed)
-        set_of[test] = number
-    return sets, set_of

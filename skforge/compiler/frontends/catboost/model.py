@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 
 from skforge.compiler.forest.arrays import Comparison, Missing
-from skforge.compiler.forest.forest import Forest, deduplicate_predicates
+from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.outputs import SCORES, OutputFunction, OutputSpec, Task
+from skforge.compiler.forest.predicates import deduplicate_predicates
 from skforge.compiler.frontends import checks
 from skforge.compiler.frontends.arrays import Floats, forest_arrays
 from skforge.compiler.frontends.base import Frontend, detects, is_a, register

@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 
 from skforge._typing import Array, Bools, Int32s
 from skforge.compiler.forest.arrays import ZERO_THRESHOLD, Comparison, Missing
-from skforge.compiler.forest.forest import Forest, deduplicate_predicates
+from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.outputs import OutputFunction, OutputSpec, Task
+from skforge.compiler.forest.predicates import deduplicate_predicates
 from skforge.compiler.frontends import checks
 from skforge.compiler.frontends.arrays import Floats, forest_arrays, starts
 from skforge.compiler.frontends.base import Frontend, is_a, register

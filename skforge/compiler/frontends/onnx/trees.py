@@ -13,7 +13,7 @@ import numpy as np
 
 from skforge._typing import Bools, FloatArray, Int32s
 from skforge.compiler.forest.arrays import Comparison, Missing
-from skforge.compiler.forest.forest import deduplicate_predicates, round_thresholds
+from skforge.compiler.forest.predicates import deduplicate_predicates, round_thresholds
 from skforge.compiler.forest.validation import damaged, first_true
 from skforge.compiler.frontends.arrays import Ints, Sets, category_words, forest_arrays
 from skforge.exceptions import UnsupportedModelError

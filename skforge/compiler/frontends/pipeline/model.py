@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from skforge._compat import no_warnings
 from skforge._typing import Array, Bools, Uint32s
 from skforge.compiler.forest.arrays import ZERO_THRESHOLD, Comparison, Missing
-from skforge.compiler.forest.forest import Forest, deduplicate_predicates
+from skforge.compiler.forest.forest import Forest
+from skforge.compiler.forest.predicates import deduplicate_predicates
 from skforge.compiler.forest.reference import evaluate_predicates
 from skforge.compiler.frontends import base, load_forest, read_forests, refuse_untrained
 from skforge.compiler.frontends.checks import IntRange

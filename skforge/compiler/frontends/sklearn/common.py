@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 
 from skforge._typing import Array
-from skforge.compiler.forest import forest
 from skforge.compiler.forest.arrays import Comparison, Missing
+from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.outputs import Task
+from skforge.compiler.forest.predicates import deduplicate_predicates, round_thresholds
 from skforge.compiler.frontends import arrays
 from skforge.compiler.frontends.arrays import Ints, forest_arrays, offsets
 from skforge.compiler.frontends.base import is_a
@@ -104,7 +105,7 @@ def forest_of(
     columns: Any = None,
     missing: bool = True,
     **fields: Any,
-) -> forest.Forest:
+) -> Forest:
     """Return the forest of a model's fitted trees, all nodes joined at once.
 
     ``values`` has, for each tree, what its nodes add to each output; ``columns`` the
@@ -120,10 +121,10 @@ def forest_of(
         pairs = zip(trees, map(np.asarray, columns), strict=True)
         tested = [columns_of[np.maximum(tree.feature, 0)] for tree, columns_of in pairs]
         feature = np.concatenate(tested)[inner]
-    tests = forest.deduplicate_predicates(
+    tests = deduplicate_predicates(
         feature,
         int(Comparison.LE),
-        forest.round_thresholds(exact, Comparison.LE, np.dtype(np.float32)),
+        round_thresholds(exact, Comparison.LE, np.dtype(np.float32)),
         int(Missing.NAN),
         goes_left != 0 if missing else False,
     )
@@ -139,7 +140,7 @@ def forest_of(
         part = leaf_value[filled : filled + len(leaves)]
         np.take(value, leaves, axis=0, out=part, mode="clip")
         filled += len(leaves)
-    return forest.Forest(
+    return Forest(
         **forest_arrays(offset, inner, left, right, tests, leaf_value, cover=cover),
         n_features=int(model.n_features_in_),
         source="sklearn",

@@ -18,8 +18,9 @@ import numpy as np
 
 from skforge._typing import Bools
 from skforge.compiler.forest.arrays import Comparison, Missing
-from skforge.compiler.forest.forest import Forest, deduplicate_predicates
+from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.outputs import SCORES, OutputSpec
+from skforge.compiler.forest.predicates import deduplicate_predicates
 from skforge.compiler.forest.validation import damaged
 from skforge.compiler.frontends import arrays
 from skforge.compiler.frontends.arrays import Sets

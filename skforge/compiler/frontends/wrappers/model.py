@@ -9,12 +9,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from skforge._typing import Array, Int32s
-from skforge.compiler.forest.forest import Forest, deduplicate_predicates
+from skforge.compiler.forest.combine import joined
+from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.outputs import SCORES
 from skforge.compiler.frontends import answers_itself, read_forests
 from skforge.compiler.frontends import members as kinds
-from skforge.compiler.frontends.arrays import Sets, offsets
+from skforge.compiler.frontends.arrays import offsets
 from skforge.compiler.frontends.base import Frontend, class_name, register, unwrap
 from skforge.exceptions import UnsupportedModelError
 
@@ -44,78 +44,12 @@ def one_output(forest: Forest, output: int) -> Forest:
     )
 
 
-def joined(forests: Sequence[Forest]) -> Forest:
+def _side_by_side(forests: Sequence[Forest]) -> Forest:
     if len(forests) == 1:
         return forests[0]
-    first = forests[0]
-    nodes = offsets([part.n_nodes for part in forests])[:-1]
-    leaves = offsets([part.n_leaves for part in forests])[:-1]
-    *outputs, width = offsets([part.n_outputs for part in forests]).tolist()
-    wide = any(part.vector_leaves for part in forests)
-    tests, index = _tests(forests)
-
-    def together(name: str, start: Any = None) -> Array:
-        """Return an array of all forests; of numbers from a start, -1 stays."""
-        parts = [getattr(part, name) for part in forests]
-        if start is not None:
-            pairs = zip(parts, start, strict=True)
-            parts = [np.where(x < 0, -1, x.astype(np.int64) + at) for x, at in pairs]
-        return np.concatenate(parts)
-
-    fields: dict[str, Any] = {
-        name: together(name, start)
-        for name, start in (
-            *(("left", nodes), ("right", nodes), ("leaf", leaves)),
-            *(("tree_output", outputs), ("leaf_value", None)),
-            *(("source_node", None), ("base", None)),
-        )
-        if not wide or name not in ("tree_output", "leaf_value")
-    }
-    if wide:
-        fields["tree_output"] = np.full(sum(part.n_trees for part in forests), -1)
-        values = [_wide(o, width, at) for o, at in zip(forests, outputs, strict=True)]
-        fields["leaf_value"] = np.concatenate(values)
-    ends = [o.tree_offset[1:] + at for o, at in zip(forests, nodes, strict=True)]
-    tests_before = offsets([part.n_predicates for part in forests])[:-1]
-    tested = together("predicate", tests_before)
-    covered = all(len(part.cover) for part in forests)
-    folded = any(len(part.source_feature) for part in forests)
-    return replace(
-        first,
-        **tests,
-        **fields,
-        **_SCORES,
-        tree_offset=np.concatenate([[0], *ends]),
-        predicate=np.append(index, np.int32(-1))[tested],
-        cover=together("cover") if covered else np.zeros(0),
-        source_feature=together("node_feature" if folded else "source_feature"),
-    )
-
-
-def _tests(forests: Sequence[Forest]) -> tuple[dict[str, Any], Int32s]:
-    sets: Sets = {}
-    first = 0
-    for forest in forests:
-        offset = forest.category_offset
-        for test in np.flatnonzero(np.diff(offset)).tolist():
-            sets[first + test] = forest.category_words[offset[test] : offset[test + 1]]
-        first += forest.n_predicates
-    names = "feature", "comparison", "threshold", "missing", "missing_left"
-    columns = {k: np.concatenate([getattr(o, k) for o in forests]) for k in names}
-    return deduplicate_predicates(**columns, categories=sets)
-
-
-def _wide(forest: Forest, width: int, at: int) -> Array:
-    """Return leaves of all outputs; -0.0, of another forest, changes no number."""
-    values = np.full((forest.n_leaves, width), -0.0, forest.accumulator_dtype)
-    if forest.vector_leaves:
-        values[:, at : at + forest.n_outputs] = forest.leaf_value
-        return values
-    leaves = np.flatnonzero(forest.leaf >= 0)
-    tree = np.searchsorted(forest.tree_offset, leaves, side="right") - 1
-    number = forest.leaf[leaves]
-    values[number, at + forest.tree_output[tree]] = forest.leaf_value[number, 0]
-    return values
+    places = offsets([part.n_outputs for part in forests])[:-1].tolist()
+    base = np.concatenate([part.base for part in forests])
+    return joined(forests, places, base=base, **_SCORES)
 
 
 @dataclass(slots=True, eq=False)
@@ -175,7 +109,7 @@ def taken_apart(model: Any, forests_of: ForestsOf = read_forests) -> Wrapped:
             part.places[number] = slice(start, start + member.n_outputs)
             start += member.n_outputs
             chosen.append(member)
-        forests.append(joined(chosen))
+        forests.append(_side_by_side(chosen))
     return Wrapped(root, tuple(forests))
 
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from skforge._typing import Array, Bools
 from skforge.compiler.forest.arrays import Comparison, Missing
-from skforge.compiler.forest.forest import deduplicate_predicates
+from skforge.compiler.forest.predicates import deduplicate_predicates
 from skforge.compiler.forest.validation import damaged, first_true
 from skforge.compiler.frontends.arrays import (
     Ints,

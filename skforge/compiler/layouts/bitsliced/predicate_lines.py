@@ -27,7 +27,8 @@ import numpy as np
 from skforge.compiler.binning.rules import BlockRows, ReadingRules
 from skforge.compiler.binning.transpose import WIDE, WIDE_PART, ColumnTile, store_masks
 from skforge.compiler.forest.arrays import Comparison
-from skforge.compiler.forest.forest import Forest, round_thresholds
+from skforge.compiler.forest.forest import Forest
+from skforge.compiler.forest.predicates import round_thresholds
 from skforge.compiler.ir.lir.builder import Builder
 from skforge.compiler.ir.lir.nodes import (
     F32,

@@ -27,7 +27,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skforge.compiler.forest.arrays import Comparison
-from skforge.compiler.forest.forest import Forest, deduplicate_predicates
+from skforge.compiler.forest.forest import Forest
+from skforge.compiler.forest.predicates import deduplicate_predicates
 
 
 def run(forest: Forest) -> tuple[Forest, Literal["lt", "le"]]:

@@ -1,0 +1,436 @@
+"""Forest.select_trees and Forest.concatenate, against the libraries' predictions."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.testing import assert_array_equal
+from sklearn.ensemble import (
+    AdaBoostClassifier,
+    GradientBoostingClassifier,
+    IsolationForest,
+    RandomForestClassifier,
+    RandomForestRegressor,
+)
+
+from skforge import Schedule, compile_forest, load_forest
+from skforge.compiler.forest.forest import Forest
+from skforge.compiler.forest.outputs import OutputSpec
+from skforge.compiler.forest.reference import (
+    differing_rows,
+    reference_leaves,
+    reference_raw,
+)
+from skforge.compiler.outputs.answers import answer
+from skforge.exceptions import InvalidInputError, UnsupportedModelError
+from tests.strategies_forest import edge_rows, random_forest
+
+RANDOM = np.random.default_rng(0)
+X = RANDOM.normal(size=(300, 4)).astype(np.float32)
+Y = (X[:, 0] * X[:, 1] > 0).astype(int) + (X[:, 2] > 1)
+ROUNDS = (1, 3, 6)
+
+
+def same_bits(values, expected):
+    assert not len(differing_rows(np.asarray(values), np.asarray(expected)))
+
+
+def compiled(forest):
+    return compile_forest(forest, schedule=Schedule())
+
+
+def message(error, call):
+    with pytest.raises(error) as caught:
+        call()
+    return str(caught.value)
+
+
+# ------------------------------------------------------------ select_trees
+
+
+@pytest.mark.parametrize("booster", ["gbtree", "dart", "parallel"])
+def test_the_first_rounds_are_those_of_xgboost(booster):
+    xgb = pytest.importorskip("xgboost")
+    params = {
+        "gbtree": {"objective": "multi:softprob", "num_class": 3},
+        "dart": {"booster": "dart", "rate_drop": 0.5, "objective": "reg:squarederror"},
+        "parallel": {"num_parallel_tree": 2, "subsample": 0.5},
+    }[booster]
+    data = xgb.DMatrix(X, Y)
+    model = xgb.train({"max_depth": 3, "seed": 0, **params}, data, 6)
+    forest = load_forest(model)
+    for k in ROUNDS:
+        few = forest.select_trees(slice(0, k * forest.n_trees // 6))
+        own = model.predict(data, iteration_range=(0, k))
+        same_bits(compiled(few).predict(X), own)
+        assert few.content_hash() == (
+            load_forest(model, iteration_range=(0, k)).content_hash()
+        )
+
+
+@pytest.mark.parametrize("kind", ["binary", "multiclass", "rf"])
+def test_the_first_rounds_are_those_of_lightgbm(kind):
+    lgb = pytest.importorskip("lightgbm")
+    params = {"objective": kind, "num_class": 3 if kind == "multiclass" else 1}
+    if kind == "rf":
+        params = {"boosting": "rf", "bagging_freq": 1, "bagging_fraction": 0.5}
+    rows = X.astype(np.float64)
+    data = lgb.Dataset(rows, Y if kind == "multiclass" else Y > 0)
+    model = lgb.train({"verbose": -1, "num_leaves": 5, **params}, data, 6)
+    forest = load_forest(model)
+    for k in ROUNDS:
+        few = forest.select_trees(range(k * forest.n_trees // 6))
+        same_bits(compiled(few).predict(rows), model.predict(rows, num_iteration=k))
+    if kind == "rf":
+        assert few.outputs.divisor == 6
+
+
+@pytest.mark.parametrize("kind", [RandomForestClassifier, RandomForestRegressor])
+def test_the_first_estimators_are_those_of_scikit_learn(kind):
+    model = kind(6, max_depth=4, random_state=0).fit(X, Y)
+    for k in ROUNDS:
+        few = copy.copy(model)
+        few.estimators_ = model.estimators_[:k]
+        module = compiled(load_forest(model).select_trees(slice(k)))
+        assert module.forest.divisor == k
+        raw = few.predict_proba(X) if hasattr(few, "predict_proba") else few.predict(X)
+        same_bits(module.predict_raw(X), raw)
+
+
+def test_the_first_stages_are_those_of_scikit_learn():
+    model = GradientBoostingClassifier(n_estimators=6, random_state=0).fit(X, Y)
+    for k, own in enumerate(model.staged_predict_proba(X), 1):
+        few = load_forest(model).select_trees(slice(0, 3 * k))
+        same_bits(
+            answer(few.answers, None, "predict_proba", reference_raw(few, X)), own
+        )
+
+
+@given(forest=random_forest(), data=st.data())
+def test_any_trees_in_any_order(forest, data):
+    numbers = list(range(-forest.n_trees, 0))
+    trees = data.draw(st.lists(st.sampled_from(numbers), unique=True))
+    forest = replace(forest, divisor=1)
+    few = forest.select_trees(trees)
+    rows = edge_rows(forest, 20)
+    leaves = reference_leaves(forest, rows)[:, trees]
+    node = few.source_node[reference_leaves(few, rows)]
+    assert_array_equal(node, forest.source_node[leaves])
+    total = np.tile(forest.base, (len(rows), 1))
+    for tree, leaf in zip(trees, leaves.T, strict=True):
+        output = forest.tree_output[tree]
+        part = total if output < 0 else total[:, output : output + 1]
+        part += forest.leaf_value[forest.leaf[leaf]]
+    same_bits(reference_raw(few, rows), total)
+    assert few.n_features == forest.n_features
+
+
+def test_masks_choose_trees():
+    forest = load_forest(RandomForestRegressor(3, random_state=0).fit(X, Y))
+    masked = forest.select_trees([True, False, True])
+    assert masked.content_hash() == forest.select_trees([0, -1]).content_hash()
+    assert forest.select_trees(1).n_trees == 1
+
+
+@pytest.mark.parametrize(
+    "trees", [[3], [-4], [0.0], [True], "all", None, [[0, 1]], {0: 1}], ids=repr
+)
+def test_trees_that_do_not_exist(trees):
+    forest = load_forest(RandomForestRegressor(3, random_state=0).fit(X, Y))
+    assert message(InvalidInputError, lambda: forest.select_trees(trees)) == (
+        "trees must be a slice, numbers from -3 to 2, or a bool for each of the 3 "
+        f"trees. Got {trees!r} instead."
+    )
+
+
+def test_trees_are_chosen_once():
+    forest = load_forest(RandomForestRegressor(3, random_state=0).fit(X, Y))
+    assert message(InvalidInputError, lambda: forest.select_trees([1, 0, -2])) == (
+        "trees has tree 1 twice; choose each tree once, and use Forest.concatenate to "
+        "add a forest again."
+    )
+
+
+def test_averages_need_as_many_trees_for_each_output():
+    forest = load_forest(RandomForestRegressor(3, random_state=0).fit(X, Y))
+    text = (
+        "The forest averages its trees, but {} of those chosen add to its outputs; "
+        "choose as many trees for each output, and at least one."
+    )
+    none = message(InvalidInputError, lambda: forest.select_trees([]))
+    assert none == text.format([0])
+    lgb = pytest.importorskip("lightgbm")
+    params = {"boosting": "rf", "bagging_freq": 1, "bagging_fraction": 0.5}
+    params |= {"objective": "multiclass", "num_class": 3, "verbose": -1}
+    forest = load_forest(lgb.train(params, lgb.Dataset(X, Y), 2))
+    assert forest.select_trees([0, 4, 5]).outputs.divisor == 1
+    some = message(InvalidInputError, lambda: forest.select_trees([0, 3, 4]))
+    assert some == text.format([2, 1, 0])
+
+
+@pytest.mark.parametrize("model", [AdaBoostClassifier, IsolationForest])
+def test_scores_that_depend_on_all_trees(model):
+    forest = load_forest(model(n_estimators=3).fit(X, Y))
+    text = (
+        f"The transform {forest.outputs.function!r} has a constant of all trees, which "
+        "is not that of other trees; choose the trees in sklearn, and read the model "
+        "again."
+    )
+    for call in (
+        lambda: forest.select_trees([0]),
+        lambda: Forest.concatenate([forest]),
+    ):
+        assert message(UnsupportedModelError, call) == text
+
+
+def test_divisors_that_are_no_number_of_trees():
+    model = RandomForestRegressor(3, random_state=0).fit(X, Y)
+    forest = replace(load_forest(model), divisor=7)
+    assert message(UnsupportedModelError, lambda: forest.select_trees([0])) == (
+        "The divisor of the sums is not the number of trees that add to each output, "
+        "[3], so that of other trees is unknown; choose the trees in sklearn, and read "
+        "the model again."
+    )
+
+
+# ------------------------------------------------------------ concatenate
+
+
+def test_the_halves_of_random_forests_are_the_whole():
+    for kind in (RandomForestClassifier, RandomForestRegressor):
+        model = kind(5, max_depth=4, random_state=0).fit(X, Y)
+        forest = load_forest(model)
+        halves = forest.select_trees([0]), forest.select_trees(slice(1, None))
+        assert [half.divisor for half in halves] == [1, 4]
+        whole = Forest.concatenate(halves)
+        assert whole.content_hash() == forest.content_hash()
+        trees = [load_forest(tree) for tree in model.estimators_]
+        averaged = compiled(Forest.concatenate(trees, average=True))
+        same_bits(averaged.predict_raw(X), compiled(forest).predict_raw(X))
+
+
+@given(forest=random_forest(max_trees=4), other=random_forest(max_trees=4))
+def test_scores_add_up_in_order(forest, other):
+    names = "threshold", "leaf_value", "base"
+    with np.errstate(over="ignore"):
+        arrays = {k: getattr(other, k).astype(getattr(forest, k).dtype) for k in names}
+    truncates = forest.truncate_categories
+    other = replace(other, **arrays, truncate_categories=truncates)
+    n_features = max(forest.n_features, other.n_features)
+    n_outputs = max(forest.n_outputs, other.n_outputs)
+
+    def alike(part):
+        """Return a forest of the common numbers; leaves of all outputs stay alone."""
+        part = replace(part, n_features=n_features, divisor=1)
+        if part.vector_leaves and part.n_outputs < n_outputs:
+            wider = np.zeros((part.n_leaves, n_outputs), part.accumulator_dtype)
+            wider[:, : part.n_outputs] = part.leaf_value
+            part = replace(part, leaf_value=wider)
+        base = np.zeros(n_outputs, part.accumulator_dtype)
+        base[: part.n_outputs] = part.base
+        return replace(part, base=base).validate()
+
+    parts = [alike(forest), alike(other)]
+    whole = Forest.concatenate(parts)
+    rows = edge_rows(whole, 20)
+    total = np.tile(parts[0].base + parts[1].base, (len(rows), 1))
+    for part in parts:
+        leaves = reference_leaves(part, rows)
+        for tree, output in enumerate(part.tree_output):
+            to = total if output < 0 else total[:, output : output + 1]
+            to += part.leaf_value[part.leaf[leaves[:, tree]]]
+    same_bits(reference_raw(whole, rows), total)
+    nodes = np.hstack([p.source_node[reference_leaves(p, rows)] for p in parts])
+    assert_array_equal(whole.source_node[reference_leaves(whole, rows)], nodes)
+
+
+def test_weights_multiply_bases_and_leaves():
+    xgb = pytest.importorskip("xgboost")
+    models = [
+        xgb.train({"base_score": b, "seed": 0}, xgb.DMatrix(X, Y), 3) for b in (0.5, 2)
+    ]
+    forests = [*map(load_forest, models)]
+    mean = Forest.concatenate(iter(forests), weights=[0.25, 0.75])
+    by_hand = Forest.concatenate(
+        replace(
+            forest,
+            base=forest.base * np.float32(weight),
+            leaf_value=forest.leaf_value * np.float32(weight),
+        )
+        for forest, weight in zip(forests, (0.25, 0.75), strict=True)
+    )
+    assert mean.content_hash() == by_hand.content_hash()
+    own = [model.predict(xgb.DMatrix(X)) for model in models]
+    made = compiled(mean).predict(X)
+    np.testing.assert_allclose(made, own[0] * 0.25 + own[1] * 0.75, rtol=1e-5)
+
+
+def test_lightgbms_random_forests_are_averaged():
+    lgb = pytest.importorskip("lightgbm")
+    params = {"boosting": "rf", "bagging_freq": 1, "bagging_fraction": 0.5}
+    model = lgb.train({"verbose": -1, **params}, lgb.Dataset(X, Y), 4)
+    forest = load_forest(model)
+    parts = [forest.select_trees(trees) for trees in ([0], [1, 2], [3])]
+    assert [part.outputs.divisor for part in parts] == [1, 2, 1]
+    again = Forest.concatenate(parts)
+    assert again.content_hash() == forest.content_hash()
+
+
+def stumps(**changes):
+    """One tree for each of two outputs; as a forest that nobody refuses."""
+    forest = Forest(
+        tree_offset=np.array([0, 3, 4]),
+        tree_output=np.array([0, 1]),
+        predicate=np.array([0, -1, -1, -1]),
+        left=np.array([1, -1, -1, -1]),
+        right=np.array([2, -1, -1, -1]),
+        leaf=np.array([-1, 0, 1, 2]),
+        source_node=np.array([0, 1, 2, 0]),
+        cover=np.zeros(0),
+        leaf_value=np.array([[1.0], [2.0], [3.0]]),
+        feature=np.array([0]),
+        comparison=np.array([1]),
+        threshold=np.array([0.5]),
+        missing=np.array([0]),
+        missing_left=np.array([True]),
+        category_offset=np.array([0, 0]),
+        category_words=np.zeros(0, np.uint32),
+        n_features=2,
+        base=np.array([0.5, -0.0]),
+    )
+    return replace(forest, **changes)
+
+
+def test_leaves_of_one_output_and_of_all():
+    whole = stumps(
+        tree_output=np.array([-1, -1]),
+        leaf_value=np.array([[1.0, 5.0], [2.0, 6.0], [-0.0, -0.0]]),
+    )
+    shared = stumps(leaf=np.array([-1, 0, 0, 0]), leaf_value=np.array([[4.0]]))
+    mixed = Forest.concatenate([whole, shared])
+    assert mixed.vector_leaves
+    rows = np.array([[0.0, 0.0], [1.0, 0.0]])
+    assert_array_equal(reference_raw(mixed, rows), [[6.0, 9.0], [7.0, 10.0]])
+    least = {"aggregate": "min", "base": np.zeros(2)}
+    mixed = Forest.concatenate([replace(whole, **least), replace(shared, **least)])
+    assert_array_equal(reference_raw(mixed, rows), [[0.0, 0.0], [0.0, 0.0]])
+    assert_array_equal(mixed.leaf_value[3], [4.0, np.inf])
+
+
+def test_covers_and_columns_of_pipelines():
+    given, missing = stumps(cover=np.array([3.0, 1, 2, 3])), stumps()
+    assert_array_equal(Forest.concatenate([given] * 2).cover, [3, 1, 2, 3] * 2)
+    assert not len(Forest.concatenate([given, missing]).cover)
+    folded = stumps(source_feature=np.array([1, -1, -1, -1]))
+    whole = Forest.concatenate([stumps(), folded])
+    assert_array_equal(whole.source_feature, [0, -1, -1, -1, 1, -1, -1, -1])
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({"n_features": 3}, "n_features of forest 1 is 3, but that of forest 0 is 2"),
+        (
+            {"threshold": np.zeros(1, np.float32)},
+            "input_dtype of forest 1 is dtype('float32'), but that of forest 0 is "
+            "dtype('float64')",
+        ),
+        (
+            {"leaf_value": np.zeros((3, 1), np.float32)},
+            "accumulator_dtype of forest 1 is dtype('float32'), but that of forest 0 "
+            "is dtype('float64')",
+        ),
+        (
+            {"base": np.zeros(3)},
+            "n_outputs of forest 1 is 3, but that of forest 0 is 2",
+        ),
+        (
+            {"task": "multiclass"},
+            "task of forest 1 is 'multiclass', but that of forest 0 is 'regression'",
+        ),
+        (
+            {"source": "onnx"},
+            "source of forest 1 is 'onnx', but that of forest 0 is 'unknown'",
+        ),
+        (
+            {"missing_value": -1.0},
+            "missing_value of forest 1 is -1.0, but that of forest 0 is nan",
+        ),
+        (
+            {"feature_names": ("a", "b")},
+            "feature_names of forest 1 is ('a', 'b'), but that of forest 0 is None",
+        ),
+        (
+            {"aggregate": "min", "base": np.zeros(2)},
+            "aggregate of forest 1 is 'min', but that of forest 0 is 'sum'",
+        ),
+        (
+            {"wider_rows": True},
+            "wider_rows of forest 1 is True, but that of forest 0 is False",
+        ),
+        (
+            {"scaling": (2.0,)},
+            "Forest 1 scales its sums or adds numbers to them, which would apply to "
+            "the sums of all forests",
+        ),
+        (
+            {"divisor": 3},
+            "Forest 0 is no average of the [1, 1] trees that add to its outputs, and "
+            "one forest averages all of its trees or none",
+        ),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_forests_that_differ(changes, text):
+    other, first = stumps(**changes), stumps()
+    if "divisor" in changes:
+        first = replace(first, tree_output=np.array([0, 0]))
+        text = text.replace("[1, 1]", "[2, 0]")
+    wanted = f"{text}; predict with each forest, and add the scores."
+    error = (InvalidInputError, UnsupportedModelError)
+    assert message(error, lambda: Forest.concatenate([first, other])) == wanted
+
+
+def test_transforms_that_differ():
+    spec = OutputSpec("onnx", offsets=(0.0, np.nan))
+    first = stumps(outputs=spec)
+    assert Forest.concatenate([first, first]).outputs == spec
+    other = stumps(outputs=replace(spec, offsets=(1.0, np.nan)))
+    text = message(InvalidInputError, lambda: Forest.concatenate([first, other]))
+    assert text.startswith("outputs of forest 1 is OutputSpec(function='onnx', ")
+    text = message(UnsupportedModelError, lambda: Forest.concatenate([other, other]))
+    assert text.startswith("Forest 0 scales its sums or adds numbers to them, which ")
+
+
+def test_arguments_of_concatenate():
+    assert message(InvalidInputError, lambda: Forest.concatenate([])) == (
+        "forests is empty; give at least one Forest."
+    )
+    tree = RandomForestRegressor(2, random_state=0).fit(X, Y)
+    assert message(InvalidInputError, lambda: Forest.concatenate([tree])) == (
+        "forests must be Forests, as load_forest returns them. Got "
+        "RandomForestRegressor instead."
+    )
+    for weights in ([1.0], [1.0, np.nan]):
+        call = lambda: Forest.concatenate([stumps()] * 2, weights=weights)  # noqa: B023, E731
+        assert message(InvalidInputError, call) == (
+            "weights must be a finite number for each of the 2 forests. Got "
+            f"{weights} instead."
+        )
+    mean = [load_forest(tree)] * 2
+    call = lambda: Forest.concatenate(mean, weights=[1, 1])  # noqa: E731
+    assert message(InvalidInputError, call) == (
+        "weights are for forests that add up their trees, but these average them; "
+        "leave weights out."
+    )
+    least = stumps(aggregate="min", base=np.zeros(2))
+    call = lambda: Forest.concatenate([least], weights=[2])  # noqa: E731
+    assert message(InvalidInputError, call) == (
+        "weights are for sums, but the aggregate of these forests is 'min'; leave "
+        "weights out."
+    )
