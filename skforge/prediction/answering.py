@@ -253,6 +253,12 @@ class Answering:
         """Return raw scores: XGBoost's margins, scikit-learn forests' averages."""
         return self._compiled().answer("predict_raw", X, self.n_jobs, out)
 
+    @offered("predict_per_tree")
+    @documented(CompiledModule.predict_per_tree)
+    def predict_per_tree(self, X: Any) -> NDArray[Any]:
+        """Return the value of the leaf that each row reaches in each tree."""
+        return self._compiled().per_tree(X, self.n_jobs)
+
     @offered("predict_contribs")
     @documented(CompiledModule.predict_contribs)
     def predict_contribs(

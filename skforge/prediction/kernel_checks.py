@@ -133,7 +133,7 @@ def compare_now(module: CompiledModule, sample: Callable[[], Sample]) -> None:
     """Compare kernels compiled so far (raise if wrong), and others as they arrive."""
     checks, kernels = KernelChecks(module, sample), module.kernels
     now = {number: kernels.kernel(number) for number in (0, *kernels.compiled())}
-    kernels.arrives = checks
+    kernels.arrives, module.watch = checks, by_reference
     for number, kernel in now.items():
         checks.compare(kernels, number, kernel)
 
@@ -143,6 +143,7 @@ def by_reference(module: CompiledModule | AutoModule) -> None:
         sample = partial(_sample, part.forest, part.compiler.store)
         again = None if part.compiler.store is None else partial(sample, anew=True)
         part.kernels.arrives = KernelChecks(part, sample, again)
+        part.watch = by_reference
 
 
 def drawn_rows(module: CompiledModule | AutoModule) -> Array:

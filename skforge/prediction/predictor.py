@@ -531,15 +531,27 @@ class ForestPredictor:
         self.counters.add(self._route, len(leaves))
         return self.source.answers.leaves(leaves)
 
-    def contribs(
-        self, X: Any, n_jobs: int | None = None, background: Any = None, **options: bool
-    ) -> Array:
+    def per_tree(self, X: Any, n_jobs: int | None = None) -> Array:
+        self._refuse_members("the values of single trees")
+        if (reader := self.of_rows(X)) is not self:
+            return reader.per_tree(X, n_jobs)
+        rows = self._numbers(X, "values of single trees")
+        values = self._run("predict_per_tree", rows, n_jobs)
+        self.counters.add(self._route, len(values))
+        return values
+
+    def _refuse_members(self, what: str) -> None:
         if self._by_members:
             raise UnsupportedModelError(
                 f"{self._model_name} computes its predictions from the raw scores of "
-                "several forests, for which contributions are not defined; compile "
-                "one of its estimators."
+                f"several forests, for which {what} are not defined; compile one of "
+                "its estimators."
             )
+
+    def contribs(
+        self, X: Any, n_jobs: int | None = None, background: Any = None, **options: bool
+    ) -> Array:
+        self._refuse_members("contributions")
         if (reader := self.of_rows(X)) is not self:
             return reader.contribs(X, n_jobs, background, **options)
         if background is not None:
@@ -583,7 +595,7 @@ class ForestPredictor:
         self._direct, self._warning = source.direct, source.warning
         self.entries["predict_contribs"] = entry
 
-    def _numbers(self, X: Any) -> Any:
+    def _numbers(self, X: Any, what: str = "contributions") -> Any:
         if getattr(X, "shape", None) == (0, self.forest.n_columns):
             return np.empty((0, self.forest.n_features), self._dtype)  # not all take it
         X = self.source.prepared(self.framed(X))
@@ -591,7 +603,7 @@ class ForestPredictor:
         if rows is None:
             self.ask("predict", X)  # rows that the model refuses have its own error
             raise InvalidInputError(
-                f"contributions need numeric rows, but {self._model_name} converts "
+                f"{what} need numeric rows, but {self._model_name} converts "
                 f"these ({type(X).__name__}) itself; pass a float64 array or "
                 "DataFrame of its features."
             )
@@ -612,9 +624,10 @@ class ForestPredictor:
         call, place = getattr(self.module, method), None
         if isinstance(rows, np.ndarray) or not hasattr(rows, "tocsr"):
             return np.asarray(call(rows, n_jobs=n_jobs, **options))
-        # contributions have a column for each feature, those not read included
+        # contributions have a column for each feature, those not read included, and
+        # walks of sparse rows add leaves up
         narrow = None
-        if method != "predict_contribs":
+        if method in ("predict_raw", "apply"):
             if (answer := self._walked(method, rows.tocsr(), n_jobs)) is not None:
                 return answer
             narrow = self._narrow

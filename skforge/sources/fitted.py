@@ -123,7 +123,7 @@ def offered(
     """
 
     def check(self: Any) -> bool:
-        if name in ("predict_raw", "predict_contribs"):
+        if name in ("predict_raw", "predict_contribs", "predict_per_tree"):
             return True  # ours, not the model's
         model = unwrap(model_of(self))
         if isinstance(model, StoredModel):

@@ -117,7 +117,14 @@ def test_nothing_is_added_without_docstrings():
     assert documented(rows)(bare).__doc__ is None
 
 
-OF_ESTIMATORS = ("predict_contribs", "warm_up", "inspect", "predict_raw", "apply")
+OF_ESTIMATORS = (
+    "predict_contribs",
+    "warm_up",
+    "inspect",
+    "predict_raw",
+    "apply",
+    "predict_per_tree",
+)
 
 
 @pytest.mark.parametrize(

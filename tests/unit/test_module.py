@@ -492,15 +492,15 @@ def test_small_work_stays_on_the_calling_thread(monkeypatch) -> None:
 
 
 def test_leaf_numbers_have_threads_of_their_own(monkeypatch) -> None:
-    """Bits yield no leaf numbers: a walk does, which takes longer."""
+    """They come from another forest, which writes a number for each tree."""
     monkeypatch.setattr(module_shares, "thread_limit", lambda: None)
     module = compile_forest(drawn(100, 8), bitsliced_schedule(512), n_jobs=2)
 
     def shared_from(threads: Any) -> int:
         return next(2**i for i in range(24) if threads(2**i) == 2)
 
-    walks = shared_from(lambda n: module._leaf_shares.of(n, 2).threads)
-    assert walks < shared_from(module.threads)
+    leaves = shared_from(lambda n: module._leaf_shares.of(n, 2).threads)
+    assert leaves < shared_from(module.threads)
 
 
 @pytest.mark.parametrize("reduction", ["exact", "fast", "reproducible"])

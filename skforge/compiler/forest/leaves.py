@@ -1,6 +1,8 @@
-"""Scores that are the minimum or maximum of a row's leaves (ONNX), not their sum.
+"""Leaves as such: their numbers, and scores that are not sums of their values.
 
-Kernels only add. For these forests they find leaves, and NumPy computes the scores.
+Kernels only add. Scores that are the minimum or maximum of a row's leaves (ONNX) are
+computed by NumPy from the leaves that kernels find. The fast kernels find leaves, too:
+in a forest with an output for each tree, each sum is a leaf.
 """
 
 from __future__ import annotations
@@ -11,7 +13,13 @@ import numpy as np
 
 from skforge._typing import Array, Int32s
 from skforge.compiler.forest.forest import Forest
+from skforge.compiler.forest.outputs import SCORES
 from skforge.compiler.forest.validation import ABSENT
+
+#: A float32 from 2**23 on has the whole number it exceeds that by in its low bits. The
+#: number of no leaf, -1, is written as 0.
+_FIRST = 1 << 23
+_BITS = int(np.float32(_FIRST + 1).view(np.int32))
 
 
 def leaf_finder(forest: Forest) -> Forest:
@@ -52,3 +60,44 @@ def scores_of_leaves(forest: Forest, leaves: Array) -> Array:
         better(part, forest.leaf_value[leaves[:, tree]], out=part)
     scores[(scores == absent) | (scores == 0)] = 0
     return scores
+
+
+def by_tree(forest: Forest, values: Array) -> Forest:
+    """Return a forest with an output for each tree: its leaves' ``values``.
+
+    Sums start from -0.0, to which every number is added without a change.
+    """
+    return replace(
+        forest,
+        tree_output=np.arange(forest.n_trees, dtype=np.int32),
+        leaf_value=values[:, np.newaxis],
+        base=np.full(forest.n_trees, -0.0),
+        divisor=1,
+        outputs=SCORES,
+        task="regression",
+        output_sizes=(),
+        class_labels=(),
+        aggregate="sum",
+        scaling=(),
+    )
+
+
+def numbers_fit(forest: Forest) -> bool:
+    """Tell whether float32 values can hold the leaf numbers."""
+    return bool(forest.source_node.max(initial=0) < _FIRST - 1)
+
+
+def number_values(numbers: Int32s) -> Array:
+    """Return leaf numbers as float32 values, which :func:`numbers_in` reads in place.
+
+    Kernels of such values are up to twice as fast as those of float64. Small numbers as
+    they are would be denormal floats, which a library may have the processor flush.
+    """
+    return (numbers + (_FIRST + 1)).astype(np.float32)
+
+
+def numbers_in(values: Array) -> Int32s:
+    """Return the leaf numbers of float32 values, in their place."""
+    numbers: Int32s = values.view(np.int32)
+    numbers -= np.int32(_BITS)
+    return numbers

@@ -91,6 +91,9 @@ class AutoModule:
     def apply(self, X: Any, *, n_jobs: int | None = None) -> Any:
         return self._for(X).apply(X, n_jobs=n_jobs)
 
+    def predict_per_tree(self, X: Any, *, n_jobs: int | None = None) -> Any:
+        return self.cpu.predict_per_tree(X, n_jobs=n_jobs)
+
     def schedule_for(self, n_rows: int) -> Schedule:
         return self._of_size(n_rows).schedule_for(n_rows)
 

@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from typing import NoReturn as Never
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from skforge._compat import cached_property
 from skforge._docs import documented
 from skforge._typing import Array
 from skforge.compiler.backend import backend_of, on_device
 from skforge.compiler.forest.forest import Forest
-from skforge.compiler.forest.leaves import leaf_finder, numbers_of_leaves
+from skforge.compiler.forest.leaves import leaf_finder
 from skforge.compiler.forest.rows import prepare_rows
 from skforge.compiler.frontends import load_forest
 from skforge.compiler.frontends.checks import refuse_arguments
@@ -26,6 +25,7 @@ from skforge.compiler.outputs import steps
 from skforge.compiler.outputs.answers import of_scores
 from skforge.compiler.runtime import targets
 from skforge.compiler.runtime.arrays import into, is_device_array
+from skforge.compiler.runtime.by_tree import ByTree
 from skforge.compiler.runtime.cpu.threads import (
     check_n_jobs,
     parallel_for_pointer,
@@ -40,7 +40,7 @@ from skforge.compiler.runtime.kernels import (
     RangeKernels,
     raw_scores,
 )
-from skforge.compiler.runtime.schedules import Schedules, check_count, schedule_table
+from skforge.compiler.runtime.schedules import Schedules, schedule_table
 from skforge.compiler.runtime.shares import LARGEST, Share, Shares
 from skforge.compiler.schedule.ranges import BatchRange
 from skforge.compiler.schedule.schedule import Schedule
@@ -60,7 +60,7 @@ MethodName: TypeAlias = Literal["predict", "contributions", "interactions"]
 FEW_ROWS, SMALL_CALLS = 64, 3
 
 
-class CompiledModule(Explained):
+class CompiledModule(ByTree, Explained):
     """A forest compiled for one target; made by :func:`compile_forest`.
 
     Calls are safe from many threads at once.
@@ -98,7 +98,7 @@ class CompiledModule(Explained):
         self._most_entry_rows: int | None = None
         #: Compiles and keeps the kernels; may be another module's of this forest.
         self.compiler = compiler or KernelCache(leaf_finder(forest), target, reduction)
-        self._contributions = None
+        self._contributions, self._by_tree = None, {}
         self._adds = forest.aggregate == "sum"
         #: Whether rows are those of the forest, not of a source with categories.
         self.takes_made = False
@@ -112,10 +112,6 @@ class CompiledModule(Explained):
     def _shares_of(self, element: Element) -> Shares:
         chosen = [self.compiler.that_runs(s, element) for _, s in self.kernels.ranges]
         return Shares(self.forest, chosen, self.kernels.first_rows, self._estimate)
-
-    @cached_property
-    def _leaf_shares(self) -> Shares:
-        return self._shares_of("leaf_number")
 
     def __repr__(self) -> str:
         kind = "" if self.target.kind == "cpu" else f"{self.target.kind} "
@@ -234,30 +230,9 @@ class CompiledModule(Explained):
             values = of_scores(self._spec, "transformed", values)
         return values
 
-    @documented(predict_raw)
-    def apply(self, X: Any, *, n_jobs: int | None = None) -> NDArray[np.int32]:
-        """Return the leaf that each row reaches, in the source's node numbers.
-
-        Returns
-        -------
-        ndarray of int32, shape (n_rows, n_trees)
-        """
-        if is_device_array(X):
-            return on_device().leaves_on_device(self, X)
-        rows = prepare_rows(self.forest, X, self.takes_made)
-        leaves = np.empty((len(rows), self.forest.n_trees), np.int32)
-        if len(rows) and self.forest.n_trees:
-            share = self._leaf_shares.of(len(rows), self._jobs(n_jobs))
-            kernel = self.kernels.kernel(share.number, "leaf_number")
-            kernel(rows, leaves, share.threads)
-        return leaves if self._adds else numbers_of_leaves(self.forest)[leaves]
-
     def schedule_for(self, n_rows: int) -> Schedule:
         """Return the schedule for a batch size; between ranges, the lower range's."""
         return self.kernels.ranges[self._range_at(n_rows)][1]
-
-    def _range_at(self, n_rows: Any) -> int:
-        return self.kernels.number(check_count(n_rows))
 
     def _kernel(self, n_rows: int, element: Element) -> AnyKernel:
         return self.kernels.kernel(self.kernels.number(n_rows), element)
@@ -317,13 +292,10 @@ class CompiledModule(Explained):
         """
         if contribs:
             self.warm_up_contribs(batch_sizes)
-        if batch_sizes is None:
-            numbers = list(range(len(self.kernels.ranges)))
-        else:
-            numbers = sorted({self._range_at(size) for size in np.ravel(batch_sizes)})
+        numbers = self._ranges_of(batch_sizes)
         for number in numbers:
             self.kernels.kernel(number, "accumulator").load()
-            self.kernels.kernel(number, "leaf_number").load()
+        self._load_leaves(batch_sizes)
         if any(self.kernels.first_rows[n] <= FEW_ROWS for n in numbers):
             self._keep_entry("raw")
             self._keep_entry("transformed")
@@ -343,11 +315,6 @@ class CompiledModule(Explained):
 
     def _share(self, n_rows: int, n_jobs: int | None) -> Share:
         return self._shares.of(n_rows, self._jobs(n_jobs))
-
-    def _jobs(self, n_jobs: int | None) -> int | None:
-        n_jobs = self.n_jobs if n_jobs is None else n_jobs
-        check_n_jobs(n_jobs)
-        return n_jobs
 
     # ------------------------------------------------------------ fast calls
 

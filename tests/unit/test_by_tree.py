@@ -1,0 +1,165 @@
+"""Leaves and their values, tree by tree: numbers, dtypes, shapes and kernels."""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.ensemble import RandomForestClassifier, VotingClassifier
+from sklearn.tree import DecisionTreeRegressor
+
+import skforge
+from skforge import CompiledForest, InvalidInputError, UnsupportedModelError
+from skforge.compiler.forest.forest import Forest
+from skforge.compiler.forest.leaves import number_values, numbers_in
+from skforge.compiler.forest.reference import reference_leaves
+from skforge.compiler.runtime import by_tree
+from skforge.compiler.runtime.auto import AutoModule
+from skforge.compiler.runtime.by_tree import _two_kernels
+from skforge.compiler.runtime.module import compile_forest
+from skforge.compiler.schedule.families import bitsliced_schedule
+from skforge.compiler.schedule.schedule import Schedule
+from skforge.exceptions import VerificationError
+from tests.exactness.checks import assert_same_bits, expected
+from tests.exactness.forests import forest
+from tests.plain import plain
+
+BITS = bitsliced_schedule(64)
+X = np.random.default_rng(0).normal(size=(300, 5)).astype(np.float32)
+Y = (X[:, 0] * X[:, 1] > 0).astype(int) + (X[:, 2] > 0.5)
+
+
+def values_of(made: Forest, rows: Any) -> Any:
+    """Return the values of the leaves that the reference walk finds."""
+    values = made.leaf_value[made.leaf[reference_leaves(made, rows)]]
+    return values if made.vector_leaves else values[:, :, 0]
+
+
+@pytest.mark.parametrize("name", ["scalar", "multiclass", "vector 3", "one leaf"])
+def test_leaves_and_values_are_those_of_the_reference(name: str) -> None:
+    made = forest(name)
+    rows = expected(name)[0][:200]
+    module = compile_forest(made, BITS if made.n_predicates else None)
+    numbers = made.source_node[reference_leaves(made, rows)]
+    values = values_of(made, rows)
+    for n in (0, 1, 7, 200):
+        for n_jobs in (None, 2):
+            assert_same_bits(module.apply(rows[:n], n_jobs=n_jobs), numbers[:n], n)
+            found = module.predict_per_tree(rows[:n], n_jobs=n_jobs)
+            assert_same_bits(found, values[:n], n)
+    for _ in range(4):  # small batches get an entry
+        assert_same_bits(module.apply(rows[:1]), numbers[:1], "entry")
+    other = pickle.loads(pickle.dumps(module))
+    assert_same_bits(other.predict_per_tree(rows), values, "pickled")
+    both = AutoModule(module, module, 10)
+    assert_same_bits(both.predict_per_tree(rows), values, "two targets")
+
+
+def test_negative_zeros_and_the_leaf_without_a_number_stay() -> None:
+    made = forest("scalar")
+    numbers = np.where(made.source_node % 2, made.source_node, -1)
+    odd = replace(
+        made, leaf_value=np.full_like(made.leaf_value, -0.0), source_node=numbers
+    )
+    module, rows = compile_forest(odd, BITS), expected("scalar")[0][:70]
+    leaves = numbers[reference_leaves(made, rows)].astype(np.int32)
+    assert_same_bits(module.predict_per_tree(rows), values_of(odd, rows), "zeros")
+    assert (leaves == -1).any()
+    assert_same_bits(module.apply(rows), leaves, "numbers")
+    limits = np.array([-1, 0, 1, (1 << 23) - 2], np.int32)
+    assert numbers_in(number_values(limits)).tolist() == limits.tolist()
+
+
+def test_numbers_too_large_for_floats_come_from_walks() -> None:
+    made = forest("scalar")
+    far = replace(made, source_node=made.source_node + (1 << 23))
+    module, rows = compile_forest(far, BITS), expected("scalar")[0][:70]
+    leaves = far.source_node[reference_leaves(made, rows)]
+    assert_same_bits(module.apply(rows), leaves, "numbers")
+    assert module._walks_to_leaves and not module._by_tree
+
+
+def test_schedules_that_walk_find_leaves() -> None:
+    module = compile_forest(forest("scalar"), Schedule())
+    module.warm_up()
+    assert module._walks_to_leaves and not module._by_tree
+
+
+def test_a_kernel_for_few_rows_and_one_for_many() -> None:
+    one, two, three, four = (bitsliced_schedule(64 << k) for k in range(4))
+    table = {(1, 8): one, (9, 100): two, (101, 999): three, (1000, None): four}
+    assert _two_kernels(table) == {(1, 8): one, (9, None): three}
+    assert _two_kernels({(1, None): one}) == {(1, None): one}
+    assert _two_kernels({(1, 300): one, (301, None): one}) == {(1, None): one}
+
+
+def test_no_trees() -> None:
+    module, rows = compile_forest(forest("no trees")), expected("no trees")[0][:9]
+    assert module.predict_per_tree(rows).shape == module.apply(rows).shape == (9, 0)
+
+
+# ------------------------------------------------------------------- estimators
+
+
+def test_estimators_answer_and_keep_it_in_files(tmp_path: Any) -> None:
+    model = RandomForestClassifier(5, max_depth=3, random_state=0).fit(X, Y)
+    fast = plain(model).fit(X[:50])
+    wanted = np.stack([tree.predict_proba(X) for tree in model.estimators_], axis=1)
+    assert_same_bits(fast.predict_per_tree(X), wanted, "live")
+    assert fast.counters()["kernel"]["rows"] == 300
+    skforge.save(fast, tmp_path / "a.skforge")
+    loaded = skforge.load(tmp_path / "a.skforge")
+    assert_same_bits(loaded.predict_per_tree(X.tolist()), wanted, "loaded")
+    copied = pickle.loads(pickle.dumps(fast))
+    assert_same_bits(copied.predict_per_tree(X), wanted, "pickled")
+
+
+def test_sparse_rows_and_frames_have_values() -> None:
+    sparse = pytest.importorskip("scipy.sparse")
+    pandas = pytest.importorskip("pandas")
+    model = DecisionTreeRegressor(max_depth=3).fit(X, Y)
+    fast = plain(model).fit(X[:50])
+    wanted = fast.predict_per_tree(X)
+    assert_same_bits(fast.predict_per_tree(sparse.csr_matrix(X)), wanted, "sparse")
+    assert_same_bits(fast.predict_per_tree(pandas.DataFrame(X)), wanted, "frame")
+    assert_same_bits(wanted[:, 0], model.predict(X), "tree")
+
+
+def test_models_of_several_forests_have_none() -> None:
+    members = [(name, RandomForestClassifier(2, max_depth=2)) for name in "ab"]
+    model = VotingClassifier(members, voting="hard").fit(X, Y)
+    fast = CompiledForest(model, tuning="off").fit(X[:50])
+    with pytest.raises(UnsupportedModelError) as error:
+        fast.predict_per_tree(X)
+    assert str(error.value) == (
+        "VotingClassifier computes its predictions from the raw scores of several "
+        "forests, for which the values of single trees are not defined; compile one "
+        "of its estimators."
+    )
+
+
+def test_kernels_of_trees_are_compared_before_they_answer(monkeypatch: Any) -> None:
+    model = DecisionTreeRegressor(max_depth=3).fit(X, Y)
+    fast = CompiledForest(model, tuning="off").fit(X[:50])
+    fast.predict_per_tree(X)
+    (trees,) = fast._compiled().module._by_tree.values()
+    checks = trees.kernels.arrives
+    assert checks is not None and checks._agreed
+    wrong = checks.sample()._replace(expected=X[:64, 0])
+    monkeypatch.setattr(checks, "_again", None)
+    monkeypatch.setattr(checks, "_sample", wrong)
+    with pytest.raises(VerificationError):
+        checks(trees.kernels, 0, trees.kernels.kernel(0))
+
+
+def test_rows_on_a_gpu_are_refused(monkeypatch: Any) -> None:
+    monkeypatch.setattr(by_tree, "is_device_array", lambda X: True)
+    with pytest.raises(InvalidInputError) as error:
+        compile_forest(forest("scalar")).predict_per_tree(X)
+    assert str(error.value) == (
+        "the values of single trees need rows in host memory, but these are on a GPU; "
+        "pass a NumPy array."
+    )
