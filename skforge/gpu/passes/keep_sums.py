@@ -136,21 +136,17 @@ def _by_warp(body: mir.Body, width: int, in_block: bool) -> mir.Body:
     return tuple(stmts)
 
 
-def _is_a_row_a_thread(loop: mir.Loop) -> bool:
-    def check(loop: mir.Loop, rows: int, slots: int) -> bool:
-        if loop.root == "batch":
-            if not loop.on_threads or loop.start != 0 or loop.step != 1:
-                return False
-            rows += 1
-        elif loop.on_threads:
-            if loop.kind != "block.x":
-                return False
-            slots += 1
-        inner = [stmt for stmt in loop.body if isinstance(stmt, mir.Loop)]
-        if not inner:
-            return rows <= 1 and slots == 1
-        return len(inner) == len(loop.body) and all(
-            check(i, rows, slots) for i in inner
-        )
-
-    return check(loop, 0, 0)
+def _is_a_row_a_thread(loop: mir.Loop, rows: int = 0, slots: int = 0) -> bool:
+    if loop.root == "batch":
+        if not loop.on_threads or loop.start != 0 or loop.step != 1:
+            return False
+        rows += 1
+    elif loop.on_threads:
+        if loop.kind != "block.x":
+            return False
+        slots += 1
+    inner = [stmt for stmt in loop.body if isinstance(stmt, mir.Loop)]
+    if not inner:
+        return rows <= 1 and slots == 1
+    alone = len(inner) == len(loop.body)
+    return alone and all(_is_a_row_a_thread(i, rows, slots) for i in inner)

@@ -40,19 +40,11 @@ from skforge.compiler.ir.lir.types import Part
 from skforge.compiler.layouts import base as layouts
 from skforge.compiler.layouts.even_trees import even_trees, leaf_counts
 from skforge.compiler.layouts.lanes import lane_levels, lane_masks
-from skforge.compiler.layouts.lanes.lane_levels import (
-    BANK,
-    IN_FLIGHT,
-    Rest,
-    RowTests,
-    TopLevelsLowering,
-    plan_rest,
-)
 from skforge.compiler.layouts.lanes.lane_masks import LeafMasksLowering
 from skforge.compiler.target import Target
 
 #: Most columns of codes; of several banks, each is looked up.
-MOST_COLUMNS = 4 * BANK
+MOST_COLUMNS = 4 * lane_levels.BANK
 
 #: Most levels evaluated in lanes: the tests of 8 take twice L1 (5, 6, 7 and 8 took
 #: 0.17, 0.14, 0.15 and 0.41 us a row). Even trees have one test a level.
@@ -110,7 +102,7 @@ def lane_shape(target: Target, n_columns: int) -> LaneShape:
         narrow *= 2
     whole = dtype is np.uint16 or narrow >= lanes
     look_up = max(1, 3 * tables // 2 - 2)  # two registers at a time, then blends
-    look_up += 2 * (tables * lanes - 1) // BANK
+    look_up += 2 * (tables * lanes - 1) // lane_levels.BANK
     if dtype is np.uint8 and not target.has("avx512vbmi"):
         # 16 bytes at a time, then blends, each with its own mask.
         look_up = 3 * (narrow // 16) - 2
@@ -136,9 +128,9 @@ class LanesLayout(layouts.RowLayout):
         place[whole] = table.n_columns + forest.feature[whole] - self.first_whole
         rank = np.where(sets, np.int32(lane_levels.NEVER_RIGHT), table.rank_of)
         rank[whole] = forest.threshold[whole].astype(np.int32) + 1
-        tests = RowTests(place, rank)
+        tests = lane_levels.RowTests(place, rank)
         self.masks = self.top = self.categories = None
-        self.rest: Rest | None = None
+        self.rest: lane_levels.Rest | None = None
         coded = [np.zeros(0, np.int32)] * len(classes)
         if masks_are_cheaper(forest, shape):
             excluded = lane_masks.Exclusions.of(forest)
@@ -166,7 +158,9 @@ class LanesLayout(layouts.RowLayout):
                 place[group.predicates[chosen]] = at + np.arange(len(chosen))
                 rank[group.predicates[chosen]] = 0
         if self.top is not None:
-            self.rest = plan_rest(forest, RowTests(place, rank), self.top)
+            self.rest = lane_levels.plan_rest(
+                forest, lane_levels.RowTests(place, rank), self.top
+            )
 
     def quantize(self, b: Builder, row: RowAt, model: Model) -> layouts.RowCode:
         code = _LanesCode(self, b, model, 1)
@@ -190,14 +184,16 @@ class _LanesCode(layouts.RowCode):
         if layout.categories is not None:
             self._size += int(layout.categories.size.sum())
             self._categories = CategoryRows(rules, layout.categories)
-        self._lowering: LeafMasksLowering | TopLevelsLowering
+        self._lowering: LeafMasksLowering | lane_levels.TopLevelsLowering
         if layout.masks is not None:
             self._lowering = LeafMasksLowering(b, layout.masks, model, self._categories)
             self._leaf_of_item = layout.masks.leaf_of_item
         else:
             assert layout.top is not None and layout.rest is not None
             top, sets = layout.top, layout.sets
-            self._lowering = TopLevelsLowering(b, top, model, self._categories, sets)
+            self._lowering = lane_levels.TopLevelsLowering(
+                b, top, model, self._categories, sets
+            )
             self._leaf_of_item = layout.rest.leaf_of_item
         self._codes = b.alloc("codes", shape.element, n_rows * self._size)
         self._found = b.alloc("found", shape.element, n_rows * self._lowering.size)
@@ -266,7 +262,7 @@ class _LanesCode(layouts.RowCode):
                 added += adds[k].add(first, items, of_row)
             return added
 
-        in_flight = IN_FLIGHT if rest is None else rest.in_flight
+        in_flight = lane_levels.IN_FLIGHT if rest is None else rest.in_flight
         in_flight = max(1, in_flight // adds[0].turn) * adds[0].turn
         carried = [value for own in adds for value in own.start()]
         whole = n_trees // in_flight * in_flight
@@ -439,7 +435,7 @@ def masks_cost(forest: Forest, shape: LaneShape) -> float:
     groups = -(-forest.n_trees // shape.lanes)
     sets = set_groups(forest)
     slots = int(leaf_counts(forest).max(initial=1)) - 1
-    if slots >= lane_masks.MOST_LEAVES or shape.tables * shape.lanes > BANK:
+    if slots >= lane_masks.MOST_LEAVES or shape.tables * shape.lanes > lane_levels.BANK:
         return float("inf")
     if sets:
         inner = np.flatnonzero(forest.predicate >= 0)

@@ -34,12 +34,6 @@ from skforge.compiler.layouts.blocks.block_sums import (
     leaf_table,
 )
 from skforge.compiler.layouts.tiles import tile_layout
-from skforge.compiler.layouts.tiles.tile_layout import (
-    LANES,
-    MAX_LEAVES,
-    TiledTrees,
-    tile_trees,
-)
 from skforge.compiler.layouts.tiles.tile_rows import (
     CodesOfBlock,
     CodesOfRow,
@@ -57,7 +51,7 @@ class RowWalks(layouts.RowCode):
     def __init__(
         self,
         rules: ReadingRules,
-        tiling: Tiling[TiledTrees],
+        tiling: Tiling[tile_layout.TiledTrees],
         encoded: tuple[Buffer, Value],
     ) -> None:
         self.b, self._model, self.tiling = rules.b, rules.model, tiling
@@ -100,7 +94,7 @@ class RowWalks(layouts.RowCode):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RowTiles(layouts.RowLayout):
-    tiling: Tiling[TiledTrees]
+    tiling: Tiling[tile_layout.TiledTrees]
 
     def quantize(self, b: Builder, row: RowAt, model: Model) -> layouts.RowCode:
         hir, single = self.tiling.hir, b.const(1)
@@ -110,7 +104,7 @@ class RowTiles(layouts.RowLayout):
 
 
 #: Most columns of codes: a byte numbers the columns of two copies.
-MAX_COLUMNS = 4 * LANES
+MAX_COLUMNS = 4 * tile_layout.LANES
 
 #: Most trees that one row passes at once: the bits of an entry beside the tile or leaf
 #: of the largest trees number them.
@@ -120,17 +114,17 @@ MAX_TREES = 1 << tile_layout.FEWEST_ROW_BITS
 LEVELS = {7: 3, 15: 4}
 
 
-def tiles_of(hir: PredictEnsemble, target: Target) -> Tiling[TiledTrees]:
+def tiles_of(hir: PredictEnsemble, target: Target) -> Tiling[tile_layout.TiledTrees]:
     levels = LEVELS[hir.nest.tile_nodes]
 
-    def lay_out() -> tuple[CodePlaces | None, TiledTrees, LeafTable]:
+    def lay_out() -> tuple[CodePlaces | None, tile_layout.TiledTrees, LeafTable]:
         codes = None
         if hir.codes is None:
             tests = value_tests(hir.forest)
         else:
-            codes = CodePlaces.of(hir.forest, hir.codes, LANES)
+            codes = CodePlaces.of(hir.forest, hir.codes, tile_layout.LANES)
             tests = tile_layout.TileTests.of_codes(codes)
-        trees = tile_trees(hir.tiles, tests, levels)
+        trees = tile_layout.tile_trees(hir.tiles, tests, levels)
         return codes, trees, leaf_table(hir.forest, trees.leaf_row)
 
     key = ("tiles", levels, hir.codes is None)
@@ -175,10 +169,10 @@ class Tiles(layouts.BlockRepresentation, layouts.RowRepresentation):
         else:
             self._check_values(hir)
         most = tile_layout.most_leaves(hir.tiles)
-        if most > MAX_LEAVES:
+        if most > tile_layout.MAX_LEAVES:
             self.refuse(
-                f"takes trees of at most {MAX_LEAVES} leaves, but one has {most}. Use "
-                "another representation."
+                f"takes trees of at most {tile_layout.MAX_LEAVES} leaves, but one has "
+                f"{most}. Use another representation."
             )
         if vectorizes_trees(nest.loops) and hir.forest.n_trees > MAX_TREES:
             self.refuse(

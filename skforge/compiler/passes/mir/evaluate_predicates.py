@@ -90,25 +90,19 @@ def _for_threads(loop: mir.Loop, n_trees: int) -> mir.Loop:
             f"{rows[0].step} rows per thread do not divide blocks of {loop.step}."
         )
     fill = _fill(name, loop)
-    tables: list[mir.EvaluatePredicates] = []
+    *before, nest = _on_block_sums(loop, rows[1], PREDICATES)
     if len(trees) == 1:
         every = mir.Range(mir.Affine(), (mir.Bound(n_trees),))
-        tables = [mir.EvaluatePredicates(PREDICATES, every, fill.rows)]
-    body = _on_block_sums(loop, rows[1], PREDICATES)
-
-    def with_table(stmt: mir.Stmt) -> mir.Stmt:
-        if not isinstance(stmt, mir.Loop) or tables:
-            return stmt
-        thread = mir.Affine((stmt.var,))
-        limits = tuple(replace(x, minus=x.minus.plus(thread)) for x in stmt.bounds)
-        part = mir.Range(thread, (mir.Bound(stmt.step), *limits))
+        before.append(mir.EvaluatePredicates(PREDICATES, every, fill.rows))
+    elif isinstance(nest, mir.Loop):
+        thread = mir.Affine((nest.var,))
+        limits = tuple(replace(x, minus=x.minus.plus(thread)) for x in nest.bounds)
+        part = mir.Range(thread, (mir.Bound(nest.step), *limits))
         table = mir.EvaluatePredicates(PREDICATES, part, fill.rows)
-        return replace(stmt, body=(table, *stmt.body))
-
+        nest = replace(nest, body=(table, *nest.body))
     alloc = mir.AllocArray(mir.NamedArray(BLOCK_SUMS, (loop.step, None)), zero=False)
-    *before, nest = body
-    whole = (alloc, *before, *tables, with_table(nest))
-    return replace(loop, body=(*whole, mir.StoreRows(BLOCK_SUMS, fill.rows)))
+    whole = (alloc, *before, nest, mir.StoreRows(BLOCK_SUMS, fill.rows))
+    return replace(loop, body=whole)
 
 
 def in_block(
