@@ -78,7 +78,8 @@ def _check_arrays(tiles: TiledForest, forest: Forest) -> None:
     size, n_items, n_trees = tiles.tile_size, tiles.n_items, forest.n_trees
     if not 1 <= size <= MAX_TILE_SIZE:
         _fail(f"the tile size is {size}, outside 1..{MAX_TILE_SIZE}")
-    expected = {"item_offset": (n_trees + 1,), **dict.fromkeys(OF_TREES, (n_trees,))}
+    expected: dict[str, tuple[int, ...]] = {"item_offset": (n_trees + 1,)}
+    expected |= dict.fromkeys(OF_TREES, (n_trees,))
     expected |= dict.fromkeys(OF_ITEMS, (n_items,))
     expected |= {"predicate": (n_items, size), "child": (n_items, size + 1)}
     for name, shape in expected.items():
