@@ -154,10 +154,7 @@ class ColumnBins:
             with jobs as j:
                 write = partial(self._column_codes, j, left, words)
                 cases = [partial(write, kind) for kind in self._kinds]
-                if len(cases) == 1:
-                    cases[0]()
-                else:
-                    b.switch(self._case[j], cases)
+                b.choose(lambda: self._case[j], cases)
             self._turn(words, r, left, codes)
 
     def _column_codes(

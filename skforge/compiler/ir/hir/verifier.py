@@ -11,6 +11,8 @@ from skforge.compiler.forest.arrays import Comparison
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.hir.nodes import (
     MAX_TILE_SIZE,
+    OF_ITEMS,
+    OF_TREES,
     PredictEnsemble,
     TiledForest,
     exit_table,
@@ -76,19 +78,13 @@ def _check_arrays(tiles: TiledForest, forest: Forest) -> None:
     size, n_items, n_trees = tiles.tile_size, tiles.n_items, forest.n_trees
     if not 1 <= size <= MAX_TILE_SIZE:
         _fail(f"the tile size is {size}, outside 1..{MAX_TILE_SIZE}")
-    for name, dtype, shape in (
-        ("item_offset", np.int64, (n_trees + 1,)),
-        ("tree_order", np.int32, (n_trees,)),
-        ("predicate", np.int32, (n_items, size)),
-        ("shape", np.int32, (n_items,)),
-        ("child", np.int32, (n_items, size + 1)),
-        ("leaf", np.int32, (n_items,)),
-        ("node", np.int32, (n_items,)),
-        ("depth", np.int32, (n_items,)),
-        ("min_depth", np.int32, (n_trees,)),
-        ("max_depth", np.int32, (n_trees,)),
-    ):
+    expected: dict[str, tuple[int, ...]] = {"item_offset": (n_trees + 1,)}
+    expected |= dict.fromkeys(OF_TREES, (n_trees,))
+    expected |= dict.fromkeys(OF_ITEMS, (n_items,))
+    expected |= {"predicate": (n_items, size), "child": (n_items, size + 1)}
+    for name, shape in expected.items():
         array = getattr(tiles, name)
+        dtype = np.int64 if name == "item_offset" else np.int32
         if array.dtype != dtype or array.shape != shape:
             _fail(
                 f"{name} is {array.dtype} {array.shape}, not {np.dtype(dtype)} {shape}"

@@ -449,6 +449,15 @@ class Builder:
         self.emit(lir.Switch(selector, tuple(bodies), tuple(yields), results))
         return results
 
+    def choose(
+        self, selector: Callable[[], Value], cases: Sequence[Callable[[], None]]
+    ) -> None:
+        """Append a switch, or its only case."""
+        if len(cases) == 1:
+            cases[0]()
+        elif cases:
+            self.switch(selector(), cases)
+
     def alloc(
         self,
         hint: str,

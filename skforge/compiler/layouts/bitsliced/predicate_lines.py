@@ -270,14 +270,11 @@ class PredicateLowering:
         return kind, PredicateJob(j, column, line, place, count, offset, shift)
 
     def _by_kind(self, kind: Value, cases: Mapping[int, Callable[[], None]]) -> None:
-        b = self.b
-        if len(cases) == 1:
-            next(iter(cases.values()))()
-            return
         table = np.zeros(16, np.uint8)
         table[list(cases)] = np.arange(len(cases))
         name = "kind_case" if len(cases) == len(self.t.kinds) else "search_case"
-        b.switch(self._model(name, table)[kind].to(I64), list(cases.values()))
+        case = lambda: self._model(name, table)[kind].to(I64)  # noqa: E731
+        self.b.choose(case, list(cases.values()))
 
     def _evaluate_job(self, kind: Value, job: PredicateJob) -> None:
         b = self.b

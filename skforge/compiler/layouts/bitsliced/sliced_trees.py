@@ -219,10 +219,7 @@ class BitslicedLowering(BlockCode):
             self._look_up(bits, leaves, output, sums, self.planes, levels)
 
         cases = [partial(case, *shape) for shape in self.t.shapes]
-        if len(cases) == 1:
-            cases[0]()
-        else:
-            b.switch(table(self.shape_of), cases)
+        b.choose(lambda: table(self.shape_of), cases)
 
     def _run(self, bits: int, tree: Value, own: Value) -> None:
         b, parts = self.b, self.block // self.plane_rows

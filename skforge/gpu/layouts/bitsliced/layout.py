@@ -319,11 +319,7 @@ class BitWalks(GpuBlockCode):
                 planes = self._run(lines, op, end, lane)
             self._leave(planes, row, lane)
 
-        cases = [partial(case, *shape_) for shape_ in t.shapes]
-        if len(cases) == 1:
-            cases[0]()
-        elif cases:
-            b.switch(shape, cases)
+        b.choose(lambda: shape, [partial(case, *shape_) for shape_ in t.shapes])
 
     def _fold(self, depth: int, lines: Value, lane: Value) -> list[Value]:
         b = self.b
