@@ -11,14 +11,7 @@ from skforge.compiler.ir.lir.nodes import BOOL, F64, U8, Value
 from skforge.compiler.layouts.contributions.contributions import shared_data
 from skforge.compiler.layouts.contributions.edges import RowsAsLanes, case_of
 from skforge.compiler.layouts.contributions.walk import ContributionCode, Walk, WalkData
-from skforge.gpu.layouts.base import (
-    GPU_BLOCKS,
-    BlockShape,
-    BlockThreads,
-    GpuBlockCode,
-    GpuBlockLayout,
-    GpuBlockRepresentation,
-)
+from skforge.gpu.layouts import base as layouts
 
 
 class OneThread(RowsAsLanes):
@@ -69,21 +62,21 @@ class ThreadCode(ContributionCode):
 
 
 @dataclass(frozen=True, slots=True)
-class ThreadLayout(GpuBlockLayout):
+class ThreadLayout(layouts.GpuBlockLayout):
     """One forest, whose rows are each explained by a thread."""
 
     hir: PredictEnsemble
-    shape: BlockShape
+    shape: layouts.BlockShape
     data: WalkData
 
-    def start(self, block: BlockThreads) -> GpuBlockCode:
+    def start(self, block: layouts.BlockThreads) -> layouts.GpuBlockCode:
         return _RowsOfBlock(self, block)
 
 
-class _RowsOfBlock(GpuBlockCode):
+class _RowsOfBlock(layouts.GpuBlockCode):
     """Explains the rows of a block at its end, when all its trees are known."""
 
-    def __init__(self, layout: ThreadLayout, block: BlockThreads) -> None:
+    def __init__(self, layout: ThreadLayout, block: layouts.BlockThreads) -> None:
         self._layout, self._block, forest = layout, block, layout.hir.forest
         rules = ReadingRules(block.b, forest, layout.hir.comparison, block.model)
         self._code = ThreadCode(rules, layout.data, block.rows, 1, OneThread, True)
@@ -114,7 +107,7 @@ class _RowsOfBlock(GpuBlockCode):
                 self._code.finish(self._sums, self._block.result, row, b.const(1))
 
 
-def refusal_of(shape: BlockShape) -> str:
+def refusal_of(shape: layouts.BlockShape) -> str:
     if shape.rows % shape.threads == 0:
         return ""
     return (
@@ -123,11 +116,13 @@ def refusal_of(shape: BlockShape) -> str:
     )
 
 
-def lay_out(hir: PredictEnsemble, shape: BlockShape, _: int) -> ThreadLayout:
+def lay_out(hir: PredictEnsemble, shape: layouts.BlockShape, _: int) -> ThreadLayout:
     return ThreadLayout(hir, shape, shared_data(hir, False, False))
 
 
-GPU_BLOCKS["contributions"] = GpuBlockRepresentation(refusal_of, lay_out)
-GPU_BLOCKS["interactions"] = GpuBlockRepresentation(
+layouts.GPU_BLOCKS["contributions"] = layouts.GpuBlockRepresentation(
+    refusal_of, lay_out
+)
+layouts.GPU_BLOCKS["interactions"] = layouts.GpuBlockRepresentation(
     lambda shape: "runs only on CPUs; use target='cpu'.", lay_out
 )

@@ -25,14 +25,7 @@ from skforge.compiler.ir.lir.nodes import I32, I64, U32, Buffer, Scalar, Value, 
 from skforge.compiler.ir.lir.types import scalar_of
 from skforge.compiler.layouts.bitsliced.sliced_layout import MAX_BITS, fold, folds
 from skforge.exceptions import ScheduleError
-from skforge.gpu.layouts.base import (
-    GPU_BLOCKS,
-    BlockShape,
-    BlockThreads,
-    GpuBlockCode,
-    GpuBlockLayout,
-    GpuBlockRepresentation,
-)
+from skforge.gpu.layouts import base as layouts
 from skforge.gpu.layouts.bitsliced.plans import (
     QUAD,
     WORD,
@@ -49,7 +42,7 @@ STAGED_BYTES = 32 << 10
 
 
 def lay_out(
-    hir: PredictEnsemble, shape: BlockShape, shared_bytes: int
+    hir: PredictEnsemble, shape: layouts.BlockShape, shared_bytes: int
 ) -> GpuBitslicedLayout:
     """Lay a forest out, with as many words a thread at once as pay off.
 
@@ -75,8 +68,10 @@ def lay_out(
     return GpuBitslicedLayout(hir, shape)
 
 
-class GpuBitslicedLayout(GpuBlockLayout):
-    def __init__(self, hir: PredictEnsemble, shape: BlockShape, wide: int = 1) -> None:
+class GpuBitslicedLayout(layouts.GpuBlockLayout):
+    def __init__(
+        self, hir: PredictEnsemble, shape: layouts.BlockShape, wide: int = 1
+    ) -> None:
         forest = self._forest = hir.forest
         self._hir, self._trees = hir, max(1, shape.trees)
         self.geometry = Geometry(shape.rows, shape.threads, wide)
@@ -104,7 +99,7 @@ class GpuBitslicedLayout(GpuBlockLayout):
 
     # ------------------------------------------------------------ code
 
-    def start(self, block: BlockThreads) -> GpuBlockCode:
+    def start(self, block: layouts.BlockThreads) -> layouts.GpuBlockCode:
         forest, g = self._forest, self.geometry
         lines = block.share("slots", U32, max(4, self.trees.n_words), WHAT)
         rules = ReadingRules(block.b, forest, self._hir.comparison, block.model)
@@ -124,7 +119,7 @@ def _tables(
     return tables
 
 
-def refusal_of(shape: BlockShape) -> str:
+def refusal_of(shape: layouts.BlockShape) -> str:
     lanes = shape.rows // WORD
     group = shape.threads // max(1, lanes)
     if shape.rows % WORD or shape.threads != lanes * group or WORD % group:
@@ -158,7 +153,7 @@ class OwnRows:
     n_bytes: int
 
 
-class BitWalks(GpuBlockCode):
+class BitWalks(layouts.GpuBlockCode):
     """Emits a block's code for ``tile`` trees a table, which ``rows`` fills.
 
     A thread folds one tree of the group for a word of 32 rows, one logic operation a
@@ -450,4 +445,4 @@ def _exchange(
     return part(low, stays, up, goes), part(high, goes, down, stays)
 
 
-GPU_BLOCKS["bitsliced"] = GpuBlockRepresentation(refusal_of, lay_out)
+layouts.GPU_BLOCKS["bitsliced"] = layouts.GpuBlockRepresentation(refusal_of, lay_out)
