@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from skforge.compiler.forest.arrays import Comparison, Missing
 from skforge.compiler.forest.bins import column_count
 from skforge.compiler.forest.reference import reference_leaves, reference_raw
-from skforge.compiler.layouts.lanes import lane_masks, lanes
+from skforge.compiler.layouts.lanes import lane_levels, lane_masks, lanes
 from skforge.compiler.runtime.module import compile_forest
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
@@ -56,7 +56,7 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
 
         def chosen(made, shape):
             small = lanes.leaf_counts(made).max() <= lane_masks.MOST_LEAVES
-            one_bank = shape.tables * shape.lanes <= lanes.BANK
+            one_bank = shape.tables * shape.lanes <= lane_levels.BANK
             return request.param == "masks" and small and one_bank
 
         monkeypatch.setattr(lanes, "masks_are_cheaper", chosen)
@@ -133,7 +133,7 @@ def test_codes_in_several_banks(shape: str, level: str) -> None:
     if level not in {**levels(), "host": None}:
         pytest.skip(f"this machine does not run x86-64-{level}")
     made = drawn(60, 5, shape=shape, n_features=600)
-    assert lanes.BANK < column_count(made, dtype=np.uint8) <= lanes.MOST_COLUMNS
+    assert lane_levels.BANK < column_count(made, dtype=np.uint8) <= lanes.MOST_COLUMNS
     module = compile_forest(made, LANES, {**levels(), "host": Target.host()}[level])
     rows = edge_rows(made, 9, seed=1)
     assert_same_bits(raw_of(module, rows), reference_raw(made, rows), shape)

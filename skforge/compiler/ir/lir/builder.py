@@ -280,7 +280,8 @@ class Builder:
     def prefetch(
         self, buffer: Buffer, index: Value | int, level: Literal[1, 2] = 1
     ) -> None:
-        self.emit(lir.Prefetch(buffer, *self._bounds(index), level))
+        (place,) = self._bounds(index)
+        self.emit(lir.Prefetch(buffer, place, level))
 
     def touch(self, buffer: Buffer, index: Value | int) -> None:
         self.emit(lir.Touch(buffer, *self._bounds(index)))
