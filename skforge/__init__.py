@@ -18,7 +18,9 @@ from skforge.exceptions import (
 )
 
 if TYPE_CHECKING:
+    from skforge.compiler.forest.forest import Forest
     from skforge.compiler.frontends import load_forest
+    from skforge.compiler.frontends.builder import ForestBuilder
     from skforge.compiler.runtime.module import compile_forest
     from skforge.compiler.schedule.schedule import Schedule
     from skforge.compiler.target import Target
@@ -32,6 +34,8 @@ if TYPE_CHECKING:
 # Loaded on first use, so that `import skforge` imports no heavy packages.
 _HOME = {
     "CompiledForest": "skforge.estimators",
+    "Forest": "skforge.compiler.forest.forest",
+    "ForestBuilder": "skforge.compiler.frontends.builder",
     "Schedule": "skforge.compiler.schedule.schedule",
     "Target": "skforge.compiler.target",
     "TreeExplainer": "skforge.explainer",
@@ -45,6 +49,8 @@ _HOME = {
 
 __all__ = [
     "CompiledForest",
+    "Forest",
+    "ForestBuilder",
     "InvalidInputError",
     "InvalidModelError",
     "PerformanceWarning",

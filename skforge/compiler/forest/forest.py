@@ -254,7 +254,7 @@ depth 0..1, 1 features, 1 outputs, float32 rows, float64 sums>
         Examples
         --------
         >>> from sklearn.tree import DecisionTreeRegressor
-        >>> from skforge import compile_forest, load_forest
+        >>> from skforge import Forest, compile_forest, load_forest
         >>> X = [[0.0], [1.0]]
         >>> trees = [DecisionTreeRegressor().fit(X, y) for y in ([0, 1], [4, 8])]
         >>> forest = Forest.concatenate(map(load_forest, trees), average=True)
