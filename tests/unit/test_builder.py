@@ -130,7 +130,7 @@ def test_trees_add_up_as_their_nodes_say(data):
         wide = n_outputs > 1 and data.draw(st.booleans())
         output = None if wide else data.draw(st.integers(0, n_outputs - 1))
         root = data.draw(nodes(2, n_outputs if wide else None, dtype))
-        root = copy.deepcopy(root)  # a drawn node may be in several places
+        root = copy.deepcopy(root)  # ``arrays_of`` knows nodes by their id
         where = {} if n_outputs == 1 or wide else {"output": output}
         assert by_nodes.add_nodes(root, **where) is by_nodes
         assert by_arrays.add_tree(**arrays_of(root), **where) is by_arrays
@@ -355,6 +355,8 @@ def test_nodes_of_numpys_numbers():
     root = {"feature": np.int64(1), "threshold": np.float32(0.1)}
     root |= {"left": {"value": np.array([1.0, 2.0])}, "right": {"value": (3, 4)}}
     forest = ForestBuilder(2, n_outputs=2).add_nodes(root).build()
+    twice = ForestBuilder(2, n_outputs=2).add_nodes({**root, "left": root}).build()
+    assert (forest.n_nodes, twice.n_nodes) == (3, 5)
     assert forest.threshold[0] == np.float32(0.1)
     scores = reference_raw(forest, [[0.0, 0.1], [0.0, 0.2]])
     assert scores.tolist() == [[1.0, 2.0], [3.0, 4.0]]
@@ -466,10 +468,12 @@ def test_arrays_that_are_no_tree(golden):
 
 LEAF = {"value": 1.0}
 TEST = {"feature": "age", "threshold": 0.5, "left": {"value": 0.0}}
+CIRCLE = TEST | {"right": {}}
+CIRCLE["right"] = TEST | {"right": CIRCLE}
 ROOTS = (
     [],
     TEST | {"right": 3.0},
-    TEST | {"right": TEST | {"right": TEST["left"]}},
+    TEST | {"right": CIRCLE},
     TEST | {"split": 1},
     TEST,
     TEST | {"right": {}},

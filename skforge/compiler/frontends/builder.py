@@ -298,27 +298,28 @@ class ForestBuilder:
         usual = dict(comparison=comparison, default_left=default_left, missing=missing)
         nodes: list[dict[str, Any]] = []
         children: dict[str, list[int]] = {"left": [], "right": []}
-        waiting: list[tuple[Any, int, str]] = [(root, -1, "")]
-        seen: dict[int, Any] = {}  # nodes by id, which stays theirs as long as they do
+        waiting: list[tuple[Any, int, str, int]] = [(root, -1, "", 0)]
+        path: list[int] = []  # ids of the nodes above
         while waiting:
-            node, parent, side = waiting.pop()
+            node, parent, side, depth = waiting.pop()
             number, problem = len(nodes), ""
             above.append((parent, side))
+            del path[depth:]
             if not isinstance(node, Mapping):
                 problem = f"is {_short(node)}; give a mapping, such as a dict"
-            elif id(node) in seen:
-                problem = "is in the tree already; give a copy of it"
+            elif id(node) in path:
+                problem = "is a node above itself; give another one"
             elif unknown := [name for name in node if name not in _FIELDS]:
                 problem = f"has {unknown[0]!r}; the fields are {', '.join(_FIELDS)}"
             if problem:
                 _refuse(f"{where('', number)} of tree {len(self._trees)} {problem}.")
-            seen[id(node)] = node
+            path.append(id(node))
             for name, numbers in children.items():
                 numbers.append(-1)
                 if name == side:
                     numbers[parent] = number
             sides = [name for name in ("right", "left") if name in node]
-            waiting += [(node[name], number, name) for name in sides]
+            waiting += [(node[name], number, name, depth + 1) for name in sides]
             unused = {} if sides else {"feature": 0, "threshold": 0.0}
             if "categories" in node:
                 unused = {"threshold": 0.0}
@@ -359,7 +360,8 @@ class ForestBuilder:
         left, right = read.child("left"), read.child("right")
         inner = left >= 0
         alone = inner != (right >= 0)
-        read.check("right", alone, "and left must both be children, or both be -1")
+        what = "leaves its node with one child; give both, or neither"
+        read.check("right", alone, what)
         value = read.of("value", "fiu", "a number")
         width = value.shape[1] if value.ndim == 2 else 1
         if width not in (1, empty.n_outputs):
