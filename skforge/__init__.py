@@ -16,7 +16,9 @@ from skforge.exceptions import UnsupportedModelError as UnsupportedModelError
 from skforge.exceptions import VerificationWarning as VerificationWarning
 
 if TYPE_CHECKING:
+    from skforge.compiler.forest.forest import Forest as Forest
     from skforge.compiler.frontends import load_forest as load_forest
+    from skforge.compiler.frontends.builder import ForestBuilder as ForestBuilder
     from skforge.compiler.runtime.module import compile_forest as compile_forest
     from skforge.compiler.schedule.schedule import Schedule as Schedule
     from skforge.compiler.target import Target as Target
@@ -30,6 +32,8 @@ if TYPE_CHECKING:
 # Loaded on first use, so that `import skforge` imports no heavy packages.
 _HOME = {
     "CompiledForest": "skforge.estimators",
+    "Forest": "skforge.compiler.forest.forest",
+    "ForestBuilder": "skforge.compiler.frontends.builder",
     "Schedule": "skforge.compiler.schedule.schedule",
     "Target": "skforge.compiler.target",
     "TreeExplainer": "skforge.explainer",

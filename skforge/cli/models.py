@@ -125,7 +125,7 @@ def forest_of(model: Any) -> Forest:
         model = model.forest_
     elif isinstance(model, CompiledModule):
         model = model.forest
-    return model if isinstance(model, Forest) else load_forest(model)
+    return load_forest(model)
 
 
 def drawable(path: Path, model: Any) -> Forest:

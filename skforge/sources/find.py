@@ -83,7 +83,7 @@ def read_model(model: Any) -> Forest:
         from skforge.compiler.frontends.pipeline.model import load
 
         return load(model).validate()  # its codes are known to the adapter
-    return model if isinstance(model, Forest) else read_forest(model)
+    return read_forest(model)
 
 
 #: Bytes of the largest array whose content is remembered.

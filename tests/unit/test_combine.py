@@ -111,6 +111,17 @@ def test_the_first_stages_are_those_of_scikit_learn():
         )
 
 
+def test_the_first_trees_are_those_of_catboost():
+    catboost = pytest.importorskip("catboost")
+    model = catboost.CatBoostRegressor(
+        iterations=6, depth=3, verbose=0, allow_writing_files=False
+    ).fit(X, X[:, 0] + 1)
+    forest = load_forest(model)
+    for k in ROUNDS:
+        few = forest.select_trees([*range(k), -1])  # the bias is the last tree
+        same_bits(reference_raw(few, X)[:, 0], model.predict(X, ntree_end=k))
+
+
 @given(forest=random_forest(), data=st.data())
 def test_any_trees_in_any_order(forest, data):
     numbers = list(range(-forest.n_trees, 0))

@@ -99,7 +99,7 @@ def joined(
         return np.concatenate(parts)
 
     ends = [part.tree_offset[1:] + at for part, at in zip(forests, nodes, strict=True)]
-    covered = all(len(part.cover) for part in forests)
+    covered = all(len(part.cover) == part.n_nodes for part in forests)
     folded = any(len(part.source_feature) for part in forests)
     return replace(
         forests[0],
@@ -167,10 +167,10 @@ def selected(forest: AnyForest, trees: Any) -> AnyForest:
     if not _is_average(forest):
         raise UnsupportedModelError(
             "The divisor of the sums is not the number of trees that add to each "
-            f"output, {_trees_by_output(forest)}, so that of other trees is unknown; "
+            f"output, {trees_by_output(forest)}, so that of other trees is unknown; "
             f"{_AT_SOURCE.format(forest.source)}."
         )
-    counts = _trees_by_output(few)
+    counts = trees_by_output(few)
     if len({*counts}) > 1 or not counts[0]:
         raise InvalidInputError(
             f"The forest averages its trees, but {counts} of those chosen add to its "
@@ -204,7 +204,7 @@ def _check_transform(forest: ForestArrays) -> None:
         )
 
 
-def _trees_by_output(forest: ForestArrays) -> list[int]:
+def trees_by_output(forest: ForestArrays) -> list[int]:
     if forest.vector_leaves:
         return [forest.n_trees] * forest.n_outputs
     counts = np.bincount(forest.tree_output, minlength=forest.n_outputs)
@@ -216,7 +216,7 @@ def _averages(forest: ForestArrays) -> bool:
 
 
 def _is_average(forest: ForestArrays) -> bool:
-    return {*_trees_by_output(forest)} == {forest.divisor * forest.outputs.divisor}
+    return {*trees_by_output(forest)} == {forest.divisor * forest.outputs.divisor}
 
 
 def _divisors(forest: ForestArrays, divisor: int) -> dict[str, Any]:
@@ -249,12 +249,12 @@ def concatenated(
         for number, forest in enumerate(forests):
             if not _is_average(forest):
                 raise InvalidInputError(
-                    f"Forest {number} is no average of the {_trees_by_output(forest)} "
+                    f"Forest {number} is no average of the {trees_by_output(forest)} "
                     "trees that add to its outputs, and one forest averages all of its "
                     f"trees or none; {_INSTEAD}."
                 )
         largest = max(forests, key=lambda forest: forest.outputs.divisor)
-        fields = _divisors(largest, sum(_trees_by_output(f)[0] for f in forests))
+        fields = _divisors(largest, sum(trees_by_output(f)[0] for f in forests))
     elif weights is not None:
         forests = _weighted(forests, weights)
     base = forests[0].base

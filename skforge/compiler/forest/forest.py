@@ -169,11 +169,10 @@ class Forest(arrays.ForestArrays):
     def select_trees(self, trees: slice | ArrayLike) -> Forest:
         """Return the forest of some of the trees, in the given order.
 
-        The first trees of a forest predict what its library does with as many rounds or
-        estimators, to the last bit: XGBoost's ``iteration_range=(0, k)``, LightGBM's
-        ``num_iteration=k`` and scikit-learn's ``estimators_[:k]``, a round being a tree
-        for each output (times XGBoost's ``num_parallel_tree``). CatBoost adds its bias
-        last: as the only leaf of the last tree.
+        The first trees predict what the library does with as many rounds or estimators,
+        to the last bit: ``iteration_range=(0, k)`` of XGBoost, ``num_iteration=k`` of
+        LightGBM, ``estimators_[:k]`` of scikit-learn. A round has a tree for each
+        output, times ``num_parallel_tree``. CatBoost's bias is a last tree of one leaf.
 
         Parameters
         ----------
@@ -254,7 +253,7 @@ depth 0..1, 1 features, 1 outputs, float32 rows, float64 sums>
         Examples
         --------
         >>> from sklearn.tree import DecisionTreeRegressor
-        >>> from skforge import compile_forest, load_forest
+        >>> from skforge import Forest, compile_forest, load_forest
         >>> X = [[0.0], [1.0]]
         >>> trees = [DecisionTreeRegressor().fit(X, y) for y in ([0, 1], [4, 8])]
         >>> forest = Forest.concatenate(map(load_forest, trees), average=True)

@@ -15,7 +15,7 @@ from skforge.compiler.forest.forest import Forest
 from skforge.exceptions import InvalidInputError
 
 #: Libraries that compare the names of columns; scikit-learn if all are texts.
-COMPARES = ("catboost", "sklearn", "xgboost")
+COMPARES = ("catboost", "sklearn", "skforge", "xgboost")
 
 
 def prepare_rows(forest: Forest, X: Any, made: bool = True) -> Array:

@@ -54,7 +54,7 @@ def load_forest(
 
     Parameters
     ----------
-    model : path, bytes, binary file, Booster, ModelProto or estimator
+    model : path, bytes, binary file, Booster, ModelProto, estimator or Forest
         A JSON or UBJSON file saved by XGBoost, a text file or string by LightGBM, or
         what its ``dump_model`` returns, as a dict or a JSON file, a ``.cbm`` or JSON
         file by CatBoost (none of these libraries is needed); their models in memory;
@@ -63,7 +63,7 @@ def load_forest(
         or tree; a fitted ``Pipeline`` that ends in an estimator of these libraries, as
         a forest of float64 rows; or a fitted search with one as its
         ``best_estimator_``. Files are recognised by content, not by name, and may be
-        open or in memory, as bytes.
+        open or in memory, as bytes. A ``Forest`` is returned as it is.
     iteration_range : tuple of int, optional
         Boosting rounds ``[begin, end)`` to keep, as in XGBoost's ``predict``. By
         default those that the source would use: all rounds of an XGBoost ``Booster``
@@ -116,6 +116,13 @@ def answers_itself(model: Any) -> bool:
 
 def read_forest(model: Any, rounds: IntRange | None = None) -> Forest:
     """Read a model as ``load_forest``; of a wrapper, the raw scores of its members."""
+    if isinstance(model, Forest):
+        if rounds is not None:
+            raise UnsupportedModelError(
+                "A Forest has no boosting rounds to choose from; use select_trees, "
+                "which chooses trees."
+            )
+        return model.validate()
     model = content.read_content(unwrap(model))
     _discover(model)
     if content.is_path(model):

@@ -1,0 +1,505 @@
+"""ForestBuilder: random trees against a walk of the same nodes; libraries' dumps."""
+
+from __future__ import annotations
+
+import copy
+import json
+import operator
+import pickle
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import skforge
+from skforge import ForestBuilder, Schedule, compile_forest
+from skforge.compiler.forest.reference import differing_rows, reference_raw
+from skforge.exceptions import InvalidInputError
+from tests.plain import plain
+
+RANDOM = np.random.default_rng(0)
+X = RANDOM.normal(size=(300, 4)).astype(np.float32)
+Y = X[:, 0] * X[:, 1] + 0.1 * RANDOM.normal(size=300)
+OF_NUMBERS = {
+    "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
+    "==": operator.eq, "!=": operator.ne,
+}  # fmt: skip
+NUMBERS = (0.0, -0.0, 0.1, 0.5, 2.0, -3.0, 1e-36, -1e300, np.inf)
+STUMP = {
+    "feature": [0, -1, -1],
+    "threshold": [0.5, 0.0, 0.0],
+    "left": [1, -1, -1],
+    "right": [2, -1, -1],
+    "value": [0.0, 1.0, 2.0],
+}
+
+
+def same_bits(values, expected):
+    assert not len(differing_rows(np.asarray(values), np.asarray(expected)))
+
+
+def message(call):
+    with pytest.raises(InvalidInputError) as caught:
+        call()
+    return str(caught.value)
+
+
+# ------------------------------------------------------------ any tree
+
+
+def goes_left(node, value):
+    kind = node["missing"]
+    small = abs(value) <= float(np.float32(1e-35))
+    if (np.isnan(value) and kind != "none") or (kind == "zero" and small):
+        return node["default_left"]
+    value = 0.0 if np.isnan(value) else value
+    if "categories" not in node:
+        return OF_NUMBERS[node["comparison"]](value, node["threshold"])
+    inside = value >= 0 and value < 1 << 24 and int(value) in node["categories"]
+    return inside != (node["comparison"] == "not in")
+
+
+def walked(trees, rows, base, dtype):
+    """Add up leaves in plain Python; ``trees`` are nodes with their output or None."""
+    scores = np.tile(np.asarray(base, dtype), (len(rows), 1))
+    for root, output in trees:
+        for total, row in zip(scores, rows.tolist(), strict=True):
+            node = root
+            while "left" in node:
+                left = goes_left(node, row[node["feature"]])
+                node = node["left" if left else "right"]
+            part = total if output is None else total[output : output + 1]
+            part += np.asarray(node["value"], dtype)
+    return scores
+
+
+@st.composite
+def nodes(draw, n_features, width, equal, depth=3):
+    if depth == 0 or draw(st.integers(0, 3)) == 0:
+        values = st.sampled_from((0.1, -0.0, 1e8, -7.25, 3.0))
+        if width is None:
+            return {"value": draw(values)}
+        return {"value": draw(st.lists(values, min_size=width, max_size=width))}
+    node = {
+        "feature": draw(st.integers(0, n_features - 1)),
+        "default_left": draw(st.booleans()),
+        "missing": draw(st.sampled_from(["nan", "none", "zero"])),
+        "left": draw(nodes(n_features, width, equal, depth - 1)),
+        "right": draw(nodes(n_features, width, equal, depth - 1)),
+    }
+    if draw(st.integers(0, 4)) == 0:
+        sets = st.lists(st.sampled_from((0, 1, 2, 31, 32, 70)), unique=True)
+        node |= {"categories": draw(sets)}
+        return node | {"comparison": draw(st.sampled_from(["in", "not in"]))}
+    test = draw(st.sampled_from([*OF_NUMBERS]))
+    exact = (0.0, 0.5, 2.0, -3.0)  # also as float32
+    threshold = draw(st.sampled_from(exact if test in ("==", "!=") else NUMBERS))
+    return node | {"comparison": test, "threshold": threshold}
+
+
+def arrays_of(root):
+    """Return the nodes of a tree, level by level, as arguments of ``add_tree``."""
+    order, at = [root], 0
+    while at < len(order):
+        node = order[at]
+        order += [node[side] for side in ("left", "right") if side in node]
+        at += 1
+    number = {id(node): i for i, node in enumerate(order)}
+    leaf = next(node["value"] for node in order if "value" in node)
+    usual = {"feature": -2, "threshold": np.nan, "comparison": "", "missing": ""}
+    usual |= {"default_left": -1, "value": np.full(np.shape(leaf), np.nan)}
+    columns = {k: [node.get(k, v) for node in order] for k, v in usual.items()}
+    for side in ("left", "right"):
+        columns[side] = [number.get(id(node.get(side)), -1) for node in order]
+    sets = {i: node.get("categories") for i, node in enumerate(order)}
+    columns["categories"] = {i: s for i, s in sets.items() if s is not None}
+    return columns
+
+
+@given(data=st.data())
+def test_trees_add_up_as_their_nodes_say(data):
+    n_outputs = data.draw(st.integers(1, 3))
+    dtypes = st.sampled_from(["float32", "float64"])
+    dtype, sum_dtype = data.draw(dtypes), data.draw(dtypes)
+    base = data.draw(st.sampled_from([[0.1] * n_outputs, [-0.0] * n_outputs]))
+    options = {"n_outputs": n_outputs, "dtype": dtype, "sum_dtype": sum_dtype}
+    by_nodes, by_arrays = (ForestBuilder(2, base=base, **options) for _ in range(2))
+    trees = []
+    for _ in range(data.draw(st.integers(1, 4))):
+        wide = n_outputs > 1 and data.draw(st.booleans())
+        output = None if wide else data.draw(st.integers(0, n_outputs - 1))
+        root = data.draw(nodes(2, n_outputs if wide else None, dtype))
+        root = copy.deepcopy(root)  # ``arrays_of`` knows nodes by their id
+        where = {} if n_outputs == 1 or wide else {"output": output}
+        assert by_nodes.add_nodes(root, **where) is by_nodes
+        assert by_arrays.add_tree(**arrays_of(root), **where) is by_arrays
+        trees.append((root, output))
+    numbers = [*NUMBERS, np.nan, -np.inf, 31.0, 32.5, -0.5, 70.0, 1e-40, 5e7]
+    numbers += [np.float32(0.1), np.nextafter(np.float32(0.1), np.float32(0))]
+    with np.errstate(over="ignore"):
+        rows = np.array([[a, b] for a in numbers for b in (a, 0.5)]).astype(dtype)
+    expected = walked(trees, rows, base, sum_dtype)
+    forest = by_nodes.build()
+    same_bits(reference_raw(forest, rows), expected)
+    same_bits(reference_raw(by_arrays.build(), rows), expected)
+
+
+# ------------------------------------------------------------ other libraries' dumps
+
+
+def of_lightgbm(node):
+    if "leaf_value" in node:
+        return {"value": node["leaf_value"], "cover": node.get("leaf_count", 0)}
+    made = {
+        "feature": node["split_feature"],
+        "default_left": node["default_left"],
+        "missing": node["missing_type"].lower(),
+        "cover": node["internal_count"],
+        "left": of_lightgbm(node["left_child"]),
+        "right": of_lightgbm(node["right_child"]),
+    }
+    if node["decision_type"] == "==":
+        return made | {"categories": [*map(int, node["threshold"].split("||"))]}
+    return made | {"threshold": node["threshold"]}
+
+
+@pytest.mark.parametrize("kind", ["regression", "binary", "multiclass"])
+def test_a_dump_of_lightgbm_by_hand(kind):
+    lgb = pytest.importorskip("lightgbm")
+    rows = np.column_stack([X, RANDOM.integers(0, 6, len(X))]).astype(np.float64)
+    rows[RANDOM.random(rows.shape) < 0.1] = np.nan
+    labels = Y + np.isin(rows[:, 4], [1, 4])
+    if kind != "regression":
+        labels = (labels > 0) + (1 * (labels > 1) if kind == "multiclass" else 0)
+    n_outputs = 3 if kind == "multiclass" else 1
+    params = {"objective": kind, "num_class": n_outputs, "verbose": -1}
+    params |= {"num_leaves": 7, "min_data_per_group": 1, "cat_smooth": 1}
+    params |= {"max_cat_to_onehot": 1}
+    data = lgb.Dataset(rows, labels, categorical_feature=[4])
+    model = lgb.train(params, data, 5)
+    transform = {"binary": "logistic", "multiclass": "softmax"}.get(kind)
+    builder = ForestBuilder(5, n_outputs=n_outputs, task=kind, transform=transform)
+    for i, tree in enumerate(model.dump_model()["tree_info"]):
+        root = of_lightgbm(tree["tree_structure"])
+        builder.add_nodes(root, output=i % n_outputs)
+    forest = builder.build()
+    assert (forest.comparison == 6).any()
+    same_bits(
+        compile_forest(forest, schedule=Schedule()).predict(rows), model.predict(rows)
+    )
+    assert len(forest.cover) == forest.n_nodes
+
+
+def of_xgboost(node):
+    number = {"node_id": node["nodeid"]}
+    if "leaf" in node:
+        return number | {"value": np.float32(node["leaf"])}
+    left, right = sorted(node["children"], key=lambda child: child["nodeid"])
+    assert (left["nodeid"], right["nodeid"]) == (node["yes"], node["no"])
+    return number | {
+        "feature": node["split"],
+        "comparison": "<",
+        "threshold": np.float32(node["split_condition"]),
+        "default_left": node["missing"] == node["yes"],
+        "left": of_xgboost(left),
+        "right": of_xgboost(right),
+    }
+
+
+@pytest.mark.parametrize("objective", ["reg:squarederror", "binary:logistic"])
+def test_a_dump_of_xgboost_by_hand(objective):
+    xgb = pytest.importorskip("xgboost")
+    rows = X.copy()
+    rows[RANDOM.random(rows.shape) < 0.1] = np.nan
+    names = [*"abcd"]
+    data = xgb.DMatrix(rows, Y > 0, feature_names=names)
+    params = {"objective": objective, "base_score": 0.5, "max_depth": 4}
+    model = xgb.train(params, data, 5)
+    binary = objective == "binary:logistic"
+    builder = ForestBuilder(
+        4,
+        dtype="float32",
+        sum_dtype="float32",
+        base=0.0 if binary else 0.5,
+        feature_names=names,
+        transform="sigmoid" if binary else None,
+        task="binary" if binary else "regression",
+    )
+    for text in model.get_dump(dump_format="json"):
+        builder.add_nodes(of_xgboost(json.loads(text)))
+    module = compile_forest(builder.build(), schedule=Schedule())
+    same_bits(module.predict(rows), model.predict(data))
+    leaves = model.predict(data, pred_leaf=True)
+    np.testing.assert_array_equal(module.apply(rows), leaves)
+
+
+def test_a_forest_of_scikit_learn_by_hand():
+    from sklearn.ensemble import RandomForestClassifier
+
+    model = RandomForestClassifier(5, random_state=0).fit(X, Y > 0)
+    options = {"n_outputs": 2, "task": "binary", "class_labels": [False, True]}
+    builder = ForestBuilder(4, dtype="float32", average=True, **options)
+    for estimator in model.estimators_:
+        tree = estimator.tree_
+        builder.add_tree(
+            tree.feature,
+            tree.threshold,
+            tree.children_left,
+            tree.children_right,
+            tree.value[:, 0],
+            default_left=tree.missing_go_to_left,
+            cover=tree.weighted_n_node_samples,
+        )
+    fast = plain(builder.build()).fit(X)
+    same_bits(fast.predict_proba(X), model.predict_proba(X))
+    np.testing.assert_array_equal(fast.predict(X), model.predict(X))
+    loaded = skforge.load_forest(model)
+    for name in ("threshold", "left", "cover", "leaf_value", "divisor", "base"):
+        same_bits(
+            np.ravel(getattr(fast.forest_, name)), np.ravel(getattr(loaded, name))
+        )
+
+
+# ------------------------------------------------------------ as any other model
+
+
+def rules(**options):
+    builder = ForestBuilder(2, feature_names=["age", "fare"], **options)
+    return builder.add_tree(**STUMP)
+
+
+def test_classes_follow_from_scores():
+    rows = np.array([[0.0, 0.0], [1.0, 0.0]])
+    named = {"task": "binary", "class_labels": ["no", "yes"], "base": -1.5}
+    fast = plain(rules(transform="logistic", **named).build()).fit(rows)
+    second = 1 / (1 + np.exp([0.5, -0.5]))
+    np.testing.assert_allclose(fast.predict_proba(rows), np.c_[1 - second, second])
+    assert fast.predict(rows).tolist() == ["no", "yes"]
+    assert fast.classes_.tolist() == ["no", "yes"]
+    values = STUMP | {"value": [[0, 0, 0], [1, 3, 2], [5, 3, 2]]}
+    for transform in (None, "softmax", "sigmoid"):
+        options = {"n_outputs": 3, "task": "multiclass", "transform": transform}
+        fast = plain(ForestBuilder(2, **options).add_tree(**values).build()).fit(rows)
+        assert fast.predict(rows).tolist() == [1, 0]
+        assert fast.predict_proba(rows).shape == (2, 3)
+    growth = compile_forest(rules(transform="exp", task="ranking").build())
+    np.testing.assert_allclose(growth.predict(rows), np.exp([1.0, 2.0]))
+
+
+def test_a_forest_by_hand_goes_where_others_go(tmp_path):
+    joblib = pytest.importorskip("joblib")
+    builder = rules(task="binary", class_labels=["no", "yes"])
+    forest = builder.build()
+    assert skforge.load_forest(forest) is forest
+    rows = np.array([[0.0, 0.0], [1.0, 0.0]])
+    fast = plain(forest).fit(rows)
+    wanted = fast.predict(rows).tolist()
+    skforge.save(fast, tmp_path / "a.skforge")
+    assert skforge.load(tmp_path / "a.skforge").predict(rows).tolist() == wanted
+    for each in (forest, fast, builder):
+        joblib.dump(each, tmp_path / "a.joblib")
+        again = joblib.load(tmp_path / "a.joblib")
+        if each is fast:
+            assert again.predict(rows).tolist() == wanted
+        else:
+            made = again if each is forest else again.build()
+            assert made.content_hash() == forest.content_hash()
+    skforge.save(forest, tmp_path / "forest.skforge")
+    loaded = skforge.load(tmp_path / "forest.skforge")
+    assert loaded.content_hash() == forest.content_hash()
+    skforge.export(forest, tmp_path / "stump.c")
+    assert (tmp_path / "stump.c").exists()
+    pandas = pytest.importorskip("pandas")
+    with pytest.raises(InvalidInputError, match="the model was trained on"):
+        fast.predict(pandas.DataFrame(rows, columns=["fare", "age"]))
+
+
+def test_rounds_of_a_forest():
+    with pytest.raises(skforge.UnsupportedModelError) as caught:
+        skforge.load_forest(rules().build(), iteration_range=(0, 1))
+    assert str(caught.value) == (
+        "A Forest has no boosting rounds to choose from; use select_trees, which "
+        "chooses trees."
+    )
+
+
+def test_a_builder_goes_on():
+    builder = rules()
+    first = builder.build()
+    assert repr(builder) == "<ForestBuilder: 1 trees, 2 features, 1 outputs>"
+    second = builder.add_tree(**STUMP).build()
+    assert (first.n_trees, second.n_trees) == (1, 2)
+    assert second.n_predicates == 1
+    assert pickle.loads(pickle.dumps(builder)).build().n_trees == 2
+    none = ForestBuilder(2, base=0.25).build()
+    assert compile_forest(none).predict(np.zeros((2, 2))).tolist() == [0.25] * 2
+
+
+def test_markers_names_and_single_values():
+    builder = ForestBuilder(2, feature_names=["age", "fare"], missing_value=-999.0)
+    builder.add_tree(
+        ["fare", "", ""], 0.5, [1, -1, -1], [2, -1, -1], [0, 1, 2], default_left=True
+    )
+    forest = builder.build()
+    rows = np.array([[9.0, 0.5], [9.0, 0.6], [9.0, -999.0], [9.0, np.nan]])
+    assert reference_raw(forest, rows)[:, 0].tolist() == [1.0, 2.0, 1.0, 1.0]
+    assert not len(forest.cover)
+    leaf = ForestBuilder(1).add_tree(0, 0, [-1], [-1], 4.0, node_id=[7], cover=[2.0])
+    module = compile_forest(leaf.build())
+    assert module.apply(np.zeros((1, 1))).tolist() == [[7]]
+    assert module.predict(np.zeros((1, 1))).tolist() == [4.0]
+
+
+def test_nodes_of_numpys_numbers():
+    root = {"feature": np.int64(1), "threshold": np.float32(0.1)}
+    root |= {"left": {"value": np.array([1.0, 2.0])}, "right": {"value": (3, 4)}}
+    forest = ForestBuilder(2, n_outputs=2).add_nodes(root).build()
+    twice = ForestBuilder(2, n_outputs=2).add_nodes({**root, "left": root}).build()
+    assert (forest.n_nodes, twice.n_nodes) == (3, 5)
+    assert forest.threshold[0] == np.float32(0.1)
+    scores = reference_raw(forest, [[0.0, 0.1], [0.0, 0.2]])
+    assert scores.tolist() == [[1.0, 2.0], [3.0, 4.0]]
+
+
+def test_averages():
+    builder = rules(average=True).add_tree(**STUMP).add_tree(**STUMP)
+    assert builder.build().divisor == 3
+    pairs = ForestBuilder(2, n_outputs=2, average=True)
+    leaf = {"feature": 0, "threshold": 0, "left": [-1], "right": [-1]}
+    pairs.add_tree(value=[[2.0, 4.0]], **leaf).add_tree(value=[6.0], output=0, **leaf)
+    text = (
+        "average=True needs as many trees for each output, and at least one. Got {}; "
+        "add trees, or use average=False."
+    )
+    assert message(pairs.build) == text.format([2, 1])
+    assert message(ForestBuilder(1, average=True).build) == text.format([0])
+    pairs.add_tree(value=[-8.0], output=1, **leaf)
+    assert reference_raw(pairs.build(), np.zeros((1, 2))).tolist() == [[4.0, -2.0]]
+
+
+# ------------------------------------------------------------ mistakes
+
+
+OPTIONS = (
+    {"n_features": 0},
+    {"n_outputs": 1.0},
+    {"dtype": "f2"},
+    {"sum_dtype": int},
+    {"transform": "probit"},
+    {"task": "outlier"},
+    {"task": "multiclass"},
+    {"task": "binary", "n_outputs": 3},
+    {"base": [0.0, 1.0]},
+    {"base": 1e39, "sum_dtype": "float32"},
+    {"base": "x"},
+    {"feature_names": ["a", "a"]},
+    {"feature_names": [1, 2]},
+    {"feature_names": ["a"]},
+    {"class_labels": [0, 1]},
+    {"class_labels": ["a", 1], "task": "binary"},
+    {"class_labels": ["a"], "task": "binary"},
+)
+
+
+def test_options_that_do_not_fit(golden):
+    calls = [lambda o=o: ForestBuilder(**{"n_features": 2, **o}) for o in OPTIONS]
+    golden("\n".join(map(message, calls)) + "\n", "errors")
+
+
+ARRAYS = (
+    {"feature": [2, 0, 0]},
+    {"feature": ["ages", "", ""]},
+    {"feature": [0.0, 0.0, 0.0]},
+    {"threshold": [np.nan, 0, 0]},
+    {"threshold": [2**53 + 1, 0, 0]},
+    {"threshold": [0.5, None, 0]},
+    {"threshold": [0.5, 0.5]},
+    {"threshold": None},
+    {"threshold": np.zeros((3, 1))},
+    {"threshold": 0.1, "comparison": "=="},
+    {"comparison": "=<"},
+    {"comparison": ["in", "", ""]},
+    {"comparison": np.array(["<=", "<=", "<="]), "missing": "NaN"},
+    {"default_left": 2},
+    {"default_left": "left"},
+    {"categories": {1: [0]}},
+    {"categories": {0: [-1]}},
+    {"categories": {0: [0.5]}},
+    {"categories": {0: np.array([1 << 24])}},
+    {"value": [0, 1, np.inf]},
+    {"value": [0, 1e39, 2]},
+    {"value": np.zeros((3, 3))},
+    {"value": np.zeros((3, 1, 1))},
+    {"value": np.zeros((3, 2))},
+    {"output": None},
+    {"output": 2},
+    {"node_id": [0, 1, 2**31]},
+    {"cover": [3.0, -1.0, 2.0]},
+    {"left": [3, -1, -1]},
+    {"left": [2**63, -1, -1]},
+    {"left": [-2, -1, -1]},
+    {"left": [0, -1, -1]},
+    {"right": [1, -1, -1]},
+    {"right": [2, 1, -1]},
+    {"left": [1.0, -1.0, -1.0]},
+    {"left": []},
+    {"left": 1},
+    {
+        "feature": 0,
+        "threshold": 0.0,
+        "left": [-1, 2, 1, -1, -1],
+        "right": [-1, 3, 4, -1, -1],
+        "value": 1.0,
+    },
+)
+
+
+def test_arrays_that_are_no_tree(golden):
+    options = {"n_outputs": 2, "dtype": "float32", "sum_dtype": "float32"}
+    builder = ForestBuilder(2, feature_names=["a", "b"], **options)
+    builder.add_tree(**STUMP, output=0)
+    before = builder.build().content_hash()
+    arrays = [{**STUMP, "output": 0, **changes} for changes in ARRAYS]
+    calls = [lambda a=a: builder.add_tree(**a) for a in arrays]
+    golden("\n".join(map(message, calls)) + "\n", "errors")
+    assert builder.build().content_hash() == before
+
+
+LEAF = {"value": 1.0}
+TEST = {"feature": "age", "threshold": 0.5, "left": {"value": 0.0}}
+CIRCLE = TEST | {"right": {}}
+CIRCLE["right"] = TEST | {"right": CIRCLE}
+ROOTS = (
+    [],
+    TEST | {"right": 3.0},
+    TEST | {"right": CIRCLE},
+    TEST | {"split": 1},
+    TEST,
+    TEST | {"right": {}},
+    TEST | {"right": TEST | {"left": LEAF, "right": {"value": [1.0]}}},
+    TEST | {"right": {"left": {"value": 2.0}, "right": LEAF, "threshold": 0.0}},
+    TEST | {"right": {"left": {"value": 2.0}, "right": LEAF, "feature": "fare"}},
+    TEST | {"right": {"value": 1.0, "cover": 2.0}},
+    TEST | {"right": LEAF, "categories": 5},
+    TEST | {"right": LEAF, "comparison": "in"},
+)
+
+
+def test_nodes_that_are_no_tree(golden):
+    builder = rules()
+    before = builder.build().content_hash()
+    calls = [lambda root=root: builder.add_nodes(root) for root in ROOTS]
+    golden("\n".join(map(message, calls)) + "\n", "errors")
+    assert builder.build().content_hash() == before
+
+
+def test_deep_trees_are_no_problem():
+    node = {"value": 0.0}
+    for i in range(3000):
+        test = {"feature": 0, "comparison": ">=", "threshold": float(i)}
+        node = {**test, "left": {"value": float(i)}, "right": node}
+    forest = ForestBuilder(1).add_nodes(node).build()
+    assert forest.tree_depths().tolist() == [3000]
+    rows = np.array([[-1.0], [0.5], [2999.0]])
+    assert reference_raw(forest, rows)[:, 0].tolist() == [0.0, 0.0, 2999.0]
