@@ -28,6 +28,7 @@ from skforge.compiler.runtime.arrays import into, is_device_array
 from skforge.compiler.runtime.by_tree import ByTree
 from skforge.compiler.runtime.cpu.threads import (
     check_n_jobs,
+    entry_symbols,
     parallel_for_pointer,
     resolve_n_jobs,
 )
@@ -305,6 +306,7 @@ class CompiledModule(ByTree, Explained):
     def plan_threads(self, n_jobs: int | None) -> None:
         """Start the threads and decide which batches they share: 10 to 30 ms."""
         if n_jobs not in (None, 1):
+            entry_symbols()  # the pool's code, even where one thread is the limit now
             parallel_for_pointer(resolve_n_jobs(n_jobs))
             for shares in (self._shares, self._leaf_shares):
                 shares.of(LARGEST, n_jobs)
