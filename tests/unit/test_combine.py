@@ -292,6 +292,14 @@ def test_lightgbms_random_forests_are_averaged():
     assert again.content_hash() == forest.content_hash()
 
 
+def test_averages_of_scores_and_of_transformed_ones():
+    forest = load_forest(RandomForestRegressor(3, random_state=0).fit(X, Y))
+    later = replace(forest, divisor=1, outputs=OutputSpec(divisor=3))
+    for forests, first in (([forest, later], 0), ([later, forest], 1)):
+        text = message(InvalidInputError, lambda f=forests: Forest.concatenate(f))
+        assert text.startswith(f"Forest {first} does not average the [3] trees that ")
+
+
 def stumps(**changes):
     """One tree for each of two outputs; as a forest that nobody refuses."""
     forest = Forest(
@@ -391,8 +399,8 @@ def test_covers_and_columns_of_pipelines():
         ),
         (
             {"divisor": 3},
-            "Forest 0 is no average of the [1, 1] trees that add to its outputs, and "
-            "one forest averages all of its trees or none",
+            "Forest 0 does not average the [1, 1] trees that add to its outputs as the "
+            "others do, and one forest averages all of its trees, or none",
         ),
     ],
     ids=lambda value: value if isinstance(value, str) else "",

@@ -246,14 +246,15 @@ def concatenated(
                 "weights are for forests that add up their trees, but these average "
                 "them; leave weights out."
             )
-        for number, forest in enumerate(forests):
-            if not _is_average(forest):
-                raise InvalidInputError(
-                    f"Forest {number} is no average of the {trees_by_output(forest)} "
-                    "trees that add to its outputs, and one forest averages all of its "
-                    f"trees or none; {_INSTEAD}."
-                )
         largest = max(forests, key=lambda forest: forest.outputs.divisor)
+        later = largest.outputs.divisor > 1
+        for number, forest in enumerate(forests):
+            if not _is_average(forest) or (later and forest.divisor > 1):
+                raise InvalidInputError(
+                    f"Forest {number} does not average the {trees_by_output(forest)} "
+                    "trees that add to its outputs as the others do, and one forest "
+                    f"averages all of its trees, or none; {_INSTEAD}."
+                )
         fields = _divisors(largest, sum(trees_by_output(f)[0] for f in forests))
     elif weights is not None:
         forests = _weighted(forests, weights)
