@@ -22,11 +22,11 @@ TRIPLE_SUFFIX = {"darwin": f"apple-macosx{MACOS}", "win32": "pc-windows-msvc-elf
 _HEAP = ("declare noalias ptr @aligned_alloc(i64, i64)", "declare void @free(ptr)")
 _WINDOWS_HEAP = """declare noalias ptr @_aligned_malloc(i64, i64)
 declare void @_aligned_free(ptr)
-define internal noalias ptr @aligned_alloc(i64 %align, i64 %size) nounwind {
+define linkonce_odr hidden noalias ptr @aligned_alloc(i64 %align, i64 %size) nounwind {
   %block = call ptr @_aligned_malloc(i64 %size, i64 %align)
   ret ptr %block
 }
-define internal void @free(ptr %block) nounwind {
+define linkonce_odr hidden void @free(ptr %block) nounwind {
   call void @_aligned_free(ptr %block)
   ret void
 }"""
@@ -36,8 +36,12 @@ def heap_texts(triple: str) -> tuple[str, ...]:
     return (_WINDOWS_HEAP,) if "windows" in triple else _HEAP
 
 
+def shared_suffix(triple: str) -> str:
+    return "dylib" if "apple" in triple else "dll" if "windows" in triple else "so"
+
+
 def code_model(triple: str) -> dict[str, str]:
-    if "windows" in triple:
+    if triple.endswith("msvc-elf"):
         return {"reloc": "static", "codemodel": "large"}
     return {"reloc": "pic", "codemodel": "small"}
 

@@ -10,6 +10,7 @@ import secrets
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
@@ -18,6 +19,7 @@ from skforge.compiler.forest.forest import Forest
 from skforge.compiler.runtime.module import CompiledModule
 from skforge.compiler.runtime.schedules import is_count
 from skforge.compiler.schedule.ranges import SchedulesByRange
+from skforge.compiler.system import shared_suffix
 from skforge.compiler.target import Target
 from skforge.exceptions import InvalidInputError, TargetError, UnsupportedModelError
 from skforge.exporters.c_source import example_text, header_text, source_text
@@ -29,7 +31,7 @@ from skforge.exporters.check import (
     verify,
 )
 from skforge.exporters.contents import Library
-from skforge.exporters.library import export_object, outputs_of
+from skforge.exporters.library import check_targets, export_object, outputs_of
 from skforge.exporters.llvm_wrapper import constants_of
 from skforge.exporters.wheel import check_package, link_shared, wheel
 from skforge.runtime.mappings import MappingColumns
@@ -81,7 +83,7 @@ def export(
         no C compiler. ``shared``: a shared library, made by the system's linker.
         ``c``: one file of portable C99 for any CPU, even if LLVM has no code generator
         for it; it ignores ``target`` and is many times slower. ``wheel``: a shared
-        library as a Python package for Linux or macOS that needs NumPy alone.
+        library as a Python package that needs NumPy alone.
     target : str, Target or sequence of them, default="cpu"
         "cpu" is this machine's CPU; "x86-64-v2" to "x86-64-v4" and "aarch64" are any
         CPU of that kind; "x86-64" puts all three levels in one library, which chooses
@@ -174,22 +176,33 @@ def export(
         file, verified, sample = f"{chosen}.c", False, draw_sample(library)
     else:
         tables = [table if cpu == fitted_target else None for cpu in targets]
-        library, binary = export_object(
+        make = partial(
+            export_object,
             forest,
-            targets,
-            tables,
-            reduction,
-            chosen,
-            sizes,
-            apply,
-            contribs,
+            tables=tables,
+            reduction=reduction,
+            name=chosen,
+            batch_sizes=sizes,
+            apply=apply,
+            contribs=contribs,
             python=kind == "wheel",
         )
+        check_targets(targets)
+        # Windows' linkers take COFF, which is not loaded here: its code is checked in
+        # an object of this system. Each linker reads GNU's names of what is exported.
+        abi = "msvc" if kind == "object" else "gnu"
+        coff = [
+            replace(t, triple=re.sub("msvc(-elf)?$", abi, t.triple)) for t in targets
+        ]
+        if "windows" in targets[0].triple:
+            targets = [replace(t, triple=Target.host().triple) for t in targets]
+        library, binary = make(targets)
         sample = draw_sample(library)
         file, verified = f"{chosen}.o", verify(library, binary, sample)
+        if targets != coff:
+            targets, (library, binary) = coff, make(coff)
     if kind in ("shared", "wheel"):
-        suffix = "dylib" if "apple" in targets[0].triple else "so"
-        file = f"lib{chosen}.{suffix}"
+        file = f"lib{chosen}.{shared_suffix(targets[0].triple)}"
         binary = link_shared(binary, file, targets[0], library.libm)
     library = replace(library, texts=source.codes())
     files = {file: binary}

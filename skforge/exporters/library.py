@@ -30,6 +30,7 @@ from skforge.compiler.runtime.explanations.contributions import parts_of
 from skforge.compiler.runtime.schedules import table_at
 from skforge.compiler.schedule.ranges import BatchRange, SchedulesByRange
 from skforge.compiler.schedule.schedule import Schedule
+from skforge.compiler.system import heap_texts
 from skforge.compiler.target import Target
 from skforge.exceptions import TargetError, UnsupportedModelError
 from skforge.exporters import llvm_wrapper as code
@@ -103,9 +104,11 @@ def export_object(
     if python:
         parts += code.python_code(library)
     texts[:0] = (p if isinstance(p, str) else emit_llvm(p, baseline) for p in parts)
+    if "windows" in baseline.triple:
+        texts += heap_texts(baseline.triple)
     called = {name for text in texts for name in _MATHEMATICS.findall(text)}
     ours = called & {"exp", "expf"}
-    if ours and "linux" in baseline.triple and _fuses_in_exp():
+    if ours and re.search("linux|windows", baseline.triple) and _fuses_in_exp():
         texts += _exponentials(name, targets)
         called -= ours
     return replace(library, libm=bool(called)), emit_object(texts, baseline)
@@ -149,8 +152,8 @@ def check_targets(targets: Sequence[Target]) -> None:
                 f"Libraries cannot be made for {target.arch}; use kind='c', which "
                 "writes portable C code."
             )
-        if "windows" in target.triple:
-            raise TargetError("Libraries for Windows cannot be made; use kind='c'.")
+        if "windows" in target.triple and target.arch != "x86_64":
+            raise TargetError("Libraries for Windows are of x86-64; use kind='c'.")
     if len({target.triple for target in targets}) > 1:
         kinds = ", ".join(sorted({target.triple for target in targets}))
         raise TargetError(

@@ -381,7 +381,9 @@ def _python_entry(library: Library, output: str) -> Routine:
         decline(~(floats & whole & fits))
         dims = b.local("dims", I64, 2)
         dims[0], dims[1] = n, b.const(columns)
-        kind = b.call(descr, b.const(np.dtype(dtype).num, I32))
+        long = "q" if "windows" in library.variants[0].target.triple else "l"
+        c_type = {"int32": "i", "int64": long}.get(dtype, dtype)
+        kind = b.call(descr, b.const(np.dtype(c_type).num, I32))
         n_dims = b.const(1 + (columns > 1), I32)
         out = b.call(empty, n_dims, b.address(dims), kind, b.const(0, I32))
         with b.when(out.eq(0)):

@@ -23,6 +23,7 @@ from skforge.compiler.target import Target
 from skforge.exceptions import InvalidInputError, TargetError
 from skforge.exporters.contents import Library
 from skforge.exporters.llvm_wrapper import WORDS
+from skforge.runtime.facts import WINDOWS
 from skforge.runtime.mappings import MappingColumns
 from skforge.runtime.records import plain_out
 
@@ -58,16 +59,31 @@ def link_shared(binary: bytes, file: str, target: Target, libm: bool) -> bytes:
                 problems.append(f"{command[0]}: {error}")
                 continue
             if done.returncode == 0:
-                return (Path(tmp) / "library.so").read_bytes()
+                return (Path(tmp) / file).read_bytes()
             said = done.stderr.decode(errors="replace").strip()[-500:]
             problems.append(f"{command[0]}: {said}")
     raise TargetError("The linker failed; use kind='object'. " + "; ".join(problems))
 
 
 def _drivers(target: Target) -> list[str]:
+    if "windows" in target.triple and not WINDOWS:
+        return [f"{target.arch}-w64-mingw32-gcc"]
     if target.arch == Target.host().arch:
         return [*filter(None, [os.environ.get("CC")]), "cc", "gcc", "clang"]
     return [f"{target.arch}-linux-gnu-gcc"]
+
+
+def _windows_commands(target: Target, file: str) -> list[list[str]]:
+    """Return commands that take the C library's functions from ucrtbase.dll.
+
+    Without start-up code a library needs no other one.
+    """
+    last = ["-o", file, "library.o", "-lucrtbase", "-lgcc"]
+    flags = ["-shared", "-nostdlib", "-Wl,-e,0", *last]
+    commands = [[driver, *flags] for driver in filter(shutil.which, _drivers(target))]
+    flags = ["/nologo", "/dll", "/noentry", f"/out:{file}", "library.o", "ucrt.lib"]
+    flags += ["vcruntime.lib", "msvcrt.lib", "/alternatename:___chkstk_ms=__chkstk"]
+    return [*commands, *([t, *flags] for t in ("lld-link", "link") if WINDOWS)]
 
 
 def _commands(target: Target, file: str, libm: bool) -> list[list[str]]:
@@ -77,10 +93,12 @@ def _commands(target: Target, file: str, libm: bool) -> list[list[str]]:
     program that loads it: no symbol has a version of glibc, so musl's do as well.
     """
     apple = "apple" in target.triple
+    if "windows" in target.triple:
+        return _windows_commands(target, file)
     name = ["-install_name", f"@rpath/{file}"] if apple else ["-soname", file]
     safe = [] if apple else ["-z", "noexecstack", "-z", "relro", "-z", "now"]
     flags = [*name, *safe, *([] if apple else ["--as-needed"])]
-    files = ["-o", "library.so", "library.o"]
+    files = ["-o", file, "library.o"]
     commands = []
     for driver in _drivers(target):
         words = shlex.split(driver)
@@ -146,10 +164,10 @@ def wheel(
     Its platform tag is that of the C library the linker used. ``metadata`` holds the
     library's facts as JSON, and ``columns`` tell how mappings and frames are read.
     """
-    if not re.search("linux|apple", target.triple):
+    if not re.search("linux|apple|windows", target.triple):
         raise TargetError(
-            f"Wheels are made for Linux and macOS, not for {target.triple}; use "
-            "kind='shared'."
+            f"Wheels are made for Linux, macOS and Windows, not for {target.triple}; "
+            "use kind='shared'."
         )
     name, tag = library.name, f"py3-none-{platform_tag(binary, target, library.libm)}"
     distribution = re.sub("_+", "_", name).strip("_").lower()
@@ -193,6 +211,8 @@ def platform_tag(binary: bytes, target: Target, libm: bool) -> str:
     if "apple" in target.triple:
         arch = "arm64" if target.arch == "aarch64" else target.arch
         return f"macosx_{MACOS.replace('.', '_')}_{arch}"
+    if "windows" in target.triple:
+        return "win_amd64"
     versions = re.findall(rb"GLIBC_2\.(\d+)", binary)
     if not versions and libm:  # lld does not write them
         return f"linux_{target.arch}"

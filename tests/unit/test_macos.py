@@ -291,7 +291,7 @@ def test_libraries_are_linked_on_a_mac(
 
     def run(command: list[str], cwd: str, **_: Any) -> Any:
         commands.append(command)
-        (Path(cwd) / "library.so").write_bytes(b"linked")
+        (Path(cwd) / "libtiny.dylib").write_bytes(b"linked")
         return wheel.subprocess.CompletedProcess(command, 0, "", "")
 
     monkeypatch.setattr(wheel.sys, "platform", "darwin")
@@ -301,7 +301,7 @@ def test_libraries_are_linked_on_a_mac(
     assert wheel.link_shared(binary, "libtiny.dylib", M1, True) == b"linked"
     assert [word for command in commands for word in command] == [
         *("cc", "-mmacosx-version-min=11.0", "-shared", "-Wl,-install_name"),
-        *("-Wl,@rpath/libtiny.dylib", "-o", "library.so", "library.o", "-lm"),
+        *("-Wl,@rpath/libtiny.dylib", "-o", "libtiny.dylib", "library.o", "-lm"),
     ]
     assert wheel.platform_tag(b"", M1, True) == "macosx_11_0_arm64"
 

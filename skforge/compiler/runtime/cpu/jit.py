@@ -68,10 +68,15 @@ def _parse(texts: Sequence[str], target: Target) -> Any:
             ) from error
     if whole is None:
         raise CompilerError("There is no function to compile.")
+    coff = re.search("windows(?!.*-elf)", target.triple)
     for symbol in (*whole.functions, *whole.global_variables):
         # What modules hide is known to each other, and to nobody when they are linked.
         if symbol.visibility.name == "hidden" and not symbol.is_declaration:
             symbol.linkage = "internal"
+        elif coff and symbol.linkage.name == "external" and "llvm." not in symbol.name:
+            # MinGW has an exp of its own; imported is what the C library's DLL has.
+            kind = "dllimport" if symbol.is_declaration else "dllexport"
+            symbol.storage_class = kind
     return whole
 
 
