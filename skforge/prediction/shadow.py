@@ -149,9 +149,10 @@ def _of_source(predictor: ForestPredictor, method: str, X: Any, params: Any) -> 
     source = predictor.source
     if source.members:  # whose adapter calls the compiled ones
         return getattr(source.model, method)(X, **params)
-    if method in METHODS and not params and not source.answers.labels:  # a Booster
-        raw = np.asarray(source.call("predict_raw", X))
-        return predictor.of_scores(method, raw)
+    known = not params or predictor._rounds_asked(params) is not None
+    if method in METHODS and known and not source.answers.labels:  # a Booster
+        raw = np.asarray(source.call("predict_raw", X, **params))
+        return predictor.rule(params)(method, raw)
     if method == "predict_raw":  # few models have a method for it
         return source.raw_of(X)
     return source.call(method, X, **params)
