@@ -37,9 +37,10 @@ class OfRounds:
         It does if the arguments are others, or choose rounds that the forest lacks,
         because training stopped early.
         """
-        rounds, source = self.module.parts[0].rounds, self.source
-        names = ARGUMENTS.get(self.forest.source, ())
-        if not source.staged or rounds is None or not params.keys() <= {*names}:
+        source, names = self.source, ARGUMENTS.get(self.forest.source, ())
+        if not source.staged or not params.keys() <= {*names}:
+            return None
+        if (rounds := self.module.parts[0].rounds) is None:
             return None
         last = params.get("iteration_range")
         if source.kind == "xgboost" and (last is None or np.ravel(last)[-1:] == 0):

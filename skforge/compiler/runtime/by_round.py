@@ -94,49 +94,47 @@ class ByRound(ByTree):
     def rounds(self) -> BoostingRounds | None:
         return BoostingRounds.of(self.forest)
 
-    def _asked(self, method: str, params: Mapping[str, Any]) -> tuple[int, int]:
-        rounds = self.rounds
-        known = () if rounds is None else ARGUMENTS.get(self.forest.source, ())
-        refuse_arguments(method, params.keys() - {*known})
-        assert rounds is not None
-        return asked(rounds, params)
-
     def _predict_rounds(
         self: Any, method: str, X: Any, n_jobs: Any, out: Any, params: Any
     ) -> Array:
-        begin, end = self._asked(method, params)
-        if (begin, end) == (0, self.rounds.n):
-            answer: Array = getattr(self, method)(X, n_jobs=n_jobs, out=out)
+        rounds = self.rounds
+        known = () if rounds is None else ARGUMENTS.get(self.forest.source, ())
+        refuse_arguments(method, params.keys() - {*known})
+        at = asked(rounds, params)
+        own = self if at == (0, rounds.n) else None
+        if own is None and is_device_array(X):
+            own = self._own_kernel(at, MANY_LEAVES)
+        if own is not None:
+            answer: Array = getattr(own, method)(X, n_jobs=n_jobs, out=out)
             return answer
-        if is_device_array(X):
-            return getattr(self._part(begin, end), method)(X, n_jobs=n_jobs)
-        values = self.raw_of_rounds(X, begin, end, n_jobs=n_jobs)
+        values = self.raw_of_rounds(X, *at, n_jobs=n_jobs)
         if method == "predict":
-            spec = self.rounds.spec(begin, end)
-            values = of_scores(spec, "transformed", values)
+            values = of_scores(rounds.spec(*at), "transformed", values)
         return values if out is None else into(out, values)
+
+    def _own_kernel(self: Any, at: tuple[int, int], leaves: int) -> Any:
+        """Return the module of rounds that were asked for often, None of others."""
+        with self.compiler.lock:
+            found = self._of_rounds.pop(at, 0)
+            if isinstance(found, int):
+                found += leaves
+                if found >= MANY_LEAVES or not backend_of(self.target).native:
+                    found = self._part(*at)
+            self._of_rounds[at] = found
+            if len(self._of_rounds) > KEPT:
+                self._of_rounds.popitem(last=False)
+        return None if isinstance(found, int) else found
 
     def raw_of_rounds(
         self: Any, X: Any, begin: int, end: int, *, n_jobs: int | None = None
     ) -> Array:
         """Return the raw scores of rounds [begin, end)."""
-        rows = prepare_rows(self.forest, X, self.takes_made)
-        at = begin, end
-        with self.compiler.lock:
-            found = self._of_rounds.pop(at, 0)
-            if isinstance(found, int):
-                found += len(rows) * self.forest.n_trees + LEAVES_A_CALL
-                if found >= MANY_LEAVES or not backend_of(self.target).native:
-                    found = self._part(begin, end)
-            self._of_rounds[at] = found
-            if len(self._of_rounds) > KEPT:
-                self._of_rounds.popitem(last=False)
-        if not isinstance(found, int):
-            answer: Array = found.predict_raw(rows, n_jobs=n_jobs)
+        rows, at = prepare_rows(self.forest, X, self.takes_made), (begin, end)
+        leaves = len(rows) * self.forest.n_trees + LEAVES_A_CALL
+        if (own := self._own_kernel(at, leaves)) is not None:
+            answer: Array = own.predict_raw(rows, n_jobs=n_jobs)
             return answer
-        raw = np.empty(
-            (len(rows), self.forest.n_outputs), self.forest.accumulator_dtype
-        )
+        raw = np.empty((len(rows), self.forest.n_outputs), self.forest._dtypes[1])
         bias = begin == 0 and ends_in_bias(self.forest)
         for first in range(0, len(rows), BLOCK_ROWS):
             part = rows[first : first + BLOCK_ROWS]
@@ -228,7 +226,7 @@ class ByRound(ByTree):
         sums, catboost = self._first_sums(), forest.source == "catboost"
         if catboost:  # it adds what each step gives, which starts from 0
             sums = np.full_like(sums, -0.0)
-        spec, varies = rounds.spec(begin, end), rounds.varies
+        spec = rounds.spec(begin, end)
         values = rounds.width * forest.leaf_value.shape[1] * max(1, n)
         most = MOST_BYTES // (values * forest.accumulator_dtype.itemsize)
         most = end - begin if most >= end - begin else max(1, most // step) * step
@@ -240,10 +238,12 @@ class ByRound(ByTree):
                 planes = rounds.steps(planes, first, step)
             _run_up(planes, sums)
             for k in range(rounds.each - 1, planes.shape[1], rounds.each):
-                at = first + (k + 1) // rounds.each * (step if catboost else 1)
+                at = first + (k + 1) // rounds.each
                 raw = np.array(self._scores(planes[:, k]), order="C")
                 raw = raw[:, 0] if forest.n_outputs == 1 else raw
-                yield (rounds.spec(begin, min(at, end)) if varies else spec), raw
+                if rounds.varies:
+                    spec = rounds.spec(begin, at)
+                yield spec, raw
             sums = planes[:, -1].copy()
 
     def _first_sums(self) -> Array:
@@ -309,12 +309,8 @@ def blocks_of(rows: Array) -> Iterator[Array]:
 def _run_up(planes: Array, first: Array) -> None:
     """Add to each plane the ones before it, and to the first ones sums, in place."""
     planes[:, 0] += first
-    if planes.size < _SMALL:
+    if planes.size < BLOCK_ROWS:  # calls of NumPy take longer than the sums
         planes[:] = np.add.accumulate(planes, axis=1)
-        return
-    for k in range(1, planes.shape[1]):  # needs no memory
-        planes[:, k] += planes[:, k - 1]
-
-
-#: Values up to which the calls of NumPy take longer than the sums.
-_SMALL = 1 << 16
+    else:  # which needs no memory
+        for k in range(1, planes.shape[1]):
+            planes[:, k] += planes[:, k - 1]
