@@ -46,13 +46,11 @@ class OfRounds:
         if source.kind == "xgboost" and (last is None or np.ravel(last)[-1:] == 0):
             return 0, rounds.n  # to the best round, whichever is the first
         if self.forest.source == "lightgbm" and self._stopped_early:
-            start, count = (
-                params.get("start_iteration") or 0,
-                params.get("num_iteration"),
-            )
-            if count is None and start <= 0:
+            start = max(0, params.get("start_iteration") or 0)
+            count = params.get("num_iteration")
+            if count is None and not start:
                 return 0, rounds.n
-            if not 0 < (count or 0) <= rounds.n - max(0, start):
+            if not 0 < (count or 0) <= rounds.n - start:
                 return None
         try:
             return asked(rounds, params)
@@ -85,16 +83,13 @@ class OfRounds:
             return self.answer(method, X, self.entry_jobs)
         X = self.framed(X)
         rows = self.rows(self.source.prepared(X, method), method)
-        if rows is not None:
-            how = {"begin": at[0], "end": at[1]}
-            raw = self._run("raw_of_rounds", rows, self.entry_jobs, **how)
-            self.counters.add(self._route, len(raw))
-        elif self.source.answers.labels:
-            return None
-        else:  # a Booster, which returns no labels
-            raw = np.asarray(self.source.call("predict_raw", X, **params))
-            self.counters.add(counters.LIBRARY, len(raw))
-        return raw if method == "predict_raw" else self.rule(params)(method, raw)
+        if rows is None:
+            labels = self.source.answers.labels
+            return None if labels else self._by_library(method, X, params)
+        jobs, (begin, end) = self.entry_jobs, at
+        raw = self._run("raw_of_rounds", rows, jobs, begin=begin, end=end)
+        self.counters.add(self._route, len(raw))
+        return self.rule(params)(method, raw)
 
     # ------------------------------------------------------------------- stages
 
@@ -110,15 +105,12 @@ class OfRounds:
             base, *steps = chosen
             rows = self.rows(source.prepared(X, base), base)
         if rows is None:
-            yield from self._staged_by_library(method, X, params)
+            yield from self.staged_by_library(method, X, params)
             return
         n = rows.shape[0]
         self.counters.add(self._route, n)
         for spec, raw in module.stages(self._blocks(rows), n, *steps, n_jobs=n_jobs):
-            values = raw
-            if base != "predict_raw":
-                values = answer(spec, self._classes, base, raw)
-            yield source.stage(base, values)
+            yield source.stage(base, answer(spec, self._classes, base, raw))
 
     def _stages_asked(
         self, method: str, params: Mapping[str, Any]
@@ -127,37 +119,39 @@ class OfRounds:
         rounds = self.module.parts[0].rounds
         if rounds is None or self.forest.source != "catboost":
             return None if params or rounds is None else (method, 0, rounds.n, 1)
-        rest, same = dict(params), {}
+        rest, base = dict(params), method
+        step, kind = rest.pop("eval_period", 1), rest.pop("prediction_type", None)
+        if kind is None and method == "predict" and not self.forest.classifies:
+            kind = "RawFormulaVal"  # whatever ``predict`` returns
+        if kind is not None:
+            base = self.source.same_method(method, {"prediction_type": kind}) or ""
+        if not base or type(step) is not int or step < 1:
+            return None
         rest["ntree_end"] = rest.get("ntree_end") or rounds.n
-        step = rest.pop("eval_period", 1)
-        if "prediction_type" in rest:
-            same = {"prediction_type": rest.pop("prediction_type")}
-        base: str | None = method
-        if method == "predict" and not self.forest.classifies:
-            base = "predict_raw"  # whatever ``predict`` returns
-        if same:
-            base = self.source.same_method("predict", same)
-        at = (
-            self._rounds_asked(rest)
-            if base and type(step) is int and step > 0
-            else None
-        )
-        return None if at is None or base is None else (base, *at, step)
+        at = self._rounds_asked(rest)
+        return None if at is None else (base, *at, step)
 
-    def _staged_by_library(
+    def staged_by_library(
         self: Any, method: str, X: Any, params: Mapping[str, Any]
     ) -> Iterator[Any]:
         source, name = self.source, f"staged_{method}"
-        arguments = ARGUMENTS.get(self.forest.source)
-        if source.model is None or arguments is None or arguments[0] == "ntree_start":
+        *_, last = ARGUMENTS.get(self.forest.source, ("",))
+        if source.model is None or last in ("", "ntree_end"):
             for values in source.call(name, X, **params):
                 self.counters.add(counters.LIBRARY, counters.rows_of(values))
                 yield values
             return
         refuse_arguments(name, params)  # the libraries have no such method
         for end in range(1, self.module.parts[0].rounds.n + 1):
-            last = (0, end) if arguments[0] == "iteration_range" else end
-            yield self.ask(method, X, **{arguments[-1]: last})
+            chosen = (0, end) if last == "iteration_range" else end
+            yield self._by_library(method, X, {last: chosen})
+
+    def _by_library(self, method: str, X: Any, params: Mapping[str, Any]) -> Any:
+        """Return the library's answer for some rounds; a Booster returns no labels."""
+        labels = self.source.answers.labels
+        answer = self.source.call(method if labels else "predict_raw", X, **params)
+        self.counters.add(counters.LIBRARY, counters.rows_of(answer))
+        return answer if labels else self.rule(params)(method, np.asarray(answer))
 
     def _blocks(self, rows: Any) -> Callable[[], Iterable[Array]]:
         if hasattr(rows, "tocsr"):

@@ -499,3 +499,19 @@ def test_shadow_mode_compares_rounds(monkeypatch: Any) -> None:
         counts = fast.counters()
         assert counts["checked"]["rows"] == len(GAPS)
         assert counts["different"]["rows"] == 0
+
+
+def test_the_model_answers_if_skforge_is_off(monkeypatch: Any) -> None:
+    monkeypatch.setenv("SKFORGE_OFF", "1")
+    gb, labels = SKLEARN["two"]
+    for model, rows, n in (
+        (gb.fit(X, labels), X, 5),
+        (wrapped("lightgbm", early=False), GAPS, N),
+        (wrapped("xgboost", early=False).get_booster(), GAPS, N),
+    ):
+        fast = plain(model).fit(rows[:50])
+        stages = [*fast.staged_predict(rows)]
+        assert len(stages) == n
+        same(stages[-1], fast.predict(rows))
+        counts = fast.counters()
+        assert counts["library"]["calls"] == n + 1 and not counts["kernel"]["calls"]

@@ -86,7 +86,6 @@ class ByRound(ByTree):
     """Answers for boosting rounds; a base of ``CompiledModule``."""
 
     reduction: Reduction
-    _spec: AnswerSpec
     #: By rounds: the leaves found for them so far, or the module compiled for them.
     _of_rounds: OrderedDict[tuple[int, int], Any]
 
