@@ -5,7 +5,7 @@ None of it needs scikit-learn, so that a loaded model answers without.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -166,8 +166,10 @@ class Answering:
             ``forest_.input_dtype`` are fastest. Also a mapping from column names to
             values, which is one row, or to columns of values, or a list of mappings.
         **params : dict
-            Further arguments of the model's ``predict``, such as XGBoost's
-            ``iteration_range``; the model itself then answers.
+            Further arguments of the model's ``predict``. Kernels answer for the rounds
+            that XGBoost's ``iteration_range``, LightGBM's ``num_iteration`` and
+            ``start_iteration`` or CatBoost's ``ntree_start`` and ``ntree_end`` choose,
+            and the model itself for others.
 
         Returns
         -------
@@ -252,6 +254,38 @@ class Answering:
     def predict_raw(self, X: Any, *, out: Any = None) -> NDArray[Any]:
         """Return raw scores: XGBoost's margins, scikit-learn forests' averages."""
         return self._compiled().answer("predict_raw", X, self.n_jobs, out)
+
+    @offered("staged_predict")
+    def staged_predict(self, X: Any, **params: Any) -> Iterator[Any]:
+        """Return what ``predict`` returns after each boosting round, one by one.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows.
+        **params : dict
+            Further arguments of CatBoost's method: ``ntree_start``, ``ntree_end``,
+            ``eval_period``, ``prediction_type``.
+
+        Returns
+        -------
+        generator of ndarray
+            In the bits of the model's own method, if it has one, and otherwise of its
+            ``predict`` with ``iteration_range=(0, k)`` or ``num_iteration=k``.
+        """
+        return self._compiled().staged("predict", X, self.n_jobs, params)
+
+    @offered("staged_predict_proba")
+    @documented(staged_predict)
+    def staged_predict_proba(self, X: Any, **params: Any) -> Iterator[Any]:
+        """Return the probabilities after each boosting round, one by one."""
+        return self._compiled().staged("predict_proba", X, self.n_jobs, params)
+
+    @offered("staged_decision_function")
+    @documented(staged_predict)
+    def staged_decision_function(self, X: Any) -> Iterator[Any]:
+        """Return the decision function after each boosting round, one by one."""
+        return self._compiled().staged("decision_function", X, self.n_jobs, {})
 
     @offered("predict_per_tree")
     @documented(CompiledModule.predict_per_tree)

@@ -33,6 +33,7 @@ from skforge.exceptions import (
 )
 from skforge.prediction import blocks, counters
 from skforge.prediction.kernel_checks import by_reference, drawn_rows
+from skforge.prediction.of_rounds import OfRounds
 from skforge.runtime.entries import as_method, retire
 from skforge.runtime.log import INFO, log
 from skforge.runtime.mappings import Mappings, is_mapped
@@ -60,7 +61,7 @@ _METHODS_CHANGE = RLock()
 Route: TypeAlias = Callable[["ForestPredictor", str, Any, "int | None"], Any]
 
 
-class ForestPredictor:
+class ForestPredictor(OfRounds):
     """What a fitted ``CompiledForest`` calls; rebuilt after unpickling.
 
     Several routes lead from rows to an answer; see :meth:`_find_routes`.
@@ -163,6 +164,8 @@ class ForestPredictor:
         self.fingerprint.check()
         if params and (same := self.source.same_method(method, params)) is not None:
             return self.answer(same, X, self.entry_jobs)
+        if params and (answer := self._answer_rounds(method, X, params)) is not None:
+            return answer
         if params and self.forest.source in ("xgboost", "lightgbm"):
             self._refuse_rounds(method, params.keys())
         answer = self.source.call(method, self.framed(X), **params)

@@ -49,9 +49,11 @@ class Shadow:
 
     def method(self, function: Any) -> Any:
         """Return what a class's function is replaced by for this object."""
-        if function.__name__ not in SHADOWED:
-            return function
         answer = self._by_source if self._off else self._compared
+        if self._off and function.__name__.startswith("staged_"):
+            answer = self._staged
+        elif function.__name__ not in SHADOWED:
+            return function
 
         @wraps(function)
         def shadowed(owner: Any, *args: Any, **named: Any) -> Any:
@@ -73,6 +75,13 @@ class Shadow:
         answer = _of_source(predictor, function.__name__, X, params)
         predictor.counters.add(LIBRARY, rows_of(answer))
         return answer if out is None else into(out, answer)
+
+    def _staged(self, owner: Any, function: Any, args: Any, named: Any) -> Any:
+        X, _, params = _arguments(function, owner, args, named)
+        predictor: ForestPredictor = owner._compiled()
+        predictor.fingerprint.check()
+        method = function.__name__.partition("_")[2]
+        return predictor.staged_by_library(method, predictor.framed(X), params)
 
     def _compared(self, owner: Any, function: Any, args: Any, named: Any) -> Any:
         predictor: ForestPredictor = owner._compiled()
@@ -149,9 +158,10 @@ def _of_source(predictor: ForestPredictor, method: str, X: Any, params: Any) -> 
     source = predictor.source
     if source.members:  # whose adapter calls the compiled ones
         return getattr(source.model, method)(X, **params)
-    if method in METHODS and not params and not source.answers.labels:  # a Booster
-        raw = np.asarray(source.call("predict_raw", X))
-        return predictor.of_scores(method, raw)
+    known = not params or predictor._rounds_asked(params) is not None
+    if method in METHODS and known and not source.answers.labels:  # a Booster
+        raw = np.asarray(source.call("predict_raw", X, **params))
+        return predictor.rule(params)(method, raw)
     if method == "predict_raw":  # few models have a method for it
         return source.raw_of(X)
     return source.call(method, X, **params)

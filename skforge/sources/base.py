@@ -117,6 +117,8 @@ class Source:
     selects: bool = False
     #: Whether the names of a frame's columns count.
     compares: bool = True
+    #: Whether the forest's rounds are the model's.
+    staged: bool = False
     #: Adapters with forests of their own for other forms of rows, by form as text.
     twins: Mapping[str, Source] = MappingProxyType({})
 
@@ -316,6 +318,10 @@ class Source:
     def same_method(self, method: str, params: Mapping[str, Any]) -> str | None:
         """Return the method that answers without arguments what these ask for."""
         return None
+
+    def stage(self, method: str, answer: Any) -> Any:
+        """Return the model's answer after some rounds, from that of a method."""
+        return answer
 
     def _call(self, method: str, X: Any, **params: Any) -> Any:
         return getattr(self.model, method)(X, **params)

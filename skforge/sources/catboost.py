@@ -32,6 +32,7 @@ class CatBoostSource(Source):
     kind = "catboost"
     answers = Answers(own_log_proba=True)
     selects = True
+    staged = True
 
     @classmethod
     def traces(cls, model: Any) -> list[Any]:

@@ -20,6 +20,7 @@ class ForestSource(Source):
     """A file, a ``ModelProto`` or a ``Forest``, without a live model to call."""
 
     kind = "forest"
+    staged = True
     answers = Answers(labels=False, leaf_dtype="<i4")
 
     def __init__(self, model: Any, forest: Forest) -> None:

@@ -110,6 +110,25 @@ def attribute_of(forest: Forest, name: str) -> Any:
     return None
 
 
+def _has_stages(wrapper: Any, model: Any, name: str) -> bool:
+    """Tell whether a model has rounds and the method whose answers are staged."""
+    from skforge.sources.base import adapter_of
+
+    base, adapter = name.partition("_")[2], adapter_of(model)
+    if adapter is None or not adapter.staged:
+        return False
+    if isinstance(model, StoredModel):
+        return base in model.methods
+    if is_estimator(model):
+        getattr(model, base)  # raises the model's own AttributeError
+        return True
+    forest = wrapper.__dict__.get("forest_", model)
+    if not isinstance(forest, Forest):
+        return base == "predict" or task_of(model) in CLASSIFICATION
+    boosted = forest.source in ("xgboost", "lightgbm", "catboost")
+    return boosted and forest.answers.has(base)
+
+
 FittedMethod = TypeVar("FittedMethod", bound=Callable[..., Any])
 
 
@@ -126,6 +145,8 @@ def offered(
         if name in ("predict_raw", "predict_contribs", "predict_per_tree"):
             return True  # ours, not the model's
         model = unwrap(model_of(self))
+        if name.startswith("staged_"):
+            return _has_stages(self, model, name)
         if isinstance(model, StoredModel):
             return name in model.methods
         if is_estimator(model):

@@ -25,6 +25,7 @@ class LightGBMBoosterSource(Source):
     """A bare Booster: ``Booster.predict(X)``, which checks little but the width."""
 
     classes = ("lightgbm.basic.Booster",)
+    staged = True
     kind = "lightgbm_booster"
     answers = Answers(labels=False, leaf_dtype="<i4")
     compares = False

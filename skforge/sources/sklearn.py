@@ -200,6 +200,7 @@ class GradientBoostingSource(SklearnSource):
 
     classes = ("sklearn.ensemble._gb.BaseGradientBoosting",)
     kind = "boosting"
+    staged = True
     rules_type = BoostingRules
 
     def __init__(self, model: Any, forest: Forest) -> None:
@@ -228,6 +229,13 @@ class GradientBoostingSource(SklearnSource):
             return None  # `apply` accepts them, but treats them differently
         return rows
 
+    def stage(self, method: str, answer: Any) -> Any:
+        """Keep the axis of one column, and drop that of one row, as the model does."""
+        one = self.forest.n_outputs == 1 and self.rules.classifier
+        if one and method == "decision_function":
+            return answer[:, np.newaxis]
+        return answer[0] if one and method == "predict" and len(answer) == 1 else answer
+
     def _scores(self, rows: Array) -> Any:
         dense = isinstance(rows, np.ndarray)
         return self.model._raw_predict(np.ascontiguousarray(rows) if dense else rows)
@@ -253,6 +261,7 @@ class HistGradientBoostingSource(SklearnSource):
         "BaseHistGradientBoosting",
     )
     kind = "histogram"
+    staged = True
     rules_type = CodedRules
     declines: Refused | None = "nothing"
 
@@ -469,6 +478,7 @@ class AdaBoostSource(_OverTreesSource):
 
     classes = ("sklearn.ensemble._weight_boosting.AdaBoostClassifier",)
     kind = "adaboost"
+    staged = True
 
     def _as_trees_get(self, X: Any) -> Any:
         return self._validated(

@@ -49,6 +49,7 @@ class XGBoostRules(StoredRules):
 
 
 class _XGBoostRows(Source):
+    staged = True
     rules_type = XGBoostRules
     fill, answers = float("nan"), Answers(leaf_dtype="<f4")
 
@@ -218,6 +219,7 @@ class BoosterSource(_XGBoostRows):
     def _call(self, method: str, X: Any, **params: Any) -> Any:
         from xgboost import DMatrix
 
+        rounds = {k: params.pop(k) for k in ("iteration_range",) if k in params}
         refuse_arguments(method, params, " of a Booster")
         data = DMatrix(X, enable_categorical=True)
         return self.model.predict(
@@ -225,6 +227,7 @@ class BoosterSource(_XGBoostRows):
             output_margin=method == "predict_raw",
             pred_leaf=method == "apply",
             validate_features=data.feature_names is not None,
+            **rounds,
         )
 
     def _outputs(self, X: Any) -> dict[str, Any]:

@@ -210,9 +210,9 @@ def test_what_needs_the_source_says_so(tmp_path):
     loaded = saved(plain(model).fit(frame), tmp_path)
     tail = "which this CompiledForest was saved without; use the original model."
     with pytest.raises(SourceNeededError) as error:
-        loaded.predict(X, iteration_range=(0, 1))
+        loaded.predict(X, output_margin=True)
     assert str(error.value) == (
-        f"predict with iteration_range needs the XGBClassifier itself, {tail}"
+        f"predict with output_margin needs the XGBClassifier itself, {tail}"
     )
     with pytest.raises(SourceNeededError) as error:
         _ = loaded.estimator_

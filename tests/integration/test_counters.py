@@ -97,7 +97,8 @@ def test_answers_of_all_shapes_count_their_rows():
     booster = pytest.importorskip("xgboost").XGBClassifier(n_estimators=2).fit(X, Y)
     fast = plain(booster).fit(X)
     fast.predict(X[:7], iteration_range=(0, 1))
-    counted(fast, library=(1, 7))
+    fast.predict(X[:7], output_margin=True)
+    counted(fast, kernel=(1, 7), library=(1, 7))
 
 
 def test_forms_of_rows_and_wrappers_count_once():

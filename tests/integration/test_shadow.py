@@ -168,8 +168,8 @@ def test_other_libraries_and_their_boosters_agree(library, monkeypatch, said):
         assert counts(fast, "different") == (0, 0)
     if library == "xgboost":
         fast = plain(models[0]).fit(FRAME)
-        fast.predict(FRAME, iteration_range=(0, 2))  # the model itself answers
-        fast.predict(FRAME, output_margin=True)  # that is predict_raw
+        fast.predict(FRAME, iteration_range=(0, 2))
+        fast.predict(FRAME, output_margin=True)  # the model itself answers
         assert counts(fast, "checked") == (2, 600) and said == []
 
 

@@ -309,7 +309,7 @@ def test_arguments_for_files_have_another_way(contents):
     for name, value, way in (
         ("prediction_type", "Class", "call predict_raw"),
         (
-            "ntree_end",
+            "num_iteration",
             2,
             "compile load_forest(model, iteration_range=(begin, end)), which reads the "
             "boosting rounds of your choice",

@@ -112,6 +112,7 @@ class ForestArrays(_Known):
     source_feature: Int32s = field(default_factory=lambda: np.zeros(0, np.int32))
     scaling: tuple[float, ...] = field(default=(), metadata={"stored": False})
     hashed: HashedCategories | None = field(default=None, metadata={"stored": False})
+    parallel_trees: int = field(default=0, metadata={"stored": False})
 
     def __post_init__(self) -> None:
         for name in LAYOUT:
@@ -229,6 +230,13 @@ LAYOUT: dict[str, tuple[Any, int]] = {
     **dict.fromkeys(("threshold", "base"), (None, 1)),
 }
 
+
+#: Fields of few models, which are neither stored nor hashed if they are empty.
+RARE: dict[str, Any] = {
+    "scaling": tuple[float, ...],
+    "hashed": None,
+    "parallel_trees": int,
+}
 
 #: By kind and size: the characters of C's types differ among systems.
 _KNOWN = {"f4", "f8", "i4", "i8", "u4", "u1", "b1"}

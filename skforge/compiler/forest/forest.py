@@ -104,6 +104,9 @@ class Forest(arrays.ForestArrays):
         How the columns of the forest follow from those of the source's rows (CatBoost's
         categories). ``n_features`` then counts the columns of the forest, and
         ``n_columns`` those of the source.
+    parallel_trees : int, default=0
+        Trees of a boosting round for each output if they are not one (XGBoost's
+        ``num_parallel_tree``); -1 if rounds differ in their trees.
     """
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -283,7 +286,7 @@ depth 0..1, 1 features, 1 outputs, float32 rows, float64 sums>
                 if isinstance(value, np.ndarray):
                     head = f"{field.name}:{value.dtype}:{value.shape};"
                     parts += [head.encode(), value.data]
-                elif field.name not in ("hashed", "scaling") or value:
+                elif field.name not in arrays.RARE or value:
                     parts += [f"{field.name}={value!r};".encode()]
             object.__setattr__(self, "_hash", sha256(*parts).hexdigest())
         return self._hash

@@ -10,7 +10,7 @@ import numpy as np
 
 from skforge._container import Container
 from skforge._typing import Array, Arrays
-from skforge.compiler.forest.arrays import LAYOUT, frozen
+from skforge.compiler.forest.arrays import LAYOUT, RARE, frozen
 from skforge.compiler.forest.categories import PACKED, HashedCategories
 from skforge.compiler.forest.forest import Forest
 from skforge.exceptions import InvalidModelError
@@ -26,7 +26,7 @@ def forest_out(forest: Forest, arrays: Arrays, name: str = "forest") -> dict[str
                 arrays[f"{name}.{field.name}"] = stored
         elif isinstance(value, HashedCategories):
             arrays.update({f"{name}.{k}": a for k, a in value.packed().items()})
-        elif field.name not in ("hashed", "scaling") or value:
+        elif field.name not in RARE or value:
             record[field.name] = plain_out(value)
     return record
 
@@ -61,8 +61,8 @@ def _hashed_in(arrays: Mapping[str, Array], of: str) -> HashedCategories | None:
 
 def _plain_fields(record: dict[str, Any]) -> dict[str, Any]:
     plain = fields_in(Forest, record, *LAYOUT)
-    if "scaling" in record:  # of few models
-        plain |= values_in({"scaling": tuple[float, ...]}, record)
+    rare = {name: kind for name, kind in RARE.items() if kind and name in record}
+    plain |= values_in(rare, record)
     if record.keys() != plain.keys():
         raise refusal("forest")
     return plain

@@ -92,6 +92,10 @@ def _check_sizes(forest: ForestArrays) -> None:
             f"scaling has {len(forest.scaling)} numbers for {n_outputs} outputs",
         ),
         (
+            forest.parallel_trees < -1,
+            f"parallel_trees = {forest.parallel_trees} is not a number of trees",
+        ),
+        (
             aggregate not in ("sum", *ABSENT),
             f"aggregate = {aggregate!r} is not 'sum', 'min' or 'max'",
         ),

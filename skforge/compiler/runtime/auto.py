@@ -44,7 +44,9 @@ class AutoModule:
         self.cpu, self.gpu = self.parts = cpu, gpu
         self.forest, self.reduction, self.target = cpu.forest, cpu.reduction, gpu.target
         self.predict_contribs, self.entry = cpu.predict_contribs, cpu.entry
-        self.plan_threads = cpu.plan_threads
+        self.plan_threads, self.stages = cpu.plan_threads, cpu.stages
+        self.staged_predict = cpu.staged_predict
+        self.staged_predict_raw = cpu.staged_predict_raw
         self.gpu_min_rows = GPU_MIN_ROWS if gpu_min_rows is None else gpu_min_rows
 
     def __repr__(self) -> str:
@@ -93,6 +95,9 @@ class AutoModule:
 
     def predict_per_tree(self, X: Any, *, n_jobs: int | None = None) -> Any:
         return self.cpu.predict_per_tree(X, n_jobs=n_jobs)
+
+    def raw_of_rounds(self, X: Any, begin: int, end: int, **options: Any) -> Any:
+        return self.cpu.raw_of_rounds(X, begin, end, **options)
 
     def schedule_for(self, n_rows: int) -> Schedule:
         return self._of_size(n_rows).schedule_for(n_rows)

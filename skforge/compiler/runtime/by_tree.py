@@ -70,7 +70,7 @@ class ByTree:
         if is_device_array(X):
             return on_device().leaves_on_device(self, X)
         if not self._walks_to_leaves:
-            return numbers_in(self._of_trees("number", X, n_jobs))
+            return numbers_in(self._of_trees("number", self._made_rows(X), n_jobs))
         rows = prepare_rows(self.forest, X, self.takes_made)
         leaves = np.empty((len(rows), self.forest.n_trees), np.int32)
         if len(rows) and self.forest.n_trees:
@@ -110,9 +110,17 @@ class ByTree:
                 "the values of single trees need rows in host memory, but these are on "
                 "a GPU; pass a NumPy array."
             )
+        return self._values_of_trees(self._made_rows(X), n_jobs)
+
+    def _made_rows(self, X: Any) -> Any:
+        hashes = not self.takes_made and self.forest.hashed is not None
+        return prepare_rows(self.forest, X, made=False) if hashes else X
+
+    def _values_of_trees(self, X: Any, n_jobs: int | None) -> Array:
+        """Return the leaf values of rows that are made, if hashing makes them."""
         forest = self.forest
         if not forest.n_trees:
-            rows = prepare_rows(forest, X, self.takes_made)
+            rows = prepare_rows(forest, X)
             return np.empty((len(rows), 0), forest.accumulator_dtype)
         if not forest.vector_leaves:
             return self._of_trees("value", X, n_jobs)
@@ -120,7 +128,7 @@ class ByTree:
 
     def _of_trees(self, leaf: str, X: Any, n_jobs: int | None) -> Array:
         module = self._trees(leaf)
-        module.takes_made, module.n_jobs = self.takes_made, self.n_jobs
+        module.n_jobs = self.n_jobs
         values: Array = module.predict_raw(X, n_jobs=n_jobs)
         return values.reshape(len(values), self.forest.n_trees)
 
@@ -145,6 +153,7 @@ class ByTree:
         table = _two_kernels(targets.default_table(forest, host, "exact"))
         make: Any = type(self)
         made = make(forest, table, host, "exact", self.n_jobs)
+        made.takes_made = True
         if self.compiler.store is not None:
             made.keep_kernels()
         if self.watch is not None:

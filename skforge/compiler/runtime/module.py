@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
-from typing import NoReturn as Never
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -20,12 +19,11 @@ from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.leaves import leaf_finder
 from skforge.compiler.forest.rows import prepare_rows
 from skforge.compiler.frontends import load_forest
-from skforge.compiler.frontends.checks import refuse_arguments
 from skforge.compiler.outputs import steps
 from skforge.compiler.outputs.answers import of_scores
 from skforge.compiler.runtime import targets
 from skforge.compiler.runtime.arrays import into, is_device_array
-from skforge.compiler.runtime.by_tree import ByTree
+from skforge.compiler.runtime.by_round import ByRound
 from skforge.compiler.runtime.cpu.threads import (
     check_n_jobs,
     entry_symbols,
@@ -61,7 +59,7 @@ MethodName: TypeAlias = Literal["predict", "contributions", "interactions"]
 FEW_ROWS, SMALL_CALLS = 64, 3
 
 
-class CompiledModule(ByTree, Explained):
+class CompiledModule(ByRound, Explained):
     """A forest compiled for one target; made by :func:`compile_forest`.
 
     Calls are safe from many threads at once.
@@ -100,6 +98,7 @@ class CompiledModule(ByTree, Explained):
         #: Compiles and keeps the kernels; may be another module's of this forest.
         self.compiler = compiler or KernelCache(leaf_finder(forest), target, reduction)
         self._contributions, self._by_tree = None, {}
+        self._of_rounds = OrderedDict()
         self._adds = forest.aggregate == "sum"
         #: Whether rows are those of the forest, not of a source with categories.
         self.takes_made = False
@@ -148,7 +147,7 @@ class CompiledModule(ByTree, Explained):
     # ------------------------------------------------------------ predictions
 
     def predict_raw(
-        self, X: Any, *, n_jobs: int | None = None, out: OutArray = None, **other: Never
+        self, X: Any, *, n_jobs: int | None = None, out: OutArray = None, **rounds: Any
     ) -> Array:
         """Return raw scores (margins): sums of leaf values, averaged if the source is.
 
@@ -162,6 +161,10 @@ class CompiledModule(ByTree, Explained):
         out : ndarray of the result's shape and dtype, default=None
             Where to write the results of rows in host memory; a ``numpy.memmap`` for
             results that do not fit in memory.
+        **rounds : dict
+            Boosting rounds, by the library's own arguments: ``iteration_range`` of
+            XGBoost, ``num_iteration`` and ``start_iteration`` of LightGBM,
+            ``ntree_start`` and ``ntree_end`` of CatBoost.
 
         Returns
         -------
@@ -174,8 +177,8 @@ class CompiledModule(ByTree, Explained):
         InvalidInputError
             If the rows do not fit the forest, or ``out`` the results.
         """
-        if other:
-            refuse_arguments("predict_raw", other)
+        if rounds:
+            return self._predict_rounds("predict_raw", X, n_jobs, out, rounds)
         if out is not None:
             return into(out, self.predict_raw(X, n_jobs=n_jobs))
         entry = self._entries.get("raw")
@@ -205,7 +208,7 @@ class CompiledModule(ByTree, Explained):
 
     @documented(predict_raw)
     def predict(
-        self, X: Any, *, n_jobs: int | None = None, out: OutArray = None, **other: Never
+        self, X: Any, *, n_jobs: int | None = None, out: OutArray = None, **rounds: Any
     ) -> Array:
         """Return the source's output: raw scores after its transform.
 
@@ -216,8 +219,8 @@ class CompiledModule(ByTree, Explained):
         ndarray
             In the source's shape and dtype; ``out`` if it was given.
         """
-        if other:
-            refuse_arguments("predict", other)
+        if rounds:
+            return self._predict_rounds("predict", X, n_jobs, out, rounds)
         if out is not None:
             return into(out, self.predict(X, n_jobs=n_jobs))
         entry = self._entries.get("transformed")

@@ -140,7 +140,8 @@ def forest_from_document(
         if length != len(trees):
             damaged(f"{name} is for {length} trees, but the model has {len(trees)}")
     trees = in_order(trees)
-    keep = _tree_range(model, iteration_range, n_outputs, len(trees))
+    steps = _first_trees(model, n_outputs, len(trees))
+    keep = _tree_range(steps, iteration_range, len(trees))
     with np.errstate(invalid="ignore"):  # validate() reports NaNs
         arrays = tree_arrays(trees[keep], n_outputs)
     vector = arrays["leaf_value"].shape[1] > 1
@@ -173,6 +174,7 @@ def forest_from_document(
         missing_value=missing,
         feature_names=tuple(map(str, names)) if isinstance(names, list) else None,
         category_names=_category_names(model, n_features, _version(document)),
+        parallel_trees=_parallel_trees(steps, 1 if vector else n_outputs),
     )
 
 
@@ -272,9 +274,8 @@ def _libm(name: str, x: Any) -> np.float32:
     return np.float32(function(float(x)))
 
 
-def _tree_range(
-    model: dict[str, Any], rounds: checks.IntRange | None, n_outputs: int, n_trees: int
-) -> slice:
+def _first_trees(model: dict[str, Any], n_outputs: int, n_trees: int) -> Ints:
+    """Return the first tree of each boosting round, and the end of the last."""
     if "iteration_indptr" in model:
         listed = _integers(model["iteration_indptr"], "iteration_indptr")
         steps = listed if len(listed) else np.zeros(1, np.int64)
@@ -287,6 +288,19 @@ def _tree_range(
         param = model["gbtree_model_param"]
         layer = max(_integer(param, "num_parallel_tree", 1), 1) * n_outputs
         steps = np.arange(0, n_trees + 1, layer)
+    return steps
+
+
+def _parallel_trees(steps: Ints, n_outputs: int) -> int:
+    """Return the trees of a round for each output: 0 for one, -1 if rounds differ."""
+    counts = np.unique(np.diff(steps))
+    if not len(counts):
+        return 0
+    each, odd = divmod(int(counts[0]), n_outputs)
+    return -1 if len(counts) > 1 or odd or not each else each if each > 1 else 0
+
+
+def _tree_range(steps: Ints, rounds: checks.IntRange | None, n_trees: int) -> slice:
     chosen = checks.chosen_rounds(rounds, len(steps) - 1)
     if chosen is None:
         # XGBoost never reads trees before the first round

@@ -1,0 +1,159 @@
+"""The boosting rounds of a forest: which trees each has, and what a few predict."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from itertools import accumulate
+
+import numpy as np
+
+from skforge._compat import cached_property
+from skforge._typing import Array, Int32s, Int64s
+from skforge.compiler.forest.forest import Forest
+from skforge.compiler.forest.outputs import AnswerSpec
+
+
+@dataclass(frozen=True)
+class BoostingRounds:
+    """A forest whose trees come in rounds, all with the same outputs."""
+
+    forest: Forest
+    n: int
+    #: Trees of a round, and how many of them add to one output.
+    width: int
+    each: int
+
+    @classmethod
+    def of(cls, forest: Forest) -> BoostingRounds | None:
+        """Return the rounds of a boosted forest, None of another."""
+        each = forest.parallel_trees or 1
+        if forest.source not in _BOOSTED or each < 0 or forest.aggregate != "sum":
+            return None
+        # averages, and isolation forests
+        if forest.divisor != 1 or forest.outputs.function == "path_length":
+            return None
+        n_outputs = 1 if forest.vector_leaves else forest.n_outputs
+        width = each * n_outputs
+        n, odd = divmod(forest.n_trees - ends_in_bias(forest), width)
+        if odd or n < 1:
+            return None
+        if not forest.vector_leaves:  # not those of several models in one
+            outputs = np.tile(np.repeat(np.arange(n_outputs), each), n)
+            if (forest.tree_output[: n * width] != outputs).any():
+                return None
+        return cls(forest, n, width, each)
+
+    def trees(self, begin: int, end: int) -> Int64s:
+        """Return the trees that add to the scores of rounds [begin, end)."""
+        trees = np.arange(begin * self.width, end * self.width)
+        if begin == 0 and ends_in_bias(self.forest):
+            trees = np.append(trees, self.forest.n_trees - 1)
+        return trees
+
+    def steps(self, planes: Array, begin: int, step: int) -> Array:
+        """Return what each step of CatBoost's rounds adds, in place of leaf values."""
+        factor, *bias = self.forest.scaling or (1.0,)
+        if ends_in_bias(self.forest):
+            bias = self.forest.leaf_value[self.forest.leaf[-1]].tolist()
+        firsts = range(0, planes.shape[1], step)
+        for number, at in enumerate(firsts):
+            sums = planes[:, at] + 0.0
+            for tree in range(at + 1, min(at + step, planes.shape[1])):
+                sums += planes[:, tree]
+            sums *= factor
+            if begin + at == 0 and bias:
+                sums += np.array(bias)
+            planes[:, number] = sums
+        return planes[:, : len(firsts)]
+
+    def finish(self, sums: Array, begin: int) -> None:
+        """Scale sums in place: CatBoost adds its bias to the first rounds alone."""
+        if factors := self.forest.scaling:
+            sums *= factors[0]
+            if begin == 0:
+                sums += np.array(factors[1:] or 0.0)
+
+    def spec(self, begin: int, end: int) -> AnswerSpec:
+        """Return how the scores of rounds [begin, end) become answers."""
+        forest = self.forest
+        outputs = forest.outputs
+        if outputs.divisor > 1:  # LightGBM's averages
+            outputs = replace(outputs, divisor=end - begin)
+        if outputs.function == "samme":
+            outputs = replace(outputs, parameter=self._weights[end - 1])
+        return replace(forest.answers, outputs=outputs)
+
+    @property
+    def varies(self) -> bool:
+        """Whether the rules for answers depend on the number of rounds."""
+        outputs = self.forest.outputs
+        return outputs.divisor > 1 or outputs.function == "samme"
+
+    @cached_property
+    def _weights(self) -> list[float]:
+        """The sums of AdaBoost's weights, which it adds one by one."""
+        forest = self.forest
+        best = np.full(forest.n_nodes, -np.inf)
+        leaves = forest.leaf >= 0
+        best[leaves] = forest.leaf_value[forest.leaf[leaves]].max(axis=1)
+        weights = np.maximum.reduceat(best, forest.tree_offset[:-1])
+        return [*accumulate(weights.tolist())]
+
+    def part(self, begin: int, end: int) -> Forest:
+        forest = _subset(self.forest, self.trees(begin, end))
+        scaling = forest.scaling if begin == 0 else forest.scaling[:1]
+        outputs = self.spec(begin, end).outputs
+        return replace(forest, outputs=outputs, scaling=scaling)
+
+
+#: Libraries whose trees come in rounds. Of scikit-learn, not all models are boosted.
+_BOOSTED = ("xgboost", "lightgbm", "catboost", "sklearn")
+
+
+def ends_in_bias(forest: Forest) -> bool:
+    """Tell whether the last tree is the bias that CatBoost adds last."""
+    if forest.source != "catboost" or not forest.n_trees:
+        return False
+    return bool(forest.source_node[forest.tree_offset[-2]] == -1) and bool(
+        forest.tree_offset[-1] - forest.tree_offset[-2] == 1
+    )
+
+
+def _subset(forest: Forest, trees: Int64s) -> Forest:
+    """Return a forest with some of the trees; unused predicates and leaves go."""
+    sizes = np.diff(forest.tree_offset)[trees]
+    offset = np.concatenate(([0], np.cumsum(sizes)))
+    shift = np.repeat(offset[:-1] - forest.tree_offset[:-1][trees], sizes)
+    nodes = np.arange(offset[-1]) - shift
+    predicate, used = _renumbered(forest.predicate[nodes], forest.n_predicates)
+    leaf, leaves = _renumbered(forest.leaf[nodes], forest.n_leaves)
+    words = np.diff(forest.category_offset)[used]
+    ends = np.concatenate(([0], np.cumsum(words)))
+    starts = np.repeat(forest.category_offset[:-1][used] - ends[:-1], words)
+    names = "source_node", "cover", "source_feature"
+    of_nodes = {k: a[nodes] for k in names if len(a := getattr(forest, k))}
+    tests = "feature", "comparison", "threshold", "missing", "missing_left"
+    left, right = forest.left[nodes], forest.right[nodes]
+    return replace(
+        forest,
+        tree_offset=offset,
+        tree_output=forest.tree_output[trees],
+        predicate=predicate,
+        left=np.where(left < 0, -1, left + shift),
+        right=np.where(right < 0, -1, right + shift),
+        leaf=leaf,
+        leaf_value=forest.leaf_value[leaves],
+        category_offset=ends,
+        category_words=forest.category_words[np.arange(ends[-1]) + starts],
+        **of_nodes,
+        **{name: getattr(forest, name)[used] for name in tests},
+    )
+
+
+def _renumbered(values: Int32s, size: int) -> tuple[Int32s, Int32s]:
+    """Return values replaced by ranks among those in use, and the values in use."""
+    mark = np.zeros(size + 1, np.bool_)
+    mark[values] = True  # -1 marks the last place, which is not a value
+    rank = np.cumsum(mark, dtype=np.int32) - 1
+    rank[-1] = -1
+    return rank[values].astype(np.int32), np.flatnonzero(mark[:-1]).astype(np.int32)

@@ -1,0 +1,315 @@
+"""Predictions of some boosting rounds, and those after each round in one pass.
+
+The leaf values of all trees come from one kernel, see :mod:`.by_tree`, and NumPy adds
+them in the library's order. Rounds that are asked for again and again get a kernel of
+their own.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
+from operator import index
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from skforge._compat import cached_property
+from skforge._docs import documented
+from skforge._typing import Array
+from skforge.compiler.backend import backend_of
+from skforge.compiler.forest.outputs import AnswerSpec
+from skforge.compiler.forest.rounds import BoostingRounds, ends_in_bias
+from skforge.compiler.forest.rows import prepare_rows
+from skforge.compiler.frontends.checks import refuse_arguments
+from skforge.compiler.ir.hir.nodes import Reduction
+from skforge.compiler.outputs.answers import of_scores
+from skforge.compiler.runtime import targets
+from skforge.compiler.runtime.arrays import into, is_device_array
+from skforge.compiler.runtime.by_tree import ByTree
+from skforge.exceptions import InvalidInputError, UnsupportedModelError
+
+#: Arguments of each library's ``predict`` that choose rounds.
+ARGUMENTS = {
+    "xgboost": ("iteration_range",),
+    "lightgbm": ("start_iteration", "num_iteration"),
+    "catboost": ("ntree_start", "ntree_end"),
+}
+
+#: Leaves found for the sums of some rounds until a kernel of these rounds is compiled:
+#: to find them takes as long as to compile it, a fifth of a second. A call takes as
+#: long as so many leaves.
+MANY_LEAVES, LEAVES_A_CALL = 1 << 25, 1 << 14
+
+#: Kernels of some rounds that are kept, the last ones used.
+KEPT = 16
+
+#: Rows whose leaves are added at once, so that they stay in the cache.
+BLOCK_ROWS = 1024
+
+#: Bytes of the leaf values of all rows that are kept at once.
+MOST_BYTES = 1 << 28
+
+#: Makes the rows, block by block, each time it is called.
+RowBlocks: TypeAlias = Callable[[], Iterable[Array]]
+
+
+def asked(rounds: BoostingRounds, params: Mapping[str, Any]) -> tuple[int, int]:
+    """Return the rounds [begin, end) that arguments of the library choose.
+
+    Raise ``InvalidInputError`` if there are none such.
+    """
+    n, source = rounds.n, rounds.forest.source
+    if source == "lightgbm":  # which goes on to the end, and not beyond
+        begin = max(0, index(params.get("start_iteration") or 0))
+        count = index(params.get("num_iteration") or 0)
+        end = begin + count if 0 < count < n - begin else n
+    elif source == "catboost":
+        begin = index(params.get("ntree_start") or 0)
+        end = index(params.get("ntree_end") or 0) or (0 if begin else n)
+    else:
+        try:
+            first, last = params.get("iteration_range") or (0, 0)
+            begin, end = index(first), index(last) or n
+        except (TypeError, ValueError):  # no two numbers
+            begin, end = 0, -1
+    if not 0 <= begin < end <= n:
+        given = ", ".join(f"{name}={value!r}" for name, value in params.items())
+        raise InvalidInputError(
+            f"{given} does not lie within the {n} boosting rounds that are compiled."
+        )
+    return begin, end
+
+
+class ByRound(ByTree):
+    """Answers for boosting rounds; a base of ``CompiledModule``."""
+
+    reduction: Reduction
+    #: By rounds: the leaves found for them so far, or the module compiled for them.
+    _of_rounds: OrderedDict[tuple[int, int], Any]
+
+    @cached_property
+    def rounds(self) -> BoostingRounds | None:
+        return BoostingRounds.of(self.forest)
+
+    def _predict_rounds(
+        self: Any, method: str, X: Any, n_jobs: Any, out: Any, params: Any
+    ) -> Array:
+        rounds = self.rounds
+        known = () if rounds is None else ARGUMENTS.get(self.forest.source, ())
+        refuse_arguments(method, params.keys() - {*known})
+        at = asked(rounds, params)
+        own = self if at == (0, rounds.n) else None
+        if own is None and is_device_array(X):
+            own = self._own_kernel(at, MANY_LEAVES)
+        if own is not None:
+            answer: Array = getattr(own, method)(X, n_jobs=n_jobs, out=out)
+            return answer
+        values = self.raw_of_rounds(X, *at, n_jobs=n_jobs)
+        if method == "predict":
+            values = of_scores(rounds.spec(*at), "transformed", values)
+        return values if out is None else into(out, values)
+
+    def _own_kernel(self: Any, at: tuple[int, int], leaves: int) -> Any:
+        """Return the module of rounds that were asked for often, None of others."""
+        with self.compiler.lock:
+            found = self._of_rounds.pop(at, 0)
+            if isinstance(found, int):
+                found += leaves
+                if found >= MANY_LEAVES or not backend_of(self.target).native:
+                    found = self._part(*at)
+            self._of_rounds[at] = found
+            if len(self._of_rounds) > KEPT:
+                self._of_rounds.popitem(last=False)
+        return None if isinstance(found, int) else found
+
+    def raw_of_rounds(
+        self: Any, X: Any, begin: int, end: int, *, n_jobs: int | None = None
+    ) -> Array:
+        """Return the raw scores of rounds [begin, end)."""
+        rows, at = prepare_rows(self.forest, X, self.takes_made), (begin, end)
+        leaves = len(rows) * self.forest.n_trees + LEAVES_A_CALL
+        if (own := self._own_kernel(at, leaves)) is not None:
+            answer: Array = own.predict_raw(rows, n_jobs=n_jobs)
+            return answer
+        raw = np.empty((len(rows), self.forest.n_outputs), self.forest._dtypes[1])
+        bias = begin == 0 and ends_in_bias(self.forest)
+        for first in range(0, len(rows), BLOCK_ROWS):
+            part = rows[first : first + BLOCK_ROWS]
+            planes = self._planes([part], len(part), at, n_jobs, bias)
+            _run_up(planes, self._first_sums())
+            raw[first : first + len(part)] = self._scores(planes[:, -1])
+        self.rounds.finish(raw, begin)
+        return raw[:, 0] if self.forest.n_outputs == 1 else raw
+
+    def staged_predict_raw(
+        self, X: Any, *, n_jobs: int | None = None
+    ) -> Iterator[Array]:
+        """Return the raw scores after each boosting round, from the first one on.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_rows, n_features)
+            Rows, as :meth:`predict_raw` takes them, in host memory.
+        n_jobs : int or None
+            Maximum number of threads; None uses the module's own setting.
+
+        Returns
+        -------
+        generator of ndarray
+            What ``predict_raw`` of the library returns for 1, 2, ... rounds. CatBoost's
+            are those of its ``staged_predict``, which adds the bias to the first tree.
+
+        Raises
+        ------
+        UnsupportedModelError
+            If the model has no boosting rounds.
+        """
+        return (raw for _, raw in self._staged(X, n_jobs))
+
+    @documented(staged_predict_raw)
+    def staged_predict(self, X: Any, *, n_jobs: int | None = None) -> Iterator[Array]:
+        """Return the source's output after each boosting round, from the first one on.
+
+        Returns
+        -------
+        generator of ndarray
+            What :meth:`predict` returns for 1, 2, ... rounds, in the library's bits.
+
+        Examples
+        --------
+        >>> from sklearn.ensemble import GradientBoostingRegressor
+        >>> from skforge import compile_forest
+        >>> model = GradientBoostingRegressor(n_estimators=2, learning_rate=0.5)
+        >>> model = model.fit([[0.0], [1.0]], [3.0, 5.0])
+        >>> [*compile_forest(model).staged_predict([[0.0], [1.0]])]
+        [array([3.5, 4.5]), array([3.25, 4.75])]
+        """
+        stages = self._staged(X, n_jobs)
+        return (of_scores(spec, "transformed", raw) for spec, raw in stages)
+
+    def _staged(
+        self: Any, X: Any, n_jobs: int | None
+    ) -> Iterator[tuple[AnswerSpec, Array]]:
+        if self.rounds is None:
+            raise UnsupportedModelError(
+                "The model has no boosting rounds, so there are no predictions after "
+                "each of them."
+            )
+        if is_device_array(X):
+            raise InvalidInputError(
+                "predictions after each round need rows in host memory, but these are "
+                "on a GPU; pass a NumPy array."
+            )
+        rows = prepare_rows(self.forest, X, self.takes_made)
+        blocks = partial(blocks_of, rows)
+        stages: Any = self.stages(blocks, len(rows), 0, self.rounds.n, n_jobs=n_jobs)
+        return stages
+
+    def stages(
+        self: Any,
+        blocks: RowBlocks,
+        n: int,
+        begin: int,
+        end: int,
+        step: int = 1,
+        n_jobs: int | None = None,
+    ) -> Iterator[tuple[AnswerSpec, Array]]:
+        """Yield the scores of ``n`` rows after every ``step`` rounds of [begin, end).
+
+        Each comes with the rules for answers from it. Blocks have all leaf values of
+        their rows at once; those of all rows take ``MOST_BYTES``.
+        """
+        rounds, forest = self.rounds, self.forest
+        sums, catboost = self._first_sums(), forest.source == "catboost"
+        if catboost:  # it adds what each step gives, which starts from 0
+            sums = np.full_like(sums, -0.0)
+        spec = rounds.spec(begin, end)
+        values = rounds.width * forest.leaf_value.shape[1] * max(1, n)
+        most = MOST_BYTES // (values * forest.accumulator_dtype.itemsize)
+        most = end - begin if most >= end - begin else max(1, most // step) * step
+        for first in range(begin, end, most):
+            last = min(first + most, end)
+            alone = most < end - begin
+            planes = self._planes(blocks(), n, (first, last), n_jobs, alone=alone)
+            if catboost:
+                planes = rounds.steps(planes, first, step)
+            _run_up(planes, sums)
+            for k in range(rounds.each - 1, planes.shape[1], rounds.each):
+                at = first + (k + 1) // rounds.each
+                raw = np.array(self._scores(planes[:, k]), order="C")
+                raw = raw[:, 0] if forest.n_outputs == 1 else raw
+                if rounds.varies:
+                    spec = rounds.spec(begin, at)
+                yield spec, raw
+            sums = planes[:, -1].copy()
+
+    def _first_sums(self) -> Array:
+        base = self.forest.base
+        return base if self.forest.vector_leaves else base[:, np.newaxis]
+
+    def _scores(self, sums: Array) -> Array:
+        return sums[0] if self.forest.vector_leaves else sums.T
+
+    def _planes(
+        self: Any,
+        blocks: Iterable[Array],
+        n: int,
+        at: tuple[int, int],
+        n_jobs: int | None,
+        bias: bool = False,
+        alone: bool = False,
+    ) -> Array:
+        """Return the leaf values of rounds: by output, by tree and by row.
+
+        Leaves for all outputs have a last axis, and no first one. The last tree is that
+        of the ``bias``. Found ``alone``, the rounds have a kernel without the others.
+        """
+        forest, rounds, module = self.forest, self.rounds, self
+        first, last = (round_ * rounds.width for round_ in at)
+        if alone:
+            module, first, last = self._part(*at), 0, last - first
+        tail = (forest.n_outputs,) if forest.vector_leaves else ()
+        outputs, count = rounds.width // rounds.each, (last - first) // rounds.width
+        shape = outputs, count * rounds.each + bias, n, *tail
+        planes = np.empty(shape, forest.accumulator_dtype)
+        by_round = planes[:, : count * rounds.each].reshape(
+            outputs, count, rounds.each, n, *tail
+        )
+        begin = 0
+        for rows in blocks:
+            here = slice(begin, begin := begin + len(rows))
+            values = module._values_of_trees(rows, n_jobs)
+            if bias:
+                planes[:, -1, here] = values[:, -1]
+            values = values[:, first:last].reshape(
+                len(rows), count, outputs, rounds.each, *tail
+            )
+            by_round[:, :, :, here] = np.moveaxis(values, (2, 1, 3), (0, 1, 2))
+        return planes
+
+    def _part(self: Any, begin: int, end: int) -> Any:
+        """Return a module of rounds [begin, end), compiled for them once."""
+        made = type(self)
+        forest = self.rounds.part(begin, end)
+        table = targets.default_table(forest, self.target, self.reduction)
+        part = made(forest, table, self.target, self.reduction, self.n_jobs)
+        part.takes_made = True
+        if self.watch is not None:
+            self.watch(part)
+        return part
+
+
+def blocks_of(rows: Array) -> Iterator[Array]:
+    return (rows[at : at + BLOCK_ROWS] for at in range(0, len(rows), BLOCK_ROWS))
+
+
+def _run_up(planes: Array, first: Array) -> None:
+    """Add to each plane the ones before it, and to the first ones sums, in place."""
+    planes[:, 0] += first
+    if planes.size < BLOCK_ROWS:  # calls of NumPy take longer than the sums
+        planes[:] = np.add.accumulate(planes, axis=1)
+    else:  # which needs no memory
+        for k in range(1, planes.shape[1]):
+            planes[:, k] += planes[:, k - 1]
