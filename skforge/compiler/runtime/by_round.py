@@ -291,14 +291,9 @@ class ByRound(ByTree):
 
     def _part(self: Any, begin: int, end: int) -> Any:
         """Return a module of rounds [begin, end), compiled for them once."""
-        made = type(self)
+        how = self.target, self.reduction
         forest = self.rounds.part(begin, end)
-        table = targets.default_table(forest, self.target, self.reduction)
-        part = made(forest, table, self.target, self.reduction, self.n_jobs)
-        part.takes_made = True
-        if self.watch is not None:
-            self.watch(part)
-        return part
+        return self._module(forest, targets.default_table(forest, *how), *how)
 
 
 def blocks_of(rows: Array) -> Iterator[Array]:

@@ -151,8 +151,12 @@ class ByTree:
             host = Target.host()
         forest = by_tree(forest, values)
         table = _two_kernels(targets.default_table(forest, host, "exact"))
+        return self._module(forest, table, host, "exact")
+
+    def _module(self, *how: Any) -> Any:
+        """Return a module whose kernels are kept and compared as this one's are."""
         make: Any = type(self)
-        made = make(forest, table, host, "exact", self.n_jobs)
+        made = make(*how, self.n_jobs)
         made.takes_made = True
         if self.compiler.store is not None:
             made.keep_kernels()
