@@ -8,7 +8,8 @@ from itertools import accumulate
 import numpy as np
 
 from skforge._compat import cached_property
-from skforge._typing import Array, Int32s, Int64s
+from skforge._typing import Array, Int64s
+from skforge.compiler.forest.combine import subset
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.outputs import AnswerSpec
 
@@ -100,7 +101,7 @@ class BoostingRounds:
         return [*accumulate(weights.tolist())]
 
     def part(self, begin: int, end: int) -> Forest:
-        forest = _subset(self.forest, self.trees(begin, end))
+        forest = subset(self.forest, self.trees(begin, end))
         scaling = forest.scaling if begin == 0 else forest.scaling[:1]
         outputs = self.spec(begin, end).outputs
         return replace(forest, outputs=outputs, scaling=scaling)
@@ -117,43 +118,3 @@ def ends_in_bias(forest: Forest) -> bool:
     return bool(forest.source_node[forest.tree_offset[-2]] == -1) and bool(
         forest.tree_offset[-1] - forest.tree_offset[-2] == 1
     )
-
-
-def _subset(forest: Forest, trees: Int64s) -> Forest:
-    """Return a forest with some of the trees; unused predicates and leaves go."""
-    sizes = np.diff(forest.tree_offset)[trees]
-    offset = np.concatenate(([0], np.cumsum(sizes)))
-    shift = np.repeat(offset[:-1] - forest.tree_offset[:-1][trees], sizes)
-    nodes = np.arange(offset[-1]) - shift
-    predicate, used = _renumbered(forest.predicate[nodes], forest.n_predicates)
-    leaf, leaves = _renumbered(forest.leaf[nodes], forest.n_leaves)
-    words = np.diff(forest.category_offset)[used]
-    ends = np.concatenate(([0], np.cumsum(words)))
-    starts = np.repeat(forest.category_offset[:-1][used] - ends[:-1], words)
-    names = "source_node", "cover", "source_feature"
-    of_nodes = {k: a[nodes] for k in names if len(a := getattr(forest, k))}
-    tests = "feature", "comparison", "threshold", "missing", "missing_left"
-    left, right = forest.left[nodes], forest.right[nodes]
-    return replace(
-        forest,
-        tree_offset=offset,
-        tree_output=forest.tree_output[trees],
-        predicate=predicate,
-        left=np.where(left < 0, -1, left + shift),
-        right=np.where(right < 0, -1, right + shift),
-        leaf=leaf,
-        leaf_value=forest.leaf_value[leaves],
-        category_offset=ends,
-        category_words=forest.category_words[np.arange(ends[-1]) + starts],
-        **of_nodes,
-        **{name: getattr(forest, name)[used] for name in tests},
-    )
-
-
-def _renumbered(values: Int32s, size: int) -> tuple[Int32s, Int32s]:
-    """Return values replaced by ranks among those in use, and the values in use."""
-    mark = np.zeros(size + 1, np.bool_)
-    mark[values] = True  # -1 marks the last place, which is not a value
-    rank = np.cumsum(mark, dtype=np.int32) - 1
-    rank[-1] = -1
-    return rank[values].astype(np.int32), np.flatnonzero(mark[:-1]).astype(np.int32)
