@@ -474,9 +474,12 @@ class BaggingSource(_OverTreesSource):
 
 @register
 class AdaBoostSource(_OverTreesSource):
-    """AdaBoostClassifier: rows must be finite before and after the cast."""
+    """AdaBoost*: rows must be finite before and after the cast."""
 
-    classes = ("sklearn.ensemble._weight_boosting.AdaBoostClassifier",)
+    classes = (
+        "sklearn.ensemble._weight_boosting.AdaBoostClassifier",
+        "sklearn.ensemble._weight_boosting.AdaBoostRegressor",
+    )
     kind = "adaboost"
     staged = True
 
@@ -486,7 +489,9 @@ class AdaBoostSource(_OverTreesSource):
         )
 
     def _scores(self, rows: Array) -> Any:
-        """Return sums of votes; the estimator returns them only divided."""
+        """Return sums of votes, which it returns only divided, or predictions."""
+        if not hasattr(self.model, "classes_"):
+            return np.array([tree.predict(rows) for tree in self.model.estimators_]).T
         classes = self.model.classes_[:, np.newaxis]
         others = -1 / (len(classes) - 1)
         members = zip(

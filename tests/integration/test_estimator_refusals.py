@@ -151,6 +151,7 @@ def forest(**params):
 
 OTHER = "it is not one of the tree ensembles that can be compiled. "
 SVC = f"skforge cannot read sklearn.svm._classes.SVC; {OTHER}It reads models of "
+SVR = SVC.replace("SVC", "SVR")
 NONE = "has no member that can be compiled: "
 PIPELINE = "pass its last step; a pipeline also accepts a compiled last step. "
 REFUSED = {
@@ -197,11 +198,7 @@ REFUSED = {
     ),
     "bagging": (e.BaggingClassifier(svm.SVC()), f"BaggingClassifier {NONE}{SVC}"),
     "adaboost": (e.AdaBoostClassifier(svm.SVC()), f"AdaBoostClassifier {NONE}{SVC}"),
-    "adaboost-r": (
-        e.AdaBoostRegressor(),
-        "AdaBoostRegressor predicts the weighted median of its trees, which is not a "
-        "sum of leaves, so it cannot be compiled.",
-    ),
+    "adaboost-r": (e.AdaBoostRegressor(svm.SVR()), f"AdaBoostRegressor {NONE}{SVR}"),
     "gb-init": (
         e.GradientBoostingClassifier(init=linear_model.LogisticRegression()),
         "GradientBoostingClassifier starts from init=LogisticRegression(), whose "

@@ -17,7 +17,7 @@ from skforge.exceptions import InvalidInputError, UnsupportedModelError, shorten
 AnyForest = TypeVar("AnyForest", bound=ForestArrays)
 
 #: Transforms with a constant that depends on all trees.
-_OF_ALL_TREES = ("samme", "path_length")
+_OF_ALL_TREES = ("samme", "path_length", "weighted_median")
 _INSTEAD = "predict with each forest, and add the scores"
 _AT_SOURCE = "choose the trees in {}, and read the model again"
 

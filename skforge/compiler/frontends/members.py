@@ -38,7 +38,7 @@ _APART = {
     *_STACKS,
     _SELF,
     *(f"sklearn.ensemble._bagging.Bagging{kind}" for kind in _KINDS),
-    "sklearn.ensemble._weight_boosting.AdaBoostClassifier",
+    *(f"sklearn.ensemble._weight_boosting.AdaBoost{kind}" for kind in _KINDS),
     "sklearn.multiclass.OneVsOneClassifier",
     "sklearn.multiclass.OutputCodeClassifier",
     "sklearn.multioutput.ClassifierChain",

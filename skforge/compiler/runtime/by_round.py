@@ -222,6 +222,12 @@ class ByRound(ByTree):
         their rows at once; those of all rows take ``MOST_BYTES``.
         """
         rounds, forest = self.rounds, self.forest
+        if rounds.medians:
+            values = [self._values_of_trees(rows, n_jobs) for rows in blocks()]
+            trees = np.concatenate([np.empty((0, forest.n_trees)), *values])
+            for at in range(begin + 1, end + 1):
+                yield rounds.spec(begin, at), trees[:, :at]
+            return
         sums, catboost = self._first_sums(), forest.source == "catboost"
         if catboost:  # it adds what each step gives, which starts from 0
             sums = np.full_like(sums, -0.0)

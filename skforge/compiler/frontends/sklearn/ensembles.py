@@ -9,7 +9,8 @@ by stage.
 
 Bagging adds its trees' predictions, each on its own columns, and divides once by their
 number; a tree that has not seen a class adds nothing to it. AdaBoost (SAMME) adds a
-tree's weight to the class it votes for and subtracts a share of it from the others.
+tree's weight to the class it votes for and subtracts a share of it from the others. For
+regression it takes a weighted median of the trees, which are an output each here.
 
 The raw scores of isolation forests are path lengths: each leaf's depth plus the average
 length of the path that its training rows would still need, minus one, summed in float64
@@ -208,6 +209,8 @@ def load(model: Any, rounds: IntRange | None = None) -> Forest:
     common.check_model(model, "estimators_", rounds)
     if is_a(model, f"{_ADABOOST}AdaBoostClassifier"):
         return _load_adaboost(model)
+    if is_a(model, f"{_ADABOOST}AdaBoostRegressor"):
+        return _load_medians(model)
     return _load_bagging(model, is_a(model, f"{_BAGGING}BaggingClassifier"))
 
 
@@ -222,11 +225,6 @@ def refuse(model: Any) -> None:
 
 
 def _refuse_class(model: Any) -> None:
-    if is_a(model, f"{_ADABOOST}AdaBoostRegressor"):
-        raise UnsupportedModelError(
-            "AdaBoostRegressor predicts the weighted median of its trees, which is "
-            "not a sum of leaves, so it cannot be compiled."
-        )
     if getattr(model, "algorithm", "SAMME") == "SAMME.R":
         raise UnsupportedModelError(
             "AdaBoostClassifier with algorithm='SAMME.R' adds logarithms of "
@@ -315,6 +313,21 @@ def _votes(model: Any, estimator: Any, weight: Any) -> Floats:
     label = estimator.classes_.take(np.argmax(values[:, 0, :], axis=1))
     others = -1 / (len(model.classes_) - 1) * weight
     return np.asarray(np.where(label[:, np.newaxis] == model.classes_, weight, others))
+
+
+def _load_medians(model: Any) -> Forest:
+    common.check_trees(model, model.estimators_, "Regressor")
+    trees = [member.tree_ for member in model.estimators_]
+    weights = model.estimator_weights_[: len(trees)]
+    return common.forest_of(
+        model,
+        trees,
+        [tree.value[:, :, 0] for tree in trees],
+        tree_output=np.arange(len(trees), dtype=np.int32),
+        base=np.full(len(trees), -0.0),
+        outputs=OutputSpec("weighted_median", weights=tuple(weights.tolist())),
+        task="regression",
+    )
 
 
 def load_isolation(model: Any, rounds: IntRange | None = None) -> Forest:
