@@ -12,6 +12,7 @@ from skforge._typing import Array, Int64s
 from skforge.compiler.forest.combine import subset
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.outputs import AnswerSpec
+from skforge.runtime.rounding import multiply_add
 
 
 @dataclass(frozen=True)
@@ -62,18 +63,21 @@ class BoostingRounds:
             sums = planes[:, at] + 0.0
             for tree in range(at + 1, min(at + step, planes.shape[1])):
                 sums += planes[:, tree]
-            sums *= factor
             if begin + at == 0 and bias:
-                sums += np.array(bias)
+                sums = multiply_add(sums, factor, np.array(bias))
+            else:
+                sums *= factor
             planes[:, number] = sums
         return planes[:, : len(firsts)]
 
     def finish(self, sums: Array, begin: int) -> None:
         """Scale sums in place: CatBoost adds its bias to the first rounds alone."""
         if factors := self.forest.scaling:
-            sums *= factors[0]
             if begin == 0:
-                sums += np.array(factors[1:] or 0.0)
+                added = np.array(factors[1:] or 0.0)
+                sums[:] = multiply_add(sums, factors[0], added)
+            else:
+                sums *= factors[0]
 
     def spec(self, begin: int, end: int) -> AnswerSpec:
         """Return how the scores of rounds [begin, end) become answers."""
