@@ -34,6 +34,7 @@ from skforge.compiler.forest.arrays import Missing
 from skforge.compiler.forest.bins import CodeTable, missing_right
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.lir import nodes as lir
+from skforge.compiler.ir.lir.builder import b
 from skforge.compiler.ir.lir.nodes import I32, I64, U16, U32, Buffer, Value, Vec
 from skforge.compiler.ir.lir.types import scalar_of
 
@@ -149,7 +150,7 @@ class BucketBins:
     """Emits the search of a block of rows, ``lanes`` columns at once."""
 
     def __init__(self, rules: ReadingRules, codes: CodePlaces, lanes: int) -> None:
-        self.b, self.codes, self.lanes, self._rules = rules.b, codes, lanes, rules
+        self.codes, self.lanes, self._rules = codes, lanes, rules
         table = self._table = codes.table
         model = rules.model
         self._vectors = range(0, -(-max(1, table.n_columns) // lanes) * lanes, lanes)
@@ -176,7 +177,7 @@ class BucketBins:
 
     def encode(self, rows: BlockRows, count: Value, codes: Buffer, block: int) -> Value:
         """Fill ``codes``, and a copy ``block`` rows on; tell if values are missing."""
-        b, n = self.b, self.lanes
+        n = self.lanes
         tests = None
         if self._some_tests:
             tests = GatheredBins(self._rules, self._table, self.lanes)
@@ -228,7 +229,7 @@ class BucketBins:
     # ------------------------------------------------------------ one row
 
     def _row(self, rows: BlockRows, start: Value) -> Callable[[Value], Value]:
-        b, n = self.b, self.lanes
+        n = self.lanes
         features = self._columns(self._table.feature, np.int64)
         registers = -(-rows.n_features // n)
         count = 1 << (registers - 1).bit_length()
@@ -264,7 +265,7 @@ class BucketBins:
         All vectors advance one level at a time: a gather takes dozens of
         micro-operations, and consecutive searches would not overlap.
         """
-        b, n = self.b, self.lanes
+        n = self.lanes
         ints = Vec(I32, n)
         begun = [self._begin(x, at) for x, at in raw]
         ranks = [b.const(0, ints)] * len(raw)
@@ -291,7 +292,7 @@ class BucketBins:
         A bucket is the place of its first threshold, the number of thresholds before
         it, and the number in it.
         """
-        b, n = self.b, self.lanes
+        n = self.lanes
         ints = Vec(I32, n)
         float_ = Vec(scalar_of(self._table.thresholds.dtype), n)
         is_kind = partial(self._is_kind, place)
@@ -309,13 +310,13 @@ class BucketBins:
     def _is_kind(self, at: Value, kind: Missing) -> Value:
         of_kind = self._table.missing == kind
         if of_kind.all():
-            return self.b.splat(self.b.const(True, lir.BOOL), self.lanes)
+            return b.splat(b.const(True, lir.BOOL), self.lanes)
         flags = self._columns(of_kind).astype(np.int32)
         table = self._rules.model(f"bucket_{kind.name.lower()}", flags)
         return table[at, Vec(I32, self.lanes)].ne(0)
 
     def _gone(self, at: Value, copy: int) -> Value:
-        b, ints = self.b, Vec(I32, self.lanes)
+        ints = Vec(I32, self.lanes)
         if self.codes.copies == 2:
             return b.const(GONE_RIGHT if copy else 0, ints)
         right = np.zeros(self._table.n_columns, np.bool_)

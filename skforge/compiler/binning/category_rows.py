@@ -29,6 +29,7 @@ from skforge.compiler.binning.rules import ReadingRules, RowAt, set_answers
 from skforge.compiler.forest.arrays import Comparison, Missing
 from skforge.compiler.forest.bins import TestColumns
 from skforge.compiler.forest.forest import Forest
+from skforge.compiler.ir.lir.builder import b
 from skforge.compiler.ir.lir.nodes import I64, Buffer, Value, Vec
 from skforge.compiler.ir.lir.types import Part, scalar_of
 
@@ -161,14 +162,14 @@ def lay_category_table(
 
 class CategoryRows:
     def __init__(self, rules: ReadingRules, table: CategoryTable) -> None:
-        self.b, self.t, self._rules, self._model = rules.b, table, rules, rules.model
+        self.t, self._rules, self._model = table, rules, rules.model
         self._rows = rules.model("category_rows", table.rows)
         self._vec = Vec(scalar_of(table.rows.dtype), table.lanes)
         self._at: list[Value] = []
         self._many: Buffer | None = None
 
     def find(self, row: RowAt, codes: Part) -> None:
-        b, t = self.b, self.t
+        t = self.t
         row_of_entry = self._model("category_row_of_entry", t.row_of_entry)
 
         def one(group: SetGroup, feature: Value, start: Value, g: Value | int) -> Value:
@@ -206,7 +207,6 @@ class CategoryRows:
                 many[k] = at
 
     def head(self, offset: Value, op: Literal["and", "or"]) -> Value:
-        b = self.b
 
         def part(at: Value) -> Value:
             return self._rows[at + offset, self._vec]

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from skforge.compiler.forest.arrays import Comparison, Missing
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.hir.nodes import PredictEnsemble
-from skforge.compiler.ir.lir.builder import Builder
+from skforge.compiler.ir.lir.builder import b
 from skforge.compiler.ir.lir.nodes import Value
 from skforge.exceptions import UnsupportedModelError
 
@@ -121,7 +121,7 @@ class TestEncoding:
     def feature(self, word: Value) -> Value:
         return word if self.feature_bits == 32 else word & (1 << self.feature_bits) - 1
 
-    def code(self, b: Builder, word: Value) -> Value:
+    def code(self, word: Value) -> Value:
         if not self.code_bits:
             return b.const(0, word.type)
         up = word >> self.code_at
@@ -129,7 +129,7 @@ class TestEncoding:
             return up
         return up & (1 << self.code_bits) - 1
 
-    def flag(self, b: Builder, word: Value, flag: str) -> Value:
+    def flag(self, word: Value, flag: str) -> Value:
         bit = self.feature_bits + list(self.tests.flags).index(flag)
         return (word & 1 << bit).ne(0)
 

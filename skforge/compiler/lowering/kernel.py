@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from skforge.compiler.ir.hir.nodes import PredictEnsemble
 from skforge.compiler.ir.lir import nodes as lir
-from skforge.compiler.ir.lir.builder import Builder
+from skforge.compiler.ir.lir.builder import Builder, b
 from skforge.compiler.ir.lir.nodes import F64, I32, I64, Buffer, Scalar, Value
 from skforge.compiler.ir.lir.types import scalar_of
 from skforge.compiler.ir.mir import nodes as mir
@@ -114,7 +114,7 @@ class LoweringState:
             self.result,
             *(item.buffer for item in data),
         )
-        function = lir.Function(name, params, self.b.finish())
+        function = lir.Function(name, params, b.finish())
         dims = self.function.result.dims[1:]
         width = prod(self.n_outputs if d is None else size_value(d, 0) for d in dims)
         return LoweredKernel(function, data, width)
@@ -184,7 +184,6 @@ class LoweringState:
     # ------------------------------------------------------------ indices
 
     def size(self, size: Size) -> Value:
-        b = self.b
         match size:
             case int():
                 return b.const(size)
@@ -196,7 +195,6 @@ class LoweringState:
                 return ((self.size(value) + (by - 1)) // by).max(1)
 
     def affine(self, index: mir.Affine) -> Value:
-        b = self.b
         parts = chain(
             (self.values[name] for name in index.terms),
             (self.size(size) * times for size, times in index.sizes),

@@ -21,7 +21,7 @@ from skforge.compiler.forest.arrays import Comparison, Missing
 from skforge.compiler.forest.bins import TestColumns
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.lir import nodes as lir
-from skforge.compiler.ir.lir.builder import Builder, with_lanes
+from skforge.compiler.ir.lir.builder import b, with_lanes
 from skforge.compiler.ir.lir.nodes import (
     I64,
     U8,
@@ -139,7 +139,6 @@ class TreeBlock(BlockCode):
         element: Scalar,
         together: int = 1,
     ) -> None:
-        self.b: Builder = rules.b
         self._t, self._rows, self.block = trees, rows, block
         self._rules, self._model = rules, rules.model
         self.scalar = element
@@ -149,7 +148,7 @@ class TreeBlock(BlockCode):
         self.line = max(1, block // 8)  # bytes of a bit for each row
         self._bits = U16 if lanes == 16 else U8
         #: Rows of the block that the batch has.
-        self._count = self.b.const(1)
+        self._count = b.const(1)
         if block > 1:
             self._count = (rows.n_rows - rows.first).min(block)
         #: Vectors of rows that are walked together.
@@ -176,7 +175,7 @@ class TreeBlock(BlockCode):
 
     def evaluate_tests(self) -> None:
         """Set bit r of line p if row r goes left at p; rows past the last repeat it."""
-        b, rows, tests, lanes = self.b, self._rows, self._t.tests, self.lanes
+        rows, tests, lanes = self._rows, self._t.tests, self.lanes
         numbers = self._thresholds
         jobs = self._table("test_jobs", tests.jobs.reshape(-1))
         column = self.alloc("column", numbers.element, self.block)
@@ -215,7 +214,7 @@ class TreeBlock(BlockCode):
             b.switch(self.number(jobs, job * 4 + 1), cases)
 
     def _left(self, kind: int, number: Value, x: Value) -> Value:
-        b, rules = self.b, self._rules
+        rules = self._rules
         comparison, missing, missing_left = self._t.tests.kinds[kind]
         x = rules.nan_if_missing(x, missing)
         if comparison >= Comparison.IN:
@@ -227,7 +226,7 @@ class TreeBlock(BlockCode):
         return b.compare(op, x, number, unordered=missing_left)
 
     def alloc(self, name: str, element: Scalar, size: int) -> Buffer:
-        return self.b.alloc(name, element, size, self.space, alignment=64)
+        return b.alloc(name, element, size, self.space, alignment=64)
 
     @property
     def _n_held(self) -> int:
@@ -254,7 +253,7 @@ class TreeBlock(BlockCode):
     def start(self, sums: Buffer) -> None:
         for total, columns in self._totals(sums):
             size = self._n_held * columns * self.block
-            with self.b.loop(size, hint="sum") as i:
+            with b.loop(size, hint="sum") as i:
                 total[i] = 0.0
 
     def _totals(self, sums: Buffer) -> list[tuple[Buffer, int]]:
@@ -263,12 +262,12 @@ class TreeBlock(BlockCode):
     def write_if_last(self, output: Value, sums: Buffer) -> None:
         """Write an output that no later tree adds to; it is -1 if one does."""
         if not self._t.forest.vector_leaves:
-            with self.b.when(output >= 0):
-                self._write(output, sums, self.b.const(0))
+            with b.when(output >= 0):
+                self._write(output, sums, b.const(0))
                 self.start(sums)
 
     def finish(self, sums: Buffer, result: Buffer, first: Value, count: Value) -> None:
-        b, unused = self.b, self._t.unused
+        unused = self._t.unused
         if self._t.forest.vector_leaves:
             with b.loop(self._n_held, hint="output") as output:
                 self._write(output, sums, output)
@@ -279,11 +278,10 @@ class TreeBlock(BlockCode):
 
     def pass_tests(self, first: Value, last: Value) -> None:
         self.pass_root()
-        with self.b.loop(first, last, hint="n") as n:
+        with b.loop(first, last, hint="n") as n:
             self.pass_node(n, first)
 
     def pass_root(self) -> None:
-        b = self.b
         all_rows = ~b.const(0, self._word) if self.block > 1 else b.const(1, U8)
         self.passed[0] = all_rows
 
@@ -305,11 +303,11 @@ class TreeBlock(BlockCode):
         bits = self.passed[index, self._bits]
         if self.lanes == 1:
             return bits.ne(0)
-        return self.b.reinterpret(bits, lir.Mask(self.lanes))
+        return b.reinterpret(bits, lir.Mask(self.lanes))
 
     def _write(self, output: Value, sums: Buffer, held: Value) -> None:
         bias = self._bias[output].to(self._result.element)
-        with self.b.loop(self._count, hint="r") as r:
+        with b.loop(self._count, hint="r") as r:
             row = (self._rows.first + r) * self._t.forest.n_outputs + output
             at = row * self._width
             self.write_row(at, r, sums, held)
@@ -319,7 +317,7 @@ class TreeBlock(BlockCode):
         """Write the results of a row from an index on, but not the bias behind them."""
         n_features = self._t.forest.n_features
         start = held * (n_features * self.block)
-        with self.b.loop(n_features, hint="f") as f:
+        with b.loop(n_features, hint="f") as f:
             x = self._divided(sums[start + f * self.block + r])
             cell = index + f
             self._result[cell] = x.to(self._result.element)

@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 
 from skforge._typing import Int64s
 from skforge.compiler.binning.rules import BlockRows, ReadingRules
-from skforge.compiler.ir.lir.builder import with_lanes
+from skforge.compiler.ir.lir.builder import b, with_lanes
 from skforge.compiler.ir.lir.nodes import F64, U8, Buffer, Type, Value
 from skforge.compiler.ir.lir.types import scalar_of
 from skforge.compiler.layouts.blocks.tree_block import TreeBlock, Trees
@@ -115,7 +115,7 @@ class Edges(ABC):
     """
 
     def __init__(self, code: ContributionCode) -> None:
-        self.c, self.b = code, code.b
+        self.c = code
 
     @abstractmethod
     def points(self, walk: Walk, n: int) -> Walk:
@@ -230,7 +230,6 @@ class ContributionCode(TreeBlock):
         return OutputColumns(name, sums, places)
 
     def add_tree(self, tree: Value, sums: Buffer) -> None:
-        b = self.b
         first, last = (self._parts[tree + k] for k in range(2))
         with b.loop(first, last, hint="part") as part:
             numbers = self._numbers_of(part)
@@ -248,7 +247,7 @@ class ContributionCode(TreeBlock):
             self.write_if_last(numbers["output"], sums)
 
     def _add(self, walk: Walk, sums: Buffer) -> None:
-        b, lanes, together = self.b, self.lanes, self.together
+        lanes, together = self.lanes, self.together
         zero = b.const(0.0, self.vec)
         counts = []
         for columns in self._columns:
@@ -273,7 +272,7 @@ class ContributionCode(TreeBlock):
     # ------------------------------------------------------------ the walk
 
     def _walk(self, walk: Walk) -> None:
-        b, one = self.b, self.b.const(1.0, walk.vec)
+        one = b.const(1.0, walk.vec)
         lanes, count = max(1, walk.vec.lanes), walk.points * self.together
         with b.loop(walk.tree["roots"] * count, hint="root") as k:
             self.slots[k * lanes] = one
@@ -319,7 +318,7 @@ class ContributionCode(TreeBlock):
         for side in (0, 1):
             row = self.number(self._leaf_row, node.i * 2 + side)
             value = self._values[row * self._n_held + walk.output]
-            values.append(self.b.splat(value, walk.vec.lanes))
+            values.append(b.splat(value, walk.vec.lanes))
         return values
 
     def add_terms(self, walk: Walk, node: WalkNode, terms: list[list[Value]]) -> None:
@@ -335,10 +334,10 @@ class ContributionCode(TreeBlock):
 
     def constant(self, walk: Walk, first: Value, row: int, q: int) -> Value:
         constant = self.constants[first + (row * walk.points + q)]
-        return self.b.splat(constant, walk.vec.lanes)
+        return b.splat(constant, walk.vec.lanes)
 
     def multiply_add(self, x: Value, y: Value, total: Value) -> Value:
-        return self.b.multiply_add(x, y, total) if self._fuses else x * y + total
+        return b.multiply_add(x, y, total) if self._fuses else x * y + total
 
     def slot_index(self, walk: Walk, slot: Value, q: int, k: int) -> Value:
         return slot + (q * self.together + k) * max(1, walk.vec.lanes)

@@ -45,7 +45,7 @@ from numpy.typing import NDArray
 from skforge.compiler.binning.category_rows import CategoryRows, SetClasses, by_classes
 from skforge.compiler.binning.rules import Model
 from skforge.compiler.forest.forest import Forest
-from skforge.compiler.ir.lir.builder import Builder
+from skforge.compiler.ir.lir.builder import b
 from skforge.compiler.ir.lir.nodes import I64, U8, U32, Value, Vec
 from skforge.compiler.ir.lir.types import Part, scalar_of
 
@@ -188,13 +188,12 @@ def set_bits(top: TopLevels, classes: SetClasses) -> NDArray[Any]:
 class TopLevelsLowering:
     def __init__(
         self,
-        b: Builder,
         top: TopLevels,
         model: Model,
         categories: CategoryRows | None = None,
         sets: NDArray[np.bool_] | None = None,
     ) -> None:
-        self.b, self.top, self._categories = b, top, categories
+        self.top, self._categories = top, categories
         element = scalar_of(top.tests.dtype)
         #: Elements of a row's indices.
         self.size = int(top.tests.shape[0]) * top.lanes
@@ -212,17 +211,15 @@ class TopLevelsLowering:
         self._first: Value | None = None
 
     def evaluate(self, group: Value, codes: list[Value], index: Part) -> None:
-        top = self.top
         self._codes, self._masks, self._heads = codes, [], {}
         self._group = group
-        self._first = group * int(np.prod(top.tests.shape[1:]))
-        index[group * top.lanes] = self._reached()
+        self._first = group * int(np.prod(self.top.tests.shape[1:]))
+        index[group * self.top.lanes] = self._reached()
 
     def items(self, first: Value, count: int, index: Part) -> list[Value]:
         return [index[first + k].to(I64) for k in range(count)]
 
     def _reached(self) -> Value:
-        b = self.b
         index = zero = b.const(0, self._vec)
         for level in range(self.top.levels):
             even = self.top.even
@@ -234,7 +231,6 @@ class TopLevelsLowering:
         return index
 
     def _remains(self, below: int, position: int) -> Value:
-        b = self.b
         if not below:
             return self._position(position)
         # The level of a position: the number of bits after its highest.
@@ -243,7 +239,7 @@ class TopLevelsLowering:
         return b.select(mask, self._remains(below - 1, 2 * position + 1), left)
 
     def _position(self, position: int) -> Value:
-        b, lanes = self.b, self.top.lanes
+        lanes = self.top.lanes
         assert self._first is not None
         at = self._first + (position - 1) * self.top.tests.shape[2] * lanes
         place, code, width = self._tests[at, self._vec], None, BANK // lanes
@@ -290,7 +286,7 @@ class CompleteRest:
     leaf_of_item: NDArray[np.int32]
 
     def items(
-        self, b: Builder, first: Value, index: list[Value], codes: Part, model: Model
+        self, first: Value, index: list[Value], codes: Part, model: Model
     ) -> list[Value]:
         tests = model("rest_tests", self.tests) if self.levels else None
         wide = self.tests.dtype == np.uint32
@@ -318,7 +314,7 @@ class SparseRest:
     leaf_of_item: NDArray[np.int32]
 
     def items(
-        self, b: Builder, first: Value, index: list[Value], codes: Part, model: Model
+        self, first: Value, index: list[Value], codes: Part, model: Model
     ) -> list[Value]:
         words = model("rest_words", self.words)
         wide = self.words.dtype == np.int64

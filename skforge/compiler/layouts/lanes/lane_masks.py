@@ -30,7 +30,7 @@ from skforge.compiler.binning.category_rows import CategoryRows, SetClasses, by_
 from skforge.compiler.binning.rules import Model
 from skforge.compiler.binning.transpose import unpacked
 from skforge.compiler.forest.forest import Forest
-from skforge.compiler.ir.lir.builder import Builder
+from skforge.compiler.ir.lir.builder import b
 from skforge.compiler.ir.lir.nodes import I64, U8, U16, U32, Scalar, Value, Vec
 from skforge.compiler.ir.lir.types import Part, scalar_of
 from skforge.compiler.layouts.even_trees import leaf_counts
@@ -277,12 +277,11 @@ def _interleaved(lanes: NDArray[np.int64], planes: int, bits: int) -> NDArray[An
 class LeafMasksLowering:
     def __init__(
         self,
-        b: Builder,
         masks: LeafMasks,
         model: Model,
         categories: CategoryRows | None = None,
     ) -> None:
-        self.b, self.masks, self._categories = b, masks, categories
+        self.masks, self._categories = masks, categories
         element = scalar_of(masks.slots.dtype)
         #: Elements of a row's masks.
         self.size = masks.groups * masks.lanes * masks.planes
@@ -290,7 +289,7 @@ class LeafMasksLowering:
         self._vec = Vec(element, masks.lanes)
 
     def evaluate(self, group: Value, codes: list[Value], reachable: Part) -> None:
-        b, masks = self.b, self.masks
+        masks = self.masks
         ones = b.const((1 << masks.element_bits) - 1, self._vec)
         at = group * (len(masks.slots) // masks.groups)
         planes = [ones] * masks.planes
@@ -315,7 +314,7 @@ class LeafMasksLowering:
             reachable[to + k * masks.lanes] = part
 
     def _slot(self, at: Value, codes: list[Value], planes: list[Value]) -> list[Value]:
-        b, lanes = self.b, self.masks.lanes
+        lanes = self.masks.lanes
         code = b.permute(codes, self._slots[at, self._vec])
         rank = self._slots[at + lanes, self._vec]
         # All ones or all zeros in a lane, so that each plane takes one operation.
@@ -327,7 +326,7 @@ class LeafMasksLowering:
         return reachable
 
     def items(self, first: Value, count: int, reachable: Part) -> list[Value]:
-        b, bits = self.b, self.masks.bits
+        bits = self.masks.bits
         whole = _BY_BITS[bits]
         at, base = first * self.masks.planes, first * bits
         leaves = []

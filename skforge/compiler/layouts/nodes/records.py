@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skforge.compiler.ir.hir.nodes import PredictEnsemble, TiledForest
-from skforge.compiler.ir.lir.builder import Builder
+from skforge.compiler.ir.lir.builder import Builder, b
 from skforge.compiler.ir.lir.nodes import I32, I64, U32, Buffer, Scalar, Value, Vec
 from skforge.compiler.ir.lir.types import scalar_of
 from skforge.compiler.layouts import base as layouts
@@ -184,7 +184,7 @@ class RecordLayout(HopLayout):
 
     def load_threshold(self, b: Builder, cursor: Cursor) -> Value:
         if not self.encoding.threshold_words:
-            return self.encoding.code(b, self._features(cursor))
+            return self.encoding.code(self._features(cursor))
         size, type_ = self.shape.tile_size, self.threshold_type
         if self._pairs and size == 1:
             return b.bitcast(cursor.words[2], type_)
@@ -194,7 +194,7 @@ class RecordLayout(HopLayout):
         return self.encoding.feature(self._features(cursor))
 
     def load_flag(self, b: Builder, cursor: Cursor, flag: str) -> Value:
-        return self.encoding.flag(b, self._features(cursor), flag)
+        return self.encoding.flag(self._features(cursor), flag)
 
     def load_tile_shape(self, b: Builder, cursor: Cursor) -> Value:
         return self.nodes[cursor.words[0] + self.shape.shape_at].to(I64)
@@ -222,6 +222,6 @@ def heap_numbers(tiles: TiledForest) -> NDArray[np.int64]:
     return place
 
 
-def prefetch_lines(b: Builder, buffer: Buffer, first: Value, end: Value) -> None:
+def prefetch_lines(buffer: Buffer, first: Value, end: Value) -> None:
     with b.loop(first, end, CACHE_LINE // buffer.element.bytes, hint="line") as i:
         b.prefetch(buffer, i)

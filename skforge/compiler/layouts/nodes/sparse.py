@@ -56,7 +56,7 @@ class SparseLayout(records.RecordLayout):
         lo = self._first[first].to(first.type)  # type: ignore[arg-type]
         end = self._first[first + count]
         hi = end.to(first.type)  # type: ignore[arg-type]
-        records.prefetch_lines(b, self.nodes, lo * words, hi * words)
+        records.prefetch_lines(self.nodes, lo * words, hi * words)
 
     def share_trees(
         self, memory: layouts.SharedMemory, first: Value, count: Value, most: int
