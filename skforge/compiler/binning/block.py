@@ -20,11 +20,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from skforge._typing import Array
 from skforge.compiler.binning.row_gather import GatheredBins
 from skforge.compiler.binning.rules import (
     BlockRows,
@@ -119,7 +119,7 @@ class ColumnBins:
         self._set = model("code_set", set_numbers(forest)[t.first])
         self._gone = model("code_gone", np.where(t.missing_left, 0, t.counts))
 
-    def _job(self, c: int) -> tuple[CodeKind, NDArray[Any], int]:
+    def _job(self, c: int) -> tuple[CodeKind, Array, int]:
         t = self.t
         test, missing, bounds = int(t.test[c]), Missing(int(t.missing[c])), t.bounds(c)
         if test != bins.THRESHOLDS:

@@ -26,8 +26,8 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from skforge._typing import Array, Int32s, Int64s, Uint32s
 from skforge.compiler.binning.row_gather import GatheredBins
 from skforge.compiler.binning.rules import BlockRows, ReadingRules, ThresholdPool
 from skforge.compiler.forest.arrays import Missing
@@ -63,8 +63,8 @@ class CodePlaces:
     table: CodeTable  # its columns hold tests of either rule for missing values
     width: int  # codes of one copy: a multiple of the lanes of a register
     copies: int
-    place_of: NDArray[np.int32]
-    rank_of: NDArray[np.int32]
+    place_of: Int32s
+    rank_of: Int32s
 
     @classmethod
     def of(cls, forest: Forest, table: CodeTable, lanes: int) -> CodePlaces:
@@ -83,12 +83,12 @@ class CodePlaces:
 class Buckets:
     """The buckets of every column, in the arithmetic of the rows' dtype."""
 
-    scale: NDArray[Any]  # (n_columns,)
-    shift: NDArray[Any]
-    last: NDArray[Any]  # the last bucket's number
-    offset: NDArray[np.int32]  # place of the first bucket in ``content``
-    content: NDArray[np.uint32]  # thresholds before it | thresholds in it << 16
-    levels: NDArray[np.int64]  # steps of the search in the fullest bucket
+    scale: Array  # (n_columns,)
+    shift: Array
+    last: Array  # the last bucket's number
+    offset: Int32s  # place of the first bucket in ``content``
+    content: Uint32s  # thresholds before it | thresholds in it << 16
+    levels: Int64s  # steps of the search in the fullest bucket
 
     @classmethod
     def of(cls, table: CodeTable) -> Buckets:
@@ -112,7 +112,7 @@ class Buckets:
         return cls(scale, shift, last, offset, joined, levels)
 
 
-def _fit(thresholds: NDArray[Any], count: int) -> tuple[Any, Any]:
+def _fit(thresholds: Array, count: int) -> tuple[Any, Any]:
     """Return the scale and shift that give the smallest fullest bucket.
 
     Any positive scale and finite shift are correct. Thresholds outside the range that
@@ -138,7 +138,7 @@ def _fit(thresholds: NDArray[Any], count: int) -> tuple[Any, Any]:
     return fitted
 
 
-def bucket_of(x: NDArray[Any], scale: Any, shift: Any, last: Any) -> NDArray[np.int64]:
+def bucket_of(x: Array, scale: Any, shift: Any, last: Any) -> Int64s:
     with np.errstate(over="ignore", invalid="ignore"):
         y = x * scale + shift
     y = np.where(y < last, y, last)
@@ -170,7 +170,7 @@ class BucketBins:
         self._kinds = set(table.missing[self._ordered].tolist())
         self._some_tests = not bool(self._ordered.all())
 
-    def _columns(self, values: NDArray[Any], dtype: Any = None) -> NDArray[Any]:
+    def _columns(self, values: Array, dtype: Any = None) -> Array:
         padded = np.zeros(len(self._vectors) * self.lanes, dtype or values.dtype)
         padded[: len(values)] = values
         return padded

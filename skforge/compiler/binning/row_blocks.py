@@ -18,12 +18,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from skforge._typing import Int32s
+from skforge._typing import Array, Int32s
 from skforge.compiler.binning.rules import (
     ReadingRules,
     RowAt,
@@ -70,7 +68,7 @@ class RowCodePlan:
     classes: tuple[ColumnClass, ...]
     feature: Int32s  # by place
     offset: Int32s  # by place, into numbers; for a set test, the set's number
-    numbers: NDArray[Any]  # thresholds, in the rows' dtype
+    numbers: Array  # thresholds, in the rows' dtype
 
 
 def plan_row_codes(table: CodeTable, forest: Forest) -> RowCodePlan:
@@ -115,7 +113,7 @@ def plan_row_codes(table: CodeTable, forest: Forest) -> RowCodePlan:
     )
 
 
-def _blocks(thresholds: NDArray[Any], fill: float) -> NDArray[Any]:
+def _blocks(thresholds: Array, fill: float) -> Array:
     n_blocks = max(1, -(-len(thresholds) // BLOCK))
     blocks = np.full(n_blocks * BLOCK, fill, thresholds.dtype)
     blocks[: len(thresholds)] = thresholds

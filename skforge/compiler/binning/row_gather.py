@@ -19,11 +19,10 @@ Without lanes each column is searched separately, as a GPU thread does.
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from skforge._typing import Array
 from skforge.compiler.binning.rules import BlockRows, ReadingRules, set_numbers
 from skforge.compiler.forest.arrays import Comparison, Missing
 from skforge.compiler.forest.bins import CodeTable, code_stride, missing_right
@@ -69,7 +68,7 @@ class GatheredBins:
         gone = np.where(missing_right(table), counts, 0)
         self._gone = model("code_missing", self._columns(gone)) if gone.any() else None
 
-    def _columns(self, values: NDArray[Any]) -> NDArray[Any]:
+    def _columns(self, values: Array) -> Array:
         padded = np.zeros(self._stride, self._number)
         padded[: len(values)] = values
         return padded

@@ -9,13 +9,14 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from skforge._typing import Array, Bools, Int64s, Uint32s
 from skforge.compiler.forest.arrays import ZERO_THRESHOLD, Comparison, Missing
 from skforge.compiler.forest.bins import THRESHOLDS
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.lir.builder import b
 from skforge.compiler.ir.lir.nodes import I64, U32, Buffer, CompareOp, Value
 
-AnyArray = NDArray[Any]
+AnyArray = Array
 
 #: Declares a buffer of model data (once for each name) and returns it.
 Model: TypeAlias = Callable[[str, AnyArray], Buffer]
@@ -195,7 +196,7 @@ class ReadingRules:
 
 def category_tables(
     forest: Forest,
-) -> tuple[NDArray[np.uint32], NDArray[np.uint32], NDArray[np.uint32]]:
+) -> tuple[Uint32s, Uint32s, Uint32s]:
     """Return each set's first word, its number of words, and all words (one spare)."""
     category = np.flatnonzero(forest.comparison >= Comparison.IN)
     start = forest.category_offset[:-1][category].astype(np.uint32)
@@ -204,13 +205,13 @@ def category_tables(
     return start, count, words
 
 
-def set_numbers(forest: Forest) -> NDArray[np.int64]:
+def set_numbers(forest: Forest) -> Int64s:
     return np.cumsum(forest.comparison >= Comparison.IN) - 1
 
 
 def set_members(
     forest: Forest, predicates: NDArray[np.integer[Any]], words: int | None = None
-) -> NDArray[np.bool_]:
+) -> Bools:
     offset = forest.category_offset
     begin, end = offset[predicates], offset[predicates + 1]
     most = int((end - begin).max(initial=0)) if words is None else words
@@ -224,7 +225,7 @@ def set_members(
 
 def set_answers(
     forest: Forest, predicates: NDArray[np.integer[Any]], words: int | None = None
-) -> NDArray[np.bool_]:
+) -> Bools:
     """Return what sets send right, a set a row: categories, missing values, others."""
     inside = set_members(forest, predicates, words)
     missing = ~forest.missing_left[predicates][:, None]

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from skforge._typing import Array
 from skforge.compiler.ir.lir.builder import b
 from skforge.compiler.ir.lir.nodes import Buffer, Value, Vec
 from skforge.compiler.target import Target
@@ -48,8 +48,8 @@ class Registers:
         )
 
     def pivots(
-        self, thresholds: NDArray[Any], levels: int, fill: float, low_first: bool
-    ) -> list[NDArray[Any]]:
+        self, thresholds: Array, levels: int, fill: float, low_first: bool
+    ) -> list[Array]:
         """Return the pivots of each level of a search, indexed by the answers so far.
 
         With ``low_first`` the first answer is the lowest bit of the index, else the

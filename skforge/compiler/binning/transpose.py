@@ -14,10 +14,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
 
-from numpy.typing import NDArray
-
+from skforge._typing import Array
 from skforge.compiler.binning.rules import BlockRows
 from skforge.compiler.ir.lir.builder import b
 from skforge.compiler.ir.lir.nodes import I64, U8, U16, Buffer, Scalar, Value, Vec
@@ -157,7 +155,7 @@ def store_masks(lines: Buffer, at: Value, masks: Sequence[Value]) -> None:
         lines[at + v * lanes // 8] = bits
 
 
-def tile_starts(used: NDArray[Any], n_features: int, lanes: int) -> list[int]:
+def tile_starts(used: Array, n_features: int, lanes: int) -> list[int]:
     """Return the first columns of tiles that cover the used features.
 
     A tile does not reach past the last feature, unless rows are narrower than a tile.

@@ -29,8 +29,8 @@ from pathlib import Path
 from typing import TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
+from skforge._typing import Int64s
 from skforge._version import __version__
 from skforge.compiler.cost.profile import MachineProfile, agree
 from skforge.compiler.ir.lir import nodes as lir
@@ -417,7 +417,7 @@ def _sizes(target: Target) -> dict[str, int]:
     return {"l1": l1 // 2, "l2": min(l2 // 2, 8 * l1), "l3": min(4 * l2, MOST_FAR)}
 
 
-def _cycle(lines: int, walked: int, random: np.random.Generator) -> NDArray[np.int64]:
+def _cycle(lines: int, walked: int, random: np.random.Generator) -> Int64s:
     order = np.append(0, 1 + random.permutation(lines - 1)[: walked - 1]) * (LINE // 8)
     data = np.zeros(lines * (LINE // 8), np.int64)
     data[order] = np.roll(order, -1)
@@ -427,7 +427,7 @@ def _cycle(lines: int, walked: int, random: np.random.Generator) -> NDArray[np.i
 def _timed(
     module: JitModule,
     name: str,
-    data: NDArray[np.int64],
+    data: Int64s,
     clock: Clock,
     least: int = 1,
     before: Microkernel | None = None,

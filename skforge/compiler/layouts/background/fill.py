@@ -20,8 +20,8 @@ Of these, missed[s, a] - missed[s, a without j] miss j. A leaf of D features tak
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from skforge._typing import Float64s
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir.builder import Builder, b
 from skforge.compiler.ir.lir.nodes import F64, I64, U16, Buffer, Value, Vec
@@ -57,7 +57,7 @@ TOGETHER = 16
 _SIDE = MOST_BITS + 1
 
 
-def weights() -> NDArray[np.float64]:
+def weights() -> Float64s:
     """Return a! (c-1)! / (a+c)! by a and c, 0 for c = 0."""
     table = np.zeros((_SIDE, _SIDE))
     c = np.arange(1, _SIDE)

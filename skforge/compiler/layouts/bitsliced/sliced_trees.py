@@ -19,11 +19,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from skforge._typing import Array, Int32s, Int64s
 from skforge.compiler.binning.rules import BlockRows, ReadingRules
 from skforge.compiler.binning.transpose import unpacked
 from skforge.compiler.ir.lir import nodes as lir
@@ -57,7 +57,7 @@ class BitslicedLowering(BlockCode):
         self,
         rules: ReadingRules,
         trees: sliced_layout.SlicedTrees,
-        order: NDArray[np.int32],
+        order: Int32s,
         shape: sliced_layout.BlockOfBits,
     ) -> None:
         forest, model = rules.forest, rules.model
@@ -93,19 +93,19 @@ class BitslicedLowering(BlockCode):
     def _remap(self, depth: int) -> int:
         return 1 << depth if self.byte_lookup and depth > sliced_layout.MAX_BITS else 0
 
-    def _value_sizes(self) -> NDArray[np.int64]:
+    def _value_sizes(self) -> Int64s:
         sizes = np.array([self._entries(bits) for _, bits in self.t.shapes], np.int64)
-        whole: NDArray[np.int64] = sizes * self.width
+        whole: Int64s = sizes * self.width
         if self.byte_lookup:
             remaps = [self._remap(bits) for _, bits in self.t.shapes]
             whole = whole * self.sum.bytes + np.array(remaps, np.int64)
         return whole[self.t.shape_of]
 
-    def _value_offsets(self) -> NDArray[np.int64]:
+    def _value_offsets(self) -> Int64s:
         sizes = self._value_sizes()
         return np.cumsum(sizes) - sizes  # may pass 2**31: vector leaves of many outputs
 
-    def _value_tables(self) -> NDArray[Any]:
+    def _value_tables(self) -> Array:
         leaf, offsets = self.forest.leaf_value, self._value_offsets()
         dtype = np.dtype(np.uint8) if self.byte_lookup else leaf.dtype
         tables = np.empty(int(self._value_sizes().sum()), dtype)
@@ -120,7 +120,7 @@ class BitslicedLowering(BlockCode):
             remap = np.zeros((len(trees), 0), np.uint8)
             if self._remap(bits):
                 rows, remap = _numbered(rows, self._entries(bits))
-            values: NDArray[Any] = leaf[rows]
+            values: Array = leaf[rows]
             if self.byte_lookup:
                 values = values.transpose(0, 2, 1)
                 values = values.reshape(len(trees) * self.width, rows.shape[1])
@@ -132,7 +132,7 @@ class BitslicedLowering(BlockCode):
             units[offsets[trees][:, None] // unit + np.arange(values.shape[1])] = values
         return tables
 
-    def _row_order(self) -> NDArray[np.int64]:
+    def _row_order(self) -> Int64s:
         """Return where row i of a group of 64 is in the sums."""
         if not self.byte_lookup:
             return np.arange(GROUP)
@@ -405,9 +405,7 @@ class BitslicedLowering(BlockCode):
                 sums[to] = sums[to, vec] + b.pack(values)
 
 
-def _numbered(
-    rows: NDArray[np.int32], entries: int
-) -> tuple[NDArray[np.int32], NDArray[np.uint8]]:
+def _numbered(rows: Int32s, entries: int) -> tuple[Int32s, NDArray[np.uint8]]:
     """Return a tree's distinct leaves (at most ``entries``) and each code's number.
 
     ``rows`` has the leaf of each code, one tree a row.

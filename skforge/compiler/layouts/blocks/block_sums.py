@@ -16,6 +16,7 @@ from typing import Any, Generic, Literal, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from skforge._typing import Array, Float64s, Int32s, Uint64s
 from skforge.compiler.binning.buckets import BucketBins, CodePlaces
 from skforge.compiler.binning.rules import BlockRows, Model, ReadingRules
 from skforge.compiler.forest.forest import Forest
@@ -50,7 +51,7 @@ class LeafTable:
     """
 
     kind: Literal["number", "class", "pairs", "vector"]
-    values: NDArray[Any]
+    values: Array
     index: NDArray[np.unsignedinteger[Any]] | None
     outputs: NDArray[np.unsignedinteger[Any]] | None = None
 
@@ -59,10 +60,10 @@ class LeafTable:
         return self.values.shape[1] if self.kind == "vector" else 1
 
 
-def leaf_table(forest: Forest, leaf_row: NDArray[np.int32]) -> LeafTable:
+def leaf_table(forest: Forest, leaf_row: Int32s) -> LeafTable:
     values = forest.leaf_value
     width = values.shape[1]
-    index: NDArray[Any]
+    index: Array
     if width == 1:
         return LeafTable("number", values[leaf_row, 0], None)
     # Adding zero to a sum of -0.0 would make it 0.0.
@@ -137,7 +138,7 @@ class LeafSums:
             part(lanes, first + at, vector + at)
 
 
-def _one_class(values: NDArray[Any]) -> NDArray[np.unsignedinteger[Any]] | None:
+def _one_class(values: Array) -> NDArray[np.unsignedinteger[Any]] | None:
     """Return the output of each leaf if all add one positive number to one output."""
     height = values[:SAMPLE].max(axis=1, initial=0)
     if not len(values) or height[0] <= 0 or bool((height != height[0]).any()):
@@ -153,7 +154,7 @@ def _one_class(values: NDArray[Any]) -> NDArray[np.unsignedinteger[Any]] | None:
     return classes
 
 
-def _pairs(forest: Forest, leaf_row: NDArray[np.int32]) -> LeafTable | None:
+def _pairs(forest: Forest, leaf_row: Int32s) -> LeafTable | None:
     """Store what is not zero, equal vectors once, if it is little.
 
     Few leaves differ if most hold one class, and then their pairs stay in L1.
@@ -206,7 +207,7 @@ def _pairs(forest: Forest, leaf_row: NDArray[np.int32]) -> LeafTable | None:
     return LeafTable("pairs", value, index, word)
 
 
-def _weights(forest: Forest) -> NDArray[np.float64] | None:
+def _weights(forest: Forest) -> Float64s | None:
     if not len(forest.cover):
         return None
     node = np.flatnonzero(forest.leaf >= 0)
@@ -215,7 +216,7 @@ def _weights(forest: Forest) -> NDArray[np.float64] | None:
     return weight if weight.any() else None
 
 
-def _distinct(values: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.intp]]:
+def _distinct(values: Array) -> tuple[Array, NDArray[np.intp]]:
     """Return the distinct vectors and each leaf's index; or all vectors."""
     bits = np.ascontiguousarray(values).view(np.uint8).reshape(len(values), -1)
     words = bits.view(np.uint64 if bits.shape[1] % 8 == 0 else np.uint32)
@@ -229,7 +230,7 @@ def _distinct(values: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.intp]]:
     return values[first], number
 
 
-def _keys(words: NDArray[Any]) -> NDArray[np.uint64]:
+def _keys(words: Array) -> Uint64s:
     key = np.zeros(len(words), np.uint64)
     for column in range(words.shape[1]):
         key ^= words[:, column].astype(np.uint64)

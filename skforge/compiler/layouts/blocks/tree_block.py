@@ -10,12 +10,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from skforge._typing import Int64s
+from skforge._typing import Array, Float64s, Int64s
 from skforge.compiler.binning.rules import BlockRows, ReadingRules, set_numbers
 from skforge.compiler.forest.arrays import Comparison, Missing
 from skforge.compiler.forest.bins import TestColumns
@@ -50,9 +49,9 @@ class FeatureTests:
     """The predicates of a normalised forest, by feature and kind of test."""
 
     kinds: tuple[tuple[Comparison, Missing, bool], ...]
-    of_line: NDArray[np.int64]  # (2, n_lines): feature and kind
-    jobs: NDArray[np.int64]  # (n_jobs, 4): feature, kind, first line, last line + 1
-    line_of: NDArray[np.int64]  # (n_predicates,)
+    of_line: Int64s  # (2, n_lines): feature and kind
+    jobs: Int64s  # (n_jobs, 4): feature, kind, first line, last line + 1
+    line_of: Int64s  # (n_predicates,)
     numbers: NDArray[np.floating]  # of each line: threshold, or the number of its set
 
     @classmethod
@@ -86,12 +85,10 @@ class Trees:
     start: Int64s  # (n_trees + 1,) into the inner nodes
     line: Int64s  # of each inner node's predicate
     before: Int64s
-    bias: NDArray[np.float64]
+    bias: Float64s
 
     @classmethod
-    def of(
-        cls, forest: Forest, paths: Paths, node: Int64s, bias: NDArray[np.float64]
-    ) -> Trees:
+    def of(cls, forest: Forest, paths: Paths, node: Int64s, bias: Float64s) -> Trees:
         tests = FeatureTests.of(forest)
         return cls(
             forest=forest,
@@ -233,7 +230,7 @@ class TreeBlock(BlockCode):
         forest = self._t.forest
         return forest.n_outputs if forest.vector_leaves else 1
 
-    def _table(self, name: str, values: NDArray[Any]) -> Buffer:
+    def _table(self, name: str, values: Array) -> Buffer:
         return self._model(name, values.astype(np.int32))
 
     def _of_trees(self, first: str, last: str, start: Int64s) -> None:

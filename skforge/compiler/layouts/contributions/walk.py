@@ -28,9 +28,8 @@ from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
-from numpy.typing import NDArray
 
-from skforge._typing import Int64s
+from skforge._typing import Float64s, Int64s
 from skforge.compiler.binning.rules import BlockRows, ReadingRules
 from skforge.compiler.ir.lir.builder import b, with_lanes
 from skforge.compiler.ir.lir.nodes import F64, U8, Buffer, Type, Value
@@ -48,12 +47,12 @@ TOGETHER, IN_HALVES = 4, 2
 @dataclass(frozen=True, slots=True, eq=False)
 class WalkData:
     trees: Trees  # parts of the forest's trees, see ``quadrature.py``
-    part_start: NDArray[np.int64]  # (n_trees + 1,) first part, in the walk's order
+    part_start: Int64s  # (n_trees + 1,) first part, in the walk's order
     order: Order
     points: Points
     constants: Constants
-    leaf: NDArray[np.int64] | None  # of vector leaves: the row of each side's values
-    values: NDArray[np.float64]  # (rows + 1, outputs), the last one ones: inner nodes
+    leaf: Int64s | None  # of vector leaves: the row of each side's values
+    values: Float64s  # (rows + 1, outputs), the last one ones: inner nodes
     rows: int  # of a node's constants
     tables: Tables
     pairs: Pairs | None = None  # for interactions

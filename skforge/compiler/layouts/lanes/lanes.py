@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from skforge._typing import Int32s
 from skforge.compiler.binning import category_rows
 from skforge.compiler.binning.category_rows import CategoryRows, in_groups, set_groups
 from skforge.compiler.binning.row_blocks import BLOCK, BlockedBins, plan_row_codes
@@ -284,7 +284,7 @@ class _Sums:
     def __init__(
         self,
         forest: Forest,
-        leaf_of_item: NDArray[np.int32],
+        leaf_of_item: Int32s,
         sums: Buffer,
         first: Value,
         model: Model,

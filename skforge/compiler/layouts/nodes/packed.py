@@ -17,8 +17,8 @@ import copy
 from collections.abc import Callable
 
 import numpy as np
-from numpy.typing import NDArray
 
+from skforge._typing import Int64s
 from skforge.compiler.forest.bins import CodeTable, plan_codes
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.hir.nodes import PredictEnsemble, TiledForest
@@ -125,7 +125,7 @@ class PackedLayout(layouts.WalkLayout):
         leaves: int = FAN**self._hops
         return tree.to(node_scalar(node)) * leaves + node
 
-    def item_of(self) -> NDArray[np.int64]:
+    def item_of(self) -> Int64s:
         return self._leaf
 
     @property

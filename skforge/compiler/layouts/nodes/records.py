@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from skforge._typing import Int64s, Uint32s
 from skforge.compiler.ir.hir.nodes import PredictEnsemble, TiledForest
 from skforge.compiler.ir.lir.builder import Builder, b
 from skforge.compiler.ir.lir.nodes import I32, I64, U32, Buffer, Scalar, Value, Vec
@@ -86,7 +87,7 @@ class RecordLayout(HopLayout):
 
     def _filled(
         self, tiles: TiledForest, child: NDArray[np.integer[Any]] | None, leaf_flag: int
-    ) -> NDArray[np.uint32]:
+    ) -> Uint32s:
         record, shape, encoding = self.record, self.shape, self.encoding
         predicate, shapes, leaf = tiles.predicate, tiles.shape, tiles.leaf
         stored = record >= 0
@@ -122,7 +123,7 @@ class RecordLayout(HopLayout):
             words[record, shape.shape_at] = shapes
         return words.reshape(-1)
 
-    def _idle_child(self, record: NDArray[np.int64]) -> NDArray[np.int64]:
+    def _idle_child(self, record: Int64s) -> Int64s:
         return np.zeros_like(record)
 
     def item_of(self) -> NDArray[np.integer[Any]]:
@@ -208,7 +209,7 @@ class RecordLayout(HopLayout):
         return b.bitcast(word, I32) if scalar == I32 else word.to(scalar)
 
 
-def heap_numbers(tiles: TiledForest) -> NDArray[np.int64]:
+def heap_numbers(tiles: TiledForest) -> Int64s:
     fan = tiles.tile_size + 1
     place = np.zeros(tiles.n_items, np.int64)
     level = np.asarray(tiles.item_offset[:-1])

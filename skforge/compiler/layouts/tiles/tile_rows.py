@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from skforge._typing import Array
 from skforge.compiler.binning.rules import BlockRows
 from skforge.compiler.binning.transpose import ColumnTile, tile_starts
 from skforge.compiler.forest.arrays import Comparison, Missing
@@ -177,7 +176,7 @@ class CodesOfRow(Codes):
 
         return self.behind_top(item)
 
-    def _padded(self, name: str, of_trees: NDArray[Any], leaf: int = 0) -> Buffer:
+    def _padded(self, name: str, of_trees: Array, leaf: int = 0) -> Buffer:
         """Pad to a multiple of 16 trees with single leaves, which are never read."""
         of_trees = of_trees.reshape(len(of_trees), -1)
         spare = [(0, self.walks.block - len(of_trees)), (0, 0)]

@@ -16,8 +16,8 @@ from functools import partial
 from typing import TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
+from skforge._typing import Int32s, Int64s
 from skforge.compiler.binning.rules import ReadingRules
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.hir.nodes import PredictEnsemble
@@ -107,9 +107,7 @@ class GpuBitslicedLayout(layouts.GpuBlockLayout):
         return BitWalks(rows, self.trees, forest, self._trees, self.stages_leaves)
 
 
-def _tables(
-    forest: Forest, order: NDArray[np.int32], trees: int
-) -> list[NDArray[np.int64]]:
+def _tables(forest: Forest, order: Int32s, trees: int) -> list[Int64s]:
     size, tables = max(1, trees), []
     of_tree = np.split(forest.predicate, forest.tree_offset[1:-1])
     for k in range(0, max(1, len(order)), size):
