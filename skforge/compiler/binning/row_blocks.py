@@ -18,12 +18,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from skforge._typing import Int32s
+from skforge._typing import Array, Int32s
 from skforge.compiler.binning.rules import (
     ReadingRules,
     RowAt,
@@ -38,6 +36,7 @@ from skforge.compiler.forest.bins import (
     missing_right,
 )
 from skforge.compiler.forest.forest import Forest
+from skforge.compiler.ir.lir.builder import b
 from skforge.compiler.ir.lir.nodes import I64, U32, Value, Vec
 from skforge.compiler.ir.lir.types import Part, scalar_of
 
@@ -69,7 +68,7 @@ class RowCodePlan:
     classes: tuple[ColumnClass, ...]
     feature: Int32s  # by place
     offset: Int32s  # by place, into numbers; for a set test, the set's number
-    numbers: NDArray[Any]  # thresholds, in the rows' dtype
+    numbers: Array  # thresholds, in the rows' dtype
 
 
 def plan_row_codes(table: CodeTable, forest: Forest) -> RowCodePlan:
@@ -114,7 +113,7 @@ def plan_row_codes(table: CodeTable, forest: Forest) -> RowCodePlan:
     )
 
 
-def _blocks(thresholds: NDArray[Any], fill: float) -> NDArray[Any]:
+def _blocks(thresholds: Array, fill: float) -> Array:
     n_blocks = max(1, -(-len(thresholds) // BLOCK))
     blocks = np.full(n_blocks * BLOCK, fill, thresholds.dtype)
     blocks[: len(thresholds)] = thresholds
@@ -127,12 +126,12 @@ def _blocks(thresholds: NDArray[Any], fill: float) -> NDArray[Any]:
 
 class BlockedBins:
     def __init__(self, rules: ReadingRules, plan: RowCodePlan) -> None:
-        self.b, self.plan, self._rules = rules.b, plan, rules
+        self.plan, self._rules = plan, rules
         self._numbers = rules.model("code_numbers", plan.numbers)
         self._vec = Vec(scalar_of(plan.numbers.dtype), BLOCK)
 
     def evaluate(self, row: RowAt, codes: Part) -> None:
-        b, plan = self.b, self.plan
+        plan = self.plan
         if len(plan.feature) <= STRAIGHT:
             for part in plan.classes:
                 for c in range(part.first, part.last):
@@ -157,12 +156,11 @@ class BlockedBins:
     # ------------------------------------------------------------ thresholds
 
     def _search(self, part: ColumnClass, x: Value, offset: Value) -> Value:
-        b, rules = self.b, self._rules
-        x = b.splat(rules.nan_if_missing(x, part.missing), BLOCK)
+        x = b.splat(self._rules.nan_if_missing(x, part.missing), BLOCK)
 
         def passed(at: Value) -> Value:
             block = self._numbers[at, self._vec]
-            mask = rules.goes_right(x, block, unordered=part.right)
+            mask = self._rules.goes_right(x, block, unordered=part.right)
             return b.popcount(b.mask_bits(mask, U32)).to(I64)
 
         if not part.pivots:
@@ -175,7 +173,7 @@ class BlockedBins:
     # ------------------------------------------------------------ single tests
 
     def _single_test(self, part: ColumnClass, x: Value, offset: Value) -> Value:
-        b, raw = self.b, x
+        raw = x
         x = self._rules.zero_for_nan(x)
         number = self._numbers[offset] if part.test == Comparison.EQ else offset
         right = self._rules.goes_right(x, number, part.test)

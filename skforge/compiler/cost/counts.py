@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skforge._compat import cached_property
+from skforge._typing import Float64s, Int32s, Int64s
 from skforge.compiler.binning.category_rows import set_groups
 from skforge.compiler.binning.search import Registers
 from skforge.compiler.binning.transpose import tile_starts
@@ -39,7 +40,7 @@ from skforge.compiler.layouts.tiles.tile_rows import refusal as values_refusal
 from skforge.compiler.layouts.tiles.tiles import MAX_COLUMNS, MAX_TREES
 from skforge.compiler.target import Target
 
-Counts = NDArray[np.float64]
+Counts = Float64s
 
 #: Bytes of a cache line.
 LINE = 64
@@ -249,9 +250,7 @@ def counted(forest: Forest | ForestShape, target: Target) -> ForestCounts:
     return ForestCounts(ForestShape.of(forest).forest, target)
 
 
-def _thresholds(
-    of_column: NDArray[np.int64], registers: Registers
-) -> tuple[int, int, int]:
+def _thresholds(of_column: Int64s, registers: Registers) -> tuple[int, int, int]:
     """Count the thresholds of bit logic that are searched, levels, and compares.
 
     Levels are those of the searches of all columns together.
@@ -324,7 +323,7 @@ class _Lines:
 
     trees: int  # of the forest
     part: float  # the part of its trees that are counted
-    depth: NDArray[np.int32]  # of inner nodes
+    depth: Int32s  # of inner nodes
     rarity: NDArray[np.integer[Any]]  # of inner nodes
     of_leaves: Reach
     walked: float  # inner nodes that a row passes in a tree

@@ -253,7 +253,7 @@ class CodeLayout(BlockLayout):
 
     def evaluate(self, b: Builder, rows: BlockRows, model: Model) -> BlockCode:
         return self.make(
-            ReadingRules(b, self.hir.forest, self.hir.comparison, model), rows
+            ReadingRules(self.hir.forest, self.hir.comparison, model), rows
         )
 
 

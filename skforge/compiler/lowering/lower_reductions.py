@@ -14,7 +14,7 @@ from operator import mul
 import numpy as np
 
 from skforge.compiler.ir.lir import nodes as lir
-from skforge.compiler.ir.lir.builder import parts
+from skforge.compiler.ir.lir.builder import b, parts
 from skforge.compiler.ir.lir.nodes import F64, I64, Buffer, Scalar, Value, Vec
 from skforge.compiler.ir.mir import nodes as mir
 from skforge.compiler.lowering.kernel import ArrayView, LoweringState
@@ -37,13 +37,12 @@ class ReductionLowering:
         return tuple(k.size(k.n_outputs if n is None else n) for n in array.dims)
 
     def alloc(self, stmt: mir.AllocArray) -> None:
-        k, b = self._k, self._k.b
         dims = self.sizes(stmt.array)
         total = self.elements(dims)
         space: lir.Space = "shared" if stmt.array.shared else "global"
         name = stmt.array.name
-        buffer = b.alloc(name, k.sum_type, total, space, alignment=64)
-        k.arrays[name] = ArrayView(buffer, dims)
+        buffer = b.alloc(name, self._k.sum_type, total, space, alignment=64)
+        self._k.arrays[name] = ArrayView(buffer, dims)
         if stmt.zero:
             zero = self._zero()
             with b.loop(total) as i:
@@ -54,11 +53,11 @@ class ReductionLowering:
 
     def _zero(self, type_: lir.Type | None = None) -> Value:
         k = self._k
-        return k.b.const(0.0 if k.sum_type.is_float else 0, type_ or k.sum_type)
+        return b.const(0.0 if k.sum_type.is_float else 0, type_ or k.sum_type)
 
     def _offset(self, view: ArrayView, indices: tuple[mir.Index, ...]) -> Value:
         """Return the buffer index of an element; ``Outputs`` counts as output 0."""
-        k, b = self._k, self._k.b
+        k = self._k
         if view.lanes:  # the array holds only the thread's own slot and row
             last = indices[-1]
             output = b.const(0) if isinstance(last, mir.Outputs) else k.index(last)
@@ -100,7 +99,6 @@ class ReductionLowering:
     def _increase(
         self, buffer: Buffer, index: Value, value: Value, atomic: bool = False
     ) -> None:
-        b = self._k.b
         if atomic and index.type.lanes:
             for lane in range(index.type.lanes):
                 pair = b.extract(index, lane), b.extract(value, lane)
@@ -117,7 +115,7 @@ class ReductionLowering:
     def _add_vector_leaf(
         self, view: ArrayView, index: Value, leaf: Value, atomic: bool
     ) -> None:
-        b, values, target = self._k.b, self._k.leaf_values(), view.buffer
+        values, target = self._k.leaf_values(), view.buffer
         if index.type.lanes or atomic:
             with b.loop(self._k.n_outputs) as j:
                 here, there = index + j, leaf + j
@@ -132,7 +130,7 @@ class ReductionLowering:
         return max(1, self._k.target.vector_bits // (8 * scalar.bytes))
 
     def _outputs(self) -> Iterator[tuple[Value, lir.Type]]:
-        b, scalar, n = self._k.b, self._k.sum_type, self._k.n_outputs
+        scalar, n = self._k.sum_type, self._k.n_outputs
         most, start = self._lanes(scalar), 0
         if n // most > MAX_UNROLLED_CHUNKS:
             start = n // most * most
@@ -144,7 +142,7 @@ class ReductionLowering:
     def _sums(
         self, count: Value, width: int | None
     ) -> Iterator[tuple[Value, lir.Type]]:
-        b, scalar, start = self._k.b, self._k.sum_type, self._k.b.const(0)
+        scalar, start = self._k.sum_type, b.const(0)
         if width is not None and width > 1:
             whole = count // width * width
             with b.loop(start, whole, width) as i:
@@ -154,7 +152,7 @@ class ReductionLowering:
             yield i, scalar
 
     def store_leaf(self, stmt: mir.StoreLeaf) -> None:
-        k, b = self._k, self._k.b
+        k = self._k
         view = k.arrays[stmt.target]
         value = k.values[stmt.value]
         at = self._offset(view, stmt.indices)
@@ -179,7 +177,7 @@ class ReductionLowering:
         return self._k.bound(rows.bounds).max(0)
 
     def fill(self, stmt: mir.Fill) -> None:
-        k, b = self._k, self._k.b
+        k = self._k
         start = k.affine(stmt.rows.start)
         view = k.arrays[stmt.target]
         if k.n_outputs == 1:
@@ -194,7 +192,7 @@ class ReductionLowering:
                 view.buffer[first + j] = base_buffer[j]
 
     def reduce_dimension(self, stmt: mir.ReduceDimension) -> None:
-        k, b = self._k, self._k.b
+        k = self._k
         target, source = k.arrays[stmt.target], k.arrays[stmt.source]
         first = self._offset(target, (stmt.rows.start,))
         from_ = k.affine(stmt.source_rows)
@@ -219,14 +217,13 @@ class ReductionLowering:
             target.buffer[here] = total[0]
 
     def reduce_dimension_inplace(self, stmt: mir.ReduceDimensionInplace) -> None:
-        k, b = self._k, self._k.b
-        view = k.arrays[stmt.array]
+        view = self._k.arrays[stmt.array]
         assert view.step == 1  # per-thread arrays have no staged sums
         first = self._offset(view, stmt.prefix)
         slot: Value = b.const(1)
         for dim in view.dims[len(stmt.prefix) + 1 :]:
             slot = slot * dim
-        extent = k.size(stmt.extent)
+        extent = self._k.size(stmt.extent)
         for i, type_ in self._inplace(stmt):
             here = first + i
             zero = self._zero(type_)
@@ -245,7 +242,7 @@ class ReductionLowering:
         return self._sums(elements, stmt.vector_width)
 
     def finish(self, stmt: mir.Finish) -> None:
-        k, b = self._k, self._k.b
+        k = self._k
         source, target = k.arrays[stmt.source], k.arrays[mir.RESULT]
         first = self._offset(target, (stmt.rows.start,))
         from_ = k.affine(stmt.source_rows) * k.n_outputs

@@ -28,6 +28,7 @@ from skforge.compiler.binning.rules import BlockRows, ReadingRules, RowAt
 from skforge.compiler.forest.bins import code_stride
 from skforge.compiler.ir.hir.nodes import PredictEnsemble
 from skforge.compiler.ir.lir import nodes as lir
+from skforge.compiler.ir.lir.builder import b
 from skforge.compiler.ir.lir.nodes import I64, Value
 from skforge.compiler.ir.mir import nodes as mir
 from skforge.compiler.ir.mir.walk import loops_in
@@ -154,7 +155,7 @@ class Lowering:
             case mir.GetRoot():
                 values = self._walks.roots(stmt.op)
                 if self._lanes:  # each lane of a vector loop has the root, as i32
-                    values = [k.b.splat(v.to(lir.I32), self._lanes) for v in values]
+                    values = [b.splat(v.to(lir.I32), self._lanes) for v in values]
             case mir.TraverseTreeTile() as op:
                 walks = self._walks
                 values = walks.hop(op, walks.open(op), walks.row_starts(op))
@@ -165,7 +166,7 @@ class Lowering:
         k.values.update(zip(stmt.names, values, strict=True))
 
     def _repeat(self, hops: Sequence[mir.Let]) -> None:
-        k, b, walks = self._k, self._k.b, self._walks
+        k, walks = self._k, self._walks
         first = hops[0].op
         assert isinstance(first, mir.TraverseTreeTile)
         starts = walks.row_starts(first)
@@ -180,7 +181,7 @@ class Lowering:
         A walk on a leaf stays there, so comparing nodes before and after a hop replaces
         the leaf check: cheaper than decoding the node, at the cost of one extra hop.
         """
-        k, b, walks = self._k, self._k.b, self._walks
+        k, walks = self._k, self._walks
         if isinstance(k.walker, layouts.WalkLayout):
             ends = walks.whole_walk(stmt.step)
             k.values.update(zip(stmt.results, ends, strict=True))
@@ -198,7 +199,7 @@ class Lowering:
         k.values.update(zip(stmt.results, carried[1:], strict=True))
 
     def _hop_until_leaves(self, stmt: mir.WalkLoop) -> None:
-        k, b, walks, step = self._k, self._k.b, self._walks, stmt.step
+        k, walks, step = self._k, self._walks, stmt.step
         starts = walks.row_starts(step)
         if len(step.nodes) == 1:  # the condition of the loop checks it
             step = replace(step, checked=False)
@@ -215,7 +216,7 @@ class Lowering:
         k.values.update(zip(stmt.results, nodes, strict=True))
 
     def _cache_rows(self, rows: mir.Range) -> None:
-        k, b = self._k, self._k.b
+        k = self._k
         first, count = k.extent(rows)
         per_line = PREFETCH_STEP_BYTES // k.rows.element.bytes
         with b.loop(count, hint="row") as i:
@@ -226,7 +227,7 @@ class Lowering:
                 b.touch(k.rows, start + f)
 
     def _cache_share(self, stmt: mir.CacheRows) -> None:
-        k, b = self._k, self._k.b
+        k = self._k
         assert stmt.share is not None
         var, step, trips = stmt.share
         number = k.values[var] // step
@@ -283,7 +284,7 @@ class Lowering:
     def _run(
         self, loop: mir.Loop, lo: Value, hi: Value, step: Value, remainder: bool = False
     ) -> None:
-        k, b = self._k, self._k.b
+        k = self._k
         keys = list(k.carried)
         sums = [k.carried[key] for key in keys]
         with b.loop(lo, hi, step, carry=sums, hint=loop.var) as var:
@@ -307,7 +308,7 @@ class Lowering:
 
         Missing rows at the end repeat the last: to the same sum, from the same start.
         """
-        k, b, n = self._k, self._k.b, layout.together
+        k, n = self._k, layout.together
         (block,) = (s for s in loop.body if isinstance(s, mir.Loop))
         (reduce,) = reduces_in(block.body)
         at = loop.body.index(block)
@@ -334,7 +335,7 @@ class Lowering:
                 self.body(loop.body[at + 1 :])
 
     def _parallel(self, loop: mir.Loop, lo: Value, hi: Value, step: Value) -> None:
-        k, b = self._k, self._k.b
+        k = self._k
         if any(isinstance(stmt, mir.StoreRows) for stmt in loop.body):
             group = BlockRepresentation.of(k.hir).row_group
             if group:
@@ -355,7 +356,7 @@ class Lowering:
             self._run(loop, middle, hi, step, remainder=True)
 
     def _deal_out(self, nest: list[tuple[mir.Loop, Value, Value, Value]]) -> None:
-        k, b = self._k, self._k.b
+        k = self._k
         inner = shared_with(nest[-1][0])
         if inner is not None:
             lo, step = k.size(inner.start), k.size(inner.step)
@@ -383,7 +384,6 @@ class Lowering:
 
     def _even_blocks(self, lo: Value, hi: Value, most: Value, group: int) -> Value:
         """Return the rows per block that give every thread equally many blocks."""
-        b = self._k.b
         rows = (hi - lo).max(1)
         least = (rows + most - 1) // most
         threads = b.threads()
@@ -408,7 +408,7 @@ class Lowering:
         self._block.writes_to(k.result)
 
     def _quantize_rows(self, stmt: mir.QuantizeRows) -> None:
-        k, b = self._k, self._k.b
+        k = self._k
         if isinstance(k.layout, BlockLayout):
             self._evaluate(stmt.rows)
             return
@@ -424,7 +424,7 @@ class Lowering:
         assert table is not None
         first, count = k.extent(stmt.rows)
         rows = BlockRows(k.rows, k.n_rows, k.row_stride, first, k.hir.forest.n_features)
-        rules = ReadingRules(b, k.hir.forest, k.hir.comparison, k.model_buffer)
+        rules = ReadingRules(k.hir.forest, k.hir.comparison, k.model_buffer)
         codes = quantize_block(rules, table, k.target, stmt.size, rows, count)
         k.codes[stmt.name] = RowView(codes, code_stride(table), first)
 
@@ -443,11 +443,10 @@ class Lowering:
         self._row.add_trees(*self._sums.element(reduce, 1))
 
     def _depth_class(self, stmt: mir.DepthSwitch) -> Value:
-        k = self._k
-        return k.class_table(stmt.class_of)[k.affine(stmt.position)].to(I64)
+        return self._k.class_table(stmt.class_of)[self._k.affine(stmt.position)].to(I64)
 
     def _depth_switch(self, stmt: mir.DepthSwitch) -> None:
-        k, b = self._k, self._k.b
+        k = self._k
         if len(stmt.cases) == 1:
             self.body(stmt.cases[0])
             return
@@ -477,10 +476,10 @@ class Lowering:
             yield
             return
         k, sums, element = self._k, self._sums, element_of(reduce)
-        k.carried[element] = k.b.load(*sums.element(reduce))
+        k.carried[element] = b.load(*sums.element(reduce))
         yield
         value = k.carried.pop(element)
-        k.b.store(*sums.element(reduce), value)
+        b.store(*sums.element(reduce), value)
 
     def _only_element(self, loop: mir.Loop) -> mir.Reduce | None:
         """Return a tree loop's reduce if all in it add to one element.

@@ -19,6 +19,7 @@ from dataclasses import replace
 
 from skforge.compiler.binning.rules import ReadingRules
 from skforge.compiler.forest.arrays import Comparison, Missing
+from skforge.compiler.ir.lir.builder import b
 from skforge.compiler.ir.lir.nodes import F32, I64, U32, Value
 from skforge.compiler.ir.mir import nodes as mir
 from skforge.compiler.layouts.base import Cursor, WalkLayout, node_scalar
@@ -34,13 +35,12 @@ class WalkLowering:
     def op(
         self, method: Callable[..., Value], cursor: Cursor, *more: Value | str
     ) -> Value:
-        b = self._k.b
         name = "_".join([method.__name__, *(m for m in more if isinstance(m, str))])
         args = cursor.tree, cursor.node, *(m for m in more if isinstance(m, Value))
         return b.named(name, args, lambda: (method(b, cursor, *more),))[0]
 
     def roots(self, op: mir.GetRoot) -> list[Value]:
-        b, walker = self._k.b, self._k.walker
+        walker = self._k.walker
 
         def root(tree: Value) -> Value:
             return b.named("get_root", (tree,), lambda: (walker.root(b, tree),))[0]
@@ -55,7 +55,7 @@ class WalkLowering:
         ]
 
     def _leaf_value(self, tree: Value, node: Value, element: mir.Element) -> Value:
-        k, b = self._k, self._k.b
+        k = self._k
 
         def load() -> tuple[Value]:
             item = k.walker.leaf_item(b, tree, node)
@@ -82,30 +82,27 @@ class WalkLowering:
         return [walk(t, s) for t, s in zip(op.trees, starts, strict=True)]
 
     def row_starts(self, op: mir.TraverseTreeTile) -> list[Value]:
-        k = self._k
         starts: dict[mir.Affine, Value] = {}
         for row in op.rows:
             if row in starts:
                 continue
-            number, view = k.affine(row), self._view(op)
+            number, view = self._k.affine(row), self._view(op)
             if view.first is not None:
                 number = number - view.first
             starts[row] = number * view.stride
         return [starts[row] for row in op.rows]
 
     def _view(self, op: mir.TraverseTreeTile) -> RowView:
-        k = self._k
-        return k.row_view if op.using is None else k.codes[op.using]
+        return self._k.row_view if op.using is None else self._k.codes[op.using]
 
     def open(
         self, op: mir.TraverseTreeTile, nodes: Sequence[Value] | None = None
     ) -> list[Cursor]:
-        k = self._k
-        at = nodes if nodes is not None else [k.values[node] for node in op.nodes]
-        trees = [k.values[tree] for tree in op.trees]
+        at = nodes if nodes is not None else [self._k.values[node] for node in op.nodes]
+        trees = [self._k.values[tree] for tree in op.trees]
         lanes = max((node.type.lanes for node in at), default=0)
         return [
-            self._open(k.b.splat(tree, lanes), node, op.checked)
+            self._open(b.splat(tree, lanes), node, op.checked)
             for tree, node in zip(trees, at, strict=True)
         ]
 
@@ -117,7 +114,7 @@ class WalkLowering:
             opened.append(k.hopper.open(k.b, tree, read))
             return opened[0].words
 
-        words = k.b.named("load_tile", (tree, node), load)
+        words = b.named("load_tile", (tree, node), load)
         return replace(opened[0], node=node, words=words)
 
     def hop(
@@ -137,7 +134,7 @@ class WalkLowering:
         ]
 
     def _hop(self, op: mir.TraverseTreeTile, cursor: Cursor, start: Value) -> Value:
-        b, layout = self._k.b, self._k.hopper
+        layout = self._k.hopper
         x = self._feature_value(op, start, self.op(layout.load_feature_index, cursor))
         exit_ = self._exit(cursor, self.op(layout.load_threshold, cursor), x)
         moved = self.op(layout.move_to_child, cursor, exit_)
@@ -156,7 +153,7 @@ class WalkLowering:
         return value if op.using is None else value.to(U32)
 
     def _exit(self, cursor: Cursor, threshold: Value, x: Value) -> Value:
-        k, b = self._k, self._k.b
+        k = self._k
         if k.hir.tiles.tile_size == 1:
             return self._right(cursor, threshold, x).to(node_scalar(cursor.node))
         bits = b.mask_bits(~self._right(cursor, threshold, x), I64)
@@ -164,10 +161,10 @@ class WalkLowering:
         return k.exit_table()[shape + bits].to(node_scalar(cursor.node))
 
     def _right(self, cursor: Cursor, threshold: Value, x: Value) -> Value:
-        k, b, layout, tests = self._k, self._k.b, self._k.hopper, self._tests
+        k, layout, tests = self._k, self._k.hopper, self._tests
         if k.hir.codes is not None:
             return x >= threshold.to(U32)
-        rules = ReadingRules(b, k.hir.forest, k.hir.comparison, k.model_buffer)
+        rules = ReadingRules(k.hir.forest, k.hir.comparison, k.model_buffer)
         raw = x
         if tests.all_nan_is_zero:
             x = rules.zero_for_nan(x)
@@ -199,7 +196,7 @@ class WalkLowering:
     def _in_category_set(
         self, rules: ReadingRules, cursor: Cursor, threshold: Value, x: Value
     ) -> Value:
-        k, b = self._k, self._k.b
+        k = self._k
         if k.rows.element == F32:
             number = b.bitcast(threshold, U32)
         else:

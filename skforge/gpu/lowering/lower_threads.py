@@ -23,6 +23,7 @@ from operator import and_
 import numpy as np
 
 from skforge.compiler.ir.lir import nodes as lir
+from skforge.compiler.ir.lir.builder import b
 from skforge.compiler.ir.lir.nodes import F64, I64, Scalar, Value
 from skforge.compiler.ir.mir import nodes as mir
 from skforge.compiler.layouts.base import WalkLayout
@@ -50,7 +51,6 @@ class ThreadLowering(Lowering):
 
     @contextmanager
     def _region(self) -> Iterator[None]:
-        b = self._k.b
         dimensions = self._dims or {"block.x": 1}
         counts = {kind: b.const(n) for kind, n in dimensions.items()}
         self._tid = {kind: Value(b.name(f"t{kind[-1]}"), I64) for kind in counts}
@@ -69,12 +69,12 @@ class ThreadLowering(Lowering):
         return prod(self._dims.values())
 
     def _thread_number(self) -> Value:
-        counts = {kind: self._k.b.const(n) for kind, n in self._dims.items()}
-        return self._linear(self._tid, counts) if counts else self._k.b.const(0)
+        counts = {kind: b.const(n) for kind, n in self._dims.items()}
+        return self._linear(self._tid, counts) if counts else b.const(0)
 
     def _linear(self, numbers: dict[str, Value], counts: dict[str, Value]) -> Value:
         if not numbers:
-            return self._k.b.const(0)
+            return b.const(0)
         first, *inner = sorted(numbers, reverse=True)
         total = numbers[first]
         for kind in inner:
@@ -115,7 +115,7 @@ class ThreadLowering(Lowering):
         inside: AbstractContextManager[None] = nullcontext()
         if several:
             is_first = (self._tid[kind].eq(0) for kind in several)
-            inside = self._k.b.when(reduce(and_, is_first))
+            inside = b.when(reduce(and_, is_first))
         with inside:
             super().body(stmts)
         self._unbound = unbound
@@ -151,7 +151,7 @@ class ThreadLowering(Lowering):
         self._hop_until_leaves(stmt)
 
     def _private_array(self, stmt: mir.AllocArray) -> None:
-        k, b = self._k, self._k.b
+        k = self._k
         array = stmt.array
         dims = (b.const(k.n_outputs),) if array.lanes else self._gpu.sizes(array)
         buffer, first = self._own_shared(array), None
@@ -181,21 +181,21 @@ class ThreadLowering(Lowering):
         if self._shared_bytes + n_bytes > k.target.shared_bytes:
             return None
         self._shared_bytes += n_bytes
-        buffer = lir.Buffer(k.b.name(array.name), k.sum_type, "shared", 16)
-        count = Value(k.b.name("size"), I64)  # a constant defined before the region
+        buffer = lir.Buffer(b.name(array.name), k.sum_type, "shared", 16)
+        count = Value(b.name("size"), I64)  # a constant defined before the region
         self._pending += [lir.Let(count, lir.Const(size)), lir.Alloc(buffer, count)]
         return buffer
 
     def _own_row(self) -> Value:
         dims = {kind: n for kind, n in self._dims.items() if kind != "block.x"}
-        counts = {kind: self._k.b.const(n) for kind, n in dims.items()}
+        counts = {kind: b.const(n) for kind, n in dims.items()}
         return self._linear({kind: self._tid[kind] for kind in dims}, counts)
 
     def _loop(self, loop: mir.Loop) -> None:
         if not loop.on_threads:
             super()._loop(loop)
             return
-        k, b = self._k, self._k.b
+        k = self._k
         outer, self._unbound = self._unbound, self._unbound - {loop.kind}
         offset = self._tid[loop.kind] * k.size(loop.step)
         var = k.size(loop.start) + offset
@@ -237,7 +237,7 @@ class GpuSums(ReductionLowering):
 
     def __init__(self, kernel: LoweringState) -> None:
         super().__init__(kernel)
-        self.spread: Spread = kernel.b.loop
+        self.spread: Spread = b.loop
         #: Number of threads in the block, and what opens their code, by their number.
         self.team: tuple[int, Callable[[], AbstractContextManager[Value]]] | None = None
 
@@ -256,7 +256,7 @@ class GpuSums(ReductionLowering):
             view.buffer[self.element_index(view, i)] = zero
 
     def fill(self, stmt: mir.Fill) -> None:
-        k, b = self._k, self._k.b
+        k = self._k
         view = k.arrays[stmt.target]
         start = self._offset(view, (stmt.rows.start,))
         with self.spread(self._length(stmt.rows) * k.n_outputs) as i:
@@ -267,14 +267,13 @@ class GpuSums(ReductionLowering):
             view.buffer[start + i * view.step] = base
 
     def store_rows(self, stmt: mir.StoreRows) -> None:
-        k = self._k
-        source, target = k.arrays[stmt.source], k.arrays[mir.RESULT]
+        source, target = self._k.arrays[stmt.source], self._k.arrays[mir.RESULT]
         first = self._offset(target, (stmt.rows.start,))
         for i in self.each_output():
             target.buffer[first + i] = source.buffer[self.element_index(source, i)]
 
     def each_output(self) -> Iterator[Value]:
-        b, n = self._k.b, self._k.n_outputs
+        n = self._k.n_outputs
         if n > MAX_UNROLLED_CHUNKS:
             with b.loop(n) as j:
                 yield j
@@ -282,13 +281,12 @@ class GpuSums(ReductionLowering):
             yield from map(b.const, range(n))
 
     def fill_kept(self, stmt: mir.Fill) -> None:
-        k = self._k
-        view = k.arrays[stmt.target]
+        view = self._k.arrays[stmt.target]
         for j in self.each_output():
-            k.b.store(view.buffer, self.element_index(view, j), k.base()[j])
+            b.store(view.buffer, self.element_index(view, j), self._k.base()[j])
 
     def reduce_dimension(self, stmt: mir.ReduceDimension) -> None:
-        k, b = self._k, self._k.b
+        k = self._k
         target, source = k.arrays[stmt.target], k.arrays[stmt.source]
         first = self._offset(target, (*stmt.prefix, stmt.rows.start))
         slot = self.elements(source.dims[1:])  # from one slot to the next
@@ -342,7 +340,6 @@ class GpuSums(ReductionLowering):
         ``READ_AHEAD`` values are loaded before the first is added: an addition takes 4
         cycles, a load that the addition waits for 30 and more.
         """
-        b = self._k.b
         end = lo + (hi - lo) // READ_AHEAD * READ_AHEAD
         total = [start]
         with b.loop(lo, end, READ_AHEAD, carry=total) as n:
@@ -374,7 +371,7 @@ class GpuSums(ReductionLowering):
     def reduce_lanes(
         self, stmt: mir.ReduceDimension, row: Value, lane: Value, width: int
     ) -> None:
-        k, b = self._k, self._k.b
+        k = self._k
         source, target = k.arrays[stmt.source], k.arrays[stmt.target]
         totals = []
         for j in range(k.n_outputs):
@@ -395,12 +392,12 @@ class GpuSums(ReductionLowering):
     ) -> Iterator[Value]:
         k, rows = self._k, stmt.rows
         leads = (row < self._length(rows)) & lane.eq(0)
-        with k.b.when(leads):
+        with b.when(leads):
             first = self._offset(k.arrays[stmt.target], (*prefix, rows.start))
             yield first + row * k.n_outputs
 
     def fill_lanes(self, stmt: mir.Fill, row: Value, lane: Value) -> None:
-        k, b = self._k, self._k.b
+        k = self._k
         buffer = k.arrays[stmt.target].buffer
         with self._first_lane(stmt, row, lane) as first:
             for j in range(k.n_outputs):
@@ -451,13 +448,12 @@ class GpuSums(ReductionLowering):
     def _inplace(
         self, stmt: mir.ReduceDimensionInplace
     ) -> Iterator[tuple[Value, lir.Type]]:
-        k = self._k
         self._zero()  # before the threads part, which all clear slots to it
-        with self.spread(self._length(stmt.rows) * k.n_outputs) as i:
-            yield i, k.sum_type
+        with self.spread(self._length(stmt.rows) * self._k.n_outputs) as i:
+            yield i, self._k.sum_type
 
     def finish(self, stmt: mir.Finish) -> None:
-        k, b = self._k, self._k.b
+        k = self._k
         source, target = k.arrays[stmt.source], k.arrays[mir.RESULT]
         first = self._offset(target, (stmt.rows.start,))
         from_ = self.element_index(source, k.affine(stmt.source_rows) * k.n_outputs)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any, NoReturn
 
 import numpy as np
-from numpy.typing import NDArray
 
+from skforge._typing import Array
 from skforge.compiler.forest.arrays import Comparison
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.hir.nodes import (
@@ -40,7 +40,7 @@ def _fail(what: str) -> NoReturn:
     raise CompilerError(f"HIR is not valid: {what}.")
 
 
-def _refuse(tiles: TiledForest, bad: NDArray[Any], what: str) -> None:
+def _refuse(tiles: TiledForest, bad: Array, what: str) -> None:
     if bad.any():
         item = int(bad.argmax())
         position = int(np.searchsorted(tiles.item_offset, item, side="right")) - 1

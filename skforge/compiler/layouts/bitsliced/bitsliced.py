@@ -58,7 +58,7 @@ class BitslicedLayout(BlockLayout):
         self.table, self._trees = hir.shared.once(key, laid_out)
 
     def evaluate(self, b: Builder, rows: BlockRows, model: Model) -> layouts.BlockCode:
-        rules = ReadingRules(b, self._hir.forest, self._hir.comparison, model)
+        rules = ReadingRules(self._hir.forest, self._hir.comparison, model)
         predicates = PredicateLowering(rules, self.table, self._shape)
         order = self._hir.tiles.tree_order
         sliced = BitslicedLowering(rules, self._trees, order, self._shape)

@@ -11,12 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from skforge._typing import Int32s
+from skforge._typing import Array, Bools, Int32s, Int64s
 from skforge.compiler.binning.rules import (
     ThresholdPool,
     set_answers,
@@ -53,7 +52,7 @@ DIRECT_LIMIT = 9
 SPARE_LINES = 16
 
 
-def searched(kind: ArrayLike) -> NDArray[np.bool_]:
+def searched(kind: ArrayLike) -> Bools:
     return ~np.isin(kind, (DIRECT, CATEGORY, *SETS))
 
 
@@ -92,7 +91,7 @@ class PredicateTable:
     tile_start: Int32s  # first feature of each tile of columns
     tile_jobs: Int32s  # (n_tiles + 1,) into the jobs
     jobs: Jobs
-    numbers: NDArray[Any]  # thresholds and search tables, in the rows' dtype
+    numbers: Array  # thresholds and search tables, in the rows' dtype
     set_tables: NDArray[np.uint8]
     kinds: tuple[int, ...]  # kinds of job that occur
     right_lines: Int32s  # lines that a missing value sets, job by job
@@ -182,8 +181,8 @@ def _number_lines(kind: Int32s, count: Int32s) -> tuple[Int32s, int]:
 
 
 def _thresholds(
-    thresholds: NDArray[Any], registers: Registers
-) -> Iterator[tuple[int, int, NDArray[Any]]]:
+    thresholds: Array, registers: Registers
+) -> Iterator[tuple[int, int, Array]]:
     most = (1 << registers.levels) - 1 or len(thresholds)
     for part in np.split(thresholds, range(most, len(thresholds), most)):
         if len(part) <= DIRECT_LIMIT or not registers.levels:
@@ -194,9 +193,7 @@ def _thresholds(
         yield kind, len(part), np.concatenate(pivots)
 
 
-def _sets(
-    forest: Forest, predicates: NDArray[np.int64]
-) -> Iterator[tuple[int, int, NDArray[Any]]]:
+def _sets(forest: Forest, predicates: Int64s) -> Iterator[tuple[int, int, Array]]:
     n, some = len(predicates), set_members(forest, predicates).any(axis=0)
     entries = 3 + int(np.flatnonzero(some).max(initial=-1))
     kind = next((k for k, most in SETS.items() if entries <= most), CATEGORY)

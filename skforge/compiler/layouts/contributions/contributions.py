@@ -10,6 +10,7 @@ from skforge.compiler.binning.rules import ReadingRules
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.means import Means
 from skforge.compiler.ir.hir.nodes import PredictEnsemble
+from skforge.compiler.ir.lir.builder import b
 from skforge.compiler.ir.lir.nodes import F64, Buffer, Value
 from skforge.compiler.ir.mir.nodes import Element
 from skforge.compiler.layouts import base as layouts
@@ -75,7 +76,7 @@ class InteractionCode(ContributionCode):
     def add_terms(self, walk: Walk, node: WalkNode, terms: list[list[Value]]) -> None:
         """Add a node's terms to its feature; times A of each other one, to pairs."""
         super().add_terms(walk, node, terms)
-        b, each, points = self.b, self.lanes // 8, range(walk.points)
+        each, points = self.lanes // 8, range(walk.points)
         for k, (left, right) in enumerate(node.passed):
             passed = left | right
             terms[k] = [b.select(passed, term, 0.0) for term in terms[k]]
@@ -95,7 +96,7 @@ class InteractionCode(ContributionCode):
                 sums[slot + k * self.lanes] = total
 
     def write_row(self, index: Value, r: Value, sums: Buffer, held: Value) -> None:
-        b, n_features, block = self.b, self._t.forest.n_features, self.block
+        n_features, block = self._t.forest.n_features, self.block
         width = n_features + 1
         start = held * (n_features * block) + r
         first = held * (self._n_pairs * block) + r

@@ -21,7 +21,7 @@ from typing import Literal
 import numpy as np
 
 from skforge.compiler.ir.hir.nodes import PredictEnsemble, TiledForest
-from skforge.compiler.ir.lir.builder import Builder, with_lanes
+from skforge.compiler.ir.lir.builder import Builder, b, with_lanes
 from skforge.compiler.ir.lir.nodes import U32, Value
 from skforge.compiler.layouts import base as layouts
 from skforge.compiler.layouts.encoding import TestEncoding
@@ -113,7 +113,7 @@ class HeapLayout(records.RecordLayout):
 
         def lines(record: Value, length: Value) -> None:
             lo = record * words
-            prefetch_lines(b, self.nodes, lo, lo + length * words)
+            prefetch_lines(self.nodes, lo, lo + length * words)
 
         if self._forest_heap:
             levels = int(np.log2(near + 1))
@@ -132,7 +132,7 @@ class HeapLayout(records.RecordLayout):
     def share_trees(
         self, memory: layouts.SharedMemory, first: Value, count: Value, most: int
     ) -> layouts.HopLayout:
-        b, heap = memory.b, self._heap
+        heap = self._heap
         if self._order == "array":
             lo, n = first * heap, count * heap
             return self._share(memory, lo, n, most * heap)

@@ -23,7 +23,7 @@ from skforge.compiler.binning.rules import BlockRows, Model, ReadingRules, RowAt
 from skforge.compiler.forest.bins import CodeTable, plan_codes
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.hir.nodes import PredictEnsemble
-from skforge.compiler.ir.lir.builder import Builder
+from skforge.compiler.ir.lir.builder import Builder, b
 from skforge.compiler.ir.lir.nodes import I64, Buffer, Value
 from skforge.compiler.layouts import base as layouts
 from skforge.compiler.layouts.blocks.block_sums import (
@@ -54,17 +54,17 @@ class RowWalks(layouts.RowCode):
         tiling: Tiling[tile_layout.TiledTrees],
         encoded: tuple[Buffer, Value],
     ) -> None:
-        self.b, self._model, self.tiling = rules.b, rules.model, tiling
+        self._model, self.tiling = rules.model, tiling
         self._n = -(-len(tiling.trees.top_item) // GROUP) * GROUP
         rows = partial(CodesOfRow, encoded=encoded)
         self._walks = TileWalks(rules, tiling, self._n, rows)
 
     def add_trees(self, sums: Buffer, first: Value) -> None:
-        b, offset = self.b, self.tiling.trees.leaf_offset
+        offset = self.tiling.trees.leaf_offset
         self._walks.walk(b.const(0), b.const(self._n))
         offset = np.pad(offset, (0, self._n - len(offset)))
         leaf_offset = self._model("row_leaf_offset", offset)
-        leaves = LeafSums(b, self.tiling.leaves, self._model)
+        leaves = LeafSums(self.tiling.leaves, self._model)
         reached = b.alloc("reached", I64, self._n)
         for tree, leaf in self._walks.each_done(self._n):
             place = leaf_offset[tree] + leaf
@@ -75,7 +75,7 @@ class RowWalks(layouts.RowCode):
     def _add_leaves(
         self, reached: Buffer, leaves: LeafSums, sums: Buffer, first: Value
     ) -> None:
-        b, forest = self.b, self.tiling.hir.forest
+        forest = self.tiling.hir.forest
         number = self.tiling.leaves.kind == "number"
         n = forest.n_trees
         if number and forest.n_outputs == 1:
@@ -98,7 +98,7 @@ class RowTiles(layouts.RowLayout):
 
     def quantize(self, b: Builder, row: RowAt, model: Model) -> layouts.RowCode:
         hir, single = self.tiling.hir, b.const(1)
-        rules = ReadingRules(b, hir.forest, hir.comparison, model)
+        rules = ReadingRules(hir.forest, hir.comparison, model)
         rows = BlockRows(row.rows, single, single, row.start, hir.forest.n_features)
         return RowWalks(rules, self.tiling, self.tiling.encode(rules, rows, single, 1))
 
