@@ -353,8 +353,7 @@ class Answering:
         """
         self._check_fitted()
         checks = getattr(self.__dict__.get("_shadow"), "compares", False)
+        # without a predictor no calls, but those before the model was whole
+        before = Counters(getattr(self.__dict__.get("_before"), "counts", ()))
         predictor = self.__dict__.get("_predictor")
-        if predictor is None:  # no calls, but those before the model was whole
-            before = getattr(self.__dict__.get("_before"), "counts", ())
-            return Counters(before).read(checks)
-        return predictor.counters.read(checks)
+        return getattr(predictor, "counters", before).read(checks)

@@ -143,17 +143,11 @@ class ByRound(ByTree):
         self.rounds.finish(raw, begin)
         return raw[:, 0] if self.forest.n_outputs == 1 else raw
 
+    @documented(ByTree.predict_per_tree)
     def staged_predict_raw(
         self, X: Any, *, n_jobs: int | None = None
     ) -> Iterator[Array]:
         """Return the raw scores after each boosting round, from the first one on.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_rows, n_features)
-            Rows, as :meth:`predict_raw` takes them, in host memory.
-        n_jobs : int or None
-            Maximum number of threads; None uses the module's own setting.
 
         Returns
         -------
