@@ -199,12 +199,6 @@ REFUSED = {
     "bagging": (e.BaggingClassifier(svm.SVC()), f"BaggingClassifier {NONE}{SVC}"),
     "adaboost": (e.AdaBoostClassifier(svm.SVC()), f"AdaBoostClassifier {NONE}{SVC}"),
     "adaboost-r": (e.AdaBoostRegressor(svm.SVR()), f"AdaBoostRegressor {NONE}{SVR}"),
-    "gb-init": (
-        e.GradientBoostingClassifier(init=linear_model.LogisticRegression()),
-        "GradientBoostingClassifier starts from init=LogisticRegression(), whose "
-        "prediction depends on the row; fit with init=None, init='zero' or a Dummy "
-        "estimator.",
-    ),
     "gb-drawn": (
         e.GradientBoostingClassifier(init=dummy.DummyClassifier(strategy="stratified")),
         "GradientBoostingClassifier starts from "

@@ -37,6 +37,7 @@ from skforge.compiler.frontends.base import (
     register,
 )
 from skforge.compiler.frontends.checks import IntRange, refuse_override, refuse_unfitted
+from skforge.compiler.frontends.members import DUMMIES
 from skforge.compiler.frontends.sklearn import common
 from skforge.exceptions import UnsupportedModelError
 
@@ -103,7 +104,6 @@ register(Frontend("sklearn", (), _TREES, load_trees, refuse=refuse_trees))
 # ------------------------------------------------------------ gradient boosting
 
 _GRADIENT = "sklearn.ensemble._gb."
-_DUMMIES = {"sklearn.dummy.DummyClassifier", "sklearn.dummy.DummyRegressor"}
 
 #: Rows on which the initial prediction is computed, to check that it is constant.
 _PROBES = 17
@@ -154,18 +154,12 @@ def _outputs(model: Any, n_outputs: int) -> OutputSpec:
 
 def refuse_stages(model: Any) -> None:
     common.refuse_overrides(model)
-    if model.init is not None and not isinstance(model.init, str):
-        _refuse_initial(model, model.init)
+    _refuse_drawn(model, model.init)
 
 
-def _refuse_initial(model: Any, initial: Any) -> None:
+def _refuse_drawn(model: Any, initial: Any) -> None:
     name = type(initial).__name__
-    if not is_a(initial, *_DUMMIES):
-        raise UnsupportedModelError(
-            f"{type(model).__name__} starts from init={name}(), whose prediction "
-            "depends on the row; fit with init=None, init='zero' or a Dummy estimator."
-        )
-    if getattr(initial, "strategy", None) == "stratified":
+    if is_a(initial, *DUMMIES) and initial.strategy == "stratified":
         raise UnsupportedModelError(
             f"{type(model).__name__} starts from {name}(strategy='stratified'), which "
             "predicts at random; fit with another strategy."
@@ -176,8 +170,14 @@ def _initial_scores(model: Any, n_outputs: int) -> Array:
     initial = model.init_
     if isinstance(initial, str) and initial == "zero":
         return np.zeros(n_outputs)
-    _refuse_initial(model, initial)
+    _refuse_drawn(model, initial)
     name = type(initial).__name__
+    if not is_a(initial, *DUMMIES):
+        raise UnsupportedModelError(
+            f"{type(model).__name__} starts from the predictions of {name}, which "
+            "depend on the row, so that it cannot be one Forest. CompiledForest "
+            "compiles its trees, and its init if it can."
+        )
     rows = np.zeros((_PROBES, int(model.n_features_in_)), np.float32)
     scores = np.asarray(model._raw_predict_init(rows), dtype=np.float64)
     if scores.shape != (_PROBES, n_outputs) or (scores != scores[0]).any():
