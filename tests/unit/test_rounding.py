@@ -12,12 +12,14 @@ import pytest
 
 import skforge
 from skforge.compiler.forest.rounds import BoostingRounds
+from skforge.compiler.frontends import load_forest
 from skforge.compiler.outputs import catboost
-from skforge.runtime import rounding
+from skforge.exceptions import UnsupportedModelError
+from skforge.runtime import libm
 
 
 def become(monkeypatch, machine):
-    monkeypatch.setattr(rounding, "machine", lambda: machine)
+    monkeypatch.setattr(libm, "machine", lambda: machine)
 
 
 @pytest.fixture
@@ -49,7 +51,7 @@ def test_a_product_and_a_sum_are_rounded_once_on_arm(machine, dtype, monkeypatch
     a, c = random.standard_normal((2, 500)).astype(dtype)
     b = a.dtype.type(1.37)
     c[:250] = -a[:250] * b  # of which rounding twice leaves nothing
-    found = rounding.multiply_add(a, b, c)
+    found = libm.multiply_add(a, b, c)
     exact = [Fraction(float(x)) * Fraction(float(b)) for x in a]
     exact = [x + Fraction(float(y)) for x, y in zip(exact, c, strict=True)]
     near = found.astype(object)
@@ -57,8 +59,8 @@ def test_a_product_and_a_sum_are_rounded_once_on_arm(machine, dtype, monkeypatch
     half = [Fraction(float(x)) / 2 for x in np.spacing(np.abs(found))]
     once = all(x <= y for x, y in zip(error, half, strict=True))
     assert found.dtype == dtype
-    assert once == rounding.on_arm() == (machine in ("aarch64", "arm64"))
-    same(rounding.multiply_add(a, 1.0, c), a + c)
+    assert once == libm.on_arm() == (machine in ("aarch64", "arm64"))
+    same(libm.multiply_add(a, 1.0, c), a + c)
 
 
 #: CatBoost's scores and exponentials, and scores and probabilities of three classes.
@@ -104,7 +106,7 @@ SCALED = {
 def test_catboost_scales_with_one_rounding(arm, monkeypatch):
     sums, wanted = numbers(*SCALED)[:, None], numbers(*SCALED.values())[:, None]
     forest = SimpleNamespace(scaling=(1.37, 0.731), divisor=1, source="catboost")
-    forest.n_trees = 0
+    forest.n_trees, forest.finish = 0, lambda raw: skforge.Forest.finish(forest, raw)
     rounds = BoostingRounds(forest, 1, 1, 1)
 
     def finish(scale):
@@ -113,7 +115,7 @@ def test_catboost_scales_with_one_rounding(arm, monkeypatch):
         return raw
 
     for scale in (
-        lambda raw: skforge.Forest.finish(forest, raw),
+        forest.finish,
         lambda raw: rounds.finish(raw, 0),
         lambda raw: rounds.steps(raw[:, None], 0, 1),
     ):
@@ -121,3 +123,30 @@ def test_catboost_scales_with_one_rounding(arm, monkeypatch):
         become(monkeypatch, "aarch64")
     same(finish(lambda raw: rounds.finish(raw, 1)), sums * 1.37)
     same(finish(lambda raw: rounds.steps(raw[:, None], 1, 1)), sums * 1.37)
+    sums[:], forest.scaling = 0.0, (-2.0,)
+    same(finish(lambda raw: rounds.finish(raw, 0)), -sums)
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_dropout_of_xgboost_is_refused_on_arm(wrapped, monkeypatch):
+    xgb = pytest.importorskip("xgboost")
+    random = np.random.default_rng(0)
+    X = random.standard_normal((200, 3)).astype(np.float32)
+
+    def trained(rate):
+        model = xgb.XGBRegressor(booster="dart", rate_drop=rate, n_estimators=5)
+        model.fit(X, X[:, 0])
+        return model if wrapped else model.get_booster()
+
+    dropped, whole = trained(0.9), trained(0.0)
+    hashes = [load_forest(model).content_hash() for model in (dropped, whole)]
+    become(monkeypatch, "aarch64")
+    with pytest.raises(UnsupportedModelError) as error:
+        load_forest(dropped)
+    assert str(error.value) == (
+        "On Arm, XGBoost multiplies DART's leaves by weights and adds them with one "
+        "rounding, as skforge does not; use XGBoost, or train without dropout."
+    )
+    assert load_forest(whole).content_hash() == hashes[1]
+    become(monkeypatch, "x86_64")
+    assert load_forest(dropped).content_hash() == hashes[0]

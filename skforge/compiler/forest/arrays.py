@@ -19,7 +19,7 @@ from skforge.compiler.forest.outputs import (
     Task,
 )
 from skforge.exceptions import InvalidModelError
-from skforge.runtime.rounding import multiply_add
+from skforge.runtime.libm import multiply_add
 
 if TYPE_CHECKING:
     from skforge.compiler.forest.categories import HashedCategories

@@ -12,7 +12,7 @@ from skforge._typing import Array, Int64s
 from skforge.compiler.forest.combine import subset
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.outputs import AnswerSpec
-from skforge.runtime.rounding import multiply_add
+from skforge.runtime.libm import multiply_add
 
 
 @dataclass(frozen=True)
@@ -72,12 +72,10 @@ class BoostingRounds:
 
     def finish(self, sums: Array, begin: int) -> None:
         """Scale sums in place: CatBoost adds its bias to the first rounds alone."""
-        if factors := self.forest.scaling:
-            if begin == 0:
-                added = np.array(factors[1:] or 0.0)
-                sums[:] = multiply_add(sums, factors[0], added)
-            else:
-                sums *= factors[0]
+        if begin == 0:
+            self.forest.finish(sums)
+        elif self.forest.scaling:
+            sums *= self.forest.scaling[0]
 
     def spec(self, begin: int, end: int) -> AnswerSpec:
         """Return how the scores of rounds [begin, end) become answers."""

@@ -15,9 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skforge._typing import Array
-from skforge.compiler.outputs.library import exp as libm_exp
 from skforge.compiler.outputs.library import total
-from skforge.runtime.rounding import on_arm
+from skforge.runtime import libm
 
 _STEPS = 2048
 _LANES = 4
@@ -37,9 +36,9 @@ def _fractions() -> NDArray[np.uint64]:
 
 def exp(values: Array) -> Array:
     """Return the exponential of each row's float64 values, as of one array."""
-    if on_arm():
+    if libm.on_arm():
         with np.errstate(over="ignore"):
-            return libm_exp(values)
+            return libm.exp(values)
     x = np.minimum(np.maximum(values, _LOWEST), _CLIP)
     rounded = x * _SCALE + _ROUNDER
     bits = rounded.view(np.uint64)

@@ -25,7 +25,8 @@ import numpy as np
 
 from skforge._typing import Array
 from skforge.compiler.forest.outputs import OutputSpec, Post
-from skforge.compiler.outputs.library import log, total
+from skforge.compiler.outputs.library import total
+from skforge.runtime.libm import log
 
 _PI = np.float32(np.pi)
 _SQRT2 = np.float32(np.sqrt(2.0))
