@@ -28,13 +28,8 @@ from skforge.compiler.binning.rules import (
     ThresholdPool,
     set_numbers,
 )
+from skforge.compiler.forest import bins
 from skforge.compiler.forest.arrays import Comparison, Missing
-from skforge.compiler.forest.bins import (
-    THRESHOLDS,
-    CodeTable,
-    TestColumns,
-    missing_right,
-)
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.lir.builder import b
 from skforge.compiler.ir.lir.nodes import I64, U32, Value, Vec
@@ -71,12 +66,12 @@ class RowCodePlan:
     numbers: Array  # thresholds, in the rows' dtype
 
 
-def plan_row_codes(table: CodeTable, forest: Forest) -> RowCodePlan:
+def plan_row_codes(table: bins.CodeTable, forest: Forest) -> RowCodePlan:
     long = table.ordered & (table.counts > BLOCK)
-    right = missing_right(table)
+    right = bins.missing_right(table)
     keys = table.test, table.missing, table.missing_left, long
     every = np.arange(table.n_columns)
-    by_class = TestColumns.of(every, every, *keys)
+    by_class = bins.TestColumns.of(every, every, *keys)
     order = by_class.tests
     classes = tuple(
         ColumnClass(
@@ -99,7 +94,7 @@ def plan_row_codes(table: CodeTable, forest: Forest) -> RowCodePlan:
                 offset[place] = set_of[c]
                 continue
             bounds = table.bounds(c)
-            if part.test == THRESHOLDS:
+            if part.test == bins.THRESHOLDS:
                 bounds = _blocks(bounds, np.inf if part.right else np.nan)
             offset[place] = numbers.add(bounds)
     # A value that also passes the padding reads one block past the last.
@@ -150,7 +145,7 @@ class BlockedBins:
     def _column(
         self, part: ColumnClass, x: Value, offset: Value, codes: Part, place: Value
     ) -> None:
-        search = self._search if part.test == THRESHOLDS else self._single_test
+        search = self._search if part.test == bins.THRESHOLDS else self._single_test
         codes[place] = search(part, x, offset).to(codes.element)
 
     # ------------------------------------------------------------ thresholds

@@ -202,7 +202,7 @@ class _GridLowering(ThreadLowering):
 
     @contextmanager
     def _serial(self, loop: mir.Loop) -> Iterator[None]:
-        k = self._k
+        k = self.k
         lo, hi, step = k.size(loop.start), k.bound(loop.bounds), k.size(loop.step)
         with b.loop(lo, hi, step, hint=loop.var) as var, self._bound(loop.var, var):
             yield
@@ -210,8 +210,8 @@ class _GridLowering(ThreadLowering):
     def _host_array(self, stmt: mir.AllocArray) -> None:
         dims = self._gpu.sizes(stmt.array)
         total = self._gpu.elements(dims)
-        buffer = b.alloc(stmt.array.name, self._k.sum_type, total)
-        view = self._k.arrays[stmt.array.name] = ArrayView(buffer, dims)
+        buffer = b.alloc(stmt.array.name, self.k.sum_type, total)
+        view = self.k.arrays[stmt.array.name] = ArrayView(buffer, dims)
         if stmt.zero:
             with self._gpu.spread_by(self._launch_each):
                 self._gpu.zero(view)
@@ -281,11 +281,10 @@ class _GridLowering(ThreadLowering):
         b.emit(lir.Grid(dims, tuple(stmts)))  # type: ignore[arg-type]
 
     def _n_blocks(self, loop: mir.Loop) -> Value:
-        k = self._k
         fixed = tuple(bound for bound in loop.bounds if bound.minus == mir.Affine())
         bounds = fixed or tuple(replace(x, minus=mir.Affine()) for x in loop.bounds)
-        start, step = k.size(loop.start), k.size(loop.step)
-        return self._trips(loop, start, k.bound(bounds), step)
+        start, step = self.k.size(loop.start), self.k.size(loop.step)
+        return self._trips(loop, start, self.k.bound(bounds), step)
 
     def _grid_loops(
         self, loops: tuple[mir.Loop, ...], numbers: dict[str, Value], body: mir.Body
@@ -293,22 +292,21 @@ class _GridLowering(ThreadLowering):
         if not loops:
             self._together(body)
             return
-        k = self._k
         loop, *inner = loops
-        step = k.size(loop.step)
+        step = self.k.size(loop.step)
         offset = numbers[loop.kind] * step
-        var = k.size(loop.start) + offset
+        var = self.k.size(loop.start) + offset
         with self._bound(loop.var, var):
             if all(bound.minus == mir.Affine() for bound in loop.bounds):
                 self._grid_loops(tuple(inner), numbers, body)
                 return
-            with b.when(var < k.bound(loop.bounds)):
+            with b.when(var < self.k.bound(loop.bounds)):
                 self._grid_loops(tuple(inner), numbers, body)
 
     # ------------------------------------------------------------ a block
 
     def _together(self, body: mir.Body) -> None:
-        k = self._k
+        k = self.k
         outer = k.row_view, k.layout
         run: list[mir.Stmt] = []
         for stmt in body:
@@ -350,7 +348,7 @@ class _GridLowering(ThreadLowering):
     def _whole_block(
         self, stmt: mir.Stmt, body: mir.Body, layout: GpuBlockLayout
     ) -> None:
-        k = self._k
+        k = self.k
         match stmt:
             case mir.Fill():
                 (stored,) = (s for s in body if isinstance(s, mir.StoreRows))
@@ -377,11 +375,11 @@ class _GridLowering(ThreadLowering):
             for stmt in inner.body
             if isinstance(stmt, mir.Let) and isinstance(stmt.op, mir.GetTree)
         ]
-        outside = tuple(name for name in gets[0].terms if name in self._k.values)
-        return self._k.affine(replace(gets[0], terms=outside))
+        outside = tuple(name for name in gets[0].terms if name in self.k.values)
+        return self.k.affine(replace(gets[0], terms=outside))
 
     def _is_threads_own(self, stmt: mir.Stmt) -> bool:
-        if isinstance(self._k.layout, GpuBlockLayout):
+        if isinstance(self.k.layout, GpuBlockLayout):
             return False
         match stmt:
             case mir.Loop() | mir.DepthSwitch():
@@ -454,7 +452,6 @@ class _GridLowering(ThreadLowering):
                 yield from ((r, j) for j in columns(first + whole, n_columns - whole))
 
     def _block_array(self, stmt: mir.AllocArray) -> None:
-        k = self._k
         array = stmt.array
         dims = self._gpu.sizes(array)
         if array.shared:
@@ -464,21 +461,21 @@ class _GridLowering(ThreadLowering):
                     "shared_reduce needs a fixed number of rows in a block; tile the "
                     "batch with a positive size."
                 )
-            buffer = self._share(array.name, k.sum_type, n, "shared_reduce")
+            buffer = self._share(array.name, self.k.sum_type, n, "shared_reduce")
             view = ArrayView(buffer, dims)
         else:
             size = self._gpu.elements(dims)
-            buffer = lir.Buffer(b.name(array.name), k.sum_type, alignment=64)
+            buffer = lir.Buffer(b.name(array.name), self.k.sum_type, alignment=64)
             self._allocs.append((buffer, array))
             assert self._block_number is not None
             view = ArrayView(buffer, dims, self._block_number * size)
-        k.arrays[array.name] = view
+        self.k.arrays[array.name] = view
         if stmt.zero:
             with self._gpu.spread_by(self._block_each):
                 self._gpu.zero(view)
 
     def _share(self, name: str, element: lir.Scalar, n: int, what: str) -> lir.Buffer:
-        target, alignment = self._k.target, 16
+        target, alignment = self.k.target, 16
         self._shared_bytes += -(-n * element.bytes // alignment) * alignment
         if self._shared_bytes > target.shared_bytes:
             raise ScheduleError(
@@ -491,7 +488,7 @@ class _GridLowering(ThreadLowering):
         return buffer
 
     def _memory(self) -> SharedMemory:
-        return SharedMemory(self._k.b, self._share, self._block_each)
+        return SharedMemory(self.k.b, self._share, self._block_each)
 
 
 def _is_cache(stmt: mir.Stmt) -> bool:

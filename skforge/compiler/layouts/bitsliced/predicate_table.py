@@ -16,12 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from skforge._typing import Array, Bools, Int32s, Int64s
-from skforge.compiler.binning.rules import (
-    ThresholdPool,
-    set_answers,
-    set_members,
-    set_numbers,
-)
+from skforge.compiler.binning import rules
 from skforge.compiler.binning.search import Registers
 from skforge.compiler.binning.transpose import tile_starts
 from skforge.compiler.forest.arrays import Comparison, Missing
@@ -131,7 +126,7 @@ def plan_predicates(forest: Forest, registers: Registers) -> PredicateTable:
     every = np.arange(forest.n_predicates)
     columns = TestColumns.of(every, forest.threshold, forest.feature, category)
     features = forest.feature[columns.first]
-    numbers, set_tables = ThresholdPool(lanes), ThresholdPool()
+    numbers, set_tables = rules.ThresholdPool(lanes), rules.ThresholdPool()
     works: list[tuple[int, int, int, int]] = []  # column, kind, predicates, offset
     for c, column in enumerate(columns):
         work = _sets(forest, column)
@@ -194,15 +189,15 @@ def _thresholds(
 
 
 def _sets(forest: Forest, predicates: Int64s) -> Iterator[tuple[int, int, Array]]:
-    n, some = len(predicates), set_members(forest, predicates).any(axis=0)
+    n, some = len(predicates), rules.set_members(forest, predicates).any(axis=0)
     entries = 3 + int(np.flatnonzero(some).max(initial=-1))
     kind = next((k for k, most in SETS.items() if entries <= most), CATEGORY)
     if kind == CATEGORY:
-        yield kind, n, set_numbers(forest)[predicates].astype(np.float64)
+        yield kind, n, rules.set_numbers(forest)[predicates].astype(np.float64)
         return
     size = SETS[kind]
     right = np.ones((-(-n // SETS_A_BYTE) * SETS_A_BYTE, size), np.bool_)
-    right[:n] = set_answers(forest, predicates, size // 32)[:, :size]
+    right[:n] = rules.set_answers(forest, predicates, size // 32)[:, :size]
     right[:, size - 2] = False  # missing values have their own rule
     bits = right.reshape(-1, SETS_A_BYTE, size)
     yield kind, n, np.packbits(bits, axis=1).reshape(-1)

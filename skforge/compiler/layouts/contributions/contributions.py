@@ -14,7 +14,6 @@ from skforge.compiler.ir.lir.builder import b
 from skforge.compiler.ir.lir.nodes import F64, Buffer, Value
 from skforge.compiler.ir.mir.nodes import Element
 from skforge.compiler.layouts import base as layouts
-from skforge.compiler.layouts.base import register
 from skforge.compiler.layouts.blocks.paths import trace
 from skforge.compiler.layouts.blocks.tree_block import VECTOR, WORDS, Trees
 from skforge.compiler.layouts.contributions import walk
@@ -233,5 +232,5 @@ class Interactions(Contributions):
     by_pairs = True
 
 
-register(Contributions())
-register(Interactions())
+layouts.register(Contributions())
+layouts.register(Interactions())

@@ -33,14 +33,7 @@ from skforge.compiler.layouts.blocks.block_sums import (
     Tiling,
     leaf_table,
 )
-from skforge.compiler.layouts.tiles import tile_layout
-from skforge.compiler.layouts.tiles.tile_rows import (
-    CodesOfBlock,
-    CodesOfRow,
-    ValuesOfBlock,
-    refusal,
-    value_tests,
-)
+from skforge.compiler.layouts.tiles import tile_layout, tile_rows
 from skforge.compiler.layouts.tiles.tiled_trees import BlockWalks, TileWalks
 from skforge.compiler.schedule.bound import marked, vectorizes_trees
 from skforge.compiler.schedule.directives import CachePredicates
@@ -56,7 +49,7 @@ class RowWalks(layouts.RowCode):
     ) -> None:
         self._model, self.tiling = rules.model, tiling
         self._n = -(-len(tiling.trees.top_item) // GROUP) * GROUP
-        rows = partial(CodesOfRow, encoded=encoded)
+        rows = partial(tile_rows.CodesOfRow, encoded=encoded)
         self._walks = TileWalks(rules, tiling, self._n, rows)
 
     def add_trees(self, sums: Buffer, first: Value) -> None:
@@ -120,7 +113,7 @@ def tiles_of(hir: PredictEnsemble, target: Target) -> Tiling[tile_layout.TiledTr
     def lay_out() -> tuple[CodePlaces | None, tile_layout.TiledTrees, LeafTable]:
         codes = None
         if hir.codes is None:
-            tests = value_tests(hir.forest)
+            tests = tile_rows.value_tests(hir.forest)
         else:
             codes = CodePlaces.of(hir.forest, hir.codes, tile_layout.LANES)
             tests = tile_layout.TileTests.of_codes(codes)
@@ -187,7 +180,7 @@ class Tiles(layouts.BlockRepresentation, layouts.RowRepresentation):
     def lay_out_blocks(
         self, hir: PredictEnsemble, target: Target, block: int
     ) -> layouts.BlockLayout:
-        kind = ValuesOfBlock if hir.codes is None else CodesOfBlock
+        kind = tile_rows.ValuesOfBlock if hir.codes is None else tile_rows.CodesOfBlock
         tiling = tiles_of(hir, target)
         return layouts.CodeLayout(
             hir, lambda rules, rows: BlockWalks(rules, tiling, block, kind).take(rows)
@@ -216,7 +209,7 @@ class Tiles(layouts.BlockRepresentation, layouts.RowRepresentation):
                 "cache_predicates; mark the loop over blocks of rows with quantize or "
                 "with nothing."
             )
-        reason = refusal(hir.forest)
+        reason = tile_rows.refusal(hir.forest)
         if reason is not None:
             self.refuse(
                 "compares values of rows unless they are quantised, which this forest "

@@ -7,12 +7,7 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from skforge.compiler.forest.categories import (
-    ABOVE_OR_NAN,
-    EQUAL,
-    HASH,
-    MULTIPLIER,
-)
+from skforge.compiler.forest import categories
 from skforge.compiler.ir.lir.builder import Builder, b
 from skforge.compiler.ir.lir.nodes import (
     F32,
@@ -163,10 +158,10 @@ class _Encoder:
 
     def _value(self, kind: Value, number: Value, bits: Value) -> Value:
         x, border = b.bitcast(bits, F32), b.bitcast(number, F32)
-        is_set = b.select(kind.eq(ABOVE_OR_NAN), ~(x <= border), x > border)
-        is_set = b.select(kind.eq(EQUAL), bits.eq(number), is_set)
+        is_set = b.select(kind.eq(categories.ABOVE_OR_NAN), ~(x <= border), x > border)
+        is_set = b.select(kind.eq(categories.EQUAL), bits.eq(number), is_set)
         flag = b.select(is_set, b.const(1, bits.type), 0)
-        return b.select(kind.eq(HASH), bits, flag)
+        return b.select(kind.eq(categories.HASH), bits, flag)
 
     def _write_rank(self, v: Value, bits: Value, index: Value) -> None:
         rank = self._rank(v, bits)
@@ -268,7 +263,7 @@ class _Encoder:
         with b.loop(a["part"][c], a["part"][c + 1], carry=total) as p:
             value = a["part_value"][p].to(I64)
             part = self.values[self._index_of(value, r, lanes), half].to(I64)
-            total[0] = (total[0] + part * MULTIPLIER) * MULTIPLIER
+            total[0] = (total[0] + part * categories.MULTIPLIER) * categories.MULTIPLIER
         key, shift = total[0], a["shift"][c]
         mask = (2 << (63 - shift)) - 1
         slot = ((key >> shift) & mask) + a["start_place"][c]
