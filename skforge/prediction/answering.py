@@ -249,6 +249,17 @@ class Answering:
         """
         return self._compiled().apply(X, self.n_jobs)
 
+    @offered("transform")
+    @documented(predict)
+    def transform(self, X: Any) -> Any:
+        """Return ``RandomTreesEmbedding``'s matrix of the leaves that rows reach.
+
+        Returns
+        -------
+        sparse matrix or ndarray of shape (n_samples, n_leaves)
+        """
+        return self._compiled().transform(X, self.n_jobs)
+
     @offered("predict_raw", entry=True)
     @documented(CompiledModule.predict_raw)
     def predict_raw(self, X: Any, *, out: Any = None) -> NDArray[Any]:

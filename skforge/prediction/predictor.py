@@ -40,6 +40,7 @@ from skforge.runtime.mappings import Mappings, is_mapped
 from skforge.sources.base import METHODS as OF_SCORES
 from skforge.sources.base import Source, UnsureError
 from skforge.sources.find import Fingerprint, FirstMember, source_of
+from skforge.sources.fitted import returns_frames
 from skforge.sources.plain import ReadArray
 
 if TYPE_CHECKING:
@@ -550,6 +551,14 @@ class ForestPredictor(OfRounds):
             leaves = self._run("apply", rows, n_jobs)
         self.counters.add(self._route, len(leaves))
         return self.source.answers.leaves(leaves)
+
+    def transform(self, X: Any, n_jobs: int | None = None) -> Any:
+        """Return a matrix; a model that is to return frames does so itself."""
+        model, answers = self.source.model, self.source.answers
+        if model is not None and (not answers.matrix or returns_frames(model)):
+            return self.ask("transform", X)
+        columns = self.answer("predict_raw", X, n_jobs)
+        return answers.one_hot(columns, self.forest.n_leaves)
 
     def per_tree(self, X: Any, n_jobs: int | None = None) -> Array:
         self._refuse_members("the values of single trees")

@@ -205,10 +205,6 @@ REFUSED = {
         "DummyClassifier(strategy='stratified'), which predicts at random; fit with "
         "another strategy.",
     ),
-    "embedding": (
-        e.RandomTreesEmbedding(),
-        "RandomTreesEmbedding has no predictions to compile.",
-    ),
     "own-predict": (
         OwnPredict(),
         "OwnPredict overrides predict, so its predictions cannot be reproduced.",

@@ -10,7 +10,6 @@ from sklearn.ensemble import (
     BaggingClassifier,
     BaggingRegressor,
     RandomForestClassifier,
-    RandomTreesEmbedding,
     StackingClassifier,
 )
 from sklearn.linear_model import LogisticRegression
@@ -201,9 +200,6 @@ def refusals():
         ).fit(X, label),
         "Own overrides predict, so its predictions cannot be "
         "reproduced.": AdaBoostClassifier(Own(max_depth=1), **few).fit(X, label),
-        "RandomTreesEmbedding has no predictions to compile.": RandomTreesEmbedding(
-            **few
-        ).fit(X),
     }
 
 

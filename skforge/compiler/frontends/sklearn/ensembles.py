@@ -43,6 +43,7 @@ from skforge.exceptions import UnsupportedModelError
 
 _TREE = "sklearn.tree._classes.BaseDecisionTree"
 _FORESTS = "sklearn.ensemble._forest."
+_EMBEDDING = f"{_FORESTS}RandomTreesEmbedding"
 _CLASSIFIERS, _REGRESSORS = (
     (f"sklearn.tree._classes.DecisionTree{kind}", f"{_FORESTS}Forest{kind}")
     for kind in ("Classifier", "Regressor")
@@ -51,10 +52,10 @@ _CLASSIFIERS, _REGRESSORS = (
 
 def refuse_trees(model: Any) -> None:
     kind = type(model).__name__
-    embeds = is_a(model, f"{_FORESTS}RandomTreesEmbedding")
-    if embeds or not is_a(model, *_CLASSIFIERS, *_REGRESSORS):
+    if not is_a(model, *_CLASSIFIERS, *_REGRESSORS, _EMBEDDING):
         raise UnsupportedModelError(f"{kind} has no predictions to compile.")
-    refuse_override(model, "sklearn")
+    answer = "transform" if is_a(model, _EMBEDDING) else "predict"
+    refuse_override(model, "sklearn", answer)
 
 
 def load_trees(model: Any, rounds: IntRange | None = None) -> Forest:
@@ -68,6 +69,8 @@ def load_trees(model: Any, rounds: IntRange | None = None) -> Forest:
         refuse_unfitted(model)
     estimators = [model] if single else model.estimators_
     trees = [estimator.tree_ for estimator in estimators]
+    if is_a(model, _EMBEDDING):
+        return _load_embedding(model, trees)
     # targets with fewer classes are padded, which would give outputs of 0
     n_classes = model.n_classes_ if classifier else [1] * trees[0].value.shape[1]
     sizes = [int(n) for n in np.atleast_1d(n_classes)]
@@ -86,6 +89,28 @@ def load_trees(model: Any, rounds: IntRange | None = None) -> Forest:
         divisor=1 if single else len(trees),
         task=task,
         output_sizes=tuple(sizes),
+    )
+
+
+def _load_embedding(model: Any, trees: list[Any]) -> Forest:
+    """Return a forest whose scores are the columns of the leaves, one of each tree."""
+    values, columns = [], 0
+    for tree, leaves in zip(trees, model.one_hot_encoder_.categories_, strict=True):
+        if not np.array_equal(leaves, np.flatnonzero(tree.children_left < 0)):
+            raise UnsupportedModelError(
+                "A tree of this RandomTreesEmbedding has leaves without a column; fit "
+                "it again."
+            )
+        values.append(columns + np.cumsum(tree.children_left < 0)[:, np.newaxis] - 1)
+        columns += len(leaves)
+    dtype = np.float32 if columns < 1 << 24 else np.float64  # which hold the numbers
+    return common.forest_of(
+        model,
+        trees,
+        [value.astype(dtype) for value in values],
+        tree_output=np.arange(len(trees), dtype=np.int32),
+        base=np.zeros(len(trees)),
+        task="regression",
     )
 
 
