@@ -24,6 +24,7 @@ from skforge.compiler.layouts import base as representations
 from skforge.compiler.passes.mir.insert_caches import BYTES_AHEAD
 from skforge.compiler.passes.mir.specialize_depths import MAX_CLASSES
 from skforge.compiler.runtime.cpu.jit import (
+    JitModule,
     compile_functions,
     emit_assembly,
     emit_object,
