@@ -22,6 +22,7 @@ from skforge.compiler.ir.mir.nodes import Element
 from skforge.compiler.layouts import base as layouts
 from skforge.compiler.layouts.background.patterns import SLOTS, Patterns
 from skforge.compiler.layouts.background.walk import Background
+from skforge.compiler.layouts.base import MakeCode
 from skforge.compiler.layouts.blocks.tree_block import TreeBlock
 from skforge.compiler.target import Target
 
@@ -182,14 +183,10 @@ class Patterned(Background):
             self.refuse('has no room for tables of this forest; use "background".')
         super().check_block(hir, block)
 
-    def lay_out_blocks(
-        self, hir: PredictEnsemble, target: Target, block: int
-    ) -> layouts.BlockLayout:
+    def block_code(self, hir: PredictEnsemble, target: Target, block: int) -> MakeCode:
         patterns = patterns_of(hir)
         assert patterns is not None
-        return layouts.CodeLayout(
-            hir, lambda rules, rows: self.code(rules, patterns, rows)
-        )
+        return lambda rules, rows: self.code(rules, patterns, rows)
 
 
 class Counted(Patterned):

@@ -48,6 +48,7 @@ from skforge.compiler.ir.lir.nodes import F64, I64, U32, Buffer, Mask, Value, Ve
 from skforge.compiler.ir.mir.nodes import Element
 from skforge.compiler.layouts import base as layouts
 from skforge.compiler.layouts.background.tables import GROUP, Preorder
+from skforge.compiler.layouts.base import MakeCode
 from skforge.compiler.layouts.blocks.tree_block import TreeBlock
 from skforge.compiler.target import Target
 
@@ -77,13 +78,9 @@ class Background(layouts.BlockRepresentation):
                 f"{block}."
             )
 
-    def lay_out_blocks(
-        self, hir: PredictEnsemble, target: Target, block: int
-    ) -> layouts.BlockLayout:
+    def block_code(self, hir: PredictEnsemble, target: Target, block: int) -> MakeCode:
         order = preorder_of(hir)
-        return layouts.CodeLayout(
-            hir, lambda rules, rows: BackgroundCode(rules, order, rows)
-        )
+        return lambda rules, rows: BackgroundCode(rules, order, rows)
 
 
 layouts.register(Background())

@@ -29,18 +29,9 @@ from skforge.compiler.binning.transpose import WIDE, WIDE_PART, ColumnTile, stor
 from skforge.compiler.forest.arrays import Comparison
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.predicates import round_thresholds
+from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir.builder import b
-from skforge.compiler.ir.lir.nodes import (
-    F32,
-    F64,
-    I64,
-    U8,
-    U32,
-    Buffer,
-    Scalar,
-    Value,
-    Vec,
-)
+from skforge.compiler.ir.lir.nodes import F32, F64, I64, U8, U32, Buffer, Value, Vec
 from skforge.compiler.layouts.bitsliced import predicate_table
 from skforge.compiler.layouts.bitsliced.predicate_table import SETS_A_BYTE, PredicateJob
 from skforge.compiler.layouts.bitsliced.sliced_layout import BlockOfBits
@@ -171,7 +162,7 @@ class PredicateLowering:
         self.tile_jobs = model("tile_jobs", table.tile_jobs)
         self.numbers = model("numbers", table.numbers)
         self.right = not table.unordered and len(table.right_lines) > 1
-        self.scalar: Scalar = self.numbers.element
+        self.scalar: lir.Scalar = self.numbers.element
         self.line_bytes = shape.rows // 8
         # float64 rows compared with float32 numbers: see ``Ties``.
         self.narrow = self.scalar == F32 and forest.input_dtype == np.float64

@@ -21,16 +21,7 @@ from skforge.compiler.forest.bins import TestColumns
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir.builder import b, with_lanes
-from skforge.compiler.ir.lir.nodes import (
-    I64,
-    U8,
-    U16,
-    Buffer,
-    CompareOp,
-    Scalar,
-    Value,
-    Vec,
-)
+from skforge.compiler.ir.lir.nodes import I64, U8, U16, Buffer, Scalar, Value, Vec
 from skforge.compiler.layouts.base import BlockCode
 from skforge.compiler.layouts.blocks.paths import Paths
 
@@ -218,7 +209,7 @@ class TreeBlock(BlockCode):
             inside = rules.in_set(number, x, comparison == Comparison.MEMBER)
             gone = b.is_nan(x)
             return inside | gone if missing_left else inside & ~gone
-        op: CompareOp = "lt" if rules.comparison == "lt" else "le"
+        op: lir.CompareOp = "lt" if rules.comparison == "lt" else "le"
         op = "eq" if comparison == Comparison.EQ else op
         return b.compare(op, x, number, unordered=missing_left)
 

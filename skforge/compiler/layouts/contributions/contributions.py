@@ -14,6 +14,7 @@ from skforge.compiler.ir.lir.builder import b
 from skforge.compiler.ir.lir.nodes import F64, Buffer, Value
 from skforge.compiler.ir.mir.nodes import Element
 from skforge.compiler.layouts import base as layouts
+from skforge.compiler.layouts.base import MakeCode
 from skforge.compiler.layouts.blocks.paths import trace
 from skforge.compiler.layouts.blocks.tree_block import VECTOR, WORDS, Trees
 from skforge.compiler.layouts.contributions import walk
@@ -211,17 +212,13 @@ class Contributions(layouts.BlockRepresentation):
                 f"takes blocks of {known} rows; this schedule has blocks of {block}."
             )
 
-    def lay_out_blocks(
-        self, hir: PredictEnsemble, target: Target, block: int
-    ) -> layouts.BlockLayout:
+    def block_code(self, hir: PredictEnsemble, target: Target, block: int) -> MakeCode:
         code, edges = CODES[self.by_pairs, block == 1]
         data = shared_data(hir, self.by_pairs, block == 1)
         is_whole = target.vector_bits >= 8 * VECTOR
         together = walk.TOGETHER if is_whole else walk.IN_HALVES
         rest = block, edges, target.has_fma, together
-        return layouts.CodeLayout(
-            hir, lambda rules, rows: code(rules, data, rows, *rest)
-        )
+        return lambda rules, rows: code(rules, data, rows, *rest)
 
 
 class Interactions(Contributions):

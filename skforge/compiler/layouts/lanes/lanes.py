@@ -24,18 +24,9 @@ from skforge.compiler.forest.arrays import Comparison, Missing
 from skforge.compiler.forest.bins import CodeTable, plan_codes, tested_columns
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.hir.nodes import PredictEnsemble
+from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir.builder import Builder, b, parts
-from skforge.compiler.ir.lir.nodes import (
-    I32,
-    I64,
-    U8,
-    U16,
-    Buffer,
-    Scalar,
-    Type,
-    Value,
-    Vec,
-)
+from skforge.compiler.ir.lir.nodes import I32, I64, U8, U16, Buffer, Scalar, Value, Vec
 from skforge.compiler.ir.lir.types import Part
 from skforge.compiler.layouts import base as layouts
 from skforge.compiler.layouts.even_trees import even_trees, leaf_counts
@@ -310,7 +301,7 @@ class _Sums:
         else:
             self._outputs = model("model_outputs", forest.tree_output)
 
-    def _type(self, lanes: int) -> Type:
+    def _type(self, lanes: int) -> lir.Type:
         return Vec(self._sums.element, lanes) if lanes > 1 else self._sums.element
 
     def _read(self, chunk: int) -> Value:

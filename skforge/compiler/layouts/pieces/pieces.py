@@ -15,6 +15,7 @@ from skforge.compiler.forest.bins import CodeTable, plan_codes
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.hir.nodes import PredictEnsemble, TiledForest
 from skforge.compiler.layouts import base as layouts
+from skforge.compiler.layouts.base import MakeCode
 from skforge.compiler.layouts.blocks import block_sums
 from skforge.compiler.layouts.pieces.cut import PieceTrees, cut_trees, top_tests
 from skforge.compiler.layouts.pieces.piece_walks import SPARE, PieceWalks
@@ -92,13 +93,9 @@ class Pieces(layouts.BlockRepresentation):
     def check_block(self, hir: PredictEnsemble, block: int) -> None:
         self.check_groups(block, BUCKET_BYTES // (2 * (MOST + 1)) - SPARE)
 
-    def lay_out_blocks(
-        self, hir: PredictEnsemble, target: Target, block: int
-    ) -> layouts.BlockLayout:
+    def block_code(self, hir: PredictEnsemble, target: Target, block: int) -> MakeCode:
         tiling = pieces_of(hir, target)
-        return layouts.CodeLayout(
-            hir, lambda rules, rows: PieceWalks(rules, tiling, rows, block)
-        )
+        return lambda rules, rows: PieceWalks(rules, tiling, rows, block)
 
 
 layouts.register(Pieces())

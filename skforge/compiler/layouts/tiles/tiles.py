@@ -26,6 +26,7 @@ from skforge.compiler.ir.hir.nodes import PredictEnsemble
 from skforge.compiler.ir.lir.builder import Builder, b
 from skforge.compiler.ir.lir.nodes import I64, Buffer, Value
 from skforge.compiler.layouts import base as layouts
+from skforge.compiler.layouts.base import MakeCode
 from skforge.compiler.layouts.blocks.block_sums import (
     GROUP,
     LeafSums,
@@ -177,14 +178,10 @@ class Tiles(layouts.BlockRepresentation, layouts.RowRepresentation):
     def check_block(self, hir: PredictEnsemble, block: int) -> None:
         self.check_groups(block, 1 << tile_layout.row_bits(hir.tiles))
 
-    def lay_out_blocks(
-        self, hir: PredictEnsemble, target: Target, block: int
-    ) -> layouts.BlockLayout:
+    def block_code(self, hir: PredictEnsemble, target: Target, block: int) -> MakeCode:
         kind = tile_rows.ValuesOfBlock if hir.codes is None else tile_rows.CodesOfBlock
         tiling = tiles_of(hir, target)
-        return layouts.CodeLayout(
-            hir, lambda rules, rows: BlockWalks(rules, tiling, block, kind).take(rows)
-        )
+        return lambda rules, rows: BlockWalks(rules, tiling, block, kind).take(rows)
 
     def lay_out_rows(self, hir: PredictEnsemble, target: Target) -> layouts.RowLayout:
         return RowTiles(tiles_of(hir, target))

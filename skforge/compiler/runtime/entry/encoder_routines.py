@@ -8,17 +8,9 @@ from contextlib import contextmanager
 import numpy as np
 
 from skforge.compiler.forest import categories
+from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir.builder import Builder, b
-from skforge.compiler.ir.lir.nodes import (
-    F32,
-    I32,
-    I64,
-    U8,
-    Buffer,
-    Function,
-    Value,
-    Vec,
-)
+from skforge.compiler.ir.lir.nodes import F32, I32, I64, U8, Buffer, Value, Vec
 from skforge.compiler.ir.lir.types import scalar_of
 from skforge.compiler.runtime.entry.encoder_tables import (
     ARRAYS,
@@ -35,7 +27,7 @@ BLOCK, LANES = 64, 16
 FEW = 4
 
 
-def encoder(target: Target) -> Function:
+def encoder(target: Target) -> lir.Function:
     n, out = Value("n", I64), Buffer("out", F32)
     sizes = {name: Value(name, I64) for name in SIZES}
     arrays = {k: Buffer(k, scalar_of(np.dtype(kind))) for k, kind in ARRAYS.items()}
@@ -50,7 +42,7 @@ def encoder(target: Target) -> Function:
 
         b.if_(count < FEW, rows, lambda: written.block(first, count))
     params: tuple[Value | Buffer, ...] = (n, out, *sizes.values(), *arrays.values())
-    return Function("skf_encode", params, b.finish())
+    return lir.Function("skf_encode", params, b.finish())
 
 
 class _Encoder:

@@ -9,18 +9,9 @@ from collections.abc import Callable, Sequence
 from functools import partial, reduce
 from operator import or_
 
+from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir.builder import Builder, b
-from skforge.compiler.ir.lir.nodes import (
-    F32,
-    F64,
-    I32,
-    I64,
-    U8,
-    U32,
-    Buffer,
-    Routine,
-    Value,
-)
+from skforge.compiler.ir.lir.nodes import F32, F64, I32, I64, U8, Buffer, Routine, Value
 from skforge.compiler.runtime.entry.encoder_tables import ARRAYS, SIZES
 from skforge.compiler.runtime.entry.routines import field, fields_of_array, give_if
 from skforge.runtime.python_objects import ARRAY_DATA, OB_TYPE
@@ -69,7 +60,7 @@ def city_hash() -> Routine:
             return data[offset, I64]
 
         def half(offset: Value | int) -> Value:
-            return data[offset, U32].to(I64)
+            return data[offset, lir.U32].to(I64)
 
         def byte(offset: Value | int) -> Value:
             return data[offset].to(I64)

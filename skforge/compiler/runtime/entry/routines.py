@@ -6,20 +6,9 @@ from collections.abc import Callable
 
 import numpy as np
 
+from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir.builder import Builder, b
-from skforge.compiler.ir.lir.nodes import (
-    BOOL,
-    F32,
-    F64,
-    I32,
-    I64,
-    U8,
-    Buffer,
-    Routine,
-    Scalar,
-    Value,
-    Vec,
-)
+from skforge.compiler.ir.lir.nodes import BOOL, F32, I32, I64, Buffer, Routine, Value
 from skforge.compiler.ir.lir.types import scalar_of
 from skforge.compiler.outputs.steps import MAX_SLOTS, EntryKind
 from skforge.compiler.runtime.entry.results import ResultWriter
@@ -38,7 +27,7 @@ from skforge.runtime.python_objects import (
 MAX_SCRATCH = 2048
 
 
-def field(address: Value, offset: int, type_: Scalar = I64) -> Value:
+def field(address: Value, offset: int, type_: lir.Scalar = I64) -> Value:
     return b.view("object", I64, address)[offset // 8, type_]
 
 
@@ -192,10 +181,10 @@ class _Entry:
     def _converted(self, address: Value, strides: Buffer) -> Value:
         """Convert rows, on the stack; decline too large ones: some sources warn."""
         columns = self.k.n_features
-        theirs = F32 if self.element == F64 else F64
+        theirs = F32 if self.element == lir.F64 else lir.F64
         self._decline(self.n * columns > MAX_SCRATCH)
         cast = b.alloc("cast", self.element, MAX_SCRATCH)
-        bad, data = [b.const(False, BOOL)], b.view("given", U8, address)
+        bad, data = [b.const(False, BOOL)], b.view("given", lir.U8, address)
         with b.loop(self.n, carry=bad) as i:
             source = b.view("row", theirs, data, i * strides[0])
             with b.loop(columns, carry=bad) as j:
@@ -234,11 +223,11 @@ class _Entry:
                 else (size >= limit) & (size <= exponent)
             )
 
-        data = b.view("rows", U8, rows)
+        data = b.view("rows", lir.U8, rows)
         with b.loop(self.n) as i:
             row = b.view("row", word, data, i * row_bytes)
             if vectors:
-                vec = Vec(word, lanes)
+                vec = lir.Vec(word, lanes)
                 none = b.const(0, vec)
                 bad_bits = [none]
                 with b.loop(0, vectors, lanes, carry=bad_bits) as j:
@@ -298,6 +287,6 @@ class _Entry:
         if self.k.shared:
             frees = frees | (threads > 1)
         b.if_(frees, free, lambda: b.run(self.kernel, filled, zero, one))
-        pair = Vec(I64, 2)
+        pair = lir.Vec(I64, 2)
         counts = b.view("counts", I64, b.symbol("skf_counts"))
         counts[0] = counts[0, pair] + b.pack([one, self.n])
