@@ -250,6 +250,17 @@ class Answering:
         return self._compiled().apply(X, self.n_jobs)
 
     @offered
+    @documented(predict)
+    def transform(self, X: Any) -> Any:
+        """Return ``RandomTreesEmbedding``'s matrix of the leaves that rows reach.
+
+        Returns
+        -------
+        sparse matrix or ndarray of shape (n_samples, n_leaves)
+        """
+        return self._compiled().transform(X, self.n_jobs)
+
+    @offered
     @documented(CompiledModule.predict_raw)
     def predict_raw(self, X: Any, *, out: Any = None) -> NDArray[Any]:
         """Return raw scores: XGBoost's margins, scikit-learn forests' averages."""

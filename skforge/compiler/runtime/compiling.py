@@ -12,7 +12,6 @@ from skforge.compiler.driver import Lowered, build_hir, lower
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.hir.nodes import HirCache, PredictEnsemble, Reduction
 from skforge.compiler.ir.mir import nodes as mir
-from skforge.compiler.ir.mir.nodes import Element
 from skforge.compiler.ir.mir.walk import statements
 from skforge.compiler.layouts import base as representations
 from skforge.compiler.runtime.cpu.code import MachineCode
@@ -32,11 +31,11 @@ class ScheduleLowering:
         self._reduction: Reduction = reduction
         self._hir = HirCache()
 
-    def bind(self, schedule: Schedule, element: Element) -> PredictEnsemble:
+    def bind(self, schedule: Schedule, element: mir.Element) -> PredictEnsemble:
         how = self._reduction, self._hir, self._target.schedule_kind, element
         return build_hir(self._forest, schedule, *how)
 
-    def lowered(self, schedule: Schedule, element: Element) -> Lowered:
+    def lowered(self, schedule: Schedule, element: mir.Element) -> Lowered:
         return lower(self.bind(schedule, element), self._target, element=element)
 
     def walking(self, schedule: Schedule) -> Schedule:
