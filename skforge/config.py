@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import warnings
+from functools import partial
 
 from skforge.exceptions import InvalidInputError
 
@@ -23,27 +24,11 @@ def tuning_seconds(otherwise: float) -> float:
 
     0 disables searches, so that fits are fast and reproducible.
     """
-    text = os.environ.get("SKFORGE_TUNING_SECONDS", "").strip()
-    if not text:
-        return otherwise
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = math.nan
-    if not 0 <= seconds < math.inf:
-        _warn(
-            "SKFORGE_TUNING_SECONDS", text, "a number of seconds, 0 or more", "ignored"
-        )
-        return otherwise
-    return seconds
-
-
-def verify_every_pass() -> bool:
-    """Return whether the IR is verified after every pass (SKFORGE_VERIFY=1).
-
-    It costs more than the passes themselves; tests enable it.
-    """
-    return _switch("SKFORGE_VERIFY", False, True)
+    text, seconds = _number(name := "SKFORGE_TUNING_SECONDS")
+    if 0 <= seconds < math.inf:
+        return seconds if text else otherwise
+    _warn(name, text, "a number of seconds, 0 or more", "ignored")
+    return otherwise
 
 
 def share_compared() -> float:
@@ -52,11 +37,7 @@ def share_compared() -> float:
     A value that is not a number from 0 to 1 raises ``InvalidInputError``: nobody should
     believe that calls are compared that are not.
     """
-    text = os.environ.get("SKFORGE_CHECK", "").strip()
-    try:
-        share = float(text or 0)
-    except ValueError:
-        share = math.nan
+    text, share = _number("SKFORGE_CHECK")
     if not 0 <= share <= 1:
         raise InvalidInputError(
             f"SKFORGE_CHECK is {text!r:.60}, but it must be a number from 0 to 1: 1 to "
@@ -65,22 +46,12 @@ def share_compared() -> float:
     return share
 
 
-def source_answers() -> bool:
-    """Return whether live models answer in place of compiled code (SKFORGE_OFF=1)."""
-    return _switch("SKFORGE_OFF", False, True)
-
-
-def launch_graphs() -> bool:
-    """Return whether calls with few rows become CUDA graphs (SKFORGE_GRAPHS=0: no)."""
-    return _switch("SKFORGE_GRAPHS", True, True)
-
-
-def cache_switched_on() -> bool:
-    """Return whether machine code is cached (``SKFORGE_CACHE=off``: no).
-
-    An unknown value disables the cache, as the user probably meant another directory.
-    """
-    return _switch("SKFORGE_CACHE", True, False)
+def _number(name: str) -> tuple[str, float]:
+    text = os.environ.get(name, "").strip()
+    try:
+        return text, float(text or 0)
+    except ValueError:
+        return text, math.nan
 
 
 def _switch(name: str, default: bool, otherwise: bool) -> bool:
@@ -106,3 +77,14 @@ def _warn(name: str, text: str, known: str, taken: str) -> None:
 
 
 _WARNED: set[tuple[str, str]] = set()
+
+#: Whether the IR is verified after every pass (SKFORGE_VERIFY=1). It costs more than
+#: the passes themselves; tests enable it.
+verify_every_pass = partial(_switch, "SKFORGE_VERIFY", False, True)
+#: Whether live models answer in place of compiled code (SKFORGE_OFF=1).
+source_answers = partial(_switch, "SKFORGE_OFF", False, True)
+#: Whether calls with few rows become CUDA graphs (SKFORGE_GRAPHS=0: no).
+launch_graphs = partial(_switch, "SKFORGE_GRAPHS", True, True)
+#: Whether machine code is cached (SKFORGE_CACHE=off: no). An unknown value disables the
+#: cache, as the user probably meant another directory.
+cache_switched_on = partial(_switch, "SKFORGE_CACHE", True, False)

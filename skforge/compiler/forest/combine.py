@@ -15,7 +15,7 @@ from skforge.compiler.forest.validation import ABSENT
 from skforge.exceptions import InvalidInputError, UnsupportedModelError, shortened
 
 #: Transforms with a constant that depends on all trees.
-_OF_ALL_TREES = ("samme", "path_length")
+_OF_ALL_TREES = ("samme", "path_length", "weighted_median")
 _INSTEAD = "predict with each forest, and add the scores"
 _AT_SOURCE = "choose the trees in {}, and read the model again"
 

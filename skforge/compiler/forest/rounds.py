@@ -34,12 +34,13 @@ class BoostingRounds:
         # averages, and isolation forests
         if forest.divisor != 1 or forest.outputs.function == "path_length":
             return None
-        n_outputs = 1 if forest.vector_leaves else forest.n_outputs
+        one = forest.vector_leaves or forest.outputs.function == "weighted_median"
+        n_outputs = 1 if one else forest.n_outputs
         width = each * n_outputs
         n, odd = divmod(forest.n_trees - ends_in_bias(forest), width)
         if odd or n < 1:
             return None
-        if not forest.vector_leaves:  # not those of several models in one
+        if not one:  # not those of several models in one
             outputs = np.tile(np.repeat(np.arange(n_outputs), each), n)
             if (forest.tree_output[: n * width] != outputs).any():
                 return None
@@ -84,7 +85,15 @@ class BoostingRounds:
             outputs = replace(outputs, divisor=end - begin)
         if outputs.function == "samme":
             outputs = replace(outputs, parameter=self._weights[end - 1])
+        if self.medians:
+            outputs = replace(outputs, weights=outputs.weights[:end])
+            return replace(forest.answers, outputs=outputs, n_outputs=end)
         return replace(forest.answers, outputs=outputs)
+
+    @property
+    def medians(self) -> bool:
+        """Whether each tree has a score of its own, and answers are their medians."""
+        return self.forest.outputs.function == "weighted_median"
 
     @property
     def varies(self) -> bool:
