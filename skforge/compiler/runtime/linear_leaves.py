@@ -20,6 +20,7 @@ from skforge.compiler.runtime.cpu.programs import program
 from skforge.compiler.runtime.cpu.threads import parallel_for_pointer
 from skforge.compiler.runtime.kernels import address_of
 from skforge.compiler.target import Target
+from skforge.runtime.libm import on_arm
 
 if TYPE_CHECKING:
     from skforge.compiler.ir.lir.nodes import Function
@@ -124,7 +125,10 @@ def _functions() -> Sequence[Function]:
             state = [constant[leaf], b.const(False, BOOL)]
             with b.loop(n_terms, carry=state) as k:
                 number = x[of_row + feature[at + k].to(I64)]
-                total = state[0] + factor[at + k] * number
+                if on_arm():  # where LightGBM's steps are fused
+                    total = b.multiply_add(factor[at + k], number, state[0])
+                else:
+                    total = state[0] + factor[at + k] * number
                 state[:] = total, state[1] | b.is_nan(number)
             return b.select(state[1], leaf_values[leaf], state[0])
 
