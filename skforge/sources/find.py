@@ -11,8 +11,8 @@ from skforge.compiler.forest.forest import Forest
 from skforge.compiler.frontends import read_forest
 from skforge.compiler.frontends.base import is_compiled, is_pipeline, last_step
 from skforge.compiler.frontends.content import is_path, is_saved
-from skforge.exceptions import InvalidModelError, UnsupportedModelError
-from skforge.sources.base import Source, adapter_of, member_traces
+from skforge.exceptions import InvalidModelError
+from skforge.sources.base import Source, member_source, member_traces
 from skforge.sources.fitted import model_of
 from skforge.sources.stored_model.model import StoredModel
 
@@ -39,13 +39,7 @@ def source_of(model: Any, forest: Forest, start: FirstMember = None) -> Source:
         last = rest_of(model, start)
         last = model_of(last) if is_compiled(last) else last
         return PrefixedSource(model, forest, start, source_of(last, forest))
-    adapter = adapter_of(model)
-    if adapter is None:
-        raise UnsupportedModelError(
-            f"CompiledForest does not know which rows {type(model).__name__} takes; "
-            "use skforge.compile_forest(skforge.load_forest(model))."
-        )
-    return adapter(model, forest)
+    return member_source(model, forest)
 
 
 def traces_of(model: Any, start: FirstMember = None) -> list[Any]:

@@ -1,9 +1,10 @@
 """Bits of source libraries on 64-bit Arm, checked on any machine.
 
-The numbers are those of the libraries' wheels for aarch64 (CatBoost 1.2.10), which
-ran on a Neoverse N1 that qemu plays. Each differs on x86-64.
+The numbers are those of the libraries' wheels for aarch64 (CatBoost 1.2.10, ONNX
+Runtime 1.32), which ran on a Neoverse N1 that qemu plays. Each differs on x86-64.
 """
 
+import pickle
 from fractions import Fraction
 from types import SimpleNamespace
 
@@ -11,9 +12,12 @@ import numpy as np
 import pytest
 
 import skforge
+from skforge.compiler.forest.outputs import OutputSpec
+from skforge.compiler.forest.reference import reference_raw
 from skforge.compiler.forest.rounds import BoostingRounds
 from skforge.compiler.frontends import load_forest
-from skforge.compiler.outputs import catboost
+from skforge.compiler.outputs import catboost, onnx
+from skforge.compiler.outputs.library import HOST
 from skforge.exceptions import UnsupportedModelError
 from skforge.runtime import libm
 
@@ -125,6 +129,54 @@ def test_catboost_scales_with_one_rounding(arm, monkeypatch):
     same(finish(lambda raw: rounds.steps(raw[:, None], 1, 1)), sums * 1.37)
     sums[:], forest.scaling = 0.0, (-2.0,)
     same(finish(lambda raw: rounds.finish(raw, 0)), -sums)
+
+
+#: Numbers, and ONNX Runtime's PROBIT of them.
+PROBITS = {
+    "0x1.4fa7b60000000p-5": "-0x1.bd38540000000p+0",
+    "0x1.34e56e0000000p-5": "-0x1.c70a0c0000000p+0",
+    "0x1.a9b8740000000p-1": "0x1.eba1980000000p-1",
+    "0x1.e091260000000p-1": "0x1.8b0bd80000000p+0",
+}
+
+
+def test_onnx_runtime_fuses_a_product_of_probit(arm, monkeypatch):
+    spec = OutputSpec("onnx", layout="target", post="probit", offsets=(0.0,))
+    x = numbers(*PROBITS, dtype="f4")[:, None]
+    wanted = numbers(*PROBITS.values(), dtype="f4")[:, None]
+    differs_elsewhere(monkeypatch, lambda: onnx.values(x, spec, HOST), wanted)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("tracks", [0, 1])
+@pytest.mark.parametrize("members", [[100, 5, 0], [100, 5], [0, 5]], ids=str)
+def test_onnx_runtime_takes_nan_for_0_in_large_sets(
+    members, tracks, dtype, tmp_path, monkeypatch
+):
+    pytest.importorskip("onnx")
+    from tests.unit.test_frontend_onnx import VALUES, one_set
+
+    rows = np.array(VALUES, dtype)[:, None]
+    model, nan = one_set(members, tracks, dtype), np.isnan(rows[:, 0])
+    inside = {"x86_64": bool(tracks), "aarch64": bool(tracks) or members[-1] == 0}
+    inside["aarch64"] &= bool(tracks) or 100 in members  # small sets are bits
+    forests = {}
+    for machine in inside:
+        become(monkeypatch, machine)
+        forests[machine] = forest = load_forest(model)
+        skforge.save(forest, tmp_path / machine)
+        compiled = skforge.compile_forest(forest).predict_raw(rows)
+        same(compiled, reference_raw(forest, rows)[:, 0])
+        assert (compiled[nan] == 1).all() == inside[machine]
+    others = (reference_raw(forest, rows)[~nan] for forest in forests.values())
+    same(*others)
+    # a saved or pickled forest follows the machine that has it now
+    pickles = {machine: pickle.dumps(forest) for machine, forest in forests.items()}
+    for machine, forest in forests.items():
+        become(monkeypatch, machine)
+        for other in forests:
+            for back in (skforge.load(tmp_path / other), pickle.loads(pickles[other])):
+                assert back.content_hash() == forest.content_hash()
 
 
 @pytest.mark.parametrize("wrapped", [False, True])

@@ -14,7 +14,8 @@ from skforge.compiler.ir.hir.nodes import HirCache, PredictEnsemble, Reduction
 from skforge.compiler.ir.mir import nodes as mir
 from skforge.compiler.ir.mir.walk import statements
 from skforge.compiler.layouts import base as representations
-from skforge.compiler.runtime.cpu import jit
+from skforge.compiler.runtime.cpu.code import MachineCode
+from skforge.compiler.runtime.cpu.jit import compile_functions, emit_assembly, emit_ir
 from skforge.compiler.schedule.directives import Represent
 from skforge.compiler.schedule.nest import size_value
 from skforge.compiler.schedule.schedule import Schedule
@@ -46,9 +47,9 @@ class ScheduleLowering:
         return backend_of(self._target).walking(self._forest, self._target)
 
 
-def compiled(lowered: Lowered, target: Target) -> jit.JitModule:
+def compiled(lowered: Lowered, target: Target) -> MachineCode:
     function, host = backend_of(target).in_process(lowered.kernel.function, target)
-    return jit.compile_functions([function], host)
+    return compile_functions([function], host)
 
 
 def most_rows(lowered: Lowered, limit: int) -> int | None:
@@ -81,5 +82,5 @@ def code_text(lowered: Lowered, target: Target, level: str) -> str:
     backend, function = backend_of(target), lowered.kernel.function
     if level not in ("llvm", "asm"):
         return backend.device_text(function, target, level)
-    emit = jit.emit_assembly if level == "asm" else jit.emit_ir
+    emit = emit_assembly if level == "asm" else emit_ir
     return emit(*backend.in_process(function, target))
