@@ -16,6 +16,7 @@ from skforge.compiler.defaults.walks import walking_schedules
 from skforge.compiler.driver import build_hir, lower
 from skforge.compiler.forest.categories import HashedCategories
 from skforge.compiler.forest.forest import Forest
+from skforge.compiler.forest.leaves import not_sums
 from skforge.compiler.forest.means import explained
 from skforge.compiler.ir.hir.nodes import HirCache, Reduction
 from skforge.compiler.ir.mir.nodes import Element
@@ -252,9 +253,8 @@ def outputs_of(forest: Forest) -> tuple[dict[str, Steps], dict[str, str]]:
         )
     if forest.aggregate != "sum":
         raise UnsupportedModelError(
-            f"The aggregate function {forest.aggregate.upper()} of several trees "
-            "cannot be exported, because libraries only add leaf values; predict in "
-            "Python."
+            f"{not_sums(forest)} cannot be exported, because libraries only add leaf "
+            "values; predict in Python."
         )
     names = list(OUTPUT_OF) if forest.classifies else ["predict_raw", "predict"]
     functions: dict[str, Steps] = {}
