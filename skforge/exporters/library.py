@@ -121,10 +121,11 @@ _MATHEMATICS = re.compile(r"call \w+ @(expf?|log1pf?)\(")
 
 def _fuses_in_exp() -> bool:
     """Tell whether this C library's exp and expf have the bits of ``exp.ll``."""
-    x = np.append(np.linspace(-760, 720, 8192), np.geomspace(1e-20, 700, 8192))
+    k = np.arange(8192)  # exact steps: NumPy's own differ from CPU to CPU
+    x = np.append((k - 4209) * 0.1796875, np.ldexp(1 + k / 8192, k % 76 - 66))
     with np.errstate(all="ignore"):
         results = exp(x).tobytes() + exp(x.astype(np.float32)).tobytes()
-    return hashlib.sha256(results).hexdigest()[:16] == "2f44dee9dbc747ab"
+    return hashlib.sha256(results).hexdigest()[:16] == "4d8e4663cffe4b00"
 
 
 def _exponentials(name: str, targets: Sequence[Target]) -> list[str]:
