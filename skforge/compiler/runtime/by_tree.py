@@ -18,6 +18,7 @@ from skforge._typing import Array
 from skforge.compiler.backend import backend_of, on_device
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.leaves import (
+    LARGEST,
     by_tree,
     number_values,
     numbers_fit,
@@ -124,7 +125,15 @@ class ByTree:
             return np.empty((len(rows), 0), forest.accumulator_dtype)
         if not forest.vector_leaves:
             return self._of_trees("value", X, n_jobs)
-        return forest.leaf_value[self._of_trees("row", X, n_jobs).astype(np.intp)]
+        return forest.leaf_value[self._leaf_rows(X, n_jobs)]
+
+    def leaf_rows(self, X: Any, *, n_jobs: int | None = None) -> NDArray[np.int32]:
+        """Return the row of ``leaf_value`` of the leaf that each row reaches."""
+        return self._leaf_rows(self._made_rows(X), n_jobs)
+
+    def _leaf_rows(self, X: Any, n_jobs: int | None) -> NDArray[np.int32]:
+        rows = self._of_trees("row", X, n_jobs)
+        return numbers_in(rows) if rows.dtype == np.float32 else rows.astype(np.int32)
 
     def _of_trees(self, leaf: str, X: Any, n_jobs: int | None) -> Array:
         module = self._trees(leaf)
@@ -146,7 +155,9 @@ class ByTree:
         if leaf == "number":
             values = number_values(numbers_of_leaves(forest))
         elif leaf == "row":
-            values = np.arange(forest.n_leaves, dtype=np.float64)
+            numbers = np.arange(forest.n_leaves, dtype=np.int32)
+            small = forest.n_leaves < LARGEST
+            values = number_values(numbers) if small else numbers.astype(np.float64)
         if not backend_of(host).native:
             host = Target.host()
         forest = by_tree(forest, values)
