@@ -345,7 +345,7 @@ def _model_in(
         for field, kind in (("attributes", dict), ("more", tuple), ("twins", dict)):
             held[field] = kind(held[field])
         if held["leaves"] is not None:
-            held["leaves"] = {name: dict(part) for name, part in held["leaves"]}
+            held["leaves"] = dict(held["leaves"])
         model = StoredModel(forest, **plain, **held)
         check(model)
     except (TypeError, ValueError) as error:

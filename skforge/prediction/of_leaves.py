@@ -91,20 +91,18 @@ class LeafAnswers:
         if params.get("oob_score") or {*params} - known - {*_UNUSED}:
             return None
         if quantiles is None:
-            quantiles = self._source.param("default_quantiles")
-        if quantiles is None or quantiles in ("mean", ["mean"]):
-            asked = None
-        else:
-            listed = quantiles if isinstance(quantiles, list) else [quantiles]
-            real = all(isinstance(q, (int, float)) and 0 <= q <= 1 for q in listed)
-            if not real or not listed:
-                if self._source.stored is None:
-                    return None
-                raise InvalidInputError(
-                    "quantiles must be a number from 0 to 1, a list of them, or "
-                    f"'mean'. Got {quantiles!r} instead."
-                )
-            asked = tuple(map(float, listed))
+            quantiles = self._source.default_quantiles
+        listed = quantiles if isinstance(quantiles, list) else [quantiles]
+        real = [isinstance(q, (int, float)) and 0 <= q <= 1 for q in listed]
+        asked = tuple(map(float, listed)) if real and all(real) else None
+        mean = listed == [None] or (len(listed) == 1 and str(listed[0]) == "mean")
+        if asked is None and not mean:
+            if self._source.stored is None:
+                return None
+            raise InvalidInputError(
+                "quantiles must be a number from 0 to 1, a list of them, or 'mean'. "
+                f"Got {quantiles!r} instead."
+            )
         if isinstance(interpolation, (bytes, bytearray)):
             interpolation = interpolation.decode()
         how = {name: bool(params[name]) for name in known & {*params}}

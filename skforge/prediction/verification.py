@@ -143,6 +143,10 @@ def _verify_outputs(
                 scores: Any = raw if source.model is None else source.raw_of(X)
                 told = _of_scores(predictor, method, scores, X)
                 _compare(method, told, expected, names)
+        live = source.leaf_source if source.model is not None else None
+        for query in getattr(live, "queries", ()):
+            expected = source.call("predict", X, **query)
+            _compare("predict", predictor.ask("predict", X, **query), expected, names)
 
 
 def _of_scores(predictor: ForestPredictor, method: str, raw: Array, X: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import fields
 from typing import Any, ClassVar
 
@@ -11,6 +12,7 @@ from skforge._compat import cached_property
 from skforge._typing import Array
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.leaf_payloads import LeafCurves, LeafSamples
+from skforge.compiler.frontends.base import is_a
 from skforge.compiler.frontends.sklearn.leaf_weights import (
     CURVES,
     QUANTILES,
@@ -18,7 +20,7 @@ from skforge.compiler.frontends.sklearn.leaf_weights import (
     curves_of,
     samples_of,
 )
-from skforge.sources.base import Source, register
+from skforge.sources.base import register
 from skforge.sources.sklearn import TreesSource
 
 
@@ -26,19 +28,19 @@ class LeafSource(TreesSource):
     """A forest with payloads in its leaves; live, or kept as arrays."""
 
     #: Methods that are answered with payloads.
-    by_leaves: ClassVar[tuple[str, ...]] = ()
+    by_leaves: ClassVar[tuple[str, ...]]
     payload_type: ClassVar[type[LeafSamples | LeafCurves]]
-    #: Parameters that ``predict`` reads.
-    params: ClassVar[tuple[str, ...]] = ()
+    payload_of: Callable[[Any], LeafSamples | LeafCurves]
+    #: Arguments of ``predict`` that ``fit`` compares, as each has its own arithmetic.
+    queries: ClassVar[tuple[dict[str, Any], ...]] = ()
 
     def __init__(self, model: Any, forest: Forest) -> None:
         super().__init__(model, forest)
-        self.on_device = False
-        self.leaf_source = self
+        self.on_device, self.leaf_source = False, self
 
     @classmethod
     def detects(cls, model: Any) -> bool:
-        return Source.detects.__func__(cls, model)  # type: ignore[attr-defined]
+        return is_a(model, *cls.classes)
 
     @classmethod
     def traces(cls, model: Any) -> list[Any]:
@@ -46,33 +48,16 @@ class LeafSource(TreesSource):
 
     @cached_property
     def payload(self) -> Any:
+        """What the leaves hold; raises ValueError or TypeError if it was damaged."""
         if self.stored is None:
             return self.payload_of(self.model)
-        payload = self.payload_type(**self.stored.leaves["payload"])
+        payload = self.payload_type(**self.stored.leaves)
         payload.check(self.forest.n_leaves)
         return payload
 
-    @classmethod
-    def payload_of(cls, model: Any) -> Any:
-        raise NotImplementedError
-
-    def check_payload(self) -> None:
-        """Raise ValueError or TypeError unless what is kept fits the forest."""
-        if self.payload is None:
-            raise ValueError("the leaves hold nothing")
-
-    def param(self, name: str) -> Any:
-        held = self.stored
-        return (
-            getattr(self.model, name) if held is None else held.leaves["params"][name]
-        )
-
     def kept_payload(self) -> dict[str, Any]:
         names = [part.name for part in fields(self.payload_type)]
-        return {
-            "params": {name: self.param(name) for name in self.params},
-            "payload": {name: getattr(self.payload, name) for name in names},
-        }
+        return {name: getattr(self.payload, name) for name in names}
 
 
 @register
@@ -80,17 +65,23 @@ class QuantileSource(LeafSource):
     classes = (QUANTILES,)
     kind = "quantile"
     by_leaves = ("predict",)
-    payload_type = LeafSamples
-    params = ("default_quantiles",)
+    payload_type, payload_of = LeafSamples, staticmethod(samples_of)
+    queries = (
+        {"quantiles": "mean"},
+        {"quantiles": [0.2, 0.5, 0.7]},
+        {"quantiles": [0.2, 0.5, 0.7], "weighted_quantile": False},
+        {"quantiles": [0.2, 0.5, 0.7], "weighted_leaves": True},
+    )
     explains = False
 
     @classmethod
     def traces(cls, model: Any) -> list[Any]:
         return [*super().traces(model), model.max_samples_leaf]
 
-    @classmethod
-    def payload_of(cls, model: Any) -> LeafSamples:
-        return samples_of(model)
+    @property
+    def default_quantiles(self) -> Any:
+        held = self.model if self.stored is None else self.stored
+        return getattr(held, "default_quantiles", None)
 
     def _scores(self, rows: Array) -> Any:
         from sklearn.ensemble._forest import ForestRegressor
@@ -103,11 +94,7 @@ class SurvivalSource(LeafSource):
     classes = SURVIVAL
     kind = "survival"
     by_leaves = ("predict", *CURVES)
-    payload_type = LeafCurves
-
-    @classmethod
-    def payload_of(cls, model: Any) -> LeafCurves:
-        return curves_of(model)
+    payload_type, payload_of = LeafCurves, staticmethod(curves_of)
 
     def _scores(self, rows: Array) -> Any:
         pair = rows if len(rows) > 1 else np.repeat(rows, 2, axis=0)

@@ -12,7 +12,11 @@ import pytest
 from numpy.testing import assert_array_equal
 
 import skforge
-from skforge.exceptions import InvalidModelError, UnsupportedModelError
+from skforge.exceptions import (
+    InvalidModelError,
+    PerformanceWarning,
+    UnsupportedModelError,
+)
 from tests.plain import plain
 
 ensemble = pytest.importorskip("sksurv.ensemble")
@@ -189,7 +193,7 @@ def test_a_file_needs_neither_the_library_nor_scikit_learn(fitted, tmp_path):
 def test_damaged_curves_are_refused(fitted):
     _, fast, _, _ = fitted
     alone, file = fast.drop_estimator(), BytesIO()
-    payload = alone._stored.leaves["payload"]
+    payload = alone._stored.leaves
     payload["hazard"] = payload["hazard"][:-1]
     skforge.save(alone, file)
     file.seek(0)
@@ -203,7 +207,8 @@ def test_inside_a_pipeline(fitted):
 
     _, _, X, y = fitted
     model = make_pipeline(StandardScaler(), KINDS[0](6, random_state=0)).fit(X, y)
-    fast = plain(model).fit(X)
+    with pytest.warns(PerformanceWarning, match="standardscaler"):
+        fast = plain(model).fit(X)
     same(fast.predict(X), model.predict(X))
     curves = fast.predict_survival_function(X, return_array=True)
     same(curves, model.predict_survival_function(X, return_array=True))

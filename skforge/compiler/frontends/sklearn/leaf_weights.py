@@ -77,10 +77,13 @@ def _leaves(tree: Any) -> Array:
 
 def samples_of(model: Any) -> LeafSamples:
     """Return the targets of training rows in the leaves of a quantile forest."""
-    held, bounds = (
-        np.asarray(getattr(model.forest_, name))
-        for name in ("y_train_leaves", "y_bound_leaves")
-    )
+    names = "y_train_leaves", "y_bound_leaves"
+    if not hasattr(model.forest_, names[1]):
+        raise UnsupportedModelError(
+            f"{type(model).__name__} was fitted by quantile-forest before 1.4; fit it "
+            "again with a later release."
+        )
+    held, bounds = (np.asarray(getattr(model.forest_, name)) for name in names)
     targets = np.ascontiguousarray(model.forest_.y_train, np.float64)
     zeros = targets[targets == 0]
     if len(zeros) and len({*np.signbit(zeros)}) > 1:
@@ -122,10 +125,14 @@ def curves_of(model: Any) -> LeafCurves:
     values = [tree.value[_leaves(tree)] for tree in _trees(model)]
     risks = np.concatenate([_risks(model, part, of_one=True) for part in values])
     times = np.array(model.unique_times_, np.float64)
-    if model.low_memory:
+    if _has_risks_alone(model):
         return LeafCurves(risks, times, None, None)
     both = [np.concatenate([part[..., k] for part in values]) for k in (0, 1)]
     return LeafCurves(risks, times, *both)
+
+
+def _has_risks_alone(model: Any) -> bool:
+    return bool(getattr(model, "estimators_", [model])[0].low_memory)
 
 
 def _risks(model: Any, values: Array, *, of_one: bool) -> Array:
@@ -133,7 +140,7 @@ def _risks(model: Any, values: Array, *, of_one: bool) -> Array:
 
     Several rows lie in memory column by column, and are summed so.
     """
-    if model.low_memory:
+    if _has_risks_alone(model):
         return values[:, :, 0]
     times = model.is_event_time_
     if of_one:
@@ -144,6 +151,8 @@ def _risks(model: Any, values: Array, *, of_one: bool) -> Array:
     return columns.sum(1)[: len(values), None]
 
 
-register(Frontend("quantile-forest", (), _HAS_SAMPLES, _refuse_alone, refuse=refuse))
-_SURVIVAL = Frontend("scikit-survival", (), detects(*SURVIVAL), _refuse_alone)
-register(Frontend(**{**vars(_SURVIVAL), "refuse": refuse}))
+for _name, _detects in (
+    ("quantile-forest", _HAS_SAMPLES),
+    ("scikit-survival", detects(*SURVIVAL)),
+):
+    register(Frontend(_name, (), _detects, _refuse_alone, refuse=refuse))
