@@ -39,8 +39,8 @@ PARTS = (
     ),
     Part(
         "Distributed",
-        "Dask, Spark, Ray",
-        ("skforge.distributed",),
+        "Dask, Spark, Ray, Polars",
+        ("skforge.distributed", "skforge.polars"),
         *(0, 2, 3),
     ),
     Part(

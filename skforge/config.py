@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import warnings
+from functools import partial
 
 from skforge.exceptions import InvalidInputError
 
@@ -38,14 +39,6 @@ def tuning_seconds(otherwise: float) -> float:
     return seconds
 
 
-def verify_every_pass() -> bool:
-    """Return whether the IR is verified after every pass (SKFORGE_VERIFY=1).
-
-    It costs more than the passes themselves; tests enable it.
-    """
-    return _switch("SKFORGE_VERIFY", False, True)
-
-
 def share_compared() -> float:
     """Return the share of calls compared with the live model (``SKFORGE_CHECK=0.01``).
 
@@ -63,24 +56,6 @@ def share_compared() -> float:
             "compare all calls with the model, 0.01 one in a hundred, 0 none."
         )
     return share
-
-
-def source_answers() -> bool:
-    """Return whether live models answer in place of compiled code (SKFORGE_OFF=1)."""
-    return _switch("SKFORGE_OFF", False, True)
-
-
-def launch_graphs() -> bool:
-    """Return whether calls with few rows become CUDA graphs (SKFORGE_GRAPHS=0: no)."""
-    return _switch("SKFORGE_GRAPHS", True, True)
-
-
-def cache_switched_on() -> bool:
-    """Return whether machine code is cached (``SKFORGE_CACHE=off``: no).
-
-    An unknown value disables the cache, as the user probably meant another directory.
-    """
-    return _switch("SKFORGE_CACHE", True, False)
 
 
 def _switch(name: str, default: bool, otherwise: bool) -> bool:
@@ -106,3 +81,14 @@ def _warn(name: str, text: str, known: str, taken: str) -> None:
 
 
 _WARNED: set[tuple[str, str]] = set()
+
+#: Whether the IR is verified after every pass (SKFORGE_VERIFY=1). It costs more than
+#: the passes themselves; tests enable it.
+verify_every_pass = partial(_switch, "SKFORGE_VERIFY", False, True)
+#: Whether live models answer in place of compiled code (SKFORGE_OFF=1).
+source_answers = partial(_switch, "SKFORGE_OFF", False, True)
+#: Whether calls with few rows become CUDA graphs (SKFORGE_GRAPHS=0: no).
+launch_graphs = partial(_switch, "SKFORGE_GRAPHS", True, True)
+#: Whether machine code is cached (SKFORGE_CACHE=off: no). An unknown value disables the
+#: cache, as the user probably meant another directory.
+cache_switched_on = partial(_switch, "SKFORGE_CACHE", True, False)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass
 from numbers import Integral, Real
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -34,6 +35,7 @@ from skforge.tuning.tuner import STRATEGIES, Tuner
 __all__ = ["CompiledForest"]
 
 
+@dataclass(eq=False, repr=False)
 class CompiledForest(Displayed):
     """A tree ensemble with compiled predictions, equal bit for bit to its own.
 
@@ -146,7 +148,7 @@ class CompiledForest(Displayed):
     __metadata_request__fit = {"sample_weight": UNUSED}  # noqa: RUF012
     __metadata_request__score = {"sample_weight": UNUSED}  # noqa: RUF012
 
-    _parameter_constraints: dict[str, Any] = {  # noqa: RUF012
+    _parameter_constraints: ClassVar[dict[str, Any]] = {
         "estimator": "no_validation",
         "prefit": [StrOptions({"auto"}), "boolean"],
         "schedule": [str, Schedule, Mapping],
@@ -165,34 +167,19 @@ class CompiledForest(Displayed):
         "verbose": ["verbose", None],
     }
 
-    def __init__(
-        self,
-        estimator: Any,
-        *,
-        prefit: bool | Literal["auto"] = "auto",
-        schedule: str | Schedule | Mapping[Any, Any] = "auto",
-        target: str | Target = "auto",
-        reduction: Reduction = "exact",
-        tuning: str | Tuner = "heuristic",
-        tuning_budget: float | Literal["deprecated"] | None = "deprecated",
-        batch_sizes: ArrayLike | None = None,
-        gpu_min_rows: int | None = None,
-        n_jobs: int | None = None,
-        random_state: int | np.random.RandomState | None = None,
-        verbose: int | None = None,
-    ) -> None:
-        self.estimator = estimator
-        self.prefit = prefit
-        self.schedule = schedule
-        self.target = target
-        self.reduction = reduction
-        self.tuning = tuning
-        self.tuning_budget = tuning_budget
-        self.batch_sizes = batch_sizes
-        self.gpu_min_rows = gpu_min_rows
-        self.n_jobs = n_jobs
-        self.random_state = random_state
-        self.verbose = verbose
+    estimator: Any
+    _: KW_ONLY
+    prefit: bool | Literal["auto"] = "auto"
+    schedule: str | Schedule | Mapping[Any, Any] = "auto"
+    target: str | Target = "auto"
+    reduction: Reduction = "exact"
+    tuning: str | Tuner = "heuristic"
+    tuning_budget: float | Literal["deprecated"] | None = "deprecated"
+    batch_sizes: ArrayLike | None = None
+    gpu_min_rows: int | None = None
+    n_jobs: int | None = None
+    random_state: int | np.random.RandomState | None = None
+    verbose: int | None = None
 
     # ------------------------------------------------------------------ fit
 

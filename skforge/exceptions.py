@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import warnings
+from collections.abc import Iterable
 
 __all__ = [
     "CompilerError",
@@ -146,6 +147,15 @@ def shortened(text: str, most: int = 1000) -> str:
     if len(text) <= most:
         return text
     return f"{text[: most * 2 // 3]} [...] {text[-most // 4 :]}"
+
+
+def check_choice(name: str, value: object, known: Iterable[str]) -> None:
+    """Raise ``InvalidInputError`` unless an argument is one of the known words."""
+    words = [*known]
+    if value not in words:
+        raise InvalidInputError(
+            f"{name} must be one of {', '.join(words)}. Got {value!r} instead."
+        )
 
 
 #: Packages whose frames are between the user's call and a warning.

@@ -23,7 +23,12 @@ from skforge.compiler.frontends.content import check_file
 from skforge.compiler.frontends.pipeline.split import divided_steps
 from skforge.compiler.runtime.module import CompiledModule
 from skforge.estimators import CompiledForest
-from skforge.exceptions import InvalidInputError, InvalidModelError, VerificationError
+from skforge.exceptions import (
+    InvalidInputError,
+    InvalidModelError,
+    VerificationError,
+    check_choice,
+)
 from skforge.persistence.artifact import from_bytes, to_bytes
 from skforge.runtime.records import entry
 from skforge.sources.base import given_names
@@ -510,11 +515,8 @@ def _compiled(model: Any, n_jobs: int | None) -> Any:
 
 
 def _kind_of(asked: str, data: Any) -> str:
-    if asked not in ("auto", "interventional", "tree_path_dependent"):
-        raise InvalidInputError(
-            "feature_perturbation must be 'auto', 'interventional' or "
-            f"'tree_path_dependent'. Got {asked!r} instead."
-        )
+    known = "auto", "interventional", "tree_path_dependent"
+    check_choice("feature_perturbation", asked, known)
     if data is not None:
         if asked == "tree_path_dependent":
             raise InvalidInputError(

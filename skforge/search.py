@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import KW_ONLY, dataclass
 from functools import wraps
 from numbers import Real
 from operator import attrgetter
-from typing import Any, TypeVar, cast
+from typing import Any, ClassVar, TypeVar, cast
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -24,7 +25,7 @@ from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.display.notebook import OwnRepr
 from skforge.estimators import CompiledForest
-from skforge.exceptions import InvalidInputError
+from skforge.exceptions import InvalidInputError, check_choice
 from skforge.prediction.delegation import validated
 from skforge.tuning.result import TuningResult
 from skforge.tuning.search.strategies import Strategy
@@ -74,11 +75,7 @@ def _grid_space(grid: dict[str, tuple[Any, ...]]) -> ScheduleSpace:
         for name, values in grid.items():
             known = CPU[name]
             for value in values if isinstance(known[0], str) else ():
-                if value not in known:
-                    raise InvalidInputError(
-                        f"{name} must be one of {', '.join(map(repr, known))}. Got "
-                        f"{value!r} instead."
-                    )
+                check_choice(name, value, known)
         grid = {"walk": ("rows",), **grid}
         rule = Constraint(tuple(grid), _in_cpu_space, "a point of the CPU space")
         return ScheduleSpace(grid, _cpu_template, (rule,), name="grid")
@@ -135,6 +132,7 @@ def _of_best(method: Callable[..., R]) -> Callable[..., R]:
 SHARED = ("target", "reduction", "n_jobs", "random_state", "verbose")
 
 
+@dataclass(eq=False, repr=False)
 class ScheduleSearch(MetaEstimatorMixin, BaseEstimator):
     """Searches schedules of a forest as ``GridSearchCV`` searches parameters.
 
@@ -210,7 +208,7 @@ class ScheduleSearch(MetaEstimatorMixin, BaseEstimator):
 
     __repr__ = OwnRepr()
 
-    _parameter_constraints: dict[str, Any] = {  # noqa: RUF012
+    _parameter_constraints: ClassVar[dict[str, Any]] = {
         **{name: CompiledForest._parameter_constraints[name] for name in SHARED},
         "estimator": "no_validation",
         "space": [ScheduleSpace, Mapping, "array-like", None],
@@ -222,36 +220,20 @@ class ScheduleSearch(MetaEstimatorMixin, BaseEstimator):
         "refit": ["boolean"],
     }
 
-    def __init__(
-        self,
-        estimator: Any,
-        space: Any = None,
-        *,
-        strategy: str | Strategy = "auto",
-        batch_sizes: ArrayLike | None = None,
-        scoring: Any = "latency",
-        budget: float | None = None,
-        target: str | Target = "cpu",
-        reduction: Reduction = "exact",
-        records: Any = None,
-        refit: bool = True,
-        n_jobs: int | None = None,
-        random_state: int | np.random.RandomState | None = None,
-        verbose: int | None = None,
-    ) -> None:
-        self.estimator = estimator
-        self.space = space
-        self.strategy = strategy
-        self.batch_sizes = batch_sizes
-        self.scoring = scoring
-        self.budget = budget
-        self.target = target
-        self.reduction = reduction
-        self.records = records
-        self.refit = refit
-        self.n_jobs = n_jobs
-        self.random_state = random_state
-        self.verbose = verbose
+    estimator: Any
+    space: Any = None
+    _: KW_ONLY
+    strategy: str | Strategy = "auto"
+    batch_sizes: ArrayLike | None = None
+    scoring: Any = "latency"
+    budget: float | None = None
+    target: str | Target = "cpu"
+    reduction: Reduction = "exact"
+    records: Any = None
+    refit: bool = True
+    n_jobs: int | None = None
+    random_state: int | np.random.RandomState | None = None
+    verbose: int | None = None
 
     @validated
     @documented(CompiledForest.fit)

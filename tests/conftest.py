@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import platform
 import sys
 import tempfile
 import zlib
@@ -148,8 +149,17 @@ def pytest_collection_finish() -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, None, None]:
-    """Report a test that wrote golden texts as skipped, once all are written."""
-    yield
+    """Report a test that wrote golden texts as skipped, once all are written.
+
+    On Arm, so are tests of models that are refused there (``test_rounding.py``).
+    """
+    try:
+        yield
+    except Exception as error:
+        arm = platform.machine() in ("aarch64", "arm64")
+        if arm and str(error).startswith("On Arm, XGBoost"):
+            pytest.skip(str(error))
+        raise
     if written := item.stash.get(WRITTEN, []):
         pytest.skip(f"wrote {', '.join(written)}; read the diff")
 

@@ -179,6 +179,7 @@ REGRESSORS = {
     "gb": ensemble.GradientBoostingRegressor(**FEW),
     "hist": ensemble.HistGradientBoostingRegressor(max_iter=4, min_samples_leaf=20),
     "bagging": ensemble.BaggingRegressor(n_estimators=4, random_state=0),
+    "adaboost": ensemble.AdaBoostRegressor(n_estimators=4, random_state=0),
     "xgboost": xgb.XGBRegressor(**XGB),
     "lightgbm": lgb.LGBMRegressor(**LIGHT),
 }

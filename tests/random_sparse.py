@@ -44,7 +44,7 @@ def compare(numbers: Sequence[int], n_forms: int = 8) -> Outcome:
         try:
             how = {"tuning": "off", "n_jobs": choose([None, 2])}
             fast = CompiledForest(model, **how).fit(X[:60])
-        except UnsupportedModelError as error:  # AdaBoostRegressor's medians
+        except UnsupportedModelError as error:
             outcome.refused.append(str(error))
             return outcome
         if choose([True, False, False]):

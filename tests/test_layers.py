@@ -72,7 +72,7 @@ LAYERS = (
         "skforge.persistence",
         "skforge.search",
     ),
-    ("skforge.distributed",),
+    ("skforge.distributed", "skforge.polars"),
     ("skforge.__main__", "skforge.cli"),
 )
 

@@ -71,11 +71,9 @@ class RowsFile(ExitStack):
         if not self._spec.framed and all(
             isinstance(p, np.ndarray) for p in parts.values()
         ):
-            whole = np.empty((len(batch), len(parts)), self._spec.dtype)
-            for at, part in enumerate(parts.values()):
-                with np.errstate(over="ignore"):
-                    whole[:, at] = part
-            return whole
+            how = {"dtype": self._spec.dtype, "casting": "unsafe"}
+            with np.errstate(over="ignore"):
+                return np.stack([*parts.values()], axis=1, **how)
         try:
             from pandas import DataFrame
         except ImportError as error:

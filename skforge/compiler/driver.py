@@ -17,7 +17,6 @@ from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir.printer import print_lir
 from skforge.compiler.ir.lir.verifier import verify_lir
 from skforge.compiler.ir.mir import nodes as mir
-from skforge.compiler.ir.mir.nodes import Element
 from skforge.compiler.ir.mir.printer import print_mir
 from skforge.compiler.ir.mir.verifier import verify_mir
 from skforge.compiler.ir.mir.walk import loops_in
@@ -137,7 +136,7 @@ def build_hir(
     reduction: Reduction,
     tiled: HirCache | None = None,
     kind: ScheduleKind = "cpu",
-    element: Element = "accumulator",
+    element: mir.Element = "accumulator",
 ) -> PredictEnsemble:
     """Bind a schedule to a kind of target and lay out the trees as it asks.
 
@@ -180,7 +179,7 @@ def build_hir(
         representation.check(hir)
         if in_lanes or in_blocks:
             # They refuse schedules; `lower` goes on from there. Leaves have no sums.
-            summed: Element = "accumulator" if element == "leaf_number" else element
+            summed: mir.Element = "accumulator" if element == "leaf_number" else element
             if (key := _checked_key(hir, summed)) not in cache:
                 cache[key] = _form_blocks(hir, summed)
         _verify("hir", verify_hir, hir)
@@ -203,7 +202,7 @@ def _show_nest(nest: bound.BoundNest) -> Iterator[None]:
         raise
 
 
-_PURPOSE: dict[Element, str] = {
+_PURPOSE: dict[mir.Element, str] = {
     "accumulator": "predictions",
     "leaf_number": "leaf numbers",
     "contribution": "contributions",
@@ -216,7 +215,7 @@ def lower(
     hir: PredictEnsemble,
     target: Target,
     *,
-    element: Element = "accumulator",
+    element: mir.Element = "accumulator",
     name: str = "predict",
 ) -> Lowered:
     """Lower HIR to LIR; raise CompilerError if the verifier rejects a pass's IR."""
@@ -278,11 +277,11 @@ def _finished(
     return stages
 
 
-def _checked_key(hir: PredictEnsemble, element: Element) -> tuple[object, ...]:
+def _checked_key(hir: PredictEnsemble, element: mir.Element) -> tuple[object, ...]:
     return "checked", hir.nest, hir.reduction, element
 
 
-def _form_blocks(hir: PredictEnsemble, element: Element) -> dict[str, mir.Function]:
+def _form_blocks(hir: PredictEnsemble, element: mir.Element) -> dict[str, mir.Function]:
     """Run the passes that refuse schedules of blocks and lanes; they need no target."""
     function = lower_to_mir.run(hir, element)
     stages = {"lower-to-mir": function}

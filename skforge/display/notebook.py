@@ -25,7 +25,12 @@ from skforge.compiler.frontends.base import class_names, is_pipeline
 from skforge.compiler.frontends.content import is_path
 from skforge.compiler.runtime.cpu.threads import resolve_n_jobs
 from skforge.display.summary import SIZES, CallTime, Summary, summary_of
-from skforge.exceptions import InvalidInputError, VerificationWarning, plural
+from skforge.exceptions import (
+    InvalidInputError,
+    VerificationWarning,
+    check_choice,
+    plural,
+)
 from skforge.prediction.choose_targets import size_ranges
 from skforge.prediction.state import Delegated
 from skforge.prediction.verification import take_rows
@@ -284,10 +289,7 @@ METHODS = (
 
 
 def measured(wrapper: Any, X: Any, method: str, batch_sizes: Any) -> Summary:
-    if method not in METHODS:
-        raise InvalidInputError(
-            f"method must be one of {', '.join(METHODS)}. Got {method!r} instead."
-        )
+    check_choice("method", method, METHODS)
     if isinstance(X, Mapping) and is_mapped(X):
         X = wrapper._compiled().framed(X) if is_columns(X) else [X]
     n_rows = _num_samples(X)

@@ -17,11 +17,15 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 from skforge._version import __version__
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.runtime.module import CompiledModule
-from skforge.compiler.runtime.schedules import is_count
 from skforge.compiler.schedule.ranges import SchedulesByRange
 from skforge.compiler.system import shared_suffix
 from skforge.compiler.target import Target
-from skforge.exceptions import InvalidInputError, TargetError, UnsupportedModelError
+from skforge.exceptions import (
+    InvalidInputError,
+    TargetError,
+    UnsupportedModelError,
+    check_choice,
+)
 from skforge.exporters.c_source import example_text, header_text, source_text
 from skforge.exporters.check import (
     CheckSample,
@@ -34,6 +38,7 @@ from skforge.exporters.contents import Library
 from skforge.exporters.library import check_targets, export_object, outputs_of
 from skforge.exporters.llvm_wrapper import constants_of
 from skforge.exporters.wheel import check_package, link_shared, wheel
+from skforge.prediction.choose_targets import size_ranges
 from skforge.runtime.mappings import MappingColumns
 from skforge.sources.base import Source
 from skforge.sources.find import source_of
@@ -139,9 +144,7 @@ def export(
     ...     sorted(file.name for file in made.iterdir())
     ['check.csv', 'example.c', 'tree.h', 'tree.json', 'tree.o']
     """
-    if kind not in KINDS:
-        known = ", ".join(map(repr, KINDS))
-        raise InvalidInputError(f"kind must be one of {known}. Got {kind!r} instead.")
+    check_choice("kind", kind, KINDS)
     folder = Path(os.path.abspath(path))
     chosen = _name(folder, name)
     _check_free(folder, overwrite)
@@ -151,7 +154,7 @@ def export(
             "contribs=True is not available for a model with categories of CatBoost; "
             "compute contributions in Python."
         )
-    sizes = _sizes(batch_sizes)
+    ranges = size_ranges(batch_sizes)
     targets = _targets(target)
     if kind == "wheel":
         version = check_package(chosen, version)
@@ -182,7 +185,7 @@ def export(
             tables=tables,
             reduction=reduction,
             name=chosen,
-            batch_sizes=sizes,
+            batch_sizes=None if ranges is None else [*ranges.values()],
             apply=apply,
             contribs=contribs,
             python=kind == "wheel",
@@ -322,17 +325,6 @@ def _cpu_of(target: Target, instead: str) -> Target:
             f"CPUs; export {instead}, which uses the default CPU schedules."
         )
     return target
-
-
-def _sizes(sizes: Sequence[int] | None) -> list[int] | None:
-    if sizes is None:
-        return None
-    counts = list(sizes)
-    if not counts or not all(is_count(n, 1) for n in counts):
-        raise InvalidInputError(
-            f"batch_sizes must be positive numbers of rows. Got {sizes!r} instead."
-        )
-    return [int(n) for n in counts]
 
 
 def _targets(target: str | Target | Sequence[str | Target]) -> list[Target]:

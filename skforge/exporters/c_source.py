@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from itertools import starmap
+from textwrap import wrap
 from typing import Any
 
 import numpy as np
@@ -21,22 +22,10 @@ from skforge.compiler.forest.forest import Forest
 from skforge.compiler.outputs.functions import FUNCTIONS
 from skforge.compiler.outputs.steps import Steps
 from skforge.compiler.outputs.text import C_TYPES, CCode, RowTerms, c_number
-from skforge.exporters.contents import ERRORS, Library, filled
+from skforge.exporters.contents import ERRORS, RETURNED, Library, filled
 
 #: The type of rows in C, by the suffix of the functions that take them.
 _ROWS = {"f32": "float", "f64": "double"}
-
-_SAYS = {
-    "predict_raw": "margins (raw scores)",
-    "predict": "the predictions of the model's own booster or estimator:\n"
-    " * margins after the objective's transform",
-    "predict_proba": "probabilities of the classes",
-    "predict_class": "the position of the predicted class among the classes",
-    "apply": "the leaf of each tree, numbered as in the source model",
-    "predict_contribs": "what each feature contributes to a margin (SHAP values),\n"
-    " * then the expected margin; they add up to the margin. Several outputs follow\n"
-    " * one another",
-}
 
 
 def header_text(library: Library) -> str:
@@ -68,7 +57,8 @@ def header_text(library: Library) -> str:
     for function, (dtype, n) in results.items():
         out = C_TYPES[dtype]
         each = f"{n} {out}{'s' if n != 1 else ''} per row"
-        functions += ["", f"/* {each}: {_SAYS[function]}. */"]
+        told = "\n * ".join(wrap(f"{each}: {RETURNED[function]}.", 76))
+        functions += ["", f"/* {told} */"]
         for suffix, c_type in _ROWS.items():
             given = {"function": function, "given": suffix, "c_type": c_type}
             functions.append(library.filled("declaration.h", out=out, **given).rstrip())

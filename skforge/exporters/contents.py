@@ -35,6 +35,18 @@ OUTPUT_OF: dict[str, Output] = {
     "predict_class": "labels",
 }
 
+#: What each function returns, as headers and packages say it.
+RETURNED = {
+    "predict_raw": "margins (raw scores), the sums of the trees before any transform",
+    "predict": "the predictions of the model's own booster or estimator, which are "
+    "margins after the objective's transform",
+    "predict_proba": "the probability of each class",
+    "predict_class": "the position of the predicted class in the model's classes_",
+    "apply": "the leaf of each tree, numbered as in the source model",
+    "predict_contribs": "what each feature contributes to a margin (SHAP values), then "
+    "the expected margin; they add up to it. Several outputs follow one another",
+}
+
 #: Maximum values and rows of a part when rows are converted in parts.
 PART_VALUES, PART_ROWS = 1 << 16, 512
 #: Bytes of a cache line, of a handle's header and of a slot's state.

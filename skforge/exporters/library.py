@@ -19,7 +19,6 @@ from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.means import explained
 from skforge.compiler.ir.hir.nodes import HirCache, Reduction
 from skforge.compiler.ir.mir.nodes import Element
-from skforge.compiler.outputs.library import exp
 from skforge.compiler.outputs.steps import Steps, steps_in_code
 from skforge.compiler.passes.lir import place_scratch
 from skforge.compiler.runtime.compiling import most_rows
@@ -42,6 +41,7 @@ from skforge.exporters.contents import (
     Ranges,
     filled,
 )
+from skforge.runtime.libm import exp
 
 #: Scratch bytes per thread above which a kernel splits a batch, if that helps.
 SCRATCH_BYTES = 1 << 20

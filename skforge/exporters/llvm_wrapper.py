@@ -172,7 +172,7 @@ def _finish(symbol: str, library: Library, steps: Steps) -> Iterator[str | Routi
     results = ResultWriter(steps, n_outputs, library.sum_dtype, labels)
     with Builder() as b:
         sums = b.view("sums", results.sum, _SUMS)
-        results.write(b, sums, b.view("data", results.element, _TO), _N)
+        results.write(sums, b.view("data", results.element, _TO), _N)
     yield Routine(symbol, (_SUMS, _TO, _N), b.finish(), local=True)
     if steps.labels:
         words = ", ".join(f"i64 {label}" for label in steps.labels)
@@ -371,7 +371,7 @@ def _python_entry(library: Library, output: str) -> Routine:
                 b.run(incref, none)
                 b.give(none)
 
-        shape, strides, data, code = fields_of_array(b, array, ndarray, decline)
+        shape, strides, data, code = fields_of_array(array, ndarray, decline)
         single = code.eq(DTYPE_CODES["float32"])
         floats = single | code.eq(DTYPE_CODES["float64"])
         last_bit = b.select(single, b.const(2), b.const(3))
@@ -388,7 +388,7 @@ def _python_entry(library: Library, output: str) -> Routine:
         out = b.call(empty, n_dims, b.address(dims), kind, b.const(0, I32))
         with b.when(out.eq(0)):
             b.give(out)
-        to = field(b, out, ARRAY_DATA)
+        to = field(out, ARRAY_DATA)
         given = model, data, n, row >> last_bit, column >> last_bit, to
         failed = b.either(
             single,

@@ -21,7 +21,7 @@ from pathlib import Path
 from skforge.compiler.system import MACOS
 from skforge.compiler.target import Target
 from skforge.exceptions import InvalidInputError, TargetError
-from skforge.exporters.contents import Library
+from skforge.exporters.contents import RETURNED, Library
 from skforge.exporters.llvm_wrapper import WORDS
 from skforge.runtime.facts import WINDOWS
 from skforge.runtime.mappings import MappingColumns
@@ -221,17 +221,6 @@ def platform_tag(binary: bytes, target: Target, libm: bool) -> str:
     return tag if versions else f"{tag}.musllinux_1_1_{target.arch}"
 
 
-#: What each function of the package returns.
-_RETURNED = {
-    "predict_raw": "the sums of the trees, before the objective's transform",
-    "predict": "predictions, the sums after the objective's transform",
-    "predict_proba": "the probability of each class",
-    "predict_class": "the position of the class in the model's classes_",
-    "apply": "the leaf in each tree, numbered as in the source",
-    "predict_contribs": "what each feature contributes (SHAP values), then the bias",
-}
-
-
 def _module(library: Library, version: str, file: str) -> str:
     forest = library.forest
     facts = {"version": version, "file": file, "words": WORDS}
@@ -256,7 +245,7 @@ def _module(library: Library, version: str, file: str) -> str:
             columns=columns,
             shape=shape,
             encode=encode,
-            what=_RETURNED[function],
+            what=RETURNED[function],
             given=given,
         )
     return text

@@ -74,6 +74,8 @@ class GpuBackend(Backend):
         return emulate_grids.run(function), Target.host()
 
     def code_levels(self, target: Target) -> tuple[str, ...]:
+        if target.kind == "hip":
+            return ("cuda",)  # as HIP has it; PTX is NVIDIA's
         device = ("cuda", "ptx")
         return ("llvm", "asm", *device) if target.kind == "emulated" else device
 

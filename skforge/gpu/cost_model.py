@@ -193,7 +193,7 @@ class CostModel:
         if os.path.exists(path) and not os.path.isfile(path):
             raise InvalidModelError(f"{os.fspath(path)} is not a regular file.")
         manifest, arrays = read_container(path)
-        forest = forest_in(entry(manifest, "forest", dict), arrays).validate()
+        forest = forest_in(entry(manifest, "forest", dict), arrays)
         facts = entry(manifest, "facts", dict)
         return cls(forest, {name: float(entry(facts, name, float)) for name in facts})
 

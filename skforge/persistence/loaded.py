@@ -13,6 +13,7 @@ from skforge.compiler.forest.record import forest_in, forest_later
 from skforge.persistence.ready import Becoming, change_class
 from skforge.prediction.answering import Answering
 from skforge.runtime import object_cache
+from skforge.runtime.libm import on_arm
 
 
 class LoadedForest(Becoming, Answering):
@@ -53,8 +54,8 @@ class StoredArrays(Mapping[str, Array]):
 
     def __init__(self, container: Container) -> None:
         self._container = container
-        release = object_cache.sources()
-        self._key = object_cache.key_of(("file", release, container.digest))
+        facts = object_cache.sources(), container.digest, str(on_arm())
+        self._key = object_cache.key_of(("file", *facts))
         note = object_cache.find(self._key) if object_cache.keeps() else None
         self._known = {} if note is None else json.loads(note)
         self._arrays = container.read() if note is None else container
@@ -74,7 +75,7 @@ class StoredArrays(Mapping[str, Array]):
     def forest(self, record: dict[str, Any], name: str = "forest") -> Forest:
         if name in self._known:
             return forest_later(record, self._container, name, *self._known[name])
-        forest = forest_in(record, self._arrays, name).validate()
+        forest = forest_in(record, self._arrays, name)
         self._forests[name] = forest
         return forest
 

@@ -284,6 +284,17 @@ class Answering:
         """
         return self._compiled().apply(X, self.n_jobs)
 
+    @offered("transform")
+    @documented(predict)
+    def transform(self, X: Any) -> Any:
+        """Return ``RandomTreesEmbedding``'s matrix of the leaves that rows reach.
+
+        Returns
+        -------
+        sparse matrix or ndarray of shape (n_samples, n_leaves)
+        """
+        return self._compiled().transform(X, self.n_jobs)
+
     @offered("predict_raw", entry=True)
     @documented(CompiledModule.predict_raw)
     def predict_raw(self, X: Any, *, out: Any = None) -> NDArray[Any]:
@@ -388,8 +399,7 @@ class Answering:
         """
         self._check_fitted()
         checks = getattr(self.__dict__.get("_shadow"), "compares", False)
+        # without a predictor no calls, but those before the model was whole
+        before = Counters(getattr(self.__dict__.get("_before"), "counts", ()))
         predictor = self.__dict__.get("_predictor")
-        if predictor is None:  # no calls, but those before the model was whole
-            before = getattr(self.__dict__.get("_before"), "counts", ())
-            return Counters(before).read(checks)
-        return predictor.counters.read(checks)
+        return getattr(predictor, "counters", before).read(checks)

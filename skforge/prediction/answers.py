@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from skforge._typing import Array as Array
-from skforge.exceptions import InvalidInputError
+from skforge.exceptions import InvalidInputError, check_choice
 
 #: Methods of a model, and the prefix of their column names.
 METHODS = {
@@ -46,10 +46,7 @@ def as_array(answer: Any) -> Array:
 
 
 def described(model: Any, method: str) -> Answer:
-    if method not in METHODS:
-        raise InvalidInputError(
-            f"method must be one of {', '.join(METHODS)}. Got {method!r} instead."
-        )
+    check_choice("method", method, METHODS)
     if not hasattr(model, method):
         having = [name for name in METHODS if hasattr(model, name)]
         raise InvalidInputError(

@@ -22,7 +22,11 @@ from skforge.compiler.backend import backend_of
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.frontends import no_member
 from skforge.compiler.frontends.base import is_compiled, is_pipeline, last_step
-from skforge.compiler.frontends.members import has_members, named_members
+from skforge.compiler.frontends.members import (
+    has_members,
+    named_members,
+    starts_from_model,
+)
 from skforge.compiler.frontends.pipeline.split import (
     Branch,
     PipelineSplit,
@@ -68,6 +72,7 @@ from skforge.sources.stored_model.declined import conversion
 from skforge.sources.wrappers.members import (
     Members,
     answers_of,
+    from_zero,
     orders_of,
     rows_of_members,
 )
@@ -131,7 +136,14 @@ def read_members(
             why = str(reason).partition(". ")[0].rpartition("; ")[2].removesuffix(".")
         compiled.append(fast)
         parts += _parts(name, member, fast, why)
-    if not any(member is not None for member in compiled):
+    stages = None
+    if starts_from_model(model):
+        without = {**params, "estimator": from_zero(model), "tuning": "off"}
+        stages = type(wrapper)(**without).fit(X)
+        stages._shadow = None
+        kind = f"{len(model.estimators_)} stages"
+        parts.append(StepPart(0, "estimators_", kind, "compiled", ""))
+    if stages is None and not any(member is not None for member in compiled):
         if refused is None and any(map(is_compiled, inside.values())):
             refused = no_member(model, "all are compiled already; use it as it is.")
         raise refused or error
@@ -140,7 +152,7 @@ def read_members(
         {} if fast is None else orders_of(fast, member, take_rows(rows, pair))
         for fast, member, rows in zip(compiled, inside.values(), rows_of, strict=True)
     ]
-    members = Members(tuple(parts), tuple(compiled), tuple(orders), {})
+    members = Members(tuple(parts), tuple(compiled), tuple(orders), {}, stages)
     row = take_rows(X, np.array([0]))
     return replace(members, first=answers_of(members.around(model), row))
 

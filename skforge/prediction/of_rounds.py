@@ -136,7 +136,7 @@ class OfRounds:
     ) -> Iterator[Any]:
         source, name = self.source, f"staged_{method}"
         *_, last = ARGUMENTS.get(self.forest.source, ("",))
-        if source.model is None or last in ("", "ntree_end"):
+        if source.model is None or source.members or last in ("", "ntree_end"):
             for values in source.call(name, X, **params):
                 self.counters.add(counters.LIBRARY, counters.rows_of(values))
                 yield values

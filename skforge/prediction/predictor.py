@@ -42,6 +42,7 @@ from skforge.runtime.mappings import Mappings, is_mapped
 from skforge.sources.base import METHODS as OF_SCORES
 from skforge.sources.base import Source, UnsureError
 from skforge.sources.find import Fingerprint, FirstMember, source_of
+from skforge.sources.fitted import returns_frames
 from skforge.sources.plain import ReadArray
 
 if TYPE_CHECKING:
@@ -351,10 +352,23 @@ class ForestPredictor(OfRounds):
         if n_jobs != self.entry_jobs or method not in self.entries:
             self._seek_entry(method, n_jobs)
         entry = self._of_objects.get(method) or self.entries.get(method)
-        whole = self._by_members and method != "predict_raw"
-        if entry is None or (answer := mappings.ask(entry, X, whole)) is None:
+        kernels = partial(self._by_certain_rows, method, n_jobs)
+        if (answer := mappings.ask(entry, X, kernels)) is None:
             return self.answer(method, mappings.frame(X), n_jobs)
         return answer
+
+    def _by_certain_rows(self, method: str, n_jobs: int | None, rows: Array) -> Any:
+        """Answer a batch that the entry declined, unless it declined its values."""
+        refused, limit = self.source.declines, self.source.limit
+        by_members = self._by_members and method != "predict_raw"
+        if not len(rows) or by_members or refused is None:
+            return None
+        if refused != "nothing" or limit < np.inf:
+            nan = refused != "not_finite"
+            least, most = (np.fmin, np.fmax) if nan else (np.minimum, np.maximum)
+            if not -limit < least.reduce(rows, None) <= most.reduce(rows, None) < limit:
+                return None
+        return self._scored(method, rows, n_jobs)
 
     def _by_sequence(self, method: str, X: Any, n_jobs: int | None) -> Any:
         return self._by_mappings(method, X, n_jobs) if is_mapped(X) else None
@@ -403,11 +417,15 @@ class ForestPredictor(OfRounds):
             return self.of_scores(method, np.asarray(self.ask("predict_raw", X)))
         if rows is None:
             return self.ask(method, X)
+        answer = self._scored(method, rows, n_jobs)
+        return self.ask(method, X) if answer is None else answer
+
+    def _scored(self, method: str, rows: Any, n_jobs: int | None) -> Any:
         raw = self._run("predict_raw", rows, n_jobs)
         try:
             answer = self.of_scores(method, raw)
         except UnsureError:
-            return self.ask(method, X)
+            return None
         self.counters.add(self._route, len(raw))
         return answer
 
@@ -567,6 +585,14 @@ class ForestPredictor(OfRounds):
             leaves = self._run("apply", rows, n_jobs)
         self.counters.add(self._route, len(leaves))
         return self.source.answers.leaves(leaves)
+
+    def transform(self, X: Any, n_jobs: int | None = None) -> Any:
+        """Return a matrix; a model that is to return frames does so itself."""
+        model, answers = self.source.model, self.source.answers
+        if model is not None and (not answers.matrix or returns_frames(model)):
+            return self.ask("transform", X)
+        columns = self.answer("predict_raw", X, n_jobs)
+        return answers.one_hot(columns, self.forest.n_leaves)
 
     def per_tree(self, X: Any, n_jobs: int | None = None) -> Array:
         self._refuse_members("the values of single trees")

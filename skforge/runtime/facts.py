@@ -27,12 +27,9 @@ _OF_A_CPU = (
 WINDOWS = sys.platform == "win32"
 
 
-def c_library() -> ctypes.CDLL:
-    return ctypes.CDLL("ucrtbase" if WINDOWS else None)
-
-
 def c_address(name: str) -> int:
-    return int(ctypes.cast(getattr(c_library(), name), ctypes.c_void_p).value or 0)
+    library = ctypes.CDLL("ucrtbase" if WINDOWS else None)
+    return int(ctypes.cast(getattr(library, name), ctypes.c_void_p).value or 0)
 
 
 def read_text(*path: str) -> str:

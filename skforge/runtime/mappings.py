@@ -30,8 +30,8 @@ NUMBERS = frozenset(
     (float, int, bool, np.bool_, np.float16, np.float32, np.float64)
 ) | frozenset(np.dtype(code).type for code in "bhilqBHILQ")
 _NAN = float("nan")
-#: Most values of a batch for an entry.
-MOST_VALUES = 1 << 19
+#: Rows that stay in a cache until all their columns are written.
+_NEAR_ROWS = 1 << 11
 #: The smallest whole number that float64 does not hold.
 _TOO_LARGE = 2**1024 - 2**970
 #: Further keys that a warning names.
@@ -140,23 +140,26 @@ class Mappings:
         if self._dicts is not None:
             self._dicts.load()
 
-    def ask(self, entry: Callable[[Any], Any], X: Any, whole: bool = False) -> Any:
-        """Return a compiled entry's answer, or None if it cannot be certain.
+    def ask(
+        self,
+        entry: Callable[[Any], Any] | None,
+        X: Any,
+        kernels: Callable[[Array], Any] | None = None,
+    ) -> Any:
+        """Return an answer of compiled code, or None if it cannot be certain.
 
-        Entries decline large batches and get parts of them, unless ``whole``.
+        ``kernels`` are asked for the batches that the entry declines, if there is one.
         """
+        entry = entry or (lambda rows: None)
         if self._columns.by_objects:
             objects = self._objects(X) if type(X) is dict else None
             return None if objects is None else entry(objects)
         row = None if type(X) is not dict or self._pack is None else self._row(X)
         if row is None:
-            rows = self.rows(X)
-            step = max(1, MOST_VALUES // max(1, self._columns.width))
-            if rows is None or len(rows) <= step or whole:
-                return None if rows is None else entry(rows)
-            blocks = (rows[at : at + step] for at in range(0, len(rows), step))
-            parts = list(map(entry, blocks))
-            return None if any(p is None for p in parts) else np.concatenate(parts)
+            if (rows := self.rows(X)) is None:
+                return None
+            answer = entry(rows)
+            return kernels(rows) if kernels and answer is None else answer
         answer = entry(row[0])
         self._free.append(row)
         return answer
@@ -214,10 +217,10 @@ class Mappings:
         # all rows that compiled code reads have the keys of the first
         listed = type(X) is list and (self.ignores or len(X[0]) == self._count)
         rows: Array | None = self._dicts.read(X) if self._dicts and listed else None
-        if rows is None and (rows := self._in_python(X)) is None:
-            return None
         try:
             with np.errstate(over="raise"):
+                if rows is None:
+                    return self._in_python(X)
                 return rows.astype(self._columns.dtype, copy=False)
         except FloatingPointError:
             return None
@@ -259,7 +262,7 @@ class Mappings:
                 if None in codes:
                     return None
             columns[at] = codes
-        rows = np.zeros((len(columns[0]), self._columns.width))
+        rows = np.zeros((len(columns[0]), self._columns.width), self._columns.dtype)
         self._write(rows, columns, self._places, alone)
         return rows
 
@@ -361,12 +364,15 @@ class Mappings:
     ) -> None:
         flat: list[Any] = []
         lists: list[int] = []
-        for at, place in places.items():
+        for at in places:
             if type(column := columns[at]) is list:
                 flat += column
                 lists.append(at)
-            else:
-                rows[:, place] = column
+        arrays = [(columns[at], places[at]) for at in places if at not in lists]
+        for first in range(0, len(rows) if arrays else 0, _NEAR_ROWS):
+            part = slice(first, first + _NEAR_ROWS)
+            for column, place in arrays:  # whole numbers are rounded as by ``float``
+                rows[part, place] = column[part].astype(np.float64, copy=False)
 
         def where(i: int) -> tuple[str, str]:
             at, row = divmod(i, len(rows))

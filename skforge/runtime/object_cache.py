@@ -167,13 +167,9 @@ def _payload(key: str, file: Any, size: int) -> tuple[str, Bytes | None]:
     if file.readinto(payload) != len(payload) or file.read(1):
         return "", None  # it has become shorter or longer
     named = start[len(_MAGIC) + _DIGEST :]
-    digest = _digest((named, payload.data))
+    digest = sha256(named, payload.data).digest()
     whole = start == _MAGIC + digest + key.encode()
     return digest.hex(), payload if whole else None
-
-
-def _digest(parts: Sequence[BytesLike]) -> bytes:
-    return bytes(sha256(*parts).digest())
 
 
 def store(key: str, payload: bytes) -> str | None:
@@ -190,7 +186,7 @@ def write(key: str, kind: str, parts: Sequence[BytesLike]) -> str | None:
     try:
         try:
             with open_own(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL) as file:
-                digest = _digest(body)
+                digest: bytes = sha256(*body).digest()
                 file.write(_MAGIC + digest)
                 for part in body:
                     file.write(part)

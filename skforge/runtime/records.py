@@ -116,7 +116,7 @@ def plain_in(kind: Any, value: Any, name: str) -> Any:
     elif isinstance(origin, type) and issubclass(origin, Mapping):
         pair = tuple[parts]  # type: ignore[valid-type]
         return dict(plain_in(list[pair], value, name))
-    elif hasattr(origin, "from_json"):
+    elif hasattr(origin, "from_json") and type(value) is dict:
         return _object_in(origin, json.dumps(value))
     elif is_dataclass(origin):
         types = field_types(origin)  # type: ignore[arg-type]

@@ -8,6 +8,7 @@ warnings and exceptions are the model's. Without a live model, an error is raise
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -61,6 +62,8 @@ class Answers:
     leaf_shape: tuple[int, ...] | None = None
     #: Whether ``predict_log_proba`` differs from the logarithm of ``predict_proba``.
     own_log_proba: bool = False
+    #: What ``transform`` makes of raw scores, which are columns of ones.
+    matrix: Literal["", "sparse", "dense"] = ""
     #: Further forests, whose raw scores follow those of the forest.
     more: tuple[Forest, ...] = field(default=(), metadata=_LIVE)
     #: The wrapper around several models, as a tree of its members.
@@ -78,6 +81,24 @@ class Answers:
         if method == "predict_raw":
             return raw
         return self.root.answer(method, raw if raw.ndim == 2 else raw[:, None])
+
+    def one_hot(self, columns: Array, n_columns: int) -> Any:
+        """Return the matrix that scikit-learn's encoder returns, under its settings."""
+        from scipy import sparse  # type: ignore[import-untyped, unused-ignore]
+
+        shape, size = (len(columns), n_columns), columns.size
+        indices, width = columns.astype(np.int32).reshape(-1), size // len(columns)
+        if self.matrix == "dense":
+            dense = np.zeros(shape)
+            dense[np.repeat(np.arange(len(columns)), width), indices] = 1.0
+            return dense
+        known = sys.modules.get("sklearn")
+        asked = {} if known is None else known.get_config()
+        arrays = asked.get("sparse_interface", "spmatrix") != "spmatrix"
+        make = sparse.csr_array if arrays else sparse.csr_matrix
+        short = np.int32 if size < 1 << 31 else np.int64
+        ends = np.arange(0, size + 1, width, dtype=short)
+        return make((np.ones(size), indices, ends), shape=shape)
 
     def leaves(self, numbers: Any) -> Any:
         numbers = numbers.astype(self.leaf_dtype)
@@ -384,7 +405,10 @@ _HOMES = {
     "wrappers.source": ("wrapper",),
     "xgboost": ("xgboost", "xgboost_booster"),
     "leaf_weights": ("quantile", "survival"),
-    "sklearn": ("trees", "boosting", "histogram", "isolation", "bagging", "adaboost"),
+    "sklearn": (
+        *("trees", "embedding", "boosting", "histogram"),
+        *("isolation", "bagging", "adaboost"),
+    ),
     "pipeline": ("pipeline",),
     "lightgbm": ("lightgbm", "lightgbm_booster"),
     "files": ("forest",),

@@ -31,6 +31,13 @@ def model_of(wrapper: Any) -> Any:
     return state.get("estimator_", state.get("_stored", state.get("estimator")))
 
 
+def returns_frames(model: Any) -> bool:
+    """Tell whether ``transform`` of a model is to return a frame."""
+    from sklearn.utils._set_output import _get_output_config
+
+    return bool(_get_output_config("transform", last_step(model))["dense"] != "default")
+
+
 def start_of(wrapper: Any) -> Any:
     """Return how many steps of a wrapper's pipeline run in their library.
 

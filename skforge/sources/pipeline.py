@@ -150,7 +150,8 @@ class PipelineSource(Source):
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             zeros = known.bounds.repaired(np.zeros((1, known.width)))
-            self.model.predict(known.decoded(zeros))
+            answer = getattr(self.model, "transform", None) or self.model.predict
+            answer(known.decoded(zeros))
         texts = {str(warning.message) for warning in caught}
         said = [text for text in texts if "valid feature names" in text]
         return None if len(said) > 1 else "".join(said)

@@ -11,7 +11,7 @@ import sys
 from abc import abstractmethod
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -154,7 +154,7 @@ class TreesRules(NanRules):
 @register
 class TreesSource(SklearnSource):
     kind = "trees"
-    rules_type = TreesRules
+    rules_type: ClassVar[type[StoredRules]] = TreesRules
 
     def __init__(self, model: Any, forest: Forest) -> None:
         super().__init__(model, forest)
@@ -181,6 +181,40 @@ class TreesSource(SklearnSource):
         serial = self._serial()
         scores = getattr(serial, "predict_proba", serial.predict)(rows)
         return np.concatenate(scores, axis=1) if isinstance(scores, list) else scores
+
+
+@dataclass(frozen=True)
+class EmbeddingRules(TreesRules):
+    """Also whether its matrices are sparse."""
+
+    sparse: bool
+
+
+@register
+class EmbeddingSource(TreesSource):
+    """RandomTreesEmbedding, whose raw scores are columns of the matrix it returns."""
+
+    classes = ("sklearn.ensemble._forest.RandomTreesEmbedding",)
+    kind = "embedding"
+    rules_type = EmbeddingRules
+
+    def __init__(self, model: Any, forest: Forest) -> None:
+        super().__init__(model, forest)
+        self.answers = Answers(matrix="sparse" if self.rules.sparse else "dense")
+
+    @classmethod
+    def detects(cls, model: Any) -> bool:
+        return super(TreesSource, cls).detects(model)
+
+    @classmethod
+    def rules_of(cls, model: Any) -> EmbeddingRules:
+        sparse = bool(model.one_hot_encoder_.sparse_output)
+        return EmbeddingRules(_takes_nan(model.estimators_[0]), False, sparse)
+
+    def _scores(self, rows: Array) -> Any:
+        matrix = self.model.one_hot_encoder_.transform(self.model.apply(rows))
+        columns = matrix.indices if self.rules.sparse else np.nonzero(matrix)[1]
+        return columns.reshape(len(rows), -1).astype(self.forest.accumulator_dtype)
 
 
 @dataclass(frozen=True)
@@ -474,9 +508,12 @@ class BaggingSource(_OverTreesSource):
 
 @register
 class AdaBoostSource(_OverTreesSource):
-    """AdaBoostClassifier: rows must be finite before and after the cast."""
+    """AdaBoost*: rows must be finite before and after the cast."""
 
-    classes = ("sklearn.ensemble._weight_boosting.AdaBoostClassifier",)
+    classes = (
+        "sklearn.ensemble._weight_boosting.AdaBoostClassifier",
+        "sklearn.ensemble._weight_boosting.AdaBoostRegressor",
+    )
     kind = "adaboost"
     staged = True
 
@@ -486,7 +523,9 @@ class AdaBoostSource(_OverTreesSource):
         )
 
     def _scores(self, rows: Array) -> Any:
-        """Return sums of votes; the estimator returns them only divided."""
+        """Return sums of votes, which it returns only divided, or predictions."""
+        if not hasattr(self.model, "classes_"):
+            return np.array([tree.predict(rows) for tree in self.model.estimators_]).T
         classes = self.model.classes_[:, np.newaxis]
         others = -1 / (len(classes) - 1)
         members = zip(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
@@ -12,12 +12,12 @@ from typing import Any
 from skforge.compiler.runtime.schedules import table_at
 from skforge.compiler.schedule.ranges import BatchRange
 from skforge.compiler.schedule.schedule import Schedule
-from skforge.exceptions import InvalidInputError, plural
-from skforge.runtime.records import fields_in, fields_of
+from skforge.exceptions import InvalidInputError, check_choice, plural
+from skforge.runtime.records import fields_in, fields_of, values_out
 from skforge.tuning.search.ranges import range_text
-from skforge.tuning.search.trial import DEFAULT, STATUSES, Candidate, Trial
+from skforge.tuning.search.trial import DEFAULT, STATUSES, Trial
 
-VERSION = 1
+VERSION = 2
 #: Words of the report for outcomes of which the name alone says little.
 _OUTCOMES = {"stopped": "abandoned early", "no time": "skipped (budget used up)"}
 
@@ -265,43 +265,20 @@ class TuningResult:
         from skforge.tuning.plots import distribution, sensitivity, slowdown
 
         plots = {plot.__name__: plot for plot in (distribution, slowdown, sensitivity)}
-        if kind not in plots:
-            raise InvalidInputError(
-                f"kind must be one of {', '.join(plots)}. Got {kind!r} instead."
-            )
+        check_choice("kind", kind, plots)
         return plots[kind](self.trials, **options)
 
     # --------------------------------------------------------------- storage
 
     def to_json(self) -> str:
-        """Return the result as JSON text; each schedule is written once."""
-        schedules: dict[Schedule, int] = {}
-
-        def number(schedule: Schedule | None) -> int | None:
-            if schedule is None:
-                return None
-            return schedules.setdefault(schedule, len(schedules))
-
-        table = [[*batch, number(s)] for batch, s in self.table.items()]
-        trials = [
-            {
-                **fields_of(t, *_OF_TRIAL),
-                **fields_of(t.candidate, *_OF_CANDIDATE),
-                "schedule": number(t.schedule),
-                "params": plain_params(t.candidate.params),
-                "samples": [seconds.hex() for seconds in t.samples],
-                "relative": t.relative.hex(),
-            }
-            for t in self.trials
-        ]
-        content = {
-            "version": VERSION,
-            **fields_of(self, *_OF_RESULT),
-            "table": table,
-            "trials": trials,
-            "schedules": [json.loads(s.to_json()) for s in schedules],
-        }
-        return json.dumps(content)
+        """Return the result as JSON text; values of points become plain ones."""
+        trials = []
+        for trial in self.trials:
+            params = plain_params(trial.candidate.params)
+            candidate = replace(trial.candidate, params=params)
+            trials.append(replace(trial, candidate=candidate))
+        facts = fields_of(self) | {"trials": trials}
+        return json.dumps({"version": VERSION, **values_out(facts)})
 
     @classmethod
     def from_json(cls, text: str) -> TuningResult:
@@ -319,14 +296,7 @@ class TuningResult:
                     f"the tuning result has version {content['version']!r}, but this "
                     f"skforge reads version {VERSION}."
                 )
-            schedules = [
-                Schedule.from_json(json.dumps(s)) for s in content["schedules"]
-            ]
-            return cls(
-                {(a, b): schedules[i] for a, b, i in content["table"]},
-                tuple(_trial(t, schedules) for t in content["trials"]),
-                **fields_in(cls, content, *_OF_RESULT),
-            )
+            return cls(**fields_in(cls, content))
         except InvalidInputError:
             raise
         except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
@@ -334,26 +304,6 @@ class TuningResult:
                 f"the text is not a tuning result ({type(error).__name__}: {error}); "
                 "pass what TuningResult.to_json returned."
             ) from error
-
-
-#: Fields that are not stored as they are: schedules have numbers, floats their bits.
-_OF_RESULT = "table", "trials"
-_OF_TRIAL = "candidate", "samples", "relative"
-_OF_CANDIDATE = "schedule", "params"
-
-
-def _trial(content: Mapping[str, Any], schedules: Sequence[Schedule]) -> Trial:
-    number = content["schedule"]
-    return Trial(
-        candidate=Candidate(
-            None if number is None else schedules[number],
-            content["params"],
-            **fields_in(Candidate, content, *_OF_CANDIDATE),
-        ),
-        samples=tuple(map(float.fromhex, content["samples"])),
-        relative=float.fromhex(content["relative"]),
-        **fields_in(Trial, content, *_OF_TRIAL),
-    )
 
 
 def plain_params(params: Mapping[str, Any]) -> dict[str, Any]:

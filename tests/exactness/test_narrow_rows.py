@@ -130,7 +130,7 @@ def test_rounding_down(values: list[float]) -> None:
     b = Builder()
     source, target = Buffer("x", F64), Buffer("y", F32)
     with b:
-        target[b.const(0)] = round_down(b, source[b.const(0), Vec(F64, 4)])
+        target[b.const(0)] = round_down(source[b.const(0), Vec(F64, 4)])
     n = Value("n", I64)
     function = Function("f", (source, target, n), b.finish())
     given_ = np.array(values)

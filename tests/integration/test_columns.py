@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import re
 import sys
 from collections import UserDict
 from collections.abc import Callable
@@ -286,20 +287,35 @@ def test_without_pandas(kind: str, tmp_path: Any, monkeypatch: Any) -> None:
     skforge.save(fast, tmp_path / "model.skforge")
     loaded = skforge.load(tmp_path / "model.skforge")
     monkeypatch.setitem(sys.modules, "pandas", None)
-    for most in (1 << 19, 70, 1):
-        monkeypatch.setattr(mappings, "MOST_VALUES", most)
-        for given in columns:
-            same(fast.predict_proba(given), wanted)
-            same(loaded.predict_proba(given), wanted)
+    for given in columns:
+        same(fast.predict_proba(given), wanted)
+        same(loaded.predict_proba(given), wanted)
 
 
 def test_large_batches_do_not_need_a_frame(monkeypatch: Any) -> None:
-    """Entries decline more than a million values, so they get parts."""
+    """Entries decline more than a million values; kernels answer."""
     model = plain(forest().fit(X, y)).fit(X)
     columns = {name: np.tile(X[name], 1500) for name in NAMES}
     wanted = np.tile(model.predict_proba(X), (1500, 1))
     monkeypatch.setattr(mappings.Mappings, "frame", None)
     same(model.predict_proba(columns), wanted)
+
+
+@pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan, 1e39])
+def test_large_batches_with_values_that_the_model_may_refuse(value: float) -> None:
+    """They have the model's own answer or error, as from a frame."""
+    for model in (GradientBoostingRegressor(n_estimators=4), forest()):
+        fast = plain(model.fit(X, y)).fit(X)
+        frame = pd.DataFrame({name: np.tile(X[name], 1500) for name in NAMES})
+        frame.loc[299_999, "visits"] = value
+        columns = {name: frame[name].to_numpy() for name in NAMES}
+        try:
+            wanted = model.predict(frame)
+        except ValueError as error:
+            with pytest.raises(type(error), match=re.escape(str(error))):
+                fast.predict(columns)
+        else:
+            same(fast.predict(columns), wanted)
 
 
 def test_numeric_arrays_are_not_read_one_by_one(monkeypatch: Any) -> None:

@@ -151,6 +151,7 @@ def forest(**params):
 
 OTHER = "it is not one of the tree ensembles that can be compiled. "
 SVC = f"skforge cannot read sklearn.svm._classes.SVC; {OTHER}It reads models of "
+SVR = SVC.replace("SVC", "SVR")
 NONE = "has no member that can be compiled: "
 PIPELINE = "pass its last step; a pipeline also accepts a compiled last step. "
 REFUSED = {
@@ -197,26 +198,12 @@ REFUSED = {
     ),
     "bagging": (e.BaggingClassifier(svm.SVC()), f"BaggingClassifier {NONE}{SVC}"),
     "adaboost": (e.AdaBoostClassifier(svm.SVC()), f"AdaBoostClassifier {NONE}{SVC}"),
-    "adaboost-r": (
-        e.AdaBoostRegressor(),
-        "AdaBoostRegressor predicts the weighted median of its trees, which is not a "
-        "sum of leaves, so it cannot be compiled.",
-    ),
-    "gb-init": (
-        e.GradientBoostingClassifier(init=linear_model.LogisticRegression()),
-        "GradientBoostingClassifier starts from init=LogisticRegression(), whose "
-        "prediction depends on the row; fit with init=None, init='zero' or a Dummy "
-        "estimator.",
-    ),
+    "adaboost-r": (e.AdaBoostRegressor(svm.SVR()), f"AdaBoostRegressor {NONE}{SVR}"),
     "gb-drawn": (
         e.GradientBoostingClassifier(init=dummy.DummyClassifier(strategy="stratified")),
         "GradientBoostingClassifier starts from "
         "DummyClassifier(strategy='stratified'), which predicts at random; fit with "
         "another strategy.",
-    ),
-    "embedding": (
-        e.RandomTreesEmbedding(),
-        "RandomTreesEmbedding has no predictions to compile.",
     ),
     "own-predict": (
         OwnPredict(),

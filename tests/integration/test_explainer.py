@@ -651,7 +651,7 @@ REFUSED = {
     "with background rows to explain probabilities or losses.": {
         "model_output": "probability"
     },
-    "feature_perturbation must be 'auto', 'interventional' or 'tree_path_dependent'. "
+    "feature_perturbation must be one of auto, interventional, tree_path_dependent. "
     "Got 'observational' instead.": {"feature_perturbation": "observational"},
     "feature_perturbation='tree_path_dependent' follows the training rows; leave out "
     "data, or use 'interventional'.": {

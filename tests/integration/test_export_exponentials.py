@@ -15,11 +15,11 @@ import pytest
 from numpy.typing import NDArray
 
 import skforge
-from skforge.compiler.outputs.library import exp
 from skforge.compiler.runtime.cpu.jit import compile_functions
 from skforge.compiler.target import Target
 from skforge.exporters import library
 from skforge.exporters.contents import filled
+from skforge.runtime.libm import exp
 
 pytestmark = pytest.mark.skipif(
     sys.platform != "linux" or not library._fuses_in_exp(),

@@ -267,6 +267,7 @@ SKLEARN = {
         e.AdaBoostClassifier(STUMPS, n_estimators=11, random_state=0),
         LETTERS,
     ),
+    "medians": (e.AdaBoostRegressor(n_estimators=11, random_state=0), SCORE),
 }
 
 

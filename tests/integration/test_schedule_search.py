@@ -177,7 +177,7 @@ def test_records_answer_the_next_search(tmp_path):
         ({}, InvalidInputError, "the grid is empty"),
         ({"block": 3}, InvalidInputError, "must be a list. Got 3 instead"),
         ({"size": [3]}, InvalidInputError, "'size', which do not belong to one space"),
-        ({"walk": ["run"]}, InvalidInputError, "walk must be one of 'bitsliced'"),
+        ({"walk": ["run"]}, InvalidInputError, "walk must be one of bitsliced"),
         ({"block": []}, InvalidInputError, "'block' of the space has no values"),
         ({"walk": ["rows"], "codes": [True]}, TuningError, "'grid' is empty"),
         ([3], InvalidInputError, "Schedules or names of presets. Got int"),

@@ -192,9 +192,9 @@ CASES = {
     "bench model.json --batch-sizes 99999999999999": (
         "A batch of 99,999,999,999,999 rows needs about "
     ),
-    "inspect model.json --level nope": "'nope' is no level; use one of schedule, ",
+    "inspect model.json --level nope": "level must be one of schedule, loops, hir, ",
     "inspect model.json --target hip --level ptx": (
-        "'ptx' is no level of target 'hip', which has cuda."
+        ", insert-transfers, cuda. Got 'ptx' instead."
     ),
     "inspect plain.skforge --target aarch64": (
         "plain.skforge has its own schedules and its own target; to use --schedule or "
@@ -229,7 +229,7 @@ CASES = {
     "export model.json -o lib --kind c --contribs": (
         "--contribs is not available with --kind c; use --kind object, 'shared' or "
     ),
-    "export model.json -o lib --kind nope": "kind must be one of 'object', 'shared'",
+    "export model.json -o lib --kind nope": "kind must be one of object, shared",
     "export model.json -o lib --target cuda": (
         "cannot be exported, because libraries run"
     ),

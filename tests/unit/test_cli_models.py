@@ -16,7 +16,6 @@ from sklearn.calibration import CalibratedClassifierCV
 from sklearn.compose import make_column_transformer
 from sklearn.decomposition import PCA
 from sklearn.ensemble import (
-    AdaBoostRegressor,
     HistGradientBoostingClassifier,
     RandomForestClassifier,
     RandomForestRegressor,
@@ -266,8 +265,8 @@ def test_a_pipeline_is_measured_on_rows_of_a_file(skf, fitted):
             "error: model.joblib holds a Pipeline, for which no rows can be drawn; "
             "give rows with --data.\n"
         )
-    with pytest.raises(InvalidInputError, match="m holds an AdaBoostRegressor, for"):
-        drawable(Path("m"), AdaBoostRegressor().fit([[0.0], [1.0]], [0, 1]))
+    with pytest.raises(InvalidInputError, match="m holds a Ridge, for"):
+        drawable(Path("m"), Ridge().fit([[0.0], [1.0]], [0, 1]))
     skforge.save(fast, "saved.skforge")
     assert skf("bench", "saved.skforge", "--data=rows.csv", *BENCH)[0] == 0
     assert skf("predict", "saved.skforge", "rows.csv", "-o", "out.npy")[0] == 0

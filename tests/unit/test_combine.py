@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 from sklearn.ensemble import (
     AdaBoostClassifier,
+    AdaBoostRegressor,
     GradientBoostingClassifier,
     IsolationForest,
     RandomForestClassifier,
@@ -184,7 +185,9 @@ def test_averages_need_as_many_trees_for_each_output():
     assert some == text.format([2, 1, 0])
 
 
-@pytest.mark.parametrize("model", [AdaBoostClassifier, IsolationForest])
+@pytest.mark.parametrize(
+    "model", [AdaBoostClassifier, AdaBoostRegressor, IsolationForest]
+)
 def test_scores_that_depend_on_all_trees(model):
     forest = load_forest(model(n_estimators=3).fit(X, Y))
     text = (

@@ -7,7 +7,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from skforge import compile_forest
 from skforge.compiler.backend import backend_of
 from skforge.compiler.cost.counts import ForestCounts, counted
 from skforge.compiler.cost.estimate import (
@@ -21,6 +20,7 @@ from skforge.compiler.cost.profile import MODELLED, MachineProfile
 from skforge.compiler.cost.shape import ForestShape
 from skforge.compiler.defaults.cpu import candidates
 from skforge.compiler.defaults.walks import walking_schedules
+from skforge.compiler.runtime.compiling import ScheduleLowering
 from skforge.compiler.schedule.families import (
     bitsliced_schedule,
     pieces_schedule,
@@ -145,7 +145,8 @@ def test_planes_in_vectors_are_estimated_where_kernels_have_them(
     name: str, target: Target
 ) -> None:
     made = forest(name)
-    lir = compile_forest(made, bitsliced_schedule(64), target=target).inspect("lir")
+    lowering = ScheduleLowering(made, target, "exact")
+    lir = lowering.lowered(bitsliced_schedule(64), "accumulator").text("lir")
     counts = counted(made, target)
     assert counts.folds_in_vectors == ("plane<64, vector>" in lir)
     estimate = CostEstimate(counts, target)

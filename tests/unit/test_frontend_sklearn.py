@@ -183,11 +183,6 @@ def test_a_subclass_that_changes_nothing_is_read():
             "This DecisionTreeRegressor is not fitted; call fit before load_forest.",
         ),
         (
-            lambda X, y: ensemble.RandomTreesEmbedding(n_estimators=2).fit(X),
-            UnsupportedModelError,
-            "RandomTreesEmbedding has no predictions to compile.",
-        ),
-        (
             lambda X, y: Louder(n_estimators=2).fit(X, y),
             UnsupportedModelError,
             "Louder overrides predict, so its predictions cannot be reproduced.",

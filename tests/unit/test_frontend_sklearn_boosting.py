@@ -127,9 +127,9 @@ def test_refusals():
     with pytest.raises(UnsupportedModelError) as error:
         load_forest(model.fit(X, y))
     assert str(error.value) == (
-        "GradientBoostingRegressor starts from init=LinearRegression(), whose "
-        "prediction depends on the row; fit with init=None, init='zero' or a Dummy "
-        "estimator."
+        "GradientBoostingRegressor starts from the predictions of LinearRegression, "
+        "which depend on the row, so that it cannot be one Forest. CompiledForest "
+        "compiles its trees, and its init if it can."
     )
     drawn = DummyClassifier(strategy="stratified", random_state=0)
     classifier = GradientBoostingClassifier(n_estimators=2, init=drawn)

@@ -1,4 +1,4 @@
-"""Bagging and AdaBoostClassifier over trees: the same bits as their own methods."""
+"""Bagging and AdaBoost over trees: the same bits as their own methods."""
 
 from __future__ import annotations
 
@@ -10,12 +10,16 @@ from sklearn.ensemble import (
     BaggingClassifier,
     BaggingRegressor,
     RandomForestClassifier,
-    RandomTreesEmbedding,
     StackingClassifier,
 )
 from sklearn.linear_model import LogisticRegression
 from sklearn.neighbors import KNeighborsRegressor
-from sklearn.tree import DecisionTreeClassifier, ExtraTreeClassifier, ExtraTreeRegressor
+from sklearn.tree import (
+    DecisionTreeClassifier,
+    DecisionTreeRegressor,
+    ExtraTreeClassifier,
+    ExtraTreeRegressor,
+)
 
 from skforge.compiler.frontends import load_forest
 from skforge.exceptions import InvalidModelError, UnsupportedModelError
@@ -122,6 +126,43 @@ def test_adaboost_that_stopped_early():
     check_classifier(model, forest, rows, raw)
 
 
+#: Targets with few values, whose trees often predict the same; and with the zero of
+#: either sign.
+TARGETS = {
+    "normal": lambda rng: rng.normal(size=N),
+    "few": lambda rng: rng.integers(-2, 3, N) * 1.0,
+    "zeros": lambda rng: np.copysign(0.0, rng.normal(size=N)),
+    "large": lambda rng: 1e300 * rng.normal(size=N),
+}
+
+
+@pytest.mark.sampled(8)
+@pytest.mark.parametrize("seed", range(40))
+def test_adaboost_regressor(seed):
+    rng = np.random.default_rng(seed)
+    X, y = data()[0], [*TARGETS.values()][seed % len(TARGETS)](rng)
+    tree = [DecisionTreeRegressor, ExtraTreeRegressor][seed % 2]
+    model = AdaBoostRegressor(
+        tree(max_depth=int(rng.integers(1, 6))),
+        n_estimators=int(rng.choice([1, 2, 5, 17, 40])),
+        learning_rate=float(rng.choice([1.0, 0.3])),
+        loss=str(rng.choice(["linear", "square", "exponential"])),
+        random_state=seed,
+    )
+    with np.errstate(all="ignore"):
+        model.fit(X, y)
+    if seed % 5 == 0:  # sums of weights that are half of all of them, or nearly
+        model.estimator_weights_ = np.round(4 * model.estimator_weights_) / 10
+    forest = load_forest(model)
+    assert forest.n_outputs == len(model.estimators_)
+    rows = tie_rows(forest, 600)
+    raw, _ = kernels_agree(forest, rows)
+    wanted = [member.predict(rows) for member in model.estimators_]
+    same_bits(np.reshape(raw, (len(rows), -1)), np.transpose(wanted))
+    for n in (1, 2, len(rows)):
+        same_bits(apply_transform(forest, raw[:n]), model.predict(rows[:n]))
+
+
 class Own(DecisionTreeClassifier):
     def predict(self, X):
         return super().predict(X)[::-1]
@@ -143,8 +184,9 @@ def refusals():
     linear = LogisticRegression()
     few = {"n_estimators": 2}
     return {
-        "AdaBoostRegressor predicts the weighted median of its trees, which is not a "
-        "sum of leaves, so it cannot be compiled.": AdaBoostRegressor(**few).fit(X, y),
+        must_be_trees("AdaBoostRegressor", "KNeighborsRegressor"): AdaBoostRegressor(
+            KNeighborsRegressor(), **few
+        ).fit(X, y),
         "AdaBoostClassifier was fitted with one class, so there is nothing to "
         "compile.": AdaBoostClassifier(**few).fit(X, np.zeros(N)),
         must_be_trees("AdaBoostClassifier", "LogisticRegression"): AdaBoostClassifier(
@@ -158,9 +200,6 @@ def refusals():
         ).fit(X, label),
         "Own overrides predict, so its predictions cannot be "
         "reproduced.": AdaBoostClassifier(Own(max_depth=1), **few).fit(X, label),
-        "RandomTreesEmbedding has no predictions to compile.": RandomTreesEmbedding(
-            **few
-        ).fit(X),
     }
 
 

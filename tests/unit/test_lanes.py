@@ -50,7 +50,7 @@ def codes_of(made: Forest, row: np.ndarray) -> np.ndarray:
     b = Builder()
     rows = lir.Buffer("rows", scalar_of(row.dtype))
     out = lir.Buffer("out", lir.U8)
-    search = BlockedBins(ReadingRules(b, normal, comparison, model), plan)
+    search = BlockedBins(ReadingRules(normal, comparison, model), plan)
     with b:
         search.evaluate(RowAt(rows, b.const(0)), out.part(b.const(0)))
     params = [rows, out, *(lir.Buffer(n, scalar_of(a.dtype)) for n, a in data.items())]

@@ -35,7 +35,7 @@ def test_transpose(element: Scalar, lanes: int) -> None:
     def write(b: Builder, x: Buffer, out: Buffer) -> None:
         type_ = Vec(element, lanes)
         rows = [b.load(x, b.const(k * lanes), type_) for k in range(lanes)]
-        for k, column in enumerate(transpose(b, rows, element.bytes)):
+        for k, column in enumerate(transpose(rows, element.bytes)):
             b.store(out, b.const(k * lanes), column)
 
     square = np.arange(lanes * lanes, dtype=DTYPES[element]).reshape(lanes, lanes)
@@ -51,7 +51,7 @@ def test_steps_count_up_to_the_number(n_bits: int) -> None:
 
     def write(b: Builder, x: Buffer, out: Buffer) -> None:
         bits = [b.load(x, b.const(8 * k), plane) for k in range(n_bits)]
-        for i, step in enumerate(_steps(b, bits, plane)):
+        for i, step in enumerate(_steps(bits, plane)):
             b.store(out, b.const(8 * i), step)
 
     random = np.random.default_rng(n_bits)

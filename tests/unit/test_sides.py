@@ -44,7 +44,7 @@ def sides(forest: Forest, comparison: str, p: int, x: np.ndarray) -> np.ndarray:
         return buffer_of(array, name)
 
     b = Builder()
-    rules = ReadingRules(b, forest, comparison, model)
+    rules = ReadingRules(forest, comparison, model)
     kind, test = Missing(int(forest.missing[p])), int(forest.comparison[p])
     with b:
         values = model("x", x)

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from sklearn.ensemble import (
     AdaBoostClassifier,
+    AdaBoostRegressor,
     GradientBoostingClassifier,
     HistGradientBoostingClassifier,
     HistGradientBoostingRegressor,
@@ -186,6 +187,7 @@ def models():
     yield RandomForestClassifier(2).fit(X, three), "identity"
     yield AdaBoostClassifier(n_estimators=2).fit(X, two), "samme"
     yield AdaBoostClassifier(n_estimators=2).fit(X, three), "samme"
+    yield AdaBoostRegressor(n_estimators=2).fit(X, X[:, 1]), "weighted_median"
     yield IsolationForest(n_estimators=2).fit(X), "path_length"
     for loss, y, kind in (
         ("log_loss", two, "gb_logistic"),
@@ -204,6 +206,8 @@ def check_outputs(forest, name):
     fitted = ["divisor", "cutoff"]
     if name in ("samme", "path_length", "logistic"):
         fitted.append("parameter")
+    if name == "weighted_median":
+        fitted.append("weights")
     constants = {constant: getattr(spec, constant) for constant in fitted}
     task, source = forest.task, forest.source
     assert spec == outputs_of(name, task, source, forest.n_outputs, **constants)

@@ -20,11 +20,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from skforge._typing import Array
 from skforge.compiler.binning.row_gather import GatheredBins
 from skforge.compiler.binning.rules import (
     BlockRows,
@@ -36,6 +36,7 @@ from skforge.compiler.binning.search import Registers
 from skforge.compiler.binning.transpose import ColumnTile, tile_starts, transpose
 from skforge.compiler.forest import bins
 from skforge.compiler.forest.arrays import Comparison, Missing
+from skforge.compiler.ir.lir.builder import b
 from skforge.compiler.ir.lir.nodes import F32, I32, I64, U32, Buffer, Scalar, Value, Vec
 from skforge.compiler.ir.lir.types import scalar_of
 from skforge.compiler.target import Target
@@ -69,7 +70,7 @@ class ColumnBins:
         registers: Registers,
         block: int,
     ) -> None:
-        self.b, self.t, self._rules, self._registers = rules.b, table, rules, registers
+        self.t, self._rules, self._registers = table, rules, registers
         lanes = self.lanes = registers.lanes
         self._scalar: Scalar = scalar_of(rules.forest.threshold.dtype)
         self._index = U32 if self._scalar == F32 else I64
@@ -118,7 +119,7 @@ class ColumnBins:
         self._set = model("code_set", set_numbers(forest)[t.first])
         self._gone = model("code_gone", np.where(t.missing_left, 0, t.counts))
 
-    def _job(self, c: int) -> tuple[CodeKind, NDArray[Any], int]:
+    def _job(self, c: int) -> tuple[CodeKind, Array, int]:
         t = self.t
         test, missing, bounds = int(t.test[c]), Missing(int(t.missing[c])), t.bounds(c)
         if test != bins.THRESHOLDS:
@@ -136,9 +137,8 @@ class ColumnBins:
     # ------------------------------------------------------------ the stage
 
     def encode(self, rows: BlockRows, count: Value, codes: Buffer) -> None:
-        b = self.b
         self._columns = ColumnTile(
-            b, self._scalar, self.lanes, self._part, lambda x: x, self._run
+            self._scalar, self.lanes, self._part, lambda x: x, self._run
         )
         size = -(-self._words // self._word_lanes) * self._word_lanes * self._part
         words = b.alloc("code_words", U32, size)
@@ -160,7 +160,7 @@ class ColumnBins:
     def _column_codes(
         self, j: Value, left: Value, words: Buffer, kind: CodeKind
     ) -> None:
-        b, n = self.b, self.lanes
+        n = self.lanes
         column, word = self._column[j], self._word[j]
         shift = b.splat(self._shift[j], n)
         offset = self._offset[j]
@@ -188,8 +188,7 @@ class ColumnBins:
     def _searcher(
         self, kind: CodeKind, j: Value, offset: Value
     ) -> Callable[[list[Value]], list[Value]]:
-        b, registers = self.b, self._registers
-        tables = registers.load_pivots(b, self._numbers, offset, kind.levels)
+        tables = self._registers.load_pivots(self._numbers, offset, kind.levels)
         index_vec = Vec(self._index, self.lanes)
 
         def search(x: list[Value]) -> list[Value]:
@@ -197,7 +196,7 @@ class ColumnBins:
             answers: list[list[Value]] = [[] for _ in x]  # the last level's first
             for table in tables:
                 for v in range(len(x)):
-                    pivot = registers.pivot_of(b, table, codes[v], answers[v])
+                    pivot = self._registers.pivot_of(table, codes[v], answers[v])
                     codes[v], passed = self._descend(codes[v], x[v], pivot)
                     answers[v].insert(0, passed)
             if kind.deep:
@@ -214,7 +213,6 @@ class ColumnBins:
         j: Value,
         offset: Value,
     ) -> list[Value]:
-        b = self.b
         held = sum(max(self.lanes, 1 << k) for k in range(kind.levels))
         base, size = offset + held, b.const(1 << kind.levels)
         extra = self._extra[j]
@@ -230,7 +228,6 @@ class ColumnBins:
         return carried[2:]
 
     def _descend(self, code: Value, x: Value, pivot: Value) -> tuple[Value, Value]:
-        b = self.b
         twice = code + code
         passed = self._rules.goes_right(x, pivot)
         return b.select(passed, twice | 1, twice), passed
@@ -238,7 +235,7 @@ class ColumnBins:
     def _single_test(
         self, kind: CodeKind, j: Value, offset: Value
     ) -> Callable[[list[Value]], list[Value]]:
-        b, n, rules, vec = self.b, self.lanes, self._rules, Vec(self._index, self.lanes)
+        n, rules, vec = self.lanes, self._rules, Vec(self._index, self.lanes)
 
         def code(x: Value) -> Value:
             if kind.test == Comparison.EQ:
@@ -253,7 +250,7 @@ class ColumnBins:
     # ------------------------------------------------------------ turning
 
     def _turn(self, words: Buffer, r: Value, left: Value, codes: Buffer) -> None:
-        b, n = self.b, self._word_lanes
+        n = self._word_lanes
         stride = bins.code_stride(self.t)
         row_vec, code_vec = Vec(U32, n), Vec(codes.element, n * self._per_word)
         with b.loop(0, self._words, n, hint="words") as w:
@@ -263,7 +260,7 @@ class ColumnBins:
                 at = column + i
                 vectors = [words[at + k * self._part, row_vec] for k in range(n)]
                 to = (r + i) * stride + place
-                for k, row in enumerate(transpose(b, vectors, 4)):
+                for k, row in enumerate(transpose(vectors, 4)):
                     b.store(codes, to + k * stride, b.reinterpret(row, code_vec))
 
 
@@ -276,7 +273,6 @@ def quantize_block(
     count: Value,
 ) -> Buffer:
     """Return scratch memory with the rows' codes, ``code_stride(table)`` apart."""
-    b = rules.b
     registers = Registers.of(target, rules.forest.threshold.dtype)
     by_column = block >= registers.lanes
     room = block

@@ -26,14 +26,15 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from skforge._typing import Array, Int32s, Int64s, Uint32s
 from skforge.compiler.binning.row_gather import GatheredBins
 from skforge.compiler.binning.rules import BlockRows, ReadingRules, ThresholdPool
 from skforge.compiler.forest.arrays import Missing
 from skforge.compiler.forest.bins import CodeTable, missing_right
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.lir import nodes as lir
+from skforge.compiler.ir.lir.builder import b
 from skforge.compiler.ir.lir.nodes import I32, I64, U16, U32, Buffer, Value, Vec
 from skforge.compiler.ir.lir.types import scalar_of
 
@@ -62,8 +63,8 @@ class CodePlaces:
     table: CodeTable  # its columns hold tests of either rule for missing values
     width: int  # codes of one copy: a multiple of the lanes of a register
     copies: int
-    place_of: NDArray[np.int32]
-    rank_of: NDArray[np.int32]
+    place_of: Int32s
+    rank_of: Int32s
 
     @classmethod
     def of(cls, forest: Forest, table: CodeTable, lanes: int) -> CodePlaces:
@@ -82,12 +83,12 @@ class CodePlaces:
 class Buckets:
     """The buckets of every column, in the arithmetic of the rows' dtype."""
 
-    scale: NDArray[Any]  # (n_columns,)
-    shift: NDArray[Any]
-    last: NDArray[Any]  # the last bucket's number
-    offset: NDArray[np.int32]  # place of the first bucket in ``content``
-    content: NDArray[np.uint32]  # thresholds before it | thresholds in it << 16
-    levels: NDArray[np.int64]  # steps of the search in the fullest bucket
+    scale: Array  # (n_columns,)
+    shift: Array
+    last: Array  # the last bucket's number
+    offset: Int32s  # place of the first bucket in ``content``
+    content: Uint32s  # thresholds before it | thresholds in it << 16
+    levels: Int64s  # steps of the search in the fullest bucket
 
     @classmethod
     def of(cls, table: CodeTable) -> Buckets:
@@ -111,7 +112,7 @@ class Buckets:
         return cls(scale, shift, last, offset, joined, levels)
 
 
-def _fit(thresholds: NDArray[Any], count: int) -> tuple[Any, Any]:
+def _fit(thresholds: Array, count: int) -> tuple[Any, Any]:
     """Return the scale and shift that give the smallest fullest bucket.
 
     Any positive scale and finite shift are correct. Thresholds outside the range that
@@ -137,7 +138,7 @@ def _fit(thresholds: NDArray[Any], count: int) -> tuple[Any, Any]:
     return fitted
 
 
-def bucket_of(x: NDArray[Any], scale: Any, shift: Any, last: Any) -> NDArray[np.int64]:
+def bucket_of(x: Array, scale: Any, shift: Any, last: Any) -> Int64s:
     with np.errstate(over="ignore", invalid="ignore"):
         y = x * scale + shift
     y = np.where(y < last, y, last)
@@ -149,7 +150,7 @@ class BucketBins:
     """Emits the search of a block of rows, ``lanes`` columns at once."""
 
     def __init__(self, rules: ReadingRules, codes: CodePlaces, lanes: int) -> None:
-        self.b, self.codes, self.lanes, self._rules = rules.b, codes, lanes, rules
+        self.codes, self.lanes, self._rules = codes, lanes, rules
         table = self._table = codes.table
         model = rules.model
         self._vectors = range(0, -(-max(1, table.n_columns) // lanes) * lanes, lanes)
@@ -169,14 +170,14 @@ class BucketBins:
         self._kinds = set(table.missing[self._ordered].tolist())
         self._some_tests = not bool(self._ordered.all())
 
-    def _columns(self, values: NDArray[Any], dtype: Any = None) -> NDArray[Any]:
+    def _columns(self, values: Array, dtype: Any = None) -> Array:
         padded = np.zeros(len(self._vectors) * self.lanes, dtype or values.dtype)
         padded[: len(values)] = values
         return padded
 
     def encode(self, rows: BlockRows, count: Value, codes: Buffer, block: int) -> Value:
         """Fill ``codes``, and a copy ``block`` rows on; tell if values are missing."""
-        b, n = self.b, self.lanes
+        n = self.lanes
         tests = None
         if self._some_tests:
             tests = GatheredBins(self._rules, self._table, self.lanes)
@@ -228,7 +229,7 @@ class BucketBins:
     # ------------------------------------------------------------ one row
 
     def _row(self, rows: BlockRows, start: Value) -> Callable[[Value], Value]:
-        b, n = self.b, self.lanes
+        n = self.lanes
         features = self._columns(self._table.feature, np.int64)
         registers = -(-rows.n_features // n)
         count = 1 << (registers - 1).bit_length()
@@ -264,7 +265,7 @@ class BucketBins:
         All vectors advance one level at a time: a gather takes dozens of
         micro-operations, and consecutive searches would not overlap.
         """
-        b, n = self.b, self.lanes
+        n = self.lanes
         ints = Vec(I32, n)
         begun = [self._begin(x, at) for x, at in raw]
         ranks = [b.const(0, ints)] * len(raw)
@@ -291,7 +292,7 @@ class BucketBins:
         A bucket is the place of its first threshold, the number of thresholds before
         it, and the number in it.
         """
-        b, n = self.b, self.lanes
+        n = self.lanes
         ints = Vec(I32, n)
         float_ = Vec(scalar_of(self._table.thresholds.dtype), n)
         is_kind = partial(self._is_kind, place)
@@ -309,13 +310,13 @@ class BucketBins:
     def _is_kind(self, at: Value, kind: Missing) -> Value:
         of_kind = self._table.missing == kind
         if of_kind.all():
-            return self.b.splat(self.b.const(True, lir.BOOL), self.lanes)
+            return b.splat(b.const(True, lir.BOOL), self.lanes)
         flags = self._columns(of_kind).astype(np.int32)
         table = self._rules.model(f"bucket_{kind.name.lower()}", flags)
         return table[at, Vec(I32, self.lanes)].ne(0)
 
     def _gone(self, at: Value, copy: int) -> Value:
-        b, ints = self.b, Vec(I32, self.lanes)
+        ints = Vec(I32, self.lanes)
         if self.codes.copies == 2:
             return b.const(GONE_RIGHT if copy else 0, ints)
         right = np.zeros(self._table.n_columns, np.bool_)

@@ -19,16 +19,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial, reduce
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
-from skforge._typing import Int32s
+from skforge._typing import Array, Bools, Int32s, Int64s, Uint32s
 from skforge.compiler.binning.rules import ReadingRules, RowAt, set_answers
 from skforge.compiler.forest.arrays import Comparison, Missing
 from skforge.compiler.forest.bins import TestColumns
 from skforge.compiler.forest.forest import Forest
+from skforge.compiler.ir.lir.builder import b
 from skforge.compiler.ir.lir.nodes import I64, Buffer, Value, Vec
 from skforge.compiler.ir.lir.types import Part, scalar_of
 
@@ -77,7 +77,7 @@ def set_groups(forest: Forest) -> list[SetGroup]:
     return groups
 
 
-def in_groups(forest: Forest, groups: Sequence[SetGroup]) -> NDArray[np.bool_]:
+def in_groups(forest: Forest, groups: Sequence[SetGroup]) -> Bools:
     grouped = np.zeros(forest.n_predicates, np.bool_)
     for group in groups:
         grouped[group.predicates] = True
@@ -87,8 +87,8 @@ def in_groups(forest: Forest, groups: Sequence[SetGroup]) -> NDArray[np.bool_]:
 @dataclass(frozen=True, slots=True, eq=False)
 class SetClasses:
     group: SetGroup
-    class_of_entry: NDArray[np.int64]  # (entries,)
-    right: NDArray[np.bool_]  # (n_classes, sets) whether a class is outside a set
+    class_of_entry: Int64s  # (entries,)
+    right: Bools  # (n_classes, sets) whether a class is outside a set
 
     @classmethod
     def of(cls, forest: Forest, group: SetGroup) -> SetClasses:
@@ -113,17 +113,17 @@ class SetClasses:
 class CategoryTable:
     groups: tuple[SetGroup, ...]
     head: int  # elements combined
-    start: NDArray[np.int64]  # (groups,) into row_of_entry
-    code_index: NDArray[np.int64]  # (groups,) where a row's codes go
-    size: NDArray[np.int64]  # (groups,) codes of a row, whole registers
+    start: Int64s  # (groups,) into row_of_entry
+    code_index: Int64s  # (groups,) where a row's codes go
+    size: Int64s  # (groups,) codes of a row, whole registers
     lanes: int
-    row_of_entry: NDArray[np.uint32]  # where the row begins
-    rows: NDArray[Any]
+    row_of_entry: Uint32s  # where the row begins
+    rows: Array
 
 
 def lay_category_table(
     classes: Sequence[SetClasses],
-    heads: Sequence[NDArray[Any]],
+    heads: Sequence[Array],
     coded: Sequence[Int32s],
     first: int,
     lanes: int,
@@ -134,7 +134,7 @@ def lay_category_table(
     has the numbers of the sets that get a code. The first code goes to place ``first``;
     a register has ``lanes`` codes.
     """
-    parts: list[NDArray[Any]] = []
+    parts: list[Array] = []
     entries, start, place, size = [], [0], [first], []
     at = 0
     for group, head, chosen in zip(classes, heads, coded, strict=True):
@@ -161,14 +161,14 @@ def lay_category_table(
 
 class CategoryRows:
     def __init__(self, rules: ReadingRules, table: CategoryTable) -> None:
-        self.b, self.t, self._rules, self._model = rules.b, table, rules, rules.model
+        self.t, self._rules, self._model = table, rules, rules.model
         self._rows = rules.model("category_rows", table.rows)
         self._vec = Vec(scalar_of(table.rows.dtype), table.lanes)
         self._at: list[Value] = []
         self._many: Buffer | None = None
 
     def find(self, row: RowAt, codes: Part) -> None:
-        b, t = self.b, self.t
+        t = self.t
         row_of_entry = self._model("category_row_of_entry", t.row_of_entry)
 
         def one(group: SetGroup, feature: Value, start: Value, g: Value | int) -> Value:
@@ -206,7 +206,6 @@ class CategoryRows:
                 many[k] = at
 
     def head(self, offset: Value, op: Literal["and", "or"]) -> Value:
-        b = self.b
 
         def part(at: Value) -> Value:
             return self._rows[at + offset, self._vec]
@@ -220,9 +219,7 @@ class CategoryRows:
         return head[0]
 
 
-def by_classes(
-    classes: SetClasses, make: Callable[[NDArray[np.bool_]], NDArray[Any]]
-) -> NDArray[Any]:
+def by_classes(classes: SetClasses, make: Callable[[Bools], Array]) -> Array:
     """Apply a function to a few classes at a time, since its result may be wide."""
     step = 64
     parts = [

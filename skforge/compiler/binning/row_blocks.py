@@ -18,26 +18,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from skforge._typing import Int32s
+from skforge._typing import Array, Int32s
 from skforge.compiler.binning.rules import (
     ReadingRules,
     RowAt,
     ThresholdPool,
     set_numbers,
 )
+from skforge.compiler.forest import bins
 from skforge.compiler.forest.arrays import Comparison, Missing
-from skforge.compiler.forest.bins import (
-    THRESHOLDS,
-    CodeTable,
-    TestColumns,
-    missing_right,
-)
 from skforge.compiler.forest.forest import Forest
+from skforge.compiler.ir.lir.builder import b
 from skforge.compiler.ir.lir.nodes import I64, U32, Value, Vec
 from skforge.compiler.ir.lir.types import Part, scalar_of
 
@@ -69,15 +63,15 @@ class RowCodePlan:
     classes: tuple[ColumnClass, ...]
     feature: Int32s  # by place
     offset: Int32s  # by place, into numbers; for a set test, the set's number
-    numbers: NDArray[Any]  # thresholds, in the rows' dtype
+    numbers: Array  # thresholds, in the rows' dtype
 
 
-def plan_row_codes(table: CodeTable, forest: Forest) -> RowCodePlan:
+def plan_row_codes(table: bins.CodeTable, forest: Forest) -> RowCodePlan:
     long = table.ordered & (table.counts > BLOCK)
-    right = missing_right(table)
+    right = bins.missing_right(table)
     keys = table.test, table.missing, table.missing_left, long
     every = np.arange(table.n_columns)
-    by_class = TestColumns.of(every, every, *keys)
+    by_class = bins.TestColumns.of(every, every, *keys)
     order = by_class.tests
     classes = tuple(
         ColumnClass(
@@ -100,7 +94,7 @@ def plan_row_codes(table: CodeTable, forest: Forest) -> RowCodePlan:
                 offset[place] = set_of[c]
                 continue
             bounds = table.bounds(c)
-            if part.test == THRESHOLDS:
+            if part.test == bins.THRESHOLDS:
                 bounds = _blocks(bounds, np.inf if part.right else np.nan)
             offset[place] = numbers.add(bounds)
     # A value that also passes the padding reads one block past the last.
@@ -114,7 +108,7 @@ def plan_row_codes(table: CodeTable, forest: Forest) -> RowCodePlan:
     )
 
 
-def _blocks(thresholds: NDArray[Any], fill: float) -> NDArray[Any]:
+def _blocks(thresholds: Array, fill: float) -> Array:
     n_blocks = max(1, -(-len(thresholds) // BLOCK))
     blocks = np.full(n_blocks * BLOCK, fill, thresholds.dtype)
     blocks[: len(thresholds)] = thresholds
@@ -127,12 +121,12 @@ def _blocks(thresholds: NDArray[Any], fill: float) -> NDArray[Any]:
 
 class BlockedBins:
     def __init__(self, rules: ReadingRules, plan: RowCodePlan) -> None:
-        self.b, self.plan, self._rules = rules.b, plan, rules
+        self.plan, self._rules = plan, rules
         self._numbers = rules.model("code_numbers", plan.numbers)
         self._vec = Vec(scalar_of(plan.numbers.dtype), BLOCK)
 
     def evaluate(self, row: RowAt, codes: Part) -> None:
-        b, plan = self.b, self.plan
+        plan = self.plan
         if len(plan.feature) <= STRAIGHT:
             for part in plan.classes:
                 for c in range(part.first, part.last):
@@ -151,18 +145,17 @@ class BlockedBins:
     def _column(
         self, part: ColumnClass, x: Value, offset: Value, codes: Part, place: Value
     ) -> None:
-        search = self._search if part.test == THRESHOLDS else self._single_test
+        search = self._search if part.test == bins.THRESHOLDS else self._single_test
         codes[place] = search(part, x, offset).to(codes.element)
 
     # ------------------------------------------------------------ thresholds
 
     def _search(self, part: ColumnClass, x: Value, offset: Value) -> Value:
-        b, rules = self.b, self._rules
-        x = b.splat(rules.nan_if_missing(x, part.missing), BLOCK)
+        x = b.splat(self._rules.nan_if_missing(x, part.missing), BLOCK)
 
         def passed(at: Value) -> Value:
             block = self._numbers[at, self._vec]
-            mask = rules.goes_right(x, block, unordered=part.right)
+            mask = self._rules.goes_right(x, block, unordered=part.right)
             return b.popcount(b.mask_bits(mask, U32)).to(I64)
 
         if not part.pivots:
@@ -175,7 +168,7 @@ class BlockedBins:
     # ------------------------------------------------------------ single tests
 
     def _single_test(self, part: ColumnClass, x: Value, offset: Value) -> Value:
-        b, raw = self.b, x
+        raw = x
         x = self._rules.zero_for_nan(x)
         number = self._numbers[offset] if part.test == Comparison.EQ else offset
         right = self._rules.goes_right(x, number, part.test)

@@ -19,14 +19,14 @@ Without lanes each column is searched separately, as a GPU thread does.
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from skforge._typing import Array
 from skforge.compiler.binning.rules import BlockRows, ReadingRules, set_numbers
 from skforge.compiler.forest.arrays import Comparison, Missing
 from skforge.compiler.forest.bins import CodeTable, code_stride, missing_right
+from skforge.compiler.ir.lir.builder import b
 from skforge.compiler.ir.lir.nodes import I64, Buffer, Scalar, Type, Value, Vec
 from skforge.compiler.ir.lir.types import scalar_of
 
@@ -46,7 +46,7 @@ class GatheredBins:
         step: int = 1,
         element: Scalar | None = None,
     ) -> None:
-        self.b, self.t, self.lanes = rules.b, table, lanes
+        self.t, self.lanes = table, lanes
         self._rules, self._step, model = rules, step, rules.model
         #: A GPU counts in 32 bits.
         self._number = np.int64 if lanes else np.int32
@@ -68,13 +68,12 @@ class GatheredBins:
         gone = np.where(missing_right(table), counts, 0)
         self._gone = model("code_missing", self._columns(gone)) if gone.any() else None
 
-    def _columns(self, values: NDArray[Any]) -> NDArray[Any]:
+    def _columns(self, values: Array) -> Array:
         padded = np.zeros(self._stride, self._number)
         padded[: len(values)] = values
         return padded
 
     def encode(self, rows: BlockRows, count: Value, codes: Buffer) -> None:
-        b = self.b
         with b.loop(count, hint="row") as r:
             start = (rows.first + r) * rows.stride
             to = r * self._stride
@@ -85,7 +84,7 @@ class GatheredBins:
             self.write_tests(rows.rows, start, to, codes)
 
     def _search(self, rows: Buffer, start: Value, column: Value) -> Value:
-        b, vec = self.b, self._type
+        vec = self._type
         feature = self._of(self._features, column)
         raw = rows[start + feature]
         rules, kinds, is_kind = self._rules, self._kinds, partial(self._is_kind, column)
@@ -112,7 +111,7 @@ class GatheredBins:
         if len(self._kinds) == 1:
             return None
         kinds = self._rules.model("code_missing_kind", self._columns(self.t.missing))
-        return self._of(kinds, column).eq(self.b.const(int(kind), self._type))
+        return self._of(kinds, column).eq(b.const(int(kind), self._type))
 
     def _of(self, numbers: Buffer, column: Value) -> Value:
         return numbers[column, self._type] if self.lanes else numbers[column].to(I64)
@@ -123,7 +122,7 @@ class GatheredBins:
         codes[to + column * self._step] = self._search(rows, start, column)
 
     def write_tests(self, rows: Buffer, start: Value, to: Value, codes: Buffer) -> None:
-        b, t, rules, forest = self.b, self.t, self._rules, self._rules.forest
+        t, rules, forest = self.t, self._rules, self._rules.forest
         predicate = t.first[self._tests]
         sets = forest.comparison[predicate] != Comparison.EQ
         for name, chosen in (("equal", ~sets), ("set", sets)):

@@ -9,13 +9,14 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from skforge._typing import Array, Bools, Int64s, Uint32s
 from skforge.compiler.forest.arrays import ZERO_THRESHOLD, Comparison, Missing
 from skforge.compiler.forest.bins import THRESHOLDS
 from skforge.compiler.forest.forest import Forest
-from skforge.compiler.ir.lir.builder import Builder
+from skforge.compiler.ir.lir.builder import b
 from skforge.compiler.ir.lir.nodes import I64, U32, Buffer, CompareOp, Value
 
-AnyArray = NDArray[Any]
+AnyArray = Array
 
 #: Declares a buffer of model data (once for each name) and returns it.
 Model: TypeAlias = Callable[[str, AnyArray], Buffer]
@@ -65,7 +66,6 @@ NO_CATEGORY = 1 << 31
 class ReadingRules:
     """Emits how the tests of a normalised forest, all "lt" or all "le", read values."""
 
-    b: Builder
     forest: Forest
     comparison: str
     model: Model
@@ -94,27 +94,27 @@ class ReadingRules:
             members = test == Comparison.MEMBER if exact is None else exact
             return ~self.in_set(number, x, members)
         op = "ne" if test == Comparison.EQ else self.passes
-        return self.b.compare(op, x, number, unordered=unordered)
+        return b.compare(op, x, number, unordered=unordered)
 
     # ------------------------------------------------------------ missing values
 
     def zero_for_nan(self, x: Value) -> Value:
-        return self.b.select(self.b.is_nan(x), 0.0, x)
+        return b.select(b.is_nan(x), 0.0, x)
 
     def is_tiny(self, x: Value) -> Value:
         """Return whether x counts as zero, which is missing under ``Missing.ZERO``."""
         return (x <= ZERO_THRESHOLD) & (x >= -ZERO_THRESHOLD)
 
     def is_missing(self, x: Value, rule: Missing) -> Value:
-        is_nan = self.b.is_nan(x)
+        is_nan = b.is_nan(x)
         return is_nan if rule != Missing.ZERO else is_nan | self.is_tiny(x)
 
     def nan_if_missing(self, x: Value, rule: Missing) -> Value:
         if rule == Missing.NEVER:
             return self.zero_for_nan(x)
         if rule == Missing.ZERO:
-            nan = self.b.const(float("nan"), x.type)
-            return self.b.select(self.is_tiny(x), nan, x)
+            nan = b.const(float("nan"), x.type)
+            return b.select(self.is_tiny(x), nan, x)
         return x
 
     def compared(self, raw: Value, kinds: Collection[int], is_kind: IsKind) -> Value:
@@ -124,13 +124,13 @@ class ReadingRules:
         """
         if Missing.NEVER not in kinds:
             return raw
-        nan = self._with(is_kind, Missing.NEVER, self.b.is_nan(raw))
-        return self.b.select(nan, 0.0, raw)
+        nan = self._with(is_kind, Missing.NEVER, b.is_nan(raw))
+        return b.select(nan, 0.0, raw)
 
     def missing(
         self, raw: Value, x: Value, kinds: Collection[int], is_kind: IsKind
     ) -> Value:
-        missing = self.b.is_nan(x)
+        missing = b.is_nan(x)
         if Missing.ZERO not in kinds:
             return missing
         return missing | self._with(is_kind, Missing.ZERO, self.is_tiny(raw))
@@ -148,7 +148,6 @@ class ReadingRules:
         If the forest truncates categories, x is first rounded toward zero. With
         ``exact`` a number with a fraction is not a category.
         """
-        b = self.b
         positive = above = x >= 0.0
         below = x < float(most)
         if self.forest.truncate_categories:
@@ -162,7 +161,6 @@ class ReadingRules:
 
     def category_entry(self, x: Value, entries: int, exact: bool = False) -> Value:
         """Return x's entry in a table of sets; the last two: missing, and in no set."""
-        b = self.b
         code, known = self.category(x, entries - 2, exact)
         code = b.select(known, code, entries - 1)
         return b.select(b.is_nan(x), entries - 2, code)
@@ -173,7 +171,7 @@ class ReadingRules:
         ``number`` is the set's number. With ``exact`` a number with a fraction is in no
         set. Both may be scalars. The result for a missing value is unspecified.
         """
-        b, n = self.b, x.type.lanes
+        n = x.type.lanes
         start, size, words = category_tables(self.forest)
         starts = self.model("category_start", start)
         sizes = self.model("category_count", size)
@@ -198,7 +196,7 @@ class ReadingRules:
 
 def category_tables(
     forest: Forest,
-) -> tuple[NDArray[np.uint32], NDArray[np.uint32], NDArray[np.uint32]]:
+) -> tuple[Uint32s, Uint32s, Uint32s]:
     """Return each set's first word, its number of words, and all words (one spare)."""
     category = np.flatnonzero(forest.comparison >= Comparison.IN)
     start = forest.category_offset[:-1][category].astype(np.uint32)
@@ -207,13 +205,13 @@ def category_tables(
     return start, count, words
 
 
-def set_numbers(forest: Forest) -> NDArray[np.int64]:
+def set_numbers(forest: Forest) -> Int64s:
     return np.cumsum(forest.comparison >= Comparison.IN) - 1
 
 
 def set_members(
     forest: Forest, predicates: NDArray[np.integer[Any]], words: int | None = None
-) -> NDArray[np.bool_]:
+) -> Bools:
     offset = forest.category_offset
     begin, end = offset[predicates], offset[predicates + 1]
     most = int((end - begin).max(initial=0)) if words is None else words
@@ -227,7 +225,7 @@ def set_members(
 
 def set_answers(
     forest: Forest, predicates: NDArray[np.integer[Any]], words: int | None = None
-) -> NDArray[np.bool_]:
+) -> Bools:
     """Return what sets send right, a set a row: categories, missing values, others."""
     inside = set_members(forest, predicates, words)
     missing = ~forest.missing_left[predicates][:, None]

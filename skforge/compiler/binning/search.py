@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from skforge.compiler.ir.lir.builder import Builder
+from skforge._typing import Array
+from skforge.compiler.ir.lir.builder import b
 from skforge.compiler.ir.lir.nodes import Buffer, Value, Vec
 from skforge.compiler.target import Target
 
@@ -48,8 +48,8 @@ class Registers:
         )
 
     def pivots(
-        self, thresholds: NDArray[Any], levels: int, fill: float, low_first: bool
-    ) -> list[NDArray[Any]]:
+        self, thresholds: Array, levels: int, fill: float, low_first: bool
+    ) -> list[Array]:
         """Return the pivots of each level of a search, indexed by the answers so far.
 
         With ``low_first`` the first answer is the lowest bit of the index, else the
@@ -68,7 +68,7 @@ class Registers:
         return parts
 
     def load_pivots(
-        self, b: Builder, numbers: Buffer, offset: Value, levels: int
+        self, numbers: Buffer, offset: Value, levels: int
     ) -> list[list[Value]]:
         n, vec = self.lanes, Vec(numbers.element, self.lanes)
         tables: list[list[Value]] = []
@@ -80,7 +80,7 @@ class Registers:
         return tables
 
     def pivot_of(
-        self, b: Builder, table: Sequence[Value], index: Value, answers: Sequence[Value]
+        self, table: Sequence[Value], index: Value, answers: Sequence[Value]
     ) -> Value:
         """Look up the pivots of a level, one in each lane.
 
@@ -94,6 +94,6 @@ class Registers:
             return b.permute(table, index)
         half = len(table) // 2
         bit = (half * index.type.lanes).bit_length() - 1
-        low = self.pivot_of(b, table[:half], index, answers)
-        high = self.pivot_of(b, table[half:], index, answers)
+        low = self.pivot_of(table[:half], index, answers)
+        high = self.pivot_of(table[half:], index, answers)
         return b.select(answers[bit], high, low)

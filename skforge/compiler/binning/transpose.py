@@ -14,12 +14,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
 
-from numpy.typing import NDArray
-
+from skforge._typing import Array
 from skforge.compiler.binning.rules import BlockRows
-from skforge.compiler.ir.lir.builder import Builder
+from skforge.compiler.ir.lir.builder import b
 from skforge.compiler.ir.lir.nodes import I64, U8, U16, Buffer, Scalar, Value, Vec
 
 #: Rows of more features than this are wide, and this many of them are one part of a
@@ -44,14 +42,13 @@ class ColumnTile:
 
     def __init__(
         self,
-        b: Builder,
         scalar: Scalar,
         lanes: int,
         part: int,
         clean: Callable[[Value], Value],
         tiles: int = 1,
     ) -> None:
-        self.b, self.scalar, self.lanes, self.part = b, scalar, lanes, part
+        self.scalar, self.lanes, self.part = scalar, lanes, part
         self.vec = Vec(scalar, lanes)
         self._clean, self.tiles = clean, tiles
         self.buffer = b.alloc("columns", scalar, tiles * lanes * part)
@@ -63,7 +60,7 @@ class ColumnTile:
 
         Groups past the last row are not written: their sums are never used.
         """
-        b, n = self.b, self.lanes
+        n = self.lanes
         start, last = starts[first].to(I64), rows.n_rows - 1
         # Reading a narrow row as a vector goes past its end, into the next row.
         slack = 0 if rows.n_features >= n else n
@@ -92,17 +89,17 @@ class ColumnTile:
     def _transpose_fast(
         self, rows: BlockRows, start: Value, row: Value, r: Value
     ) -> None:
-        b, n = self.b, self.lanes
+        n = self.lanes
         at = row * rows.stride + start
         vectors = []
         for _ in range(n):
             vectors.append(self._row(rows.rows, at))
             at = at + rows.stride
-        for c, vector in enumerate(transpose(b, vectors, self.scalar.bytes)):
+        for c, vector in enumerate(transpose(vectors, self.scalar.bytes)):
             self.buffer[r + c * self.part] = vector
 
     def _row(self, rows: Buffer, at: Value) -> Value:
-        b, n = self.b, self.lanes
+        n = self.lanes
         if rows.element == self.scalar:
             return self._clean(rows[at, self.vec])
         half = Vec(rows.element, n // 2)
@@ -112,7 +109,7 @@ class ColumnTile:
     def _transpose_slow(
         self, last: Value, rows: BlockRows, start: Value, row: Value, r: Value
     ) -> None:
-        b, n = self.b, self.lanes
+        n = self.lanes
         columns = (rows.n_features - start).min(n)
         with b.loop(n) as i:
             base = (row + i).min(last) * rows.stride + start
@@ -138,15 +135,15 @@ class ColumnTile:
         ``starts`` has the first column of each tile, ``ends`` the first job of each and
         the end. Yields the job.
         """
-        with self.b.loop(0, n_tiles, self.tiles, hint="tile") as i:
+        with b.loop(0, n_tiles, self.tiles, hint="tile") as i:
             one = self.tiles == 1
             end = i + 1 if one else (i + self.tiles).min(n_tiles)
             self.fill(rows, starts, i, 1 if one else end - i)
-            with self.b.loop(ends[i].to(I64), ends[end].to(I64), hint="job") as j:
+            with b.loop(ends[i].to(I64), ends[end].to(I64), hint="job") as j:
                 yield j
 
 
-def store_masks(b: Builder, lines: Buffer, at: Value, masks: Sequence[Value]) -> None:
+def store_masks(lines: Buffer, at: Value, masks: Sequence[Value]) -> None:
     lanes = masks[0].type.lanes
     joined = max(1, 8 // lanes)
     # The mask of a vector is one integer of 16 or 8 rows; smaller masks are joined.
@@ -158,7 +155,7 @@ def store_masks(b: Builder, lines: Buffer, at: Value, masks: Sequence[Value]) ->
         lines[at + v * lanes // 8] = bits
 
 
-def tile_starts(used: NDArray[Any], n_features: int, lanes: int) -> list[int]:
+def tile_starts(used: Array, n_features: int, lanes: int) -> list[int]:
     """Return the first columns of tiles that cover the used features.
 
     A tile does not reach past the last feature, unless rows are narrower than a tile.
@@ -185,7 +182,7 @@ def unpacked(n: int, e: int, unit: int, high: bool) -> list[int]:
     return chosen
 
 
-def transpose(b: Builder, rows: Sequence[Value], item: int) -> list[Value]:
+def transpose(rows: Sequence[Value], item: int) -> list[Value]:
     """Transpose a square of vectors: unpack within 128-bit lanes, then swap lanes."""
     n, e = len(rows), 16 // item
 

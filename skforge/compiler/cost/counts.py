@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skforge._compat import cached_property
+from skforge._typing import Float64s, Int32s, Int64s
 from skforge.compiler.binning.category_rows import set_groups
 from skforge.compiler.binning.search import Registers
 from skforge.compiler.binning.transpose import tile_starts
@@ -17,14 +18,8 @@ from skforge.compiler.cost.shape import ForestShape
 from skforge.compiler.forest.arrays import Comparison, Missing, fronts_of
 from skforge.compiler.forest.bins import column_count, tested_columns
 from skforge.compiler.forest.forest import Forest
-from skforge.compiler.layouts.bitsliced import predicate_table
+from skforge.compiler.layouts.bitsliced import predicate_table, sliced_layout
 from skforge.compiler.layouts.bitsliced.predicate_table import SETS, SETS_A_BYTE
-from skforge.compiler.layouts.bitsliced.sliced_layout import (
-    MAX_BITS,
-    depth_classes,
-    folds,
-    looks_up,
-)
 from skforge.compiler.layouts.even_trees import even_trees, leaf_counts
 from skforge.compiler.layouts.lanes.lanes import LanesCost, sums_together
 from skforge.compiler.layouts.pieces.cut import sizes
@@ -39,7 +34,7 @@ from skforge.compiler.layouts.tiles.tile_rows import refusal as values_refusal
 from skforge.compiler.layouts.tiles.tiles import MAX_COLUMNS, MAX_TREES
 from skforge.compiler.target import Target
 
-Counts = NDArray[np.float64]
+Counts = Float64s
 
 #: Bytes of a cache line.
 LINE = 64
@@ -176,7 +171,7 @@ class ForestCounts(ForestShape):
         self.set_share = 1 - float(np.mean(ordered)) if len(ordered) else 0.0
         self.folded_nodes, self.listed, self.look_ups, mostly = _bit_trees(forest)
         self.folds_in_vectors = mostly and target.has_mask_registers  # as 64 rows do
-        self.looks_up = looks_up(forest, target)
+        self.looks_up = sliced_layout.looks_up(forest, target)
 
         self.lanes = LanesCost.of(forest, target)
         self.sums_together = sums_together(forest)  # in lanes
@@ -201,7 +196,7 @@ class ForestCounts(ForestShape):
         self.rest = lines.below(self.lanes.levels, REST_NODE)
 
         most = int(np.diff(forest.tree_offset).max(initial=0)) // 2 + 1
-        self.loads_deep = most > 1 << MAX_BITS  # leaves of even trees
+        self.loads_deep = most > 1 << sliced_layout.MAX_BITS  # leaves of even trees
         permutes = target.has("avx2") and most <= MAX_LEAVES
         self._allows_any_tiles = permutes and forest.n_predicates > 0
         self.allows_lanes = self.lanes.search < float("inf")
@@ -249,9 +244,7 @@ def counted(forest: Forest | ForestShape, target: Target) -> ForestCounts:
     return ForestCounts(ForestShape.of(forest).forest, target)
 
 
-def _thresholds(
-    of_column: NDArray[np.int64], registers: Registers
-) -> tuple[int, int, int]:
+def _thresholds(of_column: Int64s, registers: Registers) -> tuple[int, int, int]:
     """Count the thresholds of bit logic that are searched, levels, and compares.
 
     Levels are those of the searches of all columns together.
@@ -291,11 +284,13 @@ def _asks(forest: Forest) -> bool:
 
 
 def _bit_trees(forest: Forest) -> tuple[int, float, int, bool]:
-    fold, even = folds(forest), even_trees(forest)
+    fold, even = sliced_layout.folds(forest), even_trees(forest)
     leaves, deep = leaf_counts(forest), even & ~fold
     bits = np.ceil(np.log2(np.maximum(leaves, 2))) + 1
     if fold.any():
-        bits[fold] = depth_classes(forest.tree_depths()[fold].astype(np.int64))
+        bits[fold] = sliced_layout.depth_classes(
+            forest.tree_depths()[fold].astype(np.int64)
+        )
     bits[deep] -= 1  # no code is spare
     entries = 2.0**bits
     item = forest.leaf_value.dtype.itemsize
@@ -324,7 +319,7 @@ class _Lines:
 
     trees: int  # of the forest
     part: float  # the part of its trees that are counted
-    depth: NDArray[np.int32]  # of inner nodes
+    depth: Int32s  # of inner nodes
     rarity: NDArray[np.integer[Any]]  # of inner nodes
     of_leaves: Reach
     walked: float  # inner nodes that a row passes in a tree

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from functools import lru_cache
 
 import numpy as np
-from numpy.typing import NDArray
 
+from skforge._typing import Float64s
 from skforge.compiler.schedule import directives as d
 from skforge.compiler.schedule.schedule import Schedule
 
@@ -56,7 +56,7 @@ FACTS = (
 PLACE = {name: i for i, name in enumerate(FACTS)}
 
 
-def facts_of(schedules: Iterable[Schedule]) -> NDArray[np.float64]:
+def facts_of(schedules: Iterable[Schedule]) -> Float64s:
     facts = [_facts(schedule) for schedule in schedules]
     return np.array(facts, dtype=np.float64).reshape(len(facts), len(FACTS))
 

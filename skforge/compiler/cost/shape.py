@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from skforge._compat import cached_property
+from skforge._typing import Bools, Int32s
 from skforge.compiler.forest.bins import column_count
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.layouts.base import BlockRepresentation
@@ -76,7 +76,7 @@ class ForestShape:
         return forest if isinstance(forest, ForestShape) else cls(forest)
 
     @cached_property
-    def _leaf_depths(self) -> NDArray[np.int32]:
+    def _leaf_depths(self) -> Int32s:
         return self.forest.node_depths()[self.forest.leaf >= 0]
 
     @cached_property
@@ -119,7 +119,7 @@ class ForestShape:
         return column_count(self.normal, merge=True) if self.n_predicates else 0
 
     @cached_property
-    def folded(self) -> NDArray[np.bool_]:
+    def folded(self) -> Bools:
         """Which trees bit logic folds completely."""
         return folds(self.forest)
 

@@ -19,6 +19,7 @@ from skforge.compiler.forest.outputs import (
     Task,
 )
 from skforge.exceptions import InvalidModelError
+from skforge.runtime.libm import multiply_add
 
 if TYPE_CHECKING:
     from skforge.compiler.forest.categories import HashedCategories
@@ -184,9 +185,10 @@ class ForestArrays(_Known):
             sums /= self.divisor
         if self.scaling:
             factor, *more = self.scaling
-            sums *= factor
+            if not more:
+                sums *= factor
             for output, value in enumerate(more):
-                sums[:, output] += value
+                sums[:, output] = multiply_add(sums[:, output], factor, value)
 
     @property
     def classifies(self) -> bool:

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
 from skforge._typing import Array, Int32s, Int64s, Uint32s
 from skforge.compiler.forest.arrays import ForestArrays
-from skforge.compiler.forest.predicates import deduplicate_predicates
+from skforge.compiler.forest.predicates import AnyForest, deduplicate_predicates
 from skforge.compiler.forest.validation import ABSENT
 from skforge.exceptions import InvalidInputError, UnsupportedModelError, shortened
 
-AnyForest = TypeVar("AnyForest", bound=ForestArrays)
-
 #: Transforms with a constant that depends on all trees.
-_OF_ALL_TREES = ("samme", "path_length")
+_OF_ALL_TREES = ("samme", "path_length", "weighted_median")
 _INSTEAD = "predict with each forest, and add the scores"
 _AT_SOURCE = "choose the trees in {}, and read the model again"
 

@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike
 from skforge._typing import Int32s
 from skforge._version import FORMAT, __version__, check_format
 from skforge.compiler.forest import arrays
+from skforge.compiler.forest.predicates import with_sets_of_here
 from skforge.exceptions import InvalidInputError
 from skforge.runtime.digests import sha256
 
@@ -294,4 +295,4 @@ depth 0..1, 1 features, 1 outputs, float32 rows, float64 sums>
 
 def _rebuilt(form: int, release: str, *values: Any) -> Forest:
     check_format(form, release, "The pickle of a Forest")
-    return Forest(*values)
+    return with_sets_of_here(Forest(*values))

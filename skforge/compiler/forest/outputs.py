@@ -20,7 +20,7 @@ OutputFunction: TypeAlias = Literal[
     "signed_square", "log1p_exp", "expectiles", "unknown",
     # in NumPy's and SciPy's
     "expit", "softmax_by_rows", "softmax_by_columns", "numpy_exp", "samme",
-    "path_length",
+    "path_length", "weighted_median",
     # in ONNX Runtime's
     "onnx",
     # in CatBoost's
@@ -56,7 +56,7 @@ class OutputSpec:
     #:   rows NumPy sums in different orders; ``numpy_exp``;
     #: - ``samme`` of AdaBoost's votes, whose weights sum to ``parameter``;
     #:   ``path_length`` of an isolation forest, ``-(2 ** (-x / parameter))``; values
-    #:   below ``cutoff`` are outliers;
+    #:   below ``cutoff`` are outliers; ``weighted_median``, AdaBoost's of regressors;
     #: - ``onnx``: ``post`` of the scores in a ``layout``, as ``dtype``;
     #: - ``fast_exp`` and ``fast_softmax``, with CatBoost's own exponential;
     #:   ``uncertainty``, the first score and its exponential of twice the second.
@@ -68,6 +68,8 @@ class OutputSpec:
     #: Added to the scores first, one per output (ONNX); NaN for an output that no leaf
     #: scores.
     offsets: tuple[float, ...] = ()
+    #: Of a weighted median, the weight of each score.
+    weights: tuple[float, ...] = ()
     #: The score that separates outliers from inliers, or one class from the other.
     cutoff: float = 0.0
     #: The answer of ``predict_proba``: the scores, target by target; the values;

@@ -13,6 +13,7 @@ from skforge._typing import Array, Arrays
 from skforge.compiler.forest.arrays import LAYOUT, RARE, frozen
 from skforge.compiler.forest.categories import PACKED, HashedCategories
 from skforge.compiler.forest.forest import Forest
+from skforge.compiler.forest.predicates import with_sets_of_here
 from skforge.exceptions import InvalidModelError
 from skforge.runtime.records import fields_in, plain_out, refusal, values_in
 
@@ -34,7 +35,7 @@ def forest_out(forest: Forest, arrays: Arrays, name: str = "forest") -> dict[str
 def forest_in(
     record: dict[str, Any], arrays: Mapping[str, Array], of: str = "forest"
 ) -> Forest:
-    """Return the forest of a record and its arrays, not yet validated."""
+    """Return the valid forest of a record and its arrays."""
     values: dict[str, Any] = {
         field.name: arrays.get(f"{of}.{field.name}")
         for field in fields(Forest)
@@ -47,7 +48,8 @@ def forest_in(
         _fill(values)
     except (IndexError, TypeError, ValueError) as error:
         raise refusal("forest") from error
-    return Forest(**_plain_fields(record), **values, hashed=_hashed_in(arrays, of))
+    forest = Forest(**_plain_fields(record), **values, hashed=_hashed_in(arrays, of))
+    return with_sets_of_here(forest.validate())
 
 
 def _hashed_in(arrays: Mapping[str, Array], of: str) -> HashedCategories | None:
@@ -89,7 +91,7 @@ def forest_later(
 
     def read() -> Forest:
         names = [name for name in container if name.startswith(f"{of}.")]
-        return forest_in(record, container.read(*names), of).validate()
+        return forest_in(record, container.read(*names), of)
 
     dtypes = (container.dtype(f"{of}.{name}") for name in ("threshold", "leaf_value"))
     values |= {

@@ -12,6 +12,7 @@ from skforge._typing import Array, Int64s
 from skforge.compiler.forest.combine import subset
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.outputs import AnswerSpec
+from skforge.runtime.libm import multiply_add
 
 
 @dataclass(frozen=True)
@@ -33,12 +34,13 @@ class BoostingRounds:
         # averages, and isolation forests
         if forest.divisor != 1 or forest.outputs.function == "path_length":
             return None
-        n_outputs = 1 if forest.vector_leaves else forest.n_outputs
+        one = forest.vector_leaves or forest.outputs.function == "weighted_median"
+        n_outputs = 1 if one else forest.n_outputs
         width = each * n_outputs
         n, odd = divmod(forest.n_trees - ends_in_bias(forest), width)
         if odd or n < 1:
             return None
-        if not forest.vector_leaves:  # not those of several models in one
+        if not one:  # not those of several models in one
             outputs = np.tile(np.repeat(np.arange(n_outputs), each), n)
             if (forest.tree_output[: n * width] != outputs).any():
                 return None
@@ -61,18 +63,19 @@ class BoostingRounds:
             sums = planes[:, at] + 0.0
             for tree in range(at + 1, min(at + step, planes.shape[1])):
                 sums += planes[:, tree]
-            sums *= factor
             if begin + at == 0 and bias:
-                sums += np.array(bias)
+                sums = multiply_add(sums, factor, np.array(bias))
+            else:
+                sums *= factor
             planes[:, number] = sums
         return planes[:, : len(firsts)]
 
     def finish(self, sums: Array, begin: int) -> None:
         """Scale sums in place: CatBoost adds its bias to the first rounds alone."""
-        if factors := self.forest.scaling:
-            sums *= factors[0]
-            if begin == 0:
-                sums += np.array(factors[1:] or 0.0)
+        if begin == 0:
+            self.forest.finish(sums)
+        elif self.forest.scaling:
+            sums *= self.forest.scaling[0]
 
     def spec(self, begin: int, end: int) -> AnswerSpec:
         """Return how the scores of rounds [begin, end) become answers."""
@@ -82,7 +85,15 @@ class BoostingRounds:
             outputs = replace(outputs, divisor=end - begin)
         if outputs.function == "samme":
             outputs = replace(outputs, parameter=self._weights[end - 1])
+        if self.medians:
+            outputs = replace(outputs, weights=outputs.weights[:end])
+            return replace(forest.answers, outputs=outputs, n_outputs=end)
         return replace(forest.answers, outputs=outputs)
+
+    @property
+    def medians(self) -> bool:
+        """Whether each tree has a score of its own, and answers are their medians."""
+        return self.forest.outputs.function == "weighted_median"
 
     @property
     def varies(self) -> bool:

@@ -125,6 +125,7 @@ def _check_sizes(forest: ForestArrays) -> None:
             damaged(what)
     for name, values, wanted in (
         ("transform.offsets", forest.outputs.offsets, n_outputs),
+        ("transform.weights", forest.outputs.weights, n_outputs),
         ("class_labels", forest.class_labels, max(2, n_outputs)),
     ):
         if len(values) not in (0, wanted):

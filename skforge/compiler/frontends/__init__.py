@@ -302,4 +302,4 @@ def _saved(name: str, container: tuple[Any, Any], rounds: IntRange | None) -> Fo
     check_release(entry(manifest, "skforge_version", str), "model", "Save")
     if manifest.get("kind") == "estimator" and manifest.get("forest") is None:
         raise UnsupportedModelError(_SEVERAL.format(name, "skforge.load(path)"))
-    return forest_in(entry(manifest, "forest", dict), arrays).validate()
+    return forest_in(entry(manifest, "forest", dict), arrays)

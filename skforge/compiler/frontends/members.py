@@ -25,6 +25,9 @@ CONSTANT = "sklearn.multiclass._ConstantPredictor"
 
 _KINDS = "Classifier", "Regressor"
 _STACKS = {f"sklearn.ensemble._stacking.Stacking{kind}" for kind in _KINDS}
+#: Gradient boosting that starts from another model's predictions has it as a member.
+_BOOSTED = {f"sklearn.ensemble._gb.GradientBoosting{kind}" for kind in _KINDS}
+DUMMIES = {f"sklearn.dummy.Dummy{kind}" for kind in _KINDS}
 _SELF = "sklearn.semi_supervised._self_training.SelfTrainingClassifier"
 
 #: Wrappers whose answers follow from raw scores of their members.
@@ -38,7 +41,7 @@ _APART = {
     *_STACKS,
     _SELF,
     *(f"sklearn.ensemble._bagging.Bagging{kind}" for kind in _KINDS),
-    "sklearn.ensemble._weight_boosting.AdaBoostClassifier",
+    *(f"sklearn.ensemble._weight_boosting.AdaBoost{kind}" for kind in _KINDS),
     "sklearn.multiclass.OneVsOneClassifier",
     "sklearn.multiclass.OutputCodeClassifier",
     "sklearn.multioutput.ClassifierChain",
@@ -52,6 +55,7 @@ _PLACES = {
     TARGET: ("regressor_",),
     **dict.fromkeys((FIXED, TUNED, _SELF), ("estimator_",)),
     **dict.fromkeys(_STACKS, ("estimators_", "final_estimator_")),
+    **dict.fromkeys(_BOOSTED, ("init_",)),
 }
 
 
@@ -64,7 +68,14 @@ def is_wrapper(model: object) -> bool:
 
 
 def has_members(model: object) -> bool:
-    return class_name(model) in WRAPPERS | _APART
+    return class_name(model) in WRAPPERS | _APART or starts_from_model(model)
+
+
+def starts_from_model(model: Any) -> bool:
+    """Tell whether a model is fitted gradient boosting with an ``init`` of its own."""
+    initial = getattr(model, "init_", "zero")
+    own = not isinstance(initial, str) and class_name(initial) not in DUMMIES
+    return own and class_name(model) in _BOOSTED
 
 
 def named_members(model: Any) -> dict[str, Any]:

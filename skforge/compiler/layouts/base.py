@@ -23,7 +23,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NoReturn, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -244,17 +244,20 @@ class RowLayout(AnyLayout):
         """Compute the codes of a row; return the row's code."""
 
 
+#: Makes the code of a block of rows.
+MakeCode: TypeAlias = Callable[[ReadingRules, BlockRows], BlockCode]
+
+
 @dataclass(frozen=True, slots=True)
 class CodeLayout(BlockLayout):
     """One forest, and what makes the code of a block of rows."""
 
     hir: PredictEnsemble
-    make: Callable[[ReadingRules, BlockRows], BlockCode]
+    make: MakeCode
 
     def evaluate(self, b: Builder, rows: BlockRows, model: Model) -> BlockCode:
-        return self.make(
-            ReadingRules(b, self.hir.forest, self.hir.comparison, model), rows
-        )
+        rules = ReadingRules(self.hir.forest, self.hir.comparison, model)
+        return self.make(rules, rows)
 
 
 _Interface = TypeVar("_Interface", bound="Representation")
@@ -377,11 +380,15 @@ class BlockRepresentation(Representation):
                 f"most {most}; this schedule has blocks of {block}."
             )
 
-    @abstractmethod
     def lay_out_blocks(
         self, hir: PredictEnsemble, target: Target, block: int
     ) -> BlockLayout:
         """Build the layout for blocks of ``block`` rows."""
+        return CodeLayout(hir, self.block_code(hir, target, block))
+
+    def block_code(self, hir: PredictEnsemble, target: Target, block: int) -> MakeCode:
+        """Return what makes the code of a block, if that is all of the layout."""
+        raise NotImplementedError
 
 
 class RowRepresentation(Representation):

@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from skforge._typing import Array, Bools, Int32s, Uint32s
 from skforge.compiler.forest.arrays import Comparison, Missing
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.hir.nodes import PredictEnsemble
-from skforge.compiler.ir.lir.builder import Builder
+from skforge.compiler.ir.lir.builder import b
 from skforge.compiler.ir.lir.nodes import Value
 from skforge.exceptions import UnsupportedModelError
 
@@ -28,11 +29,11 @@ class EncodedTests:
     right. There are no flags then, since codes include missing values and categories.
     """
 
-    feature: NDArray[np.uint32]  # (n_predicates,)
-    threshold: NDArray[Any]  # (n_predicates,) floats, or codes
+    feature: Uint32s  # (n_predicates,)
+    threshold: Array  # (n_predicates,) floats, or codes
     n_features: int
     #: The flags that tests differ in, in bit order; code is emitted only for these.
-    flags: dict[str, NDArray[np.bool_]]
+    flags: dict[str, Bools]
     all_nan_is_zero: bool = False  # true of every test, so no flag is needed
     exact_members: bool = False  # for "member": fractions are in no set
 
@@ -105,7 +106,7 @@ class TestEncoding:
     def bits(self) -> int:
         return self.feature_bits + len(self.tests.flags) + self.code_bits
 
-    def encode(self, predicate: NDArray[np.int32]) -> NDArray[np.uint32]:
+    def encode(self, predicate: Int32s) -> Uint32s:
         """Return the words of nodes; predicate -1 (a dummy or a leaf) gives 0."""
         tests = self.tests
         word = tests.feature.copy()
@@ -115,13 +116,13 @@ class TestEncoding:
             word |= tests.threshold.astype(np.uint32) << np.uint32(self.code_at)
         return _take(word, predicate, np.uint32(0))
 
-    def thresholds(self, predicate: NDArray[np.int32]) -> NDArray[Any]:
+    def thresholds(self, predicate: Int32s) -> Array:
         return _take(self.tests.threshold, predicate, self.tests.never_left)
 
     def feature(self, word: Value) -> Value:
         return word if self.feature_bits == 32 else word & (1 << self.feature_bits) - 1
 
-    def code(self, b: Builder, word: Value) -> Value:
+    def code(self, word: Value) -> Value:
         if not self.code_bits:
             return b.const(0, word.type)
         up = word >> self.code_at
@@ -129,12 +130,12 @@ class TestEncoding:
             return up
         return up & (1 << self.code_bits) - 1
 
-    def flag(self, b: Builder, word: Value, flag: str) -> Value:
+    def flag(self, word: Value, flag: str) -> Value:
         bit = self.feature_bits + list(self.tests.flags).index(flag)
         return (word & 1 << bit).ne(0)
 
 
-def flag_values(forest: Forest) -> dict[str, NDArray[np.bool_]]:
+def flag_values(forest: Forest) -> dict[str, Bools]:
     return {
         "default_left": forest.missing_left & (forest.missing != Missing.NEVER),
         "category": forest.comparison >= Comparison.IN,
@@ -161,12 +162,12 @@ class NodeTests:
 
     #: What ``load_threshold`` must return: in the forest's input dtype, or unsigned
     #: integers where rows are quantised.
-    threshold: NDArray[Any]
+    threshold: Array
     #: What ``load_feature_index`` must return; 0 for leaves and dummies.
-    feature: NDArray[np.uint32]
+    feature: Uint32s
     #: What ``load_flag`` must return, for each flag that it can be asked for. A forest
     #: without missing values or categories has none.
-    flags: dict[str, NDArray[np.bool_]]
+    flags: dict[str, Bools]
 
 
 def node_tests(hir: PredictEnsemble) -> NodeTests:
@@ -181,5 +182,5 @@ def node_tests(hir: PredictEnsemble) -> NodeTests:
     )
 
 
-def _take(table: NDArray[Any], index: NDArray[np.int32], missing: Any) -> NDArray[Any]:
+def _take(table: Array, index: Int32s, missing: Any) -> Array:
     return np.append(table, np.asarray(missing, table.dtype))[index]

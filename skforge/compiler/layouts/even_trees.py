@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 
+from skforge._typing import Array, Bools, Int64s
 from skforge.compiler.forest.forest import Forest
 
 #: Levels of even trees: bit logic loads the leaves of those with more than eight.
 MAX_EVEN = 16
 
 
-def leaf_counts(forest: Forest) -> NDArray[np.int64]:
+def leaf_counts(forest: Forest) -> Int64s:
     return np.diff(forest.tree_offset) // 2 + 1
 
 
-def even_trees(forest: Forest) -> NDArray[np.bool_]:
+def even_trees(forest: Forest) -> Bools:
     """Return which trees are complete, with a single test on each level."""
     depth = forest.tree_depths().astype(np.int64)
     whole = leaf_counts(forest) == 1 << np.minimum(depth, MAX_EVEN)
@@ -33,6 +31,6 @@ def even_trees(forest: Forest) -> NDArray[np.bool_]:
     return even
 
 
-def children(forest: Forest, nodes: NDArray[Any]) -> NDArray[Any]:
+def children(forest: Forest, nodes: Array) -> Array:
     children = np.stack([forest.left[nodes], forest.right[nodes]], axis=-1)
     return children.reshape(len(nodes), 2 * nodes.shape[1])

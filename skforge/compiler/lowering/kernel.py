@@ -7,14 +7,13 @@ from functools import reduce
 from itertools import chain
 from math import prod
 from operator import add
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from skforge._typing import Array, Int32s, Int64s
 from skforge.compiler.ir.hir.nodes import PredictEnsemble
 from skforge.compiler.ir.lir import nodes as lir
-from skforge.compiler.ir.lir.builder import Builder
+from skforge.compiler.ir.lir.builder import Builder, b
 from skforge.compiler.ir.lir.nodes import F64, I32, I64, Buffer, Scalar, Value
 from skforge.compiler.ir.lir.types import scalar_of
 from skforge.compiler.ir.mir import nodes as mir
@@ -114,14 +113,14 @@ class LoweringState:
             self.result,
             *(item.buffer for item in data),
         )
-        function = lir.Function(name, params, self.b.finish())
+        function = lir.Function(name, params, b.finish())
         dims = self.function.result.dims[1:]
         width = prod(self.n_outputs if d is None else size_value(d, 0) for d in dims)
         return LoweredKernel(function, data, width)
 
     # ------------------------------------------------------------ model buffers
 
-    def model_buffer(self, name: str, data: NDArray[Any]) -> Buffer:
+    def model_buffer(self, name: str, data: Array) -> Buffer:
         if name not in self._data:
             data = np.ascontiguousarray(data)
             buffer = Buffer(name, scalar_of(data.dtype), alignment=64)
@@ -132,7 +131,7 @@ class LoweringState:
         # Every walk asks for this buffer, and filling it dominates lowering time.
         if "leaf_values" in self._data:
             return self._data["leaf_values"].buffer
-        values: NDArray[Any] = self.hir.forest.leaf_value
+        values: Array = self.hir.forest.leaf_value
         if self.hir.reduction == "reproducible":
             values = scaled_leaves(self.hir, self.scale_exponent)
         if self.vector_leaves:
@@ -147,9 +146,7 @@ class LoweringState:
         numbers = self.hir.forest.source_node
         return self._by_item("leaf_numbers", numbers, self.hir.tiles.node)
 
-    def _by_item(
-        self, name: str, table: NDArray[Any], index: NDArray[np.int32]
-    ) -> Buffer:
+    def _by_item(self, name: str, table: Array, index: Int32s) -> Buffer:
         """Return a buffer of leaves' ``table[index]``; ``index`` is by item of HIR."""
         if name not in self._data:
             is_leaf = self.hir.tiles.leaf >= 0
@@ -184,7 +181,6 @@ class LoweringState:
     # ------------------------------------------------------------ indices
 
     def size(self, size: Size) -> Value:
-        b = self.b
         match size:
             case int():
                 return b.const(size)
@@ -196,7 +192,6 @@ class LoweringState:
                 return ((self.size(value) + (by - 1)) // by).max(1)
 
     def affine(self, index: mir.Affine) -> Value:
-        b = self.b
         parts = chain(
             (self.values[name] for name in index.terms),
             (self.size(size) * times for size, times in index.sizes),
@@ -266,6 +261,6 @@ def scale_exponent(hir: PredictEnsemble) -> int:
     return min(int(_BITS - power - np.ceil(np.log2(total))), _FINEST)
 
 
-def scaled_leaves(hir: PredictEnsemble, exponent: int) -> NDArray[np.int64]:
+def scaled_leaves(hir: PredictEnsemble, exponent: int) -> Int64s:
     scaled = np.ldexp(hir.forest.leaf_value.astype(np.float64), exponent)
     return np.rint(scaled).astype(np.int64)

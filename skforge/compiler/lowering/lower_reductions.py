@@ -14,7 +14,7 @@ from operator import mul
 import numpy as np
 
 from skforge.compiler.ir.lir import nodes as lir
-from skforge.compiler.ir.lir.builder import parts
+from skforge.compiler.ir.lir.builder import b, parts
 from skforge.compiler.ir.lir.nodes import F64, I64, Buffer, Scalar, Value, Vec
 from skforge.compiler.ir.mir import nodes as mir
 from skforge.compiler.lowering.kernel import ArrayView, LoweringState
@@ -25,25 +25,24 @@ MAX_UNROLLED_CHUNKS = 8
 
 class ReductionLowering:
     def __init__(self, kernel: LoweringState) -> None:
-        self._k = kernel
+        self.k = kernel
 
     # ------------------------------------------------------------ arrays
 
     def result_view(self) -> ArrayView:
-        return ArrayView(self._k.result, self.sizes(self._k.function.result))
+        return ArrayView(self.k.result, self.sizes(self.k.function.result))
 
     def sizes(self, array: mir.NamedArray) -> tuple[Value, ...]:
-        k = self._k
+        k = self.k
         return tuple(k.size(k.n_outputs if n is None else n) for n in array.dims)
 
     def alloc(self, stmt: mir.AllocArray) -> None:
-        k, b = self._k, self._k.b
         dims = self.sizes(stmt.array)
         total = self.elements(dims)
         space: lir.Space = "shared" if stmt.array.shared else "global"
         name = stmt.array.name
-        buffer = b.alloc(name, k.sum_type, total, space, alignment=64)
-        k.arrays[name] = ArrayView(buffer, dims)
+        buffer = b.alloc(name, self.k.sum_type, total, space, alignment=64)
+        self.k.arrays[name] = ArrayView(buffer, dims)
         if stmt.zero:
             zero = self._zero()
             with b.loop(total) as i:
@@ -53,12 +52,11 @@ class ReductionLowering:
         return reduce(mul, dims)
 
     def _zero(self, type_: lir.Type | None = None) -> Value:
-        k = self._k
-        return k.b.const(0.0 if k.sum_type.is_float else 0, type_ or k.sum_type)
+        return b.const(0.0 if self.k.sum_type.is_float else 0, type_ or self.k.sum_type)
 
     def _offset(self, view: ArrayView, indices: tuple[mir.Index, ...]) -> Value:
         """Return the buffer index of an element; ``Outputs`` counts as output 0."""
-        k, b = self._k, self._k.b
+        k = self.k
         if view.lanes:  # the array holds only the thread's own slot and row
             last = indices[-1]
             output = b.const(0) if isinstance(last, mir.Outputs) else k.index(last)
@@ -84,13 +82,12 @@ class ReductionLowering:
     # ------------------------------------------------------------ reduce
 
     def reduce(self, stmt: mir.Reduce) -> None:
-        k = self._k
-        value = k.values[stmt.value]
+        value = self.k.values[stmt.value]
         key = (stmt.target, stmt.indices)
-        if key in k.carried:
-            k.carried[key] = k.carried[key] + value
+        if key in self.k.carried:
+            self.k.carried[key] = self.k.carried[key] + value
             return
-        view = k.arrays[stmt.target]
+        view = self.k.arrays[stmt.target]
         at = self._offset(view, stmt.indices)
         if isinstance(stmt.indices[-1], mir.Outputs):
             self._add_vector_leaf(view, at, value, stmt.atomic)
@@ -100,7 +97,6 @@ class ReductionLowering:
     def _increase(
         self, buffer: Buffer, index: Value, value: Value, atomic: bool = False
     ) -> None:
-        b = self._k.b
         if atomic and index.type.lanes:
             for lane in range(index.type.lanes):
                 pair = b.extract(index, lane), b.extract(value, lane)
@@ -111,15 +107,15 @@ class ReductionLowering:
             buffer[index] = buffer[index] + value
 
     def element(self, stmt: mir.Reduce, n: int | None = None) -> tuple[Buffer, Value]:
-        view = self._k.arrays[stmt.target]
+        view = self.k.arrays[stmt.target]
         return view.buffer, self._offset(view, stmt.indices[:n])
 
     def _add_vector_leaf(
         self, view: ArrayView, index: Value, leaf: Value, atomic: bool
     ) -> None:
-        b, values, target = self._k.b, self._k.leaf_values(), view.buffer
+        values, target = self.k.leaf_values(), view.buffer
         if index.type.lanes or atomic:
-            with b.loop(self._k.n_outputs) as j:
+            with b.loop(self.k.n_outputs) as j:
                 here, there = index + j, leaf + j
                 self._increase(target, here, values[there], atomic)
             return
@@ -129,10 +125,10 @@ class ReductionLowering:
             target[here] = target[here, type_] + values[there, type_]
 
     def _lanes(self, scalar: Scalar) -> int:
-        return max(1, self._k.target.vector_bits // (8 * scalar.bytes))
+        return max(1, self.k.target.vector_bits // (8 * scalar.bytes))
 
     def _outputs(self) -> Iterator[tuple[Value, lir.Type]]:
-        b, scalar, n = self._k.b, self._k.sum_type, self._k.n_outputs
+        scalar, n = self.k.sum_type, self.k.n_outputs
         most, start = self._lanes(scalar), 0
         if n // most > MAX_UNROLLED_CHUNKS:
             start = n // most * most
@@ -144,7 +140,7 @@ class ReductionLowering:
     def _sums(
         self, count: Value, width: int | None
     ) -> Iterator[tuple[Value, lir.Type]]:
-        b, scalar, start = self._k.b, self._k.sum_type, self._k.b.const(0)
+        scalar, start = self.k.sum_type, b.const(0)
         if width is not None and width > 1:
             whole = count // width * width
             with b.loop(start, whole, width) as i:
@@ -154,16 +150,15 @@ class ReductionLowering:
             yield i, scalar
 
     def store_leaf(self, stmt: mir.StoreLeaf) -> None:
-        k, b = self._k, self._k.b
-        view = k.arrays[stmt.target]
-        value = k.values[stmt.value]
+        view = self.k.arrays[stmt.target]
+        value = self.k.values[stmt.value]
         at = self._offset(view, stmt.indices)
         if not isinstance(stmt.indices[-1], mir.Outputs):
             view.buffer[at] = value
             return
-        values = k.leaf_values()
+        values = self.k.leaf_values()
         if at.type.lanes:
-            with b.loop(k.n_outputs) as j:
+            with b.loop(self.k.n_outputs) as j:
                 here, there = at + j, value + j
                 view.buffer[here] = values[there]
             return
@@ -176,40 +171,38 @@ class ReductionLowering:
     # ------------------------------------------------------------ whole arrays
 
     def _length(self, rows: mir.Range) -> Value:
-        return self._k.bound(rows.bounds).max(0)
+        return self.k.bound(rows.bounds).max(0)
 
     def fill(self, stmt: mir.Fill) -> None:
-        k, b = self._k, self._k.b
-        start = k.affine(stmt.rows.start)
-        view = k.arrays[stmt.target]
-        if k.n_outputs == 1:
-            base = b.const(float(k.hir.forest.base[0]), k.float_type)
+        start = self.k.affine(stmt.rows.start)
+        view = self.k.arrays[stmt.target]
+        if self.k.n_outputs == 1:
+            base = b.const(float(self.k.hir.forest.base[0]), self.k.float_type)
             with b.loop(self._length(stmt.rows)) as i:
                 view.buffer[start + i] = base
             return
-        base_buffer = k.base()
+        base_buffer = self.k.base()
         with b.loop(self._length(stmt.rows)) as i:
-            first = (start + i) * k.n_outputs
-            with b.loop(k.n_outputs) as j:
+            first = (start + i) * self.k.n_outputs
+            with b.loop(self.k.n_outputs) as j:
                 view.buffer[first + j] = base_buffer[j]
 
     def reduce_dimension(self, stmt: mir.ReduceDimension) -> None:
-        k, b = self._k, self._k.b
-        target, source = k.arrays[stmt.target], k.arrays[stmt.source]
+        target, source = self.k.arrays[stmt.target], self.k.arrays[stmt.source]
         first = self._offset(target, (stmt.rows.start,))
-        from_ = k.affine(stmt.source_rows)
+        from_ = self.k.affine(stmt.source_rows)
         slot = self.elements(source.dims[1:])  # from one slot to the next
-        extent, length = k.size(stmt.extent), self._length(stmt.rows)
+        extent, length = self.k.size(stmt.extent), self._length(stmt.rows)
         if stmt.by_output:  # each tree's leaf is added to the tree's output
-            outputs = k.tree_outputs(by_position=False)
+            outputs = self.k.tree_outputs(by_position=False)
             with b.loop(length) as i:
-                here, at = first + i * k.n_outputs, from_ + i
+                here, at = first + i * self.k.n_outputs, from_ + i
                 with b.loop(extent) as n:
                     place = here + outputs[n].to(I64)
                     self._increase(target.buffer, place, source.buffer[n * slot + at])
             return
-        elements = length * k.n_outputs
-        from_ = from_ * k.n_outputs
+        elements = length * self.k.n_outputs
+        from_ = from_ * self.k.n_outputs
         for i, type_ in self._sums(elements, stmt.vector_width):
             here = first + i
             at = from_ + i
@@ -219,14 +212,13 @@ class ReductionLowering:
             target.buffer[here] = total[0]
 
     def reduce_dimension_inplace(self, stmt: mir.ReduceDimensionInplace) -> None:
-        k, b = self._k, self._k.b
-        view = k.arrays[stmt.array]
+        view = self.k.arrays[stmt.array]
         assert view.step == 1  # per-thread arrays have no staged sums
         first = self._offset(view, stmt.prefix)
         slot: Value = b.const(1)
         for dim in view.dims[len(stmt.prefix) + 1 :]:
             slot = slot * dim
-        extent = k.size(stmt.extent)
+        extent = self.k.size(stmt.extent)
         for i, type_ in self._inplace(stmt):
             here = first + i
             zero = self._zero(type_)
@@ -241,11 +233,11 @@ class ReductionLowering:
     def _inplace(
         self, stmt: mir.ReduceDimensionInplace
     ) -> Iterator[tuple[Value, lir.Type]]:
-        elements = self._length(stmt.rows) * self._k.n_outputs
+        elements = self._length(stmt.rows) * self.k.n_outputs
         return self._sums(elements, stmt.vector_width)
 
     def finish(self, stmt: mir.Finish) -> None:
-        k, b = self._k, self._k.b
+        k = self.k
         source, target = k.arrays[stmt.source], k.arrays[mir.RESULT]
         first = self._offset(target, (stmt.rows.start,))
         from_ = k.affine(stmt.source_rows) * k.n_outputs

@@ -28,6 +28,7 @@ from skforge.compiler.binning.rules import BlockRows, ReadingRules, RowAt
 from skforge.compiler.forest.bins import code_stride
 from skforge.compiler.ir.hir.nodes import PredictEnsemble
 from skforge.compiler.ir.lir import nodes as lir
+from skforge.compiler.ir.lir.builder import b
 from skforge.compiler.ir.lir.nodes import I64, Value
 from skforge.compiler.ir.mir import nodes as mir
 from skforge.compiler.ir.mir.walk import loops_in
@@ -71,7 +72,7 @@ def run(
 
 class Lowering:
     def __init__(self, kernel: LoweringState, sums: ReductionLowering) -> None:
-        self._k = kernel
+        self.k = kernel
         self._walks = WalkLowering(kernel)
         self._sums = sums
         self._lanes = 0  # of the enclosing vector loop, if any
@@ -116,14 +117,14 @@ class Lowering:
             case mir.AllocArray():
                 self._sums.alloc(stmt)
             case mir.Fill(target=target):
-                if isinstance(self._k.layout, BlockLayout):
-                    self._block.start(self._k.arrays[target].buffer)
+                if isinstance(self.k.layout, BlockLayout):
+                    self._block.start(self.k.arrays[target].buffer)
                 else:
                     self._sums.fill(stmt)
             case mir.Finish():
                 self._sums.finish(stmt)
             case mir.CacheTrees(trees=trees):
-                self._k.walker.cache_trees(self._k.b, *self._k.extent(trees))
+                self.k.walker.cache_trees(self.k.b, *self.k.extent(trees))
             case mir.CacheRows(rows=rows, share=None):
                 if self._takes_values():
                     self._evaluate(rows)
@@ -136,25 +137,24 @@ class Lowering:
             case mir.QuantizeRows():
                 self._quantize_rows(stmt)
             case mir.StoreRows(source=source, rows=rows):
-                first, count = self._k.extent(rows)
+                first, count = self.k.extent(rows)
                 if self._block_rows is not None:
                     count = count.min(self._block_rows)
-                sums = self._k.arrays[source].buffer
-                self._block.finish(sums, self._k.result, first, count)
+                sums = self.k.arrays[source].buffer
+                self._block.finish(sums, self.k.result, first, count)
 
     def _let(self, stmt: mir.Let) -> None:
-        k = self._k
         values: list[Value]
         match stmt.op:
             case mir.GetTree(index=index):
-                values = [k.affine(index)]
+                values = [self.k.affine(index)]
             case mir.GetTreeClassId(tree=tree):
-                table = k.tree_outputs(by_position=True)
-                values = [table[k.values[tree]].to(I64)]
+                table = self.k.tree_outputs(by_position=True)
+                values = [table[self.k.values[tree]].to(I64)]
             case mir.GetRoot():
                 values = self._walks.roots(stmt.op)
                 if self._lanes:  # each lane of a vector loop has the root, as i32
-                    values = [k.b.splat(v.to(lir.I32), self._lanes) for v in values]
+                    values = [b.splat(v.to(lir.I32), self._lanes) for v in values]
             case mir.TraverseTreeTile() as op:
                 walks = self._walks
                 values = walks.hop(op, walks.open(op), walks.row_starts(op))
@@ -162,10 +162,10 @@ class Lowering:
                 values = self._walks.leaf_values(stmt.op)
             case mir.WalkDecisionTree():
                 raise CompilerError("a walk_decision_tree was not expanded")
-        k.values.update(zip(stmt.names, values, strict=True))
+        self.k.values.update(zip(stmt.names, values, strict=True))
 
     def _repeat(self, hops: Sequence[mir.Let]) -> None:
-        k, b, walks = self._k, self._k.b, self._walks
+        k, walks = self.k, self._walks
         first = hops[0].op
         assert isinstance(first, mir.TraverseTreeTile)
         starts = walks.row_starts(first)
@@ -180,7 +180,7 @@ class Lowering:
         A walk on a leaf stays there, so comparing nodes before and after a hop replaces
         the leaf check: cheaper than decoding the node, at the cost of one extra hop.
         """
-        k, b, walks = self._k, self._k.b, self._walks
+        k, walks = self.k, self._walks
         if isinstance(k.walker, layouts.WalkLayout):
             ends = walks.whole_walk(stmt.step)
             k.values.update(zip(stmt.results, ends, strict=True))
@@ -198,7 +198,7 @@ class Lowering:
         k.values.update(zip(stmt.results, carried[1:], strict=True))
 
     def _hop_until_leaves(self, stmt: mir.WalkLoop) -> None:
-        k, b, walks, step = self._k, self._k.b, self._walks, stmt.step
+        k, walks, step = self.k, self._walks, stmt.step
         starts = walks.row_starts(step)
         if len(step.nodes) == 1:  # the condition of the loop checks it
             step = replace(step, checked=False)
@@ -215,39 +215,36 @@ class Lowering:
         k.values.update(zip(stmt.results, nodes, strict=True))
 
     def _cache_rows(self, rows: mir.Range) -> None:
-        k, b = self._k, self._k.b
-        first, count = k.extent(rows)
-        per_line = PREFETCH_STEP_BYTES // k.rows.element.bytes
+        first, count = self.k.extent(rows)
+        per_line = PREFETCH_STEP_BYTES // self.k.rows.element.bytes
         with b.loop(count, hint="row") as i:
-            start = (first + i) * k.row_stride
-            with b.loop(0, k.hir.forest.n_features, per_line, hint="line") as f:
+            start = (first + i) * self.k.row_stride
+            with b.loop(0, self.k.hir.forest.n_features, per_line, hint="line") as f:
                 # Reads, as they start what the CPU fetches ahead by itself (Zen 4,
                 # 64 new rows of 3000 columns: 4.6 us a row prefetched, 2.2 read).
-                b.touch(k.rows, start + f)
+                b.touch(self.k.rows, start + f)
 
     def _cache_share(self, stmt: mir.CacheRows) -> None:
-        k, b = self._k, self._k.b
         assert stmt.share is not None
         var, step, trips = stmt.share
-        number = k.values[var] // step
-        count = k.bound(stmt.rows.bounds).max(0)
-        part = count * k.row_stride // trips + 1
-        lo = k.affine(stmt.rows.start) * k.row_stride + number * part
-        per_line = PREFETCH_STEP_BYTES // k.rows.element.bytes
+        number = self.k.values[var] // step
+        count = self.k.bound(stmt.rows.bounds).max(0)
+        part = count * self.k.row_stride // trips + 1
+        lo = self.k.affine(stmt.rows.start) * self.k.row_stride + number * part
+        per_line = PREFETCH_STEP_BYTES // self.k.rows.element.bytes
         hi = lo + part * (count > 0).to(I64)
         with b.loop(lo, hi, per_line, hint="line") as i:
             # Not to L1, where the scratch of a block lies (Zen 4, 4,096 new rows of 90
             # columns, bit logic: 137 ns a row without, 137 to L1, 119 to L2).
-            b.prefetch(k.rows, i, level=2)
+            b.prefetch(self.k.rows, i, level=2)
 
     # ------------------------------------------------------------ loops
 
     def _loop(self, loop: mir.Loop) -> None:
-        k = self._k
         match loop.kind:
             case "serial" | "vector" | "parallel":
-                lo, step = k.size(loop.start), k.size(loop.step)
-                hi = k.bound(loop.bounds)
+                lo, step = self.k.size(loop.start), self.k.size(loop.step)
+                hi = self.k.bound(loop.bounds)
                 lower = self._parallel if loop.kind == "parallel" else self._grouped
                 lower(loop, lo, hi, step)
             case "block" if loop.root == "tree":
@@ -258,7 +255,7 @@ class Lowering:
                 raise CompilerError(f"{loop.kind} loops need the GPU lowering")
 
     def _grouped(self, loop: mir.Loop, lo: Value, hi: Value, step: Value) -> None:
-        if isinstance(k := self._k.layout, layouts.RowLayout) and k.together > 1:
+        if isinstance(k := self.k.layout, layouts.RowLayout) and k.together > 1:
             self._rows_together(loop, k, lo, hi)
             return
         with self._carry(loop):
@@ -283,22 +280,21 @@ class Lowering:
     def _run(
         self, loop: mir.Loop, lo: Value, hi: Value, step: Value, remainder: bool = False
     ) -> None:
-        k, b = self._k, self._k.b
-        keys = list(k.carried)
-        sums = [k.carried[key] for key in keys]
+        keys = list(self.k.carried)
+        sums = [self.k.carried[key] for key in keys]
         with b.loop(lo, hi, step, carry=sums, hint=loop.var) as var:
-            k.carried = dict(zip(keys, sums, strict=True))
+            self.k.carried = dict(zip(keys, sums, strict=True))
             outer = self._lanes
             if loop.kind == "vector" and not remainder:  # one value per lane
                 self._lanes, lanes = loop.group, b.iota(I64, loop.group)
                 if loop.step != 1:
-                    lanes = lanes * b.splat(k.size(loop.step), loop.group)
+                    lanes = lanes * b.splat(self.k.size(loop.step), loop.group)
                 var = b.splat(var, loop.group) + lanes
             with self._bound(loop.var, var):
                 self.body(loop.remainder if remainder else loop.body)
             self._lanes = outer
-            sums[:] = [k.carried[key] for key in keys]
-        k.carried = dict(zip(keys, sums, strict=True))
+            sums[:] = [self.k.carried[key] for key in keys]
+        self.k.carried = dict(zip(keys, sums, strict=True))
 
     def _rows_together(
         self, loop: mir.Loop, layout: layouts.RowLayout, lo: Value, hi: Value
@@ -307,7 +303,7 @@ class Lowering:
 
         Missing rows at the end repeat the last: to the same sum, from the same start.
         """
-        k, b, n = self._k, self._k.b, layout.together
+        k, n = self.k, layout.together
         (block,) = (s for s in loop.body if isinstance(s, mir.Loop))
         (reduce,) = reduces_in(block.body)
         at = loop.body.index(block)
@@ -334,9 +330,8 @@ class Lowering:
                 self.body(loop.body[at + 1 :])
 
     def _parallel(self, loop: mir.Loop, lo: Value, hi: Value, step: Value) -> None:
-        k, b = self._k, self._k.b
         if any(isinstance(stmt, mir.StoreRows) for stmt in loop.body):
-            group = BlockRepresentation.of(k.hir).row_group
+            group = BlockRepresentation.of(self.k.hir).row_group
             if group:
                 step = self._block_rows = self._even_blocks(lo, hi, step, group)
         trips = self._trips(loop, lo, hi, step)
@@ -345,25 +340,24 @@ class Lowering:
             return
         count = trips if loop.group == 1 else trips // loop.group
         stride = step * loop.group
-        carried, k.carried = k.carried, {}
+        carried, self.k.carried = self.k.carried, {}
         with b.parallel(count) as p, self._bound(loop.var, lo + p * stride):
             self.body(loop.body)
-        k.carried = carried
+        self.k.carried = carried
         self._block_rows = None
         if loop.remainder:
             middle = lo + count * stride
             self._run(loop, middle, hi, step, remainder=True)
 
     def _deal_out(self, nest: list[tuple[mir.Loop, Value, Value, Value]]) -> None:
-        k, b = self._k, self._k.b
         inner = shared_with(nest[-1][0])
         if inner is not None:
-            lo, step = k.size(inner.start), k.size(inner.step)
-            trips = self._trips(inner, lo, k.bound(inner.bounds), step)
+            lo, step = self.k.size(inner.start), self.k.size(inner.step)
+            trips = self._trips(inner, lo, self.k.bound(inner.bounds), step)
             self._deal_out([*nest, (inner, lo, step, trips)])
             return
         total = reduce(mul, (trips for *_, trips in nest))
-        carried, k.carried = k.carried, {}
+        carried, self.k.carried = self.k.carried, {}
         with b.parallel(total) as rest:
             places = []
             for _, _, _, trips in reversed(nest[1:]):
@@ -377,13 +371,12 @@ class Lowering:
                     bound.enter_context(self._bound(loop.var, lo + place * step))
                     apart = shared_with(loop)
                     self.body(tuple(s for s in loop.body if s is not apart))
-        k.carried = carried
+        self.k.carried = carried
 
     # ------------------------------------------------------------ blocks of rows
 
     def _even_blocks(self, lo: Value, hi: Value, most: Value, group: int) -> Value:
         """Return the rows per block that give every thread equally many blocks."""
-        b = self._k.b
         rows = (hi - lo).max(1)
         least = (rows + most - 1) // most
         threads = b.threads()
@@ -392,12 +385,12 @@ class Lowering:
         return (groups * group).min(most)
 
     def _takes_values(self) -> bool:
-        if not isinstance(self._k.layout, BlockLayout) or self._k.hir.codes is not None:
+        if not isinstance(self.k.layout, BlockLayout) or self.k.hir.codes is not None:
             return False
-        return BlockRepresentation.of(self._k.hir).takes_values
+        return BlockRepresentation.of(self.k.hir).takes_values
 
     def _evaluate(self, rows: mir.Range) -> None:
-        k, layout = self._k, self._k.layout
+        k, layout = self.k, self.k.layout
         assert isinstance(layout, BlockLayout)
         first, width = k.affine(rows.start), k.hir.forest.n_features
         end = k.n_rows
@@ -408,7 +401,7 @@ class Lowering:
         self._block.writes_to(k.result)
 
     def _quantize_rows(self, stmt: mir.QuantizeRows) -> None:
-        k, b = self._k, self._k.b
+        k = self.k
         if isinstance(k.layout, BlockLayout):
             self._evaluate(stmt.rows)
             return
@@ -424,12 +417,12 @@ class Lowering:
         assert table is not None
         first, count = k.extent(stmt.rows)
         rows = BlockRows(k.rows, k.n_rows, k.row_stride, first, k.hir.forest.n_features)
-        rules = ReadingRules(b, k.hir.forest, k.hir.comparison, k.model_buffer)
+        rules = ReadingRules(k.hir.forest, k.hir.comparison, k.model_buffer)
         codes = quantize_block(rules, table, k.target, stmt.size, rows, count)
         k.codes[stmt.name] = RowView(codes, code_stride(table), first)
 
     def _tree_of_block(self, loop: mir.Loop) -> None:
-        k = self._k
+        k = self.k
         trees = [
             stmt.op.index
             for stmt in loop.body
@@ -443,32 +436,30 @@ class Lowering:
         self._row.add_trees(*self._sums.element(reduce, 1))
 
     def _depth_class(self, stmt: mir.DepthSwitch) -> Value:
-        k = self._k
-        return k.class_table(stmt.class_of)[k.affine(stmt.position)].to(I64)
+        return self.k.class_table(stmt.class_of)[self.k.affine(stmt.position)].to(I64)
 
     def _depth_switch(self, stmt: mir.DepthSwitch) -> None:
-        k, b = self._k, self._k.b
         if len(stmt.cases) == 1:
             self.body(stmt.cases[0])
             return
-        selector, before = self._depth_class(stmt), dict(k.carried)
+        selector, before = self._depth_class(stmt), dict(self.k.carried)
 
         def case(body: mir.Body) -> Sequence[Value]:
-            k.carried = dict(before)
+            self.k.carried = dict(before)
             self.body(body)
-            return [k.carried[key] for key in before]
+            return [self.k.carried[key] for key in before]
 
         types = [value.type for value in before.values()]
         results = b.switch(selector, [partial(case, s) for s in stmt.cases], types)
-        k.carried = dict(zip(before, results, strict=True))
+        self.k.carried = dict(zip(before, results, strict=True))
 
     # ------------------------------------------------------------ registers
 
     @contextmanager
     def _bound(self, var: str, value: Value) -> Iterator[None]:
-        self._k.values[var] = value
+        self.k.values[var] = value
         yield
-        del self._k.values[var]
+        del self.k.values[var]
 
     @contextmanager
     def _carry(self, loop: mir.Loop) -> Iterator[None]:
@@ -476,18 +467,18 @@ class Lowering:
         if reduce is None:
             yield
             return
-        k, sums, element = self._k, self._sums, element_of(reduce)
-        k.carried[element] = k.b.load(*sums.element(reduce))
+        k, sums, element = self.k, self._sums, element_of(reduce)
+        k.carried[element] = b.load(*sums.element(reduce))
         yield
         value = k.carried.pop(element)
-        k.b.store(*sums.element(reduce), value)
+        b.store(*sums.element(reduce), value)
 
     def _only_element(self, loop: mir.Loop) -> mir.Reduce | None:
         """Return a tree loop's reduce if all in it add to one element.
 
         No inner loop may change its indices.
         """
-        if loop.root != "tree" or self._k.carried:
+        if loop.root != "tree" or self.k.carried:
             return None
         body = (*loop.body, *loop.remainder)
         reduces, inside = list(reduces_in(body)), [loop, *loops_in(body)]

@@ -19,6 +19,7 @@ from dataclasses import replace
 
 from skforge.compiler.binning.rules import ReadingRules
 from skforge.compiler.forest.arrays import Comparison, Missing
+from skforge.compiler.ir.lir.builder import b
 from skforge.compiler.ir.lir.nodes import F32, I64, U32, Value
 from skforge.compiler.ir.mir import nodes as mir
 from skforge.compiler.layouts.base import Cursor, WalkLayout, node_scalar
@@ -28,48 +29,45 @@ from skforge.compiler.lowering.kernel import LoweringState, RowView
 
 class WalkLowering:
     def __init__(self, kernel: LoweringState) -> None:
-        self._k = kernel
+        self.k = kernel
         self._tests = EncodedTests.of(kernel.hir)
 
     def op(
         self, method: Callable[..., Value], cursor: Cursor, *more: Value | str
     ) -> Value:
-        b = self._k.b
         name = "_".join([method.__name__, *(m for m in more if isinstance(m, str))])
         args = cursor.tree, cursor.node, *(m for m in more if isinstance(m, Value))
         return b.named(name, args, lambda: (method(b, cursor, *more),))[0]
 
     def roots(self, op: mir.GetRoot) -> list[Value]:
-        b, walker = self._k.b, self._k.walker
+        walker = self.k.walker
 
         def root(tree: Value) -> Value:
             return b.named("get_root", (tree,), lambda: (walker.root(b, tree),))[0]
 
-        return [root(self._k.values[tree]) for tree in op.trees]
+        return [root(self.k.values[tree]) for tree in op.trees]
 
     def leaf_values(self, op: mir.GetLeafValue) -> list[Value]:
-        values = self._k.values
+        values = self.k.values
         return [
             self._leaf_value(values[tree], values[node], op.element)
             for tree, node in zip(op.trees, op.nodes, strict=True)
         ]
 
     def _leaf_value(self, tree: Value, node: Value, element: mir.Element) -> Value:
-        k, b = self._k, self._k.b
 
         def load() -> tuple[Value]:
-            item = k.walker.leaf_item(b, tree, node)
+            item = self.k.walker.leaf_item(b, tree, node)
             if element == "leaf_number":
-                return (k.leaf_numbers()[item],)
-            if k.vector_leaves:
-                return (k.leaf_rows()[item].to(I64) * k.n_outputs,)
-            return (k.leaf_values()[item],)
+                return (self.k.leaf_numbers()[item],)
+            if self.k.vector_leaves:
+                return (self.k.leaf_rows()[item].to(I64) * self.k.n_outputs,)
+            return (self.k.leaf_values()[item],)
 
         return b.named("get_leaf_value", (tree, node), load)[0]
 
     def whole_walk(self, op: mir.TraverseTreeTile) -> list[Value]:
-        k = self._k
-        layout = k.walker
+        layout = self.k.walker
         assert isinstance(layout, WalkLayout)
         starts = self.row_starts(op)
 
@@ -77,47 +75,44 @@ class WalkLowering:
             def read(column: Value) -> Value:
                 return self._feature_value(op, start, column)
 
-            return layout.walk(k.b, k.values[tree], read)
+            return layout.walk(self.k.b, self.k.values[tree], read)
 
         return [walk(t, s) for t, s in zip(op.trees, starts, strict=True)]
 
     def row_starts(self, op: mir.TraverseTreeTile) -> list[Value]:
-        k = self._k
         starts: dict[mir.Affine, Value] = {}
         for row in op.rows:
             if row in starts:
                 continue
-            number, view = k.affine(row), self._view(op)
+            number, view = self.k.affine(row), self._view(op)
             if view.first is not None:
                 number = number - view.first
             starts[row] = number * view.stride
         return [starts[row] for row in op.rows]
 
     def _view(self, op: mir.TraverseTreeTile) -> RowView:
-        k = self._k
-        return k.row_view if op.using is None else k.codes[op.using]
+        return self.k.row_view if op.using is None else self.k.codes[op.using]
 
     def open(
         self, op: mir.TraverseTreeTile, nodes: Sequence[Value] | None = None
     ) -> list[Cursor]:
-        k = self._k
-        at = nodes if nodes is not None else [k.values[node] for node in op.nodes]
-        trees = [k.values[tree] for tree in op.trees]
+        at = nodes if nodes is not None else [self.k.values[node] for node in op.nodes]
+        trees = [self.k.values[tree] for tree in op.trees]
         lanes = max((node.type.lanes for node in at), default=0)
         return [
-            self._open(k.b.splat(tree, lanes), node, op.checked)
+            self._open(b.splat(tree, lanes), node, op.checked)
             for tree, node in zip(trees, at, strict=True)
         ]
 
     def _open(self, tree: Value, node: Value, checked: bool) -> Cursor:
-        k, opened = self._k, list[Cursor]()
+        k, opened = self.k, list[Cursor]()
 
         def load() -> tuple[Value, ...]:
             read = k.hopper.readable(k.b, node) if checked else node
             opened.append(k.hopper.open(k.b, tree, read))
             return opened[0].words
 
-        words = k.b.named("load_tile", (tree, node), load)
+        words = b.named("load_tile", (tree, node), load)
         return replace(opened[0], node=node, words=words)
 
     def hop(
@@ -137,7 +132,7 @@ class WalkLowering:
         ]
 
     def _hop(self, op: mir.TraverseTreeTile, cursor: Cursor, start: Value) -> Value:
-        b, layout = self._k.b, self._k.hopper
+        layout = self.k.hopper
         x = self._feature_value(op, start, self.op(layout.load_feature_index, cursor))
         exit_ = self._exit(cursor, self.op(layout.load_threshold, cursor), x)
         moved = self.op(layout.move_to_child, cursor, exit_)
@@ -156,7 +151,7 @@ class WalkLowering:
         return value if op.using is None else value.to(U32)
 
     def _exit(self, cursor: Cursor, threshold: Value, x: Value) -> Value:
-        k, b = self._k, self._k.b
+        k = self.k
         if k.hir.tiles.tile_size == 1:
             return self._right(cursor, threshold, x).to(node_scalar(cursor.node))
         bits = b.mask_bits(~self._right(cursor, threshold, x), I64)
@@ -164,10 +159,10 @@ class WalkLowering:
         return k.exit_table()[shape + bits].to(node_scalar(cursor.node))
 
     def _right(self, cursor: Cursor, threshold: Value, x: Value) -> Value:
-        k, b, layout, tests = self._k, self._k.b, self._k.hopper, self._tests
+        k, layout, tests = self.k, self.k.hopper, self._tests
         if k.hir.codes is not None:
             return x >= threshold.to(U32)
-        rules = ReadingRules(b, k.hir.forest, k.hir.comparison, k.model_buffer)
+        rules = ReadingRules(k.hir.forest, k.hir.comparison, k.model_buffer)
         raw = x
         if tests.all_nan_is_zero:
             x = rules.zero_for_nan(x)
@@ -199,15 +194,14 @@ class WalkLowering:
     def _in_category_set(
         self, rules: ReadingRules, cursor: Cursor, threshold: Value, x: Value
     ) -> Value:
-        k, b = self._k, self._k.b
-        if k.rows.element == F32:
+        if self.k.rows.element == F32:
             number = b.bitcast(threshold, U32)
         else:
             number = b.bitcast(threshold, I64).to(U32)
         # A numeric node in the same walk has a threshold here; any set number works.
-        n_sets = int((k.hir.forest.comparison >= Comparison.IN).sum())
+        n_sets = int((self.k.hir.forest.comparison >= Comparison.IN).sum())
         number = b.select(number < n_sets, number, 0)
         exact: Value | bool = self._tests.exact_members
         if "member" in self._tests.flags:
-            exact = self.op(k.hopper.load_flag, cursor, "member")
+            exact = self.op(self.k.hopper.load_flag, cursor, "member")
         return rules.in_set(number, x, exact)

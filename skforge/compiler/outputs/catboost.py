@@ -1,8 +1,9 @@
 """CatBoost's exponential and what it computes with it, bit by bit.
 
-CatBoost takes ``exp`` of arrays from fmath: 2^(k / 2048) of a table times a polynomial
-of third degree. Four values at a time are clipped to the exponents of float64; of the
-last one to three, those outside become 0 and infinity.
+On x86-64, CatBoost takes ``exp`` of arrays from fmath: 2^(k / 2048) of a table times a
+polynomial of third degree. Four values at a time are clipped to the exponents of
+float64; of the last one to three, those outside become 0 and infinity. On Arm it calls
+the C library's ``exp``.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 
 from skforge._typing import Array
 from skforge.compiler.outputs.library import total
+from skforge.runtime import libm
 
 _STEPS = 2048
 _LANES = 4
@@ -34,6 +36,9 @@ def _fractions() -> NDArray[np.uint64]:
 
 def exp(values: Array) -> Array:
     """Return the exponential of each row's float64 values, as of one array."""
+    if libm.on_arm():
+        with np.errstate(over="ignore"):
+            return libm.exp(values)
     x = np.minimum(np.maximum(values, _LOWEST), _CLIP)
     rounded = x * _SCALE + _ROUNDER
     bits = rounded.view(np.uint64)

@@ -116,6 +116,7 @@ FUNCTIONS: dict[FunctionName, ScoreFunction] = {
     "numpy_exp": ScoreFunction(lambda x, spec, on: np.exp(x.reshape(-1))),
     "samme": ScoreFunction(sklearn.samme),
     "path_length": ScoreFunction(sklearn.inliers),
+    "weighted_median": ScoreFunction(sklearn.weighted_median),
     "path_score": ScoreFunction(sklearn.path_scores),
     "path_decision": ScoreFunction(sklearn.path_decision),
     "scipy_softmax": ScoreFunction(_scipy_softmax),

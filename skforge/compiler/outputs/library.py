@@ -4,10 +4,6 @@ Scores are rows and columns: an array on the host or on a GPU, or
 :class:`~skforge.compiler.outputs.text.RowTerms` of one row. Both have Python's
 operators; ``on`` has the other operations: a :class:`ArrayLibrary`, or a
 :class:`~skforge.compiler.outputs.text.Code`.
-
-Source libraries transform margins with the C library's scalar functions. NumPy's vector
-versions differ in the last bit, so NumPy's loops that call a function for each element
-become ufuncs with the C library's functions.
 """
 
 from __future__ import annotations
@@ -21,41 +17,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from skforge.runtime.facts import c_address
-from skforge.runtime.python_objects import numpy_table
+from skforge.runtime.libm import exp, log1p
 
 #: XGBoost clips the exponent in its logistic function: expf overflows above this.
 SIGMOID_LIMIT = 88.7
-
-
-def _apply(name: str, values: NDArray[Any]) -> NDArray[Any]:
-    function, _ = _ufunc(name)
-    return function(np.ascontiguousarray(values))
-
-
-#: The C library's function of each float64 value: ``expf``, say, of float32 values.
-#: NumPy warns of overflow, so that callers set ``np.errstate``.
-exp, log, log1p = (partial(_apply, name) for name in ("exp", "log", "log1p"))
-
-#: In NumPy's table: PyUFunc_FromFuncAndData, and the loops PyUFunc_f_f and PyUFunc_d_d.
-_MAKE, _FLOATS, _DOUBLES = 1, 6, 5
-
-
-@lru_cache
-def _ufunc(name: str) -> tuple[Any, Any]:
-    table = numpy_table("_UFUNC_API")
-    assert table is not None
-    pair, pointer, number = ctypes.c_void_p * 2, ctypes.c_void_p, ctypes.c_int
-    loops = pair(table[_FLOATS], table[_DOUBLES])
-    functions = pair(c_address(f"{name}f"), c_address(name))
-    kinds = bytes(np.dtype(kind).num for kind in "ffdd")
-    text = name.encode()
-    types = *[pointer] * 3, *[number] * 4, *[ctypes.c_char_p] * 2, number
-    make = ctypes.PYFUNCTYPE(ctypes.py_object, *types)(table[_MAKE])
-    addresses = map(ctypes.addressof, (loops, functions))
-    # two loops, one argument, one result, no identity
-    ufunc = make(*addresses, kinds, 2, 1, 1, -1, text, b"", 0)
-    return ufunc, (loops, functions, kinds, text)
 
 
 def total(x: Any, dtype: str) -> Any:

@@ -25,7 +25,8 @@ import numpy as np
 
 from skforge._typing import Array
 from skforge.compiler.forest.outputs import OutputSpec, Post
-from skforge.compiler.outputs.library import log, total
+from skforge.compiler.outputs.library import total
+from skforge.runtime.libm import log, multiply_add
 
 _PI = np.float32(np.pi)
 _SQRT2 = np.float32(np.sqrt(2.0))
@@ -122,5 +123,5 @@ def _probit(scores: Array) -> Array:
     slope = np.float32(0.147)
     logs = log((1 - value) * (1 + value))
     half = np.float32(2) / (_PI * slope) + np.float32(0.5) * logs
-    inner = np.sqrt(half * half - np.float32(1) / slope * logs)
+    inner = np.sqrt(multiply_add(logs, np.float32(-1) / slope, half * half))
     return _SQRT2 * (sign * np.sqrt(-half + inner))

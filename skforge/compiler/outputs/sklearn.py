@@ -67,3 +67,24 @@ def inliers(raw: Array, spec: OutputSpec, on: Any) -> Array:
     inlier = np.ones(len(raw), dtype=int)
     inlier[path_decision(raw, spec, on) < 0] = -1
     return inlier
+
+
+#: Rows whose predictions stay in the cache while they are sorted.
+_BLOCK_ROWS = 512
+
+
+def weighted_median(scores: Array, spec: OutputSpec, on: Any) -> Array:
+    """Return ``AdaBoostRegressor.predict`` for its members' predictions.
+
+    Equal predictions are sorted as scikit-learn sorts them, by the same call: the order
+    of their weights decides how a sum of these is rounded.
+    """
+    medians, weights = np.empty(len(scores)), np.array(spec.weights)
+    for first in range(0, len(scores), _BLOCK_ROWS):
+        part = scores[first : first + _BLOCK_ROWS]
+        order = np.argsort(part, axis=1)
+        sums = np.cumsum(weights[order], axis=1)
+        middle = (sums >= 0.5 * sums[:, -1:]).argmax(axis=1)
+        rows = np.arange(len(part))
+        medians[first : first + len(part)] = part[rows, order[rows, middle]]
+    return medians

@@ -18,9 +18,10 @@ from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.outputs import SCORES, AnswerSpec, OutputSpec
 from skforge.compiler.outputs import sklearn
 from skforge.compiler.outputs.functions import FUNCTIONS, FunctionName
-from skforge.compiler.outputs.library import HOST, exp, power_loop
+from skforge.compiler.outputs.library import HOST, power_loop
 from skforge.compiler.outputs.text import RowTerms
 from skforge.exceptions import UnsupportedModelError
+from skforge.runtime.libm import exp
 
 Output: TypeAlias = Literal[
     "raw", "transformed", "probabilities", "labels", "scores", "decision"

@@ -125,12 +125,22 @@ class ByRound(ByTree):
         return None if isinstance(found, int) else found
 
     def raw_of_rounds(
-        self: Any, X: Any, begin: int, end: int, *, n_jobs: int | None = None
+        self: Any,
+        X: Any,
+        begin: int,
+        end: int,
+        *,
+        n_jobs: int | None = None,
+        start: Array | None = None,
     ) -> Array:
-        """Return the raw scores of rounds [begin, end)."""
+        """Return the raw scores of rounds [begin, end).
+
+        With ``start``, of shape (n_rows, n_outputs), sums start from each row's own.
+        """
         rows, at = prepare_rows(self.forest, X, self.takes_made), (begin, end)
         leaves = len(rows) * self.forest.n_trees + LEAVES_A_CALL
-        if (own := self._own_kernel(at, leaves)) is not None:
+        own = None if start is not None else self._own_kernel(at, leaves)
+        if own is not None:
             answer: Array = own.predict_raw(rows, n_jobs=n_jobs)
             return answer
         raw = np.empty((len(rows), self.forest.n_outputs), self.forest._dtypes[1])
@@ -138,22 +148,17 @@ class ByRound(ByTree):
         for first in range(0, len(rows), BLOCK_ROWS):
             part = rows[first : first + BLOCK_ROWS]
             planes = self._planes([part], len(part), at, n_jobs, bias)
-            _run_up(planes, self._first_sums())
+            sums = self._first_sums()
+            _run_up(planes, sums if start is None else start[first:][: len(part)].T)
             raw[first : first + len(part)] = self._scores(planes[:, -1])
         self.rounds.finish(raw, begin)
         return raw[:, 0] if self.forest.n_outputs == 1 else raw
 
+    @documented(ByTree.predict_per_tree)
     def staged_predict_raw(
         self, X: Any, *, n_jobs: int | None = None
     ) -> Iterator[Array]:
         """Return the raw scores after each boosting round, from the first one on.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_rows, n_features)
-            Rows, as :meth:`predict_raw` takes them, in host memory.
-        n_jobs : int or None
-            Maximum number of threads; None uses the module's own setting.
 
         Returns
         -------
@@ -215,14 +220,23 @@ class ByRound(ByTree):
         end: int,
         step: int = 1,
         n_jobs: int | None = None,
+        start: Array | None = None,
     ) -> Iterator[tuple[AnswerSpec, Array]]:
         """Yield the scores of ``n`` rows after every ``step`` rounds of [begin, end).
 
+        Sums start from those of ``start``, (n, n_outputs), if they are given.
         Each comes with the rules for answers from it. Blocks have all leaf values of
         their rows at once; those of all rows take ``MOST_BYTES``.
         """
         rounds, forest = self.rounds, self.forest
-        sums, catboost = self._first_sums(), forest.source == "catboost"
+        if rounds.medians:
+            values = [self._values_of_trees(rows, n_jobs) for rows in blocks()]
+            trees = np.concatenate([np.empty((0, forest.n_trees)), *values])
+            for at in range(begin + 1, end + 1):
+                yield rounds.spec(begin, at), trees[:, :at]
+            return
+        sums = self._first_sums() if start is None else start.T
+        catboost = forest.source == "catboost"
         if catboost:  # it adds what each step gives, which starts from 0
             sums = np.full_like(sums, -0.0)
         spec = rounds.spec(begin, end)

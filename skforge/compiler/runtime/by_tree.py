@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from skforge._compat import cached_property
+from skforge._docs import documented
 from skforge._typing import Array
 from skforge.compiler.backend import backend_of, on_device
 from skforge.compiler.forest.forest import Forest
@@ -80,6 +81,7 @@ class ByTree:
             kernel(rows, leaves, share.threads)
         return leaves if self._adds else numbers_of_leaves(self.forest)[leaves]
 
+    @documented(apply)
     def predict_per_tree(self, X: Any, *, n_jobs: int | None = None) -> Array:
         """Return the value of the leaf that each row reaches in each tree.
 
@@ -87,8 +89,6 @@ class ByTree:
         ----------
         X : array-like of shape (n_rows, n_features)
             Rows, as :meth:`predict_raw` takes them, in host memory.
-        n_jobs : int or None
-            Maximum number of threads; None uses the module's own setting.
 
         Returns
         -------

@@ -6,17 +6,20 @@ Only :mod:`.kernels` imports it, where the cache has no kernel: it imports the c
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from skforge.compiler.backend import backend_of
 from skforge.compiler.driver import Lowered, build_hir, lower
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.hir.nodes import HirCache, PredictEnsemble, Reduction
 from skforge.compiler.ir.mir import nodes as mir
-from skforge.compiler.ir.mir.nodes import Element
 from skforge.compiler.ir.mir.walk import statements
 from skforge.compiler.layouts import base as representations
-from skforge.compiler.runtime.cpu.jit import JitModule, compile_functions
+from skforge.compiler.runtime.cpu.jit import (
+    JitModule,
+    compile_functions,
+    emit_assembly,
+    emit_ir,
+)
 from skforge.compiler.schedule.directives import Represent
 from skforge.compiler.schedule.nest import size_value
 from skforge.compiler.schedule.schedule import Schedule
@@ -32,11 +35,11 @@ class ScheduleLowering:
         self._reduction: Reduction = reduction
         self._hir = HirCache()
 
-    def bind(self, schedule: Schedule, element: Element) -> PredictEnsemble:
+    def bind(self, schedule: Schedule, element: mir.Element) -> PredictEnsemble:
         how = self._reduction, self._hir, self._target.schedule_kind, element
         return build_hir(self._forest, schedule, *how)
 
-    def lowered(self, schedule: Schedule, element: Element) -> Lowered:
+    def lowered(self, schedule: Schedule, element: mir.Element) -> Lowered:
         return lower(self.bind(schedule, element), self._target, element=element)
 
     def walking(self, schedule: Schedule) -> Schedule:
@@ -78,8 +81,10 @@ def most_rows(lowered: Lowered, limit: int) -> int | None:
     return most
 
 
-def code_text(kernel: Any, level: str) -> str:
+def code_text(lowered: Lowered, target: Target, level: str) -> str:
+    """Return a level below LIR, also for machines whose code does not run here."""
+    backend, function = backend_of(target), lowered.kernel.function
     if level not in ("llvm", "asm"):
-        backend = backend_of(kernel.target)
-        return backend.device_text(kernel.function, kernel.target, level)
-    return kernel.jit.llvm_ir() if level == "llvm" else kernel.jit.assembly()
+        return backend.device_text(function, target, level)
+    emit = emit_assembly if level == "asm" else emit_ir
+    return emit(*backend.in_process(function, target))

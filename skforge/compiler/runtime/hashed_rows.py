@@ -19,7 +19,6 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from skforge._compat import cached_property
 from skforge._typing import Array
@@ -385,7 +384,7 @@ class Encoder:
     def address(self) -> int:
         return _encoder_code().address("skf_encode")
 
-    def encode(self, rows: NDArray[Any]) -> None:
+    def encode(self, rows: Array) -> None:
         """Encode C-contiguous float32 rows in place; categories hold bits of hashes."""
         slots = struct.pack("2q", len(rows), address_of(rows)) + self.slots
         _encoder_code().function("skf_encode")(slots, None, 1)

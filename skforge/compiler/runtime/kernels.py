@@ -285,13 +285,10 @@ class KernelCache:
             return str(schedule.loop_nest(self.forest))
         from skforge.compiler.runtime.compiling import code_text
 
+        lowered = self.lowered(self.that_runs(schedule, element), element)
         code = backend_of(self._target).code_levels(self._target)
         if level in code:
-            kernel = self.kernel(schedule, element)
-            if isinstance(kernel, Kernel) and kernel.function is None:  # stored
-                kernel = self.made(self.lowered(schedule, element))
-            return code_text(kernel, level)
-        lowered = self.lowered(schedule, element)
+            return code_text(lowered, self._target, level)
         if level in lowered.levels:
             return lowered.text(level)
         names = ", ".join(("schedule", "loops", *lowered.levels, *code))

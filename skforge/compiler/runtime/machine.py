@@ -29,12 +29,12 @@ from pathlib import Path
 from typing import TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
+from skforge._typing import Int64s
 from skforge._version import __version__
 from skforge.compiler.cost.profile import MachineProfile, agree
 from skforge.compiler.ir.lir import nodes as lir
-from skforge.compiler.ir.lir.builder import Builder
+from skforge.compiler.ir.lir.builder import Builder, b
 from skforge.compiler.ir.lir.nodes import F32, I64, U8, U16, Buffer, Value, Vec
 from skforge.compiler.runtime.cpu.jit import JitModule, compile_functions
 from skforge.compiler.runtime.kernels import aligned
@@ -209,7 +209,7 @@ _HOLDING = ctypes.PYFUNCTYPE(None, ctypes.c_char_p, ctypes.c_void_p, ctypes.c_in
 _Turn = Callable[[Value, list[Value]], list[Value]]
 
 
-def _repeat(b: Builder, vec: Vec | None, turn: _Turn) -> None:
+def _repeat(vec: Vec | None, turn: _Turn) -> None:
     """Carry vectors through all turns, and store them, so that no work is dead."""
     places = [b.const(k * (vec.lanes if vec else 1)) for k in range(UNROLLED)]
     carried = [b.load(_DATA, index, vec) for index in places]
@@ -219,7 +219,7 @@ def _repeat(b: Builder, vec: Vec | None, turn: _Turn) -> None:
         _OUT[index] = value
 
 
-def _mux(b: Builder, target: Target) -> None:
+def _mux(target: Target) -> None:
     """Fold nodes of trees: a line where a plane is set, another where it is not."""
     vec = Vec(I64, target.lanes(64))
     plane = _DATA[0, vec]
@@ -231,10 +231,10 @@ def _mux(b: Builder, target: Target) -> None:
             folded.append(other ^ plane & (vector ^ other))
         return folded
 
-    _repeat(b, vec, turn)
+    _repeat(vec, turn)
 
 
-def _compare(b: Builder, target: Target) -> None:
+def _compare(target: Target) -> None:
     vec = Vec(F32, target.lanes(32))
     bits = {4: U8, 8: U8, 16: U16}[vec.lanes]
     with b.loop(_TURNS) as i:
@@ -245,7 +245,7 @@ def _compare(b: Builder, target: Target) -> None:
             _OUT[k] = answers.to(I64)
 
 
-def _permute(b: Builder, target: Target) -> None:
+def _permute(target: Target) -> None:
     vec = Vec(I64, target.lanes(64))
     whole = Vec(U8, 8 * vec.lanes)
     table = b.reinterpret(_DATA[0, vec], whole)
@@ -254,24 +254,24 @@ def _permute(b: Builder, target: Target) -> None:
         bytes_ = [b.reinterpret(vector, whole) for vector in vectors]
         return [b.reinterpret(b.permute([table], vector), vec) for vector in bytes_]
 
-    _repeat(b, vec, turn)
+    _repeat(vec, turn)
 
 
-def _gather(b: Builder, target: Target) -> None:
+def _gather(target: Target) -> None:
     vec = Vec(I64, target.lanes(64))
 
     def turn(i: Value, vectors: list[Value]) -> list[Value]:
         near = b.const(NEAR // 8 - 1, vec)
         return [_DATA[one & near] for one in vectors]
 
-    _repeat(b, vec, turn)
+    _repeat(vec, turn)
 
 
-def _scalar(b: Builder, target: Target) -> None:
-    _repeat(b, None, lambda i, numbers: [one + i ^ i for one in numbers])
+def _scalar(target: Target) -> None:
+    _repeat(None, lambda i, numbers: [one + i ^ i for one in numbers])
 
 
-def _stream(b: Builder, target: Target) -> None:
+def _stream(target: Target) -> None:
     vec = Vec(I64, target.lanes(64))
     step = LINE // 8
 
@@ -284,10 +284,10 @@ def _stream(b: Builder, target: Target) -> None:
                 sums[slot] = sums[slot] + read
         return sums
 
-    _repeat(b, vec, turn)
+    _repeat(vec, turn)
 
 
-def _chase(b: Builder, target: Target) -> None:
+def _chase(target: Target) -> None:
     cursor = [_DATA[0]]
     with b.loop(_TURNS, carry=cursor):
         cursor[0] = _DATA[cursor[0]]
@@ -295,7 +295,7 @@ def _chase(b: Builder, target: Target) -> None:
 
 
 #: By name: ``_mux`` writes the kernel "mux".
-_WRITE: dict[str, Callable[[Builder, Target], None]] = {
+_WRITE: dict[str, Callable[[Target], None]] = {
     write.__name__[1:]: write
     for write in (_mux, _compare, _permute, _gather, _scalar, _stream, _chase)
 }
@@ -312,9 +312,9 @@ def functions(target: Target) -> dict[str, lir.Function]:
     for name, write in _WRITE.items():
         if not has.get(name, True):
             continue
-        with Builder() as b:
-            write(b, target)
-        kernels[name] = lir.Function(f"skforge_measure_{name}", params, b.finish())
+        with Builder() as kernel:
+            write(target)
+        kernels[name] = lir.Function(f"skforge_measure_{name}", params, kernel.finish())
     return kernels
 
 
@@ -417,7 +417,7 @@ def _sizes(target: Target) -> dict[str, int]:
     return {"l1": l1 // 2, "l2": min(l2 // 2, 8 * l1), "l3": min(4 * l2, MOST_FAR)}
 
 
-def _cycle(lines: int, walked: int, random: np.random.Generator) -> NDArray[np.int64]:
+def _cycle(lines: int, walked: int, random: np.random.Generator) -> Int64s:
     order = np.append(0, 1 + random.permutation(lines - 1)[: walked - 1]) * (LINE // 8)
     data = np.zeros(lines * (LINE // 8), np.int64)
     data[order] = np.roll(order, -1)
@@ -427,7 +427,7 @@ def _cycle(lines: int, walked: int, random: np.random.Generator) -> NDArray[np.i
 def _timed(
     module: JitModule,
     name: str,
-    data: NDArray[np.int64],
+    data: Int64s,
     clock: Clock,
     least: int = 1,
     before: Microkernel | None = None,

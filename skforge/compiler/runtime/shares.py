@@ -16,9 +16,9 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from skforge._compat import cached_property
+from skforge._typing import Float64s
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.runtime.cpu.threads import resolve_n_jobs, thread_limit
 from skforge.compiler.schedule.schedule import Schedule
@@ -50,7 +50,7 @@ PER_DOUBLING, LARGEST = 8, 1 << 20
 #: Most numbers of threads that a plan compares.
 MOST_COUNTS = 24
 
-Numbers: TypeAlias = NDArray[np.float64]
+Numbers: TypeAlias = Float64s
 
 
 class Share(NamedTuple):

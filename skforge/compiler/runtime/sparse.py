@@ -25,9 +25,8 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from skforge._typing import Array
+from skforge._typing import Array, Bools
 from skforge.compiler.forest.arrays import ZERO_THRESHOLD, Comparison, Missing
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.reference import evaluate_predicates
@@ -61,7 +60,7 @@ class SparseWalk:
         inner, leaves = (np.flatnonzero(x) for x in (normal.leaf < 0, normal.leaf >= 0))
         test = np.maximum(normal.predicate, 0)
 
-        def left(value: float) -> NDArray[np.bool_]:
+        def left(value: float) -> Bools:
             values = np.full(len(test), value, normal.input_dtype)
             return evaluate_predicates(normal, test, values)
 

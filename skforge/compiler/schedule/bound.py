@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from skforge._typing import Int64s
 from skforge.compiler.schedule import directives as d
 from skforge.compiler.schedule.nest import ROOTS, Size, line_text, size_value
 
@@ -150,13 +150,13 @@ def _draw_loop(
 
 def tree_positions(
     path: Sequence[BoundLoop], upto: int | None = None
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+) -> tuple[Int64s, Int64s]:
     """Enumerate the walking positions that a path of nested loops reaches.
 
     Return, for every tree reached, the sum of the tree variables of ``path[:upto]`` and
     that of all tree variables. Batch loops are skipped.
     """
-    values: dict[str, NDArray[np.int64]] = {}
+    values: dict[str, Int64s] = {}
     count = 1
     for loop in path:
         if loop.root != "tree":

@@ -14,7 +14,6 @@ from typing import Any, NamedTuple, TypeAlias
 
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir import operations
-from skforge.compiler.ir.lir.operations import wrapped
 from skforge.compiler.ir.lir.printer import name_of
 from skforge.compiler.ir.lir.walk import operands
 from skforge.exceptions import CompilerError
@@ -193,8 +192,8 @@ def _check_grid(launch: Launch, grid: Dim3) -> None:
 def evaluate(value: lir.Value, op: lir.Op, args: Sequence[int]) -> int:
     type_ = value.type.element
     if isinstance(op, lir.Const):
-        return wrapped(op.value, type_)
+        return operations.wrapped(op.value, type_)
     number = operations.evaluate(name_of(op), type_, *args)
     if number is None:
         raise CompilerError(f"The host does not compute {name_of(op)} of {list(args)}.")
-    return wrapped(number, type_)
+    return operations.wrapped(number, type_)

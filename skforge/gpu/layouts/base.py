@@ -13,7 +13,6 @@ from typing import NamedTuple
 
 from skforge.compiler.binning.rules import BlockRows, Model
 from skforge.compiler.ir.hir.nodes import PredictEnsemble
-from skforge.compiler.ir.lir.builder import Builder
 from skforge.compiler.ir.lir.nodes import Buffer, Scalar, Value
 from skforge.compiler.layouts.base import AnyLayout, get
 
@@ -36,7 +35,6 @@ class BlockThreads:
     count, and a purpose for error messages.
     """
 
-    b: Builder
     rows: BlockRows
     result: Buffer
     model: Model

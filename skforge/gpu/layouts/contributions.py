@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from skforge.compiler.binning.rules import ReadingRules
 from skforge.compiler.ir.hir.nodes import PredictEnsemble
+from skforge.compiler.ir.lir.builder import b
 from skforge.compiler.ir.lir.nodes import BOOL, F64, U8, Value
 from skforge.compiler.layouts.contributions.contributions import shared_data
 from skforge.compiler.layouts.contributions.edges import RowsAsLanes, case_of
@@ -57,7 +58,7 @@ class ThreadCode(ContributionCode):
         number = self._thresholds[line]
         kinds = range(len(self._t.tests.kinds))
         cases = [lambda k=k: [self._left(k, number, x)] for k in kinds]
-        (left,) = self.b.switch(self.number(self._line_kind, line), cases, [BOOL])
+        (left,) = b.switch(self.number(self._line_kind, line), cases, [BOOL])
         return left.to(U8)
 
 
@@ -78,12 +79,12 @@ class _RowsOfBlock(layouts.GpuBlockCode):
 
     def __init__(self, layout: ThreadLayout, block: layouts.BlockThreads) -> None:
         self._layout, self._block, forest = layout, block, layout.hir.forest
-        rules = ReadingRules(block.b, forest, layout.hir.comparison, block.model)
+        rules = ReadingRules(forest, layout.hir.comparison, block.model)
         self._code = ThreadCode(rules, layout.data, block.rows, 1, OneThread, True)
         self._code.writes_to(block.result)
         outputs = forest.n_outputs if forest.vector_leaves else 1
         size = max(1, outputs * forest.n_features)
-        self._sums = block.b.alloc("sums", F64, size, "private")
+        self._sums = b.alloc("sums", F64, size, "private")
 
     def evaluate(self, first: Value) -> None:
         """Leave tests to the walks."""
@@ -92,7 +93,7 @@ class _RowsOfBlock(layouts.GpuBlockCode):
         """Leave trees to the end, as a thread takes them all."""
 
     def finish(self) -> None:
-        b, rows, shape = self._block.b, self._block.rows, self._layout.shape
+        rows, shape = self._block.rows, self._layout.shape
         n_trees = len(self._layout.data.part_start) - 1
         with (
             self._block.region() as number,

@@ -28,6 +28,7 @@ from skforge.compiler.binning.row_gather import GatheredBins
 from skforge.compiler.binning.rules import BlockRows, ReadingRules
 from skforge.compiler.ir.hir.nodes import PredictEnsemble
 from skforge.compiler.ir.lir import nodes as lir
+from skforge.compiler.ir.lir.builder import b
 from skforge.compiler.ir.lir.nodes import I64, U32, Value
 from skforge.compiler.ir.lir.types import scalar_of
 from skforge.compiler.ir.mir import nodes as mir
@@ -102,7 +103,7 @@ def share_rows(
 def share_codes(
     k: LoweringState, stmt: mir.QuantizeRows, by_row: bool, memory: SharedMemory
 ) -> RowView:
-    b, table = k.b, k.hir.codes
+    table = k.hir.codes
     assert table is not None
     n_columns = max(1, table.n_columns)
     first, count = k.extent(stmt.rows)
@@ -110,7 +111,7 @@ def share_codes(
     fits = size * U32.bytes * WORDS_SHARE <= k.target.shared_bytes
     element = U32 if fits else scalar_of(table.dtype)
     codes = memory.allocate("codes", element, size, "quantize")
-    rules = ReadingRules(b, k.hir.forest, k.hir.comparison, k.model_buffer)
+    rules = ReadingRules(k.hir.forest, k.hir.comparison, k.model_buffer)
     search = GatheredBins(rules, table, 0, step, element)
     if search.has_order:
         with memory.each(count * n_columns) as i:
@@ -201,24 +202,22 @@ class _GridLowering(ThreadLowering):
 
     @contextmanager
     def _serial(self, loop: mir.Loop) -> Iterator[None]:
-        k = self._k
+        k = self.k
         lo, hi, step = k.size(loop.start), k.bound(loop.bounds), k.size(loop.step)
-        with k.b.loop(lo, hi, step, hint=loop.var) as var, self._bound(loop.var, var):
+        with b.loop(lo, hi, step, hint=loop.var) as var, self._bound(loop.var, var):
             yield
 
     def _host_array(self, stmt: mir.AllocArray) -> None:
-        k, b = self._k, self._k.b
         dims = self._gpu.sizes(stmt.array)
         total = self._gpu.elements(dims)
-        buffer = b.alloc(stmt.array.name, k.sum_type, total)
-        view = k.arrays[stmt.array.name] = ArrayView(buffer, dims)
+        buffer = b.alloc(stmt.array.name, self.k.sum_type, total)
+        view = self.k.arrays[stmt.array.name] = ArrayView(buffer, dims)
         if stmt.zero:
             with self._gpu.spread_by(self._launch_each):
                 self._gpu.zero(view)
 
     @contextmanager
     def _launch_each(self, count: Value) -> Iterator[Value]:
-        b = self._k.b
         blocks = (count + (UTILITY_THREADS - 1)) // UTILITY_THREADS
         block = Value(b.name("block"), I64)
         with b.body() as stmts:
@@ -258,7 +257,6 @@ class _GridLowering(ThreadLowering):
         flush()
 
     def _launch(self, loops: tuple[mir.Loop, ...], body: mir.Body) -> None:
-        b = self._k.b
         self._dims = block_dims(body)
         roots = (i.root for i in loops_in(body) if i.kind == "block.x")
         self._by_row = next(roots, "batch") == "batch"
@@ -283,11 +281,10 @@ class _GridLowering(ThreadLowering):
         b.emit(lir.Grid(dims, tuple(stmts)))  # type: ignore[arg-type]
 
     def _n_blocks(self, loop: mir.Loop) -> Value:
-        k = self._k
         fixed = tuple(bound for bound in loop.bounds if bound.minus == mir.Affine())
         bounds = fixed or tuple(replace(x, minus=mir.Affine()) for x in loop.bounds)
-        start, step = k.size(loop.start), k.size(loop.step)
-        return self._trips(loop, start, k.bound(bounds), step)
+        start, step = self.k.size(loop.start), self.k.size(loop.step)
+        return self._trips(loop, start, self.k.bound(bounds), step)
 
     def _grid_loops(
         self, loops: tuple[mir.Loop, ...], numbers: dict[str, Value], body: mir.Body
@@ -295,22 +292,21 @@ class _GridLowering(ThreadLowering):
         if not loops:
             self._together(body)
             return
-        k, b = self._k, self._k.b
         loop, *inner = loops
-        step = k.size(loop.step)
+        step = self.k.size(loop.step)
         offset = numbers[loop.kind] * step
-        var = k.size(loop.start) + offset
+        var = self.k.size(loop.start) + offset
         with self._bound(loop.var, var):
             if all(bound.minus == mir.Affine() for bound in loop.bounds):
                 self._grid_loops(tuple(inner), numbers, body)
                 return
-            with b.when(var < k.bound(loop.bounds)):
+            with b.when(var < self.k.bound(loop.bounds)):
                 self._grid_loops(tuple(inner), numbers, body)
 
     # ------------------------------------------------------------ a block
 
     def _together(self, body: mir.Body) -> None:
-        k = self._k
+        k = self.k
         outer = k.row_view, k.layout
         run: list[mir.Stmt] = []
         for stmt in body:
@@ -340,7 +336,7 @@ class _GridLowering(ThreadLowering):
                     self._uniform_loop(stmt)
                 case mir.DepthSwitch():
                     cases = [partial(self._together, body) for body in stmt.cases]
-                    k.b.switch(self._depth_class(stmt), cases)
+                    b.switch(self._depth_class(stmt), cases)
                 case _:
                     with self._gpu.spread_by(self._block_each):
                         self._gpu.team = self._n_threads, self._with_number
@@ -352,14 +348,14 @@ class _GridLowering(ThreadLowering):
     def _whole_block(
         self, stmt: mir.Stmt, body: mir.Body, layout: GpuBlockLayout
     ) -> None:
-        k = self._k
+        k = self.k
         match stmt:
             case mir.Fill():
                 (stored,) = (s for s in body if isinstance(s, mir.StoreRows))
                 first, width = k.affine(stored.rows.start), k.hir.forest.n_features
                 rows = BlockRows(k.rows, k.n_rows, k.row_stride, first, width)
                 how = k.model_buffer, self._with_number, self._share
-                block = BlockThreads(k.b, rows, k.result, *how)
+                block = BlockThreads(rows, k.result, *how)
                 self._rows_of_block = layout.start(block)
             case mir.EvaluatePredicates(trees=trees):
                 self._rows_of_block.evaluate(k.affine(trees.start))
@@ -379,11 +375,11 @@ class _GridLowering(ThreadLowering):
             for stmt in inner.body
             if isinstance(stmt, mir.Let) and isinstance(stmt.op, mir.GetTree)
         ]
-        outside = tuple(name for name in gets[0].terms if name in self._k.values)
-        return self._k.affine(replace(gets[0], terms=outside))
+        outside = tuple(name for name in gets[0].terms if name in self.k.values)
+        return self.k.affine(replace(gets[0], terms=outside))
 
     def _is_threads_own(self, stmt: mir.Stmt) -> bool:
-        if isinstance(self._k.layout, GpuBlockLayout):
+        if isinstance(self.k.layout, GpuBlockLayout):
             return False
         match stmt:
             case mir.Loop() | mir.DepthSwitch():
@@ -414,7 +410,7 @@ class _GridLowering(ThreadLowering):
     def _block_each(self, count: Value) -> Iterator[Value]:
         with (
             self._with_number() as first,
-            self._k.b.loop(first, count, self._n_threads) as i,
+            b.loop(first, count, self._n_threads) as i,
         ):
             yield i
 
@@ -428,7 +424,7 @@ class _GridLowering(ThreadLowering):
         index into row and column takes 14. Where there are fewer rows than threads,
         more threads share a row: two of 50 copied 1,024 columns in 11 us of an H100.
         """
-        b, threads = self._k.b, self._n_threads
+        threads = self._n_threads
         most = max(1, min(threads, n_columns))
         widths = [w for w in range(1, most + 1) if threads % w == 0]
         few = [w for w in widths if not w & (w - 1) and w <= MOST_COLUMNS_AT_ONCE]
@@ -456,7 +452,6 @@ class _GridLowering(ThreadLowering):
                 yield from ((r, j) for j in columns(first + whole, n_columns - whole))
 
     def _block_array(self, stmt: mir.AllocArray) -> None:
-        k, b = self._k, self._k.b
         array = stmt.array
         dims = self._gpu.sizes(array)
         if array.shared:
@@ -466,21 +461,21 @@ class _GridLowering(ThreadLowering):
                     "shared_reduce needs a fixed number of rows in a block; tile the "
                     "batch with a positive size."
                 )
-            buffer = self._share(array.name, k.sum_type, n, "shared_reduce")
+            buffer = self._share(array.name, self.k.sum_type, n, "shared_reduce")
             view = ArrayView(buffer, dims)
         else:
             size = self._gpu.elements(dims)
-            buffer = lir.Buffer(b.name(array.name), k.sum_type, alignment=64)
+            buffer = lir.Buffer(b.name(array.name), self.k.sum_type, alignment=64)
             self._allocs.append((buffer, array))
             assert self._block_number is not None
             view = ArrayView(buffer, dims, self._block_number * size)
-        k.arrays[array.name] = view
+        self.k.arrays[array.name] = view
         if stmt.zero:
             with self._gpu.spread_by(self._block_each):
                 self._gpu.zero(view)
 
     def _share(self, name: str, element: lir.Scalar, n: int, what: str) -> lir.Buffer:
-        b, target, alignment = self._k.b, self._k.target, 16
+        target, alignment = self.k.target, 16
         self._shared_bytes += -(-n * element.bytes // alignment) * alignment
         if self._shared_bytes > target.shared_bytes:
             raise ScheduleError(
@@ -493,7 +488,7 @@ class _GridLowering(ThreadLowering):
         return buffer
 
     def _memory(self) -> SharedMemory:
-        return SharedMemory(self._k.b, self._share, self._block_each)
+        return SharedMemory(self.k.b, self._share, self._block_each)
 
 
 def _is_cache(stmt: mir.Stmt) -> bool:

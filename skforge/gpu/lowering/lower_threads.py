@@ -23,6 +23,7 @@ from operator import and_
 import numpy as np
 
 from skforge.compiler.ir.lir import nodes as lir
+from skforge.compiler.ir.lir.builder import b
 from skforge.compiler.ir.lir.nodes import F64, I64, Scalar, Value
 from skforge.compiler.ir.mir import nodes as mir
 from skforge.compiler.layouts.base import WalkLayout
@@ -50,7 +51,6 @@ class ThreadLowering(Lowering):
 
     @contextmanager
     def _region(self) -> Iterator[None]:
-        b = self._k.b
         dimensions = self._dims or {"block.x": 1}
         counts = {kind: b.const(n) for kind, n in dimensions.items()}
         self._tid = {kind: Value(b.name(f"t{kind[-1]}"), I64) for kind in counts}
@@ -69,12 +69,12 @@ class ThreadLowering(Lowering):
         return prod(self._dims.values())
 
     def _thread_number(self) -> Value:
-        counts = {kind: self._k.b.const(n) for kind, n in self._dims.items()}
-        return self._linear(self._tid, counts) if counts else self._k.b.const(0)
+        counts = {kind: b.const(n) for kind, n in self._dims.items()}
+        return self._linear(self._tid, counts) if counts else b.const(0)
 
     def _linear(self, numbers: dict[str, Value], counts: dict[str, Value]) -> Value:
         if not numbers:
-            return self._k.b.const(0)
+            return b.const(0)
         first, *inner = sorted(numbers, reverse=True)
         total = numbers[first]
         for kind in inner:
@@ -86,7 +86,7 @@ class ThreadLowering(Lowering):
         for dim in dims:
             if dim is not None and not isinstance(dim, int):
                 return None
-            n *= self._k.n_outputs if dim is None else dim
+            n *= self.k.n_outputs if dim is None else dim
         return n
 
     # ------------------------------------------------------------ statements
@@ -115,7 +115,7 @@ class ThreadLowering(Lowering):
         inside: AbstractContextManager[None] = nullcontext()
         if several:
             is_first = (self._tid[kind].eq(0) for kind in several)
-            inside = self._k.b.when(reduce(and_, is_first))
+            inside = b.when(reduce(and_, is_first))
         with inside:
             super().body(stmts)
         self._unbound = unbound
@@ -145,25 +145,24 @@ class ThreadLowering(Lowering):
         On the CPU comparing nodes before and after is cheaper, at the cost of one extra
         hop; on a GPU the hop's reads dominate.
         """
-        if isinstance(self._k.walker, WalkLayout):
+        if isinstance(self.k.walker, WalkLayout):
             super()._walk_loop(stmt)
             return
         self._hop_until_leaves(stmt)
 
     def _private_array(self, stmt: mir.AllocArray) -> None:
-        k, b = self._k, self._k.b
         array = stmt.array
-        dims = (b.const(k.n_outputs),) if array.lanes else self._gpu.sizes(array)
+        dims = (b.const(self.k.n_outputs),) if array.lanes else self._gpu.sizes(array)
         buffer, first = self._own_shared(array), None
         if buffer is None:
             total = self._gpu.elements(dims)
-            buffer, step = b.alloc(array.name, k.sum_type, total, "private"), 1
+            buffer, step = b.alloc(array.name, self.k.sum_type, total, "private"), 1
         else:
             first, step = self._thread_number(), self._n_threads
         view = ArrayView(buffer, dims, first, step)
         if stmt.zero:
             self._gpu.zero(view)
-        k.arrays[array.name] = replace(view, lanes=array.lanes)
+        self.k.arrays[array.name] = replace(view, lanes=array.lanes)
 
     def _own_shared(self, array: mir.NamedArray) -> lir.Buffer | None:
         """Return shared memory for an array that threads index dynamically.
@@ -171,36 +170,34 @@ class ThreadLowering(Lowering):
         Registers cannot be indexed, so the array would otherwise lie in global memory.
         Return None if registers suffice or shared memory is full.
         """
-        k = self._k
         n = self._fixed_size((None,) if array.lanes else array.dims)
-        few = k.vector_leaves and k.n_outputs <= MAX_UNROLLED_CHUNKS
-        if n is None or n == 1 or (few and n == k.n_outputs):
+        few = self.k.vector_leaves and self.k.n_outputs <= MAX_UNROLLED_CHUNKS
+        if n is None or n == 1 or (few and n == self.k.n_outputs):
             return None
         size = n * self._n_threads
-        n_bytes = -(-size * k.sum_type.bytes // 16) * 16
-        if self._shared_bytes + n_bytes > k.target.shared_bytes:
+        n_bytes = -(-size * self.k.sum_type.bytes // 16) * 16
+        if self._shared_bytes + n_bytes > self.k.target.shared_bytes:
             return None
         self._shared_bytes += n_bytes
-        buffer = lir.Buffer(k.b.name(array.name), k.sum_type, "shared", 16)
-        count = Value(k.b.name("size"), I64)  # a constant defined before the region
+        buffer = lir.Buffer(b.name(array.name), self.k.sum_type, "shared", 16)
+        count = Value(b.name("size"), I64)  # a constant defined before the region
         self._pending += [lir.Let(count, lir.Const(size)), lir.Alloc(buffer, count)]
         return buffer
 
     def _own_row(self) -> Value:
         dims = {kind: n for kind, n in self._dims.items() if kind != "block.x"}
-        counts = {kind: self._k.b.const(n) for kind, n in dims.items()}
+        counts = {kind: b.const(n) for kind, n in dims.items()}
         return self._linear({kind: self._tid[kind] for kind in dims}, counts)
 
     def _loop(self, loop: mir.Loop) -> None:
         if not loop.on_threads:
             super()._loop(loop)
             return
-        k, b = self._k, self._k.b
         outer, self._unbound = self._unbound, self._unbound - {loop.kind}
-        offset = self._tid[loop.kind] * k.size(loop.step)
-        var = k.size(loop.start) + offset
+        offset = self._tid[loop.kind] * self.k.size(loop.step)
+        var = self.k.size(loop.start) + offset
         fits = loop.trip_count == self._dims[loop.kind]
-        inside = nullcontext() if fits else b.when(var < k.bound(loop.bounds))
+        inside = nullcontext() if fits else b.when(var < self.k.bound(loop.bounds))
         with inside, self._bound(loop.var, var):
             self.body(loop.body)
         self._unbound = outer
@@ -237,7 +234,7 @@ class GpuSums(ReductionLowering):
 
     def __init__(self, kernel: LoweringState) -> None:
         super().__init__(kernel)
-        self.spread: Spread = kernel.b.loop
+        self.spread: Spread = b.loop
         #: Number of threads in the block, and what opens their code, by their number.
         self.team: tuple[int, Callable[[], AbstractContextManager[Value]]] | None = None
 
@@ -256,25 +253,23 @@ class GpuSums(ReductionLowering):
             view.buffer[self.element_index(view, i)] = zero
 
     def fill(self, stmt: mir.Fill) -> None:
-        k, b = self._k, self._k.b
-        view = k.arrays[stmt.target]
+        view = self.k.arrays[stmt.target]
         start = self._offset(view, (stmt.rows.start,))
-        with self.spread(self._length(stmt.rows) * k.n_outputs) as i:
-            if k.n_outputs == 1:
-                base = b.const(float(k.hir.forest.base[0]), k.float_type)
+        with self.spread(self._length(stmt.rows) * self.k.n_outputs) as i:
+            if self.k.n_outputs == 1:
+                base = b.const(float(self.k.hir.forest.base[0]), self.k.float_type)
             else:
-                base = k.base()[i % k.n_outputs]
+                base = self.k.base()[i % self.k.n_outputs]
             view.buffer[start + i * view.step] = base
 
     def store_rows(self, stmt: mir.StoreRows) -> None:
-        k = self._k
-        source, target = k.arrays[stmt.source], k.arrays[mir.RESULT]
+        source, target = self.k.arrays[stmt.source], self.k.arrays[mir.RESULT]
         first = self._offset(target, (stmt.rows.start,))
         for i in self.each_output():
             target.buffer[first + i] = source.buffer[self.element_index(source, i)]
 
     def each_output(self) -> Iterator[Value]:
-        b, n = self._k.b, self._k.n_outputs
+        n = self.k.n_outputs
         if n > MAX_UNROLLED_CHUNKS:
             with b.loop(n) as j:
                 yield j
@@ -282,24 +277,22 @@ class GpuSums(ReductionLowering):
             yield from map(b.const, range(n))
 
     def fill_kept(self, stmt: mir.Fill) -> None:
-        k = self._k
-        view = k.arrays[stmt.target]
+        view = self.k.arrays[stmt.target]
         for j in self.each_output():
-            k.b.store(view.buffer, self.element_index(view, j), k.base()[j])
+            b.store(view.buffer, self.element_index(view, j), self.k.base()[j])
 
     def reduce_dimension(self, stmt: mir.ReduceDimension) -> None:
-        k, b = self._k, self._k.b
-        target, source = k.arrays[stmt.target], k.arrays[stmt.source]
+        target, source = self.k.arrays[stmt.target], self.k.arrays[stmt.source]
         first = self._offset(target, (*stmt.prefix, stmt.rows.start))
         slot = self.elements(source.dims[1:])  # from one slot to the next
-        extent, length = k.size(stmt.extent), self._length(stmt.rows)
+        extent, length = self.k.size(stmt.extent), self._length(stmt.rows)
         if stmt.by_output:
             self._by_output(stmt, first, slot, length)
             return
         if stmt.trees is not None:
-            _, extent = k.extent(stmt.trees)
-        elements = length * k.n_outputs
-        from_ = k.affine(stmt.source_rows) * k.n_outputs
+            _, extent = self.k.extent(stmt.trees)
+        elements = length * self.k.n_outputs
+        from_ = self.k.affine(stmt.source_rows) * self.k.n_outputs
 
         def value(i: Value, n: Value) -> Value:
             element = from_ + i
@@ -330,7 +323,7 @@ class GpuSums(ReductionLowering):
             sums = [self._zero()]
             with b.loop(part, end, width, carry=sums) as n:
                 sums[0] = sums[0] + value(i, n)
-            total = b.let(lir.WarpReduce(sums[0], width), k.sum_type, "warp")
+            total = b.let(lir.WarpReduce(sums[0], width), self.k.sum_type, "warp")
             with b.when(inside & part.eq(0)):
                 write(i, total, False)
 
@@ -342,7 +335,6 @@ class GpuSums(ReductionLowering):
         ``READ_AHEAD`` values are loaded before the first is added: an addition takes 4
         cycles, a load that the addition waits for 30 and more.
         """
-        b = self._k.b
         end = lo + (hi - lo) // READ_AHEAD * READ_AHEAD
         total = [start]
         with b.loop(lo, end, READ_AHEAD, carry=total) as n:
@@ -361,7 +353,7 @@ class GpuSums(ReductionLowering):
         rows = [b.limit for b in stmt.rows.bounds if isinstance(b.limit, int)]
         if not rows or not isinstance(extent, int):
             return 1
-        elements = min(rows) * self._k.n_outputs
+        elements = min(rows) * self.k.n_outputs
         width = 1
         while (
             2 * width <= min(WARP, extent)
@@ -374,7 +366,7 @@ class GpuSums(ReductionLowering):
     def reduce_lanes(
         self, stmt: mir.ReduceDimension, row: Value, lane: Value, width: int
     ) -> None:
-        k, b = self._k, self._k.b
+        k = self.k
         source, target = k.arrays[stmt.source], k.arrays[stmt.target]
         totals = []
         for j in range(k.n_outputs):
@@ -393,18 +385,17 @@ class GpuSums(ReductionLowering):
         lane: Value,
         prefix: tuple[mir.Index, ...] = (),
     ) -> Iterator[Value]:
-        k, rows = self._k, stmt.rows
+        k, rows = self.k, stmt.rows
         leads = (row < self._length(rows)) & lane.eq(0)
-        with k.b.when(leads):
+        with b.when(leads):
             first = self._offset(k.arrays[stmt.target], (*prefix, rows.start))
             yield first + row * k.n_outputs
 
     def fill_lanes(self, stmt: mir.Fill, row: Value, lane: Value) -> None:
-        k, b = self._k, self._k.b
-        buffer = k.arrays[stmt.target].buffer
+        buffer = self.k.arrays[stmt.target].buffer
         with self._first_lane(stmt, row, lane) as first:
-            for j in range(k.n_outputs):
-                base = b.const(float(k.hir.forest.base[j]), k.float_type)
+            for j in range(self.k.n_outputs):
+                base = b.const(float(self.k.hir.forest.base[j]), self.k.float_type)
                 buffer[first + j] = base
 
     # ------------------------------------------------------------ one leaf a tree
@@ -416,7 +407,7 @@ class GpuSums(ReductionLowering):
 
         Slots may hold some trees of the model: a multiple of their number is the first.
         """
-        k, chunk, from_ = self._k, stmt.trees, self._k.affine(stmt.source_rows)
+        k, chunk, from_ = self.k, stmt.trees, self.k.affine(stmt.source_rows)
         target, source = k.arrays[stmt.target].buffer, k.arrays[stmt.source]
         outputs = np.asarray(k.hir.forest.tree_output).astype(np.int64)
         size, skipped = max(1, len(outputs)), None
@@ -451,13 +442,12 @@ class GpuSums(ReductionLowering):
     def _inplace(
         self, stmt: mir.ReduceDimensionInplace
     ) -> Iterator[tuple[Value, lir.Type]]:
-        k = self._k
         self._zero()  # before the threads part, which all clear slots to it
-        with self.spread(self._length(stmt.rows) * k.n_outputs) as i:
-            yield i, k.sum_type
+        with self.spread(self._length(stmt.rows) * self.k.n_outputs) as i:
+            yield i, self.k.sum_type
 
     def finish(self, stmt: mir.Finish) -> None:
-        k, b = self._k, self._k.b
+        k = self.k
         source, target = k.arrays[stmt.source], k.arrays[mir.RESULT]
         first = self._offset(target, (stmt.rows.start,))
         from_ = self.element_index(source, k.affine(stmt.source_rows) * k.n_outputs)

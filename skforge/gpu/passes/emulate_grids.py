@@ -31,7 +31,6 @@ from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir import walk
 from skforge.compiler.ir.lir.builder import Builder, FreshBuilder
 from skforge.compiler.ir.lir.nodes import I64, Body, Buffer, Function, Stmt, Value
-from skforge.compiler.ir.lir.walk import map_bodies, statements
 from skforge.compiler.passes.lir.simplify import constants_of
 from skforge.exceptions import CompilerError
 
@@ -432,7 +431,7 @@ def run(function: Function) -> Function:
     Raises CompilerError if a block's shape is not constant or differs between regions,
     or its threads are not a whole number of warps.
     """
-    if not any(isinstance(stmt, lir.Grid) for stmt in statements(function.body)):
+    if not any(isinstance(stmt, lir.Grid) for stmt in walk.statements(function.body)):
         return function
     builder = FreshBuilder(function)
     with builder:
@@ -450,14 +449,14 @@ class _Emulator:
                 if isinstance(stmt, lir.Grid):
                     self._grid(stmt)
                 elif not isinstance(stmt, lir.Transfer):
-                    self._b.emit(map_bodies(stmt, self.host))
+                    self._b.emit(walk.map_bodies(stmt, self.host))
         return tuple(stmts)
 
     # ------------------------------------------------------------ blocks
 
     def _grid(self, grid: lir.Grid) -> None:
         block = EmulatedBlock(self._b, self._name, self._constants)
-        for stmt in statements(grid.body):
+        for stmt in walk.statements(grid.body):
             if isinstance(stmt, lir.BlockRegion):
                 shape = block.shape_of(stmt)
                 if block.shape and block.shape != shape:
@@ -501,7 +500,7 @@ class _Emulator:
             case lir.Alloc(buffer=buffer):
                 block.alloc(stmt, private=buffer.space == "private")
             case lir.For() | lir.While() | lir.If() | lir.Switch():
-                self._b.emit(map_bodies(stmt, partial(self._body, block)))
+                self._b.emit(walk.map_bodies(stmt, partial(self._body, block)))
             case _:
                 block.emit((stmt,))
 

@@ -12,9 +12,8 @@ from math import isnan
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from skforge._typing import Array
+from skforge._typing import Array, Int32s
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.mistakes import check_shape
 from skforge.compiler.forest.rows import read_columns
@@ -38,7 +37,7 @@ def raw_on_device(module: Any, X: Any) -> Array:
         return raw[:, 0] if forest.n_outputs == 1 else raw
 
 
-def leaves_on_device(module: Any, X: Any) -> NDArray[np.int32]:
+def leaves_on_device(module: Any, X: Any) -> Int32s:
     width, dtype = module.forest.n_trees, np.dtype(np.int32)
     device, rows = device_cupy.as_cupy(X, _kind(module.target))
     with device.current():

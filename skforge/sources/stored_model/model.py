@@ -34,6 +34,7 @@ METHODS = (
     "decision_function",
     "score_samples",
     "apply",
+    "transform",
     "score",
     "predict_cumulative_hazard_function",
     "predict_survival_function",

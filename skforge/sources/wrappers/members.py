@@ -44,6 +44,8 @@ class Members:
     orders: tuple[Mapping[str, bool], ...]
     #: The model's answers to the first row of ``X``, by method.
     first: Mapping[str, Any]
+    #: Gradient boosting without its ``init``, compiled: that is the only member.
+    stages: Any = None
 
     @property
     def start(self) -> Members:
@@ -52,7 +54,8 @@ class Members:
 
     @property
     def forests(self) -> tuple[Any, ...]:
-        return tuple(fast for fast in self.compiled if fast is not None)
+        every = *self.compiled, self.stages
+        return tuple(fast for fast in every if fast is not None)
 
     def answer(self, method: str, raw: Any) -> Any:
         """Return the answer to a row seen in ``fit``: scores do not tell it."""
@@ -63,8 +66,8 @@ class Members:
 
     @property
     def summary(self) -> str:
-        n = len(self.forests)
-        return f"members: {n} compiled, {len(self.compiled) - n} in their library"
+        n = self.compiled.count(None)
+        return f"members: {len(self.forests)} compiled, {n} in their library"
 
     def around(self, model: Any) -> Any:
         members = []
@@ -76,7 +79,52 @@ class Members:
                 for name, by_column in orders.items()
             }
             members.append(member if fast is None else stand_in(member, calls))
-        return with_members(model, members)
+        copied = with_members(model, members)
+        return copied if self.stages is None else _with_stages(copied, self.stages)
+
+
+def from_zero(model: Any) -> Any:
+    """Return gradient boosting without the model that it starts from."""
+    copied = copy.copy(model)
+    copied.init = copied.init_ = "zero"
+    return copied
+
+
+def _with_stages(boosted: Any, fast: Any) -> Any:
+    """Have kernels find the leaves that a copy of gradient boosting adds up.
+
+    Sums are written where the first scores are, because the order of these in memory
+    decides how probabilities are rounded.
+    """
+    own, one_by_one = boosted._raw_predict, boosted._staged_raw_predict
+
+    def whole(X: Any) -> Any:
+        if hasattr(X, "tocsr"):
+            return own(X)
+        scores = boosted._raw_predict_init(X)
+        at, module = (0, len(boosted.estimators_)), fast._compiled().module
+        sums = module.raw_of_rounds(X, *at, n_jobs=fast.n_jobs, start=scores)
+        scores[...] = sums.reshape(scores.shape)
+        return scores
+
+    def staged(X: Any, check_input: bool = True) -> Any:
+        if hasattr(X, "tocsr"):
+            yield from one_by_one(X, check_input)
+            return
+        if check_input:
+            from sklearn.utils.validation import validate_data
+
+            X = validate_data(boosted, X, dtype=np.float32, order="C", reset=False)
+        scores = boosted._raw_predict_init(X)
+        at, module = (0, len(boosted.estimators_)), fast._compiled().module
+        blocks, n = lambda: [X], len(X)
+        for _, sums in module.stages(blocks, n, *at, n_jobs=fast.n_jobs, start=scores):
+            stage = np.empty_like(scores)
+            stage[...] = sums.reshape(scores.shape)
+            yield stage
+
+    vars(boosted).update(_raw_predict=whole, _staged_raw_predict=staged)
+    return boosted
 
 
 def stand_in(member: Any, calls: Mapping[str, Callable[..., Any]]) -> Any:

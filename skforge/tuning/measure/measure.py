@@ -30,7 +30,12 @@ from skforge.compiler.ir.hir.nodes import Reduction
 from skforge.compiler.ir.lir.printer import print_lir
 from skforge.compiler.runtime.cpu.jit import JitModule, compile_functions
 from skforge.compiler.runtime.cpu.threads import parallel_for_pointer, resolve_n_jobs
-from skforge.compiler.runtime.kernels import AnyKernel, Kernel, KernelCache
+from skforge.compiler.runtime.kernels import (
+    AnyKernel,
+    Kernel,
+    KernelCache,
+    raw_scores,
+)
 from skforge.compiler.runtime.machine import machine_profile
 from skforge.compiler.runtime.shares import Shares
 from skforge.compiler.schedule.schedule import Schedule
@@ -164,11 +169,8 @@ class KernelRunner(Generic[K]):
         self._kernel, self._forest, self._threads = kernel, forest, threads
 
     def predict(self, rows: Array) -> Array:
-        raw = self._result(len(rows))
-        self._kernel(rows, raw, self._threads(len(rows)))
-        if self._forest.divisor != 1:
-            raw /= self._forest.divisor
-        return raw
+        how = self._forest, self._kernel, rows, self._threads(len(rows))
+        return raw_scores(*how).reshape(len(rows), -1)
 
     def time(self, batches: Sequence[Array], rounds: int) -> float:
         result = self._result(len(batches[0]))

@@ -21,7 +21,7 @@ import numpy as np
 
 from skforge.compiler.cost.shape import Setting
 from skforge.compiler.schedule.schedule import Schedule
-from skforge.exceptions import InvalidInputError, TuningError
+from skforge.exceptions import InvalidInputError, TuningError, check_choice
 from skforge.tuning.machines import machine_of
 from skforge.tuning.search import odds
 from skforge.tuning.search.strategies import MOST_DRAWN, Problem, Round, Rounds
@@ -85,9 +85,7 @@ class Learned:
     name: str = "learned"
 
     def __post_init__(self) -> None:
-        if self.mode not in get_args(Mode):
-            known = ", ".join(map(repr, get_args(Mode)))
-            raise InvalidInputError(f"mode must be one of {known}; got {self.mode!r}.")
+        check_choice("mode", self.mode, get_args(Mode))
         if not isinstance(self.iterations, int) or self.iterations < 1:
             raise InvalidInputError("iterations must be a positive whole number.")
 

@@ -28,13 +28,6 @@ from string import Template
 from typing import Any
 
 from skforge.compiler.codegen.llvm import ops, writer
-from skforge.compiler.codegen.llvm.writer import (
-    LlvmWriter,
-    ModuleText,
-    own_name,
-    quoted,
-    type_text,
-)
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir.verifier import verify_lir
 from skforge.compiler.system import heap_texts
@@ -54,7 +47,7 @@ KEPT = 64
 
 
 def pool_function(kernel: str, verb: str, pool: int) -> str:
-    return f"@{quoted(f'{kernel}.{verb}{pool}')}"
+    return f"@{writer.quoted(f'{kernel}.{verb}{pool}')}"
 
 
 def pool_text(kernel: str, sizes: Sequence[int]) -> list[str]:
@@ -71,7 +64,7 @@ def pool_text(kernel: str, sizes: Sequence[int]) -> list[str]:
         whole = -(-size // 64) * 64
         texts += [part.substitute(facts, **names, size=whole) for part in parts]
         releases.append(f"  call void {names['empty']}()")
-    head = f"define void @{quoted(kernel + RELEASE)}() nounwind {{"
+    head = f"define void @{writer.quoted(kernel + RELEASE)}() nounwind {{"
     return [*texts, "\n".join([head, *releases, "  ret void", "}"])]
 
 
@@ -91,7 +84,7 @@ _HEAP_ALIGNMENT = 64
 
 def emit_llvm(function: lir.Function, target: Target) -> str:
     """Return the LLVM module of a verified function without grids or GPU operations."""
-    module = ModuleText(function.name, target)
+    module = writer.ModuleText(function.name, target)
     w = _LlvmEmitter(module)
     head, header = "define void", "ptr %$args, ptr %$pfor, i64 %$threads"
     if isinstance(function, lir.Routine):
@@ -104,7 +97,7 @@ def emit_llvm(function: lir.Function, target: Target) -> str:
     w.emit_body(function.body)
     w.free_scratch()
     w.line("ret void" if head.endswith("void") else "unreachable")
-    first = f"{head} @{quoted(function.name)}({header}) nounwind {{"
+    first = f"{head} @{writer.quoted(function.name)}({header}) nounwind {{"
     kernel = [first, "$entry:", *w.allocas, *w.lines, "}"]
     parts = [
         f'target triple = "{target.triple}"',
@@ -116,32 +109,34 @@ def emit_llvm(function: lir.Function, target: Target) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _routine(w: LlvmWriter, function: lir.Routine) -> tuple[str, str]:
+def _routine(w: writer.LlvmWriter, function: lir.Routine) -> tuple[str, str]:
     """Bind parameters; a routine has come through no passes, so it is verified here."""
     verify_lir(function)
     header = []
     for param in function.params:
-        name = own_name(param)
+        name = writer.own_name(param)
         if isinstance(param, lir.Buffer):
             w.bind("@" + param.name, name)
             header.append(f"ptr {name}")
         else:
             w.bind(param.name, name)
-            header.append(f"{type_text(param.type)} {name}")
-    result = "void" if function.result is None else type_text(function.result)
+            header.append(f"{writer.type_text(param.type)} {name}")
+    result = "void" if function.result is None else writer.type_text(function.result)
     hidden = "hidden " if function.local else ""
     return f"define {hidden}{result}", ", ".join(header)
 
 
-def _load_parameter(w: LlvmWriter, slot: int, param: lir.Value | lir.Buffer) -> None:
+def _load_parameter(
+    w: writer.LlvmWriter, slot: int, param: lir.Value | lir.Buffer
+) -> None:
     address = w.let(f"getelementptr inbounds i64, ptr %$args, i64 {slot}")
-    name = own_name(param)
+    name = writer.own_name(param)
     if isinstance(param, lir.Buffer):
         w.bind("@" + param.name, w.let(f"load ptr, ptr {address}, align 8", name))
         return
     if not isinstance(param.type, lir.Scalar):
         raise w.module.fail(f"parameter {param.name!r} is neither scalar nor buffer.")
-    text, is_float = type_text(param.type), param.type.is_float
+    text, is_float = writer.type_text(param.type), param.type.is_float
     slot_type, shorten = ("double", "fptrunc") if is_float else ("i64", "trunc")
     load = f"load {slot_type}, ptr {address}, align 8"
     if text == slot_type:
@@ -152,8 +147,10 @@ def _load_parameter(w: LlvmWriter, slot: int, param: lir.Value | lir.Buffer) -> 
         w.bind_value(param, f"{shorten} {slot_type} {w.let(load)} to {text}")
 
 
-class _LlvmEmitter(LlvmWriter):
-    def __init__(self, module: ModuleText, parent: LlvmWriter | None = None) -> None:
+class _LlvmEmitter(writer.LlvmWriter):
+    def __init__(
+        self, module: writer.ModuleText, parent: writer.LlvmWriter | None = None
+    ) -> None:
         super().__init__(module, parent)
         self._heap: list[list[str]] = []
 
@@ -183,7 +180,7 @@ class _LlvmEmitter(LlvmWriter):
             fits = self.stack_bytes + n_bytes + align <= writer.STACK_BYTES
             if n_bytes <= _STACK_ALLOC_BYTES and fits:
                 self.stack_bytes += n_bytes + align
-                name = own_name(buffer)
+                name = writer.own_name(buffer)
                 element = writer.memory_element(buffer.element)
                 self.allocas.append(
                     f"  {name} = alloca [{int(count)} x {element}], align {align}"
@@ -200,7 +197,7 @@ class _LlvmEmitter(LlvmWriter):
         padded = self.let(f"add i64 {wanted}, {align}")
         n_bytes_text = self.let(f"and i64 {padded}, -{align}")
         call = f"call ptr @aligned_alloc(i64 {align}, i64 {n_bytes_text})"
-        pointer = self.let(call, own_name(buffer))
+        pointer = self.let(call, writer.own_name(buffer))
         self.bind("@" + buffer.name, pointer)
         self._heap[-1].append(pointer)
 
@@ -210,7 +207,7 @@ class _LlvmEmitter(LlvmWriter):
             self.module.pools.append(0)
             take = pool_function(self.module.kernel, "take", self.pool)
             self.allocas.append(f"  %$scratch = call ptr {take}()")
-        name = own_name(buffer)
+        name = writer.own_name(buffer)
         place = f"ptr %$scratch, i64 {self.heap_bytes}"
         self.allocas.append(f"  {name} = getelementptr inbounds i8, {place}")
         self.heap_bytes += n_bytes
@@ -240,15 +237,15 @@ class _LlvmEmitter(LlvmWriter):
     ) -> None:
         for k, (name, type_) in enumerate(phis):
             sources = ", ".join(f"[ {row[k]}, %{block} ]" for row, block in incoming)
-            self.lines[at + k] = f"  {name} = phi {type_text(type_)} {sources}"
+            self.lines[at + k] = f"  {name} = phi {writer.type_text(type_)} {sources}"
 
     def _bind_own(self, values: Sequence[lir.Value]) -> None:
         for value in values:
-            self.bind(value.name, own_name(value))
+            self.bind(value.name, writer.own_name(value))
 
     def _for(self, stmt: lir.For) -> None:
         """Write ``if (lo < hi) do … while (next < hi)``, which needs no rotation."""
-        var, text = stmt.var, type_text(stmt.var.type)
+        var, text = stmt.var, writer.type_text(stmt.var.type)
         assert isinstance(var.type, lir.Scalar)
         less = f"icmp {'s' if var.type.is_signed else 'u'}lt {text}"
         lo, hi, step = self.use(stmt.lo), self.use(stmt.hi), self.use(stmt.step)
@@ -266,10 +263,10 @@ class _LlvmEmitter(LlvmWriter):
         counter = self.temp()
         at = self.reserve(1 + len(stmt.params))
         self._bind_own(stmt.params)
-        self.bind(var.name, self.let(_hidden(text, counter), own_name(var)))
+        self.bind(var.name, self.let(_hidden(text, counter), writer.own_name(var)))
         self.emit_body(stmt.body)
         yields = [*map(self.use, stmt.yields)]
-        following = self.let(f"add {text} {own_name(var)}, {step}")
+        following = self.let(f"add {text} {writer.own_name(var)}, {step}")
         latch = self.block
         self.branch_if(self.let(f"{less} {following}, {hi}"), loop, done)
         first, then = ([lo, *inits], before), ([following, *yields], latch)
@@ -309,7 +306,7 @@ class _LlvmEmitter(LlvmWriter):
     def _switch(self, stmt: lir.Switch) -> None:
         labels = [self.label(f"case{k}") for k in range(len(stmt.cases))]
         done = self.label("done")
-        text = type_text(stmt.selector.type)
+        text = writer.type_text(stmt.selector.type)
         cases = enumerate(labels[:-1])
         table = " ".join(f"{text} {k}, label %{label}" for k, label in cases)
         selector = f"{text} {self.use(stmt.selector)}"
@@ -338,8 +335,8 @@ class _LlvmEmitter(LlvmWriter):
 
     def _parallel(self, stmt: lir.ParallelFor) -> None:
         self.module.regions += 1
-        symbol = quoted(f"{self.module.kernel}.p{self.module.regions}")
-        text = type_text(stmt.count.type)
+        symbol = writer.quoted(f"{self.module.kernel}.p{self.module.regions}")
+        text = writer.type_text(stmt.count.type)
         count = self.index(stmt.count)
         threads = self.operand("$threads", "i64", "i64")
         few = self.let(f"icmp sle i64 {count}, 1")
@@ -408,7 +405,7 @@ _STATEMENTS: dict[type[Any], Callable[[_LlvmEmitter, Any], None]] = {
 
 
 def _names(values: Sequence[lir.Value]) -> list[tuple[str, lir.Type]]:
-    return [(own_name(value), value.type) for value in values]
+    return [(writer.own_name(value), value.type) for value in values]
 
 
 def _hidden(text: str, counter: str) -> str:
@@ -421,7 +418,7 @@ def _hidden(text: str, counter: str) -> str:
     return f"call {text} @llvm.expect.{text}({text} {counter}, {text} 0)"
 
 
-def _outlined(symbol: str, struct: str, body: LlvmWriter) -> str:
+def _outlined(symbol: str, struct: str, body: writer.LlvmWriter) -> str:
     loads = ["  %$threads = load i64, ptr %$ctx"]
     for k, (local, c) in enumerate(body.captures.items(), start=1):
         loads.append(f"  %$a{k} = {_field_of(struct, '%$ctx')} {k}")

@@ -20,6 +20,7 @@ import numpy as np
 from skforge.compiler.forest.arrays import Comparison
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.outputs import AnswerLayout, Labels, OutputSpec, Post
+from skforge.compiler.forest.predicates import with_sets_of_here
 from skforge.compiler.forest.validation import ABSENT, damaged, first_true
 from skforge.compiler.frontends.base import Frontend, detects, register
 from skforge.compiler.frontends.onnx import ensembles
@@ -247,6 +248,7 @@ def load(model: Any, iteration_range: tuple[int, int] | None = None) -> Forest:
         aggregate=aggregate,
         wider_rows=place.n_features is None,
     )
+    forest = with_sets_of_here(forest)
     if ensemble.labels:
         return _as_classifier(forest, ensemble, leaves)
     return _as_regressor(forest, ensemble, leaves, place)

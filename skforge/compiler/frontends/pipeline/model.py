@@ -451,7 +451,7 @@ def _takes_nan(last: Any, width: int, sparse: bool) -> bool:
         rows = csr_matrix(rows)
     with no_warnings():
         try:
-            last.predict(rows)
+            (getattr(last, "transform", None) or last.predict)(rows)
         except ValueError:
             return False
         except AttributeError as error:  # of a member without the method asked for

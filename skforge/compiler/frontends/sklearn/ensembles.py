@@ -9,7 +9,8 @@ by stage.
 
 Bagging adds its trees' predictions, each on its own columns, and divides once by their
 number; a tree that has not seen a class adds nothing to it. AdaBoost (SAMME) adds a
-tree's weight to the class it votes for and subtracts a share of it from the others.
+tree's weight to the class it votes for and subtracts a share of it from the others. For
+regression it takes a weighted median of the trees, which are an output each here.
 
 The raw scores of isolation forests are path lengths: each leaf's depth plus the average
 length of the path that its training rows would still need, minus one, summed in float64
@@ -36,11 +37,13 @@ from skforge.compiler.frontends.base import (
     register,
 )
 from skforge.compiler.frontends.checks import IntRange, refuse_override, refuse_unfitted
+from skforge.compiler.frontends.members import DUMMIES
 from skforge.compiler.frontends.sklearn import common
 from skforge.exceptions import UnsupportedModelError
 
 _TREE = "sklearn.tree._classes.BaseDecisionTree"
 _FORESTS = "sklearn.ensemble._forest."
+_EMBEDDING = f"{_FORESTS}RandomTreesEmbedding"
 _CLASSIFIERS, _REGRESSORS = (
     (f"sklearn.tree._classes.DecisionTree{kind}", f"{_FORESTS}Forest{kind}")
     for kind in ("Classifier", "Regressor")
@@ -49,10 +52,10 @@ _CLASSIFIERS, _REGRESSORS = (
 
 def refuse_trees(model: Any) -> None:
     kind = type(model).__name__
-    embeds = is_a(model, f"{_FORESTS}RandomTreesEmbedding")
-    if embeds or not is_a(model, *_CLASSIFIERS, *_REGRESSORS):
+    if not is_a(model, *_CLASSIFIERS, *_REGRESSORS, _EMBEDDING):
         raise UnsupportedModelError(f"{kind} has no predictions to compile.")
-    refuse_override(model, "sklearn")
+    answer = "transform" if is_a(model, _EMBEDDING) else "predict"
+    refuse_override(model, "sklearn", answer)
 
 
 def load_trees(model: Any, rounds: IntRange | None = None) -> Forest:
@@ -66,6 +69,8 @@ def load_trees(model: Any, rounds: IntRange | None = None) -> Forest:
         refuse_unfitted(model)
     estimators = [model] if single else model.estimators_
     trees = [estimator.tree_ for estimator in estimators]
+    if is_a(model, _EMBEDDING):
+        return _load_embedding(model, trees)
     # targets with fewer classes are padded, which would give outputs of 0
     n_classes = model.n_classes_ if classifier else [1] * trees[0].value.shape[1]
     sizes = [int(n) for n in np.atleast_1d(n_classes)]
@@ -87,6 +92,28 @@ def load_trees(model: Any, rounds: IntRange | None = None) -> Forest:
     )
 
 
+def _load_embedding(model: Any, trees: list[Any]) -> Forest:
+    """Return a forest whose scores are the columns of the leaves, one of each tree."""
+    values, columns = [], 0
+    for tree, leaves in zip(trees, model.one_hot_encoder_.categories_, strict=True):
+        if not np.array_equal(leaves, np.flatnonzero(tree.children_left < 0)):
+            raise UnsupportedModelError(
+                "A tree of this RandomTreesEmbedding has leaves without a column; fit "
+                "it again."
+            )
+        values.append(columns + np.cumsum(tree.children_left < 0)[:, np.newaxis] - 1)
+        columns += len(leaves)
+    dtype = np.float32 if columns < 1 << 24 else np.float64  # which hold the numbers
+    return common.forest_of(
+        model,
+        trees,
+        [value.astype(dtype) for value in values],
+        tree_output=np.arange(len(trees), dtype=np.int32),
+        base=np.zeros(len(trees)),
+        task="regression",
+    )
+
+
 def _by_output(value: Array, sizes: list[int]) -> Array:
     """Return a tree's values, (n_nodes, targets, classes), as one row a node."""
     if len(sizes) == 1:
@@ -102,7 +129,6 @@ register(Frontend("sklearn", (), _TREES, load_trees, refuse=refuse_trees))
 # ------------------------------------------------------------ gradient boosting
 
 _GRADIENT = "sklearn.ensemble._gb."
-_DUMMIES = {"sklearn.dummy.DummyClassifier", "sklearn.dummy.DummyRegressor"}
 
 #: Rows on which the initial prediction is computed, to check that it is constant.
 _PROBES = 17
@@ -153,18 +179,12 @@ def _outputs(model: Any, n_outputs: int) -> OutputSpec:
 
 def refuse_stages(model: Any) -> None:
     common.refuse_overrides(model)
-    if model.init is not None and not isinstance(model.init, str):
-        _refuse_initial(model, model.init)
+    _refuse_drawn(model, model.init)
 
 
-def _refuse_initial(model: Any, initial: Any) -> None:
+def _refuse_drawn(model: Any, initial: Any) -> None:
     name = type(initial).__name__
-    if not is_a(initial, *_DUMMIES):
-        raise UnsupportedModelError(
-            f"{type(model).__name__} starts from init={name}(), whose prediction "
-            "depends on the row; fit with init=None, init='zero' or a Dummy estimator."
-        )
-    if getattr(initial, "strategy", None) == "stratified":
+    if is_a(initial, *DUMMIES) and initial.strategy == "stratified":
         raise UnsupportedModelError(
             f"{type(model).__name__} starts from {name}(strategy='stratified'), which "
             "predicts at random; fit with another strategy."
@@ -175,8 +195,14 @@ def _initial_scores(model: Any, n_outputs: int) -> Array:
     initial = model.init_
     if isinstance(initial, str) and initial == "zero":
         return np.zeros(n_outputs)
-    _refuse_initial(model, initial)
+    _refuse_drawn(model, initial)
     name = type(initial).__name__
+    if not is_a(initial, *DUMMIES):
+        raise UnsupportedModelError(
+            f"{type(model).__name__} starts from the predictions of {name}, which "
+            "depend on the row, so that it cannot be one Forest. CompiledForest "
+            "compiles its trees, and its init if it can."
+        )
     rows = np.zeros((_PROBES, int(model.n_features_in_)), np.float32)
     scores = np.asarray(model._raw_predict_init(rows), dtype=np.float64)
     if scores.shape != (_PROBES, n_outputs) or (scores != scores[0]).any():
@@ -208,6 +234,8 @@ def load(model: Any, rounds: IntRange | None = None) -> Forest:
     common.check_model(model, "estimators_", rounds)
     if is_a(model, f"{_ADABOOST}AdaBoostClassifier"):
         return _load_adaboost(model)
+    if is_a(model, f"{_ADABOOST}AdaBoostRegressor"):
+        return _load_medians(model)
     return _load_bagging(model, is_a(model, f"{_BAGGING}BaggingClassifier"))
 
 
@@ -222,11 +250,6 @@ def refuse(model: Any) -> None:
 
 
 def _refuse_class(model: Any) -> None:
-    if is_a(model, f"{_ADABOOST}AdaBoostRegressor"):
-        raise UnsupportedModelError(
-            "AdaBoostRegressor predicts the weighted median of its trees, which is "
-            "not a sum of leaves, so it cannot be compiled."
-        )
     if getattr(model, "algorithm", "SAMME") == "SAMME.R":
         raise UnsupportedModelError(
             "AdaBoostClassifier with algorithm='SAMME.R' adds logarithms of "
@@ -315,6 +338,21 @@ def _votes(model: Any, estimator: Any, weight: Any) -> Floats:
     label = estimator.classes_.take(np.argmax(values[:, 0, :], axis=1))
     others = -1 / (len(model.classes_) - 1) * weight
     return np.asarray(np.where(label[:, np.newaxis] == model.classes_, weight, others))
+
+
+def _load_medians(model: Any) -> Forest:
+    common.check_trees(model, model.estimators_, "Regressor")
+    trees = [member.tree_ for member in model.estimators_]
+    weights = model.estimator_weights_[: len(trees)]
+    return common.forest_of(
+        model,
+        trees,
+        [tree.value[:, :, 0] for tree in trees],
+        tree_output=np.arange(len(trees), dtype=np.int32),
+        base=np.full(len(trees), -0.0),
+        outputs=OutputSpec("weighted_median", weights=tuple(weights.tolist())),
+        task="regression",
+    )
 
 
 def load_isolation(model: Any, rounds: IntRange | None = None) -> Forest:

@@ -6,7 +6,6 @@ XGBoost's CPU predictor: float32 rows and sums, ``x < threshold`` goes left.
 
 from __future__ import annotations
 
-import ctypes
 import json
 import math
 import re
@@ -33,7 +32,7 @@ from skforge.compiler.frontends.base import Frontend, detects, is_a, register
 from skforge.compiler.frontends.xgboost import ubjson as _ubjson
 from skforge.compiler.frontends.xgboost.trees import in_order, tree_arrays
 from skforge.exceptions import InvalidModelError, UnsupportedModelError
-from skforge.runtime.facts import c_library
+from skforge.runtime.libm import expm1, log, on_arm
 
 
 class _XGBoostObjective(NamedTuple):
@@ -204,7 +203,13 @@ def _scale_by_dropout(
     if start is not None:
         first = start[tree][:, np.newaxis]
         value = (first + value) - first
-    arrays["leaf_value"] = value * weights[tree][:, np.newaxis]
+    factor = weights[tree][:, np.newaxis]
+    arrays["leaf_value"] = product = value * factor
+    if on_arm() and (product != value.astype(np.float64) * factor).any():
+        raise UnsupportedModelError(
+            "On Arm, XGBoost multiplies DART's leaves by weights and adds them with "
+            "one rounding, as skforge does not; use XGBoost, or train without dropout."
+        )
 
 
 def _outputs(function: OutputFunction, task: Task, n_outputs: int) -> OutputSpec:
@@ -249,14 +254,13 @@ def _base(param: dict[str, Any], link: str, n_outputs: int) -> NDArray[np.float3
         if link == "logit":
             inside = np.clip(score, edge, unit - edge)
             inside[(score < 0) | (score > unit)] = np.nan  # not a probability: refused
-            score = np.array([-_libm("logf", unit / x - unit) for x in inside])
+            score = -log(unit / inside - unit)
         elif link == "log":
-            score = np.array([_libm("logf", x) for x in score])
+            score = log(score)
         elif link == "increments":  # of expectiles, through softplus's inverse
             least = np.float32(EXPECTILE_GAP)
             gaps = np.maximum(np.diff(score) - least, least)
-            logs = [_libm("logf", -_libm("expm1f", -gap)) for gap in gaps]
-            score = np.append(score[:1], gaps + np.array(logs))
+            score = np.append(score[:1], gaps + log(-expm1(-gaps)))
     return score
 
 
@@ -265,13 +269,6 @@ def _int64(text: str) -> int:
     if not -(2**63) <= int(text) < 2**63:
         raise ValueError(text)
     return int(text)
-
-
-def _libm(name: str, x: Any) -> np.float32:
-    """Return a float function of the C library; NumPy's differ in the last bit."""
-    function = getattr(c_library(), name)
-    function.restype, function.argtypes = ctypes.c_float, [ctypes.c_float]
-    return np.float32(function(float(x)))
 
 
 def _first_trees(model: dict[str, Any], n_outputs: int, n_trees: int) -> Ints:

@@ -15,6 +15,7 @@ from typing import Any, Literal, TypeAlias, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from skforge._typing import Array, Bools, Int32s, Int64s
 from skforge.compiler.forest.bins import CodeTable
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.schedule.bound import BoundNest
@@ -45,17 +46,17 @@ class TiledForest:
     """
 
     tile_size: int
-    item_offset: NDArray[np.int64]  # (n_trees + 1,)
-    tree_order: NDArray[np.int32]  # (n_trees,) tree (model order) at each position
-    predicate: NDArray[np.int32]  # (n_items, tile_size) into Forest's predicates
-    shape: NDArray[np.int32]  # (n_items,) row of exit_table; 0 for leaves
-    child: NDArray[np.int32]  # (n_items, tile_size + 1) items; -1 for leaves' exits
-    leaf: NDArray[np.int32]  # (n_items,) row of Forest.leaf_value, or -1
-    node: NDArray[np.int32]  # (n_items,) Forest node that a walk here stands on
-    depth: NDArray[np.int32]  # (n_items,) tiles above this item
+    item_offset: Int64s  # (n_trees + 1,)
+    tree_order: Int32s  # (n_trees,) tree (model order) at each position
+    predicate: Int32s  # (n_items, tile_size) into Forest's predicates
+    shape: Int32s  # (n_items,) row of exit_table; 0 for leaves
+    child: Int32s  # (n_items, tile_size + 1) items; -1 for leaves' exits
+    leaf: Int32s  # (n_items,) row of Forest.leaf_value, or -1
+    node: Int32s  # (n_items,) Forest node that a walk here stands on
+    depth: Int32s  # (n_items,) tiles above this item
     exit_table: NDArray[np.uint8]  # (n_shapes, 2 ** tile_size); node 0 = top bit
-    min_depth: NDArray[np.int32]  # (n_trees,) least leaf depth, in tiles, by position
-    max_depth: NDArray[np.int32]  # (n_trees,)
+    min_depth: Int32s  # (n_trees,) least leaf depth, in tiles, by position
+    max_depth: Int32s  # (n_trees,)
 
     def __post_init__(self) -> None:
         """Make the arrays read-only: passes return new ones."""
@@ -72,7 +73,7 @@ class TiledForest:
     def n_items(self) -> int:
         return len(self.leaf)
 
-    def take(self, order: NDArray[np.int64] | slice) -> TiledForest:
+    def take(self, order: Int64s | slice) -> TiledForest:
         """Return the trees at these positions; arrays of a slice of them are views."""
         sizes = np.diff(self.item_offset)[order]
         offset = np.concatenate(([0], np.cumsum(sizes))).astype(np.int64)
@@ -171,7 +172,7 @@ def shapes(size: int) -> Shapes:
     return Shapes(size, edge, exit_edge, number)
 
 
-def shape_id(inside: NDArray[np.bool_]) -> NDArray[np.int32]:
+def shape_id(inside: Bools) -> Int32s:
     """Return the shape numbers of tiles, given which edges stay inside the tile.
 
     ``inside`` has one row per tile: whether the left (even columns) and right edge of
@@ -245,6 +246,6 @@ def _edges(root: _Tree) -> list[int]:
     return [slot_of.get(end, exit_of.get(end, 0)) for end in ends]
 
 
-def _code(inside: NDArray[np.bool_]) -> NDArray[Any]:
+def _code(inside: Bools) -> Array:
     packed = np.packbits(inside, axis=1, bitorder="little").astype(np.uint16)
     return packed[:, 0] if packed.shape[1] == 1 else packed[:, 0] | packed[:, 1] << 8

@@ -5,30 +5,22 @@ from __future__ import annotations
 from typing import Any, NoReturn
 
 import numpy as np
-from numpy.typing import NDArray
 
+from skforge._typing import Array
 from skforge.compiler.forest.arrays import Comparison
 from skforge.compiler.forest.forest import Forest
-from skforge.compiler.ir.hir.nodes import (
-    MAX_TILE_SIZE,
-    OF_ITEMS,
-    OF_TREES,
-    PredictEnsemble,
-    TiledForest,
-    exit_table,
-    shapes,
-)
+from skforge.compiler.ir.hir import nodes
 from skforge.exceptions import CompilerError
 
 
-def verify(hir: PredictEnsemble) -> None:
+def verify(hir: nodes.PredictEnsemble) -> None:
     """Raise CompilerError, naming item and condition, unless this tiles the forest."""
     _check_whole(hir)
     _check_predicates(hir)
     verify_tiles(hir.tiles, hir.forest)
 
 
-def verify_tiles(tiles: TiledForest, forest: Forest) -> None:
+def verify_tiles(tiles: nodes.TiledForest, forest: Forest) -> None:
     _check_arrays(tiles, forest)
     _check_tree_of_items(tiles)
     _check_depths(tiles)
@@ -40,7 +32,7 @@ def _fail(what: str) -> NoReturn:
     raise CompilerError(f"HIR is not valid: {what}.")
 
 
-def _refuse(tiles: TiledForest, bad: NDArray[Any], what: str) -> None:
+def _refuse(tiles: nodes.TiledForest, bad: Array, what: str) -> None:
     if bad.any():
         item = int(bad.argmax())
         position = int(np.searchsorted(tiles.item_offset, item, side="right")) - 1
@@ -50,7 +42,7 @@ def _refuse(tiles: TiledForest, bad: NDArray[Any], what: str) -> None:
         )
 
 
-def _check_whole(hir: PredictEnsemble) -> None:
+def _check_whole(hir: nodes.PredictEnsemble) -> None:
     if hir.nest.n_trees != hir.forest.n_trees:
         _fail(
             f"the loop nest is for {hir.nest.n_trees} trees, "
@@ -64,7 +56,7 @@ def _check_whole(hir: PredictEnsemble) -> None:
         )
 
 
-def _check_predicates(hir: PredictEnsemble) -> None:
+def _check_predicates(hir: nodes.PredictEnsemble) -> None:
     order = Comparison[hir.comparison.upper()]
     allowed = (order, Comparison.EQ, Comparison.IN, Comparison.MEMBER)
     bad = ~np.isin(hir.forest.comparison, allowed)
@@ -74,13 +66,13 @@ def _check_predicates(hir: PredictEnsemble) -> None:
         _fail(f"predicate {at} compares by {name}, not {hir.comparison}, eq or in")
 
 
-def _check_arrays(tiles: TiledForest, forest: Forest) -> None:
+def _check_arrays(tiles: nodes.TiledForest, forest: Forest) -> None:
     size, n_items, n_trees = tiles.tile_size, tiles.n_items, forest.n_trees
-    if not 1 <= size <= MAX_TILE_SIZE:
-        _fail(f"the tile size is {size}, outside 1..{MAX_TILE_SIZE}")
+    if not 1 <= size <= nodes.MAX_TILE_SIZE:
+        _fail(f"the tile size is {size}, outside 1..{nodes.MAX_TILE_SIZE}")
     expected: dict[str, tuple[int, ...]] = {"item_offset": (n_trees + 1,)}
-    expected |= dict.fromkeys(OF_TREES, (n_trees,))
-    expected |= dict.fromkeys(OF_ITEMS, (n_items,))
+    expected |= dict.fromkeys(nodes.OF_TREES, (n_trees,))
+    expected |= dict.fromkeys(nodes.OF_ITEMS, (n_items,))
     expected |= {"predicate": (n_items, size), "child": (n_items, size + 1)}
     for name, shape in expected.items():
         array = getattr(tiles, name)
@@ -91,7 +83,7 @@ def _check_arrays(tiles: TiledForest, forest: Forest) -> None:
             )
         if array.flags.writeable:
             _fail(f"{name} is writeable")
-    if not np.array_equal(tiles.exit_table, exit_table(size)):
+    if not np.array_equal(tiles.exit_table, nodes.exit_table(size)):
         _fail(f"exit_table is not the one of tile size {size}")
     if not np.array_equal(np.sort(tiles.tree_order), np.arange(n_trees)):
         _fail(f"tree_order is not a permutation of {n_trees} trees")
@@ -100,7 +92,7 @@ def _check_arrays(tiles: TiledForest, forest: Forest) -> None:
         _fail(f"item_offset does not divide {n_items} items among the trees")
 
 
-def _check_tree_of_items(tiles: TiledForest) -> None:
+def _check_tree_of_items(tiles: nodes.TiledForest) -> None:
     """Check level order: each non-root item has exactly one parent, in its tree."""
     _refuse(
         tiles,
@@ -121,7 +113,7 @@ def _check_tree_of_items(tiles: TiledForest) -> None:
     _refuse(tiles, wrong, "breaks the level order of children")
 
 
-def _check_depths(tiles: TiledForest) -> None:
+def _check_depths(tiles: nodes.TiledForest) -> None:
     expected = np.zeros(tiles.n_items, dtype=np.int64)
     parents, _ = np.nonzero(tiles.child >= 0)
     expected[tiles.child[tiles.child >= 0]] = tiles.depth[parents] + 1
@@ -140,7 +132,7 @@ def _check_depths(tiles: TiledForest) -> None:
             )
 
 
-def _check_leaves(tiles: TiledForest, forest: Forest) -> None:
+def _check_leaves(tiles: nodes.TiledForest, forest: Forest) -> None:
     outside = (tiles.node < 0) | (tiles.node >= forest.n_nodes)
     _refuse(tiles, outside, "stands on no node of the forest")
     start = tiles.item_offset[:-1]
@@ -152,12 +144,12 @@ def _check_leaves(tiles: TiledForest, forest: Forest) -> None:
     _refuse(tiles, wrong, "has another leaf than its node")
     wrong = leaf & ((tiles.child >= 0).any(axis=1) | (tiles.predicate >= 0).any(axis=1))
     _refuse(tiles, wrong, "is a leaf with predicates or children")
-    known = shapes(tiles.tile_size).n_shapes
+    known = nodes.shapes(tiles.tile_size).n_shapes
     wrong = (tiles.shape < 0) | (tiles.shape >= known) | (leaf & (tiles.shape != 0))
     _refuse(tiles, wrong, f"has a shape outside 0..{known - 1}, or is a leaf with one")
 
 
-def _check_slots(tiles: TiledForest, forest: Forest) -> None:
+def _check_slots(tiles: nodes.TiledForest, forest: Forest) -> None:
     """Follow every tile's shape along the Forest nodes of its slots.
 
     Roots match roots, slots follow the forest's children, and every exit leads to the
@@ -167,7 +159,7 @@ def _check_slots(tiles: TiledForest, forest: Forest) -> None:
     size = tiles.tile_size
     at = np.flatnonzero(tiles.leaf < 0)
     rows = np.arange(len(at))
-    edge = shapes(size).edge[tiles.shape[at]]
+    edge = nodes.shapes(size).edge[tiles.shape[at]]
     standing = np.full((len(at), size), -1, dtype=np.int32)
     leaving = np.full((len(at), size + 1), -1, dtype=np.int32)
     standing[:, 0] = tiles.node[at]

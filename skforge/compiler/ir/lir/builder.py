@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Literal
+from typing import Any, Literal, cast
 
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir.nodes import BOOL, Buffer, Scalar, Stmt, Type, Value, Vec
@@ -474,6 +474,15 @@ class Builder:
         buffer = Buffer(self.name(hint), element, space, alignment)
         self.emit(lir.Alloc(buffer, count))
         return buffer
+
+
+class _OpenBuilder:
+    def __getattr__(self, name: str) -> Any:
+        return getattr(BUILDER.get(), name)
+
+
+#: The builder whose ``with`` is open, for code that is called there.
+b = cast(Builder, _OpenBuilder())
 
 
 class FreshBuilder(Builder):

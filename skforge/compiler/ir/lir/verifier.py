@@ -13,7 +13,6 @@ from typing import Literal, NoReturn
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir import operations, walk
 from skforge.compiler.ir.lir.nodes import Body, Grid, Stmt, Type, Value
-from skforge.compiler.ir.lir.operations import HOST_OPS, OPERATIONS
 from skforge.compiler.ir.lir.printer import name_of, print_stmt, print_type
 from skforge.exceptions import CompilerError
 
@@ -295,7 +294,7 @@ class _Verifier:
         for buffer in walk.buffers_of(op):
             self._read(buffer)
         self._use(*walk.operands(op))
-        if not OPERATIONS[type(op)].gives(op, value.type):
+        if not operations.OPERATIONS[type(op)].gives(op, value.type):
             taken = ", ".join(print_type(v.type) for v in walk.operands(op))
             refuse(f"{name_of(op)}({taken}) does not give {print_type(value.type)}")
         if isinstance(op, lir.WarpReduce) and self._scope != "thread":
@@ -515,7 +514,7 @@ def check_host(stmt: Stmt) -> None:
                 refuse(f"the host of a launch has no {print_type(value.type)}")
             if isinstance(op, lir.Const):
                 return
-            if not isinstance(op, HOST_OPS):
+            if not isinstance(op, operations.HOST_OPS):
                 refuse("the host of a launch computes integers and nothing else")
             for number in (value, *walk.operands(op)):
                 if number.type.element.is_float:

@@ -20,10 +20,10 @@ Of these, missed[s, a] - missed[s, a without j] miss j. A leaf of D features tak
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from skforge._typing import Float64s
 from skforge.compiler.ir.lir import nodes as lir
-from skforge.compiler.ir.lir.builder import Builder
+from skforge.compiler.ir.lir.builder import Builder, b
 from skforge.compiler.ir.lir.nodes import F64, I64, U16, Buffer, Value, Vec
 from skforge.compiler.layouts.background.patterns import LEAVES, MOST_BITS, SLOTS
 
@@ -57,7 +57,7 @@ TOGETHER = 16
 _SIDE = MOST_BITS + 1
 
 
-def weights() -> NDArray[np.float64]:
+def weights() -> Float64s:
     """Return a! (c-1)! / (a+c)! by a and c, 0 for c = 0."""
     table = np.zeros((_SIDE, _SIDE))
     c = np.arange(1, _SIDE)
@@ -78,7 +78,7 @@ def fill_function() -> lir.Function:
     buffers = {name: Buffer(name, element) for name, element in BUFFERS.items()}
     b = Builder()
     with b, b.parallel(numbers["n_trees"]) as tree:
-        fill = _Fill(b, numbers, buffers)
+        fill = _Fill(numbers, buffers)
         start = buffers["batch_start"]
         with b.loop(start[tree], start[tree + 1], hint="batch") as batch:
             fill.batch(batch)
@@ -87,10 +87,8 @@ def fill_function() -> lir.Function:
 
 
 class _Fill:
-    def __init__(
-        self, b: Builder, numbers: dict[str, Value], buffers: dict[str, Buffer]
-    ) -> None:
-        self.b, self._number, self._of = b, numbers, buffers
+    def __init__(self, numbers: dict[str, Value], buffers: dict[str, Buffer]) -> None:
+        self._number, self._of = numbers, buffers
         self._met = b.alloc("met", U16, numbers["n_met"] * LEAVES)
         self._missed = b.alloc("missed", F64, numbers["n_missed"])
         self._parts = b.alloc("parts", F64, numbers["n_parts"] * LEAVES)
@@ -99,7 +97,7 @@ class _Fill:
         self._one = b.const(1)
 
     def batch(self, batch: Value) -> None:
-        b, of = self.b, self._of
+        of = self._of
         first, count = of["batches"][batch * 2], of["batches"][batch * 2 + 1]
         distinct = of["leaf_distinct"][first]
         size = self._one << distinct
@@ -118,7 +116,7 @@ class _Fill:
             self._expand(first + lane, lane)
 
     def _meet(self, leaf: Value, lane: Value) -> None:
-        b, of, type_ = self.b, self._of, Vec(U16, TOGETHER)
+        of, type_ = self._of, Vec(U16, TOGETHER)
         entries = [of["entry_start"][leaf + k] for k in (0, 1)]
         size = self._slots(of["leaf_group"][leaf])[0]
         start = lane * self._number["n_met"]
@@ -138,16 +136,16 @@ class _Fill:
         of = self._of
         group, start = of["leaf_group"][leaf], lane * self._number["n_met"]
         counts = of["count_start"][group]
-        with self.b.loop(self._one << of["bits"][group], hint="pattern") as pattern:
+        with b.loop(self._one << of["bits"][group], hint="pattern") as pattern:
             met = self._met[start + pattern].to(I64)
             misses = met ^ (size - 1)
-            s = self.b.popcount(misses)
+            s = b.popcount(misses)
             at = ((s << distinct) + misses) * LEAVES + lane
             number = of["counts"][counts + pattern].to(F64)
             self._missed[at] = self._missed[at] + number
 
     def _add_subsets(self, first: Value, distinct: Value, size: Value) -> None:
-        b, missed = self.b, self._missed
+        missed = self._missed
         with b.loop(distinct, hint="j") as j:
             bit = self._one << j
             with b.loop(size >> self._one, hint="a") as a:
@@ -157,7 +155,7 @@ class _Fill:
                 missed[at] = missed[at, LANES] + missed[without, LANES]
 
     def _place(self, leaf: Value, lane: Value, distinct: Value, size: Value) -> None:
-        b, of = self.b, self._of
+        of = self._of
         start = lane * self._number["n_parts"]
         slots = self._slots(of["leaf_group"][leaf])[1]
         with b.loop(0, size * slots, SLOTS, hint="clear") as i:
@@ -176,7 +174,7 @@ class _Fill:
 
         The gains of all features are at least as large as what is subtracted.
         """
-        b, missed, weights = self.b, self._missed, self._of["weights"]
+        missed, weights = self._missed, self._of["weights"]
         met = b.popcount(a)
         lacks = distinct - met
         own, larger = lacks * _SIDE, (lacks - 1).max(0) * _SIDE
@@ -198,7 +196,7 @@ class _Fill:
             self._parts[self._places[(j + 1) * LEAVES, INDICES] + row] = value
 
     def _expand(self, leaf: Value, lane: Value) -> None:
-        b, of = self.b, self._of
+        of = self._of
         group, start = of["leaf_group"][leaf], lane * self._number["n_met"]
         parts = lane * self._number["n_parts"]
         patterns, slots = self._slots(group)

@@ -15,12 +15,14 @@ import numpy as np
 
 from skforge.compiler.binning.rules import BlockRows, ReadingRules
 from skforge.compiler.ir.hir.nodes import PredictEnsemble
+from skforge.compiler.ir.lir.builder import b
 from skforge.compiler.ir.lir.nodes import F64, I64, U16, U32, Buffer, Mask, Value, Vec
 from skforge.compiler.ir.lir.types import scalar_of
 from skforge.compiler.ir.mir.nodes import Element
 from skforge.compiler.layouts import base as layouts
 from skforge.compiler.layouts.background.patterns import SLOTS, Patterns
 from skforge.compiler.layouts.background.walk import Background
+from skforge.compiler.layouts.base import MakeCode
 from skforge.compiler.layouts.blocks.tree_block import TreeBlock
 from skforge.compiler.target import Target
 
@@ -58,7 +60,7 @@ class PatternCode(TreeBlock):
         self._patterns = self.alloc("patterns", U16, BLOCK)
 
     def add_tree(self, tree: Value, sums: Buffer) -> None:
-        b, numbers = self.b, self._numbers_of(tree)
+        numbers = self._numbers_of(tree)
         self.pass_tests(numbers["first"], numbers["last"])
         with b.loop(numbers["first_group"], numbers["last_group"], hint="group") as g:
             self._put_together(g)
@@ -66,7 +68,7 @@ class PatternCode(TreeBlock):
         self.write_if_last(numbers["output"], sums)
 
     def _put_together(self, group: Value) -> None:
-        b, type_ = self.b, Vec(U16, TOGETHER)
+        type_ = Vec(U16, TOGETHER)
         first, last = (self.number(self._bit_start, group + k) for k in (0, 1))
         with b.loop(0, self._count, TOGETHER, hint="row") as row:
             byte = row // 8
@@ -102,7 +104,7 @@ class CountCode(PatternCode):
 
     def add_group(self, group: Value, sums: Buffer) -> None:
         start = self._part + self.number(self._count_start, group)
-        with self.b.loop(self._count, hint="row") as row:
+        with b.loop(self._count, hint="row") as row:
             at = start + (self._patterns[row].to(I64) // SLOTS)
             self._result[at] = self._result[at] + 1
 
@@ -128,7 +130,7 @@ class LookUpCode(PatternCode):
         self._outputs = self._model("table_outputs", np.zeros(1, np.int64))
 
     def start(self, sums: Buffer) -> None:
-        b, columns = self.b, self._n_held * self._t.forest.n_features
+        columns = self._n_held * self._t.forest.n_features
         with (
             b.loop(columns, hint="column") as column,
             b.loop(0, self._count, SLOTS, hint="row") as row,
@@ -136,11 +138,10 @@ class LookUpCode(PatternCode):
             sums[column * BLOCK + row] = b.const(0.0, WHOLE)
 
     def add_group(self, group: Value, sums: Buffer) -> None:
-        b, p = self.b, self._p
         size = self.number(self._size, group)
         first, last = (self.number(self._slot_start, group + k) for k in (0, 1))
         with b.loop(self._outputs[0], hint="output") as output:
-            table = output * p.table_size + self._table_start[group]
+            table = output * self._p.table_size + self._table_start[group]
             total = output * (self._t.forest.n_features * BLOCK)
             chunk = [table]
             with b.loop(first, last, SLOTS, carry=chunk, hint="slot") as slot:
@@ -151,7 +152,6 @@ class LookUpCode(PatternCode):
                 chunk[0] = chunk[0] + size
 
     def _look_up(self, table: Value, columns: list[Value], sums: Buffer) -> None:
-        b = self.b
         with b.loop(0, self._count, SLOTS, hint="row") as row:
             at = [table + self._patterns[row + k].to(I64) for k in range(SLOTS)]
             for half in range(2):
@@ -183,14 +183,10 @@ class Patterned(Background):
             self.refuse('has no room for tables of this forest; use "background".')
         super().check_block(hir, block)
 
-    def lay_out_blocks(
-        self, hir: PredictEnsemble, target: Target, block: int
-    ) -> layouts.BlockLayout:
+    def block_code(self, hir: PredictEnsemble, target: Target, block: int) -> MakeCode:
         patterns = patterns_of(hir)
         assert patterns is not None
-        return layouts.CodeLayout(
-            hir, lambda rules, rows: self.code(rules, patterns, rows)
-        )
+        return lambda rules, rows: self.code(rules, patterns, rows)
 
 
 class Counted(Patterned):

@@ -14,9 +14,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from skforge._typing import Int64s
+from skforge._typing import Bools, Float64s, Int64s
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.layouts.background.tables import Preorder
 from skforge.compiler.layouts.blocks.paths import Paths, edges_above, trace
@@ -67,7 +66,7 @@ class Patterns:
     leaf_slot: Int64s
     batches: Int64s  # (n_batches, 2): first leaf, leaves
     batch_start: Int64s  # (n_trees + 1,) into the batches
-    walked: NDArray[np.bool_]  # (n_nodes,)
+    walked: Bools  # (n_nodes,)
 
     @property
     def n_counts(self) -> int:
@@ -150,7 +149,7 @@ def _offsets(sizes: Any) -> Int64s:
     return np.append(0, np.cumsum(sizes)).astype(np.int64)
 
 
-def costs(bits: Int64s) -> NDArray[np.float64]:
+def costs(bits: Int64s) -> Float64s:
     """Return what a group costs, in time of one look-up of ``SLOTS`` contributions."""
     chunks = -(-np.maximum(bits, 1) // SLOTS)
     return 1 + 0.1 * bits + chunks + np.exp2(bits) * chunks / 256

@@ -6,12 +6,10 @@ Inner nodes are in preorder, so that a subtree that no row needs is skipped by o
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from skforge._typing import Int64s, Uint64s
+from skforge._typing import Array, Bools, Float64s, Int64s, Uint64s
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.reference import evaluate_predicates
 from skforge.compiler.layouts.blocks.paths import Paths, trace
@@ -33,7 +31,7 @@ class Preorder:
     events: Int64s  # tree after tree, two for each node
     size: Int64s  # inner nodes of a node's subtree
     depth: Int64s
-    is_right: NDArray[np.bool_]
+    is_right: Bools
     bit: Int64s
     leaves: Int64s  # the forest's leaf nodes below inner nodes
     side_leaf: Int64s  # (n_inner, 2): the row in ``leaves``, or -1
@@ -78,7 +76,7 @@ class Preorder:
             distinct=paths.distinct[leaves],
         )
 
-    def weights(self) -> NDArray[np.float64]:
+    def weights(self) -> Float64s:
         """Return a! c! / (a + c)! and that over c (0 for c = 0): (a, 2, c)."""
         c = np.arange(self.most_distinct + 1)
         table = np.zeros((len(c), 2, len(c)))
@@ -109,8 +107,8 @@ _CELLS = 1 << 20
 
 
 def background_tables(
-    order: Preorder, rows: NDArray[Any]
-) -> tuple[dict[str, NDArray[Any]], NDArray[np.float64]]:
+    order: Preorder, rows: Array
+) -> tuple[dict[str, Array], Float64s]:
     """Return the model buffers that depend on the background rows, and ``centred``.
 
     For each group of rows: which of them there are (``members``), and which pass the
@@ -139,9 +137,7 @@ def background_tables(
     return tables, scaled
 
 
-def centred(
-    forest: Forest, counts: NDArray[np.int64], n: int
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def centred(forest: Forest, counts: Int64s, n: int) -> tuple[Float64s, Float64s]:
     """Return the values of leaf nodes less their tree's mean, by n, and the bias.
 
     ``counts`` tells how many of n background rows reach each leaf.
@@ -161,14 +157,14 @@ def centred(
     return scaled, bias / forest.divisor
 
 
-def _words(bits: NDArray[np.bool_]) -> Uint64s:
+def _words(bits: Bools) -> Uint64s:
     packed = np.zeros((len(bits), GROUP // 8), np.uint8)
     bytes_ = np.packbits(bits, axis=1, bitorder="little")
     packed[:, : bytes_.shape[1]] = bytes_
     return packed.view("<u8").astype(np.uint64)
 
 
-def _goes_left(forest: Forest, rows: NDArray[Any]) -> Uint64s:
+def _goes_left(forest: Forest, rows: Array) -> Uint64s:
     lefts = np.zeros((forest.n_predicates, GROUP // 64), np.uint64)
     step = max(1, _CELLS // len(rows))
     columns = np.ascontiguousarray(rows.T)
@@ -186,7 +182,7 @@ def _follow(
     left: Uint64s,
     members: Uint64s,
     given: Uint64s,
-    counts: NDArray[np.int64],
+    counts: Int64s,
 ) -> None:
     forest, trees = order.trees.forest, order.trees
     passed = np.full((2 * len(order.node) + 1, 2), ~np.uint64(0))

@@ -43,10 +43,12 @@ import numpy as np
 from skforge.compiler.binning.rules import BlockRows, ReadingRules
 from skforge.compiler.ir.hir.nodes import PredictEnsemble
 from skforge.compiler.ir.lir import nodes as lir
+from skforge.compiler.ir.lir.builder import b
 from skforge.compiler.ir.lir.nodes import F64, I64, U32, Buffer, Mask, Value, Vec
 from skforge.compiler.ir.mir.nodes import Element
 from skforge.compiler.layouts import base as layouts
 from skforge.compiler.layouts.background.tables import GROUP, Preorder
+from skforge.compiler.layouts.base import MakeCode
 from skforge.compiler.layouts.blocks.tree_block import TreeBlock
 from skforge.compiler.target import Target
 
@@ -76,13 +78,9 @@ class Background(layouts.BlockRepresentation):
                 f"{block}."
             )
 
-    def lay_out_blocks(
-        self, hir: PredictEnsemble, target: Target, block: int
-    ) -> layouts.BlockLayout:
+    def block_code(self, hir: PredictEnsemble, target: Target, block: int) -> MakeCode:
         order = preorder_of(hir)
-        return layouts.CodeLayout(
-            hir, lambda rules, rows: BackgroundCode(rules, order, rows)
-        )
+        return lambda rules, rows: BackgroundCode(rules, order, rows)
 
 
 layouts.register(Background())
@@ -167,7 +165,7 @@ class BackgroundCode(TreeBlock):
     # ------------------------------------------------------------ the tree
 
     def add_tree(self, tree: Value, sums: Buffer) -> None:
-        b, numbers = self.b, self._numbers_of(tree)
+        numbers = self._numbers_of(tree)
         first, last = numbers["first"], numbers["last"]
         self.pass_tests(first, last)
         self._clear(self._gains, b.const(0), BLOCK * self._row_gains)
@@ -180,11 +178,10 @@ class BackgroundCode(TreeBlock):
         self.write_if_last(numbers["output"], sums)
 
     def _clear(self, buffer: Buffer, first: Value, size: int) -> None:
-        with self.b.loop(0, size, self.lanes, hint="clear") as i:
-            buffer[first + i] = self.b.const(0.0, self.vec)
+        with b.loop(0, size, self.lanes, hint="clear") as i:
+            buffer[first + i] = b.const(0.0, self.vec)
 
     def _start_at_root(self, group: Value, root: Value) -> None:
-        b, few = self.b, self._few
         some = (1 << (self._count & 63)) - 1
         fields = [b.select(self._count >= 64, b.const(-1), some)]
         fields += [self._members[group * WORDS_GIVEN + k] for k in range(WORDS_GIVEN)]
@@ -192,13 +189,12 @@ class BackgroundCode(TreeBlock):
         for k, value in enumerate(fields):
             self._states[k * MOST_STATES] = value
         self._counts[0] = (self._walked[root * 2] | self._walked[root * 2 + 1]) & 1
-        for first in range(0, BLOCK, few.lanes):
-            self._failed[first] = b.const(0, few)
+        for first in range(0, BLOCK, self._few.lanes):
+            self._failed[first] = b.const(0, self._few)
 
     def _walk(
         self, first: Value, last: Value, group: Value, output: Value, sums: Buffer
     ) -> None:
-        b = self.b
         end, event = last * 2, [first * 2]
         with b.repeat(lambda: event[0] < end, event):
             number = self.number(self._events, event[0])
@@ -224,7 +220,7 @@ class BackgroundCode(TreeBlock):
     # ------------------------------------------------------------ a node
 
     def _down(self, node: AreaNode, count: Value, group: Value, output: Value) -> None:
-        b, n, below, needs = self.b, node.n, node.below, range(self._n_needs)
+        n, below, needs = node.n, node.below, range(self._n_needs)
         passed = [self.passed[node.edge + k * self.line, I64] for k in (0, 1)]
         at = (group * (2 * len(self._order.node)) + n * 2) * WORDS_GIVEN
         words = [self._given[at + k] for k in range(2 * WORDS_GIVEN)]
@@ -272,7 +268,7 @@ class BackgroundCode(TreeBlock):
 
     def _count_failed(self, node: AreaNode) -> None:
         """Count failed features for both children: passed ones now fail on one side."""
-        b, few = self.b, self._few
+        few = self._few
         word = {64: I64, 32: U32}[few.lanes]
         for row in range(0, BLOCK, few.lanes):
             failed = self._failed[node.area * BLOCK + row, few]
@@ -284,7 +280,7 @@ class BackgroundCode(TreeBlock):
                 self._failed[to] = failed + more
 
     def _up(self, node: AreaNode, output: Value, sums: Buffer) -> None:
-        b, lanes = self.b, self.lanes
+        lanes = self.lanes
         gains = self.number(self._node_gains, node.n)
         is_first = gains >= 0
         start = output * (self._t.forest.n_features * BLOCK)
@@ -310,21 +306,19 @@ class BackgroundCode(TreeBlock):
     # ------------------------------------------------------------ a leaf
 
     def _leaf(self, leaf: Value, area: Value, count: Value, output: Value) -> None:
-        b, lanes = self.b, self.lanes
         value = self._scores[leaf * self._t.forest.leaf_value.shape[1] + output]
         source, rows = area * self._list, area * BLOCK
         distinct = self.number(self._leaf_distinct, leaf)
         with b.loop(0, count, LANES, hint="state") as i:
             self._weigh(source + i, i, value)
-        most = self._row_gains // lanes
+        most = self._row_gains // self.lanes
         ways: list[Gains] = [partial(self._gain, n) for n in range(1, most + 1)]
         if most > UNROLLED:
             ways = [partial(self._gain_in_loops, distinct)]
         cases = [partial(self._turns, source, rows, count, way) for way in ways]
-        b.switch((distinct - 1) // lanes, cases)
+        b.switch((distinct - 1) // self.lanes, cases)
 
     def _weigh(self, at: Value, i: Value, value: Value) -> None:
-        b = self.b
 
         def ones(first: int, last: int) -> Value:
             return reduce(add, map(b.popcount, self._fields_of(at, range(first, last))))
@@ -338,7 +332,6 @@ class BackgroundCode(TreeBlock):
 
     def _turns(self, source: Value, rows: Value, count: Value, gains: Gains) -> None:
         """Take one row of one state a turn, so that no branch depends on the rows."""
-        b = self.b
 
         def rows_of(i: Value) -> Value:
             return self._states[source + i]
@@ -367,19 +360,17 @@ class BackgroundCode(TreeBlock):
 
     def _gain(self, n: int, needs: list[Value], gain: Value, start: Value) -> None:
         for k in range(n):
-            self._gain_vector(needs[0], self.b.const(k * self.lanes), gain, start)
+            self._gain_vector(needs[0], b.const(k * self.lanes), gain, start)
 
     def _gain_in_loops(
         self, distinct: Value, needs: list[Value], gain: Value, start: Value
     ) -> None:
-        b = self.b
         for word, need in enumerate(needs):
             held = (distinct - 64 * word).min(64)
             with b.loop(0, held, self.lanes, hint="k") as k:
                 self._gain_vector(need, k, gain, start + 64 * word)
 
     def _gain_vector(self, need: Value, k: Value, gain: Value, start: Value) -> None:
-        b = self.b
         mask = b.reinterpret((need >> k).to(self._bits), Mask(self.lanes))
         at = start + k
         total = self._gains[at, self.vec]

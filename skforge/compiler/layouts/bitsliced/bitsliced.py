@@ -13,14 +13,7 @@ from skforge.compiler.binning.transpose import WIDE
 from skforge.compiler.ir.hir.nodes import PredictEnsemble
 from skforge.compiler.ir.lir.builder import Builder
 from skforge.compiler.layouts import base as layouts
-from skforge.compiler.layouts.base import BlockLayout
-from skforge.compiler.layouts.bitsliced import sliced_layout
-from skforge.compiler.layouts.bitsliced.predicate_lines import (
-    MAX_PART,
-    PredicateLowering,
-    narrowed,
-    narrows,
-)
+from skforge.compiler.layouts.bitsliced import predicate_lines, sliced_layout
 from skforge.compiler.layouts.bitsliced.predicate_table import (
     PredicateTable,
     plan_predicates,
@@ -35,13 +28,13 @@ from skforge.exceptions import ScheduleError
 TABLE_BYTES = 1 << 30
 
 
-class BitslicedLayout(BlockLayout):
+class BitslicedLayout(layouts.BlockLayout):
     def __init__(self, hir: PredictEnsemble, target: Target, block: int) -> None:
         forest = hir.forest
         # Ties are resolved part by part, but blocks in parts write their lines later.
-        one_part = forest.n_features <= WIDE and block <= MAX_PART
-        narrow = one_part and narrows(forest, hir.comparison)
-        tests = narrowed(forest) if narrow else forest
+        one_part = forest.n_features <= WIDE and block <= predicate_lines.MAX_PART
+        narrow = one_part and predicate_lines.narrows(forest, hir.comparison)
+        tests = predicate_lines.narrowed(forest) if narrow else forest
         self._hir, self._block = hir, block
         dtype = tests.threshold.dtype
         self._shape = sliced_layout.BlockOfBits.of(forest, target, block, dtype)
@@ -58,8 +51,8 @@ class BitslicedLayout(BlockLayout):
         self.table, self._trees = hir.shared.once(key, laid_out)
 
     def evaluate(self, b: Builder, rows: BlockRows, model: Model) -> layouts.BlockCode:
-        rules = ReadingRules(b, self._hir.forest, self._hir.comparison, model)
-        predicates = PredicateLowering(rules, self.table, self._shape)
+        rules = ReadingRules(self._hir.forest, self._hir.comparison, model)
+        predicates = predicate_lines.PredicateLowering(rules, self.table, self._shape)
         order = self._hir.tiles.tree_order
         sliced = BitslicedLowering(rules, self._trees, order, self._shape)
         predicates.scratch()
@@ -103,7 +96,7 @@ class Bitsliced(layouts.BlockRepresentation):
 
     def lay_out_blocks(
         self, hir: PredictEnsemble, target: Target, block: int
-    ) -> BlockLayout:
+    ) -> layouts.BlockLayout:
         return BitslicedLayout(hir, target, block)
 
 

@@ -10,12 +10,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
 from functools import cache
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from skforge._typing import Int64s
+from skforge._typing import Array, Bools, Float64s, Int64s
 from skforge.compiler.forest.forest import Forest
 
 #: Depth to which subtrees are considered: each step of a path costs an operation.
@@ -59,7 +58,7 @@ class TreeParts:
             self.height[at],
         )
 
-    def select(self, chosen: NDArray[np.bool_]) -> TreeParts:
+    def select(self, chosen: Bools) -> TreeParts:
         first, size = self.first[chosen], self.sizes[chosen]
         return self.pick(self.number[chosen], first[:, None], size[:, None])
 
@@ -85,7 +84,7 @@ class Step:
     one: Int64s  # (n,)
     length: Int64s  # (n,) nodes on the path
     path: Int64s  # (SEARCH_DEPTH, n) nodes of the forest
-    right: NDArray[np.bool_]  # (SEARCH_DEPTH, n)
+    right: Bools  # (SEARCH_DEPTH, n)
 
 
 @dataclass(slots=True, eq=False)
@@ -128,7 +127,7 @@ def ranges(first: Int64s, size: Int64s) -> Int64s:
     return np.repeat(start, size) + np.arange(end[-1] if len(end) else 0)
 
 
-def in_preorder(forest: Forest, trees: NDArray[Any]) -> TreeParts:
+def in_preorder(forest: Forest, trees: Array) -> TreeParts:
     start = forest.tree_offset[trees]
     size = forest.tree_offset[trees + 1] - start
     first = np.cumsum(size) - size
@@ -168,7 +167,7 @@ def in_preorder(forest: Forest, trees: NDArray[Any]) -> TreeParts:
 
 
 @cache
-def _estimates(planes: int) -> NDArray[np.float64]:
+def _estimates(planes: int) -> Float64s:
     """Estimate operations, fitted to boosted trees; row 0: higher than ``planes``."""
     leaves = np.arange((1 << planes) + 1)
     guess = leaves * (0.35 + 1.9 * (leaves / (1 << planes)) ** 1.3)

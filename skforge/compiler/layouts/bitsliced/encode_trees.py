@@ -17,12 +17,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from skforge._typing import Int64s
+from skforge._typing import Array, Bools, Int32s, Int64s
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.layouts.bitsliced.cut_trees import (
     Step,
@@ -159,13 +158,13 @@ class EncodedTrees:
     """
 
     bits: Int64s  # (n_trees,) planes of each tree
-    planes: NDArray[np.int32]  # lines of all planes, tree by tree
+    planes: Int32s  # lines of all planes, tree by tree
     op_offset: Int64s  # (n_trees + 1,) into ops
-    ops: NDArray[np.int32]  # (n_ops, 4): target, select, a, b
+    ops: Int32s  # (n_ops, 4): target, select, a, b
     level: NDArray[np.int16]  # (n_ops,) depth in the dependence graph
-    leaf_of: NDArray[np.int32]  # leaf of each code; unused codes have any of the tree
+    leaf_of: Int32s  # leaf of each code; unused codes have any of the tree
 
-    def by_tree(self) -> tuple[list[NDArray[np.int32]], list[NDArray[np.int32]]]:
+    def by_tree(self) -> tuple[list[Int32s], list[Int32s]]:
         ops = np.split(self.ops, self.op_offset[1:-1])[: len(self.bits)]
         first_planes = np.cumsum(self.bits) - self.bits
         return ops, np.split(self.planes, first_planes)[1:]
@@ -173,8 +172,8 @@ class EncodedTrees:
 
 def encode_trees(
     forest: Forest,
-    trees: NDArray[Any],
-    line_of: NDArray[np.int32],
+    trees: Array,
+    line_of: Int32s,
     first: int,
     most_bits: int,
 ) -> EncodedTrees:
@@ -206,8 +205,8 @@ class _Chunk:
     def __init__(
         self,
         forest: Forest,
-        trees: NDArray[Any],
-        line_of: NDArray[np.int32],
+        trees: Array,
+        line_of: Int32s,
         first: int,
         most_bits: int,
     ) -> None:
@@ -252,16 +251,14 @@ class _Chunk:
         used = np.arange(most) < bits[:, None]
         return self._numbered(bits, self.lines[: self.n_trees][used], leaf_of)
 
-    def _numbered(
-        self, bits: Int64s, planes: Int64s, leaf_of: NDArray[np.int32]
-    ) -> EncodedTrees:
+    def _numbered(self, bits: Int64s, planes: Int64s, leaf_of: Int32s) -> EncodedTrees:
         muxes = self.muxes
         tree, order = muxes.trees, muxes.order
         offset = np.searchsorted(tree[order], np.arange(self.n_trees + 1))
         line = np.empty(len(tree), np.int64)
         line[order] = muxes.first + np.arange(len(tree)) - offset[tree[order]]
 
-        def own(lines: Int64s) -> NDArray[np.int32]:
+        def own(lines: Int64s) -> Int32s:
             moved = lines.astype(np.int32)
             at = np.flatnonzero(lines >= muxes.first)
             moved[at] = line[lines[at] - muxes.first]
@@ -331,7 +328,7 @@ class _Chunk:
             at = stuck.first[has]
             self.lines[stuck.number[has], width[has] - 1 - k] = lines[at, k]
 
-    def _conditions(self) -> list[tuple[Int64s, NDArray[np.bool_]]]:
+    def _conditions(self) -> list[tuple[Int64s, Bools]]:
         muxes, steps = self.muxes, self.cuts.steps
         if not steps:
             return []
@@ -358,7 +355,7 @@ class _Chunk:
         ends = np.cumsum([len(step.whole) for step in steps])[:-1]
         return list(zip(np.split(total, ends), np.split(inside, ends), strict=True))
 
-    def _merge(self, step: Step, select: Int64s, inside: NDArray[np.bool_]) -> None:
+    def _merge(self, step: Step, select: Int64s, inside: Bools) -> None:
         one, two = step.one, step.one + 1
         one_width, two_width = self.width[one][:, None], self.width[two][:, None]
         width = 1 + np.minimum(step.planes - 1, one_width + two_width)
@@ -386,7 +383,7 @@ class _Chunk:
 
     # ------------------------------------------------------------ from trees down
 
-    def _descend(self, step: Step, inside: NDArray[np.bool_]) -> None:
+    def _descend(self, step: Step, inside: Bools) -> None:
         places = self.place[step.whole]
         width = self.width[step.whole]
         bit = 1 << places[:, 0]
@@ -428,7 +425,7 @@ class _Chunk:
         number = self.forest.leaf[parts.node[leaf]].astype(np.int64)
         return self.cuts.tree[part[leaf]], number, mask[leaf], value[leaf]
 
-    def _leaf_of(self, bits: Int64s, cubes: list[Cubes]) -> NDArray[np.int32]:
+    def _leaf_of(self, bits: Int64s, cubes: list[Cubes]) -> Int32s:
         tree, leaf, mask, value = (np.concatenate(c) for c in zip(*cubes, strict=True))
         codes = 1 << bits
         start = np.cumsum(codes) - codes
@@ -446,11 +443,11 @@ class _Chunk:
         return leaf_of
 
 
-def _bit_length(values: NDArray[Any]) -> Int64s:
+def _bit_length(values: Array) -> Int64s:
     return np.frexp(values.astype(np.float64))[1].astype(np.int64)
 
 
-def _rank(parts: TreeParts, counted: NDArray[np.bool_]) -> Int64s:
+def _rank(parts: TreeParts, counted: Bools) -> Int64s:
     """Return how many nodes of its part before each node are counted."""
     before: Int64s = np.cumsum(counted) - counted
     return before - np.repeat(before[parts.first], parts.sizes)

@@ -29,18 +29,9 @@ from skforge.compiler.binning.transpose import WIDE, WIDE_PART, ColumnTile, stor
 from skforge.compiler.forest.arrays import Comparison
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.predicates import round_thresholds
-from skforge.compiler.ir.lir.builder import Builder
-from skforge.compiler.ir.lir.nodes import (
-    F32,
-    F64,
-    I64,
-    U8,
-    U32,
-    Buffer,
-    Scalar,
-    Value,
-    Vec,
-)
+from skforge.compiler.ir.lir import nodes as lir
+from skforge.compiler.ir.lir.builder import b
+from skforge.compiler.ir.lir.nodes import F32, F64, I64, U8, U32, Buffer, Value, Vec
 from skforge.compiler.layouts.bitsliced import predicate_table
 from skforge.compiler.layouts.bitsliced.predicate_table import SETS_A_BYTE, PredicateJob
 from skforge.compiler.layouts.bitsliced.sliced_layout import BlockOfBits
@@ -66,7 +57,7 @@ def narrowed(forest: Forest) -> Forest:
     return replace(forest, threshold=rounded)
 
 
-def round_down(b: Builder, x: Value) -> Value:
+def round_down(x: Value) -> Value:
     """Return the largest float32 that is not above a float64; NaN stays NaN."""
     near = x.to(F32)
     above = near.to(F64) > x
@@ -103,19 +94,18 @@ class Ties:
         unordered: bool,
         line_bytes: int,
     ) -> None:
-        self.b, self.lanes, self.part = rules.b, columns.lanes, columns.part
+        self.lanes, self.part = columns.lanes, columns.part
         self._exact, self._clean, self._line_bytes = exact, clean, line_bytes
         self._right = partial(rules.goes_right, unordered=unordered)
-        self._found = self.b.alloc("ties", U32, self.lanes)
-        self._column = self.b.alloc("exact_column", F64, self.part)
+        self._found = b.alloc("ties", U32, self.lanes)
+        self._column = b.alloc("exact_column", F64, self.part)
         self._vec = Vec(U32, self.lanes)
 
     def none(self) -> Value:
-        return self.b.const((1 << 32) - 1, self._vec)
+        return b.const((1 << 32) - 1, self._vec)
 
     def nearer(self, least: Value, x: Value, pivot: Value) -> Value:
         """Return the minimum of ``least`` and x's distance from a pivot (0: a tie)."""
-        b = self.b
         return least.min(b.bitcast(x, U32) ^ b.bitcast(pivot, U32))
 
     def keep(self, least: Value) -> None:
@@ -129,7 +119,7 @@ class Ties:
         job: PredicateJob,
         lines: Buffer,
     ) -> None:
-        b, half = self.b, self.lanes // 2
+        half = self.lanes // 2
         with b.when(b.any_true(self._found[0, self._vec].eq(0))):
             odd = [b.const(0)]  # whether any value of the column is not a float32
             with b.loop(0, left, carry=odd, hint="row") as r:
@@ -144,7 +134,7 @@ class Ties:
                     places = (r + v for v in range(0, ROWS, half))
                     values = (self._column[at, Vec(F64, half)] for at in places)
                     masks = [self._right(x, threshold) for x in values]
-                    store_masks(b, lines, to + r // 8, masks)
+                    store_masks(lines, to + r // 8, masks)
 
 
 #: Most rows of a part. The comparisons of a part are unrolled, so this bounds the code.
@@ -164,7 +154,7 @@ class PredicateLowering:
         table: predicate_table.PredicateTable,
         shape: BlockOfBits,
     ) -> None:
-        self.b, self.t, self.shape = rules.b, table, shape
+        self.t, self.shape = table, shape
         self._rules, forest = rules, rules.forest
         self._model = model = rules.model
         jobs = table.jobs
@@ -172,7 +162,7 @@ class PredicateLowering:
         self.tile_jobs = model("tile_jobs", table.tile_jobs)
         self.numbers = model("numbers", table.numbers)
         self.right = not table.unordered and len(table.right_lines) > 1
-        self.scalar: Scalar = self.numbers.element
+        self.scalar: lir.Scalar = self.numbers.element
         self.line_bytes = shape.rows // 8
         # float64 rows compared with float32 numbers: see ``Ties``.
         self.narrow = self.scalar == F32 and forest.input_dtype == np.float64
@@ -200,11 +190,11 @@ class PredicateLowering:
     # ------------------------------------------------------------ the stage
 
     def scratch(self) -> None:
-        b, lanes = self.b, self.shape.registers.lanes
+        lanes = self.shape.registers.lanes
         clean = self._clean
         if self.narrow:
-            clean = lambda x: round_down(b, self._clean(x))  # noqa: E731
-        self.columns = ColumnTile(b, self.scalar, lanes, self.part, clean, self._run)
+            clean = lambda x: round_down(self._clean(x))  # noqa: E731
+        self.columns = ColumnTile(self.scalar, lanes, self.part, clean, self._run)
         if self.narrow:
             exact = np.zeros(self.t.n_lines, np.float64)
             exact[self.t.line_of] = self._rules.forest.threshold
@@ -223,7 +213,7 @@ class PredicateLowering:
         return Vec(I64, min(size, self.shape.plane_rows // 8) // 8)
 
     def evaluate(self, rows: BlockRows, lines: Buffer) -> None:
-        b, self._lines = self.b, lines
+        self._lines = lines
         if not self.kept:
             self._evaluate_part(rows, b.const(0))
             return
@@ -236,7 +226,6 @@ class PredicateLowering:
         self._kept_lines()
 
     def _kept_lines(self) -> None:
-        b = self.b
         if not len(self.searches):
             return
         jobs = self._model("searches", self.searches)
@@ -250,9 +239,8 @@ class PredicateLowering:
                 self._mark_right(job, planes, self.line_bytes)
 
     def _evaluate_part(self, rows: BlockRows, shift: Value) -> None:
-        t = self.t
         self.left = (rows.n_rows - rows.first).min(self.part)
-        starts, ends, n_tiles = self.tile_start, self.tile_jobs, len(t.tile_start)
+        starts, ends, n_tiles = self.tile_start, self.tile_jobs, len(self.t.tile_start)
         with self.columns.jobs(rows, starts, ends, n_tiles) as j:
             kind, job = self._job(j, shift)
             self._evaluate_job(kind, job)
@@ -274,10 +262,9 @@ class PredicateLowering:
         table[list(cases)] = np.arange(len(cases))
         name = "kind_case" if len(cases) == len(self.t.kinds) else "search_case"
         case = lambda: self._model(name, table)[kind].to(I64)  # noqa: E731
-        self.b.choose(case, list(cases.values()))
+        b.choose(case, list(cases.values()))
 
     def _evaluate_job(self, kind: Value, job: PredicateJob) -> None:
-        b = self.b
         planes = b.const(0)
         if self.kept and len(self.searches):
             number = np.zeros(len(self.t.jobs.kind), np.int64)
@@ -315,7 +302,7 @@ class PredicateLowering:
         self, end: Value, step: int, hint: str
     ) -> Iterator[tuple[Value, list[tuple[Value, Value]]]]:
         nearest = [self.ties.none()] if self.narrow else []
-        with self.b.loop(0, end, step, carry=nearest, hint=hint) as i:
+        with b.loop(0, end, step, carry=nearest, hint=hint) as i:
             compared: list[tuple[Value, Value]] = []
             yield i, compared
             for x, number in compared if nearest else ():
@@ -324,7 +311,6 @@ class PredicateLowering:
             self.ties.keep(least)
 
     def _direct(self, job: PredicateJob) -> None:
-        b = self.b
         right = partial(self._rules.goes_right, unordered=self.t.unordered)
         thresholds = self._noting_ties(job.count, 1, "threshold")
         with thresholds as (i, compared):
@@ -333,12 +319,12 @@ class PredicateLowering:
             at = job.first_byte + i * self.line_bytes
             vectors = self.columns.vectors(job.column, self.part)
             masks = [right(x, threshold) for x in vectors]
-            store_masks(b, self._lines, at, masks)
+            store_masks(self._lines, at, masks)
             compared += [(x, threshold) for x in vectors]
 
     def _search(self, levels: int, job: PredicateJob, planes: Value) -> None:
-        b, registers = self.b, self.shape.registers
-        tables = registers.load_pivots(b, self.numbers, job.offset, levels)
+        registers = self.shape.registers
+        tables = registers.load_pivots(self.numbers, job.offset, levels)
         index_vec = Vec(U32 if self.scalar == F32 else I64, registers.lanes)
         step = registers.lockstep * registers.lanes
         right = partial(self._rules.goes_right, unordered=self.t.unordered)
@@ -350,12 +336,12 @@ class PredicateLowering:
             byte = planes + r // 8
             for j, table in enumerate(tables):
                 for v, vector in enumerate(x):
-                    pivot = registers.pivot_of(b, table, index[v], answers[v])
+                    pivot = registers.pivot_of(table, index[v], answers[v])
                     answers[v].append(right(vector, pivot))
                     compared.append((vector, pivot))
                 masks = [passed[j] for passed in answers]
                 place = byte + (levels - 1 - j) * self.line_bytes
-                store_masks(b, self.planes, place, masks)
+                store_masks(self.planes, place, masks)
                 for v, mask in enumerate(masks):
                     if j + 1 < levels:
                         index[v] = b.select(mask, index[v] | 1 << j, index[v])
@@ -367,19 +353,19 @@ class PredicateLowering:
         three-input operation and one store a line. This writes up to 15 lines too many:
         they belong to later jobs, which overwrite them, or are spare.
         """
-        b, size = self.b, self.line_bytes
+        size = self.line_bytes
         plane = self._plane(size)
         width = plane.lanes * 8
         with b.turns(size, width, "shift") as shift:
             first = planes + shift
             to = job.first_byte + shift
             bits = [self.planes[first + k * size, plane] for k in range(levels)]
-            low = _steps(b, bits[3::-1], plane)
+            low = _steps(bits[3::-1], plane)
             if levels == 4:
                 for i in range(1, 16):
                     self._lines[to + (i - 1) * size] = low[i]
                 return
-            for k, step in enumerate(_steps(b, bits[:3:-1], plane)):
+            for k, step in enumerate(_steps(bits[:3:-1], plane)):
                 self.steps[k * width] = step
             # For each value of the code's high bits, 16 lines.
             with b.loop(job.count // 16 + 1, hint="high") as h:
@@ -393,12 +379,10 @@ class PredicateLowering:
                     self._lines[line + i * size] = above | here & low[i]
 
     def _missing_plane(self, column: Value, planes: Value) -> None:
-        b = self.b
         masks = [b.is_nan(x) for x in self.columns.vectors(column, self.part)]
-        store_masks(b, self.planes, planes + MISSING_PLANE * self.line_bytes, masks)
+        store_masks(self.planes, planes + MISSING_PLANE * self.line_bytes, masks)
 
     def _missing_right(self, job: PredicateJob) -> None:
-        b = self.b
         vectors = self.columns.vectors(job.column, self.part)
         with b.when(b.any_true(reduce(or_, map(b.is_nan, vectors)))):
             spare = b.const(self.spare)
@@ -406,7 +390,6 @@ class PredicateLowering:
             self._mark_right(job, spare, self.part // 8)
 
     def _mark_right(self, job: PredicateJob, planes: Value, size: int) -> None:
-        b = self.b
         offsets = self._model("right_offset", self.t.right_offset)
         right = self._model("right_lines", self.t.right_lines)
         first = offsets[job.number].to(I64)
@@ -430,7 +413,7 @@ class PredicateLowering:
         64 rows' categories answers all of them; each bit of the result is then a line.
         Up to seven lines too many are written.
         """
-        b, n = self.b, self.columns.lanes
+        n = self.columns.lanes
         tables = self._model("set_tables", self.t.set_tables)
         vec = Vec(U8, SET_ROWS)
         members = self._test == Comparison.MEMBER
@@ -453,7 +436,7 @@ class PredicateLowering:
                     bits = bits + bits
 
     def _sets_one_by_one(self, job: PredicateJob) -> None:
-        b, step = self.b, max(8, self.columns.lanes)
+        step = max(8, self.columns.lanes)
         with b.loop(job.count, hint="set") as i:
             number = self.numbers[job.offset + i]
             at = job.first_byte + i * self.line_bytes
@@ -463,10 +446,10 @@ class PredicateLowering:
                     right = self._rules.goes_right(x, number, self._test)
                     # A missing value has its own rule: it does not go right here.
                     masks.append(right & ~b.is_nan(x))
-                store_masks(b, self._lines, at + v // 8, masks)
+                store_masks(self._lines, at + v // 8, masks)
 
 
-def _steps(b: Builder, bits: Sequence[Value], plane: Vec) -> list[Value]:
+def _steps(bits: Sequence[Value], plane: Vec) -> list[Value]:
     ones, zero = b.const(-1, plane), b.const(0, plane)
     q = [zero] * (4 - len(bits)) + list(bits)
     high = [ones, q[0] | q[1], q[0], q[0] & q[1], zero]

@@ -11,18 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from skforge._typing import Int32s
-from skforge.compiler.binning.rules import (
-    ThresholdPool,
-    set_answers,
-    set_members,
-    set_numbers,
-)
+from skforge._typing import Array, Bools, Int32s, Int64s
+from skforge.compiler.binning import rules
 from skforge.compiler.binning.search import Registers
 from skforge.compiler.binning.transpose import tile_starts
 from skforge.compiler.forest.arrays import Comparison, Missing
@@ -53,7 +47,7 @@ DIRECT_LIMIT = 9
 SPARE_LINES = 16
 
 
-def searched(kind: ArrayLike) -> NDArray[np.bool_]:
+def searched(kind: ArrayLike) -> Bools:
     return ~np.isin(kind, (DIRECT, CATEGORY, *SETS))
 
 
@@ -92,7 +86,7 @@ class PredicateTable:
     tile_start: Int32s  # first feature of each tile of columns
     tile_jobs: Int32s  # (n_tiles + 1,) into the jobs
     jobs: Jobs
-    numbers: NDArray[Any]  # thresholds and search tables, in the rows' dtype
+    numbers: Array  # thresholds and search tables, in the rows' dtype
     set_tables: NDArray[np.uint8]
     kinds: tuple[int, ...]  # kinds of job that occur
     right_lines: Int32s  # lines that a missing value sets, job by job
@@ -132,7 +126,7 @@ def plan_predicates(forest: Forest, registers: Registers) -> PredicateTable:
     every = np.arange(forest.n_predicates)
     columns = TestColumns.of(every, forest.threshold, forest.feature, category)
     features = forest.feature[columns.first]
-    numbers, set_tables = ThresholdPool(lanes), ThresholdPool()
+    numbers, set_tables = rules.ThresholdPool(lanes), rules.ThresholdPool()
     works: list[tuple[int, int, int, int]] = []  # column, kind, predicates, offset
     for c, column in enumerate(columns):
         work = _sets(forest, column)
@@ -182,8 +176,8 @@ def _number_lines(kind: Int32s, count: Int32s) -> tuple[Int32s, int]:
 
 
 def _thresholds(
-    thresholds: NDArray[Any], registers: Registers
-) -> Iterator[tuple[int, int, NDArray[Any]]]:
+    thresholds: Array, registers: Registers
+) -> Iterator[tuple[int, int, Array]]:
     most = (1 << registers.levels) - 1 or len(thresholds)
     for part in np.split(thresholds, range(most, len(thresholds), most)):
         if len(part) <= DIRECT_LIMIT or not registers.levels:
@@ -194,18 +188,16 @@ def _thresholds(
         yield kind, len(part), np.concatenate(pivots)
 
 
-def _sets(
-    forest: Forest, predicates: NDArray[np.int64]
-) -> Iterator[tuple[int, int, NDArray[Any]]]:
-    n, some = len(predicates), set_members(forest, predicates).any(axis=0)
+def _sets(forest: Forest, predicates: Int64s) -> Iterator[tuple[int, int, Array]]:
+    n, some = len(predicates), rules.set_members(forest, predicates).any(axis=0)
     entries = 3 + int(np.flatnonzero(some).max(initial=-1))
     kind = next((k for k, most in SETS.items() if entries <= most), CATEGORY)
     if kind == CATEGORY:
-        yield kind, n, set_numbers(forest)[predicates].astype(np.float64)
+        yield kind, n, rules.set_numbers(forest)[predicates].astype(np.float64)
         return
     size = SETS[kind]
     right = np.ones((-(-n // SETS_A_BYTE) * SETS_A_BYTE, size), np.bool_)
-    right[:n] = set_answers(forest, predicates, size // 32)[:, :size]
+    right[:n] = rules.set_answers(forest, predicates, size // 32)[:, :size]
     right[:, size - 2] = False  # missing values have their own rule
     bits = right.reshape(-1, SETS_A_BYTE, size)
     yield kind, n, np.packbits(bits, axis=1).reshape(-1)

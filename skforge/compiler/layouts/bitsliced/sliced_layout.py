@@ -19,7 +19,7 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from skforge._typing import Int32s
+from skforge._typing import Array, Bools, Int32s, Int64s
 from skforge.compiler.binning.search import Registers
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.layouts.bitsliced.cut_trees import ranges
@@ -101,14 +101,14 @@ class SlicedTrees:
     n_lines: int  # predicates, constants and temporaries
 
     @property
-    def bits(self) -> NDArray[np.int64]:
+    def bits(self) -> Int64s:
         return np.array([bits for _, bits in self.shapes], np.int64)[self.shape_of]
 
 
-def folds(forest: Forest) -> NDArray[np.bool_]:
+def folds(forest: Forest) -> Bools:
     depth = forest.tree_depths().astype(np.int64)
     complete = 1 << np.minimum(depth, MAX_BITS + 1)
-    bushy: NDArray[np.bool_] = complete <= FOLD_LIMIT * leaf_counts(forest)
+    bushy: Bools = complete <= FOLD_LIMIT * leaf_counts(forest)
     return (depth <= MAX_BITS) & bushy
 
 
@@ -124,7 +124,7 @@ def fits_bits(forest: Forest, even: bool = True) -> bool:
     return bool(_fits(forest, even).all())
 
 
-def _fits(forest: Forest, even: bool) -> NDArray[np.bool_]:
+def _fits(forest: Forest, even: bool) -> Bools:
     fits = folds(forest) | (leaf_counts(forest) <= 1 << MAX_BITS)
     return fits | even_trees(forest) if even and not fits.all() else fits
 
@@ -182,25 +182,23 @@ def slice_trees(
 class CodedTrees:
     """The code of every tree, by position; shared by CPUs and GPUs."""
 
-    kind: NDArray[np.int64]  # _FOLDS, _LISTS or _EVEN
-    bits: NDArray[np.int64]  # bits of each tree's codes
+    kind: Int64s  # _FOLDS, _LISTS or _EVEN
+    bits: Int64s  # bits of each tree's codes
     lists: EncodedTrees  # the lists, in order of position
 
     @property
-    def folded(self) -> NDArray[np.bool_]:
+    def folded(self) -> Bools:
         return self.kind == _FOLDS
 
     @property
-    def listed(self) -> NDArray[np.int64]:
+    def listed(self) -> Int64s:
         return np.flatnonzero(self.kind == _LISTS)
 
     @property
-    def first_code(self) -> NDArray[np.int64]:
+    def first_code(self) -> Int64s:
         return np.cumsum(1 << self.bits) - (1 << self.bits)
 
-    def shapes(
-        self, list_bits: int | None = None
-    ) -> tuple[tuple[Shape, ...], NDArray[np.int64]]:
+    def shapes(self, list_bits: int | None = None) -> tuple[tuple[Shape, ...], Int64s]:
         """Return the shapes that occur and each tree's index into them.
 
         With ``list_bits`` all lists have codes of that many bits.
@@ -224,7 +222,7 @@ class CodedTrees:
         order: Int32s,
         line_of: Int32s,
         lines: Int32s,
-        first: NDArray[np.int64],
+        first: Int64s,
     ) -> Int32s:
         """Return each code's leaf, and write folded and even trees' lines.
 
@@ -256,7 +254,7 @@ class CodedTrees:
         of_even = np.where(self.kind == _EVEN, self.bits, 0)
         for bits in np.unique(of_even[of_even > 0]).tolist():
             position = np.flatnonzero(of_even == bits)
-            nodes: NDArray[Any] = forest.tree_offset[order[position]][:, None]
+            nodes: Array = forest.tree_offset[order[position]][:, None]
             for level in range(bits):
                 lines[first[position] + level] = line_of[forest.predicate[nodes[:, 0]]]
                 nodes = children(forest, nodes)
@@ -271,7 +269,7 @@ def code_trees(
     line_of: Int32s,
     first: int,
     code_bits: int,
-    even: NDArray[np.bool_],
+    even: Bools,
 ) -> CodedTrees:
     """Fold trees, or encode them as lists whose temporaries are lines from ``first``.
 
@@ -288,9 +286,7 @@ def code_trees(
     return CodedTrees(kind, bits, lists)
 
 
-def _grouped(
-    lists: EncodedTrees, first: int
-) -> tuple[Int32s, Int32s, NDArray[np.int64]]:
+def _grouped(lists: EncodedTrees, first: int) -> tuple[Int32s, Int32s, Int64s]:
     """Merge the operations of several trees into the first of them, by dependence.
 
     An operation waits for the earlier ones that it reads; operations of other trees
@@ -338,11 +334,11 @@ def fold(
     return planes
 
 
-def depth_classes(depth: NDArray[np.int64]) -> NDArray[np.int64]:
+def depth_classes(depth: Int64s) -> Int64s:
     """Merge depths into the next larger, the cheapest first: few keep code short."""
     depths, counts = np.unique(depth, return_counts=True)
     classes = dict(zip(depths.tolist(), counts.tolist(), strict=True))
-    merged: NDArray[np.int64] = depth.copy()
+    merged: Int64s = depth.copy()
     while len(classes) > MAX_CLASSES:
         order = sorted(classes)
         added = [classes[d] * ((1 << e) - (1 << d)) for d, e in pairwise(order)]
@@ -353,7 +349,7 @@ def depth_classes(depth: NDArray[np.int64]) -> NDArray[np.int64]:
     return merged
 
 
-def byte_planes(values: NDArray[Any], entries: int) -> NDArray[np.uint8]:
+def byte_planes(values: Array, entries: int) -> NDArray[np.uint8]:
     """Return tables as byte planes, (n, itemsize, entries), lowest byte first."""
     n, size = values.shape
     item = values.dtype.itemsize

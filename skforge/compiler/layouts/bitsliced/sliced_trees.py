@@ -19,14 +19,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from skforge._typing import Array, Int32s, Int64s
 from skforge.compiler.binning.rules import BlockRows, ReadingRules
 from skforge.compiler.binning.transpose import unpacked
 from skforge.compiler.ir.lir import nodes as lir
+from skforge.compiler.ir.lir.builder import b
 from skforge.compiler.ir.lir.nodes import I64, U8, U16, Buffer, Plane, Value, Vec
 from skforge.compiler.ir.lir.types import scalar_of
 from skforge.compiler.layouts.base import BlockCode
@@ -56,11 +57,11 @@ class BitslicedLowering(BlockCode):
         self,
         rules: ReadingRules,
         trees: sliced_layout.SlicedTrees,
-        order: NDArray[np.int32],
+        order: Int32s,
         shape: sliced_layout.BlockOfBits,
     ) -> None:
         forest, model = rules.forest, rules.model
-        self.b, self.t, self.forest, self.block = rules.b, trees, forest, shape.rows
+        self.t, self.forest, self.block = trees, forest, shape.rows
         self._model = model
         self.plane_rows, self.byte_lookup = shape.plane_rows, shape.byte_lookup
         # 64 rows fit general registers, in which choosing takes three instructions
@@ -92,19 +93,19 @@ class BitslicedLowering(BlockCode):
     def _remap(self, depth: int) -> int:
         return 1 << depth if self.byte_lookup and depth > sliced_layout.MAX_BITS else 0
 
-    def _value_sizes(self) -> NDArray[np.int64]:
+    def _value_sizes(self) -> Int64s:
         sizes = np.array([self._entries(bits) for _, bits in self.t.shapes], np.int64)
-        whole: NDArray[np.int64] = sizes * self.width
+        whole: Int64s = sizes * self.width
         if self.byte_lookup:
             remaps = [self._remap(bits) for _, bits in self.t.shapes]
             whole = whole * self.sum.bytes + np.array(remaps, np.int64)
         return whole[self.t.shape_of]
 
-    def _value_offsets(self) -> NDArray[np.int64]:
+    def _value_offsets(self) -> Int64s:
         sizes = self._value_sizes()
         return np.cumsum(sizes) - sizes  # may pass 2**31: vector leaves of many outputs
 
-    def _value_tables(self) -> NDArray[Any]:
+    def _value_tables(self) -> Array:
         leaf, offsets = self.forest.leaf_value, self._value_offsets()
         dtype = np.dtype(np.uint8) if self.byte_lookup else leaf.dtype
         tables = np.empty(int(self._value_sizes().sum()), dtype)
@@ -119,7 +120,7 @@ class BitslicedLowering(BlockCode):
             remap = np.zeros((len(trees), 0), np.uint8)
             if self._remap(bits):
                 rows, remap = _numbered(rows, self._entries(bits))
-            values: NDArray[Any] = leaf[rows]
+            values: Array = leaf[rows]
             if self.byte_lookup:
                 values = values.transpose(0, 2, 1)
                 values = values.reshape(len(trees) * self.width, rows.shape[1])
@@ -131,7 +132,7 @@ class BitslicedLowering(BlockCode):
             units[offsets[trees][:, None] // unit + np.arange(values.shape[1])] = values
         return tables
 
-    def _row_order(self) -> NDArray[np.int64]:
+    def _row_order(self) -> Int64s:
         """Return where row i of a group of 64 is in the sums."""
         if not self.byte_lookup:
             return np.arange(GROUP)
@@ -147,7 +148,6 @@ class BitslicedLowering(BlockCode):
     # ------------------------------------------------------------ code
 
     def scratch(self, rows: BlockRows) -> Buffer:
-        b = self.b
         line = self.block // 8
         self.planes = b.alloc("leaf_planes", U8, sliced_layout.MAX_CODE_BITS * line)
         long = self.t.bits.max(initial=0) > sliced_layout.MAX_BITS
@@ -165,9 +165,8 @@ class BitslicedLowering(BlockCode):
         return self.lines
 
     def start(self, sums: Buffer) -> None:
-        b, forest = self.b, self.forest
-        base = self._model("base", forest.base)
-        with b.loop(forest.n_outputs) as k:
+        base = self._model("base", self.forest.base)
+        with b.loop(self.forest.n_outputs) as k:
             value = b.splat(base[k], LANES)
             first = k * self.block
             with b.loop(0, self.block, LANES, hint="row") as i:
@@ -175,7 +174,7 @@ class BitslicedLowering(BlockCode):
 
     def finish(self, sums: Buffer, result: Buffer, first: Value, count: Value) -> None:
         """Write the sums of ``count`` rows, undoing the row order of the look-up."""
-        b, outputs = self.b, self.forest.n_outputs
+        outputs = self.forest.n_outputs
         places = self._row_order().tolist()
         order = self._model("row_order", np.asarray(places, np.int32))
         whole = count // GROUP * GROUP
@@ -196,7 +195,6 @@ class BitslicedLowering(BlockCode):
                 b.store(result, at(row, k), sums[of_output + here])
 
     def add_tree(self, tree: Value, sums: Buffer) -> None:
-        b = self.b
 
         def table(buffer: Buffer) -> Value:
             return buffer[tree].to(I64)
@@ -222,7 +220,7 @@ class BitslicedLowering(BlockCode):
         b.choose(lambda: table(self.shape_of), cases)
 
     def _run(self, bits: int, tree: Value, own: Value) -> None:
-        b, parts = self.b, self.block // self.plane_rows
+        parts = self.block // self.plane_rows
         first = self.op_offset[tree].to(I64)
         last = self.op_offset[tree + 1].to(I64)
 
@@ -249,7 +247,6 @@ class BitslicedLowering(BlockCode):
                 self.planes[index] = line(self.lines_of, own + k)
 
     def _constants(self) -> None:
-        b = self.b
         words = self.block // 64
         lanes = min(words, self.plane_rows // 64)
         for number, bits in zip(self.t.constants, (0, -1), strict=True):
@@ -258,7 +255,7 @@ class BitslicedLowering(BlockCode):
                 self.lines[8 * (number * words + word)] = value
 
     def _fold(self, depth: int, nodes: Value) -> None:
-        b, parts = self.b, self.block // self.plane_rows
+        parts = self.block // self.plane_rows
         # Parts folded together share the loads of their line numbers.
         together = min(parts, PARTS_TOGETHER)
 
@@ -290,7 +287,6 @@ class BitslicedLowering(BlockCode):
         planes: Buffer,
         levels: Sequence[Value],
     ) -> None:
-        b = self.b
         groups = self.block // GROUP
         alone = self.byte_lookup and self.width == 1
         table = self._registers(depth, leaves, 0) if alone else None
@@ -309,7 +305,7 @@ class BitslicedLowering(BlockCode):
             self._add_loads(leaves, output, sums)
 
     def _store_numbers(self, planes: tuple[Value, ...], first: Value) -> None:
-        b, vec, most = self.b, Vec(U8, GROUP), sliced_layout.MAX_BITS
+        vec, most = Vec(U8, GROUP), sliced_layout.MAX_BITS
         split = max(0, len(planes) - most)
         low, high = (
             b.numbers_of(part, "leaf") if part else b.const(0, vec)
@@ -328,12 +324,12 @@ class BitslicedLowering(BlockCode):
         looped = 0
         if self.width > 2 * OUTPUTS_A_TURN:
             looped = self.width // OUTPUTS_A_TURN * OUTPUTS_A_TURN
-            with self.b.loop(0, looped, OUTPUTS_A_TURN, hint="output") as first:
+            with b.loop(0, looped, OUTPUTS_A_TURN, hint="output") as first:
                 yield from (first + k for k in range(OUTPUTS_A_TURN))
         yield from range(looped, self.width)
 
     def _leaf_number(self, planes: tuple[Value, ...], leaves: Value) -> Value:
-        b, vec = self.b, Vec(U8, GROUP)
+        vec = Vec(U8, GROUP)
         if not planes:
             return b.const(0, vec)
         index = b.numbers_of(planes[-sliced_layout.MAX_BITS :], "leaf")
@@ -370,7 +366,6 @@ class BitslicedLowering(BlockCode):
     def _add_bytes(
         self, tables: list[list[Value]], index: Value, first: Value, sums: Buffer
     ) -> None:
-        b = self.b
         # Each step joins pairs of adjacent bytes (then halves, words) and splits the
         # rows into a low and a high part.
         parts = [[b.permute(registers, index) for registers in tables]]
@@ -400,7 +395,7 @@ class BitslicedLowering(BlockCode):
         of a group are loaded as soon as they are numbered, 0.078 by gathers, and 0.087
         if the numbers are prefetched, which helps only from 16 levels on.
         """
-        b, vec = self.b, Vec(self.sum, LOADED_ROWS)
+        vec = Vec(self.sum, LOADED_ROWS)
         with b.loop(0, self.loaded, LOADED_ROWS, hint="row") as r:
             numbers = [self.numbers[r + i].to(I64) for i in range(LOADED_ROWS)]
             places = [leaves + number * self.width for number in numbers]
@@ -410,9 +405,7 @@ class BitslicedLowering(BlockCode):
                 sums[to] = sums[to, vec] + b.pack(values)
 
 
-def _numbered(
-    rows: NDArray[np.int32], entries: int
-) -> tuple[NDArray[np.int32], NDArray[np.uint8]]:
+def _numbered(rows: Int32s, entries: int) -> tuple[Int32s, NDArray[np.uint8]]:
     """Return a tree's distinct leaves (at most ``entries``) and each code's number.
 
     ``rows`` has the leaf of each code, one tree a row.

@@ -16,11 +16,12 @@ from typing import Any, Generic, Literal, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from skforge._typing import Array, Float64s, Int32s, Uint64s
 from skforge.compiler.binning.buckets import BucketBins, CodePlaces
 from skforge.compiler.binning.rules import BlockRows, Model, ReadingRules
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.hir.nodes import PredictEnsemble
-from skforge.compiler.ir.lir.builder import Builder, parts
+from skforge.compiler.ir.lir.builder import b, parts
 from skforge.compiler.ir.lir.nodes import I64, U16, Buffer, Value, Vec
 from skforge.compiler.layouts.base import BlockCode
 from skforge.compiler.target import Target
@@ -50,7 +51,7 @@ class LeafTable:
     """
 
     kind: Literal["number", "class", "pairs", "vector"]
-    values: NDArray[Any]
+    values: Array
     index: NDArray[np.unsignedinteger[Any]] | None
     outputs: NDArray[np.unsignedinteger[Any]] | None = None
 
@@ -59,10 +60,10 @@ class LeafTable:
         return self.values.shape[1] if self.kind == "vector" else 1
 
 
-def leaf_table(forest: Forest, leaf_row: NDArray[np.int32]) -> LeafTable:
+def leaf_table(forest: Forest, leaf_row: Int32s) -> LeafTable:
     values = forest.leaf_value
     width = values.shape[1]
-    index: NDArray[Any]
+    index: Array
     if width == 1:
         return LeafTable("number", values[leaf_row, 0], None)
     # Adding zero to a sum of -0.0 would make it 0.0.
@@ -81,8 +82,8 @@ def leaf_table(forest: Forest, leaf_row: NDArray[np.int32]) -> LeafTable:
 class LeafSums:
     """Emits the addition of leaves; ``read`` has an element for each place."""
 
-    def __init__(self, b: Builder, table: LeafTable, model: Model) -> None:
-        self.b, self._table = b, table
+    def __init__(self, table: LeafTable, model: Model) -> None:
+        self._table = table
         if table.kind != "class":
             self.read = self._values = model("leaf_values", table.values.reshape(-1))
         if table.index is not None:
@@ -91,7 +92,7 @@ class LeafSums:
             self._outputs = model("leaf_outputs", table.outputs)
 
     def add(self, sums: Buffer, index: Value, leaf: Value) -> None:
-        b, table = self.b, self._table
+        table = self._table
         match table.kind:
             case "number":
                 self._increase(sums, index, leaf)
@@ -108,11 +109,10 @@ class LeafSums:
         sums[index] = sums[index, type_] + value
 
     def _add_pairs(self, sums: Buffer, first: Value, pair: Value) -> None:
-        b, outputs = self.b, self._outputs
-        more = 1 << (8 * outputs.element.bytes - 1)
+        more = 1 << (8 * self._outputs.element.bytes - 1)
 
         def add(pair: Value) -> Value:
-            words = [outputs[pair + k] for k in range(TOGETHER)]
+            words = [self._outputs[pair + k] for k in range(TOGETHER)]
             for k, word in enumerate(words):
                 output = word & (more - 1) if k == 0 else word
                 self._increase(sums, first + output.to(I64), self._values[pair + k])
@@ -124,7 +124,7 @@ class LeafSums:
             state[:] = [following, add(following)]
 
     def _add_vector(self, sums: Buffer, first: Value, vector: Value) -> None:
-        b, width = self.b, self._table.width
+        width = self._table.width
 
         def part(lanes: int, first: Value, vector: Value) -> None:
             type_ = Vec(sums.element, lanes) if lanes > 1 else sums.element
@@ -138,7 +138,7 @@ class LeafSums:
             part(lanes, first + at, vector + at)
 
 
-def _one_class(values: NDArray[Any]) -> NDArray[np.unsignedinteger[Any]] | None:
+def _one_class(values: Array) -> NDArray[np.unsignedinteger[Any]] | None:
     """Return the output of each leaf if all add one positive number to one output."""
     height = values[:SAMPLE].max(axis=1, initial=0)
     if not len(values) or height[0] <= 0 or bool((height != height[0]).any()):
@@ -154,7 +154,7 @@ def _one_class(values: NDArray[Any]) -> NDArray[np.unsignedinteger[Any]] | None:
     return classes
 
 
-def _pairs(forest: Forest, leaf_row: NDArray[np.int32]) -> LeafTable | None:
+def _pairs(forest: Forest, leaf_row: Int32s) -> LeafTable | None:
     """Store what is not zero, equal vectors once, if it is little.
 
     Few leaves differ if most hold one class, and then their pairs stay in L1.
@@ -207,7 +207,7 @@ def _pairs(forest: Forest, leaf_row: NDArray[np.int32]) -> LeafTable | None:
     return LeafTable("pairs", value, index, word)
 
 
-def _weights(forest: Forest) -> NDArray[np.float64] | None:
+def _weights(forest: Forest) -> Float64s | None:
     if not len(forest.cover):
         return None
     node = np.flatnonzero(forest.leaf >= 0)
@@ -216,7 +216,7 @@ def _weights(forest: Forest) -> NDArray[np.float64] | None:
     return weight if weight.any() else None
 
 
-def _distinct(values: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.intp]]:
+def _distinct(values: Array) -> tuple[Array, NDArray[np.intp]]:
     """Return the distinct vectors and each leaf's index; or all vectors."""
     bits = np.ascontiguousarray(values).view(np.uint8).reshape(len(values), -1)
     words = bits.view(np.uint64 if bits.shape[1] % 8 == 0 else np.uint32)
@@ -230,7 +230,7 @@ def _distinct(values: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.intp]]:
     return values[first], number
 
 
-def _keys(words: NDArray[Any]) -> NDArray[np.uint64]:
+def _keys(words: Array) -> Uint64s:
     key = np.zeros(len(words), np.uint64)
     for column in range(words.shape[1]):
         key ^= words[:, column].astype(np.uint64)
@@ -259,9 +259,7 @@ class Tiling(Generic[_Trees]):
     def lanes(self) -> int:
         return self.target.vector_bits // 32
 
-    def by_copies(
-        self, b: Builder, missing: Value, emit: Callable[[int], None]
-    ) -> None:
+    def by_copies(self, missing: Value, emit: Callable[[int], None]) -> None:
         if self.codes is None or self.codes.copies == 1:
             emit(1)
         else:
@@ -272,7 +270,7 @@ class Tiling(Generic[_Trees]):
     ) -> tuple[Buffer, Value]:
         places, item = self.codes, rules.forest.input_dtype.itemsize
         assert places is not None
-        codes = rules.b.alloc("codes", U16, block * places.width * places.copies)
+        codes = b.alloc("codes", U16, block * places.width * places.copies)
         lanes = max(2, self.target.vector_bits // (8 * item))
         search = BucketBins(rules, places, lanes)
         return codes, search.encode(rows, left, codes, block)
@@ -282,7 +280,7 @@ class BlockSums(BlockCode):
     """Emits codes of a block, and sums: by row for several outputs, else by output."""
 
     def __init__(self, rules: ReadingRules, tiling: Tiling[Any], block: int) -> None:
-        self.b, self._rules, self._model = rules.b, rules, rules.model
+        self._rules, self._model = rules, rules.model
         self.tiling, self.block = tiling, block
 
     @property
@@ -300,7 +298,7 @@ class BlockSums(BlockCode):
         return left
 
     def start(self, sums: Buffer) -> None:
-        b, forest = self.b, self.tiling.hir.forest
+        forest = self.tiling.hir.forest
         base = self._model("base", forest.base)
         outputs = forest.n_outputs
         per_row, per_output = (outputs, 1) if self._by_row else (1, self.block)
@@ -314,7 +312,7 @@ class BlockSums(BlockCode):
         self, tree: Value, sums: Buffer
     ) -> tuple[Callable[[Value, Value], None], LeafSums]:
         forest, output = self.tiling.hir.forest, None
-        leaves = LeafSums(self.b, self.tiling.leaves, self._model)
+        leaves = LeafSums(self.tiling.leaves, self._model)
         if not self._by_row and forest.n_outputs > 1:
             of_tree = forest.tree_output[self.tiling.hir.tiles.tree_order]
             output = self._model("tree_outputs", of_tree)[tree].to(I64) * self.block
@@ -327,7 +325,7 @@ class BlockSums(BlockCode):
         return add, leaves
 
     def finish(self, sums: Buffer, result: Buffer, first: Value, count: Value) -> None:
-        b, outputs = self.b, self.tiling.hir.forest.n_outputs
+        outputs = self.tiling.hir.forest.n_outputs
         to = first * outputs
         if self._by_row or outputs == 1:
             n, lanes = count * outputs, 8

@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from skforge._typing import Int64s
+from skforge._typing import Bools, Float64s, Int64s
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.means import shares
 
@@ -24,11 +23,11 @@ class Paths:
     levels: tuple[Int64s, ...]  # inner nodes by depth
     tree: Int64s
     parent: Int64s  # -1 at a root
-    is_right: NDArray[np.bool_]
+    is_right: Bools
     depth: Int64s
     before: Int64s
     distinct: Int64s  # features on the path from the root
-    share: NDArray[np.float64]  # product of cover ratios of its edge's feature
+    share: Float64s  # product of cover ratios of its edge's feature
 
     @property
     def inner(self) -> Int64s:

@@ -10,28 +10,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from skforge._typing import Int64s
+from skforge._typing import Array, Float64s, Int64s
 from skforge.compiler.binning.rules import BlockRows, ReadingRules, set_numbers
 from skforge.compiler.forest.arrays import Comparison, Missing
 from skforge.compiler.forest.bins import TestColumns
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.lir import nodes as lir
-from skforge.compiler.ir.lir.builder import Builder, with_lanes
-from skforge.compiler.ir.lir.nodes import (
-    I64,
-    U8,
-    U16,
-    Buffer,
-    CompareOp,
-    Scalar,
-    Value,
-    Vec,
-)
+from skforge.compiler.ir.lir.builder import b, with_lanes
+from skforge.compiler.ir.lir.nodes import I64, U8, U16, Buffer, Scalar, Value, Vec
 from skforge.compiler.layouts.base import BlockCode
 from skforge.compiler.layouts.blocks.paths import Paths
 
@@ -50,9 +40,9 @@ class FeatureTests:
     """The predicates of a normalised forest, by feature and kind of test."""
 
     kinds: tuple[tuple[Comparison, Missing, bool], ...]
-    of_line: NDArray[np.int64]  # (2, n_lines): feature and kind
-    jobs: NDArray[np.int64]  # (n_jobs, 4): feature, kind, first line, last line + 1
-    line_of: NDArray[np.int64]  # (n_predicates,)
+    of_line: Int64s  # (2, n_lines): feature and kind
+    jobs: Int64s  # (n_jobs, 4): feature, kind, first line, last line + 1
+    line_of: Int64s  # (n_predicates,)
     numbers: NDArray[np.floating]  # of each line: threshold, or the number of its set
 
     @classmethod
@@ -86,12 +76,10 @@ class Trees:
     start: Int64s  # (n_trees + 1,) into the inner nodes
     line: Int64s  # of each inner node's predicate
     before: Int64s
-    bias: NDArray[np.float64]
+    bias: Float64s
 
     @classmethod
-    def of(
-        cls, forest: Forest, paths: Paths, node: Int64s, bias: NDArray[np.float64]
-    ) -> Trees:
+    def of(cls, forest: Forest, paths: Paths, node: Int64s, bias: Float64s) -> Trees:
         tests = FeatureTests.of(forest)
         return cls(
             forest=forest,
@@ -139,7 +127,6 @@ class TreeBlock(BlockCode):
         element: Scalar,
         together: int = 1,
     ) -> None:
-        self.b: Builder = rules.b
         self._t, self._rows, self.block = trees, rows, block
         self._rules, self._model = rules, rules.model
         self.scalar = element
@@ -149,7 +136,7 @@ class TreeBlock(BlockCode):
         self.line = max(1, block // 8)  # bytes of a bit for each row
         self._bits = U16 if lanes == 16 else U8
         #: Rows of the block that the batch has.
-        self._count = self.b.const(1)
+        self._count = b.const(1)
         if block > 1:
             self._count = (rows.n_rows - rows.first).min(block)
         #: Vectors of rows that are walked together.
@@ -176,7 +163,7 @@ class TreeBlock(BlockCode):
 
     def evaluate_tests(self) -> None:
         """Set bit r of line p if row r goes left at p; rows past the last repeat it."""
-        b, rows, tests, lanes = self.b, self._rows, self._t.tests, self.lanes
+        rows, tests, lanes = self._rows, self._t.tests, self.lanes
         numbers = self._thresholds
         jobs = self._table("test_jobs", tests.jobs.reshape(-1))
         column = self.alloc("column", numbers.element, self.block)
@@ -215,26 +202,26 @@ class TreeBlock(BlockCode):
             b.switch(self.number(jobs, job * 4 + 1), cases)
 
     def _left(self, kind: int, number: Value, x: Value) -> Value:
-        b, rules = self.b, self._rules
+        rules = self._rules
         comparison, missing, missing_left = self._t.tests.kinds[kind]
         x = rules.nan_if_missing(x, missing)
         if comparison >= Comparison.IN:
             inside = rules.in_set(number, x, comparison == Comparison.MEMBER)
             gone = b.is_nan(x)
             return inside | gone if missing_left else inside & ~gone
-        op: CompareOp = "lt" if rules.comparison == "lt" else "le"
+        op: lir.CompareOp = "lt" if rules.comparison == "lt" else "le"
         op = "eq" if comparison == Comparison.EQ else op
         return b.compare(op, x, number, unordered=missing_left)
 
     def alloc(self, name: str, element: Scalar, size: int) -> Buffer:
-        return self.b.alloc(name, element, size, self.space, alignment=64)
+        return b.alloc(name, element, size, self.space, alignment=64)
 
     @property
     def _n_held(self) -> int:
         forest = self._t.forest
         return forest.n_outputs if forest.vector_leaves else 1
 
-    def _table(self, name: str, values: NDArray[Any]) -> Buffer:
+    def _table(self, name: str, values: Array) -> Buffer:
         return self._model(name, values.astype(np.int32))
 
     def _of_trees(self, first: str, last: str, start: Int64s) -> None:
@@ -254,7 +241,7 @@ class TreeBlock(BlockCode):
     def start(self, sums: Buffer) -> None:
         for total, columns in self._totals(sums):
             size = self._n_held * columns * self.block
-            with self.b.loop(size, hint="sum") as i:
+            with b.loop(size, hint="sum") as i:
                 total[i] = 0.0
 
     def _totals(self, sums: Buffer) -> list[tuple[Buffer, int]]:
@@ -263,12 +250,12 @@ class TreeBlock(BlockCode):
     def write_if_last(self, output: Value, sums: Buffer) -> None:
         """Write an output that no later tree adds to; it is -1 if one does."""
         if not self._t.forest.vector_leaves:
-            with self.b.when(output >= 0):
-                self._write(output, sums, self.b.const(0))
+            with b.when(output >= 0):
+                self._write(output, sums, b.const(0))
                 self.start(sums)
 
     def finish(self, sums: Buffer, result: Buffer, first: Value, count: Value) -> None:
-        b, unused = self.b, self._t.unused
+        unused = self._t.unused
         if self._t.forest.vector_leaves:
             with b.loop(self._n_held, hint="output") as output:
                 self._write(output, sums, output)
@@ -279,11 +266,10 @@ class TreeBlock(BlockCode):
 
     def pass_tests(self, first: Value, last: Value) -> None:
         self.pass_root()
-        with self.b.loop(first, last, hint="n") as n:
+        with b.loop(first, last, hint="n") as n:
             self.pass_node(n, first)
 
     def pass_root(self) -> None:
-        b = self.b
         all_rows = ~b.const(0, self._word) if self.block > 1 else b.const(1, U8)
         self.passed[0] = all_rows
 
@@ -305,11 +291,11 @@ class TreeBlock(BlockCode):
         bits = self.passed[index, self._bits]
         if self.lanes == 1:
             return bits.ne(0)
-        return self.b.reinterpret(bits, lir.Mask(self.lanes))
+        return b.reinterpret(bits, lir.Mask(self.lanes))
 
     def _write(self, output: Value, sums: Buffer, held: Value) -> None:
         bias = self._bias[output].to(self._result.element)
-        with self.b.loop(self._count, hint="r") as r:
+        with b.loop(self._count, hint="r") as r:
             row = (self._rows.first + r) * self._t.forest.n_outputs + output
             at = row * self._width
             self.write_row(at, r, sums, held)
@@ -319,7 +305,7 @@ class TreeBlock(BlockCode):
         """Write the results of a row from an index on, but not the bias behind them."""
         n_features = self._t.forest.n_features
         start = held * (n_features * self.block)
-        with self.b.loop(n_features, hint="f") as f:
+        with b.loop(n_features, hint="f") as f:
             x = self._divided(sums[start + f * self.block + r])
             cell = index + f
             self._result[cell] = x.to(self._result.element)

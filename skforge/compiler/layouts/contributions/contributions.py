@@ -10,10 +10,11 @@ from skforge.compiler.binning.rules import ReadingRules
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.means import Means
 from skforge.compiler.ir.hir.nodes import PredictEnsemble
+from skforge.compiler.ir.lir.builder import b
 from skforge.compiler.ir.lir.nodes import F64, Buffer, Value
 from skforge.compiler.ir.mir.nodes import Element
 from skforge.compiler.layouts import base as layouts
-from skforge.compiler.layouts.base import register
+from skforge.compiler.layouts.base import MakeCode
 from skforge.compiler.layouts.blocks.paths import trace
 from skforge.compiler.layouts.blocks.tree_block import VECTOR, WORDS, Trees
 from skforge.compiler.layouts.contributions import walk
@@ -75,7 +76,7 @@ class InteractionCode(ContributionCode):
     def add_terms(self, walk: Walk, node: WalkNode, terms: list[list[Value]]) -> None:
         """Add a node's terms to its feature; times A of each other one, to pairs."""
         super().add_terms(walk, node, terms)
-        b, each, points = self.b, self.lanes // 8, range(walk.points)
+        each, points = self.lanes // 8, range(walk.points)
         for k, (left, right) in enumerate(node.passed):
             passed = left | right
             terms[k] = [b.select(passed, term, 0.0) for term in terms[k]]
@@ -95,7 +96,7 @@ class InteractionCode(ContributionCode):
                 sums[slot + k * self.lanes] = total
 
     def write_row(self, index: Value, r: Value, sums: Buffer, held: Value) -> None:
-        b, n_features, block = self.b, self._t.forest.n_features, self.block
+        n_features, block = self._t.forest.n_features, self.block
         width = n_features + 1
         start = held * (n_features * block) + r
         first = held * (self._n_pairs * block) + r
@@ -211,17 +212,13 @@ class Contributions(layouts.BlockRepresentation):
                 f"takes blocks of {known} rows; this schedule has blocks of {block}."
             )
 
-    def lay_out_blocks(
-        self, hir: PredictEnsemble, target: Target, block: int
-    ) -> layouts.BlockLayout:
+    def block_code(self, hir: PredictEnsemble, target: Target, block: int) -> MakeCode:
         code, edges = CODES[self.by_pairs, block == 1]
         data = shared_data(hir, self.by_pairs, block == 1)
         is_whole = target.vector_bits >= 8 * VECTOR
         together = walk.TOGETHER if is_whole else walk.IN_HALVES
         rest = block, edges, target.has_fma, together
-        return layouts.CodeLayout(
-            hir, lambda rules, rows: code(rules, data, rows, *rest)
-        )
+        return lambda rules, rows: code(rules, data, rows, *rest)
 
 
 class Interactions(Contributions):
@@ -232,5 +229,5 @@ class Interactions(Contributions):
     by_pairs = True
 
 
-register(Contributions())
-register(Interactions())
+layouts.register(Contributions())
+layouts.register(Interactions())

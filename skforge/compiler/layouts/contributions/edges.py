@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from skforge.compiler.ir.lir import nodes as lir
+from skforge.compiler.ir.lir.builder import b
 from skforge.compiler.ir.lir.nodes import I64, U8, U32, Value, Vec
 from skforge.compiler.layouts.blocks.tree_block import WORDS
 from skforge.compiler.layouts.contributions.quadrature import LEFT, RIGHT, WEIGHTS
@@ -42,15 +43,15 @@ class RowsAsLanes(Edges):
         rows = range(LEFT, RIGHT) if side == 0 else range(RIGHT, WEIGHTS)
         a = [self.c.constant(walk, node.constants, row, q) for row in rows]
         for passed in node.passed:
-            other = self.b.select(passed[1 - side], a[1], a[2])
-            yield self.b.select(passed[side], a[0], other)
+            other = b.select(passed[1 - side], a[1], a[2])
+            yield b.select(passed[side], a[0], other)
 
     def weights(
         self, walk: Walk, node: WalkNode, q: int
     ) -> Callable[[int, int], Value]:
         rows = range(WEIGHTS, WEIGHTS + 3)
         w = [self.c.constant(walk, node.constants, row, q) for row in rows]
-        return lambda side, k: self.b.select(node.passed[k][side], w[side], w[2])
+        return lambda side, k: b.select(node.passed[k][side], w[side], w[2])
 
     def total(self, node: WalkNode, k: int, terms: list[Value]) -> Value:
         """Add halves of a power of two: the order of lanes in ``PointsAsLanes``."""
@@ -63,12 +64,12 @@ class RowsAsLanes(Edges):
         if not node.passed:
             return terms[0]
         left, right = node.passed[k]
-        return self.b.select(left | right, terms[0], 0.0)
+        return b.select(left | right, terms[0], 0.0)
 
     # ------------------------------------------------------------ subtrees
 
     def _note_cases(self, tree: dict[str, Value]) -> None:
-        c, b, lanes = self.c, self.b, min(self.c.block, 64)
+        c, lanes = self.c, min(self.c.block, 64)
         word, mask = WORDS[lanes], lir.Mask(lanes)
         none = b.splat(b.const(0, U8), lanes)
         with (
@@ -89,7 +90,7 @@ class RowsAsLanes(Edges):
     def look_up(self, walk: Walk, few: Value, more: Value, end: Value) -> None:
         for first, last, size in ((few, more, FEW), (more, end, CASES)):
             if size in self.c.sizes:
-                with self.b.loop(first, last, hint="subtree") as number:
+                with b.loop(first, last, hint="subtree") as number:
                     self._look_up(walk, number, size)
 
     def _look_up(self, walk: Walk, subtree: Value, size: int) -> None:
@@ -106,7 +107,7 @@ class RowsAsLanes(Edges):
         for q in range(walk.points):
             for k, x in enumerate(looked_up(place, q)):
                 c.slots[c.slot_index(walk, slot, q, k)] = x
-        with self.b.loop(first, last, hint="n") as n:
+        with b.loop(first, last, hint="n") as n:
             at = place + (n - first + 1) * (walk.points * size)
             of_points = [looked_up(at, q) for q in range(walk.points)]
             terms = [list(of_vector) for of_vector in zip(*of_points, strict=True)]
@@ -128,7 +129,7 @@ class RowsAsLanes(Edges):
         def numbers(at: Value) -> Iterator[Value]:
             registers = [c.tables[at + k, vec] for k in range(0, size, vec.lanes)]
             for case in cases:
-                yield self.b.permute(registers, case)
+                yield b.permute(registers, case)
 
         return numbers
 
@@ -140,7 +141,6 @@ def case_of(
     sides: Callable[[Value], tuple[Value, Value]],
 ) -> Value:
     """Return the case of a single row at a subtree; ``sides`` tells what it passed."""
-    b = c.b
     one, case = b.const(1, U8), [b.const(0, U8)]
     with b.loop(first, last, carry=case, hint="n") as n:
         left, right = sides(n)
@@ -172,13 +172,13 @@ class PointsAsLanes(Edges):
     def enter(self, walk: Walk, first: Value, last: Value) -> None:
         """Find the constants of nodes first, so that they come meanwhile."""
         start = walk.tree["first"]
-        with self.b.loop(first, last, hint="enter") as i:
+        with b.loop(first, last, hint="enter") as i:
             left, right = self.c.pass_node(i, start)
             # The side that the row takes, or 2 if it left the feature's tests above.
-            side = (self.b.const(2, U8) - (left + left + right)).to(I64)
+            side = (b.const(2, U8) - (left + left + right)).to(I64)
             at = walk.constants + ((i - start) * 3 + side) * (4 * walk.vec.lanes)
             self._records[i - start] = at
-            self.b.prefetch(self.c.constants, at)
+            b.prefetch(self.c.constants, at)
 
     def node(self, walk: Walk, i: Value) -> WalkNode:
         slot, below = (
@@ -201,13 +201,13 @@ class PointsAsLanes(Edges):
         (total,) = terms
         while total.type.lanes > 1:
             half = total.type.lanes // 2
-            low = self.b.shuffle(total, total, range(half))
-            total = low + self.b.shuffle(total, total, range(half, 2 * half))
-        return self.b.extract(total, 0)
+            low = b.shuffle(total, total, range(half))
+            total = low + b.shuffle(total, total, range(half, 2 * half))
+        return b.extract(total, 0)
 
     def look_up(self, walk: Walk, few: Value, more: Value, end: Value) -> None:
         """Find the cases of subtrees first, so that their numbers come meanwhile."""
-        c, b, lanes = self.c, self.b, walk.vec.lanes
+        c, lanes = self.c, walk.vec.lanes
         with b.loop(few, end, hint="subtree") as number:
             begin, last = c.ends_of(number)
             case = case_of(c, begin, last, lambda n: c.pass_node(n, walk.tree["first"]))

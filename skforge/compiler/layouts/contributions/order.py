@@ -12,9 +12,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
-from skforge._typing import Int64s
+from skforge._typing import Bools, Int64s
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.layouts.blocks.paths import Paths, edges_above
 
@@ -32,7 +31,7 @@ class Order:
     node: Int64s
     tree: Int64s
     start: Int64s  # (n_trees + 1,) into the nodes
-    is_walked: NDArray[np.bool_]
+    is_walked: Bools
     roots: Int64s  # (n_trees,) their number
     slot: Int64s
     left_slot: Int64s
@@ -52,7 +51,7 @@ def put_in_order(
     paths: Paths,
     most: Int64s,
     subtrees: Int64s,
-    are_few: NDArray[np.bool_],
+    are_few: Bools,
 ) -> Order:
     """Return the order of the walk, with at most ``most[tree]`` nodes in a cluster.
 

@@ -34,9 +34,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from skforge._typing import Float64s, Int64s
+from skforge._typing import Array, Bools, Float64s, Int32s, Int64s
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.layouts.blocks.paths import Paths
 from skforge.compiler.layouts.contributions.order import Order
@@ -58,7 +57,7 @@ class JoinedTrees:
 
     forest: Forest
     node: Int64s  # of each node: that of the whole forest
-    kept: NDArray[np.bool_]  # whether a leaf stands for itself, not for a subtree cut
+    kept: Bools  # whether a leaf stands for itself, not for a subtree cut
 
 
 def parts_of(forest: Forest, paths: Paths) -> JoinedTrees:
@@ -113,8 +112,8 @@ def _in_parts(
     forest: Forest,
     paths: Paths,
     group: Int64s,
-    few: NDArray[np.bool_],
-    many: NDArray[np.bool_],
+    few: Bools,
+    many: Bools,
 ) -> JoinedTrees:
     in_part = np.stack([few, many])
     below = in_part[:, paths.parent] & (paths.parent >= 0)
@@ -128,7 +127,7 @@ def _in_parts(
     keep = in_part[side, node]
     inner = (forest.left[node] >= 0) & keep
 
-    def children(of_whole: NDArray[np.int32]) -> NDArray[np.int32]:
+    def children(of_whole: Int32s) -> Int32s:
         return np.where(inner, place[side, of_whole[node]], -1).astype(np.int32)
 
     output = forest.tree_output[np.unique(group, return_index=True)[1]]
@@ -174,9 +173,9 @@ class Points:
     A turn has ``of_turn`` points, and room for ``places``, where the rest is zero.
     """
 
-    of_turn: NDArray[np.int64]  # (n_trees,)
-    turns: NDArray[np.int64]  # (n_trees,)
-    places: NDArray[np.int64]  # (n_trees,)
+    of_turn: Int64s  # (n_trees,)
+    turns: Int64s  # (n_trees,)
+    places: Int64s  # (n_trees,)
 
     @classmethod
     def of(cls, parts: JoinedTrees, paths: Paths, in_lanes: bool) -> Points:
@@ -199,9 +198,9 @@ class Constants:
     Those of a tree's first turn begin at ``first``; the next turn's are ``step`` later.
     """
 
-    values: NDArray[Any]
-    first: NDArray[np.int64]
-    step: NDArray[np.int64]
+    values: Array
+    first: Int64s
+    step: Int64s
 
 
 def fill(
@@ -212,7 +211,7 @@ def fill(
     values: Float64s,
     dtype: np.dtype[Any],
     rows: tuple[int, ...],
-    some: NDArray[np.bool_],
+    some: Bools,
 ) -> Constants:
     """Return constants of ``some`` nodes; those of leaves include ``values[node]``."""
     counts = np.bincount(order.tree[some], minlength=forest.n_trees)
@@ -252,7 +251,7 @@ class Formula:
         self._forest, self._paths, self._values = forest, paths, values
         self._t, self._rest, self._weight = (1 + x) / 2, (1 - x) / 2, weight / 2
 
-    def of(self, node: NDArray[np.int64]) -> dict[int, Float64s]:
+    def of(self, node: Int64s) -> dict[int, Float64s]:
         forest, paths = self._forest, self._paths
         rest, weight = self._rest, self._weight
         before = paths.before[node]
@@ -281,7 +280,7 @@ class Formula:
         constants[LOSS] = np.broadcast_to(-1 / rest, constants[WEIGHTS].shape)
         return constants
 
-    def _products(self, leaf: NDArray[np.int64]) -> Float64s:
+    def _products(self, leaf: Int64s) -> Float64s:
         paths, t, rest = self._paths, self._t, self._rest
         product = np.ones((len(leaf), len(t)))
         at, rows = leaf, np.arange(len(leaf))

@@ -17,12 +17,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 from itertools import product
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from skforge._typing import Float64s, Int64s
+from skforge._typing import Array, Bools, Float64s, Int64s
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.layouts.blocks.paths import Paths
 from skforge.compiler.layouts.contributions.quadrature import (
@@ -51,11 +49,11 @@ class Subtrees:
     by_left_above: Int64s
     cases: Int64s  # (n,) their number
 
-    def __getitem__(self, which: slice | NDArray[Any]) -> Subtrees:
+    def __getitem__(self, which: slice | Array) -> Subtrees:
         return Subtrees(*(getattr(self, f.name)[which] for f in fields(self)))
 
     @property
-    def are_few(self) -> NDArray[np.bool_]:
+    def are_few(self) -> Bools:
         """Whether the cases of each fit in the smaller size of tables."""
         return self.cases <= FEW
 

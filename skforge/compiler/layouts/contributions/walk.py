@@ -28,11 +28,10 @@ from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
-from numpy.typing import NDArray
 
-from skforge._typing import Int64s
+from skforge._typing import Float64s, Int64s
 from skforge.compiler.binning.rules import BlockRows, ReadingRules
-from skforge.compiler.ir.lir.builder import with_lanes
+from skforge.compiler.ir.lir.builder import b, with_lanes
 from skforge.compiler.ir.lir.nodes import F64, U8, Buffer, Type, Value
 from skforge.compiler.ir.lir.types import scalar_of
 from skforge.compiler.layouts.blocks.tree_block import TreeBlock, Trees
@@ -48,12 +47,12 @@ TOGETHER, IN_HALVES = 4, 2
 @dataclass(frozen=True, slots=True, eq=False)
 class WalkData:
     trees: Trees  # parts of the forest's trees, see ``quadrature.py``
-    part_start: NDArray[np.int64]  # (n_trees + 1,) first part, in the walk's order
+    part_start: Int64s  # (n_trees + 1,) first part, in the walk's order
     order: Order
     points: Points
     constants: Constants
-    leaf: NDArray[np.int64] | None  # of vector leaves: the row of each side's values
-    values: NDArray[np.float64]  # (rows + 1, outputs), the last one ones: inner nodes
+    leaf: Int64s | None  # of vector leaves: the row of each side's values
+    values: Float64s  # (rows + 1, outputs), the last one ones: inner nodes
     rows: int  # of a node's constants
     tables: Tables
     pairs: Pairs | None = None  # for interactions
@@ -115,7 +114,7 @@ class Edges(ABC):
     """
 
     def __init__(self, code: ContributionCode) -> None:
-        self.c, self.b = code, code.b
+        self.c = code
 
     @abstractmethod
     def points(self, walk: Walk, n: int) -> Walk:
@@ -230,7 +229,6 @@ class ContributionCode(TreeBlock):
         return OutputColumns(name, sums, places)
 
     def add_tree(self, tree: Value, sums: Buffer) -> None:
-        b = self.b
         first, last = (self._parts[tree + k] for k in range(2))
         with b.loop(first, last, hint="part") as part:
             numbers = self._numbers_of(part)
@@ -248,7 +246,7 @@ class ContributionCode(TreeBlock):
             self.write_if_last(numbers["output"], sums)
 
     def _add(self, walk: Walk, sums: Buffer) -> None:
-        b, lanes, together = self.b, self.lanes, self.together
+        lanes, together = self.lanes, self.together
         zero = b.const(0.0, self.vec)
         counts = []
         for columns in self._columns:
@@ -273,7 +271,7 @@ class ContributionCode(TreeBlock):
     # ------------------------------------------------------------ the walk
 
     def _walk(self, walk: Walk) -> None:
-        b, one = self.b, self.b.const(1.0, walk.vec)
+        one = b.const(1.0, walk.vec)
         lanes, count = max(1, walk.vec.lanes), walk.points * self.together
         with b.loop(walk.tree["roots"] * count, hint="root") as k:
             self.slots[k * lanes] = one
@@ -319,7 +317,7 @@ class ContributionCode(TreeBlock):
         for side in (0, 1):
             row = self.number(self._leaf_row, node.i * 2 + side)
             value = self._values[row * self._n_held + walk.output]
-            values.append(self.b.splat(value, walk.vec.lanes))
+            values.append(b.splat(value, walk.vec.lanes))
         return values
 
     def add_terms(self, walk: Walk, node: WalkNode, terms: list[list[Value]]) -> None:
@@ -335,10 +333,10 @@ class ContributionCode(TreeBlock):
 
     def constant(self, walk: Walk, first: Value, row: int, q: int) -> Value:
         constant = self.constants[first + (row * walk.points + q)]
-        return self.b.splat(constant, walk.vec.lanes)
+        return b.splat(constant, walk.vec.lanes)
 
     def multiply_add(self, x: Value, y: Value, total: Value) -> Value:
-        return self.b.multiply_add(x, y, total) if self._fuses else x * y + total
+        return b.multiply_add(x, y, total) if self._fuses else x * y + total
 
     def slot_index(self, walk: Walk, slot: Value, q: int, k: int) -> Value:
         return slot + (q * self.together + k) * max(1, walk.vec.lanes)

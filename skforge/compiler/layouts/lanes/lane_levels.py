@@ -40,12 +40,12 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
+from skforge._typing import Array, Bools, Int32s
 from skforge.compiler.binning.category_rows import CategoryRows, SetClasses, by_classes
 from skforge.compiler.binning.rules import Model
 from skforge.compiler.forest.forest import Forest
-from skforge.compiler.ir.lir.builder import Builder
+from skforge.compiler.ir.lir.builder import b
 from skforge.compiler.ir.lir.nodes import I64, U8, U32, Value, Vec
 from skforge.compiler.ir.lir.types import Part, scalar_of
 
@@ -75,8 +75,8 @@ MOST_NODES = 1 << 16
 class RowTests:
     """The place of each predicate's code in a row, and the rank to compare it with."""
 
-    code_index: NDArray[np.int32]  # (n_predicates,)
-    rank: NDArray[np.int32]  # (n_predicates,)
+    code_index: Int32s  # (n_predicates,)
+    rank: Int32s  # (n_predicates,)
 
     @property
     def wide(self) -> bool:
@@ -94,9 +94,9 @@ class TopLevels:
     even: bool
     n_trees: int
     # (groups, positions, 2 or 3, lanes): places in banks, ranks, and banks if several
-    tests: NDArray[Any]
-    below: NDArray[np.int32]  # (n_trees, 2 ** levels) nodes; a leaf stays itself
-    predicate: NDArray[np.int32]  # (n_trees, positions); -1: none
+    tests: Array
+    below: Int32s  # (n_trees, 2 ** levels) nodes; a leaf stays itself
+    predicate: Int32s  # (n_trees, positions); -1: none
 
     @property
     def lanes(self) -> int:
@@ -114,9 +114,9 @@ class TopLevels:
         return -(-int(self.tests.shape[1]) // self.bits)
 
 
-def node_levels(forest: Forest) -> list[NDArray[np.int32]]:
+def node_levels(forest: Forest) -> list[Int32s]:
     """Return the nodes of all trees level by level; siblings are adjacent."""
-    levels: list[NDArray[np.int32]] = []
+    levels: list[Int32s] = []
     level = forest.tree_offset[:-1].astype(np.int32)
     while len(level):
         levels.append(level)
@@ -126,8 +126,8 @@ def node_levels(forest: Forest) -> list[NDArray[np.int32]]:
 
 
 def descend(
-    forest: Forest, tests: RowTests, at: NDArray[np.int32]
-) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32]]:
+    forest: Forest, tests: RowTests, at: Int32s
+) -> tuple[Int32s, Int32s, Int32s]:
     """Return the place and rank of nodes' tests, and both children in a last axis."""
     predicate = forest.predicate[at]
     inner = predicate >= 0
@@ -168,14 +168,14 @@ def lay_top_levels(
     return TopLevels(levels, even, n, np.ascontiguousarray(shaped), at, predicate)
 
 
-def set_bits(top: TopLevels, classes: SetClasses) -> NDArray[Any]:
+def set_bits(top: TopLevels, classes: SetClasses) -> Array:
     lanes, bits, heads = top.lanes, top.bits, top.heads
     groups = int(top.tests.shape[0])
     numbers = classes.within(top.predicate)
     tree, position = np.nonzero(numbers >= 0)
     number = numbers[tree, position]
 
-    def some(right: NDArray[np.bool_]) -> NDArray[Any]:
+    def some(right: Bools) -> Array:
         goes_right = np.zeros((len(right), groups * lanes, heads * bits), np.bool_)
         goes_right[:, tree, position] = right[:, number]
         packed = np.packbits(goes_right, axis=2, bitorder="little")
@@ -188,13 +188,12 @@ def set_bits(top: TopLevels, classes: SetClasses) -> NDArray[Any]:
 class TopLevelsLowering:
     def __init__(
         self,
-        b: Builder,
         top: TopLevels,
         model: Model,
         categories: CategoryRows | None = None,
-        sets: NDArray[np.bool_] | None = None,
+        sets: Bools | None = None,
     ) -> None:
-        self.b, self.top, self._categories = b, top, categories
+        self.top, self._categories = top, categories
         element = scalar_of(top.tests.dtype)
         #: Elements of a row's indices.
         self.size = int(top.tests.shape[0]) * top.lanes
@@ -212,17 +211,15 @@ class TopLevelsLowering:
         self._first: Value | None = None
 
     def evaluate(self, group: Value, codes: list[Value], index: Part) -> None:
-        top = self.top
         self._codes, self._masks, self._heads = codes, [], {}
         self._group = group
-        self._first = group * int(np.prod(top.tests.shape[1:]))
-        index[group * top.lanes] = self._reached()
+        self._first = group * int(np.prod(self.top.tests.shape[1:]))
+        index[group * self.top.lanes] = self._reached()
 
     def items(self, first: Value, count: int, index: Part) -> list[Value]:
         return [index[first + k].to(I64) for k in range(count)]
 
     def _reached(self) -> Value:
-        b = self.b
         index = zero = b.const(0, self._vec)
         for level in range(self.top.levels):
             even = self.top.even
@@ -234,7 +231,6 @@ class TopLevelsLowering:
         return index
 
     def _remains(self, below: int, position: int) -> Value:
-        b = self.b
         if not below:
             return self._position(position)
         # The level of a position: the number of bits after its highest.
@@ -243,7 +239,7 @@ class TopLevelsLowering:
         return b.select(mask, self._remains(below - 1, 2 * position + 1), left)
 
     def _position(self, position: int) -> Value:
-        b, lanes = self.b, self.top.lanes
+        lanes = self.top.lanes
         assert self._first is not None
         at = self._first + (position - 1) * self.top.tests.shape[2] * lanes
         place, code, width = self._tests[at, self._vec], None, BANK // lanes
@@ -286,11 +282,11 @@ class CompleteRest:
     n_trees: int
     top: int  # levels above
     levels: int  # levels here
-    tests: NDArray[Any]  # place and rank: level by level, then tree by tree
-    leaf_of_item: NDArray[np.int32]
+    tests: Array  # place and rank: level by level, then tree by tree
+    leaf_of_item: Int32s
 
     def items(
-        self, b: Builder, first: Value, index: list[Value], codes: Part, model: Model
+        self, first: Value, index: list[Value], codes: Part, model: Model
     ) -> list[Value]:
         tests = model("rest_tests", self.tests) if self.levels else None
         wide = self.tests.dtype == np.uint32
@@ -313,12 +309,12 @@ class SparseRest:
 
     in_flight: ClassVar[int] = IN_FLIGHT_DEEP
 
-    words: NDArray[Any]  # by node: distance, place, rank
-    below: NDArray[np.int32]  # (n_trees, 2 ** top) where a walk begins
-    leaf_of_item: NDArray[np.int32]
+    words: Array  # by node: distance, place, rank
+    below: Int32s  # (n_trees, 2 ** top) where a walk begins
+    leaf_of_item: Int32s
 
     def items(
-        self, b: Builder, first: Value, index: list[Value], codes: Part, model: Model
+        self, first: Value, index: list[Value], codes: Part, model: Model
     ) -> list[Value]:
         words = model("rest_words", self.words)
         wide = self.words.dtype == np.int64

@@ -24,13 +24,13 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from skforge._typing import Array, Bools, Int32s, Int64s, Uint64s
 from skforge.compiler.binning.category_rows import CategoryRows, SetClasses, by_classes
 from skforge.compiler.binning.rules import Model
 from skforge.compiler.binning.transpose import unpacked
 from skforge.compiler.forest.forest import Forest
-from skforge.compiler.ir.lir.builder import Builder
+from skforge.compiler.ir.lir.builder import b
 from skforge.compiler.ir.lir.nodes import I64, U8, U16, U32, Scalar, Value, Vec
 from skforge.compiler.ir.lir.types import Part, scalar_of
 from skforge.compiler.layouts.even_trees import leaf_counts
@@ -62,8 +62,8 @@ class LeafMasks:
     groups: int
     parts: tuple[tuple[int, int, int], ...]  # slots, their first plane, one past it
     planes: int  # registers of a group's masks
-    slots: NDArray[Any]  # group by group, slot by slot: places, ranks, masks
-    leaf_of_item: NDArray[np.int32]  # (n_trees * bits,)
+    slots: Array  # group by group, slot by slot: places, ranks, masks
+    leaf_of_item: Int32s  # (n_trees * bits,)
 
     @property
     def element_bits(self) -> int:
@@ -85,12 +85,12 @@ def mask_planes(forest: Forest, element_bits: int) -> int:
 class Exclusions:
     """The leaves that each inner node excludes, tree by tree."""
 
-    tree: NDArray[np.int64]  # (n_inner,)
-    predicate: NDArray[np.int32]
-    start: NDArray[np.int64]  # its first leaf
-    end: NDArray[np.int64]  # one past its last leaf on the left
-    leaves: NDArray[np.uint64]  # bit i for leaf i: those on its left
-    first: NDArray[np.int64]  # (n_nodes,) the first leaf below a node
+    tree: Int64s  # (n_inner,)
+    predicate: Int32s
+    start: Int64s  # its first leaf
+    end: Int64s  # one past its last leaf on the left
+    leaves: Uint64s  # bit i for leaf i: those on its left
+    first: Int64s  # (n_nodes,) the first leaf below a node
 
     @classmethod
     def of(cls, forest: Forest) -> Exclusions:
@@ -108,7 +108,7 @@ def lay_leaf_masks(
     forest: Forest,
     excluded: Exclusions,
     tests: lane_levels.RowTests,
-    in_slots: NDArray[np.bool_],
+    in_slots: Bools,
     lanes: int,
     dtype: type[np.unsignedinteger[Any]],
 ) -> LeafMasks:
@@ -152,8 +152,8 @@ def _cost(found: tuple[Any, list[tuple[int, int, int]]]) -> float:
 
 
 def _slots(
-    tree: NDArray[np.int64], low: NDArray[np.int64], high: NDArray[np.int64], most: int
-) -> tuple[NDArray[np.int64], list[tuple[int, int, int]]]:
+    tree: Int64s, low: Int64s, high: Int64s, most: int
+) -> tuple[Int64s, list[tuple[int, int, int]]]:
     """Assign slots: in each tree, up to ``most`` nodes a plane get one-plane slots."""
     slot = np.zeros(len(tree), np.int64)
     left = np.ones(len(tree), np.bool_)
@@ -180,33 +180,31 @@ def _slots(
     return slot, parts
 
 
-def _number(tree: NDArray[np.int64]) -> NDArray[np.int64]:
+def _number(tree: Int64s) -> Int64s:
     at = np.arange(len(tree))
     begins = np.zeros(len(tree), np.int64)  # twice as fast as a search of each tree
     begins[1:] = np.where(tree[1:] != tree[:-1], at[1:], 0)
     return at - np.maximum.accumulate(begins)
 
 
-def _planes(masks: NDArray[np.uint64], planes: int, bits: int) -> NDArray[np.uint64]:
+def _planes(masks: Uint64s, planes: int, bits: int) -> Uint64s:
     shifts = np.arange(0, planes * bits, bits, dtype=np.uint64)
-    cut: NDArray[np.uint64] = masks[..., None] >> shifts
+    cut: Uint64s = masks[..., None] >> shifts
     cut &= np.uint64((1 << bits) - 1)
     return cut
 
 
-def _by_lane(shaped: NDArray[Any], planes: int, bits: int) -> NDArray[Any]:
+def _by_lane(shaped: Array, planes: int, bits: int) -> Array:
     """Return (groups, trees, slots, parts) as (groups, slots, parts, lanes).
 
     Each tree is put in the lane that interleaving moves to the tree's number.
     """
-    by_lane: NDArray[Any] = np.empty_like(shaped)
+    by_lane: Array = np.empty_like(shaped)
     by_lane[:, _interleaved(np.arange(shaped.shape[1]), planes, bits)] = shaped
     return by_lane.transpose(0, 2, 3, 1)
 
 
-def set_masks(
-    masks: LeafMasks, excluded: Exclusions, classes: SetClasses
-) -> NDArray[Any]:
+def set_masks(masks: LeafMasks, excluded: Exclusions, classes: SetClasses) -> Array:
     numbers = classes.within(excluded.predicate)
     nodes = np.flatnonzero(numbers >= 0)
     number, tree = numbers[nodes], excluded.tree[nodes]
@@ -214,7 +212,7 @@ def set_masks(
     lanes, groups, dtype = masks.lanes, masks.groups, masks.slots.dtype
     every = ~np.uint64(0)
 
-    def some(right: NDArray[np.bool_]) -> NDArray[Any]:
+    def some(right: Bools) -> Array:
         reachable = np.full((len(right), groups * lanes), every)
         stay = np.where(right[:, number], ~excluded.leaves[nodes], every)
         if len(nodes):
@@ -229,7 +227,7 @@ def set_masks(
     return by_classes(classes, some)
 
 
-def _leaves_below(forest: Forest) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _leaves_below(forest: Forest) -> tuple[Int64s, Int64s]:
     """Return each node's first leaf and one past its last, numbered from the left."""
     count = (forest.leaf >= 0).astype(np.int64)
     levels = lane_levels.node_levels(forest)
@@ -266,8 +264,8 @@ def _interleave(
     return parts[0]
 
 
-def _interleaved(lanes: NDArray[np.int64], planes: int, bits: int) -> NDArray[Any]:
-    def join(a: NDArray[Any], c: NDArray[Any], half: list[int]) -> NDArray[Any]:
+def _interleaved(lanes: Int64s, planes: int, bits: int) -> Array:
+    def join(a: Array, c: Array, half: list[int]) -> Array:
         return np.concatenate([a, c])[half]
 
     places = _interleave([[lanes] for _ in range(planes)], len(lanes), bits, join)
@@ -277,12 +275,11 @@ def _interleaved(lanes: NDArray[np.int64], planes: int, bits: int) -> NDArray[An
 class LeafMasksLowering:
     def __init__(
         self,
-        b: Builder,
         masks: LeafMasks,
         model: Model,
         categories: CategoryRows | None = None,
     ) -> None:
-        self.b, self.masks, self._categories = b, masks, categories
+        self.masks, self._categories = masks, categories
         element = scalar_of(masks.slots.dtype)
         #: Elements of a row's masks.
         self.size = masks.groups * masks.lanes * masks.planes
@@ -290,7 +287,7 @@ class LeafMasksLowering:
         self._vec = Vec(element, masks.lanes)
 
     def evaluate(self, group: Value, codes: list[Value], reachable: Part) -> None:
-        b, masks = self.b, self.masks
+        masks = self.masks
         ones = b.const((1 << masks.element_bits) - 1, self._vec)
         at = group * (len(masks.slots) // masks.groups)
         planes = [ones] * masks.planes
@@ -315,7 +312,7 @@ class LeafMasksLowering:
             reachable[to + k * masks.lanes] = part
 
     def _slot(self, at: Value, codes: list[Value], planes: list[Value]) -> list[Value]:
-        b, lanes = self.b, self.masks.lanes
+        lanes = self.masks.lanes
         code = b.permute(codes, self._slots[at, self._vec])
         rank = self._slots[at + lanes, self._vec]
         # All ones or all zeros in a lane, so that each plane takes one operation.
@@ -327,7 +324,7 @@ class LeafMasksLowering:
         return reachable
 
     def items(self, first: Value, count: int, reachable: Part) -> list[Value]:
-        b, bits = self.b, self.masks.bits
+        bits = self.masks.bits
         whole = _BY_BITS[bits]
         at, base = first * self.masks.planes, first * bits
         leaves = []

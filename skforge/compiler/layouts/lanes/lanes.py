@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from skforge._typing import Int32s
 from skforge.compiler.binning import category_rows
 from skforge.compiler.binning.category_rows import CategoryRows, in_groups, set_groups
 from skforge.compiler.binning.row_blocks import BLOCK, BlockedBins, plan_row_codes
@@ -24,18 +24,9 @@ from skforge.compiler.forest.arrays import Comparison, Missing
 from skforge.compiler.forest.bins import CodeTable, plan_codes, tested_columns
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.hir.nodes import PredictEnsemble
-from skforge.compiler.ir.lir.builder import Builder, parts
-from skforge.compiler.ir.lir.nodes import (
-    I32,
-    I64,
-    U8,
-    U16,
-    Buffer,
-    Scalar,
-    Type,
-    Value,
-    Vec,
-)
+from skforge.compiler.ir.lir import nodes as lir
+from skforge.compiler.ir.lir.builder import Builder, b, parts
+from skforge.compiler.ir.lir.nodes import I32, I64, U8, U16, Buffer, Scalar, Value, Vec
 from skforge.compiler.ir.lir.types import Part
 from skforge.compiler.layouts import base as layouts
 from skforge.compiler.layouts.even_trees import even_trees, leaf_counts
@@ -163,21 +154,19 @@ class LanesLayout(layouts.RowLayout):
             )
 
     def quantize(self, b: Builder, row: RowAt, model: Model) -> layouts.RowCode:
-        code = _LanesCode(self, b, model, 1)
+        code = _LanesCode(self, model, 1)
         code.evaluate(row, b.const(0))
         return code
 
     def start(self, b: Builder, model: Model) -> layouts.RowCode:
-        return _LanesCode(self, b, model, self.together)
+        return _LanesCode(self, model, self.together)
 
 
 class _LanesCode(layouts.RowCode):
-    def __init__(
-        self, layout: LanesLayout, b: Builder, model: Model, n_rows: int
-    ) -> None:
-        self._layout, self._b, self._model = layout, b, model
+    def __init__(self, layout: LanesLayout, model: Model, n_rows: int) -> None:
+        self._layout, self._model = layout, model
         shape = layout.shape
-        rules = ReadingRules(b, layout.forest, layout.comparison, model)
+        rules = ReadingRules(layout.forest, layout.comparison, model)
         self._bins = BlockedBins(rules, layout.plan)
         self._size = shape.tables * shape.lanes
         self._categories = None
@@ -186,13 +175,13 @@ class _LanesCode(layouts.RowCode):
             self._categories = CategoryRows(rules, layout.categories)
         self._lowering: LeafMasksLowering | lane_levels.TopLevelsLowering
         if layout.masks is not None:
-            self._lowering = LeafMasksLowering(b, layout.masks, model, self._categories)
+            self._lowering = LeafMasksLowering(layout.masks, model, self._categories)
             self._leaf_of_item = layout.masks.leaf_of_item
         else:
             assert layout.top is not None and layout.rest is not None
             top, sets = layout.top, layout.sets
             self._lowering = lane_levels.TopLevelsLowering(
-                b, top, model, self._categories, sets
+                top, model, self._categories, sets
             )
             self._leaf_of_item = layout.rest.leaf_of_item
         self._codes = b.alloc("codes", shape.element, n_rows * self._size)
@@ -203,7 +192,7 @@ class _LanesCode(layouts.RowCode):
         return codes, self._found.part(number * self._lowering.size)
 
     def evaluate(self, row: RowAt, number: Value) -> None:
-        b, shape = self._b, self._layout.shape
+        shape = self._layout.shape
         codes, found = self._of_row(number)
         vec = Vec(shape.element, shape.lanes)
         for k in range(shape.tables):
@@ -222,7 +211,7 @@ class _LanesCode(layouts.RowCode):
                 self._lowering.evaluate(group, vectors, found)
 
     def _convert(self, row: RowAt, codes: Part) -> None:
-        layout, b = self._layout, self._b
+        layout = self._layout
         first, at = layout.first_whole, layout.n_searched
         count = layout.forest.n_features - first
         last = count & -LANES
@@ -237,7 +226,7 @@ class _LanesCode(layouts.RowCode):
                 codes[i + at] = (up + 1).to(layout.shape.element)
 
     def add_trees(self, sums: Buffer, first: Value) -> None:
-        self.add_together((self._b.const(0), sums, first))
+        self.add_together((b.const(0), sums, first))
 
     def add_together(self, *sums: tuple[Value, Buffer, Value]) -> None:
         """Add the leaves of all trees, several in flight at a time.
@@ -245,11 +234,11 @@ class _LanesCode(layouts.RowCode):
         Adding a group's leaves before evaluating the next group does not help: it waits
         for the numbers just stored (airline: 0.17 us a row, not 0.15).
         """
-        b, rest = self._b, self._layout.rest
+        rest = self._layout.rest
         n_trees, model = self._layout.forest.n_trees, self._model
         of_rows = [self._of_row(number) for number, *_ in sums]
         forest, leaves = self._layout.forest, self._leaf_of_item
-        adds = [_Sums(b, forest, leaves, to, at, model) for _, to, at in sums]
+        adds = [_Sums(forest, leaves, to, at, model) for _, to, at in sums]
 
         def add(first: Value, count: int, carried: list[Value]) -> list[Value]:
             added: list[Value] = []
@@ -257,7 +246,7 @@ class _LanesCode(layouts.RowCode):
             for k, (codes, found) in enumerate(of_rows):
                 items = self._lowering.items(first, count, found)
                 if rest is not None:
-                    items = rest.items(b, first, items, codes, model)
+                    items = rest.items(first, items, codes, model)
                 of_row = carried[k * size : (k + 1) * size]
                 added += adds[k].add(first, items, of_row)
             return added
@@ -285,14 +274,13 @@ class _Sums:
 
     def __init__(
         self,
-        b: Builder,
         forest: Forest,
-        leaf_of_item: NDArray[np.int32],
+        leaf_of_item: Int32s,
         sums: Buffer,
         first: Value,
         model: Model,
     ) -> None:
-        self.b, self.forest, self._sums, self._first_sum = b, forest, sums, first
+        self.forest, self._sums, self._first_sum = forest, sums, first
         n, width = forest.n_outputs, forest.leaf_value.shape[1]
         self._vectors = width > 1
         #: Trees until the same output is added to again.
@@ -313,7 +301,7 @@ class _Sums:
         else:
             self._outputs = model("model_outputs", forest.tree_output)
 
-    def _type(self, lanes: int) -> Type:
+    def _type(self, lanes: int) -> lir.Type:
         return Vec(self._sums.element, lanes) if lanes > 1 else self._sums.element
 
     def _read(self, chunk: int) -> Value:
@@ -344,7 +332,6 @@ class _Sums:
         return carried
 
     def _add_vector(self, item: Value, carried: list[Value]) -> list[Value]:
-        b = self.b
         leaf = self._rows[item].to(I64) * self.forest.n_outputs
         if self._looped:
             with b.loop(0, self._looped, CHUNK) as j:

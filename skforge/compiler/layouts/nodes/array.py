@@ -21,12 +21,11 @@ from typing import Literal
 import numpy as np
 
 from skforge.compiler.ir.hir.nodes import PredictEnsemble, TiledForest
-from skforge.compiler.ir.lir.builder import Builder, with_lanes
+from skforge.compiler.ir.lir.builder import Builder, b, with_lanes
 from skforge.compiler.ir.lir.nodes import U32, Value
 from skforge.compiler.layouts import base as layouts
 from skforge.compiler.layouts.encoding import TestEncoding
 from skforge.compiler.layouts.nodes import records
-from skforge.compiler.layouts.nodes.records import RecordShape, prefetch_lines
 
 NodeOrder = Literal["array", "reorg"]
 
@@ -47,7 +46,7 @@ def _heap_size(tiles: TiledForest) -> int:
 
 class HeapLayout(records.RecordLayout):
     def __init__(
-        self, hir: PredictEnsemble, shape: RecordShape, order: NodeOrder
+        self, hir: PredictEnsemble, shape: records.RecordShape, order: NodeOrder
     ) -> None:
         tiles = hir.tiles
         self._order, self._forest_heap = order, order == "array" and _one_heap(hir)
@@ -113,7 +112,7 @@ class HeapLayout(records.RecordLayout):
 
         def lines(record: Value, length: Value) -> None:
             lo = record * words
-            prefetch_lines(b, self.nodes, lo, lo + length * words)
+            records.prefetch_lines(self.nodes, lo, lo + length * words)
 
         if self._forest_heap:
             levels = int(np.log2(near + 1))
@@ -132,7 +131,7 @@ class HeapLayout(records.RecordLayout):
     def share_trees(
         self, memory: layouts.SharedMemory, first: Value, count: Value, most: int
     ) -> layouts.HopLayout:
-        b, heap = memory.b, self._heap
+        heap = self._heap
         if self._order == "array":
             lo, n = first * heap, count * heap
             return self._share(memory, lo, n, most * heap)
@@ -173,18 +172,18 @@ class Heap(layouts.WalkRepresentation):
         self.name = order
         self._order: NodeOrder = order
 
-    def _shape(self, hir: PredictEnsemble) -> RecordShape:
+    def _shape(self, hir: PredictEnsemble) -> records.RecordShape:
         encoding = TestEncoding.of(hir, code_on_top=True)
         alone = encoding.bits == encoding.feature_bits
         if self.name == "array" and alone and _one_heap(hir) and _even(hir.tiles):
             encoding = replace(encoding, feature_bits=WORD_BITS)  # no mask
-            return RecordShape(hir.tiles.tile_size, encoding, False, False)
+            return records.RecordShape(hir.tiles.tile_size, encoding, False, False)
         if encoding.bits >= 32:
             self.refuse(
                 f"has no room for {hir.forest.n_features:,} features beside its leaf "
                 'flag; use represent("sparse").'
             )
-        return RecordShape(hir.tiles.tile_size, encoding, False, False)
+        return records.RecordShape(hir.tiles.tile_size, encoding, False, False)
 
     def size_in_bytes(self, hir: PredictEnsemble) -> int:
         return _heap_size(hir.tiles) * hir.tiles.n_trees * self._shape(hir).words * 4

@@ -17,12 +17,12 @@ import copy
 from collections.abc import Callable
 
 import numpy as np
-from numpy.typing import NDArray
 
+from skforge._typing import Int64s
 from skforge.compiler.forest.bins import CodeTable, plan_codes
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.hir.nodes import PredictEnsemble, TiledForest
-from skforge.compiler.ir.lir.builder import Builder
+from skforge.compiler.ir.lir.builder import Builder, b
 from skforge.compiler.ir.lir.nodes import U32, Buffer, Value, Vec
 from skforge.compiler.layouts import base as layouts
 from skforge.compiler.layouts.base import BufferData, TreeLayout, node_scalar, register
@@ -94,11 +94,11 @@ class PackedLayout(layouts.WalkLayout):
         for hop in range(self._hops):
             tile = first + _tiles_a_tree(hop) + place
             words = self.nodes[tile * WORDS, Vec(U32, WORDS)]
-            place = self._three_levels(b, words, place, read)
+            place = self._three_levels(words, place, read)
         return place
 
     def _three_levels(
-        self, b: Builder, words: Value, place: Value, read: Callable[[Value], Value]
+        self, words: Value, place: Value, read: Callable[[Value], Value]
     ) -> Value:
         low, high = b.extract(words, 2), b.extract(words, 3)
         test = b.extract(words, 0)
@@ -125,7 +125,7 @@ class PackedLayout(layouts.WalkLayout):
         leaves: int = FAN**self._hops
         return tree.to(node_scalar(node)) * leaves + node
 
-    def item_of(self) -> NDArray[np.int64]:
+    def item_of(self) -> Int64s:
         return self._leaf
 
     @property

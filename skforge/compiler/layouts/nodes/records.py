@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from skforge._typing import Int64s, Uint32s
 from skforge.compiler.ir.hir.nodes import PredictEnsemble, TiledForest
-from skforge.compiler.ir.lir.builder import Builder
+from skforge.compiler.ir.lir.builder import Builder, b
 from skforge.compiler.ir.lir.nodes import I32, I64, U32, Buffer, Scalar, Value, Vec
 from skforge.compiler.ir.lir.types import scalar_of
 from skforge.compiler.layouts import base as layouts
@@ -86,7 +87,7 @@ class RecordLayout(HopLayout):
 
     def _filled(
         self, tiles: TiledForest, child: NDArray[np.integer[Any]] | None, leaf_flag: int
-    ) -> NDArray[np.uint32]:
+    ) -> Uint32s:
         record, shape, encoding = self.record, self.shape, self.encoding
         predicate, shapes, leaf = tiles.predicate, tiles.shape, tiles.leaf
         stored = record >= 0
@@ -122,7 +123,7 @@ class RecordLayout(HopLayout):
             words[record, shape.shape_at] = shapes
         return words.reshape(-1)
 
-    def _idle_child(self, record: NDArray[np.int64]) -> NDArray[np.int64]:
+    def _idle_child(self, record: Int64s) -> Int64s:
         return np.zeros_like(record)
 
     def item_of(self) -> NDArray[np.integer[Any]]:
@@ -184,7 +185,7 @@ class RecordLayout(HopLayout):
 
     def load_threshold(self, b: Builder, cursor: Cursor) -> Value:
         if not self.encoding.threshold_words:
-            return self.encoding.code(b, self._features(cursor))
+            return self.encoding.code(self._features(cursor))
         size, type_ = self.shape.tile_size, self.threshold_type
         if self._pairs and size == 1:
             return b.bitcast(cursor.words[2], type_)
@@ -194,7 +195,7 @@ class RecordLayout(HopLayout):
         return self.encoding.feature(self._features(cursor))
 
     def load_flag(self, b: Builder, cursor: Cursor, flag: str) -> Value:
-        return self.encoding.flag(b, self._features(cursor), flag)
+        return self.encoding.flag(self._features(cursor), flag)
 
     def load_tile_shape(self, b: Builder, cursor: Cursor) -> Value:
         return self.nodes[cursor.words[0] + self.shape.shape_at].to(I64)
@@ -208,7 +209,7 @@ class RecordLayout(HopLayout):
         return b.bitcast(word, I32) if scalar == I32 else word.to(scalar)
 
 
-def heap_numbers(tiles: TiledForest) -> NDArray[np.int64]:
+def heap_numbers(tiles: TiledForest) -> Int64s:
     fan = tiles.tile_size + 1
     place = np.zeros(tiles.n_items, np.int64)
     level = np.asarray(tiles.item_offset[:-1])
@@ -222,6 +223,6 @@ def heap_numbers(tiles: TiledForest) -> NDArray[np.int64]:
     return place
 
 
-def prefetch_lines(b: Builder, buffer: Buffer, first: Value, end: Value) -> None:
+def prefetch_lines(buffer: Buffer, first: Value, end: Value) -> None:
     with b.loop(first, end, CACHE_LINE // buffer.element.bytes, hint="line") as i:
         b.prefetch(buffer, i)

@@ -21,8 +21,8 @@ need no tiles of dummies and up to 40 % fewer bytes, but a mask and a count of b
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from skforge._typing import Bools, Int64s
 from skforge.compiler.ir.hir.nodes import PredictEnsemble, TiledForest
 from skforge.compiler.ir.lir.builder import Builder
 from skforge.compiler.ir.lir.nodes import I32, I64, Buffer, Value
@@ -33,7 +33,7 @@ from skforge.exceptions import ScheduleError
 
 
 class SparseLayout(records.RecordLayout):
-    def _add_trees(self, roots: NDArray[np.int64], first: NDArray[np.int64]) -> None:
+    def _add_trees(self, roots: Int64s, first: Int64s) -> None:
         self._tree_records = first
         self._root = Buffer("roots", I32)
         self._first = Buffer("tree_records", I32)
@@ -56,7 +56,7 @@ class SparseLayout(records.RecordLayout):
         lo = self._first[first].to(first.type)  # type: ignore[arg-type]
         end = self._first[first + count]
         hi = end.to(first.type)  # type: ignore[arg-type]
-        records.prefetch_lines(b, self.nodes, lo * words, hi * words)
+        records.prefetch_lines(self.nodes, lo * words, hi * words)
 
     def share_trees(
         self, memory: layouts.SharedMemory, first: Value, count: Value, most: int
@@ -69,7 +69,7 @@ class SparseLayout(records.RecordLayout):
         return self._share(memory, lo, hi - lo, longest)
 
 
-def _pairs(tiles: TiledForest) -> NDArray[np.int64]:
+def _pairs(tiles: TiledForest) -> Int64s:
     first = tiles.item_offset[:-1]
     inner = np.add.reduceat(tiles.leaf < 0, first, dtype=np.int64)
     return 2 * np.append(0, np.cumsum(inner + 1))
@@ -102,14 +102,14 @@ class SingleNodes(SparseLayout):
         super().__init__(hir, shape, record, n_records, child)
         self._add_trees(first[:-1] + 1, first)
 
-    def _idle_child(self, record: NDArray[np.int64]) -> NDArray[np.int64]:
+    def _idle_child(self, record: Int64s) -> Int64s:
         return np.maximum(record - 1, 0)
 
     def is_leaf(self, b: Builder, cursor: layouts.Cursor) -> Value:
         return (self.child_word(b, cursor) + 1).eq(cursor.node)
 
 
-def _stored(tiles: TiledForest) -> NDArray[np.bool_]:
+def _stored(tiles: TiledForest) -> Bools:
     """Return which items have a record: tiles, and leaves beside a tile."""
     stored = tiles.leaf < 0
     exits = tiles.child[stored]
@@ -144,7 +144,7 @@ class SparseTiles(SparseLayout):
         super().__init__(hir, shape, record, n_records, child)
         self._add_trees(number[tiles.item_offset[:-1]], first)
 
-    def item_of(self) -> NDArray[np.int64]:
+    def item_of(self) -> Int64s:
         return self._leaf
 
     @property

@@ -11,11 +11,11 @@ leaves, whose places are in order; an exit of the top is a piece, perhaps of no 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from skforge._typing import Array, Int32s
 from skforge.compiler.ir.hir.nodes import TiledForest
 
 
@@ -27,9 +27,9 @@ class PieceTrees:
     tests: NDArray[np.uint16]
     #: (n_pieces + 1, 2): first test and first leaf of each piece. A tree's top comes
     #: first; the piece behind its exit e is e + 1 later.
-    pieces: NDArray[np.int32]
-    top: NDArray[np.int32]  # (n_trees + 1,) the piece that is a tree's top
-    leaf_row: NDArray[np.int32]  # row of Forest.leaf_value of each leaf
+    pieces: Int32s
+    top: Int32s  # (n_trees + 1,) the piece that is a tree's top
+    leaf_row: Int32s  # row of Forest.leaf_value of each leaf
 
     @property
     def most_pieces(self) -> int:
@@ -37,8 +37,8 @@ class PieceTrees:
 
 
 def sizes(
-    child: NDArray[np.int32], depth: NDArray[np.int32], leaf: NDArray[np.int32]
-) -> tuple[NDArray[np.int32], list[NDArray[np.intp]]]:
+    child: Int32s, depth: Int32s, leaf: Int32s
+) -> tuple[Int32s, list[NDArray[np.intp]]]:
     """Return the tests in the subtree of each node, and the inner nodes of each level.
 
     Leaves are those with ``leaf >= 0``; ``child`` has both children of each node.
@@ -60,9 +60,7 @@ def top_tests(nodes: TiledForest, most: int) -> NDArray[np.intp]:
     return np.bincount(tree, minlength=nodes.n_trees)
 
 
-def cut_trees(
-    nodes: TiledForest, column: NDArray[Any], rank: NDArray[Any], most: int
-) -> PieceTrees:
+def cut_trees(nodes: TiledForest, column: Array, rank: Array, most: int) -> PieceTrees:
     """Cut trees of one-node tiles into pieces of at most ``most`` tests.
 
     A row goes right where its code at a predicate's ``column`` exceeds its ``rank``.

@@ -21,6 +21,7 @@ from functools import partial
 from skforge.compiler.binning.rules import BlockRows, ReadingRules
 from skforge.compiler.binning.transpose import transpose
 from skforge.compiler.forest.arrays import Missing
+from skforge.compiler.ir.lir.builder import b
 from skforge.compiler.ir.lir.nodes import I16, I64, U8, U16, Buffer, Value, Vec
 from skforge.compiler.layouts.blocks.block_sums import BlockSums, Tiling
 from skforge.compiler.layouts.pieces.cut import PieceTrees
@@ -47,7 +48,7 @@ class PieceWalks(BlockSums):
         block: int,
     ) -> None:
         super().__init__(rules, tiling, block)
-        b, model = rules.b, rules.model
+        model = rules.model
         assert tiling.codes is not None
         trees, self._places = tiling.trees, tiling.codes
         forest = tiling.hir.forest
@@ -67,11 +68,11 @@ class PieceWalks(BlockSums):
         self._buckets = b.alloc("buckets", U16, trees.most_pieces * room)
         # Quantise the rows of the block, and transpose their codes.
         self._codes, self._missing = self.encode(rows)
-        tiling.by_copies(b, self._missing, self._take)
+        tiling.by_copies(self._missing, self._take)
 
     def _take(self, copies: int) -> None:
         size, last = copies * self._places.width * CHUNK, self.n - 1
-        with self.b.loop(0, self.n, SQUARE, hint="row") as r:
+        with b.loop(0, self.n, SQUARE, hint="row") as r:
             rows = [(r + i).min(last) for i in range(SQUARE)]
             at = r // CHUNK * size + r % CHUNK
             self._transpose(copies, rows, self._columns, at)
@@ -79,14 +80,14 @@ class PieceWalks(BlockSums):
     def _transpose(
         self, copies: int, rows: Sequence[Value], to: Buffer, at: Value
     ) -> None:
-        b, width = self.b, self._places.width
+        width = self._places.width
         starts = [row * width for row in rows]
         for copy in range(copies):
             first = copy * self.block * width
             for c in range(0, width, SQUARE):
                 place = first + c
                 square = [self._codes[s + place, Vec(U16, SQUARE)] for s in starts]
-                for k, column in enumerate(transpose(b, square, 2)):
+                for k, column in enumerate(transpose(square, 2)):
                     if copies == self._places.copies and self._some_right:
                         column = column.min(MOST_CODE)
                     number = copy * width + c + k
@@ -106,7 +107,7 @@ class PieceWalks(BlockSums):
 
         Words are compared as signed ones, which AVX2 does in one instruction.
         """
-        b, lanes = self.b, self._lanes
+        lanes = self._lanes
 
         def run(registers: int) -> None:
             reached = [b.const(0, Vec(U8, lanes)) for _ in range(registers)]
@@ -130,10 +131,9 @@ class PieceWalks(BlockSums):
 
     def add_tree(self, tree: Value, sums: Buffer) -> None:
         add = partial(self._add_tree, tree, sums)
-        self.tiling.by_copies(self.b, self._missing, add)
+        self.tiling.by_copies(self._missing, add)
 
     def _add_tree(self, tree: Value, sums: Buffer, copies: int) -> None:
-        b = self.b
         add, _ = self.adder(tree, sums)
         top = self._tops[tree].to(I64)
         n_pieces = self._tops[tree + 1].to(I64) - top - 1
@@ -165,7 +165,7 @@ class PieceWalks(BlockSums):
         return (first, end), leaf
 
     def _fill_buckets(self, top: Value, n_pieces: Value, copies: int) -> None:
-        b, width = self.b, copies * self._places.width
+        width = copies * self._places.width
         tests, _ = self._piece(top)
         with b.loop(0, self.n, CHUNK, hint="chunk") as r:
             self._run_chunk(

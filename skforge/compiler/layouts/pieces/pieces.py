@@ -15,12 +15,8 @@ from skforge.compiler.forest.bins import CodeTable, plan_codes
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.hir.nodes import PredictEnsemble, TiledForest
 from skforge.compiler.layouts import base as layouts
-from skforge.compiler.layouts.blocks.block_sums import (
-    GROUP,
-    LeafTable,
-    Tiling,
-    leaf_table,
-)
+from skforge.compiler.layouts.base import MakeCode
+from skforge.compiler.layouts.blocks import block_sums
 from skforge.compiler.layouts.pieces.cut import PieceTrees, cut_trees, top_tests
 from skforge.compiler.layouts.pieces.piece_walks import SPARE, PieceWalks
 from skforge.compiler.target import Target
@@ -54,20 +50,20 @@ def refusal(table: CodeTable) -> str | None:
     return None
 
 
-def pieces_of(hir: PredictEnsemble, target: Target) -> Tiling[PieceTrees]:
-    def lay_out() -> tuple[CodePlaces, PieceTrees, LeafTable]:
+def pieces_of(hir: PredictEnsemble, target: Target) -> block_sums.Tiling[PieceTrees]:
+    def lay_out() -> tuple[CodePlaces, PieceTrees, block_sums.LeafTable]:
         most = tests_of_piece(hir.tiles)
         assert hir.codes is not None and most is not None
         codes = CodePlaces.of(hir.forest, hir.codes, LANES)
         trees = cut_trees(hir.tiles, codes.place_of, codes.rank_of, most)
-        return codes, trees, leaf_table(hir.forest, trees.leaf_row)
+        return codes, trees, block_sums.leaf_table(hir.forest, trees.leaf_row)
 
-    return Tiling(hir, target, *hir.shared.once(("pieces",), lay_out))
+    return block_sums.Tiling(hir, target, *hir.shared.once(("pieces",), lay_out))
 
 
 class Pieces(layouts.BlockRepresentation):
     name = "pieces"
-    row_group = GROUP
+    row_group = block_sums.GROUP
 
     @staticmethod
     def plan_codes(forest: Forest) -> CodeTable:
@@ -97,13 +93,9 @@ class Pieces(layouts.BlockRepresentation):
     def check_block(self, hir: PredictEnsemble, block: int) -> None:
         self.check_groups(block, BUCKET_BYTES // (2 * (MOST + 1)) - SPARE)
 
-    def lay_out_blocks(
-        self, hir: PredictEnsemble, target: Target, block: int
-    ) -> layouts.BlockLayout:
+    def block_code(self, hir: PredictEnsemble, target: Target, block: int) -> MakeCode:
         tiling = pieces_of(hir, target)
-        return layouts.CodeLayout(
-            hir, lambda rules, rows: PieceWalks(rules, tiling, rows, block)
-        )
+        return lambda rules, rows: PieceWalks(rules, tiling, rows, block)
 
 
 layouts.register(Pieces())

@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from skforge._typing import SignedInts
+from skforge._typing import Array, Bools, Int32s, SignedInts, Uint32s
 from skforge.compiler.binning.buckets import CodePlaces
 from skforge.compiler.ir.hir.nodes import TiledForest
 
@@ -58,11 +58,11 @@ class TileTests:
     """The comparison of each predicate, in the dtypes that tiles store."""
 
     column: NDArray[np.unsignedinteger[Any]]  # place of the value or code in a row
-    rank: NDArray[Any]  # the rank or threshold to exceed to go right
+    rank: Array  # the rank or threshold to exceed to go right
     never: float  # a rank that nothing exceeds
     top_levels: int = TOP_LEVELS
     #: Whether missing values go right too, or codes below the rank; None: nowhere.
-    marked: NDArray[np.bool_] | None = None
+    marked: Bools | None = None
 
     @classmethod
     def of_codes(cls, codes: CodePlaces) -> TileTests:
@@ -88,13 +88,13 @@ class TiledTrees:
     wide: bool  # whether items are numbered by 32 bits
     row_bits: int  # bits of an entry that hold its row
     top_column: NDArray[np.uint16]  # (n_trees, registers, 32)
-    top_rank: NDArray[Any]  # (n_trees, registers, 32)
-    top_item: NDArray[np.uint32]  # (n_trees, exits): number << row_bits | is a leaf
+    top_rank: Array  # (n_trees, registers, 32)
+    top_item: Uint32s  # (n_trees, exits): number << row_bits | is a leaf
     tiles: NDArray[np.uint8]  # bytes of every tile, then spare bytes
     tile_offset: SignedInts  # (n_trees,) byte of a tree's tile 0
     leaf_offset: SignedInts  # (n_trees,) place of a tree's leaf 0, which is unused
-    leaf_row: NDArray[np.int32]  # row of Forest.leaf_value at each place
-    top_marked: NDArray[np.bool_] | None = None  # as TileTests.marked
+    leaf_row: Int32s  # row of Forest.leaf_value at each place
+    top_marked: Bools | None = None  # as TileTests.marked
     rank_bytes: int = 2
     slot_bytes: int = 3
 
@@ -103,7 +103,7 @@ class TiledTrees:
         return tile_bytes(self.levels, self.wide, self.slot_bytes)
 
     @property
-    def marked_bits(self) -> NDArray[np.uint32]:
+    def marked_bits(self) -> Uint32s:
         """Return the marked nodes of the top levels, (n_trees, registers)."""
         assert self.top_marked is not None
         packed = np.packbits(self.top_marked, axis=-1, bitorder="little")
@@ -124,9 +124,7 @@ def tile_bytes(levels: int, wide: bool, slot_bytes: int = 3) -> int:
     return 1 << (size - 1).bit_length()
 
 
-def tile_roots(
-    nodes: TiledForest, levels: int, top: int = TOP_LEVELS
-) -> NDArray[np.bool_]:
+def tile_roots(nodes: TiledForest, levels: int, top: int = TOP_LEVELS) -> Bools:
     below = np.arange(int(nodes.max_depth.max(initial=0)) + 1) - top
     begins = (below >= 0) & (below % levels == 0)  # by depth
     return begins[nodes.depth] & (nodes.leaf < 0)
@@ -190,7 +188,7 @@ def tile_trees(nodes: TiledForest, tests: TileTests, levels: int) -> TiledTrees:
         n_items, n_tiles = n_items + part.n_items, n_tiles + len(roots)
         n_leaves += int(sizes.sum())
 
-    def of_tops(name: str) -> NDArray[Any]:
+    def of_tops(name: str) -> Array:
         return np.concatenate([getattr(top, name) for top in tops])
 
     return TiledTrees(
@@ -226,7 +224,7 @@ class _Top:
         self,
         nodes: TiledForest,
         tests: TileTests,
-        number: NDArray[np.int32],
+        number: Int32s,
         first_tile: SignedInts,
         bits: int,
     ) -> None:
@@ -235,7 +233,7 @@ class _Top:
         registers = -(-(1 << levels) // LANES) if levels else 0
         self.column = np.zeros((n, registers, LANES), np.uint16)
         shape = n, registers, LANES
-        self.rank: NDArray[Any] = np.full(shape, tests.never, tests.rank.dtype)
+        self.rank: Array = np.full(shape, tests.never, tests.rank.dtype)
         self.marked = np.zeros(shape, np.bool_)
         marked = self.marked.reshape(n, registers * LANES)
         columns = self.column.reshape(n, registers * LANES)

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from skforge._typing import Array
 from skforge.compiler.binning.rules import BlockRows
 from skforge.compiler.binning.transpose import ColumnTile, tile_starts
 from skforge.compiler.forest.arrays import Comparison, Missing
 from skforge.compiler.forest.bins import missing_right, tested_columns
 from skforge.compiler.forest.forest import Forest
+from skforge.compiler.ir.lir.builder import b
 from skforge.compiler.ir.lir.nodes import I32, I64, U8, U16, U32, Buffer, Value, Vec
 from skforge.compiler.layouts.blocks.block_sums import GROUP
 from skforge.compiler.layouts.tiles.tile_layout import LANES, TOP_LEVELS, TileTests
@@ -45,10 +45,10 @@ class Codes(TileRows):
             self.codes_of = self.load(codes, copies)
             walk()
 
-        self.walks.tiling.by_copies(self.b, missing, of_copies)
+        self.walks.tiling.by_copies(missing, of_copies)
 
     def right(self, code: Value, rank: Value, equal: Value | None) -> Value:
-        b, bits = self.b, U32 if code.type.lanes == LANES else U16
+        bits = U32 if code.type.lanes == LANES else U16
         passed = b.mask_bits(code > rank, bits)
         if equal is None:
             return passed
@@ -57,7 +57,7 @@ class Codes(TileRows):
     def behind_top(
         self, item: Callable[[Value, Value], Value]
     ) -> Callable[[Value, Value], Value]:
-        b, walks, levels = self.b, self.walks, self.t.top_levels
+        walks, levels = self.walks, self.t.top_levels
 
         def behind(r: Value, row: Value) -> Value:
             heap = b.const(1, walks.entries)
@@ -75,7 +75,7 @@ class Codes(TileRows):
         tiles, t, slots = self.walks.tiles, self.t, 1 << self.t.levels
         column = tiles[tile + t.column_at, Vec(U8, slots)]
         rank = tiles[tile, Vec(U16, slots)]
-        code = self.b.permute(self.codes_of(row), column.to(U16))
+        code = b.permute(self.codes_of(row), column.to(U16))
         equal = None
         if t.top_marked is not None:  # in slot 0, whose own bit is not read
             equal = tiles[tile, U16]
@@ -99,7 +99,7 @@ class CodesOfBlock(Codes):
         return codes_of
 
     def compare_top(self, tree: Value, n: Value) -> Callable[[Value, Value], Value]:
-        b, walks, vec = self.b, self.walks, Vec(U16, LANES)
+        walks, vec = self.walks, Vec(U16, LANES)
         of_tree = tree * (self.registers * LANES)
         places = [of_tree + k * LANES for k in range(self.registers)]
         columns = [self.top_column[at, vec] for at in places]
@@ -150,7 +150,7 @@ class CodesOfRow(Codes):
         return number * self.t.stride + offset
 
     def compare_top(self, tree: Value, n: Value) -> Callable[[Value, Value], Value]:
-        b, walks, trees = self.b, self.walks, self.t
+        walks, trees = self.walks, self.t
         columns = self._padded("top_column", trees.top_column.astype(np.uint8))
         ranks = self._padded("top_rank", trees.top_rank)
         if trees.top_marked is not None:
@@ -176,7 +176,7 @@ class CodesOfRow(Codes):
 
         return self.behind_top(item)
 
-    def _padded(self, name: str, of_trees: NDArray[Any], leaf: int = 0) -> Buffer:
+    def _padded(self, name: str, of_trees: Array, leaf: int = 0) -> Buffer:
         """Pad to a multiple of 16 trees with single leaves, which are never read."""
         of_trees = of_trees.reshape(len(of_trees), -1)
         spare = [(0, self.walks.block - len(of_trees)), (0, 0)]
@@ -261,7 +261,7 @@ class ValuesOfBlock(TileRows):
         self._column_starts = model("column_starts", np.array(self._starts, np.int64))
 
     def take(self, rows: BlockRows, left: Value) -> None:
-        b, walks = self.b, self.walks
+        walks = self.walks
         self._rows, self._last = rows, left - 1
         if not self.t.top_levels:
             return
@@ -269,7 +269,7 @@ class ValuesOfBlock(TileRows):
         self._seen[0] = 0
         scalar, count = rows.rows.element, len(self._starts)
         clean = self._clean_and_note
-        columns = ColumnTile(b, scalar, walks.lanes, walks.block, clean, count)
+        columns = ColumnTile(scalar, walks.lanes, walks.block, clean, count)
         columns.fill(rows, self._column_starts, 0, count)
         self._columns = columns.buffer
         self._any_missing = self._seen[0].ne(0)
@@ -280,12 +280,11 @@ class ValuesOfBlock(TileRows):
             walk()
 
         if self.t.top_levels and self._gone_right:
-            self.b.if_(self._any_missing, lambda: asking(True), lambda: asking(False))
+            b.if_(self._any_missing, lambda: asking(True), lambda: asking(False))
         else:
             asking(self._gone_right)
 
     def _clean_and_note(self, x: Value) -> Value:
-        b = self.b
         if self._gone_right:
             nan = b.is_nan(x)
             bits = b.mask_bits(nan, U32) if x.type.lanes else nan.to(U32)
@@ -293,7 +292,7 @@ class ValuesOfBlock(TileRows):
         return self.walks.rules.nan_if_missing(x, self._missing)
 
     def compare_top(self, tree: Value, n: Value) -> Callable[[Value, Value], Value]:
-        b, walks, levels = self.b, self.walks, self.t.top_levels
+        walks, levels = self.walks, self.t.top_levels
         first = tree * (self.t.top_column.shape[1] * LANES)
         exits = tree * (1 << levels)
 
@@ -316,7 +315,7 @@ class ValuesOfBlock(TileRows):
         return lambda r, row: behind(r, 1)
 
     def passed(self, tile: Value, row: Value) -> Value:
-        b, t, rows, slots = self.b, self.t, self._rows, 1 << self.t.levels
+        t, rows, slots = self.t, self._rows, 1 << self.t.levels
         tiles, rules = self.walks.tiles, self.walks.rules
         start = (rows.first + row.min(self._last)) * rows.stride
         places = [tiles[tile + (t.column_at + 2 * k), U16] for k in range(1, slots)]

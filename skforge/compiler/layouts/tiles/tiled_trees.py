@@ -23,6 +23,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 
 from skforge.compiler.binning.rules import BlockRows, ReadingRules
+from skforge.compiler.ir.lir.builder import b
 from skforge.compiler.ir.lir.nodes import I64, U16, U32, Buffer, Value, Vec
 from skforge.compiler.layouts.base import BlockCode
 from skforge.compiler.layouts.blocks.block_sums import GROUP, BlockSums, Tiling
@@ -45,7 +46,7 @@ class TileRows(ABC):
     fetches = False
 
     def __init__(self, walks: TileWalks) -> None:
-        self.walks, self.b, self.t = walks, walks.b, walks.t
+        self.walks, self.t = walks, walks.t
 
     def take(self, rows: BlockRows, left: Value) -> None:  # noqa: B027
         """Take a block's rows, of which the batch has ``left``."""
@@ -76,7 +77,7 @@ class TileWalks:
         rows: Callable[[TileWalks], TileRows],
     ) -> None:
         trees, model = tiling.trees, rules.model
-        self.b, self.t, self.tiling, self.block = rules.b, trees, tiling, block
+        self.t, self.tiling, self.block = trees, tiling, block
         self.rules, self.model = rules, model
         self.width = 0 if tiling.codes is None else tiling.codes.width
         self.lanes, self.entries = tiling.lanes, Vec(U32, tiling.lanes)
@@ -86,7 +87,7 @@ class TileWalks:
         self.tiles = model("tiles", trees.tiles)
         self.tile_offset = model("tile_offset", trees.tile_offset)
         self.leaf_offset = model("leaf_offset", trees.leaf_offset)
-        b, most = rules.b, block + 2 * GROUP
+        most = block + 2 * GROUP
         # Lists are written by whole registers, slightly past their end.
         room = b.const(most)
         if self.width:  # the top compares codes
@@ -103,7 +104,6 @@ class TileWalks:
         self.rows.each_way(lambda: self._walk(tree, n))
 
     def _walk(self, tree: Value, n: Value) -> None:
-        b = self.b
         live, done = self._decode_top(self.rows.compare_top(tree, n), n)
         first = self.tile_offset[tree]
         state = [live, done, *self._ahead(tree)]
@@ -119,7 +119,6 @@ class TileWalks:
     def _decode_top(
         self, behind: Callable[[Value, Value], Value], n: Value
     ) -> list[Value]:
-        b = self.b
         lanes = b.iota(U32, self.lanes)
         lists = [b.const(0), b.const(0)]
         with b.loop(0, n, self.lanes, carry=lists, hint="group") as r:
@@ -136,12 +135,11 @@ class TileWalks:
         return lists
 
     def _append(self, list_: Buffer, count: Value, entry: Value, mask: Value) -> Value:
-        b = self.b
         list_[count] = b.compress(entry, mask)
         return count + b.popcount(b.mask_bits(mask, I64))
 
     def _pad(self, live: Value) -> None:
-        self.live[live] = self.b.const(0, self.entries)
+        self.live[live] = b.const(0, self.entries)
 
     # ------------------------------------------------------------ tiles
 
@@ -158,8 +156,7 @@ class TileWalks:
     def _compare_tiles(
         self, live: Value, first: Value, ahead: list[Value]
     ) -> list[Value]:
-        b, t = self.b, self.t
-        exits: Vec | None = Vec(I64, 2) if t.wide else None
+        exits: Vec | None = Vec(I64, 2) if self.t.wide else None
         if self.rows.fetches:
             with b.loop(0, live, UNROLL, hint="live") as j:
                 for u in range(UNROLL):
@@ -174,13 +171,13 @@ class TileWalks:
                 row, number = self._parts(self.live[at])
                 tile = self.rows.tile(row, number, first)
                 self.bits[at] = self.rows.passed(tile, row)
-                words = self.tiles[tile + t.exits_at, exits or I64]
+                words = self.tiles[tile + self.t.exits_at, exits or I64]
                 self.exits[at * self._exit_words] = words
             ahead[:] = [place + 64 * LINES_AHEAD for place in ahead]
         return ahead
 
     def _decode_tiles(self, live: Value, done: Value) -> list[Value]:
-        b, levels = self.b, self.t.levels
+        levels = self.t.levels
         lanes = b.iota(U32, self.lanes)
         lists = [b.const(0), done]
         with b.loop(0, live, self.lanes, carry=lists, hint="group") as j:
@@ -217,7 +214,6 @@ class TileWalks:
         return marks, child, leaf
 
     def _every(self, parts: list[Value], step: int, first: int) -> Value:
-        b = self.b
         lanes = list(range(first, 2 * self.lanes, step))
         joined = [
             b.shuffle(x, y, lanes) for x, y in zip(parts[::2], parts[1::2], strict=True)
@@ -235,7 +231,7 @@ class TileWalks:
 
         ``ahead`` is called before each few of them, with their place in the list.
         """
-        with self.b.loop(0, n, UNROLL, hint="done") as j:
+        with b.loop(0, n, UNROLL, hint="done") as j:
             if ahead is not None:
                 ahead(j)
             for u in range(UNROLL):
@@ -258,7 +254,7 @@ class BlockWalks(BlockSums):
         return self
 
     def add_tree(self, tree: Value, sums: Buffer) -> None:
-        b, walks, offset = self.b, self._walks, self._walks.leaf_offset
+        walks, offset = self._walks, self._walks.leaf_offset
         walks.walk(tree, self.n)
         first = offset[tree]
         add, leaves = self.adder(tree, sums)

@@ -23,9 +23,10 @@ from skforge.compiler.binning.rules import BlockRows, Model, ReadingRules, RowAt
 from skforge.compiler.forest.bins import CodeTable, plan_codes
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.hir.nodes import PredictEnsemble
-from skforge.compiler.ir.lir.builder import Builder
+from skforge.compiler.ir.lir.builder import Builder, b
 from skforge.compiler.ir.lir.nodes import I64, Buffer, Value
 from skforge.compiler.layouts import base as layouts
+from skforge.compiler.layouts.base import MakeCode
 from skforge.compiler.layouts.blocks.block_sums import (
     GROUP,
     LeafSums,
@@ -33,14 +34,7 @@ from skforge.compiler.layouts.blocks.block_sums import (
     Tiling,
     leaf_table,
 )
-from skforge.compiler.layouts.tiles import tile_layout
-from skforge.compiler.layouts.tiles.tile_rows import (
-    CodesOfBlock,
-    CodesOfRow,
-    ValuesOfBlock,
-    refusal,
-    value_tests,
-)
+from skforge.compiler.layouts.tiles import tile_layout, tile_rows
 from skforge.compiler.layouts.tiles.tiled_trees import BlockWalks, TileWalks
 from skforge.compiler.schedule.bound import marked, vectorizes_trees
 from skforge.compiler.schedule.directives import CachePredicates
@@ -54,17 +48,17 @@ class RowWalks(layouts.RowCode):
         tiling: Tiling[tile_layout.TiledTrees],
         encoded: tuple[Buffer, Value],
     ) -> None:
-        self.b, self._model, self.tiling = rules.b, rules.model, tiling
+        self._model, self.tiling = rules.model, tiling
         self._n = -(-len(tiling.trees.top_item) // GROUP) * GROUP
-        rows = partial(CodesOfRow, encoded=encoded)
+        rows = partial(tile_rows.CodesOfRow, encoded=encoded)
         self._walks = TileWalks(rules, tiling, self._n, rows)
 
     def add_trees(self, sums: Buffer, first: Value) -> None:
-        b, offset = self.b, self.tiling.trees.leaf_offset
+        offset = self.tiling.trees.leaf_offset
         self._walks.walk(b.const(0), b.const(self._n))
         offset = np.pad(offset, (0, self._n - len(offset)))
         leaf_offset = self._model("row_leaf_offset", offset)
-        leaves = LeafSums(b, self.tiling.leaves, self._model)
+        leaves = LeafSums(self.tiling.leaves, self._model)
         reached = b.alloc("reached", I64, self._n)
         for tree, leaf in self._walks.each_done(self._n):
             place = leaf_offset[tree] + leaf
@@ -75,7 +69,7 @@ class RowWalks(layouts.RowCode):
     def _add_leaves(
         self, reached: Buffer, leaves: LeafSums, sums: Buffer, first: Value
     ) -> None:
-        b, forest = self.b, self.tiling.hir.forest
+        forest = self.tiling.hir.forest
         number = self.tiling.leaves.kind == "number"
         n = forest.n_trees
         if number and forest.n_outputs == 1:
@@ -98,7 +92,7 @@ class RowTiles(layouts.RowLayout):
 
     def quantize(self, b: Builder, row: RowAt, model: Model) -> layouts.RowCode:
         hir, single = self.tiling.hir, b.const(1)
-        rules = ReadingRules(b, hir.forest, hir.comparison, model)
+        rules = ReadingRules(hir.forest, hir.comparison, model)
         rows = BlockRows(row.rows, single, single, row.start, hir.forest.n_features)
         return RowWalks(rules, self.tiling, self.tiling.encode(rules, rows, single, 1))
 
@@ -120,7 +114,7 @@ def tiles_of(hir: PredictEnsemble, target: Target) -> Tiling[tile_layout.TiledTr
     def lay_out() -> tuple[CodePlaces | None, tile_layout.TiledTrees, LeafTable]:
         codes = None
         if hir.codes is None:
-            tests = value_tests(hir.forest)
+            tests = tile_rows.value_tests(hir.forest)
         else:
             codes = CodePlaces.of(hir.forest, hir.codes, tile_layout.LANES)
             tests = tile_layout.TileTests.of_codes(codes)
@@ -184,14 +178,10 @@ class Tiles(layouts.BlockRepresentation, layouts.RowRepresentation):
     def check_block(self, hir: PredictEnsemble, block: int) -> None:
         self.check_groups(block, 1 << tile_layout.row_bits(hir.tiles))
 
-    def lay_out_blocks(
-        self, hir: PredictEnsemble, target: Target, block: int
-    ) -> layouts.BlockLayout:
-        kind = ValuesOfBlock if hir.codes is None else CodesOfBlock
+    def block_code(self, hir: PredictEnsemble, target: Target, block: int) -> MakeCode:
+        kind = tile_rows.ValuesOfBlock if hir.codes is None else tile_rows.CodesOfBlock
         tiling = tiles_of(hir, target)
-        return layouts.CodeLayout(
-            hir, lambda rules, rows: BlockWalks(rules, tiling, block, kind).take(rows)
-        )
+        return lambda rules, rows: BlockWalks(rules, tiling, block, kind).take(rows)
 
     def lay_out_rows(self, hir: PredictEnsemble, target: Target) -> layouts.RowLayout:
         return RowTiles(tiles_of(hir, target))
@@ -216,7 +206,7 @@ class Tiles(layouts.BlockRepresentation, layouts.RowRepresentation):
                 "cache_predicates; mark the loop over blocks of rows with quantize or "
                 "with nothing."
             )
-        reason = refusal(hir.forest)
+        reason = tile_rows.refusal(hir.forest)
         if reason is not None:
             self.refuse(
                 "compares values of rows unless they are quantised, which this forest "

@@ -26,6 +26,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from skforge._typing import Bools
 from skforge.compiler.forest.arrays import Comparison
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.predicates import deduplicate_predicates
@@ -62,7 +63,7 @@ def _rebuilt(
     forest: Forest,
     test: NDArray[np.uint8],
     threshold: NDArray[np.floating[Any]],
-    swap: NDArray[np.bool_],
+    swap: Bools,
 ) -> Forest:
     offset = forest.category_offset
     sets = {

@@ -10,8 +10,8 @@ which position.
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from skforge._typing import Uint64s
 from skforge.compiler.ir.hir.nodes import TiledForest
 
 
@@ -23,7 +23,7 @@ def run(tiles: TiledForest) -> TiledForest:
     return tiles.take(order)
 
 
-def _signature(tiles: TiledForest) -> NDArray[np.uint64]:
+def _signature(tiles: TiledForest) -> Uint64s:
     """Return a hash for each tree, equal for trees of the same structure.
 
     In level order a tree's structure is the sequence of its items' kinds: a leaf, or a
@@ -43,7 +43,7 @@ def _signature(tiles: TiledForest) -> NDArray[np.uint64]:
     return np.add.reduceat(_mixed(_mixed(place) ^ kind), start)
 
 
-def _mixed(value: NDArray[np.uint64]) -> NDArray[np.uint64]:
+def _mixed(value: Uint64s) -> Uint64s:
     value = value + np.uint64(0x9E3779B97F4A7C15)
     value = (value ^ (value >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     value = (value ^ (value >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)

@@ -32,9 +32,8 @@ from itertools import chain
 from typing import Any, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
-from skforge._typing import Int32s, Int64s
+from skforge._typing import Array, Bools, Int32s, Int64s
 from skforge.compiler.forest.arrays import level_order
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.hir.nodes import (
@@ -52,7 +51,7 @@ from skforge.exceptions import ScheduleError, UnsupportedModelError
 _PART = 1 << 13  # number of tiles grown together
 
 #: Numbers of nodes, trees and tiles.
-_Bools = NDArray[np.bool_]
+_Bools = Bools
 
 #: Returns the number of each node's tile, given the forest and the size of tiles.
 TilingRule: TypeAlias = Callable[[Forest, int], Int64s]
@@ -296,7 +295,7 @@ class Level:
     node: Int32s  # (n,)
     predicate: Int32s  # (n_tiles, tile_size)
     shape: Int32s  # (n_tiles,)
-    taken: NDArray[np.bool_]  # (n_tiles, tile_size + 1) exits that lead to an item
+    taken: Bools  # (n_tiles, tile_size + 1) exits that lead to an item
 
 
 def assemble(
@@ -373,5 +372,5 @@ def leaf_depths(
     return depth[leaves[first]], depth[item_offset[1:] - 1]  # they lie level by level
 
 
-def _joined(parts: list[NDArray[Any]], dtype: Any) -> NDArray[Any]:
+def _joined(parts: list[Array], dtype: Any) -> Array:
     return np.concatenate([np.zeros(0, dtype), *parts])

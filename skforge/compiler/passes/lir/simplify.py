@@ -23,15 +23,8 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from skforge.compiler.ir.lir import nodes as lir
-from skforge.compiler.ir.lir import walk
+from skforge.compiler.ir.lir import operations, walk
 from skforge.compiler.ir.lir.nodes import Const, Function, Op, Scalar, Stmt, Type, Value
-from skforge.compiler.ir.lir.operations import (
-    OPERATIONS,
-    evaluate,
-    is_pure,
-    may_hoist,
-    wrapped,
-)
 from skforge.compiler.ir.lir.printer import name_of
 from skforge.compiler.ir.lir.types import dtype_of
 
@@ -151,7 +144,7 @@ class _Simplifier:
                 return
             op, values = result, ()
         at = len(self._scopes) - 1
-        if is_pure(type(op)):
+        if operations.is_pure(type(op)):
             key = self._key(op, values, value.type)
             same = self._seen.get(key)
             if same is not None:
@@ -197,7 +190,7 @@ class _Simplifier:
                 if bound == here:
                     return here
                 at = bound
-        return at if may_hoist(op, type_) else here
+        return at if operations.may_hoist(op, type_) else here
 
     # ------------------------------------------------------------ control
 
@@ -346,7 +339,7 @@ def _fold(op: Op, type_: Type, constants: KnownConstants) -> Const | None:
         return None
     if type_.is_float:
         return None if math.isnan(result) else Const(float(result))
-    return Const(wrapped(result, type_))
+    return Const(operations.wrapped(result, type_))
 
 
 def _number(value: Any, type_: Scalar) -> Any:
@@ -367,7 +360,7 @@ def _evaluate(op: Op, type_: Scalar, args: list[Any]) -> Any:
             exact = np.int64(args[0]) if isinstance(args[0], int) else args[0]
             return exact.astype(dtype_of(type_))
         case _:
-            return evaluate(name_of(op), type_, *args)
+            return operations.evaluate(name_of(op), type_, *args)
 
 
 def constants_of(
@@ -396,7 +389,7 @@ def drop_dead(body: lir.Body, live: set[str] | None = None) -> lir.Body:
     for stmt in reversed(body):
         match stmt:
             case lir.Let(value=value, op=op):
-                if value.name in names or OPERATIONS[type(op)].stays:
+                if value.name in names or operations.OPERATIONS[type(op)].stays:
                     names.update([v.name for v in walk.operands(op)])
                     live_stmts.append(stmt)
                 continue

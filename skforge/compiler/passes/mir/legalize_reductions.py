@@ -54,7 +54,6 @@ from skforge.compiler.passes.mir.reduces import (
     shared_with,
 )
 from skforge.compiler.schedule import directives as d
-from skforge.compiler.schedule.directives import AtomicReduce, SharedReduce
 from skforge.compiler.schedule.nest import Size
 
 #: Whether iterations of a loop need slots of their own.
@@ -203,12 +202,12 @@ class _Slots:
             self._measure(stmt.body, below)
 
     def _has_slots(self, loop: mir.Loop) -> bool:
-        return self._conflicts(loop) and not loop.has(AtomicReduce)
+        return self._conflicts(loop) and not loop.has(d.AtomicReduce)
 
     def run(self, name: Callable[[str], str]) -> mir.Body:
         loops = list(loops_in(self._body))
         atomic = any(
-            loop.on_threads and self._conflicts(loop) and loop.has(AtomicReduce)
+            loop.on_threads and self._conflicts(loop) and loop.has(d.AtomicReduce)
             for loop in loops
         )
         if not self._levels:
@@ -216,7 +215,7 @@ class _Slots:
         self._name = name("result")
         # The blocks of a grid have only global memory in common.
         in_block = not any(map(_on_grid, loops))
-        shared = in_block and any(loop.has(SharedReduce) for loop in loops)
+        shared = in_block and any(loop.has(d.SharedReduce) for loop in loops)
         levels = list(self._levels.values())
         dims = (*(level.slots for level in levels), self._scope.extent, None)
         inner = self._rewrite(self._body, {}, atomic, True)

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 
 from skforge.compiler.ir.mir import nodes as mir
 from skforge.compiler.ir.mir import walk
-from skforge.compiler.ir.mir.nodes import Affine, Bound, Loop, Range
 from skforge.compiler.schedule.directives import Quantize, VectorReduce
 from skforge.compiler.schedule.nest import BatchLength, Size
 
@@ -30,13 +29,13 @@ def reduces_in(body: mir.Body) -> Iterator[mir.Reduce]:
 
 
 def retarget(
-    body: mir.Body, array: str, row_of: Callable[[Affine], Affine]
+    body: mir.Body, array: str, row_of: Callable[[mir.Affine], mir.Affine]
 ) -> mir.Body:
     def change(stmt: mir.Stmt) -> mir.Stmt:
         if not isinstance(stmt, mir.Reduce):
             return stmt
         row, *rest = stmt.indices
-        assert isinstance(row, Affine)
+        assert isinstance(row, mir.Affine)
         return replace(stmt, target=array, indices=(row_of(row), *rest))
 
     return walk.map_statements(body, change)
@@ -60,9 +59,9 @@ def holds_whole_array_ops(body: mir.Body) -> bool:
 class RowScope:
     """The batch loops outside a block of rows."""
 
-    outside: tuple[Loop, ...] = ()
+    outside: tuple[mir.Loop, ...] = ()
 
-    def enter(self, loop: Loop) -> RowScope:
+    def enter(self, loop: mir.Loop) -> RowScope:
         return RowScope((*self.outside, loop))
 
     @property
@@ -74,30 +73,30 @@ class RowScope:
         return min(numbers) if numbers else steps[-1]
 
     @property
-    def start(self) -> Affine:
-        return Affine(tuple(loop.var for loop in self.outside))
+    def start(self) -> mir.Affine:
+        return mir.Affine(tuple(loop.var for loop in self.outside))
 
     @property
-    def rows(self) -> Range:
-        bounds = [Bound(self.extent)]
+    def rows(self) -> mir.Range:
+        bounds = [mir.Bound(self.extent)]
         if self.extent == 1:  # the loops outside have already checked this row
-            return Range(self.start, tuple(bounds))
+            return mir.Range(self.start, tuple(bounds))
         for loop in self.outside:
-            here = Affine((loop.var,))
-            bounds += [Bound(b.limit, b.minus.plus(here)) for b in loop.bounds]
-        return Range(self.start, walk.tightest(bounds))
+            here = mir.Affine((loop.var,))
+            bounds += [mir.Bound(b.limit, b.minus.plus(here)) for b in loop.bounds]
+        return mir.Range(self.start, walk.tightest(bounds))
 
     @property
-    def local_rows(self) -> Range:
-        return replace(self.rows, start=Affine())
+    def local_rows(self) -> mir.Range:
+        return replace(self.rows, start=mir.Affine())
 
-    def local(self, row: Affine) -> Affine:
+    def local(self, row: mir.Affine) -> mir.Affine:
         names = {loop.var for loop in self.outside}
         terms = tuple(term for term in row.terms if term not in names)
         return replace(row, terms=terms)
 
 
-def owns_rows(loop: Loop, scope: RowScope) -> bool:
+def owns_rows(loop: mir.Loop, scope: RowScope) -> bool:
     """Whether an iteration of a batch loop owns consecutive rows.
 
     It does if every batch loop inside counts only within the smallest step outside.
@@ -107,11 +106,11 @@ def owns_rows(loop: Loop, scope: RowScope) -> bool:
     return all(walk.stays_within(i, extent) for i in inside if i.root == "batch")
 
 
-def is_conflicting(loop: Loop) -> bool:
+def is_conflicting(loop: mir.Loop) -> bool:
     return loop.root == "tree" and loop.kind not in ("serial", "vector", "block")
 
 
-def shared_with(loop: Loop) -> Loop | None:
+def shared_with(loop: mir.Loop) -> mir.Loop | None:
     """Return the parallel loop that is dealt out together with a parallel loop.
 
     It is all that the loop contains but for prefetches, and as long for every
@@ -121,12 +120,12 @@ def shared_with(loop: Loop) -> Loop | None:
     if loop.kind != "parallel" or loop.group != 1 or loop.has(Quantize):
         return None
     rest = [s for s in loop.body if not isinstance(s, mir.CacheRows | mir.CacheTrees)]
-    if len(rest) != 1 or not isinstance(rest[0], Loop):
+    if len(rest) != 1 or not isinstance(rest[0], mir.Loop):
         return None
     inner = rest[0]
     if inner.kind != "parallel" or inner.group != 1:
         return None
-    below: Loop | None = inner
+    below: mir.Loop | None = inner
     while below is not None:
         if any(loop.var in bound.minus.terms for bound in below.bounds):
             return None

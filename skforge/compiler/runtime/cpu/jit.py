@@ -92,8 +92,7 @@ class JitModule(MachineCode):
         self._texts = texts
 
     def llvm_ir(self) -> str:
-        with llvm():
-            return str(_parse(self._texts, self.target))
+        return emit_ir(self._texts, self.target)
 
     def assembly(self) -> str:
         return emit_assembly(self._texts, self.target)
@@ -138,6 +137,11 @@ def emit_assembly(sources: Sources, target: Target) -> str:
     with llvm():
         module = _parse(_texts(sources, target)[0], target)
         return str(_target_machine(target).emit_assembly(module))
+
+
+def emit_ir(sources: Sources, target: Target) -> str:
+    with llvm():
+        return str(_parse(_texts(sources, target)[0], target))
 
 
 def machine_attributes(target: Target) -> tuple[str, str]:

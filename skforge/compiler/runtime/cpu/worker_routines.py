@@ -22,7 +22,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from skforge.compiler.ir.lir.builder import Builder
+from skforge.compiler.ir.lir.builder import Builder, b
 from skforge.compiler.ir.lir.nodes import BOOL, I32, I64, Buffer, Routine, Scalar, Value
 from skforge.compiler.runtime.cpu import workers
 
@@ -81,63 +81,63 @@ def _routine(
     local: bool = True,
 ) -> Routine:
     with Builder() as b:
-        write(b, *arch)
+        write(*arch)
     return Routine(f"skforge{write.__name__}", params, b.finish(), result, local=local)
 
 
-def _no_limit(b: Builder) -> None:
+def _no_limit() -> None:
     b.give(b.const(workers.MAX_WORKERS, I32))
 
 
-def _now(b: Builder) -> None:
+def _now() -> None:
     moment = b.local("moment", I64, 2)
     clock = b.const(time.CLOCK_MONOTONIC, I32)
     b.call("clock_gettime", clock, b.address(moment), gives=I32)
     b.give(moment[0] * 1_000_000_000 + moment[1])
 
 
-def _pool(b: Builder) -> Buffer:
+def _pool() -> Buffer:
     return b.view("pool", I64, b.symbol("skforge_pool"))
 
 
-def _field(b: Builder, index: int) -> Value:
-    return b.atomic("load", "monotonic", _pool(b), at=index)
+def _field(index: int) -> Value:
+    return b.atomic("load", "monotonic", _pool(), at=index)
 
 
-def _line(b: Builder) -> Buffer:
-    pool = _pool(b)
+def _line() -> Buffer:
+    pool = _pool()
     return b.view("line", I64, pool, (_K * workers.LINE + workers.WORKER) >> 3)
 
 
-def _pause(b: Builder, arch: str) -> None:
+def _pause(arch: str) -> None:
     if arch in _PAUSE:
         name, numbers = _PAUSE[arch]
         b.run(name, *(b.const(number, I32) for number in numbers))
 
 
-def _give_way(b: Builder) -> None:
+def _give_way() -> None:
     b.call("sched_yield", gives=I32)
 
 
-def _wake(b: Builder) -> None:
+def _wake() -> None:
     with b.when(_ALL > _K):
-        line = _line(b)
+        line = _line()
         with b.when(b.atomic("load", "seq_cst", line).eq(1)):
             was = b.atomic("swap", "seq_cst", line, b.const(0))
             with b.when(was.eq(1)):
                 b.call("sem_post", b.address(line, _SEMAPHORE), gives=I32)
 
 
-def _is_asked(b: Builder) -> None:
-    word = b.atomic("load", "seq_cst", _pool(b), at=_CLAIM)
-    b.give((word & 0xFFFFFFFF).ne(0) & (_field(b, _THREADS) > _K))
+def _is_asked() -> None:
+    word = b.atomic("load", "seq_cst", _pool(), at=_CLAIM)
+    b.give((word & 0xFFFFFFFF).ne(0) & (_field(_THREADS) > _K))
 
 
-def _work(b: Builder) -> None:
-    pool, tell = _pool(b), [b.const(True, BOOL)]
+def _work() -> None:
+    pool, tell = _pool(), [b.const(True, BOOL)]
     with b.repeat(lambda: b.const(True, BOOL), tell):
         word = b.atomic("load", "acquire", pool, at=_CLAIM)
-        job = [_field(b, index) for index in (_BODY, _CONTEXT, _COUNT, _THREADS)]
+        job = [_field(index) for index in (_BODY, _CONTEXT, _COUNT, _THREADS)]
         left, (body, context, count, threads) = word & 0xFFFFFFFF, job
         with b.when(left.eq(0) | (threads <= _K)):
             b.give()
@@ -154,8 +154,8 @@ def _work(b: Builder) -> None:
         tell[0] = ~claimed
 
 
-def _sleep(b: Builder) -> None:
-    line = _line(b)
+def _sleep() -> None:
+    line = _line()
     b.atomic("swap", "seq_cst", line, b.const(1))
     with b.when(b.call("skforge_is_asked", _K, gives=BOOL)):
         was = b.atomic("swap", "seq_cst", line, b.const(0))
@@ -166,7 +166,7 @@ def _sleep(b: Builder) -> None:
         pass
 
 
-def _worker(b: Builder, arch: str) -> None:
+def _worker(arch: str) -> None:
     with b.repeat(lambda: b.const(True, BOOL), []):
         waits = [b.const(0), b.call("skforge_now")]
 
@@ -175,14 +175,14 @@ def _worker(b: Builder, arch: str) -> None:
 
         with b.repeat(is_idle, waits):
             turn, begun = waits[0] + 1, waits[1]
-            _pause(b, arch)
+            _pause(arch)
 
             def slept() -> Value:
                 b.run("skforge_sleep", _K)
                 return b.call("skforge_now")
 
             def gave_way() -> Value:
-                _give_way(b)
+                _give_way()
                 patient = b.call("skforge_now") - begun < PATIENCE
                 return b.either(patient, lambda: begun, slept)
 
@@ -192,9 +192,9 @@ def _worker(b: Builder, arch: str) -> None:
     b.give(0)
 
 
-def _parallel(b: Builder, arch: str) -> None:
+def _parallel(arch: str) -> None:
     body, context, count, n = _JOB
-    zero, one, pool = b.const(0), b.const(1), _pool(b)
+    zero, one, pool = b.const(0), b.const(1), _pool()
     threads = n.min(count)
     with b.when((threads > 1) & (count < 1 << 32)):
         free = b.atomic("replace", "acquire", pool, zero, one, at=_BUSY_AT)
@@ -204,7 +204,7 @@ def _parallel(b: Builder, arch: str) -> None:
             for index, value in job.items():
                 b.atomic("store", "monotonic", pool, value, at=index)
             # Job numbers are in the upper half, and may wrap.
-            word = ((_field(b, _CLAIM) >> 32) + 1 << 32) | count
+            word = ((_field(_CLAIM) >> 32) + 1 << 32) | count
             b.atomic("swap", "seq_cst", pool, word, at=_CLAIM)
             b.run("skforge_work", zero)
             turn = [zero]
@@ -214,11 +214,11 @@ def _parallel(b: Builder, arch: str) -> None:
                 return left.ne(0)
 
             def spun() -> Value:
-                _pause(b, arch)
+                _pause(arch)
                 return turn[0] + 1
 
             def yielded() -> Value:
-                _give_way(b)
+                _give_way()
                 return turn[0]
 
             with b.repeat(is_running, turn):

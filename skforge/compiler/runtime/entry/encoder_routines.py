@@ -7,23 +7,10 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from skforge.compiler.forest.categories import (
-    ABOVE_OR_NAN,
-    EQUAL,
-    HASH,
-    MULTIPLIER,
-)
-from skforge.compiler.ir.lir.builder import Builder
-from skforge.compiler.ir.lir.nodes import (
-    F32,
-    I32,
-    I64,
-    U8,
-    Buffer,
-    Function,
-    Value,
-    Vec,
-)
+from skforge.compiler.forest import categories
+from skforge.compiler.ir.lir import nodes as lir
+from skforge.compiler.ir.lir.builder import Builder, b
+from skforge.compiler.ir.lir.nodes import F32, I32, I64, U8, Buffer, Value, Vec
 from skforge.compiler.ir.lir.types import scalar_of
 from skforge.compiler.runtime.entry.encoder_tables import (
     ARRAYS,
@@ -40,14 +27,14 @@ BLOCK, LANES = 64, 16
 FEW = 4
 
 
-def encoder(target: Target) -> Function:
+def encoder(target: Target) -> lir.Function:
     n, out = Value("n", I64), Buffer("out", F32)
     sizes = {name: Value(name, I64) for name in SIZES}
     arrays = {k: Buffer(k, scalar_of(np.dtype(kind))) for k, kind in ARRAYS.items()}
     with Builder() as b, b.parallel((n + (BLOCK - 1)) // BLOCK) as block:
         first = block * BLOCK
         count = (n - first).min(BLOCK)
-        written = _Encoder(b, sizes, arrays, out, target.permute_entries(8) >= BLOCK)
+        written = _Encoder(sizes, arrays, out, target.permute_entries(8) >= BLOCK)
 
         def rows() -> None:
             with b.loop(first, first + count) as r:
@@ -55,7 +42,7 @@ def encoder(target: Target) -> Function:
 
         b.if_(count < FEW, rows, lambda: written.block(first, count))
     params: tuple[Value | Buffer, ...] = (n, out, *sizes.values(), *arrays.values())
-    return Function("skf_encode", params, b.finish())
+    return lir.Function("skf_encode", params, b.finish())
 
 
 class _Encoder:
@@ -67,13 +54,12 @@ class _Encoder:
 
     def __init__(
         self,
-        b: Builder,
         sizes: dict[str, Value],
         arrays: dict[str, Buffer],
         out: Buffer,
         permutes: bool,
     ) -> None:
-        self.b, self.sizes, self.a, self.out = b, sizes, arrays, out
+        self.sizes, self.a, self.out = sizes, arrays, out
         self.permutes = permutes
         self.bits = b.view("bits", I32, b.address(out))
         self.lines = b.alloc("lines", I32, sizes["n_columns"] * BLOCK)
@@ -83,7 +69,7 @@ class _Encoder:
         self.bytes = b.alloc("bytes", U8, sizes["n_statistics"] * BLOCK)
 
     def block(self, first: Value, count: Value) -> None:
-        b, sizes = self.b, self.sizes
+        sizes = self.sizes
         end = (count + (LANES - 1)) & -LANES
         row = first * sizes["width"]
         with b.loop(sizes["n_columns"]) as j:
@@ -123,7 +109,6 @@ class _Encoder:
             self.out[index] = self.bytes[s * BLOCK + r].to(F32)
 
     def _square(self, s: Value, r: Value, count: Value, target: Value) -> None:
-        b = self.b
         lines = [self.bytes[(s + i) * BLOCK + r, Vec(U8, LANES)] for i in range(LANES)]
         half = LANES // 2
         low = [i // 2 + LANES * (i % 2) for i in range(LANES)]
@@ -136,7 +121,7 @@ class _Encoder:
                 self.out[target + self.sizes["width"] * i] = line.to(F32)
 
     def row(self, r: Value) -> None:
-        b, a, sizes, lanes = self.b, self.a, self.sizes, Vec(I32, LANES)
+        a, sizes, lanes = self.a, self.sizes, Vec(I32, LANES)
         row = r * sizes["width"]
         self.strange[0] = 0
         with b.loop(sizes["n_ranked"]) as v:
@@ -164,18 +149,17 @@ class _Encoder:
     # ------------------------------------------------------------ values
 
     def _value(self, kind: Value, number: Value, bits: Value) -> Value:
-        b = self.b
         x, border = b.bitcast(bits, F32), b.bitcast(number, F32)
-        is_set = b.select(kind.eq(ABOVE_OR_NAN), ~(x <= border), x > border)
-        is_set = b.select(kind.eq(EQUAL), bits.eq(number), is_set)
+        is_set = b.select(kind.eq(categories.ABOVE_OR_NAN), ~(x <= border), x > border)
+        is_set = b.select(kind.eq(categories.EQUAL), bits.eq(number), is_set)
         flag = b.select(is_set, b.const(1, bits.type), 0)
-        return b.select(kind.eq(HASH), bits, flag)
+        return b.select(kind.eq(categories.HASH), bits, flag)
 
     def _write_rank(self, v: Value, bits: Value, index: Value) -> None:
         rank = self._rank(v, bits)
         self.values[index] = rank
         self.short[index] = rank.to(U8)
-        with self.b.when(rank.eq(0)):
+        with b.when(rank.eq(0)):
             strange = self._rank(v + self.sizes["n_ranked"], bits)
             self.strange[0] = self.strange[0] | strange
 
@@ -185,15 +169,15 @@ class _Encoder:
         first, last = (self.a["dense_kind"][i] for i in (kind, end))
         plain = self.strange[0].eq(0)
         if n_categories > 1:
-            last = self.b.select(plain, last, first)
-        with self.b.loop(first, last) as c:
+            last = b.select(plain, last, first)
+        with b.loop(first, last) as c:
             yield c
 
     def _first_hashed(self) -> Value:
-        return self.b.select(self.strange[0].eq(0), self.sizes["n_both"], 0)
+        return b.select(self.strange[0].eq(0), self.sizes["n_both"], 0)
 
     def _rank(self, value: Value, bits: Value) -> Value:
-        b, a = self.b, self.a
+        a = self.a
         shift = a["slot_shift"][value]
         high = ((bits * SPREAD) >> shift) & ((2 << (31 - shift)) - 1)
         first = a["slot_start"][value]
@@ -212,7 +196,7 @@ class _Encoder:
     # Rows of a vector have lines of a block; one row (0 lanes) has a place in each.
 
     def _dense(self, c: Value, n_parts: int, r: Value, lanes: int) -> None:
-        b, a = self.b, self.a
+        a = self.a
         kind = Vec(I32, lanes) if lanes else I32
         first_part, entry = a["dense_part"][c], b.const(0, kind)
         for p in (first_part + k for k in range(n_parts)):
@@ -228,7 +212,7 @@ class _Encoder:
     def _permuted(
         self, c: Value, n_categories: int, n_flags: int, registers: int
     ) -> None:
-        b, a, vec = self.b, self.a, Vec(U8, BLOCK)
+        a, vec = self.a, Vec(U8, BLOCK)
         part, first = a["dense_part"][c], a["dense_statistic"][c]
         numbers = [a["dense_value"][part + k] for k in range(n_categories + n_flags)]
         rank, *flags = (self.short[n.to(I64) * BLOCK, vec] for n in numbers)
@@ -256,7 +240,6 @@ class _Encoder:
     def _take(
         self, table: Buffer, start: Value, first: Value, end: Value, r: Value
     ) -> None:
-        b = self.b
         with b.loop(first, end, 4) as s:
             index = start + (s - first).to(I32)
             word = [b.load(table, index, I32)]
@@ -266,13 +249,13 @@ class _Encoder:
                 word[0] = word[0] >> 8
 
     def _hashed(self, c: Value, r: Value, lanes: int) -> None:
-        b, a = self.b, self.a
+        a = self.a
         kind, half = (Vec(I64, lanes), Vec(I32, lanes)) if lanes else (I64, I32)
         total = [b.const(0, kind)]
         with b.loop(a["part"][c], a["part"][c + 1], carry=total) as p:
             value = a["part_value"][p].to(I64)
             part = self.values[self._index_of(value, r, lanes), half].to(I64)
-            total[0] = (total[0] + part * MULTIPLIER) * MULTIPLIER
+            total[0] = (total[0] + part * categories.MULTIPLIER) * categories.MULTIPLIER
         key, shift = total[0], a["shift"][c]
         mask = (2 << (63 - shift)) - 1
         slot = ((key >> shift) & mask) + a["start_place"][c]

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from skforge._typing import Array
+from skforge._typing import Array, Bools, Int32s, Int64s, Uint64s
 from skforge.compiler.forest.categories import HASH, MULTIPLIER, HashedCategories
 
 #: Most flags beside the categories of a table, and most places of a table for each key,
@@ -67,12 +67,12 @@ ARRAYS = {
 
 
 #: Known hashes of columns, ascending.
-_Ranks: TypeAlias = dict[int, NDArray[np.int32]]
+_Ranks: TypeAlias = dict[int, Int32s]
 
 
 class _Combination(NamedTuple):
     parts: list[tuple[int, int, int]]  # kinds, columns, and borders or hashes
-    key: NDArray[np.uint64]
+    key: Uint64s
     bucket: NDArray[np.uint8]  # (n_keys + 1, n_statistics)
     first: int  # statistic
 
@@ -93,11 +93,11 @@ class _Combination(NamedTuple):
 
 
 class _Hashes(NamedTuple):
-    hashes: list[NDArray[np.int32]]  # of each category
+    hashes: list[Int32s]  # of each category
     flags: Array  # bits of a number, in the order of the parts
     key: Array
 
-    def are_known(self, columns: list[int], ranks: _Ranks) -> list[NDArray[np.bool_]]:
+    def are_known(self, columns: list[int], ranks: _Ranks) -> list[Bools]:
         known = (ranks.get(column, _NONE) for column in columns)
         return [np.isin(*pair) for pair in zip(self.hashes, known, strict=True)]
 
@@ -194,7 +194,7 @@ def _hashes_of(c: _Combination) -> _Hashes:
     return _Hashes([x[fits].astype(np.int32) for x in points], flag, key)
 
 
-def _pairs_of(total: NDArray[np.int64], factor: int) -> NDArray[np.int64]:
+def _pairs_of(total: Int64s, factor: int) -> Int64s:
     """Return candidates for x and y with ``factor * x + y = total`` modulo 2^64.
 
     Among them, of shape (2, n, *total.shape), are all of 32 bits: the differences of
@@ -248,7 +248,7 @@ def _ranks(
     return {column: _distinct(h) for column, h in lists.items()}
 
 
-def _distinct(hashes: Sequence[Array]) -> NDArray[np.int32]:
+def _distinct(hashes: Sequence[Array]) -> Int32s:
     """Return hashes once each, ascending: ``np.unique`` takes six times as long."""
     ascending = np.sort(np.concatenate([_NONE, *hashes]))
     is_first = np.ones(len(ascending), np.bool_)
@@ -343,7 +343,7 @@ def _of_others(
     return whole
 
 
-def _slots(ranked: Sequence[NDArray[np.int32]]) -> dict[str, Any]:
+def _slots(ranked: Sequence[Int32s]) -> dict[str, Any]:
     first, shift = [], []
     hashes, ranks = [np.zeros(0, np.int32)], [np.zeros(0, np.int64)]
     size = 0

@@ -38,7 +38,6 @@ from skforge.compiler.runtime.cpu.programs import program
 from skforge.compiler.runtime.cpu.threads import entry_symbols
 from skforge.compiler.target import Target
 from skforge.runtime import entries, python_objects
-from skforge.runtime.entries import KernelTable, ShareTable
 
 if TYPE_CHECKING:
     from skforge.compiler.ir.lir.nodes import Routine
@@ -89,10 +88,10 @@ def kind_of(
 
 def build_entry(
     kind: EntryKind,
-    table: KernelTable,
+    table: entries.KernelTable,
     target: Target,
     classes: Any = None,
-    shares: ShareTable | None = None,
+    shares: entries.ShareTable | None = None,
 ) -> Any:
     """Compile an entry point and return it as a builtin function of one argument.
 

@@ -9,18 +9,9 @@ from collections.abc import Callable, Sequence
 from functools import partial, reduce
 from operator import or_
 
-from skforge.compiler.ir.lir.builder import Builder
-from skforge.compiler.ir.lir.nodes import (
-    F32,
-    F64,
-    I32,
-    I64,
-    U8,
-    U32,
-    Buffer,
-    Routine,
-    Value,
-)
+from skforge.compiler.ir.lir import nodes as lir
+from skforge.compiler.ir.lir.builder import Builder, b
+from skforge.compiler.ir.lir.nodes import F32, F64, I32, I64, U8, Buffer, Routine, Value
 from skforge.compiler.runtime.entry.encoder_tables import ARRAYS, SIZES
 from skforge.compiler.runtime.entry.routines import field, fields_of_array, give_if
 from skforge.runtime.python_objects import ARRAY_DATA, OB_TYPE
@@ -69,7 +60,7 @@ def city_hash() -> Routine:
             return data[offset, I64]
 
         def half(offset: Value | int) -> Value:
-            return data[offset, U32].to(I64)
+            return data[offset, lir.U32].to(I64)
 
         def byte(offset: Value | int) -> Value:
             return data[offset].to(I64)
@@ -94,7 +85,7 @@ def city_hash() -> Routine:
             b.give(_of_two(turned, a + _rotated(second ^ K3, 20) - c + n))
         with b.when(n <= 64):
             b.give(_up_to_64(word, n))
-        b.give(_longer(b, word, n))
+        b.give(_longer(word, n))
     return Routine("skf_city", (address, n), b.finish(), I64, local=True)
 
 
@@ -112,7 +103,7 @@ def _up_to_64(word: Callable[[Value | int], Value], n: Value) -> Value:
     return _mixed(mixed * K0 + v1) * K2
 
 
-def _longer(b: Builder, word: Callable[[Value | int], Value], n: Value) -> Value:
+def _longer(word: Callable[[Value | int], Value], n: Value) -> Value:
     def weak(offset: Value, x: Value, y: Value) -> tuple[Value, Value]:
         w0, w1, w2, w3 = (word(offset + 8 * i) for i in range(4))
         x = x + w0
@@ -159,12 +150,12 @@ def object_reader(names: Sequence[str]) -> Routine:
         bits = b.view("bits", I32, b.address(out))
         ahead = (AHEAD // n_columns.max(1)).max(1)
         with b.loop(n) as r, b.loop(n_columns) as j:
-            decline = partial(give_if, b, r)
+            decline = partial(give_if, r)
             column = j * item_bytes
             object_ = data[r * row_bytes + column, I64]
             later = data[(r + ahead).min(n - 1) * row_bytes + column, I64]
             b.prefetch(b.view("later", U8, later), 0)
-            kind = field(b, object_, OB_TYPE)
+            kind = field(object_, OB_TYPE)
             index = r * width + places[j].to(I64)
 
             def is_a(*names: str) -> Value:
@@ -180,7 +171,7 @@ def object_reader(names: Sequence[str]) -> Routine:
                 number = b.call("skf_long", object_)
                 with b.when(number.eq(-1)):
                     decline(b.call("skf_error").ne(0), error=True)
-                return b.call("skf_city", *_decimal(b, number, digits))
+                return b.call("skf_city", *_decimal(number, digits))
 
             def hashed() -> None:
                 is_text = is_a("str", "str_")
@@ -203,7 +194,7 @@ def object_reader(names: Sequence[str]) -> Routine:
     return Routine("skf_objects", params, b.finish(), I64)
 
 
-def _decimal(b: Builder, number: Value, digits: Buffer) -> tuple[Value, Value]:
+def _decimal(number: Value, digits: Buffer) -> tuple[Value, Value]:
     negative = number < 0
     state = [number, b.const(31)]
 
@@ -237,9 +228,9 @@ def body_of_objects() -> Routine:
     """
     arg, most = Value("arg", I64), Value("most", I64)
     with Builder() as b:
-        decline = partial(give_if, b, 0)
+        decline = partial(give_if, 0)
         ndarray = b.symbol("skf_ndarray")
-        shape, strides, data, code = fields_of_array(b, arg, ndarray, decline)
+        shape, strides, data, code = fields_of_array(arg, ndarray, decline)
         known = b.view("known", I64, b.symbol("skf_known"))
         n, n_columns, width = shape[0], known[0], known[1]
         objects = (code & 0xFFFF).eq(int.from_bytes(b"OO", "little"))
@@ -250,7 +241,7 @@ def body_of_objects() -> Routine:
         zero = b.const(0, I32)
         rows = b.call("skf_empty", b.const(2, I32), b.address(dims), descr, zero)
         decline(rows.eq(0), error=True)
-        out = field(b, rows, ARRAY_DATA)
+        out = field(rows, ARRAY_DATA)
         sizes = n, strides[0], strides[1], n_columns
         flags, places, slots, count, encode, entry = (known[i] for i in range(2, 8))
         read = b.call("skf_objects", data, *sizes, flags, places, width, out)

@@ -27,11 +27,11 @@ def routine(classes: Iterable[str]) -> Routine:
         none = b.symbol("skf_none")
 
         def is_a(object_: Value, *names: str) -> Value:
-            kind = field(b, object_, OB_TYPE)
+            kind = field(object_, OB_TYPE)
             return reduce(or_, (kind.eq(kinds[name]) for name in names))
 
         with b.loop(first, end) as r:
-            decline = partial(give_if, b, r)
+            decline = partial(give_if, r)
             mapping = b.call("skf_item", rows, r)
             decline(~is_a(mapping, "dict"))
             position[0] = 0

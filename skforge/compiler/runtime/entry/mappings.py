@@ -14,8 +14,8 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from skforge._typing import Float64s
 from skforge.compiler.runtime.cpu.programs import program
 from skforge.compiler.target import Target
 from skforge.runtime.python_objects import addresses, is_known_python
@@ -81,7 +81,7 @@ class DictReader:
     def load(self) -> None:
         _reader()
 
-    def read(self, rows: list[Any]) -> NDArray[np.float64] | None:
+    def read(self, rows: list[Any]) -> Float64s | None:
         read = _reader()
         if read is None or type(rows[0]) is not dict:
             return None

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from skforge.compiler.ir.lir.builder import Builder
+from skforge.compiler.ir.lir.builder import b
 from skforge.compiler.ir.lir.nodes import F32, F64, I64, Buffer, Scalar, Value
 from skforge.compiler.ir.lir.types import scalar_of
 from skforge.compiler.outputs.functions import FUNCTIONS
@@ -18,32 +18,29 @@ from skforge.compiler.outputs.text import Code, RowTerms
 
 #: Instructions that are not Python's operators on values.
 _WRITE: dict[str, Callable[..., Value]] = {
-    "not_ge": lambda b, x, y: b.compare("lt", x, y, unordered=True),
-    "where": Builder.select,
-    "exp": lambda b, a: _call(b, "exp", a),
-    "log1p": lambda b, a: _call(b, "log1p", a),
-    "abs": Builder.magnitude,
-    "float64": lambda b, a: a.to(F64),
-    "float32": lambda b, a: a.to(F32),
-    "int64": lambda b, a: a.to(I64),
+    "not_ge": lambda x, y: b.compare("lt", x, y, unordered=True),
+    "where": lambda cond, x, y: b.select(cond, x, y),
+    "exp": lambda a: _call("exp", a),
+    "log1p": lambda a: _call("log1p", a),
+    "abs": lambda a: b.magnitude(a),
+    "float64": lambda a: a.to(F64),
+    "float32": lambda a: a.to(F32),
+    "int64": lambda a: a.to(I64),
 }
 
 
 class _LirCode(Code):
-    def __init__(self, b: Builder) -> None:
-        self._b = b
-
     def write(self, name: str, values: tuple[Any, ...], given: str, to: str) -> Any:
         if name in _WRITE:
-            return _WRITE[name](self._b, *values)
+            return _WRITE[name](*values)
         return getattr(operator, name)(*values)
 
     def number(self, value: Any, dtype: str) -> Any:
         exact = np.dtype(dtype).type(value).item()
-        return self._b.const(exact, scalar_of(np.dtype(dtype)))
+        return b.const(exact, scalar_of(np.dtype(dtype)))
 
 
-def _call(b: Builder, name: str, x: Value) -> Value:
+def _call(name: str, x: Value) -> Value:
     assert isinstance(x.type, Scalar)
     return b.call(f"{name}f" if x.type == F32 else name, x, gives=x.type)
 
@@ -61,28 +58,28 @@ class ResultWriter:
         self.dtype = np.dtype(dtype)
         self.element = scalar_of(self.dtype)
 
-    def write(self, b: Builder, sums: Buffer, data: Buffer, n: Value) -> None:
-        self._transform(b, sums, n)
+    def write(self, sums: Buffer, data: Buffer, n: Value) -> None:
+        self._transform(sums, n)
         if FUNCTIONS[self.steps.function].code == "columns":
-            self._of_row(b, sums, data, n)
+            self._of_row(sums, data, n)
             return
         match self.steps.choice:
             case "above":
-                self._above(b, sums, data, n)
+                self._above(sums, data, n)
             case "both_classes":
                 with b.loop(n) as i:
                     data[i * 2] = 1.0 - sums[i]
                     data[i * 2 + 1] = sums[i]
             case "best":
-                self._best(b, sums, data, n)
+                self._best(sums, data, n)
             case _:
                 assert self.in_place
 
     # ------------------------------------------------------------ sums
 
-    def _transform(self, b: Builder, sums: Buffer, n: Value) -> None:
+    def _transform(self, sums: Buffer, n: Value) -> None:
         function, code = self.steps.function, FUNCTIONS[self.steps.function].code
-        count, lir = n * self.n_outputs, _LirCode(b)
+        count, lir = n * self.n_outputs, _LirCode()
         elsewhere = function in ("identity", "softmax") or code == "columns"
         if self.steps.divisors or not elsewhere:
             width = self.n_outputs if function == "expectiles" else 1
@@ -98,11 +95,11 @@ class ResultWriter:
                 for k, value in zip(places, x.values, strict=True):
                     sums[k] = value
         if function == "softmax":
-            self._softmax(b, sums, n)
+            self._softmax(sums, n)
         elif function == "path_score":
-            self._path_score(b, sums, count)
+            self._path_score(sums, count)
 
-    def _path_score(self, b: Builder, sums: Buffer, count: Value) -> None:
+    def _path_score(self, sums: Buffer, count: Value) -> None:
         """Compute powers of 2 with NumPy's own loop, in place, for all rows."""
         two, counts = b.local("two", F64), b.local("counts", I64)
         places, steps = b.local("places", I64, 3), b.local("steps", I64, 3)
@@ -114,7 +111,7 @@ class ResultWriter:
         with b.loop(count) as i:
             sums[i] = -sums[i] - self.steps.cut
 
-    def _softmax(self, b: Builder, sums: Buffer, n: Value) -> None:
+    def _softmax(self, sums: Buffer, n: Value) -> None:
         """Write softmax: exp(x - greatest), the sum in order in float64, a division."""
         with b.loop(n) as i:
             row = b.view("row", self.sum, sums, i * self.n_outputs)
@@ -123,7 +120,7 @@ class ResultWriter:
                 x = row[j]
                 greatest[0] = b.select(x > greatest[0], x, greatest[0])
             with b.loop(self.n_outputs, carry=whole) as j:
-                power = _call(b, "exp", row[j] - greatest[0])
+                power = _call("exp", row[j] - greatest[0])
                 row[j] = power
                 whole[0] = whole[0] + power.to(F64)
             total = whole[0].to(self.sum)
@@ -132,19 +129,19 @@ class ResultWriter:
 
     # ------------------------------------------------------------ results
 
-    def _labelled(self, b: Builder, value: Value) -> Value:
+    def _labelled(self, value: Value) -> Value:
         if not self.steps.labels or self.element != I64:
             return value
         return b.view("labels", I64, b.symbol(self._labels))[value]
 
-    def _above(self, b: Builder, sums: Buffer, data: Buffer, n: Value) -> None:
+    def _above(self, sums: Buffer, data: Buffer, n: Value) -> None:
         unordered = self.steps.comparison.startswith("u")
         compare: Any = self.steps.comparison[1:]
         with b.loop(n * self.n_outputs) as i:
             flag = b.compare(compare, sums[i], self.steps.cut, unordered)
-            data[i] = self._labelled(b, flag.to(self.element))
+            data[i] = self._labelled(flag.to(self.element))
 
-    def _best(self, b: Builder, sums: Buffer, data: Buffer, n: Value) -> None:
+    def _best(self, sums: Buffer, data: Buffer, n: Value) -> None:
         """Write the index of a row's first greatest value, or of its first NaN."""
         with b.loop(n) as i:
             row = b.view("row", self.sum, sums, i * self.n_outputs)
@@ -154,14 +151,14 @@ class ResultWriter:
                 above = b.compare("gt", x, value, unordered=True)
                 better = above & value.eq(value)
                 best[:] = b.select(better, j, index), b.select(better, x, value)
-            data[i] = self._labelled(b, best[0])
+            data[i] = self._labelled(best[0])
 
-    def _of_row(self, b: Builder, sums: Buffer, data: Buffer, n: Value) -> None:
-        code = _LirCode(b)
+    def _of_row(self, sums: Buffer, data: Buffer, n: Value) -> None:
+        code = _LirCode()
         with b.loop(n) as i:
             row = b.view("row", self.sum, sums, i * self.n_outputs)
             scores = tuple(row[j] for j in range(self.n_outputs))
             results = self.steps.of_row(RowTerms(code, scores, self.sum_dtype))
             first = i * self.columns
             for j, result in enumerate(results.values):
-                data[first + j] = self._labelled(b, result)
+                data[first + j] = self._labelled(result)

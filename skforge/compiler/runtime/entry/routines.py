@@ -6,20 +6,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from skforge.compiler.ir.lir.builder import Builder
-from skforge.compiler.ir.lir.nodes import (
-    BOOL,
-    F32,
-    F64,
-    I32,
-    I64,
-    U8,
-    Buffer,
-    Routine,
-    Scalar,
-    Value,
-    Vec,
-)
+from skforge.compiler.ir.lir import nodes as lir
+from skforge.compiler.ir.lir.builder import Builder, b
+from skforge.compiler.ir.lir.nodes import BOOL, F32, I32, I64, Buffer, Routine, Value
 from skforge.compiler.ir.lir.types import scalar_of
 from skforge.compiler.outputs.steps import MAX_SLOTS, EntryKind
 from skforge.compiler.runtime.entry.results import ResultWriter
@@ -38,23 +27,23 @@ from skforge.runtime.python_objects import (
 MAX_SCRATCH = 2048
 
 
-def field(b: Builder, address: Value, offset: int, type_: Scalar = I64) -> Value:
+def field(address: Value, offset: int, type_: lir.Scalar = I64) -> Value:
     return b.view("object", I64, address)[offset // 8, type_]
 
 
 def fields_of_array(
-    b: Builder, array: Value, ndarray: Value, decline: Callable[[Value], None]
+    array: Value, ndarray: Value, decline: Callable[[Value], None]
 ) -> tuple[Buffer, Buffer, Value, Value]:
-    decline(field(b, array, OB_TYPE).ne(ndarray))
-    decline(field(b, array, ARRAY_NDIM, I32).ne(2))
-    shape = b.view("shape", I64, field(b, array, ARRAY_SHAPE))
-    strides = b.view("strides", I64, field(b, array, ARRAY_STRIDES))
-    data = field(b, array, ARRAY_DATA)
-    code = field(b, field(b, array, ARRAY_DTYPE), DTYPE_KIND, I32) & 0xFFFFFF
+    decline(field(array, OB_TYPE).ne(ndarray))
+    decline(field(array, ARRAY_NDIM, I32).ne(2))
+    shape = b.view("shape", I64, field(array, ARRAY_SHAPE))
+    strides = b.view("strides", I64, field(array, ARRAY_STRIDES))
+    data = field(array, ARRAY_DATA)
+    code = field(field(array, ARRAY_DTYPE), DTYPE_KIND, I32) & 0xFFFFFF
     return shape, strides, data, code
 
 
-def give_if(b: Builder, answer: Value | int, cond: Value, error: bool = False) -> None:
+def give_if(answer: Value | int, cond: Value, error: bool = False) -> None:
     with b.when(cond):
         if error:
             b.run("skf_clear")
@@ -120,23 +109,23 @@ class _Entry:
 
     def body(self) -> Routine:
         arg, most = Value("arg", I64), Value("most", I64)
-        with Builder() as self.b:
+        with Builder() as body:
             rows, row_bytes, threads = self._rows(arg, most)
             out = self._answer(rows, row_bytes, threads)
-            self.b.give(out)
-        return Routine("skf_body", (arg, most), self.b.finish(), I64, local=True)
+            b.give(out)
+        return Routine("skf_body", (arg, most), body.finish(), I64, local=True)
 
     def _decline(self, cond: Value) -> None:
-        give_if(self.b, 0, cond)
+        give_if(0, cond)
 
     # ------------------------------------------------------------ rows
 
     def _rows(self, array: Value, most: Value) -> tuple[Value, Value, Value]:
-        b, k, item = self.b, self.k, self.element.bytes
+        k, item = self.k, self.element.bytes
         wanted, other = DTYPE_CODES["float32"], DTYPE_CODES["float64"]
         if item == 8:
             wanted, other = other, wanted
-        fields = fields_of_array(b, array, b.symbol("skf_ndarray"), self._decline)
+        fields = fields_of_array(array, b.symbol("skf_ndarray"), self._decline)
         shape, strides, data, code = fields
         is_own = code.eq(wanted)
         is_float = is_own if np.isfinite(k.limit) else is_own | code.eq(other)
@@ -154,7 +143,7 @@ class _Entry:
         return rows, row_bytes, threads
 
     def _pick_kernel(self) -> Value:
-        b, threads = self.b, self.b.const(1)
+        threads = b.const(1)
         index = b.const(0)  # three words for each range that ends below the batch
         for last in self.k.last_rows:
             index = index + b.select(self.n > last, b.const(3), 0)
@@ -168,7 +157,6 @@ class _Entry:
         return threads
 
     def _share(self) -> tuple[Value, Value]:
-        b = self.b
         known = b.view("known", I64, b.symbol("skf_shares"))
         shares = b.view("shares", I64, b.atomic("load", "acquire", known))
         index = [b.const(0)]
@@ -192,11 +180,11 @@ class _Entry:
 
     def _converted(self, address: Value, strides: Buffer) -> Value:
         """Convert rows, on the stack; decline too large ones: some sources warn."""
-        b, columns = self.b, self.k.n_features
-        theirs = F32 if self.element == F64 else F64
+        columns = self.k.n_features
+        theirs = F32 if self.element == lir.F64 else lir.F64
         self._decline(self.n * columns > MAX_SCRATCH)
         cast = b.alloc("cast", self.element, MAX_SCRATCH)
-        bad, data = [b.const(False, BOOL)], b.view("given", U8, address)
+        bad, data = [b.const(False, BOOL)], b.view("given", lir.U8, address)
         with b.loop(self.n, carry=bad) as i:
             source = b.view("row", theirs, data, i * strides[0])
             with b.loop(columns, carry=bad) as j:
@@ -217,7 +205,7 @@ class _Entry:
         """
         if self.k.refused == "nothing":
             return
-        b, item = self.b, self.element.bytes
+        item = self.element.bytes
         word = I32 if item == 4 else I64
         exponent = (0xFF << 23) if item == 4 else (0x7FF << 52)
         with np.errstate(over="ignore"):  # float64's largest is infinity in float32
@@ -235,11 +223,11 @@ class _Entry:
                 else (size >= limit) & (size <= exponent)
             )
 
-        data = b.view("rows", U8, rows)
+        data = b.view("rows", lir.U8, rows)
         with b.loop(self.n) as i:
             row = b.view("row", word, data, i * row_bytes)
             if vectors:
-                vec = Vec(word, lanes)
+                vec = lir.Vec(word, lanes)
                 none = b.const(0, vec)
                 bad_bits = [none]
                 with b.loop(0, vectors, lanes, carry=bad_bits) as j:
@@ -256,19 +244,19 @@ class _Entry:
     # ------------------------------------------------------------ answers
 
     def _answer(self, rows: Value, row_bytes: Value, threads: Value) -> Value:
-        b, results = self.b, self.results
+        results = self.results
         dims = b.local("dims", I64, 2)
         dims[0], dims[1] = self.n, results.columns
         descr = b.call("skf_descr", b.const(results.dtype.num, I32))
         n_dims = b.const(1 + (results.columns > 1), I32)
         out = b.call("skf_empty", n_dims, b.address(dims), descr, b.const(0, I32))
         self._forget(out)
-        data = b.view("data", results.element, field(b, out, ARRAY_DATA))
+        data = b.view("data", results.element, field(out, ARRAY_DATA))
         sums = data
         if not results.in_place:
             sums = b.alloc("sums", results.sum, MAX_SCRATCH)
         self._run(rows, row_bytes, sums, threads)
-        results.write(b, sums, data, self.n)
+        results.write(sums, data, self.n)
         if not self.k.takes:
             return out
         taken = b.call("skf_take", b.symbol("skf_classes"), out)
@@ -277,11 +265,11 @@ class _Entry:
         return taken
 
     def _forget(self, made: Value) -> None:
-        give_if(self.b, made, made.eq(0), error=True)
+        give_if(made, made.eq(0), error=True)
 
     def _run(self, rows: Value, row_bytes: Value, sums: Buffer, threads: Value) -> None:
         """Call the kernel, without the GIL where it is worth it; count the call."""
-        b, zero, one = self.b, self.b.const(0), self.b.const(1)
+        zero, one = b.const(0), b.const(1)
         slots = b.local("slots", I64, MAX_SLOTS + 4)
         b.run("memcpy", b.address(slots, 4), self.model, self.model_bytes)
         stride = row_bytes >> {4: 2, 8: 3}[self.element.bytes]
@@ -299,6 +287,6 @@ class _Entry:
         if self.k.shared:
             frees = frees | (threads > 1)
         b.if_(frees, free, lambda: b.run(self.kernel, filled, zero, one))
-        pair = Vec(I64, 2)
+        pair = lir.Vec(I64, 2)
         counts = b.view("counts", I64, b.symbol("skf_counts"))
         counts[0] = counts[0, pair] + b.pack([one, self.n])

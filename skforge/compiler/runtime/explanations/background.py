@@ -9,9 +9,8 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
-from skforge._typing import Array
+from skforge._typing import Array, Float64s, Int64s
 from skforge.compiler.cost.background import patterns_pay
 from skforge.compiler.ir.lir.types import dtype_of
 from skforge.compiler.layouts.background import fill, look_up, walk
@@ -82,7 +81,7 @@ class BackgroundValues:
 
     def _walking(
         self, cache: KernelCache, background: Array, patterns: Patterns | None = None
-    ) -> tuple[Kernel, NDArray[np.float64]]:
+    ) -> tuple[Kernel, Float64s]:
         """Return the kernel that walks, and the values of nodes.
 
         With patterns, it walks only to the leaves that have no tables.
@@ -149,7 +148,7 @@ def _kernel(cache: KernelCache, schedule: Schedule, element: Element) -> Kernel:
 
 def _count(
     kernel: Kernel, patterns: Patterns, background: Array, threads: int
-) -> NDArray[np.int64]:
+) -> Int64s:
     total = np.zeros(patterns.n_counts, np.int64)
     for first in range(0, len(background), PARTS * look_up.COUNTED):
         rows = background[first : first + PARTS * look_up.COUNTED]
@@ -163,11 +162,11 @@ def _count(
 
 def _fill(
     patterns: Patterns,
-    counts: NDArray[np.int64],
-    values: NDArray[np.float64],
+    counts: Int64s,
+    values: Float64s,
     target: Target,
     threads: int,
-) -> NDArray[np.float64]:
+) -> Float64s:
     n_outputs = values.shape[1]
     tables = line_aligned(np.zeros, n_outputs * patterns.table_size, np.float64)
     computed = {

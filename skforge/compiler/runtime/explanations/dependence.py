@@ -25,10 +25,9 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from skforge._compat import cached_property
-from skforge._typing import Array, Int64s
+from skforge._typing import Array, Bools, Int64s
 from skforge.compiler.forest.arrays import Comparison, Missing
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.reference import evaluate_predicates
@@ -75,7 +74,7 @@ class DependenceTests:
             forest.missing == Missing.ZERO
         )
 
-    def table(self, tests: Array, values: Array) -> NDArray[np.bool_]:
+    def table(self, tests: Array, values: Array) -> Bools:
         limits = self.forest.threshold[tests, None]
         passes = values < limits if self.less else values <= limits
         passes |= np.isnan(values) & self.nan_left[tests, None]

@@ -69,7 +69,7 @@ def function(
             def write(nan_too: bool) -> None:
                 x = [values[base + v, Vec(value, lanes)] for v in range(0, BITS, lanes)]
                 masks = [b.compare(order, one, limit, nan_too) for one in x]
-                store_masks(b, lines, test * size, masks)
+                store_masks(lines, test * size, masks)
 
             b.if_(nan_left[test].ne(0), lambda: write(True), lambda: write(False))
 

@@ -16,11 +16,12 @@ from functools import partial
 from typing import TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
+from skforge._typing import Int32s, Int64s
 from skforge.compiler.binning.rules import ReadingRules
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.hir.nodes import PredictEnsemble
+from skforge.compiler.ir.lir.builder import b
 from skforge.compiler.ir.lir.nodes import I32, I64, U32, Buffer, Scalar, Value, Vec
 from skforge.compiler.ir.lir.types import scalar_of
 from skforge.compiler.layouts.bitsliced.sliced_layout import MAX_BITS, fold, folds
@@ -87,9 +88,8 @@ class GpuBitslicedLayout(layouts.GpuBlockLayout):
 
     @property
     def stages_leaves(self) -> bool:
-        forest = self._forest
-        size = self.trees.most_leaves * forest.leaf_value.itemsize
-        return forest.leaf_value.shape[1] == 1 and size <= STAGED_BYTES
+        size = self.trees.most_leaves * self._forest.leaf_value.itemsize
+        return self._forest.leaf_value.shape[1] == 1 and size <= STAGED_BYTES
 
     def shared_bytes(self) -> int:
         numbers = 4 * NUMBERS * self.geometry.group * self.geometry.lanes
@@ -102,14 +102,12 @@ class GpuBitslicedLayout(layouts.GpuBlockLayout):
     def start(self, block: layouts.BlockThreads) -> layouts.GpuBlockCode:
         forest, g = self._forest, self.geometry
         lines = block.share("slots", U32, max(4, self.trees.n_words), WHAT)
-        rules = ReadingRules(block.b, forest, self._hir.comparison, block.model)
+        rules = ReadingRules(forest, self._hir.comparison, block.model)
         rows = BitRows(block, self.tests, rules, g, lines)
         return BitWalks(rows, self.trees, forest, self._trees, self.stages_leaves)
 
 
-def _tables(
-    forest: Forest, order: NDArray[np.int32], trees: int
-) -> list[NDArray[np.int64]]:
+def _tables(forest: Forest, order: Int32s, trees: int) -> list[Int64s]:
     size, tables = max(1, trees), []
     of_tree = np.split(forest.predicate, forest.tree_offset[1:-1])
     for k in range(0, max(1, len(order)), size):
@@ -170,7 +168,6 @@ class BitWalks(layouts.GpuBlockCode):
         self._rows, self._tile = rows, tile
         self._block, self._g, self._lines = rows.block, rows.geometry, rows.lines
         self._t, self._forest = trees, forest
-        b = self.b = rows.b
         self._sum: Scalar = scalar_of(forest.leaf_value.dtype)
         self._width = forest.leaf_value.shape[1]
         self._sums = b.alloc("row_sums", self._sum, self._n_rows, "private")
@@ -228,16 +225,14 @@ class BitWalks(layouts.GpuBlockCode):
                 self._write_base(thread)
 
     def _constants(self, thread: Value) -> None:
-        b, g = self.b, self._g
-        lane, row = split_thread(thread.to(I32), g.lanes)
+        lane, row = split_thread(thread.to(I32), self._g.lanes)
 
         with b.when(row.eq(0)):
             for k, bits in enumerate((0, 0xFFFFFFFF)):
-                line = lane + (self._t.zero + k * g.stride)
+                line = lane + (self._t.zero + k * self._g.stride)
                 self._lines[line] = bits
 
     def _write_base(self, thread: Value) -> None:
-        b = self.b
         base = self._block.model("base", self._forest.base)
         rows = self._each_row(thread)
         with b.loop(self._forest.n_outputs, hint="output") as k:
@@ -247,7 +242,6 @@ class BitWalks(layouts.GpuBlockCode):
 
     @contextmanager
     def _real(self, row: Value, output: Value | None) -> Iterator[Value]:
-        b = self.b
         with b.when(row < self._block.rows.n_rows):
             index = row * self._forest.n_outputs
             yield index if output is None else index + output
@@ -269,11 +263,10 @@ class BitWalks(layouts.GpuBlockCode):
         self._rows.evaluate(first // self._tile)
 
     def add_trees(self, first: Value) -> None:
-        b, t = self.b, self._t
         tile = first // self._tile
-        groups = self._block.model("tree_groups", t.groups.reshape(-1))
+        groups = self._block.model("tree_groups", self._t.groups.reshape(-1))
         # Loaded instead of constant: a short loop of known length would be unrolled.
-        starts = self._block.model("group_start", t.group_start)
+        starts = self._block.model("group_start", self._t.group_start)
         low, high = starts[tile], starts[tile + 1]
         with b.loop(low, high, hint="group") as g:
             record = groups[g * 4, Vec(I32, 4)]
@@ -292,16 +285,14 @@ class BitWalks(layouts.GpuBlockCode):
         return self._block.model("code_values", values)
 
     def _stage(self, thread: Value, first: Value, count: Value) -> None:
-        b, leaves = self.b, self._leaves
-        if leaves is None:
+        if self._leaves is None:
             return
         values = self._values()
         with b.loop(thread, count, self._g.threads, hint="leaf") as i:
-            leaves[i] = values[first + i]
+            self._leaves[i] = values[first + i]
 
     def _fold_one(self, tree: Value, lane: Value, row: Value) -> None:
-        b, t = self.b, self._t
-        table = self._block.model("bit_trees", t.trees.reshape(-1))
+        table = self._block.model("bit_trees", self._t.trees.reshape(-1))
         record = table[tree * 4, Vec(I32, 4)]
         shape, quad, op, end = (b.extract(record, i) for i in range(4))
         lines = quad * QUAD
@@ -314,10 +305,9 @@ class BitWalks(layouts.GpuBlockCode):
                 planes = self._run(lines, op, end, lane)
             self._leave(planes, row, lane)
 
-        b.choose(lambda: shape, [partial(case, *shape_) for shape_ in t.shapes])
+        b.choose(lambda: shape, [partial(case, *shape_) for shape_ in self._t.shapes])
 
     def _fold(self, depth: int, lines: Value, lane: Value) -> list[Value]:
-        b = self.b
         of_lines = self._block.model("bit_lines", self._t.lines)
         quads: dict[int, Value] = {}
 
@@ -332,9 +322,8 @@ class BitWalks(layouts.GpuBlockCode):
         return fold(depth, line, _mux)
 
     def _run(self, lines: Value, op: Value, end: Value, lane: Value) -> list[Value]:
-        b, t = self.b, self._t
-        ops = self._block.model("bit_ops", t.ops.reshape(-1))
-        of_lines = self._block.model("bit_lines", t.lines)
+        ops = self._block.model("bit_ops", self._t.ops.reshape(-1))
+        of_lines = self._block.model("bit_lines", self._t.lines)
 
         def line(number: Value) -> Value:
             return self._lines[number + lane]
@@ -351,7 +340,7 @@ class BitWalks(layouts.GpuBlockCode):
         return planes
 
     def _leave(self, planes: list[Value], row: Value, lane: Value) -> None:
-        b, lanes = self.b, self._g.lanes
+        lanes = self._g.lanes
         words: list[Value | None] = [None] * NUMBERS
         words[: len(planes)] = planes[::-1]
         for distance, low in _TRANSPOSE:
@@ -369,7 +358,6 @@ class BitWalks(layouts.GpuBlockCode):
     def _add(
         self, thread: Value, group: Value, first: Value, count: Value, leaf: Value
     ) -> None:
-        b, forest = self.b, self._forest
         lane, part = split_thread(thread.to(I32), self._g.lanes)
         rows_of = self._own_rows(part)
 
@@ -399,7 +387,7 @@ class BitWalks(layouts.GpuBlockCode):
             for index, total in zip(indices, sums, strict=True):
                 self._sums[index] = total
 
-        if forest.n_outputs == 1:
+        if self._forest.n_outputs == 1:
             add(None)
             return
         rows = self._each_row(thread)

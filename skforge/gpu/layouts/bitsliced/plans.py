@@ -21,9 +21,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
-from skforge._typing import Int32s
+from skforge._typing import Array, Int32s, Int64s, Uint32s
 from skforge.compiler.binning.rules import ThresholdPool, set_answers
 from skforge.compiler.forest.arrays import Comparison, Missing
 from skforge.compiler.forest.bins import TestColumns, missing_right
@@ -100,15 +99,13 @@ class TestPlan:
     #: Records of (element of the first line, lines, whether a line of missing rows
     #: follows, first mask).
     jobs: Records
-    thresholds: NDArray[Any]  # levels of 2**k - 1 a column, NaN past the last
+    thresholds: Array  # levels of 2**k - 1 a column, NaN past the last
     masks: Int32s  # for each line with mixed rules: -1 where missing rows go right
-    words: NDArray[np.uint32]  # rows of classes: which predicates send them right
+    words: Uint32s  # rows of classes: which predicates send them right
     plain: bool  # no ordered column tests for missing values: NaN goes left anyway
 
 
-def plan_tests(
-    forest: Forest, tiles: Sequence[NDArray[np.int64]], stride: int
-) -> TestPlan:
+def plan_tests(forest: Forest, tiles: Sequence[Int64s], stride: int) -> TestPlan:
     """Lay out what each tile tests; lines are ``stride`` elements apart."""
     builder = _Builder(forest, stride)
     for predicates in tiles:
@@ -150,7 +147,7 @@ class _Builder:
         start = np.asarray(self._start[name], np.int32)
         return Records(records, start, frozenset(records[:, missing].tolist()))
 
-    def tile(self, predicates: NDArray[np.int64]) -> None:
+    def tile(self, predicates: Int64s) -> None:
         f, jobs = self._forest, self._rows["jobs"]
         self._line_of.append(np.full(f.n_predicates, -1, np.int32))
         self._n_lines, first_job = 0, len(jobs)
@@ -167,19 +164,19 @@ class _Builder:
         for name, start in self._start.items():
             start.append(len(self._rows[name]))
 
-    def _take(self, column: NDArray[np.int64], spare: int = 0) -> int:
+    def _take(self, column: Int64s, spare: int = 0) -> int:
         first = self._n_lines
         self._line_of[-1][column] = first + np.arange(len(column))
         self._n_lines += len(column) + spare
         return first
 
-    def _search(self, thresholds: NDArray[Any]) -> tuple[int, int]:
+    def _search(self, thresholds: Array) -> tuple[int, int]:
         levels = len(thresholds).bit_length()
         padded = np.full((1 << levels) - 1, np.nan, thresholds.dtype)
         padded[: len(thresholds)] = thresholds
         return self._thresholds.add(padded), levels
 
-    def _order(self, column: NDArray[np.int64]) -> None:
+    def _order(self, column: Int64s) -> None:
         f, n = self._forest, len(column)
         missing = int(f.missing[column[0]])
         right = self._right[column]
@@ -193,7 +190,7 @@ class _Builder:
         mask = self._masks.add(-right[: n * mixed].astype(np.int32))
         self._rows["jobs"].append((first * self._stride, n, int(mixed), mask))
 
-    def _class(self, kind: ClassKind, column: NDArray[np.int64]) -> None:
+    def _class(self, kind: ClassKind, column: Int64s) -> None:
         f, n = self._forest, len(column)
         first, values = self._take(column), f.threshold[column]
         if kind == "equal":
@@ -334,7 +331,7 @@ def _table(*columns: Any) -> Int32s:
     return np.stack([np.asarray(c) for c in columns], axis=1).astype(np.int32)
 
 
-def _groups(tile: NDArray[np.int64], outputs: Int32s, group: int) -> NDArray[np.int64]:
+def _groups(tile: Int64s, outputs: Int32s, group: int) -> Int64s:
     """Return where groups start: at most ``group`` trees of one tile and output."""
     n = len(tile)
     changes = (np.diff(tile) != 0) | (np.diff(outputs) != 0)
@@ -346,7 +343,7 @@ def _groups(tile: NDArray[np.int64], outputs: Int32s, group: int) -> NDArray[np.
 
 def _reused(
     own_ops: Int32s, own_planes: Int32s, first: int
-) -> tuple[NDArray[np.int64], list[int], int]:
+) -> tuple[Int64s, list[int], int]:
     """Assign temporaries to places that are free; return operations, planes, count."""
     ops, planes = own_ops.tolist(), own_planes.tolist()
     last: dict[int, int] = {}

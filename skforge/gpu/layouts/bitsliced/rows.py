@@ -17,6 +17,7 @@ import numpy as np
 from skforge.compiler.binning.rules import NO_CATEGORY, ReadingRules
 from skforge.compiler.forest.arrays import Missing
 from skforge.compiler.ir.lir import nodes as lir
+from skforge.compiler.ir.lir.builder import b
 from skforge.compiler.ir.lir.nodes import I32, I64, U32, Buffer, Value, Vec
 from skforge.gpu.layouts.base import BlockThreads
 from skforge.gpu.layouts.bitsliced import plans
@@ -37,7 +38,7 @@ class BitRows:
         geometry: plans.Geometry,
         lines: Buffer,
     ) -> None:
-        self.block, self.b = block, block.b
+        self.block = block
         self._plan, self._rules = plan, rules
         self.geometry, self.lines = geometry, lines
         of_kinds = [plan.ordered, *plan.classes.values()]
@@ -66,14 +67,14 @@ class BitRows:
                 self._take_up(tile, thread)
 
     def _clear(self, thread: Value) -> None:
-        b, g = self.b, self.geometry
+        g = self.geometry
         end = -(-self._plan.n_lines * g.stride // 4)
         zero = b.const(0, Vec(U32, 4))
         with b.loop(thread.to(I32), end, g.threads) as i:
             self.lines[i * 4] = zero
 
     def _range(self, name: str, columns: Records, tile: Value) -> tuple[Value, Value]:
-        b, starts = self.b, columns.start
+        starts = columns.start
         if len(starts) == 2:
             return b.const(0, I32), b.const(int(starts[1]), I32)
         buffer = self.block.model(f"{name}_start", starts)
@@ -89,7 +90,7 @@ class BitRows:
         thread: Value,
         body: Callable[[tuple[Value, ...], list[_Row]], None],
     ) -> None:
-        b, g = self.b, self.geometry
+        g = self.geometry
         across, at_once = self._across, g.threads // self._across
         number = thread.to(I32)
         low, high = self._range(name, columns, tile)
@@ -107,7 +108,7 @@ class BitRows:
                 body(record, rows)
 
     def _row(self, i: Value, feature: Value) -> _Row:
-        b, rows, lanes = self.b, self.block.rows, self.geometry.lanes
+        rows, lanes = self.block.rows, self.geometry.lanes
         # Adjacent i are in different words, and so in different banks.
         lane, bit = i % lanes, i // lanes
         if lanes & (lanes - 1) == 0:
@@ -119,10 +120,9 @@ class BitRows:
         return _Row(rows.rows[index], lane, mark)
 
     def _mark(self, line: Value, row: _Row) -> None:
-        self.b.emit(lir.AtomicAdd(self.lines, line + row.lane, row.mark))
+        b.emit(lir.AtomicAdd(self.lines, line + row.lane, row.mark))
 
     def _order(self, record: tuple[Value, ...], rows: list[_Row]) -> None:
-        b = self.b
         _, first, levels, before, gone, kind, *_ = record
         values = [row.value for row in rows]
         missing: list[Value | None] = [None] * len(rows)
@@ -142,7 +142,6 @@ class BitRows:
     def _search(
         self, values: list[Value], first: Value, levels: Value, op: lir.CompareOp
     ) -> list[Value]:
-        b = self.b
         thresholds = self.block.model("bit_thresholds", self._plan.thresholds)
         before = first - 1
         top = b.const(1, I32) << levels - 1
@@ -158,7 +157,6 @@ class BitRows:
     def _missing(
         self, x: Value, kind: Value, kinds: frozenset[int]
     ) -> tuple[Value, Value | None]:
-        b = self.b
         nan, zero = b.is_nan(x), b.const(0.0, x.type)
         never: Value | None = None
         compared = x
@@ -180,7 +178,6 @@ class BitRows:
     def _class_of(
         self, kind: plans.ClassKind
     ) -> Callable[[tuple[Value, ...], list[_Row]], None]:
-        b = self.b
         kinds = self._plan.classes[kind].missing
         words = self.block.model("class_words", self._plan.words)
 
@@ -201,7 +198,7 @@ class BitRows:
     def _mark_all(
         self, words: Buffer, first: Value, n_words: Value, line: Value, row: _Row
     ) -> None:
-        b, stride = self.b, self.geometry.stride
+        stride = self.geometry.stride
         with b.loop(n_words, hint="word") as w:
             left = [words[first + w]]
             base = line + w * (WORD * stride)
@@ -210,7 +207,6 @@ class BitRows:
                 left[0] = left[0] & (left[0] - 1)
 
     def _equal(self, x: Value, where: Value, levels: Value) -> Value:
-        b = self.b
         (count,) = self._search([x], where, levels, "ge")
         last = (count - 1).max(0)
         thresholds = self.block.model("bit_thresholds", self._plan.thresholds)
@@ -220,7 +216,6 @@ class BitRows:
 
     def _category(self, x: Value, count: Value, exact: bool) -> Value:
         """Return the class of a category; values that are none are not converted."""
-        b = self.b
         code, known = self._rules.category(x, NO_CATEGORY, exact)
         code = code.to(I32)
         known = known & (code < count)
@@ -229,7 +224,7 @@ class BitRows:
     # ------------------------------------------------------------ thermometers
 
     def _take_up(self, tile: Value, thread: Value) -> None:
-        b, g, plan = self.b, self.geometry, self._plan
+        g, plan = self.geometry, self._plan
         lane, row = split_thread(thread.to(I32), g.lanes)
         low, high = self._range("job", plan.jobs, tile)
         jobs = self.block.model("jobs", plan.jobs.records.reshape(-1))

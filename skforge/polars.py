@@ -1,0 +1,133 @@
+"""Predict in Polars, as an expression of columns."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from skforge.compiler.frontends.base import is_compiled
+from skforge.exceptions import InvalidInputError, with_article
+from skforge.persistence.loading import load
+from skforge.prediction.answers import METHODS, Answer, Array, as_array, described
+from skforge.sources.row_spec import row_spec
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from skforge.estimators import CompiledForest
+
+__all__ = ["predict"]
+
+
+def predict(
+    model: CompiledForest | str | os.PathLike[str],
+    *columns: str | pl.Expr,
+    method: str = "predict",
+) -> pl.Expr:
+    """Return an expression that predicts rows, in eager, lazy and streaming queries.
+
+    Parameters
+    ----------
+    model : CompiledForest or path
+        A fitted model, or a ``.skforge`` file, which a process loads once.
+    *columns : str or polars.Expr
+        The features, by the names of training: their order has no meaning, and others
+        are ignored. By position if the model knows no names; a column of the type
+        ``Array`` may then have them all. None: the columns that the model knows.
+    method : str, default="predict"
+        ``predict``, ``predict_proba``, ``predict_log_proba``, ``predict_raw``,
+        ``decision_function``, ``score_samples``, ``apply`` or ``predict_contribs``.
+
+    Returns
+    -------
+    polars.Expr
+        Of the type of the model's answers, named ``prediction`` or, by ``method``,
+        ``raw``, ``probability`` and so on. Several values of a row are a struct with
+        the fields ``probability_<class>``, ``prediction_0`` and so on. It is
+        elementwise, but for models whose steps may need all rows at once.
+
+    Raises
+    ------
+    InvalidInputError
+        If the model lacks the method or the names. When the query runs: if it takes no
+        such columns. They are read as those of a mapping, and nulls are missing values.
+
+    Examples
+    --------
+    >>> import pytest; pl = pytest.importorskip("polars")
+    >>> from sklearn.tree import DecisionTreeRegressor
+    >>> from skforge import CompiledForest
+    >>> from skforge.polars import predict
+    >>> tree = DecisionTreeRegressor().fit([[0.0], [1.0]], [3.0, 4.0])
+    >>> fast = CompiledForest(tree, tuning="off").fit([[0.0]])
+    >>> pl.DataFrame({"x": [0.0, 1.0]}).with_columns(predict(fast, "x")).rows()
+    [(0.0, 3.0), (1.0, 4.0)]
+    """
+    import polars as pl
+
+    fast: Any = model
+    if isinstance(model, (str, os.PathLike)):
+        path, facts = os.path.abspath(model), os.stat(model)
+        fast = _loaded(path, facts.st_ino, facts.st_size, facts.st_mtime_ns)
+    if not is_compiled(fast) or not hasattr(fast, "forest_"):
+        raise InvalidInputError(
+            "model must be a fitted CompiledForest, or the path of a .skforge file "
+            f"that holds one. Got {with_article(type(fast).__name__)} instead."
+        )
+    answer, rows = described(fast, method), row_spec(fast)
+    if not columns and rows.names is None:
+        raise InvalidInputError(
+            "The model was trained without feature names; pass the columns of its "
+            f"{rows.width} features, in the order of training."
+        )
+    predictor = _Predictor(fast, method, answer, rows.names)
+    return (
+        pl.struct(*(columns or rows.names or ()))
+        .map_batches(
+            predictor,
+            return_dtype=predictor.series(answer.empty()).dtype,
+            is_elementwise=not rows.whole,
+        )
+        .alias(METHODS[method])
+    )
+
+
+@lru_cache(maxsize=16)
+def _loaded(path: str, *facts: int) -> CompiledForest:
+    """Return a file's model; ``facts`` differ for another file in its place."""
+    return load(path)
+
+
+@dataclass(frozen=True, eq=False)
+class _Predictor:
+    """What Polars calls with a batch of rows."""
+
+    model: Any
+    method: str
+    answer: Answer
+    names: tuple[str, ...] | None
+
+    def __call__(self, rows: pl.Series) -> pl.Series:
+        import polars as pl
+
+        if not len(rows):
+            return self.series(self.answer.empty())
+        frame: Any = rows.struct.unnest()
+        first = frame.to_series()
+        if self.names is not None:
+            frame = {name: frame[name] for name in self.names if name in frame.columns}
+        elif isinstance(first.dtype, pl.Array):
+            frame = first.to_numpy()
+        else:  # flags would become objects beside missing ones
+            frame = frame.cast({pl.Boolean: pl.UInt8, pl.Null: pl.Float32}).to_numpy()
+        return self.series(as_array(getattr(self.model, self.method)(frame)))
+
+    def series(self, answer: Array) -> pl.Series:
+        import polars as pl
+
+        text = pl.String if answer.dtype.kind in "UO" else None
+        schema = dict.fromkeys(self.answer.names, text)
+        frame = pl.DataFrame(answer, schema, orient="row")
+        return frame.to_series() if self.answer.width is None else frame.to_struct()

@@ -1,0 +1,127 @@
+"""RandomTreesEmbedding: scikit-learn's matrices, to the dtype of each array."""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+import warnings
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import sklearn
+from scipy import sparse
+from sklearn.base import clone
+from sklearn.ensemble import RandomTreesEmbedding
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+import skforge
+from skforge import CompiledForest, UnsupportedModelError
+from tests.kinds import FRAME, TWO
+from tests.plain import plain
+
+X = FRAME.to_numpy()
+
+
+def same(found: Any, wanted: Any) -> None:
+    assert type(found) is type(wanted)
+    assert (found.shape, found.dtype) == (wanted.shape, wanted.dtype)
+    if sparse.issparse(wanted):
+        for name in ("data", "indices", "indptr"):
+            same(getattr(found, name), getattr(wanted, name))
+    else:
+        assert found.tobytes() == wanted.tobytes()
+
+
+@pytest.mark.sampled(6)
+@pytest.mark.parametrize("seed", range(100))
+def test_random_embeddings(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    model = RandomTreesEmbedding(
+        int(random.integers(1, 30)),
+        max_depth=random.choice([None, 1, 3, 8]),
+        min_samples_leaf=int(random.integers(1, 9)),
+        sparse_output=bool(random.integers(2)),
+        random_state=seed,
+    )
+    rows = random.normal(size=(200, 4)).round(int(random.integers(0, 4)))
+    missing = np.where(random.random(rows.shape) < 0.1, np.nan, rows)
+    model.fit(missing if seed % 2 else rows)
+    fast = plain(model).fit(rows)
+    for part in (rows, rows[:1], missing, rows.tolist(), sparse.csr_matrix(rows)):
+        same(fast.transform(part), model.transform(part))
+    np.testing.assert_array_equal(fast.apply(rows), model.apply(rows))
+    assert fast.counters()["library"]["calls"] == 0
+
+
+@pytest.mark.parametrize("how", [{}, {"sparse_output": False}], ids=["sparse", "dense"])
+def test_frames_pickles_and_files(how: dict[str, Any], tmp_path: Any) -> None:
+    model = RandomTreesEmbedding(5, random_state=0, **how).fit(FRAME)
+    fast = CompiledForest(model, tuning="off").fit(FRAME)
+    skforge.save(fast, tmp_path / "a.skforge")
+    others = skforge.load(tmp_path / "a.skforge"), pickle.loads(pickle.dumps(fast))
+    for one in (fast, *others, fast.drop_estimator()):
+        assert not hasattr(one, "predict")
+        for rows in (FRAME, FRAME[:1], FRAME[::-1]):
+            same(one.transform(rows), model.transform(rows))
+        for wrong in (FRAME[:0], FRAME.iloc[:, :3], FRAME * np.inf):
+            errors = []
+            for own in (one, model):
+                with warnings.catch_warnings(), pytest.raises(ValueError) as error:
+                    warnings.simplefilter("ignore")
+                    own.transform(wrong)
+                errors.append(str(error.value).partition("\n")[0])
+            assert errors[0] == errors[1]
+    row = FRAME.iloc[0].to_dict()
+    same(fast.transform(row), model.transform(FRAME[:1]))
+    code = f"""
+import numpy as np, skforge, sys
+fast = skforge.load({str(tmp_path / "a.skforge")!r})
+matrix = fast.transform(np.full((3, {FRAME.shape[1]}), 0.5))
+assert "sklearn" not in sys.modules, [*sys.modules]
+print(matrix.shape, matrix.sum())
+"""
+    out = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False
+    )
+    assert out.stdout == f"(3, {fast.forest_.n_leaves}) 15.0\n", out.stderr
+
+
+def test_the_settings_of_scikit_learn_count() -> None:
+    model = RandomTreesEmbedding(5, random_state=0).fit(FRAME)
+    fast = plain(model).fit(FRAME)
+    if "sparse_interface" in sklearn.get_config():
+        with sklearn.config_context(sparse_interface="sparray"):
+            same(fast.transform(FRAME), model.transform(FRAME))
+    model.sparse_output = False
+    model.fit(FRAME).set_output(transform="pandas")
+    fast.fit(FRAME)
+    pd.testing.assert_frame_equal(fast.transform(FRAME), model.transform(FRAME))
+    assert fast.counters()["library"]["calls"] == 1
+
+
+def test_pipelines() -> None:
+    embedding = RandomTreesEmbedding(5, random_state=0)
+    step = CompiledForest(clone(embedding), tuning="off")
+    own, ours = (
+        make_pipeline(StandardScaler(), inner, LogisticRegression()).fit(X, TWO)
+        for inner in (embedding, step)
+    )
+    same(ours.predict_proba(X), own.predict_proba(X))
+    last = make_pipeline(StandardScaler(), embedding).fit(FRAME)
+    fast = plain(last).fit(FRAME)
+    same(fast.transform(FRAME), last.transform(FRAME))
+    assert fast.counters()["library"]["calls"] == 0
+    assert "folded into the trees" in fast.inspect("pipeline")
+
+
+def test_leaves_without_a_column_are_refused() -> None:
+    model = RandomTreesEmbedding(3, random_state=0).fit(X)
+    encoder = model.one_hot_encoder_
+    encoder.categories_[1] = encoder.categories_[1][1:]
+    with pytest.raises(UnsupportedModelError, match="leaves without a column"):
+        skforge.load_forest(model)

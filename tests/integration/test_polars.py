@@ -1,0 +1,421 @@
+"""``skforge.polars``: expressions have the bits of the model's own library."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.compose import make_column_transformer
+from sklearn.ensemble import (
+    GradientBoostingRegressor,
+    HistGradientBoostingClassifier,
+    RandomForestClassifier,
+)
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder, QuantileTransformer, StandardScaler
+
+import skforge
+from skforge import CompiledForest
+from skforge.exceptions import InvalidInputError
+from skforge.polars import predict
+from tests.plain import plain
+
+pd = pytest.importorskip("pandas")
+pl = pytest.importorskip("polars")
+
+N_ROWS = 400
+NAMES = ["age", "income", "visits", "member"]
+CITIES = ["Oslo", "Bergen", "Rome"]
+rng = np.random.default_rng(0)
+ROWS = pl.DataFrame(
+    {
+        "age": np.floor(rng.normal(size=N_ROWS) * 200) / 10,
+        "income": rng.normal(size=N_ROWS).astype(np.float32),
+        "visits": rng.integers(0, 9, N_ROWS),
+        "member": rng.random(N_ROWS) < 0.5,
+    }
+)
+CITY = ROWS.with_columns(city=pl.Series(rng.choice(CITIES, N_ROWS)))
+y = ((ROWS["age"] > 3) ^ (CITY["city"] == "Rome") ^ ROWS["member"]).to_numpy()
+LABELS = np.where(y, "yes", "no")
+TARGETS = np.column_stack([y, ROWS["age"] > 5]).astype(np.float64)
+
+
+def as_pandas(frame: Any) -> Any:
+    """Return the frame that a mapping of these columns stands for."""
+    columns = {name: frame[name].to_list() for name in NAMES}
+    numbers = pd.DataFrame(columns, dtype=np.float64)
+    if "city" not in frame.columns:
+        return numbers
+    return numbers.assign(city=pd.Categorical(frame["city"].to_list(), CITIES))
+
+
+def as_texts(frame: Any) -> Any:
+    return as_pandas(frame).assign(city=np.array(frame["city"].to_list(), object))
+
+
+def xgboost() -> Any:
+    library = pytest.importorskip("xgboost")
+    return library.XGBClassifier(n_estimators=6, n_jobs=1, enable_categorical=True)
+
+
+def lightgbm() -> Any:
+    library = pytest.importorskip("lightgbm")
+    return library.LGBMClassifier(n_estimators=6, n_jobs=1, verbose=-1)
+
+
+def catboost() -> Any:
+    library = pytest.importorskip("catboost")
+    return library.CatBoostClassifier(
+        iterations=6, verbose=0, cat_features=["city"], allow_writing_files=False
+    )
+
+
+def forest() -> Any:
+    return RandomForestClassifier(6, max_depth=5, random_state=0)
+
+
+def encoded() -> Any:
+    columns = make_column_transformer(
+        (StandardScaler(), ["visits", "age"]),
+        (OneHotEncoder(handle_unknown="ignore", sparse_output=False), ["city"]),
+    )
+    return make_pipeline(columns, forest())
+
+
+#: What makes a model, its rows as Polars has them, and those that its library gets.
+KINDS: dict[str, tuple[Callable[[], Any], Any, Callable[[Any], Any]]] = {
+    "xgboost": (xgboost, ROWS, as_pandas),
+    "xgboost, categories": (xgboost, CITY, as_pandas),
+    "lightgbm": (lightgbm, ROWS, as_pandas),
+    "lightgbm, categories": (lightgbm, CITY, as_pandas),
+    "catboost": (catboost, CITY, as_texts),
+    "forest": (forest, ROWS, as_pandas),
+    "histogram, categories": (
+        lambda: HistGradientBoostingClassifier(
+            max_iter=6, categorical_features="from_dtype"
+        ),
+        CITY,
+        as_pandas,
+    ),
+    "pipeline": (encoded, CITY, as_texts),
+    "steps in scikit-learn": (
+        lambda: make_pipeline(QuantileTransformer(n_quantiles=9), forest()),
+        ROWS,
+        as_pandas,
+    ),
+}
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def kind(request: Any, tmp_path_factory: Any) -> Any:
+    """Return a model, rows, and what makes the library's rows, path or object."""
+    make, rows, given = KINDS[request.param]
+    model = make().fit(given(rows), LABELS if request.param == "forest" else y * 1)
+    fast = plain(model).fit(given(rows))
+    path = tmp_path_factory.mktemp("models") / "model.skforge"
+    try:
+        skforge.save(fast, path)
+    except skforge.UnsupportedModelError:
+        path = None
+    return model, fast, path, rows, given
+
+
+def same(found: Any, wanted: Any) -> None:
+    """Compare a column with an array: values, dtype and shape."""
+    if isinstance(found.dtype, pl.Struct):
+        found = found.struct.unnest()
+    found, wanted = found.to_numpy(), np.asarray(wanted)
+    assert wanted.dtype.kind in "UO" or found.dtype == wanted.dtype
+    assert found.shape == wanted.shape
+    np.testing.assert_array_equal(found, wanted)
+
+
+def compare(kind: Any, frame: Any, way: str = "select") -> None:
+    """Compare two methods of the object and of its file with those of the library."""
+    model, fast, path, _, given = kind
+    for method, name in METHODS.items():
+        wanted = getattr(model, method)(given(frame))
+        for source in (fast,) if path is None else (fast, path):
+            answer = WAYS[way](frame, predict(source, pl.all(), method=method))
+            same(answer[name], wanted)
+
+
+METHODS = {"predict": "prediction", "predict_proba": "probability"}
+WAYS: dict[str, Callable[[Any, Any], Any]] = {
+    "select": lambda frame, e: frame.select(e),
+    "with_columns": lambda frame, e: frame.with_columns(e),
+    "lazy": lambda frame, e: frame.lazy().with_columns(e).collect(),
+    "streaming": lambda frame, e: frame.lazy().select(e).collect(engine="streaming"),
+    "chunks": lambda frame, e: pl.concat([frame[:7], frame[7:]], rechunk=False).select(
+        e
+    ),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_answers_are_those_of_the_library(kind: Any, way: str) -> None:
+    compare(kind, kind[3], way)
+
+
+def test_columns_in_another_order_and_further_ones(kind: Any) -> None:
+    rows = kind[3]
+    compare(kind, rows.select(reversed(rows.columns)).with_columns(id=pl.lit("a")))
+
+
+def test_one_row_and_a_slice(kind: Any) -> None:
+    compare(kind, kind[3][5:6])
+    compare(kind, kind[3][5:90])
+
+
+def test_no_rows(kind: Any) -> None:
+    _, fast, _, rows, _ = kind
+    for way in WAYS:
+        for method, name in METHODS.items():
+            expression = predict(fast, method=method)
+            found = WAYS[way](rows[:0], expression)
+            assert found.height == 0
+            assert found.schema[name] == rows.select(expression).schema[name]
+
+
+def test_nulls_are_missing_values(kind: Any) -> None:
+    model, fast, _, rows, given = kind
+    gaps = pl.int_range(N_ROWS)
+    names = [
+        name for name in rows.columns if name != "city" or "Cat" not in repr(model)
+    ]
+    holes = rows.with_columns(
+        pl.when(gaps % (5 + i) != 0).then(pl.col(name)).alias(name)
+        for i, name in enumerate(names)
+    )
+    try:
+        model.predict(given(holes))
+    except ValueError as error:
+        with pytest.raises(type(error), match=re.escape(str(error)[:40])):
+            holes.select(predict(fast))
+    else:
+        compare(kind, holes)
+        compare(kind, holes, "streaming")
+
+
+def test_a_column_of_nulls_alone() -> None:
+    model = lightgbm().fit(as_pandas(ROWS), y)
+    empty = ROWS.with_columns(age=None)
+    assert empty.schema["age"] == pl.Null
+    wanted = model.predict_proba(as_pandas(empty))
+    fast = plain(model).fit(as_pandas(ROWS))
+    same(empty.select(predict(fast, method="predict_proba")).to_series(), wanted)
+
+
+@pytest.mark.parametrize("dtype", [pl.String, pl.Categorical, pl.Enum(CITIES[::-1])])
+def test_texts_and_categories_are_matched_by_value(kind: Any, dtype: Any) -> None:
+    if "city" not in kind[3].columns:
+        pytest.skip("no categories")
+    compare(kind, kind[3].cast({"city": dtype}))
+
+
+def test_missing_columns_are_named(kind: Any) -> None:
+    _, fast, _, rows, _ = kind
+    for engine in ("in-memory", "streaming"):
+        lazy = rows.drop("age").lazy().select(predict(fast, pl.all()))
+        with pytest.raises(InvalidInputError, match="has no 'age'"):
+            lazy.collect(engine=engine)
+    with pytest.raises(pl.exceptions.ColumnNotFoundError, match="age"):
+        rows.drop("age").select(predict(fast))
+    with pytest.raises(InvalidInputError, match="'age'"):
+        rows.select(predict(fast, pl.col("visits").alias("other")))
+
+
+def test_values_that_are_no_numbers_are_named() -> None:
+    fast = plain(forest().fit(as_pandas(ROWS), y)).fit(as_pandas(ROWS))
+    for wrong, text in (
+        (pl.lit("old"), "'age' of row 0 is 'old', which is not a number"),
+        (pl.date(2020, 1, 1), "'age' of row 0 is np.datetime64"),
+    ):
+        with pytest.raises(InvalidInputError, match=re.escape(text)):
+            ROWS.with_columns(age=wrong).select(predict(fast))
+
+
+def test_without_names_columns_count_by_position(tmp_path: Path) -> None:
+    numbers = ROWS.to_numpy()
+    model = forest().fit(numbers, LABELS)
+    fast = plain(model).fit(numbers)
+    wanted = model.predict_proba(numbers)
+    proba: dict[str, Any] = {"method": "predict_proba"}
+    moved = ROWS.rename({"age": "z"})
+    same(moved.select(predict(fast, pl.all(), **proba)).to_series(), wanted)
+    vectors = pl.DataFrame({"v": numbers})
+    assert isinstance(vectors.schema["v"], pl.Array)
+    same(vectors.select(predict(fast, "v", **proba)).to_series(), wanted)
+    with pytest.raises(InvalidInputError, match=r"pass the columns of its 4 features"):
+        predict(fast)
+    with pytest.raises(ValueError, match="3 features"):
+        ROWS.select(predict(fast, "age", "income", "visits"))
+
+
+def test_an_array_column_is_read_in_place(monkeypatch: Any) -> None:
+    numbers = rng.normal(size=(50, 4)).astype(np.float32)
+    model = forest().fit(numbers, y[:50])
+    fast, seen = plain(model).fit(numbers), []
+    column = pl.Series("v", numbers)
+    monkeypatch.setattr(type(fast), "predict", lambda _, X: seen.append(X) or y[:50])
+    pl.DataFrame(column).select(predict(fast, "v"))
+    assert np.shares_memory(seen[0], column.to_numpy())
+
+
+def test_flags_with_nulls_without_names() -> None:
+    numbers = ROWS.select(pl.all().cast(pl.Float64)).to_numpy()
+    numbers[::3, 3] = np.nan
+    model = lightgbm().fit(numbers, y)
+    fast = plain(model).fit(numbers)
+    holes = pl.when(pl.int_range(N_ROWS) % 3 != 0).then(pl.col("member"))
+    found = ROWS.select(predict(fast, "age", "income", "visits", holes))
+    same(found.to_series(), model.predict(numbers))
+
+
+def test_groups_and_windows() -> None:
+    model = GradientBoostingRegressor(n_estimators=5).fit(as_pandas(ROWS), ROWS["age"])
+    fast = plain(model).fit(as_pandas(ROWS))
+    wanted = CITY.with_columns(p=pl.Series(model.predict(as_pandas(ROWS))))
+    grouped = CITY.group_by("city", maintain_order=True)
+    found = grouped.agg(predict(fast, *NAMES).alias("p"))
+    assert found.equals(wanted.group_by("city", maintain_order=True).agg("p"))
+    found = CITY.with_columns(p=predict(fast, *NAMES).sum().over("city"))
+    assert found.equals(wanted.with_columns(pl.col("p").sum().over("city")))
+    found = CITY.lazy().filter(predict(fast) > 1).select(NAMES).collect()
+    assert found.equals(wanted.filter(pl.col("p") > 1).select(NAMES))
+
+
+def test_each_method_has_its_name_and_type() -> None:
+    targets = forest().fit(as_pandas(ROWS), TARGETS)
+    labels = forest().fit(as_pandas(ROWS), LABELS)
+    several = plain(targets).fit(as_pandas(ROWS))
+    fast = plain(labels).fit(as_pandas(ROWS))
+    lazy = ROWS.lazy().select(
+        predict(fast),
+        predict(fast, method="predict_raw"),
+        predict(fast, method="apply"),
+        predict(several).alias("both"),
+    )
+    schema, found = lazy.collect_schema(), lazy.collect()
+    assert schema == found.schema
+    assert schema["prediction"] == pl.String
+    assert [field.name for field in schema["both"].fields] == [
+        *("prediction_0", "prediction_1"),
+    ]
+    assert len(schema["leaf"].fields) == 6
+    same(found["leaf"], labels.apply(as_pandas(ROWS)))
+    same(found["both"], targets.predict(as_pandas(ROWS)))
+    with pytest.raises(InvalidInputError, match="method must be one of"):
+        predict(fast, method="transform")
+    with pytest.raises(InvalidInputError, match="has no decision_function"):
+        predict(fast, method="decision_function")
+
+
+def test_steps_of_the_library_get_all_rows_at_once() -> None:
+    """Polars hands a query's rows over in parts, unless told otherwise."""
+    frame = pl.concat([ROWS] * 500)
+    model = make_pipeline(QuantileTransformer(n_quantiles=9), forest())
+    fast = plain(model.fit(as_pandas(ROWS), y)).fit(as_pandas(ROWS))
+    sizes: list[int] = []
+
+    class Counted(type(fast)):  # type: ignore[misc]
+        def predict(self, X: Any, **params: Any) -> Any:
+            sizes.append(len(next(iter(X.values()))))
+            return super().predict(X, **params)
+
+    fast.__class__ = Counted
+    from skforge.sources.row_spec import RowSpec  # the one fact that decides
+
+    for whole in (True, False):
+        sizes.clear()
+        module = sys.modules["skforge.polars"]
+        with pytest.MonkeyPatch.context() as patch:
+            spec = RowSpec(4, tuple(NAMES), whole=whole)
+            patch.setattr(module, "is_compiled", lambda model: True)
+            patch.setattr(module, "row_spec", lambda model, spec=spec: spec)
+            frame.lazy().select(predict(fast)).collect(engine="streaming")
+        assert (len(sizes) == 1) is whole
+
+
+def test_a_file_is_loaded_once_and_again_when_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "model.skforge"
+    rows = as_pandas(ROWS)
+    for seed in (1, 2):
+        model = RandomForestClassifier(3, random_state=seed).fit(rows, y)
+        skforge.save(plain(model).fit(rows), path)
+        same(ROWS.select(predict(path)).to_series(), model.predict(rows))
+    module = sys.modules["skforge.polars"]
+    loads = module._loaded.cache_info().misses
+    same(ROWS.select(predict(str(path))).to_series(), model.predict(rows))
+    assert module._loaded.cache_info().misses == loads
+    with pytest.raises(FileNotFoundError):
+        predict(tmp_path / "other.skforge")
+
+
+def test_other_models_are_refused(tmp_path: Path) -> None:
+    model = forest().fit(as_pandas(ROWS), y)
+    path = tmp_path / "forest.skforge"
+    skforge.save(skforge.load_forest(model), path)
+    for wrong, name in ((model, "a RandomForestClassifier"), (path, "a Forest")):
+        with pytest.raises(InvalidInputError, match=f"Got {name} instead"):
+            predict(wrong)
+    with pytest.raises(InvalidInputError, match="must be a fitted CompiledForest"):
+        predict(CompiledForest(forest()))
+
+
+def test_many_threads(kind: Any) -> None:
+    _, fast, _, rows, _ = kind
+    lazy = rows.lazy().select(predict(fast, method="predict_proba"))
+    wanted = lazy.collect()
+    with ThreadPoolExecutor(8) as pool:
+        for found in pool.map(lambda _: lazy.collect(engine="streaming"), range(40)):
+            assert found.equals(wanted)
+
+
+def test_expressions_go_to_other_processes(tmp_path: Path) -> None:
+    rows = as_pandas(ROWS)
+    model = forest().fit(rows, y)
+    path = tmp_path / "model.skforge"
+    skforge.save(plain(model).fit(rows), path)
+    query = ROWS.lazy().select(predict(path, method="predict_proba"))
+    (tmp_path / "query").write_bytes(pickle.dumps(query))
+    code = (
+        "import pickle, sys; query = pickle.load(open(sys.argv[1], 'rb'))\n"
+        "query.collect().write_ipc(sys.argv[2])"
+    )
+    arguments = [str(tmp_path / name) for name in ("query", "answer")]
+    subprocess.run([sys.executable, "-c", code, *arguments], check=True)
+    same(pl.read_ipc(arguments[1]).to_series(), model.predict_proba(rows))
+
+
+def test_a_file_needs_neither_the_compiler_nor_scikit_learn(tmp_path: Path) -> None:
+    rows = as_pandas(ROWS)
+    model = forest().fit(rows, LABELS)
+    skforge.save(plain(model).fit(rows), tmp_path / "model.skforge")
+    ROWS.write_parquet(tmp_path / "rows.parquet")
+    code = """
+import sys, polars as pl
+from skforge.polars import predict
+rows = pl.scan_parquet("rows.parquet")
+for method in ("predict", "predict_proba"):
+    rows.select(predict("model.skforge", method=method)).collect(engine="streaming")
+heavy = ("sklearn", "scipy", "pandas", "pyarrow", "llvmlite", "joblib")
+print([name for name in heavy if name in sys.modules])
+"""
+    environment = {**os.environ, "PYTHONPATH": str(Path(skforge.__file__).parents[1])}
+    for wanted in (None, "[]"):  # the first process compiles
+        run = subprocess.run(
+            [sys.executable, "-c", code], cwd=tmp_path, env=environment,
+            capture_output=True, text=True, check=True,
+        )  # fmt: skip
+        assert wanted is None or run.stdout.strip() == wanted
