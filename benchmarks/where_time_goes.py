@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections import Counter
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -39,6 +40,7 @@ from skforge.compiler.ir.lir.types import dtype_of
 from skforge.compiler.ir.lir.walk import statements
 from skforge.compiler.lowering.kernel import BufferData
 from skforge.compiler.passes.lir.simplify import constants_of
+from skforge.compiler.runtime.cpu.jit import emit_assembly
 from skforge.compiler.runtime.kernels import Kernel, KernelCache
 
 #: Names of calls that are timed beside the kernels.
@@ -123,7 +125,9 @@ def profile(
     rows = np.ascontiguousarray(np.resize(case.rows, (size, forest.n_features)))
     result = np.empty((size, forest.n_outputs), forest.accumulator_dtype)
     cuts, compiled = Cuts(lowered.kernel.function), partial(_kernel, lowered, target)
-    upto = {part: compiled(f, size) for part, f in cuts.prefixes().items()}
+    prefixes = cuts.prefixes()
+    code = {part: mnemonics(emit_assembly(f, target)) for part, f in prefixes.items()}
+    upto = {part: compiled(f, size) for part, f in prefixes.items()}
     alone = {_WITHOUT + p: compiled(f, size) for p, f in cuts.without_each().items()}
     last = upto[cuts.parts[-1]]
     last(rows, result, 1)
@@ -150,7 +154,7 @@ def profile(
         forest.n_trees,
         ghz,
         _fastest(timing, cuts.parts[-1], size) - _fastest(timing, _NOTHING, size),
-        tuple(_parts(upto, timing, least or {}, size)),
+        tuple(_parts(code, timing, least or {}, size)),
         _counted(last, rows, result, forest),
     )
 
@@ -179,11 +183,13 @@ def _same(found: NDArray[Any], result: NDArray[Any], divisor: int) -> None:
 
 
 def _parts(
-    upto: dict[str, Kernel], timing: Timing, floors: dict[str, Floor], size: int
+    code_upto: dict[str, Counter[str]],
+    timing: Timing,
+    floors: dict[str, Floor],
+    size: int,
 ) -> list[Part]:
     """Return what each part adds to the kernel up to the one before."""
-    names, parts = list(upto), []
-    code = [mnemonics(upto[name].jit.assembly()) for name in names]
+    names, code, parts = list(code_upto), list(code_upto.values()), []
     ns = {name: _fastest(timing, name, size) for name in timing.samples}
     spent = 0.0
     for i, name in enumerate(names):

@@ -24,19 +24,11 @@ def tuning_seconds(otherwise: float) -> float:
 
     0 disables searches, so that fits are fast and reproducible.
     """
-    text = os.environ.get("SKFORGE_TUNING_SECONDS", "").strip()
-    if not text:
-        return otherwise
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = math.nan
-    if not 0 <= seconds < math.inf:
-        _warn(
-            "SKFORGE_TUNING_SECONDS", text, "a number of seconds, 0 or more", "ignored"
-        )
-        return otherwise
-    return seconds
+    text, seconds = _number(name := "SKFORGE_TUNING_SECONDS")
+    if 0 <= seconds < math.inf:
+        return seconds if text else otherwise
+    _warn(name, text, "a number of seconds, 0 or more", "ignored")
+    return otherwise
 
 
 def share_compared() -> float:
@@ -45,17 +37,21 @@ def share_compared() -> float:
     A value that is not a number from 0 to 1 raises ``InvalidInputError``: nobody should
     believe that calls are compared that are not.
     """
-    text = os.environ.get("SKFORGE_CHECK", "").strip()
-    try:
-        share = float(text or 0)
-    except ValueError:
-        share = math.nan
+    text, share = _number("SKFORGE_CHECK")
     if not 0 <= share <= 1:
         raise InvalidInputError(
             f"SKFORGE_CHECK is {text!r:.60}, but it must be a number from 0 to 1: 1 to "
             "compare all calls with the model, 0.01 one in a hundred, 0 none."
         )
     return share
+
+
+def _number(name: str) -> tuple[str, float]:
+    text = os.environ.get(name, "").strip()
+    try:
+        return text, float(text or 0)
+    except ValueError:
+        return text, math.nan
 
 
 def _switch(name: str, default: bool, otherwise: bool) -> bool:

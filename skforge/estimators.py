@@ -235,7 +235,7 @@ class CompiledForest(Displayed):
             self.search_ = fitted
         return self
 
-    @offered("fit_predict")
+    @offered
     def fit_predict(self, X: Any, y: Any = None, **fit_params: Any) -> Array:
         """Fit, and return -1 for outliers and 1 for all other rows.
 
@@ -254,7 +254,7 @@ class CompiledForest(Displayed):
         """
         return self.fit(X, **fit_params).predict(X)
 
-    @offered("score")
+    @offered
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """Return the model's score: accuracy of classifiers, R² of regressors.
 

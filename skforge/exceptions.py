@@ -6,25 +6,6 @@ import sys
 import warnings
 from collections.abc import Iterable
 
-__all__ = [
-    "CompilerError",
-    "InconsistentVersionWarning",
-    "InputWarning",
-    "InvalidInputError",
-    "InvalidModelError",
-    "ModelNotFoundError",
-    "PerformanceWarning",
-    "ScheduleError",
-    "SkforgeError",
-    "SourceNeededError",
-    "TargetError",
-    "TuningError",
-    "TuningWarning",
-    "UnsupportedModelError",
-    "VerificationError",
-    "VerificationWarning",
-]
-
 
 class SkforgeError(Exception):
     """Base class of all errors that skforge raises on purpose."""
@@ -122,6 +103,14 @@ class ScheduleError(SkforgeError, ValueError):
         return type(self), (self.why, self.nest, self.at)
 
 
+#: The names of all errors and warnings.
+__all__ = sorted(
+    name
+    for name, kind in vars().items()
+    if isinstance(kind, type) and kind.__module__ == __name__
+)
+
+
 def with_article(noun: str) -> str:
     """Return a noun, such as the name of a class, after "a" or "an".
 
@@ -149,13 +138,16 @@ def shortened(text: str, most: int = 1000) -> str:
     return f"{text[: most * 2 // 3]} [...] {text[-most // 4 :]}"
 
 
-def check_choice(name: str, value: object, known: Iterable[str]) -> None:
-    """Raise ``InvalidInputError`` unless an argument is one of the known words."""
+def check_choice(
+    name: str,
+    value: object,
+    known: Iterable[str],
+    error: type[SkforgeError] = InvalidInputError,
+) -> None:
+    """Raise an error unless an argument is one of the known words."""
     words = [*known]
     if value not in words:
-        raise InvalidInputError(
-            f"{name} must be one of {', '.join(words)}. Got {value!r} instead."
-        )
+        raise error(f"{name} must be one of {', '.join(words)}. Got {value!r} instead.")
 
 
 #: Packages whose frames are between the user's call and a warning.

@@ -127,7 +127,8 @@ class _Predictor:
     def series(self, answer: Array) -> pl.Series:
         import polars as pl
 
-        text = pl.String if answer.dtype.kind in "UO" else None
-        schema = dict.fromkeys(self.answer.names, text)
+        text = answer.dtype.kind in "UO"
+        dtype = pl.String() if text else pl.Series(answer[:0].ravel()).dtype
+        schema = dict.fromkeys(self.answer.names, dtype)
         frame = pl.DataFrame(answer, schema, orient="row")
         return frame.to_series() if self.answer.width is None else frame.to_struct()

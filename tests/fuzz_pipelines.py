@@ -22,7 +22,7 @@ from sklearn.model_selection import GridSearchCV
 
 import skforge
 from skforge import CompiledForest, InvalidInputError, UnsupportedModelError
-from skforge.compiler.forest.reference import reference_leaves, sum_limits
+from skforge.compiler.forest.reference import sum_limits
 from skforge.exceptions import SourceNeededError
 from skforge.sources.base import UnsureError
 from skforge.sources.wrappers.members import MembersSource
@@ -338,7 +338,7 @@ class _Comparing:
         read = read.toarray() if hasattr(read, "toarray") else read
         columns = []
         for forest in (predictor.forest, *source.answers.more):
-            limit = sum_limits(forest, reference_leaves(forest, read))
+            limit = sum_limits(forest, read, "fast")
             columns += [limit] * forest.n_outputs
         return np.column_stack(columns)
 

@@ -6,18 +6,18 @@ import struct
 from collections.abc import Sequence
 from typing import Any
 
-from skforge.compiler.runtime.cpu.jit import JitModule
+from skforge.compiler.runtime.cpu.code import MachineCode
 from skforge.compiler.runtime.cpu.threads import parallel_for_pointer
 
 
 def call(
-    module: JitModule, name: str, slots: Sequence[Any], n_threads: int = 1
+    module: MachineCode, name: str, slots: Sequence[Any], n_threads: int = 1
 ) -> None:
     """Run a kernel, with the GIL released.
 
     Parameters
     ----------
-    module : JitModule
+    module : MachineCode
         Holds the code.
     name : str
         The kernel.

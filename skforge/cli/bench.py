@@ -16,7 +16,7 @@ from rich.text import Text
 
 from skforge._typing import Array
 from skforge.cli import report
-from skforge.cli.data import all_rows, check_columns, load_rows
+from skforge.cli.data import check_columns, load_rows
 from skforge.cli.errors import MISMATCH, naming
 from skforge.cli.models import drawable, fitted, forest_of, live_model, open_model
 from skforge.cli.options import (
@@ -37,7 +37,6 @@ from skforge.compiler.forest.reference import draw_rows
 from skforge.compiler.frontends.base import is_a, is_compiled
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.exceptions import InvalidInputError, VerificationError, duration
-from skforge.sources.row_spec import row_spec
 
 if TYPE_CHECKING:
     from skforge.compiler.runtime.module import CompiledModule
@@ -169,9 +168,7 @@ def bench(
     read = perf_counter() - start
     is_live, rows = live_model(model) is not None, {}
     with naming(name_of(data or model_file)):
-        if data is not None and is_live:
-            rows[f"of {name_of(data)}"] = all_rows(data, row_spec(model), columns)
-        elif data is not None:
+        if data is not None:
             rows[f"of {name_of(data)}"] = load_rows(data, model, columns)
         if is_live:
             job = _of_estimator(model_file, model, rows, chosen, target)
@@ -184,12 +181,9 @@ def bench(
         X = next(iter(job.rows.values()))
         # without a library, skforge's slow walk is compared, and not measured
         raw, walk = job.module.predict_raw, ForestSource(None, job.forest).raw
-        walked = Pair("predict_raw", raw, "reference", walk)
-        if pairs:
-            speed(console, pairs[:1], X, sizes, seconds=seconds)
-        else:
-            report.own_speed(console, raw, X, sizes, seconds)
-        good = check(console, pairs or [walked], job.rows)
+        pairs = pairs or [Pair("predict_raw", raw, "reference", walk, is_timed=False)]
+        speed(console, pairs[:1], X, sizes, seconds=seconds)
+        good = check(console, pairs, job.rows)
         took = f"read in {duration(read)}, compiled in {duration(job.seconds)}"
         console.print(f"\n{took}")
         if verbose:

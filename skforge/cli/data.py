@@ -13,7 +13,7 @@ import numpy as np
 
 from skforge.cli import values
 from skforge.cli.errors import either, warn
-from skforge.cli.models import forest_of
+from skforge.cli.models import forest_of, live_model
 from skforge.cli.report import RowArray
 from skforge.cli.tables import Batch, columns_of, merged, open_table
 from skforge.compiler.forest.rows import prepare_rows
@@ -239,11 +239,11 @@ def check_columns(data: Path | None, columns: str | None) -> None:
 
 
 def load_rows(path: Path, model: Any, columns: str | None = None) -> RowArray:
+    rows = all_rows(path, row_spec(model), columns)
+    if live_model(model) is not None:
+        return rows
     if is_compiled(model):
-        rows = all_rows(path, row_spec(model), columns)
         source = model._compiled().source
         read = source.read(rows)
         return source.rows(rows, "predict_raw") if read is None else read[0]
-    forest = forest_of(model)
-    rows = all_rows(path, row_spec(forest), columns)
-    return np.ascontiguousarray(prepare_rows(forest, rows, made=False))
+    return np.ascontiguousarray(prepare_rows(forest_of(model), rows, made=False))

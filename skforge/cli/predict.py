@@ -28,7 +28,7 @@ from skforge.cli.errors import check_output, naming
 from skforge.cli.models import fitted, open_model, quiet
 from skforge.cli.options import DataColumns, ModelFile, OutputOption, RowsArgument
 from skforge.cli.tables import Batch, merged
-from skforge.exceptions import InvalidInputError, duration, plural
+from skforge.exceptions import InvalidInputError, check_choice, duration, plural
 from skforge.prediction.answers import Answer, described
 from skforge.sources.fitted import start_of
 from skforge.sources.row_spec import row_spec
@@ -212,10 +212,7 @@ def predict(
 
 def _method(method: str | None, contribs: bool) -> str:
     asked = method or ("contribs" if contribs else "predict")
-    if asked not in METHODS:
-        raise InvalidInputError(
-            f"--method is one of {', '.join(METHODS)}, not {asked!r}."
-        )
+    check_choice("--method", asked, METHODS)
     if contribs and asked != "contribs":
         raise InvalidInputError(
             f"--contribs is short for --method contribs, and --method {asked} is given "

@@ -94,6 +94,7 @@ class Pair:
     compiled: Predict
     source_name: str
     source: Predict
+    is_timed: bool = True  # whether the source's time says something
 
 
 def describe(console: Console, name: str, forest: Forest) -> None:
@@ -172,49 +173,26 @@ def speed(
     *,
     seconds: float = 1.0,
 ) -> None:
-    _title(console, "Time of one call on one thread, median of interleaved rounds")
-    right = ("rows", "time", "its time", "speedup")
-    table = _table(
-        "rows", "skforge", "time", "source", "its time", "speedup", right=right
-    )
-    calls = {f"skforge {pair.name}": pair.compiled for pair in pairs}
-    calls |= {f"source {pair.name}": pair.source for pair in pairs}
-    for size in batch_sizes:
-        timing = _timed(calls, X, size, seconds)
-        for pair in pairs:
-            ours, theirs = f"skforge {pair.name}", f"source {pair.name}"
-            table.add_row(
-                f"{size:,}" if pair is pairs[0] else "",
-                pair.name,
-                duration(timing.seconds(ours)),
-                pair.source_name,
-                duration(timing.seconds(theirs)),
-                f"{three_digits(timing.speedup(ours, over=theirs))}×",
-            )
-    console.print(table)
-
-
-def own_speed(
-    console: Console,
-    raw: Predict,
-    X: RowArray,
-    batch_sizes: Sequence[int],
-    seconds: float,
-) -> None:
-    _title(console, "Time of one call on one thread, median of rounds")
-    columns = ("rows", "predict_raw", "per row")
-    table = _table(*columns, right=columns)
-    for size in batch_sizes:
-        taken = _timed({"raw": raw}, X, size, seconds).seconds("raw")
-        table.add_row(f"{size:,}", duration(taken), duration(taken / size))
-    console.print(table)
-
-
-def _timed(
-    calls: Mapping[str, Predict], X: RowArray, size: int, seconds: float
-) -> Timing:
     from skforge.prediction.verification import take_rows
 
-    batch = take_rows(X, np.arange(size) % len(X))
-    bound = {name: partial(predict, batch) for name, predict in calls.items()}
-    return interleave(bound, seconds=seconds)
+    _title(console, "Time of one call on one thread, median of interleaved rounds")
+    both = all(pair.is_timed for pair in pairs)
+    right = ("rows", "time", "per row", "its time", "speedup")
+    others = ("source", "its time", "speedup") if both else ("per row",)
+    table = _table("rows", "skforge", "time", *others, right=right)
+    calls = {f"skforge {pair.name}": pair.compiled for pair in pairs}
+    if both:
+        calls |= {f"source {pair.name}": pair.source for pair in pairs}
+    for size in batch_sizes:
+        batch = take_rows(X, np.arange(size) % len(X))
+        bound = {name: partial(predict, batch) for name, predict in calls.items()}
+        timing = interleave(bound, seconds=seconds)
+        for pair in pairs:
+            ours, theirs = f"skforge {pair.name}", f"source {pair.name}"
+            taken, first = timing.seconds(ours), f"{size:,}" if pair is pairs[0] else ""
+            more = [duration(taken / size)]
+            if both:
+                speedup = f"{three_digits(timing.speedup(ours, over=theirs))}×"
+                more = [pair.source_name, duration(timing.seconds(theirs)), speedup]
+            table.add_row(first, pair.name, duration(taken), *more)
+    console.print(table)

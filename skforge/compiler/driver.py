@@ -123,11 +123,7 @@ class Lowered:
             return print_lir(self.kernel.function)
         if level in self.lir_stages:
             return print_lir(self.lir_stages[level])
-        stage = "expand-walks" if level == "mir" else level
-        if stage not in self.stages:
-            known = ", ".join(self.levels)
-            raise ValueError(f"level must be one of {known}. Got {level!r} instead.")
-        return print_mir(self.stages[stage])
+        return print_mir(self.stages["expand-walks" if level == "mir" else level])
 
 
 def build_hir(

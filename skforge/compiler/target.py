@@ -15,7 +15,7 @@ from functools import lru_cache
 from typing import Any, Literal, TypeAlias, cast, get_args
 
 from skforge.compiler.system import TRIPLE_SUFFIX
-from skforge.exceptions import TargetError
+from skforge.exceptions import TargetError, check_choice
 from skforge.runtime import object_cache
 from skforge.runtime.facts import (
     cpu_count,
@@ -92,10 +92,7 @@ class Target:
     shared_bytes: int = 0
 
     def __post_init__(self) -> None:
-        if self.kind not in KINDS:
-            raise TargetError(
-                f"Unknown kind of target {self.kind!r}; use one of {', '.join(KINDS)}."
-            )
+        check_choice("the kind of a target", self.kind, KINDS, TargetError)
         for flag in filter(None, self.features.split(",")):
             if flag[0] not in "+-" or len(flag) == 1:
                 raise TargetError(
@@ -121,11 +118,7 @@ class Target:
     @classmethod
     def x86_64(cls, level: str = "v3") -> Target:
         """Return any x86-64 CPU of a micro-architecture level "v1" to "v4"."""
-        if level not in _X86_64_LEVELS:
-            raise TargetError(
-                f"Unknown x86-64 level {level!r}; use one of "
-                f"{', '.join(map(repr, _X86_64_LEVELS))}."
-            )
+        check_choice("the level of x86-64", level, _X86_64_LEVELS, TargetError)
         enabled = _X86_64_LEVELS[level]
         triple = f"x86_64-{TRIPLE_SUFFIX}"
         return cls(
@@ -151,20 +144,13 @@ class Target:
     @classmethod
     def cuda(cls, arch: str = "sm_80", kind: TargetKind = "cuda") -> Target:
         """Return an NVIDIA GPU by architecture, for schedules to bind to."""
-        if arch not in _CUDA_SHARED:
-            raise TargetError(
-                f"Unknown CUDA architecture {arch!r}; use one of "
-                f"{', '.join(_CUDA_SHARED)}."
-            )
+        check_choice("the CUDA architecture", arch, _CUDA_SHARED, TargetError)
         return cls._gpu(kind, arch, warp_size=32, shared_bytes=_CUDA_SHARED[arch])
 
     @classmethod
     def hip(cls, arch: str = "gfx90a") -> Target:
         """Return an AMD GPU by architecture, for schedules to bind to."""
-        if arch not in _HIP_WARP:
-            raise TargetError(
-                f"Unknown HIP architecture {arch!r}; use one of {', '.join(_HIP_WARP)}."
-            )
+        check_choice("the HIP architecture", arch, _HIP_WARP, TargetError)
         warp = _HIP_WARP[arch]
         return cls._gpu("hip", arch, warp_size=warp, shared_bytes=_HIP_SHARED)
 

@@ -44,12 +44,9 @@ from skforge.tuning.plots import axes_for
 # Models whose own repr is an address or kilobytes of text have short ones.
 
 
-class ShortName:
-    def __init__(self, text: str) -> None:
-        self._text = text
-
-    def __repr__(self) -> str:
-        return self._text
+class ShortName(str):
+    __slots__ = ()
+    __repr__ = str.__str__
 
 
 def short_name(model: Any, forest: Forest | None = None) -> Any:

@@ -18,7 +18,6 @@ import numpy as np
 from skforge._docs import documented
 from skforge.distributed._artifact import Job, KeepEstimator, Packable, job
 from skforge.exceptions import InvalidInputError, with_article
-from skforge.prediction.answers import Array
 
 __all__ = ["predict"]
 
@@ -125,7 +124,7 @@ def _of_array(work: Job, X: Any, columns: Sequence[Any] | None) -> Any:
     if answer.width is not None:
         shape = {"chunks": (X.chunks[0], (answer.width,))}
     return X.map_blocks(
-        _block,
+        lambda rows, work: work.of_rows(rows),
         _sent(work),
         dtype=answer.dtype,
         meta=answer.empty(),
@@ -133,10 +132,6 @@ def _of_array(work: Job, X: Any, columns: Sequence[Any] | None) -> Any:
         token=f"skforge-{work.method}",
         **shape,
     )
-
-
-def _block(rows: Any, work: Job) -> Array:
-    return work.of_rows(rows)
 
 
 def _of_frame(work: Job, X: Any, columns: Sequence[Any] | None) -> Any:

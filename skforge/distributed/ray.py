@@ -23,6 +23,7 @@ from skforge.prediction.answers import Array
 __all__ = ["Predictor", "predict"]
 
 
+@documented(job)
 def predict(
     model: Packable,
     dataset: Any,
@@ -35,13 +36,10 @@ def predict(
     batch_format: str = "numpy",
     **options: Any,
 ) -> Any:
-    """Return a lazy dataset with predictions.
+    """Return a lazy dataset with predictions; Ray's object store gets the model once.
 
     Parameters
     ----------
-    model : CompiledForest, Artifact or path
-        A fitted model, a ``.skforge`` file, or an artifact from
-        :func:`skforge.distributed.pack`. It is put into Ray's object store once.
     dataset : ray.data.Dataset
         Rows.
     method, columns, keep, n_jobs, keep_estimator

@@ -71,7 +71,7 @@ def draw_sample(library: Library) -> CheckSample:
         raw = reference.reference_raw(forest, rows)
     limit = np.zeros(len(rows))
     if reduction == "fast":
-        limit = reference.sum_limits(forest, leaves)
+        limit = reference.sum_limits(forest, rows, reduction)
     return CheckSample(rows, leaves, raw, limit, cells)
 
 

@@ -386,8 +386,8 @@ def _value_in(name: str, value: Any, arrays: StoredArrays) -> Any:
     match [*value.items()]:
         case [("objects", list(objects))]:
             return np.array([_plain(name, item) for item in objects], dtype=object)
-        case [("array", str(at))] if at in arrays:
-            array = np.array(arrays[at])
+        case [("array", str(at))] if at in arrays.arrays:
+            array = np.array(arrays.arrays[at])
             return array if array.ndim else array[()]
         case [("function", str(called))]:
             function = getattr(np, called, None)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from skforge._container import Container
@@ -44,7 +44,7 @@ class LoadedForest(Becoming, Answering):
         return getattr(self._become(), name)
 
 
-class StoredArrays(Mapping[str, Array]):
+class StoredArrays:
     """The arrays of a file: all of them, or each when it is asked for.
 
     The cache notes of a file that all of it was valid, so that the next process need
@@ -58,24 +58,17 @@ class StoredArrays(Mapping[str, Array]):
         self._key = object_cache.key_of(("file", *facts))
         note = object_cache.find(self._key) if object_cache.keeps() else None
         self._known = {} if note is None else json.loads(note)
-        self._arrays = container.read() if note is None else container
-        if note is not None:
+        self.arrays: Mapping[str, Array] = container
+        if note is None:
+            self.arrays = container.read()
+        else:
             container.check()
         self._forests: dict[str, Forest] = {}
-
-    def __getitem__(self, name: str) -> Array:
-        return self._arrays[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._arrays)
-
-    def __len__(self) -> int:
-        return len(self._arrays)
 
     def forest(self, record: dict[str, Any], name: str = "forest") -> Forest:
         if name in self._known:
             return forest_later(record, self._container, name, *self._known[name])
-        forest = forest_in(record, self._arrays, name)
+        forest = forest_in(record, self.arrays, name)
         self._forests[name] = forest
         return forest
 

@@ -155,7 +155,7 @@ class Answering:
     def _compiled(self) -> ForestPredictor:
         return self.__dict__.get("_predictor") or self._revive()
 
-    @offered("predict", entry=True)
+    @offered
     def predict(self, X: Any, **params: Any) -> NDArray[Any]:
         """Return what the model's own ``predict`` returns, bit for bit.
 
@@ -180,7 +180,7 @@ class Answering:
             return self._compiled().ask("predict", X, **params)
         return self._compiled().answer("predict", X, self.n_jobs)
 
-    @offered("predict_proba", entry=True)
+    @offered
     def predict_proba(self, X: Any, *, out: Any = None, **params: Any) -> NDArray[Any]:
         """Return the probability of each class.
 
@@ -203,7 +203,7 @@ class Answering:
             return self._compiled().ask("predict_proba", X, **params)
         return self._compiled().answer("predict_proba", X, self.n_jobs, out)
 
-    @offered("predict_log_proba")
+    @offered
     @documented(predict)
     def predict_log_proba(self, X: Any) -> NDArray[Any]:
         """Return the logarithm of the probability of each class.
@@ -215,7 +215,7 @@ class Answering:
         """
         return self._compiled().predict_log_proba(X, self.n_jobs)
 
-    @offered("decision_function", entry=True)
+    @offered
     @documented(predict)
     def decision_function(self, X: Any) -> NDArray[Any]:
         """Return the model's own decision function.
@@ -226,7 +226,7 @@ class Answering:
         """
         return self._compiled().answer("decision_function", X, self.n_jobs)
 
-    @offered("score_samples", entry=True)
+    @offered
     @documented(predict)
     def score_samples(self, X: Any) -> NDArray[Any]:
         """Return the model's own scores of the rows.
@@ -237,7 +237,7 @@ class Answering:
         """
         return self._compiled().answer("score_samples", X, self.n_jobs)
 
-    @offered("predict_cumulative_hazard_function")
+    @offered
     @documented(predict)
     def predict_cumulative_hazard_function(
         self, X: Any, *, return_array: bool = False
@@ -258,7 +258,7 @@ class Answering:
         """
         return self._curves("predict_cumulative_hazard_function", X, return_array)
 
-    @offered("predict_survival_function")
+    @offered
     @documented(predict_cumulative_hazard_function)
     def predict_survival_function(
         self, X: Any, *, return_array: bool = False
@@ -272,7 +272,7 @@ class Answering:
         curves: NDArray[Any] = predictor.answer_by_leaves(method, X, self.n_jobs, how)
         return curves if as_array else predictor.leaf_answers.step_functions(curves)
 
-    @offered("apply")
+    @offered
     @documented(predict)
     def apply(self, X: Any) -> NDArray[Any]:
         """Return the leaf that each row reaches in each tree, numbered by the source.
@@ -284,7 +284,7 @@ class Answering:
         """
         return self._compiled().apply(X, self.n_jobs)
 
-    @offered("transform")
+    @offered
     @documented(predict)
     def transform(self, X: Any) -> Any:
         """Return ``RandomTreesEmbedding``'s matrix of the leaves that rows reach.
@@ -295,13 +295,13 @@ class Answering:
         """
         return self._compiled().transform(X, self.n_jobs)
 
-    @offered("predict_raw", entry=True)
+    @offered
     @documented(CompiledModule.predict_raw)
     def predict_raw(self, X: Any, *, out: Any = None) -> NDArray[Any]:
         """Return raw scores: XGBoost's margins, scikit-learn forests' averages."""
         return self._compiled().answer("predict_raw", X, self.n_jobs, out)
 
-    @offered("staged_predict")
+    @offered
     def staged_predict(self, X: Any, **params: Any) -> Iterator[Any]:
         """Return what ``predict`` returns after each boosting round, one by one.
 
@@ -321,25 +321,25 @@ class Answering:
         """
         return self._compiled().staged("predict", X, self.n_jobs, params)
 
-    @offered("staged_predict_proba")
+    @offered
     @documented(staged_predict)
     def staged_predict_proba(self, X: Any, **params: Any) -> Iterator[Any]:
         """Return the probabilities after each boosting round, one by one."""
         return self._compiled().staged("predict_proba", X, self.n_jobs, params)
 
-    @offered("staged_decision_function")
+    @offered
     @documented(staged_predict)
     def staged_decision_function(self, X: Any) -> Iterator[Any]:
         """Return the decision function after each boosting round, one by one."""
         return self._compiled().staged("decision_function", X, self.n_jobs, {})
 
-    @offered("predict_per_tree")
+    @offered
     @documented(CompiledModule.predict_per_tree)
     def predict_per_tree(self, X: Any) -> NDArray[Any]:
         """Return the value of the leaf that each row reaches in each tree."""
         return self._compiled().per_tree(X, self.n_jobs)
 
-    @offered("predict_contribs")
+    @offered
     @documented(CompiledModule.predict_contribs)
     def predict_contribs(
         self,

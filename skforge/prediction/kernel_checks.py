@@ -15,7 +15,6 @@ from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.reference import (
     differing_rows,
     draw_rows,
-    reference_leaves,
     reference_raw,
     sum_limits,
 )
@@ -95,7 +94,8 @@ class KernelChecks:
 
     def compare(self, kernels: RangeKernels, number: int, kernel: Any) -> None:
         sample = self.sample()
-        forest, limit = self._forest, self._limit(sample.rows)
+        forest = self._forest
+        limit = sum_limits(forest, sample.rows, self._reduction)
         (_, schedule) = batch = kernels.ranges[number]
         for size in batch_sizes(forest, *batch):
             batches = [*_batches(len(sample.rows), size)]
@@ -122,11 +122,6 @@ class KernelChecks:
     def sample(self) -> Sample:
         self._sample = sample = self._sample or self._make()
         return sample
-
-    def _limit(self, rows: Array) -> Array:
-        if self._reduction == "exact":
-            return np.zeros(len(rows))
-        return sum_limits(self._forest, reference_leaves(self._forest, rows))
 
 
 def compare_now(module: CompiledModule, sample: Callable[[], Sample]) -> None:

@@ -27,7 +27,7 @@ from skforge.compiler.forest.reference import draw_rows, reference_raw
 from skforge.compiler.frontends.base import class_names
 from skforge.compiler.outputs.answers import answer, labels_of
 from skforge.compiler.outputs.steps import Refused
-from skforge.exceptions import InvalidInputError, warn
+from skforge.exceptions import InvalidInputError, UnsupportedModelError, warn
 from skforge.runtime.mappings import ColumnRule, MappingColumns, without_names
 from skforge.sources.plain import PlainRows, ReadArray, Reading
 from skforge.sources.stored_model.model import StoredModel, StoredRules
@@ -377,6 +377,8 @@ class Source:
         return {} if self.model is None else self._outputs(X)
 
     def _outputs(self, X: Any) -> dict[str, Any]:
+        if not self.answers.labels:  # a Booster has one method
+            return {"transformed": self.call("value", X)}
         serial = self._serial()
         return {
             name: getattr(serial, name)(X) for name in METHODS if hasattr(serial, name)
@@ -438,7 +440,11 @@ def rules_type(kind: str) -> type[StoredRules]:
 
 def member_source(model: Any, forest: Forest) -> Source:
     adapter = adapter_of(model)
-    assert adapter is not None
+    if adapter is None:
+        raise UnsupportedModelError(
+            f"CompiledForest does not know which rows {type(model).__name__} takes; "
+            "use skforge.compile_forest(skforge.load_forest(model))."
+        )
     return adapter(model, forest)
 
 

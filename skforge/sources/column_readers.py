@@ -76,12 +76,14 @@ class ReadColumns(NamedTuple):
             self.whole.append(([column], np.array(whole, np.float64)))
         return True
 
-    def without(self, missing: Array, numbers: Array, column: int) -> Array:
-        if not missing.any():
-            return numbers
-        self.rows[missing, column] = np.nan
-        self.gaps.append(column)
-        return numbers[~missing]
+    def write_numbers(self, column: int, numbers: Array, missing: Array | None) -> None:
+        self.rows[:, column] = numbers
+        if missing is not None and missing.any():
+            self.rows[missing, column] = np.nan
+            self.gaps.append(column)
+            numbers = numbers[~missing]
+        if numbers.dtype.kind in "iu":
+            self.whole.append(([column], numbers))
 
 
 class _ColumnReader:
@@ -239,11 +241,8 @@ class FrameReader(_ColumnReader):
                     read.whole.append((plan.places, part))
             else:
                 (column,) = plan.places
-                numbers, missing = frames.nullable_numbers(values, plan.number)
-                read.rows[:, column] = numbers
-                numbers = read.without(missing, numbers, column)
-                if plan.number.kind in "iu":
-                    read.whole.append((plan.places, numbers))
+                numbers = frames.nullable_numbers(values, plan.number)
+                read.write_numbers(column, *numbers)
         return read
 
     def only_row(self, X: Any, names: Any, forms: Collection[str]) -> OnlyRow | None:
@@ -350,8 +349,7 @@ class TableReader(_ColumnReader):
         return form, wanted
 
     def read(self, parts: Any, n_rows: int) -> ReadColumns | None:
-        rows = np.zeros((n_rows, self._width))
-        read = ReadColumns(rows, [], [], [])
+        read = ReadColumns(np.zeros((n_rows, self._width)), [], [], [])
         for index, column in parts:
             if index in self._texts:
                 read.others.append((index, column))
@@ -361,12 +359,7 @@ class TableReader(_ColumnReader):
             elif (numbers := frames.numbers_in(column)) is None:
                 return None
             else:
-                values, missing = numbers
-                rows[:, index] = values
-                if missing is not None:
-                    values = read.without(missing, values, index)
-                if values.dtype.kind in "iu":
-                    read.whole.append(([index], values))
+                read.write_numbers(index, *numbers)
         return read
 
     def only_row(self, X: Any, names: Any, forms: Collection[str]) -> OnlyRow | None:

@@ -15,8 +15,8 @@ from skforge.compiler.frontends.sklearn.leaf_weights import (
     has_payloads,
     load_with_payloads,
 )
-from skforge.exceptions import InvalidModelError, UnsupportedModelError
-from skforge.sources.base import Source, adapter_of, member_traces
+from skforge.exceptions import InvalidModelError
+from skforge.sources.base import Source, member_source, member_traces
 from skforge.sources.fitted import model_of
 from skforge.sources.stored_model.model import StoredModel
 
@@ -43,13 +43,7 @@ def source_of(model: Any, forest: Forest, start: FirstMember = None) -> Source:
         last = rest_of(model, start)
         last = model_of(last) if is_compiled(last) else last
         return PrefixedSource(model, forest, start, source_of(last, forest))
-    adapter = adapter_of(model)
-    if adapter is None:
-        raise UnsupportedModelError(
-            f"CompiledForest does not know which rows {type(model).__name__} takes; "
-            "use skforge.compile_forest(skforge.load_forest(model))."
-        )
-    return adapter(model, forest)
+    return member_source(model, forest)
 
 
 def traces_of(model: Any, start: FirstMember = None) -> list[Any]:

@@ -139,39 +139,14 @@ def _has_stages(wrapper: Any, model: Any, name: str) -> bool:
 FittedMethod = TypeVar("FittedMethod", bound=Callable[..., Any])
 
 
-def offered(
-    name: str, *, entry: bool = False
-) -> Callable[[FittedMethod], FittedMethod]:
-    """Return a decorator that offers the method only if the model has one so named.
+def offered(method: FittedMethod) -> FittedMethod:
+    """Offer a method only if the model has one so named.
 
-    A Booster, a file or a forest offers what its outputs allow. With ``entry``, a
-    method that has a compiled entry is that entry; see ``Predictor.method``.
+    A Booster, a file or a forest offers what its outputs allow. A method that has a
+    compiled entry is that entry; see ``Predictor.method``.
     """
-
-    def check(self: Any) -> bool:
-        if name in ("predict_raw", "predict_contribs", "predict_per_tree"):
-            return True  # ours, not the model's
-        model = unwrap(model_of(self))
-        if name.startswith("staged_"):
-            return _has_stages(self, model, name)
-        if isinstance(model, StoredModel):
-            return name in model.methods
-        if is_estimator(model):
-            owner = last_step(model) if name == "apply" else model
-            getattr(owner, name)  # raises the model's own AttributeError
-            return True
-        forest = self.__dict__.get("forest_", model)
-        if isinstance(forest, Forest) and name not in ("apply", "score"):
-            return forest.answers.has(name)
-        if name == "predict_proba":
-            return task_of(model) in CLASSIFICATION
-        return name in ("predict", "apply", "score")
-
-    def decorate(method: FittedMethod) -> FittedMethod:
-        method.__qualname__ = f"CompiledForest.{method.__name__}"  # as users know it
-        return cast(FittedMethod, _Offered(method, check, entry))
-
-    return decorate
+    method.__qualname__ = f"CompiledForest.{method.__name__}"  # as users know it
+    return cast(FittedMethod, _Offered(method))
 
 
 class _Offered:
@@ -181,9 +156,29 @@ class _Offered:
     after compilation, so the compiled predictor remembers the methods found.
     """
 
-    def __init__(self, method: Any, check: Callable[[Any], bool], entry: bool) -> None:
-        self._method, self._check, self._entry = method, check, entry
+    def __init__(self, method: Any) -> None:
+        self._method = method
         update_wrapper(cast(Any, self), method)
+
+    def _check(self, wrapper: Any) -> bool:
+        name = self._method.__name__
+        if name in ("predict_raw", "predict_contribs", "predict_per_tree"):
+            return True  # ours, not the model's
+        model = unwrap(model_of(wrapper))
+        if name.startswith("staged_"):
+            return _has_stages(wrapper, model, name)
+        if isinstance(model, StoredModel):
+            return name in model.methods
+        if is_estimator(model):
+            owner = last_step(model) if name == "apply" else model
+            getattr(owner, name)  # raises the model's own AttributeError
+            return True
+        forest = wrapper.__dict__.get("forest_", model)
+        if isinstance(forest, Forest) and name not in ("apply", "score"):
+            return forest.answers.has(name)
+        if name == "predict_proba":
+            return task_of(model) in CLASSIFICATION
+        return name in ("predict", "apply", "score")
 
     def _bind(self, obj: Any) -> Any:
         name = self._method.__name__
@@ -214,7 +209,9 @@ class _Offered:
         predictor = obj.__dict__.get("_predictor")
         if predictor is not None:
             function = bound.__func__
-            if direct := self._entry and function is self._method:
+            # the entry of contributions answers some calls alone
+            others = function.__name__ != "predict_contribs"
+            if direct := others and function is self._method:
                 function = predictor.method(obj, function)
             predictor.offered[self] = function
             if direct and predictor.method(obj, self._method) is not function:

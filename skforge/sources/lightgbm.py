@@ -90,10 +90,9 @@ class LightGBMBoosterSource(Source):
         return np.array(X) if isinstance(X, list) else X
 
     def _call(self, method: str, X: Any, **params: Any) -> Any:
+        if self.answers.labels and method not in _ASKING:
+            return super()._call(method, X, **params)
         return self.model.predict(X, **_ASKING.get(method, {}), **params)
-
-    def _outputs(self, X: Any) -> dict[str, Any]:
-        return {"transformed": self.model.predict(X)}
 
 
 def _has_limit(values: Array) -> bool:
@@ -187,14 +186,6 @@ class LightGBMSource(LightGBMBoosterSource):
             ensure_all_finite=False,
             ensure_min_samples=1,
         )
-
-    def _call(self, method: str, X: Any, **params: Any) -> Any:
-        if method in _ASKING:
-            return super()._call(method, X, **params)
-        return getattr(self.model, method)(X, **params)
-
-    def _outputs(self, X: Any) -> dict[str, Any]:
-        return Source._outputs(self, X)  # the wrapper has methods
 
 
 #: LGBMClassifier's warning if the objective is a custom function.

@@ -230,9 +230,6 @@ class BoosterSource(_XGBoostRows):
             **rounds,
         )
 
-    def _outputs(self, X: Any) -> dict[str, Any]:
-        return {"transformed": self.call("value", X)}
-
 
 def _has_infinity(values: Array) -> bool:
     with np.errstate(over="ignore"):

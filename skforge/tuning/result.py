@@ -15,7 +15,7 @@ from skforge.compiler.schedule.schedule import Schedule
 from skforge.exceptions import InvalidInputError, check_choice, plural
 from skforge.runtime.records import fields_in, fields_of, values_out
 from skforge.tuning.search.ranges import range_text
-from skforge.tuning.search.trial import DEFAULT, STATUSES, Trial
+from skforge.tuning.search.trial import STATUSES, Trial
 
 VERSION = 2
 #: Words of the report for outcomes of which the name alone says little.
@@ -318,6 +318,3 @@ def _sum(*numbers: Any) -> Any:
 def _share(part: float, whole: float) -> str:
     """Return a share below 1/2 as "1/80", another as "60%"."""
     return f"1/{whole / part:.0f}" if whole > 2 * part else f"{part / whole:.0%}"
-
-
-__all__ = ["DEFAULT", "TuningResult"]

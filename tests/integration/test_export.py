@@ -149,7 +149,7 @@ def test_what_is_there_stays(forest: Any, tmp_path: Path) -> None:
         ({"target": "cuda"}, TargetError, "libraries run on CPUs"),
         ({"target": ["x86-64-v3", "aarch64"]}, TargetError, "one instruction set"),
         ({"name": "1st"}, InvalidInputError, "name is the prefix"),
-        ({"batch_sizes": [0]}, InvalidInputError, "positive numbers of rows"),
+        ({"batch_sizes": [0]}, InvalidInputError, "positive whole numbers of rows"),
         ({"batch_sizes": [True]}, InvalidInputError, r"of rows. Got \[True\] instead"),
         ({"batch_sizes": [1.0]}, InvalidInputError, r"of rows. Got \[1.0\] instead"),
         ({"version": "1.0"}, InvalidInputError, "applies only to kind"),

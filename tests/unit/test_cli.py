@@ -26,7 +26,6 @@ from skforge.cli.report import (
     check,
     describe_difference,
     differing_rows,
-    own_speed,
     speed,
 )
 from skforge.compiler.runtime.module import CompiledModule
@@ -454,7 +453,7 @@ def test_speed_names_both_and_fills_the_batch():
     X = np.zeros((3, 5), np.float32)
     pair = Pair("ours", predict, "theirs", predict)
     speed(console, [pair], X, [1, 7], seconds=0.01)
-    own_speed(console, predict, X, [64], 0.01)
+    speed(console, [replace(pair, is_timed=False)], X, [64], seconds=0.01)
     assert seen == {(1, 5), (7, 5), (64, 5)}
     text = console.export_text()
     assert "ours" in text

@@ -154,7 +154,8 @@ def test_a_reader_that_has_seen_enough_is_no_error(files):
     [
         (
             ["--method", "shap"],
-            "error: --method is one of predict, proba, raw, contribs, not 'shap'.\n",
+            "error: --method must be one of predict, proba, raw, contribs. Got 'shap' "
+            "instead.\n",
         ),
         (
             ["--contribs", "--method", "raw"],

@@ -24,9 +24,9 @@ from skforge.compiler.layouts import base as representations
 from skforge.compiler.passes.mir.insert_caches import BYTES_AHEAD
 from skforge.compiler.passes.mir.specialize_depths import MAX_CLASSES
 from skforge.compiler.runtime.cpu.jit import (
-    JitModule,
     compile_functions,
     emit_assembly,
+    emit_ir,
     emit_object,
 )
 from skforge.compiler.runtime.kernels import aligned
@@ -261,7 +261,7 @@ def test_vectorize_walks_rows_in_the_targets_lanes(
 def test_vectorize_gathers_in_machine_code(level: str, register: str) -> None:
     def gathers(schedule: Schedule) -> int:
         function = function_of("scalar", schedule, level=level)
-        text = compile_functions([function], Target.x86_64(level)).assembly()
+        text = emit_assembly(function, Target.x86_64(level))
         return len(re.findall(rf"vp?gather\w+[^\n]*%{register}", text))
 
     if not runs(level):
@@ -299,16 +299,16 @@ def test_cache_prefetches(schedule: Schedule, representation: str) -> None:
         assert len(prefetched) == 1
     else:
         assert prefetched | touched == {"rows"}
-    jit = compile_functions([found], Target.host())
+    text = emit_ir(found, Target.host())
     if touched:
-        assert "load volatile i8" in jit.llvm_ir()
+        assert "load volatile i8" in text
     else:
-        assert "call void @llvm.prefetch" in jit.llvm_ir()
-        assert prefetches(jit)
+        assert "call void @llvm.prefetch" in text
+        assert prefetches(found)
 
 
-def prefetches(jit: JitModule) -> bool:
-    text = jit.assembly()
+def prefetches(function: lir.Function) -> bool:
+    text = emit_assembly(function, Target.host())
     return "prefetch" in text or "prfm" in text  # x86's, Arm's
 
 
@@ -316,8 +316,7 @@ def prefetches(jit: JitModule) -> bool:
 def test_nothing_is_prefetched_unasked(schedule: Schedule) -> None:
     found = function_of("scalar", schedule)
     assert of_type(found, lir.Prefetch) == of_type(found, lir.Touch) == []
-    jit = compile_functions([found], Target.host())
-    assert not prefetches(jit)
+    assert not prefetches(found)
 
 
 def test_blocks_of_predicates_prefetch_the_next_one() -> None:

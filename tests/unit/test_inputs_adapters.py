@@ -20,8 +20,8 @@ from sklearn.utils import get_tags
 
 from skforge import InvalidModelError, load_forest
 from skforge.runtime.records import plain_in, plain_out
-from skforge.sources.base import ADAPTERS, Source, register, rules_type
-from skforge.sources.find import adapter_of, source_of
+from skforge.sources.base import ADAPTERS, Source, adapter_of, register, rules_type
+from skforge.sources.find import source_of
 from skforge.sources.stored_model.store import store
 
 X = np.random.default_rng(0).normal(size=(80, 3))

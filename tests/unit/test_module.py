@@ -337,7 +337,7 @@ WRONG: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
     "reduction": (
         {"reduction": "quick"},
         InvalidInputError,
-        'reduction must be "exact", "reproducible" or "fast". Got \'quick\' instead.',
+        "reduction must be one of exact, reproducible, fast. Got 'quick' instead.",
     ),
     "no threads": ({"n_jobs": 0}, InvalidInputError, N_JOBS.format(0)),
     "named threads": ({"n_jobs": "all"}, InvalidInputError, N_JOBS.format("'all'")),

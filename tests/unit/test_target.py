@@ -184,15 +184,15 @@ def test_unknown_names():
     )
     assert message(Target.parse, 3) == "target must be a str or a Target, not int."
     assert message(Target.x86_64, "v5") == (
-        "Unknown x86-64 level 'v5'; use one of 'v1', 'v2', 'v3', 'v4'."
+        "the level of x86-64 must be one of v1, v2, v3, v4. Got 'v5' instead."
     )
     assert message(Target.parse, "cuda:sm_1") == (
-        "Unknown CUDA architecture 'sm_1'; use one of sm_75, sm_80, sm_86, sm_89, "
-        "sm_90, sm_100, sm_120."
+        "the CUDA architecture must be one of sm_75, sm_80, sm_86, sm_89, sm_90, "
+        "sm_100, sm_120. Got 'sm_1' instead."
     )
     assert message(Target.parse, "hip:gfx1") == (
-        "Unknown HIP architecture 'gfx1'; use one of gfx908, gfx90a, gfx942, gfx1030, "
-        "gfx1100."
+        "the HIP architecture must be one of gfx908, gfx90a, gfx942, gfx1030, "
+        "gfx1100. Got 'gfx1' instead."
     )
 
 
@@ -203,8 +203,8 @@ def test_contradicting_facts():
         "use 128, 256 or 512 within that."
     )
     assert message(lambda: replace(v3, kind="tpu")) == (
-        "Unknown kind of target 'tpu'; use one of cpu, cuda, hip, emulated, "
-        "emulated-source."
+        "the kind of a target must be one of cpu, cuda, hip, emulated, "
+        "emulated-source. Got 'tpu' instead."
     )
     assert message(lambda: replace(v3, features="avx2")) == (
         "Target features are written like '+avx2,-fma', but one is 'avx2'."

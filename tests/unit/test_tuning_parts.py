@@ -200,9 +200,9 @@ def test_with_two_each_candidate_has_its_time_and_its_schedule():
         progress.tell(slow, 4, 1.0, 2.0)
         progress.tell(wrong, 5, 1.0, 3.0)
     assert stream.getvalue().splitlines() == [
-        f"tuning: 1 rows: 1.00 us, 2.00 times as fast as the default: {B!r}",
+        f"tuning: 1 row: 1.00 µs, 2.00 times as fast as the default: {B!r}",
         "tuning: 1 rows, 3 trials, 2.00 times as fast as the default, 1.0 s",
-        f"tuning: 5 rows: 3000.00 us, 0.50 times as fast as the default, slow: {A!r}",
+        f"tuning: 5 rows: 3.00 ms, 0.50 times as fast as the default, slow: {A!r}",
         "tuning: 5 rows: illegal, no: {'walk': 'rows'}",
         "tuning: 2 to 9 rows, 5 trials, 1.00 times as fast as the default, 3.0 s",
     ]
@@ -214,7 +214,7 @@ def test_a_search_prints_each_candidate(capfd):
     schedules = [repr(t.schedule) for t in result.trials]
     assert len(lines) == 1 + len(schedules) == 3
     for line, schedule in zip(lines, schedules, strict=False):
-        assert line.startswith("tuning: 1 rows: ") and line.endswith(f": {schedule}")
+        assert line.startswith("tuning: 1 row: ") and line.endswith(f": {schedule}")
 
 
 def test_a_terminal_has_a_bar(monkeypatch):

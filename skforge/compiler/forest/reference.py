@@ -54,11 +54,11 @@ def reference_raw(forest: Forest, X: ArrayLike) -> Array:
     return total
 
 
-def sum_limits(forest: Forest, leaves: Array) -> Float64s:
-    """Return the tolerance of ``reduction="fast"``, for any order of a row's terms."""
-    if forest.aggregate != "sum":
-        return np.zeros(len(leaves))
-    leaf = forest.leaf[leaves]
+def sum_limits(forest: Forest, rows: Array, reduction: str) -> Float64s:
+    """Return how far each row's sums may be off, for any order of its terms."""
+    if reduction == "exact" or forest.aggregate != "sum":
+        return np.zeros(len(rows))
+    leaf = forest.leaf[reference_leaves(forest, rows)]
     size = np.abs(forest.leaf_value).max(axis=1)[leaf].sum(axis=1, dtype=np.float64)
     size += np.abs(forest.base).max(initial=0.0)
     limit = forest.n_trees * 2.0**-23 * size / forest.divisor

@@ -14,12 +14,8 @@ from skforge.compiler.ir.hir.nodes import HirCache, PredictEnsemble, Reduction
 from skforge.compiler.ir.mir import nodes as mir
 from skforge.compiler.ir.mir.walk import statements
 from skforge.compiler.layouts import base as representations
-from skforge.compiler.runtime.cpu.jit import (
-    JitModule,
-    compile_functions,
-    emit_assembly,
-    emit_ir,
-)
+from skforge.compiler.runtime.cpu.code import MachineCode
+from skforge.compiler.runtime.cpu.jit import compile_functions, emit_assembly, emit_ir
 from skforge.compiler.schedule.directives import Represent
 from skforge.compiler.schedule.nest import size_value
 from skforge.compiler.schedule.schedule import Schedule
@@ -51,7 +47,7 @@ class ScheduleLowering:
         return backend_of(self._target).walking(self._forest, self._target)
 
 
-def compiled(lowered: Lowered, target: Target) -> JitModule:
+def compiled(lowered: Lowered, target: Target) -> MachineCode:
     function, host = backend_of(target).in_process(lowered.kernel.function, target)
     return compile_functions([function], host)
 

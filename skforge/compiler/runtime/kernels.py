@@ -27,7 +27,7 @@ from skforge.compiler.runtime.cpu.threads import parallel_for_pointer
 from skforge.compiler.schedule.ranges import BatchRange
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
-from skforge.exceptions import CompilerError, InvalidInputError
+from skforge.exceptions import CompilerError, check_choice
 from skforge.runtime import object_cache, stored_kernels
 from skforge.runtime.entries import KernelTable
 from skforge.runtime.stored_kernels import StoredKernel
@@ -35,7 +35,6 @@ from skforge.runtime.stored_kernels import StoredKernel
 if TYPE_CHECKING:
     from skforge.compiler.driver import Lowered
     from skforge.compiler.ir.hir.nodes import PredictEnsemble, Reduction
-    from skforge.compiler.ir.lir import nodes as lir
     from skforge.compiler.ir.mir.nodes import Element
     from skforge.compiler.runtime.compiling import ScheduleLowering
 
@@ -51,8 +50,6 @@ class AnyKernel(Protocol):
 class Kernel:
     def __init__(self, source: Lowered | StoredKernel, target: Target) -> None:
         self.target = target
-        #: None in a kernel from the store.
-        self.function: lir.Function | None = None
         if isinstance(source, StoredKernel):
             name = source.name
             self.jit = MachineCode(source.names, source.binary, target)
@@ -60,12 +57,13 @@ class Kernel:
         else:
             from skforge.compiler.runtime import compiling
 
-            self.function = source.kernel.function
-            name, self.jit = self.function.name, compiling.compiled(source, target)
+            name = source.kernel.function.name
+            self.jit = compiling.compiled(source, target)
             data = {k.buffer.name: aligned(k.data) for k in source.kernel.data}
             most = compiling.most_rows(source, compiling.SCRATCH_BYTES)
         #: Where the cache has it: its key and digest; None if it has not.
         self.cache_key = source.cache_key if isinstance(source, StoredKernel) else None
+        self._name = name
         self._function, self.address = self.jit.function(name), self.jit.address(name)
         self._names = list(data)
         self._set([*data.values()])
@@ -76,10 +74,9 @@ class Kernel:
         """Do nothing, as the code is loaded when it is compiled."""
 
     def stored(self) -> StoredKernel:
-        assert self.function is not None
         data = dict(zip(self._names, self._data, strict=True))
         names, binary = self.jit.all_names, self.jit.binary
-        return StoredKernel(self.function.name, names, self.most_rows, binary, data)
+        return StoredKernel(self._name, names, self.most_rows, binary, data)
 
     def _set(self, data: list[Array]) -> None:
         self._data = data
@@ -289,10 +286,8 @@ class KernelCache:
         code = backend_of(self._target).code_levels(self._target)
         if level in code:
             return code_text(lowered, self._target, level)
-        if level in lowered.levels:
-            return lowered.text(level)
-        names = ", ".join(("schedule", "loops", *lowered.levels, *code))
-        raise InvalidInputError(f"level must be one of {names}. Got {level!r} instead.")
+        check_choice("level", level, ("schedule", "loops", *lowered.levels, *code))
+        return lowered.text(level)
 
 
 class RangeKernels:

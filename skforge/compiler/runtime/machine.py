@@ -36,7 +36,8 @@ from skforge.compiler.cost.profile import MachineProfile, agree
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir.builder import Builder, b
 from skforge.compiler.ir.lir.nodes import F32, I64, U8, U16, Buffer, Value, Vec
-from skforge.compiler.runtime.cpu.jit import JitModule, compile_functions
+from skforge.compiler.runtime.cpu.code import MachineCode
+from skforge.compiler.runtime.cpu.jit import compile_functions
 from skforge.compiler.runtime.kernels import aligned
 from skforge.compiler.target import Target
 from skforge.runtime import object_cache
@@ -203,7 +204,7 @@ _DATA, _OUT = Buffer("data", I64), Buffer("out", I64)
 _NUMBERS = Buffer("numbers", F32)
 _TURNS, _SIZE = Value("turns", I64), Value("size", I64)
 
-#: As the prototype of ``JitModule.function``, but the lock of the interpreter is held.
+#: As the prototype of ``MachineCode``, but the lock of the interpreter is held.
 _HOLDING = ctypes.PYFUNCTYPE(None, ctypes.c_char_p, ctypes.c_void_p, ctypes.c_int64)
 
 _Turn = Callable[[Value, list[Value]], list[Value]]
@@ -425,7 +426,7 @@ def _cycle(lines: int, walked: int, random: np.random.Generator) -> Int64s:
 
 
 def _timed(
-    module: JitModule,
+    module: MachineCode,
     name: str,
     data: Int64s,
     clock: Clock,

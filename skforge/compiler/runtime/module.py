@@ -44,7 +44,7 @@ from skforge.compiler.runtime.shares import LARGEST, Share, Shares
 from skforge.compiler.schedule.ranges import BatchRange
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
-from skforge.exceptions import InvalidInputError
+from skforge.exceptions import check_choice
 
 if TYPE_CHECKING:
     from skforge.compiler.cost.estimate import CostEstimate
@@ -368,11 +368,8 @@ class CompiledModule(ByRound, Explained):
         InvalidInputError
             If an argument is not one of those above.
         """
-        if output not in steps.OUTPUTS or refused not in steps.REFUSED:
-            raise InvalidInputError(
-                f"output must be one of {', '.join(steps.OUTPUTS)} and refused one "
-                f"of {', '.join(steps.REFUSED)}. Got {output!r} and {refused!r}."
-            )
+        check_choice("output", output, steps.OUTPUTS)
+        check_choice("refused", refused, steps.REFUSED)
         check_n_jobs(n_jobs)
         forest = self.forest
         made = steps.steps_in_code(forest, output)
@@ -488,11 +485,7 @@ def compile_forest(
     >>> module.predict_raw([[0.2], [0.9]])
     array([3., 4.])
     """
-    if reduction not in ("exact", "reproducible", "fast"):
-        raise InvalidInputError(
-            'reduction must be "exact", "reproducible" or "fast". '
-            f"Got {reduction!r} instead."
-        )
+    check_choice("reduction", reduction, ("exact", "reproducible", "fast"))
     check_n_jobs(n_jobs)
     table = schedule_table(schedule)
     if not isinstance(forest, Forest):

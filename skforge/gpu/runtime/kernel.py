@@ -62,8 +62,7 @@ FEW_ROWS = 1024
 class GpuKernel:
     def __init__(self, lowered: Lowered, target: Target) -> None:
         self.target = target
-        self.function = lowered.kernel.function
-        self.plan: HostPlan = emit_gpu(self.function, target)
+        self.plan: HostPlan = emit_gpu(lowered.kernel.function, target)
         data = {item.buffer.name: item.data for item in lowered.kernel.data}
         self._data = [(name, data[name]) for name in self.plan.uploads]
         self._width = lowered.kernel.width

@@ -17,10 +17,14 @@ import numpy as np
 from skforge._compat import cached_property
 from skforge._typing import Array
 from skforge.compiler.cost.estimate import distinct_rows
-from skforge.compiler.forest import reference
 from skforge.compiler.forest.arrays import Missing
 from skforge.compiler.forest.forest import Forest
-from skforge.compiler.forest.reference import draw_rows, reference_raw, sum_limits
+from skforge.compiler.forest.reference import (
+    differing_rows,
+    draw_rows,
+    reference_raw,
+    sum_limits,
+)
 from skforge.compiler.forest.rows import prepare_rows
 
 if TYPE_CHECKING:
@@ -101,7 +105,7 @@ class SampleRows:
         for first in range(0, len(order), n_rows):
             at = order[first : first + n_rows]  # the last may be shorter: remainders
             answer = predict(np.ascontiguousarray(rows[at]))
-            bad = reference.differing_rows(answer, expected[at], limit[at])
+            bad = differing_rows(answer, expected[at], limit[at])
             if len(bad):
                 row = bad[0]
                 return (
@@ -125,9 +129,7 @@ class SampleRows:
         missing = 0.02 if bool((forest.missing != Missing.NEVER).any()) else 0.0
         drawn = draw_rows(forest, 2 * half - len(rows), self._seed + 1, missing)
         rows = np.concatenate([rows, prepare_rows(forest, drawn)])
-        limit = np.zeros(len(rows))
-        if self._reduction != "exact":
-            limit = sum_limits(forest, reference.reference_leaves(forest, rows))
+        limit = sum_limits(forest, rows, self._reduction)
         return np.ascontiguousarray(rows), reference_raw(forest, rows), limit
 
 

@@ -28,7 +28,8 @@ from skforge.compiler.driver import Lowered
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.hir.nodes import Reduction
 from skforge.compiler.ir.lir.printer import print_lir
-from skforge.compiler.runtime.cpu.jit import JitModule, compile_functions
+from skforge.compiler.runtime.cpu.code import MachineCode
+from skforge.compiler.runtime.cpu.jit import compile_functions
 from skforge.compiler.runtime.cpu.threads import parallel_for_pointer, resolve_n_jobs
 from skforge.compiler.runtime.kernels import (
     AnyKernel,
@@ -232,7 +233,7 @@ _PROTOTYPE = ctypes.CFUNCTYPE(
 
 
 @lru_cache(maxsize=1)
-def _loop() -> tuple[JitModule, Any]:
+def _loop() -> tuple[MachineCode, Any]:
     text = Path(__file__).with_name("time_calls.ll").read_text("utf-8")
     clocks = {"before": clock_call("%times"), "after": clock_call("%end")}
     module = compile_functions([Template(text).substitute(clocks)], Target.host())

@@ -431,7 +431,7 @@ class Progress:
         elif self._verbose and before is not None and before[0] != trial.batch:
             self._print(before[1])
         if self._verbose > 1:
-            self._print(trial_line(trial))
+            self._print(str(trial))
 
     def __exit__(self, *_: object) -> None:
         if self._bar is not None:
@@ -456,24 +456,3 @@ def _is_watched(stream: Any) -> bool:
 
 def _has_widgets() -> bool:
     return find_spec("ipywidgets") is not None
-
-
-def trial_line(trial: Trial) -> str:
-    """Return the result of a candidate as one line.
-
-    >>> from skforge.compiler.schedule.schedule import Schedule
-    >>> from skforge.tuning import Candidate, Trial
-    >>> two = Candidate(Schedule().interleave("tree", 2))
-    >>> print(trial_line(Trial((1, 1), 1, two, "measured", "", (2.5e-6,), 0.5)))
-    1 rows: 2.50 us, 2.00 times as fast as the default: Schedule().interleave("tree", 2)
-    >>> trial_line(Trial((1, 1), 1, two, "too large", "1,000 loops."))
-    '1 rows: too large, 1,000 loops: Schedule().interleave("tree", 2)'
-    """
-    tried = dict(trial.candidate.params) if trial.schedule is None else trial.schedule
-    outcome: str = trial.status
-    if trial.samples:
-        times = f"{1 / trial.relative:.2f} times as fast as the default"
-        outcome = f"{trial.seconds * 1e6:.2f} us, {times}"
-    if trial.reason:
-        outcome += f", {trial.reason.splitlines()[0].rstrip('.')}"
-    return f"{trial.n_rows} rows: {outcome}: {tried!r}"

@@ -12,6 +12,7 @@ import numpy as np
 
 from skforge.compiler.schedule.ranges import BatchRange
 from skforge.compiler.schedule.schedule import Schedule
+from skforge.exceptions import duration, plural
 
 #: "measured": all samples were taken. "stopped": timing ended early because it was too
 #: slow. "same code": an earlier trial of the same machine code has its time. "illegal":
@@ -107,14 +108,26 @@ class Trial:
     digest: str = ""
     machine: str = "cpu"
 
-    def __repr__(self) -> str:
-        outcome = self.reason or self.status
+    def __str__(self) -> str:
+        """Return the result as one line.
+
+        >>> cached = Candidate(Schedule().cache("tree"))
+        >>> print(Trial((1, 1), 1, cached, "measured", "", (2.5e-6,), 0.5))
+        1 row: 2.50 µs, 2.00 times as fast as the default: Schedule().cache("tree")
+        >>> Trial((1, 1), 1, cached, "too large", "1,000 loops.")
+        <Trial with 1 row: too large, 1,000 loops: Schedule().cache("tree")>
+        """
+        tried = dict(self.candidate.params) if self.schedule is None else self.schedule
+        outcome: str = self.status
         if self.samples:
-            outcome = (
-                f"{self.status}, {self.seconds / self.n_rows * 1e6:.3g} µs per row"
-            )
-            outcome += f", {self.relative:.3g} of the default's time"
-        return f"<Trial with {self.n_rows:,} rows: {outcome}: {self.schedule!r}>"
+            times = f"{1 / self.relative:.2f} times as fast as the default"
+            outcome = f"{duration(self.seconds)}, {times}"
+        if self.reason:
+            outcome += f", {self.reason.splitlines()[0].rstrip('.')}"
+        return f"{plural(self.n_rows, 'row')}: {outcome}: {tried!r}"
+
+    def __repr__(self) -> str:
+        return f"<Trial with {self}>"
 
     @property
     def schedule(self) -> Schedule | None:

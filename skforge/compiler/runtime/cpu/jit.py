@@ -84,25 +84,11 @@ def _object(texts: Sequence[str], target: Target) -> bytes:
     return bytes(_target_machine(target).emit_object(_parse(texts, target)))
 
 
-class JitModule(MachineCode):
-    """Machine code of this process, and its text; it lives as long as this object."""
-
-    def __init__(self, texts: Sequence[str], *code: Any) -> None:
-        super().__init__(*code)
-        self._texts = texts
-
-    def llvm_ir(self) -> str:
-        return emit_ir(self._texts, self.target)
-
-    def assembly(self) -> str:
-        return emit_assembly(self._texts, self.target)
-
-
 def compile_functions(
     sources: Sequence[JitSource],
     target: Target,
     symbols: Mapping[str, int] | None = None,
-) -> JitModule:
+) -> MachineCode:
     """Compile kernels, or LLVM modules as text, into this process.
 
     ``symbols`` are the addresses of functions that the text declares; others are looked
@@ -116,11 +102,11 @@ def compile_functions(
     if binary is not None:
         # If a valid digest covers a damaged object, it is compiled again.
         with suppress(CompilerError):
-            return JitModule(texts, names, binary, target, symbols)
+            return MachineCode(names, binary, target, symbols)
     with llvm():
         binary = _object(texts, target)
     object_cache.store(key, binary)
-    return JitModule(texts, names, binary, target, symbols)
+    return MachineCode(names, binary, target, symbols)
 
 
 def object_of(sources: Sources, target: Target) -> tuple[list[str], bytes]:

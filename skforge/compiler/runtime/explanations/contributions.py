@@ -26,7 +26,7 @@ from skforge.compiler.runtime.schedules import check_count
 from skforge.compiler.schedule.ranges import BatchRange
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
-from skforge.exceptions import InvalidInputError, UnsupportedModelError
+from skforge.exceptions import InvalidInputError, UnsupportedModelError, check_choice
 
 if TYPE_CHECKING:
     from skforge.compiler.ir.mir.nodes import Element
@@ -86,11 +86,7 @@ class ContributionKernels:
             "contributions": "contribution",
             "interactions": "interaction",
         }
-        if method not in elements:
-            raise InvalidInputError(
-                'method must be "predict", "contributions" or "interactions". Got '
-                f"{method!r} instead."
-            )
+        check_choice("method", method, ("predict", *elements))
         element = elements[method]
         check_covers(self.forest)
         kernels = self._kernels[element][0]
