@@ -95,9 +95,9 @@ class LeafAnswers:
         listed = quantiles if isinstance(quantiles, list) else [quantiles]
         real = [isinstance(q, (int, float)) and 0 <= q <= 1 for q in listed]
         asked = tuple(map(float, listed)) if real and all(real) else None
-        mean = listed == [None] or (len(listed) == 1 and str(listed[0]) == "mean")
+        mean = len(listed) == 1 and (listed[0] is None or str(listed[0]) == "mean")
         if asked is None and not mean:
-            if self._source.stored is None:
+            if self._source.stored is None and listed:  # of none, it may crash
                 return None
             raise InvalidInputError(
                 "quantiles must be a number from 0 to 1, a list of them, or 'mean'. "

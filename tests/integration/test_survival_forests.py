@@ -38,6 +38,7 @@ def outcomes(draw, risk):
         times = np.round(times, 1) + 0.1
     happened = event <= censored
     happened[:2] = True, False
+    times[1] += 0.5  # of one time alone the library predicts nothing
     rows = list(zip(happened, times, strict=True))
     return np.array(rows, dtype=[("event", bool), ("time", float)])
 
@@ -223,6 +224,17 @@ def test_contributions_explain_risks_and_exports_are_refused(fitted, tmp_path):
         skforge.export(fast, tmp_path / "exported")
     with pytest.raises(UnsupportedModelError, match="CompiledForest"):
         skforge.load_forest(model)
+
+
+def test_one_time_alone_is_refused(fitted):
+    _, _, X, y = fitted
+    y = y.copy()
+    y["time"] = 1.0
+    model = KINDS[0](2, random_state=0).fit(X, y)
+    with pytest.raises(IndexError):
+        model.predict(X)
+    with pytest.raises(UnsupportedModelError, match="one time"):
+        plain(model).fit(X)
 
 
 def test_trains_the_model_itself(fitted):

@@ -53,6 +53,11 @@ def load_with_payloads(model: Any) -> Forest:
     trees = _trees(model)
     values = [tree.value[:, :, 0] for tree in trees]
     if not _HAS_SAMPLES(model):
+        if len(model.unique_times_) == 1 and not _has_risks_alone(model):
+            raise UnsupportedModelError(
+                f"{type(model).__name__} was trained with one time alone, so that its "
+                "own predict fails; train it with several times."
+            )
         values = [_risks(model, tree.value, of_one=False) for tree in trees]
     n_outputs = values[0].shape[1]
     return common.forest_of(
