@@ -102,7 +102,7 @@ def narrowed(module: Any) -> Narrow | None:
         return None
     forest = module.forest
     columns = np.unique(forest.feature) if forest.n_predicates else np.zeros(1, int)
-    if forest.n_features - len(columns) < UNREAD:
+    if forest.n_features - len(columns) < UNREAD or forest.aggregate == "linear":
         return None
     place = np.full(forest.n_features, -1, np.int64)
     place[columns] = np.arange(len(columns))

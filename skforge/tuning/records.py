@@ -105,20 +105,7 @@ class RecordKey:
     #: The requested ranges of batch sizes, each with the size it was measured at; empty
     #: if the ranges of the default schedules were used.
     ranges: tuple[tuple[BatchRange, int | None], ...]
-    version: str  # of skforge: another release generates other code
-
-    @classmethod
-    def of(
-        cls,
-        forest: Forest,
-        target: Target,
-        reduction: str,
-        n_threads: int,
-        ranges: Mapping[BatchRange, int] | None,
-    ) -> RecordKey:
-        asked = tuple(sorted((ranges or {}).items(), key=lambda item: item[0][0]))
-        how = reduction, n_threads, asked, __version__
-        return cls(forest_key(forest), target_key(target), *how)
+    version: str = __version__  # another release generates other code
 
 
 @dataclass(frozen=True, slots=True)

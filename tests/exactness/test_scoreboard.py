@@ -21,7 +21,7 @@ from sklearn.ensemble import (
     RandomForestRegressor,
 )
 
-from skforge import CompiledForest, UnsupportedModelError, compile_forest, load_forest
+from skforge import CompiledForest, compile_forest, load_forest
 from tests.sklearn_rows import same_bits
 
 N, CATEGORIES = 300, 12
@@ -201,13 +201,3 @@ def test_answers_are_the_sources(name):
             same_bits(compiled.predict_proba(batch), model.predict_proba(batch))
         if hasattr(model, "apply"):
             same_bits(compiled.apply(batch), model.apply(batch))
-
-
-def test_linear_trees_are_refused_by_name():
-    model, X = lightgbm(linear_tree=True, missing=0.0)
-    with pytest.raises(UnsupportedModelError) as info:
-        CompiledForest(model).fit(X)
-    assert str(info.value) == (
-        "Tree 0 has linear models in its leaves (linear_tree), which are not "
-        "supported; train with linear_tree=False."
-    )

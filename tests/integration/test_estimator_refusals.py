@@ -226,11 +226,6 @@ REFUSED = {
         "The booster 'gblinear' is not a tree ensemble that can be compiled; train "
         "with booster='gbtree' or 'dart'.",
     ),
-    "linear-tree": (
-        lgb.LGBMClassifier(linear_tree=True),
-        "This LGBMClassifier trains linear models in its leaves (linear_tree=True), "
-        "which are not supported; train with linear_tree=False.",
-    ),
     "early-stop": (
         lgb.LGBMClassifier(pred_early_stop=True),
         "This LGBMClassifier predicts with pred_early_stop=True, which skips trees; "

@@ -102,15 +102,13 @@ def _from_wrappers(folder: Path) -> None:
 def _records() -> str:
     """Return tuning records of several searches, two of them for one key."""
     from skforge.compiler.target import Target
-    from skforge.tuning.records import Record, RecordKey
+    from skforge.tuning.records import Record, RecordKey, forest_key, target_key
 
-    forest = searched_forest()
-    target = Target.x86_64("v3")
-    ranges = {(1, 9): 1, (10, None): 512}
-    asked = (None, ranges, {(1, 1): 1}, None)
+    keys = forest_key(searched_forest()), target_key(Target.x86_64("v3"))
+    asked = ((), (((1, 9), 1), ((10, None), 512)), (((1, 1), 1),), ())
     lines = []
     for number, one in enumerate(asked):
-        key = RecordKey.of(forest, target, "exact", 1 + number % 3, one)
+        key = RecordKey(*keys, "exact", 1 + number % 3, one)
         table = {(1, 9): Schedule(), (10, None): QUICK}
         made = Record(key, table, "heuristic", number != 1, 0.5 + number, "a machine")
         lines.append(made.to_line())

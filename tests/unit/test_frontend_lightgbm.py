@@ -555,18 +555,6 @@ def test_early_stopping_of_predictions():
     assert load_forest(model.set_params(pred_early_stop=False)).n_trees == 1
 
 
-def test_linear_trees():
-    X, rng = make_rows(missing=0.0)
-    y = make_target(X, rng, "regression")
-    booster = train(X, y, rounds=2, linear_tree=True)
-    with pytest.raises(UnsupportedModelError) as info:
-        load_forest(booster)
-    assert str(info.value) == (
-        "Tree 0 has linear models in its leaves (linear_tree), which are not "
-        "supported; train with linear_tree=False."
-    )
-
-
 def random_tree(rng, features=3):
     """A tree as text: any shape, every decision type, odd thresholds and sets."""
     n_leaves = int(rng.integers(1, 12))

@@ -150,14 +150,6 @@ def test_rounds_and_trees_of_one_leaf():
     np.testing.assert_array_equal(reference_raw(forest, X)[:, 0], flat.predict(X))
 
 
-def test_linear_trees_are_refused():
-    X = np.random.default_rng(0).normal(size=(200, 2))
-    params = {"verbose": -1, "linear_tree": True, "num_leaves": 3}
-    booster = lgb.train(params, lgb.Dataset(X, X[:, 0]), 1)
-    with pytest.raises(UnsupportedModelError, match="Tree 0 has linear models"):
-        load_forest(booster.dump_model())
-
-
 def node(dump: dict[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = dump["tree_info"][0]["tree_structure"]
     return found

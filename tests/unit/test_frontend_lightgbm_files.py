@@ -340,11 +340,6 @@ def test_numbers_that_are_none(value):
             "The objective 'poisson' has the unknown option 'sqrt', so its "
             "predictions cannot be reproduced.",
         ),
-        (
-            ("^is_linear=0", "is_linear=1"),
-            "Tree 0 has linear models in its leaves (linear_tree), which are not "
-            "supported; train with linear_tree=False.",
-        ),
     ],
 )
 def test_unknown_things_are_refused(change, message):

@@ -182,7 +182,10 @@ def test_the_least_leaf_cannot_be_exported(kind, tmp_path):
 @pytest.mark.parametrize(
     ("changes", "text"),
     [
-        ({"aggregate": "mean"}, "aggregate = 'mean' is not 'sum', 'min' or 'max'"),
+        (
+            {"aggregate": "mean"},
+            "aggregate = 'mean' is not 'sum', 'min', 'max' or 'linear'",
+        ),
         ({"divisor": 2}, "aggregate = 'min' allows neither a divisor nor a base"),
         ({"aggregate": "max"}, "leaf_value[0] in tree 0 is not finite"),
     ],

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from skforge.compiler import driver
-from skforge.compiler.binning.rules import BlockRows
+from skforge.compiler.binning.rules import BlockRows, ReadingRules
 from skforge.compiler.binning.search import Registers
 from skforge.compiler.binning.transpose import transpose
 from skforge.compiler.forest.arrays import Comparison, Missing
@@ -15,7 +15,7 @@ from skforge.compiler.forest.reference import evaluate_predicates
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir.builder import Builder
 from skforge.compiler.ir.lir.nodes import F32, F64, I64, U8, Buffer, Scalar, Value, Vec
-from skforge.compiler.layouts.bitsliced.bitsliced import BitslicedLayout
+from skforge.compiler.layouts.bitsliced.bitsliced import table_and_code
 from skforge.compiler.layouts.bitsliced.predicate_lines import _steps
 from skforge.compiler.passes.hir import normalize_predicates
 from skforge.compiler.target import Target
@@ -75,7 +75,7 @@ def lines_of(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return each predicate's line of the block at a row: interpreted, compiled."""
     hir = driver.build_hir(made, sliced(block), "exact")
-    layout = BitslicedLayout(hir, target, block)
+    table, make = table_and_code(hir, target, block)
     b = Builder()
     element = F32 if rows.dtype == np.float32 else F64
     source, out = Buffer("rows", element), Buffer("out", U8, alignment=64)
@@ -91,8 +91,8 @@ def lines_of(
 
     where = BlockRows(source, n_rows, stride, b.const(first), made.n_features)
     with b:
-        code = layout.evaluate(b, where, model)
-    n_bytes = layout.table.n_lines * block // 8
+        code = make(ReadingRules(hir.forest, hir.comparison, model), where)
+    n_bytes = table.n_lines * block // 8
 
     def copy(i: Value, _: tuple[Value, ...]) -> None:
         b.store(out, i, b.load(code.lines, i))
@@ -111,7 +111,7 @@ def lines_of(
 
     def bits(out: np.ndarray) -> np.ndarray:
         whole = np.unpackbits(out.reshape(-1, block // 8), axis=1, bitorder="little")
-        return whole[layout.table.line_of].astype(bool)
+        return whole[table.line_of].astype(bool)
 
     copies = {k: v.copy() if isinstance(v, np.ndarray) else v for k, v in args.items()}
     interpret_lir(function, copies)

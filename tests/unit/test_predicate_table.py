@@ -44,28 +44,28 @@ def evaluate(
     jobs = table.jobs
     for tile, start in enumerate(table.tile_start.tolist()):
         for j in range(table.tile_jobs[tile], table.tile_jobs[tile + 1]):
-            column = jobs.column[j]
+            column = jobs["column"][j]
             assert 0 <= column < lanes
             x = _clean(table, rows[:, start + column].copy())
-            first, count, at = jobs.line[j], jobs.count[j], jobs.offset[j]
+            first, count, at = jobs["line"][j], jobs["count"][j], jobs["offset"][j]
             assert at % lanes == 0
-            if jobs.kind[j] == DIRECT:
+            if jobs["kind"][j] == DIRECT:
                 for i in range(count):
                     lines[first + i] = _right(
                         table, comparison, x, table.numbers[at + i]
                     )
-            elif jobs.kind[j] == CATEGORY:
+            elif jobs["kind"][j] == CATEGORY:
                 for i in range(count):
                     p = sets[int(table.numbers[at + i])]
                     lines[first + i] = ~_inside(forest, p, x) & ~np.isnan(x)
-            elif jobs.kind[j] in SETS:
-                entries = SETS[int(jobs.kind[j])]
+            elif jobs["kind"][j] in SETS:
+                entries = SETS[int(jobs["kind"][j])]
                 entry = _entry(forest, x, entries)
                 for i in range(count):
                     byte = table.set_tables[at + i // 8 * entries + entry]
                     lines[first + i] = byte >> (7 - i % 8) & 1
             else:
-                levels = int(jobs.kind[j])
+                levels = int(jobs["kind"][j])
                 code = _search(table, comparison, lanes, levels, at, x)
                 for i in range(count):
                     lines[first + i] = code > i
@@ -133,17 +133,17 @@ def check(forest: Forest, lanes: int, levels: int, n: int = 200) -> PredicateTab
         np.testing.assert_array_equal(got[p], ~left, err_msg=f"predicate {p}")
     # every predicate has a line of its own; spare ones come after those of searches
     assert len(np.unique(table.line_of)) == normal.n_predicates
-    in_tables = np.isin(table.jobs.kind, tuple(SETS))
-    padding = -table.jobs.count[in_tables] % 8
+    in_tables = np.isin(table.jobs["kind"], tuple(SETS))
+    padding = -table.jobs["count"][in_tables] % 8
     assert table.n_lines == normal.n_predicates + padding.sum() + SPARE_LINES
     assert table.line_of.max(initial=0) < table.n_lines
-    searched = ~np.isin(table.jobs.kind, (DIRECT, CATEGORY, *SETS))
-    others = table.jobs.line[~searched]
+    searched = ~np.isin(table.jobs["kind"], (DIRECT, CATEGORY, *SETS))
+    others = table.jobs["line"][~searched]
     if searched.any() and len(others):
-        end = table.jobs.count[searched].sum() + SPARE_LINES
+        end = table.jobs["count"][searched].sum() + SPARE_LINES
         assert others.min() == end
     assert table.numbers.dtype == normal.threshold.dtype
-    assert table.jobs.count.sum() == normal.n_predicates
+    assert table.jobs["count"].sum() == normal.n_predicates
     return table
 
 
@@ -178,7 +178,7 @@ def test_the_same_threshold_for_both_sides_of_missing(lanes: int, levels: int) -
 
 def kinds(counts: tuple[int, ...], lanes: int, levels: int) -> list[int]:
     table = plan_predicates(counted(counts), Registers(lanes, levels, 1, 1))
-    return table.jobs.kind.tolist()
+    return table.jobs["kind"].tolist()
 
 
 @pytest.mark.parametrize(
@@ -214,7 +214,7 @@ def test_tiles_cover_used_features_and_stay_within_rows(n_features: int) -> None
             assert 0 <= start <= max(0, n_features - 16)
             jobs = slice(table.tile_jobs[tile], table.tile_jobs[tile + 1])
             assert jobs.stop > jobs.start
-            assert (start + table.jobs.column[jobs] < n_features).all()
+            assert (start + table.jobs["column"][jobs] < n_features).all()
         assert table.tile_jobs[-1] == len(used)
 
 

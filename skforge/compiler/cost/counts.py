@@ -24,11 +24,7 @@ from skforge.compiler.layouts.even_trees import even_trees, leaf_counts
 from skforge.compiler.layouts.lanes.lanes import LanesCost, sums_together
 from skforge.compiler.layouts.pieces.cut import sizes
 from skforge.compiler.layouts.pieces.pieces import MOST, MOST_COLUMNS, USUAL
-from skforge.compiler.layouts.tiles.tile_layout import (
-    MAX_LEAVES,
-    TOP_LEVELS,
-    tile_bytes,
-)
+from skforge.compiler.layouts.tiles import tile_layout
 from skforge.compiler.layouts.tiles.tile_rows import TOP_FEATURES
 from skforge.compiler.layouts.tiles.tile_rows import refusal as values_refusal
 from skforge.compiler.layouts.tiles.tiles import MAX_COLUMNS, MAX_TREES
@@ -186,10 +182,12 @@ class ForestCounts(ForestShape):
 
         # walks, tiles of codes and of values, and the nodes below lanes
         item, lines = forest.threshold.itemsize, _Lines.of(forest)
-        values_top = 0 if item > 4 or len(used) > TOP_FEATURES else TOP_LEVELS
+        values_top = (
+            0 if item > 4 or len(used) > TOP_FEATURES else tile_layout.TOP_LEVELS
+        )
         self.walk_depth = lines.walked  # mean depth of a row's walk of a tree
-        self.three = lines.tiles(3, TOP_LEVELS, 3)
-        self.four = lines.tiles(4, TOP_LEVELS, 3)
+        self.three = lines.tiles(3, tile_layout.TOP_LEVELS, 3)
+        self.four = lines.tiles(4, tile_layout.TOP_LEVELS, 3)
         self.values = lines.tiles(3, values_top, 2 + item)
         self.leaves = lines.of_leaves
         self.walked = lines.below(0, item + WALKED_NODE)
@@ -197,7 +195,7 @@ class ForestCounts(ForestShape):
 
         most = int(np.diff(forest.tree_offset).max(initial=0)) // 2 + 1
         self.loads_deep = most > 1 << sliced_layout.MAX_BITS  # leaves of even trees
-        permutes = target.has("avx2") and most <= MAX_LEAVES
+        permutes = target.has("avx2") and most <= tile_layout.MAX_LEAVES
         self._allows_any_tiles = permutes and forest.n_predicates > 0
         self.allows_lanes = self.lanes.search < float("inf")
 
@@ -348,5 +346,5 @@ class _Lines:
         roots = self.rarity[(below >= 0) & (below % levels == 0)]
         visits = float((2.0**-roots).sum()) / (self.trees * self.part)
         tops = TOP_BYTES * self.trees if top else 0
-        lines = Reach.of(roots, tile_bytes(levels, False, slot), self.part)
+        lines = Reach.of(roots, tile_layout.tile_bytes(levels, False, slot), self.part)
         return TileCounts(visits, lines, tops)

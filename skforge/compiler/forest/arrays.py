@@ -114,6 +114,7 @@ class ForestArrays(_Known):
     scaling: tuple[float, ...] = field(default=(), metadata={"stored": False})
     hashed: HashedCategories | None = field(default=None, metadata={"stored": False})
     parallel_trees: int = field(default=0, metadata={"stored": False})
+    leaf_linear: Float64s = field(default_factory=lambda: np.zeros((0, 0)))
 
     def __post_init__(self) -> None:
         for name in LAYOUT:
@@ -224,7 +225,7 @@ LAYOUT: dict[str, tuple[Any, int]] = {
     **dict.fromkeys(("tree_output", "predicate", "left", "right"), (np.int32, 1)),
     **dict.fromkeys(("leaf", "source_node", "source_feature"), (np.int32, 1)),
     "cover": (np.float64, 1),
-    "leaf_value": (None, 2),
+    **{"leaf_value": (None, 2), "leaf_linear": (np.float64, 2)},
     "feature": (np.int32, 1),
     **dict.fromkeys(("comparison", "missing"), (np.uint8, 1)),
     "missing_left": (np.bool_, 1),
@@ -237,7 +238,7 @@ LAYOUT: dict[str, tuple[Any, int]] = {
 RARE: dict[str, Any] = {
     "scaling": tuple[float, ...],
     "hashed": None,
-    "parallel_trees": int,
+    **{"parallel_trees": int, "leaf_linear": None},
 }
 
 #: By kind and size: the characters of C's types differ among systems.

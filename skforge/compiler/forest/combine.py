@@ -55,6 +55,7 @@ def subset(forest: AnyForest, trees: Any) -> AnyForest:
         right=np.where(right < 0, -1, right + shift),
         leaf=leaf,
         leaf_value=forest.leaf_value[used_leaves],
+        leaf_linear=forest.leaf_linear[used_leaves[: len(forest.leaf_linear)]],
         category_offset=ends,
         category_words=forest.category_words[np.arange(ends[-1]) + starts],
         **of_nodes,
@@ -273,6 +274,11 @@ def _check_alike(forests: Sequence[ForestArrays]) -> None:
                     f"{name} of forest {number} is {shortened(theirs, 200)}, but that "
                     f"of forest 0 is {shortened(ours, 200)}; {_INSTEAD}."
                 )
+        if forest.aggregate == "linear":
+            raise UnsupportedModelError(
+                f"Forest {number} has linear models in its leaves, which are not "
+                f"joined; {_INSTEAD}."
+            )
         if forest.scaling or np.nan_to_num(forest.outputs.offsets).any():
             raise UnsupportedModelError(
                 f"Forest {number} scales its sums or adds numbers to them, which "

@@ -86,8 +86,9 @@ class Forest(arrays.ForestArrays):
         -0.9 is category 0. Otherwise negative values are in no set.
     class_labels : tuple of (str, int, float or bool)
         Labels stored in a classifier's file (ONNX, CatBoost); empty means 0, 1, ...
-    aggregate : {"sum", "min", "max"}, default="sum"
-        How a row's leaves become one score (ONNX has all three). For "min" and "max",
+    aggregate : {"sum", "min", "max", "linear"}, default="sum"
+        How a row's leaves become one score (ONNX has the first three). "linear" adds
+        the linear models of leaves. For "min" and "max",
         an infinite leaf value (+inf for "min", -inf for "max") means no value, and an
         output without any value is 0.
     wider_rows : bool, default=False
@@ -108,6 +109,10 @@ class Forest(arrays.ForestArrays):
     parallel_trees : int, default=0
         Trees of a boosting round for each output if they are not one (XGBoost's
         ``num_parallel_tree``); -1 if rounds differ in their trees.
+    leaf_linear : ndarray of float64, shape (n_leaves, 2 + 2 * k) or (0, 0)
+        The linear models of leaves (LightGBM): a constant, the number of features,
+        and up to ``k`` features, each followed by its coefficient. If one of these
+        features is NaN, the leaf adds ``leaf_value``.
     """
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -285,6 +290,8 @@ depth 0..1, 1 features, 1 outputs, float32 rows, float64 sums>
             for field in fields(self):
                 value = getattr(self, field.name)
                 if isinstance(value, np.ndarray):
+                    if field.name in arrays.RARE and not value.size:
+                        continue
                     head = f"{field.name}:{value.dtype}:{value.shape};"
                     parts += [head.encode(), value.data]
                 elif field.name not in arrays.RARE or value:

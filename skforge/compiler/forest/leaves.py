@@ -1,8 +1,9 @@
 """Leaves as such: their numbers, and scores that are not sums of their values.
 
 Kernels only add. Scores that are the minimum or maximum of a row's leaves (ONNX) are
-computed by NumPy from the leaves that kernels find. The fast kernels find leaves, too:
-in a forest with an output for each tree, each sum is a leaf.
+computed by NumPy from the leaves that kernels find; those of linear models in leaves
+(LightGBM), too, as a reference. The fast kernels find leaves as well: in a forest with
+an output for each tree, each sum is a leaf.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from dataclasses import replace
 import numpy as np
 
 from skforge._typing import Array, Int32s
+from skforge.compiler.forest.arrays import ZERO_THRESHOLD
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.outputs import SCORES
 from skforge.compiler.forest.validation import ABSENT
@@ -36,6 +38,7 @@ def leaf_finder(forest: Forest) -> Forest:
     return replace(
         forest,
         aggregate="sum",
+        leaf_linear=np.zeros((0, 0)),
         source_node=forest.leaf,
         leaf_value=np.where(np.isfinite(values), values, 0).astype(values.dtype),
     )
@@ -48,12 +51,37 @@ def numbers_of_leaves(forest: Forest) -> Int32s:
     return numbers
 
 
-def scores_of_leaves(forest: Forest, leaves: Array) -> Array:
+def not_sums(forest: Forest) -> str:
+    if forest.aggregate == "linear":
+        return "The sum of linear models in leaves"
+    return f"The aggregate function {forest.aggregate.upper()} of several trees"
+
+
+@np.errstate(all="ignore")
+def _linear_scores(forest: Forest, leaves: Array, rows: Array) -> Array:
+    """Return the sums of the linear models of leaves, as LightGBM computes them."""
+    x = np.where(np.abs(rows) <= ZERO_THRESHOLD, 0, rows.astype(np.float64))
+    scores = np.zeros((len(leaves), forest.n_outputs))
+    for tree, output in enumerate(forest.tree_output):
+        leaf = leaves[:, tree]
+        values, count, *terms = forest.leaf_linear[leaf].T
+        missing = np.zeros(len(leaf), np.bool_)
+        for k, (feature, factor) in enumerate(zip(*[iter(terms)] * 2, strict=True)):
+            term = x[np.arange(len(leaf)), feature.astype(np.intp)]
+            missing |= (k < count) & np.isnan(term)
+            values = np.where(k < count, values + factor * term, values)
+        scores[:, output] += np.where(missing, forest.leaf_value[leaf, 0], values)
+    return scores
+
+
+def scores_of_leaves(forest: Forest, leaves: Array, rows: Array) -> Array:
     """Return the least or greatest leaf value for each row and output.
 
     ``leaves`` are rows of ``leaf_value``, (n, n_trees). A score is 0 if no leaf has a
     value; zeros are positive, like those of sums that start from 0.
     """
+    if forest.aggregate == "linear":
+        return _linear_scores(forest, leaves, rows)
     absent = ABSENT[forest.aggregate]
     better = np.minimum if forest.aggregate == "min" else np.maximum
     scores = np.full((len(leaves), forest.n_outputs), absent, forest.leaf_value.dtype)
@@ -80,6 +108,7 @@ def by_tree(forest: Forest, values: Array) -> Forest:
         output_sizes=(),
         class_labels=(),
         aggregate="sum",
+        leaf_linear=np.zeros((0, 0)),
         scaling=(),
     )
 

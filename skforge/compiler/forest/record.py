@@ -121,6 +121,7 @@ _FOLLOWS: dict[str, Callable[[Any, Any, Any], Array]] = {
         predicate < 0, -1, np.arange(1, 1 + len(predicate), dtype=np.int32)
     ),
     "right": lambda offset, _, left: np.where(left < 0, -1, left + 1),
+    "leaf_linear": lambda *_: np.zeros((0, 0)),
     # the source numbers the nodes of a tree as the forest does
     "source_node": lambda offset, predicate, _: (
         np.arange(len(predicate), dtype=np.int32)

@@ -45,7 +45,7 @@ def reference_raw(forest: Forest, X: ArrayLike) -> Array:
     """
     leaf = forest.leaf[reference_leaves(forest, X)]
     if forest.aggregate != "sum":
-        return scores_of_leaves(forest, leaf)
+        return scores_of_leaves(forest, leaf, cast_rows(forest, X))
     total = np.tile(forest.base, (len(leaf), 1))
     for tree, output in enumerate(forest.tree_output):
         part = total if output < 0 else total[:, output : output + 1]

@@ -12,6 +12,7 @@ from skforge._typing import Array, Int64s
 from skforge.compiler.forest.combine import subset
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.outputs import AnswerSpec
+from skforge.compiler.forest.validation import ABSENT
 from skforge.runtime.libm import multiply_add
 
 
@@ -29,7 +30,7 @@ class BoostingRounds:
     def of(cls, forest: Forest) -> BoostingRounds | None:
         """Return the rounds of a boosted forest, None of another."""
         each = forest.parallel_trees or 1
-        if forest.source not in _BOOSTED or each < 0 or forest.aggregate != "sum":
+        if forest.source not in _BOOSTED or each < 0 or forest.aggregate in ABSENT:
             return None
         # averages, and isolation forests
         if forest.divisor != 1 or forest.outputs.function == "path_length":

@@ -96,8 +96,8 @@ def _check_sizes(forest: ForestArrays) -> None:
             f"parallel_trees = {forest.parallel_trees} is not a number of trees",
         ),
         (
-            aggregate not in ("sum", *ABSENT),
-            f"aggregate = {aggregate!r} is not 'sum', 'min' or 'max'",
+            aggregate not in ("sum", "linear", *ABSENT),
+            f"aggregate = {aggregate!r} is not 'sum', 'min', 'max' or 'linear'",
         ),
         (
             aggregate != "sum" and (forest.divisor != 1 or base.any()),
@@ -202,6 +202,8 @@ def _check_leaves(forest: ForestArrays) -> None:
             f"for {n_outputs} outputs"
         )
     vector = forest.leaf_value.shape[1] > 1
+    if forest.aggregate == "linear":
+        _check_models(forest, vector)
     wrong = (
         forest.tree_output != -1
         if vector
@@ -222,6 +224,21 @@ def _check_leaves(forest: ForestArrays) -> None:
         raise InvalidModelError(
             f"leaf_value[{row}] in tree {tree} is not finite, and skforge adds finite "
             "numbers only; give the leaf another value, or train the model again."
+        )
+
+
+def _check_models(forest: ForestArrays, vector: bool) -> None:
+    models, n_features = forest.leaf_linear, forest.n_features
+    n, width = models.shape
+    if vector or n != len(forest.leaf_value) or width < 2 or width % 2:
+        damaged(f"leaf_linear of shape {models.shape} is not that of linear leaves")
+    count, feature = models[:, 1], models[:, 2::2]
+    fine = np.isfinite(models).all(axis=1) & np.isin(count, np.arange(width // 2))
+    fine &= np.isin(feature, np.arange(n_features)).all(axis=1)
+    if (at := first_true(~fine)) >= 0:
+        damaged(
+            f"leaf_linear[{at}] = {models[at].tolist()} is no finite linear model of "
+            f"{n_features} features"
         )
 
 

@@ -373,12 +373,13 @@ class BlockRepresentation(Representation):
     def check_block(self, hir: PredictEnsemble, block: int) -> None:
         """Raise for block sizes that cannot be laid out, before building anything."""
 
+    def refuse_block(self, block: int, sizes: str) -> NoReturn:
+        self.refuse(f"takes blocks {sizes}; this schedule has blocks of {block}.")
+
     def check_groups(self, block: int, most: int) -> None:
         if block % self.row_group or block > most:
-            self.refuse(
-                f"takes blocks whose size is a multiple of {self.row_group} rows, at "
-                f"most {most}; this schedule has blocks of {block}."
-            )
+            sizes = f"is a multiple of {self.row_group} rows, at most {most}"
+            self.refuse_block(block, f"whose size {sizes}")
 
     def lay_out_blocks(
         self, hir: PredictEnsemble, target: Target, block: int

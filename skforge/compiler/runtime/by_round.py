@@ -314,6 +314,7 @@ def blocks_of(rows: Array) -> Iterator[Array]:
     return (rows[at : at + BLOCK_ROWS] for at in range(0, len(rows), BLOCK_ROWS))
 
 
+@np.errstate(all="ignore")  # rows may have infinite values for linear models
 def _run_up(planes: Array, first: Array) -> None:
     """Add to each plane the ones before it, and to the first ones sums, in place."""
     planes[:, 0] += first

@@ -31,6 +31,7 @@ from skforge.compiler.runtime import targets
 from skforge.compiler.runtime.arrays import is_device_array
 from skforge.compiler.runtime.cpu.threads import check_n_jobs
 from skforge.compiler.runtime.kernels import KernelCache, RangeKernels
+from skforge.compiler.runtime.linear_leaves import LinearLeaves
 from skforge.compiler.runtime.schedules import check_count
 from skforge.compiler.runtime.shares import Shares
 from skforge.compiler.schedule.ranges import BatchRange
@@ -123,6 +124,8 @@ class ByTree:
         if not forest.n_trees:
             rows = prepare_rows(forest, X)
             return np.empty((len(rows), 0), forest.accumulator_dtype)
+        if forest.aggregate == "linear":
+            return self._linear_scores(X, n_jobs, by_tree=True)
         if not forest.vector_leaves:
             return self._of_trees("value", X, n_jobs)
         return forest.leaf_value[self._leaf_rows(X, n_jobs)]
@@ -135,6 +138,15 @@ class ByTree:
         rows = self._of_trees("row", X, n_jobs)
         return numbers_in(rows) if rows.dtype == np.float32 else rows.astype(np.int32)
 
+    def _linear_scores(self, X: Any, n_jobs: int | None, by_tree: bool) -> Array:
+        rows = prepare_rows(self.forest, X, self.takes_made)
+        places = numbers_in(self._of_trees("place", rows, n_jobs))
+        return self._models(rows, places, self._jobs(n_jobs), by_tree)
+
+    @cached_property
+    def _models(self) -> LinearLeaves:
+        return LinearLeaves(self.forest)
+
     def _of_trees(self, leaf: str, X: Any, n_jobs: int | None) -> Array:
         module = self._trees(leaf)
         module.n_jobs = self.n_jobs
@@ -142,7 +154,7 @@ class ByTree:
         return values.reshape(len(values), self.forest.n_trees)
 
     def _trees(self, leaf: str) -> Any:
-        """Return the module whose leaves are their "number", "value" or "row"."""
+        """Return the module of leaves' "number", "value", "row" or "place"."""
         if (made := self._by_tree.get(leaf)) is None:
             with self.compiler.lock:
                 if (made := self._by_tree.get(leaf)) is None:
@@ -154,6 +166,8 @@ class ByTree:
         values: Array = forest.leaf_value[:, 0]
         if leaf == "number":
             values = number_values(numbers_of_leaves(forest))
+        elif leaf == "place":
+            values = number_values(np.arange(forest.n_leaves, dtype=np.int32))
         elif leaf == "row":
             numbers = np.arange(forest.n_leaves, dtype=np.int32)
             small = forest.n_leaves < LARGEST

@@ -376,5 +376,5 @@ def raw_scores(
         leaves = np.empty((len(rows), forest.n_trees), np.int32)
         if kernel is not None and forest.n_trees:
             kernel(rows, leaves, threads)
-        raw = scores_of_leaves(forest, leaves)
+        raw = scores_of_leaves(forest, leaves, rows)
     return raw[:, 0] if forest.n_outputs == 1 else raw

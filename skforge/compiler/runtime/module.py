@@ -191,6 +191,8 @@ class CompiledModule(ByRound, Explained):
         far = type(X) is not np.ndarray and is_device_array(X)
         if far and (self.takes_made or self.forest.hashed is None):
             return on_device().raw_on_device(self, X)
+        if self.forest.aggregate == "linear":
+            return self._linear_scores(X, n_jobs, by_tree=False)
         rows = prepare_rows(self.forest, X, self.takes_made)
         share = self._share(len(rows), n_jobs)
         kernel = self.kernels.kernel(share.number) if len(rows) else None

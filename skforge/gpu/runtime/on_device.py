@@ -15,6 +15,7 @@ import numpy as np
 
 from skforge._typing import Array, Int32s
 from skforge.compiler.forest.forest import Forest
+from skforge.compiler.forest.leaves import not_sums
 from skforge.compiler.forest.mistakes import check_shape
 from skforge.compiler.forest.rows import read_columns
 from skforge.compiler.ir.mir.nodes import Element
@@ -99,8 +100,8 @@ def _empty(device: CupyDevice, shape: tuple[int, int], dtype: np.dtype[Any]) -> 
 def _read(forest: Forest, device: CupyDevice, rows: Any) -> Any:
     if forest.aggregate != "sum":
         raise UnsupportedModelError(
-            f"The aggregate function {forest.aggregate.upper()} of several trees is "
-            "computed on the CPU: pass the rows as a NumPy array."
+            f"{not_sums(forest)} is computed on the CPU: pass the rows as a NumPy "
+            "array."
         )
     rows = read_columns(forest, rows)
     check_shape(rows.shape, forest.n_features)

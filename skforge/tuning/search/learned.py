@@ -116,11 +116,9 @@ def odds_of(
     model: CostModel | None = None,
 ) -> odds.Odds:
     """Return what a search knows of times; its first range says by which estimate."""
-
-    def make() -> odds.Odds:
-        return odds.Odds(_estimated(problem, estimate, model))
-
-    return problem.shared("odds", make)
+    return problem.shared(
+        "odds", lambda: odds.Odds(_estimated(problem, estimate, model))
+    )
 
 
 def _estimated(

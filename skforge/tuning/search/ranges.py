@@ -43,7 +43,7 @@ def plan_ranges(
     asked = dict.fromkeys(defaults) if ranges is None else ranges
     shares = {batch: 1.0 if ranges else _octaves(batch) for batch in asked}
     plans = []
-    for batch, size in sorted(asked.items(), key=_first_row):
+    for batch, size in sorted(asked.items(), key=first_row):
         sizes = probe_sizes(batch) if size is None else (size,)
         main = sizes[-1 if batch[1] is None else len(sizes) // 2]
         default = table_at(defaults, batch[0] if size is None else size)
@@ -55,14 +55,14 @@ def plan_ranges(
 
 def merged(table: Mapping[BatchRange, T]) -> dict[BatchRange, T]:
     ranges: list[tuple[BatchRange, T]] = []
-    for (first, last), value in sorted(table.items(), key=_first_row):
+    for (first, last), value in sorted(table.items(), key=first_row):
         if ranges and ranges[-1][1] == value and ranges[-1][0][1] == first - 1:
             first = ranges.pop()[0][0]
         ranges.append(((first, last), value))
     return dict(ranges)
 
 
-def _first_row(item: tuple[BatchRange, object]) -> int:
+def first_row(item: tuple[BatchRange, object]) -> int:
     return item[0][0]
 
 

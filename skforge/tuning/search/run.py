@@ -76,10 +76,8 @@ class Run:
         verbose: int | None,
     ) -> None:
         self._search, self._rows, self._lean = search, rows, lean
-        self._clock, self._builder = (
-            measurer.clock,
-            CandidateBuilder(search.forest, measurer),
-        )
+        self._clock = measurer.clock
+        self._builder = CandidateBuilder(search.forest, measurer)
         self._slot = max(SHORTEST_SLOT, min(SLOT, search.seconds / 4000))
         self._start, self._end = start, start + search.seconds
         self._progress = Progress(verbose, search.seconds)

@@ -37,12 +37,20 @@ from skforge.tuning.records import (
     RecordKey,
     TuningRecords,
     UserStore,
+    forest_key,
     shape_key,
     sizes_of,
+    target_key,
 )
 from skforge.tuning.result import TuningResult
 from skforge.tuning.search.odds import LARGE, kind_of
-from skforge.tuning.search.ranges import RangePlan, merged, plan_ranges, range_text
+from skforge.tuning.search.ranges import (
+    RangePlan,
+    first_row,
+    merged,
+    plan_ranges,
+    range_text,
+)
 from skforge.tuning.search.strategies import Problem, Round, Strategy
 from skforge.tuning.search.trial import DEFAULT, RECORD
 from skforge.tuning.space.space import LISTED, ScheduleSpace, generator
@@ -110,8 +118,9 @@ class Search:
 
     @cached_property
     def key(self) -> RecordKey:
-        how = self.reduction, self.n_threads, self.ranges
-        return RecordKey.of(self.forest, self.target, *how)
+        asked = tuple(sorted((self.ranges or {}).items(), key=first_row))
+        keys = forest_key(self.forest), target_key(self.target)
+        return RecordKey(*keys, self.reduction, self.n_threads, asked)
 
     def measurer(self) -> KernelMeasurer:
         how = self.reduction, self.n_jobs, self.kernels

@@ -77,6 +77,7 @@ def _lines(tree: Any, where: str, room: int) -> dict[str, Any]:
                 f"The category sets up to {where} take more than {_MAX_WORDS * 4} "
                 "bytes; number the categories from 0 without gaps."
             )
+    linear = any("leaf_coeff" in leaf for leaf in leaves)
     return {
         "num_leaves": str(len(leaves)),
         "num_cat": str(len(ends) - 1),
@@ -90,7 +91,21 @@ def _lines(tree: Any, where: str, room: int) -> dict[str, Any]:
         "leaf_count": _counts(leaves, "leaf_count", where),
         "cat_boundaries": ends,
         "cat_threshold": sets,
-        "is_linear": "1" if any("leaf_coeff" in leaf for leaf in leaves) else "0",
+        **(_models(leaves, where) if linear else {}),
+    }
+
+
+def _models(leaves: Sequence[dict[str, Any]], where: str) -> dict[str, Any]:
+    features, factors = (
+        [_typed(leaf.get(key), list, f"{key} of {where}") for leaf in leaves]
+        for key in ("leaf_features", "leaf_coeff")
+    )
+    return {
+        "is_linear": "1",
+        "leaf_const": [_number(leaf.get("leaf_const"), where) for leaf in leaves],
+        "num_features": [*map(len, features)],
+        "leaf_features": [_word(feature) for each in features for feature in each],
+        "leaf_coeff": [_number(x, where) for each in factors for x in each],
     }
 
 

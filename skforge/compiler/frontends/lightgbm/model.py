@@ -128,6 +128,8 @@ def _forest(
         feature_names=tuple(names),
         category_names=_category_names(model, n_features),
         truncate_categories=True,
+        aggregate="linear" if len(trees.linear) else "sum",
+        leaf_linear=trees.linear,
     )
 
 
@@ -329,11 +331,6 @@ def refuse(model: Any) -> None:
     if not is_a(model, "lightgbm.sklearn.LGBMModel"):
         return
     _refuse_wrapper(model)
-    if linear := _switched_on(model, ("linear_tree", "linear_trees")):
-        raise UnsupportedModelError(
-            f"This {type(model).__name__} trains linear models in its leaves "
-            f"({linear}=True), which are not supported; train with {linear}=False."
-        )
 
 
 def _refuse_wrapper(model: Any) -> None:

@@ -25,6 +25,9 @@ _KNOWN = checks.known_fields("lightgbm text")
 _VERSIONS = ("v2", "v3", "v4")
 _REPAIR = "save it again"
 
+#: Linear models of leaves that kernels can number, see ``leaves.number_values``.
+_MOST_MODELS = (1 << 23) - 1
+
 #: The lines of each tree by their keys.
 Lines: TypeAlias = Sequence[dict[str, Any]]
 
@@ -214,6 +217,7 @@ class TextTrees(NamedTuple):
     inner_count: Floats | None
     leaf_count: Floats | None
     categories: Sets  # words by inner node
+    linear: Floats  # as a forest's ``leaf_linear``; (0, 0) if no leaf has a model
 
 
 def read_trees(trees: Lines, n_features: int) -> TextTrees:
@@ -222,11 +226,6 @@ def read_trees(trees: Lines, n_features: int) -> TextTrees:
         size = integer(tree, "num_leaves", f"tree {number}")
         if size < 1:
             damaged(f"num_leaves = 0 of tree {number} is not a size")
-        if tree.get("is_linear", "0") != "0":
-            raise UnsupportedModelError(
-                f"Tree {number} has linear models in its leaves (linear_tree), which "
-                "are not supported; train with linear_tree=False."
-            )
         sizes.append(size)
     leaves = np.array(sizes, dtype=np.int64)
     inner = leaves - 1
@@ -248,6 +247,7 @@ def read_trees(trees: Lines, n_features: int) -> TextTrees:
     bad = (decision < 0) | (decision > 15) | ((decision & 13) == 12)
     check("decision_type", decision, bad, lambda _: "unknown")
     threshold = _numbers(trees, "threshold", inner, float)
+    leaf_value = _numbers(trees, "leaf_value", leaves, float)
     return TextTrees(
         n_leaves=leaves,
         first_inner=first_inner,
@@ -257,11 +257,41 @@ def read_trees(trees: Lines, n_features: int) -> TextTrees:
         threshold=threshold,
         left=left,
         right=right,
-        leaf_value=_numbers(trees, "leaf_value", leaves, float),
+        leaf_value=leaf_value,
         inner_count=_counts(trees, "internal_count", inner),
         leaf_count=_counts(trees, "leaf_count", leaves),
         categories=_categories(trees, decision, threshold, first_inner),
+        linear=_linear(trees, leaves, leaf_value),
     )
+
+
+def _linear(trees: Lines, leaves: Ints, leaf_value: Floats) -> Floats:
+    """Return the linear models of all leaves; those of other trees are constant."""
+    are = [tree.get("is_linear", "0") != "0" for tree in trees]
+    if not any(are):
+        return np.zeros((0, 0))
+    if len(leaf_value) >= _MOST_MODELS:
+        raise UnsupportedModelError(
+            f"The trees have {len(leaf_value):,} leaves with linear models, of which "
+            f"{_MOST_MODELS:,} are supported; train fewer trees."
+        )
+    linear = [tree for tree, is_linear in zip(trees, are, strict=True) if is_linear]
+    sizes, inside = leaves[are], np.repeat(are, leaves)
+    count = _numbers(linear, "num_features", sizes, int)
+    if (count < 0).any():
+        damaged("num_features is less than 0")
+    models = np.zeros((len(leaf_value), 2 + 2 * count.max(initial=0)))
+    models[:, 0] = leaf_value
+    models[inside, 0] = _numbers(linear, "leaf_const", sizes, float)
+    models[inside, 1] = count
+    # of each leaf so many pairs
+    terms = np.add.reduceat(count, offsets(sizes)[:-1])
+    row = np.repeat(np.flatnonzero(inside), count)
+    place = np.arange(len(row)) - np.repeat(np.cumsum(count) - count, count)
+    models[row, 2 + 2 * place] = _numbers(linear, "leaf_features", terms, int)
+    models[row, 3 + 2 * place] = _numbers(linear, "leaf_coeff", terms, float)
+    constant = not count.any() and np.array_equal(models[:, 0], leaf_value)
+    return np.zeros((0, 0)) if constant else models
 
 
 def _words(tree: dict[str, Any], key: str) -> list[Any]:
@@ -275,7 +305,7 @@ def _numbers(trees: Lines, key: str, sizes: Ints, kind: type[int] | type[float])
     for number, (tree, size) in enumerate(zip(trees, sizes.tolist(), strict=True)):
         if key not in tree and size:
             damaged(f"Tree {number} has no {key}")
-        if not size and key != "leaf_value":
+        if not size and key not in ("leaf_value", "leaf_features", "leaf_coeff"):
             continue  # a tree of one leaf: LightGBM does not read this line
         words = _words(tree, key)
         if len(words) != size:

@@ -323,6 +323,8 @@ def _check(plan: ColumnPlan, forests: tuple[Forest, ...]) -> None:
                 f"last step was trained on {forest.n_features}; fit the pipeline as a "
                 "whole."
             )
+        if forest.aggregate == "linear":
+            cannot_fold("The leaves compute with the columns that the steps make")
         if any(forest.category_names) or forest.hashed is not None:
             raise UnsupportedModelError(
                 "The last step of the pipeline knows categories by their names, so no "

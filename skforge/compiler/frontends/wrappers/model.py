@@ -90,7 +90,8 @@ def taken_apart(model: Any, forests_of: ForestsOf = read_forests) -> Wrapped:
         part.places = [slice(0)] * len(part.forests)
         for number, forest in enumerate(part.forests):
             # joined, every leaf would hold zeros for the outputs of all the others
-            alone = forest.scaling or (part.only is None and forest.vector_leaves)
+            alone = forest.scaling or forest.aggregate == "linear"
+            alone = alone or (part.only is None and forest.vector_leaves)
             apart = id(forest) if alone else None
             key = *_kind_of_forest(forest), repr(forest.missing_value), apart
             groups.setdefault(key, []).append((part, number))

@@ -73,10 +73,7 @@ class Background(layouts.BlockRepresentation):
 
     def check_block(self, hir: PredictEnsemble, block: int) -> None:
         if block != self.block:
-            self.refuse(
-                f"takes blocks of {self.block} rows; this schedule has blocks of "
-                f"{block}."
-            )
+            self.refuse_block(block, f"of {self.block} rows")
 
     def block_code(self, hir: PredictEnsemble, target: Target, block: int) -> MakeCode:
         order = preorder_of(hir)

@@ -8,11 +8,11 @@ the data that both read. On GPUs it is ``skforge/gpu/layouts/bitsliced``.
 
 from __future__ import annotations
 
-from skforge.compiler.binning.rules import BlockRows, Model, ReadingRules
+from skforge.compiler.binning.rules import BlockRows, ReadingRules
 from skforge.compiler.binning.transpose import WIDE
 from skforge.compiler.ir.hir.nodes import PredictEnsemble
-from skforge.compiler.ir.lir.builder import Builder
 from skforge.compiler.layouts import base as layouts
+from skforge.compiler.layouts.base import MakeCode
 from skforge.compiler.layouts.bitsliced import predicate_lines, sliced_layout
 from skforge.compiler.layouts.bitsliced.predicate_table import (
     PredicateTable,
@@ -28,36 +28,35 @@ from skforge.exceptions import ScheduleError
 TABLE_BYTES = 1 << 30
 
 
-class BitslicedLayout(layouts.BlockLayout):
-    def __init__(self, hir: PredictEnsemble, target: Target, block: int) -> None:
-        forest = hir.forest
-        # Ties are resolved part by part, but blocks in parts write their lines later.
-        one_part = forest.n_features <= WIDE and block <= predicate_lines.MAX_PART
-        narrow = one_part and predicate_lines.narrows(forest, hir.comparison)
-        tests = predicate_lines.narrowed(forest) if narrow else forest
-        self._hir, self._block = hir, block
-        dtype = tests.threshold.dtype
-        self._shape = sliced_layout.BlockOfBits.of(forest, target, block, dtype)
-        # Layouts for other block sizes share the predicates and trees.
-        registers, long_codes = self._shape.registers, self._shape.byte_lookup
-        bits = sliced_layout.MAX_CODE_BITS if long_codes else sliced_layout.MAX_BITS
+def table_and_code(
+    hir: PredictEnsemble, target: Target, block: int
+) -> tuple[PredicateTable, MakeCode]:
+    forest, order = hir.forest, hir.tiles.tree_order
+    # Ties are resolved part by part, but blocks in parts write their lines later.
+    one_part = forest.n_features <= WIDE and block <= predicate_lines.MAX_PART
+    narrow = one_part and predicate_lines.narrows(forest, hir.comparison)
+    tests = predicate_lines.narrowed(forest) if narrow else forest
+    dtype = tests.threshold.dtype
+    shape = sliced_layout.BlockOfBits.of(forest, target, block, dtype)
+    # Layouts for other block sizes share the predicates and trees.
+    registers, long_codes = shape.registers, shape.byte_lookup
+    bits = sliced_layout.MAX_CODE_BITS if long_codes else sliced_layout.MAX_BITS
 
-        def laid_out() -> tuple[PredicateTable, sliced_layout.SlicedTrees]:
-            table, order = plan_predicates(tests, registers), hir.tiles.tree_order
-            sliced = slice_trees(forest, table.line_of, order, table.n_lines, bits)
-            return table, sliced
+    def laid_out() -> tuple[PredicateTable, sliced_layout.SlicedTrees]:
+        table = plan_predicates(tests, registers)
+        return table, slice_trees(forest, table.line_of, order, table.n_lines, bits)
 
-        key = ("bitsliced", id(forest), registers, long_codes)
-        self.table, self._trees = hir.shared.once(key, laid_out)
+    key = ("bitsliced", id(forest), registers, long_codes)
+    table, trees = hir.shared.once(key, laid_out)
 
-    def evaluate(self, b: Builder, rows: BlockRows, model: Model) -> layouts.BlockCode:
-        rules = ReadingRules(self._hir.forest, self._hir.comparison, model)
-        predicates = predicate_lines.PredicateLowering(rules, self.table, self._shape)
-        order = self._hir.tiles.tree_order
-        sliced = BitslicedLowering(rules, self._trees, order, self._shape)
+    def make(rules: ReadingRules, rows: BlockRows) -> BitslicedLowering:
+        predicates = predicate_lines.PredicateLowering(rules, table, shape)
+        sliced = BitslicedLowering(rules, trees, order, shape)
         predicates.scratch()
         predicates.evaluate(rows, sliced.scratch(rows))
         return sliced
+
+    return table, make
 
 
 class Bitsliced(layouts.BlockRepresentation):
@@ -82,10 +81,7 @@ class Bitsliced(layouts.BlockRepresentation):
 
     def check_block(self, hir: PredictEnsemble, block: int) -> None:
         if block % GROUP or block & (block - 1):
-            self.refuse(
-                f"takes blocks of {GROUP} rows times a power of two; this schedule has "
-                f"blocks of {block}."
-            )
+            self.refuse_block(block, f"of {GROUP} rows times a power of two")
         size = hir.forest.n_predicates * block // 8
         if size > TABLE_BYTES:
             raise ScheduleError(
@@ -94,10 +90,8 @@ class Bitsliced(layouts.BlockRepresentation):
                 f"{TABLE_BYTES >> 20} MiB; use smaller blocks."
             )
 
-    def lay_out_blocks(
-        self, hir: PredictEnsemble, target: Target, block: int
-    ) -> layouts.BlockLayout:
-        return BitslicedLayout(hir, target, block)
+    def block_code(self, hir: PredictEnsemble, target: Target, block: int) -> MakeCode:
+        return table_and_code(hir, target, block)[1]
 
 
 layouts.register(Bitsliced())

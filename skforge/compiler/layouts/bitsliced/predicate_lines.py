@@ -157,7 +157,7 @@ class PredicateLowering:
         self.t, self.shape = table, shape
         self._rules, forest = rules, rules.forest
         self._model = model = rules.model
-        jobs = table.jobs
+        kinds, column = table.jobs["kind"], table.jobs["column"]
         self.tile_start = model("tile_start", table.tile_start)
         self.tile_jobs = model("tile_jobs", table.tile_jobs)
         self.numbers = model("numbers", table.numbers)
@@ -175,14 +175,11 @@ class PredicateLowering:
         self.kept = self.part < shape.rows
         self._run = ColumnTile.run(forest.n_features, shape.registers.lanes)
         tile = np.repeat(np.arange(len(table.tile_start)), np.diff(table.tile_jobs))
-        self._feature = table.tile_start[tile] + jobs.column
-        column = jobs.column + tile % self._run * shape.registers.lanes
-        job = (jobs.kind, column.astype(np.int32), jobs.line, jobs.count, jobs.offset)
-        names = ("kind", "column", "line", "count", "offset")
-        self._jobs = [
-            model(f"job_{name}", data) for name, data in zip(names, job, strict=True)
-        ]
-        self.searches = np.flatnonzero(predicate_table.searched(jobs.kind))
+        self._feature = table.tile_start[tile] + column
+        column = column + tile % self._run * shape.registers.lanes
+        jobs = {**table.jobs, "column": column.astype(np.int32)}
+        self._jobs = [model(f"job_{name}", data) for name, data in jobs.items()]
+        self.searches = np.flatnonzero(predicate_table.searched(kinds))
         # The only comparison of sets: by MEMBER a number with a fraction is in none.
         members = bool((forest.comparison == Comparison.MEMBER).any())
         self._test = Comparison.MEMBER if members else Comparison.IN
@@ -267,7 +264,7 @@ class PredicateLowering:
     def _evaluate_job(self, kind: Value, job: PredicateJob) -> None:
         planes = b.const(0)
         if self.kept and len(self.searches):
-            number = np.zeros(len(self.t.jobs.kind), np.int64)
+            number = np.zeros(len(self._feature), np.int64)
             number[self.searches] = np.arange(len(self.searches))
             search = self._model("search_number", number)[job.number]
             planes = search * (PLANES * self.line_bytes) + job.shift

@@ -51,21 +51,6 @@ def searched(kind: ArrayLike) -> Bools:
     return ~np.isin(kind, (DIRECT, CATEGORY, *SETS))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Jobs:
-    """The work of each tile of columns, in order.
-
-    Job j reads column ``column[j]`` of its tile, writes ``count[j]`` lines from
-    ``line[j]`` on, and finds its numbers at ``offset[j]`` of ``numbers``.
-    """
-
-    kind: Int32s
-    column: Int32s
-    line: Int32s
-    count: Int32s
-    offset: Int32s
-
-
 @dataclass(frozen=True, slots=True)
 class PredicateJob:
     number: Value
@@ -79,13 +64,18 @@ class PredicateJob:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PredicateTable:
-    """Everything the input stage of a block reads, and the line of each predicate."""
+    """Everything the input stage of a block reads, and the line of each predicate.
+
+    ``jobs`` are the work of each tile of columns, in order: job j, of one ``kind``,
+    reads column ``column[j]`` of its tile, writes ``count[j]`` lines from ``line[j]``
+    on, and finds its numbers at ``offset[j]`` of ``numbers``.
+    """
 
     n_lines: int  # spare ones included
     line_of: Int32s  # (n_predicates,)
     tile_start: Int32s  # first feature of each tile of columns
     tile_jobs: Int32s  # (n_tiles + 1,) into the jobs
-    jobs: Jobs
+    jobs: dict[str, Int32s]
     numbers: Array  # thresholds and search tables, in the rows' dtype
     set_tables: NDArray[np.uint8]
     kinds: tuple[int, ...]  # kinds of job that occur
@@ -137,22 +127,24 @@ def plan_predicates(forest: Forest, registers: Registers) -> PredicateTable:
     of, kind, count, offset = np.array(works, np.int32).reshape(-1, 4).T
     tile = np.searchsorted(start + lanes, features[of], "right")
     line, n_lines = _number_lines(kind, count)
-    jobs = TestColumns(columns.tests, np.append(0, np.cumsum(count)))
-    lines = np.repeat(line, count) + jobs.rank
+    of_jobs = TestColumns(columns.tests, np.append(0, np.cumsum(count)))
+    lines = np.repeat(line, count) + of_jobs.rank
     line_of = np.zeros(forest.n_predicates, np.int32)
-    line_of[jobs.tests] = lines
-    right = ~forest.missing_left[jobs.tests]
+    line_of[of_jobs.tests] = lines
+    right = ~forest.missing_left[of_jobs.tests]
+    column = features[of] - start[tile]
+    jobs = dict(kind=kind, column=column, line=line, count=count, offset=offset)
     return PredicateTable(
         n_lines=n_lines + SPARE_LINES,
         line_of=line_of,
         tile_start=start,
         tile_jobs=np.searchsorted(tile, np.arange(len(start) + 1)).astype(np.int32),
-        jobs=Jobs(kind, features[of] - start[tile], line, count, offset),
+        jobs=jobs,
         numbers=numbers.array(forest.threshold.dtype, spare=lanes),
         set_tables=set_tables.array(np.uint8),
         kinds=tuple(np.unique(kind).tolist()),
         right_lines=np.append(lines[right], 0).astype(np.int32),
-        right_offset=np.append(0, np.cumsum(right))[jobs.offset].astype(np.int32),
+        right_offset=np.append(0, np.cumsum(right))[of_jobs.offset].astype(np.int32),
         unordered=not forest.missing_left.any() and not category.any(),
         missing=Missing(int(forest.missing[0])),
     )

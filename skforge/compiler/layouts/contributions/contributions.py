@@ -17,19 +17,9 @@ from skforge.compiler.layouts import base as layouts
 from skforge.compiler.layouts.base import MakeCode
 from skforge.compiler.layouts.blocks.paths import trace
 from skforge.compiler.layouts.blocks.tree_block import VECTOR, WORDS, Trees
-from skforge.compiler.layouts.contributions import walk
+from skforge.compiler.layouts.contributions import quadrature, walk
 from skforge.compiler.layouts.contributions.edges import PointsAsLanes, RowsAsLanes
 from skforge.compiler.layouts.contributions.order import pair_up, put_in_order
-from skforge.compiler.layouts.contributions.quadrature import (
-    GAINS,
-    LOSS,
-    PAIR_ROWS,
-    ROWS,
-    ROWS_BY_SIDE,
-    Points,
-    fill,
-    parts_of,
-)
 from skforge.compiler.layouts.contributions.subtrees import find, tables
 from skforge.compiler.layouts.contributions.walk import (
     ContributionCode,
@@ -66,7 +56,7 @@ class InteractionCode(ContributionCode):
         self._other_bits = table("other_bits", pairs.edge * self.line)
         points = np.repeat(data.points.places[order.tree], np.diff(pairs.start))
         node, side = np.divmod(pairs.edge - 1, 2)
-        gains = (node * data.rows + GAINS + side) * points
+        gains = (node * data.rows + quadrature.GAINS + side) * points
         self._other_gain = table("other_gain", gains)
         slots = pairs.slot * (self.lanes * self.together)
         self._other_slot = table("other_slot", slots)
@@ -80,7 +70,7 @@ class InteractionCode(ContributionCode):
         for k, (left, right) in enumerate(node.passed):
             passed = left | right
             terms[k] = [b.select(passed, term, 0.0) for term in terms[k]]
-        loss = [self.constant(walk, node.constants, LOSS, q) for q in points]
+        loss = [self.constant(walk, node.constants, quadrature.LOSS, q) for q in points]
         sums = self._columns[1].sums
         with b.loop(self._others[node.i], self._others[node.i + 1], hint="other") as e:
             place = self.number(self._other_bits, e) + walk.vector * each
@@ -133,10 +123,10 @@ def walk_data(forest: Forest, by_pairs: bool, in_lanes: bool) -> WalkData:
     ``by_pairs`` is for interactions, ``in_lanes`` for points as the lanes of vectors.
     """
     means, paths = Means.of(forest), trace(forest)
-    parts, n_trees = parts_of(forest, paths), forest.n_trees
+    parts, n_trees = quadrature.parts_of(forest, paths), forest.n_trees
     if parts.forest is not forest:
         forest, paths = parts.forest, trace(parts.forest)
-    points = Points.of(parts, paths, in_lanes)
+    points = quadrature.Points.of(parts, paths, in_lanes)
     most = SLOT_BYTES // (2 * VECTOR * walk.TOGETHER * points.of_turn)
     subtrees = find(forest, paths)
     if forest.vector_leaves:
@@ -156,9 +146,17 @@ def walk_data(forest: Forest, by_pairs: bool, in_lanes: bool) -> WalkData:
     else:
         in_constants[leaves] = values[:, 0]
     dtype = forest.leaf_value.dtype
-    rows = PAIR_ROWS if by_pairs else ROWS_BY_SIDE if in_lanes else ROWS
+    rows = (
+        quadrature.PAIR_ROWS
+        if by_pairs
+        else quadrature.ROWS_BY_SIDE
+        if in_lanes
+        else quadrature.ROWS
+    )
     some = order.is_walked | by_pairs
-    constants = fill(forest, paths, order, points, in_constants, dtype, rows, some)
+    constants = quadrature.fill(
+        forest, paths, order, points, in_constants, dtype, rows, some
+    )
     subtrees = subtrees[order.subtree]
     return WalkData(
         trees=Trees.of(forest, paths, order.node, means.bias),
@@ -207,10 +205,7 @@ class Contributions(layouts.BlockRepresentation):
         if not self.by_pairs:
             sizes.insert(0, 1)
         if block not in sizes:
-            known = ", ".join(map(str, sizes))
-            self.refuse(
-                f"takes blocks of {known} rows; this schedule has blocks of {block}."
-            )
+            self.refuse_block(block, f"of {', '.join(map(str, sizes))} rows")
 
     def block_code(self, hir: PredictEnsemble, target: Target, block: int) -> MakeCode:
         code, edges = CODES[self.by_pairs, block == 1]

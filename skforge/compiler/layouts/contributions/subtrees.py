@@ -23,12 +23,7 @@ import numpy as np
 from skforge._typing import Array, Bools, Float64s, Int64s
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.layouts.blocks.paths import Paths
-from skforge.compiler.layouts.contributions.quadrature import (
-    WEIGHTS,
-    Constants,
-    Formula,
-    Points,
-)
+from skforge.compiler.layouts.contributions import quadrature
 
 #: Most nodes of a subtree.
 MOST_NODES = 4
@@ -169,7 +164,7 @@ class Tables:
     """
 
     subtrees: Subtrees  # in the order of the walk
-    constants: Constants
+    constants: quadrature.Constants
     offset: Int64s
 
 
@@ -180,7 +175,7 @@ _CHUNK = 512
 def tables(
     forest: Forest,
     paths: Paths,
-    points: Points,
+    points: quadrature.Points,
     values: Float64s,
     subtrees: Subtrees,
     in_lanes: bool,
@@ -201,7 +196,7 @@ def tables(
     for kind in np.unique(kinds, axis=0).tolist():
         n, turns, places, n_rows, cases = kind
         these = np.flatnonzero((kinds == kind).all(axis=1))
-        formula = Formula(forest, paths, values, n * turns)
+        formula = quadrature.Formula(forest, paths, values, n * turns)
         for k in range(0, len(these), _CHUNK):
             some = these[k : k + _CHUNK]
             of_rows = _of_rows(forest, paths, formula, subtrees[some], n_rows, cases)
@@ -215,13 +210,13 @@ def tables(
                 at = first[tree[some]] + turn * of_tree[tree[some]] + place[some]
                 span = at[:, None] + np.arange(n_rows * places * cases)
                 filled[span] = whole[turn].reshape(len(some), -1)
-    return Tables(subtrees, Constants(filled, first[:-1], of_tree), place)
+    return Tables(subtrees, quadrature.Constants(filled, first[:-1], of_tree), place)
 
 
 def _of_rows(
     forest: Forest,
     paths: Paths,
-    formula: Formula,
+    formula: quadrature.Formula,
     subtrees: Subtrees,
     n_rows: int,
     cases: int,
@@ -259,9 +254,11 @@ def _of_rows(
                 up = np.where(is_below, up * sums[j], up)
             total += up
             weights = (
-                (WEIGHTS, WEIGHTS + 2) if side == 0 else (WEIGHTS + 2, WEIGHTS + 1)
+                (quadrature.WEIGHTS, quadrature.WEIGHTS + 2)
+                if side == 0
+                else (quadrature.WEIGHTS + 2, quadrature.WEIGHTS + 1)
             )
-            weight = taken((*weights, WEIGHTS + 2), k)
+            weight = taken((*weights, quadrature.WEIGHTS + 2), k)
             result[:, k + 1] += np.where(
                 (state[:, :, k] == LEFT_ABOVE)[..., None], 0.0, up * weight
             )

@@ -27,13 +27,7 @@ from skforge.compiler.ir.lir.builder import Builder, b
 from skforge.compiler.ir.lir.nodes import I64, Buffer, Value
 from skforge.compiler.layouts import base as layouts
 from skforge.compiler.layouts.base import MakeCode
-from skforge.compiler.layouts.blocks.block_sums import (
-    GROUP,
-    LeafSums,
-    LeafTable,
-    Tiling,
-    leaf_table,
-)
+from skforge.compiler.layouts.blocks import block_sums
 from skforge.compiler.layouts.tiles import tile_layout, tile_rows
 from skforge.compiler.layouts.tiles.tiled_trees import BlockWalks, TileWalks
 from skforge.compiler.schedule.bound import marked, vectorizes_trees
@@ -45,11 +39,11 @@ class RowWalks(layouts.RowCode):
     def __init__(
         self,
         rules: ReadingRules,
-        tiling: Tiling[tile_layout.TiledTrees],
+        tiling: block_sums.Tiling[tile_layout.TiledTrees],
         encoded: tuple[Buffer, Value],
     ) -> None:
         self._model, self.tiling = rules.model, tiling
-        self._n = -(-len(tiling.trees.top_item) // GROUP) * GROUP
+        self._n = -(-len(tiling.trees.top_item) // block_sums.GROUP) * block_sums.GROUP
         rows = partial(tile_rows.CodesOfRow, encoded=encoded)
         self._walks = TileWalks(rules, tiling, self._n, rows)
 
@@ -58,7 +52,7 @@ class RowWalks(layouts.RowCode):
         self._walks.walk(b.const(0), b.const(self._n))
         offset = np.pad(offset, (0, self._n - len(offset)))
         leaf_offset = self._model("row_leaf_offset", offset)
-        leaves = LeafSums(self.tiling.leaves, self._model)
+        leaves = block_sums.LeafSums(self.tiling.leaves, self._model)
         reached = b.alloc("reached", I64, self._n)
         for tree, leaf in self._walks.each_done(self._n):
             place = leaf_offset[tree] + leaf
@@ -67,7 +61,7 @@ class RowWalks(layouts.RowCode):
         self._add_leaves(reached, leaves, sums, first)
 
     def _add_leaves(
-        self, reached: Buffer, leaves: LeafSums, sums: Buffer, first: Value
+        self, reached: Buffer, leaves: block_sums.LeafSums, sums: Buffer, first: Value
     ) -> None:
         forest = self.tiling.hir.forest
         number = self.tiling.leaves.kind == "number"
@@ -88,7 +82,7 @@ class RowWalks(layouts.RowCode):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RowTiles(layouts.RowLayout):
-    tiling: Tiling[tile_layout.TiledTrees]
+    tiling: block_sums.Tiling[tile_layout.TiledTrees]
 
     def quantize(self, b: Builder, row: RowAt, model: Model) -> layouts.RowCode:
         hir, single = self.tiling.hir, b.const(1)
@@ -108,10 +102,14 @@ MAX_TREES = 1 << tile_layout.FEWEST_ROW_BITS
 LEVELS = {7: 3, 15: 4}
 
 
-def tiles_of(hir: PredictEnsemble, target: Target) -> Tiling[tile_layout.TiledTrees]:
+def tiles_of(
+    hir: PredictEnsemble, target: Target
+) -> block_sums.Tiling[tile_layout.TiledTrees]:
     levels = LEVELS[hir.nest.tile_nodes]
 
-    def lay_out() -> tuple[CodePlaces | None, tile_layout.TiledTrees, LeafTable]:
+    def lay_out() -> tuple[
+        CodePlaces | None, tile_layout.TiledTrees, block_sums.LeafTable
+    ]:
         codes = None
         if hir.codes is None:
             tests = tile_rows.value_tests(hir.forest)
@@ -119,17 +117,17 @@ def tiles_of(hir: PredictEnsemble, target: Target) -> Tiling[tile_layout.TiledTr
             codes = CodePlaces.of(hir.forest, hir.codes, tile_layout.LANES)
             tests = tile_layout.TileTests.of_codes(codes)
         trees = tile_layout.tile_trees(hir.tiles, tests, levels)
-        return codes, trees, leaf_table(hir.forest, trees.leaf_row)
+        return codes, trees, block_sums.leaf_table(hir.forest, trees.leaf_row)
 
     key = ("tiles", levels, hir.codes is None)
-    return Tiling(hir, target, *hir.shared.once(key, lay_out))
+    return block_sums.Tiling(hir, target, *hir.shared.once(key, lay_out))
 
 
 class Tiles(layouts.BlockRepresentation, layouts.RowRepresentation):
     name = "tiles"
     has_complete_tiles = True
     takes_values = True
-    row_group = GROUP
+    row_group = block_sums.GROUP
     byte_limit = 1 << 36
 
     @staticmethod

@@ -12,16 +12,7 @@ from skforge.compiler.ir.lir.nodes import BOOL, F32, I32, I64, Buffer, Routine, 
 from skforge.compiler.ir.lir.types import scalar_of
 from skforge.compiler.outputs.steps import MAX_SLOTS, EntryKind
 from skforge.compiler.runtime.entry.results import ResultWriter
-from skforge.runtime.python_objects import (
-    ARRAY_DATA,
-    ARRAY_DTYPE,
-    ARRAY_NDIM,
-    ARRAY_SHAPE,
-    ARRAY_STRIDES,
-    DTYPE_CODES,
-    DTYPE_KIND,
-    OB_TYPE,
-)
+from skforge.runtime import python_objects
 
 #: Numbers of scratch on the stack: converted rows, sums before the transform.
 MAX_SCRATCH = 2048
@@ -34,12 +25,15 @@ def field(address: Value, offset: int, type_: lir.Scalar = I64) -> Value:
 def fields_of_array(
     array: Value, ndarray: Value, decline: Callable[[Value], None]
 ) -> tuple[Buffer, Buffer, Value, Value]:
-    decline(field(array, OB_TYPE).ne(ndarray))
-    decline(field(array, ARRAY_NDIM, I32).ne(2))
-    shape = b.view("shape", I64, field(array, ARRAY_SHAPE))
-    strides = b.view("strides", I64, field(array, ARRAY_STRIDES))
-    data = field(array, ARRAY_DATA)
-    code = field(field(array, ARRAY_DTYPE), DTYPE_KIND, I32) & 0xFFFFFF
+    decline(field(array, python_objects.OB_TYPE).ne(ndarray))
+    decline(field(array, python_objects.ARRAY_NDIM, I32).ne(2))
+    shape = b.view("shape", I64, field(array, python_objects.ARRAY_SHAPE))
+    strides = b.view("strides", I64, field(array, python_objects.ARRAY_STRIDES))
+    data = field(array, python_objects.ARRAY_DATA)
+    code = (
+        field(field(array, python_objects.ARRAY_DTYPE), python_objects.DTYPE_KIND, I32)
+        & 0xFFFFFF
+    )
     return shape, strides, data, code
 
 
@@ -122,7 +116,10 @@ class _Entry:
 
     def _rows(self, array: Value, most: Value) -> tuple[Value, Value, Value]:
         k, item = self.k, self.element.bytes
-        wanted, other = DTYPE_CODES["float32"], DTYPE_CODES["float64"]
+        wanted, other = (
+            python_objects.DTYPE_CODES["float32"],
+            python_objects.DTYPE_CODES["float64"],
+        )
         if item == 8:
             wanted, other = other, wanted
         fields = fields_of_array(array, b.symbol("skf_ndarray"), self._decline)
@@ -251,7 +248,7 @@ class _Entry:
         n_dims = b.const(1 + (results.columns > 1), I32)
         out = b.call("skf_empty", n_dims, b.address(dims), descr, b.const(0, I32))
         self._forget(out)
-        data = b.view("data", results.element, field(out, ARRAY_DATA))
+        data = b.view("data", results.element, field(out, python_objects.ARRAY_DATA))
         sums = data
         if not results.in_place:
             sums = b.alloc("sums", results.sum, MAX_SCRATCH)

@@ -270,8 +270,8 @@ def _outputs(forest: Forest, first: int, last: int) -> Forest:
 def check_sums(forest: Forest) -> None:
     if forest.aggregate != "sum":
         raise UnsupportedModelError(
-            f"the model takes the {forest.aggregate} of its trees, but contributions "
-            "are defined only for sums."
+            "the model takes the {} of its trees, but contributions are defined only "
+            "for sums.".format(forest.aggregate.replace("linear", "linear models"))
         )
     if forest.scaling:
         raise UnsupportedModelError(
