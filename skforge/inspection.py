@@ -284,7 +284,7 @@ def _response(
     forest, source = reader.forest, reader.source
     of_forest = forest.aggregate == "sum" and forest.hashed is None
     several = source.answers.by_members or source.answers.more or source.members
-    if not of_forest or several or source.before:
+    if not of_forest or several or source.before or not source.explains:
         return None
     if asked == RAW:
         return _Response(RAW, True, False)

@@ -293,13 +293,19 @@ def _parts(
             "scikit-learn objects, which cannot be exported; "
             "skforge.export(fast.forest_, …) exports the raw scores."
         )
+    source = compiled._compiled().source
+    if source.leaf_source is not None:
+        raise UnsupportedModelError(
+            f"{type(model).__name__} answers with what its leaves hold beside values, "
+            "which an exported library has not; predict in Python."
+        )
     cpu, table = compiled.target_, compiled.schedule_
     if compiled.gpu_min_rows_ is not None:  # for CPU and GPU: take the CPU module
         module = compiled._compiled().module
         module = getattr(module, "cpu", module)
         cpu, table = module.target, module.schedules
     cpu = _cpu_of(cpu, "its forest, skforge.export(fast.forest_, …)")
-    return compiled.forest_, table, cpu, compiled.reduction, compiled._compiled().source
+    return compiled.forest_, table, cpu, compiled.reduction, source
 
 
 def _columns(source: Source) -> MappingColumns | None:

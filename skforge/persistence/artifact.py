@@ -311,7 +311,7 @@ def _forest_out(model: StoredModel, name: str, arrays: Arrays) -> Any:
 
 #: Fields of a stored model that are plain data, and others, which hold arrays.
 _PLAIN = "class_name", "kind", "rules", "methods", "left_out", "of_no_rows"
-_HELD = "attributes", "whole", "more", "twins"
+_HELD = "attributes", "whole", "more", "twins", "leaves"
 
 
 def _model_out(model: StoredModel, name: str, arrays: Arrays) -> dict[str, Any]:
@@ -344,6 +344,8 @@ def _model_in(
     try:
         for field, kind in (("attributes", dict), ("more", tuple), ("twins", dict)):
             held[field] = kind(held[field])
+        if held["leaves"] is not None:
+            held["leaves"] = dict(held["leaves"])
         model = StoredModel(forest, **plain, **held)
         check(model)
     except (TypeError, ValueError) as error:

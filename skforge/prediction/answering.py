@@ -239,6 +239,41 @@ class Answering:
 
     @offered
     @documented(predict)
+    def predict_cumulative_hazard_function(
+        self, X: Any, *, return_array: bool = False
+    ) -> NDArray[Any]:
+        """Return each row's cumulative hazard, as scikit-survival does.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows.
+        return_array : bool, default=False
+            Whether to return hazards at ``unique_times_`` in place of functions.
+
+        Returns
+        -------
+        ndarray of StepFunction, shape (n_samples,)
+            Or of float64, shape (n_samples, n_unique_times).
+        """
+        return self._curves("predict_cumulative_hazard_function", X, return_array)
+
+    @offered
+    @documented(predict_cumulative_hazard_function)
+    def predict_survival_function(
+        self, X: Any, *, return_array: bool = False
+    ) -> NDArray[Any]:
+        """Return each row's probability of survival, as scikit-survival does."""
+        return self._curves("predict_survival_function", X, return_array)
+
+    def _curves(self, method: str, X: Any, as_array: bool) -> NDArray[Any]:
+        predictor = self._compiled()
+        how = {"return_array": True}
+        curves: NDArray[Any] = predictor.answer_by_leaves(method, X, self.n_jobs, how)
+        return curves if as_array else predictor.leaf_answers.step_functions(curves)
+
+    @offered
+    @documented(predict)
     def apply(self, X: Any) -> NDArray[Any]:
         """Return the leaf that each row reaches in each tree, numbered by the source.
 

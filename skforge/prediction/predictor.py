@@ -7,6 +7,7 @@ from contextlib import suppress
 from functools import partial
 from inspect import signature
 from threading import RLock
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -33,6 +34,7 @@ from skforge.exceptions import (
 )
 from skforge.prediction import blocks, counters
 from skforge.prediction.kernel_checks import by_reference, drawn_rows
+from skforge.prediction.of_leaves import LeafAnswers
 from skforge.prediction.of_rounds import OfRounds
 from skforge.runtime.entries import as_method, retire
 from skforge.runtime.log import INFO, log
@@ -48,6 +50,7 @@ if TYPE_CHECKING:
 
 #: Forms of rows that are looked into, and those whose routes are remembered.
 _MOST_FORMS, _MOST_ROUTES = 32, 256
+_NO_PARAMS: Mapping[str, Any] = MappingProxyType({})
 #: The method of arrays that may lie in a GPU's memory.
 _DLPACK = "__dlpack_device__"
 
@@ -89,6 +92,10 @@ class ForestPredictor(OfRounds):
         self.forest: Forest = module.forest
         self.source: Source = source or source_of(estimator, module.forest, start)
         self._by_members = self.source.answers.by_members
+        #: Methods that what leaves hold answers, and not raw scores.
+        self.by_leaves: tuple[str, ...] = getattr(
+            self.source.leaf_source, "by_leaves", ()
+        )
         self.fingerprint = Fingerprint(estimator, start)
         #: By form of rows: itself, one with another forest, or None: the source alone.
         self.variants: dict[Any, ForestPredictor | None] = {}
@@ -162,6 +169,8 @@ class ForestPredictor(OfRounds):
         return bound if behind is function else function
 
     def ask(self, method: str, X: Any, **params: Any) -> Any:
+        if method in self.by_leaves:
+            return self.answer_by_leaves(method, X, self.entry_jobs, params)
         self.fingerprint.check()
         if params and (same := self.source.same_method(method, params)) is not None:
             return self.answer(same, X, self.entry_jobs)
@@ -169,7 +178,10 @@ class ForestPredictor(OfRounds):
             return answer
         if params and self.forest.source in ("xgboost", "lightgbm"):
             self._refuse_rounds(method, params.keys())
-        answer = self.source.call(method, self.framed(X), **params)
+        return self._by_model(method, self.framed(X), params)
+
+    def _by_model(self, method: str, X: Any, params: Mapping[str, Any]) -> Any:
+        answer = self.source.call(method, X, **params)
         self.counters.add(counters.LIBRARY, counters.rows_of(answer))
         return answer
 
@@ -206,6 +218,8 @@ class ForestPredictor(OfRounds):
         self, form: tuple[str, Any], X: Any, n_jobs: int | None
     ) -> tuple[Route, ...]:
         (method, kind), source, remembered = form, self.source, self._routes
+        if method in self.by_leaves:
+            return (ForestPredictor.answer_by_leaves,)
         routes: list[Route] = []
         if isinstance(X, Mapping) and is_mapped(X):
             routes.append(ForestPredictor._by_mappings)
@@ -260,6 +274,24 @@ class ForestPredictor(OfRounds):
         if read[1]:
             warn(read[1])
         return answer
+
+    def answer_by_leaves(
+        self,
+        method: str,
+        X: Any,
+        n_jobs: int | None,
+        params: Any = MappingProxyType({}),
+    ) -> Any:
+        X = self.source.prepared(self.framed(X), method)
+        if (answer := self.leaf_answers(method, X, n_jobs, params)) is not None:
+            self.counters.add(self._route, len(answer))
+            return answer
+        self.fingerprint.check()
+        return self._by_model(method, X, params)
+
+    @cached_property
+    def leaf_answers(self) -> LeafAnswers:
+        return LeafAnswers(self)
 
     def of_rows(self, X: Any) -> ForestPredictor:
         """Return the predictor whose forest reads rows: itself, or their form's."""
@@ -445,7 +477,7 @@ class ForestPredictor(OfRounds):
         refused, output = source.declines, output_of(forest.answers, method)
         several = source.answers.by_members and source.answers.more
         targets = output == "probabilities" and len(forest.output_sizes) > 1
-        if refused is None or several or targets:
+        if refused is None or several or targets or method in self.by_leaves:
             return None
         labels = self._classes if isinstance(self._classes, np.ndarray) else None
         how = {"n_jobs": n_jobs, "classes": labels, "limit": source.limit}
@@ -512,6 +544,8 @@ class ForestPredictor(OfRounds):
             return
         if contribs:
             self.module.warm_up(batch_sizes, contribs=True)
+        if self.by_leaves:
+            self.leaf_answers.warm_up(batch_sizes)
         for module in self.modules:
             module.warm_up(batch_sizes)
             module.plan_threads(n_jobs)
@@ -570,6 +604,11 @@ class ForestPredictor(OfRounds):
         return values
 
     def _refuse_members(self, what: str) -> None:
+        if not self.source.explains:
+            raise UnsupportedModelError(
+                f"{self._model_name} predicts quantiles of training targets, for which "
+                f"{what} are not defined."
+            )
         if self._by_members:
             raise UnsupportedModelError(
                 f"{self._model_name} computes its predictions from the raw scores of "

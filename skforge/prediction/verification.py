@@ -133,7 +133,8 @@ def _verify_outputs(
         for method, expected in outputs.items():
             other = {"transformed": predictor.transformed}
             answer = other.get(method, partial(predictor.answer, method))(X)
-            if predictor.module.reduction == "exact":
+            exact = predictor.module.reduction == "exact"
+            if exact or method in predictor.by_leaves:
                 _compare(method, answer, expected, names)
             elif method in METHODS:
                 sums = predictor.answer("predict_raw", X)
@@ -142,6 +143,10 @@ def _verify_outputs(
                 scores: Any = raw if source.model is None else source.raw_of(X)
                 told = _of_scores(predictor, method, scores, X)
                 _compare(method, told, expected, names)
+        live = source.leaf_source if source.model is not None else None
+        for query in getattr(live, "queries", ()):
+            expected = source.call("predict", X, **query)
+            _compare("predict", predictor.ask("predict", X, **query), expected, names)
 
 
 def _of_scores(predictor: ForestPredictor, method: str, raw: Array, X: Any) -> Any:

@@ -147,6 +147,10 @@ class Source:
     answers: Answers = Answers()
     #: Steps of a pipeline that run in their library before the forest.
     before: Sequence[Any] = ()
+    #: The adapter that knows what leaves hold, if answers are made of that; whether raw
+    #: scores, which contributions explain, are the model's predictions.
+    leaf_source: Any = None
+    explains: bool = True
     #: Compiled members, if the model's own code computes everything else.
     members: tuple[Any, ...] = ()
 
@@ -402,6 +406,7 @@ ADAPTERS: list[type[Source]] = []
 _HOMES = {
     "wrappers.source": ("wrapper",),
     "xgboost": ("xgboost", "xgboost_booster"),
+    "leaf_weights": ("quantile", "survival"),
     "sklearn": (
         *("trees", "embedding", "boosting", "histogram"),
         *("isolation", "bagging", "adaboost"),

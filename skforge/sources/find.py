@@ -11,6 +11,10 @@ from skforge.compiler.forest.forest import Forest
 from skforge.compiler.frontends import read_forest
 from skforge.compiler.frontends.base import is_compiled, is_pipeline, last_step
 from skforge.compiler.frontends.content import is_path, is_saved
+from skforge.compiler.frontends.sklearn.leaf_weights import (
+    has_payloads,
+    load_with_payloads,
+)
 from skforge.exceptions import InvalidModelError
 from skforge.sources.base import Source, member_source, member_traces
 from skforge.sources.fitted import model_of
@@ -77,6 +81,8 @@ def read_model(model: Any) -> Forest:
         from skforge.compiler.frontends.pipeline.model import load
 
         return load(model).validate()  # its codes are known to the adapter
+    if has_payloads(model):
+        return load_with_payloads(model).validate()
     return read_forest(model)
 
 

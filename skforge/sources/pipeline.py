@@ -464,6 +464,7 @@ class PrefixedSource(Source):
         self.before = [step for step in steps if not is_absent(step)]
         self._last, self.answers = last, last.answers
         self.fill = last.fill
+        self.leaf_source, self.explains = last.leaf_source, last.explains
 
     def kept_rules(self) -> NoReturn:
         raise UnsupportedModelError(

@@ -22,6 +22,8 @@ from skforge.compiler.forest.validation import ABSENT
 #: number of no leaf, -1, is written as 0.
 _FIRST = 1 << 23
 _BITS = int(np.float32(_FIRST + 1).view(np.int32))
+#: The least number that float32 values cannot hold.
+LARGEST = _FIRST - 1
 
 
 def leaf_finder(forest: Forest) -> Forest:
@@ -113,7 +115,7 @@ def by_tree(forest: Forest, values: Array) -> Forest:
 
 def numbers_fit(forest: Forest) -> bool:
     """Tell whether float32 values can hold the leaf numbers."""
-    return bool(forest.source_node.max(initial=0) < _FIRST - 1)
+    return bool(forest.source_node.max(initial=0) < LARGEST)
 
 
 def number_values(numbers: Int32s) -> Array:

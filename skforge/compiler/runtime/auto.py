@@ -96,6 +96,9 @@ class AutoModule:
     def predict_per_tree(self, X: Any, *, n_jobs: int | None = None) -> Any:
         return self.cpu.predict_per_tree(X, n_jobs=n_jobs)
 
+    def leaf_rows(self, X: Any, *, n_jobs: int | None = None) -> Any:
+        return self.cpu.leaf_rows(X, n_jobs=n_jobs)
+
     def raw_of_rounds(self, X: Any, begin: int, end: int, **options: Any) -> Any:
         return self.cpu.raw_of_rounds(X, begin, end, **options)
 

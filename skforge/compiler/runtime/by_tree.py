@@ -19,6 +19,7 @@ from skforge._typing import Array
 from skforge.compiler.backend import backend_of, on_device
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.leaves import (
+    LARGEST,
     by_tree,
     number_values,
     numbers_fit,
@@ -127,7 +128,15 @@ class ByTree:
             return self._linear_scores(X, n_jobs, by_tree=True)
         if not forest.vector_leaves:
             return self._of_trees("value", X, n_jobs)
-        return forest.leaf_value[self._of_trees("row", X, n_jobs).astype(np.intp)]
+        return forest.leaf_value[self._leaf_rows(X, n_jobs)]
+
+    def leaf_rows(self, X: Any, *, n_jobs: int | None = None) -> NDArray[np.int32]:
+        """Return the row of ``leaf_value`` of the leaf that each row reaches."""
+        return self._leaf_rows(self._made_rows(X), n_jobs)
+
+    def _leaf_rows(self, X: Any, n_jobs: int | None) -> NDArray[np.int32]:
+        rows = self._of_trees("row", X, n_jobs)
+        return numbers_in(rows) if rows.dtype == np.float32 else rows.astype(np.int32)
 
     def _linear_scores(self, X: Any, n_jobs: int | None, by_tree: bool) -> Array:
         rows = prepare_rows(self.forest, X, self.takes_made)
@@ -160,7 +169,9 @@ class ByTree:
         elif leaf == "place":
             values = number_values(np.arange(forest.n_leaves, dtype=np.int32))
         elif leaf == "row":
-            values = np.arange(forest.n_leaves, dtype=np.float64)
+            numbers = np.arange(forest.n_leaves, dtype=np.int32)
+            small = forest.n_leaves < LARGEST
+            values = number_values(numbers) if small else numbers.astype(np.float64)
         if not backend_of(host).native:
             host = Target.host()
         forest = by_tree(forest, values)

@@ -36,6 +36,8 @@ METHODS = (
     "apply",
     "transform",
     "score",
+    "predict_cumulative_hazard_function",
+    "predict_survival_function",
 )
 
 
@@ -74,6 +76,8 @@ class StoredModel:
     more: tuple[Forest, ...] = ()
     #: The same with forests for other forms of rows; see ``Source.of_form``.
     twins: Mapping[str, StoredModel] = field(default_factory=dict)
+    #: What its leaves hold beside values, as arrays; see ``LeafSource``.
+    leaves: Any = None
 
     def __repr__(self) -> str:
         trees, features = self.forest.n_trees, self.forest.n_columns

@@ -49,6 +49,8 @@ ATTRIBUTES = (
     "best_iteration_",
     "best_score",
     "objective_",
+    "unique_times_",
+    "default_quantiles",
 )
 
 #: Parameters of wrappers with models that are not fitted.
@@ -105,6 +107,7 @@ def _stored(source: Source, model: Any, offering: Any, tags: Tags) -> StoredMode
         source.of_no_rows(),
         None if root is None else _whole(root),
         source.answers.more,
+        leaves=source.leaf_source and source.leaf_source.kept_payload(),
     )
     twins = {
         form: replace(
@@ -249,6 +252,7 @@ def check(model: StoredModel) -> None:
         raise ValueError("the labels do not fit the forest")
     check_tags(model.tags)
     source = adapter(model, forest)
+    _ = getattr(source.leaf_source, "payload", None)  # which is checked
     for twin in model.twins.values():
         check(twin)
     if model.whole is not None:

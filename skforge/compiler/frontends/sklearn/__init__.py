@@ -1,5 +1,5 @@
 """scikit-learn models."""
 
-from skforge.compiler.frontends.sklearn import ensembles, histogram
+from skforge.compiler.frontends.sklearn import ensembles, histogram, leaf_weights
 
-__all__ = ["ensembles", "histogram"]
+__all__ = ["ensembles", "histogram", "leaf_weights"]

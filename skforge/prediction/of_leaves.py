@@ -1,0 +1,141 @@
+"""Answers made of what the leaves of a row hold: quantiles, and curves of survival."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import fields
+from typing import Any
+
+import numpy as np
+
+from skforge._typing import Array
+from skforge.compiler.forest.leaf_payloads import LeafSamples
+from skforge.compiler.frontends.sklearn.leaf_weights import CURVES
+from skforge.compiler.runtime.leaves.samples import (
+    INTERPOLATIONS,
+    LeafQuantiles,
+    QuantileQuery,
+)
+from skforge.compiler.runtime.leaves.sums import LeafSums
+from skforge.exceptions import InvalidInputError, SourceNeededError
+
+#: Numbers of leaves, or of points of curves, that a block of rows has at most.
+_BLOCK = 1 << 22
+
+#: Arguments that count only with ``oob_score``.
+_UNUSED = "oob_score", "indices", "duplicates"
+
+
+class LeafAnswers:
+    """What a ``ForestPredictor`` asks where raw scores are not the answer."""
+
+    def __init__(self, predictor: Any) -> None:
+        self._predictor, self._source = predictor, predictor.source.leaf_source
+        self._made: dict[str, Any] = {}
+
+    def __call__(
+        self, method: str, X: Any, n_jobs: int | None, params: Mapping[str, Any]
+    ) -> Any:
+        """Return an answer for prepared rows; None if only the model has one."""
+        predictor = self._predictor
+        answer, width = self._answer(method, params)
+        rows = None if answer is None else predictor.rows(X, method)
+        if answer is None or rows is None:
+            return None
+        n = rows.shape[0]
+        if method == "predict" and CURVES[0] in self._source.by_leaves and n > 1:
+            return predictor._run("predict_raw", rows, n_jobs)
+        n_rows = max(1, _BLOCK // max(1, predictor.forest.n_trees, width))
+        out = None
+        for first in range(0, n, n_rows):
+            block = slice(first, first + n_rows)
+            leaves = predictor._run("leaf_rows", rows[block], n_jobs)
+            part = answer(leaves, n_jobs)
+            if len(part) == n:
+                return part
+            out = np.empty((n, *part.shape[1:])) if out is None else out
+            out[block] = part
+        return out
+
+    def _answer(
+        self, method: str, params: Mapping[str, Any]
+    ) -> tuple[Callable[..., Array] | None, int]:
+        """Return the function of leaves, and the most numbers of a row's answer."""
+        payload = self._source.payload
+        if isinstance(payload, LeafSamples):
+            query = self._query(**params)
+            if query is None:
+                return None, 0
+            quantiles = self._of("quantiles", lambda: LeafQuantiles(payload))
+            return lambda *leaves: _squeezed(quantiles(query, *leaves)), 1
+        tables = payload.hazard, payload.survival, payload.risks
+        table = tables[(*CURVES, "predict").index(method)]
+        if {*params} - {"return_array"} or table is None:
+            return None, 0
+        sums = self._of(method, lambda: LeafSums(table))
+        n_trees = self._predictor.forest.n_trees
+
+        def mean(leaves: Any, n_jobs: int | None) -> Array:
+            means = sums(leaves, n_jobs=n_jobs) / n_trees
+            return means[:, 0] if method == "predict" else means
+
+        return mean, table.shape[1]
+
+    def _of(self, name: str, make: Callable[[], Any]) -> Any:
+        return self._made.get(name) or self._made.setdefault(name, make())
+
+    def _query(
+        self, quantiles: Any = None, interpolation: Any = "linear", **params: Any
+    ) -> QuantileQuery | None:
+        known = {field.name for field in fields(QuantileQuery)}
+        if params.get("oob_score") or {*params} - known - {*_UNUSED}:
+            return None
+        if quantiles is None:
+            quantiles = self._source.default_quantiles
+        listed = quantiles if isinstance(quantiles, list) else [quantiles]
+        real = [isinstance(q, (int, float)) and 0 <= q <= 1 for q in listed]
+        asked = tuple(map(float, listed)) if real and all(real) else None
+        mean = len(listed) == 1 and (listed[0] is None or str(listed[0]) == "mean")
+        if asked is None and not mean:
+            if self._source.stored is None and listed:  # of none, it may crash
+                return None
+            raise InvalidInputError(
+                "quantiles must be a number from 0 to 1, a list of them, or 'mean'. "
+                f"Got {quantiles!r} instead."
+            )
+        if isinstance(interpolation, (bytes, bytearray)):
+            interpolation = interpolation.decode()
+        how = {name: bool(params[name]) for name in known & {*params}}
+        query = QuantileQuery(asked, interpolation, **how)
+        shares = query.weighted_quantile and query.weighted_leaves
+        by_row = shares and not query.aggregate_leaves_first
+        by_row = by_row and not self._source.payload.single
+        return None if by_row or interpolation not in INTERPOLATIONS else query
+
+    def step_functions(self, curves: Array) -> Array:
+        """Return the library's objects for curves."""
+        try:
+            from sksurv.functions import StepFunction
+        except ImportError as error:
+            raise SourceNeededError(
+                "StepFunction objects need scikit-survival, which is not installed; "
+                "pass return_array=True, or install it."
+            ) from error
+        functions = np.empty(len(curves), np.object_)
+        for i, curve in enumerate(curves):
+            functions[i] = StepFunction(x=self._source.payload.times, y=curve)
+        return functions
+
+    def warm_up(self, batch_sizes: Any) -> None:
+        module = self._predictor.module.parts[0]
+        module._trees("row").warm_up(batch_sizes)
+        for method in self._source.by_leaves:
+            answer, _ = self._answer(method, {})
+            if answer is not None:
+                answer(np.zeros((1, module.forest.n_trees), np.int32), None)
+
+
+def _squeezed(answer: Array) -> Array:
+    """Drop the axes of one quantile and of one output."""
+    answer = answer[:, :, 0] if answer.shape[2] == 1 else answer
+    return np.ascontiguousarray(answer[:, 0] if answer.shape[1] == 1 else answer)

@@ -1,0 +1,109 @@
+"""Adapters for forests that make their answers of samples or curves in leaves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import fields
+from typing import Any, ClassVar
+
+import numpy as np
+
+from skforge._compat import cached_property
+from skforge._typing import Array
+from skforge.compiler.forest.forest import Forest
+from skforge.compiler.forest.leaf_payloads import LeafCurves, LeafSamples
+from skforge.compiler.frontends.base import is_a
+from skforge.compiler.frontends.sklearn.leaf_weights import (
+    CURVES,
+    QUANTILES,
+    SURVIVAL,
+    curves_of,
+    samples_of,
+)
+from skforge.sources.base import register
+from skforge.sources.sklearn import TreesSource
+
+
+class LeafSource(TreesSource):
+    """A forest with payloads in its leaves; live, or kept as arrays."""
+
+    #: Methods that are answered with payloads.
+    by_leaves: ClassVar[tuple[str, ...]]
+    payload_type: ClassVar[type[LeafSamples | LeafCurves]]
+    payload_of: Callable[[Any], LeafSamples | LeafCurves]
+    #: Arguments of ``predict`` that ``fit`` compares, as each has its own arithmetic.
+    queries: ClassVar[tuple[dict[str, Any], ...]] = ()
+
+    def __init__(self, model: Any, forest: Forest) -> None:
+        super().__init__(model, forest)
+        self.on_device, self.leaf_source = False, self
+
+    @classmethod
+    def detects(cls, model: Any) -> bool:
+        return is_a(model, *cls.classes)
+
+    @classmethod
+    def traces(cls, model: Any) -> list[Any]:
+        return [*super().traces(model), vars(model).get("forest_")]
+
+    @cached_property
+    def payload(self) -> Any:
+        """What the leaves hold; raises ValueError or TypeError if it was damaged."""
+        if self.stored is None:
+            return self.payload_of(self.model)
+        payload = self.payload_type(**self.stored.leaves)
+        payload.check(self.forest.n_leaves)
+        return payload
+
+    def kept_payload(self) -> dict[str, Any]:
+        names = [part.name for part in fields(self.payload_type)]
+        return {name: getattr(self.payload, name) for name in names}
+
+
+@register
+class QuantileSource(LeafSource):
+    classes = (QUANTILES,)
+    kind = "quantile"
+    by_leaves = ("predict",)
+    payload_type, payload_of = LeafSamples, staticmethod(samples_of)
+    queries = (
+        {"quantiles": "mean"},
+        {"quantiles": [0.2, 0.5, 0.7]},
+        {"quantiles": [0.2, 0.5, 0.7], "weighted_quantile": False},
+        {"quantiles": [0.2, 0.5, 0.7], "weighted_leaves": True},
+    )
+    explains = False
+
+    @classmethod
+    def traces(cls, model: Any) -> list[Any]:
+        return [*super().traces(model), model.max_samples_leaf]
+
+    @property
+    def default_quantiles(self) -> Any:
+        held = self.model if self.stored is None else self.stored
+        return getattr(held, "default_quantiles", None)
+
+    def _scores(self, rows: Array) -> Any:
+        from sklearn.ensemble._forest import ForestRegressor
+
+        return ForestRegressor.predict(self._serial(), rows)
+
+
+@register
+class SurvivalSource(LeafSource):
+    classes = SURVIVAL
+    kind = "survival"
+    by_leaves = ("predict", *CURVES)
+    payload_type, payload_of = LeafCurves, staticmethod(curves_of)
+
+    def _scores(self, rows: Array) -> Any:
+        pair = rows if len(rows) > 1 else np.repeat(rows, 2, axis=0)
+        return np.asarray(super()._scores(pair))[: len(rows)]
+
+    def _outputs(self, X: Any) -> dict[str, Any]:
+        outputs = super()._outputs(X)
+        if self.payload.hazard is not None:
+            serial = self._serial()
+            for name in CURVES:
+                outputs[name] = getattr(serial, name)(X, return_array=True)
+        return outputs
