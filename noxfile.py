@@ -122,6 +122,14 @@ def newest(session: nox.Session) -> None:
     session.run("python", "-m", "benchmarks.fresh")
 
 
+@nox.session(python=PYTHONS[-2])
+def survival(session: nox.Session) -> None:
+    """Test beside scikit-survival, whose releases take one release of scikit-learn."""
+    session.install("-e", ".[test]", "scikit-survival")
+    tests = session.posargs or ["tests/integration/test_survival_forests.py"]
+    session.run("python", "-m", "pytest", "-q", *tests)
+
+
 @nox.session(python=PYTHONS)
 def extras(session: nox.Session) -> None:
     """Resolve each extra by itself, without installing what is found."""
