@@ -130,7 +130,8 @@ class Displayed(Delegated):
             measured: times are those of the last ``summary(X)`` or of the search, or
             estimates.
         method : str, default="predict"
-            The method to measure, such as "predict_proba".
+            The method to measure, such as "predict_proba"; of models that only
+            transform, "transform".
         batch_sizes : array-like of int, default=None
             Rows per call; None means 1, 8, 64, 512 and 4,096. Rows repeat in batches
             larger than ``X``.
@@ -281,12 +282,14 @@ BATCHES, MOST_VALUES = 32, 1 << 22
 #: Methods that can be timed.
 METHODS = (
     *("predict", "predict_proba", "predict_log_proba", "predict_raw"),
-    *("decision_function", "score_samples"),
+    *("decision_function", "score_samples", "transform"),
 )
 
 
 def measured(wrapper: Any, X: Any, method: str, batch_sizes: Any) -> Summary:
     check_choice("method", method, METHODS)
+    if method == "predict" and not hasattr(wrapper, method):
+        method = "transform"
     if isinstance(X, Mapping) and is_mapped(X):
         X = wrapper._compiled().framed(X) if is_columns(X) else [X]
     n_rows = _num_samples(X)

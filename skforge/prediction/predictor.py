@@ -606,8 +606,8 @@ class ForestPredictor(OfRounds):
     def _refuse_members(self, what: str) -> None:
         if not self.source.explains:
             raise UnsupportedModelError(
-                f"{self._model_name} predicts quantiles of training targets, for which "
-                f"{what} are not defined."
+                f"{self._model_name} answers with something else than sums of its "
+                f"trees, for which {what} are not defined."
             )
         if self._by_members:
             raise UnsupportedModelError(

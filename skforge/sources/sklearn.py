@@ -197,6 +197,7 @@ class EmbeddingSource(TreesSource):
     classes = ("sklearn.ensemble._forest.RandomTreesEmbedding",)
     kind = "embedding"
     rules_type = EmbeddingRules
+    explains = False
 
     def __init__(self, model: Any, forest: Forest) -> None:
         super().__init__(model, forest)

@@ -125,3 +125,13 @@ def test_leaves_without_a_column_are_refused() -> None:
     encoder.categories_[1] = encoder.categories_[1][1:]
     with pytest.raises(UnsupportedModelError, match="leaves without a column"):
         skforge.load_forest(model)
+
+
+def test_transform_is_measured_and_columns_are_not_explained():
+    X = np.random.default_rng(0).normal(size=(200, 4))
+    model = RandomTreesEmbedding(n_estimators=5, random_state=0).fit(X)
+    fast = CompiledForest(model, tuning="off").fit(X)
+    text = str(fast.summary(X[:16], batch_sizes=[1, 16]))
+    assert "Time of transform by batch size" in text
+    with pytest.raises(UnsupportedModelError, match="something else than sums of its"):
+        fast.predict_contribs(X[:2])
