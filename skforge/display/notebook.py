@@ -130,8 +130,8 @@ class Displayed(Delegated):
             measured: times are those of the last ``summary(X)`` or of the search, or
             estimates.
         method : str, default="predict"
-            The method to measure, such as "predict_proba"; of models that only
-            transform, "transform".
+            The method to measure, such as "predict_proba"; ``transform`` is measured
+            where there is no ``predict``.
         batch_sizes : array-like of int, default=None
             Rows per call; None means 1, 8, 64, 512 and 4,096. Rows repeat in batches
             larger than ``X``.
@@ -282,7 +282,7 @@ BATCHES, MOST_VALUES = 32, 1 << 22
 #: Methods that can be timed.
 METHODS = (
     *("predict", "predict_proba", "predict_log_proba", "predict_raw"),
-    *("decision_function", "score_samples", "transform"),
+    *("decision_function", "score_samples"),
 )
 
 

@@ -16,7 +16,7 @@ from skforge.compiler.runtime.leaves.samples import (
     LeafQuantiles,
     QuantileQuery,
 )
-from skforge.compiler.runtime.leaves.sums import LeafSums
+from skforge.compiler.runtime.leaves.sums import PayloadSums
 from skforge.exceptions import InvalidInputError, SourceNeededError
 
 #: Numbers of leaves, or of points of curves, that a block of rows has at most.
@@ -72,7 +72,7 @@ class LeafAnswers:
         table = tables[(*CURVES, "predict").index(method)]
         if {*params} - {"return_array"} or table is None:
             return None, 0
-        sums = self._of(method, lambda: LeafSums(table))
+        sums = self._of(method, lambda: PayloadSums(table))
         n_trees = self._predictor.forest.n_trees
 
         def mean(leaves: Any, n_jobs: int | None) -> Array:

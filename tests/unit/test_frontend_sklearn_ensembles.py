@@ -215,7 +215,8 @@ def test_refusals():
         "skforge cannot read sklearn.ensemble._stacking.StackingClassifier; it "
         "computes its predictions from those of its members; use "
         "CompiledForest(model), which compiles the members that are forests. It reads "
-        "models of catboost, lightgbm, onnx, sklearn, xgboost."
+        "models of catboost, lightgbm, onnx, quantile-forest, scikit-survival, "
+        "sklearn, xgboost."
     )
     with pytest.raises(InvalidModelError) as invalid:
         load_forest(BaggingRegressor())

@@ -533,7 +533,7 @@ def fitted(model):
             UnsupportedModelError,
             "skforge cannot read builtins.object; pass a fitted model, or the path or "
             "bytes of a saved one. It reads models of catboost, lightgbm, onnx, "
-            "sklearn, xgboost.",
+            "quantile-forest, scikit-survival, sklearn, xgboost.",
         ),
         (
             lambda: "absent.json",

@@ -478,7 +478,9 @@ class Builder:
 
 class _OpenBuilder:
     def __getattr__(self, name: str) -> Any:
-        return getattr(BUILDER.get(), name)
+        if (builder := BUILDER.get(None)) is None:
+            raise AttributeError(f"no builder is open, so there is no {name!r}")
+        return getattr(builder, name)
 
 
 #: The builder whose ``with`` is open, for code that is called there.

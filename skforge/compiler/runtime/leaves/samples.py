@@ -20,12 +20,12 @@ from skforge.compiler.forest.leaf_payloads import LANES, LeafSamples
 from skforge.compiler.runtime.cpu.programs import program
 from skforge.compiler.runtime.cpu.threads import parallel_for_pointer
 from skforge.compiler.runtime.kernels import address_of
-from skforge.compiler.runtime.leaves.sums import LeafSums
+from skforge.compiler.runtime.leaves.sums import PayloadSums
 from skforge.compiler.target import Target
 
 if TYPE_CHECKING:
     from skforge.compiler.ir.lir.nodes import Function
-    from skforge.compiler.runtime.leaves.samples_function import Statistic
+    from skforge.compiler.runtime.leaves.samples_function import SampleStatistic
 
 #: Fewest rows of a thread.
 LEAST_ROWS = 64
@@ -50,7 +50,7 @@ class LeafQuantiles:
 
     def __init__(self, samples: LeafSamples) -> None:
         self._samples = samples
-        self._by_leaf: tuple[QuantileQuery, LeafSums] | None = None
+        self._by_leaf: tuple[QuantileQuery, PayloadSums] | None = None
         if samples.single:
             places = samples.places[:-LANES].reshape(-1, len(samples.values))
             each = zip(samples.values, places.T, strict=True)
@@ -73,7 +73,7 @@ class LeafQuantiles:
             answers = self._aggregated(query, every[:, None].astype(np.int32), n_jobs)
             whole = ~np.isnan(answers)
             vectors = np.concatenate([np.where(whole, answers, -0.0), whole], axis=1)
-            self._by_leaf = query, LeafSums(vectors.reshape(len(every), -1))
+            self._by_leaf = query, PayloadSums(vectors.reshape(len(every), -1))
         sums = self._by_leaf[1](leaves, -0.0, n_jobs)
         total, number = np.split(sums.reshape(len(sums), 2 * self._n_outputs, -1), 2, 1)
         with np.errstate(invalid="ignore"):  # of rows without samples
@@ -88,7 +88,7 @@ class LeafQuantiles:
     ) -> Array:
         weighted = query.weighted_quantile
         if query.quantiles is None:
-            statistic: Statistic = "mean" if weighted else "average"
+            statistic: SampleStatistic = "mean" if weighted else "average"
             return self._find(statistic, query, leaves, n_jobs)[..., 0]
         shares = query.weighted_leaves and weighted
         statistic = "weights" if shares else "counts" if weighted else "ranks"
@@ -97,7 +97,7 @@ class LeafQuantiles:
 
     def _find(
         self,
-        statistic: Statistic,
+        statistic: SampleStatistic,
         query: QuantileQuery,
         leaves: NDArray[np.int32],
         n_jobs: int | None,
@@ -145,7 +145,7 @@ def between(parts: Array, interpolation: str, *, numpys: bool = False) -> Array:
 
 
 @lru_cache(maxsize=8)
-def _compiled(statistic: Statistic) -> Any:
+def _compiled(statistic: SampleStatistic) -> Any:
     def write() -> Sequence[Function]:
         from skforge.compiler.runtime.leaves.samples_function import function
 

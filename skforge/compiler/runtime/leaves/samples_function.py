@@ -25,7 +25,7 @@ from skforge.compiler.ir.lir.types import Scalar, Vec
 
 #: What is found of a row's samples: those of two neighbouring ranks; those around a
 #: share of their number or of their weight; their mean by weight or one by one.
-Statistic: TypeAlias = Literal["ranks", "counts", "weights", "mean", "average"]
+SampleStatistic: TypeAlias = Literal["ranks", "counts", "weights", "mean", "average"]
 
 SIZES = (
     *("n_rows", "step", "n_trees", "n_outputs", "n_places", "n_quantiles"),
@@ -41,7 +41,7 @@ PARTS = 4
 _BEHIND = (1 << 31) - 1
 
 
-def function(statistic: Statistic) -> Function:
+def function(statistic: SampleStatistic) -> Function:
     sizes = [Value(name, I64) for name in SIZES]
     n_rows, step, n_trees, n_outputs, n_places, n_quantiles = sizes[:6]
     by_leaf, single, most = sizes[6:]

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 NARROW, TILE, ROWS, NEAR = 8, 32, 1024, 1 << 18
 
 
-class LeafSums:
+class PayloadSums:
     """Vectors of leaves, (n_leaves, n_columns) float64, which rows add up."""
 
     def __init__(self, vectors: Array) -> None:
