@@ -72,8 +72,7 @@ _HOMES = {"cpu": "skforge.tuning.cpu", "gpu": "skforge.gpu.search"}
 
 @cache
 def _machine(kind: str) -> SearchedMachine:
-    made: SearchedMachine = import_module(_HOMES[kind]).MACHINE
-    return made
+    return import_module(_HOMES[kind]).MACHINE
 
 
 def machine_of(target: Target) -> SearchedMachine:

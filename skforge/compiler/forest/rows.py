@@ -39,8 +39,7 @@ def prepare_rows(forest: Forest, X: Any, made: bool = True) -> Array:
     ):
         return X  # the checks below cost more than walking one row
     if forest.hashed is not None:
-        rows: Array = _reader_of(forest.hashed, forest.column_names).rows(X)
-        return rows
+        return _reader_of(forest.hashed, forest.column_names).rows(X)
     if isinstance(X, np.ndarray):
         rows = X
     elif frames.is_pandas(X) or frames.is_table(X):
