@@ -344,13 +344,8 @@ class Answering:
         background: Any = None,
     ) -> Any:
         """Return what each feature contributes to the raw scores (SHAP values)."""
-        return self._compiled().contribs(
-            X,
-            self.n_jobs,
-            background,
-            interactions=interactions,
-            approximate=approximate,
-        )
+        how = {"interactions": interactions, "approximate": approximate}
+        return self._compiled().contribs(X, self.n_jobs, background, **how)
 
     @documented(CompiledModule.warm_up)
     def warm_up(

@@ -32,22 +32,14 @@ from skforge.compiler.target import Target
 from skforge.exceptions import InvalidInputError
 from skforge.runtime.categories import NO_CATEGORY, category, number
 from skforge.runtime.entries import open_entry
-from skforge.runtime.python_objects import addresses, is_known_python
+from skforge.runtime.python_objects import is_known_python, symbols
 
 if TYPE_CHECKING:
     from skforge.compiler.ir.lir.nodes import Function, Routine
 
 
-_FUNCTIONS = {
-    "skf_utf8": "PyUnicode_AsUTF8AndSize",
-    "skf_long": "PyLong_AsLongLong",
-    "skf_number": "PyFloat_AsDouble",
-    "skf_error": "PyErr_Occurred",
-    "skf_clear": "PyErr_Clear",
-}
 _TYPES = ctypes.c_int64, ctypes.c_void_p
 _CLASSES = str, np.str_, float, np.float64, int, bool
-_KINDS = {kind.__name__: kind for kind in _CLASSES}
 
 
 class HashedRows:
@@ -270,14 +262,12 @@ def _write_numbers(column: Any, rows: Array, index: int) -> bool:
 def _routines() -> Sequence[Routine]:
     from skforge.compiler.runtime.entry.hashing_routines import city_hash, object_reader
 
-    return [city_hash(), object_reader([*_KINDS])]
+    return [city_hash(), object_reader([kind.__name__ for kind in _CLASSES])]
 
 
-def _program(name: str, write: Any, symbols: Mapping[str, int]) -> MachineCode:
-    known = {f"skf_{kind}": id(class_) for kind, class_ in _KINDS.items()}
-    known |= {**addresses(_FUNCTIONS), "skf_none": id(None), **symbols}
+def _program(name: str, write: Any, more: Mapping[str, int]) -> MachineCode:
     facts = name, str(sys.implementation.cache_tag)
-    return program(facts, write, Target.host(), known)
+    return program(facts, write, Target.host(), {**symbols(*_CLASSES), **more})
 
 
 @lru_cache(maxsize=1)
@@ -359,9 +349,9 @@ def entry_of_objects(entry: Any, encoder: Encoder, is_category: Array) -> Any:
         ends = routines.functions(_MOST_ROWS, _METHOD_ROWS)
         return [*_routines(), hashing_routines.body_of_objects(), *ends]
 
-    def code(symbols: Mapping[str, int]) -> MachineCode:
+    def code(others: Mapping[str, int]) -> MachineCode:
         known_at = {"skf_known": ctypes.addressof(known)}
-        return _program("objects", write, {**symbols, **known_at})
+        return _program("objects", write, {**others, **known_at})
 
     made = open_entry(code, inner.table, ())
     made.__self__.kept += [known, entry, encoder, arrays]

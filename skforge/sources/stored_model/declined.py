@@ -151,15 +151,10 @@ class _Declined:
                 trial = usual.astype(rows.dtype)
                 trial[0, :n] = rows[row, :n]
                 return self.reads(trial)
-            named = frames.is_pandas(usual)
-            parts = {
-                i: rows.iloc[[row], i].array
-                if i < n
-                else usual.iloc[:, i].array
-                if named
-                else usual[:, i]
-                for i in range(rows.shape[1])
-            }
+            named, columns = frames.is_pandas(usual), range(rows.shape[1])
+            others = [usual.iloc[:, i].array for i in columns] if named else usual.T
+            given = [rows.iloc[[row], i].array for i in columns[:n]]
+            parts = dict(enumerate([*given, *others[n:]]))
             return self.reads(type(rows)(parts).set_axis(rows.columns, axis=1))
 
         position = _first(rows.shape[1], reads)
