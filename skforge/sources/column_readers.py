@@ -366,15 +366,15 @@ class TableReader(_ColumnReader):
             known, to = self.layout(X), self._places_of(names, len(names))
             if known is None or form_text(known[0]) not in forms or to is None:
                 return None
-            form, wanted = known[0], [i for i, column in enumerate(to) if column >= 0]
-            places = [to[i] for i in wanted]
+            form, there = known[0], [i for i, column in enumerate(to) if column >= 0]
+            places = [to[i] for i in there]
             # the key has the classes of types, but not their arguments
             if any(mark in str(dtype) for dtype in form.types for mark in "<("):
                 return None
             if any((form.numbers[i] is None) != (i in self._texts) for i in places):
                 return None
-            every = len(wanted) == len(to)
-            layout = self._layouts[key] = form, places, None if every else wanted
+            layout = form, places, None if len(there) == len(to) else there
+            self._layouts[key] = layout
         form, places, wanted = layout
         if wanted is None and polars:
             return form, places, X.row(0)
