@@ -19,6 +19,7 @@ from plot import heat_map, latencies
 #: The module of each page; its function ``page`` writes it.
 PAGES = {
     "results": "report",
+    "avx2": "report",
     "same_bits": "benchmarks.same_bits.__main__",
     "weak": "weak_cells",
     "sweep": "sweep",

@@ -97,7 +97,7 @@ def walk_function(features: int = 8, threads: int = 128) -> Function:
     """
     b = Launches()
     rows = Buffer("rows", F32, alignment=16)
-    nodes = Buffer("nodes", U8, "constant", alignment=16)
+    nodes = Buffer("nodes", U8, alignment=16)
     result = Buffer("result", F32)
     blocks = b.binary("div", b.add(N, threads - 1), threads)
     partial = b.alloc("partial", F32, b.mul(N, 2))

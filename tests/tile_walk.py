@@ -6,7 +6,7 @@ import numpy as np
 
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.reference import evaluate_predicates
-from skforge.compiler.ir.hir.nodes import TiledForest
+from skforge.compiler.ir.hir.nodes import TiledForest, exit_table
 
 
 def walk_tiles(tiles: TiledForest, forest: Forest, X: np.ndarray) -> np.ndarray:
@@ -24,7 +24,7 @@ def walk_tiles(tiles: TiledForest, forest: Forest, X: np.ndarray) -> np.ndarray:
             value = rows[row[real], forest.feature[predicate[real]]]
             true = evaluate_predicates(forest, predicate[real], value)
             bits[real] += weight * true
-        taken = tiles.exit_table[tiles.shape[tile], bits]
+        taken = exit_table(tiles.tile_size)[tiles.shape[tile], bits]
         at[row, tree] = tiles.child[tile, taken]
         assert (at >= 0).all(), "a row took the exit of a dummy"
     assert (tiles.leaf[at] >= 0).all()

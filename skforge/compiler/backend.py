@@ -136,8 +136,7 @@ _HOMES: dict[ScheduleKind, str] = {
 @cache
 def backend(kind: ScheduleKind) -> Backend:
     """Return the part that runs schedules of a kind."""
-    made: Backend = import_module(_HOMES[kind]).BACKEND
-    return made
+    return import_module(_HOMES[kind]).BACKEND
 
 
 def backend_of(target: Target) -> Backend:
@@ -152,5 +151,4 @@ def on_device() -> ModuleType:
 
 def device_here() -> Target | None:
     """Return the device for large batches, if this computer has one."""
-    found: Target | None = import_module("skforge.gpu.runtime.cupy").target_here()
-    return found
+    return import_module("skforge.gpu.runtime.cupy").target_here()

@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from decimal import Decimal
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -21,8 +22,6 @@ from skforge.compiler.forest import frames
 from skforge.exceptions import InvalidInputError
 from skforge.runtime.mappings import NUMBERS
 
-#: float64 holds all integers below this one.
-_EXACT = 2**53
 #: Types of objects that scikit-learn takes for numbers, or for a missing one.
 OBJECTS = NUMBERS | {type(None), Decimal}
 #: Larger sparse rows are made dense by blocks, over the columns that trees read.
@@ -101,7 +100,7 @@ class PlainRows:
 
     def _list(self, X: Any) -> ReadArray | None:
         values = array_of(X)
-        if values is None or (values.dtype.kind in "iu" and _large(values)):
+        if values is None or frames.may_round(values):
             return None
         return self._array(values)
 
@@ -132,8 +131,10 @@ class PlainRows:
         names, r = frames.labels_of(X), self._r
         if len(names) != self._width or self.warning_of(X, names) is None:
             return None
-        with suppress(InvalidInputError):
-            return self._columns.numbers(X, r.dtype, unseen=r.unseen, strict=True)
+        read = partial(frames.numbers_in, arrow=False)
+        with suppress(InvalidInputError), np.errstate(over="ignore"):
+            how: dict[str, Any] = {"unseen": r.unseen, "strict": True, "read": read}
+            return self._columns.numbers(X, r.dtype, **how)
         return None
 
     def warning_of(self, X: Any, names: Any) -> str | None:
@@ -146,46 +147,28 @@ class PlainRows:
         return warning
 
     def _pandas(self, X: Any) -> ReadArray | None:
-        columns = X.columns
-        warning = self.warning_of(X, columns)
+        warning, blocks = self.warning_of(X, X.columns), X._mgr.blocks
         if warning is None:
             return None
-        blocks = X._mgr.blocks
-        if not self._named and len(blocks) == 1 and frames.is_plain(blocks[0].dtype):
-            return np.ascontiguousarray(blocks[0].values.T, self._r.dtype), warning
-        rows = np.empty(X.shape, self._r.dtype)
-        coded: list[int] = []
-        whole: list[int] = []
-        objects = self._r.objects and any(b.dtype == np.object_ for b in blocks)
-        for block in blocks:
-            dtype, values, locs = block.dtype, block.values, block.mgr_locs
-            if objects and dtype == np.object_:
-                for index, column in zip(locs.as_array, values.tolist(), strict=True):
-                    if (numbers := numbers_among(column, {*map(type, column)})) is None:
-                        return None
-                    rows[:, index] = numbers
-                continue
-            if frames.is_plain(dtype):
-                rows[:, locs.indexer] = values.T
-                if dtype.itemsize == 8 and dtype.kind in "iu":
-                    whole += locs.as_array.tolist()
-                continue
-            number = frames.number_dtype(dtype, self._r.arrow)
-            if objects or (number is None and not frames.is_category(dtype)):
-                return None
-            (feature,) = locs.as_array.tolist()
-            if number is None:
-                coded.append(feature)
-                table = self._columns.of_dtype(dtype, feature, columns, self._r.unseen)
-                rows[:, feature] = table[values.codes]
-                continue
-            if number.kind in "iu":
-                whole.append(feature)
-            rows[:, feature], missing = frames.nullable_numbers(values, number)
-            rows[missing, feature] = np.nan
-        if whole and _large(rows[:, whole]):
+        plain = [block for block in blocks if frames.is_plain(block.dtype)]
+        if len(blocks) > 1 and any(frames.may_round(block.values) for block in plain):
             return None
-        return (rows, warning) if sorted(coded) == self._named else None
+        if self._r.objects and len(plain) < len(blocks):
+            objects = [block for block in blocks if block.dtype == np.object_]
+            # beside these, the source converts other columns in another way
+            if objects and len(plain) + len(objects) < len(blocks):
+                return None
+        how: dict[str, Any] = {"unseen": self._r.unseen, "strict": True}
+        numbers = self._columns.numbers(X, self._r.dtype, read=self._numbers, **how)
+        return numbers, warning
+
+    def _numbers(self, column: Any) -> frames.ColumnNumbers | None:
+        if column.dtype == np.object_ and self._r.objects:
+            objects = column.tolist()
+            numbers = numbers_among(objects, {*map(type, objects)})
+            return None if numbers is None else (numbers, None)
+        found = frames.numbers_in(column, self._r.arrow)
+        return None if found is None or frames.may_round(found[0]) else found
 
     def _table(self, X: Any) -> ReadArray | None:
         if not self._r.tables or self._named:
@@ -200,7 +183,7 @@ class PlainRows:
             return None  # the source may refuse it, although it holds numbers
         if self._r.compares == "equal":  # it reads column by column
             whole = [not kind or kind.kind in "iu" for kind in kinds]
-            if any(whole) and _large(values[:, whole]):
+            if any(whole) and frames.has_large(values[:, whole]):
                 return None
         # To scikit-learn 1.7, pyarrow's tables have names and polars' frames none.
         warning = self.warning_of(X, names)
@@ -319,10 +302,6 @@ def dense_columns(X: Any) -> Any:
     columns = {i: X.iloc[:, i] for i in range(X.shape[1])}
     columns.update({i: columns[i].sparse.to_dense() for i in sparse})
     return DataFrame(columns).set_axis(X.columns, axis=1)
-
-
-def _large(values: Array) -> bool:
-    return bool(((values >= _EXACT) | (values <= -_EXACT)).any())
 
 
 def _without_names(estimator: str) -> str:

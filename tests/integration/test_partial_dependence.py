@@ -349,7 +349,7 @@ def test_the_arguments_are_scikit_learns():
     assert all(ours[name].default == theirs[name].default for name in theirs)
 
 
-@pytest.mark.sampled(10)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize(
     "how",
     [

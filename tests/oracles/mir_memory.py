@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skforge.compiler.forest.reference import evaluate_predicates
-from skforge.compiler.ir.hir.nodes import PredictEnsemble
+from skforge.compiler.ir.hir.nodes import PredictEnsemble, exit_table
 from skforge.exceptions import CompilerError
 from tests.oracles.codes import encode_rows
 
@@ -164,7 +164,8 @@ class Walks:
         bits = 0
         for predicate in tiles.predicate[item].tolist():
             bits = bits * 2 + (predicate >= 0 and bool(truth[predicate]))
-        child = int(tiles.child[item, tiles.exit_table[tiles.shape[item], bits]])
+        exit_ = exit_table(tiles.tile_size)[tiles.shape[item], bits]
+        child = int(tiles.child[item, exit_])
         if child < 0:
             raise Fault("a row took the exit of a dummy")
         return child

@@ -39,8 +39,8 @@ from tests.gpu_kernels import (
 from tests.lir_loops import for_, parallel_for
 
 OUT = Buffer("out", F32)
-BYTES = Buffer("bytes", U8, "constant")
-ALIGNED = Buffer("aligned", U8, "constant", alignment=16)
+BYTES = Buffer("bytes", U8)
+ALIGNED = Buffer("aligned", U8, alignment=16)
 
 
 def text_of(write, *params, arch="sm_80"):

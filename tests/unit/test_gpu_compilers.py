@@ -35,7 +35,7 @@ def every_operation():
         for s in (U8, U16, U32, I32, I64, F32, F64)
         for name in ("in", "out")
     ]
-    data = Buffer("data", U8, "constant", alignment=16)
+    data = Buffer("data", U8, alignment=16)
 
     def write(b, thread):
         at = b.mul(thread, 4)
@@ -74,7 +74,7 @@ FUNCTIONS = {
 }
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("name", FUNCTIONS)
 @pytest.mark.parametrize(("kind", "arch"), ARCHS)
 def test_kernels_compile_without_spills(kind, arch, name):

@@ -185,9 +185,6 @@ BREAKS = [
         edit("depth", 3, 2),
         "item 3 of tree 0 at position 0 has a depth other than its parent's + 1",
     ),
-    (edit("min_depth", 0, 2), "min_depth[0] is 2, the leaves say 1"),
-    (edit("max_depth", 1, 1), "max_depth[1] is 1, the leaves say 0"),
-    (edit("exit_table", (0, 0), 0), "exit_table is not the one of tile size 2"),
     (edit("tree_order", 0, 1), "tree_order is not a permutation of 2 trees"),
     (
         edit("item_offset", 1, 0),
@@ -222,7 +219,6 @@ def test_tiles_that_could_hold_another_node_are_refused():
             [single.child[:, 0], np.full(8, -1), single.child[:, 1]], 1
         ).astype("i4"),
         shape=np.where(inner, 0, 0).astype("i4"),
-        exit_table=hir.tiles.exit_table,
     )
     with pytest.raises(CompilerError) as error:
         verify(replace(hir, tiles=loose))

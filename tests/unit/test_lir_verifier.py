@@ -32,8 +32,7 @@ from tests.strategies_lir import Program, lir_programs
 N, J = Value("n", I64), Value("j", I32)
 A, D, T = Value("a", F32), Value("d", F64), Value("t", BOOL)
 X, Y, K = Buffer("x", F32), Buffer("y", F64), Buffer("k", U8)
-CONST = Buffer("c", F32, "constant")
-PARAMS = (N, J, A, D, T, X, Y, K, CONST)
+PARAMS = (N, J, A, D, T, X, Y, K)
 
 
 def refused(*body: Stmt, params: tuple[Any, ...] = PARAMS) -> str:
@@ -213,9 +212,6 @@ def test_masks_and_planes_are_not_stored() -> None:
     )
     assert refused(lir.Store(X, N, D)) == (
         "stores f64 in a f32 buffer, in 'store @x[%n] = %d' of f."
-    )
-    assert refused(lir.Store(CONST, N, A)) == (
-        "@c is constant, in 'store @c[%n] = %a' of f."
     )
 
 

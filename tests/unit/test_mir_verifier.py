@@ -24,9 +24,7 @@ EXPANDED = (
     mir.Let(("%m",), mir.TraverseTreeTile(("%t",), ("%n",), (ROW,), False)),
     mir.WalkLoop(
         ("%e",),
-        ("%a",),
         ("%m",),
-        mir.IsLeaf(("%t",), ("%a",)),
         mir.TraverseTreeTile(("%t",), ("%a",), (ROW,), True),
     ),
     mir.Let(("%p",), mir.GetLeafValue(("%t",), ("%e",))),
@@ -218,16 +216,6 @@ REFUSED = {
         "hops of a walk loop must be checked in:\n"
         "  %e = while any not is_leaf([%t], [%a]) from [%m]:\n"
         "    %a = traverse_tree_tile([%t], [%a], [rows[b]])",
-    ),
-    "leaf checks of other nodes": (
-        nest(
-            *EXPANDED[:3],
-            replace(EXPANDED[3], until=mir.IsLeaf(("%t",), ("%m",))),
-        ),
-        {},
-        "a walk loop asks is_leaf of other nodes than it moves in:\n"
-        "  %e = while any not is_leaf([%t], [%m]) from [%m]:\n"
-        "    %a = traverse_tree_tile([%t], [%a], [rows[b]]) <checked>",
     ),
     "leaf numbers of sums": (
         nest(GET, replace(WALK, op=replace(WALK.op, element="leaf_number"))),

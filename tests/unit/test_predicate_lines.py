@@ -162,7 +162,7 @@ def test_every_line_is_its_predicate(level: str, name: str) -> None:
     [
         ("v4", 4, 8),
         ("v4", 8, 6),
-        ("v3", 4, 5),
+        ("v3", 4, 8),
         ("v3", 8, 0),
         ("v2", 4, 0),
         ("v2", 8, 0),

@@ -196,7 +196,6 @@ def test_single_node_tiles_are_the_plain_tree():
     assert tiles.child.tolist() == [[1, 2], [3, 4], [-1, -1], [-1, -1], [-1, -1]]
     assert tiles.depth.tolist() == [0, 1, 1, 2, 2]
     assert (tiles.min_depth.tolist(), tiles.max_depth.tolist()) == ([1], [2])
-    assert tiles.exit_table.tolist() == [[1, 0]]
 
 
 def test_left_children_alone_do_not_make_a_level_order():

@@ -144,6 +144,13 @@ class ForestArrays(_Known):
             object.__setattr__(self, "_depth", depth)
         return self._depth
 
+    def levels(self) -> list[NDArray[np.integer]]:
+        """Return the nodes of all trees level by level; siblings are adjacent.
+
+        The last level has leaves alone, each other one an inner node.
+        """
+        return [*_fronts(self.left, self.right, self.tree_offset, 0, self.n_trees)]
+
     @property
     def n_trees(self) -> int:
         """Number of trees."""

@@ -5,7 +5,6 @@ Saabas' contributions are their changes along a row's paths.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -20,20 +19,21 @@ ROUNDED = 1e-6
 
 
 class Means(NamedTuple):
-    """The expected value of each tree and output, and how likely each node is."""
+    """The expected value of each tree and output."""
 
     forest: Forest
-    reach: Float64s  # (n_nodes,) product of cover ratios from the root
     of_tree: Float64s  # (n_trees, width of leaves)
     complete: Bools  # trees whose cover ratios sum to one at every node
 
     @classmethod
     def of(cls, forest: Forest) -> Means:
         _check_covers(forest)
-        reach, share = np.ones(forest.n_nodes), shares(forest)
+        share = shares(forest)
+        reach = np.ones(forest.n_nodes)  # product of shares from the root
         tree = np.repeat(np.arange(forest.n_trees), np.diff(forest.tree_offset))
         complete = np.ones(forest.n_trees, np.bool_)
-        for level in _levels(forest):
+        for level in forest.levels()[:-1]:
+            level = level[forest.left[level] >= 0]
             total = np.zeros(len(level))
             for children in (forest.left, forest.right):
                 below = children[level]
@@ -44,7 +44,7 @@ class Means(NamedTuple):
         values = forest.leaf_value[forest.leaf[leaf]].astype(np.float64)
         of_tree = np.zeros((forest.n_trees, values.shape[1]))
         np.add.at(of_tree, tree[leaf], reach[leaf, None] * values)
-        return cls(forest, reach, of_tree, complete)
+        return cls(forest, of_tree, complete)
 
     @property
     def of_node(self) -> Float64s:
@@ -54,7 +54,8 @@ class Means(NamedTuple):
         leaf = forest.leaf >= 0
         means[leaf] = forest.leaf_value[forest.leaf[leaf]]
         share = shares(forest)
-        for level in [*_levels(forest)][::-1]:
+        for level in reversed(forest.levels()[:-1]):
+            level = level[forest.left[level] >= 0]
             for children in (forest.left, forest.right):
                 below = children[level]
                 means[level] += share[below, None] * means[below]
@@ -77,13 +78,6 @@ class Means(NamedTuple):
         mean = np.where(self.complete[:, None], self.of_tree, 0.0)
         values: Array = forest.leaf_value[forest.leaf[leaf]]
         return values.astype(np.float64) - mean[tree]
-
-
-def _levels(forest: Forest) -> Iterator[Int64s]:
-    level, inner = forest.tree_offset[:-1], forest.left >= 0
-    while len(level := level[inner[level]]):
-        yield level
-        level = np.concatenate([forest.left[level], forest.right[level]])
 
 
 def shares(forest: Forest) -> Float64s:

@@ -11,7 +11,7 @@ from operator import add
 import numpy as np
 
 from skforge._typing import Array, Int32s, Int64s
-from skforge.compiler.ir.hir.nodes import PredictEnsemble
+from skforge.compiler.ir.hir.nodes import PredictEnsemble, exit_table
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir.builder import Builder, b
 from skforge.compiler.ir.lir.nodes import F64, I32, I64, Buffer, Scalar, Value
@@ -157,12 +157,11 @@ class LoweringState:
 
     def exit_table(self) -> Buffer:
         """Return the exits by shape and comparison bits; bit i belongs to node i."""
-        tiles = self.hir.tiles
-        size = tiles.tile_size
+        size = self.hir.tiles.tile_size
         bits = np.arange(1 << size)
         # The HIR's table has node 0 in the top bit; a mask's lane 0 is the low bit.
         turned = sum(((bits >> i) & 1) << (size - 1 - i) for i in range(size))
-        return self.model_buffer("exit_table", tiles.exit_table[:, turned].reshape(-1))
+        return self.model_buffer("exit_table", exit_table(size)[:, turned].reshape(-1))
 
     def tree_outputs(self, by_position: bool) -> Buffer:
         outputs = self.hir.forest.tree_output

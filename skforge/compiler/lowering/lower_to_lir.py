@@ -71,6 +71,9 @@ def run(
 
 
 class Lowering:
+    #: Whether a walk ends where each node tells that it is a leaf, without extra hop.
+    _asks_nodes = False
+
     def __init__(self, kernel: LoweringState, sums: ReductionLowering) -> None:
         self.k = kernel
         self._walks = WalkLowering(kernel)
@@ -185,7 +188,7 @@ class Lowering:
             ends = walks.whole_walk(stmt.step)
             k.values.update(zip(stmt.results, ends, strict=True))
             return
-        if k.hopper.leaves_by_number:
+        if self._asks_nodes or k.hopper.leaves_by_number:
             self._hop_until_leaves(stmt)
             return
         starts = walks.row_starts(stmt.step)

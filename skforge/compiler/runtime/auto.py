@@ -47,6 +47,8 @@ class AutoModule:
         self.plan_threads, self.stages = cpu.plan_threads, cpu.stages
         self.staged_predict = cpu.staged_predict
         self.staged_predict_raw = cpu.staged_predict_raw
+        self.predict_per_tree, self.leaf_rows = cpu.predict_per_tree, cpu.leaf_rows
+        self.raw_of_rounds = cpu.raw_of_rounds
         self.gpu_min_rows = GPU_MIN_ROWS if gpu_min_rows is None else gpu_min_rows
 
     def __repr__(self) -> str:
@@ -92,15 +94,6 @@ class AutoModule:
 
     def apply(self, X: Any, *, n_jobs: int | None = None) -> Any:
         return self._for(X).apply(X, n_jobs=n_jobs)
-
-    def predict_per_tree(self, X: Any, *, n_jobs: int | None = None) -> Any:
-        return self.cpu.predict_per_tree(X, n_jobs=n_jobs)
-
-    def leaf_rows(self, X: Any, *, n_jobs: int | None = None) -> Any:
-        return self.cpu.leaf_rows(X, n_jobs=n_jobs)
-
-    def raw_of_rounds(self, X: Any, begin: int, end: int, **options: Any) -> Any:
-        return self.cpu.raw_of_rounds(X, begin, end, **options)
 
     def schedule_for(self, n_rows: int) -> Schedule:
         return self._of_size(n_rows).schedule_for(n_rows)

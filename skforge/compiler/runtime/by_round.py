@@ -104,8 +104,7 @@ class ByRound(ByTree):
         if own is None and is_device_array(X):
             own = self._own_kernel(at, MANY_LEAVES)
         if own is not None:
-            answer: Array = getattr(own, method)(X, n_jobs=n_jobs, out=out)
-            return answer
+            return getattr(own, method)(X, n_jobs=n_jobs, out=out)
         values = self.raw_of_rounds(X, *at, n_jobs=n_jobs)
         if method == "predict":
             values = of_scores(rounds.spec(*at), "transformed", values)
@@ -141,8 +140,7 @@ class ByRound(ByTree):
         leaves = len(rows) * self.forest.n_trees + LEAVES_A_CALL
         own = None if start is not None else self._own_kernel(at, leaves)
         if own is not None:
-            answer: Array = own.predict_raw(rows, n_jobs=n_jobs)
-            return answer
+            return own.predict_raw(rows, n_jobs=n_jobs)
         raw = np.empty((len(rows), self.forest.n_outputs), self.forest._dtypes[1])
         bias = begin == 0 and ends_in_bias(self.forest)
         for first in range(0, len(rows), BLOCK_ROWS):
@@ -209,8 +207,7 @@ class ByRound(ByTree):
             )
         rows = prepare_rows(self.forest, X, self.takes_made)
         blocks = partial(blocks_of, rows)
-        stages: Any = self.stages(blocks, len(rows), 0, self.rounds.n, n_jobs=n_jobs)
-        return stages
+        return self.stages(blocks, len(rows), 0, self.rounds.n, n_jobs=n_jobs)
 
     def stages(
         self: Any,

@@ -140,7 +140,7 @@ class ByTree:
 
     def _linear_scores(self, X: Any, n_jobs: int | None, by_tree: bool) -> Array:
         rows = prepare_rows(self.forest, X, self.takes_made)
-        places = numbers_in(self._of_trees("place", rows, n_jobs))
+        places = self._leaf_rows(rows, n_jobs)
         return self._models(rows, places, self._jobs(n_jobs), by_tree)
 
     @cached_property
@@ -154,7 +154,7 @@ class ByTree:
         return values.reshape(len(values), self.forest.n_trees)
 
     def _trees(self, leaf: str) -> Any:
-        """Return the module of leaves' "number", "value", "row" or "place"."""
+        """Return the module of leaves' "number", "value" or "row"."""
         if (made := self._by_tree.get(leaf)) is None:
             with self.compiler.lock:
                 if (made := self._by_tree.get(leaf)) is None:
@@ -166,8 +166,6 @@ class ByTree:
         values: Array = forest.leaf_value[:, 0]
         if leaf == "number":
             values = number_values(numbers_of_leaves(forest))
-        elif leaf == "place":
-            values = number_values(np.arange(forest.n_leaves, dtype=np.int32))
         elif leaf == "row":
             numbers = np.arange(forest.n_leaves, dtype=np.int32)
             small = forest.n_leaves < LARGEST
@@ -204,8 +202,7 @@ class ByTree:
     def _leaf_shares(self) -> Shares:
         if self._walks_to_leaves:
             return self._shares_of("leaf_number")
-        shares: Shares = self._trees("number")._shares
-        return shares
+        return self._trees("number")._shares
 
     def _load_leaves(self, batch_sizes: ArrayLike | None) -> None:
         """Compile what :meth:`apply` needs for batches of these sizes."""

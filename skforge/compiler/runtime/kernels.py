@@ -253,8 +253,7 @@ class KernelCache:
         return self._lowering.walking(schedule) if leaves else schedule
 
     def made(self, source: Lowered | StoredKernel) -> AnyKernel:
-        kernel: AnyKernel = backend_of(self._target).kernel(source, self._target)
-        return kernel
+        return backend_of(self._target).kernel(source, self._target)
 
     def keep(self, schedule: Schedule, kernel: AnyKernel) -> None:
         self._kernels[schedule, "accumulator"] = kernel

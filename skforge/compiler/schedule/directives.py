@@ -12,7 +12,7 @@ import json
 import re
 from collections.abc import Collection, Iterable
 from dataclasses import MISSING, dataclass, fields
-from typing import Any, ClassVar, Literal, TypeAlias, TypeVar
+from typing import Any, ClassVar, Literal, TypeAlias, TypeVar, get_args
 
 Root: TypeAlias = Literal["batch", "tree"]
 ScheduleKind: TypeAlias = Literal["cpu", "gpu"]
@@ -20,7 +20,10 @@ UNITS: dict[Root, str] = {"batch": "rows", "tree": "trees"}
 
 #: Layouts of cached rows in a GPU's shared memory.
 CACHE_LAYOUTS = ("row", "padded", "feature")
-GPU_DIMENSIONS = ("grid.x", "grid.y", "grid.z", "block.x", "block.y", "block.z")
+GpuDim: TypeAlias = Literal[
+    "grid.x", "grid.y", "grid.z", "block.x", "block.y", "block.z"
+]
+GPU_DIMENSIONS = get_args(GpuDim)
 #: How nodes are grouped into tiles, and the description of each.
 TILE_KINDS = {
     "uniform": "breadth-first",

@@ -26,7 +26,6 @@ from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir.builder import b
 from skforge.compiler.ir.lir.nodes import F64, I64, Scalar, Value
 from skforge.compiler.ir.mir import nodes as mir
-from skforge.compiler.layouts.base import WalkLayout
 from skforge.compiler.lowering.kernel import ArrayView, LoweringState
 from skforge.compiler.lowering.lower_reductions import (
     MAX_UNROLLED_CHUNKS,
@@ -39,6 +38,8 @@ from skforge.gpu.nest import WARP, holds_threads
 
 
 class ThreadLowering(Lowering):
+    _asks_nodes = True  # the reads of a hop dominate
+
     def __init__(self, kernel: LoweringState) -> None:
         self._gpu = GpuSums(kernel)
         super().__init__(kernel, self._gpu)
@@ -138,17 +139,6 @@ class ThreadLowering(Lowering):
                 raise CompilerError("a cache was reached within a thread")
             case _:
                 super()._statement(stmt)
-
-    def _walk_loop(self, stmt: mir.WalkLoop) -> None:
-        """Hop until every walk stands on a leaf, as its node tells.
-
-        On the CPU comparing nodes before and after is cheaper, at the cost of one extra
-        hop; on a GPU the hop's reads dominate.
-        """
-        if isinstance(self.k.walker, WalkLayout):
-            super()._walk_loop(stmt)
-            return
-        self._hop_until_leaves(stmt)
 
     def _private_array(self, stmt: mir.AllocArray) -> None:
         array = stmt.array

@@ -106,8 +106,7 @@ def forget() -> None:
 def rows_on_host(X: Any, indices: Array) -> Array:
     _, array = as_cupy(X, "cuda")
     with _device(int(array.device.id)).current():
-        copy: Array = array[_cupy(None).asarray(indices)].get()
-    return copy
+        return array[_cupy(None).asarray(indices)].get()
 
 
 def _cupy(kind: CompilerKind | None) -> Any:

@@ -145,8 +145,7 @@ class KernelMeasurer:
     def build(self, plan: LoweredCandidate) -> Runner:
         kernel = self._built[plan.schedule] = self._cache.made(plan.lowered)
         if not isinstance(kernel, Kernel):
-            runner: Runner = machine_of(self._target).runner(kernel, self._forest)
-            return runner
+            return machine_of(self._target).runner(kernel, self._forest)
         if self._threads == 1:
             return _CpuRunner(kernel, self._forest)
         estimate = (lambda: self._estimate) if self._native else None

@@ -25,9 +25,8 @@ T = TypeVar("T")
 Reduction: TypeAlias = Literal["exact", "reproducible", "fast"]
 
 
-#: Arrays of trees with an element for each item, besides ``child``, and for each tree.
+#: Arrays of trees with an element for each item, besides ``child``.
 OF_ITEMS = "predicate", "shape", "leaf", "node", "depth"
-OF_TREES = "tree_order", "min_depth", "max_depth"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -49,14 +48,11 @@ class TiledForest:
     item_offset: Int64s  # (n_trees + 1,)
     tree_order: Int32s  # (n_trees,) tree (model order) at each position
     predicate: Int32s  # (n_items, tile_size) into Forest's predicates
-    shape: Int32s  # (n_items,) row of exit_table; 0 for leaves
+    shape: Int32s  # (n_items,) row of ``exit_table``; 0 for leaves
     child: Int32s  # (n_items, tile_size + 1) items; -1 for leaves' exits
     leaf: Int32s  # (n_items,) row of Forest.leaf_value, or -1
     node: Int32s  # (n_items,) Forest node that a walk here stands on
     depth: Int32s  # (n_items,) tiles above this item
-    exit_table: NDArray[np.uint8]  # (n_shapes, 2 ** tile_size); node 0 = top bit
-    min_depth: Int32s  # (n_trees,) least leaf depth, in tiles, by position
-    max_depth: Int32s  # (n_trees,)
 
     def __post_init__(self) -> None:
         """Make the arrays read-only: passes return new ones."""
@@ -73,6 +69,16 @@ class TiledForest:
     def n_items(self) -> int:
         return len(self.leaf)
 
+    @property
+    def min_depth(self) -> Int32s:
+        """The least leaf depth of the tree at each position, in tiles."""
+        leaves = np.flatnonzero(self.leaf >= 0)  # level by level
+        return self.depth[leaves[np.searchsorted(leaves, self.item_offset[:-1])]]
+
+    @property
+    def max_depth(self) -> Int32s:
+        return self.depth[self.item_offset[1:] - 1]
+
     def take(self, order: Int64s | slice) -> TiledForest:
         """Return the trees at these positions; arrays of a slice of them are views."""
         sizes = np.diff(self.item_offset)[order]
@@ -85,8 +91,8 @@ class TiledForest:
         child = self.child[items]
         child = child - (child >= 0) * shift[:, None].astype(np.int32)
         arrays: dict[str, Any] = {name: getattr(self, name)[items] for name in OF_ITEMS}
-        arrays |= {name: getattr(self, name)[order] for name in OF_TREES}
-        return replace(self, item_offset=offset, child=child, **arrays)
+        arrays |= {"item_offset": offset, "tree_order": self.tree_order[order]}
+        return replace(self, child=child, **arrays)
 
 
 class HirCache(dict[tuple[object, ...], Any]):

@@ -69,24 +69,24 @@ def _runs(tiles: TiledForest) -> Iterator[str]:
         at = (
             f"position {first}" if end == first + 1 else f"positions {first}..{end - 1}"
         )
-        yield f"{at}: leaves at depth {_depths(tiles, first)}, {items} items"
+        yield f"{at}: leaves at depth {_depths(*depths[first])}, {items} items"
     if len(start) > _DRAWN_RUNS:
         left = tiles.n_trees - start[_DRAWN_RUNS]
         yield f"... {left} more trees in {len(start) - _DRAWN_RUNS} runs"
 
 
-def _depths(tiles: TiledForest, position: int) -> str:
-    low, high = tiles.min_depth[position], tiles.max_depth[position]
+def _depths(low: int, high: int) -> str:
     return f"{low}" if low == high else f"{low}..{high}"
 
 
 def _trees(tiles: TiledForest, forest: Forest) -> Iterator[str]:
+    depths = [*zip(tiles.min_depth, tiles.max_depth, strict=True)]
     for position, tree in enumerate(tiles.tree_order):
         output = forest.tree_output[tree]
         target = "every output" if output < 0 else f"output {output}"
         yield (
             f"position {position}: tree {tree}, {target}, "
-            f"leaves at depth {_depths(tiles, position)}"
+            f"leaves at depth {_depths(*depths[position])}"
         )
         yield from _items(tiles, forest, int(tiles.item_offset[position]))
 

@@ -34,47 +34,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Literal, TypeAlias
 
-from skforge.compiler.ir.lir.foreign import Address as Address
-from skforge.compiler.ir.lir.foreign import Atomic as Atomic
-from skforge.compiler.ir.lir.foreign import AtomicOp as AtomicOp
-from skforge.compiler.ir.lir.foreign import Call as Call
-from skforge.compiler.ir.lir.foreign import MemoryOrder as MemoryOrder
-from skforge.compiler.ir.lir.foreign import Return as Return
-from skforge.compiler.ir.lir.foreign import Symbol as Symbol
-from skforge.compiler.ir.lir.foreign import View as View
-from skforge.compiler.ir.lir.foreign import Window as Window
-from skforge.compiler.ir.lir.types import BOOL as BOOL
-from skforge.compiler.ir.lir.types import F32 as F32
-from skforge.compiler.ir.lir.types import F64 as F64
-from skforge.compiler.ir.lir.types import I16 as I16
-from skforge.compiler.ir.lir.types import I32 as I32
-from skforge.compiler.ir.lir.types import I64 as I64
-from skforge.compiler.ir.lir.types import U8 as U8
-from skforge.compiler.ir.lir.types import U16 as U16
-from skforge.compiler.ir.lir.types import U32 as U32
-from skforge.compiler.ir.lir.types import (
-    Allocated,
-    Operand,
-    OperandRows,
-    Operands,
-    OptionalOperand,
-    Read,
-    Result,
-    Results,
-    Steering,
-    Variable,
-    Variables,
-    Written,
-)
-from skforge.compiler.ir.lir.types import Buffer as Buffer
-from skforge.compiler.ir.lir.types import Mask as Mask
-from skforge.compiler.ir.lir.types import Plane as Plane
-from skforge.compiler.ir.lir.types import Scalar as Scalar
-from skforge.compiler.ir.lir.types import ScalarName as ScalarName
-from skforge.compiler.ir.lir.types import Space as Space
-from skforge.compiler.ir.lir.types import Type as Type
-from skforge.compiler.ir.lir.types import Value as Value
-from skforge.compiler.ir.lir.types import Vec as Vec
+from skforge.compiler.ir.lir.foreign import *
+from skforge.compiler.ir.lir.types import *
 
 # ---------------------------------------------------------------- operations
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, NoReturn, TypeAlias
+from typing import Annotated, Any, Literal, NoReturn, TypeAlias, get_args
 
 import numpy as np
 
@@ -30,7 +30,7 @@ class Scalar:
 
     @property
     def bytes(self) -> int:
-        return _BYTES[self.name]
+        return _DTYPES[self.name].itemsize
 
     @property
     def element(self) -> Scalar:
@@ -41,20 +41,7 @@ class Scalar:
         return 0
 
 
-_BYTES: dict[str, int] = {
-    "bool": 1, "u8": 1, "i16": 2, "u16": 2, "u32": 4, "i32": 4, "i64": 8, "f32": 4,
-    "f64": 8,
-}  # fmt: skip
-
-BOOL = Scalar("bool")
-U8 = Scalar("u8")
-I16 = Scalar("i16")
-U16 = Scalar("u16")
-U32 = Scalar("u32")
-I32 = Scalar("i32")
-I64 = Scalar("i64")
-F32 = Scalar("f32")
-F64 = Scalar("f64")
+BOOL, I16, U8, U16, U32, I32, I64, F32, F64 = map(Scalar, get_args(ScalarName))
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +131,7 @@ class Value:
         return BUILDER.get().convert(self, element)
 
 
-Space: TypeAlias = Literal["global", "constant", "shared", "private"]
+Space: TypeAlias = Literal["global", "shared", "private"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,8 +179,8 @@ class Part:
 
 
 _DTYPES: dict[str, np.dtype[Any]] = {
-    name: np.dtype("?" if name == "bool" else f"{name[0]}{size}")
-    for name, size in _BYTES.items()
+    name: np.dtype("?" if name == "bool" else f"{name[0]}{int(name[1:]) // 8}")
+    for name in get_args(ScalarName)
 }
 _SCALARS = {dtype: Scalar(name) for name, dtype in _DTYPES.items()}  # type: ignore[arg-type]
 

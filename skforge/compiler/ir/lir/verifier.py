@@ -98,7 +98,7 @@ class _Verifier:
                 refuse(f"%{param.name} is {print_type(param.type)}, not a number")
             self._bind(param)
             return
-        if param.space not in ("global", "constant"):
+        if param.space != "global":
             refuse(f"@{param.name} is a parameter in {param.space} memory")
         self._bind_buffer(param)
         self._params.add(param.name)
@@ -152,8 +152,6 @@ class _Verifier:
 
     def _write(self, buffer: lir.Buffer) -> None:
         self._read(buffer)
-        if buffer.space == "constant":
-            refuse(f"@{buffer.name} is constant")
         if self._scope == "block":
             refuse("every thread would write; a grid writes in its regions only")
 
@@ -278,8 +276,6 @@ class _Verifier:
             refuse(f"stores {print_type(value.type)} in a {buffer.element.name} buffer")
 
     def _alloc(self, buffer: lir.Buffer) -> None:
-        if buffer.space == "constant":
-            refuse("constant memory is not allocated")
         if buffer.space == "shared" and self._scope != "block":
             refuse("shared memory is allocated in a grid, outside its regions")
         if buffer.space == "global" and self._scope != "host":

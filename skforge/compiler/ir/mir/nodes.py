@@ -5,7 +5,7 @@ This file defines the whole level (SilvanForge Table 4, Treebeard draft §4)::
     function = arrays, body
     stmt     = Loop var = start to min(bounds) step: body
              | Let names = op
-             | WalkLoop names while any not IsLeaf: TraverseTreeTile
+             | WalkLoop names while any is no leaf: TraverseTreeTile
              | Reduce target[indices] += value
              | StoreLeaf target[indices] = value
              | ReduceDimension target = sum(source over dim)
@@ -28,7 +28,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from skforge.compiler.schedule.directives import Mark, Marked
+from skforge.compiler.schedule.directives import GpuDim, Mark, Marked
 from skforge.compiler.schedule.nest import Size, size_value
 
 # ---------------------------------------------------------------- indices
@@ -197,14 +197,6 @@ class TraverseTreeTile:
 
 
 @dataclass(frozen=True, slots=True)
-class IsLeaf:
-    """Whether each walk stands on a leaf: the condition of a :class:`WalkLoop`."""
-
-    trees: tuple[str, ...]
-    nodes: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class GetLeafValue:
     """The value (scalar or vector) of each walk's leaf, or its number."""
 
@@ -235,27 +227,17 @@ class Let:
 
 @dataclass(frozen=True, slots=True)
 class WalkLoop:
-    """``while any node is not a leaf: nodes = traverse(...)``, carrying the nodes."""
+    """``while any node is not a leaf: nodes = traverse(...)``, carrying the nodes.
+
+    ``inits`` are the first nodes, and ``results`` the last ones.
+    """
 
     results: tuple[str, ...]
-    params: tuple[str, ...]
     inits: tuple[str, ...]
-    until: IsLeaf
     step: TraverseTreeTile
 
 
-LoopKind: TypeAlias = Literal[
-    "serial",
-    "parallel",
-    "vector",
-    "block",
-    "grid.x",
-    "grid.y",
-    "grid.z",
-    "block.x",
-    "block.y",
-    "block.z",
-]
+LoopKind: TypeAlias = Literal["serial", "parallel", "vector", "block"] | GpuDim
 
 
 @dataclass(frozen=True, slots=True)

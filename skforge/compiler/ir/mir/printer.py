@@ -223,9 +223,9 @@ def _statement(stmt: mir.Stmt, depth: int) -> Iterator[str]:
                 yield from _body(case, depth + 2)
         case mir.WalkLoop():
             names = ", ".join(stmt.results)
-            leaf = f"is_leaf({_list(stmt.until.trees)}, {_list(stmt.until.nodes)})"
+            leaf = f"is_leaf({_list(stmt.step.trees)}, {_list(stmt.step.nodes)})"
             yield f"{indent}{names} = while any not {leaf} from {_list(stmt.inits)}:"
-            yield f"{indent}  {', '.join(stmt.params)} = {_hop(stmt.step)}"
+            yield f"{indent}  {', '.join(stmt.step.nodes)} = {_hop(stmt.step)}"
         case _:
             yield indent + _simple(stmt)
 

@@ -256,17 +256,12 @@ class _Verifier:
             )
 
     def _walk_loop(self, stmt: mir.WalkLoop) -> None:
-        if not len(stmt.results) == len(stmt.params) == len(stmt.inits):
+        if not len(stmt.results) == len(stmt.step.nodes) == len(stmt.inits):
             self._fail("a walk loop carries other nodes than it starts with")
-        if stmt.step.nodes != stmt.params:
-            self._fail("a walk loop does not move the nodes it carries")
         if not stmt.step.checked:
             self._fail("hops of a walk loop must be checked")
-        until = stmt.until
-        if (until.trees, until.nodes) != (stmt.step.trees, stmt.params):
-            self._fail("a walk loop asks is_leaf of other nodes than it moves")
         outside = self._scope
-        self._bind(stmt.params, "node")
+        self._bind(stmt.step.nodes, "node")
         self._fields(stmt.step)
         self._hop(stmt.step)
         self._scope = outside

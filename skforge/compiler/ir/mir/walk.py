@@ -126,16 +126,15 @@ def copy_body(body: mir.Body, suffix: str) -> mir.Body:
         match stmt:
             case mir.Let(names=names):
                 bound.update(names)
-            case mir.WalkLoop(results=results, params=params):
-                bound.update((*results, *params))
+            case mir.WalkLoop(results=results, step=step):
+                bound.update((*results, *step.nodes))
             case _:
                 pass
 
     def change(text: str) -> str:
         return text + suffix if text in bound else text
 
-    renamed: mir.Body = _rewrite(body, lambda affine: affine, change)
-    return renamed
+    return _rewrite(body, lambda affine: affine, change)
 
 
 def variables(index: mir.Index) -> tuple[str, ...]:

@@ -114,17 +114,6 @@ class TopLevels:
         return -(-int(self.tests.shape[1]) // self.bits)
 
 
-def node_levels(forest: Forest) -> list[Int32s]:
-    """Return the nodes of all trees level by level; siblings are adjacent."""
-    levels: list[Int32s] = []
-    level = forest.tree_offset[:-1].astype(np.int32)
-    while len(level):
-        levels.append(level)
-        inner = level[forest.left[level] >= 0]
-        level = np.stack([forest.left[inner], forest.right[inner]], 1).reshape(-1)
-    return levels
-
-
 def descend(
     forest: Forest, tests: RowTests, at: Int32s
 ) -> tuple[Int32s, Int32s, Int32s]:
@@ -381,7 +370,7 @@ def _complete(
 
 
 def _sparse(forest: Forest, tests: RowTests, top: TopLevels) -> SparseRest:
-    every = np.concatenate(node_levels(forest))
+    every = np.concatenate(forest.levels())
     tree = np.searchsorted(forest.tree_offset, every, "right")
     every = every[np.argsort(tree, kind="stable")]
     number = np.empty(forest.n_nodes, np.int32)

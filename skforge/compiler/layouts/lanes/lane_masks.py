@@ -230,7 +230,7 @@ def set_masks(masks: LeafMasks, excluded: Exclusions, classes: SetClasses) -> Ar
 def _leaves_below(forest: Forest) -> tuple[Int64s, Int64s]:
     """Return each node's first leaf and one past its last, numbered from the left."""
     count = (forest.leaf >= 0).astype(np.int64)
-    levels = lane_levels.node_levels(forest)
+    levels = forest.levels()
     first = np.zeros(forest.n_nodes, np.int64)
     for level in reversed(levels):
         inner = level[forest.left[level] >= 0]

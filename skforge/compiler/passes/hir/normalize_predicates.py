@@ -92,8 +92,6 @@ def _rebuilt(
 
 # LT for GE, LE for GT, EQ for NE, IN for NOT_IN; the others stay
 _OPPOSITE = np.arange(len(Comparison), dtype=np.uint8)
-_OPPOSITE[Comparison.GE] = Comparison.LT
-_OPPOSITE[Comparison.GT] = Comparison.LE
-_OPPOSITE[Comparison.NE] = Comparison.EQ
-_OPPOSITE[Comparison.NOT_IN] = Comparison.IN
+_OPPOSITE[[Comparison.GE, Comparison.GT]] = Comparison.LT, Comparison.LE
+_OPPOSITE[[Comparison.NE, Comparison.NOT_IN]] = Comparison.EQ, Comparison.IN
 _OPPOSITE.flags.writeable = False

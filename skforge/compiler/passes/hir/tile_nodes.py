@@ -39,9 +39,7 @@ from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.hir.nodes import (
     MAX_TILE_SIZE,
     OF_ITEMS,
-    OF_TREES,
     TiledForest,
-    exit_table,
     shape_id,
     shapes,
 )
@@ -248,7 +246,6 @@ def _inside(heap: Int32s) -> _Bools:
 def _single_nodes(forest: Forest) -> TiledForest:
     node, depth = level_order(forest.left, forest.right, forest.tree_offset)
     leaf = forest.leaf[node]
-    shallow, deep = leaf_depths(forest.tree_offset, leaf, depth)
     inner = np.flatnonzero(leaf < 0)
     n_inner = np.diff(forest.tree_offset) // 2
     # a tree of m inner nodes has 2m + 1 nodes, so in level order inner node g of the
@@ -269,9 +266,6 @@ def _single_nodes(forest: Forest) -> TiledForest:
         leaf=leaf,
         node=node,
         depth=depth,
-        exit_table=exit_table(1),
-        min_depth=shallow,
-        max_depth=deep,
     )
 
 
@@ -336,7 +330,6 @@ def assemble(
         np.arange(len(levels), dtype=np.int32), [len(lv.leaf) for lv in levels]
     )[order]
     item_offset = np.concatenate(([0], np.cumsum(sizes))).astype(np.int64)
-    shallow, deep = leaf_depths(item_offset, leaf, depth)
     return TiledForest(
         tile_size=tile_size,
         item_offset=item_offset,
@@ -347,9 +340,6 @@ def assemble(
         leaf=leaf,
         node=node,
         depth=depth,
-        exit_table=exit_table(tile_size),
-        min_depth=shallow,
-        max_depth=deep,
     )
 
 
@@ -357,19 +347,11 @@ def join_trees(one: TiledForest, two: TiledForest) -> TiledForest:
     below = np.where(two.child >= 0, two.child + np.int32(one.n_items), two.child)
     both: dict[str, Any] = {
         name: np.concatenate([getattr(one, name), getattr(two, name)])
-        for name in (*OF_ITEMS, *OF_TREES)
+        for name in (*OF_ITEMS, "tree_order")
     }
     both["item_offset"] = np.append(one.item_offset, two.item_offset[1:] + one.n_items)
     both["child"] = np.concatenate([one.child, below.astype(np.int32)])
     return replace(one, **both)
-
-
-def leaf_depths(
-    item_offset: Int64s, leaf: Int32s, depth: Int32s
-) -> tuple[Int32s, Int32s]:
-    leaves = np.flatnonzero(leaf >= 0)
-    first = np.searchsorted(leaves, item_offset[:-1])
-    return depth[leaves[first]], depth[item_offset[1:] - 1]  # they lie level by level
 
 
 def _joined(parts: list[Array], dtype: Any) -> Array:

@@ -41,10 +41,9 @@ def _expand(stmt: mir.Stmt) -> mir.Stmt | mir.Body:
         nodes = named(f"n{hop}")
         stmts.append(mir.Let(nodes, step))
     if walk.max_depth > hops:
-        params, results = named("at"), named("end")
-        step = mir.TraverseTreeTile(walk.trees, params, walk.rows, True, walk.using)
-        until = mir.IsLeaf(walk.trees, params)
-        stmts.append(mir.WalkLoop(results, params, nodes, until, step))
-        nodes = results
+        at, ends = named("at"), named("end")
+        step = mir.TraverseTreeTile(walk.trees, at, walk.rows, True, walk.using)
+        stmts.append(mir.WalkLoop(ends, nodes, step))
+        nodes = ends
     stmts.append(mir.Let(base, mir.GetLeafValue(walk.trees, nodes, walk.element)))
     return tuple(stmts)
