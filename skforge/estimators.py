@@ -236,17 +236,14 @@ class CompiledForest(Displayed):
         return self
 
     @offered
+    @documented(fit)
     def fit_predict(self, X: Any, y: Any = None, **fit_params: Any) -> Array:
         """Fit, and return -1 for outliers and 1 for all other rows.
 
         Parameters
         ----------
-        X : array-like of shape (n_samples, n_features)
-            Rows.
         y : None
             Not used.
-        **fit_params : dict
-            Passed to :meth:`fit`.
 
         Returns
         -------

@@ -166,7 +166,7 @@ class Answering:
             ``forest_.input_dtype`` are fastest. Also a mapping from column names to
             values, which is one row, or to columns of values, or a list of mappings.
         **params : dict
-            Further arguments of the model's ``predict``. Kernels answer for the rounds
+            Further arguments of the model's method. Kernels answer for the rounds
             that XGBoost's ``iteration_range``, LightGBM's ``num_iteration`` and
             ``start_iteration`` or CatBoost's ``ntree_start`` and ``ntree_end`` choose,
             and the model itself for others.
@@ -181,18 +181,15 @@ class Answering:
         return self._compiled().answer("predict", X, self.n_jobs)
 
     @offered
+    @documented(predict)
     def predict_proba(self, X: Any, *, out: Any = None, **params: Any) -> NDArray[Any]:
         """Return the probability of each class.
 
         Parameters
         ----------
-        X : array-like of shape (n_samples, n_features)
-            Rows.
         out : ndarray of the answer's shape and dtype, default=None
             Where to write the probabilities; a ``numpy.memmap`` for answers that do
             not fit in memory.
-        **params : dict
-            Further arguments of the model's ``predict_proba``, which then answers.
 
         Returns
         -------
@@ -246,8 +243,6 @@ class Answering:
 
         Parameters
         ----------
-        X : array-like of shape (n_samples, n_features)
-            Rows.
         return_array : bool, default=False
             Whether to return hazards at ``unique_times_`` in place of functions.
 
@@ -302,13 +297,12 @@ class Answering:
         return self._compiled().answer("predict_raw", X, self.n_jobs, out)
 
     @offered
+    @documented(predict)
     def staged_predict(self, X: Any, **params: Any) -> Iterator[Any]:
         """Return what ``predict`` returns after each boosting round, one by one.
 
         Parameters
         ----------
-        X : array-like of shape (n_samples, n_features)
-            Rows.
         **params : dict
             Further arguments of CatBoost's method: ``ntree_start``, ``ntree_end``,
             ``eval_period``, ``prediction_type``.
@@ -350,13 +344,8 @@ class Answering:
         background: Any = None,
     ) -> Any:
         """Return what each feature contributes to the raw scores (SHAP values)."""
-        return self._compiled().contribs(
-            X,
-            self.n_jobs,
-            background,
-            interactions=interactions,
-            approximate=approximate,
-        )
+        how = {"interactions": interactions, "approximate": approximate}
+        return self._compiled().contribs(X, self.n_jobs, background, **how)
 
     @documented(CompiledModule.warm_up)
     def warm_up(

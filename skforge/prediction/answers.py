@@ -53,7 +53,11 @@ def described(model: Any, method: str) -> Answer:
             f"The model has no {method}; it has {', '.join(having)}."
         )
     if method == "predict_contribs":
-        return _contributed(model)
+        forest = model.forest_
+        no_rows = np.empty((0, forest.n_columns), forest.input_dtype)
+        values = model.predict_contribs(no_rows)
+        names = contribution_names(model, values.shape)
+        return Answer(values.dtype, math.prod(values.shape[1:]), names)
     answer = _of_zeros(model, method)
     width = None if answer.ndim == 1 else answer.shape[1]
     return Answer(answer.dtype, width, _names(model, method, width))
@@ -75,14 +79,6 @@ def _of_zeros(model: Any, method: str) -> Array:
     of_scores = answers.of_scores(forest, fitted)
     with np.errstate(all="ignore"):
         return as_array(of_scores(method, raw))
-
-
-def _contributed(model: Any) -> Answer:
-    forest = model.forest_
-    no_rows = np.empty((0, forest.n_columns), forest.input_dtype)
-    values = model.predict_contribs(no_rows)
-    names = contribution_names(model, values.shape)
-    return Answer(values.dtype, math.prod(values.shape[1:]), names)
 
 
 def contribution_names(model: Any, shape: Sequence[int]) -> tuple[str, ...]:

@@ -55,10 +55,8 @@ def is_large(X: Any, made: int = 0) -> bool:
     is_array = kind is np.ndarray or kind is np.memmap
     if not is_array and kind_of(X) not in ("pandas", "polars"):
         return False
-    shape = X.shape
-    if len(shape) != 2 or shape[0] * made > NEAR_VALUES:
-        return len(shape) == 2
-    return bool(shape[0] * shape[1] > MOST_VALUES)
+    n, *width = X.shape
+    return len(width) == 1 and (n * made > NEAR_VALUES or n * width[0] > MOST_VALUES)
 
 
 def by_blocks(

@@ -27,18 +27,7 @@ from skforge.compiler.frontends.members import (
     named_members,
     starts_from_model,
 )
-from skforge.compiler.frontends.pipeline.split import (
-    Branch,
-    PipelineSplit,
-    StepPart,
-    divided,
-    divided_steps,
-    divides,
-    flat_steps,
-    reason,
-    refusals,
-    rest_of,
-)
+from skforge.compiler.frontends.pipeline import split as splits
 from skforge.compiler.frontends.pipeline.transformers import of_first
 from skforge.compiler.runtime.auto import AutoModule
 from skforge.compiler.runtime.schedules import schedule_table
@@ -142,7 +131,7 @@ def read_members(
         stages = type(wrapper)(**without).fit(X)
         stages._shadow = None
         kind = f"{len(model.estimators_)} stages"
-        parts.append(StepPart(0, "estimators_", kind, "compiled", ""))
+        parts.append(splits.StepPart(0, "estimators_", kind, "compiled", ""))
     if stages is None and not any(member is not None for member in compiled):
         if refused is None and any(map(is_compiled, inside.values())):
             refused = no_member(model, "all are compiled already; use it as it is.")
@@ -157,7 +146,7 @@ def read_members(
     return replace(members, first=answers_of(members.around(model), row))
 
 
-def _parts(name: str, member: Any, fast: Any, why: str) -> list[StepPart]:
+def _parts(name: str, member: Any, fast: Any, why: str) -> list[splits.StepPart]:
     ours = type(member).__module__.startswith("sklearn.")
     where = "runs in scikit-learn" if ours else "runs as it is"
     if fast is not None or is_compiled(member):
@@ -165,7 +154,7 @@ def _parts(name: str, member: Any, fast: Any, why: str) -> list[StepPart]:
     split = vars(fast).get("_split") if fast is not None else None
     inside = [] if split is None else split.parts
     return [
-        StepPart(0, name, type(member).__name__, where, why),
+        splits.StepPart(0, name, type(member).__name__, where, why),
         *(replace(part, depth=part.depth + 1) for part in inside),
     ]
 
@@ -175,7 +164,7 @@ class FitResult:
     """A compiled model, checked against its source."""
 
     predictor: ForestPredictor
-    split: PipelineSplit | Members | None
+    split: splits.PipelineSplit | Members | None
     choice: TargetChoice
     search: TuningResult | None
     gpu_min_rows: int | None
@@ -317,22 +306,22 @@ def _search(
 # ------------------------------------------------------------ pipelines
 
 
-def read_divided(model: Any, X: Any) -> tuple[Forest, PipelineSplit | None]:
+def read_divided(model: Any, X: Any) -> tuple[Forest, splits.PipelineSplit | None]:
     """Return a model's forest; of a pipeline, that of the last steps that fold.
 
     Fewer fold if the forest after them does not read the rows of ``X`` as they arrive.
     """
-    if not divides(model):
+    if not splits.divides(model):
         return read_model(model), None
     why: dict[str, str] = {}
-    steps = divided_steps(model)
+    steps = splits.divided_steps(model)
     names = [name for name, _ in steps]
     last = len(names) - 1
-    known = refusals(model)
-    branches = [name for name, step in steps if isinstance(step, Branch)]
+    known = splits.refusals(model)
+    branches = [name for name, step in steps if isinstance(step, splits.Branch)]
     first = 0  # after the last step that is refused, or that has such a step inside
     for i, (name, step) in enumerate(steps):
-        outside = [] if isinstance(step, Branch) else branches  # of it by now
+        outside = [] if isinstance(step, splits.Branch) else branches  # of it by now
         if any(_is_in(one, [name]) and not _is_in(one, outside) for one in known):
             first = i + 1
     starts: list[int | None] = list(range(max(first, min(1, last)), last + 1))
@@ -341,7 +330,7 @@ def read_divided(model: Any, X: Any) -> tuple[Forest, PipelineSplit | None]:
         if forest is not None:
             if start is None and not is_pipeline(model):
                 return forest, None
-            return forest, divided(model, start, {**known, **why})
+            return forest, splits.divided(model, start, {**known, **why})
         why = {names[start or 0]: unread}  # that of the last step that fails counts
     raise AssertionError  # the last step by itself is read, or raises
 
@@ -349,12 +338,12 @@ def read_divided(model: Any, X: Any) -> tuple[Forest, PipelineSplit | None]:
 def _tried(
     model: Any, start: int | None, last: int, X: Any
 ) -> tuple[Forest | None, str]:
-    rest = rest_of(model, start)
+    rest = splits.rest_of(model, start)
     if is_compiled(rest):
         return rest.forest_, ""
     if start == last:
         return read_model(rest), ""
-    steps = flat_steps(rest)
+    steps = splits.flat_steps(rest)
     name, step = steps[0]
     if of_first(steps, "n_features_in_") is None:
         return None, f"{name!r} does not store how many columns its rows have"
@@ -362,7 +351,7 @@ def _tried(
         forest = read_model(rest)
         unread = "" if start is None else _unread(model, forest, start, X)
     except UnsupportedModelError as error:
-        return None, reason(name, step, error)
+        return None, splits.reason(name, step, error)
     return None if unread else forest, unread
 
 
@@ -383,7 +372,7 @@ def table_of(wrapper: Any) -> str:
 
 def _unread(model: Any, forest: Forest, start: int, X: Any) -> str:
     source, n_rows = source_of(model, forest, start), _num_samples(X)
-    name, unread = divided_steps(model)[start][0], ""
+    name, unread = splits.divided_steps(model)[start][0], ""
     for i in sampled(X, TRIED)[:n_rows]:
         with no_warnings():  # fit has the rows checked again
             prepared = source.prepared(take_rows(X, np.array([i])))
@@ -412,7 +401,7 @@ def who_answers(state: Mapping[str, Any]) -> str:
 
 
 def why_steps(split: Any) -> str:
-    parts = split.parts if isinstance(split, PipelineSplit) else ()
+    parts = split.parts if isinstance(split, splits.PipelineSplit) else ()
     if not (why := [part for part in parts if part.blamed]):
         return ""
     first, *others = why

@@ -10,14 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skforge._typing import Array
+from skforge.compiler.forest import reference
 from skforge.compiler.forest.arrays import Missing
 from skforge.compiler.forest.forest import Forest
-from skforge.compiler.forest.reference import (
-    differing_rows,
-    draw_rows,
-    reference_raw,
-    sum_limits,
-)
 from skforge.compiler.forest.rows import prepare_rows
 from skforge.compiler.runtime.auto import AutoModule
 from skforge.compiler.runtime.kernels import KernelStore, RangeKernels, raw_scores
@@ -95,14 +90,14 @@ class KernelChecks:
     def compare(self, kernels: RangeKernels, number: int, kernel: Any) -> None:
         sample = self.sample()
         forest = self._forest
-        limit = sum_limits(forest, sample.rows, self._reduction)
+        limit = reference.sum_limits(forest, sample.rows, self._reduction)
         (_, schedule) = batch = kernels.ranges[number]
         for size in batch_sizes(forest, *batch):
             batches = [*_batches(len(sample.rows), size)]
             rows = (prepare_rows(forest, sample.rows[at]) for at in batches)
             raw = np.concatenate([raw_scores(forest, kernel, part) for part in rows])
             at = np.concatenate(batches)
-            wrong = differing_rows(raw, sample.expected[at], limit[at])
+            wrong = reference.differing_rows(raw, sample.expected[at], limit[at])
             if len(wrong) and self._again is not None:
                 self._sample, self._again = self._again(), None
                 self.compare(kernels, number, kernel)
@@ -159,8 +154,8 @@ def _sample(forest: Forest, store: KernelStore | None, anew: bool = False) -> Sa
 
 def _scored(forest: Forest) -> dict[str, Array]:
     missing = 0.05 if (forest.missing != Missing.NEVER).any() else 0.0
-    rows = draw_rows(forest, REFERENCE_ROWS, 0, missing)
-    return {"rows": rows, "scores": reference_raw(forest, rows)}
+    rows = reference.draw_rows(forest, REFERENCE_ROWS, 0, missing)
+    return {"rows": rows, "scores": reference.reference_raw(forest, rows)}
 
 
 def batch_sizes(forest: Forest, batch: BatchRange, schedule: Schedule) -> list[int]:

@@ -196,7 +196,8 @@ class ForestPredictor(OfRounds):
             names = params if called is None else ROUNDS & params
             if called is not None and not (scores and self.forest.classifies):
                 names = names - signature(called).parameters.keys()
-            refuse_arguments(method, names, f" of {with_article(self._model_name)}")
+            name = with_article(self.source.class_name)
+            refuse_arguments(method, names, f" of {name}")
 
     def answer(
         self, method: str, X: Any, n_jobs: int | None = None, out: Any = None
@@ -221,10 +222,8 @@ class ForestPredictor(OfRounds):
         if method in self.by_leaves:
             return (ForestPredictor.answer_by_leaves,)
         routes: list[Route] = []
-        if isinstance(X, Mapping) and is_mapped(X):
+        if isinstance(X, (Mapping, Sequence)):
             routes.append(ForestPredictor._by_mappings)
-        elif isinstance(X, Sequence):
-            routes.append(ForestPredictor._by_sequence)
         if source.on_device and (is_device_array(X) or hasattr(kind, _DLPACK)):
             routes.append(ForestPredictor._by_device)
         seeks = method not in self.entries or n_jobs != self.entry_jobs
@@ -246,7 +245,7 @@ class ForestPredictor(OfRounds):
             return None
         if self._by_members:
             raise InvalidInputError(
-                f"{type(self.source.model).__name__} computes its predictions "
+                f"{self.source.class_name} computes its predictions "
                 "on the CPU; pass the rows as a NumPy array."
             )
         raw, of_scores = self.module.predict_raw(X), partial(self.of_scores, method)
@@ -276,11 +275,7 @@ class ForestPredictor(OfRounds):
         return answer
 
     def answer_by_leaves(
-        self,
-        method: str,
-        X: Any,
-        n_jobs: int | None,
-        params: Any = MappingProxyType({}),
+        self, method: str, X: Any, n_jobs: int | None, params: Any = _NO_PARAMS
     ) -> Any:
         X = self.source.prepared(self.framed(X), method)
         if (answer := self.leaf_answers(method, X, n_jobs, params)) is not None:
@@ -316,21 +311,16 @@ class ForestPredictor(OfRounds):
                 return None
             self.fingerprint.check()
             self.variants[form] = None  # for other threads in the meantime
-            source, like = self.source.of_form(form), self.module
+            source, who = self.source.of_form(form), "the model itself"
             if source is self.source:
-                self.variants[form] = self
-            elif source is not None and isinstance(like, CompiledModule):
-                module = compile_forest(
-                    source.forest, None, like.target, like.reduction
-                )
-                by_reference(module)
+                self.variants[form], who = self, "the kernels of float64 rows"
+            elif source is not None and isinstance(self.module, CompiledModule):
+                module = self._module_of(source.forest)
                 model = source.model if source.stored is None else source.stored
                 variant = ForestPredictor(module, model, source=source)
-                variant.counters = self.counters
+                variant.counters, who = self.counters, "kernels of their own"
                 self.variants[form] = variant
             self._routes = {}
-            who = "kernels of their own" if self.variants[form] else "the model itself"
-            who = "the kernels of float64 rows" if source is self.source else who
             from skforge.sources.forms import form_text
 
             log(INFO, "rows of the form %s are answered by %s", form_text(form), who)
@@ -347,7 +337,8 @@ class ForestPredictor(OfRounds):
         return mappings
 
     def _by_mappings(self, method: str, X: Any, n_jobs: int | None) -> Any:
-        if (mappings := self._mappings) is None:
+        mappings = self._mappings if type(X) is dict or is_mapped(X) else None
+        if mappings is None:
             return None
         if n_jobs != self.entry_jobs or method not in self.entries:
             self._seek_entry(method, n_jobs)
@@ -369,9 +360,6 @@ class ForestPredictor(OfRounds):
             if not -limit < least.reduce(rows, None) <= most.reduce(rows, None) < limit:
                 return None
         return self._scored(method, rows, n_jobs)
-
-    def _by_sequence(self, method: str, X: Any, n_jobs: int | None) -> Any:
-        return self._by_mappings(method, X, n_jobs) if is_mapped(X) else None
 
     def framed(self, X: Any) -> Any:
         if is_mapped(X) and self._mappings is not None:
@@ -433,13 +421,15 @@ class ForestPredictor(OfRounds):
     def _route(self) -> int:
         return counters.STEPS if self.source.before else counters.KERNEL
 
+    def _module_of(self, forest: Forest) -> CompiledModule:
+        like = self.module
+        module = compile_forest(forest, None, like.target, like.reduction)
+        by_reference(module)
+        return module
+
     @cached_property
     def modules(self) -> list[CompiledModule]:
-        modules, like = [self.module], (self.module.target, self.module.reduction)
-        for forest in self.source.answers.more:
-            modules.append(compile_forest(forest, None, *like))
-            by_reference(modules[-1])
-        return modules
+        return [self.module, *map(self._module_of, self.source.answers.more)]
 
     def scores(self, rows: Array, n_jobs: int | None) -> Array:
         if not self.source.answers.more:
@@ -604,16 +594,15 @@ class ForestPredictor(OfRounds):
         return values
 
     def _refuse_members(self, what: str) -> None:
+        name, none = self.source.class_name, f"for which {what} are not defined"
         if not self.source.explains:
             raise UnsupportedModelError(
-                f"{self._model_name} answers with something else than sums of its "
-                f"trees, for which {what} are not defined."
+                f"{name} answers with something else than sums of its trees, {none}."
             )
         if self._by_members:
             raise UnsupportedModelError(
-                f"{self._model_name} computes its predictions from the raw scores of "
-                f"several forests, for which {what} are not defined; compile one of "
-                "its estimators."
+                f"{name} computes its predictions from the raw scores of several "
+                f"forests, {none}; compile one of its estimators."
             )
 
     def contribs(
@@ -629,8 +618,13 @@ class ForestPredictor(OfRounds):
                 rows = np.concatenate([*dense])
             options["background"] = rows
         plain = background is None and not any(options.values())
-        if plain and (answer := self._explained(X, n_jobs)) is not None:
-            return answer
+        jobs = self.module.n_jobs if n_jobs is None else n_jobs
+        if plain and self._direct and jobs in (None, 1):
+            entry = self.entries.get("predict_contribs")
+            if entry is not None and (answer := entry(X)) is not None:
+                if self._warning:
+                    warn(self._warning)
+                return answer
         rows = self._numbers(X)
         values = self._run("predict_contribs", rows, n_jobs, **options)
         if plain and "predict_contribs" not in self.entries:
@@ -639,26 +633,15 @@ class ForestPredictor(OfRounds):
         hashed = self.forest.hashed
         return values if hashed is None else hashed.shared(values)
 
-    def _explained(self, X: Any, n_jobs: int | None) -> Any:
-        entry = self.entries.get("predict_contribs")
-        if entry is None or not self._direct:
-            return None
-        if (self.module.n_jobs if n_jobs is None else n_jobs) not in (None, 1):
-            return None
-        answer = entry(X)
-        if answer is not None and self._warning:
-            warn(self._warning)
-        return answer
-
     def _explain_by_entry(self, rows: Any, values: Array) -> None:
         source, few = self.source, 0 < len(values) <= ENTRY_ROWS
         fits = isinstance(rows, np.ndarray) and isinstance(self.module, CompiledModule)
         if not few or not fits or self._made or source.declines is None:
             return
         entry = self.module.contribs_entry(source.declines, source.limit)
-        if entry is not None and not _equal_arrays(values, entry(rows)):
+        if entry is None or not _equal_arrays(values, entry(rows)):
             entry = None
-        if entry is not None:
+        else:
             self.counters.watch(entry)
         self._direct, self._warning = source.direct, source.warning
         self.entries["predict_contribs"] = entry
@@ -671,16 +654,11 @@ class ForestPredictor(OfRounds):
         if rows is None:
             self.ask("predict", X)  # rows that the model refuses have its own error
             raise InvalidInputError(
-                f"{what} need numeric rows, but {self._model_name} converts "
+                f"{what} need numeric rows, but {self.source.class_name} converts "
                 f"these ({type(X).__name__}) itself; pass a float64 array or "
                 "DataFrame of its features."
             )
         return rows
-
-    @property
-    def _model_name(self) -> str:
-        stored = self.source.stored
-        return type(self.source.model).__name__ if stored is None else stored.class_name
 
     def rows(self, X: Any, method: str, read: ReadArray | None = None) -> Any:
         rows = self.source.taken(read or self.source.read(X))
@@ -694,13 +672,12 @@ class ForestPredictor(OfRounds):
             return np.asarray(call(rows, n_jobs=n_jobs, **options))
         # contributions have a column for each feature, those not read included, and
         # walks of sparse rows add leaves up
-        narrow = None
         if method in ("predict_raw", "apply"):
             if (answer := self._walked(method, rows.tocsr(), n_jobs)) is not None:
                 return answer
-            narrow = self._narrow
-        if narrow is not None:
-            call, place = getattr(narrow.module, method), narrow.columns
+            if self._narrow is not None:
+                narrow, place = self._narrow.module, self._narrow.columns
+                call = getattr(narrow, method)
         dense = blocks.dense_blocks(rows, self.source.fill, self._dtype, place)
         parts = [call(block, n_jobs=n_jobs, **options) for block in dense]
         return np.concatenate(parts)

@@ -136,12 +136,11 @@ def open_entry(
     holder.kept.append(numbers)
     holder.jit = code(
         {
-            **_python_symbols(),
+            **_symbols(),
             **api,
             "skf_table": table.address,
             "skf_counts": ctypes.addressof(holder.counts),
             "skf_owner": ctypes.addressof(holder.words),
-            "skf_none": id(None),
             "skf_classes": id(labels),
             "skf_labels": ctypes.addressof(numbers),
         }
@@ -185,19 +184,6 @@ def retire(entry: Any) -> None:
 
 
 @lru_cache(maxsize=1)
-def _python_symbols() -> dict[str, int]:
-    # In Python 3.10 the general call is an inline function, which no library exports;
-    # a method's fallback is always a Python function, which has its own.
-    inline = sys.version_info < (3, 11)
-    names = {
-        "skf_vectorcall": "_PyFunction_Vectorcall" if inline else "PyObject_Vectorcall",
-        "skf_take": "PyObject_GetItem",
-        "skf_decref": "Py_DecRef",
-        "skf_clear": "PyErr_Clear",
-        "skf_incref": "Py_IncRef",
-        "skf_save_thread": "PyEval_SaveThread",
-        "skf_restore_thread": "PyEval_RestoreThread",
-    }
-    symbols: dict[str, int | None] = {**python_objects.addresses(names)}
-    symbols |= {name: c_address(name) for name in ("expf", "exp", "log1pf", "log1p")}
-    return {name: int(address or 0) for name, address in symbols.items()}
+def _symbols() -> dict[str, int]:
+    exponentials = ("expf", "exp", "log1pf", "log1p")
+    return {**python_objects.symbols(), **{n: c_address(n) for n in exponentials}}

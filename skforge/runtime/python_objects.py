@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ctypes
 import sys
-from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -22,6 +21,28 @@ ARRAY_DTYPE, DTYPE_KIND = 56, 24
 DTYPE_CODES = {
     dtype: int.from_bytes(f"f{np.dtype(dtype).char}=".encode(), "little")
     for dtype in ("float32", "float64")
+}
+#: In Python 3.10 the general call is an inline function, which no library exports; a
+#: method's fallback is always a Python function, which has its own.
+_INLINE = sys.version_info < (3, 11)
+_CALL = "_PyFunction_Vectorcall" if _INLINE else "PyObject_Vectorcall"
+#: Functions that compiled code calls, by its names for them.
+_FUNCTIONS = {
+    "skf_incref": "Py_IncRef",
+    "skf_decref": "Py_DecRef",
+    "skf_error": "PyErr_Occurred",
+    "skf_clear": "PyErr_Clear",
+    "skf_number": "PyFloat_AsDouble",
+    "skf_long": "PyLong_AsLongLong",
+    "skf_utf8": "PyUnicode_AsUTF8AndSize",
+    "skf_compare": "PyUnicode_Compare",
+    "skf_item": "PyList_GetItem",
+    "skf_next": "PyDict_Next",
+    "skf_find": "PyDict_GetItemWithError",
+    "skf_take": "PyObject_GetItem",
+    "skf_vectorcall": _CALL,
+    "skf_save_thread": "PyEval_SaveThread",
+    "skf_restore_thread": "PyEval_RestoreThread",
 }
 #: Flags of functions that take one argument, and of those that take vectors of them.
 METH_O, METH_FASTCALL_KEYWORDS = 0x0008, 0x0080 | 0x0002
@@ -106,9 +127,14 @@ def _arrays_are_laid_out_as_known() -> bool:
     return True
 
 
-def addresses(names: Mapping[str, str]) -> dict[str, int]:
-    api = ctypes.pythonapi
-    return {
-        symbol: ctypes.cast(getattr(api, name), ctypes.c_void_p).value or 0
-        for symbol, name in names.items()
-    }
+@lru_cache(maxsize=1)
+def _functions() -> dict[str, int]:
+    found = {name: getattr(ctypes.pythonapi, of) for name, of in _FUNCTIONS.items()}
+    void_p = ctypes.c_void_p
+    return {name: ctypes.cast(f, void_p).value or 0 for name, f in found.items()}
+
+
+def symbols(*classes: type) -> dict[str, int]:
+    """Return the addresses of Python's functions, of None, and of classes."""
+    known = {f"skf_{kind.__name__}": id(kind) for kind in classes}
+    return {**_functions(), **known, "skf_none": id(None)}

@@ -88,17 +88,14 @@ class Answers:
 
         shape, size = (len(columns), n_columns), columns.size
         indices, width = columns.astype(np.int32).reshape(-1), size // len(columns)
-        if self.matrix == "dense":
-            dense = np.zeros(shape)
-            dense[np.repeat(np.arange(len(columns)), width), indices] = 1.0
-            return dense
         known = sys.modules.get("sklearn")
         asked = {} if known is None else known.get_config()
         arrays = asked.get("sparse_interface", "spmatrix") != "spmatrix"
         make = sparse.csr_array if arrays else sparse.csr_matrix
         short = np.int32 if size < 1 << 31 else np.int64
         ends = np.arange(0, size + 1, width, dtype=short)
-        return make((np.ones(size), indices, ends), shape=shape)
+        matrix = make((np.ones(size), indices, ends), shape=shape)
+        return matrix.toarray() if self.matrix == "dense" else matrix
 
     def leaves(self, numbers: Any) -> Any:
         numbers = numbers.astype(self.leaf_dtype)
@@ -179,6 +176,10 @@ class Source:
     def traces(cls, model: Any) -> list[Any]:
         """Return objects and numbers that refitting, training or editing changes."""
         return []
+
+    @property
+    def class_name(self) -> str:
+        return getattr(self.stored, "class_name", type(self.model).__name__)
 
     @cached_property
     def warning(self) -> str:
@@ -285,7 +286,7 @@ class Source:
         names = getattr(self.stored or self.model, "feature_names_in_", None)
         usual: dict[str, Any] = {
             "names": None if names is None else tuple(names),
-            "estimator": getattr(self.stored, "class_name", type(self.model).__name__),
+            "estimator": self.class_name,
             "fill": self.fill,
         }
         return Reading(self.forest.input_dtype, **usual | how)

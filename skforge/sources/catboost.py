@@ -14,14 +14,8 @@ import numpy as np
 from skforge.compiler.forest import frames
 from skforge.compiler.forest.rows import prepare_rows
 from skforge.exceptions import InvalidInputError
+from skforge.sources import plain
 from skforge.sources.base import Answers, Source, register
-from skforge.sources.plain import (
-    ReadArray,
-    Reading,
-    array_of,
-    dense_columns,
-    most_entries,
-)
 
 
 @register
@@ -56,12 +50,12 @@ class CatBoostSource(Source):
             names |= {"Class": "predict", "Probability": "predict_proba"}
         return names.get(str(params["prediction_type"]))
 
-    def reading(self) -> Reading:
+    def reading(self) -> plain.Reading:
         """Match columns by name; all numbers become float32."""
         names = self.forest.column_names
         return self._reading(names=names, compares="equal", estimator="", objects=True)
 
-    def read(self, X: Any) -> ReadArray | None:
+    def read(self, X: Any) -> plain.ReadArray | None:
         """Leave columns of booleans with missing values, which it refuses."""
         read = super().read(X)
         if read is None or not frames.is_pandas(X) or not np.isnan(read[0]).any():
@@ -77,7 +71,7 @@ class CatBoostSource(Source):
         if type(X).__name__ == "csr_matrix":
             known = X.dtype in (np.float32, np.float64) and self.forest.hashed is None
             fits = len(X.indptr) > 1 and X.shape[1] == self.forest.n_features
-            return X if known and fits and most_entries(X) < 2 else None
+            return X if known and fits and plain.most_entries(X) < 2 else None
         if hasattr(X, "tocsr") or 0 in np.shape(X):
             return None
         if self.stored is not None and np.ndim(X) == 1 and len(X):
@@ -88,7 +82,7 @@ class CatBoostSource(Source):
         if read is not None:
             return read[0]
         with suppress(InvalidInputError):
-            X = dense_columns(X) if frames.is_pandas(X) else X
+            X = plain.dense_columns(X) if frames.is_pandas(X) else X
             numeric = self.stored is not None and self.forest.hashed is None
             return prepare_rows(self.forest, X) if numeric else None
         return None
@@ -100,7 +94,7 @@ class CatBoostSource(Source):
         if not frames.is_pandas(X) and not frames.is_table(X):
             if hashed is not None:
                 return X
-            X = array_of(X) if type(X) is list else X
+            X = plain.array_of(X) if type(X) is list else X
             wide = type(X) is np.ndarray and X.ndim == 2 and X.shape[1] > width
             return X[:, :width] if wide else X
         labels = frames.column_names(X)

@@ -41,8 +41,6 @@ _DATES = type(np.dtype("M8[ns]"))
 _INTEGERS = frozenset(np.dtype(code).type for code in "bhilqBHILQ")
 #: Types of objects that are whole numbers, which float64 may round.
 WHOLE = frozenset((int, *_INTEGERS))
-#: Layouts that are kept.
-_MOST_LAYOUTS = 64
 
 #: What :meth:`only_row` returns: the form, and the places and values of columns.
 OnlyRow: TypeAlias = "tuple[Form | None, Sequence[int], Sequence[Any]]"
@@ -110,7 +108,7 @@ class _ColumnReader:
         self._names = None if names is None else list(names)
         self._places, self._width, self._ordered = list(places), width, ordered
         self._by_value, self._exact = by_value, exact
-        self._layouts: dict[Any, Any] = {}  # by what subclasses know of frames
+        self._layouts = frames.Kept()  # by what subclasses know of frames
 
     def _places_of(self, names: Sequence[Any] | None, count: int) -> list[int] | None:
         """Return the place of each column in the rows, -1 for none.
@@ -163,7 +161,7 @@ ReadParts: TypeAlias = "list[tuple[Any, _Plan]]"
 class FrameReader(_ColumnReader):
     #: The last column index, the place of each of its columns in the rows (-1 for
     #: none) and the plans of its blocks. None: such frames are not read.
-    _last: tuple[Any, Array | None, dict[Any, Any]] = None, None, {}
+    _last: tuple[Any, Array | None, dict[Any, Any]] = None, None, frames.Kept()
 
     def layout(self, X: Any) -> tuple[Form | None, ReadParts] | None:
         """Return the form of a frame, and how each block's values are read.
@@ -177,7 +175,8 @@ class FrameReader(_ColumnReader):
         last, to, plans = self._last
         if columns is not last:
             if type(columns) is not type(last) or not columns.equals(last):
-                places, plans = self._places_of(columns.tolist(), len(columns)), {}
+                places = self._places_of(columns.tolist(), len(columns))
+                plans = frames.Kept()
                 to = None if places is None else np.array(places, np.intp)
             self._last = columns, to, plans
         if to is None or not len(X):
@@ -189,8 +188,6 @@ class FrameReader(_ColumnReader):
             kind = type(dtype := values.dtype)  # the hash of texts' dtypes takes 3 us
             key = (locations.tobytes(), kind if kind.__name__ in TEXT_DTYPES else dtype)
             if (planned := plans.get(key)) is None:
-                if len(plans) >= _MOST_LAYOUTS:
-                    plans.clear()
                 planned = plans[key] = _plans(to[locations], dtype, self._texts)
             if planned is False:
                 return None
@@ -211,15 +208,11 @@ class FrameReader(_ColumnReader):
         plans = tuple([plan for _, plan in parts])
         form: Form | None = self._layouts.get(plans)
         if form is None:
-            if len(self._layouts) >= _MOST_LAYOUTS:
-                self._layouts.clear()
-            dtypes = [None] * self._width
+            dtypes: list[Any] = [None] * self._width
             for plan in plans:
-                if (dtype := plan.dtype) in _LARGE and not self._exact:
-                    dtype = np.dtype(np.float64)
-                if plan.number is not None:
-                    for column in plan.places:
-                        dtypes[column] = dtype
+                wide = plan.dtype in _LARGE and not self._exact
+                for column in plan.places if plan.number is not None else ():
+                    dtypes[column] = np.dtype(np.float64) if wide else plan.dtype
             form = self._layouts[plans] = Form("pandas", tuple(dtypes))
         return form
 
@@ -370,11 +363,17 @@ class TableReader(_ColumnReader):
         key = (*names, *kinds)
         layout = self._layouts.get(key)
         if layout is None:
-            layout = self._layout_by_value(X, names, forms)
-            if layout is None:
+            known, to = self.layout(X), self._places_of(names, len(names))
+            if known is None or form_text(known[0]) not in forms or to is None:
                 return None
-            if len(self._layouts) >= _MOST_LAYOUTS:
-                self._layouts.clear()
+            form, there = known[0], [i for i, column in enumerate(to) if column >= 0]
+            places = [to[i] for i in there]
+            # the key has the classes of types, but not their arguments
+            if any(mark in str(dtype) for dtype in form.types for mark in "<("):
+                return None
+            if any((form.numbers[i] is None) != (i in self._texts) for i in places):
+                return None
+            layout = form, places, None if len(there) == len(to) else there
             self._layouts[key] = layout
         form, places, wanted = layout
         if wanted is None and polars:
@@ -383,21 +382,6 @@ class TableReader(_ColumnReader):
         taken = columns if wanted is None else [columns[i] for i in wanted]
         only = [column[0] for column in taken]
         return form, places, only if polars else [value.as_py() for value in only]
-
-    def _layout_by_value(
-        self, X: Any, names: Sequence[str], forms: Collection[str]
-    ) -> tuple[Form, list[int], list[int] | None] | None:
-        layout, to = self.layout(X), self._places_of(names, len(names))
-        if layout is None or form_text(layout[0]) not in forms or to is None:
-            return None
-        form = layout[0]
-        wanted = [i for i, column in enumerate(to) if column >= 0]
-        places = [to[i] for i in wanted]
-        if any(mark in str(dtype) for dtype in form.types for mark in "<("):
-            return None
-        if any((form.numbers[i] is None) != (i in self._texts) for i in places):
-            return None
-        return form, places, None if len(wanted) == len(to) else wanted
 
     @staticmethod
     def codes(column: Any, texts: TextCodes) -> Array | float | None:

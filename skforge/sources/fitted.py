@@ -117,23 +117,17 @@ def attribute_of(forest: Forest, name: str) -> Any:
     return None
 
 
-def _has_stages(wrapper: Any, model: Any, name: str) -> bool:
-    """Tell whether a model has rounds and the method whose answers are staged."""
+def _has_rounds(wrapper: Any, model: Any) -> bool:
     from skforge.sources.base import adapter_of
 
-    base, adapter = name.partition("_")[2], adapter_of(model)
+    adapter = adapter_of(model)
     if adapter is None or not adapter.staged:
         return False
-    if isinstance(model, StoredModel):
-        return base in model.methods
-    if is_estimator(model):
-        getattr(model, base)  # raises the model's own AttributeError
-        return True
     forest = wrapper.__dict__.get("forest_", model)
-    if not isinstance(forest, Forest):
-        return base == "predict" or task_of(model) in CLASSIFICATION
-    boosted = forest.source in ("xgboost", "lightgbm", "catboost")
-    return boosted and forest.answers.has(base)
+    known = isinstance(model, StoredModel) or is_estimator(model)
+    if known or not isinstance(forest, Forest):
+        return True
+    return forest.source in ("xgboost", "lightgbm", "catboost")
 
 
 FittedMethod = TypeVar("FittedMethod", bound=Callable[..., Any])
@@ -166,7 +160,9 @@ class _Offered:
             return True  # ours, not the model's
         model = unwrap(model_of(wrapper))
         if name.startswith("staged_"):
-            return _has_stages(wrapper, model, name)
+            if not _has_rounds(wrapper, model):
+                return False
+            name = name.removeprefix("staged_")
         if isinstance(model, StoredModel):
             return name in model.methods
         if is_estimator(model):

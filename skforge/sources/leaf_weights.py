@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import fields
 from typing import Any, ClassVar
 
 import numpy as np
@@ -13,13 +12,7 @@ from skforge._typing import Array
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.leaf_payloads import LeafCurves, LeafSamples
 from skforge.compiler.frontends.base import is_a
-from skforge.compiler.frontends.sklearn.leaf_weights import (
-    CURVES,
-    QUANTILES,
-    SURVIVAL,
-    curves_of,
-    samples_of,
-)
+from skforge.compiler.frontends.sklearn import leaf_weights
 from skforge.sources.base import register
 from skforge.sources.sklearn import TreesSource
 
@@ -55,17 +48,13 @@ class LeafSource(TreesSource):
         payload.check(self.forest.n_leaves)
         return payload
 
-    def kept_payload(self) -> dict[str, Any]:
-        names = [part.name for part in fields(self.payload_type)]
-        return {name: getattr(self.payload, name) for name in names}
-
 
 @register
 class QuantileSource(LeafSource):
-    classes = (QUANTILES,)
+    classes = (leaf_weights.QUANTILES,)
     kind = "quantile"
     by_leaves = ("predict",)
-    payload_type, payload_of = LeafSamples, staticmethod(samples_of)
+    payload_type, payload_of = LeafSamples, staticmethod(leaf_weights.samples_of)
     queries = (
         {"quantiles": "mean"},
         {"quantiles": [0.2, 0.5, 0.7]},
@@ -91,10 +80,10 @@ class QuantileSource(LeafSource):
 
 @register
 class SurvivalSource(LeafSource):
-    classes = SURVIVAL
+    classes = leaf_weights.SURVIVAL
     kind = "survival"
-    by_leaves = ("predict", *CURVES)
-    payload_type, payload_of = LeafCurves, staticmethod(curves_of)
+    by_leaves = ("predict", *leaf_weights.CURVES)
+    payload_type, payload_of = LeafCurves, staticmethod(leaf_weights.curves_of)
 
     def _scores(self, rows: Array) -> Any:
         pair = rows if len(rows) > 1 else np.repeat(rows, 2, axis=0)
@@ -104,6 +93,6 @@ class SurvivalSource(LeafSource):
         outputs = super()._outputs(X)
         if self.payload.hazard is not None:
             serial = self._serial()
-            for name in CURVES:
+            for name in leaf_weights.CURVES:
                 outputs[name] = getattr(serial, name)(X, return_array=True)
         return outputs

@@ -12,17 +12,13 @@ from typing import Any, NamedTuple, NoReturn
 import numpy as np
 
 from skforge._compat import no_warnings
+from skforge._typing import Array
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.reference import differing_rows
 from skforge.compiler.frontends import read_forests
 from skforge.compiler.frontends.base import class_name, is_pipeline, last_step
+from skforge.compiler.frontends.pipeline import split
 from skforge.compiler.frontends.pipeline.model import FoldedPipeline, fold_of, folded
-from skforge.compiler.frontends.pipeline.split import (
-    divided_steps,
-    flat,
-    flat_steps,
-    unbranched,
-)
 from skforge.compiler.frontends.pipeline.transformers import (
     COLUMNS,
     UNION,
@@ -35,15 +31,7 @@ from skforge.compiler.frontends.pipeline.transformers import (
 )
 from skforge.exceptions import UnsupportedModelError
 from skforge.runtime.mappings import ColumnRule, MappingColumns, without_names
-from skforge.sources import forms
-from skforge.sources.base import (
-    Answers,
-    Array,
-    Source,
-    member_source,
-    member_traces,
-    register,
-)
+from skforge.sources import base, forms
 from skforge.sources.pipeline_rows import PipelineRows
 from skforge.sources.plain import ReadArray, Reading
 from skforge.sources.stored_model.model import StoredRules
@@ -58,14 +46,14 @@ _WRITTEN = ("_transformers_feature_names_out",)
 @dataclass(frozen=True)
 class PipelineRules(StoredRules):
     rows: PipelineRows
-    answers: Answers
+    answers: base.Answers
 
     def suits(self, forest: Forest) -> bool:
         return self.rows.suits(forest)
 
 
-@register
-class PipelineSource(Source):
+@base.register
+class PipelineSource(base.Source):
     """A fitted pipeline whose transformers are folded into the forest.
 
     The folded forest takes float64 rows, and another one float32 rows, which steps
@@ -94,16 +82,16 @@ class PipelineSource(Source):
         else:
             self._known, self.answers = self.rules.rows, self.rules.answers
             if (last := self.stored.whole) is not None:
-                self._last = member_source(last, read_forests(last)[0])
+                self._last = base.member_source(last, read_forests(last)[0])
                 self.answers = replace(self._last.answers, more=self.stored.more)
         self._set_limits(self._known)
 
     def _folded_rows(self, model: Any, parts: FoldedPipeline) -> PipelineRows:
         forest = self.forest
-        self._flat = flat(model)
+        self._flat = split.flat(model)
         *before, _ = self._flat.steps
         step = last_step(self._flat)
-        self._last = member_source(step, parts.inner)
+        self._last = base.member_source(step, parts.inner)
         # further forests are on the pipeline's own rows
         self.answers = replace(self._last.answers, more=parts.more)
         # the first step that looks at rows checks their names
@@ -163,7 +151,7 @@ class PipelineSource(Source):
     @classmethod
     def traces(cls, model: Any) -> list[Any]:
         last = last_step(model)
-        return [*nested_parts(model.steps[:-1]), last, *member_traces(last)]
+        return [*nested_parts(model.steps[:-1]), last, *base.member_traces(last)]
 
     def kept_rules(self) -> PipelineRules:
         # A wrapper is stored beside them, and made again from that.
@@ -346,10 +334,7 @@ class PipelineSource(Source):
         return self._known.decoded(rows, self._form)
 
     def _transformed(self, X: Any) -> Any:
-        for _, step in self._flat.steps[:-1]:
-            if step is not None and step != "passthrough":
-                X = step.transform(X)
-        return X
+        return _transformed(self._flat.steps[:-1], X)
 
     def _raw(self, rows: Array) -> Any:
         decoded = self._known.decoded(rows, self._form)
@@ -384,6 +369,12 @@ class PipelineSource(Source):
 
     def repaired(self, rows: Array) -> Array:
         return self._known.repaired(rows)
+
+
+def _transformed(steps: Sequence[tuple[str, Any]], X: Any) -> Any:
+    for _, step in steps:
+        X = X if is_absent(step) else step.transform(X)
+    return X
 
 
 def _used_columns(transformer: Any) -> list[int]:
@@ -446,7 +437,7 @@ class Prepared(NamedTuple):
     rows: Any
 
 
-class PrefixedSource(Source):
+class PrefixedSource(base.Source):
     """A fitted pipeline: its first steps, and the adapter of the rest.
 
     The forest is that of the rest. A batch is transformed as a whole, because rows of
@@ -457,10 +448,12 @@ class PrefixedSource(Source):
     direct = False
     on_device = False
 
-    def __init__(self, model: Any, forest: Forest, start: int, last: Source) -> None:
+    def __init__(
+        self, model: Any, forest: Forest, start: int, last: base.Source
+    ) -> None:
         super().__init__(model, forest)
-        self._before = flat_steps(model)[:-1]
-        steps = unbranched(divided_steps(model)[:start])
+        self._before = split.flat_steps(model)[:-1]
+        steps = split.unbranched(split.divided_steps(model)[:start])
         self.before = [step for step in steps if not is_absent(step)]
         self._last, self.answers = last, last.answers
         self.fill = last.fill
@@ -512,7 +505,7 @@ class PrefixedSource(Source):
     def form(self, X: Any) -> Any:
         return self._last.form(X.rows) if type(X) is Prepared else None
 
-    def of_form(self, form: Any) -> Source | None:
+    def of_form(self, form: Any) -> base.Source | None:
         last = self._last.of_form(form)
         if last is None or last is self._last:
             return last and self
@@ -531,10 +524,9 @@ class PrefixedSource(Source):
             return self._last.call(method, X.rows, **params)
         if not scores:
             return super()._call(method, X, **params)
-        for _, step in self._before:
-            X = X if is_absent(step) else step.transform(X)
-        last = flat_steps(self.model)[-1][1]
-        return member_source(last, read_forests(last)[0]).call(method, X, **params)
+        X = _transformed(self._before, X)
+        last = split.flat_steps(self.model)[-1][1]
+        return base.member_source(last, read_forests(last)[0]).call(method, X, **params)
 
     def drawn(self, n: int, missing: float) -> Array:
         from sklearn.utils import get_tags

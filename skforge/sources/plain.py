@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from decimal import Decimal
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -21,8 +22,6 @@ from skforge.compiler.forest import frames
 from skforge.exceptions import InvalidInputError
 from skforge.runtime.mappings import NUMBERS
 
-#: float64 holds all integers below this one.
-_EXACT = 2**53
 #: Types of objects that scikit-learn takes for numbers, or for a missing one.
 OBJECTS = NUMBERS | {type(None), Decimal}
 #: Larger sparse rows are made dense by blocks, over the columns that trees read.
@@ -101,7 +100,7 @@ class PlainRows:
 
     def _list(self, X: Any) -> ReadArray | None:
         values = array_of(X)
-        if values is None or (values.dtype.kind in "iu" and _large(values)):
+        if values is None or frames.may_round(values):
             return None
         return self._array(values)
 
@@ -132,8 +131,10 @@ class PlainRows:
         names, r = frames.labels_of(X), self._r
         if len(names) != self._width or self.warning_of(X, names) is None:
             return None
-        with suppress(InvalidInputError):
-            return self._columns.numbers(X, r.dtype, unseen=r.unseen, strict=True)
+        read = partial(frames.numbers_in, arrow=False)
+        with suppress(InvalidInputError), np.errstate(over="ignore"):
+            how: dict[str, Any] = {"unseen": r.unseen, "strict": True, "read": read}
+            return self._columns.numbers(X, r.dtype, **how)
         return None
 
     def warning_of(self, X: Any, names: Any) -> str | None:
@@ -176,14 +177,17 @@ class PlainRows:
             (feature,) = locs.as_array.tolist()
             if number is None:
                 coded.append(feature)
-                table = self._columns.of_dtype(dtype, feature, columns, self._r.unseen)
+                how = dtype, feature, columns, self._r.unseen
+                table, new = self._columns.of_dtype(*how)
+                if self._r.unseen is None and len(new):
+                    return None
                 rows[:, feature] = table[values.codes]
                 continue
             if number.kind in "iu":
                 whole.append(feature)
             rows[:, feature], missing = frames.nullable_numbers(values, number)
             rows[missing, feature] = np.nan
-        if whole and _large(rows[:, whole]):
+        if whole and frames.has_large(rows[:, whole]):
             return None
         return (rows, warning) if sorted(coded) == self._named else None
 
@@ -200,7 +204,7 @@ class PlainRows:
             return None  # the source may refuse it, although it holds numbers
         if self._r.compares == "equal":  # it reads column by column
             whole = [not kind or kind.kind in "iu" for kind in kinds]
-            if any(whole) and _large(values[:, whole]):
+            if any(whole) and frames.has_large(values[:, whole]):
                 return None
         # To scikit-learn 1.7, pyarrow's tables have names and polars' frames none.
         warning = self.warning_of(X, names)
@@ -319,10 +323,6 @@ def dense_columns(X: Any) -> Any:
     columns = {i: X.iloc[:, i] for i in range(X.shape[1])}
     columns.update({i: columns[i].sparse.to_dense() for i in sparse})
     return DataFrame(columns).set_axis(X.columns, axis=1)
-
-
-def _large(values: Array) -> bool:
-    return bool(((values >= _EXACT) | (values <= -_EXACT)).any())
 
 
 def _without_names(estimator: str) -> str:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import copy
 import sys
-from abc import abstractmethod
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any, ClassVar
@@ -70,11 +69,22 @@ class SklearnSource(Source):
             return True
         return self.declines == "infinite" and not np.isinf(values).any()
 
-    def _validated(self, X: Any, **options: Any) -> Any:
+    def _validated(self, X: Any, tree: Any = None, **options: Any) -> Any:
         from sklearn.utils.validation import validate_data
 
-        self._check_fitted()
-        return validate_data(self._estimator, X, reset=False, **options)
+        if tree is None:
+            self._check_fitted()
+        by = self._estimator if tree is None else tree
+        return validate_data(by, X, reset=False, **options)
+
+    def _for_trees(self, X: Any, tree: Any = None) -> Any:
+        nan = self.rules.nan and not hasattr(X, "tocsr")
+        finite: Any = "allow-nan" if nan else True
+        how = {"accept_sparse": "csr", "ensure_all_finite": finite}
+        X = self._validated(X, tree, dtype=np.float32, **how)
+        if hasattr(X, "tocsr") and not _has_short_indices(X):
+            raise ValueError("No support for np.int64 index based sparse matrices")
+        return X
 
     def _check_fitted(self) -> None:
         from sklearn.utils.validation import check_is_fitted
@@ -98,11 +108,14 @@ class SklearnSource(Source):
             scores = np.asarray(self._scores(rows))
         return scores.reshape(-1) if self.forest.n_outputs == 1 else scores
 
-    @abstractmethod
     def _scores(self, rows: Array) -> Any:
         """Return raw scores as the estimator computes them, on one thread."""
+        serial = self._serial()
+        scores = getattr(serial, "predict_proba", serial.predict)(rows)
+        return np.concatenate(scores, axis=1) if isinstance(scores, list) else scores
 
     def _serial(self) -> Any:
+        """Return a copy with one thread: several would add trees as they finish."""
         serial = copy.copy(self.model)
         params = serial.get_params(deep=False)
         if "n_jobs" in params:
@@ -110,23 +123,6 @@ class SklearnSource(Source):
         if "verbose" in params:
             serial.verbose = 0
         return serial
-
-
-def _for_trees(estimator: Any, X: Any, nan: bool) -> Any:
-    from sklearn.utils.validation import validate_data
-
-    nan = nan and not hasattr(X, "tocsr")
-    X = validate_data(
-        estimator,
-        X,
-        dtype=np.float32,
-        accept_sparse="csr",
-        reset=False,
-        ensure_all_finite="allow-nan" if nan else True,
-    )
-    if hasattr(X, "tocsr") and not _has_short_indices(X):
-        raise ValueError("No support for np.int64 index based sparse matrices")
-    return X
 
 
 def _has_short_indices(X: Any) -> bool:
@@ -173,14 +169,7 @@ class TreesSource(SklearnSource):
         return TreesRules(_takes_nan(tree), single)
 
     def _rows(self, X: Any, method: str) -> Any:
-        self._check_fitted()
-        return _for_trees(self._estimator, X, self.rules.nan)
-
-    def _scores(self, rows: Array) -> Any:
-        """Return averages in tree order; several threads would change the order."""
-        serial = self._serial()
-        scores = getattr(serial, "predict_proba", serial.predict)(rows)
-        return np.concatenate(scores, axis=1) if isinstance(scores, list) else scores
+        return self._for_trees(X)
 
 
 @dataclass(frozen=True)
@@ -259,7 +248,7 @@ class GradientBoostingSource(SklearnSource):
             X = self._validated(X, dtype=np.float32, order="C", accept_sparse="csr")
         elif not self.rules.classifier and not hasattr(X, "shape"):
             return None  # the regressor reads X.shape at the end
-        rows = _for_trees(self._tree, X, self.rules.nan)
+        rows = self._for_trees(X, self._tree)
         if method == "apply" and type(rows) is np.ndarray and np.isnan(rows).any():
             return None  # `apply` accepts them, but treats them differently
         return rows
@@ -501,10 +490,6 @@ class BaggingSource(_OverTreesSource):
         return self._validated(
             X, accept_sparse=["csr", "csc"], dtype=None, ensure_all_finite=False
         )
-
-    def _scores(self, rows: Array) -> Any:
-        serial = self._serial()
-        return getattr(serial, "predict_proba", serial.predict)(rows)
 
 
 @register

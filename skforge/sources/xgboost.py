@@ -22,14 +22,8 @@ from skforge.compiler.forest.mistakes import check_shape
 from skforge.compiler.frontends.checks import refuse_arguments
 from skforge.exceptions import InvalidInputError, warn
 from skforge.runtime.mappings import MappingColumns
+from skforge.sources import plain
 from skforge.sources.base import Answers, Array, Source, register
-from skforge.sources.plain import (
-    Reading,
-    array_of,
-    dense_columns,
-    most_entries,
-    rare_numbers,
-)
 from skforge.sources.stored_model.model import StoredRules
 
 
@@ -83,7 +77,7 @@ class _XGBoostRows(Source):
         dtypes = tuple(self._categories.index_dtypes)
         return XGBoostRules(self._names, dtypes, self.rules.rounds_in_place)
 
-    def reading(self) -> Reading:
+    def reading(self) -> plain.Reading:
         """Compare a frame's names with those at `fit`, if both sides have names."""
         return self._reading(names=self._names, compares="equal", estimator="")
 
@@ -105,9 +99,11 @@ class _XGBoostRows(Source):
         """Return known rows; ``strict`` is as DMatrix: names, and no infinities."""
         n_features = self.forest.n_features
         if isinstance(X, (list, tuple)):
-            X = array_of(X)
+            X = plain.array_of(X)
         if self.stored is not None and isinstance(X, np.ndarray) and X.dtype.isnative:
-            X = rare_numbers(np.asarray(X))  # XGBoost misreads the bytes of others
+            X = plain.rare_numbers(
+                np.asarray(X)
+            )  # XGBoost misreads the bytes of others
         if type(X) is np.ndarray and X.ndim == 1 and method != "apply":
             if n_features > 1:
                 check_shape(X.shape, n_features)  # XGBoost's error is a stack trace
@@ -120,11 +116,11 @@ class _XGBoostRows(Source):
         if type(X) is np.ndarray:
             if X.ndim != 2 or not is_plain(X.dtype) or (strict and self._names):
                 return None
-        elif is_pandas(X) or (is_table(X) and type(X).__name__ != "RecordBatch"):
+        elif is_pandas(X) or is_table(X):
             # XGBoost reads only the values of subclasses such as GeoDataFrame
             known = type(X).__name__ in ("DataFrame", "Table")
             if known and self.stored is not None and is_pandas(X):
-                dense = dense_columns(X)
+                dense = plain.dense_columns(X)
                 if dense is not X:
                     warn("Sparse arrays from pandas are converted into dense.")
                 X = dense
@@ -139,7 +135,7 @@ class _XGBoostRows(Source):
             if X.format == "csc" and X.dtype.kind == "b":
                 known = False  # XGBoost refuses it
             X = X.tocsr() if known and not (strict and self._names) else None
-            if X is not None and most_entries(X) > 1:
+            if X is not None and plain.most_entries(X) > 1:
                 return None  # XGBoost drops duplicates that are missing, and may sort
         else:
             return None

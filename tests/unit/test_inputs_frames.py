@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import skforge
 from skforge.compiler.forest.frames import FrameColumns
-from skforge.exceptions import SourceNeededError
+from skforge.exceptions import InvalidInputError, SourceNeededError
 from tests.plain import plain
 
 xgb = pytest.importorskip("xgboost")
@@ -320,6 +320,31 @@ def test_codes_of_a_frame_may_be_the_marker(missing, tmp_path):
             assert np.array_equal(one.apply(rows), model.apply(rows))
         module = skforge.compile_forest(model)
         assert np.array_equal(module.predict(rows), model.predict(rows))
+
+
+class ByColumn:
+    """A frame of a library without pandas' blocks, as Modin's is."""
+
+    def __init__(self, frame):
+        self.frame = frame
+
+    def __len__(self):
+        return len(self.frame)
+
+    def __getattr__(self, name):
+        if name == "_mgr":
+            raise AttributeError(name)
+        return getattr(self.frame, name)
+
+
+@pytest.mark.parametrize("name", ["xgboost", "lightgbm"])
+def test_frames_without_blocks_are_read_column_by_column(name):
+    module = skforge.compile_forest(MODELS[name]())
+    frame = make_frame(1)
+    frame["n"] = frame["n"].astype("Int64").mask(frame["x"] > 1)
+    assert np.array_equal(module.predict(ByColumn(frame)), module.predict(frame))
+    with pytest.raises(InvalidInputError, match="'n' has the dtype"):
+        module.predict(ByColumn(frame.assign(n="one")))
 
 
 NAMES = st.lists(

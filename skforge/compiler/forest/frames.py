@@ -8,7 +8,7 @@ tables.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any, TypeAlias
 
@@ -19,9 +19,13 @@ from skforge.exceptions import InvalidInputError
 
 ColumnNames: TypeAlias = tuple[tuple[str | float, ...], ...]
 Dtypes: TypeAlias = tuple[str, ...]
+#: The category names of a column, and the codes of its rows, -1 for missing ones.
+ColumnCodes: TypeAlias = tuple[Any, Array]
+#: The numbers of a column, and where they are missing; None if none is.
+ColumnNumbers: TypeAlias = tuple[Array, Array | None]
 
-#: Tables of pandas' dtypes that are kept.
-_MOST_TABLES = 256
+#: float64 holds all whole numbers below this one.
+_EXACT = 2**53
 
 
 #: How classes of rows are called here, so that no library is imported.
@@ -39,6 +43,17 @@ _NUMBERS = {
     **{"halffloat": "f2", "float16": "f2", "float": "f4", "float32": "f4"},
     **{"double": "f8", "float64": "f8", "bool": "?", "boolean": "?"},
 }
+
+
+class Kept(dict[Any, Any]):
+    """What was found of frames, for the next ones; it starts anew when it is full."""
+
+    most = 256
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        if len(self) >= self.most:
+            self.clear()
+        super().__setitem__(key, value)
 
 
 def is_plain(dtype: Any) -> bool:
@@ -76,13 +91,38 @@ def number_of(dtype: Any) -> np.dtype[Any] | None:
     return number
 
 
-def numbers_in(column: Any) -> tuple[Array, Array | None] | None:
-    """Return a polars or pyarrow column's numbers, and where they are missing.
+def columns_of(X: Any) -> list[tuple[Any, Any]]:
+    """Return the place of each column of a frame or table, and its values.
 
-    The second is None if none is; the first are then of the column's own dtype. None if
-    it holds no numbers.
+    pandas' plain numbers come in blocks of shape (n_columns, n_rows), with a slice or
+    an array of their places.
+    """
+    blocks = getattr(getattr(X, "_mgr", None), "blocks", None)
+    if blocks is None:
+        if is_pandas(X):  # of Modin, say
+            return [(i, X.iloc[:, i].array) for i in range(X.shape[1])]
+        return [*enumerate(X.get_columns() if hasattr(X, "get_columns") else X.columns)]
+    columns: list[tuple[Any, Any]] = []
+    for block in blocks:
+        values, places = block.values, block.mgr_locs
+        if is_plain(values.dtype):
+            columns.append((places.indexer, values))
+        else:
+            each = values if values.ndim > 1 else [values]
+            columns += zip(places.as_array.tolist(), each, strict=True)
+    return columns
+
+
+def numbers_in(column: Any, arrow: bool = True) -> ColumnNumbers | None:
+    """Return the numbers of pandas', polars' or pyarrow's column, and their gaps.
+
+    Where none is missing, they are of the column's own dtype. None if it holds no
+    numbers; ``arrow`` accepts pandas' columns of pyarrow.
     """
     polars = hasattr(column, "to_arrow")
+    if not polars and not hasattr(column, "null_count"):  # of pandas
+        number = number_dtype(column.dtype, arrow)
+        return None if number is None else nullable_numbers(column, number)
     number = number_of(column.dtype if polars else column.type)
     if number is None:
         return None
@@ -99,6 +139,16 @@ def nullable_numbers(values: Any, number: np.dtype[Any]) -> tuple[Array, Array]:
     if mask is None:  # of pyarrow
         return values.to_numpy(number, na_value=number.type(0)), values.isna()
     return values._data, mask  # as its to_numpy does, five times as fast
+
+
+def may_round(values: Array) -> bool:
+    """Tell whether float64 may hold another number for some whole one."""
+    wide = values.dtype.kind in "iu" and values.dtype.itemsize == 8
+    return wide and has_large(values)
+
+
+def has_large(values: Array) -> bool:
+    return bool(((values >= _EXACT) | (values <= -_EXACT)).any())
 
 
 def numbers_of_dates(dates: Any, taken: Any) -> Array | None:
@@ -157,66 +207,57 @@ class FrameColumns:
         self.names = {i: names for i, names in enumerate(category_names) if names}
         self.index_dtypes, self._marker = index_dtypes, marker
         #: By column, id of pandas' dtype, which is kept alive, and what is ``unseen``.
-        self._tables: dict[tuple[int, int, bool], tuple[Any, Array]] = {}
+        self._tables = Kept()
 
     def numbers(
-        self, X: Any, dtype: Any, *, unseen: float | None, strict: bool = False
+        self,
+        X: Any,
+        dtype: Any,
+        *,
+        unseen: float | None,
+        strict: bool = False,
+        read: Callable[[Any], ColumnNumbers | None] = numbers_in,
     ) -> Array:
         """Return a frame's numbers, with NaN for missing categories and nulls.
 
         Columns match by position. ``unseen`` is the value of a category that the
         training frame did not have; None forbids such categories in rows. ``strict``
-        refuses what the source answers in its own way: columns of other libraries in a
-        pandas frame, and with ``unseen=None`` new categories that the frame lists but
-        no row has.
+        forbids them also where the frame lists them and no row has one, as the source
+        does in its own way. ``read`` returns the numbers of other columns.
         """
-        if is_table(X):
-            return self._of_table(X, dtype, unseen, strict)
-        dtypes = list(X.dtypes)
-        self._check([i for i, kind in enumerate(dtypes) if is_category(kind)], X)
-        plain = [i for i, kind in enumerate(dtypes) if is_plain(kind)]
-        with np.errstate(over="ignore"):
-            if len(plain) == len(dtypes):
-                return np.asarray(X.to_numpy(dtype))
-            numbers = np.empty(X.shape, dtype)
-            if plain:
-                numbers[:, plain] = X.iloc[:, plain].to_numpy(dtype)
-            for i in sorted({*range(len(dtypes))} - {*plain, *self.names}):
-                column = X.iloc[:, i]
-                if number_dtype(dtypes[i], arrow=not strict) is not None:
-                    values = column.to_numpy(dtype, na_value=np.nan)
-                else:
-                    values = None if strict else _foreign_numbers(column)
-                if values is None:
-                    raise _no_numbers(X.columns[i], dtypes[i])
-                numbers[:, i] = values
-        for i in self.names:
-            column = X.iloc[:, i].array
-            numbers[:, i] = self._codes(column, i, X.columns, unseen, strict)
-        return numbers
-
-    def _of_table(
-        self, X: Any, dtype: Any, unseen: float | None, strict: bool
-    ) -> Array:
-        labels, polars = column_names(X), hasattr(X, "get_columns")
-        columns = X.get_columns() if polars else X.columns
-        coded = list(map(polars_codes if polars else arrow_codes, columns))
-        self._check([i for i, codes in enumerate(coded) if codes is not None], X)
-        numbers = np.empty(X.shape, dtype)
-        for i, (column, names_and_codes) in enumerate(zip(columns, coded, strict=True)):
-            if names_and_codes is not None:
-                names, codes = names_and_codes
-                used = None if strict else codes
-                numbers[:, i] = self.table(names, i, labels[i], unseen, used)[codes]
+        numbers, labels = np.empty(X.shape, dtype), labels_of(X)
+        coded: dict[int, ColumnCodes] = {}
+        others: dict[int, Any] = {}
+        for places, values in columns_of(X):
+            if type(places) is not int:
+                numbers[:, places] = values.T
                 continue
-            values_and_gaps = numbers_in(column)
-            if values_and_gaps is None:
-                raise _no_numbers(labels[i], column.dtype if polars else column.type)
-            values, gaps = values_and_gaps
-            with np.errstate(over="ignore"):
-                numbers[:, i] = values
-            if gaps is not None:
-                numbers[gaps, i] = np.nan
+            others[places] = values
+            if (found := codes_in(values)) is not None:
+                coded[places] = found
+        self._check(sorted(coded), X)
+        for i in sorted(others):
+            if i in coded:
+                (listed, codes), column = coded[i], others[i]
+                if is_category(getattr(column, "dtype", None)):
+                    table, new = self.of_dtype(column.dtype, i, labels, unseen)
+                else:
+                    table, new = self._table(listed, i, labels, unseen)
+                if not strict:
+                    new = np.intersect1d(new, codes)
+                if len(new) and unseen is None:
+                    raise InvalidInputError(
+                        f"column {labels[i]!r} has the category "
+                        f"{[*listed][new[0]]!r}, which did not occur in training; "
+                        "replace it by a missing value or a known category."
+                    )
+                numbers[:, i] = table[codes]
+            elif (read_numbers := read(others[i])) is None:
+                raise _no_numbers(labels[i], others[i])
+            else:
+                numbers[:, i], gaps = read_numbers
+                if gaps is not None:
+                    numbers[gaps, i] = np.nan
         return numbers
 
     def _check(self, coded: list[int], X: Any) -> None:
@@ -241,76 +282,50 @@ class FrameColumns:
             "convert it to categories, or pass an array of their codes."
         )
 
-    def _codes(
-        self, column: Any, i: int, labels: Any, unseen: float | None, strict: bool
-    ) -> Array:
-        codes: Array = column.codes
-        try:
-            table = self.of_dtype(column.dtype, i, labels, unseen)
-        except InvalidInputError:
-            if strict:
-                raise
-            table = self.table(column.categories, i, labels[i], unseen, codes)
-        return table[codes]
-
-    def of_dtype(self, dtype: Any, i: int, labels: Any, unseen: float | None) -> Array:
+    def of_dtype(
+        self, dtype: Any, i: int, labels: Any, unseen: float | None
+    ) -> tuple[Array, Array]:
+        """Return what :meth:`_table` does for the categories of pandas' dtype."""
         key = i, id(dtype), unseen is None
-        known = self._tables.get(key)
-        if known is None:
-            if len(self._tables) >= _MOST_TABLES:
-                self._tables.clear()
-            table = self.table(dtype.categories, i, labels[i], unseen)
-            self._tables[key] = known = dtype, table
-        return known[1]
+        if (known := self._tables.get(key)) is None:
+            known = dtype, self._table(dtype.categories, i, labels, unseen)
+            self._tables[key] = known
+        found: tuple[Array, Array] = known[1]
+        return found
 
-    def _fits(self, i: int, listed: Any) -> bool:
-        dtype = self.index_dtypes[i] if self.index_dtypes else ""
-        return not dtype or getattr(listed, "dtype", None) == dtype
+    def _table(
+        self, listed: Any, i: int, labels: Any, unseen: float | None
+    ) -> tuple[Array, Array]:
+        """Return the numbers in training of a column's own names, and new names.
 
-    def table(
-        self,
-        listed: Any,
-        i: int,
-        label: Any,
-        unseen: float | None,
-        used: Array | None = None,
-    ) -> Array:
-        """Return the numbers in training of a column's own names; NaN for code -1.
-
-        ``used`` are the codes of the rows; None refuses new names that no row has, too.
+        The last number, which is that of code -1, is NaN.
         """
-        names = self.names[i]
-        kind, fits = _kind(names), self._fits(i, listed)
-        listed = list(listed)
+        wanted = self.index_dtypes[i] if self.index_dtypes else ""
+        fits = not wanted or getattr(listed, "dtype", None) == wanted
+        names, listed = self.names[i], list(listed)
+        kind = _kind(names)
         known = kind is not None and fits and _kind(listed) is kind
+        # XGBoost accepts some kinds for others and refuses the rest, used or not
         if not known and (len(listed) or unseen is None):
             what: dict[type | None, str]
             what = {str: "texts", int: "integers", float: "floats"}
             what[None] = "of several kinds"
             raise InvalidInputError(
-                f"the categories of column {label!r} were {what[kind]} in training, "
-                f"but here they begin with {list(listed[:3])}; use the same kind of "
-                "categories."
+                f"the categories of column {labels[i]!r} were {what[kind]} in "
+                f"training, but here they begin with {listed[:3]}; use the same kind "
+                "of categories."
             )
         place = {name: number for number, name in enumerate(names)}
-        numbers = np.array([place.get(name, -1) for name in listed], np.float64)
-        new = np.flatnonzero(numbers < 0)
-        # XGBoost accepts some kinds for others and refuses the rest, used or not
-        if used is not None:
-            new = np.intersect1d(new, used)
-        if len(new) and unseen is None:
-            raise InvalidInputError(
-                f"column {label!r} has the category {listed[new[0]]!r}, which did not "
-                "occur in training; replace it by a missing value or a known category."
-            )
-        numbers[numbers < 0] = np.nan if unseen is None else unseen
+        numbers = np.array([place.get(name, np.nan) for name in listed], np.float64)
+        new = np.flatnonzero(np.isnan(numbers))
         # A frame's own codes are markers, not those of training: trees drop fractions.
         numbers[numbers == self._marker] += 0.25
         numbers[np.arange(len(numbers)) == self._marker] = np.nan
-        return np.append(numbers, np.nan)
+        return np.append(numbers, np.nan), new
 
 
-def _no_numbers(label: Any, dtype: Any) -> InvalidInputError:
+def _no_numbers(label: Any, column: Any) -> InvalidInputError:
+    dtype = column.type if hasattr(column, "type") else column.dtype
     return InvalidInputError(
         f"column {label!r} has the dtype {dtype}, which is not plain numbers; convert "
         "it to float64."
@@ -322,20 +337,27 @@ def _kind(names: Sequence[Any]) -> type | None:
     return kinds.pop() if kinds in ({str}, {int}, {float}) else None
 
 
-def _foreign_numbers(column: Any) -> Array | None:
-    arrow: Any = getattr(column.dtype, "pyarrow_dtype", None)
+def any_numbers(column: Any) -> ColumnNumbers | None:
+    """Return also pandas' sparse numbers, and those of pyarrow's dictionaries."""
+    arrow: Any = getattr(getattr(column, "dtype", None), "pyarrow_dtype", None)
     if hasattr(arrow, "index_type"):
-        values = column.array.__arrow_array__().cast(arrow.value_type).to_numpy()
+        values = column.__arrow_array__().cast(arrow.value_type).to_numpy()
+    elif hasattr(column, "sp_values"):
+        values = np.asarray(column)
     else:
-        values = np.asarray(column) if hasattr(column, "sparse") else None
-    return values if values is not None and is_plain(values.dtype) else None
+        return numbers_in(column)
+    return (values, None) if is_plain(values.dtype) else None
 
 
-#: The category names of a column, and the codes of its rows, -1 for missing ones.
-_Codes: TypeAlias = tuple[list[Any], Array]
+def codes_in(column: Any) -> ColumnCodes | None:
+    """Return the codes of a column of categories, of any library; None for others."""
+    if is_category(getattr(column, "dtype", None)):
+        return column.categories, column.codes
+    of_polars = hasattr(column, "to_physical")
+    return _polars_codes(column) if of_polars else _arrow_codes(column)
 
 
-def polars_codes(column: Any) -> _Codes | None:
+def _polars_codes(column: Any) -> ColumnCodes | None:
     if not str(column.dtype).startswith(("Categorical", "Enum")):
         return None
     numbers = column.to_physical().to_numpy()
@@ -349,10 +371,11 @@ def polars_codes(column: Any) -> _Codes | None:
     return list(map(str, names.to_list())), codes
 
 
-def arrow_codes(column: Any) -> _Codes | None:
+def _arrow_codes(column: Any) -> ColumnCodes | None:
     # XGBoost refuses categories of the type string_view
-    kind = str(getattr(column.type, "value_type", "string_view"))
-    if not hasattr(column.type, "index_type") or kind == "string_view":
+    kind = getattr(column, "type", None)
+    value = str(getattr(kind, "value_type", "string_view"))
+    if not hasattr(kind, "index_type") or value == "string_view":
         return None
     if hasattr(column, "unify_dictionaries"):
         # each chunk may number its categories differently

@@ -17,6 +17,7 @@ from skforge.compiler.forest.arrays import ZERO_THRESHOLD
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.outputs import SCORES
 from skforge.compiler.forest.validation import ABSENT
+from skforge.runtime.libm import multiply_add
 
 #: A float32 from 2**23 on has the whole number it exceeds that by in its low bits. The
 #: number of no leaf, -1, is written as 0.
@@ -69,7 +70,7 @@ def _linear_scores(forest: Forest, leaves: Array, rows: Array) -> Array:
         for k, (feature, factor) in enumerate(zip(*[iter(terms)] * 2, strict=True)):
             term = x[np.arange(len(leaf)), feature.astype(np.intp)]
             missing |= (k < count) & np.isnan(term)
-            values = np.where(k < count, values + factor * term, values)
+            values = np.where(k < count, multiply_add(term, factor, values), values)
         scores[:, output] += np.where(missing, forest.leaf_value[leaf, 0], values)
     return scores
 

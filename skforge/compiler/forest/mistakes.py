@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Set
+from collections.abc import Mapping, Sequence, Set
 from typing import Any
 
 import numpy as np
 
 from skforge._typing import Array
-from skforge.exceptions import InvalidInputError, with_article
+from skforge.exceptions import InvalidInputError, shortened, with_article
 
 
 def numbers(rows: Array, X: Any) -> Array:
@@ -80,6 +80,16 @@ def check_shape(shape: tuple[int, ...], n_features: int) -> None:
             f"the model was trained on {n_features} features, but the rows have "
             f"{shape[1]} columns."
         )
+
+
+def name_mistake(columns: Sequence[str], names: Sequence[str]) -> str:
+    if [*columns] == [*names]:
+        return ""
+    given, wanted = (shortened(str([*texts])) for texts in (columns, names))
+    return (
+        f"the columns are {given}, but the model was trained on {wanted}; pass "
+        "X[names] with the columns in that order."
+    )
 
 
 def value_mistake(rows: Array, X: Any) -> str | None:

@@ -69,17 +69,16 @@ def _of_frame(forest: Forest, X: Any) -> Array:
     columns = frames.column_names(X)
     if not forest.wider_rows:
         mistakes.check_shape((len(X), len(columns)), forest.n_features)
-    names = forest.feature_names
-    if names is not None and columns != list(names) and _names_count(forest, X):
-        raise InvalidInputError(
-            f"the columns are {columns}, but the model was trained on {list(names)}; "
-            "pass X[names] with the columns in that order."
-        )
+    why = mistakes.name_mistake(columns, forest.feature_names or columns)
+    if why and _names_count(forest, X):
+        raise InvalidInputError(why)
     if forest.source not in ("xgboost", "lightgbm") and not any(forest.category_names):
         return _as_array(X, forest.n_features)  # categories are given by value
     coded = _columns(forest.category_names, (), forest.missing_value)
     unseen = None if forest.source == "xgboost" else np.nan
-    return coded.numbers(X, forest.input_dtype, unseen=unseen)
+    dtype, read = forest.input_dtype, frames.any_numbers
+    with np.errstate(over="ignore"):
+        return coded.numbers(X, dtype, unseen=unseen, read=read)
 
 
 def _names_count(forest: Forest, X: Any) -> bool:

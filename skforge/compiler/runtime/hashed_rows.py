@@ -13,10 +13,10 @@ from __future__ import annotations
 import ctypes
 import struct
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -32,26 +32,14 @@ from skforge.compiler.target import Target
 from skforge.exceptions import InvalidInputError
 from skforge.runtime.categories import NO_CATEGORY, category, number
 from skforge.runtime.entries import open_entry
-from skforge.runtime.python_objects import addresses, is_known_python
+from skforge.runtime.python_objects import is_known_python, symbols
 
 if TYPE_CHECKING:
     from skforge.compiler.ir.lir.nodes import Function, Routine
 
-#: Lists of pandas' categories whose hashes are kept.
-_MOST_TABLES = 64
-#: CatBoost takes larger whole numbers as float64 first.
-_EXACT = 2**53
 
-_FUNCTIONS = {
-    "skf_utf8": "PyUnicode_AsUTF8AndSize",
-    "skf_long": "PyLong_AsLongLong",
-    "skf_number": "PyFloat_AsDouble",
-    "skf_error": "PyErr_Occurred",
-    "skf_clear": "PyErr_Clear",
-}
 _TYPES = ctypes.c_int64, ctypes.c_void_p
 _CLASSES = str, np.str_, float, np.float64, int, bool
-_KINDS = {kind.__name__: kind for kind in _CLASSES}
 
 
 class HashedRows:
@@ -66,7 +54,7 @@ class HashedRows:
         self._places = np.arange(hashed.n_columns, dtype=np.int32)
         self._last: Any = None
         #: By id of pandas' dtype, which is kept alive: hashes of its categories.
-        self._tables: dict[int, tuple[Any, Array]] = {}
+        self._tables = frames.Kept()
 
     @cached_property
     def _encoder(self) -> Encoder:
@@ -92,15 +80,15 @@ class HashedRows:
         if kind is list:
             X = objects_of(X)
         elif kind is not np.ndarray and kind is not np.memmap:
-            columns = _COLUMNS.get(frames.kind_of(X))
-            if columns is None or not self._fits(X):
+            known = frames.kind_of(X) in ("pandas", "polars", "pyarrow", "batch")
+            if not known or not self._fits(X):
                 return None
-            return self._of_columns(columns(X), len(X))
+            return self._of_columns(frames.columns_of(X), len(X))
         if X is None or X.ndim != 2 or X.shape[1] != len(self._places) or not len(X):
             return None
         X = X.astype(object) if X.dtype.kind in "US" else X
         if X.dtype != np.object_:
-            return self._of_columns([(self._places, X.T)], len(X))
+            return self._of_columns([(slice(None), X.T)], len(X))
         rows = np.empty((len(X), self._width), np.float32)
         read = _write_objects(X, self._is_category, self._places, rows)
         return self._encoded(rows) if read else None
@@ -113,13 +101,12 @@ class HashedRows:
             return read[0]
         width, named = len(self._places), frames.is_pandas(X) or frames.is_table(X)
         names = frames.column_names(X) if named else None
-        if names is not None and self._names is not None and names != [*self._names]:
+        if names is None:
+            why = mistakes.kind_mistake(X, width)
+        else:
             mistakes.check_shape((len(X), len(names)), width)
-            raise InvalidInputError(
-                f"the columns are {names}, but the model was trained on "
-                f"{[*self._names]}; pass X[names] with the columns in that order."
-            )
-        if names is None and (why := mistakes.kind_mistake(X, width)) is not None:
+            why = mistakes.name_mistake(names, self._names or names)
+        if why:
             raise InvalidInputError(why)
         objects = np.zeros((0, width))
         with suppress(Exception):  # of libraries that cannot convert it
@@ -159,30 +146,27 @@ class HashedRows:
         return fits
 
     def _of_columns(
-        self, columns: Iterable[_Columns], n_rows: int
+        self, columns: Iterable[tuple[Any, Any]], n_rows: int
     ) -> tuple[Array, str] | None:
         rows = np.empty((n_rows, self._width), np.float32)
         listed: dict[int, Any] = {}  # columns of objects, which are read together
         for places, values in columns:
-            is_array = isinstance(values, np.ndarray)
-            if is_array and values.dtype == np.object_:
-                listed.update(zip(places.tolist(), values, strict=True))
-            elif is_array:
-                if not self._write_plain(values, places, rows, listed):
+            if type(places) is not int:
+                if not self._write_plain(values, self._places[places], rows, listed):
                     return None
-            elif len(places) > 1:  # dates
-                return None
-            elif not self._is_category[index := int(places[0])]:
-                if not _write_numbers(values, rows, index):
+            elif type(values) is np.ndarray and values.dtype == np.object_:
+                listed[places] = values
+            elif not self._is_category[places]:
+                if not _write_numbers(values, rows, places):
                     return None
-            elif (codes := _codes_of(values)) is not None:
-                hashes, numbers = self._hashes(values, codes[0]), codes[1]
+            elif (found := frames.codes_in(_of_arrow(values))) is not None:
+                hashes, codes = self._hashes(values, found[0]), found[1]
                 # CatBoost refuses missing ones
-                if hashes is None or (len(numbers) and numbers.min() < 0):
+                if hashes is None or (len(codes) and codes.min() < 0):
                     return None
-                rows[:, index] = hashes[numbers]
+                rows[:, places] = hashes[codes]
             else:
-                listed[index] = _objects_in(values)
+                listed[places] = _objects_in(values)
         if listed:
             objects = np.empty((len(listed), n_rows), object)
             for i, column in enumerate(listed.values()):
@@ -205,8 +189,6 @@ class HashedRows:
         if not _write_objects(objects, flags, places, hashes):
             return None
         if hasattr(column, "codes"):  # pandas' columns share their lists
-            if len(self._tables) >= _MOST_TABLES:
-                self._tables.clear()
             self._tables[id(dtype)] = dtype, hashes[:, 0]
         return hashes[:, 0]
 
@@ -220,35 +202,11 @@ class HashedRows:
             whole = values[flags].astype(object)
             listed.update(zip(places[flags].tolist(), whole, strict=True))
             values, places = values[~flags], places[~flags]
-        if _is_large(values):
+        if frames.may_round(values):  # CatBoost takes large ones as float64 first
             return False
         with np.errstate(over="ignore"):
             rows[:, places] = values.T
         return True
-
-
-#: Places of columns, and their values: an array of shape (n_columns, n_rows), or the
-#: values of a single column as pandas, polars and pyarrow have them.
-_Columns: TypeAlias = tuple[Array, Any]
-
-
-def _of_pandas(X: Any) -> Iterator[_Columns]:
-    for block in X._mgr.blocks:
-        yield block.mgr_locs.as_array.astype(np.int32), block.values
-
-
-def _of_table(X: Any) -> Iterator[_Columns]:
-    columns = X.get_columns() if hasattr(X, "get_columns") else X.columns
-    for index, column in enumerate(columns):
-        yield np.array([index], np.int32), column
-
-
-_COLUMNS: dict[str, Callable[[Any], Iterator[_Columns]]] = {
-    "pandas": _of_pandas,
-    "polars": _of_table,
-    "pyarrow": _of_table,
-    "batch": _of_table,
-}
 
 
 def objects_of(X: list[Any]) -> Array | None:
@@ -260,12 +218,6 @@ def objects_of(X: list[Any]) -> Array | None:
     except ValueError:  # sequences in it
         return None
     return objects
-
-
-def _is_large(values: Array) -> bool:
-    """Tell whether some whole number may be another one in float64."""
-    wide = values.dtype.kind in "iu" and values.dtype.itemsize == 8
-    return wide and bool(((values >= _EXACT) | (values <= -_EXACT)).any())
 
 
 def _write_objects(objects: Array, flags: Array, places: Array, rows: Array) -> bool:
@@ -281,19 +233,12 @@ def _write_objects(objects: Array, flags: Array, places: Array, rows: Array) -> 
     return read_objects(known, flags, places, rows)
 
 
-def _codes_of(column: Any) -> tuple[Any, Array] | None:
-    if hasattr(column, "codes"):
-        return column.categories, column.codes
-    if hasattr(column, "to_physical"):
-        codes = frames.polars_codes(column)
-    else:
-        arrow = getattr(column, "_pa_array", column)
-        codes = frames.arrow_codes(arrow) if hasattr(arrow, "type") else None
-    return codes
+def _of_arrow(column: Any) -> Any:
+    return getattr(column, "_pa_array", column)  # pandas' columns of pyarrow have it
 
 
 def _objects_in(column: Any) -> Any:
-    column = getattr(column, "_pa_array", column)
+    column = _of_arrow(column)
     for name in ("to_list", "to_pylist"):  # of polars and pyarrow
         if hasattr(column, name):
             return getattr(column, name)()
@@ -301,16 +246,9 @@ def _objects_in(column: Any) -> Any:
 
 
 def _write_numbers(column: Any, rows: Array, index: int) -> bool:
-    if hasattr(column, "null_count"):
-        if (converted := frames.numbers_in(column)) is None:
-            return False
-        values, missing = converted
-    else:  # of pandas
-        if (number := frames.number_dtype(column.dtype, arrow=True)) is None:
-            return False
-        values, missing = frames.nullable_numbers(column, number)
-    if _is_large(values):
+    if (found := frames.numbers_in(column)) is None or frames.may_round(found[0]):
         return False
+    values, missing = found
     with np.errstate(over="ignore"):
         rows[:, index] = values
     if missing is not None:
@@ -324,22 +262,17 @@ def _write_numbers(column: Any, rows: Array, index: int) -> bool:
 def _routines() -> Sequence[Routine]:
     from skforge.compiler.runtime.entry.hashing_routines import city_hash, object_reader
 
-    return [city_hash(), object_reader([*_KINDS])]
+    return [city_hash(), object_reader([kind.__name__ for kind in _CLASSES])]
 
 
-def _symbols() -> dict[str, int]:
-    symbols = {f"skf_{name}": id(kind) for name, kind in _KINDS.items()}
-    return {**symbols, **addresses(_FUNCTIONS), "skf_none": id(None)}
-
-
-def _program(name: str, write: Any, symbols: Mapping[str, int]) -> MachineCode:
+def _program(name: str, write: Any, more: Mapping[str, int]) -> MachineCode:
     facts = name, str(sys.implementation.cache_tag)
-    return program(facts, write, Target.host(), symbols)
+    return program(facts, write, Target.host(), {**symbols(*_CLASSES), **more})
 
 
 @lru_cache(maxsize=1)
 def _reader() -> Any:
-    code, size, void_p = _program("hashing", _routines, _symbols()), *_TYPES
+    code, size, void_p = _program("hashing", _routines, {}), *_TYPES
     kinds = void_p, *[size] * 4, void_p, void_p, size, void_p
     # the interpreter's lock is held
     function = ctypes.PYFUNCTYPE(size, *kinds)(code.address("skf_objects"))
@@ -362,15 +295,14 @@ def read_objects(objects: Array, is_category: Array, places: Array, out: Array) 
     return bool(_reader()(*arguments) == n_rows)
 
 
-def _encoder_functions() -> Sequence[Function]:
-    from skforge.compiler.runtime.entry.encoder_routines import encoder
+@lru_cache(maxsize=1)
+def _encoder_code() -> MachineCode:
+    def write() -> Sequence[Function]:
+        from skforge.compiler.runtime.entry.encoder_routines import encoder
 
-    return [encoder(Target.host())]
+        return [encoder(Target.host())]
 
-
-_encoder_code = lru_cache(maxsize=1)(
-    lambda: program(("encoder",), _encoder_functions, Target.host())
-)
+    return program(("encoder",), write, Target.host())
 
 
 class Encoder:
@@ -417,9 +349,9 @@ def entry_of_objects(entry: Any, encoder: Encoder, is_category: Array) -> Any:
         ends = routines.functions(_MOST_ROWS, _METHOD_ROWS)
         return [*_routines(), hashing_routines.body_of_objects(), *ends]
 
-    def code(symbols: Mapping[str, int]) -> MachineCode:
-        addresses = {**symbols, **_symbols(), "skf_known": ctypes.addressof(known)}
-        return _program("objects", write, addresses)
+    def code(others: Mapping[str, int]) -> MachineCode:
+        known_at = {"skf_known": ctypes.addressof(known)}
+        return _program("objects", write, {**others, **known_at})
 
     made = open_entry(code, inner.table, ())
     made.__self__.kept += [known, entry, encoder, arrays]

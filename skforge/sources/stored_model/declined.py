@@ -15,15 +15,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from skforge._compat import no_warnings
-from skforge.compiler.forest import mistakes
-from skforge.compiler.forest.frames import (
-    column_names,
-    is_category,
-    is_pandas,
-    is_table,
-    labels_of,
-    number_of,
-)
+from skforge.compiler.forest import frames, mistakes
 from skforge.exceptions import InvalidInputError, shortened, with_article
 from skforge.runtime.mappings import is_missing, is_real
 from skforge.sources.stored_model.model import StoredModel
@@ -70,9 +62,9 @@ class _Declined:
     def __init__(self, source: Any, X: Any, method: str) -> None:
         self.source, self.X, self.method = source, X, method
         self.width = source.forest.n_columns
-        self.framed = is_pandas(X) or is_table(X)
+        self.framed = frames.is_pandas(X) or frames.is_table(X)
         self.usual = _usual_row(source)
-        named = is_pandas(self.usual)
+        named = frames.is_pandas(self.usual)
         self.names = list(map(str, self.usual.columns)) if named else []
         #: The columns that frames must have.
         self.needed = self.names
@@ -81,7 +73,7 @@ class _Declined:
 
     def reads(self, rows: Any) -> bool:
         by_place = self.framed and self.names and isinstance(rows, np.ndarray)
-        if by_place and column_names(self.X) != self.names:
+        if by_place and frames.column_names(self.X) != self.names:
             return False  # in an array, each column would be another
         with no_warnings(), suppress(Exception):  # of any library
             return self.source.tried(rows, self.method) is not None
@@ -105,7 +97,7 @@ class _Declined:
             mistakes.check_shape(rows.shape, self.width)
         if said := conversion(self.X, self.reads):
             return said
-        if is_table(rows):
+        if frames.is_table(rows):
             library, rows = type(rows).__module__.partition(".")[0], None
             with suppress(Exception):  # pandas is not installed, or has no such type
                 rows = self.X.to_pandas()
@@ -123,8 +115,8 @@ class _Declined:
         return "" if rows is None else self._of_values(rows)
 
     def _mistake_of_names(self) -> str:
-        labels, source = column_names(self.X), self.source
-        named = all(isinstance(label, str) for label in labels_of(self.X))
+        labels, source = frames.column_names(self.X), self.source
+        named = all(isinstance(label, str) for label in frames.labels_of(self.X))
         # scikit-learn takes frames by position if no name is a text
         if self.names and source.compares and (named or not source.has_forms):
             absent = [name for name in self.needed if name not in labels]
@@ -138,18 +130,15 @@ class _Declined:
                     f"{', ...' * bool(absent[5:])}{hint if near else ''}. Give every "
                     "column of the model, with NaN where values are missing."
                 )
-            if not source.selects and labels != self.names:
-                return (
-                    f"the columns are {shortened(str(labels))}, but the model was "
-                    f"trained on {shortened(str(self.names))}; pass X[names] with the "
-                    "columns in that order."
-                )
+            wrong = mistakes.name_mistake(labels, self.names)
+            if wrong and not source.selects:
+                return wrong
         if not source.selects:
             mistakes.check_shape((len(self.X), len(labels)), self.width)
         return ""
 
     def _of_values(self, rows: Any) -> str:
-        framed, usual = is_pandas(rows), self.usual
+        framed, usual = frames.is_pandas(rows), self.usual
         take = rows.iloc if framed else rows
         row = _first(len(rows), lambda n: self.reads(take[:n]))
         if self.reads(take[row : row + 1]):
@@ -162,19 +151,14 @@ class _Declined:
                 trial = usual.astype(rows.dtype)
                 trial[0, :n] = rows[row, :n]
                 return self.reads(trial)
-            named = is_pandas(usual)
-            parts = {
-                i: rows.iloc[[row], i].array
-                if i < n
-                else usual.iloc[:, i].array
-                if named
-                else usual[:, i]
-                for i in range(rows.shape[1])
-            }
+            named, columns = frames.is_pandas(usual), range(rows.shape[1])
+            others = [usual.iloc[:, i].array for i in columns] if named else usual.T
+            given = [rows.iloc[[row], i].array for i in columns[:n]]
+            parts = dict(enumerate([*given, *others[n:]]))
             return self.reads(type(rows)(parts).set_axis(rows.columns, axis=1))
 
         position = _first(rows.shape[1], reads)
-        wanted = usual.dtypes.iloc[position] if is_pandas(usual) else usual.dtype
+        wanted = usual.dtypes.iloc[position] if frames.is_pandas(usual) else usual.dtype
         if not framed:
             name, column = repr(position), rows[:, position]
         else:
@@ -183,7 +167,7 @@ class _Declined:
 
     def _of_value(self, values: Any, row: int, name: str, wanted: Any) -> str:
         dtype = values.dtype
-        texts, column = number_of(wanted) is None, f"{name} ({dtype})"
+        texts, column = frames.number_of(wanted) is None, f"{name} ({dtype})"
         if not texts and dtype != np.float64:  # not all of its values are to blame
             odd = (i for i, v in enumerate(values) if not mistakes.is_number(v))
             gaps = (i for i, v in enumerate(values) if is_missing(v))
@@ -195,9 +179,9 @@ class _Declined:
         if is_missing(value):
             had = "training rows had texts" if texts else "alone it takes none missing"
             return f"row {row} has no value in column {column}, where {had}"
-        if is_category(wanted) and not is_category(dtype):
+        if frames.is_category(wanted) and not frames.is_category(dtype):
             return f"{shown}, where training rows had categories"
-        if is_category(wanted):
+        if frames.is_category(wanted):
             unknown = [c for c in dtype.categories if c not in {*wanted.categories}]
             if unknown:
                 shown = f"column {column} has {shortened(repr(unknown[0]), 80)}"
@@ -215,7 +199,9 @@ class _Declined:
             return f"{shown}; alone, it takes finite numbers there"
         if number:
             raise InvalidInputError(f"{shown}, where the model takes finite numbers.")
-        dates = is_table(self.X) and not isinstance(value, str)  # some steps take them
+        dates = frames.is_table(self.X) and not isinstance(
+            value, str
+        )  # some steps take them
         if dates or isinstance(value, complex):
             return f"{shown}, which is not a real number"
         if mistakes.is_number(value):
@@ -267,7 +253,7 @@ def _of_columns(X: Any, helps: Helps) -> str:
     if library not in _CASTS or not hasattr(X, "columns"):
         return ""
     (method, types), pandas = _CASTS[library], library == "pandas"
-    names = [*labels_of(X)]
+    names = [*frames.labels_of(X)]
     columns = [X.iloc[:, i] if pandas else X[name] for i, name in enumerate(names)]
     casts: dict[tuple[int, Any], Any] = {}
     #: Columns by dtype and the types that they can be cast to.
@@ -276,7 +262,7 @@ def _of_columns(X: Any, helps: Helps) -> str:
         dtype = str(column.type if library == "pyarrow" else column.dtype)
         if dtype == "object":
             dtype = f"object of {type(column.iloc[0]).__name__}"
-        number = number_of(column.type if library == "pyarrow" else column.dtype)
+        number = frames.number_of(column.type if library == "pyarrow" else column.dtype)
         plain = dtype.lower() in ("float64", "double") or dtype.startswith("complex")
         for to in () if plain else types[: 1 if number is not None else None]:
             with suppress(Exception):  # texts, of any library

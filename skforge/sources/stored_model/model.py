@@ -28,16 +28,9 @@ _GROUPS = {
 
 #: Methods that a stored model may offer.
 METHODS = (
-    "predict",
-    "predict_proba",
-    "predict_log_proba",
-    "decision_function",
-    "score_samples",
-    "apply",
-    "transform",
-    "score",
-    "predict_cumulative_hazard_function",
-    "predict_survival_function",
+    *("predict", "predict_proba", "predict_log_proba", "decision_function"),
+    *("score_samples", "apply", "transform", "score"),
+    *("predict_cumulative_hazard_function", "predict_survival_function"),
 )
 
 

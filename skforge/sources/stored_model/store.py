@@ -19,6 +19,7 @@ from skforge.compiler.forest.forest import Forest
 from skforge.compiler.frontends import base, members
 from skforge.compiler.frontends.base import last_step
 from skforge.exceptions import UnsupportedModelError
+from skforge.runtime.records import fields_of
 from skforge.sources.base import METHODS as OF_SCORES
 from skforge.sources.base import Source, UnsureError, adapter_of
 from skforge.sources.find import source_of
@@ -35,22 +36,10 @@ if TYPE_CHECKING:
 
 #: Fitted attributes that are kept if their values are plain.
 ATTRIBUTES = (
-    "classes_",
-    "n_classes_",
-    "n_features_in_",
-    "feature_names_in_",
-    "n_outputs_",
-    "feature_importances_",
-    "n_estimators_",
-    "n_iter_",
-    "offset_",
-    "max_samples_",
-    "best_iteration",
-    "best_iteration_",
-    "best_score",
-    "objective_",
-    "unique_times_",
-    "default_quantiles",
+    *("classes_", "n_classes_", "n_features_in_", "feature_names_in_", "n_outputs_"),
+    *("feature_importances_", "n_estimators_", "n_iter_", "offset_", "max_samples_"),
+    *("best_iteration", "best_iteration_", "best_score", "objective_"),
+    *("unique_times_", "default_quantiles"),
 )
 
 #: Parameters of wrappers with models that are not fitted.
@@ -107,7 +96,7 @@ def _stored(source: Source, model: Any, offering: Any, tags: Tags) -> StoredMode
         source.of_no_rows(),
         None if root is None else _whole(root),
         source.answers.more,
-        leaves=source.leaf_source and source.leaf_source.kept_payload(),
+        leaves=source.leaf_source and fields_of(source.leaf_source.payload),
     )
     twins = {
         form: replace(

@@ -97,12 +97,12 @@ def _with_stages(boosted: Any, fast: Any) -> Any:
     decides how probabilities are rounded.
     """
     own, one_by_one = boosted._raw_predict, boosted._staged_raw_predict
+    at = 0, len(boosted.estimators_)
 
     def whole(X: Any) -> Any:
         if hasattr(X, "tocsr"):
             return own(X)
-        scores = boosted._raw_predict_init(X)
-        at, module = (0, len(boosted.estimators_)), fast._compiled().module
+        scores, module = boosted._raw_predict_init(X), fast._compiled().module
         sums = module.raw_of_rounds(X, *at, n_jobs=fast.n_jobs, start=scores)
         scores[...] = sums.reshape(scores.shape)
         return scores
@@ -115,8 +115,7 @@ def _with_stages(boosted: Any, fast: Any) -> Any:
             from sklearn.utils.validation import validate_data
 
             X = validate_data(boosted, X, dtype=np.float32, order="C", reset=False)
-        scores = boosted._raw_predict_init(X)
-        at, module = (0, len(boosted.estimators_)), fast._compiled().module
+        scores, module = boosted._raw_predict_init(X), fast._compiled().module
         blocks, n = lambda: [X], len(X)
         for _, sums in module.stages(blocks, n, *at, n_jobs=fast.n_jobs, start=scores):
             stage = np.empty_like(scores)

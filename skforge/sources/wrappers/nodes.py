@@ -134,30 +134,25 @@ def positives(nodes: Sequence[Node], methods: Sequence[str]) -> AnswerFunction |
     They are rows of an array of shape (n_members, n_rows). None if the members are not
     forests with one score each and the same rule.
     """
-    first = nodes[0]
-    if not isinstance(first, Leaf):
+    leaves = [node for node in nodes if isinstance(node, Leaf)]
+    binary = [
+        len(leaf.columns) == 1 and len(getattr(leaf.model, "classes_", ())) == 2
+        for leaf in leaves
+        if not leaf.source.answers.by_members
+    ]
+    rules = {
+        (leaf.forest.outputs, leaf.forest.accumulator_dtype, leaf.only is None)
+        for leaf in leaves
+    }
+    if sum(binary) < len(nodes) or len(rules) > 1:
         return None
-    spec, dtype = first.forest.outputs, first.forest.accumulator_dtype
-    for node in nodes:
-        if (
-            not isinstance(node, Leaf)
-            or len(node.places) > 1
-            or node.source.answers.by_members
-        ):
-            return None
-        forest, part = node.forest, node.places[0]
-        alike = forest.outputs == spec and forest.accumulator_dtype == dtype
-        classes = getattr(node.model, "classes_", ())
-        if not alike or part.stop - part.start != 1 or len(classes) != 2:
-            return None
-        if (node.only is None) != (first.only is None):
-            return None
-    columns = [node.places[0].start for node in nodes if isinstance(node, Leaf)]
+    first, (spec, dtype, whole) = leaves[0], *rules
+    columns = [leaf.places[0].start for leaf in leaves]
     by_score = hasattr(first.model, "decision_function")
     if "decision_function" in methods and by_score:
         plain = spec.decision == "scores"
     else:
-        plain = first.only is not None
+        plain = not whole
     by_value = spec.function in _BY_VALUE and spec.probabilities == "complement"
     if not plain and (by_score or not by_value or spec.divisor != 1):
         return None

@@ -103,14 +103,8 @@ class _Hashes(NamedTuple):
 
 
 def _combinations(hashed: HashedCategories) -> list[_Combination]:
-    parts = [
-        *zip(
-            hashed.part_kind.tolist(),
-            hashed.part_column.tolist(),
-            hashed.part_value.tolist(),
-            strict=True,
-        )
-    ]
+    arrays = hashed.part_kind, hashed.part_column, hashed.part_value
+    parts = [*zip(*(array.tolist() for array in arrays), strict=True)]
     combinations, offset = [], 0
     offsets = hashed.part_offset, hashed.key_offset, hashed.statistic_offset
     for (p, q), (k, m), (s, t) in zip(*map(pairwise, offsets), strict=True):
@@ -153,12 +147,8 @@ def tables_of(hashed: HashedCategories) -> tuple[list[int], list[Array]]:
     strange: dict[int, list[Array]] = {column: [] for column in ranked}
     arrays = _of_dense(dense, ranks, values, tables, strange)
     arrays |= _of_others([*both, *others], values, tables)
-    arrays |= _slots(
-        [
-            *(ranks[column] for column in ranked),
-            *(_distinct(strange[c]) for c in ranked),
-        ]
-    )
+    known_hashes = [ranks[column] for column in ranked]
+    arrays |= _slots(known_hashes + [_distinct(strange[c]) for c in ranked])
     known = np.array([*values], np.int64).reshape(-1, 3)
     known = np.pad(known, ((0, 16), (0, 0)))  # vectors are read of the last ones
     arrays |= dict(zip(list(ARRAYS)[:3], known.T, strict=True))

@@ -18,7 +18,7 @@ import numpy as np
 from skforge._typing import Float64s
 from skforge.compiler.runtime.cpu.programs import program
 from skforge.compiler.target import Target
-from skforge.runtime.python_objects import addresses, is_known_python
+from skforge.runtime.python_objects import is_known_python, symbols
 
 if TYPE_CHECKING:
     from skforge.compiler.ir.lir.nodes import Routine
@@ -26,32 +26,22 @@ if TYPE_CHECKING:
 #: Values that are read while the interpreter's lock is held: about 0.5 ms.
 VALUES_AT_ONCE = 1 << 16
 
-_FUNCTIONS = {
-    "skf_item": "PyList_GetItem",
-    "skf_next": "PyDict_Next",
-    "skf_find": "PyDict_GetItemWithError",
-    "skf_compare": "PyUnicode_Compare",
-    "skf_number": "PyFloat_AsDouble",
-    "skf_error": "PyErr_Occurred",
-    "skf_clear": "PyErr_Clear",
-}
-_KINDS = {kind.__name__: kind for kind in (dict, str, float, int, bool)}
+#: The classes of objects that are read.
+_CLASSES = dict, str, float, int, bool
 
 
 def _routines() -> Sequence[Routine]:
     from skforge.compiler.runtime.entry.mapping_routine import routine
 
-    return [routine(list(_KINDS))]
+    return [routine([kind.__name__ for kind in _CLASSES])]
 
 
 @lru_cache(maxsize=1)
 def _reader() -> Any:
     if not is_known_python():
         return None
-    symbols = {f"skf_{name}": id(kind) for name, kind in _KINDS.items()}
-    symbols |= {**addresses(_FUNCTIONS), "skf_none": id(None)}
     facts = "mappings", str(sys.implementation.cache_tag)
-    jit = program(facts, _routines, Target.host(), symbols)
+    jit = program(facts, _routines, Target.host(), symbols(*_CLASSES))
     size, void_p = ctypes.c_int64, ctypes.c_void_p
     kind = ctypes.PYFUNCTYPE(
         size, ctypes.py_object, size, size, size, void_p, void_p, void_p, size, void_p
