@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import fields
 from typing import Any, ClassVar
 
 import numpy as np
@@ -25,8 +24,6 @@ from skforge.sources.sklearn import TreesSource
 
 
 class LeafSource(TreesSource):
-    """A forest with payloads in its leaves; live, or kept as arrays."""
-
     #: Methods that are answered with payloads.
     by_leaves: ClassVar[tuple[str, ...]]
     payload_type: ClassVar[type[LeafSamples | LeafCurves]]
@@ -56,8 +53,7 @@ class LeafSource(TreesSource):
         return payload
 
     def kept_payload(self) -> dict[str, Any]:
-        names = [part.name for part in fields(self.payload_type)]
-        return {name: getattr(self.payload, name) for name in names}
+        return dict(vars(self.payload))
 
 
 @register
