@@ -105,7 +105,7 @@ def columns_of(X: Any) -> list[tuple[Any, Any]]:
     columns: list[tuple[Any, Any]] = []
     for block in blocks:
         values, places = block.values, block.mgr_locs
-        if is_plain(values.dtype):
+        if type(values) is np.ndarray and is_plain(values.dtype):
             columns.append((places.indexer, values))
         else:
             each = values if values.ndim > 1 else [values]
@@ -243,9 +243,9 @@ class FrameColumns:
                     table, new = self.of_dtype(column.dtype, i, labels, unseen)
                 else:
                     table, new = self._table(listed, i, labels, unseen)
-                if not strict:
-                    new = np.intersect1d(new, codes)
-                if len(new) and unseen is None:
+                if unseen is None and new is not None:
+                    new = new if strict else np.intersect1d(new, codes)
+                if unseen is None and new is not None and len(new):
                     raise InvalidInputError(
                         f"column {labels[i]!r} has the category "
                         f"{[*listed][new[0]]!r}, which did not occur in training; "
@@ -284,21 +284,21 @@ class FrameColumns:
 
     def of_dtype(
         self, dtype: Any, i: int, labels: Any, unseen: float | None
-    ) -> tuple[Array, Array]:
+    ) -> tuple[Array, Array | None]:
         """Return what :meth:`_table` does for the categories of pandas' dtype."""
         key = i, id(dtype), unseen is None
         if (known := self._tables.get(key)) is None:
             known = dtype, self._table(dtype.categories, i, labels, unseen)
             self._tables[key] = known
-        found: tuple[Array, Array] = known[1]
+        found: tuple[Array, Array | None] = known[1]
         return found
 
     def _table(
         self, listed: Any, i: int, labels: Any, unseen: float | None
-    ) -> tuple[Array, Array]:
+    ) -> tuple[Array, Array | None]:
         """Return the numbers in training of a column's own names, and new names.
 
-        The last number, which is that of code -1, is NaN.
+        The last number, which is that of code -1, is NaN. None if no name is new.
         """
         wanted = self.index_dtypes[i] if self.index_dtypes else ""
         fits = not wanted or getattr(listed, "dtype", None) == wanted
@@ -321,7 +321,7 @@ class FrameColumns:
         # A frame's own codes are markers, not those of training: trees drop fractions.
         numbers[numbers == self._marker] += 0.25
         numbers[np.arange(len(numbers)) == self._marker] = np.nan
-        return np.append(numbers, np.nan), new
+        return np.append(numbers, np.nan), new if len(new) else None
 
 
 def _no_numbers(label: Any, column: Any) -> InvalidInputError:
