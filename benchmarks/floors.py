@@ -42,8 +42,8 @@ def clock_ghz(target: Target) -> float:
     module = compile_functions([Function("chain", (result, n), b.finish())], target)
     out, times = np.zeros(1, np.int64), 2000
     chain_call = {"chain": lambda: call(module, "chain", [out, times])}
-    timing = interleave(chain_call, rounds=401, seconds=0.4)
-    return _CHAIN * times / min(timing.samples["chain"]) * 1e-9
+    samples = interleave(chain_call, rounds=401, seconds=0.4)["chain"]
+    return _CHAIN * times / float(samples.min()) * 1e-9
 
 
 def floors(

@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from skforge import Target, compile_forest
-from skforge.cli.report import Timing, describe_difference, interleave
+from skforge.cli.report import describe_difference, interleave
 from skforge.compiler.cost.estimate import CostEstimate, plan_of
 from skforge.compiler.defaults.walks import walking_schedules
 from skforge.compiler.driver import Lowered
@@ -142,7 +142,7 @@ def profile(
     calls[_NOTHING] = partial(last, rows[:0], result[:0], 1)
     with threadpool_limits(limits=1):
         rounds = max(5, int(seconds / SAMPLE / len(calls)))
-        timing = interleave(calls, seconds=seconds, rounds=rounds)
+        times = interleave(calls, seconds=seconds, rounds=rounds)
     ghz = clock_ghz(target)
     plan = plan_of(schedule)
     least = plan and floors(CostEstimate(forest, target), plan, size, ghz)
@@ -153,8 +153,8 @@ def profile(
         repr(schedule),
         forest.n_trees,
         ghz,
-        _fastest(timing, cuts.parts[-1], size) - _fastest(timing, _NOTHING, size),
-        tuple(_parts(code, timing, least or {}, size)),
+        _fastest(times[cuts.parts[-1]], size) - _fastest(times[_NOTHING], size),
+        tuple(_parts(code, times, least or {}, size)),
         _counted(last, rows, result, forest),
     )
 
@@ -184,13 +184,13 @@ def _same(found: NDArray[Any], result: NDArray[Any], divisor: int) -> None:
 
 def _parts(
     code_upto: dict[str, Counter[str]],
-    timing: Timing,
+    times: dict[str, NDArray[np.float64]],
     floors: dict[str, Floor],
     size: int,
 ) -> list[Part]:
     """Return what each part adds to the kernel up to the one before."""
     names, code, parts = list(code_upto), list(code_upto.values()), []
-    ns = {name: _fastest(timing, name, size) for name in timing.samples}
+    ns = {name: _fastest(samples, size) for name, samples in times.items()}
     spent = 0.0
     for i, name in enumerate(names):
         before = names[i - 1] if i else None
@@ -216,9 +216,9 @@ def _parts(
     return parts
 
 
-def _fastest(timing: Timing, name: str, size: int) -> float:
+def _fastest(samples: NDArray[np.float64], size: int) -> float:
     """Return nanoseconds a row of the fastest round."""
-    return min(timing.samples[name]) / size * 1e9
+    return float(samples.min()) / size * 1e9
 
 
 def _counted(

@@ -55,6 +55,7 @@ def space_of(value: Any) -> ScheduleSpace | None:
             "space must be a ScheduleSpace, a grid such as {'block': [64, 256]}, or a "
             f"list of schedules. Got {type(value).__name__} instead."
         )
+    grid: dict[str, tuple[Any, ...]] = {}
     for name, choices in value.items():
         single = isinstance(choices, (str, bytes, Schedule))
         if single or not hasattr(choices, "__iter__"):
@@ -62,10 +63,7 @@ def space_of(value: Any) -> ScheduleSpace | None:
                 f"the grid's values of {name!r} must be a list. Got {choices!r} "
                 "instead."
             )
-    return _grid_space({name: tuple(choices) for name, choices in value.items()})
-
-
-def _grid_space(grid: dict[str, tuple[Any, ...]]) -> ScheduleSpace:
+        grid[name] = tuple(choices)
     names = set(grid)
     if not names:
         raise InvalidInputError("the grid is empty; give at least one parameter.")

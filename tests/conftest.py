@@ -42,9 +42,10 @@ gc.set_threshold(10_000, 20, 50)
 settings.register_profile(
     "skforge",
     deadline=None,  # the first example of a test pays for a compilation
-    max_examples=25,
+    max_examples=10,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
+settings.register_profile("thorough", settings.get_profile("skforge"), max_examples=200)
 settings.register_profile(
     "ci", settings.get_profile("skforge"), derandomize=True, print_blob=True
 )

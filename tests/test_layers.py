@@ -161,6 +161,7 @@ NAME_GPUS = {
     "skforge.compiler.runtime.auto": "a CPU and a GPU, for one model",
     "skforge.compiler.schedule": "schedules are of CPUs or of GPUs",
     "skforge.compiler.target": "Target.cuda, Target.hip",
+    "skforge.exporters.c_source": "the emitter of C++, whose statements are also C's",
     "skforge.persistence.stored_tuner": "ScheduleSpace.gpu",
     "skforge.prediction.choose_targets": 'what target="auto" is',
     "skforge.prediction.fitting": "the time of a search, for both",

@@ -15,21 +15,10 @@ from rich.console import Console
 from rich.text import Text
 
 from skforge._typing import Array
-from skforge.cli import report
+from skforge.cli import options, report
 from skforge.cli.data import check_columns, load_rows
 from skforge.cli.errors import MISMATCH, naming
 from skforge.cli.models import drawable, fitted, forest_of, live_model, open_model
-from skforge.cli.options import (
-    DataColumns,
-    DataFile,
-    ModelFile,
-    RunTarget,
-    ScheduleOption,
-    SecondsOption,
-    Verbose,
-    load_schedule,
-    sizes_of,
-)
 from skforge.cli.report import Pair, check, describe, show_schedules, speed
 from skforge.cli.tables import name_of
 from skforge.compiler.forest.forest import Forest
@@ -143,14 +132,14 @@ _LIBRARIES: dict[str, tuple[str, Callable[[Path, CompiledModule], Pair]]] = {
 
 
 def bench(
-    model_file: ModelFile,
-    data: DataFile = None,
-    columns: DataColumns = None,
+    model_file: options.ModelFile,
+    data: options.DataFile = None,
+    columns: options.DataColumns = None,
     batch_sizes: str = "1,64,4096",
-    schedule: ScheduleOption = None,
-    target: RunTarget = "cpu",
-    seconds: SecondsOption = 1.0,
-    verbose: Verbose = False,
+    schedule: options.ScheduleOption = None,
+    target: options.RunTarget = "cpu",
+    seconds: options.SecondsOption = 1.0,
+    verbose: options.Verbose = False,
 ) -> None:
     """Compile a model, and compare its speed and every bit with its source.
 
@@ -159,8 +148,8 @@ def bench(
     from skforge import Target
     from skforge.sources.files import ForestSource
 
-    sizes, console = sizes_of(batch_sizes), Console()
-    chosen = load_schedule(schedule)
+    sizes, console = options.sizes_of(batch_sizes), Console()
+    chosen = options.load_schedule(schedule)
     check_columns(data, columns)
     Target.host()  # loads LLVM, which is not compile time
     start = perf_counter()
@@ -224,13 +213,13 @@ def _of_estimator(
     from skforge import Target
 
     rows = given or _drawn_rows(drawable(path, model), 1000, missing=False)
-    options: dict[str, Any] = {}
+    how: dict[str, Any] = {}
     if schedule is not None or not is_compiled(model):
-        options["schedule"] = schedule or "auto"
+        how["schedule"] = schedule or "auto"
     start = perf_counter()
-    if options or Target.parse(target).kind != model.target_.kind:
-        options |= {"target": target, "tuning": "off"}
-    fast = fitted(model, next(iter(rows.values())), **options)
+    if how or Target.parse(target).kind != model.target_.kind:
+        how |= {"target": target, "tuning": "off"}
+    fast = fitted(model, next(iter(rows.values())), **how)
     module = fast._compiled().module
     module.compile_all()
     seconds = perf_counter() - start
@@ -250,7 +239,9 @@ def _check_memory(n_rows: int, forest: Forest) -> None:
         )
 
 
-def demo(seconds: SecondsOption = 1.0, verbose: Verbose = False) -> None:
+def demo(
+    seconds: options.SecondsOption = 1.0, verbose: options.Verbose = False
+) -> None:
     """Train a model, compile it, and compare the speed and every bit."""
     from skforge import CompiledForest, Target, compile_forest
 

@@ -62,15 +62,11 @@ class RowsFile(ExitStack):
     def rows(self, batch: Batch) -> Any:
         if isinstance(batch, np.ndarray) and batch.dtype != object:
             return batch
-        columns = iter(columns_of(batch))
-        parts = {
-            feature: self._part(feature, next(columns))
-            for feature, place in enumerate(self._places)
-            if place is not None
-        }
-        if not self._spec.framed and all(
-            isinstance(p, np.ndarray) for p in parts.values()
-        ):
+        read = [i for i, place in enumerate(self._places) if place is not None]
+        columns = zip(read, columns_of(batch), strict=False)
+        parts = {feature: self._part(feature, column) for feature, column in columns}
+        plain = all(isinstance(part, np.ndarray) for part in parts.values())
+        if plain and not self._spec.framed:
             how = {"dtype": self._spec.dtype, "casting": "unsafe"}
             with np.errstate(over="ignore"):
                 return np.stack([*parts.values()], axis=1, **how)
@@ -101,11 +97,9 @@ class RowsFile(ExitStack):
             if spec.whole and values.holds_texts(column):
                 return values.texts(column, (), spelled)
             label = str(feature) if spec.names is None else repr(spec.names[feature])
-            where = (
-                "" if error.row is None else f"row {self.before + error.row + 1} of "
-            )
+            row = "" if error.row is None else f"row {self.before + error.row + 1} of "
             raise InvalidInputError(
-                f"{self.table.name} cannot be read as rows of the model: {where}column "
+                f"{self.table.name} cannot be read as rows of the model: {row}column "
                 f"{label} {error}."
             ) from error
 

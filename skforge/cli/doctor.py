@@ -54,20 +54,15 @@ def doctor(measure: bool = False) -> None:
     console, host = Console(), Target.host()
     profile = (machine.known_profile if measure else machine.machine_profile)(host)
     now = machine.renewed(host, anew=True) if measure else None
-    _facts(
-        console,
-        "Machine",
-        {
-            "target": str(host),
-            "caches": ", ".join(
-                f"L{level} {getattr(host, f'l{level}_bytes') >> 10:,} KiB"
-                for level in (1, 2, 3)
-            ),
-            "system": f"{platform.system()} {platform.release()}",
-            'target="auto"': _auto(),
-            **_profile(host, now or machine.USED.get(host)),
-        },
-    )
+    caches = (f"L{k} {getattr(host, f'l{k}_bytes') >> 10:,} KiB" for k in (1, 2, 3))
+    facts = {
+        "target": str(host),
+        "caches": ", ".join(caches),
+        "system": f"{platform.system()} {platform.release()}",
+        'target="auto"': _auto(),
+        **_profile(host, now or machine.USED.get(host)),
+    }
+    _facts(console, "Machine", facts)
     title = "Profile: nanoseconds that each kind of work takes"
     table = Table("work", title=title, title_justify="left", box=None)
     table.add_column("ns", justify="right")

@@ -30,9 +30,8 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
         flag = [f"--{name}"] if hint is bool else []
         option = copy(own[0]) if own else typer.Option(*flag)
         option.help = " ".join(told.split())
-        command.__annotations__[name] = Annotated[
-            hint.__origin__ if own else hint, option
-        ]
+        kind = hint.__origin__ if own else hint
+        command.__annotations__[name] = Annotated[kind, option]
     command.__doc__ = text
     return command
 
@@ -109,6 +108,7 @@ ModelFile = Annotated[
 
 
 def _is_there(path: Path | None) -> Path | None:
+    # The check of Typer 0.29 itself refuses a dash.
     if path is not None and str(path) != "-" and (path.is_dir() or not path.exists()):
         problem = "is a directory" if path.is_dir() else "does not exist"
         raise typer.BadParameter(f"file {str(path)!r} {problem}.")

@@ -129,10 +129,8 @@ def _arrow_table(table: Array, answer: Answer) -> Any:
     import pyarrow as pa
 
     text = pa.string() if answer.dtype.kind == "U" else None
-    columns = [np.ascontiguousarray(column) for column in table.T]
-    return pa.table(
-        [pa.array(column, text) for column in columns], names=list(answer.names)
-    )
+    columns = [pa.array(np.ascontiguousarray(column), text) for column in table.T]
+    return pa.table(columns, names=list(answer.names))
 
 
 def _bar(total: int | None) -> Progress:

@@ -18,7 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from skforge._compat import no_warnings
-from skforge._typing import Array
+from skforge._typing import Array, Float64s
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.reference import differing_rows
 from skforge.compiler.schedule.schedule import Schedule
@@ -34,41 +34,26 @@ if TYPE_CHECKING:
 TimedCall = Callable[[], object]
 
 
-@dataclass(frozen=True, slots=True)
-class Timing:
-    """Seconds per call of several functions, one sample per round."""
-
-    samples: Mapping[str, tuple[float, ...]]
-
-    def seconds(self, name: str) -> float:
-        return median(self.samples[name])
-
-    def speedup(self, name: str, over: str) -> float:
-        """Return the median of rounds' ratios: a slow phase slows both calls of one."""
-        pairs = zip(self.samples[over], self.samples[name], strict=True)
-        return median(slow / fast for slow, fast in pairs)
-
-
 def interleave(
     calls: Mapping[str, TimedCall],
     *,
     rounds: int = 11,
     seconds: float = 1.0,
     clock: Callable[[], float] = perf_counter,
-) -> Timing:
-    """Time calls against each other in ``rounds``, at least 3, and ``seconds``.
+) -> dict[str, Float64s]:
+    """Return seconds of each call in ``rounds``, at least 3, and ``seconds``.
 
     Each is called before the clock starts. The samples share the time equally.
 
-    >>> timing = interleave({"a": lambda: sum(range(9))}, rounds=3, seconds=0.01)
-    >>> len(timing.samples["a"]), timing.speedup("a", over="a")
-    (3, 1.0)
+    >>> times = interleave({"a": lambda: sum(range(9))}, rounds=3, seconds=0.01)
+    >>> times["a"].shape
+    (3,)
     """
     slot = seconds / max(1, rounds * len(calls))
     timed = [_sampler(call, slot, clock) for call in calls.values()]
     end = clock() + 2 * seconds
-    samples = zip(*in_rounds(timed, rounds, lambda: clock() > end), strict=True)
-    return Timing(dict(zip(calls, samples, strict=True)))
+    samples = np.array([*in_rounds(timed, rounds, lambda: clock() > end)]).T
+    return dict(zip(calls, samples, strict=True))
 
 
 def _sampler(
@@ -186,13 +171,16 @@ def speed(
     for size in batch_sizes:
         batch = take_rows(X, np.arange(size) % len(X))
         bound = {name: partial(predict, batch) for name, predict in calls.items()}
-        timing = interleave(bound, seconds=seconds)
+        times = interleave(bound, seconds=seconds)
         for pair in pairs:
-            ours, theirs = f"skforge {pair.name}", f"source {pair.name}"
-            taken, first = timing.seconds(ours), f"{size:,}" if pair is pairs[0] else ""
+            rows = f"{size:,}" if pair is pairs[0] else ""
+            ours = times[f"skforge {pair.name}"]
+            taken = median(ours)
             more = [duration(taken / size)]
             if both:
-                speedup = f"{three_digits(timing.speedup(ours, over=theirs))}×"
-                more = [pair.source_name, duration(timing.seconds(theirs)), speedup]
-            table.add_row(first, pair.name, duration(taken), *more)
+                theirs = times[f"source {pair.name}"]
+                # a slow phase slows both calls of a round
+                speedup = f"{three_digits(median(theirs / ours))}×"
+                more = [pair.source_name, duration(median(theirs)), speedup]
+            table.add_row(rows, pair.name, duration(taken), *more)
     console.print(table)

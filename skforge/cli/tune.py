@@ -7,17 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from skforge.cli import options
 from skforge.cli.data import all_rows, check_columns
 from skforge.cli.errors import check_output, naming
 from skforge.cli.models import drawable, fitted, open_model
-from skforge.cli.options import (
-    DataColumns,
-    DataFile,
-    ModelFile,
-    OutputOption,
-    RunTarget,
-    sizes_of,
-)
 from skforge.cli.tables import name_of
 from skforge.compiler.forest.reference import draw_rows
 from skforge.exceptions import InvalidInputError
@@ -28,13 +21,13 @@ if TYPE_CHECKING:
 
 
 def tune(
-    model_file: ModelFile,
-    output: OutputOption[Path | None] = None,
-    data: DataFile = None,
-    columns: DataColumns = None,
+    model_file: options.ModelFile,
+    output: options.OutputOption[Path | None] = None,
+    data: options.DataFile = None,
+    columns: options.DataColumns = None,
     batch_sizes: str | None = None,
     strategy: str = "heuristic",
-    target: RunTarget = "cpu",
+    target: options.RunTarget = "cpu",
     budget: Annotated[float | None, typer.Option(min=0.001)] = None,
     records: Path | None = None,
     n_jobs: int = 1,
@@ -55,7 +48,7 @@ def tune(
     from skforge import save
     from skforge.tuning import Tuner
 
-    sizes = None if batch_sizes is None else sizes_of(batch_sizes)
+    sizes = None if batch_sizes is None else options.sizes_of(batch_sizes)
     if output is not None:
         check_output(output, ".skforge")
     if records is not None:
@@ -101,7 +94,9 @@ def result_of(path: Path, model: Any) -> TuningResult:
 
 
 def plot(
-    model_file: ModelFile, output: OutputOption[Path], kind: str = "distribution"
+    model_file: options.ModelFile,
+    output: options.OutputOption[Path],
+    kind: str = "distribution",
 ) -> None:
     """Draw how the schedules of a tuned model were found.
 

@@ -76,9 +76,8 @@ class CallTime:
     @property
     def faster(self) -> float | None:
         """Time of the source by ours; None if it was not measured."""
-        return (
-            None if self.source_seconds is None else self.source_seconds / self.seconds
-        )
+        theirs = self.source_seconds
+        return None if theirs is None else theirs / self.seconds
 
 
 def known_times(wrapper: Any, n_threads: int, estimate: bool) -> tuple[CallTime, ...]:

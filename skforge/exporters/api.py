@@ -26,14 +26,8 @@ from skforge.exceptions import (
     UnsupportedModelError,
     check_choice,
 )
+from skforge.exporters import check
 from skforge.exporters.c_source import example_text, header_text, source_text
-from skforge.exporters.check import (
-    CheckSample,
-    check_text,
-    draw_sample,
-    tolerance,
-    verify,
-)
 from skforge.exporters.contents import Library
 from skforge.exporters.library import check_targets, export_object, outputs_of
 from skforge.exporters.llvm_wrapper import constants_of
@@ -51,7 +45,7 @@ KINDS = get_args(ExportKind)
 FORMAT = "skforge-export"
 
 #: Target names that stand for several CPUs, best first.
-_SEVERAL = {"x86-64": ("x86-64-v4", "x86-64-v3", "x86-64-v2")}
+_SEVERAL: dict[Any, Any] = {"x86-64": ("x86-64-v4", "x86-64-v3", "x86-64-v2")}
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}")
 
 
@@ -162,35 +156,33 @@ def export(
         raise InvalidInputError(
             "version applies only to kind='wheel'; other kinds carry a checksum."
         )
+    if kind != "c":
+        check_targets(targets)
+    elif reduction != "exact":
+        raise InvalidInputError(
+            f"reduction={reduction!r} is not available with kind='c', which always "
+            "sums in the source's order; use kind='object', 'shared' or 'wheel'."
+        )
+    elif contribs:
+        raise InvalidInputError(
+            "contribs=True is not available with kind='c'; use kind='object', "
+            "'shared' or 'wheel'."
+        )
+    library = Library(chosen, forest, *outputs_of(forest), apply, reduction=reduction)
     if kind == "c":
-        if reduction != "exact":
-            raise InvalidInputError(
-                f"reduction={reduction!r} is not available with kind='c', which "
-                "always sums in the source's order; use kind='object', 'shared' or "
-                "'wheel'."
-            )
-        if contribs:
-            raise InvalidInputError(
-                "contribs=True is not available with kind='c'; use kind='object', "
-                "'shared' or 'wheel'."
-            )
-        library = Library(chosen, forest, *outputs_of(forest), apply)
         binary = source_text(library).encode()
-        file, verified, sample = f"{chosen}.c", False, draw_sample(library)
+        file, verified, sample = f"{chosen}.c", False, check.draw_sample(library)
     else:
         tables = [table if cpu == fitted_target else None for cpu in targets]
+        sizes = None if ranges is None else [*ranges.values()]
         make = partial(
             export_object,
-            forest,
+            library,
             tables=tables,
-            reduction=reduction,
-            name=chosen,
-            batch_sizes=None if ranges is None else [*ranges.values()],
-            apply=apply,
+            batch_sizes=sizes,
             contribs=contribs,
             python=kind == "wheel",
         )
-        check_targets(targets)
         # Windows' linkers take COFF, which is not loaded here: its code is checked in
         # an object of this system. Each linker reads GNU's names of what is exported.
         abi = "msvc" if kind == "object" else "gnu"
@@ -200,8 +192,8 @@ def export(
         if "windows" in targets[0].triple:
             targets = [replace(t, triple=Target.host().triple) for t in targets]
         library, binary = make(targets)
-        sample = draw_sample(library)
-        file, verified = f"{chosen}.o", verify(library, binary, sample)
+        sample = check.draw_sample(library)
+        file, verified = f"{chosen}.o", check.verify(library, binary, sample)
         if targets != coff:
             targets, (library, binary) = coff, make(coff)
     if kind in ("shared", "wheel"):
@@ -329,13 +321,8 @@ def _cpu_of(target: Target, instead: str) -> Target:
 
 def _targets(target: str | Target | Sequence[str | Target]) -> list[Target]:
     asked = [target] if isinstance(target, (str, Target)) else list(target)
-    targets = list(
-        dict.fromkeys(
-            Target.parse(cpu)
-            for name in asked
-            for cpu in (_SEVERAL.get(name, [name]) if isinstance(name, str) else [name])
-        )
-    )
+    names = [cpu for name in asked for cpu in _SEVERAL.get(name, [name])]
+    targets = [*dict.fromkeys(map(Target.parse, names))]
     if len(targets) > 1 and targets[0].arch == "aarch64":
         raise TargetError("target names 'aarch64' more than once; name it once.")
     # Wider vectors first, then more features: the library takes the first that runs.
@@ -346,16 +333,16 @@ def _targets(target: str | Target | Sequence[str | Target]) -> list[Target]:
 
 
 def _texts(
-    library: Library, kind: str, file: str, sample: CheckSample
+    library: Library, kind: str, file: str, sample: check.CheckSample
 ) -> dict[str, bytes]:
     name = library.name
     linked = file if kind != "shared" else f"-L. -l{name} -Wl,-rpath,."
     build = f"Build: cc -o example example.c {linked} -lm"
-    tolerances = {each: tolerance(library, sample, each) for each in library.listed}
+    tolerances = {x: check.tolerance(library, sample, x) for x in library.listed}
     return {
         f"{name}.h": header_text(library).encode(),
         "example.c": example_text(library, build, tolerances).encode(),
-        "check.csv": check_text(library, sample).encode(),
+        "check.csv": check.check_text(library, sample).encode(),
     }
 
 

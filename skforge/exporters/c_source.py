@@ -19,11 +19,21 @@ from skforge._typing import Array
 from skforge.compiler.forest.arrays import ZERO_THRESHOLD, Comparison, Missing
 from skforge.compiler.forest.categories import MULTIPLIER
 from skforge.compiler.forest.forest import Forest
-from skforge.compiler.outputs.functions import FUNCTIONS
+from skforge.compiler.ir.lir import nodes as lir
+from skforge.compiler.ir.lir.builder import Builder
 from skforge.compiler.outputs.steps import Steps
-from skforge.compiler.outputs.text import C_TYPES, CCode, RowTerms, c_number
-from skforge.exporters.contents import ERRORS, RETURNED, Library, filled
+from skforge.compiler.passes.lir.simplify import drop_dead
+from skforge.compiler.runtime.entry.results import ResultWriter
+from skforge.compiler.target import Target
+from skforge.exporters.contents import ERRORS, RETURNED, Library
+from skforge.gpu.codegen.emitter import CudaEmitter
+from skforge.gpu.codegen.writer import Host, memory_text
 
+#: The types of C, by dtype.
+C_TYPES = {
+    **{"float32": "float", "float64": "double", "bool": "int"},
+    **{"int32": "int32_t", "int64": "int64_t"},
+}
 #: The type of rows in C, by the suffix of the functions that take them.
 _ROWS = {"f32": "float", "f64": "double"}
 
@@ -120,18 +130,12 @@ def example_text(
     flags = ", ".join(str(int(k in coded)) for k in range(library.forest.n_columns))
     how["width"] = f"{library.name.upper()}_{how['width']}"
     how["reads"] = library.filled(str(how["reads"]), flags=flags).rstrip()
-    compared = [
-        library.filled(
-            "compare.c",
-            function=name,
-            out=C_TYPES[results[name][0]],
-            columns=results[name][1],
-            limit=repr(limit),
-            share=repr(share),
-            **how,
-        )
-        for name, (limit, share) in tolerances.items()
-    ]
+    compared = ""
+    for name, (limit, share) in tolerances.items():
+        kind, width = results[name]
+        facts = {"function": name, "out": C_TYPES[kind], "columns": width}
+        facts |= {"limit": repr(limit), "share": repr(share)}
+        compared += library.filled("compare.c", **facts, **how)
     return library.filled(
         "example.c",
         function=function,
@@ -141,7 +145,7 @@ def example_text(
         cast=cast,
         build=build,
         wanted=sum(results[name][1] for name in tolerances),
-        compared="".join(compared).rstrip(),
+        compared=compared.rstrip(),
         **how,
     )
 
@@ -168,8 +172,7 @@ def source_text(library: Library) -> str:
     arrays = _tables(forest, leaves).items()
     tables = [_array(name, values) for name, values in arrays if name not in unused]
     finishes = "\n".join(
-        _finish(function, steps, results[function], forest)
-        for function, steps in library.outputs.items()
+        _finish(library, function, steps) for function, steps in library.outputs.items()
     )
     functions = []
     for function, (dtype, columns) in results.items():
@@ -179,18 +182,12 @@ def source_text(library: Library) -> str:
             given = facts | {"given": suffix, "c_type": c_type}
             text = library.filled(body, together=_TOGETHER, **given).rstrip()
             functions.append(library.filled("function.c", body=text, **given))
-    walks = "\n".join(
-        library.filled(
-            "walk.c",
-            given=suffix,
-            c_type=c_type,
-            columns=forest.leaf_value.shape[1],
-            marker=marker,
-            item=item,
-            together=_TOGETHER,
-        )
+    how = {"marker": marker, "item": item, "together": _TOGETHER}
+    how["columns"] = forest.leaf_value.shape[1]
+    walks = [
+        library.filled("walk.c", given=suffix, c_type=c_type, **how)
         for suffix, c_type in _ROWS.items()
-    )
+    ]
     cases = "\n".join(
         f'    case {k}: return "{text}";' for k, text in enumerate(ERRORS.values())
     )
@@ -205,7 +202,7 @@ def source_text(library: Library) -> str:
         above="> -1" if forest.truncate_categories else ">= 0",
         cpu=library.cpus[0],
         tables="\n".join(tables),
-        walks=walks,
+        walks="\n".join(walks),
         finishes=finishes,
         functions="\n".join([*functions, *_encoder(library)]),
         cases=cases,
@@ -248,6 +245,15 @@ def _tables(forest: Forest, leaves: bool) -> dict[str, Array]:
     }
 
 
+def c_number(value: float, dtype: str) -> str:
+    exact = np.dtype(dtype).type(value)
+    if np.isnan(exact):
+        return "NAN"
+    if np.isinf(exact):
+        return "INFINITY" if exact > 0 else "-INFINITY"
+    return float(exact).hex() + ("f" if dtype == "float32" else "")
+
+
 def _array(name: str, values: Array) -> str:
     dtype = values.dtype.name
     if values.dtype.kind == "f":
@@ -276,45 +282,41 @@ def _encoder(library: Library) -> list[str]:
 # ------------------------------------------------------------ results
 
 
-def _finish(name: str, steps: Steps, result: tuple[str, int], forest: Forest) -> str:
-    k, dtype = forest.n_outputs, forest.accumulator_dtype.name
-    each = f"for (int k = 0; k < {k}; k++)"
-    lines = [
-        f"{each} sums[k] = sums[k] / {c_number(divisor, dtype)};"
-        for divisor in steps.divisors
-    ]
-    code, function = CCode(), FUNCTIONS[steps.function]
-    if steps.function == "softmax":
-        exp = "expf" if dtype == "float32" else "exp"
-        lines += filled("softmax.c", each=each, exp=exp).splitlines()
-    elif steps.function != "identity" and function.code != "columns":
-        alone = function.code == "value"
-        names = ("sums[k]",) if alone else tuple(f"sums[{j}]" for j in range(k))
-        x = function.of(RowTerms(code, names, dtype), steps.spec, code)
-        store = [f"{names[j]} = {value};" for j, value in enumerate(x.values)]
-        lines += [f"{each if alone else ''} {{", *code.lines(x), *store, "}"]
-    compare = {"ogt": "{} > {}", "oge": "{} >= {}", "uge": "!({} < {})"}
-    place = "place"
-    if steps.labels:
-        words = ", ".join(map(str, steps.labels))
-        lines.append(f"static const int64_t label[] = {{{words}}};")
-        place = "label[place]"
-    match steps.choice:
-        case _ if function.code == "columns":
-            scores = RowTerms(code, tuple(f"sums[{j}]" for j in range(k)), dtype)
-            values = steps.of_row(scores)
-            lines += code.lines(values)
-            lines += [f"out[{j}] = {name};" for j, name in enumerate(values.values)]
-        case "both_classes":
-            lines.append("out[0] = 1 - sums[0];\n  out[1] = sums[0];")
-        case "above":
-            cut = c_number(steps.cut, dtype)
-            test = compare[steps.comparison].format("sums[k]", cut)
-            lines.append(f"{each} {{ int place = {test}; out[k] = {place}; }}")
-        case "best":
-            lines += filled("best.c", each=each, place=place).splitlines()
-        case _:
-            lines.append(f"{each} out[k] = sums[k];")
-    body = "\n  ".join(lines)
-    head = f"static void finish_{name}(SUM *sums, {C_TYPES[result[0]]} *out)"
-    return f"{head} {{\n  {body}\n}}\n"
+class _CEmitter(CudaEmitter):
+    """Writes a routine's statements as C99, which has names in place of addresses."""
+
+    def emit(self, stmt: lir.Stmt) -> None:
+        match stmt:
+            case lir.Let(value=value, op=lir.Symbol(name=name)):
+                self.bind(value, (name,))
+            case lir.View(buffer=buffer, address=address):
+                self.line(f"const {self.start(buffer)} = {self.use(address)};")
+            case lir.Window(buffer=buffer, base=base, index=index):
+                at = f"{self.pointer(base)} + {self.use(index)}"
+                self.line(f"{self.start(buffer)} = {at};")
+            case lir.Call(symbol=symbol, args=args, results=(result,)):
+                self.write(result, [f"{symbol}({', '.join(map(self.use, args))})"])
+            case _:
+                super().emit(stmt)
+
+    def start(self, buffer: lir.Buffer) -> str:
+        return f"{memory_text(buffer.element)} *{self.bind_buffer(buffer)}"
+
+
+def _finish(library: Library, name: str, steps: Steps) -> str:
+    """Return the function that makes a row's results of its sums."""
+    labels, words = f"label_{name}", ", ".join(map(str, steps.labels))
+    results = ResultWriter(steps, library.forest.n_outputs, library.sum_dtype, labels)
+    sums, out = lir.Buffer("sums", results.sum), lir.Buffer("out", results.element)
+    with Builder() as b:
+        results.write(sums, out, b.const(1))
+        if results.in_place:
+            with b.loop(results.columns) as k:
+                out[k] = sums[k]
+    body = drop_dead(b.finish())  # compilers warn of what is not used
+    function = lir.Routine(f"finish_{name}", (sums, out), body)
+    text = _CEmitter(Host(function, Target.host()), lir.Grid((), ()))
+    text.emit_body(body)
+    table = f"static const int64_t {labels}[] = {{{words}}};\n" if words else ""
+    head = f"static void {function.name}(SUM *sums, {memory_text(out.element)} *out)"
+    return "\n".join([f"{table}{head} {{", *text.lines, "}\n"])

@@ -14,13 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skforge._typing import Array, Int32s, Uint64s
-from skforge.compiler.forest import reference
-from skforge.compiler.forest.categories import (
-    ABOVE,
-    ABOVE_OR_NAN,
-    EQUAL,
-    HashedCategories,
-)
+from skforge.compiler.forest import categories, reference
+from skforge.compiler.forest.categories import HashedCategories
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.rows import prepare_rows
 from skforge.compiler.outputs.answers import of_scores
@@ -143,12 +138,8 @@ def check_text(library: Library, sample: CheckSample) -> str:
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow([" ".join(name.split()) for name in header])
     for row in np.column_stack(parts).tolist():
-        writer.writerow(map(_cell, row))
+        writer.writerow("" if cell != cell else cell for cell in row)
     return text.getvalue()
-
-
-def _cell(value: Any) -> str:
-    return value if isinstance(value, str) else "" if value != value else repr(value)
 
 
 def tolerance(
@@ -238,7 +229,9 @@ def draw_cells(hashed: HashedCategories, rows: Array) -> NDArray[np.object_]:
     """
     random = np.random.default_rng(1)
     numbers = rows[:, : hashed.n_columns].copy()
-    borders = np.flatnonzero(np.isin(hashed.part_kind, (ABOVE, ABOVE_OR_NAN)))
+    borders = np.flatnonzero(
+        np.isin(hashed.part_kind, (categories.ABOVE, categories.ABOVE_OR_NAN))
+    )
     for row in np.flatnonzero(random.random(len(rows)) < 0.3) if len(borders) else ():
         part = random.choice(borders)
         border = hashed.part_value[part : part + 1].view(np.float32)
@@ -275,7 +268,7 @@ def _known_hashes(hashed: HashedCategories) -> list[Int32s]:
     for column, slots in zip(2 * columns, pairwise(ends), strict=True):
         some = slice(*slots)
         found[column].append(a["slot_hash"][some][a["slot_rank"][some] > 0])
-    for place in np.flatnonzero(hashed.part_kind == EQUAL):
+    for place in np.flatnonzero(hashed.part_kind == categories.EQUAL):
         column = hashed.part_column[place]
         found[column].append(hashed.part_value[place : place + 1])
     none = np.zeros(0, np.int32)

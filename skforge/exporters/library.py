@@ -33,15 +33,9 @@ from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.system import heap_texts
 from skforge.compiler.target import Target
 from skforge.exceptions import TargetError, UnsupportedModelError
+from skforge.exporters import contents
 from skforge.exporters import llvm_wrapper as code
-from skforge.exporters.contents import (
-    OUTPUT_OF,
-    ExportedKernel,
-    ExportedVariant,
-    Library,
-    Ranges,
-    filled,
-)
+from skforge.exporters.contents import Library, filled
 from skforge.runtime.libm import exp
 
 #: Scratch bytes per thread above which a kernel splits a batch, if that helps.
@@ -54,25 +48,23 @@ _Wanted: TypeAlias = tuple[Forest, SchedulesByRange, Element, Reduction]
 
 
 def export_object(
-    forest: Forest,
+    library: Library,
     targets: Sequence[Target],
     tables: Sequence[SchedulesByRange | None],
-    reduction: Reduction,
-    name: str,
     batch_sizes: Sequence[int] | None = None,
-    apply: bool = False,
     contribs: bool = False,
     python: bool = False,
 ) -> tuple[Library, bytes]:
-    """Compile a forest to an object with code for CPUs of one kind, best first.
+    """Compile a library to an object with code for CPUs of one kind, best first.
 
     ``tables`` has the schedules for each target, None for the defaults. Ranges without
-    any of ``batch_sizes`` are left out; ``apply`` adds a function that finds leaves,
-    and ``contribs`` one of contributions. ``python`` adds functions for Python alone.
+    any of ``batch_sizes`` are left out; ``contribs`` adds a function of contributions,
+    and ``python`` functions for Python alone.
     """
     check_targets(targets)
-    outputs, left_out = outputs_of(forest)
+    forest, reduction = library.forest, library.reduction
     contributing = _contributing(forest) if contribs else None
+    left_out = dict(library.left_out)
     if contribs and contributing is None:
         left_out["predict_contribs"] = "no tree of the model tests a feature"
     texts: list[str] = []
@@ -82,20 +74,17 @@ def export_object(
         wanted: dict[str, _Wanted] = {
             "": (forest, fewer_ranges(table, batch_sizes), "accumulator", reduction)
         }
-        if apply and forest.n_trees:
-            walks: SchedulesByRange = {
-                (1, None): walking_schedules(forest, target)[_LEAVES]
-            }
-            wanted["apply"] = forest, walks, "leaf_number", reduction
+        if library.apply and forest.n_trees:
+            walk = walking_schedules(forest, target)[_LEAVES]
+            wanted["apply"] = forest, {(1, None): walk}, "leaf_number", reduction
         if contributing is not None:
             table = contribution_schedules(forest, "contributions")
             table = fewer_ranges(table, batch_sizes)
             wanted["predict_contribs"] = contributing, table, "contribution", "exact"
-        variants.append(_variant(target, wanted, f"{name}_k{number}", texts))
+        prefix = f"{library.name}_k{number}"
+        variants.append(_variant(target, wanted, prefix, texts))
     n = 0 if contributing is None else contributing.n_outputs
-    library = Library(
-        name, forest, outputs, left_out, apply, tuple(variants), reduction, contribs=n
-    )
+    library = replace(library, left_out=left_out, variants=tuple(variants), contribs=n)
     baseline = targets[0]  # of the library's own functions
     if baseline.arch == "x86_64":
         baseline = replace(Target.x86_64("v1"), triple=baseline.triple)
@@ -110,7 +99,7 @@ def export_object(
     called = {name for text in texts for name in _MATHEMATICS.findall(text)}
     ours = called & {"exp", "expf"}
     if ours and re.search("linux|windows", baseline.triple) and _fuses_in_exp():
-        texts += _exponentials(name, targets)
+        texts += _exponentials(library.name, targets)
         called -= ours
     return replace(library, libm=bool(called)), emit_object(texts, baseline)
 
@@ -202,9 +191,9 @@ def _contributing(forest: Forest) -> Forest | None:
 
 def _variant(
     target: Target, wanted: Mapping[str, _Wanted], prefix: str, texts: list[str]
-) -> ExportedVariant:
-    kernels: list[ExportedKernel] = []
-    ranges: dict[str, Ranges] = {}
+) -> contents.ExportedVariant:
+    kernels: list[contents.ExportedKernel] = []
+    ranges: dict[str, contents.Ranges] = {}
     attributes = machine_attributes(target)
     for function, (forest, table, element, reduction) in wanted.items():
         cache, numbers = HirCache(), dict[Schedule, int]()
@@ -221,11 +210,11 @@ def _variant(
             )
             texts.append(code.kernel_text(emit_llvm(kernel, target), *attributes))
             data = tuple(item.data for item in lowered.kernel.data)
-            kernels.append(ExportedKernel(symbol, data, most, scratch))
+            kernels.append(contents.ExportedKernel(symbol, data, most, scratch))
         ranges[function] = tuple(
             (last, numbers[schedule]) for (_, last), schedule in sorted(table.items())
         )
-    return ExportedVariant(target, wanted[""][1], tuple(kernels), ranges)
+    return contents.ExportedVariant(target, wanted[""][1], tuple(kernels), ranges)
 
 
 def _encoding(
@@ -236,7 +225,7 @@ def _encoding(
     function, scratch = place_scratch.run(encoder(target), 1, known)
     text = emit_llvm(replace(function, name=symbol), target)
     texts.append(code.kernel_text(text, *machine_attributes(target)))
-    kernel = ExportedKernel(symbol, tuple(arrays), None, scratch)
+    kernel = contents.ExportedKernel(symbol, tuple(arrays), None, scratch)
     return replace(library, encoder=kernel, encoder_sizes=tuple(sizes))
 
 
@@ -257,11 +246,11 @@ def outputs_of(forest: Forest) -> tuple[dict[str, Steps], dict[str, str]]:
             f"{not_sums(forest)} cannot be exported, because libraries only add leaf "
             "values; predict in Python."
         )
-    names = list(OUTPUT_OF) if forest.classifies else ["predict_raw", "predict"]
+    names = [*contents.OUTPUT_OF][: 4 if forest.classifies else 2]
     functions: dict[str, Steps] = {}
     left_out = {}
     for name in names:
-        arithmetic = steps_in_code(forest, OUTPUT_OF[name])
+        arithmetic = steps_in_code(forest, contents.OUTPUT_OF[name])
         if arithmetic is None:
             left_out[name] = (
                 "the model does not name its objective"

@@ -32,14 +32,9 @@ from skforge.compiler.runtime.entry.entry import GIL_WORK
 from skforge.compiler.runtime.entry.hashing_routines import city_hash
 from skforge.compiler.runtime.entry.results import ResultWriter
 from skforge.compiler.runtime.entry.routines import field, fields_of_array
+from skforge.exporters import llvm_model
 from skforge.exporters.contents import ERRORS, LINE, ExportedKernel, Library
-from skforge.exporters.llvm_model import (
-    contributions,
-    fail,
-    finishes_contributions,
-    model_routines,
-    variant_code,
-)
+from skforge.exporters.llvm_model import fail
 from skforge.runtime.python_objects import ARRAY_DATA, DTYPE_CODES
 
 #: Padding bytes after constants, because kernels' vector loads may read past the end.
@@ -58,21 +53,21 @@ def library_code(library: Library) -> list[str | Routine]:
     texts, facts = _facts(library)
     parts: list[str | Routine] = [
         "\n".join([*constants, *texts]),
-        *variant_code(library.name, [v.target for v in library.variants]),
-        *model_routines(library.name, sum(library.scratch)),
+        *llvm_model.variant_code(library.name, [v.target for v in library.variants]),
+        *llvm_model.model_routines(library.name, sum(library.scratch)),
         *facts,
         *_run(library),
         *(_convert(library, suffix) for suffix in ROW_TYPES),
     ]
-    if finishes_contributions(library):
-        parts.append(contributions(library))
+    if llvm_model.finishes_contributions(library):
+        parts.append(llvm_model.contributions(library))
     parts += _encode(library)
     for output, steps in library.outputs.items():
         parts += _finish(f"{library.name}.finish.{output}", library, steps)
         parts += [_predict(library, suffix, output, steps) for suffix in ROW_TYPES]
-    return parts + [
-        _predict(library, suffix, name) for name in whole for suffix in ROW_TYPES
-    ]
+    for output in whole:
+        parts += [_predict(library, suffix, output) for suffix in ROW_TYPES]
+    return parts
 
 
 def kernel_text(text: str, cpu: str, features: str) -> str:
@@ -214,7 +209,8 @@ def _predict(
     finishes = steps is not None
     if steps is None:
         run = f"{run}.{output}"
-        finishes = output == "predict_contribs" and finishes_contributions(library)
+        contributes = output == "predict_contribs"
+        finishes = contributes and llvm_model.finishes_contributions(library)
     marked = not np.isnan(library.forest.missing_value)
     theirs, mine = ROW_TYPES[suffix], scalar_of(np.dtype(library.row_dtype))
     with Builder() as b:

@@ -125,12 +125,8 @@ _VERSION = re.compile(
 
 #: The files of skforge that wheels ship; they need NumPy alone.
 _RUNTIME = (
-    "_typing",
-    "runtime/categories",
-    "exceptions",
-    "runtime/mappings",
-    "runtime/python_objects",
-    "runtime/records",
+    *("_typing", "runtime/categories", "exceptions", "runtime/mappings"),
+    *("runtime/python_objects", "runtime/records"),
 )
 
 
@@ -238,14 +234,7 @@ def _module(library: Library, version: str, file: str) -> str:
         if function == "predict_contribs" and forest.n_outputs > 1:
             parts = f"{forest.n_outputs}, {forest.n_features + 1}"
             shape, given = f".reshape(-1, {parts})", f"(n, {parts})"
-        text += library.filled(
-            "package_function.txt",
-            function=function,
-            dtype=dtype,
-            columns=columns,
-            shape=shape,
-            encode=encode,
-            what=RETURNED[function],
-            given=given,
-        )
+        how = {"function": function, "dtype": dtype, "columns": columns}
+        how |= {"shape": shape, "given": given, "what": RETURNED[function]}
+        text += library.filled("package_function.txt", encode=encode, **how)
     return text

@@ -232,29 +232,27 @@ def _estimates(
     return {key: time for (key, _), time in zip(written, times, strict=True)}
 
 
-class SearchedGpu(SearchedMachine):
-    budget = 10.0
-    rounds = staticmethod(gpu_rounds)
-    pruned = staticmethod(pruned)
-    shipped = staticmethod(CostModel.shipped)
-    refusal = staticmethod(spills)
-    runner = staticmethod(runner)
-    untrained = (
+def estimated(problem: Problem) -> Estimated:
+    shape, target = problem.shape, problem.target
+    return lambda schedules, n: (
+        n * 1e-9 * GpuWork(Setting(shape, target, n), facts_of(schedules)).estimate
+    ).tolist()
+
+
+MACHINE = SearchedMachine(
+    budget=10.0,
+    # Algorithm 1 searches Table 5
+    space=lambda _, plain: ScheduleSpace.gpu() if plain else ScheduleSpace.gpu_full(),
+    rounds=gpu_rounds,
+    pruned=pruned,
+    estimated=estimated,
+    shipped=CostModel.shipped,
+    untrained=(
         "the cost model was not trained for {arch}, so Learned('one-shot') would "
         "guess. Use Learned('top-5') or tuning='heuristic', which measure, or train a "
         "model with benchmarks/gpu/train.py and pass it as Learned('one-shot', "
         "model=...)."
-    )
-
-    def space(self, n_threads: int, heuristic: bool) -> ScheduleSpace:
-        # Algorithm 1 searches Table 5
-        return ScheduleSpace.gpu() if heuristic else ScheduleSpace.gpu_full()
-
-    def estimated(self, problem: Problem) -> Estimated:
-        shape, target = problem.shape, problem.target
-        return lambda schedules, n: (
-            n * 1e-9 * GpuWork(Setting(shape, target, n), facts_of(schedules)).estimate
-        ).tolist()
-
-
-MACHINE = SearchedGpu()
+    ),
+    refusal=spills,
+    runner=runner,
+)

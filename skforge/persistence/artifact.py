@@ -36,28 +36,13 @@ from skforge.exceptions import (
 from skforge.persistence.loaded import LoadedForest, StoredArrays
 from skforge.persistence.ready import Note
 from skforge.prediction.shadow import shadow_state
-from skforge.runtime.records import (
-    entry,
-    field_types,
-    plain_in,
-    plain_out,
-    refusal,
-    values_in,
-    values_out,
-)
+from skforge.runtime import records
+from skforge.runtime.records import entry
 from skforge.sources.base import rules_type
-from skforge.sources.stored_model import StoredModel
-from skforge.sources.stored_model.store import (
-    bare_state,
-    check,
-    class_of,
-    is_part,
-    rebuilt,
-)
+from skforge.sources.stored_model import StoredModel, store
 
 if TYPE_CHECKING:
     from skforge.estimators import CompiledForest
-    from skforge.tuning.result import TuningResult
 
 
 def save(
@@ -128,7 +113,9 @@ def _contents(
     if isinstance(model, Forest):
         manifest |= {"kind": "forest", "forest": forest_out(model, arrays)}
     elif isinstance(model, CompiledModule):
-        manifest |= {"kind": "module", "module": _module_out(model)}
+        facts = {name: getattr(model, name) for name in _MODULE}
+        facts["target"] = stored_target(model.target)
+        manifest |= {"kind": "module", "module": records.values_out(facts)}
         manifest["forest"] = forest_out(model.forest, arrays)
     else:
         from skforge.estimators import CompiledForest
@@ -187,7 +174,8 @@ def _load(manifest: dict[str, Any], arrays: StoredArrays) -> Any:
     forest = arrays.forest(entry(manifest, "forest", dict))
     if kind == "forest":
         return forest
-    return restored(forest, **values_in(_MODULE, entry(manifest, "module", dict)))
+    facts = entry(manifest, "module", dict)
+    return restored(forest, **records.values_in(_MODULE, facts))
 
 
 # ------------------------------------------------------------ modules
@@ -203,11 +191,6 @@ _MODULE: dict[str, Any] = {
     "schedules": _StoredSchedules,
     "contribs_schedule": _StoredSchedules | None,
 }
-
-
-def _module_out(module: CompiledModule) -> dict[str, Any]:
-    facts = {name: getattr(module, name) for name in _MODULE}
-    return values_out(facts | {"target": stored_target(module.target)})
 
 
 # ------------------------------------------------------------ estimators
@@ -246,19 +229,19 @@ def _estimator_out(wrapper: Any, arrays: Arrays) -> dict[str, Any]:
         if isinstance(value, (np.generic, np.ndarray)):
             value = value.tolist()
         try:
-            plain_in(kind, plain_out(value), name)
+            records.plain_in(kind, records.plain_out(value), name)
         except InvalidModelError as error:
             if type(None) not in get_args(kind):
                 raise InvalidInputError(
                     f"{name} = {value!r} cannot be saved; it must be of type {kind}."
                 ) from error
             value = None
-        record[name] = plain_out(value)
+        record[name] = records.plain_out(value)
     state, result = vars(wrapper), wrapper.tuning_result_
     return {
         "params": record,
         "tuning_result": None if result is None else result.to_json(),
-        **values_out({name: state[name] for name in _FITTED}),
+        **records.values_out({name: state[name] for name in _FITTED}),
         "model": _model_out(wrapper.estimator, "", arrays),
     }
 
@@ -268,13 +251,18 @@ def _estimator_in(
 ) -> Any:
     model = _model_in(entry(record, "model", dict), manifest.get("forest"), "", arrays)
     stored = entry(record, "params", dict)
-    params = values_in(_PARAMS, stored)
+    params = records.values_in(_PARAMS, stored)
     params["tuning"] = tuning = entry(stored, "tuning", str, dict)
     if not isinstance(tuning, str):
         from skforge.persistence.stored_tuner import tuner_in
 
         params["tuning"] = tuner_in(tuning)
-    fitted = values_in(_FITTED, record)
+    result: Any = entry(record, "tuning_result", str, None)
+    if result is not None:
+        from skforge.tuning.result import TuningResult
+
+        result = TuningResult.from_json(result)
+    fitted = records.values_in(_FITTED, record)
     target = fitted["fitted_target_"]
     anywhere = fitted["_asked"][0] in ("auto", "cpu") and target.kind == "cpu"
     fitted["schedule_"] = ScheduleTable(fitted["schedule_"])
@@ -286,18 +274,10 @@ def _estimator_in(
         _stored=model,
         forest_=model.forest,
         target_=Target.host() if anywhere else target,
-        tuning_result_=_result_in(entry(record, "tuning_result", str, None)),
+        tuning_result_=result,
         compile_time_=0.0,  # not stored: equal fits save equal bytes
     )
     return wrapper
-
-
-def _result_in(text: str | None) -> TuningResult | None:
-    if text is None:
-        return None
-    from skforge.tuning.result import TuningResult
-
-    return TuningResult.from_json(text)
 
 
 # ------------------------------------------------------------ models as data
@@ -318,7 +298,7 @@ def _model_out(model: StoredModel, name: str, arrays: Arrays) -> dict[str, Any]:
     if model.kind == "wrapper":  # whose members have the forests
         model = replace(model, more=())
     return {
-        **values_out({field: getattr(model, field) for field in _PLAIN}),
+        **records.values_out({field: getattr(model, field) for field in _PLAIN}),
         "tags": dict(model.tags),
         **{
             field: _value_out(getattr(model, field), f"{name}{field}", arrays)
@@ -338,8 +318,9 @@ def _model_in(
     else:
         of_forest = entry({"forest": of_forest}, "forest", dict)
         forest = arrays.forest(of_forest, f"{name}forest")
-    types = field_types(StoredModel) | {"rules": rules_type(entry(record, "kind", str))}
-    plain = values_in({field: types[field] for field in _PLAIN}, record)
+    rules = {"rules": rules_type(entry(record, "kind", str))}
+    types = records.field_types(StoredModel) | rules
+    plain = records.values_in({field: types[field] for field in _PLAIN}, record)
     plain["tags"] = entry(record, "tags", dict)
     try:
         for field, kind in (("attributes", dict), ("more", tuple), ("twins", dict)):
@@ -347,9 +328,9 @@ def _model_in(
         if held["leaves"] is not None:
             held["leaves"] = dict(held["leaves"])
         model = StoredModel(forest, **plain, **held)
-        check(model)
+        store.check(model)
     except (TypeError, ValueError) as error:
-        raise refusal("model") from error
+        raise records.refusal("model") from error
     return model
 
 
@@ -358,7 +339,7 @@ def _value_out(value: Any, name: str, arrays: Arrays) -> Any:
         value = np.asarray(value)  # without dimensions
     if isinstance(value, np.ndarray):
         if value.dtype.kind == "O":
-            return {"objects": [plain_out(item) for item in value.tolist()]}
+            return {"objects": [records.plain_out(item) for item in value.tolist()]}
         arrays[name] = value
         return {"array": name}
     if isinstance(value, Mapping):
@@ -372,20 +353,21 @@ def _value_out(value: Any, name: str, arrays: Arrays) -> Any:
         return {"model": record, "forest": _forest_out(value, f"{name}.", arrays)}
     if isinstance(value, Forest):
         return {"forest": forest_out(value, arrays, name)}
-    if is_part(class_name(value)):
-        state = _value_out(bare_state(value), name, arrays)
+    if store.is_part(class_name(value)):
+        state = _value_out(store.bare_state(value), name, arrays)
         return {"class": class_name(value), "state": state}
-    return plain_out(value)
+    return records.plain_out(value)
 
 
 def _value_in(name: str, value: Any, arrays: StoredArrays) -> Any:
     if isinstance(value, list):
         return [_value_in(f"{name}.{i}", item, arrays) for i, item in enumerate(value)]
-    if not isinstance(value, dict):
-        return _plain(name, value)
+    if not isinstance(value, dict) or value.keys() == {"float"}:
+        return records.plain_in(Any, value, name)
     match [*value.items()]:
         case [("objects", list(objects))]:
-            return np.array([_plain(name, item) for item in objects], dtype=object)
+            items = [records.plain_in(Any, item, name) for item in objects]
+            return np.array(items, dtype=object)
         case [("array", str(at))] if at in arrays.arrays:
             array = np.array(arrays.arrays[at])
             return array if array.ndim else array[()]
@@ -400,15 +382,9 @@ def _value_in(name: str, value: Any, arrays: StoredArrays) -> Any:
         case [("class", str(kind)), ("state", list(state))]:
             values = _value_in(name, state, arrays)
             try:
-                return rebuilt(class_of(kind), dict(values))
+                return store.rebuilt(store.class_of(kind), dict(values))
             except (AttributeError, LookupError, TypeError, ValueError) as error:
-                raise refusal(name) from error
-        case [("float", _)]:
-            return _plain(name, value)
+                raise records.refusal(name) from error
         case _:
             pass
-    raise refusal(name)
-
-
-def _plain(name: str, value: Any) -> Any:
-    return plain_in(Any, value, name)
+    raise records.refusal(name)

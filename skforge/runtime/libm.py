@@ -57,11 +57,11 @@ def on_arm() -> bool:
 
 
 def multiply_add(a: Any, b: Any, c: Any) -> Any:
-    """Return an array times a number, plus ``c``, rounded as libraries do here.
+    """Return an array times ``b``, plus ``c``, rounded as libraries do here.
 
     Arrays of a GPU are rounded twice everywhere.
     """
-    if not on_arm() or b == 1 or not isinstance(a, np.ndarray):
+    if not on_arm() or not isinstance(a, np.ndarray) or np.all(b == 1):
         return a * b + c
     return _fused(a.dtype.itemsize)(a, b, c).astype(a.dtype)
 

@@ -14,7 +14,6 @@ from skforge.compiler.cost.shape import Setting
 from skforge.compiler.defaults.cpu import TABLE_LIMIT
 from skforge.compiler.runtime import machine
 from skforge.compiler.schedule.schedule import Schedule
-from skforge.compiler.target import Target
 from skforge.tuning.machines import FOREST_BYTES, SearchedMachine
 from skforge.tuning.search import heuristic, odds
 from skforge.tuning.search.strategies import Problem
@@ -72,17 +71,11 @@ def estimated(problem: Problem) -> odds.Estimated:
     return seconds
 
 
-class SearchedCpu(SearchedMachine):
-    budget = 4.0
-    rounds = staticmethod(heuristic.cpu_rounds)
-    pruned = staticmethod(pruned)
-    estimated = staticmethod(estimated)
-
-    def space(self, n_threads: int, heuristic: bool) -> ScheduleSpace:
-        return ScheduleSpace.cpu(threads=n_threads > 1)
-
-    def speed(self, target: Target) -> tuple[float, ...]:
-        return astuple(machine.machine_profile(target))
-
-
-MACHINE = SearchedCpu()
+MACHINE = SearchedMachine(
+    budget=4.0,
+    space=lambda n_threads, _: ScheduleSpace.cpu(threads=n_threads > 1),
+    rounds=heuristic.cpu_rounds,
+    pruned=pruned,
+    estimated=estimated,
+    speed=lambda target: astuple(machine.machine_profile(target)),
+)

@@ -5,11 +5,11 @@ As in :mod:`skforge.compiler.backend`, a part is imported when it is first neede
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
-from typing import Any, ClassVar
+from typing import Any
 
 from skforge._typing import Bools
 from skforge.compiler.cost.shape import Setting
@@ -24,47 +24,31 @@ from skforge.tuning.space.space import ScheduleSpace
 FOREST_BYTES = 512 << 20
 
 
-class SearchedMachine(ABC):
-    """The part of one kind of machine; it holds no state."""
+@dataclass(frozen=True)
+class SearchedMachine:
+    """The part of one kind of machine: its answers, without state."""
 
     #: Default budget of a search in seconds.
-    budget: ClassVar[float]
+    budget: float
+    #: The space of a search that names none, by the number of threads, and whether it
+    #: is the heuristic's.
+    space: Callable[[int, bool], ScheduleSpace]
+    #: The rounds of the heuristic.
+    rounds: Callable[[Problem, Any], Rounds]
+    #: Which schedules are left out before they are scored, by the reason.
+    pruned: Callable[[Setting, Sequence[Schedule]], dict[str, Bools]]
+    #: What orders schedules without a trained model.
+    estimated: Callable[[Problem], Estimated]
+    #: The cost model that skforge ships for a target, if there is one.
+    shipped: Callable[[Target], Any] = lambda target: None
     #: Why nothing is chosen unmeasured if no cost model was trained for a target.
-    untrained: ClassVar[str] = ""
-
-    @abstractmethod
-    def space(self, n_threads: int, heuristic: bool) -> ScheduleSpace:
-        """Return the space of a search, or of the heuristic, that names none."""
-
-    @abstractmethod
-    def rounds(self, problem: Problem, strategy: Any) -> Rounds:
-        """Yield the rounds of the heuristic."""
-
-    @abstractmethod
-    def pruned(
-        self, setting: Setting, schedules: Sequence[Schedule]
-    ) -> dict[str, Bools]:
-        """Return which schedules are left out before they are scored, by the reason."""
-
-    @abstractmethod
-    def estimated(self, problem: Problem) -> Estimated:
-        """Return what orders schedules without a trained model."""
-
-    def shipped(self, target: Target) -> Any:
-        """Return the cost model that skforge ships for a target, if there is one."""
-        return None
-
-    def speed(self, target: Target) -> tuple[float, ...]:
-        """Return measured numbers on which the records of a machine depend."""
-        return ()
-
-    def refusal(self, schedule: Schedule, lowered: Any, target: Target) -> str:
-        """Return why a kernel should not be run; empty if it should."""
-        return ""
-
-    def runner(self, kernel: Any, forest: Forest) -> Any:
-        """Return what times a kernel that is not in this process."""
-        raise NotImplementedError
+    untrained: str = ""
+    #: Measured numbers on which the records of a machine depend.
+    speed: Callable[[Target], tuple[float, ...]] = lambda target: ()
+    #: Why a lowered schedule should not be run; empty if it should.
+    refusal: Callable[[Schedule, Any, Target], str] = lambda *lowered: ""
+    #: What times a kernel of a forest that is not in this process.
+    runner: Callable[[Any, Forest], Any] = lambda *kernel: None
 
 
 _HOMES = {"cpu": "skforge.tuning.cpu", "gpu": "skforge.gpu.search"}

@@ -13,7 +13,8 @@ import pytest
 from skforge.compiler.schedule import families
 from skforge.compiler.target import Target
 from skforge.exceptions import SkforgeError
-from skforge.exporters.library import export_object
+from skforge.exporters.contents import Library
+from skforge.exporters.library import export_object, outputs_of
 from tests.exactness.checks import assert_same_bits, expected
 from tests.exactness.forests import forest
 
@@ -78,9 +79,8 @@ def test_every_layout(tmp_path: Path, name: str, cpu: str) -> None:
         own = f"m{len(layouts)}"
         table = {(1, None): schedule}
         try:
-            _, binary = export_object(
-                made, [target], [table], "exact", own, None, False, False
-            )
+            whole = Library(own, made, *outputs_of(made), apply=False)
+            _, binary = export_object(whole, [target], [table])
         except SkforgeError:  # the forest does not allow it
             continue
         (tmp_path / f"{own}.o").write_bytes(binary)

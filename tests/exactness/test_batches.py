@@ -29,13 +29,13 @@ def refused_by(schedule: Schedule, representation: str) -> bool:
     return representation == "reorg" and "tile_nodes" in repr(schedule)
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("name", MAKERS)
 def test_default_schedules(name: str) -> None:
     check_exact(name, None, apply=True)
 
 
-@pytest.mark.sampled(26)
+@pytest.mark.sampled(18)
 @pytest.mark.parametrize("name", MAKERS)
 @pytest.mark.parametrize("family", CORE)
 def test_forests(name: str, family: str) -> None:
@@ -49,7 +49,7 @@ def test_families(family: str) -> None:
         check_exact(name, FAMILIES[family], apply=name == "mixed trees")
 
 
-@pytest.mark.sampled(24)
+@pytest.mark.sampled(16)
 @pytest.mark.parametrize("representation", REPRESENTATIONS)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_representations(representation: str, family: str) -> None:
@@ -89,7 +89,7 @@ PARALLEL = [
 ]
 
 
-@pytest.mark.sampled(16)
+@pytest.mark.sampled(10)
 @pytest.mark.parametrize("family", PARALLEL)
 @pytest.mark.parametrize("name", ["mixed trees", "multiclass", "vector 3"])
 def test_threads(family: str, name: str) -> None:

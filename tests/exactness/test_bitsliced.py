@@ -174,7 +174,7 @@ def test_what_bit_logic_cannot_express_is_refused(case: str) -> None:
 
 
 quick = settings(
-    max_examples=10,
+    max_examples=4,
     suppress_health_check=[
         HealthCheck.function_scoped_fixture,
         HealthCheck.too_slow,

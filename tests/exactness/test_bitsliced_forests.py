@@ -23,7 +23,7 @@ def _check(name: str, block: int, target: str, batches: tuple[int, ...]) -> None
         assert_same_bits(raw_of(module, rows[:n]), raw[:n], (name, block, target, n))
 
 
-@pytest.mark.sampled(7)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("name", MAKERS)
 def test_every_batch_size(name: str) -> None:
     # the default's block, and each of the others for every tenth forest

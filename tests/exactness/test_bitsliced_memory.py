@@ -28,7 +28,7 @@ TARGETS = {
 NAMES = [name for name in MAKERS if "features" not in name or "1" in name[:2]]
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("name", NAMES)
 def test_interpreted(name: str) -> None:
     """The interpreter stops at any access out of bounds of any buffer."""

@@ -252,7 +252,7 @@ ALLOWED = {
 }
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("name", ALLOWED)
 @pytest.mark.parametrize("kind", ["multiclass", "mixed trees", "vector 3"])
 def test_what_else_goes_with_it_is_exact(name: str, kind: str) -> None:

@@ -284,7 +284,7 @@ def check_random(data: st.DataObject) -> bool:
     return any(total.trees is not None for total in found)
 
 
-random_settings = settings(max_examples=10, suppress_health_check=[*HealthCheck])
+random_settings = settings(max_examples=5, suppress_health_check=[*HealthCheck])
 
 
 @random_settings

@@ -32,7 +32,7 @@ BOUND = {"float32": 1e-6, "float64": 1e-12}
 ULPS = {"float32": 4, "float64": 64}
 
 quick = settings(
-    max_examples=8,
+    max_examples=4,
     suppress_health_check=[
         HealthCheck.function_scoped_fixture,
         HealthCheck.too_slow,

@@ -51,7 +51,7 @@ SHAPES = {
 NAMES = tuple(name for name in MAKERS if name != "marked missing")
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("name", NAMES)
 def test_every_kind_of_forest(name: str) -> None:
     rows, raw, _ = expected(name)
@@ -63,7 +63,7 @@ def test_every_kind_of_forest(name: str) -> None:
             assert_same_bits(got, raw[:n], (name, key, n))
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("key", SHAPES)
 @pytest.mark.parametrize("name", ["mixed trees", "multiclass", "vector 3", "double"])
 def test_every_shape_of_block(name: str, key: str) -> None:
@@ -77,7 +77,7 @@ def test_every_shape_of_block(name: str, key: str) -> None:
 CASES = sorted(SLICED.keys() - {"marked"})
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize(
     "name",
     [

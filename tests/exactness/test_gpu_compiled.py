@@ -34,7 +34,7 @@ REDUCTIONS: tuple[Reduction, ...] = ("exact", "exact", "fast", "reproducible")
 
 # the monkeypatched settings of conftest hold for all examples alike
 quick = settings(
-    max_examples=8,
+    max_examples=4,
     suppress_health_check=[
         HealthCheck.function_scoped_fixture,
         HealthCheck.too_slow,
@@ -166,7 +166,7 @@ def check_text(count: int, of_each: int) -> None:
 
 
 def test_random_texts_read_and_write_what_is_theirs() -> None:
-    check_text(8, 8)
+    check_text(5, 5)
 
 
 @pytest.mark.slow

@@ -20,7 +20,7 @@ TARGET = Target.cuda("sm_90", kind="emulated")
 
 # the monkeypatched settings of conftest hold for all examples alike
 quick = settings(
-    max_examples=12,
+    max_examples=5,
     suppress_health_check=[
         HealthCheck.function_scoped_fixture,
         HealthCheck.too_slow,

@@ -21,7 +21,7 @@ TARGET = Target.cuda("sm_90", kind="emulated")
 FORESTS = ("scalar", "multiclass", "vector 3", "double", "categories", "one leaf")
 
 
-@pytest.mark.sampled(24)
+@pytest.mark.sampled(16)
 @pytest.mark.parametrize("name", FORESTS)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_same_bits_as_the_source(family: str, name: str) -> None:
@@ -48,7 +48,7 @@ def test_representations(family: str, representation: str) -> None:
     assert_same_bits(got, raw[:9], (family, representation))
 
 
-@pytest.mark.sampled(32)
+@pytest.mark.sampled(16)
 @pytest.mark.parametrize("name", ["scalar", "multiclass", "vector 3"])
 @pytest.mark.parametrize("family", FAMILIES)
 def test_fast_is_within_its_bound(family: str, name: str) -> None:

@@ -25,7 +25,7 @@ def turn(family: str, representation: str) -> int:
     return list(FAMILIES).index(family) + REPRESENTATIONS.index(representation)
 
 
-@pytest.mark.sampled(16)
+@pytest.mark.sampled(10)
 @pytest.mark.parametrize("representation", REPRESENTATIONS)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_lir(family: str, representation: str) -> None:
@@ -49,7 +49,7 @@ def test_lir(family: str, representation: str) -> None:
         assert (error <= bound).all(), (name, reduction)
 
 
-@pytest.mark.sampled(12)
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize("name", ["no trees", "leaves", "one leaf", "chains"])
 @pytest.mark.parametrize(
     "family",
@@ -72,7 +72,7 @@ def test_forests_of_odd_shapes(name: str, family: str) -> None:
         assert_same_bits(got, raw[:n], (name, n))
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("level", ["v2", "v3", "v4", "aarch64"])
 @pytest.mark.parametrize("family", ["vectorize", "vectorize and unroll walk", "rows"])
 def test_lir_of_other_vector_widths(level: str, family: str) -> None:

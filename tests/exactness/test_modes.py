@@ -35,7 +35,7 @@ def within(got: np.ndarray, name: str, what: object) -> None:
     assert (error <= bound).all(), (what, error.max(), bound[error > bound])
 
 
-@pytest.mark.sampled(24)
+@pytest.mark.sampled(16)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_reproducible_is_the_same_bits_for_every_schedule(family: str) -> None:
     name = FORESTS[list(FAMILIES).index(family) % len(FORESTS)]
@@ -75,7 +75,7 @@ def _in_double(made: Forest) -> Forest:
     return replace(made, leaf_value=made.leaf_value.astype(np.float64))
 
 
-@pytest.mark.sampled(24)
+@pytest.mark.sampled(16)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_fast_is_within_its_bound(family: str) -> None:
     name = FORESTS[list(FAMILIES).index(family) % len(FORESTS)]
@@ -105,7 +105,7 @@ def test_other_forests_in_these_modes(name: str, reduction: str) -> None:
             within(raw_of(module, rows[:n], 2), name, (family, reduction, n))
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("family", THREADED)
 def test_no_slot_is_left_over_from_the_call_before(family: str) -> None:
     """Scratch is cleared: the same call again gives the same sums."""

@@ -124,7 +124,7 @@ def test_the_interpreter_settles_ties_alike() -> None:
     np.testing.assert_array_equal(got, reference_raw(made, rows))
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(st.lists(FLOATS, min_size=4, max_size=4))
 def test_rounding_down(values: list[float]) -> None:
     b = Builder()

@@ -21,7 +21,7 @@ BLOCKS = (
 REFUSED = {"chains": "levels", "wide records": "column"}
 
 
-@pytest.mark.sampled(10)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("name", [n for n in MAKERS if n not in REFUSED])
 def test_same_bits(name: str) -> None:
     check_exact(name, BLOCKS.interleave("b1", 4), batches=(1, 3, 65))

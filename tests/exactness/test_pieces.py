@@ -121,7 +121,7 @@ def check_random(made: Forest, most: int) -> None:
         assert_same_bits(raw_of(module, rows), reference_raw(made, rows), most)
 
 
-@settings(max_examples=10)
+@settings(max_examples=4)
 @given(random_forest(), st.integers(1, 6))
 def test_random_forests(made: Forest, most: int) -> None:
     check_random(made, most)

@@ -45,7 +45,7 @@ def long_columns(dtype: str) -> tuple[Forest, np.ndarray, np.ndarray]:
     return made, rows, reference_raw(made, rows)
 
 
-@pytest.mark.sampled(10)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("level", ["v2", "v3", "v4"])
 @pytest.mark.parametrize("name", SCHEDULES)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])

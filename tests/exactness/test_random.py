@@ -29,7 +29,7 @@ from tests.strategies_schedule import (
 
 # the monkeypatched settings of conftest hold for all examples alike
 quick = settings(
-    max_examples=10,
+    max_examples=5,
     suppress_health_check=[
         HealthCheck.function_scoped_fixture,
         HealthCheck.too_slow,

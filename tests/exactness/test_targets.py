@@ -31,7 +31,7 @@ REDUCED = (
 )
 
 
-@pytest.mark.sampled(15)
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize("level", ["v2", "v3", "v4"])
 @pytest.mark.parametrize("family", REDUCED)
 def test_x86_64_levels(level: str, family: str) -> None:
@@ -68,7 +68,7 @@ def test_no_instruction_of_a_higher_level(level: str) -> None:
         assert not widest["zmm"]
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("family", REDUCED)
 def test_aarch64_code_is_emitted(family: str) -> None:
     for name in (KINDS[REDUCED.index(family) % len(KINDS)], "mixed trees"):

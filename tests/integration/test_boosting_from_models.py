@@ -90,7 +90,7 @@ def test_regressors(init: str, loss: str) -> None:
     check(model, FRAME[:9], pickle.loads(pickle.dumps(fast)))
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize(
     ("classes", "loss"), [(2, "log_loss"), (2, "exponential"), (3, "log_loss")]
 )

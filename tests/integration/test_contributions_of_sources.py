@@ -166,7 +166,7 @@ XGBOOST = {
 }
 
 
-@pytest.mark.sampled(10)
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize("name", XGBOOST)
 def test_xgboost(name):
     xgboost = pytest.importorskip("xgboost")
@@ -283,7 +283,7 @@ def lightgbm_model(params, rows, label, **fields):
     return lightgbm.train({**usual, **params}, data, 8)
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("name", LIGHTGBM)
 def test_lightgbm(name):
     params, rows, label, fields = LIGHTGBM[name]
@@ -368,7 +368,7 @@ def of_shap(model, rows):
     return np.concatenate([values, bias], axis=-1)
 
 
-@pytest.mark.sampled(9)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("name", SKLEARN)
 def test_sklearn(name):
     model, rows, label = SKLEARN[name]

@@ -370,7 +370,7 @@ MODELS = (
 )
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(4)
 @needs_compiler
 @pytest.mark.parametrize("kind", ["object", "c"])
 @pytest.mark.parametrize("make", MODELS)

@@ -20,7 +20,8 @@ import skforge
 from skforge.compiler.codegen.llvm.emitter import emit_llvm
 from skforge.compiler.target import Target
 from skforge.exceptions import TargetError
-from skforge.exporters.library import export_object
+from skforge.exporters.contents import Library
+from skforge.exporters.library import export_object, outputs_of
 from skforge.exporters.llvm_wrapper import python_code
 from tests.export_tools import small_forest
 
@@ -129,7 +130,8 @@ def test_numpys_number_of_int64_is_the_system_s(system: str, number: int) -> Non
     X = np.random.default_rng(0).normal(size=(60, 3))
     forest = skforge.load_forest(RandomForestClassifier(3).fit(X, X[:, 0] > 0))
     target = replace(Target.x86_64("v2"), triple=f"x86_64-pc-{system}")
-    library, _ = export_object(forest, [target], [None], "exact", "tiny", [1])
+    whole = Library("tiny", forest, *outputs_of(forest), apply=False)
+    library, _ = export_object(whole, [target], [None], [1])
     texts = [
         emit_llvm(part, target)
         for part in python_code(library)

@@ -118,7 +118,7 @@ def assert_same(found: Any, expected: Any) -> None:
         assert np.array_equal(found, expected)
 
 
-@pytest.mark.sampled(20)
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("name", ENTRIES)
 def test_an_entry_is_there_for_every_method_that_can_have_one(name):
     model = wrapped(name)
@@ -183,7 +183,7 @@ def test_boosters_files_and_onnx(tmp_path, shared_models):
 ONNX = sorted((Path(__file__).parents[1] / "data" / "onnx_models").glob("*.onnx"))
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("path", ONNX, ids=lambda path: path.stem)
 def test_onnx_models_answer_one_row_as_onnx_runtime(path):
     five = X[:, :5]

@@ -15,7 +15,7 @@ from tests.strategies_lir import Program, lir_programs
 
 
 @pytest.mark.parametrize("simplified", [False, True])
-@settings(max_examples=40)
+@settings(max_examples=15)
 @given(program=lir_programs())
 def test_llvm_computes_what_the_interpreter_does(
     program: Program, simplified: bool

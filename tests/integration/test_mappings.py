@@ -342,7 +342,7 @@ def test_dates_before_a_function_of_dates(alone: bool) -> None:
         fast.predict({**row, "when": "yesterday"})
 
 
-@pytest.mark.sampled(7)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize(("value", "text"), BAD)
 def test_a_value_that_is_no_number(value: Any, text: str) -> None:
     fast = compiled(FOREST.fit(X, y))
@@ -603,7 +603,7 @@ ENCODERS = {
 }
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("steps", [[], [SimpleImputer(), PCA(1)]], ids=["all", "some"])
 @pytest.mark.parametrize("dtype", ["str", "category", object])
 @pytest.mark.parametrize("encoder", ENCODERS)

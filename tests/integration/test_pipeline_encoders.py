@@ -243,7 +243,7 @@ def test_three_classes(last):
         assert_same(fast, model, rows)
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("last", some(FORESTS, ["forest", "xgboost"]))
 @pytest.mark.parametrize("encoder", ENCODERS)
 def test_numbers_as_categories_of_arrays(encoder, last):

@@ -111,7 +111,7 @@ def routes(fast, rows):
     return entry + kernel, library
 
 
-@pytest.mark.sampled(18)
+@pytest.mark.sampled(10)
 @pytest.mark.parametrize("last", FORESTS)
 @pytest.mark.parametrize("name", STEPS)
 def test_it_folds(name, last):
@@ -127,7 +127,7 @@ def test_it_folds(name, last):
         same(fast, model, rows)
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", STEPS)
 def test_float32_rows(name):
     step, signed = STEPS[name]

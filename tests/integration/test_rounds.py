@@ -151,7 +151,7 @@ MODELS += [("lightgbm", kind) for kind in LIGHTGBM]
 MODELS += [("catboost", kind) for kind in CATBOOST]
 
 
-@pytest.mark.sampled(9)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize(("library", "kind"), MODELS)
 def test_modules_answer_for_rounds_with_the_librarys_bits(
     library: str, kind: str

@@ -196,7 +196,7 @@ RACES = {
 }
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize("kernel", RACES)
 def test_races_are_reported_in_every_order(kernel: str, order: Order) -> None:
@@ -308,7 +308,7 @@ DIVERGENT = {
 }
 
 
-@pytest.mark.sampled(10)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize(("sanitize", "order"), EVERYWHERE)
 @pytest.mark.parametrize("kernel", DIVERGENT)
 def test_divergence_is_an_error_and_the_machine_goes_on(

@@ -76,7 +76,7 @@ SLOW = [
 ]
 
 
-@pytest.mark.sampled(48)
+@pytest.mark.sampled(36)
 @parametrize_with_checks(FAST, expected_failed_checks=expected_failures)
 def test_estimator_checks(estimator, check):
     check(estimator)

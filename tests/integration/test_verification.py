@@ -162,7 +162,7 @@ def test_ranges_are_checked_at_both_ends_and_between(monkeypatch, source, size):
     assert len(fitted) == (size > 1)  # fit compiles the kernel of the smallest batches
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("how", ["fitted", "pickled", "loaded"])
 @pytest.mark.parametrize("size", [2, 21, 40])
 def test_a_wrong_kernel_never_answers(monkeypatch, source, tmp_path, size, how):

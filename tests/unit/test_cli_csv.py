@@ -136,7 +136,7 @@ PARTS = [
 ]  # fmt: skip
 
 
-@settings(max_examples=200)
+@settings(max_examples=60)
 @given(
     st.lists(st.lists(st.sampled_from(PARTS), max_size=4).map("".join), min_size=1),
     st.sampled_from(["string", "large_string", "string_view"]),

@@ -204,7 +204,7 @@ def test_private_memory_lives_through_a_uniform_loop() -> None:
     emulated(b, x=numbers(7), n=7, out=np.zeros(8, np.float32))
 
 
-@pytest.mark.sampled(12)
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize("width", [1, 2, 4, 8, 16, 32])
 @pytest.mark.parametrize("element", [F32, F64, I32, U8, I64])
 def test_warps_sum_in_butterfly_order(width: int, element: Scalar) -> None:

@@ -66,7 +66,7 @@ def test_chains_that_cannot_be_cut(bits: int) -> None:
     compare(forest_of(trees, n_features=2), bits)
 
 
-@settings(max_examples=20)
+@settings(max_examples=10)
 @given(st.data())
 def test_random_trees(data: st.DataObject) -> None:
     random = np.random.default_rng(data.draw(st.integers(0, 1 << 30)))

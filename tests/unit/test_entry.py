@@ -177,7 +177,7 @@ KINDS = [
 ]
 
 
-@pytest.mark.sampled(16)
+@pytest.mark.sampled(10)
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: "-".join(map(str, kind)))
 def test_every_output_has_the_ordinary_bits(kind):
     transform, n_outputs, row_dtype, sum_dtype = kind
@@ -389,7 +389,7 @@ LAYOUTS: list[tuple[str, str, tuple[float, ...]]] = [
 ]
 
 
-@pytest.mark.sampled(12)
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize(
     "row_dtype, sum_dtype, dtype",
     [
@@ -753,7 +753,7 @@ def test_taken_as_the_ordinary_path_takes_it(name):
 # ---------------------------------------------------------------- refused values
 
 
-@pytest.mark.sampled(16)
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("refused", ["infinite", "not_finite"])
 @pytest.mark.parametrize("n_features", [1, 2, 7, 8, 9, 15, 16, 17, 31, 32, 33, 40])
@@ -970,7 +970,7 @@ def test_it_is_a_builtin_function_without_a_wrapper():
 # ---------------------------------------------------------------- labels and methods
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("n_outputs", [1, 3])
 @pytest.mark.parametrize(
     "classes",

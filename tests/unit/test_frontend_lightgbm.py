@@ -183,7 +183,7 @@ MISSING = {
 }
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("missing", MISSING)
 @pytest.mark.parametrize("categories", [(), (3,)], ids=["numbers", "categories"])
 @pytest.mark.parametrize("objective", ["regression", "multiclass"])
@@ -250,7 +250,7 @@ def test_categories_of_every_kind(seed):
     check_booster(booster, rows, compiled=("default", *SCHEDULES))
 
 
-@pytest.mark.sampled(18)
+@pytest.mark.sampled(10)
 @pytest.mark.parametrize("missing", [0, 2, 4, 6, 8, 10])
 @pytest.mark.parametrize(
     "threshold",
@@ -410,7 +410,7 @@ def classifier(n_classes, objective=None, labels=None, **params):
     return model.fit(X, y), X
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize(
     ("n_classes", "objective", "labels"),
     [

@@ -47,7 +47,7 @@ def test_airline(shared_models):
     )
 
 
-@pytest.mark.sampled(7)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("path", CONVERTED, ids=lambda path: path.stem)
 def test_converted_models(path):
     random = np.random.default_rng(1)
@@ -90,7 +90,7 @@ def test_every_mode_with_and_without_missing_tracks(mode, dtype):
         check(model, trees.rows(300, missing=0.2), compiled=True)
 
 
-@pytest.mark.sampled(16)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("n_targets", [1, 3])
 @pytest.mark.parametrize("aggregate", ["SUM", "AVERAGE"])
@@ -172,7 +172,7 @@ LABELS: dict[str, tuple[Any, ...]] = {
 }
 
 
-@pytest.mark.sampled(12)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("post", POSTS)
 @pytest.mark.parametrize("n_base", [0, 1, 2])
 @pytest.mark.parametrize("kind", ["numbers", "words"])
@@ -210,7 +210,7 @@ def test_binary_classifiers(kind, n_base, post):
     assert seen >= 4
 
 
-@pytest.mark.sampled(10)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("post", POSTS)
 @pytest.mark.parametrize("base", [False, True])
 @pytest.mark.parametrize("kind", ["numbers", "words"])
@@ -287,7 +287,7 @@ VALUES = (
 )
 
 
-@pytest.mark.sampled(12)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("tracks", [0, 1])
 @pytest.mark.parametrize(
@@ -389,7 +389,7 @@ def test_equality_chains_share_a_true_subtree():
     assert forest.n_nodes == 5
 
 
-@pytest.mark.sampled(12)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("mode", ["LEQ", "LT", "GTE", "GT", "EQ", "NEQ"])
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 0.0, -0.0])
 def test_odd_thresholds(mode, value):

@@ -48,7 +48,7 @@ def regressor(trees: RandomTrees, n_targets: int, **attributes: Any) -> dict[str
 # ------------------------------------------------------------------ MIN and MAX
 
 
-@pytest.mark.sampled(14)
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("n_targets", [1, 3])
 @pytest.mark.parametrize("aggregate", ["MIN", "MAX"])
@@ -219,7 +219,7 @@ def with_more_weights(
         attributes[name] = [attributes[name][i] for i in order]
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("aggregate", AGGREGATES)
 @pytest.mark.parametrize("n_trees", [1, 6])

@@ -50,7 +50,7 @@ TARGETS = {
 }
 
 
-@pytest.mark.sampled(14)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("missing", [0.0, 0.15])
 @pytest.mark.parametrize("target", list(TARGETS))
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ def test_classifiers(name, target, missing):
     np.testing.assert_array_equal(leaves, model.apply(rows).reshape(leaves.shape))
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("missing", [0.0, 0.15])
 @pytest.mark.parametrize("n_targets", [1, 3])
 @pytest.mark.parametrize(

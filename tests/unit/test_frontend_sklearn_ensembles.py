@@ -49,6 +49,7 @@ def check_classifier(model, forest, rows, raw):
         np.testing.assert_array_equal(label, model.predict(part))
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("n_classes", [1, 2, 3, 9])
 @pytest.mark.parametrize(
     "params",
@@ -99,6 +100,7 @@ def test_bagging_regressor(n_targets):
     same_bits(apply_transform(forest, raw), model.predict(rows))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("n_classes", [2, 3, 12])
 @pytest.mark.parametrize("tree", [DecisionTreeClassifier, ExtraTreeClassifier])
 def test_adaboost_classifier(n_classes, tree):
@@ -136,7 +138,7 @@ TARGETS = {
 }
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("seed", range(40))
 def test_adaboost_regressor(seed):
     rng = np.random.default_rng(seed)

@@ -74,7 +74,7 @@ FUNCTIONS = {
 }
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("name", FUNCTIONS)
 @pytest.mark.parametrize(("kind", "arch"), ARCHS)
 def test_kernels_compile_without_spills(kind, arch, name):

@@ -58,7 +58,7 @@ def numbers(element: Scalar, n: int, seed: int) -> np.ndarray:
     return random.integers(0, 256, n * dtype.itemsize).astype(np.uint8).view(dtype)
 
 
-@pytest.mark.sampled(12)
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize("n_tables", [1, 2, 4, 8])
 @pytest.mark.parametrize("bits", [128, 256, 512])
 @pytest.mark.parametrize("element", list(INDEX), ids=lambda e: e.name)
@@ -78,7 +78,7 @@ def test_permute(element: Scalar, bits: int, n_tables: int) -> None:
     check(function, args, {"out": wanted})
 
 
-@pytest.mark.sampled(14)
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize("narrow", [1, 4, 16, 32])
 @pytest.mark.parametrize("bits", [128, 256, 512])
 @pytest.mark.parametrize("element", [U8, U16, F32, F64], ids=lambda e: e.name)

@@ -141,14 +141,14 @@ SIZES = st.sampled_from([TREES, TREES[1:], TREES[2:]])
 
 
 @given(data=st.data(), n_rows=st.sampled_from(ROWS[:-1]), sizes=SIZES)
-@settings(max_examples=120)
+@settings(max_examples=50)
 def test_any_loops_visit_every_pair_once(data, n_rows, sizes):
     schedule = data.draw(legal_schedules(8, SHAPING, sizes))
     visited(schedule.loop_nest(data.draw(st.sampled_from(sizes))), n_rows)
 
 
 @given(data=st.data(), n_rows=st.sampled_from([0, 1, 65]), sizes=SIZES)
-@settings(max_examples=60)
+@settings(max_examples=25)
 def test_marks_do_not_change_what_is_visited(data, n_rows, sizes):
     schedule = data.draw(legal_schedules(10, n_trees=sizes))
     visited(schedule.loop_nest(sizes[0]), n_rows)

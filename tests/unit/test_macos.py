@@ -44,6 +44,7 @@ from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import TargetError
 from skforge.exporters import library, wheel
+from skforge.exporters.contents import Library
 from skforge.runtime import loading
 from tests.exactness.checks import lowered
 from tests.exactness.forests import forest
@@ -148,9 +149,9 @@ def test_kernels_need_no_more_than_libsystem() -> None:
 
 
 def test_exported_libraries_need_no_more_than_libsystem() -> None:
-    made, binary = library.export_object(
-        small_forest(), [M1], [None], "exact", "tiny", [1, 9], True, True, True
-    )
+    forest = small_forest()
+    tiny = Library("tiny", forest, *library.outputs_of(forest), apply=True)
+    made, binary = library.export_object(tiny, [M1], [None], [1, 9], True, True)
     oldest, defined, wanted = macho(binary)
     assert oldest == 11
     assert wanted <= {f"_{name}" for name in LIBSYSTEM}

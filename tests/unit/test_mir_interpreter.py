@@ -32,7 +32,7 @@ STEERING = (
 )
 
 
-@settings(max_examples=60)
+@settings(max_examples=20)
 @given(st.data())
 def test_every_pass_keeps_the_meaning(data: st.DataObject) -> None:
     forest = data.draw(random_forest(max_trees=6, max_depth=4))
@@ -69,7 +69,7 @@ def test_every_pass_keeps_the_meaning(data: st.DataObject) -> None:
         assert (error <= bound + 1e-300).all(), name
 
 
-@settings(max_examples=25)
+@settings(max_examples=10)
 @given(st.data())
 def test_apply_gives_the_sources_leaf_numbers(data: st.DataObject) -> None:
     forest = data.draw(random_forest(max_trees=6, max_depth=4))

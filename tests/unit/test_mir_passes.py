@@ -266,7 +266,7 @@ CACHED = {
 }
 
 
-@pytest.mark.sampled(16)
+@pytest.mark.sampled(10)
 @pytest.mark.parametrize("name", CACHED)
 @pytest.mark.parametrize("n", [1, 4, 7, 13])
 def test_caches_hold_exactly_what_is_used(name: str, n: int) -> None:

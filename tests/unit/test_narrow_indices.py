@@ -373,7 +373,7 @@ def kernel(family: str, name: str, reduction: Any) -> Function:
     return driver.lower(hir, TARGET).lir_stages["simplify"]
 
 
-@pytest.mark.sampled(16)
+@pytest.mark.sampled(10)
 @pytest.mark.parametrize("reduction", ["exact", "fast"])
 @pytest.mark.parametrize("name", ["vector 3", "categories"])
 @pytest.mark.parametrize("family", FAMILIES)
@@ -433,6 +433,6 @@ def test_a_kernel_for_cpus_computes_the_same() -> None:
 
 
 @given(index_programs())
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=20)
 def test_drawn_programs(b: Builder) -> None:
     narrowed(b)

@@ -38,7 +38,7 @@ SCHEDULES = {
 }
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("reduction", ["exact", "reproducible", "fast"])
 @pytest.mark.parametrize("name", SCHEDULES)
 def test_the_same_sums_in_the_callers_memory(name: str, reduction: str) -> None:

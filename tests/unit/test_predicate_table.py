@@ -147,7 +147,7 @@ def check(forest: Forest, lanes: int, levels: int, n: int = 200) -> PredicateTab
     return table
 
 
-@settings(max_examples=60)
+@settings(max_examples=25)
 @given(st.data())
 def test_random_forests(data: st.DataObject) -> None:
     missing = data.draw(st.sampled_from(list(Missing)))

@@ -147,6 +147,7 @@ def test_onnx_runtime_fuses_a_product_of_probit(arm, monkeypatch):
     differs_elsewhere(monkeypatch, lambda: onnx.values(x, spec, HOST), wanted)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("tracks", [0, 1])
 @pytest.mark.parametrize("members", [[100, 5, 0], [100, 5], [0, 5]], ids=str)

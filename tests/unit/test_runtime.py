@@ -41,7 +41,7 @@ def squares():
     return compile_functions([squares_kernel()], Target.host())
 
 
-@pytest.mark.sampled(12)
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize("n_threads", [1, 2, 3, 8, -1, None])
 @pytest.mark.parametrize("n", [0, 1, 2, 7, 1000])
 def test_every_iteration_runs_once(squares, n, n_threads):

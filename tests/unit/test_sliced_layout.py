@@ -97,7 +97,7 @@ def _walked(made: Forest, t: int, right: np.ndarray) -> np.ndarray:
     return made.leaf[at]
 
 
-@settings(max_examples=80)
+@settings(max_examples=25)
 @given(st.data())
 def test_random_forests(data: st.DataObject) -> None:
     made = data.draw(random_forest(max_trees=8, max_depth=8))
@@ -109,7 +109,7 @@ def test_random_forests(data: st.DataObject) -> None:
             layout(made, order)
 
 
-@pytest.mark.sampled(24)
+@pytest.mark.sampled(16)
 @pytest.mark.parametrize("name", MAKERS)
 def test_named_forests(name: str) -> None:
     layout(forest(name))

@@ -68,6 +68,7 @@ def _stump_and_leaf() -> Forest:
     return forest_of([tree("full", 0, random), tree("full", 1, random)])
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("depth", [4, 6, 8])
 @pytest.mark.parametrize("block", [64, 512])
 def test_a_fold_is_one_instruction_a_node_on_avx512(block: int, depth: int) -> None:
@@ -94,6 +95,7 @@ def test_nothing_is_gathered_and_nothing_called(level: str, depth: int) -> None:
     assert [name for name in called if not re.fullmatch(allowed, name)] == []
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("level", LEVELS)
 def test_code_does_not_grow_with_the_forest(level: str) -> None:
     target = Target.x86_64(level)
@@ -107,6 +109,7 @@ def test_code_does_not_grow_with_the_forest(level: str) -> None:
     assert abs(few - many) <= 4
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("level", LEVELS)
 def test_code_does_not_grow_with_the_predicates(level: str) -> None:
     target = Target.x86_64(level)

@@ -218,7 +218,7 @@ def test_leaves_of_many_classes_stay_vectors(made: Forest) -> None:
 # ------------------------------------------------------------ buckets
 
 
-@settings(max_examples=60)
+@settings(max_examples=25)
 @given(
     st.lists(
         st.floats(width=32, allow_nan=False, allow_infinity=True),
@@ -261,7 +261,7 @@ def test_columns_merge_where_only_missing_values_differ() -> None:
     assert codes.copies == 2 and int(codes.rank_of.max()) < GONE_RIGHT
 
 
-@settings(max_examples=30)
+@settings(max_examples=10)
 @given(random_forest(max_trees=4, max_depth=4, missing=tuple(Missing)))
 def test_columns_are_counted_without_a_plan(made: Forest) -> None:
     normal, _ = normalize_predicates.run(made)

@@ -66,7 +66,7 @@ def margins(n_outputs):
     return values
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("objective", OBJECTIVES)
 def test_transforms_give_the_bits_of_booster_predict(objective):
     xgb = pytest.importorskip("xgboost")

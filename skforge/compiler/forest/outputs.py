@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 Task: TypeAlias = Literal[
     "regression", "binary", "multiclass", "multilabel", "ranking", "outlier"
@@ -130,3 +130,12 @@ class AnswerSpec:
             "decision_function": self.outputs.decision != "none",
         }
         return rare.get(method, method in ("predict", "predict_raw"))
+
+
+class Objective(NamedTuple):
+    """What a library's objective makes of raw scores."""
+
+    function: OutputFunction
+    task: Task = "regression"
+    link: str = "identity"  # of XGBoost's base_score: also logit, log and increments
+    options: tuple[str, ...] = ()  # words that may follow the name in LightGBM's texts

@@ -15,19 +15,8 @@ from skforge._container import container_from, read_container
 from skforge._version import check_release
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.record import forest_in
-from skforge.compiler.frontends import content
-from skforge.compiler.frontends.base import (
-    Frontend,
-    class_name,
-    class_names,
-    is_a,
-    is_pipeline,
-    is_search,
-    last_step,
-    register,
-    registered,
-    unwrap,
-)
+from skforge.compiler.frontends import base, content
+from skforge.compiler.frontends.base import Frontend, register, registered, unwrap
 from skforge.compiler.frontends.checks import IntRange
 from skforge.compiler.frontends.members import has_members, members_of
 from skforge.exceptions import (
@@ -97,7 +86,7 @@ def load_forest(
 depth 1..1, 1 features, 1 outputs, float32 rows, float64 sums>
     """
     if answers_itself(model):
-        last = type(last_step(unwrap(model))).__name__
+        last = type(base.last_step(unwrap(model))).__name__
         raise UnsupportedModelError(_SEVERAL.format(last, "CompiledForest(model)"))
     return read_forest(model, iteration_range)
 
@@ -106,8 +95,8 @@ def answers_itself(model: Any) -> bool:
     """Tell whether a model computes its answers from the scores of several forests."""
     last = unwrap(model)
     _discover(last)
-    while is_pipeline(last):
-        last = last_step(last)
+    while base.is_pipeline(last):
+        last = base.last_step(last)
     for frontend in registered():
         if frontend.load_all is not None and frontend.detect(last):
             return frontend.is_whole is None or not frontend.is_whole(last)
@@ -152,7 +141,7 @@ def refuse_untrained(estimator: Any) -> None:
     """
     _discover(estimator)
     refusal = None
-    if has_members(estimator) and not is_pipeline(estimator):
+    if has_members(estimator) and not base.is_pipeline(estimator):
         for member in members_of(estimator):
             try:
                 return refuse_untrained(unwrap(member))
@@ -160,7 +149,7 @@ def refuse_untrained(estimator: Any) -> None:
                 refusal = refusal or no_member(estimator, error)
     if refusal is not None:
         raise refusal
-    if is_search(estimator) and hasattr(estimator, "estimator"):
+    if base.is_search(estimator) and hasattr(estimator, "estimator"):
         if getattr(estimator, "refit", True) is False:
             raise _unknown(estimator)
         return refuse_untrained(estimator.estimator)
@@ -178,18 +167,18 @@ def no_member(model: Any, why: object) -> UnsupportedModelError:
 
 
 def _unknown(model: Any) -> UnsupportedModelError:
-    if is_a(model, "sklearn.pipeline.Pipeline"):
+    if base.is_a(model, "sklearn.pipeline.Pipeline"):
         advice = "pass its last step; a pipeline also accepts a compiled last step"
-    elif is_search(model) and getattr(model, "refit", True) is False:
+    elif base.is_search(model) and getattr(model, "refit", True) is False:
         advice = "with refit=False it has no best_estimator_; search with refit=True"
-    elif is_search(model):
+    elif base.is_search(model):
         advice = "fit it first, so that its best_estimator_ can be read"
     elif has_members(model):
         advice = (
             "it computes its predictions from those of its members; use "
             "CompiledForest(model), which compiles the members that are forests"
         )
-    elif is_a(model, "skforge.estimators.CompiledForest"):
+    elif base.is_a(model, "skforge.estimators.CompiledForest"):
         advice = "it is compiled already; use it as it is"
     elif hasattr(model, "fit") and (
         hasattr(model, "estimator") or hasattr(model, "estimators")
@@ -204,7 +193,7 @@ def _unknown(model: Any) -> UnsupportedModelError:
         advice = "pass a fitted model, or the path or bytes of a saved one"
     _discover()
     return UnsupportedModelError(
-        f"skforge cannot read {class_name(model)}; {advice}. It reads models of "
+        f"skforge cannot read {base.class_name(model)}; {advice}. It reads models of "
         f"{', '.join(sorted({f.name.partition(' ')[0] for f in registered()}))}."
     )
 
@@ -216,7 +205,7 @@ _APART = ("catboost", "lightgbm", "onnx", "xgboost")
 
 def _discover(model: object = "") -> None:
     a_file = isinstance(model, (str, bytes, os.PathLike, dict))  # or its content
-    packages = {name.partition(".")[0] for name in class_names(model)}
+    packages = {name.partition(".")[0] for name in base.class_names(model)}
     from pkgutil import iter_modules
 
     for module in iter_modules(__path__):

@@ -1,9 +1,9 @@
 """The operations that functions of scores are written in, for arrays.
 
 Scores are rows and columns: an array on the host or on a GPU, or
-:class:`~skforge.compiler.outputs.text.RowTerms` of one row. Both have Python's
-operators; ``on`` has the other operations: a :class:`ArrayLibrary`, or a
-:class:`~skforge.compiler.outputs.text.Code`.
+:class:`~skforge.compiler.runtime.entry.terms.RowTerms` of one row. Both have Python's
+operators; ``on`` has the other operations: an :class:`ArrayLibrary`, or a
+:class:`~skforge.compiler.runtime.entry.terms.TermLibrary`.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Literal, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +19,6 @@ from skforge.compiler.forest.outputs import SCORES, AnswerSpec, OutputSpec
 from skforge.compiler.outputs import sklearn
 from skforge.compiler.outputs.functions import FUNCTIONS, FunctionName
 from skforge.compiler.outputs.library import HOST, power_loop
-from skforge.compiler.outputs.text import RowTerms
 from skforge.exceptions import UnsupportedModelError
 from skforge.runtime.libm import exp
 
@@ -68,8 +67,8 @@ class Steps:
         columns = {"both_classes": 2, "best": 1}.get(self.choice, width)
         return self.dtype or sum_dtype, columns
 
-    def of_row(self, scores: RowTerms) -> RowTerms:
-        x: RowTerms = FUNCTIONS[self.function].of(scores, self.spec, scores.code)
+    def of_row(self, scores: Any, on: Any) -> Any:
+        x = FUNCTIONS[self.function].of(scores, self.spec, on)
         return (x > self.cut).astype(self.dtype) if self.choice == "above" else x
 
 

@@ -3,6 +3,7 @@
 
 #include <float.h>
 #include <math.h>
+#include <stdbool.h>
 #include <string.h>
 
 #if defined(__FAST_MATH__) || (defined(FLT_EVAL_METHOD) && FLT_EVAL_METHOD != 0)
@@ -11,6 +12,25 @@
 
 typedef ${row} ROW;
 typedef ${total} SUM;
+
+/* The words of the functions that finish a row. */
+typedef int32_t i32;
+typedef uint32_t u32;
+typedef int64_t i64;
+typedef uint64_t u64;
+typedef float f32;
+typedef double f64;
+
+#define SKF_LOOP
+#define SKF_UNROLL
+#define skf_add(a, b) ((a) + (b))
+#define skf_sub(a, b) ((a) - (b))
+#define skf_mul(a, b) ((a) * (b))
+
+static inline u32 SKF_F32_BITS(f32 x) { u32 u; memcpy(&u, &x, sizeof u); return u; }
+static inline u64 SKF_F64_BITS(f64 x) { u64 u; memcpy(&u, &x, sizeof u); return u; }
+static inline f32 SKF_BITS_F32(u32 u) { f32 x; memcpy(&x, &u, sizeof x); return x; }
+static inline f64 SKF_BITS_F64(u64 u) { f64 x; memcpy(&x, &u, sizeof x); return x; }
 
 #define ZERO ${zero}
 #define ZERO_IS_MISSING ${zero_is_missing}

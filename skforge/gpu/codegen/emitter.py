@@ -102,7 +102,7 @@ def emit_gpu(function: lir.Function, target: Target) -> HostPlan:
 
 
 def emit_kernel(host: Host, grid: lir.Grid) -> Launch:
-    w = _CudaEmitter(host, grid)
+    w = CudaEmitter(host, grid)
     kernel = f"{w.names.new(host.function.name)}_{len(host.kernels)}"
     for dim, var, _ in grid.dims:
         (name,) = w.new(var)
@@ -150,7 +150,7 @@ def _bounds(target: Target, threads: tuple[int, int, int], shared: int) -> str:
     return f"{n}, {max(1, ROOMY_THREADS[0 if few else 1] // n)}"
 
 
-class _CudaEmitter(CudaWriter):
+class CudaEmitter(CudaWriter):
     def __init__(self, host: Host, grid: lir.Grid) -> None:
         super().__init__(host, walk.written(grid.body))
         # Control statements with a region inside.
@@ -337,15 +337,15 @@ class _CudaEmitter(CudaWriter):
 
 
 #: Writes a statement of a thread.
-_STATEMENTS: dict[type[Any], Callable[[_CudaEmitter, Any], None]] = {
+_STATEMENTS: dict[type[Any], Callable[[CudaEmitter, Any], None]] = {
     lir.Let: ops.emit_let,
     lir.Store: ops.emit_store,
     lir.Scatter: ops.emit_scatter,
     lir.AtomicAdd: ops.emit_atomic_add,
     lir.Prefetch: ops.emit_prefetch,
-    lir.Alloc: _CudaEmitter.alloc,
-    lir.For: _CudaEmitter._for,
-    lir.While: _CudaEmitter._while,
-    lir.If: _CudaEmitter._if,
-    lir.Switch: _CudaEmitter._switch,
+    lir.Alloc: CudaEmitter.alloc,
+    lir.For: CudaEmitter._for,
+    lir.While: CudaEmitter._while,
+    lir.If: CudaEmitter._if,
+    lir.Switch: CudaEmitter._switch,
 }

@@ -107,6 +107,11 @@ class _FlatTable:
             parts.damaged(f"the text in field {field} is not UTF-8")
 
 
+#: By kind: the field of the features, and those of a column's number and its name.
+_PLACES = {"float": (5, 2, 4), "categorical": (4, 1, 2)}
+_PLACES |= {"text": (12, 1, 2), "embedding": (18, 1, 2)}
+
+
 def read_cbm(data: bytes) -> parts.CatBoostParts:
     if len(data) < _HEAD + 4:
         parts.damaged(f"it has {len(data)} bytes")
@@ -121,7 +126,10 @@ def read_cbm(data: bytes) -> parts.CatBoostParts:
             f"The model has the format {version!r} with {trees.n_fields} fields, not "
             f"{_VERSION!r} with {_FIELDS}"
         )
-    features = {kind: _features(trees, kind) for kind in parts.KINDS}
+    features = {
+        kind: [(t.number(number, "i", -1), t.text(name)) for t in trees.tables(field)]
+        for kind, (field, number, name) in _PLACES.items()
+    }
     names, kinds = parts.columns_of(features)
     floats = trees.tables(5)
     borders = [feature.vector(3, "<f4") for feature in floats]
@@ -153,17 +161,6 @@ def _read_info(text: str) -> Any:
     with suppress(ValueError, RecursionError):
         return json.loads(text) if text.startswith("{") else text
     return text
-
-
-#: By kind: the field of the features, and those of a column's number and its name.
-_PLACES = {"float": (5, 2, 4), "categorical": (4, 1, 2)}
-_PLACES |= {"text": (12, 1, 2), "embedding": (18, 1, 2)}
-
-
-def _features(trees: _FlatTable, kind: str) -> list[tuple[int, str]]:
-    field, number, name = _PLACES[kind]
-    tables = trees.tables(field)
-    return [(table.number(number, "i", -1), table.text(name)) for table in tables]
 
 
 #: A part of a combination with its feature: of a number, or of a category.
@@ -254,8 +251,7 @@ def _counts(table: _FlatTable) -> parts.CtrTable:
     if size & (size - 1) or (empty[first] != empty[first + (at - first) % size]).any():
         parts.damaged("a combination of its categories is where no search finds it")
     places = places[at]
-    known = {**dict.fromkeys(ctr.MEANS, 2), **dict.fromkeys(ctr.COUNTS, 1)}
-    width = known.get(kind) or table.number(4, "i")
+    width = ctr.WIDTHS.get(kind) or table.number(4, "i")
     numbers = table.vector(2, "u1")
     if width < 1 or len(numbers) % (4 * width):
         parts.damaged(f"the counts of its categories are not {width} for each one")
@@ -320,13 +316,8 @@ def _step_nodes(
     tree = np.repeat(np.arange(len(sizes)), sizes)[ends > 0]
     least = np.full(len(sizes), len(values))
     np.minimum.at(least, tree, leaf)
-    return parts.Nodes(
-        offset,
-        inner,
-        children[0],
-        children[1],
-        splits[ends < 2],
-        values[leaf],
-        leaf - least[tree],
-        weights[leaf] if len(weights) else weights,
-    )
+    split, number = splits[ends < 2], leaf - least[tree]
+    weights = weights[leaf] if len(weights) else weights
+    left, right = children
+    value = values[leaf]
+    return parts.Nodes(offset, inner, left, right, split, value, number, weights)

@@ -15,21 +15,10 @@ from numpy.typing import NDArray
 
 from skforge._typing import Array, Bools, Uint64s
 from skforge.compiler.forest import categories
-from skforge.compiler.forest.categories import (
-    MOST_BORDERS,
-    MULTIPLIER,
-    HashedCategories,
-)
+from skforge.compiler.forest.categories import MOST_BORDERS, HashedCategories
 from skforge.compiler.frontends.arrays import Ints, offsets
-from skforge.compiler.frontends.catboost.parts import (
-    CatBoostParts,
-    Categories,
-    Ctr,
-    CtrTable,
-    PartPosition,
-    check_borders,
-    damaged,
-)
+from skforge.compiler.frontends.catboost import parts
+from skforge.compiler.frontends.catboost.parts import PartPosition, damaged
 
 #: The kinds of CTR, in the order of their numbers in files.
 KINDS = (
@@ -38,6 +27,7 @@ KINDS = (
 )
 #: Those of which a table has sums and counts, and those with a count alone.
 MEANS, COUNTS = KINDS[2:4], KINDS[4:]
+WIDTHS = {**dict.fromkeys(MEANS, 2), **dict.fromkeys(COUNTS, 1)}
 #: Most statistics of a combination that are put together.
 _MOST_CHAINED = 16
 #: The hash of an empty place of a table.
@@ -53,21 +43,22 @@ class CtrTests(NamedTuple):
 
 
 def tests_of(
-    parts: CatBoostParts, used: Ints
+    model: parts.CatBoostParts, used: Ints
 ) -> tuple[CtrTests, HashedCategories | None]:
-    n_numbers, known = len(parts.border), parts.categories
+    n_numbers, known = len(model.border), model.categories
     n_splits = n_numbers + known.n_splits
-    if len(used) and not 0 <= used[0] <= used[-1] < n_splits:
+    split = model.nodes.split
+    if len(split) and not 0 <= split.min() <= split.max() < n_splits:
         damaged(f"a split is none of its {n_splits} tests")
     more = n_splits - n_numbers
     tests = CtrTests(
-        np.append(parts.column, np.zeros(more, np.int64)),
-        np.append(parts.border, np.zeros(more, np.float32)),
-        np.append(parts.missing_left, np.ones(more, np.bool_)),
+        np.append(model.column, np.zeros(more, np.int64)),
+        np.append(model.border, np.zeros(more, np.float32)),
+        np.append(model.missing_left, np.ones(more, np.bool_)),
     )
     if not known.columns and not known.ctrs:
         return tests, None
-    n_columns = len(parts.names)
+    n_columns = len(model.names)
     is_category = np.zeros(n_columns, np.bool_)
     is_category[np.array(known.columns, np.int64)] = True
     is_used = np.zeros(n_splits, np.bool_)
@@ -80,7 +71,9 @@ def tests_of(
         for i in np.flatnonzero(is_used[first : first + len(hashes)]):
             columns = combinations.setdefault(combination, [])
             places.append((combination, len(columns), np.array([first + i]), 0))
-            columns.append(_is_value(hashes[i]))
+            key = int(hashes[i]) * categories.MULTIPLIER**2 % 2**64
+            buckets = np.array([1, 0], np.uint8)
+            columns.append(Statistic(np.array([key], np.uint64), buckets))
         first += len(hashes)
     for ctr in known.ctrs:
         at = first + np.flatnonzero(is_used[first : first + len(ctr.borders)])
@@ -90,9 +83,11 @@ def tests_of(
             here = (rank >= start) & (rank < start + MOST_BORDERS)
             places.append((ctr.combination, len(columns), at[here], rank[here] - start))
             table = known.tables[ctr.table]
-            columns.append(
-                _statistic(ctr, table, borders[start : start + MOST_BORDERS])
-            )
+            values = _values(ctr, table)
+            few = borders[start : start + MOST_BORDERS]
+            buckets = np.searchsorted(few, values).astype(np.uint8)
+            buckets[np.isnan(values)] = 0  # it exceeds none
+            columns.append(Statistic(table.key, buckets))
         first += len(ctr.borders)
     number = {combination: i for i, combination in enumerate(combinations)}
     tables = [_chained(*_merged(columns)) for columns in combinations.values()]
@@ -134,18 +129,6 @@ class Statistic(NamedTuple):
 
     key: Uint64s  # (n_keys,)
     bucket: NDArray[np.uint8]  # (n_keys + 1,)
-
-
-def _is_value(value: np.int32) -> Statistic:
-    key = int(value) * MULTIPLIER * MULTIPLIER % 2**64
-    return Statistic(np.array([key], np.uint64), np.array([1, 0], np.uint8))
-
-
-def _statistic(ctr: Ctr, table: CtrTable, borders: NDArray[np.float32]) -> Statistic:
-    values = _values(ctr, table)
-    bucket = np.searchsorted(borders, values).astype(np.uint8)
-    bucket[np.isnan(values)] = 0  # it exceeds none
-    return Statistic(table.key, bucket)
 
 
 def _merged(statistics: list[Statistic]) -> tuple[Uint64s, NDArray[np.uint8]]:
@@ -218,7 +201,7 @@ def _distinct(rows: NDArray[np.uint8]) -> tuple[NDArray[np.uint8], Ints]:
     return found, place
 
 
-def _values(ctr: Ctr, table: CtrTable) -> NDArray[np.float32]:
+def _values(ctr: parts.Ctr, table: parts.CtrTable) -> NDArray[np.float32]:
     counts, one = table.counts, np.float32
     whole = np.zeros(len(counts) + 1, np.float32)
     part = whole.copy()
@@ -241,18 +224,17 @@ def above(column: int, border: float, nan_is: bool) -> PartPosition:
     return kind, column, int(np.float32(border).view(np.int32))
 
 
-def check(known: Categories, kinds: Sequence[str]) -> None:
+def check(known: parts.Categories, kinds: Sequence[str]) -> None:
     """Raise unless all CTRs have their tables, and parts of their columns' kinds."""
     for ctr in known.ctrs:
         if (table := known.tables.get(ctr.table)) is None:
             damaged(f"the table of a {ctr.kind} of its categories is missing")
         n_counts = table.counts.shape[1]
-        wanted = {**dict.fromkeys(MEANS, 2), **dict.fromkeys(COUNTS, 1)}
-        if n_counts != wanted.get(ctr.kind, n_counts) or not n_counts:
+        if n_counts != WIDTHS.get(ctr.kind, n_counts) or not n_counts:
             damaged(f"a table of {ctr.kind} has {n_counts} numbers for a combination")
         if ctr.kind in KINDS[:2] and not 0 <= ctr.target_border < n_counts:
             damaged(f"a {ctr.kind} is of class {ctr.target_border} of {n_counts}")
-        check_borders(np.zeros(len(ctr.borders)), ctr.borders)
+        parts.check_borders(np.zeros(len(ctr.borders)), ctr.borders)
         for kind, column, _ in ctr.combination:
             is_hash = kind in (categories.HASH, categories.EQUAL)
             fits = 0 <= column < len(kinds)
@@ -260,9 +242,9 @@ def check(known: Categories, kinds: Sequence[str]) -> None:
                 damaged("a part of a combination is none of its columns")
 
 
-def table_of(key: Any, counts: Array, denominator: int) -> CtrTable:
+def table_of(key: Any, counts: Array, denominator: int) -> parts.CtrTable:
     order = np.argsort(key)
     key = key[order]
     if (key[1:] == key[:-1]).any():
         damaged("a table of its categories has a combination twice")
-    return CtrTable(key, counts[order], denominator)
+    return parts.CtrTable(key, counts[order], denominator)

@@ -36,14 +36,11 @@ def read_dump(data: bytes) -> parts.CatBoostParts:
 def _parts(document: Any) -> parts.CatBoostParts:
     info = document["features_info"]
     features = {kind: info.get(f"{kind}_features") or [] for kind in parts.KINDS}
-    names, kinds = parts.columns_of(
-        {
-            kind: [
-                (f["flat_feature_index"], str(f.get("feature_id", ""))) for f in same
-            ]
-            for kind, same in features.items()
-        }
-    )
+    places = {
+        kind: [(f["flat_feature_index"], str(f.get("feature_id", ""))) for f in some]
+        for kind, some in features.items()
+    }
+    names, kinds = parts.columns_of(places)
     floats = features["float"]
     borders = [np.array(f["borders"] or [], np.float32) for f in floats]
     counts = [*map(len, borders)]
@@ -167,12 +164,10 @@ def _symmetric(trees: Any, n_outputs: int, split_of: _Splits) -> parts.Nodes:
         splits += map(split_of, levels)
         values += leaves
         weights += tree.get("leaf_weights") or []
-    return parts.symmetric_nodes(
-        np.array(depths, np.int64),
-        np.array(splits, np.int64),
-        np.array(values, np.float64).reshape(-1, n_outputs),
-        parts.known_weights(weights, len(values) // n_outputs),
-    )
+    depth, split = np.array(depths, np.int64), np.array(splits, np.int64)
+    value = np.array(values, np.float64).reshape(-1, n_outputs)
+    weight = parts.known_weights(weights, len(value))
+    return parts.symmetric_nodes(depth, split, value, weight)
 
 
 def _nodes(trees: Any, n_outputs: int, split_of: _Splits) -> parts.Nodes:
@@ -203,17 +198,12 @@ def _nodes(trees: Any, n_outputs: int, split_of: _Splits) -> parts.Nodes:
         sizes.append(len(children) - first)
     if any(len(value) != n_outputs for value in values):
         parts.damaged(f"a leaf has not {n_outputs} values")
-    pairs = np.array(children, np.int64).reshape(-1, 2)
-    return parts.Nodes(
-        offsets(sizes),
-        pairs[:, 0] >= 0,
-        pairs[:, 0],
-        pairs[:, 1],
-        np.array(splits, np.int64),
-        np.array(values, np.float64).reshape(-1, n_outputs),
-        np.array(numbers, np.int64),
-        parts.known_weights(weights, len(values)),
-    )
+    left, right = np.array(children, np.int64).reshape(-1, 2).T
+    value = np.array(values, np.float64).reshape(-1, n_outputs)
+    weight = parts.known_weights(weights, len(values))
+    split, number = np.array(splits, np.int64), np.array(numbers, np.int64)
+    offset, inner = offsets(sizes), left >= 0
+    return parts.Nodes(offset, inner, left, right, split, value, number, weight)
 
 
 class _Splits:

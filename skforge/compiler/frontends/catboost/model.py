@@ -13,23 +13,18 @@ from typing import Any
 import numpy as np
 
 from skforge.compiler.forest.arrays import Comparison, Missing
+from skforge.compiler.forest.combine import subset
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.outputs import SCORES, OutputFunction, OutputSpec, Task
 from skforge.compiler.forest.predicates import deduplicate_predicates
 from skforge.compiler.frontends import checks
 from skforge.compiler.frontends.arrays import Floats, forest_arrays
 from skforge.compiler.frontends.base import Frontend, detects, is_a, register
+from skforge.compiler.frontends.catboost import parts
 from skforge.compiler.frontends.catboost.cbm import read_cbm
 from skforge.compiler.frontends.catboost.ctr import feature_names, tests_of
 from skforge.compiler.frontends.catboost.dump import read_dump
-from skforge.compiler.frontends.catboost.parts import (
-    REFUSED,
-    CatBoostParts,
-    Nodes,
-    check_borders,
-    damaged,
-    refuse_features,
-)
+from skforge.compiler.frontends.catboost.parts import damaged
 
 #: Losses for which each score of several has a probability of its own.
 _MULTILABEL = ("MultiLogloss", "MultiCrossEntropy")
@@ -45,7 +40,7 @@ _REGRESSION = {
 
 
 def _forest(
-    parts: CatBoostParts,
+    contents: parts.CatBoostParts,
     iteration_range: checks.IntRange | None,
     outputs: OutputSpec,
     task: Task,
@@ -56,49 +51,39 @@ def _forest(
     The bias, which CatBoost adds last, is a tree with a single leaf, unless the sums
     are multiplied before.
     """
-    check_borders(parts.column, parts.border)
-    nodes, bias = parts.nodes, parts.bias
+    parts.check_borders(contents.column, contents.border)
+    nodes, bias = contents.nodes, contents.bias
     n_rounds = len(nodes.offset) - 1
     begin, end = checks.chosen_rounds(iteration_range, n_rounds) or (0, n_rounds)
-    if (begin, end) != (0, n_rounds):
-        nodes = _chosen(nodes, begin, end)
     n_outputs = len(bias)
     added = begin == 0 and bias.any()  # CatBoost adds none to later trees alone
     scaling: tuple[float, ...] = ()
-    if not math.isfinite(parts.scale):
-        damaged(f"it multiplies its sums by {parts.scale}")
-    if parts.scale != 1:
-        scaling = float(parts.scale), *(bias.tolist() if added else ())
+    if not math.isfinite(contents.scale):
+        damaged(f"it multiplies its sums by {contents.scale}")
+    if contents.scale != 1:
+        scaling = float(contents.scale), *(bias.tolist() if added else ())
     elif added:
         nodes = _with_constant(nodes, bias)
-    known, hashed = tests_of(parts, np.unique(nodes.split))
+    at = nodes.split
+    # Trees that are left out below need no statistics of categories.
+    first, last = np.append(0, np.cumsum(nodes.inner))[nodes.offset[[begin, end]]]
+    known, hashed = tests_of(contents, np.unique(at[first:last]))
+    column, border, left = known
     tests = deduplicate_predicates(
-        known.column[nodes.split],
-        Comparison.LE,
-        known.threshold[nodes.split],
-        Missing.NAN,
-        known.missing_left[nodes.split],
+        column[at], Comparison.LE, border[at], Missing.NAN, left[at]
     )
     n_trees = len(nodes.offset) - 1
     source_node = np.full(nodes.offset[-1], -1, np.int64)
     source_node[~nodes.inner] = nodes.leaf_number
     forest = Forest(
-        **forest_arrays(
-            nodes.offset,
-            nodes.inner,
-            nodes.left,
-            nodes.right,
-            tests,
-            nodes.leaf_value,
-            source_node,
-        ),
+        **forest_arrays(*nodes[:4], tests, nodes.leaf_value, source_node),
         tree_output=np.full(n_trees, 0 if n_outputs == 1 else -1, np.int32),
-        n_features=len(parts.names) if hashed is None else hashed.n_features,
+        n_features=len(contents.names) if hashed is None else hashed.n_features,
         base=np.zeros(n_outputs),
         outputs=outputs,
         task=task,
         source="catboost",
-        feature_names=feature_names(parts.names, hashed),
+        feature_names=feature_names(contents.names, hashed),
         scaling=scaling,
         hashed=hashed,
         class_labels=labels,
@@ -110,39 +95,23 @@ def _forest(
         players = [number[hashed.columns_of[feature]] for feature in forest.feature]
         player = np.array([*players, -1], np.int32)
         forest = replace(forest, source_feature=player[forest.predicate])
-    if not len(nodes.leaf_weight):
-        return forest
-    return _with_covers(forest, nodes.leaf_weight)
+    if len(nodes.leaf_weight):
+        forest = _with_covers(forest, nodes.leaf_weight)
+    if (begin, end) != (0, n_rounds):
+        forest = subset(forest, [*range(begin, end), *range(n_rounds, n_trees)])
+    return forest
 
 
-def _chosen(nodes: Nodes, begin: int, end: int) -> Nodes:
-    first, last = nodes.offset[begin], nodes.offset[end]
-    inner = nodes.inner[first:last]
-    n_before = int(nodes.inner[:first].sum())
-    splits = slice(n_before, n_before + int(inner.sum()))
-    leaves = slice(int(first) - n_before, int(last) - splits.stop)
-    return Nodes(
-        nodes.offset[begin : end + 1] - first,
-        inner,
-        nodes.left[first:last] - first,
-        nodes.right[first:last] - first,
-        nodes.split[splits],
-        nodes.leaf_value[leaves],
-        nodes.leaf_number[leaves],
-        nodes.leaf_weight[leaves],
-    )
-
-
-def _with_constant(nodes: Nodes, value: Floats) -> Nodes:
-    return Nodes(
-        np.append(nodes.offset, nodes.offset[-1] + 1),
-        np.append(nodes.inner, False),
-        np.append(nodes.left, -1),
-        np.append(nodes.right, -1),
-        nodes.split,
-        np.vstack([nodes.leaf_value, value]),
-        np.append(nodes.leaf_number, -1),
-        np.append(nodes.leaf_weight, [1.0] * bool(len(nodes.leaf_weight))),
+def _with_constant(nodes: parts.Nodes, value: Floats) -> parts.Nodes:
+    weight = nodes.leaf_weight
+    return nodes._replace(
+        offset=np.append(nodes.offset, nodes.offset[-1] + 1),
+        inner=np.append(nodes.inner, False),
+        left=np.append(nodes.left, -1),
+        right=np.append(nodes.right, -1),
+        leaf_value=np.vstack([nodes.leaf_value, value]),
+        leaf_number=np.append(nodes.leaf_number, -1),
+        leaf_weight=np.append(weight, 1.0) if len(weight) else weight,
     )
 
 
@@ -157,40 +126,41 @@ def _with_covers(forest: Forest, leaf_weight: Floats) -> Forest:
 
 
 def load_bytes(data: bytes, iteration_range: checks.IntRange | None = None) -> Forest:
-    parts = read_dump(data) if data.lstrip()[:1] == b"{" else read_cbm(data)
-    loss = _loss(parts)
-    if "class_params" in parts.info or loss.startswith((*_CLASSES, *_MULTILABEL)):
-        return _forest(parts, iteration_range, *_classifier(parts), _labels(parts))
+    contents = read_dump(data) if data.lstrip()[:1] == b"{" else read_cbm(data)
+    loss = _loss(contents)
+    if "class_params" in contents.info or loss.startswith((*_CLASSES, *_MULTILABEL)):
+        answers = *_classifier(contents), _labels(contents)
+        return _forest(contents, iteration_range, *answers)
     kind = "RMSEWithUncertainty" if loss == "RMSEWithUncertainty" else "RawFormulaVal"
     kind = "Exponent" if loss in ("Poisson", "Tweedie") else kind
     task: Task = "ranking" if loss.startswith(_RANKING) else "regression"
-    return _forest(parts, iteration_range, _REGRESSION[kind], task)
+    return _forest(contents, iteration_range, _REGRESSION[kind], task)
 
 
 def refuse(model: Any) -> None:
     checks.refuse_override(model, "catboost.core")
-    for kind in REFUSED:
+    for kind in parts.REFUSED:
         names = model.get_param(f"{kind}_features")
-        refuse_features(kind, [] if names is None else [*map(str, names)])
+        parts.refuse_features(kind, [] if names is None else [*map(str, names)])
 
 
 def load(model: Any, iteration_range: checks.IntRange | None = None) -> Forest:
     if not model.is_fitted():
         checks.refuse_unfitted(model)
     checks.refuse_override(model, "catboost.core")
-    parts = read_cbm(model._serialize_model())
+    contents = read_cbm(model._serialize_model())
     if is_a(model, "catboost.core.CatBoostClassifier"):
-        return _forest(parts, iteration_range, *_classifier(parts))
+        return _forest(contents, iteration_range, *_classifier(contents))
     outputs = SCORES
     if is_a(model, "catboost.core.CatBoostRegressor"):
         outputs = _REGRESSION[model._get_default_prediction_type()]
     ranks = is_a(model, "catboost.core.CatBoostRanker")
     task: Task = "ranking" if ranks else "regression"
-    return _forest(parts, iteration_range, outputs, task)
+    return _forest(contents, iteration_range, outputs, task)
 
 
-def _loss(parts: CatBoostParts) -> str:
-    info = parts.info
+def _loss(contents: parts.CatBoostParts) -> str:
+    info = contents.info
     loss = _entry(info.get("params"), "loss_function") or info.get("loss_function")
     return str(_entry(loss, "type") or "")
 
@@ -199,11 +169,11 @@ def _entry(record: Any, name: str) -> Any:
     return record.get(name) if isinstance(record, dict) else None
 
 
-def _classifier(parts: CatBoostParts) -> tuple[OutputSpec, Task]:
-    loss = _loss(parts)
+def _classifier(contents: parts.CatBoostParts) -> tuple[OutputSpec, Task]:
+    loss = _loss(contents)
     spec = OutputSpec("logistic", labels="above_zero", decision="scores")
-    if len(parts.bias) == 1:
-        text = str(parts.info.get("binclass_probability_threshold", 0.5))
+    if len(contents.bias) == 1:
+        text = str(contents.info.get("binclass_probability_threshold", 0.5))
         try:
             threshold = float(text)
         except ValueError:
@@ -228,10 +198,10 @@ _LABELS: dict[str, tuple[Any, tuple[type, ...]]] = {
 }
 
 
-def _labels(parts: CatBoostParts) -> tuple[Any, ...]:
-    names = _entry(parts.info.get("class_params"), "class_names")
-    kind = str(_entry(parts.info.get("class_params"), "class_label_type"))
-    if not isinstance(names, list) or len(names) != max(2, len(parts.bias)):
+def _labels(contents: parts.CatBoostParts) -> tuple[Any, ...]:
+    names = _entry(contents.info.get("class_params"), "class_names")
+    kind = str(_entry(contents.info.get("class_params"), "class_label_type"))
+    if not isinstance(names, list) or len(names) != max(2, len(contents.bias)):
         return ()
     make, types = _LABELS.get(kind, (str, ()))
     if not all(type(name) in types for name in names):

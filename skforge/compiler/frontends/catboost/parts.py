@@ -146,15 +146,8 @@ def symmetric_nodes(
     number = np.arange(offset[-1]) - root
     sizes = np.diff(offset)
     level = np.frexp(number + 1.0)[1] - 1
-    inner = number < np.repeat(leaves - 1, sizes)
+    leaf_number = number - np.repeat(leaves - 1, sizes)
+    inner, left = leaf_number < 0, root + 2 * number + 1
     last = np.repeat(offsets(depths)[1:] - 1, sizes)
-    return Nodes(
-        offset,
-        inner,
-        root + 2 * number + 1,
-        root + 2 * number + 2,
-        splits[(last - level)[inner]],
-        leaf_value,
-        (number - np.repeat(leaves - 1, sizes))[~inner],
-        leaf_weight,
-    )
+    trees, split = (offset, inner, left, left + 1), splits[(last - level)[inner]]
+    return Nodes(*trees, split, leaf_value, leaf_number[~inner], leaf_weight)

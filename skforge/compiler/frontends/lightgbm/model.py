@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from skforge._typing import Array, Bools, Int32s
 from skforge.compiler.forest.arrays import ZERO_THRESHOLD, Comparison, Missing
 from skforge.compiler.forest.forest import Forest
-from skforge.compiler.forest.outputs import OutputFunction, OutputSpec, Task
+from skforge.compiler.forest.outputs import Objective, OutputSpec, Task
 from skforge.compiler.forest.predicates import deduplicate_predicates
 from skforge.compiler.frontends import checks
 from skforge.compiler.frontends.arrays import Floats, forest_arrays, starts
@@ -38,34 +38,24 @@ _CATEGORIES = r"-?[0-9]{1,10}(:-?[0-9]{1,10})*"
 _MISSING = np.array([Missing.NEVER, Missing.ZERO, Missing.NAN, Missing.NAN], np.uint8)
 
 
-class _LightGBMObjective(NamedTuple):
-    function: OutputFunction  # from raw score to prediction
-    task: Task
-    options: tuple[str, ...] = ()  # words that may follow the name in the text
-
-
-_PLAIN = _LightGBMObjective("identity", "regression")
-_OBJECTIVES: dict[str, _LightGBMObjective] = {
+_SCORES = Objective("identity")
+_OBJECTIVES: dict[str, Objective] = {
     **dict.fromkeys(
         ("regression", "regression_l1", "fair", "quantile", "mape"),
-        _LightGBMObjective("identity", "regression", ("sqrt",)),
+        _SCORES._replace(options=("sqrt",)),
     ),
-    "huber": _PLAIN,
-    **dict.fromkeys(
-        ("poisson", "gamma", "tweedie"), _LightGBMObjective("exp", "regression")
+    "huber": _SCORES,
+    **dict.fromkeys(("poisson", "gamma", "tweedie"), Objective("exp")),
+    "binary": Objective("logistic", "binary", options=("sigmoid",)),
+    "multiclass": Objective("softmax", "multiclass", options=("num_class",)),
+    "multiclassova": Objective(
+        "logistic", "multiclass", options=("num_class", "sigmoid")
     ),
-    "binary": _LightGBMObjective("logistic", "binary", ("sigmoid",)),
-    "multiclass": _LightGBMObjective("softmax", "multiclass", ("num_class",)),
-    "multiclassova": _LightGBMObjective(
-        "logistic", "multiclass", ("num_class", "sigmoid")
-    ),
-    "cross_entropy": _LightGBMObjective("logistic", "regression"),
-    "cross_entropy_lambda": _LightGBMObjective("log1p_exp", "regression"),
-    **dict.fromkeys(
-        ("lambdarank", "rank_xendcg"), _LightGBMObjective("identity", "ranking")
-    ),
-    "custom": _PLAIN,  # like no objective: predict returns raw scores
-    "unknown": _LightGBMObjective("unknown", "regression"),  # of a dump; not in texts
+    "cross_entropy": Objective("logistic"),
+    "cross_entropy_lambda": Objective("log1p_exp"),
+    **dict.fromkeys(("lambdarank", "rank_xendcg"), Objective("identity", "ranking")),
+    "custom": _SCORES,  # like no objective: predict returns raw scores
+    "unknown": Objective("unknown"),  # of a dump; not in texts
 }
 #: Aliases that LightGBM reads if no option follows; it never writes them.
 _ALIASES = {
@@ -238,13 +228,9 @@ def _predicates(trees: TextTrees) -> tuple[dict[str, Array], Int32s]:
     missing[in_set] = Missing.NAN
     left = ((trees.decision_type & 2) != 0) & ~in_set & (missing != Missing.NEVER)
     threshold = np.where(in_set, 0.0, _around_zero(trees.threshold))
-    return deduplicate_predicates(
-        trees.feature,
-        np.where(in_set, Comparison.IN, Comparison.LE),
-        threshold,
-        *_one_kind_of_missing(missing, left, threshold),
-        trees.categories,
-    )
+    tests = trees.feature, np.where(in_set, Comparison.IN, Comparison.LE), threshold
+    kinds = _one_kind_of_missing(missing, left, threshold)
+    return deduplicate_predicates(*tests, *kinds, trees.categories)
 
 
 def _one_kind_of_missing(
@@ -290,22 +276,23 @@ def _category_names(
     if lists is None or not re.fullmatch(r"[0-9]+(,[0-9]+)*", text, flags=re.ASCII):
         return ()
     features = [int(number) for number in text.split(",")]
-    if len(features) != len(lists) or sorted(set(features)) != features:
-        return ()
-    if features[-1] >= n_features or not all(
-        isinstance(name, (str, int, float)) for names in lists for name in names
-    ):
-        return ()
-    names_of = dict(zip(features, lists, strict=True))
+    names_of = dict(zip(features, lists, strict=False))
     seen = model.header.get("feature_infos", "").split(" ")
-    if any(
-        int(number) >= len(names_of[feature])
-        for feature in features
-        if feature < len(seen) and re.fullmatch(_CATEGORIES, seen[feature], re.ASCII)
-        for number in seen[feature].split(":")
-    ):
-        return ()
-    return tuple(tuple(names_of.get(feature, ())) for feature in range(n_features))
+    agree = (
+        len(features) == len(lists)
+        and sorted(names_of) == features
+        and features[-1] < n_features
+        and all(isinstance(x, (str, int, float)) for names in lists for x in names)
+        and all(
+            int(number) < len(names_of[feature])
+            for feature in features
+            if feature < len(seen)
+            and re.fullmatch(_CATEGORIES, seen[feature], re.ASCII)
+            for number in seen[feature].split(":")
+        )
+    )
+    columns = range(n_features) if agree else ()
+    return tuple(tuple(names_of.get(feature, ())) for feature in columns)
 
 
 def load_bytes(data: bytes, iteration_range: checks.IntRange | None = None) -> Forest:
@@ -327,19 +314,20 @@ def detect(model: object) -> bool:
     return is_dump(model) or is_a(model, *names)
 
 
+#: How a parameter of LightGBM says that something is switched off.
+_OFF = ("false", "0", "-", "none")
+
+
 def refuse(model: Any) -> None:
     if not is_a(model, "lightgbm.sklearn.LGBMModel"):
         return
-    _refuse_wrapper(model)
-
-
-def _refuse_wrapper(model: Any) -> None:
     checks.refuse_override(model, "lightgbm.sklearn")
-    if early := _switched_on(model, ("pred_early_stop", "predict_early_stop")):
-        raise UnsupportedModelError(
-            f"This {type(model).__name__} predicts with {early}=True, which skips "
-            f"trees; call set_params({early}=False)."
-        )
+    for early in ("pred_early_stop", "predict_early_stop"):
+        if str(model.get_params().get(early, False)).lower() not in _OFF:
+            raise UnsupportedModelError(
+                f"This {type(model).__name__} predicts with {early}=True, which skips "
+                f"trees; call set_params({early}=False)."
+            )
 
 
 def load(model: Any, iteration_range: checks.IntRange | None = None) -> Forest:
@@ -350,7 +338,7 @@ def load(model: Any, iteration_range: checks.IntRange | None = None) -> Forest:
         return _from_booster(model, iteration_range)
     if not model.__sklearn_is_fitted__() or model._Booster is None:
         checks.refuse_unfitted(model)
-    _refuse_wrapper(model)
+    refuse(model)
     return _as_wrapper(model, _from_booster(model.booster_, iteration_range))
 
 
@@ -369,14 +357,6 @@ def _as_wrapper(model: Any, forest: Forest) -> Forest:
             f"{model.n_classes_} classes; train with 'multiclass' or 'multiclassova'."
         )
     return replace(forest, task="binary")
-
-
-def _switched_on(model: Any, names: tuple[str, ...]) -> str | None:
-    for name in names:
-        value = model.get_params().get(name, False)
-        if str(value).lower() not in ("false", "0", "-", "none"):
-            return name
-    return None
 
 
 def _from_booster(booster: Any, iteration_range: checks.IntRange | None) -> Forest:

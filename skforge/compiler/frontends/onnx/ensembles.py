@@ -154,7 +154,8 @@ def read_ensemble(attributes: Attributes, dtype: np.dtype[Any]) -> Ensemble:
     same_leaf = (refer[0] == refer[1]) & (refer[0] < 0)
     sets = _members(modes, array(attributes, "membership_values"))
     comparison = _MODE_NUMBERS[modes]
-    cut = [test for test, values in sets.items() if _is_cut(values)]
+    # onnxruntime truncates values for sets that do not fit its masks
+    cut = [k for k, v in sets.items() if len(v) > 30 or v.max() > 30 or v.min() < 0]
     comparison[cut] = Comparison.IN
     splits = typed(array(attributes, "nodes_splits"), "nodes_splits", dtype)
     graph = Graph(
@@ -244,11 +245,6 @@ def _members(modes: Ints, values: Array) -> dict[int, FloatArray]:
         if not len(sets[test]):
             damaged(f"membership_values has no set for node {test}")
     return sets
-
-
-def _is_cut(values: FloatArray) -> bool:
-    """Tell whether onnxruntime truncates values: for sets that do not fit its masks."""
-    return len(values) > 30 or bool(values.max() > 30) or bool(values.min() < 0)
 
 
 def _labels(attributes: Attributes) -> tuple[str | int, ...]:

@@ -230,13 +230,9 @@ def _predicates(
     value[never] = -np.inf
     sets = _member_words(graph, test)
     threshold = round_thresholds(value, comparison, input_dtype)
+    columns, left = graph.feature[test], tracks | unequal  # NaN != t is true
     return deduplicate_predicates(
-        graph.feature[test],
-        comparison,
-        threshold,
-        int(Missing.NAN),
-        tracks | unequal,  # NaN != t is true
-        sets,
+        columns, comparison, threshold, Missing.NAN, left, sets
     )
 
 

@@ -67,9 +67,7 @@ class TextCodes:
 
     def codes(self, values: Iterable[Any]) -> Array | None:
         get, code = self.table.get, self.code
-        known = [
-            n if (n := get(value)) is not None else code(value) for value in values
-        ]
+        known = [n if (n := get(x)) is not None else code(x) for x in values]
         return None if None in known else np.array(known, np.float64)
 
     def of_column(self, values: Any) -> Array | float | None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Sequence
 from dataclasses import replace
 from operator import attrgetter
 from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
@@ -350,14 +350,10 @@ def _on_rows(
     some = bounds.nan[source] | np.isin(source, [*texts])
     most = tests.comparison[start:end] == Comparison.NE
     missing = np.where(some, missing, most)
-    distinct, index = deduplicate_predicates(
-        source,
-        tests.comparison[start:end],
-        tests.threshold[start:end],
-        Missing.NAN,
-        missing ^ swaps,
-        {i - start: w for i, w in tests.categories.items() if start <= i < end},
-    )
+    sets = {i - start: w for i, w in tests.categories.items() if start <= i < end}
+    columns = source, tests.comparison[start:end], tests.threshold[start:end]
+    sides = missing ^ swaps
+    distinct, index = deduplicate_predicates(*columns, Missing.NAN, sides, sets)
     swapped = np.append(swaps, False)[forest.predicate]
     fields: dict[str, Any] = {
         **distinct,
@@ -395,20 +391,14 @@ def _at_missing(plan: ColumnPlan, forest: Forest, texts: dict[int, TextCodes]) -
     return evaluate_predicates(forest, every, values[forest.feature])
 
 
-#: The last result of ``load``, which must not refer to the pipeline, and the last step
-#: of its pipeline with the ids of all steps.
-_recent: list[tuple[weakref.ref[Any], list[int], FoldedPipeline]] = []
+#: By the forest that ``load`` returned: what else was found of its pipeline.
+_known: WeakKeyDictionary[Forest, tuple[Any, ...]] = WeakKeyDictionary()
 
 
 def load(model: Any, rounds: IntRange | None = None, dtype: Any = np.float64) -> Forest:
-    pipeline = folded(model, rounds, dtype)
-    last = weakref.ref(model.steps[-1][1], _forget)
-    _recent[:] = [(last, _steps_of(model), pipeline)]
-    return pipeline.forest
-
-
-def _forget(_: Any, recent: list[Any] = _recent) -> None:
-    recent.clear()
+    forest, *others = folded(model, rounds, dtype)
+    _known[forest] = tuple(others)
+    return forest
 
 
 def load_alone(model: Any, iteration_range: tuple[int, int] | None = None) -> Forest:
@@ -434,15 +424,9 @@ def load_all(model: Any) -> tuple[Forest, ...]:
 
 
 def fold_of(model: Any, forest: Forest) -> FoldedPipeline:
-    for last, steps, pipeline in _recent:
-        alive = last() is not None and steps == _steps_of(model)
-        if alive and pipeline.forest is forest:
-            return pipeline
+    if (known := _known.get(forest)) is not None:
+        return FoldedPipeline(forest, *known)
     return folded(model, dtype=forest.input_dtype)
-
-
-def _steps_of(model: Any) -> list[int]:
-    return [id(step) for _, step in model.steps]
 
 
 def _takes_nan(last: Any, width: int, sparse: bool) -> bool:

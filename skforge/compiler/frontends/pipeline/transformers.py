@@ -58,10 +58,6 @@ def _imputed(transformer: Any, width: int) -> list[int]:
     return [*range(width), *(_marked(transformer.indicator_, 0) if marks else [])]
 
 
-def _edges(transformer: Any, _width: int) -> Sequence[Any] | None:
-    return None if transformer.encode == "ordinal" else transformer.bin_edges_
-
-
 def _markers(transformer: Any, width: int) -> Sequence[Any] | None:
     marker = transformer.missing_values
     return None if _is_nan(marker) else [[marker]] * width
@@ -110,9 +106,7 @@ _SCALER = _TransformerKind(scales=True)
 _QUANTILES = _TransformerKind(
     _same, lambda known, _: known.quantiles_.T, scales=True, rough=True
 )
-_SELECTOR = _TransformerKind(
-    lambda selector, _: selector.get_support(indices=True).tolist()
-)
+_SELECTOR = _TransformerKind(lambda t, _: t.get_support(indices=True).tolist())
 _KINDS: dict[str, _TransformerKind] = {
     f"sklearn.{module}.{name}": kind
     for kind, module, names in (
@@ -121,7 +115,9 @@ _KINDS: dict[str, _TransformerKind] = {
         (_SCALER._replace(rough=True), "preprocessing._data", "PowerTransformer"),
         (_QUANTILES, "preprocessing._data", "QuantileTransformer"),
         (
-            _TransformerKind(_binned, _edges),
+            _TransformerKind(
+                _binned, lambda t, _: None if t.encode == "ordinal" else t.bin_edges_
+            ),
             "preprocessing._discretization",
             "KBinsDiscretizer",
         ),
@@ -219,7 +215,9 @@ def lenient(transformer: Any) -> Any:
     marks = hasattr(transformer, "error_on_new")
     if _is_box_cox(transformer):
         copied = copy.copy(transformer)
-        copied.transform = lambda rows: transformer.transform(_positive(rows))
+        copied.transform = lambda rows: transformer.transform(
+            np.where(rows > 0, rows, rows.dtype.type(np.nan))
+        )
         return copied
     if not marks and not is_strict(transformer):
         return transformer
@@ -232,10 +230,6 @@ def lenient(transformer: Any) -> Any:
     else:
         copied.handle_unknown, copied.unknown_value = "use_encoded_value", -1
     return copied
-
-
-def _positive(rows: Any) -> Any:
-    return np.where(rows > 0, rows, rows.dtype.type(np.nan))
 
 
 def texts_of(transformer: Any, width: int) -> list[list[str] | None]:

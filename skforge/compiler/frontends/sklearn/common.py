@@ -19,12 +19,8 @@ from skforge.exceptions import UnsupportedModelError
 
 #: Methods that determine predictions; subclasses that override one are refused.
 _METHODS = (
-    "predict",
-    "predict_proba",
-    "decision_function",
-    "score_samples",
-    "_raw_predict",
-    "_score_samples",
+    *("predict", "predict_proba", "decision_function", "score_samples"),
+    *("_raw_predict", "_score_samples"),
 )
 
 #: Arrays of a tree with an element for each node, and those read at inner nodes only.
@@ -51,6 +47,13 @@ def refuse_overrides(model: Any) -> None:
             refuse_override(model, "sklearn", name)
 
 
+def trees_of(model: Any) -> list[Any]:
+    """Return the fitted trees of an ensemble, or of a tree."""
+    if not hasattr(model, "tree_") and not hasattr(model, "estimators_"):
+        refuse_unfitted(model)
+    return [part.tree_ for part in getattr(model, "estimators_", [model])]
+
+
 def check_trees(model: Any, estimators: Any, wanted: str) -> None:
     for estimator in estimators:
         if not is_a(estimator, f"sklearn.tree._classes.DecisionTree{wanted}"):
@@ -60,6 +63,12 @@ def check_trees(model: Any, estimators: Any, wanted: str) -> None:
                 f"ExtraTree{wanted}. CompiledForest compiles other forests one by one."
             )
         refuse_override(estimator, "sklearn")
+        tree = getattr(estimator, "tree_", None)
+        if wanted == "Classifier" and tree is not None and tree.value.shape[1] != 1:
+            raise UnsupportedModelError(
+                f"{type(model).__name__} over trees of several targets cannot be "
+                "compiled."
+            )
 
 
 def feature_names(model: Any) -> tuple[str, ...] | None:
@@ -110,7 +119,8 @@ def forest_of(
 
     ``values`` has, for each tree, what its nodes add to each output; ``columns`` the
     columns of X that it was trained on, in its order. Without ``missing``, missing
-    values go right, wherever the trees would send them.
+    values go right, wherever the trees would send them. Unless ``fields`` say
+    otherwise, leaves add to all outputs, from 0.
     """
     offset = offsets([tree.node_count for tree in trees])
     left, right, cover, feature, exact, goes_left = _joined(trees, offset)
@@ -121,14 +131,10 @@ def forest_of(
         pairs = zip(trees, map(np.asarray, columns), strict=True)
         tested = [columns_of[np.maximum(tree.feature, 0)] for tree, columns_of in pairs]
         feature = np.concatenate(tested)[inner]
-    tests = deduplicate_predicates(
-        feature,
-        int(Comparison.LE),
-        round_thresholds(exact, Comparison.LE, np.dtype(np.float32)),
-        int(Missing.NAN),
-        goes_left != 0 if missing else False,
-    )
-    del feature, exact, goes_left  # 80 MB for 12 million nodes
+    threshold = round_thresholds(exact, Comparison.LE, np.dtype(np.float32))
+    side = goes_left != 0 if missing else False
+    tests = deduplicate_predicates(feature, Comparison.LE, threshold, Missing.NAN, side)
+    del feature, exact, goes_left, threshold, side  # 80 MB for 12 million nodes
     # In place, as leaves of hundreds of classes take hundreds of megabytes.
     shape = int(np.count_nonzero(~inner)), values[0].shape[1]
     leaf_value = np.empty(shape, np.result_type(*values))
@@ -140,10 +146,12 @@ def forest_of(
         part = leaf_value[filled : filled + len(leaves)]
         np.take(value, leaves, axis=0, out=part, mode="clip")
         filled += len(leaves)
+    n_outputs = leaf_value.shape[1]
+    every = np.full(len(trees), -1 if n_outputs > 1 else 0, np.int32)
     return Forest(
         **forest_arrays(offset, inner, left, right, tests, leaf_value, cover=cover),
         n_features=int(model.n_features_in_),
         source="sklearn",
         feature_names=feature_names(model),
-        **fields,
+        **{"tree_output": every, "base": np.zeros(n_outputs), **fields},
     )

@@ -29,14 +29,8 @@ from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.outputs import SCORES, OutputSpec, Task
 from skforge.compiler.forest.validation import damaged
 from skforge.compiler.frontends.arrays import Floats
-from skforge.compiler.frontends.base import (
-    Frontend,
-    class_names,
-    detects,
-    is_a,
-    register,
-)
-from skforge.compiler.frontends.checks import IntRange, refuse_override, refuse_unfitted
+from skforge.compiler.frontends.base import Frontend, detects, is_a, register
+from skforge.compiler.frontends.checks import IntRange, refuse_override
 from skforge.compiler.frontends.members import DUMMIES
 from skforge.compiler.frontends.sklearn import common
 from skforge.exceptions import UnsupportedModelError
@@ -65,16 +59,12 @@ def load_trees(model: Any, rounds: IntRange | None = None) -> Forest:
         raise UnsupportedModelError(f"{kind} has no boosting rounds to choose from.")
     refuse_trees(model)
     single = is_a(model, _TREE)
-    if not hasattr(model, "tree_" if single else "estimators_"):
-        refuse_unfitted(model)
-    estimators = [model] if single else model.estimators_
-    trees = [estimator.tree_ for estimator in estimators]
+    trees = common.trees_of(model)
     if is_a(model, _EMBEDDING):
         return _load_embedding(model, trees)
     # targets with fewer classes are padded, which would give outputs of 0
     n_classes = model.n_classes_ if classifier else [1] * trees[0].value.shape[1]
     sizes = [int(n) for n in np.atleast_1d(n_classes)]
-    n_outputs = sum(sizes)
     # a single tree returns its leaf unchanged, even -0.0, which only -0.0 + x keeps
     zero = -0.0 if single else 0.0
     task: Task = "regression"
@@ -84,8 +74,7 @@ def load_trees(model: Any, rounds: IntRange | None = None) -> Forest:
         model,
         trees,
         [_by_output(tree.value, sizes) for tree in trees],
-        tree_output=np.full(len(trees), -1 if n_outputs > 1 else 0, dtype=np.int32),
-        base=np.full(n_outputs, zero),
+        base=np.full(sum(sizes), zero),
         divisor=1 if single else len(trees),
         task=task,
         output_sizes=tuple(sizes),
@@ -244,7 +233,7 @@ def refuse(model: Any) -> None:
     common.refuse_overrides(model)
     member = model.estimator
     if member is not None:  # None means a tree
-        classifies = any(name.endswith("Classifier") for name in class_names(model))
+        classifies = is_a(model, f"{_ADABOOST}AdaBoostClassifier", _BAGS[0])
         wanted = "Classifier" if classifies else "Regressor"
         common.check_trees(model, [member], wanted)
 
@@ -267,25 +256,18 @@ def _load_bagging(model: Any, classifier: bool) -> Forest:
         else member.tree_.value[:, :, 0]
         for member in model.estimators_
     ]
-    n_outputs = values[0].shape[1]
     return common.forest_of(
         model,
-        [member.tree_ for member in model.estimators_],
+        common.trees_of(model),
         values,
         columns=model.estimators_features_,
-        tree_output=np.full(len(values), -1 if n_outputs > 1 else 0, np.int32),
-        base=np.zeros(n_outputs),
         divisor=len(values),
         task=common.class_task(n_classes) if classifier else "regression",
-        output_sizes=(n_classes,) if classifier else (1,) * n_outputs,
+        output_sizes=(n_classes,) if classifier else (1,) * values[0].shape[1],
     )
 
 
 def _class_columns(values: Array, classes: Any, n_classes: int) -> Floats:
-    if values.shape[1] != 1:
-        raise UnsupportedModelError(
-            "BaggingClassifier over trees of several targets cannot be compiled."
-        )
     if values.shape[2] == n_classes:
         return np.asarray(values[:, 0, :], np.float64)
     seen = np.asarray(classes)
@@ -313,10 +295,8 @@ def _load_adaboost(model: Any) -> Forest:
     members = zip(model.estimators_, weights, strict=True)
     return common.forest_of(
         model,
-        [member.tree_ for member in model.estimators_],
+        common.trees_of(model),
         [_votes(model, member, weight) for member, weight in members],
-        tree_output=np.full(len(weights), -1, np.int32),
-        base=np.zeros(n_classes),
         outputs=OutputSpec(
             "samme",
             parameter=float(model.estimator_weights_.sum()),
@@ -330,19 +310,14 @@ def _load_adaboost(model: Any) -> Forest:
 
 
 def _votes(model: Any, estimator: Any, weight: Any) -> Floats:
-    values = estimator.tree_.value
-    if values.shape[1] != 1:
-        raise UnsupportedModelError(
-            "AdaBoostClassifier over trees of several targets cannot be compiled."
-        )
-    label = estimator.classes_.take(np.argmax(values[:, 0, :], axis=1))
+    label = estimator.classes_.take(np.argmax(estimator.tree_.value[:, 0, :], axis=1))
     others = -1 / (len(model.classes_) - 1) * weight
     return np.asarray(np.where(label[:, np.newaxis] == model.classes_, weight, others))
 
 
 def _load_medians(model: Any) -> Forest:
     common.check_trees(model, model.estimators_, "Regressor")
-    trees = [member.tree_ for member in model.estimators_]
+    trees = common.trees_of(model)
     weights = model.estimator_weights_[: len(trees)]
     return common.forest_of(
         model,
@@ -356,9 +331,12 @@ def _load_medians(model: Any) -> Forest:
 
 
 def load_isolation(model: Any, rounds: IntRange | None = None) -> Forest:
+    from sklearn.ensemble._iforest import _average_path_length
+
     common.check_model(model, "estimators_", rounds)
     common.check_trees(model, model.estimators_, "Regressor")
-    trees = [estimator.tree_ for estimator in model.estimators_]
+    trees = common.trees_of(model)
+    size = getattr(model, "_max_samples", model.max_samples_)
     depths, means = model._decision_path_lengths, model._average_path_length_per_tree
     # the model selects columns only if it drew some of them
     drawn = model._max_features != int(model.n_features_in_)
@@ -367,25 +345,14 @@ def load_isolation(model: Any, rounds: IntRange | None = None) -> Forest:
         trees,
         [(own + mean - 1.0)[:, None] for own, mean in zip(depths, means, strict=True)],
         columns=model.estimators_features_ if drawn else None,
-        tree_output=np.zeros(len(trees), np.int32),
-        base=np.zeros(1),
         outputs=OutputSpec(
             "path_length",
-            parameter=_average_path(model) * len(trees),
+            parameter=float(_average_path_length([size])[0]) * len(trees),
             cutoff=float(model.offset_),
             decision="paths",
         ),
         task="outlier",
     )
-
-
-def _average_path(model: Any) -> float:
-    """Compute what ``sklearn.ensemble._iforest._average_path_length`` does."""
-    size = np.array([[getattr(model, "_max_samples", model.max_samples_)]])
-    if size[0, 0] <= 2:
-        return float(size[0, 0] == 2)
-    length = 2.0 * (np.log(size - 1.0) + np.euler_gamma) - 2.0 * (size - 1.0) / size
-    return float(length[0, 0])
 
 
 register(Frontend("sklearn Bagging and AdaBoost", (), _KINDS, load, refuse=refuse))

@@ -107,15 +107,10 @@ def model_columns(model: Any) -> tuple[HistogramColumn, ...]:
             f"{type(model).__name__} has categories and was fitted by scikit-learn "
             "before 1.4, which encoded them differently; fit it again."
         )
-    encoder = preprocessor.named_transformers_["encoder"]
-    positions = np.flatnonzero(mask)
-    coded = [
-        _column(model, int(feature), categories)
-        for feature, categories in zip(positions, encoder.categories_, strict=True)
-    ]
-    plain = [
-        HistogramColumn(int(feature)) for feature in np.flatnonzero(~np.asarray(mask))
-    ]
+    known = preprocessor.named_transformers_["encoder"].categories_
+    pairs = zip(np.flatnonzero(mask).tolist(), known, strict=True)
+    coded = [_column(model, feature, categories) for feature, categories in pairs]
+    plain = map(HistogramColumn, np.flatnonzero(~np.asarray(mask)).tolist())
     return (*coded, *plain)
 
 
@@ -124,9 +119,8 @@ def _column(model: Any, feature: int, known: Any) -> HistogramColumn:
     if categories and categories[-1] != categories[-1]:
         categories.pop()  # NaN is encoded as itself
     if all(isinstance(category, str) for category in categories):
-        return HistogramColumn(
-            feature, tuple(range(len(categories))), tuple(categories)
-        )
+        codes = tuple(range(len(categories)))
+        return HistogramColumn(feature, codes, tuple(categories))
     for category in categories:
         number = isinstance(category, (bool, int, float))
         if not (number and 0 <= category <= _LARGEST_CATEGORY and category % 1 == 0):
@@ -183,23 +177,14 @@ def _tree_arrays(
     in_set = comparison == Comparison.MEMBER
     swap = np.zeros(len(nodes), np.bool_)
     swap[tests] = in_set & missing_left
-    tests_of_inner = deduplicate_predicates(
-        feature_of[seen[tests]],
-        comparison,
-        threshold,
-        int(Missing.NAN),
-        missing_left & ~in_set,
-        sets,
+    features, side = feature_of[seen[tests]], missing_left & ~in_set
+    distinct = deduplicate_predicates(
+        features, comparison, threshold, Missing.NAN, side, sets
     )
-    return arrays.forest_arrays(
-        offset,
-        inner,
-        np.where(swap, right, left) + start,
-        np.where(swap, left, right) + start,
-        tests_of_inner,
-        nodes["value"][~inner][:, np.newaxis],
-        cover=nodes["count"].astype(np.float64),
-    )
+    left, right = np.where(swap, (right, left), (left, right)) + start
+    value, cover = nodes["value"][~inner][:, np.newaxis], nodes["count"].astype(float)
+    children = offset, inner, left, right
+    return arrays.forest_arrays(*children, distinct, value, cover=cover)
 
 
 def _code_bits(tree: Any, row: int, number: int) -> Bools:

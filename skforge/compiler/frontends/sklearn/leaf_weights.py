@@ -16,7 +16,7 @@ from skforge._typing import Array
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.leaf_payloads import LANES, LeafCurves, LeafSamples
 from skforge.compiler.frontends.base import Frontend, detects, is_a, register
-from skforge.compiler.frontends.checks import IntRange, refuse_override, refuse_unfitted
+from skforge.compiler.frontends.checks import IntRange, refuse_override
 from skforge.compiler.frontends.sklearn import common
 from skforge.exceptions import UnsupportedModelError
 
@@ -48,9 +48,7 @@ def load_with_payloads(model: Any) -> Forest:
     """Return the forest of raw scores; its leaves are numbered as the payloads are."""
     refuse(model)
     single = is_a(model, SURVIVAL[1])
-    if not hasattr(model, "tree_" if single else "estimators_"):
-        refuse_unfitted(model)
-    trees = _trees(model)
+    trees = common.trees_of(model)
     values = [tree.value[:, :, 0] for tree in trees]
     if not _HAS_SAMPLES(model):
         if len(model.unique_times_) == 1 and not _has_risks_alone(model):
@@ -64,16 +62,11 @@ def load_with_payloads(model: Any) -> Forest:
         model,
         trees,
         values,
-        tree_output=np.full(len(trees), -1 if n_outputs > 1 else 0, np.int32),
         base=np.full(n_outputs, -0.0 if single else 0.0),
         divisor=len(trees),
         task="regression",
         output_sizes=(1,) * n_outputs,
     )
-
-
-def _trees(model: Any) -> list[Any]:
-    return [part.tree_ for part in getattr(model, "estimators_", [model])]
 
 
 def _leaves(tree: Any) -> Array:
@@ -96,7 +89,8 @@ def samples_of(model: Any) -> LeafSamples:
             f"The targets of {type(model).__name__} have 0.0 and -0.0, which it sorts "
             "in any order; add 0.0 to the targets and fit again."
         )
-    of_trees = [held[i, _leaves(tree)] for i, tree in enumerate(_trees(model))]
+    leaves = [*map(_leaves, common.trees_of(model))]
+    of_trees = [held[i, at] for i, at in enumerate(leaves)]
     if model.max_samples_leaf != 1:
         masks = [part != 0 for part in of_trees]
         sizes = np.concatenate([mask.sum(-1).ravel() for mask in masks])
@@ -106,28 +100,23 @@ def samples_of(model: Any) -> LeafSamples:
     columns = np.arange(len(targets))
     values = targets[columns, first]
     if model.monotonic_cst is not None:
-        parts = [bounds[i, _leaves(tree)] for i, tree in enumerate(_trees(model))]
+        parts = [bounds[i, at] for i, at in enumerate(leaves)]
         low, high = np.concatenate(parts).T
         values = np.clip(values, low[:, None], high[:, None])
-    sorted_ = [np.unique(values[:, j], return_inverse=True) for j in columns]
-    table = np.zeros((len(columns), max(len(each) for each, _ in sorted_)))
-    for row, (each, _) in zip(table, sorted_, strict=True):
-        row[: len(each)] = each
-    places = np.stack([place.ravel() for _, place in sorted_], axis=1).ravel()
-    return _samples(np.ones(len(places)), places, table, single=True)
+    each, places = np.unique(values, return_inverse=True)
+    targets = np.tile(each, (len(columns), 1))
+    return _samples(np.ones(values.size), places.ravel(), targets, single=True)
 
 
-def _samples(sizes: Array, places: Array, values: Array, single: bool) -> LeafSamples:
-    starts = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
-    more = np.zeros(LANES, np.int32)
-    return LeafSamples(
-        starts, np.concatenate([places.astype(np.int32), more]), values, single
-    )
+def _samples(sizes: Array, places: Array, targets: Array, single: bool) -> LeafSamples:
+    starts = np.append(0, np.cumsum(sizes)).astype(np.int64)
+    padded = np.append(places, np.zeros(LANES)).astype(np.int32)
+    return LeafSamples(starts, padded, targets, single)
 
 
 def curves_of(model: Any) -> LeafCurves:
     """Return the curves in the leaves of survival trees; those of one tree if alone."""
-    values = [tree.value[_leaves(tree)] for tree in _trees(model)]
+    values = [tree.value[_leaves(tree)] for tree in common.trees_of(model)]
     risks = np.concatenate([_risks(model, part, of_one=True) for part in values])
     times = np.array(model.unique_times_, np.float64)
     if _has_risks_alone(model):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from typing import Any, NamedTuple
@@ -42,14 +42,6 @@ def one_output(forest: Forest, output: int) -> Forest:
         scaling=forest.scaling[:1] + forest.scaling[1 + output : 2 + output],
         **_SCORES,
     )
-
-
-def _side_by_side(forests: Sequence[Forest]) -> Forest:
-    if len(forests) == 1:
-        return forests[0]
-    places = offsets([part.n_outputs for part in forests])[:-1].tolist()
-    base = np.concatenate([part.base for part in forests])
-    return joined(forests, places, base=base, **_SCORES)
 
 
 @dataclass(slots=True, eq=False)
@@ -100,7 +92,7 @@ def taken_apart(model: Any, forests_of: ForestsOf = read_forests) -> Wrapped:
             f"All members of {type(model).__name__} are constants, so there is no "
             "forest to compile."
         )
-    forests = []
+    forests: list[Forest] = []
     start = 0
     for members_of_kind in groups.values():
         chosen = []
@@ -110,7 +102,11 @@ def taken_apart(model: Any, forests_of: ForestsOf = read_forests) -> Wrapped:
             part.places[number] = slice(start, start + member.n_outputs)
             start += member.n_outputs
             chosen.append(member)
-        forests.append(_side_by_side(chosen))
+        if len(chosen) > 1:
+            places = offsets([forest.n_outputs for forest in chosen])[:-1].tolist()
+            base = np.concatenate([forest.base for forest in chosen])
+            chosen = [joined(chosen, places, base=base, **_SCORES)]
+        forests += chosen
     return Wrapped(root, tuple(forests))
 
 
@@ -137,9 +133,8 @@ def _part(model: Any, forests_of: ForestsOf, asks_one: bool = False) -> WrappedP
     model = unwrap(model)
     if kinds.is_wrapper(model):
         single = class_name(model) in (kinds.CALIBRATED, kinds.ONE_VS_REST)
-        inside = (
-            _part(each, forests_of, single) for each in kinds.fitted_members(model)
-        )
+        members = kinds.fitted_members(model)
+        inside = (_part(member, forests_of, single) for member in members)
         return WrappedPart(model, tuple(inside))
     if class_name(model) == kinds.CONSTANT:
         return WrappedPart(model)

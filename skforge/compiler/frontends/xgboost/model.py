@@ -12,7 +12,7 @@ import re
 from contextlib import suppress
 from dataclasses import replace
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,7 @@ from skforge._typing import Array
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.outputs import (
     EXPECTILE_GAP,
+    Objective,
     OutputFunction,
     OutputSpec,
     Task,
@@ -34,35 +35,25 @@ from skforge.compiler.frontends.xgboost.trees import in_order, tree_arrays
 from skforge.exceptions import InvalidModelError, UnsupportedModelError
 from skforge.runtime.libm import expm1, log, on_arm
 
-
-class _XGBoostObjective(NamedTuple):
-    link: str  # from base_score to margin: identity | logit | log | increments
-    function: OutputFunction  # from margin to prediction
-    task: Task
-
-
-_MEAN = _XGBoostObjective("identity", "identity", "regression")
+_SCORES = Objective("identity")
 #: From 3.4 on, XGBoost sorts quantiles that cross.
-_QUANTILES = _XGBoostObjective("identity", "sorted", "regression")
-_COUNT = _XGBoostObjective("log", "exp", "regression")
-_OBJECTIVES: dict[str, _XGBoostObjective] = {
+_QUANTILES = Objective("sorted")
+_OBJECTIVES: dict[str, Objective] = {
     name: objective
     for names, objective in (
-        ("reg:squarederror reg:linear reg:squaredlogerror", _MEAN),
-        ("reg:absoluteerror reg:pseudohubererror", _MEAN),
+        ("reg:squarederror reg:linear reg:squaredlogerror", _SCORES),
+        ("reg:absoluteerror reg:pseudohubererror", _SCORES),
         ("reg:quantileerror", _QUANTILES),
-        (
-            "reg:expectileerror",
-            _XGBoostObjective("increments", "expectiles", "regression"),
-        ),
-        ("reg:logistic", _XGBoostObjective("logit", "sigmoid", "regression")),
-        ("reg:gamma reg:tweedie count:poisson survival:cox survival:aft", _COUNT),
-        ("binary:logistic", _XGBoostObjective("logit", "sigmoid", "binary")),
-        ("binary:logitraw", _XGBoostObjective("identity", "identity", "binary")),
-        ("binary:hinge", _XGBoostObjective("identity", "hinge", "binary")),
-        ("multi:softmax", _XGBoostObjective("identity", "argmax", "multiclass")),
-        ("multi:softprob", _XGBoostObjective("identity", "softmax", "multiclass")),
-        ("rank:pairwise rank:ndcg rank:map", _MEAN._replace(task="ranking")),
+        ("reg:expectileerror", Objective("expectiles", link="increments")),
+        ("reg:logistic", Objective("sigmoid", link="logit")),
+        ("reg:gamma reg:tweedie count:poisson", Objective("exp", link="log")),
+        ("survival:cox survival:aft", Objective("exp", link="log")),
+        ("binary:logistic", Objective("sigmoid", "binary", "logit")),
+        ("binary:logitraw", Objective("identity", "binary")),
+        ("binary:hinge", Objective("hinge", "binary")),
+        ("multi:softmax", Objective("argmax", "multiclass")),
+        ("multi:softprob", Objective("softmax", "multiclass")),
+        ("rank:pairwise rank:ndcg rank:map", Objective("identity", "ranking")),
     )
     for name in names.split()
 }
@@ -125,7 +116,7 @@ def forest_from_document(
     n_features = _integer(param, "num_feature")
     crossing = objective is _QUANTILES and _version(document) < (3, 4)
     if crossing or (n_outputs == 1 and objective.function in ("sorted", "expectiles")):
-        objective = objective._replace(link="identity", function="identity")
+        objective = _SCORES._replace(task=objective.task)
 
     trees = _member(model, "trees", list, "gradient_booster.model")
     info = _member(model, "tree_info", (list, np.ndarray), "gradient_booster.model")
@@ -140,7 +131,9 @@ def forest_from_document(
             damaged(f"{name} is for {length} trees, but the model has {len(trees)}")
     trees = in_order(trees)
     steps = _first_trees(model, n_outputs, len(trees))
-    keep = _tree_range(steps, iteration_range, len(trees))
+    keep = slice(int(steps[0]), len(trees))  # XGBoost reads none before the first round
+    if (rounds := checks.chosen_rounds(iteration_range, len(steps) - 1)) is not None:
+        keep = slice(int(steps[rounds[0]]), int(steps[rounds[1]]))
     with np.errstate(invalid="ignore"):  # validate() reports NaNs
         arrays = tree_arrays(trees[keep], n_outputs)
     vector = arrays["leaf_value"].shape[1] > 1
@@ -273,18 +266,17 @@ def _int64(text: str) -> int:
 
 def _first_trees(model: dict[str, Any], n_outputs: int, n_trees: int) -> Ints:
     """Return the first tree of each boosting round, and the end of the last."""
-    if "iteration_indptr" in model:
-        listed = _integers(model["iteration_indptr"], "iteration_indptr")
-        steps = listed if len(listed) else np.zeros(1, np.int64)
-        if steps[-1] != n_trees or (np.diff(steps) < 0).any() or (steps < 0).any():
-            damaged(
-                "iteration_indptr has to rise from round to round and to end at "
-                f"{n_trees}, the number of trees, but is {listed.tolist()!s:.60}"
-            )
-    else:
+    if "iteration_indptr" not in model:
         param = model["gbtree_model_param"]
         layer = max(_integer(param, "num_parallel_tree", 1), 1) * n_outputs
-        steps = np.arange(0, n_trees + 1, layer)
+        return np.arange(0, n_trees + 1, layer)
+    listed = _integers(model["iteration_indptr"], "iteration_indptr")
+    steps = listed if len(listed) else np.zeros(1, np.int64)
+    if steps[-1] != n_trees or (np.diff(steps) < 0).any() or (steps < 0).any():
+        damaged(
+            "iteration_indptr has to rise from round to round and to end at "
+            f"{n_trees}, the number of trees, but is {listed.tolist()!s:.60}"
+        )
     return steps
 
 
@@ -295,14 +287,6 @@ def _parallel_trees(steps: Ints, n_outputs: int) -> int:
         return 0
     each, odd = divmod(int(counts[0]), n_outputs)
     return -1 if len(counts) > 1 or odd or not each else each if each > 1 else 0
-
-
-def _tree_range(steps: Ints, rounds: checks.IntRange | None, n_trees: int) -> slice:
-    chosen = checks.chosen_rounds(rounds, len(steps) - 1)
-    if chosen is None:
-        # XGBoost never reads trees before the first round
-        return slice(int(steps[0]), n_trees)
-    return slice(int(steps[chosen[0]]), int(steps[chosen[1]]))
 
 
 def _category_names(

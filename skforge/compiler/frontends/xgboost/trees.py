@@ -15,26 +15,16 @@ from skforge._typing import Array, Bools
 from skforge.compiler.forest.arrays import Comparison, Missing
 from skforge.compiler.forest.predicates import deduplicate_predicates
 from skforge.compiler.forest.validation import damaged, first_true
-from skforge.compiler.frontends.arrays import (
-    Ints,
-    Sets,
-    category_words,
-    check_children,
-    forest_arrays,
-    offsets,
-    starts,
-)
+from skforge.compiler.frontends import arrays
+from skforge.compiler.frontends.arrays import Ints, Sets, offsets
 from skforge.compiler.frontends.checks import known_fields, refuse_unknown
 from skforge.exceptions import UnsupportedModelError
 
 TreeDicts: TypeAlias = list[dict[str, Any]]  # as documents hold them
 
 _NODE_ARRAYS: dict[str, type[np.generic]] = {
-    "left_children": np.int64,
-    "right_children": np.int64,
-    "split_indices": np.int64,
-    "split_conditions": np.float32,
-    "default_left": np.int64,
+    **dict.fromkeys(("left_children", "right_children", "split_indices"), np.int64),
+    **{"split_conditions": np.float32, "default_left": np.int64},
 }
 _KNOWN = known_fields("xgboost")["trees"]
 #: Fields that predictions do not use, but that must have one number per node.
@@ -62,7 +52,7 @@ def tree_arrays(trees: TreeDicts, n_outputs: int) -> dict[str, Any]:
         leaf_value = nodes["split_conditions"][is_leaf][:, np.newaxis]
     inner = ~is_leaf
     for name in ("left_children", "right_children"):
-        check_children(name, nodes[name], inner, offset)
+        arrays.check_children(name, nodes[name], inner, offset)
     is_category, categories = _categories(trees, sizes, offset, inner)
     threshold = nodes["split_conditions"][inner]
     tests = deduplicate_predicates(
@@ -78,11 +68,12 @@ def tree_arrays(trees: TreeDicts, n_outputs: int) -> dict[str, Any]:
         cover = _join(trees, "sum_hessian", sizes, np.float32).astype(np.float64)
         if not (np.isfinite(cover) & (cover >= 0)).all():
             cover = np.zeros(0)  # covers only steer tuning, so they are not refused
-    start = starts(offset)
+    start = arrays.starts(offset)
     left, right = nodes["left_children"] + start, nodes["right_children"] + start
-    arrays = forest_arrays(offset, inner, left, right, tests, leaf_value, cover=cover)
+    nodes_of_trees = offset, inner, left, right, tests, leaf_value
+    fields = arrays.forest_arrays(*nodes_of_trees, cover=cover)
     pruned = len(inner) != 2 * int(inner.sum()) + len(trees)
-    return _drop_deleted(arrays) if pruned else arrays
+    return _drop_deleted(fields) if pruned else fields
 
 
 def in_order(trees: TreeDicts) -> TreeDicts:
@@ -262,13 +253,14 @@ def _categories(
                     "gaps."
                 )
             if int(node) in expected:
-                sets[int(number_of_inner[at.start + node])] = category_words(categories)
+                test = int(number_of_inner[at.start + node])
+                sets[test] = arrays.category_words(categories)
     return is_category, sets
 
 
-def _drop_deleted(arrays: dict[str, Any]) -> dict[str, Any]:
+def _drop_deleted(fields: dict[str, Any]) -> dict[str, Any]:
     """Drop unreachable nodes, cut off by pruning: ``num_deleted`` is new in 1.1."""
-    left, right, offset = arrays["left"], arrays["right"], arrays["tree_offset"]
+    left, right, offset = fields["left"], fields["right"], fields["tree_offset"]
     reached = np.zeros(len(left), dtype=np.bool_)
     front = offset[:-1]
     while front.size:
@@ -278,18 +270,18 @@ def _drop_deleted(arrays: dict[str, Any]) -> dict[str, Any]:
         front = np.concatenate((left[front], right[front]))
         front = front[front >= 0]
     number = np.cumsum(reached) - 1
-    leaf = arrays["leaf"][reached]
+    leaf = fields["leaf"][reached]
     rows = leaf[leaf >= 0]
     leaf[leaf >= 0] = np.arange(len(rows))
     counts = np.add.reduceat(reached.astype(np.int64), offset[:-1])
     return {
-        **arrays,
+        **fields,
         "tree_offset": offsets(counts),
-        "predicate": arrays["predicate"][reached],
+        "predicate": fields["predicate"][reached],
         "left": np.where(left[reached] >= 0, number[left[reached]], -1),
         "right": np.where(right[reached] >= 0, number[right[reached]], -1),
         "leaf": leaf,
-        "source_node": arrays["source_node"][reached],
-        "cover": arrays["cover"][reached] if len(arrays["cover"]) else arrays["cover"],
-        "leaf_value": arrays["leaf_value"][rows],
+        "source_node": fields["source_node"][reached],
+        "cover": fields["cover"][reached] if len(fields["cover"]) else fields["cover"],
+        "leaf_value": fields["leaf_value"][rows],
     }

@@ -2,47 +2,17 @@
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Callable
 from math import inf
 from typing import Any
 
 import numpy as np
 
 from skforge.compiler.ir.lir.builder import b
-from skforge.compiler.ir.lir.nodes import F32, F64, I64, Buffer, Scalar, Value
+from skforge.compiler.ir.lir.nodes import F64, I64, Buffer, Value
 from skforge.compiler.ir.lir.types import scalar_of
 from skforge.compiler.outputs.functions import FUNCTIONS
 from skforge.compiler.outputs.steps import Steps
-from skforge.compiler.outputs.text import Code, RowTerms
-
-#: Instructions that are not Python's operators on values.
-_WRITE: dict[str, Callable[..., Value]] = {
-    "not_ge": lambda x, y: b.compare("lt", x, y, unordered=True),
-    "where": lambda cond, x, y: b.select(cond, x, y),
-    "exp": lambda a: _call("exp", a),
-    "log1p": lambda a: _call("log1p", a),
-    "abs": lambda a: b.magnitude(a),
-    "float64": lambda a: a.to(F64),
-    "float32": lambda a: a.to(F32),
-    "int64": lambda a: a.to(I64),
-}
-
-
-class _LirCode(Code):
-    def write(self, name: str, values: tuple[Any, ...], given: str, to: str) -> Any:
-        if name in _WRITE:
-            return _WRITE[name](*values)
-        return getattr(operator, name)(*values)
-
-    def number(self, value: Any, dtype: str) -> Any:
-        exact = np.dtype(dtype).type(value).item()
-        return b.const(exact, scalar_of(np.dtype(dtype)))
-
-
-def _call(name: str, x: Value) -> Value:
-    assert isinstance(x.type, Scalar)
-    return b.call(f"{name}f" if x.type == F32 else name, x, gives=x.type)
+from skforge.compiler.runtime.entry.terms import TERMS, RowTerms, called
 
 
 class ResultWriter:
@@ -79,25 +49,24 @@ class ResultWriter:
 
     def _transform(self, sums: Buffer, n: Value) -> None:
         function, code = self.steps.function, FUNCTIONS[self.steps.function].code
-        count, lir = n * self.n_outputs, _LirCode()
         elsewhere = function in ("identity", "softmax") or code == "columns"
         if self.steps.divisors or not elsewhere:
             width = self.n_outputs if function == "expectiles" else 1
-            with b.loop(n if width > 1 else count) as i:
+            with b.loop(n if width > 1 else n * self.n_outputs) as i:
                 places = [i * width + j for j in range(width)] if width > 1 else [i]
-                x = RowTerms(lir, tuple(sums[k] for k in places), self.sum_dtype)
+                x = RowTerms(tuple(sums[k] for k in places), self.sum_dtype)
                 for divisor in self.steps.divisors:
                     x = x / divisor
                 if function == "path_score":
                     x = -x
                 elif not elsewhere:
-                    x = FUNCTIONS[function].of(x, self.steps.spec, lir)
+                    x = FUNCTIONS[function].of(x, self.steps.spec, TERMS)
                 for k, value in zip(places, x.values, strict=True):
                     sums[k] = value
         if function == "softmax":
             self._softmax(sums, n)
         elif function == "path_score":
-            self._path_score(sums, count)
+            self._path_score(sums, n * self.n_outputs)
 
     def _path_score(self, sums: Buffer, count: Value) -> None:
         """Compute powers of 2 with NumPy's own loop, in place, for all rows."""
@@ -120,7 +89,7 @@ class ResultWriter:
                 x = row[j]
                 greatest[0] = b.select(x > greatest[0], x, greatest[0])
             with b.loop(self.n_outputs, carry=whole) as j:
-                power = _call("exp", row[j] - greatest[0])
+                power = called("exp", row[j] - greatest[0])
                 row[j] = power
                 whole[0] = whole[0] + power.to(F64)
             total = whole[0].to(self.sum)
@@ -154,11 +123,10 @@ class ResultWriter:
             data[i] = self._labelled(best[0])
 
     def _of_row(self, sums: Buffer, data: Buffer, n: Value) -> None:
-        code = _LirCode()
         with b.loop(n) as i:
             row = b.view("row", self.sum, sums, i * self.n_outputs)
             scores = tuple(row[j] for j in range(self.n_outputs))
-            results = self.steps.of_row(RowTerms(code, scores, self.sum_dtype))
+            results = self.steps.of_row(RowTerms(scores, self.sum_dtype), TERMS)
             first = i * self.columns
             for j, result in enumerate(results.values):
                 data[first + j] = self._labelled(result)
