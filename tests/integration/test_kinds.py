@@ -317,13 +317,13 @@ def test_ensembles(name, state, half, elsewhere, tmp_path):
     compare(name, state, turn_of(name, state, half), elsewhere, tmp_path)
 
 
-@pytest.mark.sampled(30)
+@pytest.mark.sampled(24)
 @cases(kinds.WRAPPERS)
 def test_wrappers(name, state, half, elsewhere, tmp_path):
     compare(name, state, turn_of(name, state, half), elsewhere, tmp_path)
 
 
-@pytest.mark.sampled(32)
+@pytest.mark.sampled(24)
 @cases(kinds_of_pipelines.PIPELINES)
 def test_steps_that_fold(name, state, half, elsewhere, tmp_path):
     compare(name, state, turn_of(name, state, half), elsewhere, tmp_path)
@@ -335,7 +335,7 @@ def test_steps_in_their_library(name, state, half, elsewhere, tmp_path):
     compare(name, state, turn_of(name, state, half), elsewhere, tmp_path)
 
 
-@pytest.mark.sampled(12)
+@pytest.mark.sampled(9)
 @cases(kinds_of_pipelines.TEXTS)
 def test_texts(name, state, half, elsewhere, tmp_path):
     compare(name, state, turn_of(name, state, half), elsewhere, tmp_path)

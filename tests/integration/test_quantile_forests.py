@@ -92,6 +92,7 @@ def check(seed):
             same(fast.predict(part, **query), model.predict(part, **query))
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("seed", range(8))
 def test_random_models(seed):
     check(seed)
