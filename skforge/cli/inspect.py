@@ -28,6 +28,7 @@ def inspect(
     :param target: The machine: cpu is this one, or x86-64-v3, aarch64, cuda, ...
     """
     from skforge import Target
+    from skforge.compiler.forest.leaves import leaf_finder
     from skforge.compiler.runtime.kernels import KernelCache
     from skforge.compiler.runtime.targets import default_table
 
@@ -53,7 +54,7 @@ def inspect(
             f"{model_file.name} holds a forest that was never compiled."
         )
     else:
-        forest = forest_of(model)
+        forest = leaf_finder(forest_of(model))
         if asked is None:
             table = default_table(forest, machine, "exact")
             asked = table_at(table, rows or max(table)[0])

@@ -6,12 +6,12 @@ imports nothing of ``skforge.gpu``.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from skforge.compiler.target import Target
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from skforge.compiler.layouts.base import AnyLayout
     from skforge.compiler.lowering.kernel import LoweredKernel
     from skforge.compiler.schedule.directives import ScheduleKind
-    from skforge.compiler.schedule.ranges import BatchRange
+    from skforge.compiler.schedule.ranges import SchedulesByRange as Table
     from skforge.compiler.schedule.schedule import Schedule
 
 
@@ -37,94 +37,59 @@ class LirPass(NamedTuple):
     run: Callable[[lir.Function, LoweredKernel], lir.Function]
 
 
-class Backend(ABC):
-    """The part of one kind of machine; it holds no state."""
+@dataclass(eq=False)
+class Backend:
+    """The part of one kind of machine: what it answers, without state."""
 
     #: Whether kernels are called by address, as entries, threads and walks of sparse
     #: rows do, and a schedule's time is estimated for numbers of threads.
-    native: ClassVar[bool]
+    native: bool
 
     # ---------------------------------------------------------------- compiling
 
-    #: The passes on MIR that are its own, by their names in ``MIR_PASSES``.
-    mir_passes: ClassVar[Mapping[str, MirPass]] = {}
-    #: What follows ``LIR_PASSES``.
-    lir_passes: ClassVar[tuple[LirPass, ...]] = ()
-
-    def check_blocks(self, hir: PredictEnsemble, body: mir.Body) -> bool:
-        """Check blocks of rows that threads share; return whether there are any."""
-        return False
-
-    def lay_out_blocks(
-        self, hir: PredictEnsemble, body: mir.Body, target: Target
-    ) -> AnyLayout | None:
-        """Lay a forest out for blocks of rows that threads share, if there are any."""
-        return None
-
-    @abstractmethod
-    def lower(
-        self,
-        function: mir.Function,
-        hir: PredictEnsemble,
-        layout: AnyLayout,
-        *,
-        target: Target,
-        name: str,
-    ) -> LoweredKernel:
-        """Lower a legalised function whose walks are expanded."""
-
-    @abstractmethod
-    def in_process(
-        self, function: lir.Function, target: Target
-    ) -> tuple[lir.Function, Target]:
-        """Return what this process can run in place of a function, and on which CPU."""
-
-    @abstractmethod
-    def code_levels(self, target: Target) -> tuple[str, ...]:
-        """Return the levels below LIR that have a text."""
-
-    def device_text(self, function: lir.Function, target: Target, level: str) -> str:
-        """Return a function as text for a device, not for this process."""
-        raise NotImplementedError
+    #: Lowers a legalised function, whose walks are expanded, given its HIR and layout,
+    #: and by name ``target`` and ``name``.
+    lower: Callable[..., LoweredKernel]
+    #: What this process can run in place of a function, and on which CPU.
+    in_process: Callable[[lir.Function, Target], tuple[lir.Function, Target]]
+    #: The levels below LIR that have a text.
+    code_levels: Callable[[Target], tuple[str, ...]]
 
     # ----------------------------------------------------------------- choosing
 
-    @abstractmethod
-    def shape(self, forest: Forest | ForestShape, target: Target) -> ForestShape:
-        """Return what costs depend on."""
-
-    @abstractmethod
-    def default_table(
-        self, forest: Forest | ForestShape, target: Target, reduction: Reduction
-    ) -> dict[BatchRange, Schedule]: ...
-
-    @abstractmethod
-    def walking(self, forest: Forest, target: Target) -> Schedule:
-        """Return a default whose walks end at leaves, for their numbers."""
-
-    @abstractmethod
-    def contribution_table(self, forest: Forest) -> dict[BatchRange, Schedule]: ...
+    #: What costs depend on.
+    shape: Callable[[Forest | ForestShape, Target], ForestShape]
+    default_table: Callable[[Forest | ForestShape, Target, Reduction], Table]
+    #: A default whose walks end at leaves, for their numbers.
+    walking: Callable[[Forest, Target], Schedule]
+    contribution_table: Callable[[Forest], Table]
 
     # ------------------------------------------------------------------ running
 
-    @abstractmethod
-    def available(self, target: Target, name: object) -> Target:
-        """Return the machine here that runs a target's code, parsed from a name.
+    #: The machine here that runs a target's code, parsed from a name. Raises
+    #: ``TargetError`` if there is none.
+    available: Callable[[Target, object], Target]
+    #: The kernel that was lowered, or stored.
+    kernel: Callable[[Any, Target], Any]
+    #: The machine here that runs schedules of this kind, or it raises.
+    for_schedules: Callable[[], Target] = Target.host
+    #: A target as files store it: by name if it may differ on loading.
+    stored: Callable[[Target], Any] = lambda target: target
 
-        Raises ``TargetError`` if there is none.
-        """
+    # -------------------------------------------------------------- of GPUs alone
 
-    def for_schedules(self) -> Target:
-        """Return the machine here that runs schedules of this kind, or raise."""
-        return Target.host()
-
-    def stored(self, target: Target) -> Any:
-        """Return a target as files store it: by name if it may differ on loading."""
-        return target
-
-    @abstractmethod
-    def kernel(self, source: Any, target: Target) -> Any:
-        """Return the kernel that was lowered, or stored."""
+    #: The passes on MIR that are its own, by their names in ``MIR_PASSES``.
+    mir_passes: Mapping[str, MirPass] = field(default_factory=dict)
+    #: What follows ``LIR_PASSES``.
+    lir_passes: tuple[LirPass, ...] = ()
+    #: Checks blocks of rows that threads share; tells whether there are any.
+    check_blocks: Callable[[PredictEnsemble, mir.Body], bool] = lambda *_: False
+    #: The layout of a forest for such blocks, if there are any.
+    lay_out_blocks: Callable[[PredictEnsemble, mir.Body, Target], AnyLayout | None] = (
+        lambda *_: None
+    )
+    #: A function as text for a device, at a level, not for this process.
+    device_text: Callable[[lir.Function, Target, str], str] = lambda *_: ""
 
 
 _HOMES: dict[ScheduleKind, str] = {

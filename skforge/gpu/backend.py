@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from skforge.compiler.backend import Backend, LirPass, MirPass
 from skforge.compiler.cost.shape import ForestShape
 from skforge.compiler.driver import Lowered
@@ -12,8 +10,7 @@ from skforge.compiler.ir.hir.nodes import PredictEnsemble, Reduction
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.mir import nodes as mir
 from skforge.compiler.layouts.base import AnyLayout, get
-from skforge.compiler.schedule.ranges import BatchRange
-from skforge.compiler.schedule.schedule import Schedule
+from skforge.compiler.schedule.ranges import SchedulesByRange
 from skforge.compiler.target import Target
 from skforge.exceptions import TargetError
 from skforge.gpu import defaults, nest
@@ -45,92 +42,76 @@ GPU_LIR_PASSES = (
 )
 
 
-class GpuBackend(Backend):
-    """Every GPU, and its emulation."""
+def _check_blocks(hir: PredictEnsemble, body: mir.Body) -> bool:
+    shape = nest.block_shape(body)
+    if shape is not None and (why := blocks_of(hir).refusal(shape)):
+        get(hir.nest.representation).refuse(why)
+    return shape is not None
 
-    native = False
-    mir_passes = GPU_MIR_PASSES
-    lir_passes = GPU_LIR_PASSES
-    lower = staticmethod(lower_grids.run)
-    walking = staticmethod(defaults.walking_gpu_schedule)
 
-    def check_blocks(self, hir: PredictEnsemble, body: mir.Body) -> bool:
-        shape = nest.block_shape(body)
-        if shape is not None and (why := blocks_of(hir).refusal(shape)):
-            get(hir.nest.representation).refuse(why)
-        return shape is not None
+def _lay_out_blocks(
+    hir: PredictEnsemble, body: mir.Body, target: Target
+) -> AnyLayout | None:
+    shape = nest.block_shape(body)
+    if shape is None:
+        return None
+    return blocks_of(hir).lay_out(hir, shape, target.shared_bytes)
 
-    def lay_out_blocks(
-        self, hir: PredictEnsemble, body: mir.Body, target: Target
-    ) -> AnyLayout | None:
-        shape = nest.block_shape(body)
-        if shape is None:
-            return None
-        return blocks_of(hir).lay_out(hir, shape, target.shared_bytes)
 
-    def in_process(
-        self, function: lir.Function, target: Target
-    ) -> tuple[lir.Function, Target]:
-        return emulate_grids.run(function), Target.host()
+def _code_levels(target: Target) -> tuple[str, ...]:
+    if target.kind == "hip":
+        return ("cuda",)  # as HIP has it; PTX is NVIDIA's
+    device = ("cuda", "ptx")
+    return ("llvm", "asm", *device) if target.kind == "emulated" else device
 
-    def code_levels(self, target: Target) -> tuple[str, ...]:
-        if target.kind == "hip":
-            return ("cuda",)  # as HIP has it; PTX is NVIDIA's
-        device = ("cuda", "ptx")
-        return ("llvm", "asm", *device) if target.kind == "emulated" else device
 
-    def device_text(self, function: lir.Function, target: Target, level: str) -> str:
-        source = emit_gpu(function, target).source
-        if level == "cuda":
-            return source
-        arch = target.cpu if target.cpu.startswith("sm_") else "sm_80"
-        return compile_ptx(source, arch)
+def _device_text(function: lir.Function, target: Target, level: str) -> str:
+    source = emit_gpu(function, target).source
+    if level == "cuda":
+        return source
+    arch = target.cpu if target.cpu.startswith("sm_") else "sm_80"
+    return compile_ptx(source, arch)
 
-    def shape(self, forest: Forest | ForestShape, target: Target) -> ForestShape:
-        return ForestShape.of(forest)
 
-    def default_table(
-        self, forest: Forest | ForestShape, target: Target, reduction: Reduction
-    ) -> dict[BatchRange, Schedule]:
-        whole = ForestShape.of(forest).forest
-        return defaults.default_gpu_schedules(whole, target, reduction)
+def _default_table(
+    forest: Forest | ForestShape, target: Target, reduction: Reduction
+) -> SchedulesByRange:
+    whole = ForestShape.of(forest).forest
+    return defaults.default_gpu_schedules(whole, target, reduction)
 
-    def contribution_table(self, forest: Forest) -> dict[BatchRange, Schedule]:
-        return {(1, None): defaults.gpu_contribution_schedule()}
 
-    def available(self, target: Target, name: object) -> Target:
-        if target.kind not in ("cuda", "hip"):
-            target.check_runs_here()
-            return target
-        device = cupy.current(target.kind)
-        if name in ("cuda", "hip"):
-            return device.target()
-        if not _runs(target.cpu, device.arch):
-            raise TargetError(
-                f"Code for {target.cpu} does not run on {device.name}, which is "
-                f"{device.arch}; use target={target.kind!r}."
-            )
+def _available(target: Target, name: object) -> Target:
+    if target.kind not in ("cuda", "hip"):
+        target.check_runs_here()
         return target
+    device = cupy.current(target.kind)
+    if name in ("cuda", "hip"):
+        return device.target()
+    if not _runs(target.cpu, device.arch):
+        raise TargetError(
+            f"Code for {target.cpu} does not run on {device.name}, which is "
+            f"{device.arch}; use target={target.kind!r}."
+        )
+    return target
 
-    def for_schedules(self) -> Target:
-        try:
-            return cupy.current().target()
-        except TargetError as error:
-            raise TargetError(
-                f"the schedule maps loops to a GPU, but no GPU can be used: {error} To "
-                "run such schedules on the CPU, use target='emulated'."
-            ) from error
 
-    def stored(self, target: Target) -> Any:
-        return target.kind if target.kind in ("cuda", "hip") else target
+def _for_schedules() -> Target:
+    try:
+        return cupy.current().target()
+    except TargetError as error:
+        raise TargetError(
+            f"the schedule maps loops to a GPU, but no GPU can be used: {error} To "
+            "run such schedules on the CPU, use target='emulated'."
+        ) from error
 
-    def kernel(
-        self, source: Lowered | StoredKernel, target: Target
-    ) -> EmulatedKernel | GpuKernel:
-        if target.kind == "emulated":
-            return EmulatedKernel(source, target)
-        assert not isinstance(source, StoredKernel)
-        return GpuKernel(source, target)
+
+def _kernel(
+    source: Lowered | StoredKernel, target: Target
+) -> EmulatedKernel | GpuKernel:
+    if target.kind == "emulated":
+        return EmulatedKernel(source, target)
+    assert not isinstance(source, StoredKernel)
+    return GpuKernel(source, target)
 
 
 def _runs(wanted: str, available: str) -> bool:
@@ -148,4 +129,23 @@ def _runs(wanted: str, available: str) -> bool:
     return old[0] == new[0] and old[1] <= new[1]
 
 
-BACKEND = GpuBackend()
+#: Every GPU, and its emulation.
+BACKEND = Backend(
+    native=False,
+    lower=lower_grids.run,
+    in_process=lambda f, target: (emulate_grids.run(f), Target.host()),
+    code_levels=_code_levels,
+    shape=lambda forest, target: ForestShape.of(forest),
+    default_table=_default_table,
+    walking=defaults.walking_gpu_schedule,
+    contribution_table=lambda forest: {(1, None): defaults.gpu_contribution_schedule()},
+    available=_available,
+    kernel=_kernel,
+    for_schedules=_for_schedules,
+    stored=lambda target: target.kind if target.kind in ("cuda", "hip") else target,
+    mir_passes=GPU_MIR_PASSES,
+    lir_passes=GPU_LIR_PASSES,
+    check_blocks=_check_blocks,
+    lay_out_blocks=_lay_out_blocks,
+    device_text=_device_text,
+)

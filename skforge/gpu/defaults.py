@@ -85,11 +85,9 @@ def default_gpu_schedules(
     return dict(zip(ranges, (schedules[k] for k in chosen), strict=True))
 
 
-def walking_gpu_schedule(
-    forest: Forest, target: Target, rows: int = ROW_THREADS
-) -> Schedule:
+def walking_gpu_schedule(forest: Forest, target: Target) -> Schedule:
     """Return a schedule for every forest, and for every use of the walks' leaves."""
-    facts = _Facts(forest, target, "exact")
+    facts, rows = _Facts(forest, target, "exact"), ROW_THREADS
     while rows >= WARP and not facts.fits(rows, "shared"):
         rows //= 2
     if rows < WARP:

@@ -20,7 +20,7 @@ from skforge.compiler.runtime.leaves.sums import PayloadSums
 from skforge.exceptions import InvalidInputError, SourceNeededError
 
 #: Numbers of leaves, or of points of curves, that a block of rows has at most.
-_BLOCK = 1 << 22
+_BLOCK = 1 << 20
 
 #: Arguments that count only with ``oob_score``.
 _UNUSED = "oob_score", "indices", "duplicates"
@@ -61,18 +61,18 @@ class LeafAnswers:
         self, method: str, params: Mapping[str, Any]
     ) -> tuple[Callable[..., Array] | None, int]:
         """Return the function of leaves, and the most numbers of a row's answer."""
-        payload = self._source.payload
+        payload, made = self._source.payload, self._made.get(method)
         if isinstance(payload, LeafSamples):
             query = self._query(**params)
             if query is None:
                 return None, 0
-            quantiles = self._of("quantiles", lambda: LeafQuantiles(payload))
+            quantiles = self._made[method] = made or LeafQuantiles(payload)
             return lambda *leaves: _squeezed(quantiles(query, *leaves)), 1
         tables = payload.hazard, payload.survival, payload.risks
         table = tables[(*CURVES, "predict").index(method)]
         if {*params} - {"return_array"} or table is None:
             return None, 0
-        sums = self._of(method, lambda: PayloadSums(table))
+        sums = self._made[method] = made or PayloadSums(table)
         n_trees = self._predictor.forest.n_trees
 
         def mean(leaves: Any, n_jobs: int | None) -> Array:
@@ -80,9 +80,6 @@ class LeafAnswers:
             return means[:, 0] if method == "predict" else means
 
         return mean, table.shape[1]
-
-    def _of(self, name: str, make: Callable[[], Any]) -> Any:
-        return self._made.get(name) or self._made.setdefault(name, make())
 
     def _query(
         self, quantiles: Any = None, interpolation: Any = "linear", **params: Any
@@ -128,11 +125,11 @@ class LeafAnswers:
 
     def warm_up(self, batch_sizes: Any) -> None:
         module = self._predictor.module.parts[0]
-        module._trees("row").warm_up(batch_sizes)
-        for method in self._source.by_leaves:
-            answer, _ = self._answer(method, {})
-            if answer is not None:
-                answer(np.zeros((1, module.forest.n_trees), np.int32), None)
+        module.finder.warm_up(batch_sizes)
+        leaves = np.zeros((1, module.forest.n_trees), np.int32)
+        answers = (self._answer(method, {})[0] for method in self._source.by_leaves)
+        for answer in filter(None, answers):
+            answer(leaves, None)
 
 
 def _squeezed(answer: Array) -> Array:

@@ -18,8 +18,6 @@ from skforge.sources.sklearn import TreesSource
 
 
 class LeafSource(TreesSource):
-    """A forest with payloads in its leaves; live, or kept as arrays."""
-
     #: Methods that are answered with payloads.
     by_leaves: ClassVar[tuple[str, ...]]
     payload_type: ClassVar[type[LeafSamples | LeafCurves]]

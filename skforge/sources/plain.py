@@ -147,28 +147,49 @@ class PlainRows:
         return warning
 
     def _pandas(self, X: Any) -> ReadArray | None:
-        warning, blocks = self.warning_of(X, X.columns), X._mgr.blocks
+        columns = X.columns
+        warning = self.warning_of(X, columns)
         if warning is None:
             return None
-        plain = [block for block in blocks if frames.is_plain(block.dtype)]
-        if len(blocks) > 1 and any(frames.may_round(block.values) for block in plain):
-            return None
-        if self._r.objects and len(plain) < len(blocks):
-            objects = [block for block in blocks if block.dtype == np.object_]
-            # beside these, the source converts other columns in another way
-            if objects and len(plain) + len(objects) < len(blocks):
+        blocks = X._mgr.blocks
+        if not self._named and len(blocks) == 1 and frames.is_plain(blocks[0].dtype):
+            return np.ascontiguousarray(blocks[0].values.T, self._r.dtype), warning
+        rows = np.empty(X.shape, self._r.dtype)
+        coded: list[int] = []
+        whole: list[int] = []
+        objects = self._r.objects and any(b.dtype == np.object_ for b in blocks)
+        for block in blocks:
+            dtype, values, locs = block.dtype, block.values, block.mgr_locs
+            if objects and dtype == np.object_:
+                for index, column in zip(locs.as_array, values.tolist(), strict=True):
+                    if (numbers := numbers_among(column, {*map(type, column)})) is None:
+                        return None
+                    rows[:, index] = numbers
+                continue
+            if frames.is_plain(dtype):
+                rows[:, locs.indexer] = values.T
+                if dtype.itemsize == 8 and dtype.kind in "iu":
+                    whole += locs.as_array.tolist()
+                continue
+            number = frames.number_dtype(dtype, self._r.arrow)
+            if objects or (number is None and not frames.is_category(dtype)):
                 return None
-        how: dict[str, Any] = {"unseen": self._r.unseen, "strict": True}
-        numbers = self._columns.numbers(X, self._r.dtype, read=self._numbers, **how)
-        return numbers, warning
-
-    def _numbers(self, column: Any) -> frames.ColumnNumbers | None:
-        if column.dtype == np.object_ and self._r.objects:
-            objects = column.tolist()
-            numbers = numbers_among(objects, {*map(type, objects)})
-            return None if numbers is None else (numbers, None)
-        found = frames.numbers_in(column, self._r.arrow)
-        return None if found is None or frames.may_round(found[0]) else found
+            (feature,) = locs.as_array.tolist()
+            if number is None:
+                coded.append(feature)
+                unseen = self._r.unseen
+                table, new = self._columns.of_dtype(dtype, feature, columns, unseen)
+                if new is not None and unseen is None:
+                    return None
+                rows[:, feature] = table[values.codes]
+                continue
+            if number.kind in "iu":
+                whole.append(feature)
+            rows[:, feature], missing = frames.nullable_numbers(values, number)
+            rows[missing, feature] = np.nan
+        if whole and frames.has_large(rows[:, whole]):
+            return None
+        return (rows, warning) if sorted(coded) == self._named else None
 
     def _table(self, X: Any) -> ReadArray | None:
         if not self._r.tables or self._named:

@@ -159,7 +159,7 @@ class Tuner:
         search = Search(
             leaf_finder(forest),  # the traversal, even if scores are not sums
             machine,
-            reduction,
+            reduction if forest.aggregate == "sum" else "exact",
             ranges,
             n_jobs,
             strategy,

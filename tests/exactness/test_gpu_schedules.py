@@ -37,6 +37,7 @@ def test_same_bits_as_the_source(family: str, name: str) -> None:
         assert_same_bits(got, raw[:n], (family, name, n))
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("representation", ["array", "sparse", "reorg"])
 @pytest.mark.parametrize(
     "family", ["shared forest by tiles", "splitting", "two dimensions"]

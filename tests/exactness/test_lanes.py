@@ -63,7 +63,7 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     return request.param
 
 
-@pytest.mark.sampled(18)
+@pytest.mark.sampled(11)
 @pytest.mark.parametrize("name", TAKEN)
 def test_forests(name: str, way: str) -> None:
     check_exact(name, LANES, batches=SIZES, apply=way == "cheapest")
@@ -73,7 +73,7 @@ def test_rows_in_parallel() -> None:
     check_exact("multiclass", IN_BLOCKS, n_jobs=3)
 
 
-@pytest.mark.sampled(9)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize(
     ("name", "level"),
     in_turns(
@@ -90,7 +90,7 @@ def test_x86_64_levels(level: str, name: str, way: str) -> None:
     check_exact(name, LANES, target=levels()[level], batches=(1, 65))
 
 
-@pytest.mark.sampled(20)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("level", ["v2", "v3", "v4", "aarch64", "host"])
 @pytest.mark.parametrize("name", ["scalar", "multiclass", "vector 2", "extremes"])
 def test_nothing_is_read_or_written_out_of_bounds(
@@ -113,7 +113,7 @@ def test_nothing_is_read_or_written_out_of_bounds(
 WIDTHS = (10, 30, 60, 120, 250)
 
 
-@pytest.mark.sampled(14)
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize("level", ["v2", "v3", "v4", "host"])
 @pytest.mark.parametrize("width", WIDTHS)
 def test_codes_in_several_registers(width: int, level: str, way: str) -> None:
@@ -139,29 +139,33 @@ def test_codes_in_several_banks(shape: str, level: str) -> None:
     assert_same_bits(raw_of(module, rows), reference_raw(made, rows), shape)
 
 
-@pytest.mark.sampled(3)
+#: Numbers of thresholds: blocks just full and just begun, and columns cut in two.
+LENGTHS = (1, 15, 16, 17, 32, 33, 240, 255, 256, 257, 300)
+
+
+@pytest.mark.sampled(12)
+@pytest.mark.parametrize("length", LENGTHS)
 @pytest.mark.parametrize("missing", [*[(kind,) for kind in Missing], ALL_MISSING])
 @pytest.mark.parametrize("comparison", [Comparison.LT, Comparison.LE])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_columns_of_any_length(dtype: str, comparison: Comparison, missing) -> None:
-    """Blocks of thresholds just full, just begun, and columns cut in two."""
-    random = np.random.default_rng(5)
-    for n in (1, 15, 16, 17, 32, 33, 240, 255, 256, 257, 300):
-        made = drawn(
-            20,
-            7,
-            n_features=1,
-            dtype=dtype,
-            comparisons=(comparison,),
-            missing=missing,
-            thresholds=np.sort(random.standard_normal(n)).tolist(),
-        )
-        rows = edge_rows(made, 300, seed=n)
-        module = compile_forest(made, LANES)
-        assert_same_bits(raw_of(module, rows), reference_raw(made, rows), n)
+def test_columns_of_any_length(
+    dtype: str, comparison: Comparison, missing: tuple[Missing, ...], length: int
+) -> None:
+    made = drawn(
+        20,
+        7,
+        n_features=1,
+        dtype=dtype,
+        comparisons=(comparison,),
+        missing=missing,
+        thresholds=np.sort(np.random.default_rng(5).standard_normal(length)).tolist(),
+    )
+    rows = edge_rows(made, 300, seed=length)
+    module = compile_forest(made, LANES)
+    assert_same_bits(raw_of(module, rows), reference_raw(made, rows), length)
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", ["scalar", "vector 3", "double categories"])
 def test_aarch64_code_is_emitted(name: str, way: str) -> None:
     text, code = emitted(forest(name), LANES, Target.aarch64())
@@ -178,7 +182,7 @@ def test_fast_sums_are_within_their_bound() -> None:
 
 
 quick = settings(
-    max_examples=6,
+    max_examples=3,
     suppress_health_check=[
         HealthCheck.function_scoped_fixture,
         HealthCheck.too_slow,

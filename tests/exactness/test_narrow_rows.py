@@ -82,6 +82,7 @@ def test_ties(missing: Missing, level: str, extremes: bool) -> None:
             np.testing.assert_array_equal(got, raw[:n])
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("block", [1024, 2048, 4096])
 def test_ties_in_blocks_that_are_taken_in_parts(block: int) -> None:
     """Ties of the second part of a block were settled in the lines of the first."""

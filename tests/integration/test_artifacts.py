@@ -123,7 +123,7 @@ def saved(model, tmp_path):
     return skforge.load(tmp_path / "model.skforge")
 
 
-@pytest.mark.sampled(7)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("name", MODELS)
 def test_files_and_dropped_estimators_keep_attributes(name, fitted, tmp_path):
     """``test_kinds.py`` compares their answers."""
@@ -151,7 +151,7 @@ SKLEARN = [
 ]
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", SKLEARN)
 def test_rows_are_refused_in_the_words_of_scikit_learn(name, fitted, tmp_path):
     compiled, loaded = fitted(name), saved(fitted(name), tmp_path)
@@ -239,7 +239,7 @@ def test_what_needs_the_source_says_so(tmp_path):
 
 
 def test_what_is_left_out_is_missing(tmp_path):
-    compiled = CompiledForest(BaggingClassifier(n_estimators=2).fit(X, Y)).fit(X)
+    compiled = plain(BaggingClassifier(n_estimators=2).fit(X, Y)).fit(X)
     loaded = saved(compiled, tmp_path)
     assert hasattr(compiled, "predict_log_proba")
     with pytest.raises(AttributeError) as error:
@@ -426,7 +426,7 @@ def test_of_a_tuner_what_is_plain_data_is_kept(tmp_path):
 
 
 def test_a_loaded_model_can_be_compiled_and_saved_again(tmp_path):
-    compiled = CompiledForest(random_forest(NAMES[Y])).fit(X)
+    compiled = plain(random_forest(NAMES[Y])).fit(X)
     loaded = saved(compiled, tmp_path)
     first = (tmp_path / "model.skforge").read_bytes()
     assert equal(saved(loaded, tmp_path).predict(X), compiled.predict(X))
@@ -504,7 +504,7 @@ def test_it_compiles_for_the_cpu_found(tmp_path, monkeypatch):
 
 
 def test_another_release_warns(tmp_path, monkeypatch):
-    compiled = CompiledForest(random_forest(Y)).fit(X)
+    compiled = plain(random_forest(Y)).fit(X)
     for module in ("prediction.state", "persistence.artifact"):
         monkeypatch.setattr(f"skforge.{module}.__version__", "0.0.9")
     state = pickle.dumps(compiled)
@@ -551,13 +551,13 @@ def test_a_pickle_of_an_older_format_names_both_releases():
 
 
 def test_pickles_of_a_later_format_name_both_releases(monkeypatch):
-    compiled = CompiledForest(random_forest(Y)).fit(X)
+    compiled = plain(random_forest(Y)).fit(X)
     module = compile_forest(compiled.forest_)
     for part in ("compiler.forest.forest", "prediction.state"):
         monkeypatch.setattr(f"skforge.{part}.FORMAT", 3)
         monkeypatch.setattr(f"skforge.{part}.__version__", "0.9.0")
     states = [pickle.dumps(made) for made in (compiled, module, module.forest)]
-    unfitted = pickle.dumps(CompiledForest(random_forest(Y)))
+    unfitted = pickle.dumps(plain(random_forest(Y)))
     monkeypatch.undo()
     for state in states:
         with pytest.raises(UnsupportedModelError) as error:
@@ -682,7 +682,7 @@ def piped(payload):
 
 
 def test_files_and_bytes_hold_what_paths_do(tmp_path):
-    compiled = CompiledForest(DecisionTreeClassifier(max_depth=2).fit(X, Y)).fit(X)
+    compiled = plain(DecisionTreeClassifier(max_depth=2).fit(X, Y)).fit(X)
     path = tmp_path / "a.skforge"
     skforge.save(compiled, path)
     payload, buffer, zipped = path.read_bytes(), io.BytesIO(), tmp_path / "a.gz"
@@ -812,7 +812,7 @@ def test_an_artifact_names_the_mistake_in_rows(name, tmp_path):
     model = xgboost.XGBRegressor(n_estimators=2).fit(np.eye(9, 4), np.arange(9))
     live = plain(model).fit(np.eye(9, 4))
     model.save_model(tmp_path / "model.json")
-    of_file = CompiledForest(tmp_path / "model.json", tuning="off").fit(np.eye(9, 4))
+    of_file = plain(tmp_path / "model.json").fit(np.eye(9, 4))
     for found in (live.drop_estimator(), of_file, of_file.drop_estimator()):
         for method in ("predict", "predict_raw", "apply"):
             with pytest.raises(InvalidInputError) as error:

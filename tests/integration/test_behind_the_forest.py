@@ -90,7 +90,7 @@ def test_one_vs_rest_over_regressors():
 
 def test_an_unfitted_wrapper_is_trained_and_cloned():
     wrapper = CalibratedClassifierCV(CLASSIFIERS["gb"], cv=2)
-    fast = CompiledForest(wrapper, tuning="off").fit(X, TWO)
+    fast = plain(wrapper).fit(X, TWO)
     same(fast.predict_proba(X), clone(wrapper).fit(X, TWO).predict_proba(X))
     assert not hasattr(wrapper, "classes_")
     again = clone(fast).fit(X, TWO)
@@ -100,14 +100,14 @@ def test_an_unfitted_wrapper_is_trained_and_cloned():
 def test_a_search_over_a_wrapper():
     wrapper = CalibratedClassifierCV(CLASSIFIERS["gb"], cv=2)
     search = GridSearchCV(
-        CompiledForest(wrapper, prefit=False, tuning="off"),
+        plain(wrapper, prefit=False),
         {"estimator__method": ["sigmoid", "isotonic"]},
         cv=2,
     ).fit(X, TWO)
-    plain = GridSearchCV(wrapper, {"method": ["sigmoid", "isotonic"]}, cv=2)
-    plain.fit(X, TWO)
-    assert search.best_params_["estimator__method"] == plain.best_params_["method"]
-    same(search.predict_proba(X), plain.predict_proba(X))
+    own = GridSearchCV(wrapper, {"method": ["sigmoid", "isotonic"]}, cv=2)
+    own.fit(X, TWO)
+    assert search.best_params_["estimator__method"] == own.best_params_["method"]
+    same(search.predict_proba(X), own.predict_proba(X))
 
 
 @pytest.mark.parametrize(
@@ -237,7 +237,7 @@ def test_weights_of_samples_in_fit():
     wrapper = compose.TransformedTargetRegressor(
         REGRESSORS["gb"], func=np.cbrt, inverse_func=lambda y: y**3
     )
-    fast = CompiledForest(wrapper, tuning="off").fit(X, SCORE, sample_weight=weights)
+    fast = plain(wrapper).fit(X, SCORE, sample_weight=weights)
     same(fast.predict(X), wrapper.fit(X, SCORE, sample_weight=weights).predict(X))
 
 
@@ -287,7 +287,7 @@ def test_members_that_are_no_forests_are_refused(fitted):
     wrapper = ensemble.VotingClassifier(members)
     wrapper = wrapper.fit(X, TWO) if fitted else wrapper
     with pytest.raises(UnsupportedModelError, match=r"no member .*LogisticRegression"):
-        CompiledForest(wrapper, tuning="off").fit(X, TWO)
+        plain(wrapper).fit(X, TWO)
 
 
 def test_subclasses_are_refused():

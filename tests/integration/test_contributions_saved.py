@@ -35,6 +35,7 @@ from skforge import (
 )
 from skforge.compiler.runtime.auto import AutoModule
 from skforge.compiler.runtime.cpu.code import MachineCode
+from tests.plain import plain
 
 xgb = pytest.importorskip("xgboost")
 lgb = pytest.importorskip("lightgbm")
@@ -137,7 +138,7 @@ def test_another_process_needs_no_source_library(fitted, tmp_path):
 def test_models_without_covers_say_so(tmp_path):
     forest = replace(load_forest(MODELS["xgboost"]()), cover=np.zeros(0))
     skforge.save(forest, tmp_path / "bare.skforge")
-    fast = CompiledForest(skforge.load(tmp_path / "bare.skforge"), tuning="off").fit(X)
+    fast = plain(skforge.load(tmp_path / "bare.skforge")).fit(X)
     skforge.save(fast, tmp_path / "fast.skforge")
     with pytest.raises(UnsupportedModelError) as error:
         skforge.load(tmp_path / "fast.skforge").predict_contribs(X)
@@ -191,7 +192,7 @@ def test_sparse_rows_of_many_columns(fitted):
     """Columns that the forest does not read are there, with zeros."""
     wide = np.zeros((300, 400), np.float32)
     wide[:, 7:13] = X
-    fast = CompiledForest(xgb.XGBRegressor(n_estimators=3), tuning="off").fit(wide, Y)
+    fast = plain(xgb.XGBRegressor(n_estimators=3)).fit(wide, Y)
     expected = fast.predict_contribs(np.where(wide == 0, np.nan, wide))
     assert expected.shape == (300, 401)
     found = fast.predict_contribs(sparse.csr_matrix(wide))
@@ -202,7 +203,7 @@ def test_several_forests_are_refused_by_name():
     from sklearn.calibration import CalibratedClassifierCV
 
     model = CalibratedClassifierCV(MODELS["classes"](), cv=2).fit(X, Y)
-    fast = CompiledForest(model, tuning="off").fit(X)
+    fast = plain(model).fit(X)
     with pytest.raises(UnsupportedModelError, match=r"^CalibratedClassifierCV comp"):
         fast.predict_contribs(X)
 
@@ -233,13 +234,13 @@ def test_after_warm_up_no_call_compiles(sizes, monkeypatch):
         made.append(args)
         honest(self, *args)
 
-    fast = CompiledForest(MODELS["lightgbm"](), tuning="off").fit(X)
+    fast = plain(MODELS["lightgbm"]()).fit(X)
     monkeypatch.setattr(MachineCode, "__init__", watched)
     assert fast.warm_up(sizes) is fast
     made.clear()
     fast.predict_contribs(X)
     assert made
-    again = CompiledForest(MODELS["lightgbm"](), tuning="off").fit(X)
+    again = plain(MODELS["lightgbm"]()).fit(X)
     again.warm_up(sizes, contribs=True)
     made.clear()
     for size in (1, 5, 64, 300):
@@ -254,7 +255,7 @@ def test_routing_knows_only_what_is_of_scikit_learn():
     import sklearn
 
     with sklearn.config_context(enable_metadata_routing=True):
-        fast = CompiledForest(IsolationForest(n_estimators=2), tuning="off").fit(X)
+        fast = plain(IsolationForest(n_estimators=2)).fit(X)
         routes = str(fast.get_metadata_routing())
     assert "approximate" not in routes and "fit" in routes
 

@@ -20,7 +20,6 @@ from sklearn.exceptions import NotFittedError
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from skforge import CompiledForest
 from skforge.prediction.counters import ROUTES
 from tests.plain import plain
 
@@ -134,7 +133,7 @@ def test_copies_and_pickles_start_from_zero():
 
 
 def test_threads_lose_no_count():
-    fast = CompiledForest(FOREST, tuning="off").fit(X)
+    fast = plain(FOREST).fit(X)
     fast.predict(X[:2])
     before = fast.counters()
 

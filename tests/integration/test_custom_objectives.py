@@ -10,7 +10,8 @@ import pytest
 from sklearn.datasets import make_classification
 
 import skforge
-from skforge import CompiledForest, compile_forest
+from skforge import compile_forest
+from tests.plain import plain
 
 xgb = pytest.importorskip("xgboost")
 lgb = pytest.importorskip("lightgbm")
@@ -79,7 +80,7 @@ def margins(model, rows):
 @pytest.mark.sampled(3)
 def test_answers_and_warnings_are_the_models(model, tmp_path):
     rows = pd.DataFrame(X, columns=list("abcdef"))
-    compiled = CompiledForest(model, tuning="off").fit(rows)
+    compiled = plain(model).fit(rows)
     skforge.save(compiled, tmp_path / "a.skforge")
     forms = (
         [rows, rows[:1]] if hasattr(model, "feature_names_in_") else [X, X[:1], rows]
@@ -104,7 +105,7 @@ def test_answers_and_warnings_are_the_models(model, tmp_path):
 
 
 def test_it_is_trained(model):
-    compiled = CompiledForest(type(model)(**model.get_params()), tuning="off")
+    compiled = plain(type(model)(**model.get_params()))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         compiled.fit(X, TWO if model.objective is logistic else Y)
@@ -126,7 +127,7 @@ def test_boosters_and_files(model, tmp_path):
         module = compile_forest(source)
         assert module.predict(X).tobytes() == values.tobytes()
         assert module.predict_raw(X).tobytes() == margins(model, rows).tobytes()
-        compiled = CompiledForest(source, tuning="off").fit(X)
+        compiled = plain(source).fit(X)
         assert compiled.predict_raw(X).tobytes() == margins(model, rows).tobytes()
 
 
@@ -143,7 +144,7 @@ def test_a_logger_of_ones_own_is_told():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         model = MODELS["lgbm-two"]()
-        compiled = CompiledForest(model, tuning="off").fit(X)
+        compiled = plain(model).fit(X)
     before = lgb.basic._LOGGER
     lgb.register_logger(Logger())
     try:

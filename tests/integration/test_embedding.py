@@ -20,7 +20,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import skforge
-from skforge import CompiledForest, UnsupportedModelError
+from skforge import UnsupportedModelError
 from tests.kinds import FRAME, TWO
 from tests.plain import plain
 
@@ -37,7 +37,7 @@ def same(found: Any, wanted: Any) -> None:
         assert found.tobytes() == wanted.tobytes()
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("seed", range(100))
 def test_random_embeddings(seed: int) -> None:
     random = np.random.default_rng(seed)
@@ -61,7 +61,7 @@ def test_random_embeddings(seed: int) -> None:
 @pytest.mark.parametrize("how", [{}, {"sparse_output": False}], ids=["sparse", "dense"])
 def test_frames_pickles_and_files(how: dict[str, Any], tmp_path: Any) -> None:
     model = RandomTreesEmbedding(5, random_state=0, **how).fit(FRAME)
-    fast = CompiledForest(model, tuning="off").fit(FRAME)
+    fast = plain(model).fit(FRAME)
     skforge.save(fast, tmp_path / "a.skforge")
     others = skforge.load(tmp_path / "a.skforge"), pickle.loads(pickle.dumps(fast))
     for one in (fast, *others, fast.drop_estimator()):
@@ -106,7 +106,7 @@ def test_the_settings_of_scikit_learn_count() -> None:
 
 def test_pipelines() -> None:
     embedding = RandomTreesEmbedding(5, random_state=0)
-    step = CompiledForest(clone(embedding), tuning="off")
+    step = plain(clone(embedding))
     own, ours = (
         make_pipeline(StandardScaler(), inner, LogisticRegression()).fit(X, TWO)
         for inner in (embedding, step)
@@ -130,7 +130,7 @@ def test_leaves_without_a_column_are_refused() -> None:
 def test_transform_is_measured_and_columns_are_not_explained():
     X = np.random.default_rng(0).normal(size=(200, 4))
     model = RandomTreesEmbedding(n_estimators=5, random_state=0).fit(X)
-    fast = CompiledForest(model, tuning="off").fit(X)
+    fast = plain(model).fit(X)
     text = str(fast.summary(X[:16], batch_sizes=[1, 16]))
     assert "Time of transform by batch size" in text
     with pytest.raises(UnsupportedModelError, match="something else than sums of its"):

@@ -35,6 +35,7 @@ from skforge import (
 )
 from skforge.compiler.runtime.module import compile_forest
 from skforge.exceptions import ScheduleError, TargetError
+from tests.plain import plain
 
 xgb = pytest.importorskip("xgboost")
 
@@ -126,7 +127,7 @@ def test_raw_scores_are_margins_or_averages():
 def test_early_stopping_limits_the_trees():
     model = xgb.XGBClassifier(n_estimators=60, early_stopping_rounds=2, n_jobs=1)
     data = {"eval_set": [(X[200:], Y[200:])], "verbose": False}
-    compiled = CompiledForest(model).fit(X[:200], Y[:200], **data)
+    compiled = plain(model).fit(X[:200], Y[:200], **data)
     source = compiled.estimator_
     assert compiled.best_iteration == source.best_iteration < 58
     assert compiled.forest_.n_trees == 3 * (source.best_iteration + 1)
@@ -135,7 +136,7 @@ def test_early_stopping_limits_the_trees():
 
 def test_weights_are_used_to_train():
     weight = np.linspace(0, 1, 300)
-    compiled = CompiledForest(forest()).fit(X, Y, sample_weight=weight)
+    compiled = plain(forest()).fit(X, Y, sample_weight=weight)
     expected = forest().fit(X, Y, sample_weight=weight)
     assert same(compiled.predict_proba(X), expected.predict_proba(X))
     assert not same(compiled.predict_proba(X), FITTED.predict_proba(X))
@@ -145,13 +146,13 @@ def test_scores_are_the_sources():
     weight = np.linspace(0, 1, 300)
     other = (Y + (np.arange(300) % 7 == 0)) % 3
     for model in (FITTED, RandomForestRegressor(3, random_state=0).fit(X, Y)):
-        compiled = CompiledForest(model).fit(X)
+        compiled = plain(model).fit(X)
         assert compiled.score(X, other) == model.score(X, other)
         assert compiled.score(X, other, weight) == model.score(X, other, weight)
     group = np.arange(300) // 10
     ranker = xgb.XGBRanker(n_estimators=2, n_jobs=1).fit(X, Y, qid=group)
     table = pytest.importorskip("pandas").DataFrame(X).assign(qid=group)
-    assert CompiledForest(ranker).fit(X).score(table, Y) == ranker.score(table, Y)
+    assert plain(ranker).fit(X).score(table, Y) == ranker.score(table, Y)
 
 
 @pytest.mark.parametrize("reduction", ["fast", "reproducible"])
@@ -170,7 +171,7 @@ def test_a_fitted_model_is_shared_and_not_changed():
     state = pickle.dumps(model)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        compiled = CompiledForest(model).fit(X)
+        compiled = plain(model).fit(X)
     assert compiled.estimator_ is model
     compiled.predict(X)
     assert pickle.dumps(model) == state
@@ -178,7 +179,7 @@ def test_a_fitted_model_is_shared_and_not_changed():
 
 def test_targets_for_a_fitted_model_warn():
     with pytest.warns(UserWarning) as caught:
-        compiled = CompiledForest(FITTED).fit(X, 2 - Y, sample_weight=np.ones(300))
+        compiled = plain(FITTED).fit(X, 2 - Y, sample_weight=np.ones(300))
     advice = "prefit=True silences this warning, and prefit=False trains it again."
     assert [str(w.message) for w in caught] == [
         f"The RandomForestClassifier is already fitted, so y is ignored; {advice}",
@@ -193,7 +194,7 @@ def test_targets_for_a_fitted_model_warn():
 
 
 def test_prefit_false_trains_again():
-    compiled = CompiledForest(FITTED, prefit=False).fit(X, 2 - Y)
+    compiled = plain(FITTED, prefit=False).fit(X, 2 - Y)
     assert compiled.estimator_ is not FITTED
     assert np.mean(compiled.predict(X) == 2 - Y) > 0.9
 
@@ -225,7 +226,7 @@ def test_frozen_models_are_unwrapped_and_survive_clone():
 
 
 def test_clone_forgets_a_fit_that_is_not_frozen():
-    copied = clone(CompiledForest(FITTED).fit(X))
+    copied = clone(plain(FITTED).fit(X))
     assert not hasattr(copied.estimator, "classes_")
     assert message(lambda: copied.predict(X), NotFittedError) == (
         "This CompiledForest instance is not fitted yet. Call 'fit' with appropriate "
@@ -237,7 +238,7 @@ def test_a_booster_survives_clone():
     booster = xgb.XGBClassifier(n_estimators=2, n_jobs=1).fit(X, Y > 0).get_booster()
     copied = clone(CompiledForest(booster))
     assert copied.estimator is not booster
-    expected = CompiledForest(booster).fit(X).predict_proba(X)
+    expected = plain(booster).fit(X).predict_proba(X)
     assert same(copied.fit(X).predict_proba(X), expected)
     assert is_classifier(CompiledForest(booster))
 
@@ -255,7 +256,7 @@ def test_a_fitted_model_inside_does_not_make_it_fitted():
 
 
 def test_fitted_attributes_are_the_models():
-    compiled = CompiledForest(FITTED).fit(X)
+    compiled = plain(FITTED).fit(X)
     assert same(compiled.classes_, FITTED.classes_)
     assert same(compiled.feature_importances_, FITTED.feature_importances_)
     assert compiled.n_features_in_ == 6
@@ -553,10 +554,10 @@ def test_the_state_has_no_machine_code():
 
 
 def test_another_version_warns():
-    compiled = CompiledForest(FITTED).fit(X)
+    compiled = plain(FITTED).fit(X)
     state = compiled.__getstate__() | {"_skforge_version": "0.0.9"}
     with pytest.warns(UserWarning) as caught:
-        CompiledForest(FITTED).__setstate__(state)
+        plain(FITTED).__setstate__(state)
     from skforge import __version__
 
     assert [str(w.message) for w in caught] == [
@@ -579,8 +580,8 @@ def test_metadata_is_routed():
     with config_context(enable_metadata_routing=True):
         inner = forest().set_fit_request(sample_weight=True)
         inner.set_score_request(sample_weight=False)
-        compiled = CompiledForest(inner).fit(X, Y, sample_weight=weight)
-        refused = CompiledForest(forest())
+        compiled = plain(inner).fit(X, Y, sample_weight=weight)
+        refused = plain(forest())
         with pytest.raises(ValueError) as error:
             refused.fit(X, Y, sample_weight=weight)
         assert "sample_weight" in str(error.value)

@@ -14,7 +14,7 @@ from sklearn.ensemble import RandomForestClassifier
 from sklearn.tree import DecisionTreeClassifier
 
 import skforge
-from skforge import CompiledForest, InvalidModelError, load_forest
+from skforge import InvalidModelError, load_forest
 from tests.plain import plain
 
 xgb = pytest.importorskip("xgboost")
@@ -59,7 +59,7 @@ def kinds(folder):
         "lgbm-file": str(folder / "model.txt"),
         "lgbm-text": light.booster_.model_to_string(),
         "forest": load_forest(forest),
-        "stored": CompiledForest(forest, tuning="off").fit(X).drop_estimator(),
+        "stored": plain(forest).fit(X).drop_estimator(),
     }
     onnx = pytest.importorskip("skl2onnx")
     made["proto"] = onnx.to_onnx(forest, X[:1], options={"zipmap": False})
@@ -93,7 +93,7 @@ def test_hasattr_never_raises(tmp_path):
                 wrong.append((what, name, repr(error)))
 
     for kind, model in kinds(tmp_path).items():
-        compiled = CompiledForest(model, tuning="off")
+        compiled = plain(model)
         walk((kind, "before"), compiled)
         fitted = compiled.fit(X, Y) if kind == "unfitted" else compiled.fit(X)
         for how, one in copies(fitted, tmp_path).items():
@@ -260,7 +260,7 @@ def fresh(kind):
 CASES = [(kind, change) for kind, (_, ways) in sources().items() for change in ways]
 
 
-@pytest.mark.sampled(10)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize(
     ("kind", "change"), CASES, ids=[f"{kind}-{way.__name__}" for kind, way in CASES]
 )

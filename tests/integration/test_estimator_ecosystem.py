@@ -38,6 +38,7 @@ from sklearn.preprocessing import OrdinalEncoder, StandardScaler
 
 from skforge import CompiledForest, Schedule
 from skforge.exceptions import UnsupportedModelError
+from tests.plain import plain
 
 pd = pytest.importorskip("pandas")
 xgb = pytest.importorskip("xgboost")
@@ -58,7 +59,7 @@ def regressor():
 @pytest.mark.parametrize("n_jobs", [2, pytest.param(1, marks=pytest.mark.slow)])
 def test_grid_search_over_schedules_and_the_models_parameters(n_jobs):
     grid = {"schedule": SCHEDULES, "estimator__max_depth": [1, 4]}
-    search = GridSearchCV(CompiledForest(forest()), grid, cv=2, n_jobs=n_jobs)
+    search = GridSearchCV(plain(forest()), grid, cv=2, n_jobs=n_jobs)
     search.fit(X, Y)
     bare = GridSearchCV(forest(), {"max_depth": [1, 4]}, cv=2).fit(X, Y)
     found = search.cv_results_["mean_test_score"]
@@ -74,17 +75,17 @@ def test_a_frozen_model_is_searched_without_training():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         search = RandomizedSearchCV(
-            CompiledForest(frozen), {"schedule": SCHEDULES[:2]}, n_iter=2, cv=2
+            plain(frozen), {"schedule": SCHEDULES[:2]}, n_iter=2, cv=2
         ).fit(X, Y)
     assert search.best_estimator_.estimator_ is frozen.estimator
 
 
 def test_cross_validation_trains_in_every_fold():
-    fitted = CompiledForest(forest().fit(X, Y))
+    fitted = plain(forest().fit(X, Y))
     assert np.array_equal(
         cross_val_score(fitted, X, Y, cv=3), cross_val_score(forest(), X, Y, cv=3)
     )
-    model = CompiledForest(xgb.XGBClassifier(n_estimators=3, n_jobs=1))
+    model = plain(xgb.XGBClassifier(n_estimators=3, n_jobs=1))
     assert np.array_equal(
         cross_val_predict(model, X, Y, method="predict_proba", cv=3, n_jobs=2),
         cross_val_predict(model.estimator, X, Y, method="predict_proba", cv=3),
@@ -92,7 +93,7 @@ def test_cross_validation_trains_in_every_fold():
 
 
 def test_pipelines():
-    pipeline = make_pipeline(StandardScaler(), CompiledForest(forest())).fit(X, Y)
+    pipeline = make_pipeline(StandardScaler(), plain(forest())).fit(X, Y)
     bare = make_pipeline(StandardScaler(), forest()).fit(X, Y)
     assert np.array_equal(pipeline.predict_proba(X), bare.predict_proba(X))
     assert pipeline.score(X, Y) == bare.score(X, Y)
@@ -102,14 +103,14 @@ def test_pipelines():
 def test_outliers_are_found_in_one_call():
     source = IsolationForest(n_estimators=5, random_state=0)
     expected = clone(source).fit_predict(X)
-    assert np.array_equal(CompiledForest(source).fit_predict(X), expected)
-    pipeline = make_pipeline(CompiledForest(source))
+    assert np.array_equal(plain(source).fit_predict(X), expected)
+    pipeline = make_pipeline(plain(source))
     assert np.array_equal(pipeline.fit_predict(X, Y), expected)
-    assert not hasattr(CompiledForest(forest()), "fit_predict")
+    assert not hasattr(plain(forest()), "fit_predict")
 
 
 def test_what_only_the_model_has_is_said_to_be_there():
-    compiled = CompiledForest(xgb.XGBClassifier(n_estimators=2, n_jobs=1)).fit(X, Y)
+    compiled = plain(xgb.XGBClassifier(n_estimators=2, n_jobs=1)).fit(X, Y)
     for name in ("get_booster", "n_estimators"):
         with pytest.raises(AttributeError) as error:
             getattr(compiled, name)
@@ -128,10 +129,10 @@ def test_what_only_the_model_has_is_said_to_be_there():
 def test_names_that_a_library_made_up_are_no_names():
     lgb = pytest.importorskip("lightgbm")
     source = lgb.LGBMClassifier(n_estimators=2, verbose=-1).fit(X, Y)
-    compiled = CompiledForest(source).fit(X)
+    compiled = plain(source).fit(X)
     for one in (source, compiled, compiled.drop_estimator()):
         assert not hasattr(one, "feature_names_in_")
-    assert CompiledForest(source.booster_).fit(X).feature_names_in_[0] == "Column_0"
+    assert plain(source.booster_).fit(X).feature_names_in_[0] == "Column_0"
 
 
 def test_column_transformers_with_frames():
@@ -145,7 +146,7 @@ def test_column_transformers_with_frames():
 
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        ours = make_pipeline(columns(), CompiledForest(forest())).fit(frame, Y)
+        ours = make_pipeline(columns(), plain(forest())).fit(frame, Y)
         bare = make_pipeline(columns(), forest()).fit(frame, Y)
         assert np.array_equal(ours.predict_proba(frame), bare.predict_proba(frame))
     assert np.array_equal(ours[-1].feature_names_in_, bare[-1].feature_names_in_)
@@ -166,7 +167,7 @@ def test_column_transformers_with_frames():
     ids=["calibrated", "tuned", "fixed", "voting", "stacking"],
 )
 def test_meta_classifiers(wrap):
-    ours, bare = wrap(CompiledForest(forest())).fit(X, Y), wrap(forest()).fit(X, Y)
+    ours, bare = wrap(plain(forest())).fit(X, Y), wrap(forest()).fit(X, Y)
     assert np.array_equal(ours.predict(X), bare.predict(X))
     if hasattr(bare, "predict_proba"):
         assert np.array_equal(ours.predict_proba(X), bare.predict_proba(X))
@@ -174,7 +175,7 @@ def test_meta_classifiers(wrap):
 
 def test_calibration_of_a_frozen_compiled_forest():
     source = forest().fit(X, Y)
-    compiled = CompiledForest(source).fit(X)
+    compiled = plain(source).fit(X)
     ours = CalibratedClassifierCV(FrozenEstimator(compiled)).fit(X, Y)
     bare = CalibratedClassifierCV(FrozenEstimator(source)).fit(X, Y)
     assert np.array_equal(ours.predict_proba(X), bare.predict_proba(X))
@@ -182,18 +183,18 @@ def test_calibration_of_a_frozen_compiled_forest():
 
 def test_meta_regressors():
     targets = np.c_[X[:, 0], X[:, 1]]
-    ours = MultiOutputRegressor(CompiledForest(regressor())).fit(X, targets)
+    ours = MultiOutputRegressor(plain(regressor())).fit(X, targets)
     bare = MultiOutputRegressor(regressor()).fit(X, targets)
     assert np.array_equal(ours.predict(X), bare.predict(X))
     # bagging seeds its members' parameters: the wrapper's own seed trains nothing
-    ours = BaggingRegressor(CompiledForest(regressor()), 2, random_state=0).fit(X, Y)
+    ours = BaggingRegressor(plain(regressor()), 2, random_state=0).fit(X, Y)
     parts = [member.estimator_.predict(X) for member in ours.estimators_]
     assert np.array_equal(ours.predict(X), sum(parts) / 2)
 
 
 def test_feature_selection_and_inspection():
     source = regressor().fit(X, Y)
-    compiled = CompiledForest(source).fit(X)
+    compiled = plain(source).fit(X)
     chosen = SelectFromModel(compiled, prefit=True).get_support()
     assert np.array_equal(chosen, SelectFromModel(source, prefit=True).get_support())
     found = permutation_importance(compiled, X, Y, n_repeats=2, random_state=0)
@@ -238,7 +239,7 @@ def test_estimators_from_before_scikit_learns_tags_are_named():
     if sklearn.__version__.startswith(("1.6.1", "1.7.")):
         pytest.skip("this scikit-learn takes estimators without tags")
     with pytest.raises(UnsupportedModelError) as caught:
-        CompiledForest(old()).fit(X)
+        plain(old()).fit(X)
     assert str(caught.value) == (
         "XGBClassifier is an estimator of xgboost from before scikit-learn 1.6, so "
         f"scikit-learn {sklearn.__version__} cannot tell whether it is fitted. "
@@ -248,7 +249,7 @@ def test_estimators_from_before_scikit_learns_tags_are_named():
 
 
 def test_a_predictor_may_outlive_its_module(monkeypatch):
-    fast = CompiledForest(forest().fit(X, Y)).fit(X)
+    fast = plain(forest().fit(X, Y)).fit(X)
     # When Python ends, names of modules are None before the last objects go.
     monkeypatch.setattr("skforge.prediction.predictor._METHODS_CHANGE", None)
     fast._predictor.__del__()

@@ -96,7 +96,7 @@ def test_a_memoryview_is_an_array(model):
 @pytest.mark.parametrize("kind", [np.asarray, np.ndarray.tolist, sp.csr_matrix])
 def test_leaves_of_too_many_columns_are_refused(kind):
     source, compiled = fitted("xgb")
-    for model in (compiled, CompiledForest(source.get_booster()).fit(X)):
+    for model in (compiled, plain(source.get_booster()).fit(X)):
         with pytest.raises(ValueError) as error:
             model.apply(kind(np.c_[X32, X32]))
         assert str(error.value) == "Feature shape mismatch, expected: 6, got 12"
@@ -173,7 +173,7 @@ def scores_of(booster, rows, **kind):
 
 def test_a_booster_gives_labels_and_its_own_scores():
     booster = fitted("xgb")[0].get_booster()
-    compiled = CompiledForest(booster).fit(X)
+    compiled = plain(booster).fit(X)
     probability = scores_of(booster, X)
     assert np.array_equal(compiled.predict_proba(X), probability)
     assert np.array_equal(compiled.predict(X), probability.argmax(axis=1))
@@ -188,7 +188,7 @@ def test_a_booster_gives_labels_and_its_own_scores():
 
 def test_a_boosters_names_are_checked_where_rows_have_some():
     booster = fitted("xgb-names")[0].get_booster()
-    compiled = CompiledForest(booster).fit(FRAME)
+    compiled = plain(booster).fit(FRAME)
     expected = scores_of(booster, FRAME)
     assert np.array_equal(compiled.predict(FRAME), expected)
     assert np.array_equal(compiled.predict(X), expected)
@@ -201,13 +201,13 @@ def test_a_boosters_names_are_checked_where_rows_have_some():
 
 
 def test_a_booster_refuses_infinities_as_dmatrix_does():
-    compiled = CompiledForest(fitted("xgb")[0].get_booster()).fit(X)
+    compiled = plain(fitted("xgb")[0].get_booster()).fit(X)
     for rows in (at(np.inf), at(np.inf, np.float64), sp.csr_matrix(at(np.inf))):
         assert outcome(compiled.predict, rows) == outcome(xgb.DMatrix, rows)
 
 
 def test_a_booster_takes_no_further_arguments():
-    compiled = CompiledForest(fitted("xgb")[0].get_booster()).fit(X)
+    compiled = plain(fitted("xgb")[0].get_booster()).fit(X)
     with pytest.raises(TypeError) as error:
         compiled.predict(X, training=True)
     text = "predict() got an unexpected keyword argument 'training'"
@@ -224,7 +224,7 @@ CHOOSE = (
 )
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("method", ["predict", "predict_proba"])
 @pytest.mark.parametrize(
     ("kind", "name", "whose"),
@@ -268,7 +268,7 @@ def test_a_file_needs_no_source_library(tmp_path, suffix):
     source = fitted("xgb-names")[0]
     path = tmp_path / f"model.{suffix}"
     source.save_model(path)
-    compiled = CompiledForest(str(path)).fit(X)
+    compiled = plain(str(path)).fit(X)
     assert np.array_equal(compiled.predict(X), source.predict(X))
     assert np.array_equal(compiled.predict(FRAME), source.predict(FRAME))
     rows = sp.csr_matrix(with_absent())
@@ -312,7 +312,7 @@ def test_sample_rows_come_in_every_form(rows):
         source = fitted(model)[0]
         if model == "rf" and rows == "array, no rows":
             continue
-        compiled = CompiledForest(source).fit(NUMBERS[rows](framed(X)))
+        compiled = plain(source).fit(NUMBERS[rows](framed(X)))
         assert np.array_equal(compiled.predict_proba(X), source.predict_proba(X))
 
 
@@ -324,4 +324,4 @@ def test_sample_rows_that_the_source_refuses():
     ):
         source = fitted(model)[0]
         expected = outcome(source.predict, NUMBERS[rows](framed(X)))
-        assert outcome(CompiledForest(source).fit, NUMBERS[rows](framed(X))) == expected
+        assert outcome(plain(source).fit, NUMBERS[rows](framed(X))) == expected

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from sklearn.base import clone, is_classifier, is_regressor
 
-from skforge import CompiledForest, InvalidInputError
+from skforge import InvalidInputError
+from tests.plain import plain
 
 onnx = pytest.importorskip("onnx")
 onnxruntime = pytest.importorskip("onnxruntime")
@@ -79,7 +80,7 @@ def test_classifiers_give_labels_and_scores(kind, tmp_path):
     if kind == "file":
         source = tmp_path / "model.onnx"
         onnx.save(CLASSIFIER, source)
-    compiled = CompiledForest(source)
+    compiled = plain(source)
     assert is_classifier(compiled)
     if kind == "clone":
         compiled = clone(compiled)
@@ -94,7 +95,7 @@ def test_classifiers_give_labels_and_scores(kind, tmp_path):
 
 
 def test_regressors_give_targets():
-    compiled = CompiledForest(REGRESSOR)
+    compiled = plain(REGRESSOR)
     assert is_regressor(compiled)
     assert np.array_equal(compiled.fit(X).predict(X), run(REGRESSOR)[0][:, 0])
     assert not hasattr(compiled, "predict_proba")
@@ -102,7 +103,7 @@ def test_regressors_give_targets():
 
 
 def test_rows_are_checked():
-    compiled = CompiledForest(REGRESSOR).fit(X)
+    compiled = plain(REGRESSOR).fit(X)
     with pytest.raises(InvalidInputError) as error:
         compiled.predict(X[:, :2])
     assert str(error.value) == (

@@ -285,7 +285,7 @@ def test_parameters_that_are_no_refusal():
         xgb.XGBClassifier(n_estimators=2, booster="dart", n_jobs=1),
         lgb.LGBMClassifier(n_estimators=2, linear_tree=False, verbose=-1),
     ):
-        compiled = CompiledForest(model, tuning="off").fit(X, Y)
+        compiled = plain(model).fit(X, Y)
         expected = compiled.estimator_.predict_proba(X)
         assert compiled.predict_proba(X).tobytes() == expected.tobytes()
 
@@ -321,7 +321,7 @@ def check_unwrapped(compiled, search):
 def test_a_fitted_search_is_its_best_estimator(kind):
     search = clone(SEARCHES[kind]).fit(X, Y)
     before = pickle.dumps(search)
-    compiled = CompiledForest(search, tuning="off")
+    compiled = plain(search)
     assert is_classifier(compiled)
     assert get_tags(compiled) == get_tags(search.best_estimator_)
     check_unwrapped(compiled.fit(X), search)
@@ -348,7 +348,7 @@ def test_another_best_estimator_is_noticed(tmp_path):
 @pytest.mark.parametrize("kind", SEARCHES)
 def test_a_search_that_is_not_fitted_is_trained(kind):
     search = SEARCHES[kind]
-    compiled = CompiledForest(search, tuning="off")
+    compiled = plain(search)
     assert is_classifier(compiled)
     assert hasattr(compiled, "predict_proba")
     compiled.fit(X, Y)
@@ -359,7 +359,7 @@ def test_a_search_that_is_not_fitted_is_trained(kind):
 
 def test_searches_are_cloned_saved_and_trained_again(tmp_path):
     search = clone(SEARCHES["grid"]).fit(X, Y)
-    compiled = CompiledForest(search, tuning="off").fit(X)
+    compiled = plain(search).fit(X)
     expected = search.predict_proba(X).tobytes()
     again = pickle.loads(pickle.dumps(compiled))
     assert again.search_.best_estimator_ is again.estimator_
@@ -369,12 +369,12 @@ def test_searches_are_cloned_saved_and_trained_again(tmp_path):
         assert one.predict_proba(X).tobytes() == expected
     for one in (loaded, compiled.drop_estimator()):
         assert not hasattr(one, "search_")
-    frozen = clone(CompiledForest(FrozenEstimator(search), tuning="off"))
+    frozen = clone(plain(FrozenEstimator(search)))
     assert frozen.fit(X).estimator_ is search.best_estimator_
     copied = clone(compiled)
     assert not hasattr(copied.estimator, "best_estimator_")
     assert copied.fit(X, Y).predict_proba(X).tobytes() == expected
-    fresh = CompiledForest(search, prefit=False, tuning="off").fit(X, 1 - Y)
+    fresh = plain(search, prefit=False).fit(X, 1 - Y)
     assert fresh.search_ is not search
     assert np.mean(fresh.predict(X) == 1 - Y) > 0.8
     copied.set_params(estimator=forest()).fit(X, Y)
@@ -384,7 +384,7 @@ def test_searches_are_cloned_saved_and_trained_again(tmp_path):
 def test_a_search_passes_weights_on():
     weight = np.linspace(0, 1, 200)
     search = SEARCHES["grid"]
-    compiled = CompiledForest(search, tuning="off").fit(X, Y, sample_weight=weight)
+    compiled = plain(search).fit(X, Y, sample_weight=weight)
     expected = clone(search).fit(X, Y, sample_weight=weight)
     found = compiled.predict_proba(X)
     assert found.tobytes() == expected.predict_proba(X).tobytes()

@@ -13,7 +13,7 @@ from sklearn.utils import get_tags
 from sklearn.utils.estimator_checks import check_estimator
 from threadpoolctl import threadpool_limits
 
-from skforge import CompiledForest, UnsupportedModelError
+from skforge import UnsupportedModelError
 from skforge.compiler.runtime.module import compile_forest
 from skforge.exceptions import VerificationError
 from skforge.prediction.predictor import ForestPredictor
@@ -52,7 +52,7 @@ def test_categories_by_name():
     frame["b"] = pandas.Categorical(rng.integers(0, 9, 300) * 3)
     y = frame["c"].astype(str).str.len() + frame["b"].astype(int) % 7
     model = HistGradientBoostingRegressor(max_iter=9).fit(frame, y)
-    fast = CompiledForest(model).fit(frame)
+    fast = plain(model).fit(frame)
     unknown = frame.astype({"c": object})
     unknown.loc[::3, "c"] = "quince"
     missing = frame.copy()
@@ -80,7 +80,7 @@ def test_verification_sees_a_wrong_leaf(name):
 def test_a_forest_without_its_model(name):
     """As loaded where scikit-learn's estimator is not at hand."""
     model, fast = fitted(name)
-    bare = CompiledForest(fast.forest_).fit(X)
+    bare = plain(fast.forest_).fit(X)
     kind = get_tags(model).estimator_type
     assert get_tags(bare).estimator_type == kind
     for method in ("predict_proba", "decision_function", "score_samples"):
@@ -97,7 +97,7 @@ def test_a_forest_without_its_model(name):
 def test_one_class_is_said_where_members_are_no_help():
     model = clone(MODELS["adaboost of names"].model).fit(np.eye(3), [1, 1, 1])
     with pytest.raises(UnsupportedModelError, match="was fitted with one class"):
-        CompiledForest(model).fit(np.eye(3))
+        plain(model).fit(np.eye(3))
 
 
 def failing(estimator):
@@ -117,4 +117,4 @@ def failing(estimator):
 )
 def test_nothing_fails_that_the_model_passes(name):
     model = clone(MODELS[name].model).set_params(random_state=0)
-    assert failing(CompiledForest(model)) <= failing(model)
+    assert failing(plain(model)) <= failing(model)

@@ -39,6 +39,7 @@ from skforge import (
 )
 from skforge.exceptions import VerificationError
 from tests.oracles import shap_values as oracle
+from tests.plain import plain
 
 N = 120
 RNG = np.random.default_rng(1)
@@ -308,7 +309,7 @@ def test_all_background_rows_count():
 def test_what_is_compiled_already(name, tmp_path):
     model = MODELS[name]()
     values = TreeExplainer(model).shap_values(X)
-    fast = CompiledForest(model, tuning="off").fit(X)
+    fast = plain(model).fit(X)
     assert TreeExplainer(fast).model is fast
     skforge.save(fast, tmp_path / "model.skforge")
     module = compile_forest(load_forest(model))
@@ -552,9 +553,7 @@ def test_saved_explainers_give_the_same_bits(data):
 
 
 def test_files_that_are_no_explainers_are_refused(tmp_path):
-    skforge.save(
-        CompiledForest(forest(), tuning="off").fit(X), tmp_path / "model.skforge"
-    )
+    skforge.save(plain(forest()).fit(X), tmp_path / "model.skforge")
     model = io.BytesIO((tmp_path / "model.skforge").read_bytes())
     with pytest.raises(InvalidModelError) as error:
         TreeExplainer.load(model)
@@ -729,7 +728,7 @@ def test_deep_trees_beside_all_subsets(kind, tmp_path):
     model = RandomForestRegressor(2, random_state=0)
     if kind == "pipeline":
         model = make_pipeline(StandardScaler(), model)
-    fast = CompiledForest(model.fit(rows, y), tuning="off").fit(rows)
+    fast = plain(model.fit(rows, y)).fit(rows)
     assert np.diff(fast.forest_.tree_offset).min() > 2 * 254
     if kind == "stored":
         skforge.save(fast, tmp_path / "m.skforge")

@@ -154,6 +154,7 @@ def test_the_example_reads_files_of_comma_separated_values(
         assert float(result.stdout) == wanted[1]  # of the line before
 
 
+@pytest.mark.sampled(3)
 @needs_compiler
 @pytest.mark.parametrize("kind", ["object", "shared", "c"])
 @pytest.mark.parametrize("reduction", ["exact", "fast"])

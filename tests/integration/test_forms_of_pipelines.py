@@ -476,7 +476,7 @@ def test_forms_of_frames_that_were_seen_are_not_made_again(dtype, monkeypatch):
         preprocessing.StandardScaler(),
         ensemble.RandomForestClassifier(5, max_depth=3, random_state=0),
     )
-    fast = skforge.CompiledForest(model.fit(X, X["a"] > 3), tuning="off").fit(X)
+    fast = plain(model.fit(X, X["a"] > 3)).fit(X)
     rows = X[:1].astype(dtype)
     expected = fast.predict_proba(rows)
     made = []

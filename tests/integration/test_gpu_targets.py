@@ -74,7 +74,7 @@ SOURCES = {
 }
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", SCHEDULES)
 @pytest.mark.parametrize("source", SOURCES)
 def test_emulated_predictions_are_the_source_s_bits(source: str, name: str) -> None:

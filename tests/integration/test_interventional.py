@@ -15,7 +15,6 @@ import numpy as np
 import pytest
 
 from skforge import (
-    CompiledForest,
     InvalidInputError,
     UnsupportedModelError,
     compile_forest,
@@ -32,6 +31,7 @@ from skforge.compiler.runtime.explanations.background import LOOK_UP
 from skforge.exceptions import ScheduleError
 from tests.exactness.forests import NUMERIC, drawn, forest_of, tree
 from tests.integration.test_estimator_onnx import CLASSIFIER, REGRESSOR
+from tests.plain import plain
 
 #: Errors are below this times the sum of a row's absolute values.
 LIMITS = {np.dtype(np.float32): 1e-7, np.dtype(np.float64): 1e-12}
@@ -252,7 +252,7 @@ def test_a_background_of_one_row_and_of_equal_rows(name):
     assert (np.abs(one - many) <= LIMITS[one.dtype] * size).all()
 
 
-@pytest.mark.sampled(9)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("name", MODELS)
 def test_a_row_that_is_the_background_gets_zeros(name, way):
     X, module = trained(name)[1], compiled(name)
@@ -427,7 +427,7 @@ def test_paths_of_more_features_than_bits_in_a_word(n):
 
 def test_the_estimator_takes_background_rows():
     model, X = trained("forest")
-    fast = CompiledForest(model).fit(X)
+    fast = plain(model).fit(X)
     found = fast.predict_contribs(X[:3], background=X[:9])
     np.testing.assert_array_equal(
         found, compiled("forest").predict_contribs(X[:3], background=X[:9])
@@ -443,7 +443,7 @@ def test_sparse_rows_have_all_columns():
     wide = np.zeros((len(X), 400), np.float32)
     wide[:, 40:45] = np.maximum(X, 0)
     model = RandomForestRegressor(3, max_depth=5, random_state=0).fit(wide, y)
-    fast = CompiledForest(model).fit(wide)
+    fast = plain(model).fit(wide)
     expected = fast.predict_contribs(wide[:5], background=wide[5:30])
     assert expected.shape == (5, 401)
     rows, background = sparse.csr_matrix(wide[:5]), sparse.csr_matrix(wide[5:30])

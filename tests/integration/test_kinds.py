@@ -1,7 +1,7 @@
 """Every kind of model, with rows in every form, live and stored, by every method.
 
 The source is the judge: bits, errors and warnings are its own. A case is a kind in one
-state, with a quarter of the forms, each by one method. The four cases of a kind have
+state, with an eighth of the forms, each by one method. The eight cases of a kind have
 all forms, so that any two of kind, form, state and method meet. The fast run samples
 cases; the slow run has all of them, and all methods of all forms of tree ensembles.
 """
@@ -159,14 +159,14 @@ def of_pickle(data: bytes, cells: list[Cell], *rows: Any) -> list[Call]:
 
 
 def cells_of(fast: Any, rows: Rows, turn: int | None) -> list[Cell]:
-    """Return forms and methods: a quarter of the forms at each turn, or all pairs."""
+    """Return forms and methods: an eighth of the forms at each turn, or all pairs."""
     methods = [name for name in METHODS if hasattr(fast, name)]
     cells = []
     for place, form in enumerate(rows.names):
         if turn is None:
             cells += [(form, method) for method in methods]
-        elif (place + turn) % 4 == 0:
-            cells.append((form, methods[(place // 4 + turn) % len(methods)]))
+        elif (place + turn) % 8 == 0:
+            cells.append((form, methods[(place // 8 + turn) % len(methods)]))
     return [cell for cell in cells if not is_undefined(*cell, fast)]
 
 
@@ -296,14 +296,15 @@ KINDS = {
 }
 
 
-def turn_of(name: str, state: str) -> int:
-    return [*KINDS].index(name) + STATES.index(state)
+def turn_of(name: str, state: str, half: int) -> int:
+    return [*KINDS].index(name) + STATES.index(state) + 4 * half
 
 
 def cases(group: dict[str, Kind]) -> Any:
-    """Return the marks of a test of kinds, in each state."""
+    """Return the marks of a test of kinds: each state has two parts of the forms."""
 
     def marked(test: Any) -> Any:
+        test = pytest.mark.parametrize("half", [0, 1])(test)
         test = pytest.mark.parametrize("state", STATES)(test)
         return pytest.mark.parametrize("name", group)(test)
 
@@ -312,41 +313,42 @@ def cases(group: dict[str, Kind]) -> Any:
 
 @pytest.mark.sampled(70)
 @cases(kinds.MODELS)
-def test_ensembles(name, state, elsewhere, tmp_path):
-    compare(name, state, turn_of(name, state), elsewhere, tmp_path)
+def test_ensembles(name, state, half, elsewhere, tmp_path):
+    compare(name, state, turn_of(name, state, half), elsewhere, tmp_path)
 
 
-@pytest.mark.sampled(30)
+@pytest.mark.sampled(24)
 @cases(kinds.WRAPPERS)
-def test_wrappers(name, state, elsewhere, tmp_path):
-    compare(name, state, turn_of(name, state), elsewhere, tmp_path)
+def test_wrappers(name, state, half, elsewhere, tmp_path):
+    compare(name, state, turn_of(name, state, half), elsewhere, tmp_path)
 
 
-@pytest.mark.sampled(32)
+@pytest.mark.sampled(24)
 @cases(kinds_of_pipelines.PIPELINES)
-def test_steps_that_fold(name, state, elsewhere, tmp_path):
-    compare(name, state, turn_of(name, state), elsewhere, tmp_path)
+def test_steps_that_fold(name, state, half, elsewhere, tmp_path):
+    compare(name, state, turn_of(name, state, half), elsewhere, tmp_path)
 
 
 @pytest.mark.sampled(14)
 @cases(kinds_of_pipelines.STEPS)
-def test_steps_in_their_library(name, state, elsewhere, tmp_path):
-    compare(name, state, turn_of(name, state), elsewhere, tmp_path)
+def test_steps_in_their_library(name, state, half, elsewhere, tmp_path):
+    compare(name, state, turn_of(name, state, half), elsewhere, tmp_path)
 
 
-@pytest.mark.sampled(12)
+@pytest.mark.sampled(9)
 @cases(kinds_of_pipelines.TEXTS)
-def test_texts(name, state, elsewhere, tmp_path):
-    compare(name, state, turn_of(name, state), elsewhere, tmp_path)
+def test_texts(name, state, half, elsewhere, tmp_path):
+    compare(name, state, turn_of(name, state, half), elsewhere, tmp_path)
 
 
 @pytest.mark.sampled(6)
 @cases(kinds_of_pipelines.MEMBERS)
-def test_members(name, state, elsewhere, tmp_path):
-    compare(name, state, turn_of(name, state), elsewhere, tmp_path)
+def test_members(name, state, half, elsewhere, tmp_path):
+    compare(name, state, turn_of(name, state, half), elsewhere, tmp_path)
 
 
 @pytest.mark.slow
-@cases(kinds.MODELS)
+@pytest.mark.parametrize("state", STATES)
+@pytest.mark.parametrize("name", kinds.MODELS)
 def test_every_cell_of_ensembles(name, state, elsewhere, tmp_path):
     compare(name, state, None, elsewhere, tmp_path)

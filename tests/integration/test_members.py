@@ -23,7 +23,7 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from sklearn.tree import DecisionTreeClassifier
 
 import skforge
-from skforge import CompiledForest, UnsupportedModelError
+from skforge import UnsupportedModelError
 from skforge.exceptions import InvalidInputError, InvalidModelError, VerificationError
 from skforge.prediction.answers import described
 from skforge.sources.row_spec import row_spec
@@ -224,7 +224,7 @@ def test_no_member_is_a_forest(trained: bool) -> None:
 
 
 def test_members_that_are_compiled_already() -> None:
-    ours = CompiledForest(SMALL, tuning="off")
+    ours = plain(SMALL)
     model = stack(ours, LINE).fit(X, TWO)
     with pytest.raises(UnsupportedModelError, match="no member that can be compiled"):
         plain(model).fit(X)

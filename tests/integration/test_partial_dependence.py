@@ -32,6 +32,7 @@ from xgboost import XGBClassifier, XGBRegressor
 
 import skforge
 from skforge import CompiledForest, InvalidInputError, Target, partial_dependence
+from skforge.compiler.runtime import routines
 from skforge.compiler.runtime.explanations import dependence
 
 RANDOM = np.random.default_rng(0)
@@ -188,10 +189,11 @@ def test_cpus_do_not_change_a_bit(monkeypatch):
     how = {"kind": "both", "sample_weight": WEIGHTS, **FINITE}
     here = by_counts(fast, rows, [0], **how)
     old = SimpleNamespace(host=lambda: Target.x86_64("v1"))
-    monkeypatch.setattr(dependence, "Target", old)
-    dependence._compiled.cache_clear()
+    for module in (dependence, routines):
+        monkeypatch.setattr(module, "Target", old)
+    routines.routine.cache_clear()
     there = by_counts(fast, rows, [0], **how)
-    dependence._compiled.cache_clear()
+    routines.routine.cache_clear()
     for key in ("average", "individual"):
         np.testing.assert_array_equal(there[key], here[key])
 

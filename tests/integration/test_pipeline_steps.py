@@ -148,7 +148,7 @@ WHERE = {
 }
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("name", WHERE)
 def test_steps_run_in_their_library_or_fold(name):
     """``test_kinds.py`` compares their answers."""
@@ -433,7 +433,7 @@ def test_a_model_that_changes():
 
 def test_it_is_trained():
     model = make_pipeline(PCA, SCALER, FOREST)
-    fast = CompiledForest(model, tuning="off").fit(X, Y)
+    fast = plain(model).fit(X, Y)
     own = clone(model).fit(X, Y)
     same(fast.predict_proba(X), own.predict_proba(X))
     fast = clone(fast).set_params(estimator__pca__n_components=2).fit(X, Y)
@@ -445,11 +445,11 @@ def test_searches():
     model = Pipeline([("pca", PCA), ("scale", SCALER), ("clf", FOREST)])
     grid = {"clf__max_depth": [2, 5], "pca__n_components": [3]}
     own = GridSearchCV(model, grid, cv=2).fit(X, Y)
-    inner = CompiledForest(GridSearchCV(model, grid, cv=2), tuning="off").fit(X, Y)
+    inner = plain(GridSearchCV(model, grid, cv=2)).fit(X, Y)
     same(inner.predict_proba(X), own.predict_proba(X))
     assert start(inner) == 1
     outer = GridSearchCV(
-        CompiledForest(model, tuning="off"),
+        plain(model),
         {f"estimator__{name}": values for name, values in grid.items()},
         cv=2,
     ).fit(X, Y)
@@ -467,23 +467,23 @@ def test_searches():
 
 @pytest.mark.parametrize("first", [SCALER, PCA])
 def test_the_last_step_may_be_compiled(first):
-    plain = clone(make_pipeline(first, FOREST)).fit(X, Y)
-    last = CompiledForest(clone(FOREST), tuning="off")
+    own = clone(make_pipeline(first, FOREST)).fit(X, Y)
+    last = plain(clone(FOREST))
     fitted = make_pipeline(clone(first), last).fit(X, Y)
     whole = compiled(fitted, X)
     assert whole.estimator_ is fitted
     assert start(whole) == int(first is PCA)
-    assert_same(whole, plain, X, X[:1], X.astype("f4"), PLAIN)
-    same(whole.apply(X), plain[-1].apply(plain[:-1].transform(X)))
-    trained = CompiledForest(make_pipeline(clone(first), clone(last)), tuning="off")
+    assert_same(whole, own, X, X[:1], X.astype("f4"), PLAIN)
+    same(whole.apply(X), own[-1].apply(own[:-1].transform(X)))
+    trained = plain(make_pipeline(clone(first), clone(last)))
     trained.fit(X, Y)
-    assert_same(trained, plain, X, X[:1])
+    assert_same(trained, own, X, X[:1])
     assert start(trained) == int(first is PCA)
     assert isinstance(trained.estimator_[-1], ensemble.RandomForestClassifier)
     again = pickle.loads(pickle.dumps(whole))
-    assert_same(again, plain, X)
+    assert_same(again, own, X)
     frozen = FrozenEstimator(fitted)
-    assert_same(CompiledForest(frozen, tuning="off").fit(X), plain, X)
+    assert_same(plain(frozen).fit(X), own, X)
     fitted[-1].fit(first.fit_transform(X), Y)
     with pytest.raises(skforge.InvalidModelError, match="has changed since"):
         pickle.dumps(whole)
@@ -509,15 +509,15 @@ def test_a_compiled_last_step_without_an_estimator(tmp_path):
 
 
 def test_a_compiled_last_step_in_searches():
-    last = CompiledForest(FOREST, tuning="off")
+    last = plain(FOREST)
     model = Pipeline([("scale", SCALER), ("pca", PCA), ("clf", last)])
-    plain = Pipeline([("scale", SCALER), ("pca", PCA), ("clf", FOREST)])
-    own = GridSearchCV(plain, {"clf__max_depth": [2, 5]}, cv=2).fit(X, Y)
+    bare = Pipeline([("scale", SCALER), ("pca", PCA), ("clf", FOREST)])
+    own = GridSearchCV(bare, {"clf__max_depth": [2, 5]}, cv=2).fit(X, Y)
     grid = {"clf__estimator__max_depth": [2, 5]}
-    inner = CompiledForest(GridSearchCV(model, grid, cv=2), tuning="off").fit(X, Y)
+    inner = plain(GridSearchCV(model, grid, cv=2)).fit(X, Y)
     same(inner.predict_proba(X), own.predict_proba(X))
     outer = GridSearchCV(
-        CompiledForest(model, tuning="off"),
+        plain(model),
         {f"estimator__{name}": values for name, values in grid.items()},
         cv=2,
     ).fit(X, Y)
@@ -528,8 +528,8 @@ def test_weights_reach_the_forest():
     weights = np.random.default_rng(1).random(len(X))
     own = clone(make_pipeline(PCA, FOREST))
     own.fit(X, Y, randomforestclassifier__sample_weight=weights)
-    last = CompiledForest(FOREST, tuning="off")
-    fast = CompiledForest(make_pipeline(PCA, last), prefit=False, tuning="off")
+    last = plain(FOREST)
+    fast = plain(make_pipeline(PCA, last), prefit=False)
     fast.fit(X, Y, compiledforest__sample_weight=weights)
     same(fast.predict_proba(X), own.predict_proba(X))
 

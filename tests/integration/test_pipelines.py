@@ -204,7 +204,7 @@ def test_the_estimator():
 @pytest.mark.parametrize("last", FORESTS)
 def test_a_pipeline_that_is_not_fitted_is_trained(last):
     model = make_pipeline(SimpleImputer(), pre.StandardScaler(), clone(FORESTS[last]))
-    fast = CompiledForest(model, tuning="off").fit(GAPS, Y)
+    fast = plain(model).fit(GAPS, Y)
     own = clone(model).fit(GAPS, Y)
     same(fast.predict_proba(GAPS), own.predict_proba(GAPS))
     fast = clone(fast).set_params(estimator__simpleimputer__strategy="median")
@@ -217,7 +217,7 @@ def test_a_pipeline_that_is_not_fitted_is_trained(last):
 def test_a_search_over_a_pipeline():
     model = make_pipeline(SimpleImputer(), clone(FORESTS["forest"]))
     search = GridSearchCV(model, {"simpleimputer__strategy": ["mean", "median"]}, cv=2)
-    fast = CompiledForest(search, tuning="off").fit(GAPS, Y)
+    fast = plain(search).fit(GAPS, Y)
     own = clone(search).fit(GAPS, Y)
     same(fast.predict_proba(GAPS), own.predict_proba(GAPS))
 

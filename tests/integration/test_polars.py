@@ -217,6 +217,7 @@ def test_a_column_of_nulls_alone() -> None:
     same(empty.select(predict(fast, method="predict_proba")).to_series(), wanted)
 
 
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("dtype", [pl.String, pl.Categorical, pl.Enum(CITIES[::-1])])
 def test_texts_and_categories_are_matched_by_value(kind: Any, dtype: Any) -> None:
     if "city" not in kind[3].columns:

@@ -13,6 +13,7 @@ from numpy.testing import assert_array_equal
 
 import skforge
 from skforge import CompiledForest
+from skforge.compiler.runtime.leaves import samples
 from skforge.exceptions import (
     InvalidInputError,
     InvalidModelError,
@@ -91,9 +92,17 @@ def check(seed):
             same(fast.predict(part, **query), model.predict(part, **query))
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("seed", range(8))
 def test_random_models(seed):
     check(seed)
+
+
+@pytest.mark.parametrize("limit", ["NARROW", "MOST_COUNTED"])
+def test_many_targets_or_samples_have_wide_places(limit, monkeypatch):
+    monkeypatch.setattr(samples, limit, 4)
+    for seed in (1, 3):
+        check(seed)
 
 
 @pytest.mark.slow

@@ -9,7 +9,7 @@ import os
 import pickle
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -102,27 +102,30 @@ def mistaken(fast: CompiledForest, row: int = 2) -> None:
     tree.value[leaf] = tree.value[leaf][:, ::-1] + 0.5
 
 
-def sources() -> dict[str, Any]:
-    """Return a model of each way in which answers are computed."""
-    two = [("a", RandomForestClassifier(3, random_state=0)), ("b", forest())]
-    models: dict[str, Any] = {
-        "forest on two threads": forest(n_jobs=2),
-        "targets": RandomForestClassifier(3, random_state=0).fit(X, np.c_[Y, Y[::-1]]),
-        "regressor": RandomForestRegressor(3, random_state=0).fit(FRAME, X[:, 0]),
-        "boosting": GradientBoostingClassifier(n_estimators=4).fit(FRAME, Y),
-        "isolation": IsolationForest(n_estimators=9, random_state=0).fit(FRAME),
-        "folded": make_pipeline(StandardScaler(), forest()).fit(FRAME, Y),
-        "steps": make_pipeline(PCA(3), forest()).fit(FRAME, Y),
-        "calibrated": CalibratedClassifierCV(forest(), cv=2).fit(FRAME, Y),
-        "members": StackingClassifier(two, LogisticRegression(), cv=2).fit(FRAME, Y),
-    }
-    return models
+#: A model of each way in which answers are computed.
+SOURCES: dict[str, Callable[[], Any]] = {
+    "forest on two threads": lambda: forest(n_jobs=2),
+    "targets": lambda: RandomForestClassifier(3, random_state=0).fit(
+        X, np.c_[Y, Y[::-1]]
+    ),
+    "regressor": lambda: RandomForestRegressor(3, random_state=0).fit(FRAME, X[:, 0]),
+    "boosting": lambda: GradientBoostingClassifier(n_estimators=4).fit(FRAME, Y),
+    "isolation": lambda: IsolationForest(n_estimators=9, random_state=0).fit(FRAME),
+    "folded": lambda: make_pipeline(StandardScaler(), forest()).fit(FRAME, Y),
+    "steps": lambda: make_pipeline(PCA(3), forest()).fit(FRAME, Y),
+    "calibrated": lambda: CalibratedClassifierCV(forest(), cv=2).fit(FRAME, Y),
+    "members": lambda: StackingClassifier(
+        [("a", RandomForestClassifier(3, random_state=0)), ("b", forest())],
+        LogisticRegression(),
+        cv=2,
+    ).fit(FRAME, Y),
+}
 
 
-@pytest.mark.parametrize("name", sources())
+@pytest.mark.parametrize("name", SOURCES)
 def test_answers_agree_in_every_form_of_rows(name, monkeypatch, said):
     monkeypatch.setenv("SKFORGE_CHECK", "1")
-    model = sources()[name]
+    model = SOURCES[name]()
     fast, n_calls, n_rows = plain(model).fit(FRAME), 0, 0
     for method in METHODS:
         if not hasattr(fast, method) or (name, method) == ("members", "predict_raw"):
@@ -196,6 +199,7 @@ def test_a_model_changed_after_fit_is_counted_and_its_first_difference_logged(
     assert total == 4
 
 
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("form", EVERY_FORM)
 @pytest.mark.parametrize("method", ["predict_proba", "predict_raw", "apply"])
 def test_differences_are_caught_in_every_form_of_rows(
@@ -231,7 +235,7 @@ def test_the_compiled_entry_itself_is_what_is_compared(monkeypatch, said):
 
 def test_a_broken_kernel_is_caught(monkeypatch, said):
     monkeypatch.setenv("SKFORGE_CHECK", "1")
-    fast = plain(sources()["targets"]).fit(X)  # its probabilities have no entry
+    fast = plain(SOURCES["targets"]()).fit(X)  # its probabilities have no entry
     scores = fast.predict_raw(X)
     scores[7, 3] = np.nextafter(scores[7, 3], 2)  # one bit of the second target
     monkeypatch.setattr(fast._predictor, "_run", lambda *_: scores)
@@ -408,7 +412,7 @@ def test_off_asks_the_model(monkeypatch, said):
 
 @pytest.mark.parametrize("name", ["steps", "calibrated", "members", "targets"])
 def test_off_leaves_no_part_to_kernels(name, monkeypatch):
-    model = sources()[name]
+    model = SOURCES[name]()
     monkeypatch.setenv("SKFORGE_OFF", "on")
     fast = plain(model).fit(FRAME)
     wanted, members = model.predict_proba(FRAME), fast._predictor.source.members
@@ -565,14 +569,12 @@ def test_an_unknown_word_switches_off_with_a_warning(monkeypatch):
 
 
 COUNT = """
-import sys, numpy as np
+import os, sys, numpy as np
 from sklearn.ensemble import RandomForestClassifier
 from tests.plain import plain
 
 X = np.random.default_rng(0).normal(size=(50, 4)).astype(np.float32)
-fast = plain(RandomForestClassifier(3, random_state=0).fit(X, X[:, 0] > 0)).fit(X)
-fast.predict(X), fast.predict(X), fast.apply(X), fast.apply(X)
-code, n = {}, 0
+model = RandomForestClassifier(3, random_state=0).fit(X, X[:, 0] > 0)
 
 def look(frame, event, arg):
     frame.f_trace_opcodes = True
@@ -581,12 +583,15 @@ def look(frame, event, arg):
         code[name] = code.get(name, 0) + 1
     return look
 
-sys._getframe().f_trace_opcodes = True  # Python 3.12 looks here
-sys.settrace(look)
-fast.predict(X)
-sys.settrace(None)
-print(type(fast.predict.__func__).__name__, code)
-print("skforge.prediction.shadow" in sys.modules, "logging" in sys.modules)
+for check in ("", "1"):
+    os.environ["SKFORGE_CHECK"] = check
+    fast, code = plain(model).fit(X), {}
+    fast.predict(X), fast.predict(X), fast.apply(X), fast.apply(X)
+    sys._getframe().f_trace_opcodes = True  # Python 3.12 looks here
+    sys.settrace(look)
+    fast.predict(X)
+    sys.settrace(None)
+    print(type(fast.predict.__func__).__name__, code)
 """
 
 
@@ -611,7 +616,7 @@ def test_no_instruction_is_added_when_it_is_off():
     assert bound.__func__.__self__.function is vars(Answering)["predict"]._method
     apply = fast.apply
     assert apply.__func__ is vars(Answering)["apply"]._method
-    (line, _), (shadowed, _) = run(COUNT), run(COUNT, SKFORGE_CHECK="1")
+    line, shadowed = run(COUNT)
     kind, code = line.split(" ", 1)
     assert kind == "builtin_function_or_method"
     executed = eval(code)

@@ -54,6 +54,7 @@ def train(lightgbm, objective, file):
     return booster, X
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("objective", CLASSES)
 @pytest.mark.parametrize("raw", [False, True])
 def test_lleaves_class_has_the_answers_of_lightgbm(lightgbm, tmp_path, objective, raw):
@@ -90,6 +91,7 @@ def test_lleaves_class_takes_frames_and_gives_float32_if_asked(lightgbm, tmp_pat
     assert_array_equal(found, booster.predict(frame).astype(np.float32))
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     "objective",
     ["binary:logistic", "multi:softprob", "reg:squarederror", "rank:ndcg"],

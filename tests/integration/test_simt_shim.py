@@ -117,6 +117,7 @@ def test_shuffles_of_some_lanes(sanitize: Any, order: Order) -> None:
     assert_array_equal(out, np.repeat(each.reshape(-1, 32).sum(1), 32))
 
 
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize(("sanitize", "order"), EVERYWHERE)
 @pytest.mark.parametrize("threads", [1, 33, 96])
 def test_atomics(sanitize: Any, order: Order, threads: int) -> None:

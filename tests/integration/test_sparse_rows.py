@@ -25,10 +25,10 @@ from sklearn.tree import DecisionTreeClassifier
 from threadpoolctl import threadpool_limits
 
 import skforge
-from skforge import CompiledForest
 from skforge.compiler.runtime.sparse import SparseWalk
 from skforge.exceptions import InvalidInputError, SkforgeError
 from skforge.sources.plain import most_entries
+from tests.plain import plain
 
 sp = pytest.importorskip("scipy.sparse")
 xgboost = pytest.importorskip("xgboost")
@@ -85,7 +85,7 @@ def data(holes=False):
 def fitted(name):
     X, y = data("holes" in name)
     model = MODELS[name].fit(X, y)
-    fast = CompiledForest(model, tuning="off").fit(X)
+    fast = plain(model).fit(X)
     return model, fast, fast.drop_estimator()
 
 
@@ -255,7 +255,7 @@ def test_an_artifact_says_which_sparse_rows_it_takes():
 # ------------------------------------------------------------ answers by entries
 
 
-@pytest.mark.sampled(9)
+@pytest.mark.sampled(6)
 @pytest.mark.filterwarnings("ignore::scipy.sparse.SparseEfficiencyWarning")
 @pytest.mark.parametrize("name", [n for n in MODELS if n != "hist"])
 def test_entries_alone_lead_to_the_leaves_of_the_source(name, monkeypatch):
@@ -305,7 +305,7 @@ def test_wide_rows_are_answered_without_a_dense_copy(name, monkeypatch, tmp_path
     elif name == "lgb holes":
         X.data[::9] = np.nan
     model = WIDE[name].fit(X, y)
-    fast = CompiledForest(model, n_jobs=2).fit(X)
+    fast = plain(model, n_jobs=2).fit(X)
     skforge.save(fast, tmp_path / "model.skforge")
     loaded = skforge.load(tmp_path / "model.skforge")
 
@@ -349,7 +349,7 @@ def test_a_walk_that_differs_on_drawn_rows_never_answers(monkeypatch):
     model = RandomForestClassifier(5, random_state=0).fit(X, y)
     walk = SparseWalk.__call__
     monkeypatch.setattr(SparseWalk, "__call__", lambda *a, **k: walk(*a, **k) + 1)
-    fast = CompiledForest(model).fit(X)
+    fast = plain(model).fit(X)
     assert_array_equal(fast.predict_proba(X), model.predict_proba(X))
 
 
@@ -381,7 +381,7 @@ def test_fit_does_not_warn_of_the_form_of_rows():
     model = fitted("lgb")[0]
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        CompiledForest(model, tuning="off").fit(sp.csr_array(data()[0]))
+        plain(model).fit(sp.csr_array(data()[0]))
 
 
 @pytest.mark.sampled(2)
@@ -397,7 +397,7 @@ def test_entries_that_are_nearly_zero(zero_as_missing, use_missing, tmp_path):
     model = lightgbm.LGBMRegressor(
         n_estimators=30, min_child_samples=2, verbose=-1, **how
     )
-    fast = CompiledForest(model.fit(X, y), tuning="off").fit(X[:50])
+    fast = plain(model.fit(X, y)).fit(X[:50])
     skforge.save(fast, tmp_path / "model.skforge")
     loaded = skforge.load(tmp_path / "model.skforge")
     tiny = [0.0, -0.0, 1e-36, -1e-36, 1e-35, -1e-35, 5e-324, np.nan, 1e-34]
@@ -416,7 +416,7 @@ def test_entries_in_no_column_are_refused(width, place):
     """Libraries read or write beside their memory for these."""
     X = sp.random(60, width, 0.1, "csr", random_state=0)
     model = RandomForestClassifier(3, random_state=0).fit(X, np.arange(60) % 2)
-    fast = CompiledForest(model, tuning="off").fit(X)
+    fast = plain(model).fit(X)
     rows = X[:9].copy()
     rows.indices[rows.indptr[1] - 1] = place if place < 0 else width + place
     with pytest.raises(InvalidInputError, match=f"none of their {width} columns"):

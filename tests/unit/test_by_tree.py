@@ -13,12 +13,11 @@ from sklearn.tree import DecisionTreeRegressor
 
 import skforge
 from skforge import CompiledForest, InvalidInputError, UnsupportedModelError
+from skforge.compiler.forest import leaves
 from skforge.compiler.forest.forest import Forest
-from skforge.compiler.forest.leaves import number_values, numbers_in
 from skforge.compiler.forest.reference import reference_leaves
 from skforge.compiler.runtime import by_tree
 from skforge.compiler.runtime.auto import AutoModule
-from skforge.compiler.runtime.by_tree import _two_kernels
 from skforge.compiler.runtime.module import compile_forest
 from skforge.compiler.schedule.families import bitsliced_schedule
 from skforge.compiler.schedule.schedule import Schedule
@@ -65,35 +64,26 @@ def test_negative_zeros_and_the_leaf_without_a_number_stay() -> None:
         made, leaf_value=np.full_like(made.leaf_value, -0.0), source_node=numbers
     )
     module, rows = compile_forest(odd, BITS), expected("scalar")[0][:70]
-    leaves = numbers[reference_leaves(made, rows)].astype(np.int32)
+    wanted = numbers[reference_leaves(made, rows)].astype(np.int32)
     assert_same_bits(module.predict_per_tree(rows), values_of(odd, rows), "zeros")
-    assert (leaves == -1).any()
-    assert_same_bits(module.apply(rows), leaves, "numbers")
-    limits = np.array([-1, 0, 1, (1 << 23) - 2], np.int32)
-    assert numbers_in(number_values(limits)).tolist() == limits.tolist()
+    assert (wanted == -1).any()
+    assert_same_bits(module.apply(rows), wanted, "numbers")
 
 
-def test_numbers_too_large_for_floats_come_from_walks() -> None:
-    made = forest("scalar")
-    far = replace(made, source_node=made.source_node + (1 << 23))
-    module, rows = compile_forest(far, BITS), expected("scalar")[0][:70]
-    leaves = far.source_node[reference_leaves(made, rows)]
-    assert_same_bits(module.apply(rows), leaves, "numbers")
-    assert module._walks_to_leaves and not module._by_tree
+def test_rows_too_large_for_floats_are_doubles(monkeypatch: Any) -> None:
+    made, rows = forest("scalar"), expected("scalar")[0][:70]
+    wanted = made.leaf[reference_leaves(made, rows)]
+    for first, dtype in ((1 << 23, np.float32), (1, np.float64)):
+        monkeypatch.setattr(leaves, "_FIRST", np.float32(first))
+        module = compile_forest(made, BITS)
+        assert_same_bits(module.leaf_rows(rows), wanted, "rows")
+        assert module.finder.forest.leaf_value.dtype == dtype
 
 
 def test_schedules_that_walk_find_leaves() -> None:
     module = compile_forest(forest("scalar"), Schedule())
     module.warm_up()
-    assert module._walks_to_leaves and not module._by_tree
-
-
-def test_a_kernel_for_few_rows_and_one_for_many() -> None:
-    one, two, three, four = (bitsliced_schedule(64 << k) for k in range(4))
-    table = {(1, 8): one, (9, 100): two, (101, 999): three, (1000, None): four}
-    assert _two_kernels(table) == {(1, 8): one, (9, None): three}
-    assert _two_kernels({(1, None): one}) == {(1, None): one}
-    assert _two_kernels({(1, 300): one, (301, None): one}) == {(1, None): one}
+    assert module._walks_to_leaves and "finder" not in vars(module)
 
 
 def test_no_trees() -> None:
@@ -145,7 +135,7 @@ def test_kernels_of_trees_are_compared_before_they_answer(monkeypatch: Any) -> N
     model = DecisionTreeRegressor(max_depth=3).fit(X, Y)
     fast = CompiledForest(model, tuning="off").fit(X[:50])
     fast.predict_per_tree(X)
-    (trees,) = fast._compiled().module._by_tree.values()
+    trees = fast._compiled().module.finder
     checks = trees.kernels.arrives
     assert checks is not None and checks._agreed
     wrong = checks.sample()._replace(expected=X[:64, 0])

@@ -16,7 +16,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 
 import skforge
-from skforge import CompiledForest, compile_forest
+from skforge import compile_forest
 from skforge.cli.main import app
 from skforge.compiler.forest.reference import reference_raw
 from skforge.compiler.frontends import load_forest
@@ -541,7 +541,7 @@ def test_wrappers_and_pipelines_around_models():
         make_pipeline("passthrough", inner),
         make_pipeline(FunctionTransformer(), inner),
     ):
-        fast = CompiledForest(model, tuning="off").fit(frame)
+        fast = plain(model).fit(frame)
         for rows in (frame, new_rows(frame), frame[:1]):
             same_bits(fast.predict_proba(rows), model.predict_proba(rows))
         assert not fast.counters()["library"]["calls"]

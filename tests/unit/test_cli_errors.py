@@ -16,6 +16,7 @@ from sklearn.tree import DecisionTreeRegressor
 
 import skforge
 from skforge.cli.main import app
+from tests.plain import plain
 
 xgboost = pytest.importorskip("xgboost")
 pd = pytest.importorskip("pandas")
@@ -31,7 +32,7 @@ def folder(tmp_path_factory):
     frame = pd.DataFrame(X, columns=NAMES)
     model = xgboost.XGBRegressor(n_estimators=2, max_depth=2, n_jobs=1)
     model.fit(frame, X[:, 0]).save_model(at / "model.json")
-    fast = skforge.CompiledForest(model, tuning="off").fit(frame)
+    fast = plain(model).fit(frame)
     skforge.save(fast, at / "plain.skforge")
     frame.to_csv(at / "rows.csv", index=False)
     frame[["age", "size"]].to_csv(at / "lacks.csv", index=False)

@@ -16,6 +16,7 @@ from sklearn.tree import DecisionTreeRegressor
 
 import skforge
 from skforge.cli.main import app
+from tests.plain import plain
 
 xgboost = pytest.importorskip("xgboost")
 pd = pytest.importorskip("pandas")
@@ -49,7 +50,7 @@ def files(tmp_path_factory):
     named.save_model(folder / "model.json")
     words = np.array(["no, never", "yes"])[y.astype(int)]
     forest = RandomForestClassifier(3, max_depth=3).fit(frame.fillna(0), words)
-    fast = skforge.CompiledForest(forest, tuning="off").fit(frame.fillna(0))
+    fast = plain(forest).fit(frame.fillna(0))
     skforge.save(fast, folder / "words.skforge")
     tree = DecisionTreeRegressor(max_depth=3).fit(frame.fillna(0).to_numpy(), y)
     skforge.save(skforge.load_forest(tree), folder / "tree.skforge")
@@ -76,7 +77,7 @@ def test_printed_csv_has_the_bits_of_python(run, files, method):
     code, out, err = run(files / "model.json", files / "rows.csv", "--method", method)
     assert code == 0
     assert re.fullmatch(r"60 rows in [\d.]+ m?s, [\d,]+ rows/s\n", err)
-    fast = skforge.CompiledForest(files / "model.json", tuning="off").fit(rows(files))
+    fast = plain(files / "model.json").fit(rows(files))
     expected = getattr(fast, METHODS[method])(rows(files))
     head, *lines = csv.reader(io.StringIO(out))
     values = np.array(lines).astype(expected.dtype)
@@ -97,7 +98,7 @@ def test_every_format_holds_the_same(run, files, tmp_path, ending):
     code, out, err = run(files / "model.json", given, "--contribs", "-o", path)
     assert (code, out) == (0, "")
     assert err.startswith(f"saved {path}: 60 rows, 4 columns in ")
-    fast = skforge.CompiledForest(files / "model.json", tuning="off").fit(rows(files))
+    fast = plain(files / "model.json").fit(rows(files))
     expected = fast.predict_contribs(rows(files))
     if ending == "npy":
         found = np.load(path)
@@ -190,7 +191,7 @@ def test_what_a_model_does_not_have(run, files):
 def test_values_that_the_source_refuses(run, files, tmp_path):
     X = np.random.default_rng(0).normal(size=(50, 3))
     model = GradientBoostingRegressor(n_estimators=2).fit(X, X[:, 0])
-    fast = skforge.CompiledForest(model, tuning="off").fit(X)
+    fast = plain(model).fit(X)
     skforge.save(fast, tmp_path / "boosting.skforge")
     for option in ("--method=predict", "--contribs"):
         found = run("boosting.skforge", files / "rows.npy", option)

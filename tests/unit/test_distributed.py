@@ -30,7 +30,7 @@ from sklearn.preprocessing import OneHotEncoder
 from sklearn.tree import DecisionTreeClassifier
 
 import skforge
-from skforge import CompiledForest, load_forest
+from skforge import load_forest
 from skforge.distributed import Artifact, _artifact, pack
 from skforge.distributed._artifact import job
 from skforge.distributed._spark_udf import _answer, spark_type
@@ -226,7 +226,7 @@ def test_what_is_no_fitted_model_is_refused():
         "holds one. Got Forest instead."
     )
     with pytest.raises(NotFittedError):
-        pack(CompiledForest(model))
+        pack(plain(model))
 
 
 def test_a_damaged_artifact_is_noticed():
@@ -489,7 +489,7 @@ def test_names_that_lightgbm_makes_up_are_not_asked_for():
     lightgbm = pytest.importorskip("lightgbm", exc_type=ImportError)
     X = np.random.default_rng(0).normal(size=(200, 3))
     model = lightgbm.LGBMRegressor(n_estimators=3, verbose=-1).fit(X, X[:, 0])
-    work = job(CompiledForest(model, tuning="off").fit(X), "predict", 1, "auto")
+    work = job(plain(model).fit(X), "predict", 1, "auto")
     frame = pd.DataFrame(X, columns=["a", "b", "c"])
     assert work.columns_of(frame.columns, None) == ["a", "b", "c"]
     same_bits(work.of_frame(frame), model.predict(X))
@@ -506,7 +506,7 @@ def test_texts_reach_the_steps_inside_a_wrapper(keep):
         DecisionTreeClassifier(max_depth=4, random_state=0),
     )
     model = CalibratedClassifierCV(steps, cv=2).fit(frame, y)
-    work = job(CompiledForest(model).fit(frame), "predict_proba", 1, keep)
+    work = job(plain(model).fit(frame), "predict_proba", 1, keep)
     some = frame[:9].assign(size=frame["size"][:9].astype("string"))
     some.loc[3, "size"] = pd.NA
     objects = some.assign(size=some["size"].astype(object).fillna(np.nan))

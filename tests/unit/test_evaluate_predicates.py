@@ -57,7 +57,7 @@ def test_the_loops_before_and_after(
     golden(text, "mir")
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", SCHEDULES)
 @pytest.mark.parametrize("forest", ["multiclass", "vector 3", "lists and folds"])
 def test_every_stage_computes_the_same(forest: str, name: str) -> None:

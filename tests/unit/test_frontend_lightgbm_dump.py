@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import skforge
-from skforge import CompiledForest, compile_forest
+from skforge import compile_forest
 from skforge.compiler.forest.reference import reference_leaves, reference_raw
 from skforge.compiler.frontends import load_forest
 from skforge.compiler.outputs.functions import UNKNOWN
@@ -47,7 +47,7 @@ def train(objective: str = "regression", **params: Any) -> Any:
     return lgb.train(params, data, 4), X
 
 
-@pytest.mark.sampled(16)
+@pytest.mark.sampled(10)
 @pytest.mark.parametrize("path", FILES, ids=lambda p: p.name)
 def test_a_dump_is_the_forest_of_its_text(path):
     text, dump = load_forest(path), load_forest(dump_of(path.name))
@@ -80,7 +80,7 @@ def test_files_predict_as_the_booster(objective, params, tmp_path):
     for name, indent in (("model.json", None), ("model.txt", 2)):
         path = tmp_path / name
         path.write_text(json.dumps(booster.dump_model(), indent=indent))
-        fast = CompiledForest(str(path), tuning="off").fit(X)
+        fast = plain(str(path)).fit(X)
         raw = booster.predict(X, raw_score=True)
         np.testing.assert_array_equal(fast.predict_raw(X), raw)
 

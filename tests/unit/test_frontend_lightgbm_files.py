@@ -467,7 +467,7 @@ def test_every_truncation_is_noticed_or_after_the_trees(name):
     text = read(f"4.7.0-{name}.txt")
     expected = load_forest(text).content_hash()
     last = text.index("end of trees\n") + len("end of trees\n")
-    for size in range(6, len(text), 7):
+    for size in range(6, len(text), 17):
         try:
             forest = load_forest(text[:size])
         except SkforgeError:
@@ -483,7 +483,7 @@ def test_early_texts_end_with_their_importances(name):
     expected = load_forest(text).content_hash()
     end = "feature importances:\n"
     last = text.index(end) + len(end)
-    for size in range(6, len(text)):
+    for size in range(6, len(text), 5):
         try:
             forest = load_forest(text[:size])
         except SkforgeError:
@@ -517,7 +517,7 @@ def test_noise_ends_in_our_exceptions_or_in_a_valid_forest(seed):
     text = read(rng.choice([p.name for p in FILES]))
     body = re.search("parameters:|feature importances:", text).start()
     refused = 0
-    for _ in range(150):
+    for _ in range(60):
         changed = list(text)
         for _ in range(rng.choice([1, 1, 3])):
             at = rng.randrange(5, body)
@@ -528,7 +528,7 @@ def test_noise_ends_in_our_exceptions_or_in_a_valid_forest(seed):
             refused += 1
         else:
             reference_leaves(forest, np.zeros((1, forest.n_features)))
-    assert refused > 20
+    assert refused > 8
 
 
 def test_announced_sizes_allocate_nothing():

@@ -19,6 +19,7 @@ from skforge.exceptions import (
     UnsupportedModelError,
 )
 from tests.answers_of import apply_transform, decide, predict_proba
+from tests.plain import plain
 
 xgb = pytest.importorskip("xgboost")
 VERSION = tuple(int(part) for part in xgb.__version__.split(".")[:2])
@@ -93,7 +94,7 @@ OBJECTIVES = [
 ]
 
 
-@pytest.mark.sampled(24)
+@pytest.mark.sampled(19)
 @pytest.mark.parametrize("booster", ["gbtree", "dart", "forest"])
 @pytest.mark.parametrize("objective", OBJECTIVES)
 def test_objective_by_booster(objective, booster):
@@ -112,7 +113,7 @@ def test_objective_by_booster(objective, booster):
     assert forest.n_trees >= 6
 
 
-@pytest.mark.sampled(10)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("objective", OBJECTIVES)
 def test_base_score_passes_the_objectives_link(objective):
     X, rng = make_rows()
@@ -200,7 +201,7 @@ def test_names_that_xgboost_itself_garbles_are_no_texts_of_rows():
         assert known == ("c", "d", "äb")
     else:
         assert known == ("\ufffd0", "\ufffd1", "\ufffd2")
-    fast = CompiledForest(model, tuning="off").fit(frame)
+    fast = plain(model).fit(frame)
     rows = frame[:7].assign(a=frame["a"].astype(object)[:7].astype("category"))
     for X in (frame, frame[:1], rows):
         same_bits(fast.predict(X), model.predict(X))
@@ -439,14 +440,14 @@ def test_several_alphas_live_pickled_and_saved(kind, params, tmp_path):
     model.fit(X, np.nan_to_num(X[:, 0]) + rng.normal(size=N))
     booster = model.get_booster()
     booster.save_model(tmp_path / "model.json")
-    fast = CompiledForest(model, tuning="off").fit(X)
+    fast = plain(model).fit(X)
     save(fast, tmp_path / "model.skforge")
     for one in (
         fast,
         pickle.loads(pickle.dumps(fast)),
         load(tmp_path / "model.skforge"),
-        CompiledForest(booster, tuning="off").fit(X),
-        CompiledForest(tmp_path / "model.json", tuning="off").fit(X),
+        plain(booster).fit(X),
+        plain(tmp_path / "model.json").fit(X),
     ):
         for rows in (X, *[X[:1]] * 4):  # few rows have an entry in the end
             same_bits(one.predict(rows), model.predict(rows))

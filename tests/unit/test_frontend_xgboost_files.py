@@ -15,13 +15,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from skforge import CompiledForest, load, save
+from skforge import load, save
 from skforge.compiler.forest.reference import reference_leaves, reference_raw
 from skforge.compiler.frontends import load_forest
 from skforge.compiler.frontends.xgboost import ubjson as _ubjson
 from skforge.compiler.frontends.xgboost.model import _version, forest_from_document
 from skforge.exceptions import InvalidModelError, SkforgeError, UnsupportedModelError
 from tests.answers_of import apply_transform
+from tests.plain import plain
 
 DATA = Path(__file__).parents[1] / "data" / "xgboost"
 FILES = sorted(p for p in DATA.iterdir() if p.suffix in (".json", ".ubj"))
@@ -65,7 +66,7 @@ def test_what_releases_from_3_3_train(name, tmp_path):
     """Expectiles that are sums of increments, and vector leaves with dropout."""
     expected = np.load(DATA / "3.4.1.npz")
     X = expected["X"]
-    fast = CompiledForest(DATA / f"3.4.1-{name}", tuning="off").fit(X)
+    fast = plain(DATA / f"3.4.1-{name}").fit(X)
     save(fast, tmp_path / "model.skforge")
     for one in (fast, load(tmp_path / "model.skforge")):
         same_bits(one.predict_raw(X), expected[f"3.4.1-{name}:margin"])

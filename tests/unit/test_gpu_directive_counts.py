@@ -19,7 +19,7 @@ from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.schedule import families
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.exceptions import ScheduleError
-from skforge.gpu.backend import GPU_LIR_PASSES, GpuBackend
+from skforge.gpu.backend import BACKEND, GPU_LIR_PASSES
 from tests.exactness.forests import drawn, forest, forest_of, tree
 from tests.gpu_gates import Built, barriers, build, constants, of_type, ops
 from tests.gpu_gates import shared_bytes as block_bytes
@@ -501,7 +501,7 @@ def without(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     """Leave a pass on LIR out."""
     passes = tuple(p for p in GPU_LIR_PASSES if p.name != name)
     assert len(passes) == len(GPU_LIR_PASSES) - 1
-    monkeypatch.setattr(GpuBackend, "lir_passes", passes)
+    monkeypatch.setattr(BACKEND, "lir_passes", passes)
 
 
 def wide_values(one: Built) -> int:

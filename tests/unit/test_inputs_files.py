@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import skforge
-from skforge import CompiledForest, compile_forest, load_forest
+from skforge import compile_forest, load_forest
 from skforge.exceptions import InvalidInputError, SourceNeededError
 from tests.plain import plain
 
@@ -88,7 +88,7 @@ CHANGES = {"same": lambda frame, names: frame, "permuted": permuted}
 CHANGES |= {"a part": a_part, "with gaps": with_gaps}
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("change", CHANGES)
 def test_categories_of_xgboost_go_by_name(case, change):
     rows = CHANGES[change](make_frame(case.names, 1), case.names)
@@ -100,7 +100,7 @@ def test_categories_of_xgboost_go_by_name(case, change):
         np.testing.assert_array_equal(model.predict_raw(rows), expected, form)
 
 
-@pytest.mark.sampled(10)
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize("library", ["pyarrow", "batch", "chunks", "polars", "enum"])
 def test_categories_of_tables_go_by_name(case, library):
     frame = with_gaps(permuted(make_frame(case.names, 1), case.names), case.names)
@@ -237,7 +237,7 @@ def test_gaps_and_kinds_of_numbers_in_tables(tmp_path):
     frame["f"] = [0.5, np.nan, 1.5, 2.5]
     model = xgb.XGBRegressor(n_estimators=3, n_jobs=1).fit(frame, [1, 2, 3, 4])
     model.save_model(tmp_path / "m.ubj")
-    fast = CompiledForest(tmp_path / "m.ubj").fit(frame)
+    fast = plain(tmp_path / "m.ubj").fit(frame)
     table = pa.table(
         {
             "i": pa.array([None, 2**53 + 1, 5, -1]),

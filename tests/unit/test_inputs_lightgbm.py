@@ -14,6 +14,7 @@ import skforge
 from skforge import CompiledForest, load_forest
 from skforge.compiler.forest.rows import prepare_rows
 from skforge.exceptions import InvalidInputError, SourceNeededError
+from tests.plain import plain
 
 lgb = pytest.importorskip("lightgbm")
 pd = pytest.importorskip("pandas")
@@ -78,7 +79,7 @@ def test_other_columns_of_category_dtype_are_refused(file):
 
 def test_frames_without_the_columns_of_categories_are_refused(model):
     frame = make_frame()
-    fast = CompiledForest(model, tuning="off").fit(frame)
+    fast = plain(model).fit(frame)
     narrow = frame[["n"]].astype(bool)
     with pytest.raises(ValueError, match="categorical_feature do not match"):
         model.predict(narrow)
@@ -108,7 +109,7 @@ def test_the_limit_of_zeros_is_none_in_tables(library, dtype, tmp_path):
         n_estimators=4, min_child_samples=2, n_jobs=1, verbose=-1
     )
     model.fit(X, (X.sum(axis=1) + rng.integers(0, 3, 120)) % 2)
-    fast = CompiledForest(model, tuning="off").fit(X)
+    fast = plain(model).fit(X)
     limit = np.float32(1e-35)
     tiny = np.array([0, 1e-36, -1e-36, limit, -limit, np.nan, 1e-20, 3], dtype)
     rows = rng.choice(tiny, (200, 3))
@@ -136,13 +137,13 @@ def test_floats_as_categories(labels, tmp_path):
     model = lgb.LGBMRegressor(
         n_estimators=4, min_child_samples=5, cat_smooth=1, n_jobs=1, verbose=-1
     ).fit(frame, codes + frame["x"])
-    fast = CompiledForest(model, tuning="off").fit(frame)
+    fast = plain(model).fit(frame)
     skforge.save(fast, tmp_path / "m.skforge")
     model.booster_.save_model(tmp_path / "m.txt")
     made = [
         fast,
         skforge.load(tmp_path / "m.skforge"),
-        CompiledForest(tmp_path / "m.txt", tuning="off").fit(frame),
+        plain(tmp_path / "m.txt").fit(frame),
     ]
     given = [*labels, None, 9.5, labels[1]]
     other = [9.5, *labels[::-1]]
@@ -181,7 +182,7 @@ def test_the_limit_of_zeros_in_sparse_rows(form, dtype, zeros_are_missing, tmp_p
     X, y, model, rows = of_zeros(
         np.random.default_rng(0), zero_as_missing=zeros_are_missing
     )
-    fast = CompiledForest(model.fit(X, y), tuning="off").fit(X)
+    fast = plain(model.fit(X, y)).fit(X)
     skforge.save(fast, tmp_path / "m.skforge")
     loaded = skforge.load(tmp_path / "m.skforge")
     limit = (rows.astype(dtype) == -np.float32(1e-35)).any(axis=1)
@@ -212,7 +213,7 @@ def test_the_limit_of_zeros_behind_steps_that_give_sparse_rows(step, zeros_are_m
     steps = {"imputer": SimpleImputer(), "scaler": MaxAbsScaler()}
     steps = [steps[name] for name in step.split(", ") if name in steps]
     model = make_pipeline(columns, *steps, light).fit(X, y)
-    fast = CompiledForest(model, tuning="off").fit(X)
+    fast = plain(model).fit(X)
     assert np.array_equal(fast.predict_proba(rows), model.predict_proba(rows))
     # a scaler keeps the format that it gets
     unsure = "scaler" in step and not zeros_are_missing
@@ -229,7 +230,7 @@ def test_steps_that_give_polars_frames_do_not_fold_before_lightgbm():
     steps = make_column_transformer(("passthrough", [0, 1, 2]))
     model = make_pipeline(steps, light).set_output(transform="polars")
     model.fit(X, (X.sum(axis=1) + rng.integers(0, 3, 120)) % 2)
-    fast = CompiledForest(model, tuning="off").fit(X)
+    fast = plain(model).fit(X)
     rows = rng.choice([0, 1e-36, -float(np.float32(1e-35)), 3], (200, 3))
     assert (model.predict_proba(rows) != light.predict_proba(rows)).any()
     assert np.array_equal(fast.predict_proba(rows), model.predict_proba(rows))
@@ -239,7 +240,7 @@ def test_half_floats_of_arrow_are_refused_as_lightgbm_refuses_them():
     arrow = pytest.importorskip("pyarrow")
     X = np.random.default_rng(0).normal(size=(100, 2))
     model = lgb.LGBMRegressor(n_estimators=2, verbose=-1).fit(X, X[:, 0])
-    fast = CompiledForest(model, tuning="off").fit(X)
+    fast = plain(model).fit(X)
     columns = {name: arrow.array(X[:3, 0].astype(np.float16)) for name in "ab"}
     with pytest.raises(lgb.basic.LightGBMError, match="half_float"):
         fast.predict(arrow.table(columns))

@@ -16,7 +16,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import skforge
-from skforge import CompiledForest, Forest, UnsupportedModelError, compile_forest
+from skforge import Forest, UnsupportedModelError, compile_forest
 from skforge.compiler.forest.reference import reference_raw
 from skforge.exceptions import InvalidModelError
 from tests.plain import plain
@@ -62,7 +62,7 @@ def drawn(seed: int) -> tuple[Any, Any, np.random.Generator]:
     return booster, rows, rng
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("seed", range(200))
 def test_random_models(seed: int) -> None:
     booster, rows, rng = drawn(seed)
@@ -104,7 +104,7 @@ HOW["linear_tree"] = True
 def test_wrappers_pickles_and_files(kind: str, tmp_path: Any) -> None:
     y = SCORE if kind == "Regressor" else np.digitize(SCORE, [-0.5, 0.5])
     model = getattr(lgb, f"LGBM{kind}")(**HOW).fit(FRAME, y)
-    fast = CompiledForest(model, tuning="off").fit(FRAME)
+    fast = plain(model).fit(FRAME)
     skforge.save(fast, tmp_path / "a.skforge")
     others = skforge.load(tmp_path / "a.skforge"), pickle.loads(pickle.dumps(fast))
     gaps = FRAME.mask(RNG.random(FRAME.shape) < 0.2)

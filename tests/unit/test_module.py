@@ -119,8 +119,9 @@ def test_double_rows_are_not_rounded_to_floats() -> None:
     threshold = made.threshold[0]
     rows = np.full((3, made.n_features), threshold)
     rows[1:] = [[np.nextafter(threshold, -np.inf)], [np.nextafter(threshold, np.inf)]]
+    module = compile_forest(made)
     for given in (rows, np.asfortranarray(rows), rows.astype(object)):
-        raw = compile_forest(made).predict_raw(given)
+        raw = module.predict_raw(given)
         assert_same_bits(raw, reference_raw(made, rows)[:, 0], "double")
 
 

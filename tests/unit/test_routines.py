@@ -14,7 +14,8 @@ from skforge.compiler.ir.lir.builder import Builder
 from skforge.compiler.ir.lir.nodes import F64, I32, I64, Buffer, Value
 from skforge.compiler.ir.lir.printer import print_lir
 from skforge.compiler.ir.lir.verifier import verify_lir
-from skforge.compiler.runtime.cpu.jit import compile_functions
+from skforge.compiler.runtime.cpu.code import MachineCode
+from skforge.compiler.runtime.cpu.jit import object_of
 from skforge.compiler.target import Target
 from skforge.exceptions import CompilerError
 from skforge.gpu.codegen.emitter import emit_gpu
@@ -32,7 +33,8 @@ def routine(
 
 def run(made: lir.Routine, *args: Any, **symbols: int) -> int:
     """Compile a routine of i64 and addresses, and call it."""
-    jit = compile_functions([made], Target.host(), symbols)
+    host = Target.host()
+    jit = MachineCode(*object_of(made, host), host, symbols)
     kind = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_int64] * len(args))
     return int(kind(jit.address("routine"))(*args))
 

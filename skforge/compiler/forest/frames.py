@@ -8,8 +8,9 @@ tables.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
+from operator import itemgetter
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -91,25 +92,26 @@ def number_of(dtype: Any) -> np.dtype[Any] | None:
     return number
 
 
-def columns_of(X: Any) -> Iterator[tuple[Any, Any]]:
-    """Yield the place of each column of a frame or table, and its values.
+def columns_of(X: Any) -> list[tuple[Any, Any]]:
+    """Return the place of each column of a frame or table, and its values.
 
     pandas' plain numbers come in blocks of shape (n_columns, n_rows), with a slice or
     an array of their places.
     """
     blocks = getattr(getattr(X, "_mgr", None), "blocks", None)
     if blocks is None:
-        tables = X.get_columns() if hasattr(X, "get_columns") else X.columns
-        one_by_one = (X.iloc[:, i].array for i in range(X.shape[1]))  # of Modin, say
-        yield from enumerate(one_by_one if is_pandas(X) else tables)
-        return
+        if is_pandas(X):  # of Modin, say
+            return [(i, X.iloc[:, i].array) for i in range(X.shape[1])]
+        return [*enumerate(X.get_columns() if hasattr(X, "get_columns") else X.columns)]
+    columns: list[tuple[Any, Any]] = []
     for block in blocks:
         values, places = block.values, block.mgr_locs
-        if is_plain(values.dtype):
-            yield places.indexer, values
+        if type(values) is np.ndarray and is_plain(values.dtype):
+            columns.append((places.indexer, values))
         else:
-            columns = values if values.ndim > 1 else [values]
-            yield from zip(places.as_array.tolist(), columns, strict=True)
+            each = values if values.ndim > 1 else [values]
+            columns += zip(places.as_array.tolist(), each, strict=True)
+    return columns
 
 
 def numbers_in(column: Any, arrow: bool = True) -> ColumnNumbers | None:
@@ -224,39 +226,39 @@ class FrameColumns:
         forbids them also where the frame lists them and no row has one, as the source
         does in its own way. ``read`` returns the numbers of other columns.
         """
-        parts = [*columns_of(X)]
-        (first, block), *more = parts or [(0, None)]
-        if not more and not self.names and first == slice(0, X.shape[1], 1):
-            return np.ascontiguousarray(block.T, dtype)
+        parts = columns_of(X)
+        if len(parts) == 1 and type(parts[0][0]) is slice and not self.names:
+            return np.ascontiguousarray(parts[0][1].T, dtype)  # a view, if it may be
         numbers, labels = np.empty(X.shape, dtype), labels_of(X)
-        coded: dict[int, tuple[Any, Any, Array]] = {}
+        coded: dict[int, ColumnCodes] = {}
         others: dict[int, Any] = {}
         for places, values in parts:
             if type(places) is not int:
                 numbers[:, places] = values.T
-            elif (listed_codes := codes_in(values)) is not None:
-                coded[places] = values, *listed_codes
-            else:
-                others[places] = values
+                continue
+            others[places] = values
+            if (codes_of_column := codes_in(values)) is not None:
+                coded[places] = codes_of_column
         self._check(sorted(coded), X)
-        for i in sorted(others):
-            if (found := read(others[i])) is None:
-                raise _no_numbers(labels[i], others[i])
-            values, gaps = found
-            numbers[:, i] = values
-            if gaps is not None:
-                numbers[gaps, i] = np.nan
-        for i, (column, listed, codes) in coded.items():
-            table, new = self._table(column, listed, i, labels, unseen)
-            if len(new) and unseen is None and not strict:
-                new = np.intersect1d(new, codes)
-            if len(new) and unseen is None:
-                raise InvalidInputError(
-                    f"column {labels[i]!r} has the category {[*listed][new[0]]!r}, "
-                    "which did not occur in training; replace it by a missing value or "
-                    "a known category."
-                )
-            numbers[:, i] = table[codes]
+        for i, column in sorted(others.items(), key=itemgetter(0)):
+            if i in coded:
+                listed, codes = coded[i]
+                dtype = getattr(column, "dtype", None)
+                if is_category(dtype):
+                    table, new = self.of_dtype(dtype, i, labels, unseen)
+                else:
+                    table, new = self._table(listed, i, labels, unseen)
+                if new is not None and unseen is None:
+                    new = new if strict else np.intersect1d(new, codes)
+                    if len(new):
+                        raise _new_category(labels[i], [*listed][new[0]])
+                numbers[:, i] = table[codes]
+            elif (found := read(column)) is None:
+                raise _no_numbers(labels[i], column)
+            else:
+                numbers[:, i], gaps = found
+                if gaps is not None:
+                    numbers[gaps, i] = np.nan
         return numbers
 
     def _check(self, coded: list[int], X: Any) -> None:
@@ -281,18 +283,24 @@ class FrameColumns:
             "convert it to categories, or pass an array of their codes."
         )
 
+    def of_dtype(
+        self, dtype: Any, i: int, labels: Any, unseen: float | None
+    ) -> tuple[Array, Array | None]:
+        """Return what :meth:`_table` does for the categories of pandas' dtype."""
+        key = i, id(dtype), unseen is None
+        if (known := self._tables.get(key)) is None:
+            known = dtype, self._table(dtype.categories, i, labels, unseen)
+            self._tables[key] = known
+        found: tuple[Array, Array | None] = known[1]
+        return found
+
     def _table(
-        self, column: Any, listed: Any, i: int, labels: Any, unseen: float | None
-    ) -> tuple[Array, Array]:
+        self, listed: Any, i: int, labels: Any, unseen: float | None
+    ) -> tuple[Array, Array | None]:
         """Return the numbers in training of a column's own names, and new names.
 
-        The last number, which is that of code -1, is NaN.
+        The last number, which is that of code -1, is NaN. None if no name is new.
         """
-        dtype = getattr(column, "dtype", None)
-        key, is_shared = (i, id(dtype), unseen is None), is_category(dtype)
-        if is_shared and (kept := self._tables.get(key)) is not None:
-            _, table, new = kept
-            return table, new
         wanted = self.index_dtypes[i] if self.index_dtypes else ""
         fits = not wanted or getattr(listed, "dtype", None) == wanted
         names, listed = self.names[i], list(listed)
@@ -314,10 +322,14 @@ class FrameColumns:
         # A frame's own codes are markers, not those of training: trees drop fractions.
         numbers[numbers == self._marker] += 0.25
         numbers[np.arange(len(numbers)) == self._marker] = np.nan
-        table = np.append(numbers, np.nan)
-        if is_shared:
-            self._tables[key] = dtype, table, new
-        return table, new
+        return np.append(numbers, np.nan), new if len(new) else None
+
+
+def _new_category(label: Any, name: Any) -> InvalidInputError:
+    return InvalidInputError(
+        f"column {label!r} has the category {name!r}, which did not occur in training; "
+        "replace it by a missing value or a known category."
+    )
 
 
 def _no_numbers(label: Any, column: Any) -> InvalidInputError:

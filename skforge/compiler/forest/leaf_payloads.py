@@ -12,8 +12,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from skforge._compat import cached_property
-
 #: Places that are read at once, so that many more follow the last list.
 LANES = 16
 
@@ -36,9 +34,9 @@ class LeafSamples:
     def check(self, n_leaves: int) -> None:
         """Raise ValueError or TypeError unless lists of so many leaves are inside."""
         starts, places, values = self.starts, self.places, self.values
-        kinds = [part.dtype for part in (starts, places, values)]
         fits = (
-            kinds == [np.int64, np.int32, np.float64]
+            [part.dtype for part in (starts, places, values)]
+            == [np.int64, np.int32, np.float64]
             and (starts.ndim, places.ndim, values.ndim) == (1, 1, 2)
             and len(starts) == n_leaves * len(values) + 1
             and starts[0] == 0
@@ -48,11 +46,6 @@ class LeafSamples:
         )
         if not fits or (self.single and len(places) - LANES != len(starts) - 1):
             raise ValueError("the samples do not fit the leaves")
-
-    @cached_property
-    def most(self) -> int:
-        """The most samples of a leaf."""
-        return int(np.diff(self.starts).max(initial=0))
 
 
 @dataclass(frozen=True, eq=False)

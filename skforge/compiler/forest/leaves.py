@@ -1,14 +1,14 @@
 """Leaves as such: their numbers, and scores that are not sums of their values.
 
-Kernels only add. Scores that are the minimum or maximum of a row's leaves (ONNX) are
-computed by NumPy from the leaves that kernels find; those of linear models in leaves
-(LightGBM), too, as a reference. The fast kernels find leaves as well: in a forest with
-an output for each tree, each sum is a leaf.
+Kernels only add. In a forest with an output for each tree, each sum is a leaf. From
+these, NumPy computes scores that are the minimum or maximum of a row's leaves (ONNX)
+and, as a reference, those of linear models in leaves (LightGBM).
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -19,30 +19,13 @@ from skforge.compiler.forest.outputs import SCORES
 from skforge.compiler.forest.validation import ABSENT
 from skforge.runtime.libm import multiply_add
 
-#: A float32 from 2**23 on has the whole number it exceeds that by in its low bits. The
-#: number of no leaf, -1, is written as 0.
-_FIRST = 1 << 23
-_BITS = int(np.float32(_FIRST + 1).view(np.int32))
-#: The least number that float32 values cannot hold.
-LARGEST = _FIRST - 1
+#: A float32 from here on has the whole number that it exceeds this by in its low bits.
+_FIRST = np.float32(1 << 23)
 
 
 def leaf_finder(forest: Forest) -> Forest:
-    """Return a summing forest with the same trees, whose leaf numbers are rows.
-
-    A summing forest is returned unchanged; otherwise each leaf's ``source_node`` is its
-    row of ``leaf_value``.
-    """
-    if forest.aggregate == "sum":
-        return forest
-    values = forest.leaf_value
-    return replace(
-        forest,
-        aggregate="sum",
-        leaf_linear=np.zeros((0, 0)),
-        source_node=forest.leaf,
-        leaf_value=np.where(np.isfinite(values), values, 0).astype(values.dtype),
-    )
+    """Return a forest whose sums are those of ``forest`` or, if it has none, leaves."""
+    return forest if forest.aggregate == "sum" else row_finder(forest)
 
 
 def numbers_of_leaves(forest: Forest) -> Int32s:
@@ -93,15 +76,21 @@ def scores_of_leaves(forest: Forest, leaves: Array, rows: Array) -> Array:
     return scores
 
 
-def by_tree(forest: Forest, values: Array) -> Forest:
-    """Return a forest with an output for each tree: its leaves' ``values``.
+def row_finder(forest: Forest) -> Forest:
+    """Return a forest with an output for each tree: the leaf's row of ``leaf_value``.
 
     Sums start from -0.0, to which every number is added without a change.
+    :func:`rows_in` reads them. Rows are float32 where that can hold them, as kernels of
+    float64 take up to twice as long. As they are, small ones would be denormal floats,
+    which a library may have the processor flush.
     """
+    rows, dtype = np.arange(forest.n_leaves), row_dtype(forest)
+    if dtype == np.float32:
+        rows += int(_FIRST)
     return replace(
         forest,
         tree_output=np.arange(forest.n_trees, dtype=np.int32),
-        leaf_value=values[:, np.newaxis],
+        leaf_value=rows.astype(dtype)[:, np.newaxis],
         base=np.full(forest.n_trees, -0.0),
         divisor=1,
         outputs=SCORES,
@@ -114,22 +103,14 @@ def by_tree(forest: Forest, values: Array) -> Forest:
     )
 
 
-def numbers_fit(forest: Forest) -> bool:
-    """Tell whether float32 values can hold the leaf numbers."""
-    return bool(forest.source_node.max(initial=0) < LARGEST)
+def row_dtype(forest: Forest) -> np.dtype[np.floating[Any]]:
+    return np.dtype(np.float32 if forest.n_leaves < _FIRST else np.float64)
 
 
-def number_values(numbers: Int32s) -> Array:
-    """Return leaf numbers as float32 values, which :func:`numbers_in` reads in place.
-
-    Kernels of such values are up to twice as fast as those of float64. Small numbers as
-    they are would be denormal floats, which a library may have the processor flush.
-    """
-    return (numbers + (_FIRST + 1)).astype(np.float32)
-
-
-def numbers_in(values: Array) -> Int32s:
-    """Return the leaf numbers of float32 values, in their place."""
-    numbers: Int32s = values.view(np.int32)
-    numbers -= np.int32(_BITS)
-    return numbers
+def rows_in(values: Array) -> Int32s:
+    """Return the rows of leaves that sums are; small ones in their place."""
+    if values.dtype == np.float64:
+        return values.astype(np.int32)
+    rows: Int32s = values.view(np.int32)
+    rows -= _FIRST.view(np.int32)
+    return rows

@@ -20,7 +20,7 @@ def even_trees(forest: Forest) -> Bools:
     depth = forest.tree_depths().astype(np.int64)
     whole = leaf_counts(forest) == 1 << np.minimum(depth, MAX_EVEN)
     even = np.zeros(forest.n_trees, np.bool_)
-    for levels in range(1, MAX_EVEN + 1):
+    for levels in np.unique(depth[whole & (depth > 0) & (depth <= MAX_EVEN)]):
         trees = np.flatnonzero(whole & (depth == levels))
         nodes = forest.tree_offset[trees][:, None]
         for _ in range(levels):

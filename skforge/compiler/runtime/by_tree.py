@@ -18,14 +18,7 @@ from skforge._docs import documented
 from skforge._typing import Array
 from skforge.compiler.backend import backend_of, on_device
 from skforge.compiler.forest.forest import Forest
-from skforge.compiler.forest.leaves import (
-    LARGEST,
-    by_tree,
-    number_values,
-    numbers_fit,
-    numbers_in,
-    numbers_of_leaves,
-)
+from skforge.compiler.forest.leaves import numbers_of_leaves, row_finder, rows_in
 from skforge.compiler.forest.rows import prepare_rows
 from skforge.compiler.runtime import targets
 from skforge.compiler.runtime.arrays import is_device_array
@@ -49,10 +42,9 @@ class ByTree:
     takes_made: bool
     compiler: KernelCache
     kernels: RangeKernels
+    schedules: dict[BatchRange, Schedule]
     _adds: bool
     _shares_of: Callable[..., Shares]
-    #: Modules with an output for each tree, by what their leaves hold.
-    _by_tree: dict[str, Any]
     #: Gets each module made here, to compare its kernels before they answer.
     watch: Callable[[Any], None] | None = None
 
@@ -73,14 +65,18 @@ class ByTree:
         if is_device_array(X):
             return on_device().leaves_on_device(self, X)
         if not self._walks_to_leaves:
-            return numbers_in(self._of_trees("number", self._made_rows(X), n_jobs))
+            return self._numbers.take(self.leaf_rows(X, n_jobs=n_jobs))
         rows = prepare_rows(self.forest, X, self.takes_made)
         leaves = np.empty((len(rows), self.forest.n_trees), np.int32)
         if len(rows) and self.forest.n_trees:
             share = self._leaf_shares.of(len(rows), self._jobs(n_jobs))
             kernel = self.kernels.kernel(share.number, "leaf_number")
             kernel(rows, leaves, share.threads)
-        return leaves if self._adds else numbers_of_leaves(self.forest)[leaves]
+        return leaves
+
+    @cached_property
+    def _numbers(self) -> NDArray[np.int32]:
+        return numbers_of_leaves(self.forest)
 
     @documented(apply)
     def predict_per_tree(self, X: Any, *, n_jobs: int | None = None) -> Array:
@@ -125,61 +121,45 @@ class ByTree:
             rows = prepare_rows(forest, X)
             return np.empty((len(rows), 0), forest.accumulator_dtype)
         if forest.aggregate == "linear":
-            return self._linear_scores(X, n_jobs, by_tree=True)
-        if not forest.vector_leaves:
-            return self._of_trees("value", X, n_jobs)
-        return forest.leaf_value[self._leaf_rows(X, n_jobs)]
+            return self._of_models(X, n_jobs, by_tree=True)
+        values = forest.leaf_value if forest.vector_leaves else forest.leaf_value[:, 0]
+        return values.take(self._leaf_rows(X, n_jobs), axis=0)
 
     def leaf_rows(self, X: Any, *, n_jobs: int | None = None) -> NDArray[np.int32]:
         """Return the row of ``leaf_value`` of the leaf that each row reaches."""
         return self._leaf_rows(self._made_rows(X), n_jobs)
 
     def _leaf_rows(self, X: Any, n_jobs: int | None) -> NDArray[np.int32]:
-        rows = self._of_trees("row", X, n_jobs)
-        return numbers_in(rows) if rows.dtype == np.float32 else rows.astype(np.int32)
+        self.finder.n_jobs = self.n_jobs
+        sums = self.finder.predict_raw(X, n_jobs=n_jobs)
+        return rows_in(sums.reshape(len(sums), self.forest.n_trees))
 
-    def _linear_scores(self, X: Any, n_jobs: int | None, by_tree: bool) -> Array:
+    def _of_models(self, X: Any, n_jobs: int | None, by_tree: bool) -> Array:
+        """Return scores of linear models, or the numbers that each tree adds."""
         rows = prepare_rows(self.forest, X, self.takes_made)
-        places = self._leaf_rows(rows, n_jobs)
-        return self._models(rows, places, self._jobs(n_jobs), by_tree)
+        leaves = self._leaf_rows(rows, n_jobs)
+        return self._models(rows, leaves, self._jobs(n_jobs), by_tree)
 
     @cached_property
     def _models(self) -> LinearLeaves:
         return LinearLeaves(self.forest)
 
-    def _of_trees(self, leaf: str, X: Any, n_jobs: int | None) -> Array:
-        module = self._trees(leaf)
-        module.n_jobs = self.n_jobs
-        values: Array = module.predict_raw(X, n_jobs=n_jobs)
-        return values.reshape(len(values), self.forest.n_trees)
-
-    def _trees(self, leaf: str) -> Any:
-        """Return the module of leaves' "number", "value" or "row"."""
-        if (made := self._by_tree.get(leaf)) is None:
-            with self.compiler.lock:
-                if (made := self._by_tree.get(leaf)) is None:
-                    made = self._by_tree[leaf] = self._made(leaf)
-        return made
-
-    def _made(self, leaf: str) -> Any:
-        forest, host = self.forest, self.target
-        values: Array = forest.leaf_value[:, 0]
-        if leaf == "number":
-            values = number_values(numbers_of_leaves(forest))
-        elif leaf == "row":
-            numbers = np.arange(forest.n_leaves, dtype=np.int32)
-            small = forest.n_leaves < LARGEST
-            values = number_values(numbers) if small else numbers.astype(np.float64)
+    @cached_property
+    def finder(self) -> Any:
+        """The module whose sums are rows of leaves."""
+        if not self._adds:  # its own kernels find leaves
+            how = self.compiler.forest, self.schedules, self.target, "exact"
+            return self._module(*how, compiler=self.compiler)
+        forest, host = row_finder(self.forest), self.target
         if not backend_of(host).native:
             host = Target.host()
-        forest = by_tree(forest, values)
-        table = _two_kernels(targets.default_table(forest, host, "exact"))
+        table = targets.default_table(forest, host, "exact")
         return self._module(forest, table, host, "exact")
 
-    def _module(self, *how: Any) -> Any:
+    def _module(self, *how: Any, **shared: Any) -> Any:
         """Return a module whose kernels are kept and compared as this one's are."""
         make: Any = type(self)
-        made = make(*how, self.n_jobs)
+        made = make(*how, self.n_jobs, **shared)
         made.takes_made = True
         if self.compiler.store is not None:
             made.keep_kernels()
@@ -190,11 +170,11 @@ class ByTree:
     @cached_property
     def _walks_to_leaves(self) -> bool:
         """Whether walks find leaves: as the schedules ask for, and those of GPUs."""
-        schedules = dict.fromkeys(schedule for _, schedule in self.kernels.ranges)
         if not self._adds or not self.forest.n_trees:
+            return not self.forest.n_trees
+        if not backend_of(self.target).native:
             return True
-        if not backend_of(self.target).native or not numbers_fit(self.forest):
-            return True
+        schedules = dict.fromkeys(schedule for _, schedule in self.kernels.ranges)
         chosen = (self.compiler.that_runs(s, "leaf_number") == s for s in schedules)
         return all(chosen)
 
@@ -202,7 +182,8 @@ class ByTree:
     def _leaf_shares(self) -> Shares:
         if self._walks_to_leaves:
             return self._shares_of("leaf_number")
-        return self._trees("number")._shares
+        shares: Shares = self.finder._shares
+        return shares
 
     def _load_leaves(self, batch_sizes: ArrayLike | None) -> None:
         """Compile what :meth:`apply` needs for batches of these sizes."""
@@ -210,10 +191,9 @@ class ByTree:
             for number in self._ranges_of(batch_sizes):
                 self.kernels.kernel(number, "leaf_number").load()
             return
-        trees = self._trees("number")
-        for number in trees._ranges_of(batch_sizes):
-            trees.kernels.kernel(number).load()
-        trees._keep_entry("raw")
+        for number in self.finder._ranges_of(batch_sizes):
+            self.finder.kernels.kernel(number).load()
+        self.finder._keep_entry("raw")
 
     def _range_at(self, n_rows: Any) -> int:
         return self.kernels.number(check_count(n_rows))
@@ -227,20 +207,3 @@ class ByTree:
         n_jobs = self.n_jobs if n_jobs is None else n_jobs
         check_n_jobs(n_jobs)
         return n_jobs
-
-
-#: Rows of the batches whose schedule also serves all larger ones.
-MANY_ROWS = 256
-
-
-def _two_kernels(table: dict[BatchRange, Schedule]) -> dict[BatchRange, Schedule]:
-    """Keep the schedules of one row and of many, as each kernel has to be compiled.
-
-    Seven forests took at most 1.2 times as long in batches of 20 to 20,000 rows.
-    """
-    (_, few), *larger = sorted(table.items())
-    many = next((s for (_, last), s in larger if (last or MANY_ROWS) >= MANY_ROWS), few)
-    if many == few:
-        return {(1, None): few}
-    first = larger[0][0][0]
-    return {(1, first - 1): few, (first, None): many}

@@ -20,7 +20,7 @@ from skforge._compat import cached_property
 from skforge._typing import Array, Arrays
 from skforge.compiler.backend import backend_of
 from skforge.compiler.forest.forest import Forest
-from skforge.compiler.forest.leaves import scores_of_leaves
+from skforge.compiler.forest.leaves import row_dtype, rows_in, scores_of_leaves
 from skforge.compiler.outputs.steps import MAX_SLOTS
 from skforge.compiler.runtime.cpu.code import MachineCode, code_facts
 from skforge.compiler.runtime.cpu.threads import parallel_for_pointer
@@ -292,8 +292,7 @@ class KernelCache:
 class RangeKernels:
     """The kernel of each range, by its number in the order of batch sizes.
 
-    ``element`` is what the kernels for scores write: leaf numbers if leaf values
-    are not added.
+    ``element`` is what the kernels for scores write.
     """
 
     def __init__(
@@ -372,8 +371,8 @@ def raw_scores(
             kernel(rows, raw, threads)
         forest.finish(raw)
     else:
-        leaves = np.empty((len(rows), forest.n_trees), np.int32)
+        leaves: Array = np.empty((len(rows), forest.n_trees), row_dtype(forest))
         if kernel is not None and forest.n_trees:
             kernel(rows, leaves, threads)
-        raw = scores_of_leaves(forest, leaves, rows)
+        raw = scores_of_leaves(forest, rows_in(leaves), rows)
     return raw[:, 0] if forest.n_outputs == 1 else raw

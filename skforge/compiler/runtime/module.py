@@ -96,16 +96,17 @@ class CompiledModule(ByRound, Explained):
         self._small_calls: Counter[steps.Output] = Counter()
         self._most_entry_rows: int | None = None
         #: Compiles and keeps the kernels; may be another module's of this forest.
-        self.compiler = compiler or KernelCache(leaf_finder(forest), target, reduction)
-        self._contributions, self._by_tree = None, {}
-        self._of_rounds = OrderedDict()
         self._adds = forest.aggregate == "sum"
+        how = target, reduction if self._adds else "exact"
+        self.compiler = compiler or KernelCache(leaf_finder(forest), *how)
+        self._contributions = None
+        self._of_rounds = OrderedDict()
         #: Whether rows are those of the forest, not of a source with categories.
         self.takes_made = False
-        element: Element = "accumulator" if self._adds else "leaf_number"
-        self.kernels = RangeKernels(schedules, self.compiler, element)
+        self.kernels = RangeKernels(schedules, self.compiler, "accumulator")
         # Refers to no module: a circle would keep its code until Python looks for such.
-        estimate = lru_cache(maxsize=1)(partial(_estimate, forest, target))
+        summing = self.compiler.forest
+        estimate = lru_cache(maxsize=1)(partial(_estimate, summing, target))
         self._estimate = estimate if backend_of(target).native else None
         self._shares = self._shares_of(self.kernels.element)
 
@@ -192,7 +193,7 @@ class CompiledModule(ByRound, Explained):
         if far and (self.takes_made or self.forest.hashed is None):
             return on_device().raw_on_device(self, X)
         if self.forest.aggregate == "linear":
-            return self._linear_scores(X, n_jobs, by_tree=False)
+            return self._of_models(X, n_jobs, by_tree=False)
         rows = prepare_rows(self.forest, X, self.takes_made)
         share = self._share(len(rows), n_jobs)
         kernel = self.kernels.kernel(share.number) if len(rows) else None

@@ -19,9 +19,6 @@ that a node whose column is absent takes a cycle or two.
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Sequence
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -30,10 +27,7 @@ from skforge._typing import Array, Bools
 from skforge.compiler.forest.arrays import ZERO_THRESHOLD, Comparison, Missing
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.reference import evaluate_predicates
-from skforge.compiler.runtime.cpu.programs import program
-from skforge.compiler.runtime.cpu.threads import parallel_for_pointer
-from skforge.compiler.runtime.kernels import address_of
-from skforge.compiler.target import Target
+from skforge.compiler.runtime.routines import routine
 
 if TYPE_CHECKING:
     from skforge.compiler.ir.lir.nodes import Function
@@ -102,7 +96,7 @@ class SparseWalk:
         begins = np.searchsorted(leaves, normal.tree_offset[:-1])
         of_tree = np.add.reduceat(depth[leaves], begins)
         self._way = float((of_tree / np.diff(begins, append=len(leaves))).sum())
-        self._data = [
+        data = [
             np.append(part, np.zeros(1, dtype)).astype(dtype, copy=False)
             for part, dtype in (
                 (places, np.int32),
@@ -121,10 +115,9 @@ class SparseWalk:
             *(normal.n_features, normal.n_trees, len(column)),
             *(values.shape[1], normal.n_outputs),
         )
-        addresses = [array.ctypes.data for array in self._data]
-        self._slots = struct.pack(f"{len(addresses) + 5}qd", *addresses, *sizes, fill)
+        self._known = *data, *sizes, float(fill)
         dtypes = normal.input_dtype.name, values.dtype.name
-        self._jit = _compiled(*dtypes, name == "lt")
+        self._walk = routine(_function, *dtypes, name == "lt")
 
     @staticmethod
     def supports(forest: Forest) -> bool:
@@ -184,11 +177,9 @@ class SparseWalk:
         dtype = np.dtype(np.int32) if leaves else forest.accumulator_dtype
         shape = n, forest.n_trees if leaves else forest.n_outputs
         out, fine = np.empty(shape, dtype), np.ones(1, np.int64)
-        head = [n, *(address_of(array) for array in (indptr, indices, data, fine))]
-        ends = [0, address_of(out)] if leaves else [address_of(out), 0]
-        slots = struct.pack("7q", *head, *ends) + self._slots
-        pfor, threads = (None, 1) if n <= _ROWS else parallel_for_pointer(threads)
-        self._jit.function("skf_sparse")(slots, pfor, threads)
+        ends = (0, out) if leaves else (out, 0)
+        threads = 1 if n <= _ROWS else threads
+        self._walk(threads, n, indptr, indices, data, fine, *ends, *self._known)
         if not fine[0]:
             return None
         if leaves:
@@ -202,12 +193,7 @@ def _near_zero(forest: Forest) -> bool:
     return bool((forest.missing == Missing.ZERO).any())
 
 
-@lru_cache(maxsize=8)
-def _compiled(values: str, sums: str, less: bool) -> Any:
-    def write() -> Sequence[Function]:
-        from skforge.compiler.runtime.sparse_function import function
+def _function(values: str, sums: str, less: bool) -> Function:
+    from skforge.compiler.runtime.sparse_function import function
 
-        return [function(np.dtype(values), np.dtype(sums), less, _ROWS)]
-
-    facts = "sparse", values, sums, str(less)
-    return program(facts, write, Target.host())
+    return function(np.dtype(values), np.dtype(sums), less, _ROWS)

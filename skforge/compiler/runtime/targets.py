@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from skforge.compiler.backend import backend, backend_of
 from skforge.compiler.forest.forest import Forest
+from skforge.compiler.forest.leaves import leaf_finder
 from skforge.compiler.schedule.ranges import BatchRange
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
@@ -42,6 +43,8 @@ def resolve_target(target: str | Target, schedules: Iterable[Schedule] = ()) -> 
 def default_table(
     forest: Forest | ForestShape, target: Target, reduction: Reduction
 ) -> dict[BatchRange, Schedule]:
+    if isinstance(forest, Forest):
+        forest = leaf_finder(forest)
     return backend_of(target).default_table(forest, target, reduction)
 
 

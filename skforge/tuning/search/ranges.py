@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import exp, log, log2
+from math import log2
+from statistics import geometric_mean
 from typing import TypeVar
 
 from skforge.compiler.runtime.schedules import table_at
@@ -114,16 +115,16 @@ def choose(
         return {batch: default}
     whole = min(
         (s for s, values in every.items() if max(values) <= 1 + TOLERANCE),
-        key=lambda s: _mean(every[s]),
+        key=lambda s: geometric_mean(every[s]),
     )
-    if _mean(every[whole]) > 1 - MARGIN:
+    if geometric_mean(every[whole]) > 1 - MARGIN:
         whole = default
     best = [
         min(every, key=lambda s, i=i: every[s][i] * (1 if s == default else 1 + MARGIN))  # type: ignore[misc]
         for i in range(len(sizes))
     ]
-    parts = _mean([every[s][i] for i, s in enumerate(best)])
-    if parts > (1 - SPLIT) * _mean(every[whole]):
+    parts = geometric_mean([every[s][i] for i, s in enumerate(best)])
+    if parts > (1 - SPLIT) * geometric_mean(every[whole]):
         return {batch: whole}
     return _pieces(batch, sizes, best, every, [seconds[size] for size in sizes])
 
@@ -151,7 +152,3 @@ def _pieces(
         first = cut + 1
     table[first, batch[1]] = best[-1]
     return table
-
-
-def _mean(values: Sequence[float]) -> float:
-    return exp(sum(map(log, values)) / len(values))

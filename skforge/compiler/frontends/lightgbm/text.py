@@ -25,9 +25,6 @@ _KNOWN = checks.known_fields("lightgbm text")
 _VERSIONS = ("v2", "v3", "v4")
 _REPAIR = "save it again"
 
-#: Linear models of leaves that kernels can number, see ``leaves.number_values``.
-_MOST_MODELS = (1 << 23) - 1
-
 #: The lines of each tree by their keys.
 Lines: TypeAlias = Sequence[dict[str, Any]]
 
@@ -270,11 +267,6 @@ def _linear(trees: Lines, leaves: Ints, leaf_value: Floats) -> Floats:
     are = [tree.get("is_linear", "0") != "0" for tree in trees]
     if not any(are):
         return np.zeros((0, 0))
-    if len(leaf_value) >= _MOST_MODELS:
-        raise UnsupportedModelError(
-            f"The trees have {len(leaf_value):,} leaves with linear models, of which "
-            f"{_MOST_MODELS:,} are supported; train fewer trees."
-        )
     linear = [tree for tree, is_linear in zip(trees, are, strict=True) if is_linear]
     sizes, inside = leaves[are], np.repeat(are, leaves)
     count = _numbers(linear, "num_features", sizes, int)

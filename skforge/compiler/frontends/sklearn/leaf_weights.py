@@ -103,20 +103,15 @@ def samples_of(model: Any) -> LeafSamples:
         parts = [bounds[i, at] for i, at in enumerate(leaves)]
         low, high = np.concatenate(parts).T
         values = np.clip(values, low[:, None], high[:, None])
-    sorted_ = [np.unique(values[:, j], return_inverse=True) for j in columns]
-    table = np.zeros((len(columns), max(len(each) for each, _ in sorted_)))
-    for row, (each, _) in zip(table, sorted_, strict=True):
-        row[: len(each)] = each
-    places = np.stack([place.ravel() for _, place in sorted_], axis=1).ravel()
-    return _samples(np.ones(len(places)), places, table, single=True)
+    each, places = np.unique(values, return_inverse=True)
+    targets = np.tile(each, (len(columns), 1))
+    return _samples(np.ones(values.size), places.ravel(), targets, single=True)
 
 
-def _samples(sizes: Array, places: Array, values: Array, single: bool) -> LeafSamples:
-    starts = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
-    more = np.zeros(LANES, np.int32)
-    return LeafSamples(
-        starts, np.concatenate([places.astype(np.int32), more]), values, single
-    )
+def _samples(sizes: Array, places: Array, targets: Array, single: bool) -> LeafSamples:
+    starts = np.append(0, np.cumsum(sizes)).astype(np.int64)
+    padded = np.append(places, np.zeros(LANES)).astype(np.int32)
+    return LeafSamples(starts, padded, targets, single)
 
 
 def curves_of(model: Any) -> LeafCurves:

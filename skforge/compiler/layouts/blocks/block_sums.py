@@ -335,7 +335,10 @@ class BlockSums(BlockCode):
             with b.loop(whole, n, hint="sum") as i:
                 b.store(result, to + i, sums[i])
             return
-        with b.loop(outputs, hint="output") as k:
-            own, target = k * self.block, to + k
-            with b.loop(count, hint="row") as r:
-                result[target + r * outputs] = sums[own + r]
+        # a few rows at a time, whose results stay in L1
+        with b.loop(0, count, GROUP, hint="group") as g:
+            last = (g + GROUP).min(count)
+            with b.loop(outputs, hint="output") as k:
+                own, target = k * self.block, to + k
+                with b.loop(g, last, hint="row") as r:
+                    result[target + r * outputs] = sums[own + r]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import lru_cache
 from typing import Any, TypeAlias
@@ -80,21 +80,8 @@ def _parse(texts: Sequence[str], target: Target) -> Any:
     return whole
 
 
-def _object(texts: Sequence[str], target: Target) -> bytes:
-    return bytes(_target_machine(target).emit_object(_parse(texts, target)))
-
-
-def compile_functions(
-    sources: Sequence[JitSource],
-    target: Target,
-    symbols: Mapping[str, int] | None = None,
-) -> MachineCode:
-    """Compile kernels, or LLVM modules as text, into this process.
-
-    ``symbols`` are the addresses of functions that the text declares; others are looked
-    up in this process. Addresses are kept out of the text so that other processes find
-    its object in the cache.
-    """
+def compile_functions(sources: Sequence[JitSource], target: Target) -> MachineCode:
+    """Compile kernels, or LLVM modules as text, into this process."""
     target.check_runs_here()
     texts, names = _texts(sources, target)
     key = object_cache.key_of((*code_facts(target), *texts))
@@ -102,17 +89,16 @@ def compile_functions(
     if binary is not None:
         # If a valid digest covers a damaged object, it is compiled again.
         with suppress(CompilerError):
-            return MachineCode(names, binary, target, symbols)
-    with llvm():
-        binary = _object(texts, target)
+            return MachineCode(names, binary, target)
+    binary = emit_object(texts, target)
     object_cache.store(key, binary)
-    return MachineCode(names, binary, target, symbols)
+    return MachineCode(names, binary, target)
 
 
 def object_of(sources: Sources, target: Target) -> tuple[list[str], bytes]:
     texts, names = _texts(sources, target)
     with llvm():
-        return names, _object(texts, target)
+        return names, bytes(_target_machine(target).emit_object(_parse(texts, target)))
 
 
 def emit_object(sources: Sources, target: Target) -> bytes:

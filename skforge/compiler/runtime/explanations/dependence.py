@@ -19,9 +19,7 @@ trees' parts between thresholds 80 before the first row.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Sequence
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -34,8 +32,6 @@ from skforge.compiler.forest.reference import evaluate_predicates
 from skforge.compiler.ir.lir.nodes import Function
 from skforge.compiler.ir.lir.types import scalar_of
 from skforge.compiler.passes.hir import normalize_predicates
-from skforge.compiler.runtime.cpu.programs import program
-from skforge.compiler.runtime.cpu.threads import parallel_for_pointer
 from skforge.compiler.runtime.explanations.dependence_function import (
     ARRAYS,
     BITS,
@@ -44,7 +40,7 @@ from skforge.compiler.runtime.explanations.dependence_function import (
     Action,
     function,
 )
-from skforge.compiler.runtime.kernels import address_of
+from skforge.compiler.runtime.routines import routine
 from skforge.compiler.target import Target
 
 #: Most tests, and sets of a tree, for which rows are bits.
@@ -406,19 +402,11 @@ class Dependence:
             "threshold": limits,
             "nan_left": nan_left,
         }
-        addresses = [address_of(arrays[name]) for name in ARRAYS]
-        numbers = *(sizes[name] for name in SIZES), *addresses, address_of(out)
-        code = _compiled(action, dtype.name, self._tests.less, self._lined)
-        pfor, threads = parallel_for_pointer(threads)
-        slots = struct.pack(f"{len(numbers)}q", *numbers)
-        code.function(f"skf_{action}")(slots, pfor or None, threads)
+        run = routine(_function, action, dtype.name, self._tests.less, self._lined)
+        run(threads, *(sizes[k] for k in SIZES), *(arrays[k] for k in ARRAYS), out)
 
 
-@lru_cache(maxsize=8)
-def _compiled(action: Action, values: str, less: bool, lined: bool) -> Any:
-    target, scalar = Target.host(), scalar_of(np.dtype(values))
-
-    def write() -> Sequence[Function]:
-        return [function(action, scalar, less, lined, target.lanes(8 * scalar.bytes))]
-
-    return program(("dependence", action, values, str(less), str(lined)), write, target)
+def _function(action: Action, values: str, less: bool, lined: bool) -> Function:
+    scalar = scalar_of(np.dtype(values))
+    lanes = Target.host().lanes(8 * scalar.bytes)
+    return function(action, scalar, less, lined, lanes)

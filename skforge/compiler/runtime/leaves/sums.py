@@ -6,19 +6,13 @@ the vectors of these trees stay in the second cache.
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Sequence
-from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from skforge._typing import Array
-from skforge.compiler.runtime.cpu.programs import program
-from skforge.compiler.runtime.cpu.threads import parallel_for_pointer
-from skforge.compiler.runtime.kernels import address_of
-from skforge.compiler.target import Target
+from skforge.compiler.runtime.routines import routine
 
 if TYPE_CHECKING:
     from skforge.compiler.ir.lir.nodes import Function
@@ -27,18 +21,21 @@ if TYPE_CHECKING:
 #: trees' vectors.
 NARROW, TILE, ROWS, NEAR = 8, 32, 1024, 1 << 18
 
+#: Numbers that one instruction adds.
+LANES = 8
+
 
 class PayloadSums:
     """Vectors of leaves, (n_leaves, n_columns) float64, which rows add up."""
 
     def __init__(self, vectors: Array) -> None:
-        self.width = vectors.shape[1]
-        self._tile = NARROW if self.width <= NARROW else TILE
-        n_tiles = -(-self.width // self._tile)
-        self._table = np.zeros((n_tiles, len(vectors), self._tile))
-        for k, tile in enumerate(self._table):
-            part = vectors[:, k * self._tile : (k + 1) * self._tile]
-            tile[:, : part.shape[1]] = part
+        n_leaves, self.width = vectors.shape
+        tile = NARROW if self.width <= NARROW else TILE
+        n_tiles = -(-self.width // tile)
+        padded = np.zeros((n_leaves, n_tiles * tile))
+        padded[:, : self.width] = vectors
+        tiles = padded.reshape(n_leaves, n_tiles, tile).swapaxes(0, 1)
+        self._table = np.ascontiguousarray(tiles)
 
     def __call__(
         self, leaves: NDArray[np.int32], start: float = 0.0, n_jobs: int | None = None
@@ -48,19 +45,36 @@ class PayloadSums:
         n_tiles, n_leaves, tile = self._table.shape
         out = np.full((n, n_tiles * tile), start)
         chunk = max(1, NEAR * n_trees // max(1, n_leaves * tile * 8))
-        pfor, threads = (None, 1) if n <= ROWS else parallel_for_pointer(n_jobs)
-        sizes = n, ROWS, n_trees, n_leaves, n_tiles, chunk
-        arrays = map(address_of, (leaves, self._table, out))
-        slots = struct.pack("9q", *sizes, *arrays)
-        _compiled(tile).function("skf_leaf_sums")(slots, pfor, threads)
+        sizes = n, n_trees, n_leaves, n_tiles, chunk
+        add = routine(_function, tile)
+        add(1 if n <= ROWS else n_jobs, *sizes, leaves, self._table, out)
         return out[:, : self.width]
 
 
-@lru_cache(maxsize=2)
-def _compiled(tile: int) -> Any:
-    def write() -> Sequence[Function]:
-        from skforge.compiler.runtime.leaves.sums_function import function
+def _function(tile: int) -> Function:
+    """Return the function for tables in tiles of so many columns."""
+    from skforge.compiler.ir.lir.builder import Builder
+    from skforge.compiler.ir.lir.nodes import F64, I32, I64, Buffer, Function, Value
+    from skforge.compiler.ir.lir.types import Vec
 
-        return [function(tile)]
-
-    return program(("leaf sums", str(tile)), write, Target.host())
+    names = "n_rows", "n_trees", "n_leaves", "n_tiles", "chunk"
+    sizes = [Value(name, I64) for name in names]
+    n_rows, n_trees, n_leaves, n_tiles, chunk = sizes
+    leaves, table, out = Buffer("leaves", I32), Buffer("table", F64), Buffer("out", F64)
+    some, places = Vec(F64, LANES), range(0, tile, LANES)
+    with Builder() as b, b.parallel((n_rows + (ROWS - 1)) // ROWS) as part:
+        first = part * ROWS
+        end = (first + ROWS).min(n_rows)
+        with b.loop(n_tiles) as k, b.loop(0, n_trees, chunk) as tree:
+            behind = (tree + chunk).min(n_trees)
+            with b.loop(first, end) as row:
+                to = (row * n_tiles + k) * tile
+                total = [out[to + v, some] for v in places]
+                with b.loop(tree, behind, carry=total) as t:
+                    leaf = leaves[row * n_trees + t].to(I64)
+                    at = (k * n_leaves + leaf) * tile
+                    for i, v in enumerate(places):
+                        total[i] = total[i] + table[at + v, some]
+                for i, v in enumerate(places):
+                    out[to + v] = total[i]
+    return Function("skf_leaf_sums", (*sizes, leaves, table, out), b.finish())
