@@ -222,8 +222,10 @@ class ForestPredictor(OfRounds):
         if method in self.by_leaves:
             return (ForestPredictor.answer_by_leaves,)
         routes: list[Route] = []
-        if isinstance(X, (Mapping, Sequence)):
+        if isinstance(X, Mapping) and is_mapped(X):
             routes.append(ForestPredictor._by_mappings)
+        elif isinstance(X, Sequence):
+            routes.append(ForestPredictor._by_sequence)
         if source.on_device and (is_device_array(X) or hasattr(kind, _DLPACK)):
             routes.append(ForestPredictor._by_device)
         seeks = method not in self.entries or n_jobs != self.entry_jobs
@@ -337,8 +339,7 @@ class ForestPredictor(OfRounds):
         return mappings
 
     def _by_mappings(self, method: str, X: Any, n_jobs: int | None) -> Any:
-        mappings = self._mappings if type(X) is dict or is_mapped(X) else None
-        if mappings is None:
+        if (mappings := self._mappings) is None:
             return None
         if n_jobs != self.entry_jobs or method not in self.entries:
             self._seek_entry(method, n_jobs)
@@ -360,6 +361,9 @@ class ForestPredictor(OfRounds):
             if not -limit < least.reduce(rows, None) <= most.reduce(rows, None) < limit:
                 return None
         return self._scored(method, rows, n_jobs)
+
+    def _by_sequence(self, method: str, X: Any, n_jobs: int | None) -> Any:
+        return self._by_mappings(method, X, n_jobs) if is_mapped(X) else None
 
     def framed(self, X: Any) -> Any:
         if is_mapped(X) and self._mappings is not None:

@@ -177,9 +177,9 @@ class PlainRows:
             (feature,) = locs.as_array.tolist()
             if number is None:
                 coded.append(feature)
-                how = dtype, feature, columns, self._r.unseen
-                table, new = self._columns.of_dtype(*how)
-                if self._r.unseen is None and len(new):
+                unseen = self._r.unseen
+                table, new = self._columns.of_dtype(dtype, feature, columns, unseen)
+                if new is not None and unseen is None:
                     return None
                 rows[:, feature] = table[values.codes]
                 continue

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
+from operator import itemgetter
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -105,7 +106,7 @@ def columns_of(X: Any) -> list[tuple[Any, Any]]:
     columns: list[tuple[Any, Any]] = []
     for block in blocks:
         values, places = block.values, block.mgr_locs
-        if is_plain(values.dtype):
+        if type(values) is np.ndarray and is_plain(values.dtype):
             columns.append((places.indexer, values))
         else:
             each = values if values.ndim > 1 else [values]
@@ -225,37 +226,37 @@ class FrameColumns:
         forbids them also where the frame lists them and no row has one, as the source
         does in its own way. ``read`` returns the numbers of other columns.
         """
+        parts = columns_of(X)
+        if len(parts) == 1 and type(parts[0][0]) is slice and not self.names:
+            return np.ascontiguousarray(parts[0][1].T, dtype)  # a view, if it may be
         numbers, labels = np.empty(X.shape, dtype), labels_of(X)
         coded: dict[int, ColumnCodes] = {}
         others: dict[int, Any] = {}
-        for places, values in columns_of(X):
+        for places, values in parts:
             if type(places) is not int:
                 numbers[:, places] = values.T
                 continue
             others[places] = values
-            if (found := codes_in(values)) is not None:
-                coded[places] = found
+            if (codes_of_column := codes_in(values)) is not None:
+                coded[places] = codes_of_column
         self._check(sorted(coded), X)
-        for i in sorted(others):
+        for i, column in sorted(others.items(), key=itemgetter(0)):
             if i in coded:
-                (listed, codes), column = coded[i], others[i]
-                if is_category(getattr(column, "dtype", None)):
-                    table, new = self.of_dtype(column.dtype, i, labels, unseen)
+                listed, codes = coded[i]
+                dtype = getattr(column, "dtype", None)
+                if is_category(dtype):
+                    table, new = self.of_dtype(dtype, i, labels, unseen)
                 else:
                     table, new = self._table(listed, i, labels, unseen)
-                if not strict:
-                    new = np.intersect1d(new, codes)
-                if len(new) and unseen is None:
-                    raise InvalidInputError(
-                        f"column {labels[i]!r} has the category "
-                        f"{[*listed][new[0]]!r}, which did not occur in training; "
-                        "replace it by a missing value or a known category."
-                    )
+                if new is not None and unseen is None:
+                    new = new if strict else np.intersect1d(new, codes)
+                    if len(new):
+                        raise _new_category(labels[i], [*listed][new[0]])
                 numbers[:, i] = table[codes]
-            elif (read_numbers := read(others[i])) is None:
-                raise _no_numbers(labels[i], others[i])
+            elif (found := read(column)) is None:
+                raise _no_numbers(labels[i], column)
             else:
-                numbers[:, i], gaps = read_numbers
+                numbers[:, i], gaps = found
                 if gaps is not None:
                     numbers[gaps, i] = np.nan
         return numbers
@@ -284,21 +285,21 @@ class FrameColumns:
 
     def of_dtype(
         self, dtype: Any, i: int, labels: Any, unseen: float | None
-    ) -> tuple[Array, Array]:
+    ) -> tuple[Array, Array | None]:
         """Return what :meth:`_table` does for the categories of pandas' dtype."""
         key = i, id(dtype), unseen is None
         if (known := self._tables.get(key)) is None:
             known = dtype, self._table(dtype.categories, i, labels, unseen)
             self._tables[key] = known
-        found: tuple[Array, Array] = known[1]
+        found: tuple[Array, Array | None] = known[1]
         return found
 
     def _table(
         self, listed: Any, i: int, labels: Any, unseen: float | None
-    ) -> tuple[Array, Array]:
+    ) -> tuple[Array, Array | None]:
         """Return the numbers in training of a column's own names, and new names.
 
-        The last number, which is that of code -1, is NaN.
+        The last number, which is that of code -1, is NaN. None if no name is new.
         """
         wanted = self.index_dtypes[i] if self.index_dtypes else ""
         fits = not wanted or getattr(listed, "dtype", None) == wanted
@@ -321,7 +322,14 @@ class FrameColumns:
         # A frame's own codes are markers, not those of training: trees drop fractions.
         numbers[numbers == self._marker] += 0.25
         numbers[np.arange(len(numbers)) == self._marker] = np.nan
-        return np.append(numbers, np.nan), new
+        return np.append(numbers, np.nan), new if len(new) else None
+
+
+def _new_category(label: Any, name: Any) -> InvalidInputError:
+    return InvalidInputError(
+        f"column {label!r} has the category {name!r}, which did not occur in training; "
+        "replace it by a missing value or a known category."
+    )
 
 
 def _no_numbers(label: Any, column: Any) -> InvalidInputError:

@@ -87,8 +87,10 @@ class HashedRows:
         if X is None or X.ndim != 2 or X.shape[1] != len(self._places) or not len(X):
             return None
         X = X.astype(object) if X.dtype.kind in "US" else X
-        if X.dtype != np.object_:
+        if frames.is_plain(X.dtype):
             return self._of_columns([(slice(None), X.T)], len(X))
+        if X.dtype != np.object_:
+            return None
         rows = np.empty((len(X), self._width), np.float32)
         read = _write_objects(X, self._is_category, self._places, rows)
         return self._encoded(rows) if read else None
@@ -195,10 +197,10 @@ class HashedRows:
     def _write_plain(
         self, values: Array, places: Array, rows: Array, listed: dict[int, Any]
     ) -> bool:
-        dtype, flags = values.dtype, self._is_category[places]
-        if not frames.is_plain(dtype) or (flags.any() and dtype.kind == "f"):
-            return False
+        flags = self._is_category[places]
         if flags.any():
+            if values.dtype.kind == "f":
+                return False
             whole = values[flags].astype(object)
             listed.update(zip(places[flags].tolist(), whole, strict=True))
             values, places = values[~flags], places[~flags]

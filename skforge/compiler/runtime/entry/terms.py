@@ -87,10 +87,8 @@ class RowTerms:
     __mul__, __rmul__ = _operator(operator.mul), _operator(operator.mul, flipped=True)
     __truediv__ = _operator(operator.truediv)
     __rtruediv__ = _operator(operator.truediv, flipped=True)
-    __gt__, __lt__ = (
-        _operator(operator.gt, to="bool"),
-        _operator(operator.lt, to="bool"),
-    )
+    __gt__ = _operator(operator.gt, to="bool")
+    __lt__ = _operator(operator.lt, to="bool")
     __or__ = _operator(operator.or_)
 
 
