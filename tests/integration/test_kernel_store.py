@@ -254,9 +254,9 @@ def test_the_rows_that_kernels_are_compared_on_are_scored_once(
     skforge.save(first, tmp_path / "a.skforge")
     (sample,) = files(folder.parent / "samples")
     walked = []
-    honest = kernel_checks.reference_raw
+    honest = kernel_checks.reference.reference_raw
     monkeypatch.setattr(
-        kernel_checks,
+        kernel_checks.reference,
         "reference_raw",
         lambda *how: walked.append(how) or honest(*how),
     )

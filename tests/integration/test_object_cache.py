@@ -60,13 +60,13 @@ def folder(tmp_path, monkeypatch):
 def compiled(monkeypatch):
     """Return the list of objects that LLVM has compiled."""
     made = []
-    real = llvm_jit._object
+    real = llvm_jit.object_of
 
-    def count(texts, target):
-        made.append(texts)
-        return real(texts, target)
+    def count(sources, target):
+        made.append(llvm_jit._texts(sources, target)[0])
+        return real(sources, target)
 
-    monkeypatch.setattr(llvm_jit, "_object", count)
+    monkeypatch.setattr(llvm_jit, "object_of", count)
     return made
 
 

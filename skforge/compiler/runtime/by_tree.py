@@ -144,9 +144,16 @@ class ByTree:
     def _models(self) -> LinearLeaves:
         return LinearLeaves(self.forest)
 
-    @cached_property
+    @property
     def finder(self) -> Any:
-        """The module whose sums are rows of leaves."""
+        """The module whose sums are rows of leaves; all threads get the same one."""
+        if "_finder" not in vars(self):
+            with self.compiler.lock:
+                return self._finder
+        return self._finder
+
+    @cached_property
+    def _finder(self) -> Any:
         if not self._adds:  # its own kernels find leaves
             how = self.compiler.forest, self.schedules, self.target, "exact"
             return self._module(*how, compiler=self.compiler)
