@@ -226,7 +226,7 @@ class ForestPredictor(OfRounds):
             routes.append(ForestPredictor._by_mappings)
         elif isinstance(X, Sequence):
             routes.append(ForestPredictor._by_sequence)
-        if source.on_device and (is_device_array(X) or hasattr(kind, _DLPACK)):
+        if is_device_array(X) or (source.on_device and hasattr(kind, _DLPACK)):
             routes.append(ForestPredictor._by_device)
         seeks = method not in self.entries or n_jobs != self.entry_jobs
         if not seeks and self.entries.get(method) is not None:
@@ -243,17 +243,23 @@ class ForestPredictor(OfRounds):
         return tuple(routes)
 
     def _by_device(self, method: str, X: Any, n_jobs: int | None) -> Any:
-        if not is_device_array(X):
+        if not self._on_device(X):
             return None
-        if self._by_members:
-            raise InvalidInputError(
-                f"{self.source.class_name} computes its predictions "
-                "on the CPU; pass the rows as a NumPy array."
-            )
         raw, of_scores = self.module.predict_raw(X), partial(self.of_scores, method)
         answer = on_device().answered_on_device(self.module.target, of_scores, raw)
         self.counters.add(counters.KERNEL, len(X))
         return answer
+
+    def _on_device(self, X: Any) -> bool:
+        """Tell whether kernels read rows on a GPU; refuse them if the CPU has to."""
+        if not is_device_array(X) or self.source.before:  # its steps may take them
+            return False
+        if not self.source.on_device:
+            raise InvalidInputError(
+                f"{self.source.class_name} computes its predictions on the CPU; pass "
+                "the rows as a NumPy array."
+            )
+        return True
 
     def _by_entry(self, method: str, X: Any, n_jobs: int | None) -> Any:
         """Answer with the compiled entry, or with kernels for rows that it declines."""
@@ -569,8 +575,9 @@ class ForestPredictor(OfRounds):
         return of_scores(self.forest.answers, "transformed", np.asarray(raw))
 
     def apply(self, X: Any, n_jobs: int | None = None) -> Any:
+        far = self._on_device(X)
         X = self.source.prepared(self.framed(X))
-        if is_device_array(X):
+        if far or is_device_array(X):  # the pipeline's own steps may return such
             leaves = self.module.apply(X)
         else:
             rows = self.source.rows(X, "apply")
@@ -653,6 +660,11 @@ class ForestPredictor(OfRounds):
     def _numbers(self, X: Any, what: str = "contributions") -> Any:
         if getattr(X, "shape", None) == (0, self.forest.n_columns):
             return np.empty((0, self.forest.n_features), self._dtype)  # not all take it
+        if self._on_device(X):
+            raise InvalidInputError(
+                f"{what} need rows in host memory, but these are on a GPU; pass a "
+                "NumPy array."
+            )
         X = self.source.prepared(self.framed(X))
         rows = self.rows(X, "predict_raw")
         if rows is None:

@@ -410,6 +410,38 @@ def test_what_is_only_computed_on_the_host_says_so(cupy) -> None:
         CompiledForest(named, target="cuda", batch_sizes=SIZES).fit(X).predict(Array(X))
 
 
+def test_models_whose_members_are_compiled_take_rows_of_the_host_only(cupy) -> None:
+    """Leaves of the first member were returned for those of the whole model."""
+    from sklearn.ensemble import (
+        BaggingRegressor,
+        GradientBoostingRegressor,
+        RandomForestRegressor,
+    )
+
+    forest = RandomForestRegressor(2, max_depth=2, random_state=0)
+    for model in (
+        GradientBoostingRegressor(n_estimators=2, init=forest, random_state=0),
+        BaggingRegressor(GradientBoostingRegressor(n_estimators=2), n_estimators=2),
+    ):
+        model.fit(X, X[:, 0])
+        fast = CompiledForest(model, target="cuda", batch_sizes=SIZES).fit(X)
+        calls = (
+            [fast.predict, fast.apply] if hasattr(model, "apply") else [fast.predict]
+        )
+        for call in calls:
+            with pytest.raises(InvalidInputError, match="on the CPU; pass the rows as"):
+                call(Array(X))
+            with pytest.raises(InvalidInputError, match="on the CPU; pass the rows as"):
+                call(DlpackArray(X))
+
+
+def test_answers_by_tree_take_rows_of_the_host_only(cupy) -> None:
+    fast = CompiledForest(next(_models()), target="cuda", batch_sizes=SIZES).fit(X)
+    for call in (fast.predict_per_tree, fast.predict_contribs):
+        with pytest.raises(InvalidInputError, match="need rows in host memory"):
+            call(Array(X))
+
+
 def test_auto_keeps_both_and_moves_the_crossover(cupy) -> None:
     model = next(_models())
     fast = CompiledForest(model, tuning="off", batch_sizes=SIZES).fit(X)
