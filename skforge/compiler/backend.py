@@ -76,6 +76,9 @@ class Backend:
     #: A target as files store it: by name if it may differ on loading.
     stored: Callable[[Target], Any] = lambda target: target
 
+    #: The rows that it explains sooner than each thread of the CPU.
+    least_explained: Callable[[Target], float] = lambda target: 0
+
     # -------------------------------------------------------------- of GPUs alone
 
     #: The passes on MIR that are its own, by their names in ``MIR_PASSES``.

@@ -307,6 +307,11 @@ class Target:
                 f"Code for {self.arch} does not run on this {host.arch} machine; use "
                 f"target='cpu', or compile on an {self.arch} machine."
             )
+        if ("apple" in self.triple) != ("apple" in host.triple):
+            raise TargetError(
+                f"Code for {self.triple} does not run on {host.triple}; use "
+                "target='cpu', or compile on that system."
+            )
         missing = sorted(self.enabled - host.enabled)
         if missing:
             raise TargetError(

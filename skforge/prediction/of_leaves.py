@@ -125,7 +125,7 @@ class LeafAnswers:
 
     def warm_up(self, batch_sizes: Any) -> None:
         module = self._predictor.module.parts[0]
-        module.finder.warm_up(batch_sizes)
+        module.finder("row").warm_up(batch_sizes)
         leaves = np.zeros((1, module.forest.n_trees), np.int32)
         answers = (self._answer(method, {})[0] for method in self._source.by_leaves)
         for answer in filter(None, answers):

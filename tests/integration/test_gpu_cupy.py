@@ -22,6 +22,7 @@ from skforge import CompiledForest, Schedule, Target, compile_forest
 from skforge.compiler.runtime import arrays
 from skforge.compiler.runtime.auto import GPU_MIN_ROWS
 from skforge.exceptions import InvalidInputError, TargetError, UnsupportedModelError
+from skforge.gpu import backend as gpu_backend
 from skforge.gpu.runtime import compilers as gpu_compilers
 from skforge.gpu.runtime import cupy as device_cupy
 from skforge.gpu.runtime import device as gpu_device
@@ -178,7 +179,9 @@ def test_copies_are_those_that_inspect_prints(
     module.predict_raw(rows)
     assert work_of(cupy) == printed[n_uploads:]  # the model is there
     module.predict_raw(Array(rows))
-    assert work_of(cupy) == [work for work in printed if work[0] == "launch"]
+    launches = [work for work in printed if work[0] == "launch"]
+    divides = [("launch",)] * (forest(name).divisor != 1)
+    assert work_of(cupy) == launches + divides
 
 
 def test_each_part_has_the_copies_that_inspect_prints(cupy, monkeypatch) -> None:
@@ -433,6 +436,36 @@ def test_models_whose_members_are_compiled_take_rows_of_the_host_only(cupy) -> N
                 call(Array(X))
             with pytest.raises(InvalidInputError, match="on the CPU; pass the rows as"):
                 call(DlpackArray(X))
+
+
+def test_a_gpu_explains_many_rows_and_the_cpu_few(cupy, monkeypatch) -> None:
+    monkeypatch.setattr(gpu_backend, "EXPLAINED", 100)
+    module = compile_forest(forest("full"), target="cuda")
+    rows, _, _ = expected("full")
+    wanted = compile_forest(forest("full")).predict_contribs(rows)
+    for n, n_jobs, on_gpu in ((99, None, False), (150, 2, False), (100, None, True)):
+        cupy.log.clear()
+        found = module.predict_contribs(rows[:n], n_jobs=n_jobs)
+        assert_same_bits(found, wanted[:n], (n, n_jobs))
+        assert bool(what(cupy, "launch")) == on_gpu
+
+
+def test_threads_share_the_copies_to_pinned_memory(cupy, monkeypatch) -> None:
+    rows, raw, _ = expected("multiclass")
+    many, wanted = np.tile(rows, (8, 1)), np.tile(raw, (8, 1))
+    monkeypatch.setattr(gpu_runtime, "THREAD_BYTES", 1 << 10)
+    copied = []
+    copyto = np.copyto
+    monkeypatch.setattr(
+        np, "copyto", lambda to, rows: (copied.append(len(rows)), copyto(to, rows))
+    )
+    kernel = compile_forest(forest("multiclass"), DIRECT, "cuda")._kernel(
+        len(many), "accumulator"
+    )
+    result = np.empty_like(wanted)
+    kernel(many, result, 3)
+    assert_same_bits(result, wanted, "three threads")
+    assert len(copied) == 4 and sum(copied) == 2 * len(many)  # and the result
 
 
 def test_answers_by_tree_take_rows_of_the_host_only(cupy) -> None:

@@ -12,6 +12,7 @@ import pytest
 from sklearn.ensemble import RandomForestRegressor
 
 from skforge import CompiledForest, Schedule, compile_forest
+from skforge.gpu import backend as gpu_backend
 from skforge.gpu.runtime import cupy as device_cupy
 from skforge.gpu.runtime import kernel as gpu_kernel
 from skforge.tuning import ScheduleSpace, Tuner
@@ -137,7 +138,8 @@ def test_tensors_of_torch(gpu) -> None:
     assert_same_bits(found.cpu().numpy().reshape(raw.shape), raw, "torch")
 
 
-def test_contributions(gpu) -> None:
+def test_contributions(gpu, monkeypatch) -> None:
+    monkeypatch.setattr(gpu_backend, "EXPLAINED", 0)
     rows, _, _ = expected("full")
     there, here = (compile_forest(forest("full"), target=k) for k in (gpu.kind, "cpu"))
     for n in (1, 127, len(rows)):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
@@ -73,17 +74,51 @@ def test_negative_zeros_and_the_leaf_without_a_number_stay() -> None:
 def test_rows_too_large_for_floats_are_doubles(monkeypatch: Any) -> None:
     made, rows = forest("scalar"), expected("scalar")[0][:70]
     wanted = made.leaf[reference_leaves(made, rows)]
-    for first, dtype in ((1 << 23, np.float32), (1, np.float64)):
-        monkeypatch.setattr(leaves, "_FIRST", np.float32(first))
+    for first, dtype in (((1 << 23) + 1, np.float32), (1, np.float64)):
+        monkeypatch.setattr(leaves, "_ZERO", np.float32(first))
         module = compile_forest(made, BITS)
         assert_same_bits(module.leaf_rows(rows), wanted, "rows")
-        assert module.finder.forest.leaf_value.dtype == dtype
+        assert module.finder("row").forest.leaf_value.dtype == dtype
+
+
+@pytest.mark.parametrize("most", [(1 << 23) - 1, 1 << 23, (1 << 31) - 1])
+@pytest.mark.parametrize("least", [-1, -2, -(1 << 31)])
+def test_numbers_of_any_size(most: int, least: int) -> None:
+    made, rows = forest("scalar"), expected("scalar")[0][:70]
+    numbers = np.resize(np.array([most, least, 0, 1], np.int32), made.n_nodes)
+    module = compile_forest(replace(made, source_node=numbers), BITS)
+    wanted = numbers[reference_leaves(made, rows)]
+    assert {most, least} <= {*wanted.ravel()}
+    assert_same_bits(module.apply(rows), wanted, "numbers")
+    fit = most < 1 << 23 and least == -1
+    values = module.finder("number").forest.leaf_value
+    assert values.dtype == (np.float32 if fit else np.float64)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_values_of_all_kinds_keep_their_bits(dtype: Any) -> None:
+    info, made = np.finfo(dtype), forest("scalar")
+    kinds = [-0.0, 0.0, info.smallest_subnormal, -info.tiny, info.max, 1 / 3]
+    values = np.resize(np.array(kinds, dtype), made.leaf_value.shape)
+    odd, rows = replace(made, leaf_value=values), expected("scalar")[0][:70]
+    wanted = values_of(odd, rows)
+    assert len({*wanted.ravel()}) == len(kinds) - 1  # zeros are equal
+    found = compile_forest(odd, BITS).predict_per_tree(rows)
+    assert_same_bits(found, wanted, "values")
+
+
+def test_threads_that_ask_at_once_get_one_finder() -> None:
+    module = compile_forest(forest("scalar"), BITS)
+    kinds: list[leaves.Found] = ["row", "number", "value"]
+    with ThreadPoolExecutor(16) as pool:
+        made = [*pool.map(module.finder, kinds * 16)]
+    assert len({*map(id, made)}) == 3
 
 
 def test_schedules_that_walk_find_leaves() -> None:
     module = compile_forest(forest("scalar"), Schedule())
     module.warm_up()
-    assert module._walks_to_leaves and "finder" not in vars(module)
+    assert module._walks_to_leaves and not module._finders
 
 
 def test_no_trees() -> None:
@@ -135,7 +170,7 @@ def test_kernels_of_trees_are_compared_before_they_answer(monkeypatch: Any) -> N
     model = DecisionTreeRegressor(max_depth=3).fit(X, Y)
     fast = CompiledForest(model, tuning="off").fit(X[:50])
     fast.predict_per_tree(X)
-    trees = fast._compiled().module.finder
+    trees = fast._compiled().module.finder("value")
     checks = trees.kernels.arrives
     assert checks is not None and checks._agreed
     wrong = checks.sample()._replace(expected=X[:64, 0])

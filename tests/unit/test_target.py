@@ -223,6 +223,10 @@ def test_what_cannot_run_here(monkeypatch):
         "Code for aarch64 does not run on this x86_64 machine; use target='cpu', or "
         "compile on an aarch64 machine."
     )
+    mac = replace(host, triple="x86_64-apple-macosx11.0")
+    assert message(mac.check_runs_here).startswith(
+        "Code for x86_64-apple-macosx11.0 does not run on x86_64-"
+    )
     assert message(Target.cuda().check_runs_here) == (
         "Target 'sm_80' is a GPU. compile_forest checks whether this machine has one; "
         "inspect shows the code for it on any machine."

@@ -8,7 +8,7 @@ and, as a reference, those of linear models in leaves (LightGBM).
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
@@ -19,20 +19,17 @@ from skforge.compiler.forest.outputs import SCORES
 from skforge.compiler.forest.validation import ABSENT
 from skforge.runtime.libm import multiply_add
 
-#: A float32 from here on has the whole number that it exceeds this by in its low bits.
-_FIRST = np.float32(1 << 23)
+#: A float32 from 2**23 on has the whole number that it exceeds that by in its low bits;
+#: this one is 0, as the number of a leaf without one is -1.
+_ZERO = np.float32((1 << 23) + 1)
+
+#: What is found of a leaf: its row of ``leaf_value``, the source's number, its value.
+Found: TypeAlias = Literal["row", "number", "value"]
 
 
 def leaf_finder(forest: Forest) -> Forest:
     """Return a forest whose sums are those of ``forest`` or, if it has none, leaves."""
-    return forest if forest.aggregate == "sum" else row_finder(forest)
-
-
-def numbers_of_leaves(forest: Forest) -> Int32s:
-    numbers = np.full(forest.n_leaves, -1, np.int32)
-    inner = forest.leaf < 0
-    numbers[forest.leaf[~inner]] = forest.source_node[~inner]
-    return numbers
+    return forest if forest.aggregate == "sum" else finder_of(forest, "row")
 
 
 def not_sums(forest: Forest) -> str:
@@ -76,21 +73,27 @@ def scores_of_leaves(forest: Forest, leaves: Array, rows: Array) -> Array:
     return scores
 
 
-def row_finder(forest: Forest) -> Forest:
-    """Return a forest with an output for each tree: the leaf's row of ``leaf_value``.
+def finder_of(forest: Forest, found: Found) -> Forest:
+    """Return a forest with an output for each tree: what is found of the row's leaf.
 
     Sums start from -0.0, to which every number is added without a change.
-    :func:`rows_in` reads them. Rows are float32 where that can hold them, as kernels of
-    float64 take up to twice as long. As they are, small ones would be denormal floats,
-    which a library may have the processor flush.
+    :func:`rows_in` reads rows and numbers, which are float32 where that can hold them,
+    as kernels of float64 take up to twice as long. As they are, small ones would be
+    denormal floats, which a library may have the processor flush.
     """
-    rows, dtype = np.arange(forest.n_leaves), row_dtype(forest)
-    if dtype == np.float32:
-        rows += int(_FIRST)
+    values: Array = forest.leaf_value[:, 0]
+    if found != "value":
+        numbers = np.arange(forest.n_leaves)
+        if found == "number":
+            outer = forest.leaf >= 0
+            numbers[:] = -1
+            numbers[forest.leaf[outer]] = forest.source_node[outer]
+        fit = numbers.min(initial=0) >= -1 and numbers.max(initial=0) < _ZERO - 1
+        values = (numbers + int(_ZERO)).astype(np.float32) if fit else numbers * 1.0
     return replace(
         forest,
         tree_output=np.arange(forest.n_trees, dtype=np.int32),
-        leaf_value=rows.astype(dtype)[:, np.newaxis],
+        leaf_value=values[:, np.newaxis],
         base=np.full(forest.n_trees, -0.0),
         divisor=1,
         outputs=SCORES,
@@ -104,13 +107,13 @@ def row_finder(forest: Forest) -> Forest:
 
 
 def row_dtype(forest: Forest) -> np.dtype[np.floating[Any]]:
-    return np.dtype(np.float32 if forest.n_leaves < _FIRST else np.float64)
+    return np.dtype(np.float32 if forest.n_leaves < _ZERO else np.float64)
 
 
 def rows_in(values: Array) -> Int32s:
-    """Return the rows of leaves that sums are; small ones in their place."""
+    """Return the rows or numbers of leaves that sums are; small ones in their place."""
     if values.dtype == np.float64:
         return values.astype(np.int32)
     rows: Int32s = values.view(np.int32)
-    rows -= _FIRST.view(np.int32)
+    rows -= _ZERO.view(np.int32)
     return rows

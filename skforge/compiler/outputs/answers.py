@@ -94,6 +94,8 @@ def of_scores(
     steps = steps_of(spec, output)
     if on is not HOST:
         _check_device(spec, output, steps)
+    if steps.is_plain and getattr(raw, "ndim", 2) == 1:
+        return raw
     x: Any = raw if hasattr(raw, "reshape") else np.asarray(raw)
     x = x.reshape(-1, spec.n_outputs)
     for divisor in steps.divisors:

@@ -62,6 +62,15 @@ class Steps:
     def in_place(self) -> bool:
         return self.choice == "values" and FUNCTIONS[self.function].code != "columns"
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether the answers are the scores."""
+        return (
+            self.in_place
+            and self.function == "identity"
+            and not (self.divisors or self.dtype)
+        )
+
     def shape(self, n_outputs: int, sum_dtype: str) -> tuple[str, int]:
         width = FUNCTIONS[self.function].width(self.spec, n_outputs)
         columns = {"both_classes": 2, "best": 1}.get(self.choice, width)

@@ -18,7 +18,7 @@ from skforge._docs import documented
 from skforge._typing import Array
 from skforge.compiler.backend import backend_of, on_device
 from skforge.compiler.forest.forest import Forest
-from skforge.compiler.forest.leaves import numbers_of_leaves, row_finder, rows_in
+from skforge.compiler.forest.leaves import Found, finder_of, rows_in
 from skforge.compiler.forest.rows import prepare_rows
 from skforge.compiler.runtime import targets
 from skforge.compiler.runtime.arrays import is_device_array
@@ -44,6 +44,7 @@ class ByTree:
     kernels: RangeKernels
     schedules: dict[BatchRange, Schedule]
     _adds: bool
+    _finders: dict[Found, Any]
     _shares_of: Callable[..., Shares]
     #: Gets each module made here, to compare its kernels before they answer.
     watch: Callable[[Any], None] | None = None
@@ -65,7 +66,7 @@ class ByTree:
         if is_device_array(X):
             return on_device().leaves_on_device(self, X)
         if not self._walks_to_leaves:
-            return self._numbers.take(self.leaf_rows(X, n_jobs=n_jobs))
+            return rows_in(self._found("number", self._made_rows(X), n_jobs))
         rows = prepare_rows(self.forest, X, self.takes_made)
         leaves = np.empty((len(rows), self.forest.n_trees), np.int32)
         if len(rows) and self.forest.n_trees:
@@ -73,10 +74,6 @@ class ByTree:
             kernel = self.kernels.kernel(share.number, "leaf_number")
             kernel(rows, leaves, share.threads)
         return leaves
-
-    @cached_property
-    def _numbers(self) -> NDArray[np.int32]:
-        return numbers_of_leaves(self.forest)
 
     @documented(apply)
     def predict_per_tree(self, X: Any, *, n_jobs: int | None = None) -> Array:
@@ -122,6 +119,8 @@ class ByTree:
             return np.empty((len(rows), 0), forest.accumulator_dtype)
         if forest.aggregate == "linear":
             return self._of_models(X, n_jobs, by_tree=True)
+        if self._adds and not forest.vector_leaves:
+            return self._found("value", X, n_jobs)
         values = forest.leaf_value if forest.vector_leaves else forest.leaf_value[:, 0]
         return values.take(self._leaf_rows(X, n_jobs), axis=0)
 
@@ -130,9 +129,13 @@ class ByTree:
         return self._leaf_rows(self._made_rows(X), n_jobs)
 
     def _leaf_rows(self, X: Any, n_jobs: int | None) -> NDArray[np.int32]:
-        self.finder.n_jobs = self.n_jobs
-        sums = self.finder.predict_raw(X, n_jobs=n_jobs)
-        return rows_in(sums.reshape(len(sums), self.forest.n_trees))
+        return rows_in(self._found("row", X, n_jobs))
+
+    def _found(self, found: Found, X: Any, n_jobs: int | None) -> Array:
+        finder = self.finder(found)
+        finder.n_jobs = self.n_jobs
+        sums: Array = finder.predict_raw(X, n_jobs=n_jobs)
+        return sums.reshape(len(sums), self.forest.n_trees)
 
     def _of_models(self, X: Any, n_jobs: int | None, by_tree: bool) -> Array:
         """Return scores of linear models, or the numbers that each tree adds."""
@@ -144,20 +147,23 @@ class ByTree:
     def _models(self) -> LinearLeaves:
         return LinearLeaves(self.forest)
 
-    @property
-    def finder(self) -> Any:
-        """The module whose sums are rows of leaves; all threads get the same one."""
-        if "_finder" not in vars(self):
-            with self.compiler.lock:
-                return self._finder
-        return self._finder
+    def finder(self, found: Found) -> Any:
+        """Return the module that finds leaves; all threads get the same one.
 
-    @cached_property
-    def _finder(self) -> Any:
-        if not self._adds:  # its own kernels find leaves
+        Each kind has its own, made when first needed: to look numbers or values up by
+        rows, NumPy takes half to twice as long as kernels take to find either.
+        """
+        if (made := self._finders.get(found)) is None:
+            with self.compiler.lock:
+                if (made := self._finders.get(found)) is None:
+                    made = self._finders[found] = self._finder(found)
+        return made
+
+    def _finder(self, found: Found) -> Any:
+        if found == "row" and not self._adds:  # its own kernels find rows
             how = self.compiler.forest, self.schedules, self.target, "exact"
             return self._module(*how, compiler=self.compiler)
-        forest, host = row_finder(self.forest), self.target
+        forest, host = finder_of(self.forest, found), self.target
         if not backend_of(host).native:
             host = Target.host()
         table = targets.default_table(forest, host, "exact")
@@ -189,7 +195,7 @@ class ByTree:
     def _leaf_shares(self) -> Shares:
         if self._walks_to_leaves:
             return self._shares_of("leaf_number")
-        shares: Shares = self.finder._shares
+        shares: Shares = self.finder("number")._shares
         return shares
 
     def _load_leaves(self, batch_sizes: ArrayLike | None) -> None:
@@ -198,9 +204,12 @@ class ByTree:
             for number in self._ranges_of(batch_sizes):
                 self.kernels.kernel(number, "leaf_number").load()
             return
-        for number in self.finder._ranges_of(batch_sizes):
-            self.finder.kernels.kernel(number).load()
-        self.finder._keep_entry("raw")
+        kinds: list[Found] = ["number"] if self._adds else ["number", "row"]
+        for found in kinds:
+            finder = self.finder(found)
+            for number in finder._ranges_of(batch_sizes):
+                finder.kernels.kernel(number).load()
+            finder._keep_entry("raw")
 
     def _range_at(self, n_rows: Any) -> int:
         return self.kernels.number(check_count(n_rows))

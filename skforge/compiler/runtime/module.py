@@ -99,7 +99,7 @@ class CompiledModule(ByRound, Explained):
         self._adds = forest.aggregate == "sum"
         how = target, reduction if self._adds else "exact"
         self.compiler = compiler or KernelCache(leaf_finder(forest), *how)
-        self._contributions = None
+        self._contributions, self._finders = {}, {}
         self._of_rounds = OrderedDict()
         #: Whether rows are those of the forest, not of a source with categories.
         self.takes_made = False
@@ -281,7 +281,7 @@ class CompiledModule(ByRound, Explained):
         -------
         CompiledModule or CompiledForest
             Itself. Later calls with these batch sizes, including :meth:`apply`, compile
-            nothing.
+            nothing; only values of single trees and stages, on their first call, do.
 
         Raises
         ------

@@ -55,6 +55,13 @@ SKF_KERNEL(256) cast_rows(
   }}
 }}
 """
+# CuPy's own division takes twice as long to start.
+_DIVIDE = """
+SKF_KERNEL(256) divide({dtype}* values, i64 count, {dtype} divisor) {{
+  const i64 at = (i64)SKF_BID_X * 256 + SKF_TID_X;
+  if (at < count) values[at] = values[at] / divisor;
+}}
+"""
 
 
 # ---------------------------------------------------------------- which device
@@ -174,7 +181,7 @@ class CupyDevice(GpuDevice):
         self.memory_errors = (cupy.cuda.memory.OutOfMemoryError,)
         super().__init__()
         self.arch = self._arch()
-        self._casts: dict[str, Callable[[KernelCall], LaunchFunction]] = {}
+        self._own: dict[str, Callable[[KernelCall], LaunchFunction]] = {}
 
     def _arch(self) -> str:
         if self.kind == "cuda":
@@ -221,9 +228,6 @@ class CupyDevice(GpuDevice):
     def cast(self, rows: Any, to: Any, missing: float) -> None:
         """Write floats, of contiguous rows, in another dtype; NaN for ``missing``."""
         given, wanted = (scalar_of(x.dtype).name for x in (rows, to))
-        source = PRELUDE + _CAST.format(given=given, wanted=wanted)
-        if source not in self._casts:
-            self._casts[source] = self.load(source)
         (n, width), stride = rows.shape, rows.strides[0] // rows.itemsize
         of_block = max(1, 1024 // width, -(-n >> 22))  # few enough for AMD
         args = (
@@ -232,10 +236,28 @@ class CupyDevice(GpuDevice):
             *(Argument("i32", number) for number in (width, of_block)),
             *(Argument(wanted, value) for value in (missing, np.nan)),
         )
-        grid, block = (-(-n // of_block), 1, 1), (256, 1, 1)
-        call = KernelCall("cast_rows", grid, block, 0, args)
-        places = {"rows": self.pointer(rows.data), "to": self.pointer(to.data)}
-        self._casts[source](call)(places)
+        source = _CAST.format(given=given, wanted=wanted)
+        self._start(source, "cast_rows", -(-n // of_block), args, rows=rows, to=to)
+
+    def divide(self, values: Any, divisor: float) -> None:
+        """Divide floats, of a contiguous array that is not empty, in place."""
+        dtype = scalar_of(values.dtype).name
+        args = (
+            Argument(POINTER, "values"),
+            Argument("i64", values.size),
+            Argument(dtype, divisor),
+        )
+        source, n_blocks = _DIVIDE.format(dtype=dtype), -(-values.size // 256)
+        self._start(source, "divide", n_blocks, args, values=values)
+
+    def _start(
+        self, source: str, name: str, n_blocks: int, args: Any, **arrays: Any
+    ) -> None:
+        if source not in self._own:
+            self._own[source] = self.load(PRELUDE + source)
+        call = KernelCall(name, (n_blocks, 1, 1), (256, 1, 1), 0, args)
+        pointers = {key: self.pointer(array.data) for key, array in arrays.items()}
+        self._own[source](call)(pointers)
 
     def pointer(self, memory: Any) -> Any:
         return np.uintp(memory.ptr)

@@ -18,7 +18,8 @@ import threading
 import weakref
 from collections.abc import Callable, Hashable
 from contextlib import ExitStack
-from typing import Any
+from functools import cache
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -31,11 +32,18 @@ from skforge.gpu.codegen.emitter import emit_gpu
 from skforge.gpu.codegen.host_plan import HostPlan, HostRun, KernelCall
 from skforge.gpu.runtime.device import DEVICES, GpuDevice, LaunchFunction, Staging
 
+if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
 #: Bytes of scratch per launch above which a batch runs in parts.
 SCRATCH_BYTES = 256 << 20
 
 #: Bytes of rows, or of results, in one part copied between host and device.
 PART_BYTES = 16 << 20
+
+#: Least bytes of rows that a thread copies to pinned memory. One copies 6 to 8 GB/s,
+#: four copy 20 (an H200 with 16 cores).
+THREAD_BYTES = 2 << 20
 
 #: Least rows of a part when the device is out of memory.
 LEAST_ROWS = 256
@@ -85,7 +93,7 @@ class GpuKernel:
         part = min(self.most_rows(rows.shape[1]), max(1, PART_BYTES // widest))
 
         def upto(first: int, part: int) -> int:
-            self._stream(device, rows[first:], result[first:], part)
+            self._stream(device, rows[first:], result[first:], part, threads)
             return n
 
         with device.current():
@@ -199,7 +207,9 @@ class GpuKernel:
 
     # ------------------------------------------------------------ rows on the host
 
-    def _stream(self, device: GpuDevice, rows: Array, result: Array, part: int) -> None:
+    def _stream(
+        self, device: GpuDevice, rows: Array, result: Array, part: int, threads: int
+    ) -> None:
         n = len(rows)
         bucket = 1 << (n - 1).bit_length()
         if bucket <= min(part, FEW_ROWS):
@@ -219,7 +229,7 @@ class GpuKernel:
                 if len(running) == len(lent):
                     _collect(device, *running.pop(0))
                 some = rows[first : first + part]
-                _put(staging, some)
+                _put(staging, some, threads)
                 with device.current(staging.stream):
                     self._launches_for(device, len(some), stride).on(staging)()
                 running.append((staging, result[first : first + part]))
@@ -299,9 +309,22 @@ class _Launches:
         return whole
 
 
-def _put(staging: Staging, rows: Array) -> None:
+def _put(staging: Staging, rows: Array, threads: int = 1) -> None:
     pinned = staging.host_rows[: rows.size * rows.itemsize]
-    np.copyto(pinned.view(rows.dtype).reshape(rows.shape), rows)
+    to = pinned.view(rows.dtype).reshape(rows.shape)
+    threads = min(threads, pinned.size // THREAD_BYTES)
+    if threads <= 1:
+        np.copyto(to, rows)
+        return
+    parts = (np.array_split(array, threads) for array in (to, rows))
+    list(_copiers().map(np.copyto, *parts))
+
+
+@cache
+def _copiers() -> Executor:
+    from concurrent.futures import ThreadPoolExecutor
+
+    return ThreadPoolExecutor(PART_BYTES // THREAD_BYTES, "skforge-copy")
 
 
 def _collect(device: GpuDevice, staging: Staging, result: Array) -> None:

@@ -34,7 +34,10 @@ def raw_on_device(module: Any, X: Any) -> Array:
     device, rows = device_cupy.as_cupy(X, _kind(module.target))
     with device.current():  # once a call: each takes as long as a launch
         raw = _filled(module, "accumulator", device, rows, width, dtype)
-        forest.finish(raw)
+        if forest.scaling or forest.divisor == 1 or not raw.size:
+            forest.finish(raw)
+        else:
+            device.divide(raw, forest.divisor)
         return raw[:, 0] if forest.n_outputs == 1 else raw
 
 

@@ -301,7 +301,7 @@ class Explained:
     takes_made: bool
     n_jobs: int | None
     contribs_schedule: dict[BatchRange, Schedule] | None
-    _contributions: ContributionKernels | None
+    _contributions: dict[Target, ContributionKernels]
     #: Answers small batches without options.
     _entry: Any = None
 
@@ -367,7 +367,7 @@ class Explained:
             raise InvalidInputError(
                 f"{' and '.join(names)} cannot be combined; leave out all but one."
             )
-        explained = self._explained()
+        explained = self._explained(len(rows) / threads)
         if background is not None:
             against = (
                 explained.interactions_against if interactions else explained.against
@@ -391,14 +391,18 @@ class Explained:
         """
         return self._explained().entry(refused, limit)
 
-    def _explained(self) -> ContributionKernels:
-        if self._contributions is None:
-            table = self.contribs_schedule
-            self._contributions = ContributionKernels(self.forest, self.target, table)
-        return self._contributions
+    def _explained(self, rows_a_thread: float = math.inf) -> ContributionKernels:
+        target, table = self.target, self.contribs_schedule
+        if table is None and rows_a_thread < backend_of(target).least_explained(target):
+            target = Target.host()
+        if target not in self._contributions:
+            made = ContributionKernels(self.forest, target, table)
+            self._contributions[target] = made
+        return self._contributions[target]
 
     def warm_up_contribs(self, batch_sizes: ArrayLike | None = None) -> None:
         """Compile what :meth:`predict_contribs` without options needs."""
         for size in () if batch_sizes is None else np.ravel(batch_sizes):
             check_count(size)
-        self._explained().compile_all(batch_sizes)
+        for explained in {self._explained(), self._explained(rows_a_thread=0)}:
+            explained.compile_all(batch_sizes)
