@@ -95,7 +95,6 @@ def row_block_schedules(
                     start,
                     start.represent("bitsliced"),
                     start.represent("tiles"),
-                    start.tile_nodes(7, "complete").represent("packed"),
                     start.tile_nodes(15, "complete").represent("tiles"),
                 ]
             )
@@ -142,7 +141,6 @@ STARTS = (
     *(tiled_schedule(n, k, c) for n, k, c in [(16, 7, True), (64, 15, False)]),
     *(tiled_row_schedule(7), lanes_schedule(), bitsliced_schedule(64)),
     _blocks(64, "tree").quantize("b0").tile_nodes(7, "complete").represent("tiles"),
-    _blocks(16, "tree").quantize("b0").tile_nodes(7, "complete").represent("packed"),
     _blocks(64, "tree").quantize("b0").represent("bitsliced"),
     *(Schedule.preset(name) for name in ("treebeard-row", "small-batch")),
     *(Schedule.preset("treebeard-tree", rows=16), Schedule.preset("parallel-both")),
@@ -158,7 +156,6 @@ GPU_STARTS = (
         for walk in (WalkKind(), WalkKind("codes"))
         for tile in (0, 3)
     ),
-    rows_by_threads(16, WalkKind("codes", "packed")),
     rows_by_threads(8, WalkKind("memory", "array", 1, padded=2)),
     *(
         rows_and_trees(4, 3, WalkKind("codes", in_flight=2), sums)

@@ -1,9 +1,12 @@
-"""A representation as a third party would write it: an array for each kind of number.
+"""Representations as a third party would write them: an array for each kind of number.
 
-Only the public interface is imported. Nodes are the numbers of the HIR's own items.
+``toy`` writes one hop, ``toy_walks`` whole walks. Only the public interface is
+imported. Nodes are the numbers of the HIR's own items.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import numpy as np
 
@@ -18,8 +21,10 @@ from skforge.compiler.layouts.base import (
     Cursor,
     HopLayout,
     PredictEnsemble,
+    TreeLayout,
     Value,
     Vec,
+    WalkLayout,
     WalkRepresentation,
     node_scalar,
     node_tests,
@@ -28,7 +33,7 @@ from skforge.compiler.layouts.base import (
 )
 
 
-class ToyLayout(HopLayout):
+class ToyNodes(TreeLayout):
     """thresholds[n], features[n], children[n], … : no records, nothing packed."""
 
     def __init__(self, hir: PredictEnsemble) -> None:
@@ -109,14 +114,50 @@ class ToyLayout(HopLayout):
             b.prefetch(self._children, b.mul(i, self._size + 1))
 
 
+class ToyLayout(ToyNodes, HopLayout):
+    """The core writes loops of hops, checks and lanes around these nodes."""
+
+
+class ToyWalks(ToyNodes, WalkLayout):
+    """Hops down to the deepest leaf, one after the other, over the codes of rows."""
+
+    def __init__(self, hir: PredictEnsemble) -> None:
+        super().__init__(hir)
+        self._hops = int(hir.tiles.max_depth.max(initial=0))
+
+    def walk(self, b: Builder, tree: Value, read: Callable[[Value], Value]) -> Value:
+        node = self.root(b, tree)
+        for _ in range(self._hops):
+            at = self.open(b, tree, node)
+            code = read(self.load_feature_index(b, at))
+            least = b.convert(self.load_threshold(b, at), U32)
+            right = b.compare("ge", code, least)
+            child = self.move_to_child(b, at, b.convert(right, node_scalar(node)))
+            node = b.select(self.is_leaf(b, at), node, child)
+        return node
+
+
 class Toy(WalkRepresentation):
     name = "toy"
 
     def size_in_bytes(self, hir: PredictEnsemble) -> int:
         return hir.tiles.n_items * (hir.tiles.tile_size * 16 + 16)
 
-    def lay_out(self, hir: PredictEnsemble) -> HopLayout:
+    def lay_out(self, hir: PredictEnsemble) -> TreeLayout:
         return ToyLayout(hir)
 
 
+class WholeToy(Toy):
+    name = "toy_walks"
+
+    def check(self, hir: PredictEnsemble) -> None:
+        if hir.codes is None or hir.tiles.tile_size > 1:
+            self.refuse("compares codes, node by node.")
+        super().check(hir)
+
+    def lay_out(self, hir: PredictEnsemble) -> WalkLayout:
+        return ToyWalks(hir)
+
+
 register(Toy())
+register(WholeToy())

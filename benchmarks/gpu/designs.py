@@ -18,8 +18,6 @@ from skforge.compiler.schedule.schedule import Schedule
 
 #: Trees deeper than this are not padded, nor stored as heaps.
 PADDED_DEPTH = 10
-#: And than this, not tiled to complete trees.
-PACKED_DEPTH = 12
 LANES = PARTS_ROWS = 32
 #: Bytes of rows from which a block takes fewer than a warp's.
 WIDE_BYTES = 100 << 10
@@ -60,8 +58,6 @@ def designs(forest: Forest) -> Iterator[Design]:
             yield _rows(f"values, array, {tile} trees in shared", 256, heap, tile)
     yield _rows("codes, 4 trees in flight", 128, WalkKind("codes"))
     yield _rows("codes, 32 rows", 32, WalkKind("codes"))
-    if deep <= PACKED_DEPTH:
-        yield _rows("tiles of 3 levels, 4 in flight", 256, WalkKind("codes", "packed"))
     for rows, tile in ((1024, 0), (512, 0), (256, 0), (256, 16)):
         words = f", a table for {tile} trees" if tile else ""
         schedule = rows_as_bits(rows, 4, tile)
@@ -103,7 +99,6 @@ def _rows(name: str, rows: int, walk: WalkKind, tile: int = 0) -> Design:
 FEW = (
     "4 trees in flight, padded",
     "codes, array, 16 trees in shared",
-    "tiles of 3 levels, 4 in flight",
     "shared predicates, 256 rows",
     "shared predicates, 1024 rows",
     "32 rows by 16 parts of trees",
@@ -127,6 +122,5 @@ ABLATION = (
         "32 rows by 16 parts of trees, sums in memory",
         "32 rows by 16 parts of trees",
     ),
-    ("tiles of 3 levels", "codes, 4 trees in flight", "tiles of 3 levels, 4 in flight"),
     ("shared predicates", "4 trees in flight, padded", "shared predicates, 256 rows"),
 )

@@ -154,9 +154,8 @@ REGISTERS, IN_FLIGHT = 24.0, 4.0
 RANDOM_BANKS = 3.4
 #: Cycles of the first launch and of each further one.
 LAUNCH, NEXT_LAUNCH = 3910.0, 2100.0
-#: Bytes of a code in shared memory and of a tile of three levels; most of these tiles
-#: on a path; and what each further node adds to a hop of a walk through other tiles.
-CODE, TILE, MOST_TILES, TILE_MORE = 4, 16, 4, 12.5
+#: Bytes of a code in shared memory; what each further node of a tile adds to a hop.
+CODE, TILE_MORE = 4, 12.5
 #: Cycles of a read of leaves by lanes that stand on any of them, and the share of a
 #: warp's cycles in which instructions that need each other are issued.
 LEAF_CYCLES, DEPENDENT = 3.5, 0.053
@@ -177,7 +176,7 @@ class GpuWork:
         self.room = target.shared_bytes
         layout = self["layout"]
         self.name = {name: layout == i for i, name in enumerate(LAYOUTS)}
-        self.bits, self.packed = self.name["bitsliced"], self.name["packed"]
+        self.bits = self.name["bitsliced"]
         self._threads()
         self._walks()
         self._shared_memory()
@@ -234,20 +233,19 @@ class GpuWork:
         self.in_flight = np.clip(flight, 1.0, self.trees_per_thread)
         self.unrolled = (self["unroll_walk"] > 0) | (self["pad_trees"] > 0)
         self.codes = self["codes"] > 0
-        tiles = 3.0 * np.ceil(f.max_depth / 3)
         # Walks that go together end with the longest: the more, the nearer the deepest.
         together = self.row_lanes * self.tree_lanes * self.in_flight
         longest = f.tree_depth - (f.tree_depth - f.leaf_depth) * together**-TOGETHER
         hops = np.where(self.unrolled, float(f.max_depth), longest)
-        tile = np.where(self.packed, 1.0, np.maximum(1.0, self["node_tile"]))
+        tile = np.maximum(1.0, self["node_tile"])
         hops = np.where(tile > 1, np.ceil(hops / np.log2(tile + 1)), hops)
-        self.hops = np.maximum(1.0, np.where(self.packed, tiles, hops))
+        self.hops = np.maximum(1.0, hops)
         wide = f.value_bytes > 4
         by_value = HOP_WIDE if wide else HOP
         if (f.forest.comparison >= Comparison.IN).any():
             by_value = HOP_CATEGORY
         loop = np.where(self.codes, HOP_CODES, by_value)
-        self.loop = 1.08 * loop + np.where(self.unrolled | self.packed, 0.0, LOOK)
+        self.loop = 1.08 * loop + np.where(self.unrolled, 0.0, LOOK)
         self.loop *= 1 + TILE_MORE * (tile - 1)
         self.tile = tile
         self.columns = np.where(self.codes, f.n_columns, f.row_bytes / f.value_bytes)
@@ -259,10 +257,8 @@ class GpuWork:
         complete = self.name["array"] | self.name["reorg"]
         sparse = nodes + np.where(self.unrolled, padding, 0.0)
         size = 4 * self.words * np.where(complete, whole, sparse)
-        levels = min(14, -(-f.max_depth // 3))
-        tiled = trees * ((8.0**levels - 1) / 7 * TILE + 8.0**levels * 8)
         bits = 2.0 * nodes + 4.0 * leaves
-        self.node_bytes = np.select([self.packed, self.bits], [tiled, bits], size)
+        self.node_bytes = np.where(self.bits, bits, size)
 
     # ------------------------------------------------------------ memory
 
@@ -352,9 +348,9 @@ class GpuWork:
         banks = 1.1 + (1 - 1 / self.tree_lanes)
         banks = banks * np.where(self.name["reorg"], 1.4, 1.0)
         banks = np.where(self["lane_trees"] > 0, RANDOM_BANKS, banks)
-        self.node_cycles = np.select(
-            [self.packed, self.near_trees],
-            [np.maximum(4.0, lines) / 3, self.words * banks],
+        self.node_cycles = np.where(
+            self.near_trees,
+            self.words * banks,
             np.maximum(1.0, self.words / 2) * lines * (1 + TILE_MORE * (self.tile - 1)),
         )
         wide = np.where(self.codes, 1.0, f.value_bytes / 4)
@@ -402,12 +398,7 @@ class GpuWork:
         for level in range(int(self.hops.max(initial=1.0)) + 1):
             met = np.minimum(2.0 ** (SPREAD * level), rows)
             nodes_met += np.where(level <= self.hops, met, 0.0)
-        tiles_met = sum(
-            np.minimum(2.0 ** (3 * SPREAD * tile), rows) * (3 * tile < self.hops)
-            for tile in range(MOST_TILES)
-        )
         sectors = nodes_met * self.words * 4 / 32 + np.log2(self.rows + 1)
-        sectors = np.where(self.packed, 0.57 * tiles_met, sectors)
         self.far += self.spilled * f.n_trees / self.grid * sectors * 32
         searched = self.codes & (4.0 * f.n_predicates > left)
         self.far += searched * self.fill * self.halvings * 32

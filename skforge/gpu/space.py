@@ -35,8 +35,8 @@ GPU: dict[str, tuple[Any, ...]] = {
     # Trees of each thread that its block loads into shared memory at a time; with
     # "bits", the trees of one table of predicates.
     "cached_trees": (0, 1, 2, 4, 8, 16, 32),
-    "representation": ("sparse", "array", "reorg", "packed", "bitsliced"),
-    "node_tile": (1, 2, 4, 7),
+    "representation": ("sparse", "array", "reorg", "bitsliced"),
+    "node_tile": (1, 2, 4),
     "hops": ("checked", "peel", "unroll"),
     "interleave": (1, 2, 4, 8),
     # How threads combine sums: slots in global memory, which a second launch adds if
@@ -54,18 +54,9 @@ def _threads(
     return deal == "parts" or 32 <= threads <= 1024
 
 
-def _packs_codes(rows_in: str, cached_trees: int, representation: str) -> bool:
-    return representation != "packed" or (rows_in == "codes" and not cached_trees)
-
-
-def _tiles(representation: str, node_tile: int, hops: str) -> bool:
-    if node_tile == 7 or representation == "packed":
-        return (node_tile, representation, hops) == (7, "packed", "checked")
-    return node_tile == 1 or (representation in ("sparse", "array") and hops != "peel")
-
-
-def _tiles_compare(rows_in: str, node_tile: int) -> bool:
-    return node_tile in (1, 7) or rows_in != "codes"
+def _tiles(rows_in: str, representation: str, node_tile: int, hops: str) -> bool:
+    tiled = rows_in != "codes" and representation in ("sparse", "array")
+    return node_tile == 1 or (tiled and hops != "peel")
 
 
 def _rounds(deal: str, cached_trees: int, interleave: int) -> bool:
@@ -79,14 +70,7 @@ _CHOICES = spaces.Choices.of("gpu", GPU)
 _RULES = (
     *_CHOICES.rules(),
     spaces.rule(_threads, "a block has at least one warp and at most 1024 threads"),
-    spaces.rule(_packs_codes, "packed nodes compare codes and stay in global memory"),
-    spaces.rule(
-        _tiles,
-        "packed nodes are tiles of seven; walks over other tiles are padded or checked",
-    ),
-    spaces.rule(
-        _tiles_compare, "walks over tiles compare the values of rows, not codes"
-    ),
+    spaces.rule(_tiles, "tiles compare values, are sparse or heaps, and peel no hops"),
     spaces.rule(_rounds, "shared memory must hold at least the trees in flight"),
 )
 
@@ -131,7 +115,7 @@ def _walk(dealt: families.Dealt, point: spaces.Point, shape: ForestShape) -> Sch
         elif point["sums"] == "atomic":
             schedule = schedule.atomic_reduce(loop)
     if tile > 1:
-        schedule = schedule.tile_nodes(tile, "complete" if tile == 7 else "uniform")
+        schedule = schedule.tile_nodes(tile)
     return schedule.represent(point["representation"])
 
 

@@ -91,19 +91,6 @@ FAMILIES: dict[str, Schedule] = {
         .interleave("t1", 2)
         .represent("array")
     ),
-    "packed tiles": (
-        Schedule.preset("tahoe-direct", rows=32)
-        .quantize("b0")
-        .interleave("tree", 2)
-        .tile_nodes(7, "complete")
-        .represent("packed")
-    ),
-    "packed tiles cached": (
-        Schedule.preset("tahoe-shared-forest", rows=8)
-        .quantize("b0")
-        .tile_nodes(7, "complete")
-        .represent("packed")
-    ),
     "one block": (
         Schedule()
         .tile("tree", "t0", "t1", 4)

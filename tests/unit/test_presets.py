@@ -24,7 +24,6 @@ GPU = {
     "hummingbird",
     "hummingbird-gemm",
     "subtrees",
-    "packed-tiles",
     "forest-stationary",
     "shared-predicates",
 }
@@ -51,7 +50,6 @@ def test_names():
         "hummingbird",
         "hummingbird-gemm",
         "subtrees",
-        "packed-tiles",
         "forest-stationary",
         "shared-predicates",
         "parallel-rows",
@@ -124,7 +122,7 @@ def test_unknown_preset():
         '\'xgb\' is not a preset; the presets are "xgboost", "treebeard-tree", '
         '"treebeard-row", "tahoe-direct", "tahoe-shared-data", "tahoe-shared-forest", '
         '"tahoe-splitting-shared-forest", "rapids", "xgboost-gpu", "hummingbird", '
-        '"hummingbird-gemm", "subtrees", "packed-tiles", "forest-stationary", '
+        '"hummingbird-gemm", "subtrees", "forest-stationary", '
         '"shared-predicates", "parallel-rows", "parallel-trees", "parallel-both", '
         '"small-batch".'
     )

@@ -23,7 +23,8 @@ from tests import toy_blocks, toy_representation
 from tests.exactness.checks import assert_same_bits, expected, raw_of
 from tests.exactness.forests import drawn, forest
 
-assert toy_representation.Toy.name in representations.names()
+_WALKS = (toy_representation.Toy, toy_representation.WholeToy)
+assert {toy.name for toy in _WALKS} < {*representations.names()}
 assert {toy_blocks.ToyBlocks.name, toy_blocks.ToyRows.name} < {*representations.names()}
 
 BLOCKS = Schedule().tile("batch", "b0", "b1", 16).reorder("b0", "tree", "b1")
@@ -37,11 +38,11 @@ TOYS = {
         BLOCKS.vectorize("b1").parallel("b0").represent("toy_blocks")
     ),
     "toy rows": LANES.represent("toy_rows"),
+    "toy walks": BLOCKS.quantize("b0").interleave("b1", 4).represent("toy_walks"),
 }
 OURS = {
     "sparse": Schedule().represent("sparse"),
     "array": BLOCKS.vectorize("b1").represent("array"),
-    "packed": BLOCKS.quantize("b0").tile_nodes(7, "complete").represent("packed"),
     "lanes": LANES.represent("lanes"),
     "tiles of codes": COMPLETE.quantize("b0").represent("tiles"),
     "tiles of values": COMPLETE.represent("tiles"),
@@ -58,7 +59,9 @@ OURS = {
 ON_GPU = {
     "rapids on a GPU": Schedule.preset("rapids", threads=8),
     "a shared forest": Schedule.preset("tahoe-shared-forest", rows=8),
-    "packed on a GPU": Schedule.preset("packed-tiles"),
+    "toy walks on a GPU": (
+        Schedule.preset("tahoe-direct").quantize("b0").represent("toy_walks")
+    ),
     "bitsliced on a GPU": Schedule.preset("shared-predicates"),
 }
 
@@ -103,7 +106,7 @@ def test_what_a_representation_cannot_hold_is_refused_when_it_is_bound() -> None
 @pytest.mark.parametrize("schedule", TOYS)
 @pytest.mark.parametrize("kind", ["scalar", "multiclass", "averaged", "mixed trees"])
 def test_toys_of_other_interfaces_give_the_bits(kind: str, schedule: str) -> None:
-    """A whole plugin for blocks of rows, and one for trees at once, from outside."""
+    """A plugin of whole walks, one for blocks and one for trees, from outside."""
     rows, raw, _ = expected(kind)
     module = compile_forest(forest(kind), TOYS[schedule])
     for n in (0, 1, 5, 16, 17, len(rows)):

@@ -20,7 +20,6 @@ LAYOUTS = (
     "lanes",
     "tiles",
     "pieces",
-    "packed",
     "other",
 )
 

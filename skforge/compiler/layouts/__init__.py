@@ -6,7 +6,6 @@ from skforge.compiler.layouts.bitsliced.bitsliced import Bitsliced
 from skforge.compiler.layouts.contributions.contributions import Contributions
 from skforge.compiler.layouts.lanes.lanes import Lanes
 from skforge.compiler.layouts.nodes.array import Heap
-from skforge.compiler.layouts.nodes.packed import Packed
 from skforge.compiler.layouts.nodes.sparse import Sparse
 from skforge.compiler.layouts.pieces.pieces import Pieces
 from skforge.compiler.layouts.tiles.tiles import Tiles
@@ -17,7 +16,6 @@ __all__ = [
     "Contributions",
     "Heap",
     "Lanes",
-    "Packed",
     "Patterned",
     "Pieces",
     "Sparse",

@@ -211,8 +211,6 @@ class WalkKind:
         if self.in_flight > 1:
             schedule = schedule.interleave(trees, self.in_flight)
         schedule = unchecked(schedule, trees, self.padded, self.peeled)
-        if self.representation == "packed":
-            schedule = schedule.tile_nodes(7, "complete")
         return schedule.represent(self.representation)
 
 

@@ -107,17 +107,6 @@ def subtrees(rows: int = 256, trees: int = 16, interleave: int = 4) -> Schedule:
     )
 
 
-def packed_tiles(rows: int = 256, interleave: int = 4) -> Schedule:
-    """Three levels in sixteen bytes: one wide load for three hops of a thread's row."""
-    return (
-        tahoe_direct(rows)
-        .quantize("b0")
-        .interleave("tree", interleave)
-        .tile_nodes(7, "complete")
-        .represent("packed")
-    )
-
-
 def forest_stationary(trees: int = 32, rows: int = 1024, warps: int = 8) -> Schedule:
     """Blocks keep some trees, one a thread, while rows stream past, one a warp."""
     schedule = families.stationary_trees(trees, rows, warps)
@@ -159,7 +148,7 @@ def small_batch(rows: int = 8, tiles: int = 8, interleave: int = 8) -> Schedule:
 _STRATEGIES = (
     xgboost, treebeard_tree, treebeard_row,
     tahoe_direct, tahoe_shared_data, tahoe_shared_forest, tahoe_splitting_shared_forest,
-    rapids, xgboost_gpu, hummingbird, hummingbird_gemm, subtrees, packed_tiles,
+    rapids, xgboost_gpu, hummingbird, hummingbird_gemm, subtrees,
     forest_stationary, shared_predicates,
     parallel_rows, parallel_trees, parallel_both, small_batch,
 )  # fmt: skip

@@ -407,11 +407,10 @@ class Schedule:
             Nodes in a tile, 1 to 8; 3, 7, 15 or 31 for complete tiles.
         kind : {"uniform", "probability", "complete"}, or list of lists of int
             "uniform" fills tiles breadth-first, "probability" with the nodes that most
-            training rows pass, "complete" with whole levels, for ``represent("tiles")``
-            and ``represent("packed")``. Or tiles of your own (Treebeard §3.5): for each
-            tree, the number of each node's tile, in the order of ``load_forest``. Inner
-            nodes with equal numbers share a tile. Leaves have -1, or a number of their
-            own.
+            training rows pass, "complete" with whole levels (``represent("tiles")``).
+            Or tiles of your own (Treebeard §3.5): for each tree, the number of each
+            node's tile, in the order of ``load_forest``. Inner nodes with equal numbers
+            share a tile. Leaves have -1, or a number of their own.
 
         Notes
         -----
@@ -441,7 +440,7 @@ class Schedule:
         ----------
         representation : str
             "sparse" (the default), "array", "reorg", "bitsliced", "lanes", "pieces",
-            "tiles", "packed", or another registered representation.
+            "tiles", or another registered representation.
         """
         return self._with(d.Represent(representation))
 

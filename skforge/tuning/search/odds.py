@@ -39,7 +39,7 @@ FAR = 0.3
 CALL = 1.7e-7
 
 #: Representations that are one kind: trees walked node by node.
-_WALKED = ("sparse", "array", "reorg", "packed")
+_WALKED = ("sparse", "array", "reorg")
 WALK = "walk"
 
 #: Kinds whose code is several times as long as that of others.

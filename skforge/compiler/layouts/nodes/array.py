@@ -20,6 +20,7 @@ from typing import Literal
 
 import numpy as np
 
+from skforge._typing import Int64s
 from skforge.compiler.ir.hir.nodes import PredictEnsemble, TiledForest
 from skforge.compiler.ir.lir.builder import Builder, b, with_lanes
 from skforge.compiler.ir.lir.nodes import U32, Value
@@ -44,6 +45,20 @@ def _heap_size(tiles: TiledForest) -> int:
     return (fan ** (depth + 1) - 1) // (fan - 1)
 
 
+def _heap_numbers(tiles: TiledForest) -> Int64s:
+    fan = tiles.tile_size + 1
+    place = np.zeros(tiles.n_items, np.int64)
+    level = np.asarray(tiles.item_offset[:-1])
+    while len(level):
+        parents = level[tiles.leaf[level] < 0]
+        children = tiles.child[parents]
+        present = children >= 0
+        numbers = place[parents][:, None] * fan + 1 + np.arange(fan)
+        place[children[present]] = numbers[present]
+        level = children[present].astype(np.int64)
+    return place
+
+
 class HeapLayout(records.RecordLayout):
     def __init__(
         self, hir: PredictEnsemble, shape: records.RecordShape, order: NodeOrder
@@ -64,7 +79,7 @@ class HeapLayout(records.RecordLayout):
         flagged = self._first_leaf is None
         self._leaf_flag = 1 << shape.encoding.free_bit if flagged else 0
         tree = np.repeat(np.arange(tiles.n_trees), np.diff(tiles.item_offset))
-        record = records.heap_numbers(tiles)
+        record = _heap_numbers(tiles)
         if self._forest_heap:
             # Before a tree's node of some level are as many of its level in each tree.
             level = np.left_shift(1, tiles.depth.astype(np.int64))

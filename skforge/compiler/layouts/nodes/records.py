@@ -209,20 +209,6 @@ class RecordLayout(HopLayout):
         return b.bitcast(word, I32) if scalar == I32 else word.to(scalar)
 
 
-def heap_numbers(tiles: TiledForest) -> Int64s:
-    fan = tiles.tile_size + 1
-    place = np.zeros(tiles.n_items, np.int64)
-    level = np.asarray(tiles.item_offset[:-1])
-    while len(level):
-        parents = level[tiles.leaf[level] < 0]
-        children = tiles.child[parents]
-        present = children >= 0
-        numbers = place[parents][:, None] * fan + 1 + np.arange(fan)
-        place[children[present]] = numbers[present]
-        level = children[present].astype(np.int64)
-    return place
-
-
 def prefetch_lines(buffer: Buffer, first: Value, end: Value) -> None:
     with b.loop(first, end, CACHE_LINE // buffer.element.bytes, hint="line") as i:
         b.prefetch(buffer, i)
