@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from typing import TypeAlias
 
 import numpy as np
@@ -98,7 +100,7 @@ def export_object(
         texts += heap_texts(baseline.triple)
     called = {name for text in texts for name in _MATHEMATICS.findall(text)}
     ours = called & {"exp", "expf"}
-    if ours and re.search("linux|windows", baseline.triple) and _fuses_in_exp():
+    if ours and re.search("linux|windows", baseline.triple) and _knows_exp():
         texts += _exponentials(library.name, targets)
         called -= ours
     return replace(library, libm=bool(called)), emit_object(texts, baseline)
@@ -108,25 +110,38 @@ def export_object(
 _MATHEMATICS = re.compile(r"call \w+ @(expf?|log1pf?)\(")
 
 
-def _fuses_in_exp() -> bool:
-    """Tell whether this C library's exp and expf have the bits of ``exp.ll``."""
+#: What exp and expf of glibc return, with fused additions: where the nearest k is found
+#: by a sum, and by an instruction of Arm.
+_BY_SUM, _BY_INSTRUCTION = "83e28e91776240d1", "e76e8294045be140"
+
+
+@cache
+def _digest_of_exp() -> str:
     k = np.arange(8192)  # exact steps: NumPy's own differ from CPU to CPU
     x = np.append((k - 4209) * 0.1796875, np.ldexp(1 + k / 8192, k % 76 - 66))
+    x = np.append(x, (16 * k - 65535.5) * (math.log(2) / 128))  # between two k
     with np.errstate(all="ignore"):
         results = exp(x).tobytes() + exp(x.astype(np.float32)).tobytes()
-    return hashlib.sha256(results).hexdigest()[:16] == "4d8e4663cffe4b00"
+    return hashlib.sha256(results).hexdigest()[:16]
+
+
+def _knows_exp() -> bool:
+    """Tell whether this C library's exp and expf have the bits of ``exp.ll``."""
+    return _digest_of_exp() in (_BY_SUM, _BY_INSTRUCTION)
 
 
 def _exponentials(name: str, targets: Sequence[Target]) -> list[str]:
     """Return exp and expf, so that bits depend neither on the C library nor the CPU."""
     x86 = targets[0].arch == "x86_64"
+    rounds = not x86 and _digest_of_exp() == _BY_INSTRUCTION
+    nearest = {"sum": ";" * rounds, "round": ";" * (not rounds)}
     fused = {"fma": "llvm.fma.f64", "attributes": '"target-features"="+fma"' * x86}
     if not x86 or all("fma" in target.enabled for target in targets):
-        return [filled("exp.ll", name=name, exp="exp", **fused)]
+        return [filled("exp.ll", name=name, exp="exp", **fused, **nearest)]
     slow = {"exp": f"{name}.slow.exp", "fma": f"{name}.fma", "attributes": ""}
-    fast = filled("exp.ll", name=name, exp=f"{name}.fast.exp", **fused)
+    fast = filled("exp.ll", name=name, exp=f"{name}.fast.exp", **fused, **nearest)
     choice = filled("exp_choice.ll", name=name)
-    return [fast, filled("exp.ll", name=name, **slow), choice]
+    return [fast, filled("exp.ll", name=name, **slow, **nearest), choice]
 
 
 def check_targets(targets: Sequence[Target]) -> None:

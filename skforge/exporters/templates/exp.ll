@@ -1,6 +1,8 @@
 ; exp and expf as in Arm's optimized routines, which glibc since 2.28 and musl have, with
 ; fused multiplications and additions, as glibc's on CPUs that have these:
 ;   exp(x) = 2^(k/128) * exp(r), r = x - k * log(2)/128; expf: 2^(k/32) * 2^(r/32)
+; The nearest k is found by the low bits of a sum or, as glibc does on 64-bit Arm, by an
+; instruction; lines of the other way are comments.
 ; Words 2k and 2k + 1 of the table: the relative error of 2^(k/128) as a float64; its bits,
 ; less k << 45, to which k << 45 of all of k is added.
 @${name}.powers = linkonce_odr hidden constant [256 x i64] [
@@ -70,17 +72,22 @@
   i64 4357102052301720989, i64 4607155762112663768, i64 4346824392926350473, i64 4607168959103332849
 ]
 declare double @${fma}(double, double, double)
+declare double @llvm.round.f64(double)
 define hidden float @${exp}f(float %x) nounwind ${attributes} {
   %wide = fpext float %x to double
-  %shifted = call double @${fma}(double %wide, double 0x40471547652B82FE, double 0x4338000000000000)
-  %k = fsub double %shifted, 0x4338000000000000
-  %minus.k = fneg double %k
-  %r = call double @${fma}(double %wide, double 0x40471547652B82FE, double %minus.k)
+  ${sum}%shifted = call double @${fma}(double %wide, double 0x40471547652B82FE, double 0x4338000000000000)
+  ${sum}%k = fsub double %shifted, 0x4338000000000000
+  ${sum}%minus.k = fneg double %k
+  ${sum}%r = call double @${fma}(double %wide, double 0x40471547652B82FE, double %minus.k)
+  ${sum}%bits = bitcast double %shifted to i64
+  ${round}%z = fmul double %wide, 0x40471547652B82FE
+  ${round}%k = call double @llvm.round.f64(double %z)
+  ${round}%r = fsub double %z, %k
+  ${round}%bits = fptosi double %k to i64
   %upper = call double @${fma}(double %r, double 0x3EBC6AF84B912394, double 0x3F2EBFCE50FAC4F3)
   %lower = call double @${fma}(double %r, double 0x3F962E42FF0C52D6, double 1.0)
   %square = fmul double %r, %r
   %power = call double @${fma}(double %upper, double %square, double %lower)
-  %bits = bitcast double %shifted to i64
   %place = and i64 %bits, 31
   %word = getelementptr [4 x [2 x i64]], ptr @${name}.powers, i64 %place, i64 0, i64 1
   %stored = load i64, ptr %word
@@ -112,11 +119,14 @@ beyond:  ; less than 2^-54 or at least 1024, or NaN
   %edge = select i1 %near, double %sum, double %limit
   ret double %edge
 main:
-  %shifted = call double @${fma}(double %x, double 0x40671547652B82FE, double 0x4338000000000000)
-  %k = fsub double %shifted, 0x4338000000000000
+  ${sum}%shifted = call double @${fma}(double %x, double 0x40671547652B82FE, double 0x4338000000000000)
+  ${sum}%k = fsub double %shifted, 0x4338000000000000
+  ${sum}%bits = bitcast double %shifted to i64
+  ${round}%z = fmul double %x, 0x40671547652B82FE
+  ${round}%k = call double @llvm.round.f64(double %z)
+  ${round}%bits = fptosi double %k to i64
   %r.high = call double @${fma}(double %k, double 0xBF762E42FEFA0000, double %x)
   %r = call double @${fma}(double %k, double 0xBD0CF79ABC9E3B3A, double %r.high)
-  %bits = bitcast double %shifted to i64
   %place = and i64 %bits, 127
   %pair = getelementptr [2 x i64], ptr @${name}.powers, i64 %place
   %tail = load double, ptr %pair
