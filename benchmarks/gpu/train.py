@@ -9,8 +9,8 @@ it. The file has a line for each forest, GPU and schedule::
 
     {"model": ..., "arch": ..., "processors": ..., "schedule": ..., "seconds": {...}}
 
-with the seconds of a call by its rows. The model that is shipped was trained on times
-of a simulation, whose code is in commit 8415a0a6.
+with the seconds of a call by its rows. The model that is shipped was trained on those
+of an H100: ``fit benchmarks/times/h100.jsonl.gz``.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ import pytest
 import skforge
 from skforge import CompiledForest, Schedule, Target, compile_forest
 from skforge.compiler.runtime import arrays
-from skforge.compiler.runtime.auto import GPU_MIN_ROWS
+from skforge.compiler.runtime.auto import GPU_MIN_ROWS, AutoModule
 from skforge.exceptions import InvalidInputError, TargetError, UnsupportedModelError
 from skforge.gpu import backend as gpu_backend
 from skforge.gpu.runtime import compilers as gpu_compilers
@@ -440,14 +440,15 @@ def test_models_whose_members_are_compiled_take_rows_of_the_host_only(cupy) -> N
 
 def test_a_gpu_explains_many_rows_and_the_cpu_few(cupy, monkeypatch) -> None:
     monkeypatch.setattr(gpu_backend, "EXPLAINED", 100)
-    module = compile_forest(forest("full"), target="cuda")
+    gpu, cpu = (compile_forest(forest("full"), target=kind) for kind in ("cuda", "cpu"))
     rows, _, _ = expected("full")
-    wanted = compile_forest(forest("full")).predict_contribs(rows)
-    for n, n_jobs, on_gpu in ((99, None, False), (150, 2, False), (100, None, True)):
-        cupy.log.clear()
-        found = module.predict_contribs(rows[:n], n_jobs=n_jobs)
-        assert_same_bits(found, wanted[:n], (n, n_jobs))
-        assert bool(what(cupy, "launch")) == on_gpu
+    wanted = cpu.predict_contribs(rows)
+    for module in (gpu, AutoModule(cpu, gpu)):
+        for n, n_jobs, on_gpu in ((99, None, 0), (150, 2, 0), (100, None, 1)):
+            cupy.log.clear()
+            found = module.predict_contribs(rows[:n], n_jobs=n_jobs)
+            assert_same_bits(found, wanted[:n], (n, n_jobs))
+            assert bool(what(cupy, "launch", "graph")) == on_gpu
 
 
 def test_threads_share_the_copies_to_pinned_memory(cupy, monkeypatch) -> None:

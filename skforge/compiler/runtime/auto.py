@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike
 from skforge._typing import Array
 from skforge.compiler.forest.reference import draw_rows
 from skforge.compiler.runtime.arrays import is_device_array, is_forked
+from skforge.compiler.runtime.cpu.threads import resolve_n_jobs
 from skforge.compiler.runtime.kernels import RangeKernels
 from skforge.compiler.runtime.module import CompiledModule, MethodName
 from skforge.compiler.runtime.schedules import is_count
@@ -43,7 +44,7 @@ class AutoModule:
     ) -> None:
         self.cpu, self.gpu = self.parts = cpu, gpu
         self.forest, self.reduction, self.target = cpu.forest, cpu.reduction, gpu.target
-        self.predict_contribs, self.entry = cpu.predict_contribs, cpu.entry
+        self.entry = cpu.entry
         self.plan_threads, self.stages = cpu.plan_threads, cpu.stages
         self.staged_predict = cpu.staged_predict
         self.staged_predict_raw = cpu.staged_predict_raw
@@ -78,9 +79,7 @@ class AutoModule:
     def _for(self, X: Any) -> CompiledModule:
         if is_device_array(X):
             return self.gpu
-        shape = getattr(X, "shape", None)
-        n_rows = shape[0] if shape else len(X) if hasattr(X, "__len__") else 0
-        return self._of_size(n_rows)
+        return self._of_size(_n_rows(X))
 
     def _of_size(self, n_rows: int) -> CompiledModule:
         many = n_rows >= self._gpu_min_rows and not is_forked()
@@ -91,6 +90,16 @@ class AutoModule:
 
     def predict(self, X: Any, **options: Any) -> Any:
         return self._for(X).predict(X, **options)
+
+    def predict_contribs(
+        self, X: Any, *, n_jobs: int | None = None, **options: Any
+    ) -> Array:
+        part = self.cpu
+        if not is_forked():
+            jobs = self.cpu.n_jobs if n_jobs is None else n_jobs
+            threads = 1 if jobs is None else resolve_n_jobs(jobs)
+            part = self.gpu if self.gpu.explains(_n_rows(X), threads) else part
+        return part.predict_contribs(X, n_jobs=n_jobs, **options)
 
     def apply(self, X: Any, *, n_jobs: int | None = None) -> Any:
         return self._for(X).apply(X, n_jobs=n_jobs)
@@ -109,7 +118,8 @@ class AutoModule:
         self, batch_sizes: ArrayLike | None = None, *, contribs: bool = False
     ) -> AutoModule:
         if contribs:
-            self.cpu.warm_up_contribs(batch_sizes)
+            for part in self.parts:
+                part.warm_up_contribs(batch_sizes)
         on_cpu = on_gpu = None
         if batch_sizes is not None:
             sizes = np.ravel(batch_sizes)
@@ -153,6 +163,11 @@ class AutoModule:
         best = len(gains) - int(np.argmax(sums[::-1]))  # of equal ones the last
         self.gpu_min_rows = (*TRIED_ROWS, 2 * TRIED_ROWS[-1])[best]
         return self.gpu_min_rows
+
+
+def _n_rows(X: Any) -> int:
+    shape = getattr(X, "shape", None)
+    return int(shape[0]) if shape else len(X) if hasattr(X, "__len__") else 0
 
 
 def _seconds(module: CompiledModule, rows: Array) -> float:

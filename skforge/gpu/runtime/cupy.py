@@ -181,7 +181,6 @@ class CupyDevice(GpuDevice):
         self.memory_errors = (cupy.cuda.memory.OutOfMemoryError,)
         super().__init__()
         self.arch = self._arch()
-        self._own: dict[str, Callable[[KernelCall], LaunchFunction]] = {}
 
     def _arch(self) -> str:
         if self.kind == "cuda":
@@ -237,27 +236,28 @@ class CupyDevice(GpuDevice):
             *(Argument(wanted, value) for value in (missing, np.nan)),
         )
         source = _CAST.format(given=given, wanted=wanted)
-        self._start(source, "cast_rows", -(-n // of_block), args, rows=rows, to=to)
+        call = KernelCall("cast_rows", (-(-n // of_block), 1, 1), (256, 1, 1), 0, args)
+        places = {"rows": self.pointer(rows.data), "to": self.pointer(to.data)}
+        self._own(source)(call)(places)
 
     def divide(self, values: Any, divisor: float) -> None:
         """Divide floats, of a contiguous array that is not empty, in place."""
-        dtype = scalar_of(values.dtype).name
+        start = self._division(scalar_of(values.dtype).name, values.size, divisor)
+        start({"values": self.pointer(values.data)})
+
+    @lru_cache(maxsize=256)  # noqa: B019 - devices are never freed
+    def _division(self, dtype: str, count: int, divisor: float) -> LaunchFunction:
         args = (
             Argument(POINTER, "values"),
-            Argument("i64", values.size),
+            Argument("i64", count),
             Argument(dtype, divisor),
         )
-        source, n_blocks = _DIVIDE.format(dtype=dtype), -(-values.size // 256)
-        self._start(source, "divide", n_blocks, args, values=values)
+        call = KernelCall("divide", (-(-count // 256), 1, 1), (256, 1, 1), 0, args)
+        return self._own(_DIVIDE.format(dtype=dtype))(call)
 
-    def _start(
-        self, source: str, name: str, n_blocks: int, args: Any, **arrays: Any
-    ) -> None:
-        if source not in self._own:
-            self._own[source] = self.load(PRELUDE + source)
-        call = KernelCall(name, (n_blocks, 1, 1), (256, 1, 1), 0, args)
-        pointers = {key: self.pointer(array.data) for key, array in arrays.items()}
-        self._own[source](call)(pointers)
+    @cache  # noqa: B019
+    def _own(self, source: str) -> Callable[[KernelCall], LaunchFunction]:
+        return self.load(PRELUDE + source)
 
     def pointer(self, memory: Any) -> Any:
         return np.uintp(memory.ptr)

@@ -367,7 +367,7 @@ class Explained:
             raise InvalidInputError(
                 f"{' and '.join(names)} cannot be combined; leave out all but one."
             )
-        explained = self._explained(len(rows) / threads)
+        explained = self._explained(by_host=not self.explains(len(rows), threads))
         if background is not None:
             against = (
                 explained.interactions_against if interactions else explained.against
@@ -391,12 +391,16 @@ class Explained:
         """
         return self._explained().entry(refused, limit)
 
-    def _explained(self, rows_a_thread: float = math.inf) -> ContributionKernels:
-        target, table = self.target, self.contribs_schedule
-        if table is None and rows_a_thread < backend_of(target).least_explained(target):
-            target = Target.host()
+    def explains(self, n_rows: int, threads: int) -> bool:
+        """Tell whether the target explains so many rows sooner than the CPU."""
+        given = self.contribs_schedule is not None
+        least = backend_of(self.target).least_explained(self.target)
+        return given or n_rows >= least * threads
+
+    def _explained(self, by_host: bool = False) -> ContributionKernels:
+        target = Target.host() if by_host else self.target
         if target not in self._contributions:
-            made = ContributionKernels(self.forest, target, table)
+            made = ContributionKernels(self.forest, target, self.contribs_schedule)
             self._contributions[target] = made
         return self._contributions[target]
 
@@ -404,5 +408,8 @@ class Explained:
         """Compile what :meth:`predict_contribs` without options needs."""
         for size in () if batch_sizes is None else np.ravel(batch_sizes):
             check_count(size)
-        for explained in {self._explained(), self._explained(rows_a_thread=0)}:
+        for explained in {
+            self._explained(),
+            self._explained(by_host=not self.explains(0, 1)),
+        }:
             explained.compile_all(batch_sizes)
