@@ -17,7 +17,6 @@ from skforge.compiler.schedule.families import (
     bitsliced_schedule,
     lanes_schedule,
     rows_and_trees,
-    rows_as_bits,
     rows_by_threads,
     rows_on_threads,
     stationary_trees,
@@ -162,7 +161,6 @@ GPU_STARTS = (
         for sums in (True, False)
     ),
     *(trees_by_threads(2, 4, WalkKind(peeled=2)), trees_by_blocks(2, 2, 2, WalkKind())),
-    *(rows_as_bits(64, 2, tile) for tile in (0, 2)),
     *(stationary_trees(4, 8, 2), rows_on_threads(8, each=2, parts=2).schedule),
     Schedule()
     .split("tree", "front", "back", 1)

@@ -9,7 +9,6 @@ from skforge.compiler.forest.forest import Forest
 from skforge.compiler.schedule.families import (
     WalkKind,
     rows_and_trees,
-    rows_as_bits,
     rows_by_threads,
     trees_by_blocks,
     trees_by_threads,
@@ -58,11 +57,6 @@ def designs(forest: Forest) -> Iterator[Design]:
             yield _rows(f"values, array, {tile} trees in shared", 256, heap, tile)
     yield _rows("codes, 4 trees in flight", 128, WalkKind("codes"))
     yield _rows("codes, 32 rows", 32, WalkKind("codes"))
-    for rows, tile in ((1024, 0), (512, 0), (256, 0), (256, 16)):
-        words = f", a table for {tile} trees" if tile else ""
-        schedule = rows_as_bits(rows, 4, tile)
-        name = f"shared predicates, {rows} rows{words}"
-        yield Design(name, schedule)
     mixed = WalkKind(padded=hops) if hops else WalkKind()
     for rows, parts in ((32, 4), (32, 16), (16, 32), (8, 64)):
         if (rows < LANES) != (4 * LANES * forest.n_features > WIDE_BYTES):
@@ -99,8 +93,6 @@ def _rows(name: str, rows: int, walk: WalkKind, tile: int = 0) -> Design:
 FEW = (
     "4 trees in flight, padded",
     "codes, array, 16 trees in shared",
-    "shared predicates, 256 rows",
-    "shared predicates, 1024 rows",
     "32 rows by 16 parts of trees",
     "2 rows, trees by 128 threads",
 )
@@ -122,5 +114,4 @@ ABLATION = (
         "32 rows by 16 parts of trees, sums in memory",
         "32 rows by 16 parts of trees",
     ),
-    ("shared predicates", "4 trees in flight, padded", "shared predicates, 256 rows"),
 )

@@ -58,12 +58,11 @@ def _pytest(setup: Setup) -> dict[str, Any]:
 @cache
 def schedules() -> Schedules:
     """Return the defaults, the schedules of the tests, and the presets."""
-    from tests.exactness.bits_on_gpu import bits
     from tests.exactness.gpu_families import FAMILIES
 
     presets = {f"preset {name}": Schedule.preset(name) for name in PRESETS}
     mapped = {name: one for name, one in presets.items() if one.kind == "gpu"}
-    return {"default": None, **FAMILIES, "bits": bits(), **mapped}
+    return {"default": None, **FAMILIES, **mapped}
 
 
 def small_forest(setup: Setup, name: str, given: Schedules) -> dict[str, Any]:

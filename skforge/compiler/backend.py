@@ -85,12 +85,9 @@ class Backend:
     mir_passes: Mapping[str, MirPass] = field(default_factory=dict)
     #: What follows ``LIR_PASSES``.
     lir_passes: tuple[LirPass, ...] = ()
-    #: Checks blocks of rows that threads share; tells whether there are any.
-    check_blocks: Callable[[PredictEnsemble, mir.Body], bool] = lambda *_: False
-    #: The layout of a forest for such blocks, if there are any.
-    lay_out_blocks: Callable[[PredictEnsemble, mir.Body, Target], AnyLayout | None] = (
-        lambda *_: None
-    )
+    #: The layout of a forest whose rows threads take each through all trees, if
+    #: its representation ``takes_rows_by_thread``.
+    lay_out_rows: Callable[[PredictEnsemble], AnyLayout | None] = lambda hir: None
     #: A function as text for a device, at a level, not for this process.
     device_text: Callable[[lir.Function, Target, str], str] = lambda *_: ""
 

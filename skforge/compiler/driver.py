@@ -86,10 +86,7 @@ MIR_PASSES = (
     NamedPass("vectorize-trees", lambda f, s: vectorize_trees.run(f)),
     NamedPass("evaluate-predicates", lambda f, s: evaluate_predicates.run(f)),
     NamedPass("quantize-rows", lambda f, s: quantize_rows.run(f, s.hir)),
-    NamedPass(
-        "take-blocks",
-        lambda f, s: take_blocks.run(f, s.hir, backend(s.hir.nest.kind).check_blocks),
-    ),
+    NamedPass("take-blocks", lambda f, s: take_blocks.run(f, s.hir)),
     NamedPass("specialize-depths", lambda f, s: specialize_depths.run(f, s.hir)),
     NamedPass("unroll-walks", lambda f, s: unroll_walks.run(f)),
     NamedPass("unroll-loops", lambda f, s: unroll_loops.run(f)),
@@ -170,7 +167,9 @@ def build_hir(
         in_blocks = not in_lanes and representation.takes_blocks(nest)
         if in_lanes:
             representations.RowRepresentation.of(hir)
-        elif not in_blocks:
+        elif not in_blocks and not (
+            nest.on_grid and representation.takes_rows_by_thread
+        ):
             representations.WalkRepresentation.of(hir)
         representation.check(hir)
         if in_lanes or in_blocks:
@@ -246,9 +245,9 @@ def lower(
 def _lay_out(
     hir: PredictEnsemble, body: mir.Body, target: Target
 ) -> representations.AnyLayout:
-    shared = backend_of(target).lay_out_blocks(hir, body, target)
-    if shared is not None:
-        return shared
+    by_thread = backend_of(target).lay_out_rows(hir)
+    if by_thread is not None:
+        return by_thread
     if any(loop.in_order for loop in loops_in(body)):
         return representations.RowRepresentation.of(hir).lay_out_rows(hir, target)
     block = take_blocks.block_rows(body)

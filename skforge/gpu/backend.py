@@ -8,14 +8,13 @@ from skforge.compiler.driver import Lowered
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.hir.nodes import PredictEnsemble, Reduction
 from skforge.compiler.ir.lir import nodes as lir
-from skforge.compiler.ir.mir import nodes as mir
 from skforge.compiler.layouts.base import AnyLayout, get
 from skforge.compiler.schedule.ranges import SchedulesByRange
 from skforge.compiler.target import Target
 from skforge.exceptions import TargetError
-from skforge.gpu import defaults, nest
+from skforge.gpu import defaults
 from skforge.gpu.codegen.emitter import emit_gpu
-from skforge.gpu.layouts.base import blocks_of
+from skforge.gpu.layouts.contributions import RowsByThread
 from skforge.gpu.lowering import lower_grids
 from skforge.gpu.passes import (
     chunk_leaves,
@@ -42,20 +41,9 @@ GPU_LIR_PASSES = (
 )
 
 
-def _check_blocks(hir: PredictEnsemble, body: mir.Body) -> bool:
-    shape = nest.block_shape(body)
-    if shape is not None and (why := blocks_of(hir).refusal(shape)):
-        get(hir.nest.representation).refuse(why)
-    return shape is not None
-
-
-def _lay_out_blocks(
-    hir: PredictEnsemble, body: mir.Body, target: Target
-) -> AnyLayout | None:
-    shape = nest.block_shape(body)
-    if shape is None:
-        return None
-    return blocks_of(hir).lay_out(hir, shape, target.shared_bytes)
+def _lay_out_rows(hir: PredictEnsemble) -> AnyLayout | None:
+    is_own = get(hir.nest.representation).takes_rows_by_thread
+    return RowsByThread.of(hir) if is_own else None
 
 
 def _code_levels(target: Target) -> tuple[str, ...]:
@@ -150,7 +138,6 @@ BACKEND = Backend(
     stored=lambda target: target.kind if target.kind in ("cuda", "hip") else target,
     mir_passes=GPU_MIR_PASSES,
     lir_passes=GPU_LIR_PASSES,
-    check_blocks=_check_blocks,
-    lay_out_blocks=_lay_out_blocks,
+    lay_out_rows=_lay_out_rows,
     device_text=_device_text,
 )

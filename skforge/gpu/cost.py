@@ -11,7 +11,6 @@ how much they are wrong.
 from __future__ import annotations
 
 import json
-import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -20,7 +19,7 @@ import numpy as np
 
 from skforge._typing import Float64s
 from skforge.compiler.cost.schedule_facts import LAYOUTS, PLACE
-from skforge.compiler.cost.shape import ForestShape, Setting
+from skforge.compiler.cost.shape import Setting
 from skforge.compiler.forest.arrays import Comparison
 from skforge.compiler.target import Target
 from skforge.gpu.nest import row_stride
@@ -94,31 +93,6 @@ SEARCH, HALVE = 9.0, 6.5
 ISSUE = 3.3
 #: Instructions to copy a word of a tree to shared memory.
 FILL_NODE = 142.0
-#: Instructions for a row and tree: of a node (a 32nd for each of its rows), to add a
-#: leaf, to copy one to shared memory; for a row and column; and for a 32nd of a
-#: predicate.
-FOLD, ADD_LEAF, STAGE = 8.1, 7.5, 9.0 / 1024
-MARK, MARK_HALVE, ANSWER = 33.0, 6.0, 9.0
-
-
-def folding(leaves: float) -> float:
-    """Return a warp's instructions for a tree of bit logic with some leaves."""
-    return FOLD * max(0.0, leaves - 1) / 32 + ADD_LEAF
-
-
-def marking(columns: int, n_predicates: int) -> float:
-    """Return a row's instructions to find which predicates of bit logic are true."""
-    each = math.ceil(math.log2(n_predicates / max(1, columns) + 2))
-    return columns * (MARK + MARK_HALVE * each)
-
-
-def bit_table(shape: ForestShape, predicates: Any, rows: Any) -> Any:
-    """Return the bytes of a block's outcomes of predicates, a bit for each row.
-
-    Trees that are lists need temporary lines.
-    """
-    lists = 0.0 if shape.folded.all() else 8 * min(64.0, shape.leaves_per_tree)
-    return (predicates + lists) * (rows // 32 + rows // 1024) * 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,11 +130,6 @@ RANDOM_BANKS = 3.4
 LAUNCH, NEXT_LAUNCH = 3910.0, 2100.0
 #: Bytes of a code in shared memory; what each further node of a tile adds to a hop.
 CODE, TILE_MORE = 4, 12.5
-#: Cycles of a read of leaves by lanes that stand on any of them, and the share of a
-#: warp's cycles in which instructions that need each other are issued.
-LEAF_CYCLES, DEPENDENT = 3.5, 0.053
-#: Nobody has counted bit logic on AMD: it is taken to be slow.
-BITS_ON_AMD = 4.0
 
 
 class GpuWork:
@@ -168,15 +137,13 @@ class GpuWork:
         self.forest, self.target = setting.forest, setting.target
         self.n, self.facts = float(max(1, setting.n_rows)), facts
         target = setting.target
-        amd = target.kind == "hip"
-        self.chip = _AMD if amd else _NVIDIA
+        self.chip = _AMD if target.kind == "hip" else _NVIDIA
         self.processor = multiprocessor(target)
         self.warp = float(self.processor.warp_size)
         self.processors = float(target.n_cores or PROCESSORS)
         self.room = target.shared_bytes
         layout = self["layout"]
         self.name = {name: layout == i for i, name in enumerate(LAYOUTS)}
-        self.bits = self.name["bitsliced"]
         self._threads()
         self._walks()
         self._shared_memory()
@@ -184,7 +151,6 @@ class GpuWork:
         self._reads()
         self._block()
         self._chain()
-        self._bit_logic(amd)
         self._time()
 
     def __getitem__(self, name: str) -> Float64s:
@@ -256,16 +222,14 @@ class GpuWork:
         whole = trees * 2.0 ** min(f.max_depth + 1, 40)
         complete = self.name["array"] | self.name["reorg"]
         sparse = nodes + np.where(self.unrolled, padding, 0.0)
-        size = 4 * self.words * np.where(complete, whole, sparse)
-        bits = 2.0 * nodes + 4.0 * leaves
-        self.node_bytes = np.where(self.bits, bits, size)
+        self.node_bytes = 4 * self.words * np.where(complete, whole, sparse)
 
     # ------------------------------------------------------------ memory
 
     def _shared_memory(self) -> None:
         f, rows = self.forest, self.rows
         self.near_rows = self.codes | (self["cache_rows"] > 0)
-        self.near_trees = (self["cache_trees"] > 0) & ~self.bits
+        self.near_trees = self["cache_trees"] > 0
         plain = (self["row_layout"] == 0) & (self["lane_trees"] == 0)
         self.by_feature = plain & (rows % 32 == 0)
         padded = ~self.by_feature & (self["row_layout"] < 2)
@@ -285,21 +249,7 @@ class GpuWork:
         )
         slots = f.n_trees / max(1, f.n_outputs) / self.grid
         self.slots = np.where(several, slots, 0.0)
-        # A table for some trees has the predicates that these have.
-        tests = self.step / max(1, f.n_trees) * f.inner_nodes / max(1, f.n_predicates)
-        some = f.n_predicates * (1 - np.exp(-tests))
-        self.tested = np.where(self.step < f.n_trees, some, float(f.n_predicates))
-        table = bit_table(f, self.tested, rows)
-        leaves_of_tree = f.leaves_per_tree * f.leaf_bytes
-        # A fit. The code allocates 32 / each * (leaves_of_tree + rows), as ``bits_fit``
-        # has it: in the median of 120 layouts that is 1.00 of their bytes, and this is
-        # 0.71. The shipped cost model was trained with this: change both together.
-        group = 32 / self.each * (2.4 * leaves_of_tree + 0.5 * rows)
-        self.shared = np.where(
-            self.bits,
-            table + group,
-            self.row_bytes + self.tree_bytes + self.chunk * leaves,
-        )
+        self.shared = self.row_bytes + self.tree_bytes + self.chunk * leaves
 
     def _chunk(self, step: Float64s, factor: Float64s, leaves: Float64s) -> Float64s:
         left = np.maximum(0, self.room - self.row_bytes)
@@ -314,8 +264,7 @@ class GpuWork:
 
     def _occupancy(self) -> None:
         registers = REGISTERS + IN_FLIGHT * self.in_flight + 6 * self.codes
-        folding = 40 + 0.6 * min(110.0, self.forest.leaves_per_tree)
-        self.registers = np.where(self.bits, folding, np.minimum(registers, 255.0))
+        self.registers = np.minimum(registers, 255.0)
         limits = blocks_by_limit(
             self.processor, self.threads, self.registers, self.shared
         )
@@ -425,22 +374,6 @@ class GpuWork:
         read = np.where(self.shared_sums, chip.shared, chip.far)
         self.chain += self.slots * self.grid * (4 + read / 8)
         self.chain += (self.chunks - 1) * (2 * BARRIER + chip.near)
-
-    def _bit_logic(self, amd: bool) -> None:
-        f, n = self.forest, float(max(1, self.forest.n_trees))
-        tables = np.where(self.step < n, np.ceil(n / np.maximum(1, self.step)), 1.0)
-        row = marking(f.n_columns, f.n_predicates) * tables
-        row = row + self.tested * tables * ANSWER / 32
-        issued = self.rows / self.warp * (n * folding(f.leaves_per_tree) + row)
-        issued = issued + n * STAGE * 1024 * f.leaves_per_tree / self.warp
-        issued = issued * (BITS_ON_AMD if amd else 1.0)
-        self.issued = np.where(self.bits, issued, self.issued)
-        near = self.rows / self.warp * n * (1 + LEAF_CYCLES) + issued * 0.15
-        self.near = np.where(self.bits, near, self.near)
-        far = self.node_bytes + f.row_bytes * self.rows
-        self.far = np.where(self.bits, far, self.far)
-        chain = issued / np.maximum(1.0, self.resident * self.warps) * self.resident
-        self.chain = np.where(self.bits, chain / DEPENDENT, self.chain)
 
     def _time(self) -> None:
         chip = self.chip

@@ -109,7 +109,7 @@ def features(w: GpuWork) -> dict[str, Float64s]:
         "lane_trees": w["lane_trees"],
         "shared_reduce": w.shared_sums,
         "node_tile": w["node_tile"],
-        # tiles, pieces and lanes are no layouts of GPUs
+        # the other layouts are of CPUs
         **{f"layout_{name}": w.name[name] for name in _LAYOUTS},
         # the forest
         "num_trees": f.n_trees,
@@ -132,7 +132,7 @@ def features(w: GpuWork) -> dict[str, Float64s]:
     return {k: np.broadcast_to(np.float64(v), shape) for k, v in values.items()}
 
 
-_LAYOUTS = ("sparse", "array", "reorg", "bitsliced", "other")
+_LAYOUTS = ("sparse", "array", "reorg", "other")
 
 
 #: The shipped model, trained on times of an H100.

@@ -7,12 +7,10 @@ from typing import Any, TypeVar
 from skforge._typing import Float64s
 from skforge.compiler.ir.mir import nodes as mir
 from skforge.compiler.ir.mir.walk import loops_in, statements
-from skforge.compiler.schedule.nest import size_value
-from skforge.gpu.layouts.base import BlockShape
 
 ColumnCount = TypeVar("ColumnCount", int, Float64s)
 
-_FILLS = mir.CacheRows | mir.CacheTrees | mir.QuantizeRows | mir.EvaluatePredicates
+_FILLS = mir.CacheRows | mir.CacheTrees | mir.QuantizeRows
 
 
 def holds_grid(stmt: mir.Stmt) -> bool:
@@ -25,26 +23,6 @@ def holds_threads(stmt: mir.Stmt) -> bool:
 
 def caches(stmt: mir.Stmt) -> bool:
     return any(isinstance(inner, _FILLS) for inner in statements((stmt,)))
-
-
-def block_shape(body: mir.Body) -> BlockShape | None:
-    for loop in loops_in(body):
-        if not any(isinstance(stmt, mir.StoreRows) for stmt in loop.body):
-            continue
-        inside = (loop, *loops_in(loop.body))
-        tables = [
-            stmt
-            for i in inside
-            for stmt in i.body
-            if isinstance(stmt, mir.EvaluatePredicates)
-        ]
-        threads = [i for i in inside if i.on_threads]
-        if tables and threads:
-            limits = [bound.limit for bound in tables[0].trees.bounds]
-            trees = min(limit for limit in limits if isinstance(limit, int))
-            rows, each = size_value(loop.step, 0), size_value(threads[0].step, 0)
-            return BlockShape(rows, rows // each, trees)
-    return None
 
 
 def row_stride(columns: ColumnCount, padded: Any = True) -> ColumnCount:

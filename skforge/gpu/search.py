@@ -160,8 +160,6 @@ def pruned(setting: Setting, schedules: Sequence[Schedule]) -> dict[str, Bools]:
         "the target has not so many threads in a block, or so much shared memory": (
             ~work.fits
         ),
-        "this forest does not allow such walks": work.bits
-        & (not work.forest.allows_bits),
         "most multiprocessors would have no block, even with half the rows": idle,
         "most lanes of its warps would have nothing to do": walking < BUSY_LANES,
     }

@@ -18,9 +18,8 @@ from skforge.tuning.space import space as spaces
 #: Distributions of the work. "rows": each thread takes rows through all trees. "parts":
 #: lanes are rows and each warp takes a part of the trees, the nest of Table 5. "trees":
 #: lanes are the trees of a row. "blocks": like "trees", over several blocks.
-#: "stationary": blocks keep some trees in shared memory and rows stream past. "bits":
-#: each predicate is evaluated once for a block of rows, and trees are bit logic.
-DEALS = ("rows", "parts", "trees", "blocks", "stationary", "bits")
+#: "stationary": blocks keep some trees in shared memory and rows stream past.
+DEALS = ("rows", "parts", "trees", "blocks", "stationary")
 
 #: Values of each parameter. The first is used where the parameter has no effect.
 GPU: dict[str, tuple[Any, ...]] = {
@@ -32,10 +31,9 @@ GPU: dict[str, tuple[Any, ...]] = {
     # Global memory; shared memory laid out by the compiler for the lanes, row by row
     # with one word of padding, or row by row; shared memory as bin codes.
     "rows_in": ("memory", "shared", "padded", "row", "codes"),
-    # Trees of each thread that its block loads into shared memory at a time; with
-    # "bits", the trees of one table of predicates.
+    # Trees of each thread that its block loads into shared memory at a time.
     "cached_trees": (0, 1, 2, 4, 8, 16, 32),
-    "representation": ("sparse", "array", "reorg", "bitsliced"),
+    "representation": ("sparse", "array", "reorg"),
     "node_tile": (1, 2, 4),
     "hops": ("checked", "peel", "unroll"),
     "interleave": (1, 2, 4, 8),
@@ -83,8 +81,6 @@ def full_gpu_schedule(point: spaces.Point, shape: ForestShape) -> Schedule:
     rows, each = point["rows_per_block"], point["rows_per_thread"]
     threads, cached = point["tree_threads"], point["cached_trees"]
     match point["deal"]:
-        case "bits":
-            return families.rows_as_bits(rows, each, cached)
         case "stationary":
             schedule = families.stationary_trees(threads, rows, rows // each)
             return _walk(families.Dealt(schedule, "t1", ("t0",)), point, shape)

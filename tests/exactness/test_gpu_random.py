@@ -8,7 +8,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from skforge.compiler.forest.reference import reference_leaves, reference_raw
-from skforge.compiler.schedule.directives import CachePredicates
 from skforge.compiler.target import Target
 from skforge.exceptions import ScheduleError
 from tests.exactness.checks import assert_same_bits, interpreted, rounding_bound
@@ -55,8 +54,6 @@ def check_interpreted(data: st.DataObject, changed: bool = False) -> None:
     else:
         error_ = np.abs(got.astype(np.float64) - raw)
         assert (error_ <= rounding_bound(made, rows)).all()
-    if any(isinstance(one, CachePredicates) for one in schedule.directives):
-        return  # bits yield no leaf numbers
     leaves = interpreted(
         made, schedule, rows, element="leaf_number", target=TARGET, shuffle=7
     )

@@ -8,6 +8,7 @@ from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
 from xgboost import XGBClassifier, XGBRegressor
 
 from skforge import CompiledForest, compile_forest
+from skforge.compiler.schedule import families
 from skforge.exceptions import ScheduleError
 from skforge.gpu.defaults import gpu_contribution_schedule
 from tests.gpu_kernels import needs
@@ -84,6 +85,29 @@ def test_an_estimator_explains_with_its_target():
     np.testing.assert_allclose(
         fast.predict_contribs(X).sum(axis=1), fast.predict_raw(X), rtol=0, atol=1e-5
     )
+
+
+@pytest.mark.sampled(2)
+def test_a_thread_takes_several_rows(model):
+    rows = families.rows_on_threads(32, each=4).schedule.represent("contributions")
+    gpu = compile_forest(model, target="emulated", contribs_schedule=rows)
+    wanted = compile_forest(model).predict_contribs(X[:50])
+    np.testing.assert_array_equal(gpu.predict_contribs(X[:50]), wanted)
+
+
+def test_other_loops_over_trees_and_codes_are_refused():
+    rows = families.rows_on_threads(32).schedule
+    for made in (
+        families.rows_on_threads(32, parts=4).schedule,
+        families.rows_on_threads(32, tile=2).schedule,
+        families.trees_on_threads(2, 32).schedule,
+        *(rows.unroll("tree"), rows.interleave("tree", 2), rows.quantize("b0")),
+    ):
+        schedule = made.represent("contributions")
+        with pytest.raises(ScheduleError, match="explains a row's values in each"):
+            compile_forest(
+                MODELS["regressor"](), target="emulated", contribs_schedule=schedule
+            )
 
 
 def test_a_schedule_of_contributions_does_not_predict():

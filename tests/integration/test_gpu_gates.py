@@ -24,10 +24,8 @@ from skforge.compiler.schedule.directives import Represent
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import CompilerError, ScheduleError
-from skforge.gpu.codegen.host_plan import Launch
 from skforge.gpu.cost import MULTIPROCESSORS
 from skforge.gpu.runtime.compilers import CompilerKind, compile_ptx
-from tests.exactness.bits_on_gpu import bits
 from tests.exactness.forests import drawn, forest
 from tests.exactness.gpu_families import FAMILIES
 from tests.gpu_binary import compile_text
@@ -54,7 +52,7 @@ PRESET_SCHEDULES = {
     for name in PRESETS
     if Schedule.preset(name).kind == "gpu"
 }
-SCHEDULES = {**FAMILIES, **PRESET_SCHEDULES, "bits": bits()}
+SCHEDULES = {**FAMILIES, **PRESET_SCHEDULES}
 #: One of each kind of launch, region, sum and node, for architectures beside the first.
 FEW = (
     "shared data, shared sums",
@@ -63,9 +61,7 @@ FEW = (
     "codes, trees cached",
     "forest stationary",
     "rapids",
-    "bits",
 )
-BIT_LOGIC = ("bits", "shared-predicates", "hummingbird-gemm")
 WIDE = 40  # registers with which 256 threads have three quarters of the warps
 
 
@@ -121,12 +117,13 @@ def check(
             used = binary.resources[launch.kernel]
             assert (used.spill_bytes, used.stack_bytes) == (0, 0), what
             assert used.shared_bytes == 0, what  # all of it is dynamic
-            assert used.registers <= most_registers(name, launch, kind), (what, used)
+            most = 64 if launch.threads < 256 else WIDE
+            assert used.registers <= most, (what, used)
             needed = shared_bytes(one.lowered.kernel.function, grid)
             assert launch.shared_bytes == needed <= target.shared_bytes, what
             place = occupancy(arch, launch.threads, used.registers, needed)
             assert place.blocks >= 1, what
-            if place.limit == "registers" and name not in BIT_LOGIC:
+            if place.limit == "registers":
                 assert place.fraction >= 0.5, (what, place)
             if reduction == "exact":  # bits of tables may come in any order
                 atomics = of_type(grid, lir.AtomicAdd)
@@ -137,19 +134,10 @@ def check(
             seen = ptx[launch.kernel]
             assert seen.argument_bytes == arguments_bytes(launch.args), what
             counts = seen.counts
-            if name == "hummingbird-gemm" and counts["bar"] > barriers(grid):
-                continue  # NVRTC unrolled the loop over its few tables
             assert counts["bar"] == barriers(grid), what
             assert counts["shfl"] == shuffles(grid), what
             assert counts["atom"] + counts["red"] == grid_atomics(grid), what
     return list(found)
-
-
-def most_registers(name: str, launch: Launch, kind: CompilerKind) -> int:
-    """Return what leaves room for the warps that a schedule is to keep busy."""
-    if name in BIT_LOGIC:  # eight trees are folded at once, so that few warps do
-        return 128 if kind == "cuda" else 512
-    return 64 if launch.threads < 256 else WIDE
 
 
 def grid_atomics(grid: lir.Grid) -> int:
@@ -213,7 +201,6 @@ def test_every_representation(
         schedules = {
             name: represented(schedule, representation)
             for name, schedule in SCHEDULES.items()
-            if name not in BIT_LOGIC
         }
     check(model("multiclass"), schedules, reduction, arch)
     check(model("airline.json", shared_models), schedules, reduction, arch)

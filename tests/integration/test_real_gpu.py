@@ -26,7 +26,7 @@ SCHEDULES = (
     None,
     Schedule.preset("tahoe-direct", rows=64).cache("b0"),
     Schedule.preset("tahoe-splitting-shared-forest", rows=8, trees=3),
-    Schedule.preset("shared-predicates"),
+    Schedule.preset("forest-stationary"),
 )
 
 

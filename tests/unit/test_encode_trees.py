@@ -33,10 +33,17 @@ def encoded(made: Forest, bits: int) -> tuple[EncodedTrees, list[int], int]:
     return found, line_of.tolist(), first
 
 
+def by_tree(found: EncodedTrees) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """Return the operations and the planes of each tree."""
+    ops = np.split(found.ops, found.op_offset[1:-1])[: len(found.bits)]
+    first_planes = np.cumsum(found.bits) - found.bits
+    return ops, np.split(found.planes, first_planes)[1:]
+
+
 def compare(made: Forest, bits: int) -> None:
     found, line_of, first = encoded(made, bits)
     starts = np.cumsum(1 << found.bits) - (1 << found.bits)
-    for t, (ops, planes) in enumerate(zip(*found.by_tree(), strict=True)):
+    for t, (ops, planes) in enumerate(zip(*by_tree(found), strict=True)):
         tree = tree_of(made, int(made.tree_offset[t]), line_of)
         encoder = Encoder(first)
         most = min(bits, (tree.leaves - 1).bit_length() + 1)
@@ -93,7 +100,7 @@ def test_no_trees() -> None:
     none = np.zeros(0, np.int64)
     found = encode_trees(made, none, np.zeros(9, np.int32), 11, 8)
     assert (len(found.bits), len(found.ops), found.op_offset.tolist()) == (0, 0, [0])
-    assert [list(part) for part in found.by_tree()] == [[], []]
+    assert [list(part) for part in by_tree(found)] == [[], []]
 
 
 @given(st.integers(0, 1 << 30), st.integers(0, 4), st.integers(1, 40))

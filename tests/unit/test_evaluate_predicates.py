@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
 
@@ -17,7 +16,6 @@ from skforge.compiler.passes.mir import evaluate_predicates
 from skforge.compiler.runtime.module import compile_forest
 from skforge.compiler.schedule.families import bitsliced_schedule
 from skforge.compiler.schedule.schedule import Schedule
-from skforge.exceptions import ScheduleError
 from tests.exactness.checks import assert_same_bits
 from tests.exactness.forests import drawn
 from tests.exactness.sliced import case, sliced
@@ -107,16 +105,6 @@ def test_what_a_block_holds() -> None:
     ]
     assert {walk.using for walk in walks} == {evaluate_predicates.PREDICATES}
     assert hir.forest.n_outputs == 3
-
-
-def test_threads_without_a_loop_over_rows_are_refused() -> None:
-    made, _ = stages("lt", sliced(64))
-    (block,) = [loop for loop in loops_in(made[BEFORE].body) if loop.var == "b0"]
-    trees = tuple(
-        replace(stmt, body=()) for stmt in block.body if isinstance(stmt, mir.Loop)
-    )
-    with pytest.raises(ScheduleError, match="needs serial loops over all trees"):
-        evaluate_predicates._for_threads(replace(block, body=trees), 9)
 
 
 LEVELS = ("schedule", "loops", "hir", "mir", "lir", "llvm", "asm", BEFORE, AFTER)

@@ -62,7 +62,6 @@ ON_GPU = {
     "toy walks on a GPU": (
         Schedule.preset("tahoe-direct").quantize("b0").represent("toy_walks")
     ),
-    "bitsliced on a GPU": Schedule.preset("shared-predicates"),
 }
 
 
@@ -160,6 +159,20 @@ def test_loops_of_another_interface_are_refused(
     with pytest.raises(ScheduleError) as error:
         driver.build_hir(forest("scalar"), schedule, "exact")
     assert error.value.why == message
+
+
+@pytest.mark.parametrize("name", ["bitsliced", "pieces", "lanes", "interactions"])
+def test_what_only_cpus_have_is_refused_on_gpus(name: str) -> None:
+    schedule = Schedule.preset("tahoe-direct").quantize("b0").represent(name)
+    element = "interaction" if name == "interactions" else "accumulator"
+    with pytest.raises(ScheduleError) as error:
+        driver.build_hir(
+            forest("scalar"), schedule, "exact", kind="gpu", element=element
+        )
+    assert error.value.why == (
+        f'represent("{name}") is for CPUs, but this schedule is for a GPU; use '
+        'represent("sparse"), "array" or "reorg".'
+    )
 
 
 BLOCK = Schedule().tile("batch", "b0", "b1", 64).reorder("b0", "tree", "b1")

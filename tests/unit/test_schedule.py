@@ -13,7 +13,6 @@ from sklearn.base import clone
 
 from skforge.compiler.schedule.bind import bind
 from skforge.compiler.schedule.directives import BY_NAME, Cache, Parallel, Tile, Unroll
-from skforge.compiler.schedule.families import rows_as_bits
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.exceptions import InvalidInputError, ScheduleError
 from tests.strategies_schedule import legal_schedules
@@ -360,11 +359,7 @@ AT_BIND = {
         .gpu_dimension("t1", "grid.y"),
         None,
     ),
-    "cache_predicates-unroll-on-gpu": (rows_as_bits(128).unroll("tree"), None),
-    "cache_predicates-specialize-on-gpu": (
-        rows_as_bits(128, tile=3).specialize("t0"),
-        None,
-    ),
+    "cache_predicates-on-gpu": (gpu().cache_predicates("b0"), None),
     "cache_predicates-no-rows": (
         Schedule().cache_predicates("batch"),
         None,

@@ -141,8 +141,6 @@ class PieceCounts:
 
 
 class ForestCounts(ForestShape):
-    takes_even = True
-
     def __init__(self, forest: Forest, target: Target) -> None:
         super().__init__(forest)
         self.target = target

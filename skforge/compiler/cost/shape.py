@@ -7,14 +7,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from skforge._compat import cached_property
-from skforge._typing import Bools, Int32s
+from skforge._typing import Int32s
 from skforge.compiler.forest.bins import column_count
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.layouts.base import BlockRepresentation
 from skforge.compiler.layouts.bitsliced.predicate_table import refusal
 from skforge.compiler.layouts.bitsliced.sliced_layout import (
     fits_bits,
-    folds,
     size_in_bytes,
 )
 from skforge.compiler.passes.hir import normalize_predicates
@@ -51,9 +50,6 @@ class ForestShape:
     heap_nodes : float
         Nodes of complete trees of ``max_depth``, divided by nodes now.
     """
-
-    #: Whether bit logic takes even trees of more leaves, as it does on CPUs.
-    takes_even = False
 
     def __init__(self, forest: Forest) -> None:
         self.forest = forest
@@ -119,15 +115,10 @@ class ForestShape:
         return column_count(self.normal, merge=True) if self.n_predicates else 0
 
     @cached_property
-    def folded(self) -> Bools:
-        """Which trees bit logic folds completely."""
-        return folds(self.forest)
-
-    @cached_property
     def allows_bits(self) -> bool:
         """Whether trees are small enough to be evaluated whole, as bits."""
         forest, limit = self.forest, BlockRepresentation.byte_limit
-        fits = self.n_predicates > 0 and fits_bits(forest, self.takes_even)
+        fits = self.n_predicates > 0 and fits_bits(forest)
         return fits and size_in_bytes(forest) <= limit and refusal(forest) is None
 
 

@@ -9,9 +9,8 @@ interface for each way that rows go through the trees:
   (:class:`HopLayout`), or by code that the layout emits whole (:class:`WalkLayout`).
   The code works on one row or on a vector of rows: ``node`` and ``tree`` are scalars or
   vectors with one lane a row.
-* :class:`BlockRepresentation`: a block of rows passes tree after tree. What the
-  threads of a GPU do instead is in ``skforge/gpu/layouts/``.
-* :class:`RowRepresentation`: one row passes all trees at once.
+* :class:`BlockRepresentation`: a block of rows passes tree after tree, on CPUs.
+* :class:`RowRepresentation`: one row passes all trees at once, on CPUs.
 
 A plugin can import what it needs from this module: these classes, :func:`node_tests`
 for the contents of buffers, the LIR types, and the :class:`Builder` that emits LIR.
@@ -275,6 +274,8 @@ class Representation(ABC):
     byte_limit: int = 1 << 32
     #: Whether it builds the tiles of ``tile_nodes(size, "complete")`` itself.
     has_complete_tiles: bool = False
+    #: Whether a GPU's threads take a row each through all trees, by code of its own.
+    takes_rows_by_thread: bool = False
     #: What functions of this representation return for a row.
     elements: tuple[Element, ...] = ("accumulator", "leaf_number")
 
@@ -284,6 +285,11 @@ class Representation(ABC):
         chosen = get(hir.nest.representation)
         if isinstance(chosen, cls):
             return chosen
+        if hir.nest.on_grid:
+            chosen.refuse(
+                "is for CPUs, but this schedule is for a GPU; use "
+                'represent("sparse"), "array" or "reorg".'
+            )
         if issubclass(cls, RowRepresentation):
             chosen.refuse(
                 'does not put trees in lanes; use represent("lanes") where a loop over '
@@ -366,6 +372,8 @@ class BlockRepresentation(Representation):
 
     def takes_blocks(self, nest: BoundNest) -> bool:
         """Whether rows are quantised, compared, or have their predicates evaluated."""
+        if nest.on_grid:
+            return False
         quantized = marked(nest.loops, Quantize)
         return self.takes_values or quantized or super().takes_blocks(nest)
 

@@ -215,6 +215,10 @@ class Vectorize(Mark):
     """Run an innermost loop in SIMD lanes."""
 
     RUNS = INNERMOST = True
+    NOT_ON: ClassVar[dict[ScheduleKind, str]] = {
+        "gpu": "is for the SIMD lanes of a CPU, but this schedule is for a GPU; map "
+        "the loop to threads with gpu_dimension instead."
+    }
 
     def sentence(self, root: Root) -> str:
         if root == "tree":
@@ -254,6 +258,10 @@ class CachePredicates(Mark):
 
     EFFECT = 'each iteration of "{0.index}" first evaluates all predicates'
     ROOT = "batch"
+    NOT_ON: ClassVar[dict[ScheduleKind, str]] = {
+        "gpu": "is for CPUs, but this schedule is for a GPU; leave it out, so that "
+        'threads walk the trees, with represent("sparse"), "array" or "reorg".'
+    }
 
 
 @dataclass(frozen=True, slots=True)

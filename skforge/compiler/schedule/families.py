@@ -171,21 +171,6 @@ def stationary_trees(trees: int, rows: int, warps: int) -> Schedule:
     return mapped(schedule, **dimensions).cache("t0")
 
 
-def rows_as_bits(rows: int, each: int = 4, tile: int = 0) -> Schedule:
-    """Evaluate every distinct predicate for a block of rows, 32 rows a word.
-
-    Threads fold trees, one logic operation a node for 32 rows, and add the leaves of
-    ``each`` rows in the trees' order. With ``tile``, that many trees share a table.
-    """
-    schedule = Schedule().tile("batch", "b0", "b1", rows).tile("b1", "b2", "b3", each)
-    trees = ["tree"]
-    if tile:
-        schedule, trees = schedule.tile("tree", "t0", "t1", tile), ["t0", "t1"]
-    schedule = schedule.reorder("b0", *trees, "b2", "b3")
-    schedule = mapped(schedule, b0="grid.x", b2="block.x").cache_predicates("b0")
-    return schedule.vectorize("b3").represent("bitsliced")
-
-
 RowMemory: TypeAlias = Literal["memory", "shared", "codes"]
 
 

@@ -86,16 +86,6 @@ def hummingbird(rows: int = 8, trees: int = 32) -> Schedule:
     return tiles.pad_trees().represent("array")
 
 
-def hummingbird_gemm(rows: int = 256, trees: int = 16) -> Schedule:
-    """Hummingbird's GEMM: all predicates of some trees first, then their leaves.
-
-    It differs in three ways: equal predicates are evaluated once, a bit each in shared
-    memory; logic operations find the leaf in place of matrix products; and the thread
-    that has a row adds its leaves, where Hummingbird has a reduction of its own.
-    """
-    return families.rows_as_bits(rows, tile=trees)
-
-
 def subtrees(rows: int = 256, trees: int = 16, interleave: int = 4) -> Schedule:
     """Four-byte nodes: rows as codes, tiles of complete trees in shared memory."""
     return (
@@ -111,11 +101,6 @@ def forest_stationary(trees: int = 32, rows: int = 1024, warps: int = 8) -> Sche
     """Blocks keep some trees, one a thread, while rows stream past, one a warp."""
     schedule = families.stationary_trees(trees, rows, warps)
     return schedule.atomic_reduce("t0").represent("reorg")
-
-
-def shared_predicates(rows: int = 1024, each: int = 4) -> Schedule:
-    """Evaluate each distinct predicate once, 32 rows a word; trees as bit logic."""
-    return families.rows_as_bits(rows, each)
 
 
 def parallel_rows(rows: int = 64, interleave: int = 8) -> Schedule:
@@ -148,8 +133,7 @@ def small_batch(rows: int = 8, tiles: int = 8, interleave: int = 8) -> Schedule:
 _STRATEGIES = (
     xgboost, treebeard_tree, treebeard_row,
     tahoe_direct, tahoe_shared_data, tahoe_shared_forest, tahoe_splitting_shared_forest,
-    rapids, xgboost_gpu, hummingbird, hummingbird_gemm, subtrees,
-    forest_stationary, shared_predicates,
+    rapids, xgboost_gpu, hummingbird, subtrees, forest_stationary,
     parallel_rows, parallel_trees, parallel_both, small_batch,
 )  # fmt: skip
 PRESETS.update((make.__name__.replace("_", "-"), make) for make in _STRATEGIES)

@@ -152,7 +152,7 @@ def bind_problems(nest: Nest, kind: d.ScheduleKind) -> Iterator[Broken]:
                 _layout_problem(variable, mark, kind),
                 _reduce_problem(variable, mark),
                 _lanes_problem(nest, mark),
-                _predicates_problem(nest, mark, kind),
+                _predicates_problem(nest, mark),
                 _codes_problem(nest, variable, mark),
             ):
                 for why in problems:
@@ -215,12 +215,8 @@ def _lanes_problem(nest: Nest, mark: d.Mark) -> Iterator[str]:
                 )
 
 
-def _predicates_problem(
-    nest: Nest, mark: d.Mark, kind: d.ScheduleKind
-) -> Iterator[str]:
+def _predicates_problem(nest: Nest, mark: d.Mark) -> Iterator[str]:
     if not isinstance(mark, d.CachePredicates):
-        if kind == "gpu":
-            yield from _alone_on_gpu(nest, mark)
         return
     for path in nest.paths(mark.index):
         inside = path[path.index(nest.variable(mark.index)) + 1 :]
@@ -237,43 +233,17 @@ def _predicates_problem(
             )
         if len(inside) == len(rows):
             yield f'{mark} needs a tree loop inside "{mark.index}".'
-        if kind == "gpu" and not _packs_rows(inside):
-            yield (
-                f"{mark} on a GPU needs the block's rows in two loops, innermost: one "
-                "over threads, mapped to the block, and one vectorised loop over the "
-                "rows of a thread; trees are in serial loops outside them."
-            )
         if rows[-1].mark(d.Vectorize) is None:
             yield (
                 f"{mark} evaluates a block of rows at once; mark their loop "
                 f'"{rows[-1].name}" with vectorize.'
             )
-        useless = (d.WalkStart, *((d.Specialize, d.Unroll) if kind == "gpu" else ()))
         for other in (other for variable in path for other in variable.marks):
-            if isinstance(other, useless):
+            if isinstance(other, d.WalkStart):
                 yield (
                     f"{mark} replaces the walk by bit logic, so {other} has no "
                     "effect; leave it out."
                 )
-
-
-def _alone_on_gpu(nest: Nest, mark: d.Mark) -> Iterator[str]:
-    if not isinstance(mark, d.Vectorize):
-        return
-    for path in nest.paths(mark.index):
-        if not any(variable.has(d.CachePredicates) for variable in path):
-            yield (
-                f"{mark} on a GPU is for the rows that one thread packs into bits; "
-                "mark the loop over their block with cache_predicates, or map the "
-                "loop to threads."
-            )
-
-
-def _packs_rows(inside: tuple[LoopVariable, ...]) -> bool:
-    """Whether a block's loops are serial trees, then threads, then a thread's rows."""
-    rows = [v for v in inside if v.root == "batch"]
-    on_threads = [v for v in inside if v.has(d.GpuDimension)]
-    return len(rows) == 2 and on_threads == rows[:1] and [*inside[-2:]] == rows
 
 
 def _codes_problem(nest: Nest, variable: LoopVariable, mark: d.Mark) -> Iterator[str]:

@@ -324,7 +324,7 @@ class Schedule:
         """Evaluate each distinct predicate once for the rows of one iteration.
 
         With ``represent("bitsliced")``, trees become bit logic on the outcomes. Each
-        thread keeps one bit for each predicate and row of the block.
+        thread of a CPU keeps one bit for each predicate and row of the block.
 
         Parameters
         ----------

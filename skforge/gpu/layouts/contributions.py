@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from skforge.compiler.binning.rules import ReadingRules
+from skforge.compiler.binning.rules import BlockRows, Model, ReadingRules
 from skforge.compiler.ir.hir.nodes import PredictEnsemble
 from skforge.compiler.ir.lir.builder import b
-from skforge.compiler.ir.lir.nodes import BOOL, F64, U8, Value
+from skforge.compiler.ir.lir.nodes import BOOL, F64, U8, Buffer, Value
+from skforge.compiler.layouts.base import AnyLayout
 from skforge.compiler.layouts.contributions.contributions import shared_data
 from skforge.compiler.layouts.contributions.edges import RowsAsLanes, case_of
 from skforge.compiler.layouts.contributions.walk import ContributionCode, Walk, WalkData
-from skforge.gpu.layouts import base as layouts
 
 
 class OneThread(RowsAsLanes):
@@ -48,9 +48,6 @@ class ThreadCode(ContributionCode):
         self._line_feature = self._table("line_feature", feature)
         self._line_kind = self._table("line_kind", kind)
 
-    def take(self, row: Value) -> None:
-        self._rows = replace(self._rows, n_rows=row + 1, first=row)
-
     def goes_left(self, n: Value) -> Value:
         rows, line = self._rows, self.number(self._node_line, n)
         feature = self.number(self._line_feature, line)
@@ -63,67 +60,25 @@ class ThreadCode(ContributionCode):
 
 
 @dataclass(frozen=True, slots=True)
-class ThreadLayout(layouts.GpuBlockLayout):
+class RowsByThread(AnyLayout):
     """One forest, whose rows are each explained by a thread."""
 
     hir: PredictEnsemble
-    shape: layouts.BlockShape
     data: WalkData
 
-    def start(self, block: layouts.BlockThreads) -> layouts.GpuBlockCode:
-        return _RowsOfBlock(self, block)
+    @classmethod
+    def of(cls, hir: PredictEnsemble) -> RowsByThread:
+        return cls(hir, shared_data(hir, False, False))
 
-
-class _RowsOfBlock(layouts.GpuBlockCode):
-    """Explains the rows of a block at its end, when all its trees are known."""
-
-    def __init__(self, layout: ThreadLayout, block: layouts.BlockThreads) -> None:
-        self._layout, self._block, forest = layout, block, layout.hir.forest
-        rules = ReadingRules(forest, layout.hir.comparison, block.model)
-        self._code = ThreadCode(rules, layout.data, block.rows, 1, OneThread, True)
-        self._code.writes_to(block.result)
+    def explain(self, rows: BlockRows, result: Buffer, model: Model) -> None:
+        """Emit a thread's code for one row: all trees, then its contributions."""
+        forest = self.hir.forest
+        rules = ReadingRules(forest, self.hir.comparison, model)
+        code = ThreadCode(rules, self.data, rows, 1, OneThread, True)
+        code.writes_to(result)
         outputs = forest.n_outputs if forest.vector_leaves else 1
-        size = max(1, outputs * forest.n_features)
-        self._sums = b.alloc("sums", F64, size, "private")
-
-    def evaluate(self, first: Value) -> None:
-        """Leave tests to the walks."""
-
-    def add_trees(self, first: Value) -> None:
-        """Leave trees to the end, as a thread takes them all."""
-
-    def finish(self) -> None:
-        rows, shape = self._block.rows, self._layout.shape
-        n_trees = len(self._layout.data.part_start) - 1
-        with (
-            self._block.region() as number,
-            b.loop(shape.rows // shape.threads, hint="each") as k,
-        ):
-            row = rows.first + (k * shape.threads + number)
-            with b.when(row < rows.n_rows):
-                self._code.take(row)
-                self._code.start(self._sums)
-                with b.loop(n_trees, hint="tree") as tree:
-                    self._code.add_tree(tree, self._sums)
-                self._code.finish(self._sums, self._block.result, row, b.const(1))
-
-
-def refusal_of(shape: layouts.BlockShape) -> str:
-    if shape.rows % shape.threads == 0:
-        return ""
-    return (
-        "needs the same number of rows for each thread of a block; this schedule has "
-        f"{shape.rows} rows for {shape.threads} threads."
-    )
-
-
-def lay_out(hir: PredictEnsemble, shape: layouts.BlockShape, _: int) -> ThreadLayout:
-    return ThreadLayout(hir, shape, shared_data(hir, False, False))
-
-
-layouts.GPU_BLOCKS["contributions"] = layouts.GpuBlockRepresentation(
-    refusal_of, lay_out
-)
-layouts.GPU_BLOCKS["interactions"] = layouts.GpuBlockRepresentation(
-    lambda shape: "runs only on CPUs; use target='cpu'.", lay_out
-)
+        sums = b.alloc("sums", F64, max(1, outputs * forest.n_features), "private")
+        code.start(sums)
+        with b.loop(len(self.data.part_start) - 1, hint="tree") as tree:
+            code.add_tree(tree, sums)
+        code.finish(sums, result, rows.first, b.const(1))

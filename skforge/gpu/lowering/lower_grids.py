@@ -25,7 +25,7 @@ from operator import mul
 from typing import TypeAlias
 
 from skforge.compiler.binning.row_gather import GatheredBins
-from skforge.compiler.binning.rules import BlockRows, ReadingRules
+from skforge.compiler.binning.rules import ReadingRules
 from skforge.compiler.ir.hir.nodes import PredictEnsemble
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir.builder import b
@@ -42,7 +42,6 @@ from skforge.compiler.lowering.kernel import (
 )
 from skforge.compiler.target import Target
 from skforge.exceptions import ScheduleError
-from skforge.gpu.layouts.base import BlockThreads, GpuBlockCode, GpuBlockLayout
 from skforge.gpu.lowering.lower_threads import ThreadLowering, is_by_lanes
 from skforge.gpu.nest import block_dims, caches, holds_grid, holds_threads, row_stride
 
@@ -168,7 +167,6 @@ class _GridLowering(ThreadLowering):
         super().__init__(kernel)
         self._whole = kernel.layout
         self._block_number: Value | None = None
-        self._rows_of_block: GpuBlockCode
         #: Global scratch of the launch; each block uses its own part.
         self._allocs: list[tuple[lir.Buffer, mir.NamedArray]] = []
         self._by_row = True  # whether neighbouring threads take neighbouring rows
@@ -314,9 +312,6 @@ class _GridLowering(ThreadLowering):
                 run.append(stmt)
                 continue
             self._flush(run)
-            if isinstance(k.layout, GpuBlockLayout):
-                self._whole_block(stmt, body, k.layout)
-                continue
             match stmt:
                 case mir.AllocArray():
                     self._block_array(stmt)
@@ -345,42 +340,7 @@ class _GridLowering(ThreadLowering):
         self._flush(run)
         k.row_view, k.layout = outer
 
-    def _whole_block(
-        self, stmt: mir.Stmt, body: mir.Body, layout: GpuBlockLayout
-    ) -> None:
-        k = self.k
-        match stmt:
-            case mir.Fill():
-                (stored,) = (s for s in body if isinstance(s, mir.StoreRows))
-                first, width = k.affine(stored.rows.start), k.hir.forest.n_features
-                rows = BlockRows(k.rows, k.n_rows, k.row_stride, first, width)
-                how = k.model_buffer, self._with_number, self._share
-                block = BlockThreads(rows, k.result, *how)
-                self._rows_of_block = layout.start(block)
-            case mir.EvaluatePredicates(trees=trees):
-                self._rows_of_block.evaluate(k.affine(trees.start))
-            case mir.Loop() if caches(stmt):
-                self._uniform_loop(stmt)
-            case mir.Loop():
-                self._rows_of_block.add_trees(self._first_tree(stmt))
-            case mir.StoreRows():
-                self._rows_of_block.finish()
-            case _:
-                pass  # the array of sums: the layout allocates its own
-
-    def _first_tree(self, loop: mir.Loop) -> Value:
-        gets = [
-            stmt.op.index
-            for inner in (loop, *loops_in(loop.body))
-            for stmt in inner.body
-            if isinstance(stmt, mir.Let) and isinstance(stmt.op, mir.GetTree)
-        ]
-        outside = tuple(name for name in gets[0].terms if name in self.k.values)
-        return self.k.affine(replace(gets[0], terms=outside))
-
     def _is_threads_own(self, stmt: mir.Stmt) -> bool:
-        if isinstance(self.k.layout, GpuBlockLayout):
-            return False
         match stmt:
             case mir.Loop() | mir.DepthSwitch():
                 return not caches(stmt) and not _sums_arrays(stmt)

@@ -22,6 +22,7 @@ from operator import and_
 
 import numpy as np
 
+from skforge.compiler.binning.rules import BlockRows
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir.builder import b
 from skforge.compiler.ir.lir.nodes import F64, I64, Scalar, Value
@@ -32,8 +33,10 @@ from skforge.compiler.lowering.lower_reductions import (
     ReductionLowering,
 )
 from skforge.compiler.lowering.lower_to_lir import Lowering
+from skforge.compiler.passes.mir.reduces import reduces_in
 from skforge.compiler.schedule.nest import Size
 from skforge.exceptions import CompilerError
+from skforge.gpu.layouts.contributions import RowsByThread
 from skforge.gpu.nest import WARP, holds_threads
 
 
@@ -131,6 +134,8 @@ class ThreadLowering(Lowering):
                 self._gpu.reduce_lanes(stmt, row, lane, min(width, WARP))
             case mir.StoreRows():
                 self._gpu.store_rows(stmt)
+            case mir.Fill() if isinstance(self.k.layout, RowsByThread):
+                pass  # it has sums of its own
             case mir.Fill(target=target) if target != mir.RESULT:
                 self._gpu.fill_kept(stmt)
             case mir.Fill(by_warp=True):
@@ -180,6 +185,9 @@ class ThreadLowering(Lowering):
         return self._linear({kind: self._tid[kind] for kind in dims}, counts)
 
     def _loop(self, loop: mir.Loop) -> None:
+        if isinstance(self.k.layout, RowsByThread) and loop.root == "tree":
+            self._explain(loop, self.k.layout)
+            return
         if not loop.on_threads:
             super()._loop(loop)
             return
@@ -191,6 +199,14 @@ class ThreadLowering(Lowering):
         with inside, self._bound(loop.var, var):
             self.body(loop.body)
         self._unbound = outer
+
+    def _explain(self, loop: mir.Loop, layout: RowsByThread) -> None:
+        k = self.k
+        (stmt,) = reduces_in((loop,))
+        assert isinstance(stmt.indices[0], mir.Affine)
+        row = k.affine(stmt.indices[0])
+        rows = BlockRows(k.rows, row + 1, k.row_stride, row, k.hir.forest.n_features)
+        layout.explain(rows, k.result, k.model_buffer)
 
 
 def is_by_lanes(stmt: mir.Stmt) -> bool:

@@ -43,6 +43,8 @@ MAX_BYTES = 32 << 10
 
 def run(function: mir.Function, hir: PredictEnsemble) -> mir.Function:
     n_outputs = hir.forest.n_outputs
+    if function.result.by_feature:
+        return function  # the layout keeps them
     if n_outputs == 1 or not any(holds_grid(stmt) for stmt in function.body):
         return function
     if own_bytes(function, hir) > MAX_BYTES:

@@ -176,6 +176,11 @@ class WalkDecisionTree:
     using: str | None = None  # the predicates or codes of a block of rows
     block: bool = False  # the representation walks all rows of the block together
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether the representation emits the whole walk: no hops, no leaf."""
+        return self.block or self.element == "contribution"
+
 
 @dataclass(frozen=True, slots=True)
 class GetRoot:

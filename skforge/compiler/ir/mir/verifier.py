@@ -227,7 +227,7 @@ class _Verifier:
     def _walk(self, walk: mir.WalkDecisionTree) -> None:
         if walk.using is not None:
             self._using(walk.using, walk.rows, walk.block)
-        if self._final and not walk.block:
+        if self._final and not walk.is_whole:
             self._fail("a walk was not expanded")
         if len(walk.trees) != len(walk.rows):
             self._fail(f"{len(walk.trees)} trees, but {len(walk.rows)} rows")

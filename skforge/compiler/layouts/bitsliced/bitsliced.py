@@ -68,15 +68,15 @@ class Bitsliced(layouts.BlockRepresentation):
 
     def check(self, hir: PredictEnsemble) -> None:
         self.check_single_nodes(hir)
-        if not hir.forest.n_predicates and not hir.nest.on_grid:
+        if not hir.forest.n_predicates:
             self.refuse(
                 "evaluates predicates, but this forest of single leaves has none; use "
                 'represent("sparse").'
             )
         refused = refusal(hir.forest)
-        if refused is not None and not hir.nest.on_grid:
+        if refused is not None:
             raise ScheduleError(refused)
-        sliced_layout.check_trees(hir.forest, even=not hir.nest.on_grid)
+        sliced_layout.check_trees(hir.forest)
         super().check(hir)
 
     def check_block(self, hir: PredictEnsemble, block: int) -> None:

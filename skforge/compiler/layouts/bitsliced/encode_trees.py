@@ -164,11 +164,6 @@ class EncodedTrees:
     level: NDArray[np.int16]  # (n_ops,) depth in the dependence graph
     leaf_of: Int32s  # leaf of each code; unused codes have any of the tree
 
-    def by_tree(self) -> tuple[list[Int32s], list[Int32s]]:
-        ops = np.split(self.ops, self.op_offset[1:-1])[: len(self.bits)]
-        first_planes = np.cumsum(self.bits) - self.bits
-        return ops, np.split(self.planes, first_planes)[1:]
-
 
 def encode_trees(
     forest: Forest,

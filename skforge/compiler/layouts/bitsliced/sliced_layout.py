@@ -119,18 +119,18 @@ def size_in_bytes(forest: Forest) -> int:
     return codes * (4 + forest.leaf_value.itemsize * forest.n_outputs) + 32 * short
 
 
-def fits_bits(forest: Forest, even: bool = True) -> bool:
-    """Whether trees can be folded, have at most 256 leaves or, on CPUs, are even."""
-    return bool(_fits(forest, even).all())
+def fits_bits(forest: Forest) -> bool:
+    """Whether trees can be folded, have at most 256 leaves or are even."""
+    return bool(_fits(forest).all())
 
 
-def _fits(forest: Forest, even: bool) -> Bools:
+def _fits(forest: Forest) -> Bools:
     fits = folds(forest) | (leaf_counts(forest) <= 1 << MAX_BITS)
-    return fits | even_trees(forest) if even and not fits.all() else fits
+    return fits if fits.all() else fits | even_trees(forest)
 
 
-def check_trees(forest: Forest, even: bool = True) -> None:
-    fits, leaves = _fits(forest, even), leaf_counts(forest)
+def check_trees(forest: Forest) -> None:
+    fits, leaves = _fits(forest), leaf_counts(forest)
     if not fits.all():
         tree = int(np.argmin(fits))
         raise ScheduleError(
@@ -180,7 +180,7 @@ def slice_trees(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CodedTrees:
-    """The code of every tree, by position; shared by CPUs and GPUs."""
+    """The code of every tree, by position."""
 
     kind: Int64s  # _FOLDS, _LISTS or _EVEN
     bits: Int64s  # bits of each tree's codes
@@ -198,14 +198,10 @@ class CodedTrees:
     def first_code(self) -> Int64s:
         return np.cumsum(1 << self.bits) - (1 << self.bits)
 
-    def shapes(self, list_bits: int | None = None) -> tuple[tuple[Shape, ...], Int64s]:
-        """Return the shapes that occur and each tree's index into them.
-
-        With ``list_bits`` all lists have codes of that many bits.
-        """
-        bits = np.where(self.kind == _LISTS, list_bits or self.bits, self.bits)
+    def shapes(self) -> tuple[tuple[Shape, ...], Int64s]:
+        """Return the shapes that occur and each tree's index into them."""
         # Folds before lists, each by their bits.
-        numbers, of_tree = np.unique(bits + self.kind, return_inverse=True)
+        numbers, of_tree = np.unique(self.bits + self.kind, return_inverse=True)
         names: dict[int, Literal["fold", "list", "even"]] = {
             _FOLDS: "fold",
             _LISTS: "list",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,7 @@ from skforge.compiler.layouts.contributions.walk import (
     WalkData,
     WalkNode,
 )
+from skforge.compiler.schedule.bound import BoundLoop, every_loop
 from skforge.compiler.target import Target
 
 
@@ -187,17 +189,36 @@ CODES: dict[tuple[bool, bool], tuple[type[ContributionCode], type[walk.Edges]]] 
 }
 
 
+def _are_innermost(loops: Iterator[BoundLoop], n_trees: int) -> bool:
+    """Return whether every loop over trees is a plain one of a row, over all trees."""
+    return all(
+        not loop.body and not loop.marks and loop.trip_count == n_trees
+        for loop in loops
+        if loop.root == "tree"
+    )
+
+
 class Contributions(layouts.BlockRepresentation):
     """``represent("contributions")``: only for ``predict_contribs``."""
 
     name = "contributions"
-    takes_values = True
+    takes_values = takes_rows_by_thread = True
     row_group = 2 * walk.TOGETHER * LEAST_LANES
     elements: tuple[Element, ...] = ("contribution",)
     by_pairs = False
 
     def size_in_bytes(self, hir: PredictEnsemble) -> int:
         return hir.forest.n_nodes * 40 * hir.forest.leaf_value.itemsize
+
+    def check(self, hir: PredictEnsemble) -> None:
+        super().check(hir)
+        nest = hir.nest
+        innermost = _are_innermost(every_loop(nest.loops), nest.n_trees)
+        if nest.on_grid and (hir.codes is not None or not innermost):
+            self.refuse(
+                "explains a row's values in each thread of a GPU; make one loop over "
+                "all trees, without marks, the innermost, and leave out quantize."
+            )
 
     def check_block(self, hir: PredictEnsemble, block: int) -> None:
         least = VECTOR // hir.forest.leaf_value.itemsize
@@ -220,6 +241,7 @@ class Interactions(Contributions):
     """``represent("interactions")``: only for interaction values."""
 
     name = "interactions"
+    takes_rows_by_thread = False
     elements: tuple[Element, ...] = ("interaction",)
     by_pairs = True
 

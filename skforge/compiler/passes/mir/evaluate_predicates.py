@@ -57,52 +57,11 @@ def run(function: mir.Function) -> mir.Function:
 def _rewrite(loop: mir.Loop, function: mir.Function) -> mir.Loop:
     trees = mir.Range(mir.Affine(), (mir.Bound(function.n_trees),))
     loop = replace(loop, marks=loop.without(CachePredicates))
-    if any(inner.on_threads for inner in loops_in(loop.body)):
-        return _for_threads(loop, function.n_trees)
 
     def table(rows: mir.Range) -> mir.EvaluatePredicates:
         return mir.EvaluatePredicates(PREDICATES, trees, rows)
 
     return in_block(f'cache_predicates("{loop.var}")', loop, table, function)
-
-
-def _for_threads(loop: mir.Loop, n_trees: int) -> mir.Loop:
-    """Rewrite a loop whose rows are distributed over the threads of a GPU block.
-
-    Because shared memory is small, each iteration of the outermost tree loop evaluates
-    its own table if there are tree loops inside it.
-    """
-    name = f'cache_predicates("{loop.var}")'
-    inside = list(loops_in(loop.body))
-    rows = [i for i in inside if i.root == "batch"]
-    trees = [i for i in inside if i.root == "tree"]
-    ordered = [*trees, *rows] == inside and all(i.kind == "serial" for i in trees)
-    fixed = all(isinstance(i.step, int) for i in (loop, *rows[:1]))
-    if not (trees and ordered and fixed and len(rows) == 2):
-        raise ScheduleError(
-            f"{name} on a GPU needs serial loops over all trees, one inside the other, "
-            "and inside them a loop over threads and one over the rows of a thread."
-        )
-    assert isinstance(loop.step, int) and isinstance(rows[0].step, int)
-    if loop.step % rows[0].step:
-        raise ScheduleError(
-            f"{name} on a GPU needs the same number of rows for every thread, but "
-            f"{rows[0].step} rows per thread do not divide blocks of {loop.step}."
-        )
-    fill = _fill(name, loop)
-    *before, nest = _on_block_sums(loop, rows[1], PREDICATES)
-    if len(trees) == 1:
-        every = mir.Range(mir.Affine(), (mir.Bound(n_trees),))
-        before.append(mir.EvaluatePredicates(PREDICATES, every, fill.rows))
-    elif isinstance(nest, mir.Loop):
-        thread = mir.Affine((nest.var,))
-        limits = tuple(replace(x, minus=x.minus.plus(thread)) for x in nest.bounds)
-        part = mir.Range(thread, (mir.Bound(nest.step), *limits))
-        table = mir.EvaluatePredicates(PREDICATES, part, fill.rows)
-        nest = replace(nest, body=(table, *nest.body))
-    alloc = mir.AllocArray(mir.NamedArray(BLOCK_SUMS, (loop.step, None)), zero=False)
-    whole = (alloc, *before, nest, mir.StoreRows(BLOCK_SUMS, fill.rows))
-    return replace(loop, body=whole)
 
 
 def in_block(

@@ -27,8 +27,8 @@ def _expand(stmt: mir.Stmt) -> mir.Stmt | mir.Body:
     if not isinstance(stmt, mir.Let) or not isinstance(stmt.op, mir.WalkDecisionTree):
         return stmt
     walk, base = stmt.op, stmt.names
-    if walk.block:
-        return stmt  # a block of rows: the representation lowers the whole walk
+    if walk.is_whole:
+        return stmt
 
     def named(what: str) -> tuple[str, ...]:
         return tuple(f"{name}.{what}" for name in base)

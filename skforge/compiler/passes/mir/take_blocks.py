@@ -7,9 +7,7 @@ rows and evaluated predicates have formed blocks in their own passes.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
-from typing import TypeAlias
 
 from skforge.compiler.ir.hir.nodes import PredictEnsemble
 from skforge.compiler.ir.mir import nodes as mir
@@ -20,19 +18,15 @@ from skforge.compiler.schedule.bound import vectorizes_trees
 from skforge.compiler.schedule.directives import Vectorize
 from skforge.exceptions import ScheduleError
 
-CheckBlocks: TypeAlias = Callable[[PredictEnsemble, mir.Body], bool]
 
-
-def run(
-    function: mir.Function, hir: PredictEnsemble, check_shared: CheckBlocks
-) -> mir.Function:
-    """Form blocks, and check them; ``check_shared`` those that threads share."""
+def run(function: mir.Function, hir: PredictEnsemble) -> mir.Function:
+    """Form blocks, and check them."""
     chosen = Representation.of(hir)
     takes_values = isinstance(chosen, BlockRepresentation) and chosen.takes_values
     if hir.codes is None and takes_values:
         function = _of_values(function, f'represent("{chosen.name}")')
     if chosen.takes_blocks(hir.nest) and not vectorizes_trees(hir.nest.loops):
-        _check(function.body, hir, check_shared)
+        _check(function.body, hir)
     return function
 
 
@@ -48,14 +42,12 @@ def _of_values(function: mir.Function, name: str) -> mir.Function:
     return replace(function, body=map_loops(function.body, change))
 
 
-def _check(body: mir.Body, hir: PredictEnsemble, check_shared: CheckBlocks) -> None:
+def _check(body: mir.Body, hir: PredictEnsemble) -> None:
     if any(isinstance(s, mir.CacheTrees) for i in loops_in(body) for s in i.body):
         raise ScheduleError(
             "cache prefetches the nodes of walks, but this schedule evaluates blocks "
             "of rows without walks; leave out the cache of trees."
         )
-    if check_shared(hir, body):
-        return
     block = block_rows(body)
     if block is None:
         raise ScheduleError(
