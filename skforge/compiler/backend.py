@@ -76,8 +76,8 @@ class Backend:
     #: A target as files store it: by name if it may differ on loading.
     stored: Callable[[Target], Any] = lambda target: target
 
-    #: The rows that it explains sooner than each thread of the CPU.
-    least_explained: Callable[[Target], float] = lambda target: 0
+    #: The rows of a forest that it explains sooner than each thread of the CPU.
+    least_explained: Callable[[Forest, Target], float] = lambda forest, target: 0
 
     # -------------------------------------------------------------- of GPUs alone
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from skforge.compiler.backend import Backend, LirPass, MirPass
 from skforge.compiler.cost.shape import ForestShape
 from skforge.compiler.driver import Lowered
@@ -102,6 +104,22 @@ def _kernel(
     return GpuKernel(source, target)
 
 
+#: Rows that a GPU, whose threads take a row each, explains sooner than one thread of
+#: the CPU (five forests, an H200 and 16 cores: 500 to 790).
+EXPLAINED = 650
+
+#: Most sums of a thread, one for each feature, and for each output of vector leaves:
+#: the forests above have up to 90, and many threads have no memory for thousands.
+MOST_SUMS = 128
+
+
+def _least_explained(forest: Forest, target: Target) -> float:
+    if target.kind == "emulated":
+        return 0
+    n_sums = forest.n_features * (forest.n_outputs if forest.vector_leaves else 1)
+    return EXPLAINED if n_sums <= MOST_SUMS else math.inf
+
+
 def _runs(wanted: str, available: str) -> bool:
     """Tell whether a schedule bound to one architecture can be compiled for another.
 
@@ -117,10 +135,6 @@ def _runs(wanted: str, available: str) -> bool:
     return old[0] == new[0] and old[1] <= new[1]
 
 
-#: Rows that a GPU, whose threads take a row each, explains sooner than one thread of
-#: the CPU (five forests, an H200 and 16 cores: 500 to 790).
-EXPLAINED = 650
-
 #: Every GPU, and its emulation.
 BACKEND = Backend(
     native=False,
@@ -131,7 +145,7 @@ BACKEND = Backend(
     default_table=_default_table,
     walking=defaults.walking_gpu_schedule,
     contribution_table=lambda forest: {(1, None): defaults.gpu_contribution_schedule()},
-    least_explained=lambda target: 0 if target.kind == "emulated" else EXPLAINED,
+    least_explained=_least_explained,
     available=_available,
     kernel=_kernel,
     for_schedules=_for_schedules,

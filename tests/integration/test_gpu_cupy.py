@@ -451,6 +451,17 @@ def test_a_gpu_explains_many_rows_and_the_cpu_few(cupy, monkeypatch) -> None:
             assert bool(what(cupy, "launch", "graph")) == on_gpu
 
 
+def test_the_cpu_explains_forests_of_many_features(cupy, monkeypatch) -> None:
+    monkeypatch.setattr(gpu_backend, "EXPLAINED", 0)
+    monkeypatch.setattr(gpu_backend, "MOST_SUMS", forest("full").n_features - 1)
+    gpu, cpu = (compile_forest(forest("full"), target=kind) for kind in ("cuda", "cpu"))
+    rows, _, _ = expected("full")
+    for module in (gpu, AutoModule(cpu, gpu)):
+        found = module.predict_contribs(rows)
+        assert_same_bits(found, cpu.predict_contribs(rows), "contributions")
+    assert not what(cupy, "launch", "graph")
+
+
 def test_threads_share_the_copies_to_pinned_memory(cupy, monkeypatch) -> None:
     rows, raw, _ = expected("multiclass")
     many, wanted = np.tile(rows, (8, 1)), np.tile(raw, (8, 1))

@@ -394,7 +394,7 @@ class Explained:
     def explains(self, n_rows: int, threads: int) -> bool:
         """Tell whether the target explains so many rows sooner than the CPU."""
         given = self.contribs_schedule is not None
-        least = backend_of(self.target).least_explained(self.target)
+        least = backend_of(self.target).least_explained(self.forest, self.target)
         return given or n_rows >= least * threads
 
     def _explained(self, by_host: bool = False) -> ContributionKernels:
