@@ -23,7 +23,7 @@ from skforge.compiler.ir.lir import walk
 _WRITES = {
     "columns": ("columns", "missing_seen"),
     "codes": ("codes", "code_words", "category_at"),
-    "search": ("code_planes", "categories"),
+    "search": ("code_planes", "categories", "bucket_places", "bucket_entries"),
     "lines": ("lines", "code_steps", "ties", "exact_column"),
     "fold": ("leaf_planes",),
     "index": ("leaf_numbers",),

@@ -44,6 +44,7 @@ def counted(
     sides: str = "mixed",
     infinite: bool = False,
     twice: bool = False,
+    even: bool = False,
     used: Sequence[int] | None = None,
     n_features: int | None = None,
     depth: int = 6,
@@ -55,7 +56,7 @@ def counted(
     It has at least ``n_trees`` full trees of one depth.
 
     With ``twice``, every threshold has one test that sends missing values left and
-    one that sends them right.
+    one that sends them right. ``even`` thresholds lie about as far apart as each other.
     """
     random = np.random.default_rng(seed)
     numbers = list(range(len(counts))) if used is None else list(used)
@@ -63,6 +64,9 @@ def counted(
     for feature, count in zip(numbers, counts, strict=True):
         values = np.sort(random.standard_normal(4 * count).astype(dtype))
         values = random.choice(np.unique(values), count, replace=False)
+        if even:
+            steps = np.arange(count) + random.uniform(0, 0.5, count)
+            values = (3 * steps / count - 1).astype(dtype)
         if infinite:
             values[: min(2, count)] = (np.inf, -np.inf)[: min(2, count)]
         features += [feature] * count

@@ -125,6 +125,14 @@ CASES = {
     "zero": lambda: counted((9, 20, 40), missing=Missing.ZERO, infinite=True),
     "twice": lambda: counted((3, 17, 31), twice=True),
     "double": lambda: counted((3, 17, 63, 64), dtype="float64"),
+    "buckets": lambda: counted((32, 64, 255), even=True, sides="right"),
+    "buckets, both": lambda: counted((100,), even=True, twice=True, infinite=True),
+    "buckets, double": lambda: counted(
+        (40, 200), even=True, dtype="float64", comparison=Comparison.LE
+    ),
+    "buckets, wide": lambda: counted(
+        (40, 70, 9, 255), even=True, used=(0, 17, 499, 500), n_features=501
+    ),
     "categories": lambda: forest("categories, cut"),
     "wide": lambda: counted((20, 5, 9, 40), used=(0, 17, 499, 500), n_features=501),
     "wide, two runs": lambda: counted(

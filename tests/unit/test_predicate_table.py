@@ -14,7 +14,9 @@ from skforge.compiler.forest.arrays import Comparison, Missing
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.reference import evaluate_predicates
 from skforge.compiler.layouts.bitsliced import predicate_table
+from skforge.compiler.layouts.bitsliced.bucket_search import bucket_table
 from skforge.compiler.layouts.bitsliced.predicate_table import (
+    BUCKETS,
     CATEGORY,
     DIRECT,
     DIRECT_LIMIT,
@@ -31,8 +33,13 @@ from tests.exactness.sliced import COUNTS, counted
 from tests.strategies_forest import NUMERIC, edge_rows, random_forest
 
 #: lanes and levels as targets have them: AVX-512, AVX2, SSE; float32 and float64
-MACHINES = ((16, 8), (8, 6), (8, 5), (4, 0), (2, 0))
+MACHINES = ((16, 8), (8, 6), (8, 5), (8, 8), (4, 0), (2, 0))
 AVX512 = Registers(16, 8, 4, 2)
+
+
+def registers(lanes: int, levels: int) -> Registers:
+    """Return those of a target; with eight lanes and levels, AVX2's."""
+    return Registers(lanes, levels, 1, 1, buckets=6 if lanes == levels else 9)
 
 
 def evaluate(
@@ -64,6 +71,11 @@ def evaluate(
                 for i in range(count):
                     byte = table.set_tables[at + i // 8 * entries + entry]
                     lines[first + i] = byte >> (7 - i % 8) & 1
+            elif jobs["kind"][j] > BUCKETS:
+                code = _by_bucket(table, comparison, at, x)
+                assert code.max() < 1 << int(jobs["kind"][j] - BUCKETS)
+                for i in range(count):
+                    lines[first + i] = code > i
             else:
                 levels = int(jobs["kind"][j])
                 code = _search(table, comparison, lanes, levels, at, x)
@@ -110,6 +122,18 @@ def _search(table, comparison, lanes, levels, at, x) -> np.ndarray:
     return code
 
 
+def _by_bucket(table, comparison, at, x) -> np.ndarray:
+    """Compare with the threshold of one bucket, as the kernel does."""
+    scale, shift, last = table.numbers[at : at + 3]
+    with np.errstate(over="ignore"):
+        y = x * scale + shift
+    empty = last if table.unordered else 0
+    bucket = np.where(np.isnan(y), empty, np.clip(y, 0, last)).astype(np.int64)
+    threshold, codes = (table.numbers[at + 4 + k + 2 * bucket] for k in (0, 1))
+    right = _right(table, comparison, x, threshold)
+    return np.where(right, codes // 256, codes % 256).astype(np.int64)
+
+
 def _inside(forest: Forest, predicate: int, x: np.ndarray) -> np.ndarray:
     first, last = forest.category_offset[predicate : predicate + 2]
     bits = np.unpackbits(
@@ -123,7 +147,7 @@ def _inside(forest: Forest, predicate: int, x: np.ndarray) -> np.ndarray:
 
 def check(forest: Forest, lanes: int, levels: int, n: int = 200) -> PredicateTable:
     normal, comparison = normalize_predicates.run(forest)
-    table = plan_predicates(normal, Registers(lanes, levels, 1, 1))
+    table = plan_predicates(normal, registers(lanes, levels))
     rows = edge_rows(normal, n, seed=5)
     with np.errstate(invalid="ignore"):
         got = evaluate(table, normal, comparison, lanes, rows)
@@ -171,13 +195,37 @@ def test_every_number_of_thresholds(
     )
 
 
+@pytest.mark.parametrize("comparison", [Comparison.LT, Comparison.LE])
+@pytest.mark.parametrize("sides", ["left", "right", "mixed"])
+@pytest.mark.parametrize("infinite", [False, True])
+def test_buckets(comparison: Comparison, sides: str, infinite: bool) -> None:
+    given = dict(comparison=comparison, sides=sides, infinite=infinite, even=True)
+    for counts in (COUNTS, (100,)):
+        table = check(counted(counts, twice=counts == (100,), **given), 8, 8)
+        found = table.jobs["kind"][table.jobs["kind"] > BUCKETS]
+        assert {*found.tolist()} >= {BUCKETS + 8}
+
+
+def test_thresholds_too_close_for_buckets() -> None:
+    even = np.linspace(0, 1, 100, dtype=np.float32)
+    assert bucket_table(even) is not None
+    near = np.sort(np.append(even, np.nextafter(even[50], np.float32(1))))
+    assert bucket_table(near) is None
+    for few in ([1.0] * 100, [np.inf] * 100, [-np.inf] * 50 + [0.0] * 50):
+        assert bucket_table(np.array(few, np.float32)) is None
+    # Scales outside of float32 are clamped.
+    for size in (1e-44, 1e-38, 3e38):
+        found = bucket_table(np.array([-size, 0, size], np.float32))
+        assert found is None or np.isfinite(found[:3]).all()
+
+
 @pytest.mark.parametrize(("lanes", "levels"), MACHINES)
 def test_the_same_threshold_for_both_sides_of_missing(lanes: int, levels: int) -> None:
     check(counted((5, 20, 130), twice=True), lanes, levels)
 
 
 def kinds(counts: tuple[int, ...], lanes: int, levels: int) -> list[int]:
-    table = plan_predicates(counted(counts), Registers(lanes, levels, 1, 1))
+    table = plan_predicates(counted(counts), registers(lanes, levels))
     return table.jobs["kind"].tolist()
 
 

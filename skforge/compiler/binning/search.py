@@ -22,6 +22,8 @@ class Registers:
     levels: int  # most levels of a search; 0: comparing every threshold is better
     lockstep: int  # registers of rows that are searched together
     permuted: int  # registers of pivots that one permute looks up in
+    #: Levels from which buckets take less time (``bucket_search.py``); 9: none do.
+    buckets: int = 9
 
     @classmethod
     def of(cls, target: Target, dtype: np.dtype[Any]) -> Registers:
@@ -46,6 +48,7 @@ class Registers:
             levels=levels,
             lockstep=4 if target.vector_registers >= 32 else 2,
             permuted=2 if target.has_mask_registers else 1,
+            buckets=6 if levels and not target.has_mask_registers else 9,
         )
 
     def pivots(

@@ -243,17 +243,18 @@ def counted(forest: Forest | ForestShape, target: Target) -> ForestCounts:
 def _thresholds(of_column: Int64s, registers: Registers) -> tuple[int, int, int]:
     """Count the thresholds of bit logic that are searched, levels, and compares.
 
-    Levels are those of the searches of all columns together.
+    Levels are those of the searches of all columns together; buckets take as long as
+    the levels from which there are any.
     """
     most = (1 << registers.levels) - 1
     if not most:
         return 0, 0, int(of_column.sum())
     whole, rest = np.divmod(of_column, most)
     searched = rest > predicate_table.DIRECT_LIMIT
-    levels = np.maximum(4, np.ceil(np.log2(rest + 1)))[searched].sum()
+    levels = np.ceil(np.log2(rest + 1)).clip(4, registers.buckets)[searched].sum()
     return (
         int((whole * most).sum() + rest[searched].sum()),
-        int(whole.sum()) * registers.levels + int(levels),
+        int(whole.sum()) * min(registers.levels, registers.buckets) + int(levels),
         int(rest[~searched].sum()),
     )
 

@@ -5,7 +5,8 @@ For each tile of columns that has a used feature::
     columns = transpose(rows of the block, columns of the tile)
     for each job of the tile:
       direct:    line[i] = column >= threshold[i]
-      search:    bits of the code, level by level, by look-ups in registers;
+      search:    bits of the code, level by level, by look-ups in registers,
+                 or of one entry in memory (``bucket_search.py``);
                  line[i] = code > i, from the code's bits (thermometer)
       category:  line[i] = column in set[i]
       lines of tests that send a missing value right |= column is missing
@@ -32,8 +33,14 @@ from skforge.compiler.forest.predicates import round_thresholds
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir.builder import b
 from skforge.compiler.ir.lir.nodes import F32, F64, I64, U8, U32, Buffer, Value, Vec
-from skforge.compiler.layouts.bitsliced import predicate_table
-from skforge.compiler.layouts.bitsliced.predicate_table import SETS_A_BYTE, PredicateJob
+from skforge.compiler.layouts.bitsliced import bucket_search, predicate_table
+from skforge.compiler.layouts.bitsliced.bucket_search import LANES, BucketSearch
+from skforge.compiler.layouts.bitsliced.predicate_table import (
+    BUCKETS,
+    SETS_A_BYTE,
+    PredicateJob,
+    code_bits,
+)
 from skforge.compiler.layouts.bitsliced.sliced_layout import BlockOfBits
 
 #: Rows whose tests are stored at once.
@@ -205,6 +212,8 @@ class PredicateLowering:
         self.planes = b.alloc("code_planes", U8, size)
         size = 17 * 8 * self._plane(self.line_bytes).lanes
         self.steps = b.alloc("code_steps", U8, size)
+        if max(self.t.kinds) > BUCKETS:
+            self.buckets = BucketSearch(self.part)
 
     def _plane(self, size: int) -> Vec:
         return Vec(I64, min(size, self.shape.plane_rows // 8) // 8)
@@ -230,7 +239,9 @@ class PredicateLowering:
         with b.loop(len(self.searches), hint="search") as i:
             kind, job = self._job(jobs[i], b.const(0))
             planes = i * (PLANES * self.line_bytes)
-            cases = {k: partial(self._thermometer, k, job, planes) for k in kinds}
+            cases = {
+                k: partial(self._thermometer, code_bits(k), job, planes) for k in kinds
+            }
             self._by_kind(kind, cases)
             if self.right:
                 self._mark_right(job, planes, self.line_bytes)
@@ -255,7 +266,7 @@ class PredicateLowering:
         return kind, PredicateJob(j, column, line, place, count, offset, shift)
 
     def _by_kind(self, kind: Value, cases: Mapping[int, Callable[[], None]]) -> None:
-        table = np.zeros(16, np.uint8)
+        table = np.zeros(2 * BUCKETS, np.uint8)
         table[list(cases)] = np.arange(len(cases))
         name = "kind_case" if len(cases) == len(self.t.kinds) else "search_case"
         case = lambda: self._model(name, table)[kind].to(I64)  # noqa: E731
@@ -271,9 +282,10 @@ class PredicateLowering:
 
         def run(kind: int) -> None:
             if predicate_table.searched(kind):
-                self._search(kind, job, planes)
+                search = self._search_buckets if kind > BUCKETS else self._search
+                search(code_bits(kind), job, planes)
                 if not self.kept:
-                    self._thermometer(kind, job, planes)
+                    self._thermometer(code_bits(kind), job, planes)
                 elif self.right:
                     self._missing_plane(job.column, planes)
                 return
@@ -342,6 +354,23 @@ class PredicateLowering:
                 for v, mask in enumerate(masks):
                     if j + 1 < levels:
                         index[v] = b.select(mask, index[v] | 1 << j, index[v])
+
+    def _search_buckets(self, bits: int, job: PredicateJob, planes: Value) -> None:
+        numbers, unordered = self.numbers, self.t.unordered
+        right = partial(self._rules.goes_right, unordered=unordered)
+
+        def column(r: Value) -> Value:
+            return self.columns.vectors(job.column + r, LANES)[0]
+
+        self.buckets.find(numbers, job.offset, self.left, column, unordered)
+        with self._noting_ties(self.left, bucket_search.ROWS, "rows") as (r, compared):
+            codes = []
+            for first in range(0, bucket_search.ROWS, LANES):
+                x, (threshold, *two) = column(r + first), self.buckets.entry(r + first)
+                codes.append(b.select(right(x, threshold), *two))
+                compared.append((x, threshold))
+            at = planes + r // 8
+            bucket_search.store_codes(self.planes, at, self.line_bytes, codes, bits)
 
     def _thermometer(self, levels: int, job: PredicateJob, planes: Value) -> None:
         """Write ``code > i`` for every threshold i from the bits of the code.

@@ -23,12 +23,14 @@ from skforge.compiler.forest.arrays import Comparison, Missing
 from skforge.compiler.forest.bins import TestColumns
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.lir.nodes import Value
+from skforge.compiler.layouts.bitsliced.bucket_search import bucket_table
 from skforge.exceptions import ScheduleError
 
-#: Kinds of job: compare each threshold, category sets, tables of sets; any other kind
-#: is the number of levels of a search.
+#: Kinds of job: compare each threshold, category sets, tables of sets; another kind is
+#: the levels of a search, added to ``BUCKETS`` if it is by buckets.
 DIRECT = 0
 CATEGORY = 9
+BUCKETS = 16
 
 #: Tables for sets of few categories: kind of job and entries. Each byte answers for
 #: eight sets. The last entry is for a category in no set, the one before for a missing
@@ -49,6 +51,11 @@ SPARE_LINES = 16
 
 def searched(kind: ArrayLike) -> Bools:
     return ~np.isin(kind, (DIRECT, CATEGORY, *SETS))
+
+
+def code_bits(kind: int) -> int:
+    """Return how many bits the codes of a search have."""
+    return kind % BUCKETS
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +183,10 @@ def _thresholds(
             yield DIRECT, len(part), part
             continue
         kind = max(4, len(part).bit_length())
+        found = bucket_table(part) if kind >= registers.buckets else None
+        if found is not None:
+            yield BUCKETS + kind, len(part), found
+            continue
         pivots = registers.pivots(part, kind, np.inf, low_first=True)
         yield kind, len(part), np.concatenate(pivots)
 
