@@ -30,17 +30,18 @@ from skforge.compiler.runtime.module import compile_forest
 from skforge.compiler.schedule.families import lanes_schedule
 from skforge.compiler.target import Target
 from tests.exactness.forests import MAKERS, drawn, forest, forest_of, tree
+from tests.exactness.sliced import counted
 from tests.llvm_kernels import targets
 from tests.oracles.codes import encode_rows
 from tests.oracles.lir_interpreter import interpret_lir
 from tests.strategies_forest import edge_rows
 
 
-def codes_of(made: Forest, row: np.ndarray) -> np.ndarray:
+def codes_of(made: Forest, row: np.ndarray, width: int) -> np.ndarray:
     """Return a row's codes in the order of the table, by the LIR of their search."""
     normal, comparison = normalize_predicates.run(made)
     table = plan_codes(normal, np.uint8)
-    plan = plan_row_codes(table, normal)
+    plan = plan_row_codes(table, normal, width)
     data: dict[str, np.ndarray] = {}
 
     def model(name: str, array: np.ndarray) -> lir.Buffer:
@@ -71,13 +72,33 @@ def test_codes_compare_as_the_oracles(name: str) -> None:
     if name == "wide records":
         return  # as the others, and large
     made = forest(name)
+    check_codes(made, 30, width=0)
+    check_codes(made, 30, width=8)
+
+
+def check_codes(made: Forest, n: int, width: int) -> None:
     normal, comparison = normalize_predicates.run(made)
     table = plan_codes(normal, np.uint8)
-    rows = edge_rows(made, 30, seed=4)
+    rows = edge_rows(made, n, seed=4)
     wanted = encode_rows(table, normal, comparison, rows)
     for row, codes in zip(rows, wanted, strict=True):
-        found = codes_of(made, row)
+        found = codes_of(made, row, width)
         assert (np.minimum(found, table.counts) == codes).all()
+
+
+@pytest.mark.parametrize("even", [True, False])
+@pytest.mark.parametrize("sides", ["left", "right"])
+@pytest.mark.parametrize("missing", [Missing.NAN, Missing.ZERO, Missing.NEVER])
+def test_codes_by_buckets(even: bool, sides: str, missing: Missing) -> None:
+    """The last threshold is infinite, and a code of 255 stays one."""
+    given = dict(even=even, sides=sides, missing=missing, infinite=True)
+    for width, dtype in ((8, "float32"), (4, "float64"), (2, "float64")):
+        made = counted((1, 5, 9, 40, 250, 255), dtype=dtype, **given)
+        normal, _ = normalize_predicates.run(made)
+        table = plan_codes(normal, np.uint8)
+        plan = plan_row_codes(table, normal, width)
+        assert any(part.buckets for part in plan.classes)
+        check_codes(made, 60, width)
 
 
 @pytest.mark.parametrize(("n_lanes", "bits"), [(64, 8), (32, 8), (16, 8), (32, 16)])

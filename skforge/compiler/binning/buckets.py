@@ -119,23 +119,41 @@ def _fit(thresholds: Array, count: int) -> tuple[Any, Any]:
     is divided evenly fall into the first and the last bucket.
     """
     finite = thresholds[np.isfinite(thresholds)].astype(np.float64)
-    if not len(finite) or count <= 2:
-        return 1.0, 0.0
-    info, best, fitted = np.finfo(thresholds.dtype), len(finite) + 1, (1.0, 0.0)
+    best, fitted = len(finite) + 1, (1.0, 0.0)
     for edge in sorted({0, *(len(finite) >> k for k in (12, 10, 8, 6))}):
-        low, high = finite[edge], finite[len(finite) - 1 - edge]
-        with np.errstate(over="ignore"):
-            width = high - low
-            if not 0 < width < float(info.max):
-                continue
-            scale = min(max((count - 2) / width, float(info.tiny)), float(info.max))
-        shift = min(max(1.0 - low * scale, float(info.min)), float(info.max))
+        scale, shift = spread(thresholds, count, edge)
         narrow, other = thresholds.dtype.type(scale), thresholds.dtype.type(shift)
         which = bucket_of(thresholds, narrow, other, thresholds.dtype.type(count - 1))
-        fullest = int(np.bincount(which).max())
+        fullest = int(np.bincount(which).max(initial=0))
         if fullest < best:
             best, fitted = fullest, (scale, shift)
     return fitted
+
+
+def spread(thresholds: Array, count: int, edge: int = 0) -> tuple[float, float]:
+    """Return the scale and shift that spread sorted thresholds over buckets evenly.
+
+    ``edge`` thresholds at each end are in the first and the last bucket.
+    """
+    finite = thresholds[np.isfinite(thresholds)].astype(np.float64)
+    info = np.finfo(thresholds.dtype)
+    if len(finite) <= 2 * edge or count <= 2:
+        return 1.0, 0.0
+    low, high = finite[edge], finite[len(finite) - 1 - edge]
+    with np.errstate(over="ignore"):
+        width = high - low
+        if not 0 < width < float(info.max):
+            return 1.0, 0.0
+        scale = min(max((count - 2) / width, float(info.tiny)), float(info.max))
+    return scale, min(max(1.0 - low * scale, float(info.min)), float(info.max))
+
+
+def clamped(y: Value, last: Value | float, nan_last: bool = False) -> Value:
+    """Clamp to buckets; NaN, with which comparisons are false, to the first or last."""
+    if not nan_last:
+        y = b.select(y > 0.0, y, 0.0)
+    y = b.select(y < last, y, last)
+    return b.select(y > 0.0, y, 0.0) if nan_last else y
 
 
 def bucket_of(x: Array, scale: Any, shift: Any, last: Any) -> Int64s:
@@ -300,9 +318,9 @@ class BucketBins:
         gone = self._rules.missing(raw, x, self._kinds, is_kind)
         y = x * self._scale[place, float_] + self._shift[place, float_]
         last = self._last[place, float_]
-        y = b.select(y < last, y, last)
-        y = b.select(y > 0.0, y, 0.0)
-        content = self._content[y.to(I32) + self._first[place, ints]]
+        content = self._content[
+            clamped(y, last, nan_last=True).to(I32) + self._first[place, ints]
+        ]
         before = (content & 0xFFFF).to(I32)
         held = (content >> 16).to(I32)
         return x, gone, self._offset[place, ints] + before, before, held

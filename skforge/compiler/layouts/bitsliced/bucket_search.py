@@ -26,7 +26,7 @@ from collections.abc import Callable
 import numpy as np
 
 from skforge._typing import Array, Int64s
-from skforge.compiler.binning.buckets import bucket_of
+from skforge.compiler.binning.buckets import bucket_of, clamped, spread
 from skforge.compiler.ir.lir.builder import b
 from skforge.compiler.ir.lir.nodes import F32, I32, I64, U8, U32, Buffer, Value, Vec
 
@@ -55,15 +55,15 @@ def bucket_table(thresholds: Array) -> Array | None:
     finite = distinct[np.isfinite(distinct)].astype(np.float64)
     if len(finite) < 2:
         return None
-    width, info = finite[-1] - finite[0], np.finfo(dtype)
-    enough = width / np.diff(finite).min()  # fewer may do, as they lie by chance
+    enough = (finite[-1] - finite[0]) / np.diff(
+        finite
+    ).min()  # fewer may do, as they lie by chance
     count = 1 << len(distinct).bit_length()
     while count < enough / 4:
         count *= 2
     while count <= MOST_BUCKETS:
-        scale = min(max((count - 2) / width, float(info.tiny)), float(info.max))
-        shift = min(max(1.0 - finite[0] * scale, float(info.min)), float(info.max))
-        bucket = bucket_of(distinct, dtype(scale), dtype(shift), dtype(count - 1))
+        scale, shift = map(dtype, spread(distinct, count))
+        bucket = bucket_of(distinct, scale, shift, dtype(count - 1))
         if np.all(np.diff(bucket)):
             return _entries(thresholds, distinct, bucket, scale, shift)
         count *= 2
@@ -103,13 +103,7 @@ class BucketSearch:
         scale, shift, last = (b.splat(numbers[offset + k], LANES) for k in range(3))
         with b.loop(0, rows, LANES, hint="row") as r:
             y = vector(r) * scale + shift
-            # The first clamp decides for NaN, with which a comparison is false.
-            if not missing_last:
-                y = b.select(y > 0.0, y, 0.0)
-            y = b.select(y < last, y, last)
-            if missing_last:
-                y = b.select(y > 0.0, y, 0.0)
-            self._places[r] = y.to(I32)
+            self._places[r] = clamped(y, last, missing_last).to(I32)
         pair, first = Vec(F32, 2), offset + 4
         with b.loop(0, rows, LANES, hint="row") as r:
             places = [self._places[r + k].to(I64) for k in range(LANES)]

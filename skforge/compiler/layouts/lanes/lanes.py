@@ -18,7 +18,12 @@ import numpy as np
 from skforge._typing import Int32s
 from skforge.compiler.binning import category_rows
 from skforge.compiler.binning.category_rows import CategoryRows, in_groups, set_groups
-from skforge.compiler.binning.row_blocks import BLOCK, BlockedBins, plan_row_codes
+from skforge.compiler.binning.row_blocks import (
+    BLOCK,
+    BlockedBins,
+    bucket_lanes,
+    plan_row_codes,
+)
 from skforge.compiler.binning.rules import Model, ReadingRules, RowAt
 from skforge.compiler.forest.arrays import Comparison, Missing
 from skforge.compiler.forest.bins import CodeTable, plan_codes, tested_columns
@@ -114,7 +119,8 @@ class LanesLayout(layouts.RowLayout):
         self.n_searched = table.n_columns
         n_columns = table.n_columns + forest.n_features - self.first_whole
         self.shape = shape = lane_shape(target, n_columns)
-        self.plan = plan_row_codes(table, forest)
+        lanes = bucket_lanes(target, forest.threshold.itemsize)
+        self.plan = plan_row_codes(table, forest, lanes)
         place = np.append(self.plan.code_index, np.int32(0))[table.column_of]
         place[whole] = table.n_columns + forest.feature[whole] - self.first_whole
         rank = np.where(sets, np.int32(lane_levels.NEVER_RIGHT), table.rank_of)
@@ -475,8 +481,14 @@ class LanesCost:
         shape = lane_shape(target, n_columns)
         compares = table.n_columns + int((table.counts > BLOCK).sum())
         # A block of thresholds takes several registers, and more masks to join.
-        registers = BLOCK * 8 * forest.threshold.dtype.itemsize / target.vector_bits
-        search = compares * (5 + 5 * registers) + 2 * (n_columns - table.n_columns)
+        registers = BLOCK * 8 * forest.threshold.itemsize / target.vector_bits
+        lanes = bucket_lanes(target, forest.threshold.itemsize)
+        if lanes:  # instructions of a bucket, and of a block
+            many = table.counts > lanes
+            search = 20.0 * many.sum() + (5 + 5 * registers) * (~many).sum()
+        else:
+            search = compares * (5 + 5 * registers)
+        search += 2 * (n_columns - table.n_columns)
         item = 2.0 * np.dtype(shape.dtype).itemsize * forest.n_trees
         by_levels, levels = cheapest_levels(forest, shape)
         by_masks = masks_cost(forest, shape)
