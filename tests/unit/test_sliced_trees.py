@@ -13,6 +13,7 @@ from skforge.compiler.binning.transpose import RUN, WIDE_PART
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir.walk import statements
+from skforge.compiler.layouts.bitsliced.sliced_layout import OPS_A_TURN
 from skforge.compiler.target import Target
 from tests.exactness.checks import emitted
 from tests.exactness.forests import drawn, forest_of, tree
@@ -143,7 +144,7 @@ def test_code_of_a_list_does_not_grow_with_its_operations() -> None:
     def lines(*leaves: int) -> int:
         made = forest_of([grown(n, random) for n in leaves], n_features=3)
         (loop,) = loops(lowered(made), "tree")
-        assert len(lets(loop.body, lir.PlaneMux)) == 1
+        assert len(lets(loop.body, lir.PlaneMux)) == OPS_A_TURN
         return len(list(statements(loop.body)))
 
     assert lines(140, 150) == lines(*[200] * 20)

@@ -39,14 +39,13 @@ def table_and_code(
     dtype = tests.threshold.dtype
     shape = sliced_layout.BlockOfBits.of(forest, target, block, dtype)
     # Layouts for other block sizes share the predicates and trees.
-    registers, long_codes = shape.registers, shape.byte_lookup
-    bits = sliced_layout.MAX_CODE_BITS if long_codes else sliced_layout.MAX_BITS
+    registers = shape.registers
 
     def laid_out() -> tuple[PredicateTable, sliced_layout.SlicedTrees]:
         table = plan_predicates(tests, registers)
-        return table, slice_trees(forest, table.line_of, order, table.n_lines, bits)
+        return table, slice_trees(forest, table.line_of, order, table.n_lines)
 
-    key = ("bitsliced", id(forest), registers, long_codes)
+    key = ("bitsliced", id(forest), registers)
     table, trees = hir.shared.once(key, laid_out)
 
     def make(rules: ReadingRules, rows: BlockRows) -> BitslicedLowering:

@@ -32,6 +32,7 @@ from skforge.compiler.ir.lir.nodes import I64, U8, U16, Buffer, Plane, Value, Ve
 from skforge.compiler.ir.lir.types import scalar_of
 from skforge.compiler.layouts.base import BlockCode
 from skforge.compiler.layouts.bitsliced import sliced_layout
+from skforge.compiler.layouts.bitsliced.sliced_layout import Shape
 
 _WIDER = {U8: U16, U16: lir.U32, lir.U32: I64}
 
@@ -80,57 +81,70 @@ class BitslicedLowering(BlockCode):
         self.op_offset = model("op_offset", trees.op_offset)
         self.ops = model("tree_ops", trees.ops.reshape(-1).astype(number))
         self.leaf_offset = model("leaf_offset", self._value_offsets())
-        self.values = model("leaf_tables", self._value_tables())
+        tables, remaps = self._tables()
+        self.values = model("leaf_tables", tables)
+        self.remaps, self.remap_offset = None, None
+        if len(remaps) and not self.byte_lookup:
+            self.remaps = model("leaf_remaps", remaps)
+            sizes = np.array([self._remap(shape) for shape in trees.shapes], np.int32)
+            ends = np.cumsum(sizes[trees.shape_of])
+            offsets = (ends - sizes[trees.shape_of]).astype(np.int32)
+            self.remap_offset = model("remap_offset", offsets)
         self.output = model("tree_outputs", forest.tree_output[order])
 
     # ------------------------------------------------------------ stored layout
 
-    def _entries(self, depth: int) -> int:
-        if not self.byte_lookup:
-            return 1 << depth
-        return max(GROUP, 1 << min(depth, sliced_layout.MAX_BITS))
+    def _entries(self, shape: Shape) -> int:
+        kind, bits = shape
+        most = 1 << (bits if kind == "even" else min(bits, sliced_layout.MAX_BITS))
+        return max(GROUP, most) if self.byte_lookup else most
 
-    def _remap(self, depth: int) -> int:
-        return 1 << depth if self.byte_lookup and depth > sliced_layout.MAX_BITS else 0
+    def _remap(self, shape: Shape) -> int:
+        """Return how many codes a table maps to leaves' numbers; 0: there is none."""
+        kind, bits = shape
+        return 1 << bits if kind == "list" and bits > sliced_layout.MAX_BITS else 0
 
     def _value_sizes(self) -> Int64s:
-        sizes = np.array([self._entries(bits) for _, bits in self.t.shapes], np.int64)
-        whole: Int64s = sizes * self.width
+        shapes = self.t.shapes
+        sizes = self.width * np.array([self._entries(s) for s in shapes], np.int64)
         if self.byte_lookup:
-            remaps = [self._remap(bits) for _, bits in self.t.shapes]
-            whole = whole * self.sum.bytes + np.array(remaps, np.int64)
-        return whole[self.t.shape_of]
+            remaps = [self._remap(shape) for shape in shapes]
+            sizes = sizes * self.sum.bytes + np.array(remaps, np.int64)
+        of_trees: Int64s = sizes[self.t.shape_of]
+        return of_trees
 
     def _value_offsets(self) -> Int64s:
         sizes = self._value_sizes()
         return np.cumsum(sizes) - sizes  # may pass 2**31: vector leaves of many outputs
 
-    def _value_tables(self) -> Array:
+    def _tables(self) -> tuple[Array, NDArray[np.uint8]]:
+        """Return the leaf values of all trees, and the leaves' numbers of long codes.
+
+        Values in bytes follow the numbers of their tree.
+        """
         leaf, offsets = self.forest.leaf_value, self._value_offsets()
         dtype = np.dtype(np.uint8) if self.byte_lookup else leaf.dtype
         tables = np.empty(int(self._value_sizes().sum()), dtype)
-        bits_of = self.t.bits
         # Tables of bytes fill whole registers, which are stored at once.
         unit = GROUP if self.byte_lookup else 1
-        units = tables.reshape(-1, unit)
-        for bits in np.unique(bits_of).tolist():  # all trees of a size at once
-            trees = np.flatnonzero(bits_of == bits)
-            codes = self.t.leaf_offset[trees][:, None] + np.arange(1 << bits)
+        units, remaps = tables.reshape(-1, unit), np.zeros(0, np.uint8)
+        for number, shape in enumerate(self.t.shapes):  # all trees of one at once
+            trees = np.flatnonzero(self.t.shape_of == number)
+            codes = self.t.leaf_offset[trees][:, None] + np.arange(1 << shape[1])
             rows = self.t.leaf_row[codes]
             remap = np.zeros((len(trees), 0), np.uint8)
-            if self._remap(bits):
-                rows, remap = _numbered(rows, self._entries(bits))
+            if self._remap(shape):
+                rows, remap = _numbered(rows, self._entries(shape))
+                remaps = remap.reshape(-1)
             values: Array = leaf[rows]
             if self.byte_lookup:
                 values = values.transpose(0, 2, 1)
                 values = values.reshape(len(trees) * self.width, rows.shape[1])
-                values = sliced_layout.byte_planes(values, self._entries(bits))
-            values = values.reshape(len(trees), -1)
-            if self._remap(bits):
-                values = np.concatenate([remap, values], axis=1)
+                values = sliced_layout.byte_planes(values, self._entries(shape))
+                values = np.concatenate([remap, values.reshape(len(trees), -1)], axis=1)
             values = values.reshape(len(trees), -1, unit)
             units[offsets[trees][:, None] // unit + np.arange(values.shape[1])] = values
-        return tables
+        return tables, remaps
 
     def _row_order(self) -> Int64s:
         """Return where row i of a group of 64 is in the sums."""
@@ -204,19 +218,23 @@ class BitslicedLowering(BlockCode):
         if self.width == 1 and self.forest.n_outputs > 1:
             output = table(self.output) * self.block
 
-        def case(kind: str, bits: int) -> None:
+        def case(shape: Shape) -> None:
+            kind, bits = shape
+            remap = None
+            if self.remap_offset is not None and self._remap(shape):
+                remap = table(self.remap_offset)
             if kind == "even":
                 places = [self.lines_of[lines + k] for k in range(bits)]
-                self._look_up(bits, leaves, output, sums, self.lines, places)
+                self._look_up(shape, leaves, output, sums, self.lines, places)
                 return
             if kind == "fold":
                 self._fold(bits, lines)
             else:
                 self._run(bits, tree, lines)
             levels = [b.const(level) for level in range(bits)]
-            self._look_up(bits, leaves, output, sums, self.planes, levels)
+            self._look_up(shape, leaves, output, sums, self.planes, levels, remap)
 
-        cases = [partial(case, *shape) for shape in self.t.shapes]
+        cases = [partial(case, shape) for shape in self.t.shapes]
         b.choose(lambda: table(self.shape_of), cases)
 
     def _run(self, bits: int, tree: Value, own: Value) -> None:
@@ -235,11 +253,12 @@ class BitslicedLowering(BlockCode):
             def line(buffer: Buffer, at: Value) -> Value:
                 return self.lines[number(buffer, at), Plane(self.plane_rows)]
 
-            with b.loop(first, last, hint="op") as op:
-                at = op * 4
-                select, one, two = (line(self.ops, at + k) for k in (1, 2, 3))
-                mux = b.select(select, one, two)
-                self.lines[number(self.ops, at)] = mux
+            to = (self.t.constants[1] + 1 - first) * parts + part
+            with b.loop(first, last, sliced_layout.OPS_A_TURN, hint="op") as op:
+                for i in range(sliced_layout.OPS_A_TURN):
+                    at = op * 3 + 3 * i
+                    select, one, two = (line(self.ops, at + k) for k in range(3))
+                    self.lines[(op + i) * parts + to] = b.select(select, one, two)
             for k in range(bits):
                 index: Value = b.const(k * parts)
                 if parts > 1:
@@ -280,29 +299,30 @@ class BitslicedLowering(BlockCode):
 
     def _look_up(
         self,
-        depth: int,
+        shape: Shape,
         leaves: Value,
         output: Value,
         sums: Buffer,
         planes: Buffer,
         levels: Sequence[Value],
+        remap: Value | None = None,
     ) -> None:
         groups = self.block // GROUP
         alone = self.byte_lookup and self.width == 1
-        table = self._registers(depth, leaves, 0) if alone else None
+        table = self._registers(shape, leaves, 0) if alone else None
         with b.loop(self.groups, hint="group") as g:
             places = (level.to(I64) * groups + g for level in levels)
             of_rows = tuple(planes[at, Plane(GROUP)] for at in places)
             if not self.byte_lookup:
                 self._store_numbers(of_rows, g * GROUP)
             else:
-                index = self._leaf_number(of_rows, leaves)
+                index = self._leaf_number(of_rows, leaves, self._remap(shape))
                 first = output + g * GROUP
                 for k in self._each_output():
-                    registers = table or self._registers(depth, leaves, k)
+                    registers = table or self._registers(shape, leaves, k)
                     self._add_bytes(registers, index, first + k * self.block, sums)
         if not self.byte_lookup:
-            self._add_loads(leaves, output, sums)
+            self._add_loads(leaves, output, sums, remap)
 
     def _store_numbers(self, planes: tuple[Value, ...], first: Value) -> None:
         vec, most = Vec(U8, GROUP), sliced_layout.MAX_BITS
@@ -328,17 +348,16 @@ class BitslicedLowering(BlockCode):
                 yield from (first + k for k in range(OUTPUTS_A_TURN))
         yield from range(looped, self.width)
 
-    def _leaf_number(self, planes: tuple[Value, ...], leaves: Value) -> Value:
+    def _leaf_number(
+        self, planes: tuple[Value, ...], leaves: Value, remap: int
+    ) -> Value:
         vec = Vec(U8, GROUP)
         if not planes:
             return b.const(0, vec)
         index = b.numbers_of(planes[-sliced_layout.MAX_BITS :], "leaf")
-        if len(planes) <= sliced_layout.MAX_BITS:
+        if not remap:
             return index
-        registers = [
-            self.values[leaves + at, vec]
-            for at in range(0, self._remap(len(planes)), GROUP)
-        ]
+        registers = [self.values[leaves + at, vec] for at in range(0, remap, GROUP)]
         half = len(registers) // 2
         low = b.permute(registers[:half], index)
         high = b.permute(registers[half:], index)
@@ -348,11 +367,11 @@ class BitslicedLowering(BlockCode):
     # ------------------------------------------------------------ look-ups
 
     def _registers(
-        self, depth: int, leaves: Value, k: int | Value
+        self, shape: Shape, leaves: Value, k: int | Value
     ) -> list[list[Value]]:
-        entries = self._entries(depth)
+        entries = self._entries(shape)
         table = leaves + k * (self.sum.bytes * entries)
-        first = self._remap(depth)
+        first = self._remap(shape)
         return [
             [
                 self.values[
@@ -388,7 +407,9 @@ class BitslicedLowering(BlockCode):
             value = b.reinterpret(piece, vec)
             sums[at] = sums[at, vec] + value
 
-    def _add_loads(self, leaves: Value, first: Value, sums: Buffer) -> None:
+    def _add_loads(
+        self, leaves: Value, first: Value, sums: Buffer, remap: Value | None
+    ) -> None:
         """Load leaf values one by one, and add them eight rows at a time.
 
         100 trees of 10 levels (Zen 4) take 0.057 us a row, and 0.069 where the 64 rows
@@ -398,6 +419,9 @@ class BitslicedLowering(BlockCode):
         vec = Vec(self.sum, LOADED_ROWS)
         with b.loop(0, self.loaded, LOADED_ROWS, hint="row") as r:
             numbers = [self.numbers[r + i].to(I64) for i in range(LOADED_ROWS)]
+            if remap is not None:
+                assert self.remaps is not None
+                numbers = [self.remaps[remap + number].to(I64) for number in numbers]
             places = [leaves + number * self.width for number in numbers]
             for k in self._each_output():
                 values = [self.values[at + k] for at in places]
