@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from skforge.compiler import driver
 from skforge.compiler.forest.forest import Forest
+from skforge.compiler.layouts.bitsliced import sliced_layout
 from skforge.compiler.layouts.bitsliced.sliced_layout import (
     FOLD_LIMIT,
     GROUP_OPS,
@@ -261,3 +262,28 @@ def test_a_bit_more_halves_the_operations_of_many_leaves() -> None:
     long = slice_trees(made, line_of, order, made.n_predicates)
     assert (short.bits.max(), long.bits.max()) == (MAX_BITS, MAX_CODE_BITS)
     assert len(long.ops) < 0.65 * len(short.ops)
+
+
+@pytest.mark.parametrize(
+    ("level", "sums", "depth", "outputs", "wanted"),
+    [
+        ("v3", "float32", 6, 1, True),
+        ("v3", "float32", 7, 1, False),
+        ("v3", "float64", 5, 1, True),
+        ("v3", "float64", 6, 1, False),
+        ("v3", "float64", 4, 3, True),
+        ("v3", "float64", 5, 3, False),
+        ("v2", "float32", 3, 1, False),
+        ("v4", "float32", 3, 1, False),
+    ],
+)
+def test_which_leaves_registers_of_bytes_hold(
+    level: str, sums: str, depth: int, outputs: int, wanted: bool
+) -> None:
+    target = Target.x86_64(level)
+    assert not target.has("avx512vbmi")
+    more = {"n_outputs": outputs, "vector": outputs > 1}
+    made = drawn(3, depth, shape="full", sums=sums, **more)
+    assert sliced_layout.looks_up(made, target) == wanted
+    with_vbmi = replace(target, features=f"{target.features},+avx512vbmi")
+    assert level != "v4" or sliced_layout.looks_up(made, with_vbmi)

@@ -65,6 +65,8 @@ class BitslicedLowering(BlockCode):
         self.t, self.forest, self.block = trees, forest, shape.rows
         self._model = model
         self.plane_rows, self.byte_lookup = shape.plane_rows, shape.byte_lookup
+        #: Entries of the smallest table of bytes that is looked up in.
+        self.table = shape.table
         # 64 rows fit general registers, in which choosing takes three instructions
         # (Zen 4, 64 rows in vectors: folded trees take .69 to .86 of the time, forests
         # of lists .87 to 1.13).
@@ -97,7 +99,7 @@ class BitslicedLowering(BlockCode):
     def _entries(self, shape: Shape) -> int:
         kind, bits = shape
         most = 1 << (bits if kind == "even" else min(bits, sliced_layout.MAX_BITS))
-        return max(GROUP, most) if self.byte_lookup else most
+        return max(self.table, most) if self.byte_lookup else most
 
     def _remap(self, shape: Shape) -> int:
         """Return how many codes a table maps to leaves' numbers; 0: there is none."""
@@ -126,7 +128,7 @@ class BitslicedLowering(BlockCode):
         dtype = np.dtype(np.uint8) if self.byte_lookup else leaf.dtype
         tables = np.empty(int(self._value_sizes().sum()), dtype)
         # Tables of bytes fill whole registers, which are stored at once.
-        unit = GROUP if self.byte_lookup else 1
+        unit = self.table if self.byte_lookup else 1
         units, remaps = tables.reshape(-1, unit), np.zeros(0, np.uint8)
         for number, shape in enumerate(self.t.shapes):  # all trees of one at once
             trees = np.flatnonzero(self.t.shape_of == number)
@@ -371,13 +373,11 @@ class BitslicedLowering(BlockCode):
     ) -> list[list[Value]]:
         entries = self._entries(shape)
         table = leaves + k * (self.sum.bytes * entries)
-        first = self._remap(shape)
+        first, size = self._remap(shape), min(entries, GROUP)
         return [
             [
-                self.values[
-                    table + (first + byte * entries + part * GROUP), Vec(U8, GROUP)
-                ]
-                for part in range(entries // GROUP)
+                self.values[table + (first + byte * entries + at), Vec(U8, size)]
+                for at in range(0, entries, size)
             ]
             for byte in range(self.sum.bytes)
         ]
