@@ -99,7 +99,7 @@ def floors(
             groups = -(-n // 64) / n
             made["index"] = floor(4 * f.trees * groups, "shuffles for 64 rows", 2)
             adds = f.trees * f.leaf_bytes * 8 / f.target.vector_bits
-            values = f.look_ups * groups * f.looks_up
+            values = f.permutes * groups * f.looks_up
             what = "vectors of leaf values added, or shuffles for 64 rows"
             made[LOOK_UP] = floor(max(adds, values), what, 2)
         case "lanes":

@@ -146,6 +146,10 @@ class _Flow:
                 case lir.Alloc(buffer=buffer):
                     needs[f"@{buffer.name}"] |= read
                     needs[f"={buffer.name}"].add(f"@{buffer.name}")
+                case lir.Window(buffer=buffer, base=base):  # the same memory
+                    needs[id(stmt)] |= read
+                    for what in ("=", "=planes "):
+                        needs[what + buffer.name] |= {id(stmt), what + base.name}
                 case lir.Prefetch():
                     needs[id(stmt)] |= read
                     self._prefetches.append(stmt)

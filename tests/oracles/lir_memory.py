@@ -64,6 +64,14 @@ def allocate(element: Scalar, size: int) -> Memory:
     return memory_of(array)
 
 
+def window(raw: Array, start: int, dtype: np.dtype[Any]) -> Memory:
+    """Return the memory of another buffer from a byte on, as numbers of a type."""
+    if not 0 <= start <= len(raw):
+        fault(f"byte {start} is outside the buffer's {len(raw)} bytes")
+    whole = (len(raw) - start) // dtype.itemsize * dtype.itemsize
+    return memory_of(raw[start : start + whole].view(dtype))
+
+
 def out_of_range(index: int, length: int) -> NoReturn:
     """Report an access outside a buffer."""
     fault(f"index {index} is outside the buffer's {length} elements")

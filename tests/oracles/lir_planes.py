@@ -13,23 +13,23 @@ import numpy as np
 from tests.oracles.lir_memory import Array, fault
 
 
-def _plane_bytes(raw: Array, index: int, rows: int) -> Array:
+def _plane_bytes(raw: Array, index: int, rows: int, words: bool) -> Array:
     size = rows // 8
-    start = index * size
+    start = index * (8 if words else size)
     if not 0 <= start <= start + size <= len(raw):
         fault(f"plane {index} is outside the table's {len(raw) // size} planes")
     return raw[start : start + size]
 
 
-def load_plane(raw: Array, index: int, rows: int) -> Array:
-    """Return plane ``index`` of a table."""
-    bits = np.unpackbits(_plane_bytes(raw, index, rows), bitorder="little")
+def load_plane(raw: Array, index: int, rows: int, words: bool) -> Array:
+    """Return plane ``index`` of a table, or the one that begins with this word."""
+    bits = np.unpackbits(_plane_bytes(raw, index, rows, words), bitorder="little")
     return bits.view(np.bool_)
 
 
-def store_plane(raw: Array, index: int, plane: Array) -> None:
-    """Write plane ``index`` of a table."""
-    target = _plane_bytes(raw, index, len(plane))
+def store_plane(raw: Array, index: int, plane: Array, words: bool) -> None:
+    """Write plane ``index`` of a table, or the one that begins with this word."""
+    target = _plane_bytes(raw, index, len(plane), words)
     target[:] = np.packbits(plane, bitorder="little")
 
 

@@ -173,9 +173,15 @@ class Translator:
             case lir.StorePlane(table=table, index=index, value=value):
                 self.stored.add(table.name)
                 b = self._buffer(table)
-                line(f"store_plane(r{b}, {self._name(index)}, {self._name(value)})")
+                place = f"r{b}, {self._name(index)}, {self._name(value)}"
+                line(f"store_plane({place}, {table.element == lir.I64})")
             case lir.Alloc(buffer=buffer, size=size):
                 self._alloc(buffer, self._name(size), line)
+            case lir.Window(buffer=buffer, base=base, index=index):
+                start = f"{self._name(index)} * {base.element.bytes}"
+                source = f"r{self._buffer(base)}, {start}, d_{buffer.element.name}"
+                number = self._new_buffer(buffer)
+                line(f"{self._views(number)} = window({source})")
             case lir.For():
                 self._for(stmt, depth)
             case lir.While():
@@ -393,7 +399,8 @@ class Translator:
                 return [f"{out} = np.where({name(select)}, {name(a)}, {name(b)})"]
             case lir.LoadPlane(table=table, index=index):
                 place = f"r{self._buffer(table)}, {name(index)}"
-                return [f"{out} = load_plane({place}, {_rows(value)})"]
+                words = table.element == lir.I64
+                return [f"{out} = load_plane({place}, {_rows(value)}, {words})"]
             case lir.PlanesToIndex(planes=planes):
                 bits = "".join(f"{name(p)}, " for p in planes)
                 return [f"{out} = planes_to_index(({bits}), d_{element.name})"]

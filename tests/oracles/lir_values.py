@@ -47,6 +47,7 @@ NAMESPACE: dict[str, Any] = {
         function.__name__: function
         for function in (
             memory.allocate,
+            memory.window,
             memory.bitcast,
             memory.check_shift,
             memory.compress,

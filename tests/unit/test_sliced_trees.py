@@ -135,7 +135,7 @@ def test_code_does_not_grow_with_the_outputs_of_a_leaf(level: str, sums: str) ->
         made = drawn(3, 8, n_outputs=outputs, vector=True, sums=sums)
         return len(emitted(made, sliced(), target)[0].splitlines())
 
-    assert abs(lines(24) - lines(400)) <= 20
+    assert abs(lines(24) - lines(400)) <= 40  # of 2,900: registers spill
 
 
 def test_code_of_a_list_does_not_grow_with_its_operations() -> None:

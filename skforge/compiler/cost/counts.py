@@ -163,11 +163,13 @@ class ForestCounts(ForestShape):
         self.lines, self.search_levels, self.direct = _thresholds(of_column, registers)
         self.set_tables, self.single_sets = _sets(forest)
         self.set_share = 1 - float(np.mean(ordered)) if len(ordered) else 0.0
-        self.folded_nodes, self.listed, self.look_ups, mostly = _bit_trees(
-            forest, target
-        )
+        self.folded_nodes, self.listed, self.look_ups, mostly = _bit_trees(forest)
         self.folds_in_vectors = mostly and target.has_mask_registers  # as 64 rows do
         self.looks_up = sliced_layout.looks_up(forest, target)
+        self.permutes = self.look_ups  # of registers, or of their parts
+        if not target.has("avx512vbmi"):
+            parts = np.ceil(2.0 ** sliced_layout.code_bits(forest) / 16).sum()
+            self.permutes = int(parts) * forest.leaf_value[:1].nbytes
 
         self.lanes = LanesCost.of(forest, target)
         self.sums_together = sums_together(forest)  # in lanes
@@ -282,14 +284,14 @@ def _asks(forest: Forest) -> bool:
     return bool(left.any() and not left.all())
 
 
-def _bit_trees(forest: Forest, target: Target) -> tuple[int, float, int, bool]:
+def _bit_trees(forest: Forest) -> tuple[int, float, int, bool]:
     fold, even = sliced_layout.folds(forest), even_trees(forest)
     leaves, deep = leaf_counts(forest), even & ~fold
     bits = sliced_layout.code_bits(forest)
     entries = 2.0**bits
     item = forest.leaf_value.dtype.itemsize
-    registers = np.ceil(entries / (128 if target.has("avx512vbmi") else 16))
-    look_ups = float(registers[~deep].sum()) * item * forest.leaf_value.shape[1]
+    registers = float(np.ceil(entries / 128)[~deep].sum())
+    look_ups = registers * item * forest.leaf_value.shape[1]
     listed = LIST_OPERATIONS * float(leaves[~(fold | even)].sum())
     # even trees have a node for each level
     nodes = np.where(even, bits, entries)[fold | even]

@@ -253,7 +253,7 @@ def bitsliced(w: Work) -> Terms:
         "far_line": (f.folded_nodes + f.listed) * planes * far,
         "group": (not f.looks_up) * f.trees * groups * m.permute,
         "number": f.looks_up * f.trees * groups * m.permute,
-        "look_up": f.looks_up * f.look_ups * groups * m.permute,
+        "look_up": f.looks_up * f.permutes * groups * m.permute,
         "load": (not f.looks_up) * f.trees * f.leaf_bytes / 4 * w.rows(8) * m.scalar,
         "deep_leaf": f.loads_deep * reached * w.line(w.met(f.leaves), f.leaves.size),
     }

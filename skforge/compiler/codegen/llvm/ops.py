@@ -424,6 +424,8 @@ def _plane_address(
     if not isinstance(plane.type, lir.Plane):
         raise w.module.fail(f"{plane.name!r} is not a plane.")
     table, n_bytes = access.table, plane.type.rows // 8
+    if table.element == lir.I64:
+        n_bytes = table.element.bytes
     index = w.index(access.index)
     if index.startswith("%"):
         offset = w.let(f"mul i64 {index}, {n_bytes}")

@@ -39,19 +39,6 @@ class View:
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
-    """Bind a buffer to the memory of another one, from element ``index`` on.
-
-    A view of an address that was made of the other buffer's would do the same, but LLVM
-    may lose what such an address points to.
-    """
-
-    buffer: Allocated
-    base: Read
-    index: Operand
-
-
-@dataclass(frozen=True, slots=True)
 class Call:
     """``results = symbol(args)``, a C function; addresses are i64.
 

@@ -8,7 +8,7 @@ structured; loop-carried values are explicit::
     body      = stmt*
     stmt      = Let value = op
               | Store | Scatter | AtomicAdd | Prefetch | Touch | StorePlane
-              | Alloc buffer[size]
+              | Alloc buffer[size] | Window buffer = buffer[index]
               | For | While | If | Switch
               | ParallelFor
               | Grid | BlockRegion | Transfer buffer[shape]
@@ -258,7 +258,10 @@ class PlaneMux:
 
 @dataclass(frozen=True, slots=True)
 class LoadPlane:
-    """Plane number ``index`` of a table written by ``StorePlane``."""
+    """Plane number ``index`` of a table written by ``StorePlane``.
+
+    Of a table of i64, it is the plane that begins with this word.
+    """
 
     table: Read
     index: Operand
@@ -351,7 +354,7 @@ class Touch:
 
 @dataclass(frozen=True, slots=True)
 class StorePlane:
-    """Write plane number ``index`` of a table."""
+    """Write plane number ``index`` of a table, or the one of a word: ``LoadPlane``."""
 
     table: Written
     index: Operand
@@ -364,6 +367,19 @@ class Alloc:
 
     buffer: Allocated
     size: Operand
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Bind a buffer to the memory of another one, from element ``index`` on.
+
+    A view of an address that was made of the other buffer's would do the same, but LLVM
+    may lose what such an address points to.
+    """
+
+    buffer: Allocated
+    base: Read
+    index: Operand
 
 
 @dataclass(frozen=True, slots=True)
@@ -504,8 +520,8 @@ class Named:
 Access: TypeAlias = Store | Scatter | AtomicAdd | Prefetch | Touch | StorePlane
 Control: TypeAlias = For | While | If | Switch | ParallelFor | Grid | BlockRegion
 #: Only routines have them.
-Foreign: TypeAlias = View | Window | Call | Atomic | Return
-Stmt: TypeAlias = Let | Access | Alloc | Control | Transfer | Foreign | Named
+Foreign: TypeAlias = View | Call | Atomic | Return
+Stmt: TypeAlias = Let | Access | Alloc | Window | Control | Transfer | Foreign | Named
 
 Body: TypeAlias = Annotated[tuple[Stmt, ...], "body"]
 Bodies: TypeAlias = Annotated[tuple[Body, ...], "bodies"]

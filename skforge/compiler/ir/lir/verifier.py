@@ -229,7 +229,12 @@ class _Verifier:
                 self._transfer(stmt)
             case lir.Named():
                 self._named(stmt)
-            case lir.View() | lir.Window() | lir.Call() | lir.Atomic() | lir.Return():
+            case lir.Window(buffer=buffer, base=base, index=index):
+                self._read(base)
+                self._use(index)
+                check_index(index)
+                self._bind_buffer(buffer)
+            case lir.View() | lir.Call() | lir.Atomic() | lir.Return():
                 self._foreign(stmt)
             case _:
                 self._access(stmt)
@@ -361,10 +366,6 @@ class _Verifier:
         match stmt:
             case lir.View(buffer=buffer, address=address):
                 check_same("address and i64", address.type, lir.I64)
-                self._bind_buffer(buffer)
-            case lir.Window(buffer=buffer, base=base, index=index):
-                self._read(base)
-                check_index(index)
                 self._bind_buffer(buffer)
             case lir.Call(symbol=symbol, args=args, results=results):
                 if not symbol and (not args or args[0].type != lir.I64):

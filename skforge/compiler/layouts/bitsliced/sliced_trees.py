@@ -71,17 +71,22 @@ class BitslicedLowering(BlockCode):
         # (Zen 4, 64 rows in vectors: folded trees take .69 to .86 of the time, forests
         # of lists .87 to 1.13).
         folded = np.array([kind == "fold" for kind, _ in trees.shapes])[trees.shape_of]
-        most = bool(folded.mean() > 0.5)
-        self.in_vectors = most and shape.muxes and shape.rows == GROUP
+        mostly = bool(folded.mean() > 0.5)
+        self.in_vectors = mostly and shape.muxes and shape.rows == GROUP
         self.sum: lir.Scalar = scalar_of(forest.leaf_value.dtype)
         self.width = forest.leaf_value.shape[1]
         self.shape_of = model("tree_shape", trees.shape_of)
         self.line_offset = model("line_offset", trees.line_offset)
         # Short numbers if they fit: every block reads these tables entirely.
-        number = np.uint16 if trees.n_lines <= 1 << 16 else np.int32
-        self.lines_of = model("tree_lines", trees.lines.astype(number))
+        most = 1 << 16
+        number = np.uint16 if trees.n_lines <= most else np.int32
+        # Numbers of words are addresses as they are; numbers of lines need a shift.
+        words = self.block // 64
+        self.unit = words if trees.n_lines * words <= most else 1
+        lines, ops = (self.unit * n for n in (trees.lines, trees.ops.reshape(-1)))
+        self.lines_of = model("tree_lines", lines.astype(number))
         self.op_offset = model("op_offset", trees.op_offset)
-        self.ops = model("tree_ops", trees.ops.reshape(-1).astype(number))
+        self.ops = model("tree_ops", ops.astype(number))
         self.leaf_offset = model("leaf_offset", self._value_offsets())
         tables, remaps = self._tables()
         self.values = model("leaf_tables", tables)
@@ -171,6 +176,7 @@ class BitslicedLowering(BlockCode):
         size = GROUP if self.byte_lookup else self.block
         self.numbers = b.alloc("leaf_numbers", element, size)
         self.lines = b.alloc("lines", U8, self.t.n_lines * line)
+        self.words = b.view("line_words", I64, self.lines)
         if any(kind == "list" for kind, _ in self.t.shapes):
             self._constants()
         left = (rows.n_rows - rows.first).min(self.block)
@@ -226,14 +232,15 @@ class BitslicedLowering(BlockCode):
             if self.remap_offset is not None and self._remap(shape):
                 remap = table(self.remap_offset)
             if kind == "even":
-                places = [self.lines_of[lines + k] for k in range(bits)]
+                numbers = [self.lines_of[lines + k].to(I64) for k in range(bits)]
+                places = [n * (self.block // GROUP // self.unit) for n in numbers]
                 self._look_up(shape, leaves, output, sums, self.lines, places)
                 return
             if kind == "fold":
                 self._fold(bits, lines)
             else:
                 self._run(bits, tree, lines)
-            levels = [b.const(level) for level in range(bits)]
+            levels = [b.const(k * (self.block // GROUP)) for k in range(bits)]
             self._look_up(shape, leaves, output, sums, self.planes, levels, remap)
 
         cases = [partial(case, shape) for shape in self.t.shapes]
@@ -243,17 +250,13 @@ class BitslicedLowering(BlockCode):
         parts = self.block // self.plane_rows
         first = self.op_offset[tree].to(I64)
         last = self.op_offset[tree + 1].to(I64)
+        plane = Plane(self.plane_rows)
 
         with b.turns(parts, 1, "part") as part:
 
-            def number(buffer: Buffer, at: Value) -> Value:
-                index = buffer[at].to(I64)
-                if parts == 1:
-                    return index
-                return index * parts + part
-
             def line(buffer: Buffer, at: Value) -> Value:
-                return self.lines[number(buffer, at), Plane(self.plane_rows)]
+                (read,) = self._line(buffer[at], part, plane, 1)
+                return read
 
             to = (self.t.constants[1] + 1 - first) * parts + part
             with b.loop(first, last, sliced_layout.OPS_A_TURN, hint="op") as op:
@@ -266,6 +269,19 @@ class BitslicedLowering(BlockCode):
                 if parts > 1:
                     index = index + part
                 self.planes[index] = line(self.lines_of, own + k)
+
+    def _line(
+        self, number: Value, first: Value, plane: Plane, count: int
+    ) -> list[Value]:
+        """Return parts of a line from the first on, by its number in memory."""
+        index, parts = number.to(I64), self.block // self.plane_rows
+        words = self.plane_rows // 64
+        if self.unit == 1:
+            index, words = index * parts, 1
+        if parts > 1:
+            index = index + first * words
+        lines = self.lines if self.unit == 1 else self.words
+        return [lines[index + k * words, plane] for k in range(count)]
 
     def _constants(self) -> None:
         words = self.block // 64
@@ -280,12 +296,10 @@ class BitslicedLowering(BlockCode):
         # Parts folded together share the loads of their line numbers.
         together = min(parts, PARTS_TOGETHER)
 
+        plane = Plane(self.plane_rows, vector=self.in_vectors)
+
         def line(node: int, first: Value) -> list[Value]:
-            index = self.lines_of[nodes + node].to(I64)
-            if parts > 1:
-                index = index * parts + first
-            plane = Plane(self.plane_rows, vector=self.in_vectors)
-            return [self.lines[index + k, plane] for k in range(together)]
+            return self._line(self.lines_of[nodes + node], first, plane, together)
 
         def mux(*values: list[Value]) -> list[Value]:
             return list(map(b.select, *values))
@@ -309,11 +323,11 @@ class BitslicedLowering(BlockCode):
         levels: Sequence[Value],
         remap: Value | None = None,
     ) -> None:
-        groups = self.block // GROUP
+        """Add the leaves whose numbers' bits are the planes that begin with words."""
         alone = self.byte_lookup and self.width == 1
         table = self._registers(shape, leaves, 0) if alone else None
         with b.loop(self.groups, hint="group") as g:
-            places = (level.to(I64) * groups + g for level in levels)
+            places = (level + g for level in levels)
             of_rows = tuple(planes[at, Plane(GROUP)] for at in places)
             if not self.byte_lookup:
                 self._store_numbers(of_rows, g * GROUP)
@@ -417,16 +431,19 @@ class BitslicedLowering(BlockCode):
         if the numbers are prefetched, which helps only from 16 levels on.
         """
         vec = Vec(self.sum, LOADED_ROWS)
+        values = b.view("own_leaves", self.values.element, self.values, leaves)
+        if remap is not None:
+            assert self.remaps is not None
+            number_of = b.view("own_numbers", U8, self.remaps, remap)
         with b.loop(0, self.loaded, LOADED_ROWS, hint="row") as r:
             numbers = [self.numbers[r + i].to(I64) for i in range(LOADED_ROWS)]
             if remap is not None:
-                assert self.remaps is not None
-                numbers = [self.remaps[remap + number].to(I64) for number in numbers]
-            places = [leaves + number * self.width for number in numbers]
+                numbers = [number_of[number].to(I64) for number in numbers]
+            places = [number * self.width for number in numbers]
             for k in self._each_output():
-                values = [self.values[at + k] for at in places]
+                added = b.pack([values[at + k] for at in places])
                 to = first + (r + k * self.block)
-                sums[to] = sums[to, vec] + b.pack(values)
+                sums[to] = sums[to, vec] + added
 
 
 def _numbered(rows: Int32s, entries: int) -> tuple[Int32s, NDArray[np.uint8]]:
