@@ -32,7 +32,9 @@ from tests.llvm_kernels import DTYPES, buffers, check, kernel, targets
 INDEX = {U8: U8, U16: U16, U32: U32, I32: U32, F32: U32, I64: I64, F64: I64}
 
 
-def permuting(element: Scalar, lanes: int, n_tables: int) -> lir.Function:
+def permuting(
+    element: Scalar, lanes: int, n_tables: int, within: bool = False
+) -> lir.Function:
     index = INDEX[element]
 
     def write(b: Builder, **p: lir.Buffer) -> None:
@@ -42,7 +44,8 @@ def permuting(element: Scalar, lanes: int, n_tables: int) -> lir.Function:
         ]
         for n in range(2):  # the tables are used twice
             at = b.const(n * lanes)
-            found = b.permute(tables, b.load(p["index"], at, Vec(index, lanes)))
+            chosen = b.load(p["index"], at, Vec(index, lanes))
+            found = b.permute(tables, chosen, within)
             b.store(p["out"], at, found)
 
     params = buffers(table=element, index=index, out=element)
@@ -76,6 +79,8 @@ def test_permute(element: Scalar, bits: int, n_tables: int) -> None:
     with np.errstate(over="ignore"):
         wanted = table[index.astype(np.int64) % size]
     check(function, args, {"out": wanted})
+    args["index"] = (index.astype(np.int64) % size).astype(index.dtype)
+    check(permuting(element, lanes, n_tables, within=True), args, {"out": wanted})
 
 
 @pytest.mark.sampled(7)

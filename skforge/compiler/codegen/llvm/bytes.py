@@ -30,14 +30,20 @@ def shuffles_bytes(target: Target, element: lir.Scalar, size: int, lanes: int) -
 
 
 def permute_bytes(
-    w: LlvmWriter, value: lir.Value, tables: Sequence[lir.Value], index: lir.Value
+    w: LlvmWriter,
+    value: lir.Value,
+    tables: Sequence[lir.Value],
+    index: lir.Value,
+    within: bool,
 ) -> str:
     element, lanes = value.type.element, value.type.lanes
     wide = tables[0].type.lanes
     entries, text = len(tables) * wide, type_text(index.type)
     kind = type_text(index.type.element)
-    last = splat_constant(str(entries - 1), kind)
-    where = w.let(f"and {text} {w.use(index)}, {last}")
+    where = w.use(index)
+    if not within:
+        last = splat_constant(str(entries - 1), kind)
+        where = w.let(f"and {text} {where}, {last}")
     size = lanes * element.bytes
     if element.bytes == 8:  # NEON has no product of so many bits
         halves = w.let(f"bitcast {text} {where} to <{2 * lanes} x i32>")
@@ -103,16 +109,23 @@ def _look_up_x86(w: LlvmWriter, parts: list[str], control: str, size: int) -> st
     for k, part in enumerate(parts):
         if size > 16:
             part = w.pick(f"<16 x i8> {part}", [*range(16)] * (size // 16))
-        near = control
-        if k:
-            here = splat_constant(scalar_constant(16 * k, lir.U8), "i8")
-            near = w.let(f"xor {kind} {control}, {here}")
-        most = splat_constant("112", "i8")
-        add = f"@llvm.uadd.sat.v{size}i8"
-        near = w.let(f"call {kind} {add}({kind} {near}, {kind} {most})")
+        near = _near(w, control, k, len(parts), size)
         looked_up = w.let(f"call {kind} @{name}({kind} {part}, {kind} {near})")
         total = w.let(f"or {kind} {total}, {looked_up}") if total else looked_up
     return total
+
+
+def _near(w: LlvmWriter, control: str, k: int, count: int, size: int) -> str:
+    """Return the places in part k of ``count``; 128 or more for those in others."""
+    kind, here = f"<{size} x i8>", splat_constant(scalar_constant(16 * k, lir.U8), "i8")
+    if count == 1:
+        return control
+    if k == count - 1 and 16 * k <= 128:
+        return w.let(f"sub {kind} {control}, {here}")
+    if k:
+        control = w.let(f"xor {kind} {control}, {here}")
+    most, add = splat_constant("112", "i8"), f"@llvm.uadd.sat.v{size}i8"
+    return w.let(f"call {kind} {add}({kind} {control}, {kind} {most})")
 
 
 def _look_up_neon(w: LlvmWriter, parts: list[str], control: str) -> str:

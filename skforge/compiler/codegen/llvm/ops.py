@@ -255,7 +255,7 @@ def _permute(w: LlvmWriter, value: lir.Value, op: lir.Permute) -> str:
         if element.bytes == 8:
             return _by_pairs(w, value, tables, index)
         if element.name in _AVX2:
-            return _by_halves(w, value, tables, index)
+            return _by_halves(w, value, tables, index, op.within)
     if lanes > tables[0].type.lanes:
         tables = [_repeated(w, tables[0], element, lanes)]
     wide = tables[0].type.lanes
@@ -263,7 +263,7 @@ def _permute(w: LlvmWriter, value: lir.Value, op: lir.Permute) -> str:
     single = _one_register(w.module.target, element.name, bits)
     if single is None:
         if shuffles_bytes(w.module.target, element, len(tables) * wide, lanes):
-            return permute_bytes(w, value, tables, index)
+            return permute_bytes(w, value, tables, index, op.within)
         return _through_memory(w, value, tables, index)
     text = type_text(tables[0].type)
     int_text = f"<{wide} x i{8 * element.bytes}>"
@@ -323,7 +323,11 @@ def _bound(w: LlvmWriter, operand: str, type_: lir.Vec) -> lir.Value:
 
 
 def _by_halves(
-    w: LlvmWriter, value: lir.Value, tables: Sequence[lir.Value], index: lir.Value
+    w: LlvmWriter,
+    value: lir.Value,
+    tables: Sequence[lir.Value],
+    index: lir.Value,
+    within: bool = False,
 ) -> str:
     wide = value.type.lanes // 2
 
@@ -340,7 +344,7 @@ def _by_halves(
     ]
     type_ = lir.Vec(value.type.element, wide)
     low, high = (
-        _permute(w, _bound(w, "poison", type_), lir.Permute(tuple(parts), some))
+        _permute(w, _bound(w, "poison", type_), lir.Permute(tuple(parts), some, within))
         for some in halved(index)
     )
     kind = type_text(type_)

@@ -217,10 +217,12 @@ class Builder:
         assert isinstance(element, Scalar)
         return self.let(lir.Pack(tuple(parts)), Vec(element, len(parts)), "pack")
 
-    def permute(self, tables: Sequence[Value], index: Value) -> Value:
+    def permute(
+        self, tables: Sequence[Value], index: Value, within: bool = False
+    ) -> Value:
         assert isinstance(tables[0].type, Vec)
         type_ = Vec(tables[0].type.element, index.type.lanes)
-        return self.let(lir.Permute(tuple(tables), index), type_, "perm")
+        return self.let(lir.Permute(tuple(tables), index, within), type_, "perm")
 
     def shuffle(self, a: Value, b: Value, lanes: Sequence[int]) -> Value:
         assert isinstance(a.type, Vec)

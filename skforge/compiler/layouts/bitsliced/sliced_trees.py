@@ -401,7 +401,7 @@ class BitslicedLowering(BlockCode):
     ) -> None:
         # Each step joins pairs of adjacent bytes (then halves, words) and splits the
         # rows into a low and a high part.
-        parts = [[b.permute(registers, index) for registers in tables]]
+        parts = [[b.permute(registers, index, within=True) for registers in tables]]
         unit = U8
         while len(parts[0]) > 1:
             lanes = GROUP // unit.bytes

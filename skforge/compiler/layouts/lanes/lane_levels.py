@@ -233,7 +233,7 @@ class TopLevelsLowering:
         at = self._first + (position - 1) * self.top.tests.shape[2] * lanes
         place, code, width = self._tests[at, self._vec], None, BANK // lanes
         for first in range(0, len(self._codes), width):
-            found = b.permute(self._codes[first : first + width], place)
+            found = b.permute(self._codes[first : first + width], place, within=True)
             if code is not None:
                 bank = self._tests[at + 2 * lanes, self._vec]
                 found = b.select(bank.eq(first // width), found, code)

@@ -313,7 +313,7 @@ class LeafMasksLowering:
 
     def _slot(self, at: Value, codes: list[Value], planes: list[Value]) -> list[Value]:
         lanes = self.masks.lanes
-        code = b.permute(codes, self._slots[at, self._vec])
+        code = b.permute(codes, self._slots[at, self._vec], within=True)
         rank = self._slots[at + lanes, self._vec]
         # All ones or all zeros in a lane, so that each plane takes one operation.
         right = 0 - (code > rank).to(self._vec.element)
