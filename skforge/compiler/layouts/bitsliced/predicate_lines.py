@@ -64,29 +64,19 @@ def narrowed(forest: Forest) -> Forest:
     return replace(forest, threshold=rounded)
 
 
-def round_down(x: Value) -> Value:
-    """Return the largest float32 that is not above a float64; NaN stays NaN."""
-    near = x.to(F32)
-    above = near.to(F64) > x
-    bits = b.bitcast(near, U32)
-    # One step down: away from zero if the sign is set, otherwise towards zero.
-    one = b.const(1, bits.type)
-    moved = b.select(bits >= 1 << 31, bits + one, bits - one)
-    return b.bitcast(b.select(above, moved, bits), F32)
-
-
 class Ties:
     """Detects the ties of one job at a time, and repeats its tests in float64.
 
     Then float64 rows are compared as float32: half the bytes, twice the lanes, same
-    answers. Let P be a threshold T rounded down to float32, and X a value x rounded
-    down. Then ``x > T`` is ``X > P``, unless X equals P and x is not a float32: there
-    is no float32 above P and up to T, and if X is below P, then x is below T. The
-    comparisons detect such ties (the bit patterns of value and pivot are equal). Ties
-    are rare; the tests of the feature on those rows are then repeated in float64::
+    answers. Let P be a threshold T rounded down to float32, and X a value x rounded to
+    the nearest one. Then ``x > T`` is ``X > P`` if x is a float32, as there is none
+    above P and up to T. It also is for others, unless X is P or the next float32: below
+    P, x is below T, and above the next one, x is above T. The comparisons detect such
+    ties: the bit patterns of value and pivot differ by one at most. Ties are rare; the
+    tests of the feature on those rows are then repeated in float64::
 
-        least = min over all compares of  bits(X) xor bits(P)
-        if least == 0 and any value of the column is not a float32:
+        least = min over all compares of  bits(X) + 1 - bits(P), without a sign
+        if least <= 2 and any value of the column is not a float32:
           line[i] = column > T[i]     for every test of the job
 
     ``exact`` holds each line's threshold in float64.
@@ -112,8 +102,8 @@ class Ties:
         return b.const((1 << 32) - 1, self._vec)
 
     def nearer(self, least: Value, x: Value, pivot: Value) -> Value:
-        """Return the minimum of ``least`` and x's distance from a pivot (0: a tie)."""
-        return least.min(b.bitcast(x, U32) ^ b.bitcast(pivot, U32))
+        """Return the minimum of ``least`` and x's distance from a pivot's neighbour."""
+        return least.min((b.bitcast(x, U32) + 1) - b.bitcast(pivot, U32))
 
     def keep(self, least: Value) -> None:
         self._found[0] = least
@@ -127,7 +117,7 @@ class Ties:
         lines: Buffer,
     ) -> None:
         half = self.lanes // 2
-        with b.when(b.any_true(self._found[0, self._vec].eq(0))):
+        with b.when(b.any_true(self._found[0, self._vec] <= 2)):
             odd = [b.const(0)]  # whether any value of the column is not a float32
             with b.loop(0, left, carry=odd, hint="row") as r:
                 x = self._clean(rows.rows[(rows.first + r) * rows.stride + feature])
@@ -197,7 +187,7 @@ class PredicateLowering:
         lanes = self.shape.registers.lanes
         clean = self._clean
         if self.narrow:
-            clean = lambda x: round_down(self._clean(x))  # noqa: E731
+            clean = lambda x: self._clean(x).to(F32)  # noqa: E731
         self.columns = ColumnTile(self.scalar, lanes, self.part, clean, self._run)
         if self.narrow:
             exact = np.zeros(self.t.n_lines, np.float64)
