@@ -6,7 +6,8 @@ forest once and combining trees from bit vectors is due to QuickScorer (Lucchese
 SIGIR 2015) and RapidScorer (Ye et al., KDD 2018), whose vectors have one bit for each
 leaf.
 
-CPUs and GPUs share how predicates are grouped into columns (``predicate_table.py``) and
-how trees are encoded (``sliced_layout.py``; ``encode_trees.py``, ``cut_trees.py`` and
-muxes where they are unbalanced).
+``predicate_table.py`` groups predicates into columns, ``predicate_lines.py`` and
+``bucket_search.py`` evaluate them; ``sliced_layout.py`` encodes trees, those that are
+unbalanced by ``encode_trees.py`` and ``cut_trees.py``, and ``sliced_trees.py`` emits
+them.
 """

@@ -3,7 +3,7 @@
 It lowers whole traversals of a block of rows, so schedules use it with
 ``cache_predicates`` and ``vectorize``. ``predicate_lines.py`` emits the input stage and
 ``sliced_trees.py`` the trees; ``predicate_table.py`` and ``sliced_layout.py`` lay out
-the data that both read. On GPUs it is ``skforge/gpu/layouts/bitsliced``.
+the data that both read.
 """
 
 from __future__ import annotations

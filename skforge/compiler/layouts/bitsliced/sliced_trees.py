@@ -8,11 +8,11 @@ For each tree, of depth d::
     leaf     = the number whose bits are the planes, as bytes or pairs of bytes
     sum     += value[leaf]
 
-If the target permutes bytes and no tree has more than 256 leaves, leaf values are
-looked up in registers, one byte of the value at a time; otherwise they are loaded one
-by one, after the numbers of a block are stored. Either way sums stay in tree order. The
-byte look-up returns each 64 rows in another order, the same for every tree, which the
-last step undoes.
+Leaf values are looked up in registers where that is faster, one byte of the value at a
+time (``sliced_layout.looks_up``); otherwise they are loaded one by one, after the
+numbers of a block are stored. Either way sums stay in tree order. The byte look-up
+returns each 64 rows in another order, the same for every tree, which the last step
+undoes.
 """
 
 from __future__ import annotations
