@@ -211,7 +211,7 @@ OPERATIONS: dict[type[Any], Operation] = {
         lambda op, t: t == Vec(t.element, len(op.parts)) and _all(t.element, *op.parts),
         one_width=True,
     ),
-    lir.Permute: Operation(_permute, "permute [{tables}] by {index}"),
+    lir.Permute: Operation(_permute, "permute{within} [{tables}] by {index}"),
     lir.Shuffle: Operation(_shuffle, "shuffle {a}, {b} <{lanes}>", one_width=True),
     lir.Compress: Operation(_compress, "compress {a} where {mask}", one_width=True),
     lir.MaskBits: Operation(_mask_bits),

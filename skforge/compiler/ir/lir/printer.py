@@ -77,7 +77,7 @@ _STATEMENTS: dict[type[Any], str] = {
     lir.Atomic: "atomic {op} {order} {buffer}[{index}] ({args})",
 }
 # Fields that may be absent, with the text that precedes them.
-_OPTIONAL = {"mask": " where ", "other": " else ", "unordered": " "}
+_OPTIONAL = {"mask": " where ", "other": " else ", "unordered": " ", "within": " "}
 
 
 def _line(node: lir.Op | lir.Stmt) -> str:
