@@ -106,8 +106,8 @@ def test_code_does_not_grow_with_the_forest(level: str) -> None:
         return len(emitted(made, sliced(), target)[0].splitlines())
 
     few, many = lines(n_trees=4), lines(n_trees=300)
-    # a larger constant may be encoded differently
-    assert abs(few - many) <= 4
+    # a larger constant may be encoded differently, and lines be numbered in 32 bits
+    assert abs(few - many) <= 10
 
 
 @pytest.mark.sampled(1)
