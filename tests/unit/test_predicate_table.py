@@ -206,6 +206,13 @@ def test_buckets(comparison: Comparison, sides: str, infinite: bool) -> None:
         assert {*found.tolist()} >= {BUCKETS + 8}
 
 
+def test_buckets_of_a_forest_take_a_few_megabytes_at_most() -> None:
+    many = normalize_predicates.run(counted((255,) * 700, even=True, depth=8))[0]
+    kind = plan_predicates(many, registers(8, 8)).jobs["kind"]
+    used = kind > BUCKETS
+    assert used[0] and not used[-1] and 100 < used.sum() < 600
+
+
 def test_thresholds_too_close_for_buckets() -> None:
     even = np.linspace(0, 1, 100, dtype=np.float32)
     assert bucket_table(even) is not None

@@ -39,7 +39,7 @@ from skforge.compiler.layouts.bitsliced.predicate_table import (
     BUCKETS,
     SETS_A_BYTE,
     PredicateJob,
-    code_bits,
+    search_bits,
 )
 from skforge.compiler.layouts.bitsliced.sliced_layout import BlockOfBits
 
@@ -230,7 +230,8 @@ class PredicateLowering:
             kind, job = self._job(jobs[i], b.const(0))
             planes = i * (PLANES * self.line_bytes)
             cases = {
-                k: partial(self._thermometer, code_bits(k), job, planes) for k in kinds
+                k: partial(self._thermometer, search_bits(k), job, planes)
+                for k in kinds
             }
             self._by_kind(kind, cases)
             if self.right:
@@ -273,9 +274,9 @@ class PredicateLowering:
         def run(kind: int) -> None:
             if predicate_table.searched(kind):
                 search = self._search_buckets if kind > BUCKETS else self._search
-                search(code_bits(kind), job, planes)
+                search(search_bits(kind), job, planes)
                 if not self.kept:
-                    self._thermometer(code_bits(kind), job, planes)
+                    self._thermometer(search_bits(kind), job, planes)
                 elif self.right:
                     self._missing_plane(job.column, planes)
                 return

@@ -18,12 +18,12 @@ from numpy.typing import ArrayLike, NDArray
 from skforge._typing import Array, Bools, Int32s, Int64s
 from skforge.compiler.binning import rules
 from skforge.compiler.binning.search import Registers
-from skforge.compiler.binning.transpose import tile_starts
+from skforge.compiler.binning.transpose import WIDE, tile_starts
 from skforge.compiler.forest.arrays import Comparison, Missing
 from skforge.compiler.forest.bins import TestColumns
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.lir.nodes import Value
-from skforge.compiler.layouts.bitsliced.bucket_search import bucket_table
+from skforge.compiler.layouts.bitsliced.bucket_search import MOST_BYTES, bucket_table
 from skforge.exceptions import ScheduleError
 
 #: Kinds of job: compare each threshold, category sets, tables of sets; another kind is
@@ -53,7 +53,7 @@ def searched(kind: ArrayLike) -> Bools:
     return ~np.isin(kind, (DIRECT, CATEGORY, *SETS))
 
 
-def code_bits(kind: int) -> int:
+def search_bits(kind: int) -> int:
     """Return how many bits the codes of a search have."""
     return kind % BUCKETS
 
@@ -125,11 +125,14 @@ def plan_predicates(forest: Forest, registers: Registers) -> PredicateTable:
     features = forest.feature[columns.first]
     numbers, set_tables = rules.ThresholdPool(lanes), rules.ThresholdPool()
     works: list[tuple[int, int, int, int]] = []  # column, kind, predicates, offset
+    # Wide rows are taken in parts, each of which reads the buckets.
+    room = MOST_BYTES // (2 if forest.n_features > WIDE else 1)
     for c, column in enumerate(columns):
         work = _sets(forest, column)
         if not category[column[0]]:
-            work = _thresholds(forest.threshold[column], registers)
+            work = _thresholds(forest.threshold[column], registers, room)
         for k, n, data in work:
+            room -= data.nbytes if k > BUCKETS else 0
             works.append((c, k, n, (set_tables if k in SETS else numbers).add(data)))
     of, kind, count, offset = np.array(works, np.int32).reshape(-1, 4).T
     tile = np.searchsorted(start + lanes, features[of], "right")
@@ -175,7 +178,7 @@ def _number_lines(kind: Int32s, count: Int32s) -> tuple[Int32s, int]:
 
 
 def _thresholds(
-    thresholds: Array, registers: Registers
+    thresholds: Array, registers: Registers, room: int
 ) -> Iterator[tuple[int, int, Array]]:
     most = (1 << registers.levels) - 1 or len(thresholds)
     for part in np.split(thresholds, range(most, len(thresholds), most)):
@@ -183,7 +186,9 @@ def _thresholds(
             yield DIRECT, len(part), part
             continue
         kind = max(4, len(part).bit_length())
-        found = bucket_table(part) if kind >= registers.buckets else None
+        found = None
+        if kind >= registers.buckets and room > 0:
+            found = bucket_table(part)
         if found is not None:
             yield BUCKETS + kind, len(part), found
             continue
