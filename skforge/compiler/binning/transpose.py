@@ -27,9 +27,15 @@ from skforge.compiler.ir.lir.nodes import I64, U8, U16, Buffer, Scalar, Value, V
 WIDE, WIDE_PART = 500, 64
 
 #: Wide rows are read this many columns at a time, along the rows: the CPU fetches what
-#: follows by itself, and prefetches help it (Zen 4, 2000 columns, 512 new rows: 1.2 us
-#: a row tile by tile, .77 along rows, .72 with prefetches).
-RUN, RUN_AHEAD = 512, 4
+#: follows by itself (Zen 4, 2000 columns, 512 new rows: 1.2 us a row tile by tile, .77
+#: along rows).
+RUN = 512
+
+#: Rows of more bytes than ``NARROW`` are prefetched, this many rows ahead, of wide rows
+#: one group: tile by tile, the CPU does not foresee steps of a row (Zen 3, 512 rows of
+#: 150 and 400 doubles take .62 and .66 times as long, 64 of them .73 and .74; 65,536 of
+#: 182 to 275 columns .7 to .8, and of 600 and 1,200 .9 at all sizes).
+NARROW, AHEAD = 128, 32
 
 
 class ColumnTile:
@@ -54,7 +60,12 @@ class ColumnTile:
         self.buffer = b.alloc("columns", scalar, tiles * lanes * part)
 
     def fill(
-        self, rows: BlockRows, starts: Buffer, first: Value | int, count: Value | int
+        self,
+        rows: BlockRows,
+        starts: Buffer,
+        first: Value | int,
+        count: Value | int,
+        n_tiles: int,
     ) -> None:
         """Transpose tiles from ``first`` on; each group passes through all of them.
 
@@ -67,16 +78,14 @@ class ColumnTile:
         apart = rows.stride >= rows.n_features
         limit = rows.n_rows - (n + slack)
         left = (rows.n_rows - rows.first).min(self.part)
+        narrow = rows.n_features * rows.rows.element.bytes <= NARROW
         with b.loop(0, left, n, hint="group") as r:
             row = rows.first + r
 
             def of_tiles(transpose: Callable[..., None]) -> None:
                 with b.turns(count, 1, "tile") as t:
-                    if rows.n_features > WIDE:
-                        following = starts[first + (t + RUN_AHEAD).min(count - 1)]
-                        at = row * rows.stride + (following.to(I64) + (n - 1))
-                        for k in range(n):
-                            b.prefetch(rows.rows, at + rows.stride * k)
+                    if not narrow:
+                        self._prefetch(rows, r, left, t + first, count, starts, n_tiles)
                     own = start if count == 1 else starts[first + t].to(I64)
                     transpose(rows, own, row, r + t * (n * self.part))
 
@@ -85,6 +94,26 @@ class ColumnTile:
                 lambda: of_tiles(self._transpose_fast),
                 lambda: of_tiles(partial(self._transpose_slow, last)),
             )
+
+    def _prefetch(
+        self,
+        rows: BlockRows,
+        r: Value,
+        left: Value,
+        tile: Value,
+        count: Value | int,
+        starts: Buffer,
+        n_tiles: int,
+    ) -> None:
+        """Prefetch a tile of a later group, or of the tiles that are filled next."""
+        n = self.lanes
+        later = r + (n if rows.n_features > WIDE else max(n, AHEAD))
+        past = later >= left
+        tile = b.select(past, (tile + count).min(n_tiles - 1), tile)
+        row = rows.first + b.select(past, later - left, later)
+        at = row * rows.stride + (starts[tile].to(I64) + (n - 1))
+        for k in range(n):
+            b.prefetch(rows.rows, at + rows.stride * k)
 
     def _transpose_fast(
         self, rows: BlockRows, start: Value, row: Value, r: Value
@@ -138,7 +167,7 @@ class ColumnTile:
         with b.loop(0, n_tiles, self.tiles, hint="tile") as i:
             one = self.tiles == 1
             end = i + 1 if one else (i + self.tiles).min(n_tiles)
-            self.fill(rows, starts, i, 1 if one else end - i)
+            self.fill(rows, starts, i, 1 if one else end - i, n_tiles)
             with b.loop(ends[i].to(I64), ends[end].to(I64), hint="job") as j:
                 yield j
 

@@ -270,7 +270,7 @@ class ValuesOfBlock(TileRows):
         scalar, count = rows.rows.element, len(self._starts)
         clean = self._clean_and_note
         columns = ColumnTile(scalar, walks.lanes, walks.block, clean, count)
-        columns.fill(rows, self._column_starts, 0, count)
+        columns.fill(rows, self._column_starts, 0, count, count)
         self._columns = columns.buffer
         self._any_missing = self._seen[0].ne(0)
 
