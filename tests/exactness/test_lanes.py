@@ -14,6 +14,7 @@ from skforge.compiler.forest.bins import column_count
 from skforge.compiler.forest.reference import reference_leaves, reference_raw
 from skforge.compiler.layouts.lanes import lane_levels, lane_masks, lanes
 from skforge.compiler.runtime.module import compile_forest
+from skforge.compiler.schedule.families import lanes_schedule
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from skforge.exceptions import ScheduleError
@@ -40,6 +41,7 @@ IN_BLOCKS = (
     .vectorize("tree")
     .represent("lanes")
 )
+PARALLEL = lanes_schedule(parallel=True)
 #: All but forests of leaves and of too many columns.
 TAKEN = [
     name
@@ -69,8 +71,10 @@ def test_forests(name: str, way: str) -> None:
     check_exact(name, LANES, batches=SIZES, apply=way == "cheapest")
 
 
-def test_rows_in_parallel() -> None:
-    check_exact("multiclass", IN_BLOCKS, n_jobs=3)
+@pytest.mark.parametrize("name", ["multiclass", "scalar", "double categories"])
+def test_rows_in_parallel(name: str) -> None:
+    check_exact(name, IN_BLOCKS, n_jobs=3)
+    check_exact(name, PARALLEL, n_jobs=3, apply=True)
 
 
 @pytest.mark.sampled(6)
@@ -98,10 +102,10 @@ def test_nothing_is_read_or_written_out_of_bounds(
 ) -> None:
     target = {"aarch64": Target.aarch64(), "host": Target.host()}.get(level)
     rows, raw, _ = expected(name)
-    for n in (0, 1, 5):
+    for n, schedule in ((0, LANES), (1, PARALLEL), (5, LANES), (5, PARALLEL)):
         got = interpreted(
             forest(name),
-            LANES,
+            schedule,
             rows[:n],
             target=target or Target.x86_64(level),
             extra_stride=n % 3,

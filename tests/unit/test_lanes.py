@@ -333,3 +333,19 @@ def test_code_does_not_grow_with_the_number_of_trees() -> None:
 
     # but for constants that happen to be equal
     assert abs(size(128) - size(1024)) < 10
+
+
+@pytest.mark.parametrize(("sets", "rows"), [(False, 4), (True, 1)])
+def test_a_task_takes_rows_whose_leaves_are_added_together(
+    sets: bool, rows: int
+) -> None:
+    made = forest("double categories") if sets else drawn(9, 6)
+    text = compile_forest(made, lanes_schedule(parallel=True)).inspect("lir")
+    count = re.search(r"parallel_for %p\S* i64 < (%\S+) {", text)
+    assert count is not None
+    value = re.search(rf"{re.escape(count[1])}: i64 = (\S+) (\S+?),? (%\S+)", text)
+    assert value is not None
+    if rows == 1:  # all rows
+        assert value[1] == "max" and value[2] == "%n_rows"
+    else:
+        assert value[1] == "div" and f"{value[3]}: i64 = const {rows}\n" in text

@@ -258,8 +258,9 @@ class Lowering:
                 raise CompilerError(f"{loop.kind} loops need the GPU lowering")
 
     def _grouped(self, loop: mir.Loop, lo: Value, hi: Value, step: Value) -> None:
-        if isinstance(k := self.k.layout, layouts.RowLayout) and k.together > 1:
-            self._rows_together(loop, k, lo, hi)
+        if (layout := self._together(loop)) is not None:
+            with b.loop(lo, hi, layout.together, hint=loop.var) as first:
+                self._rows_together(loop, layout, first, hi)
             return
         with self._carry(loop):
             if loop.group == 1:
@@ -272,6 +273,14 @@ class Lowering:
             middle = lo + self._trips(loop, lo, hi, step) // loop.group * stride
             self._run(loop, lo, middle, stride)
             self._run(loop, middle, hi, step, remainder=True)
+
+    def _together(self, loop: mir.Loop) -> layouts.RowLayout | None:
+        """Return the layout if a loop over rows takes several through all trees."""
+        layout = self.k.layout
+        if not isinstance(layout, layouts.RowLayout) or layout.together == 1:
+            return None
+        inner = [s.kind for s in loop.body if isinstance(s, mir.Loop)]
+        return layout if inner == ["block"] else None
 
     def _trips(self, loop: mir.Loop, lo: Value, hi: Value, step: Value) -> Value:
         span = hi - lo if loop.start != 0 else hi
@@ -300,7 +309,7 @@ class Lowering:
         self.k.carried = dict(zip(keys, sums, strict=True))
 
     def _rows_together(
-        self, loop: mir.Loop, layout: layouts.RowLayout, lo: Value, hi: Value
+        self, loop: mir.Loop, layout: layouts.RowLayout, first: Value, hi: Value
     ) -> None:
         """Take several rows through all trees, and add their leaves together.
 
@@ -310,27 +319,26 @@ class Lowering:
         (block,) = (s for s in loop.body if isinstance(s, mir.Loop))
         (reduce,) = reduces_in(block.body)
         at = loop.body.index(block)
-        with b.loop(lo, hi, n, hint=loop.var) as first:
-            count = (hi - first).min(n)
-            code = layout.start(b, k.model_buffer)
-            with b.loop(count) as r, self._bound(loop.var, first + r):
-                self._of_rows = code, r
-                self.body(loop.body[:at])
-            self._of_rows = None
+        count = (hi - first).min(n)
+        code = layout.start(b, k.model_buffer)
+        with b.loop(count) as r, self._bound(loop.var, first + r):
+            self._of_rows = code, r
+            self.body(loop.body[:at])
+        self._of_rows = None
 
-            def add(rows: int) -> None:
-                sums = []
-                for r in (b.const(i).min(count - 1) for i in range(rows)):
-                    with self._bound(loop.var, first + r):
-                        sums.append((r, *self._sums.element(reduce, 1)))
-                code.add_together(*sums)
+        def add(rows: int) -> None:
+            sums = []
+            for r in (b.const(i).min(count - 1) for i in range(rows)):
+                with self._bound(loop.var, first + r):
+                    sums.append((r, *self._sums.element(reduce, 1)))
+            code.add_together(*sums)
 
-            def several() -> None:
-                b.if_(count.eq(2), lambda: add(2), lambda: add(n))
+        def several() -> None:
+            b.if_(count.eq(2), lambda: add(2), lambda: add(n))
 
-            b.if_(count.eq(1), lambda: add(1), several)
-            with b.loop(count) as r, self._bound(loop.var, first + r):
-                self.body(loop.body[at + 1 :])
+        b.if_(count.eq(1), lambda: add(1), several)
+        with b.loop(count) as r, self._bound(loop.var, first + r):
+            self.body(loop.body[at + 1 :])
 
     def _parallel(self, loop: mir.Loop, lo: Value, hi: Value, step: Value) -> None:
         if any(isinstance(stmt, mir.StoreRows) for stmt in loop.body):
@@ -340,6 +348,11 @@ class Lowering:
         trips = self._trips(loop, lo, hi, step)
         if shared_with(loop) is not None:
             self._deal_out([(loop, lo, step, trips)])
+            return
+        if (layout := self._together(loop)) is not None:
+            n = layout.together
+            with b.parallel((trips + (n - 1)) // n) as p:
+                self._rows_together(loop, layout, lo + p * n, hi)
             return
         count = trips if loop.group == 1 else trips // loop.group
         stride = step * loop.group
