@@ -133,6 +133,13 @@ CASES = {
     "buckets, wide": lambda: counted(
         (40, 70, 9, 255), even=True, used=(0, 17, 499, 500), n_features=501
     ),
+    "few in buckets": lambda: counted((64, 255), sides="right", infinite=True),
+    "few in buckets, double": lambda: counted(
+        (70, 200), dtype="float64", comparison=Comparison.LE
+    ),
+    "few in buckets, wide": lambda: counted(
+        (70, 9, 255), used=(0, 17, 500), n_features=501
+    ),
     "categories": lambda: forest("categories, cut"),
     "wide": lambda: counted((20, 5, 9, 40), used=(0, 17, 499, 500), n_features=501),
     "wide, two runs": lambda: counted(

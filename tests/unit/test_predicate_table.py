@@ -14,17 +14,22 @@ from skforge.compiler.forest.arrays import Comparison, Missing
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.reference import evaluate_predicates
 from skforge.compiler.layouts.bitsliced import predicate_table
-from skforge.compiler.layouts.bitsliced.bucket_search import bucket_table
+from skforge.compiler.layouts.bitsliced.bucket_search import (
+    bucket_table,
+    table_of_few,
+)
 from skforge.compiler.layouts.bitsliced.predicate_table import (
     BUCKETS,
     CATEGORY,
     DIRECT,
     DIRECT_LIMIT,
+    FEW,
     SETS,
     SPARE_LINES,
     PredicateTable,
     plan_predicates,
     refusal,
+    search_bits,
 )
 from skforge.compiler.passes.hir import normalize_predicates
 from skforge.exceptions import ScheduleError
@@ -72,8 +77,9 @@ def evaluate(
                     byte = table.set_tables[at + i // 8 * entries + entry]
                     lines[first + i] = byte >> (7 - i % 8) & 1
             elif jobs["kind"][j] > BUCKETS:
-                code = _by_bucket(table, comparison, at, x)
-                assert code.max() < 1 << int(jobs["kind"][j] - BUCKETS)
+                find = _by_few if jobs["kind"][j] > FEW else _by_bucket
+                code = find(table, comparison, at, x)
+                assert code.max() < 1 << search_bits(int(jobs["kind"][j]))
                 for i in range(count):
                     lines[first + i] = code > i
             else:
@@ -124,14 +130,26 @@ def _search(table, comparison, lanes, levels, at, x) -> np.ndarray:
 
 def _by_bucket(table, comparison, at, x) -> np.ndarray:
     """Compare with the threshold of one bucket, as the kernel does."""
+    bucket = _bucket(table, at, x)
+    threshold, codes = (table.numbers[at + 4 + k + 2 * bucket] for k in (0, 1))
+    right = _right(table, comparison, x, threshold)
+    return np.where(right, codes // 256, codes % 256).astype(np.int64)
+
+
+def _by_few(table, comparison, at, x) -> np.ndarray:
+    """Compare with up to three thresholds of one bucket."""
+    bucket = _bucket(table, at, x)
+    *thresholds, codes = (table.numbers[at + 4 + k + 4 * bucket] for k in range(4))
+    passed = sum(_right(table, comparison, x, t).astype(np.int64) for t in thresholds)
+    return (codes % 256 + np.minimum(passed, codes // 256)).astype(np.int64)
+
+
+def _bucket(table, at, x) -> np.ndarray:
     scale, shift, last = table.numbers[at : at + 3]
     with np.errstate(over="ignore"):
         y = x * scale + shift
     empty = last if table.unordered else 0
-    bucket = np.where(np.isnan(y), empty, np.clip(y, 0, last)).astype(np.int64)
-    threshold, codes = (table.numbers[at + 4 + k + 2 * bucket] for k in (0, 1))
-    right = _right(table, comparison, x, threshold)
-    return np.where(right, codes // 256, codes % 256).astype(np.int64)
+    return np.where(np.isnan(y), empty, np.clip(y, 0, last)).astype(np.int64)
 
 
 def _inside(forest: Forest, predicate: int, x: np.ndarray) -> np.ndarray:
@@ -204,6 +222,29 @@ def test_buckets(comparison: Comparison, sides: str, infinite: bool) -> None:
         table = check(counted(counts, twice=counts == (100,), **given), 8, 8)
         found = table.jobs["kind"][table.jobs["kind"] > BUCKETS]
         assert {*found.tolist()} >= {BUCKETS + 8}
+
+
+@pytest.mark.parametrize("comparison", [Comparison.LT, Comparison.LE])
+@pytest.mark.parametrize("sides", ["left", "right", "mixed"])
+@pytest.mark.parametrize("infinite", [False, True])
+def test_buckets_of_several_thresholds(
+    comparison: Comparison, sides: str, infinite: bool
+) -> None:
+    given = dict(comparison=comparison, sides=sides, infinite=infinite)
+    table = check(counted((64, 100, 127, 128, 200, 255), **given), 8, 8)
+    assert np.count_nonzero(table.jobs["kind"] > FEW) >= 4
+
+
+def test_few_thresholds_of_a_bucket() -> None:
+    even = np.linspace(0, 1, 100, dtype=np.float32)
+    near = np.nextafter(even[50], np.float32(1))
+    assert table_of_few(np.append(even, [near, even[70]])) is not None
+    assert table_of_few(np.append(even, [near, even[50], even[50]])) is None
+    # two at each end lie apart from the others
+    far = np.array([-2e38, -1e38, 1e38, 2e38], np.float32)
+    assert table_of_few(np.append(even, far)) is not None
+    for few in ([1.0] * 100, [np.inf] * 100, [-np.inf] * 50 + [0.0] * 50):
+        assert table_of_few(np.array(few, np.float32)) is None
 
 
 def test_buckets_of_a_forest_take_a_few_megabytes_at_most() -> None:

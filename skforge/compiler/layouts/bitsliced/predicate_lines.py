@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial, reduce
-from operator import or_
+from operator import add, or_
 
 import numpy as np
 
@@ -37,6 +37,7 @@ from skforge.compiler.layouts.bitsliced import bucket_search, predicate_table
 from skforge.compiler.layouts.bitsliced.bucket_search import LANES, BucketSearch
 from skforge.compiler.layouts.bitsliced.predicate_table import (
     BUCKETS,
+    FEW,
     SETS_A_BYTE,
     PredicateJob,
     search_bits,
@@ -203,7 +204,7 @@ class PredicateLowering:
         size = 17 * 8 * self._plane(self.line_bytes).lanes
         self.steps = b.alloc("code_steps", U8, size)
         if max(self.t.kinds) > BUCKETS:
-            self.buckets = BucketSearch(self.part)
+            self.buckets = BucketSearch(self.part, max(self.t.kinds) > FEW)
 
     def _plane(self, size: int) -> Vec:
         return Vec(I64, min(size, self.shape.plane_rows // 8) // 8)
@@ -257,7 +258,7 @@ class PredicateLowering:
         return kind, PredicateJob(j, column, line, place, count, offset, shift)
 
     def _by_kind(self, kind: Value, cases: Mapping[int, Callable[[], None]]) -> None:
-        table = np.zeros(2 * BUCKETS, np.uint8)
+        table = np.zeros(max(self.t.kinds) + 1, np.uint8)
         table[list(cases)] = np.arange(len(cases))
         name = "kind_case" if len(cases) == len(self.t.kinds) else "search_case"
         case = lambda: self._model(name, table)[kind].to(I64)  # noqa: E731
@@ -273,7 +274,9 @@ class PredicateLowering:
 
         def run(kind: int) -> None:
             if predicate_table.searched(kind):
-                search = self._search_buckets if kind > BUCKETS else self._search
+                search = self._search
+                if kind > BUCKETS:
+                    search = partial(self._search_buckets, kind > FEW)
                 search(search_bits(kind), job, planes)
                 if not self.kept:
                     self._thermometer(search_bits(kind), job, planes)
@@ -346,20 +349,31 @@ class PredicateLowering:
                     if j + 1 < levels:
                         index[v] = b.select(mask, index[v] | 1 << j, index[v])
 
-    def _search_buckets(self, bits: int, job: PredicateJob, planes: Value) -> None:
+    def _search_buckets(
+        self, few: bool, bits: int, job: PredicateJob, planes: Value
+    ) -> None:
         numbers, unordered = self.numbers, self.t.unordered
         right = partial(self._rules.goes_right, unordered=unordered)
 
         def column(r: Value) -> Value:
             return self.columns.vectors(job.column + r, LANES)[0]
 
-        self.buckets.find(numbers, job.offset, self.left, column, unordered)
+        none, one = (b.const(k, Vec(U32, LANES)) for k in (0, 1))
+        self.buckets.find(numbers, job.offset, self.left, column, unordered, few)
         with self._noting_ties(self.left, bucket_search.ROWS, "rows") as (r, compared):
             codes = []
             for first in range(0, bucket_search.ROWS, LANES):
-                x, (threshold, *two) = column(r + first), self.buckets.entry(r + first)
-                codes.append(b.select(right(x, threshold), *two))
-                compared.append((x, threshold))
+                x = column(r + first)
+                if few:
+                    thresholds, code, held = self.buckets.entry_of_few(r + first)
+                    passed = [b.select(right(x, t), one, none) for t in thresholds]
+                    # padding is passed, too
+                    codes.append(code + reduce(add, passed).min(held))
+                else:
+                    threshold, *two = self.buckets.entry(r + first)
+                    codes.append(b.select(right(x, threshold), *two))
+                    thresholds = [threshold]
+                compared += [(x, threshold) for threshold in thresholds]
             at = planes + r // 8
             bucket_search.store_codes(self.planes, at, self.line_bytes, codes, bits)
 

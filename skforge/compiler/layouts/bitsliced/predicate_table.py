@@ -23,14 +23,19 @@ from skforge.compiler.forest.arrays import Comparison, Missing
 from skforge.compiler.forest.bins import TestColumns
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.lir.nodes import Value
-from skforge.compiler.layouts.bitsliced.bucket_search import MOST_BYTES, bucket_table
+from skforge.compiler.layouts.bitsliced.bucket_search import (
+    MOST_BYTES,
+    bucket_table,
+    table_of_few,
+)
 from skforge.exceptions import ScheduleError
 
 #: Kinds of job: compare each threshold, category sets, tables of sets; another kind is
-#: the levels of a search, added to ``BUCKETS`` if it is by buckets.
+#: the levels of a search, added to ``BUCKETS`` if it is by buckets, or to ``FEW`` if
+#: these have several thresholds.
 DIRECT = 0
 CATEGORY = 9
-BUCKETS = 16
+BUCKETS, FEW = 16, 32
 
 #: Tables for sets of few categories: kind of job and entries. Each byte answers for
 #: eight sets. The last entry is for a category in no set, the one before for a missing
@@ -186,11 +191,14 @@ def _thresholds(
             yield DIRECT, len(part), part
             continue
         kind = max(4, len(part).bit_length())
-        found = None
+        found, way = None, BUCKETS
         if kind >= registers.buckets and room > 0:
             found = bucket_table(part)
+            if found is None and kind > registers.buckets:
+                found, way = table_of_few(part), FEW
         if found is not None:
-            yield BUCKETS + kind, len(part), found
+            room -= found.nbytes
+            yield way + kind, len(part), found
             continue
         pivots = registers.pivots(part, kind, np.inf, low_first=True)
         yield kind, len(part), np.concatenate(pivots)
