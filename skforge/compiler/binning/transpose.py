@@ -110,7 +110,7 @@ class ColumnTile:
         later = r + (n if rows.n_features > WIDE else max(n, AHEAD))
         past = later >= left
         tile = b.select(past, (tile + count).min(n_tiles - 1), tile)
-        row = rows.first + b.select(past, later - left, later)
+        row = rows.first + b.select(past, (later - left).min(r), later)
         at = row * rows.stride + (starts[tile].to(I64) + (n - 1))
         for k in range(n):
             b.prefetch(rows.rows, at + rows.stride * k)
