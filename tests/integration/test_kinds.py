@@ -124,7 +124,7 @@ class Rows:
         if named:
             frame = forms.with_categories(base) if kind.on == "categories" else base
             self._mapped = {name: pair for name, *pair in forms.mapped(frame)}
-        self.names = [*filter(self._is_made, self._makers), *self._mapped]
+        self.names = [*self._makers, *self._mapped]
 
     def made(self, form: str, for_source: bool = False) -> Any:
         """Return rows; the source gets the frame that mappings stand for."""
@@ -133,7 +133,7 @@ class Rows:
         with np.errstate(all="ignore"):
             return self._makers[form](self._base)
 
-    def _is_made(self, form: str) -> bool:
+    def is_made(self, form: str) -> bool:
         try:
             self.made(form)
         except (TypeError, ValueError, OverflowError):
@@ -167,7 +167,7 @@ def cells_of(fast: Any, rows: Rows, turn: int | None) -> list[Cell]:
             cells += [(form, method) for method in methods]
         elif (place + turn) % 8 == 0:
             cells.append((form, methods[(place // 8 + turn) % len(methods)]))
-    return [cell for cell in cells if not is_undefined(*cell, fast)]
+    return [c for c in cells if not is_undefined(*c, fast) and rows.is_made(c[0])]
 
 
 def is_undefined(form: str, method: str, fast: Any) -> bool:
