@@ -120,6 +120,7 @@ class _Flow:
         self._function, self._part_of = function, part_of
         self._needs: dict[Any, set[Any]] = defaultdict(set)
         self._prefetches: list[lir.Prefetch] = []
+        self._base: dict[str, str] = {}  # of a window: what it is a part of
         self._visit(function.body, set())
         found = [n[5:] for n in self._needs if str(n).startswith("part ")]
         self.parts = [
@@ -148,6 +149,8 @@ class _Flow:
                     needs[f"={buffer.name}"].add(f"@{buffer.name}")
                 case lir.Window(buffer=buffer, base=base):  # the same memory
                     needs[id(stmt)] |= read
+                    needs[f"@{buffer.name}"] |= {id(stmt), f"@{base.name}"}
+                    self._base[buffer.name] = base.name
                     for what in ("=", "=planes "):
                         needs[what + buffer.name] |= {id(stmt), what + base.name}
                 case lir.Prefetch():
@@ -157,7 +160,9 @@ class _Flow:
                     part = f"part {self._part(stmt, written[0])}"
                     needs[part] |= read | {f"@{written[0].name}"}
                     planes = "planes " * isinstance(stmt, lir.StorePlane)
-                    needs[f"={planes}{written[0].name}"].add(part)
+                    name = written[0].name
+                    for same in {name, self._base.get(name, name)}:
+                        needs[f"={planes}{same}"].add(part)
                 case _:
                     needs[id(stmt)] |= read
                     for value in walk.bound_in(stmt):

@@ -78,8 +78,8 @@ def evaluate(
                     lines[first + i] = byte >> (7 - i % 8) & 1
             elif jobs["kind"][j] > BUCKETS:
                 find = _by_few if jobs["kind"][j] > FEW else _by_bucket
-                code = find(table, comparison, at, x)
-                assert code.max() < 1 << search_bits(int(jobs["kind"][j]))
+                bits = search_bits(int(jobs["kind"][j]))
+                code = np.minimum(find(table, comparison, at, x), (1 << bits) - 1)
                 for i in range(count):
                     lines[first + i] = code > i
             else:
@@ -137,11 +137,12 @@ def _by_bucket(table, comparison, at, x) -> np.ndarray:
 
 
 def _by_few(table, comparison, at, x) -> np.ndarray:
-    """Compare with up to three thresholds of one bucket."""
-    bucket = _bucket(table, at, x)
-    *thresholds, codes = (table.numbers[at + 4 + k + 4 * bucket] for k in range(4))
-    passed = sum(_right(table, comparison, x, t).astype(np.int64) for t in thresholds)
-    return (codes % 256 + np.minimum(passed, codes // 256)).astype(np.int64)
+    """Compare with the four thresholds from those of one bucket on."""
+    first = int(table.numbers[at + 3])
+    code = table.before[first + _bucket(table, at, x)].astype(np.int64)
+    thresholds = [table.numbers[at + 4 + code + k] for k in range(4)]
+    passed = [_right(table, comparison, x, t).astype(np.int64) for t in thresholds]
+    return np.minimum(code + sum(passed), 255)
 
 
 def _bucket(table, at, x) -> np.ndarray:
@@ -238,10 +239,10 @@ def test_buckets_of_several_thresholds(
 def test_few_thresholds_of_a_bucket() -> None:
     even = np.linspace(0, 1, 100, dtype=np.float32)
     near = np.nextafter(even[50], np.float32(1))
-    assert table_of_few(np.append(even, [near, even[70]])) is not None
-    assert table_of_few(np.append(even, [near, even[50], even[50]])) is None
-    # two at each end lie apart from the others
-    far = np.array([-2e38, -1e38, 1e38, 2e38], np.float32)
+    assert table_of_few(np.append(even, [near, near, even[50]])) is not None
+    assert table_of_few(np.append(even, [near, near, even[50], even[50]])) is None
+    # three at each end lie apart from the others
+    far = np.array([-3e38, -2e38, -1e38, 1e38, 2e38, 3e38], np.float32)
     assert table_of_few(np.append(even, far)) is not None
     for few in ([1.0] * 100, [np.inf] * 100, [-np.inf] * 50 + [0.0] * 50):
         assert table_of_few(np.array(few, np.float32)) is None

@@ -202,11 +202,11 @@ def test_without_permutes_every_threshold_is_compared() -> None:
 @pytest.mark.parametrize("level", LEVELS)
 def test_rows_of_several_lines_are_fetched_ahead(level: str) -> None:
     target = Target.x86_64(level)
-    for n_features in (33, 501):
+    for n_features in (65, 501):
         text = emitted(drawn(9, 6, n_features=n_features), sliced(), target)[0]
         # a group of rows, in code for whole groups and for the last rows
         assert len(re.findall(r"\tprefetcht0", text)) == 2 * target.vector_bits // 32
-    narrow = drawn(9, 6, n_features=32)
+    narrow = drawn(9, 6, n_features=64)
     assert "prefetcht0" not in emitted(narrow, sliced(), target)[0]
 
 

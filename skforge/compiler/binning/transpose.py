@@ -34,8 +34,8 @@ RUN = 512
 #: Rows of more bytes than ``NARROW`` are prefetched, this many rows ahead, of wide rows
 #: one group: tile by tile, the CPU does not foresee steps of a row (Zen 3, 512 rows of
 #: 150 and 400 doubles take .62 and .66 times as long, 64 of them .73 and .74; 65,536 of
-#: 182 to 275 columns .7 to .8, and of 600 and 1,200 .9 at all sizes).
-NARROW, AHEAD = 128, 32
+#: 182 to 275 columns .7 to .8, and of 600 and 1,200 .9 at all sizes; 200 bytes 1.04).
+NARROW, AHEAD = 256, 32
 
 
 class ColumnTile:

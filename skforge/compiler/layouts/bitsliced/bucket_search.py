@@ -14,9 +14,11 @@ of a higher one::
       planes = bits of the code
 
 If that takes too many buckets, as among thresholds that are chosen exactly, each has up
-to three, and a value is compared with all of them. (Zen 3, 512 and 4,096 rows, 100
-trees of depth 8 of a random forest take .83 of the time. With up to seven, a search
-takes longer than one by levels.)
+to four. A byte tells how many thresholds come before a bucket, and a value is compared
+with the four that follow; those of higher buckets are not passed::
+
+    code = before[bucket of x]
+    code += ones(x passes threshold[code : code + 4])
 
 Loads of single entries take less time than vector registers take for the half of a
 search among many thresholds: their pivots do not fit one permute. (Zen 3, 8 values:
@@ -29,6 +31,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
+from numpy.typing import NDArray
 
 from skforge._typing import Array, Int64s
 from skforge.compiler.binning.buckets import bucket_of, clamped, spread
@@ -43,8 +46,8 @@ MOST_BUCKETS = 2048
 #: columns of 255 thresholds (5 MB) took 2.4 times as long as their search by levels.
 MOST_BYTES = 2 << 20
 
-#: Most thresholds of a bucket, if one takes too many buckets.
-FEW = 3
+#: Most thresholds of a bucket, if one takes too many buckets, and most such buckets.
+FEW, MOST_OF_FEW = 4, 1024
 
 #: Rows of a register, and those whose codes become bits at once.
 LANES, ROWS = 8, 32
@@ -100,26 +103,24 @@ def _entries(
     return np.concatenate([head, entries.ravel()])
 
 
-def table_of_few(thresholds: Array) -> Array | None:
+def table_of_few(thresholds: Array) -> tuple[Array, NDArray[np.uint8]] | None:
     """Return the numbers of a job whose buckets have up to ``FEW`` thresholds.
 
-    After the same head, they are each bucket's thresholds, and the code of values below
-    them with their number, as one number. None if too many buckets would be needed.
+    They are the same head and the sorted thresholds; beside them, how many come before
+    each bucket. None if too many buckets would be needed.
     """
     thresholds, dtype = np.sort(thresholds), thresholds.dtype.type
     count = 1 << (len(thresholds) // FEW).bit_length()
-    while count <= MOST_BUCKETS:
+    while count <= MOST_OF_FEW:
         for edge in (0, FEW - 1):  # the last bucket has one more than the edge
             scale, shift = map(dtype, spread(thresholds, count, edge))
             bucket = bucket_of(thresholds, scale, shift, dtype(count - 1))
             held = np.bincount(bucket)
             if held.max() <= FEW:
-                below = np.cumsum(held) - held
-                entries = np.full((len(held), FEW + 1), np.inf, thresholds.dtype)
-                entries[bucket, np.arange(len(bucket)) - below[bucket]] = thresholds
-                entries[:, FEW] = below + ABOVE * held
                 head = np.array([scale, shift, bucket[-1], 0], thresholds.dtype)
-                return np.concatenate([head, entries.ravel()])
+                after = np.full(FEW - 1, np.inf, thresholds.dtype)
+                before = (np.cumsum(held) - held).astype(np.uint8)
+                return np.concatenate([head, thresholds, after]), before
         count *= 2
     return None
 
@@ -132,7 +133,7 @@ class BucketSearch:
 
     def __init__(self, part: int, few: bool) -> None:
         self._places = b.alloc("bucket_places", I32, part)
-        self._entries = b.alloc("bucket_entries", F32, (FEW + 1 if few else 2) * part)
+        self._entries = b.alloc("bucket_entries", F32, (FEW if few else 2) * part)
 
     def find(
         self,
@@ -141,31 +142,41 @@ class BucketSearch:
         rows: Value,
         vector: Callable[[Value], Value],
         missing_last: bool,
-        few: bool,
+        before: Buffer | None = None,
     ) -> None:
-        """Write the entries of rows, of which ``vector`` returns those from one on."""
+        """Write the entries of rows, of which ``vector`` returns those from one on.
+
+        ``before`` has the thresholds before each bucket, if these have few.
+        """
         scale, shift, last = (b.splat(numbers[offset + k], LANES) for k in range(3))
         with b.loop(0, rows, LANES, hint="row") as r:
             y = vector(r) * scale + shift
             self._places[r] = clamped(y, last, missing_last).to(I32)
-        size, first = FEW + 1 if few else 2, offset + 4
+        first, size, order = offset + 4, 2, _ORDER
+        if before is not None:
+            size, order = FEW, _ORDER_OF_FEW
+            befores = b.view("own_before", U8, before, numbers[offset + 3].to(I64))
         with b.loop(0, rows, LANES, hint="row") as r:
             places = [self._places[r + k].to(I64) for k in range(LANES)]
-            for k, place in zip(_ORDER_OF_FEW if few else _ORDER, places, strict=True):
-                entry = numbers[first + size * place, Vec(F32, size)]
-                self._entries[size * (r + k)] = entry
+            if before is None:
+                entries = [first + 2 * place for place in places]
+            else:
+                codes = [befores[place] for place in places]
+                for k, code in enumerate(codes):
+                    self._places[r + k] = code.to(I32)
+                entries = [first + code.to(I64) for code in codes]
+            for k, at in zip(order, entries, strict=True):
+                self._entries[size * (r + k)] = numbers[at, Vec(F32, size)]
 
-    def entry_of_few(self, r: Value) -> tuple[list[Value], Value, Value]:
-        """Return thresholds of a vector of rows, the code below them and how many."""
-        at, vec = (FEW + 1) * r, Vec(F32, LANES)
-        found = [self._entries[at + LANES * k, vec] for k in range(FEW + 1)]
+    def entry_of_few(self, r: Value) -> tuple[list[Value], Value]:
+        """Return thresholds of a vector of rows, and how many come before them."""
+        at, vec = FEW * r, Vec(F32, LANES)
+        found = [self._entries[at + LANES * k, vec] for k in range(FEW)]
         for unit in (1, 2):  # transpose
             pairs = list(zip(found[::2], found[1::2], strict=True))
             halves = [unpacked(LANES, 4, unit, high) for high in (False, True)]
             found = [b.shuffle(x, y, half) for half in halves for x, y in pairs]
-        *thresholds, codes = found
-        codes = codes.to(U32)
-        return thresholds, codes & (ABOVE - 1), codes >> 8
+        return found, self._places[r, Vec(I32, LANES)].to(U32)
 
     def entry(self, r: Value) -> tuple[Value, Value, Value]:
         """Return thresholds of a vector of rows, and the codes above and below them."""

@@ -359,16 +359,17 @@ class PredicateLowering:
             return self.columns.vectors(job.column + r, LANES)[0]
 
         none, one = (b.const(k, Vec(U32, LANES)) for k in (0, 1))
-        self.buckets.find(numbers, job.offset, self.left, column, unordered, few)
+        before = self._model("bucket_before", self.t.before) if few else None
+        self.buckets.find(numbers, job.offset, self.left, column, unordered, before)
         with self._noting_ties(self.left, bucket_search.ROWS, "rows") as (r, compared):
             codes = []
             for first in range(0, bucket_search.ROWS, LANES):
                 x = column(r + first)
                 if few:
-                    thresholds, code, held = self.buckets.entry_of_few(r + first)
+                    thresholds, code = self.buckets.entry_of_few(r + first)
                     passed = [b.select(right(x, t), one, none) for t in thresholds]
-                    # padding is passed, too
-                    codes.append(code + reduce(add, passed).min(held))
+                    # padding may be passed after all thresholds
+                    codes.append((code + reduce(add, passed)).min((1 << bits) - 1))
                 else:
                     threshold, *two = self.buckets.entry(r + first)
                     codes.append(b.select(right(x, threshold), *two))

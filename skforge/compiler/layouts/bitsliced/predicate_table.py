@@ -90,6 +90,7 @@ class PredicateTable:
     jobs: dict[str, Int32s]
     numbers: Array  # thresholds and search tables, in the rows' dtype
     set_tables: NDArray[np.uint8]
+    before: NDArray[np.uint8]  # thresholds before each bucket of several
     kinds: tuple[int, ...]  # kinds of job that occur
     right_lines: Int32s  # lines that a missing value sets, job by job
     right_offset: Int32s  # (n_jobs + 1,) into right_lines
@@ -129,13 +130,14 @@ def plan_predicates(forest: Forest, registers: Registers) -> PredicateTable:
     columns = TestColumns.of(every, forest.threshold, forest.feature, category)
     features = forest.feature[columns.first]
     numbers, set_tables = rules.ThresholdPool(lanes), rules.ThresholdPool()
+    before = rules.ThresholdPool()
     works: list[tuple[int, int, int, int]] = []  # column, kind, predicates, offset
     # Wide rows are taken in parts, each of which reads the buckets.
     room = MOST_BYTES // (2 if forest.n_features > WIDE else 1)
     for c, column in enumerate(columns):
         work = _sets(forest, column)
         if not category[column[0]]:
-            work = _thresholds(forest.threshold[column], registers, room)
+            work = _thresholds(forest.threshold[column], registers, room, before)
         for k, n, data in work:
             room -= data.nbytes if k > BUCKETS else 0
             works.append((c, k, n, (set_tables if k in SETS else numbers).add(data)))
@@ -157,6 +159,7 @@ def plan_predicates(forest: Forest, registers: Registers) -> PredicateTable:
         jobs=jobs,
         numbers=numbers.array(forest.threshold.dtype, spare=lanes),
         set_tables=set_tables.array(np.uint8),
+        before=before.array(np.uint8),
         kinds=tuple(np.unique(kind).tolist()),
         right_lines=np.append(lines[right], 0).astype(np.int32),
         right_offset=np.append(0, np.cumsum(right))[of_jobs.offset].astype(np.int32),
@@ -183,7 +186,7 @@ def _number_lines(kind: Int32s, count: Int32s) -> tuple[Int32s, int]:
 
 
 def _thresholds(
-    thresholds: Array, registers: Registers, room: int
+    thresholds: Array, registers: Registers, room: int, before: rules.ThresholdPool
 ) -> Iterator[tuple[int, int, Array]]:
     most = (1 << registers.levels) - 1 or len(thresholds)
     for part in np.split(thresholds, range(most, len(thresholds), most)):
@@ -195,7 +198,10 @@ def _thresholds(
         if kind >= registers.buckets and room > 0:
             found = bucket_table(part)
             if found is None and kind > registers.buckets:
-                found, way = table_of_few(part), FEW
+                way = FEW
+                if (few := table_of_few(part)) is not None:
+                    found, counts = few
+                    found[3] = before.add(counts)
         if found is not None:
             room -= found.nbytes
             yield way + kind, len(part), found
