@@ -258,7 +258,7 @@ class Lowering:
                 raise CompilerError(f"{loop.kind} loops need the GPU lowering")
 
     def _grouped(self, loop: mir.Loop, lo: Value, hi: Value, step: Value) -> None:
-        if (layout := self._together(loop)) is not None:
+        if (layout := self._rows_at_once(loop)) is not None:
             with b.loop(lo, hi, layout.together, hint=loop.var) as first:
                 self._rows_together(loop, layout, first, hi)
             return
@@ -274,7 +274,7 @@ class Lowering:
             self._run(loop, lo, middle, stride)
             self._run(loop, middle, hi, step, remainder=True)
 
-    def _together(self, loop: mir.Loop) -> layouts.RowLayout | None:
+    def _rows_at_once(self, loop: mir.Loop) -> layouts.RowLayout | None:
         """Return the layout if a loop over rows takes several through all trees."""
         layout = self.k.layout
         if not isinstance(layout, layouts.RowLayout) or layout.together == 1:
@@ -349,7 +349,7 @@ class Lowering:
         if shared_with(loop) is not None:
             self._deal_out([(loop, lo, step, trips)])
             return
-        if (layout := self._together(loop)) is not None:
+        if (layout := self._rows_at_once(loop)) is not None:
             n = layout.together
             with b.parallel((trips + (n - 1)) // n) as p:
                 self._rows_together(loop, layout, lo + p * n, hi)
