@@ -199,6 +199,13 @@ def test_without_permutes_every_threshold_is_compared() -> None:
     assert float_compares(loop.body) == 512 // 4
 
 
+@pytest.mark.parametrize(("level", "rows"), [("v2", 4), ("v3", 32), ("v4", 16)])
+def test_answers_of_a_threshold_become_bits_together(level: str, rows: int) -> None:
+    function = lowered(counted((9,)), target=Target.x86_64(level))
+    (loop,) = loops(function, "threshold")
+    assert len(lets(loop.body, lir.MaskBits)) == 512 // rows
+
+
 @pytest.mark.parametrize("level", LEVELS)
 def test_rows_of_several_lines_are_fetched_ahead(level: str) -> None:
     target = Target.x86_64(level)

@@ -24,6 +24,7 @@ class Registers:
     permuted: int  # registers of pivots that one permute looks up in
     #: Levels from which buckets take less time (``bucket_search.py``); 9: none do.
     buckets: int = 9
+    packs: bool = False  # whether masks of values are packed to bytes
 
     @classmethod
     def of(cls, target: Target, dtype: np.dtype[Any]) -> Registers:
@@ -49,6 +50,7 @@ class Registers:
             lockstep=4 if target.vector_registers >= 32 else 2,
             permuted=2 if target.has_mask_registers else 1,
             buckets=6 if levels and not target.has_mask_registers else 9,
+            packs=bool(levels) and not target.has_mask_registers,
         )
 
     def pivots(

@@ -35,7 +35,7 @@ from numpy.typing import NDArray
 
 from skforge._typing import Array, Int64s
 from skforge.compiler.binning.buckets import bucket_of, clamped, spread
-from skforge.compiler.binning.transpose import unpacked
+from skforge.compiler.binning.transpose import low_bytes, unpacked
 from skforge.compiler.ir.lir.builder import b
 from skforge.compiler.ir.lir.nodes import F32, I32, I64, U8, U32, Buffer, Value, Vec
 
@@ -191,10 +191,7 @@ def store_codes(
     planes: Buffer, at: Value, line: int, codes: list[Value], n: int
 ) -> None:
     """Store bit k of the codes of 32 rows, of n bits, ``k * line`` bytes on."""
-    while len(codes) > 1:
-        pairs = zip(codes[::2], codes[1::2], strict=True)
-        codes = [b.shuffle(x, y, range(2 * x.type.lanes)) for x, y in pairs]
-    bits = codes[0].to(U8) << (8 - n)
+    bits = low_bytes(codes) << (8 - n)
     top = b.const(1 << 7, bits.type)
     for k in reversed(range(n)):
         b.store(planes, at + k * line, b.mask_bits(bits >= top, U32))

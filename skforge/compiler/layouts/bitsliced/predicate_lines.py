@@ -322,7 +322,7 @@ class PredicateLowering:
             at = job.first_byte + i * self.line_bytes
             vectors = self.columns.vectors(job.column, self.part)
             masks = [right(x, threshold) for x in vectors]
-            store_masks(self._lines, at, masks)
+            store_masks(self._lines, at, masks, self.shape.registers.packs)
             compared += [(x, threshold) for x in vectors]
 
     def _search(self, levels: int, job: PredicateJob, planes: Value) -> None:
@@ -412,7 +412,8 @@ class PredicateLowering:
 
     def _missing_plane(self, column: Value, planes: Value) -> None:
         masks = [b.is_nan(x) for x in self.columns.vectors(column, self.part)]
-        store_masks(self.planes, planes + MISSING_PLANE * self.line_bytes, masks)
+        at = planes + MISSING_PLANE * self.line_bytes
+        store_masks(self.planes, at, masks, self.shape.registers.packs)
 
     def _missing_right(self, job: PredicateJob) -> None:
         vectors = self.columns.vectors(job.column, self.part)
