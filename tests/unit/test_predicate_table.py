@@ -20,10 +20,10 @@ from skforge.compiler.layouts.bitsliced.bucket_search import (
 )
 from skforge.compiler.layouts.bitsliced.predicate_table import (
     BUCKETS,
+    BUCKETS_OF_FEW,
     CATEGORY,
     DIRECT,
     DIRECT_LIMIT,
-    FEW,
     SETS,
     SPARE_LINES,
     PredicateTable,
@@ -77,7 +77,7 @@ def evaluate(
                     byte = table.set_tables[at + i // 8 * entries + entry]
                     lines[first + i] = byte >> (7 - i % 8) & 1
             elif jobs["kind"][j] > BUCKETS:
-                find = _by_few if jobs["kind"][j] > FEW else _by_bucket
+                find = _by_few if jobs["kind"][j] > BUCKETS_OF_FEW else _by_bucket
                 bits = search_bits(int(jobs["kind"][j]))
                 code = np.minimum(find(table, comparison, at, x), (1 << bits) - 1)
                 for i in range(count):
@@ -233,7 +233,7 @@ def test_buckets_of_several_thresholds(
 ) -> None:
     given = dict(comparison=comparison, sides=sides, infinite=infinite)
     table = check(counted((64, 100, 127, 128, 200, 255), **given), 8, 8)
-    assert np.count_nonzero(table.jobs["kind"] > FEW) >= 4
+    assert np.count_nonzero(table.jobs["kind"] > BUCKETS_OF_FEW) >= 4
 
 
 def test_few_thresholds_of_a_bucket() -> None:

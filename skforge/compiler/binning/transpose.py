@@ -31,10 +31,11 @@ WIDE, WIDE_PART = 500, 64
 #: along rows).
 RUN = 512
 
-#: Rows of more bytes than ``NARROW`` are prefetched, this many rows ahead, of wide rows
-#: one group: tile by tile, the CPU does not foresee steps of a row (Zen 3, 512 rows of
-#: 150 and 400 doubles take .62 and .66 times as long, 64 of them .73 and .74; 65,536 of
-#: 182 to 275 columns .7 to .8, and of 600 and 1,200 .9 at all sizes; 200 bytes 1.04).
+#: Rows of more than ``NARROW`` bytes are prefetched ``AHEAD`` rows before they are
+#: read, wide rows one group before, as the CPU does not foresee steps of a whole row.
+#: Zen 3: 512 rows of 150 and 400 doubles take .62 and .66 of the time, 64 of them .73
+#: and .74, 65,536 of 182 to 275 columns .7 to .8, and 600 and 1,200 columns .9 to .96
+#: at all sizes; rows of 200 bytes would take 1.04.
 NARROW, AHEAD = 256, 32
 
 

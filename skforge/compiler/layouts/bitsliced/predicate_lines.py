@@ -37,7 +37,7 @@ from skforge.compiler.layouts.bitsliced import bucket_search, predicate_table
 from skforge.compiler.layouts.bitsliced.bucket_search import LANES, BucketSearch
 from skforge.compiler.layouts.bitsliced.predicate_table import (
     BUCKETS,
-    FEW,
+    BUCKETS_OF_FEW,
     SETS_A_BYTE,
     PredicateJob,
     search_bits,
@@ -204,7 +204,7 @@ class PredicateLowering:
         size = 17 * 8 * self._plane(self.line_bytes).lanes
         self.steps = b.alloc("code_steps", U8, size)
         if max(self.t.kinds) > BUCKETS:
-            self.buckets = BucketSearch(self.part, max(self.t.kinds) > FEW)
+            self.buckets = BucketSearch(self.part, max(self.t.kinds) > BUCKETS_OF_FEW)
 
     def _plane(self, size: int) -> Vec:
         return Vec(I64, min(size, self.shape.plane_rows // 8) // 8)
@@ -276,7 +276,7 @@ class PredicateLowering:
             if predicate_table.searched(kind):
                 search = self._search
                 if kind > BUCKETS:
-                    search = partial(self._search_buckets, kind > FEW)
+                    search = partial(self._search_buckets, kind > BUCKETS_OF_FEW)
                 search(search_bits(kind), job, planes)
                 if not self.kept:
                     self._thermometer(search_bits(kind), job, planes)

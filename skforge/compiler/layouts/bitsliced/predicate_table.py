@@ -31,11 +31,11 @@ from skforge.compiler.layouts.bitsliced.bucket_search import (
 from skforge.exceptions import ScheduleError
 
 #: Kinds of job: compare each threshold, category sets, tables of sets; another kind is
-#: the levels of a search, added to ``BUCKETS`` if it is by buckets, or to ``FEW`` if
-#: these have several thresholds.
+#: the levels of a search, added to ``BUCKETS`` if it is by buckets of one threshold, or
+#: to ``BUCKETS_OF_FEW`` if these have several.
 DIRECT = 0
 CATEGORY = 9
-BUCKETS, FEW = 16, 32
+BUCKETS, BUCKETS_OF_FEW = 16, 32
 
 #: Tables for sets of few categories: kind of job and entries. Each byte answers for
 #: eight sets. The last entry is for a category in no set, the one before for a missing
@@ -198,7 +198,7 @@ def _thresholds(
         if kind >= registers.buckets and room > 0:
             found = bucket_table(part)
             if found is None and kind > registers.buckets:
-                way = FEW
+                way = BUCKETS_OF_FEW
                 if (few := table_of_few(part)) is not None:
                     found, counts = few
                     found[3] = before.add(counts)

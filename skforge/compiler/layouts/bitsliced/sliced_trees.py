@@ -251,12 +251,12 @@ class BitslicedLowering(BlockCode):
         first = self.op_offset[tree].to(I64)
         last = self.op_offset[tree + 1].to(I64)
         plane = Plane(self.plane_rows)
-        # The lines at an address of the tree's own, as the first offset, 0, is known to
-        # nobody: LLVM may keep that of all trees in memory, and read it anew for each
-        # operand (Zen 3, 64 rows of 255 leaves take 1.4 times as long then).
-        none = self.op_offset[0].to(I64)
-        lines = b.view("own_lines", U8, self.lines, none)
-        words = b.view("own_words", I64, self.words, none)
+        # LLVM may spill the address of the lines and load it again for each operand
+        # (Zen 3, 64 rows of 255 leaves take 1.4 times as long then). It keeps one that
+        # is made here in a register; it cannot know that the first offset is 0.
+        zero = self.op_offset[0].to(I64)
+        lines = b.view("own_lines", U8, self.lines, zero)
+        words = b.view("own_words", I64, self.words, zero)
 
         with b.turns(parts, 1, "part") as part:
 
