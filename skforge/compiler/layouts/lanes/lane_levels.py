@@ -10,6 +10,12 @@ codes; the saturating difference from the rank is nonzero where the row goes rig
     level 2: k2 = ((v(7) if k1 else v(6)) if k0 else (v(5) if k1 else v(4))) != 0
     index = 4 k0 + 2 k1 + k2
 
+Where a permute of a row's codes takes several instructions, place and rank are chosen
+first, by the levels above, and a level is permuted once::
+
+    level l: p = the position that k0 to k(l-1) lead to
+             kl = saturating(permute(codes, column[p]) - rank[p]) != 0
+
 In even trees (``sliced_layout.py``) all positions of a level are one.
 
 A position below a leaf goes left: no code exceeds its rank. The same holds for category
@@ -181,6 +187,7 @@ class TopLevelsLowering:
         model: Model,
         categories: CategoryRows | None = None,
         sets: Bools | None = None,
+        chooses_first: bool = False,
     ) -> None:
         self.top, self._categories = top, categories
         element = scalar_of(top.tests.dtype)
@@ -188,6 +195,7 @@ class TopLevelsLowering:
         self.size = int(top.tests.shape[0]) * top.lanes
         #: Positions where a tree tests for a set that is in the heads.
         self._has_set: set[int] = set()
+        self._chooses_first = chooses_first
         if sets is not None:
             in_heads = sets[top.predicate] & (top.predicate >= 0)
             self._has_set = set((np.nonzero(in_heads)[1] + 1).tolist())
@@ -212,7 +220,12 @@ class TopLevelsLowering:
         index = zero = b.const(0, self._vec)
         for level in range(self.top.levels):
             even = self.top.even
-            more = self._position(level + 1) if even else self._remains(level, 1)
+            if even:
+                more = self._position(level + 1)
+            elif self._chooses_first:
+                more = self._test(*self._chosen(level))
+            else:
+                more = self._remains(level, 1)
             self._masks.append(more.ne(zero))
             bit = b.const(1 << (self.top.levels - 1 - level), self._vec)
             set_ = bit if index is zero else index + bit
@@ -228,24 +241,44 @@ class TopLevelsLowering:
         return b.select(mask, self._remains(below - 1, 2 * position + 1), left)
 
     def _position(self, position: int) -> Value:
-        lanes = self.top.lanes
-        assert self._first is not None
-        at = self._first + (position - 1) * self.top.tests.shape[2] * lanes
-        place, code, width = self._tests[at, self._vec], None, BANK // lanes
-        for first in range(0, len(self._codes), width):
-            found = b.permute(self._codes[first : first + width], place, within=True)
-            if code is not None:
-                bank = self._tests[at + 2 * lanes, self._vec]
-                found = b.select(bank.eq(first // width), found, code)
-            code = found
-        assert code is not None
-        rank = self._tests[at + lanes, self._vec]
-        # max(code, rank) - rank is one saturating subtraction.
-        more = code.max(rank) - rank
+        more = self._test(*self._parts(position))
         if position not in self._has_set:
             return more
         bit = b.const(1 << (position - 1) % self.top.bits, self._vec)
         return more | self._head(position) & bit
+
+    def _parts(self, position: int) -> list[Value]:
+        """Load places and ranks of a position, and the places' banks if several."""
+        lanes, n = self.top.lanes, self.top.tests.shape[2]
+        assert self._first is not None
+        at = self._first + (position - 1) * n * lanes
+        return [self._tests[at + k * lanes, self._vec] for k in range(n)]
+
+    def _chosen(self, level: int) -> list[Value]:
+        """Return the parts of the position that is reached on a level."""
+
+        def chosen(known: int, position: int) -> list[Value]:
+            """Choose by the first levels; the bits of ``position`` are the others."""
+            if not known:
+                return self._parts((1 << level) + position)
+            right = chosen(known - 1, position + (1 << (level - known)))
+            left, mask = chosen(known - 1, position), self._masks[known - 1]
+            both = zip(right, left, strict=True)
+            return [b.select(mask, *pair) for pair in both]
+
+        return chosen(level, 0)
+
+    def _test(self, place: Value, rank: Value, bank: Value | None = None) -> Value:
+        code, width = None, BANK // self.top.lanes
+        for first in range(0, len(self._codes), width):
+            found = b.permute(self._codes[first : first + width], place, within=True)
+            if code is not None:
+                assert bank is not None
+                found = b.select(bank.eq(first // width), found, code)
+            code = found
+        assert code is not None
+        # max(code, rank) - rank is one saturating subtraction.
+        return code.max(rank) - rank
 
     def _head(self, position: int) -> Value:
         k = (position - 1) // self.top.bits

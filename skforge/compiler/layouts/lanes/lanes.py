@@ -50,6 +50,9 @@ MOST_LEVELS, MOST_EVEN = 7, 8
 #: slot's mask, of a hop of the walk. They decide the levels and the way.
 POSITION, SLOT, MASK, HOP = 3.0, 4.0, 1.5, 5.0
 
+#: Approximate instructions of a position whose place and rank are chosen first.
+CHOICE = 3.5
+
 #: Approximate instructions for reading a register of a category's row, and for a
 #: position's bit.
 READ, SET_BIT = 3.0, 1.0
@@ -187,7 +190,7 @@ class _LanesCode(layouts.RowCode):
             assert layout.top is not None and layout.rest is not None
             top, sets = layout.top, layout.sets
             self._lowering = lane_levels.TopLevelsLowering(
-                top, model, self._categories, sets
+                top, model, self._categories, sets, chooses_first(layout.forest, shape)
             )
             self._leaf_of_item = layout.rest.leaf_of_item
         self._codes = b.alloc("codes", shape.element, n_rows * self._size)
@@ -408,17 +411,25 @@ def cheapest_levels(forest: Forest, shape: LaneShape) -> tuple[float, int]:
     np.maximum.at(met, forest.predicate[inner], forest.node_depths()[inner])
     met = met[in_groups(forest, sets)]
     bits = 8 * np.dtype(shape.dtype).itemsize
-    even = all_even(forest)
+    even, first = all_even(forest), chooses_first(forest, shape)
 
     def cost(levels: int) -> float:
         hops = float(np.maximum(depths - levels, 0).sum())
         heads = len(sets) * groups * -(-((1 << levels) - 1) // bits)
         coded = int((met >= levels).sum()) / shape.lanes
         tests = groups * position * (levels if even else 1 << levels)
+        if first:
+            tests = groups * (position * levels + CHOICE * (1 << levels))
         return tests + HOP * hops + READ * (heads + coded)
 
     most = min(deepest, MOST_EVEN if even else MOST_LEVELS)
     return min((cost(n), n) for n in range(1, max(1, most) + 1))
+
+
+def chooses_first(forest: Forest, shape: LaneShape) -> bool:
+    """Return whether a level looks codes up once and not for each of its positions."""
+    several = shape.look_up > 1 or shape.tables > 1
+    return several and not all_even(forest) and not set_groups(forest)
 
 
 def all_even(forest: Forest) -> bool:
