@@ -102,13 +102,15 @@ def floors(
             values = f.permutes * groups * f.looks_up
             what = "vectors of leaf values added, or shuffles for 64 rows"
             made[LOOK_UP] = floor(max(adds, values), what, 2)
-        case "lanes":
-            made["codes"] = most(read, floor(f.lanes.search, "instructions", 4))
-            made["tests"] = floor(f.lanes.tests, "vector instructions", 2)
+        case "lanes" | "pairs":
+            eights = plan.kind == "pairs" and f.pairs is not None
+            own, calls = (f.pairs, -(-n // 8) / n) if eights else (f.lanes, 1.0)
+            made["codes"] = most(read, floor(own.search, "instructions", 4))
+            made["tests"] = floor(own.tests * calls, "vector instructions", 2)
             chains = -(-n // f.sums_together) / n
             made["sums"] = most(
                 floor(leaves * chains, "additions in order", 1 / ADDITION),
-                floor(2 * f.lanes.hops, "loads of nodes and codes", 2),
+                floor(2 * own.hops, "loads of nodes and codes", 2),
             )
         case "pieces":
             del made["columns"]  # it reads codes

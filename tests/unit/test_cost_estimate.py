@@ -23,6 +23,7 @@ from skforge.compiler.defaults.walks import walking_schedules
 from skforge.compiler.runtime.compiling import ScheduleLowering
 from skforge.compiler.schedule.families import (
     bitsliced_schedule,
+    pairs_schedule,
     pieces_schedule,
     tiled_row_schedule,
     tiled_schedule,
@@ -119,13 +120,13 @@ def test_coefficients_belong_to_terms() -> None:
     schedules |= {
         estimate.kind(s): s for s in walking_schedules(drawn(20, 6), V4).values()
     }
-    schedules["pieces"] = pieces_schedule()
+    schedules["pieces"], schedules["pairs"] = pieces_schedule(), pairs_schedule()
+    permutes = replace(V4, features=f"{V4.features},+avx512vbmi")
+    estimates = estimate, narrow, CostEstimate(drawn(20, 6), permutes)
     for kind, own in COEFFICIENTS.items():
-        terms = {
-            **estimate.terms(plan_of(schedules[kind]), 64),
-            **narrow.terms(plan_of(schedules[kind]), 64),
-        }
-        assert set(own) <= set(terms)
+        plan = plan_of(schedules[kind])
+        terms = {name for one in estimates for name in one.terms(plan, 64)}
+        assert set(own) <= terms
 
 
 def test_arm_has_estimates_of_its_own() -> None:

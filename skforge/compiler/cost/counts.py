@@ -21,7 +21,7 @@ from skforge.compiler.forest.forest import Forest
 from skforge.compiler.layouts.bitsliced import predicate_table, sliced_layout
 from skforge.compiler.layouts.bitsliced.predicate_table import SETS, SETS_A_BYTE
 from skforge.compiler.layouts.even_trees import even_trees, leaf_counts
-from skforge.compiler.layouts.lanes.lanes import LanesCost, sums_together
+from skforge.compiler.layouts.lanes.lanes import LanesCost, pairs_cost, sums_together
 from skforge.compiler.layouts.pieces.cut import sizes
 from skforge.compiler.layouts.pieces.pieces import MOST, MOST_COLUMNS, USUAL
 from skforge.compiler.layouts.tiles import tile_layout
@@ -172,6 +172,7 @@ class ForestCounts(ForestShape):
             self.permutes = int(parts) * forest.leaf_value[:1].nbytes
 
         self.lanes = LanesCost.of(forest, target)
+        self.pairs = pairs_cost(forest, target)
         self.sums_together = sums_together(forest)  # in lanes
         self.set_groups = len(set_groups(forest))  # columns of look-ups of categories
 
@@ -194,6 +195,9 @@ class ForestCounts(ForestShape):
         self.leaves = lines.of_leaves
         self.walked = lines.below(0, item + WALKED_NODE)
         self.rest = lines.below(self.lanes.levels, REST_NODE)
+        self.pair_rest = self.rest
+        if self.pairs is not None:
+            self.pair_rest = lines.below(self.pairs.levels, REST_NODE)
 
         most = int(np.diff(forest.tree_offset).max(initial=0)) // 2 + 1
         self.loads_deep = most > 1 << sliced_layout.MAX_BITS  # leaves of even trees

@@ -26,6 +26,8 @@ from skforge.compiler.cost.profile import MachineProfile
 from skforge.compiler.cost.schedule_facts import LAYOUTS, PLACE, facts_of
 from skforge.compiler.cost.shape import ForestShape
 from skforge.compiler.forest.forest import Forest
+from skforge.compiler.layouts.lanes import lane_pairs
+from skforge.compiler.layouts.lanes.lanes import LanesCost
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 
@@ -41,7 +43,15 @@ ON_ARM = {"bitsliced": {"compare": 0.93, "load": 5.0}, "trees": {"hop": 8.0}}
 #: Ways to pass rows through trees; "values" are tiles that compare values, "rows" and
 #: "trees" are walks with rows or trees in flight.
 KernelKind: TypeAlias = Literal[
-    "bitsliced", "lanes", "pieces", "tiles", "values", "tile-row", "rows", "trees"
+    "bitsliced",
+    "lanes",
+    "pairs",
+    "pieces",
+    "tiles",
+    "values",
+    "tile-row",
+    "rows",
+    "trees",
 ]
 
 #: What kinds take on AVX2 beside estimates, most of which AVX-512 decides (Zen 3: with
@@ -98,7 +108,9 @@ def plan_of(schedule: Schedule) -> ScheduleSizes | None:
     layout = LAYOUTS[int(fact["layout"])]
     kind: KernelKind
     match layout:
-        case "bitsliced" | "lanes" | "pieces":
+        case "lanes":
+            kind = "pairs" if fact["row_block"] == lane_pairs.ROWS else "lanes"
+        case "bitsliced" | "pieces":
             kind = layout
         case "tiles":
             by_row = fact["vector_trees"] > 0
@@ -265,25 +277,50 @@ def bitsliced(w: Work) -> Terms:
 
 
 def lanes(w: Work) -> Terms:
+    f, m, c = w.forest, w.machine, w.forest.lanes
+    return {
+        "test": w.n * c.tests * m.permute,
+        "constant": w.n * c.size / LINE * w.line(_beside_leaves(w, c)),
+        **_in_lanes(w, c, f.rest),
+    }
+
+
+def pairs(w: Work) -> Terms:
+    f, m, c = w.forest, w.machine, w.forest.pairs
+    if c is None:  # rows pass trees one by one
+        return lanes(w)
+    eights = np.ceil(w.n / lane_pairs.ROWS)
+    return {
+        "pair": eights * c.tests * m.permute,
+        "constant": eights * c.size / LINE * w.line(_beside_leaves(w, c)),
+        **_in_lanes(w, c, f.pair_rest),
+    }
+
+
+def _beside_leaves(w: Work, c: LanesCost) -> Counts:
+    """Return the bytes of tests and leaves: each drives the other out of caches.
+
+    Places without a leaf lie between: trees of 12 leaves take the lines of 64.
+    """
+    f = w.forest
+    leaves = w.met(f.leaves) * max(1.0, c.leaves / max(1, f.n_leaves))
+    return np.asarray(c.size + leaves)
+
+
+def _in_lanes(w: Work, c: LanesCost, rest: Reach) -> Terms:
     f, m = w.forest, w.machine
-    # Places without a leaf lie between: trees of 12 leaves take the lines of 64. What
-    # each row reads anew, tests and leaves, drives each other out of caches.
-    leaves = w.met(f.leaves) * max(1.0, f.lanes.leaves / max(1, f.n_leaves))
-    whole = f.lanes.size + leaves
     return {
         "call": m.scalar,
         "row": w.n * m.scalar,
         "value": row_lines(w) * m.line_l2,
-        "search": w.n * f.lanes.search * m.compare,
-        "test": w.n * f.lanes.tests * m.permute,
-        "hop": w.n * f.lanes.hops * m.scalar,
-        "hop_wait": w.n * f.lanes.hops * w.wait(w.met(f.rest)),
+        "search": w.n * c.search * m.compare,
+        "hop": w.n * c.hops * m.scalar,
+        "hop_wait": w.n * c.hops * w.wait(w.met(rest)),
         "set": w.n * f.set_groups * m.wait_l2,
-        "set_hop": w.n * (f.lanes.hops if f.set_groups else 0) * m.scalar,
+        "set_hop": w.n * (c.hops if f.set_groups else 0) * m.scalar,
         # a sum waits for its last addition, beside those of other rows
         "leaf": np.ceil(w.n / f.sums_together) * f.trees * f.leaf_vectors * m.scalar,
-        "leaf_wait": w.n * f.trees * f.leaf_vectors * w.wait(whole),
-        "constant": w.n * f.lanes.size / LINE * w.line(whole),
+        "leaf_wait": w.n * f.trees * f.leaf_vectors * w.wait(_beside_leaves(w, c)),
     }
 
 
@@ -437,6 +474,7 @@ def row_lines(w: Work) -> Counts:
 TERMS: dict[KernelKind, Callable[[Work], Terms]] = {
     "bitsliced": bitsliced,
     "lanes": lanes,
+    "pairs": pairs,
     "pieces": pieces,
     "tiles": tiles,
     "values": values,

@@ -80,6 +80,8 @@ def candidates(forest: Forest | ForestShape, target: Target) -> list[Schedule]:
     counts, allowed = counted(forest, target), []
     if counts.allows_lanes:
         allowed.append(families.lanes_schedule())
+    if counts.pairs is not None:
+        allowed.append(families.pairs_schedule())
     if counts.allows_tile_rows:
         allowed += [families.tiled_row_schedule(nodes) for nodes in (7, 15)]
     if counts.allows_tiles:

@@ -224,6 +224,10 @@ class RowCode(ABC):
     def evaluate(self, row: RowAt, number: Value) -> None:
         raise NotImplementedError
 
+    def evaluated(self) -> None:
+        """Emit what follows the evaluation of the last row."""
+        raise NotImplementedError
+
     def add_together(self, *sums: tuple[Value, Buffer, Value]) -> None:
         raise NotImplementedError
 
@@ -231,8 +235,8 @@ class RowCode(ABC):
 class RowLayout(AnyLayout):
     """A forest laid out for one row at a time, one tree a vector lane."""
 
-    #: How many rows have their leaves added together.
-    together = 1
+    #: How many rows are evaluated together, and how many have their leaves added so.
+    together = added = 1
 
     def start(self, b: Builder, model: Model) -> RowCode:
         """Return the code of so many rows, which :meth:`RowCode.evaluate` takes."""

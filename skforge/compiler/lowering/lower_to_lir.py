@@ -325,18 +325,19 @@ class Lowering:
             self._of_rows = code, r
             self.body(loop.body[:at])
         self._of_rows = None
+        code.evaluated()
 
-        def add(rows: int) -> None:
+        def add(start: Value, rows: int) -> None:
             sums = []
-            for r in (b.const(i).min(count - 1) for i in range(rows)):
+            for r in ((start + i).min(count - 1) for i in range(rows)):
                 with self._bound(loop.var, first + r):
                     sums.append((r, *self._sums.element(reduce, 1)))
             code.add_together(*sums)
 
-        def several() -> None:
-            b.if_(count.eq(2), lambda: add(2), lambda: add(n))
-
-        b.if_(count.eq(1), lambda: add(1), several)
+        with b.loop(0, count, layout.added, hint="row") as start:
+            numbers = sorted({1, min(2, layout.added), layout.added})
+            cases = [partial(add, start, n) for n in numbers]
+            b.switch((count - start - 1).min(len(cases) - 1), cases)
         with b.loop(count) as r, self._bound(loop.var, first + r):
             self.body(loop.body[at + 1 :])
 

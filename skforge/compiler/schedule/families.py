@@ -51,6 +51,16 @@ def lanes_schedule(parallel: bool = False) -> Schedule:
     return schedule.quantize("batch").vectorize("tree").represent("lanes")
 
 
+def pairs_schedule() -> Schedule:
+    """Pass eight rows through eight trees at a time; threads share the rows.
+
+    Rows pass all trees one by one where ``represent("lanes")`` cannot do this. 100
+    trees of depth 8, 8 and 16 rows: .61 and .55 of the time of single rows.
+    """
+    schedule = Schedule().tile("batch", "b0", "b1", 8).parallel("b0")
+    return schedule.quantize("b1").vectorize("tree").represent("lanes")
+
+
 def bitsliced_schedule(rows: int = 512) -> Schedule:
     """Evaluate predicates once for a block of rows, and trees as bit logic.
 

@@ -194,19 +194,22 @@ def kinds(problem: Problem) -> list[dict[str, Any]]:
         "pieces": cpu_point("pieces", block=512 if n < 2048 else 4096),
         "values": cpu_point("tiles", block=256, node_tile=7, codes=False),
         "lanes": cpu_point("lanes"),
+        "pairs": cpu_point("pairs"),
         "tile-row": cpu_point("tile-row", node_tile=15),
         "rows": cpu_point("rows", block=0 if n < 64 else 64, hops=hops, in_flight=16),
         "trees": cpu_point("trees", hops=hops, in_flight=20),
     }
+    counts = counted(problem.shape, problem.target)
     few = ["lanes", "tile-row", "trees", "rows"]
+    if n >= 4 and counts.pairs is not None:
+        few.insert(0, "pairs")
     many = ["bitsliced", "tiles", "values", "rows"]
     if n < 16:
         order = few[:3] if n < 4 else few
     elif n <= 128:
         order = [*many, *few[:2]]
     else:
-        deep = counted(problem.shape, problem.target).allows_pieces
-        order = ["pieces", *many] if deep else many
+        order = ["pieces", *many] if counts.allows_pieces else many
     return [points[kind] for kind in order]
 
 

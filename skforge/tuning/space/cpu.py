@@ -66,10 +66,19 @@ def paper_schedule(point: Point, _shape: ForestShape) -> Schedule:
 #: Kinds of traversal. "rows" interleaves several rows of one tree; "trees" interleaves
 #: several trees of one row; "vector" puts rows of one tree in SIMD lanes; "bitsliced"
 #: evaluates each predicate once for a block of rows; "tiles" traverses tiles of nodes
-#: for blocks of rows; "tile-row" and "lanes" process one row through all trees at once.
+#: for blocks of rows; "tile-row" and "lanes" process one row through all trees at once,
+#: and "pairs" eight rows through eight trees.
 WALKS = (
-    "bitsliced", "lanes", "tiles", "pieces", "tile-row", "rows", "trees", "vector"
-)  # fmt: skip
+    "bitsliced",
+    "lanes",
+    "pairs",
+    "tiles",
+    "pieces",
+    "tile-row",
+    "rows",
+    "trees",
+    "vector",
+)
 
 #: Values of each parameter. The first is used where the parameter has no effect.
 CPU: dict[str, tuple[Any, ...]] = {
@@ -152,6 +161,8 @@ def cpu_schedule(point: Point, shape: ForestShape) -> Schedule:
             return families.bitsliced_schedule(point["block"])
         case "lanes":
             return families.lanes_schedule()
+        case "pairs":
+            return families.pairs_schedule()
         case "tiles":
             return families.tiled_schedule(
                 point["block"], point["node_tile"], point["codes"]

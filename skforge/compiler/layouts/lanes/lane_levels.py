@@ -192,7 +192,7 @@ class TopLevelsLowering:
         self.top, self._categories = top, categories
         element = scalar_of(top.tests.dtype)
         #: Elements of a row's indices.
-        self.size = int(top.tests.shape[0]) * top.lanes
+        self.size = self.row_stride = int(top.tests.shape[0]) * top.lanes
         #: Positions where a tree tests for a set that is in the heads.
         self._has_set: set[int] = set()
         self._chooses_first = chooses_first
@@ -313,6 +313,8 @@ class CompleteRest:
         tests = model("rest_tests", self.tests) if self.levels else None
         wide = self.tests.dtype == np.uint32
         base, width, at = first * (1 << self.top), 1 << self.top, 0
+        if not self.levels:
+            return [i + (base + k * width) for k, i in enumerate(index)]
         index = [base + i for i in index]
         for _ in range(self.levels):
             assert tests is not None
@@ -378,20 +380,21 @@ def refusal(forest: Forest) -> str | None:
     return None
 
 
-def plan_rest(forest: Forest, tests: RowTests, top: TopLevels) -> Rest:
+def plan_rest(forest: Forest, tests: RowTests, top: int, below: Int32s) -> Rest:
+    """Plan the walks from ``below``, the nodes (n_trees, 2 ** top) after top levels."""
     _, high = forest.leaf_depths()
-    levels = max(0, int(high.max(initial=0)) - top.levels)
-    words = forest.n_trees << (top.levels + levels)
+    levels = max(0, int(high.max(initial=0)) - top)
+    words = forest.n_trees << (top + levels)
     complete = levels <= MOST_COMPLETE and words <= PADDING * forest.n_nodes
     if levels == 0 or complete:
-        return _complete(forest, tests, top, levels)
-    return _sparse(forest, tests, top)
+        return _complete(forest, tests, top, below, levels)
+    return _sparse(forest, tests, below)
 
 
 def _complete(
-    forest: Forest, tests: RowTests, top: TopLevels, levels: int
+    forest: Forest, tests: RowTests, top: int, below: Int32s, levels: int
 ) -> CompleteRest:
-    at, words = top.below, []
+    at, words = below, []
     for _ in range(levels):
         place, rank, children = descend(forest, tests, at)
         words.append((place << 8 | rank).reshape(-1))
@@ -399,10 +402,10 @@ def _complete(
     dtype = np.uint32 if tests.wide else np.uint16
     joined = np.concatenate([np.zeros(0, np.int32), *words]).astype(dtype)
     leaves = forest.leaf[at].reshape(-1)
-    return CompleteRest(forest.n_trees, top.levels, levels, joined, leaves)
+    return CompleteRest(forest.n_trees, top, levels, joined, leaves)
 
 
-def _sparse(forest: Forest, tests: RowTests, top: TopLevels) -> SparseRest:
+def _sparse(forest: Forest, tests: RowTests, below: Int32s) -> SparseRest:
     every = np.concatenate(forest.levels())
     tree = np.searchsorted(forest.tree_offset, every, "right")
     every = every[np.argsort(tree, kind="stable")]
@@ -413,4 +416,4 @@ def _sparse(forest: Forest, tests: RowTests, top: TopLevels) -> SparseRest:
     words = distance << (32 if tests.wide else 16) | place << 8 | rank
     words = words if tests.wide else words.astype(np.uint32)
     leaf_of_item = np.maximum(forest.leaf[every], 0)
-    return SparseRest(words, number[top.below], leaf_of_item)
+    return SparseRest(words, number[below], leaf_of_item)

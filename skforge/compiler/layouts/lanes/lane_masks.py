@@ -282,7 +282,7 @@ class LeafMasksLowering:
         self.masks, self._categories = masks, categories
         element = scalar_of(masks.slots.dtype)
         #: Elements of a row's masks.
-        self.size = masks.groups * masks.lanes * masks.planes
+        self.size = self.row_stride = masks.groups * masks.lanes * masks.planes
         self._slots = model("lane_slots", masks.slots)
         self._vec = Vec(element, masks.lanes)
 

@@ -4,14 +4,15 @@ A row becomes one byte a column (``row_blocks.py``), which fits one or a few reg
 Trees of at most 64 leaves are evaluated whole (``lane_masks.py``) if that is cheaper.
 Otherwise the top levels are evaluated for as many trees as a register has bytes
 (``lane_levels.py``), and the rest is walked. Leaves are added one by one, in model
-order.
+order. Rows in tiles of eight are evaluated together, for eight trees at a time
+(``lane_pairs.py``), where bytes are looked up in whole registers.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -35,8 +36,11 @@ from skforge.compiler.ir.lir.nodes import I32, I64, U8, U16, Buffer, Scalar, Val
 from skforge.compiler.ir.lir.types import Part
 from skforge.compiler.layouts import base as layouts
 from skforge.compiler.layouts.even_trees import even_trees, leaf_counts
-from skforge.compiler.layouts.lanes import lane_levels, lane_masks
+from skforge.compiler.layouts.lanes import lane_levels, lane_masks, lane_pairs
 from skforge.compiler.layouts.lanes.lane_masks import LeafMasksLowering
+from skforge.compiler.layouts.lanes.lane_pairs import PairLevelsLowering
+from skforge.compiler.schedule.bound import every_loop
+from skforge.compiler.schedule.directives import Quantize
 from skforge.compiler.target import Target
 
 #: Most columns of codes; of several banks, each is looked up.
@@ -69,6 +73,11 @@ CHUNK = 8
 #: Rows whose leaves are added together: a sum waits for its last addition, so that the
 #: sums of four rows take little longer than one. And the most registers for them.
 TOGETHER, MOST_TOGETHER = 4, 16
+
+
+_Evaluation: TypeAlias = (
+    LeafMasksLowering | lane_levels.TopLevelsLowering | PairLevelsLowering
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +120,7 @@ def lane_shape(target: Target, n_columns: int) -> LaneShape:
 class LanesLayout(layouts.RowLayout):
     def __init__(self, hir: PredictEnsemble, target: Target) -> None:
         self.forest = forest = hir.forest
-        self.together = sums_together(forest)
+        self.together = self.added = sums_together(forest)
         self.comparison = hir.comparison
         groups = set_groups(forest)
         classes = [category_rows.SetClasses.of(forest, group) for group in groups]
@@ -129,10 +138,18 @@ class LanesLayout(layouts.RowLayout):
         rank = np.where(sets, np.int32(lane_levels.NEVER_RIGHT), table.rank_of)
         rank[whole] = forest.threshold[whole].astype(np.int32) + 1
         tests = lane_levels.RowTests(place, rank)
-        self.masks = self.top = self.categories = None
+        self.masks = self.categories = None
+        self.top: lane_levels.TopLevels | None = None
+        self.pairs: lane_pairs.PairLevels | None = None
         self.rest: lane_levels.Rest | None = None
-        coded = [np.zeros(0, np.int32)] * len(classes)
-        if masks_are_cheaper(forest, shape):
+        self.row_width = shape.tables * shape.lanes
+        coded, heads = [np.zeros(0, np.int32)] * len(classes), []
+        levels = pair_levels(forest, target, n_columns)
+        if levels and rows_of_tile(hir) == lane_pairs.ROWS:
+            self.pairs = lane_pairs.lay_pair_levels(forest, tests, levels)
+            self.row_width = lane_pairs.row_width(n_columns)
+            self.together = lane_pairs.ROWS
+        elif masks_are_cheaper(forest, shape):
             excluded = lane_masks.Exclusions.of(forest)
             self.masks = lane_masks.lay_leaf_masks(
                 forest, excluded, tests, ~sets, shape.lanes, shape.dtype
@@ -140,11 +157,10 @@ class LanesLayout(layouts.RowLayout):
             heads = [lane_masks.set_masks(self.masks, excluded, own) for own in classes]
         else:
             _, levels = cheapest_levels(forest, shape)
-            top = lane_levels.lay_top_levels(
+            self.top = lane_levels.lay_top_levels(
                 forest, tests, levels, shape.lanes, shape.dtype, all_even(forest)
             )
-            self.top = top
-            heads = [lane_levels.set_bits(top, own) for own in classes]
+            heads = [lane_levels.set_bits(self.top, own) for own in classes]
             below = (forest.predicate >= 0) & (forest.node_depths() >= levels)
             coded = [own.within_any(forest.predicate[below]) for own in classes]
         first = shape.tables * shape.lanes
@@ -157,67 +173,79 @@ class LanesLayout(layouts.RowLayout):
             ):
                 place[group.predicates[chosen]] = at + np.arange(len(chosen))
                 rank[group.predicates[chosen]] = 0
-        if self.top is not None:
-            self.rest = lane_levels.plan_rest(
-                forest, lane_levels.RowTests(place, rank), self.top
-            )
+        top = self.top or self.pairs
+        if top is not None:
+            tests = lane_levels.RowTests(place, rank)
+            self.rest = lane_levels.plan_rest(forest, tests, top.levels, top.below)
 
     def quantize(self, b: Builder, row: RowAt, model: Model) -> layouts.RowCode:
-        code = _LanesCode(self, model, 1)
+        code = self.start(b, model)
         code.evaluate(row, b.const(0))
+        code.evaluated()
         return code
 
     def start(self, b: Builder, model: Model) -> layouts.RowCode:
-        return _LanesCode(self, model, self.together)
+        return _LanesCode(self, model)
 
 
 class _LanesCode(layouts.RowCode):
-    def __init__(self, layout: LanesLayout, model: Model, n_rows: int) -> None:
+    def __init__(self, layout: LanesLayout, model: Model) -> None:
         self._layout, self._model = layout, model
-        shape = layout.shape
         rules = ReadingRules(layout.forest, layout.comparison, model)
         self._bins = BlockedBins(rules, layout.plan)
-        self._size = shape.tables * shape.lanes
-        self._categories = None
+        self._size, self._categories = layout.row_width, None
         if layout.categories is not None:
             self._size += int(layout.categories.size.sum())
             self._categories = CategoryRows(rules, layout.categories)
-        self._lowering: LeafMasksLowering | lane_levels.TopLevelsLowering
+        element, n_rows = layout.shape.element, layout.together
+        self._lowering = self._lower()
+        self._codes = b.alloc("codes", element, n_rows * self._size)
+        self._found = b.alloc("found", element, n_rows * self._lowering.size)
+
+    def _lower(self) -> _Evaluation:
+        layout, model = self._layout, self._model
+        if layout.pairs is not None:
+            return PairLevelsLowering(layout.pairs, model, layout.row_width)
         if layout.masks is not None:
-            self._lowering = LeafMasksLowering(layout.masks, model, self._categories)
-            self._leaf_of_item = layout.masks.leaf_of_item
-        else:
-            assert layout.top is not None and layout.rest is not None
-            top, sets = layout.top, layout.sets
-            self._lowering = lane_levels.TopLevelsLowering(
-                top, model, self._categories, sets, chooses_first(layout.forest, shape)
-            )
-            self._leaf_of_item = layout.rest.leaf_of_item
-        self._codes = b.alloc("codes", shape.element, n_rows * self._size)
-        self._found = b.alloc("found", shape.element, n_rows * self._lowering.size)
+            return LeafMasksLowering(layout.masks, model, self._categories)
+        assert layout.top is not None
+        first = chooses_first(layout.forest, layout.shape)
+        return lane_levels.TopLevelsLowering(
+            layout.top, model, self._categories, layout.sets, first
+        )
 
     def _of_row(self, number: Value) -> tuple[Part, Part]:
         codes = self._codes.part(number * self._size)
-        return codes, self._found.part(number * self._lowering.size)
+        return codes, self._found.part(number * self._lowering.row_stride)
 
     def evaluate(self, row: RowAt, number: Value) -> None:
-        shape = self._layout.shape
+        shape, lowering = self._layout.shape, self._lowering
         codes, found = self._of_row(number)
+        if isinstance(lowering, PairLevelsLowering):
+            self._search(row, codes)
+            return
         vec = Vec(shape.element, shape.lanes)
         for k in range(shape.tables):
             codes[k * shape.lanes] = b.const(0, vec)
-        self._bins.evaluate(row, codes)
-        self._convert(row, codes)
+        self._search(row, codes)
         if self._categories is not None:
             self._categories.find(row, codes)
         part = Vec(shape.element, shape.narrow) if shape.narrow else vec
         vectors = [codes[k * shape.lanes, part] for k in range(shape.tables)]
         groups = -(-self._layout.forest.n_trees // shape.lanes)
         if groups == 1:
-            self._lowering.evaluate(b.const(0), vectors, found)
+            lowering.evaluate(b.const(0), vectors, found)
         else:
             with b.loop(groups, hint="group") as group:
-                self._lowering.evaluate(group, vectors, found)
+                lowering.evaluate(group, vectors, found)
+
+    def evaluated(self) -> None:
+        if isinstance(self._lowering, PairLevelsLowering):
+            self._lowering.evaluate(*self._of_row(b.const(0)))
+
+    def _search(self, row: RowAt, codes: Part) -> None:
+        self._bins.evaluate(row, codes)
+        self._convert(row, codes)
 
     def _convert(self, row: RowAt, codes: Part) -> None:
         layout = self._layout
@@ -246,8 +274,9 @@ class _LanesCode(layouts.RowCode):
         rest = self._layout.rest
         n_trees, model = self._layout.forest.n_trees, self._model
         of_rows = [self._of_row(number) for number, *_ in sums]
-        forest, leaves = self._layout.forest, self._leaf_of_item
-        adds = [_Sums(forest, leaves, to, at, model) for _, to, at in sums]
+        forest, ends = self._layout.forest, rest or self._layout.masks
+        assert ends is not None
+        adds = [_Sums(forest, ends.leaf_of_item, to, at, model) for _, to, at in sums]
 
         def add(first: Value, count: int, carried: list[Value]) -> list[Value]:
             added: list[Value] = []
@@ -378,6 +407,22 @@ def sums_together(forest: Forest) -> int:
     return TOGETHER if 0 < TOGETHER * sum_registers(forest) <= MOST_TOGETHER else 1
 
 
+def rows_of_tile(hir: PredictEnsemble) -> int | None:
+    """Return how many rows the loop over single rows has, at most; None: all."""
+    loops = every_loop(hir.nest.loops)
+    return next(loop.max_trips for loop in loops if loop.has(Quantize))
+
+
+def pair_levels(forest: Forest, target: Target, n_columns: int) -> int:
+    """Return how many levels tiles of rows pass together; 0: rows pass one by one."""
+    if not lane_pairs.are_permuted(target, n_columns) or set_groups(forest):
+        return 0
+    if all_even(forest):
+        return 0
+    deepest = int(forest.leaf_depths()[1].max(initial=0))
+    return min(deepest, lane_pairs.MOST_LEVELS)
+
+
 def first_whole(forest: Forest) -> int:
     """Return from which column on all thresholds are whole numbers of a byte, or -1.
 
@@ -490,18 +535,8 @@ class LanesCost:
         if refusal(forest) is not None or not target.permute_entries(8):
             endless = float("inf")
             return cls(endless, endless, endless, endless)
-        table, n_columns = code_columns(forest)
-        shape = lane_shape(target, n_columns)
-        compares = table.n_columns + int((table.counts > BLOCK).sum())
-        # A block of thresholds takes several registers, and more masks to join.
-        registers = BLOCK * 8 * forest.threshold.itemsize / target.vector_bits
-        lanes = bucket_lanes(target, forest.threshold.itemsize)
-        if lanes:  # instructions of a bucket, and of a block
-            many = table.counts > lanes
-            search = 20.0 * many.sum() + (5 + 5 * registers) * (~many).sum()
-        else:
-            search = compares * (5 + 5 * registers)
-        search += 2 * (n_columns - table.n_columns)
+        shape = lane_shape(target, code_columns(forest)[1])
+        search = search_cost(forest, target)
         item = 2.0 * np.dtype(shape.dtype).itemsize * forest.n_trees
         by_levels, levels = cheapest_levels(forest, shape)
         by_masks = masks_cost(forest, shape)
@@ -514,6 +549,38 @@ class LanesCost:
         size, leaves = float(1 << levels), float(forest.n_trees << levels)
         size = item * (levels if all_even(forest) else size)
         return cls(search, by_levels - HOP * hops, hops, size, leaves, levels)
+
+
+def pairs_cost(forest: Forest, target: Target) -> LanesCost | None:
+    """Return the cost of rows in tiles: tests are of eight rows, the rest of a row."""
+    if refusal(forest) is not None:
+        return None
+    n_columns = code_columns(forest)[1]
+    levels = pair_levels(forest, target, n_columns)
+    if not levels:
+        return None
+    hops = float(np.maximum(forest.leaf_depths()[1] - levels, 0).sum())
+    tests, size = lane_pairs.group_cost(n_columns, levels)
+    groups = -(-forest.n_trees // lane_pairs.TREES)
+    leaves = float(forest.n_trees << levels)
+    search = search_cost(forest, target)
+    return LanesCost(search, groups * tests, hops, groups * size, leaves, levels)
+
+
+def search_cost(forest: Forest, target: Target) -> float:
+    """Return the approximate instructions that find the codes of a row."""
+    table, n_columns = code_columns(forest)
+    compares = table.n_columns + int((table.counts > BLOCK).sum())
+    # A block of thresholds takes several registers, and more masks to join.
+    registers = BLOCK * 8 * forest.threshold.itemsize / target.vector_bits
+    lanes = bucket_lanes(target, forest.threshold.itemsize)
+    if lanes:  # instructions of a bucket, and of a block
+        many = table.counts > lanes
+        search = 20.0 * many.sum() + (5 + 5 * registers) * (~many).sum()
+    else:
+        search = compares * (5 + 5 * registers)
+    search += 2 * (n_columns - table.n_columns)
+    return search
 
 
 class Lanes(layouts.RowRepresentation):
