@@ -21,7 +21,12 @@ from skforge.compiler.forest.forest import Forest
 from skforge.compiler.layouts.bitsliced import predicate_table, sliced_layout
 from skforge.compiler.layouts.bitsliced.predicate_table import SETS, SETS_A_BYTE
 from skforge.compiler.layouts.even_trees import even_trees, leaf_counts
-from skforge.compiler.layouts.lanes.lanes import LanesCost, pairs_cost, sums_together
+from skforge.compiler.layouts.lanes.lanes import (
+    LanesCost,
+    pairs_cost,
+    sum_registers,
+    sums_together,
+)
 from skforge.compiler.layouts.pieces.cut import sizes
 from skforge.compiler.layouts.pieces.pieces import MOST, MOST_COLUMNS, USUAL
 from skforge.compiler.layouts.tiles import tile_layout
@@ -173,7 +178,8 @@ class ForestCounts(ForestShape):
 
         self.lanes = LanesCost.of(forest, target)
         self.pairs = pairs_cost(forest, target)
-        self.sums_together = sums_together(forest)  # in lanes
+        # in lanes, of those that are in registers
+        self.sums_together = sums_together(forest) if sum_registers(forest) else 1
         self.set_groups = len(set_groups(forest))  # columns of look-ups of categories
 
         # codes of tiles, and levels of their searches: all, and those of thresholds

@@ -311,10 +311,7 @@ class Lowering:
     def _rows_together(
         self, loop: mir.Loop, layout: layouts.RowLayout, first: Value, hi: Value
     ) -> None:
-        """Take several rows through all trees, and add their leaves together.
-
-        Missing rows at the end repeat the last: to the same sum, from the same start.
-        """
+        """Take several rows through all trees, and add their leaves together."""
         k, n = self.k, layout.together
         (block,) = (s for s in loop.body if isinstance(s, mir.Loop))
         (reduce,) = reduces_in(block.body)
@@ -329,15 +326,15 @@ class Lowering:
 
         def add(start: Value, rows: int) -> None:
             sums = []
-            for r in ((start + i).min(count - 1) for i in range(rows)):
-                with self._bound(loop.var, first + r):
-                    sums.append((r, *self._sums.element(reduce, 1)))
+            for r in range(rows):
+                number = start + r
+                with self._bound(loop.var, first + number):
+                    sums.append((number, *self._sums.element(reduce, 1)))
             code.add_together(*sums)
 
         with b.loop(0, count, layout.added, hint="row") as start:
-            numbers = sorted({1, min(2, layout.added), layout.added})
-            cases = [partial(add, start, n) for n in numbers]
-            b.switch((count - start - 1).min(len(cases) - 1), cases)
+            cases = [partial(add, start, k + 1) for k in range(layout.added)]
+            b.switch((count - start - 1).min(layout.added - 1), cases)
         with b.loop(count) as r, self._bound(loop.var, first + r):
             self.body(loop.body[at + 1 :])
 
