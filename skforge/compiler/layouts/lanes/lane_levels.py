@@ -313,8 +313,6 @@ class CompleteRest:
         tests = model("rest_tests", self.tests) if self.levels else None
         wide = self.tests.dtype == np.uint32
         base, width, at = first * (1 << self.top), 1 << self.top, 0
-        if not self.levels:
-            return [i + (base + k * width) for k, i in enumerate(index)]
         index = [base + i for i in index]
         for _ in range(self.levels):
             assert tests is not None

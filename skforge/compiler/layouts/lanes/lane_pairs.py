@@ -167,4 +167,5 @@ class PairLevelsLowering:
         return found[0]
 
     def items(self, first: Value, count: int, index: Part) -> list[Value]:
-        return [index[(first + k) * ROWS].to(I64) for k in range(count)]
+        of_first = Part(index.buffer, index.first + first * ROWS)
+        return [of_first[k * ROWS].to(I64) for k in range(count)]

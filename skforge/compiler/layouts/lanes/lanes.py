@@ -283,10 +283,14 @@ class _LanesCode(layouts.RowCode):
             size = len(carried) // len(adds)
             for k, (codes, found) in enumerate(of_rows):
                 items = self._lowering.items(first, count, found)
-                if rest is not None:
+                base: Value | None = None
+                if isinstance(rest, lane_levels.CompleteRest) and not rest.levels:
+                    base, width = first << rest.top, 1 << rest.top
+                    items = [item + n * width for n, item in enumerate(items)]
+                elif rest is not None:
                     items = rest.items(first, items, codes, model)
                 of_row = carried[k * size : (k + 1) * size]
-                added += adds[k].add(first, items, of_row)
+                added += adds[k].add(first, items, of_row, base)
             return added
 
         in_flight = lane_levels.IN_FLIGHT if rest is None else rest.in_flight
@@ -330,7 +334,9 @@ class _Sums:
             #: Outputs added in a loop, so that the code does not grow with them.
             self._looped = 0 if self._carried else n // CHUNK * CHUNK
             self._chunks = list(parts(self._looped, n, CHUNK))
-            self._rows = model("lane_leaf_rows", leaf_of_item)
+            start = leaf_of_item.astype(np.int64) * n
+            kind = np.int32 if start.max(initial=0) < 1 << 31 else np.int64
+            self._starts = model("lane_leaf_starts", start.astype(kind))
             self._values = model("leaf_rows", forest.leaf_value.reshape(-1))
             return
         self._values = model("lane_leaves", forest.leaf_value[leaf_of_item, 0])
@@ -354,13 +360,21 @@ class _Sums:
         return [self._read(chunk) for chunk in range(count)]
 
     def add(
-        self, first: Value, items: Sequence[Value], carried: list[Value]
+        self,
+        first: Value,
+        items: Sequence[Value],
+        carried: list[Value],
+        base: Value | None = None,
     ) -> list[Value]:
+        """Add the leaves of items that are counted from ``base`` on, or from 0."""
+        leaves = self._starts if self._vectors else self._values
+        if base is not None:  # one address, from which an operand reaches each tree
+            leaves = b.view("own_leaves", leaves.element, leaves, base)
         for k, item in enumerate(items):
+            value = leaves[item]
             if self._vectors:
-                carried = self._add_vector(item, carried)
+                carried = self._add_vector(value.to(I64), carried)
                 continue
-            value = self._values[item]
             if carried:
                 place = k % self.turn
                 carried[place] = carried[place] + value
@@ -369,8 +383,7 @@ class _Sums:
             self._sums[at] = self._sums[at] + value
         return carried
 
-    def _add_vector(self, item: Value, carried: list[Value]) -> list[Value]:
-        leaf = self._rows[item].to(I64) * self.forest.n_outputs
+    def _add_vector(self, leaf: Value, carried: list[Value]) -> list[Value]:
         if self._looped:
             with b.loop(0, self._looped, CHUNK) as j:
                 here, there = self._first_sum + j, leaf + j
