@@ -369,7 +369,7 @@ class _Sums:
         """Add the leaves of items that are counted from ``base`` on, or from 0."""
         leaves = self._starts if self._vectors else self._values
         if base is not None:  # one address, from which an operand reaches each tree
-            leaves = b.view("own_leaves", leaves.element, leaves, base)
+            leaves = b.view(leaves.name, leaves.element, leaves, base)
         for k, item in enumerate(items):
             value = leaves[item]
             if self._vectors:
