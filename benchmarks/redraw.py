@@ -20,6 +20,7 @@ from plot import heat_map, latencies
 PAGES = {
     "results": "report",
     "avx2": "report",
+    "emeraldrapids": "report",
     "same_bits": "benchmarks.same_bits.__main__",
     "weak": "weak_cells",
     "sweep": "sweep",
