@@ -21,12 +21,8 @@ from skforge.compiler.forest.forest import Forest
 from skforge.compiler.layouts.bitsliced import predicate_table, sliced_layout
 from skforge.compiler.layouts.bitsliced.predicate_table import SETS, SETS_A_BYTE
 from skforge.compiler.layouts.even_trees import even_trees, leaf_counts
-from skforge.compiler.layouts.lanes.lanes import (
-    LanesCost,
-    pairs_cost,
-    sum_registers,
-    sums_together,
-)
+from skforge.compiler.layouts.lanes.lane_sums import sum_registers, sums_together
+from skforge.compiler.layouts.lanes.lanes import LanesCost, pairs_cost
 from skforge.compiler.layouts.pieces.cut import sizes
 from skforge.compiler.layouts.pieces.pieces import MOST, MOST_COLUMNS, USUAL
 from skforge.compiler.layouts.tiles import tile_layout

@@ -4,19 +4,17 @@ A row becomes one byte a column (``row_blocks.py``), which fits one or a few reg
 Trees of at most 64 leaves are evaluated whole (``lane_masks.py``) if that is cheaper.
 Otherwise the top levels are evaluated for as many trees as a register has bytes
 (``lane_levels.py``), and the rest is walked. Leaves are added one by one, in model
-order. Rows in tiles of eight are evaluated together, for eight trees at a time
-(``lane_pairs.py``), where bytes are looked up in whole registers.
+order (``lane_sums.py``). Rows in tiles of eight are evaluated together, for eight trees
+at a time (``lane_pairs.py``), where bytes are looked up in whole registers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
 
-from skforge._typing import Int32s
 from skforge.compiler.binning import category_rows
 from skforge.compiler.binning.category_rows import CategoryRows, in_groups, set_groups
 from skforge.compiler.binning.row_blocks import (
@@ -30,15 +28,15 @@ from skforge.compiler.forest.arrays import Comparison, Missing
 from skforge.compiler.forest.bins import CodeTable, plan_codes, tested_columns
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.hir.nodes import PredictEnsemble
-from skforge.compiler.ir.lir import nodes as lir
-from skforge.compiler.ir.lir.builder import Builder, b, parts
-from skforge.compiler.ir.lir.nodes import I32, I64, U8, U16, Buffer, Scalar, Value, Vec
+from skforge.compiler.ir.lir.builder import Builder, b
+from skforge.compiler.ir.lir.nodes import I32, U8, U16, Buffer, Scalar, Value, Vec
 from skforge.compiler.ir.lir.types import Part
 from skforge.compiler.layouts import base as layouts
 from skforge.compiler.layouts.even_trees import even_trees, leaf_counts
 from skforge.compiler.layouts.lanes import lane_levels, lane_masks, lane_pairs
 from skforge.compiler.layouts.lanes.lane_masks import LeafMasksLowering
 from skforge.compiler.layouts.lanes.lane_pairs import PairLevelsLowering
+from skforge.compiler.layouts.lanes.lane_sums import LaneSums, sums_together
 from skforge.compiler.schedule.bound import every_loop
 from skforge.compiler.schedule.directives import Quantize
 from skforge.compiler.target import Target
@@ -61,19 +59,8 @@ CHOICE = 3.5
 #: position's bit.
 READ, SET_BIT = 3.0, 1.0
 
-#: Most registers that hold sums.
-MOST_REGISTERS = 8
-
 #: Values that are converted at once.
 LANES = 16
-
-#: Values of a vector leaf added at once.
-CHUNK = 8
-
-#: Rows whose leaves are added together: a sum waits for its last addition, so that the
-#: sums of four rows take little longer than one. And the most registers for them.
-TOGETHER, MOST_TOGETHER = 4, 16
-
 
 _Evaluation: TypeAlias = (
     LeafMasksLowering | lane_levels.TopLevelsLowering | PairLevelsLowering
@@ -276,7 +263,9 @@ class _LanesCode(layouts.RowCode):
         of_rows = [self._of_row(number) for number, *_ in sums]
         forest, ends = self._layout.forest, rest or self._layout.masks
         assert ends is not None
-        adds = [_Sums(forest, ends.leaf_of_item, to, at, model) for _, to, at in sums]
+        adds = [
+            LaneSums(forest, ends.leaf_of_item, to, at, model) for _, to, at in sums
+        ]
 
         def add(first: Value, count: int, carried: list[Value]) -> list[Value]:
             added: list[Value] = []
@@ -305,119 +294,6 @@ class _LanesCode(layouts.RowCode):
         size = len(carried) // len(adds)
         for k, own in enumerate(adds):
             own.finish(carried[k * size : (k + 1) * size])
-
-
-class _Sums:
-    """Adds leaves in order: in registers if all sums fit in a few, else in memory.
-
-    Scalar leaves use registers if trees cycle through the outputs, as in boosted
-    classifiers. The number of trees in flight is then a multiple of the outputs.
-    """
-
-    def __init__(
-        self,
-        forest: Forest,
-        leaf_of_item: Int32s,
-        sums: Buffer,
-        first: Value,
-        model: Model,
-    ) -> None:
-        self.forest, self._sums, self._first_sum = forest, sums, first
-        n, width = forest.n_outputs, forest.leaf_value.shape[1]
-        self._vectors = width > 1
-        #: Trees until the same output is added to again.
-        self.turn = 1
-        #: First output and count of each part added at once.
-        self._chunks = list(parts(0, n, CHUNK if self._vectors else 1))
-        self._carried = sum_registers(forest) > 0
-        if self._vectors:
-            #: Outputs added in a loop, so that the code does not grow with them.
-            self._looped = 0 if self._carried else n // CHUNK * CHUNK
-            self._chunks = list(parts(self._looped, n, CHUNK))
-            start = leaf_of_item.astype(np.int64) * n
-            kind = np.int32 if start.max(initial=0) < 1 << 31 else np.int64
-            self._starts = model("lane_leaf_starts", start.astype(kind))
-            self._values = model("leaf_rows", forest.leaf_value.reshape(-1))
-            return
-        self._values = model("lane_leaves", forest.leaf_value[leaf_of_item, 0])
-        if self._carried:
-            self.turn = n
-        else:
-            self._outputs = model("model_outputs", forest.tree_output)
-
-    def _type(self, lanes: int) -> lir.Type:
-        return Vec(self._sums.element, lanes) if lanes > 1 else self._sums.element
-
-    def _read(self, chunk: int) -> Value:
-        first, lanes = self._chunks[chunk]
-        return self._sums[self._first_sum + first, self._type(lanes)]
-
-    def _write(self, chunk: int, value: Value) -> None:
-        self._sums[self._first_sum + self._chunks[chunk][0]] = value
-
-    def start(self) -> list[Value]:
-        count = len(self._chunks) if self._carried else 0
-        return [self._read(chunk) for chunk in range(count)]
-
-    def add(
-        self,
-        first: Value,
-        items: Sequence[Value],
-        carried: list[Value],
-        base: Value | None = None,
-    ) -> list[Value]:
-        """Add the leaves of items that are counted from ``base`` on, or from 0."""
-        leaves = self._starts if self._vectors else self._values
-        if base is not None:  # one address, from which an operand reaches each tree
-            leaves = b.view(leaves.name, leaves.element, leaves, base)
-        for k, item in enumerate(items):
-            value = leaves[item]
-            if self._vectors:
-                carried = self._add_vector(value.to(I64), carried)
-                continue
-            if carried:
-                place = k % self.turn
-                carried[place] = carried[place] + value
-                continue
-            at = self._first_sum + self._outputs[first + k].to(I64)
-            self._sums[at] = self._sums[at] + value
-        return carried
-
-    def _add_vector(self, leaf: Value, carried: list[Value]) -> list[Value]:
-        if self._looped:
-            with b.loop(0, self._looped, CHUNK) as j:
-                here, there = self._first_sum + j, leaf + j
-                old = self._sums[here, self._type(CHUNK)]
-                value = self._values[there, self._type(CHUNK)]
-                self._sums[here] = old + value
-        totals = []
-        for chunk, (first, lanes) in enumerate(self._chunks):
-            old = carried[chunk] if carried else self._read(chunk)
-            value = self._values[leaf + first, self._type(lanes)]
-            totals.append(old + value)
-            if not carried:
-                self._write(chunk, totals[-1])
-        return totals if carried else []
-
-    def finish(self, carried: list[Value]) -> None:
-        for chunk, value in enumerate(carried):
-            self._write(chunk, value)
-
-
-def sum_registers(forest: Forest) -> int:
-    """Return how many registers hold the sums of a row; 0 if these are in memory."""
-    n = forest.n_outputs
-    if forest.leaf_value.shape[1] > 1:
-        n = -(-n // CHUNK)
-    elif (forest.tree_output != np.arange(forest.n_trees) % n).any():
-        return 0
-    return n if n <= MOST_REGISTERS else 0
-
-
-def sums_together(forest: Forest) -> int:
-    if set_groups(forest):  # one by one takes .92 of the time (800 categories, Zen 3)
-        return 1
-    return TOGETHER if TOGETHER * sum_registers(forest) <= MOST_TOGETHER else 1
 
 
 def rows_of_tile(hir: PredictEnsemble) -> int | None:
