@@ -87,7 +87,7 @@ class Cuts:
         return {part: self.cut([p for p in self.parts if p != part]) for part in some}
 
     def cut(self, kept: Collection[str]) -> lir.Function:
-        """Scratch that is not read any more becomes a parameter, the last ones.
+        """Scratch that is only written or only read becomes a parameter, the last ones.
 
         LLVM drops what is stored to memory that nobody reads.
         """
@@ -190,13 +190,16 @@ class _Flow:
         for stmt in self._prefetches:
             if f"={stmt.buffer.name}" in live and self.parts_below(id(stmt)) <= {*kept}:
                 live |= self._below([id(stmt)])
-        unread: list[lir.Buffer] = []
-        body = self._sliced(self._function.body, live, unread)
-        params = (*self._function.params, *unread)
+        lent: list[lir.Buffer] = []
+        body = self._sliced(self._function.body, live, lent)
+        params = (*self._function.params, *lent)
         return replace(self._function, params=params, body=body)
 
+    def _writers(self, read: str) -> set[Any]:
+        return {n for n in self._needs[read] if str(n).startswith("part ")}
+
     def _sliced(
-        self, body: lir.Body, live: set[Any], unread: list[lir.Buffer]
+        self, body: lir.Body, live: set[Any], lent: list[lir.Buffer]
     ) -> lir.Body:
         made: list[lir.Stmt] = []
         for stmt in body:
@@ -205,15 +208,17 @@ class _Flow:
                     stays = value.name in live
                 case lir.Alloc(buffer=buffer):
                     name = buffer.name
-                    stays = bool(live & {f"={name}", f"=planes {name}"})
+                    read = live & {f"={name}", f"=planes {name}"}
+                    # LLVM takes any value for memory of a function that none writes.
+                    stays = bool(live & {p for r in read for p in self._writers(r)})
                     if f"@{name}" in live and not stays:
-                        unread.append(buffer)
+                        lent.append(buffer)
                 case _ if written := walk.buffers_of(stmt, "writes"):
                     stays = f"part {self._part(stmt, written[0])}" in live
                 case _:
                     stays = id(stmt) in live
             if stays:
-                inner = partial(self._sliced, live=live, unread=unread)
+                inner = partial(self._sliced, live=live, lent=lent)
                 made.append(walk.map_bodies(stmt, inner))
         return tuple(made)
 

@@ -123,6 +123,14 @@ def test_what_nobody_reads_is_written_to_a_parameter() -> None:
     assert unread.name.startswith("codes") and stores(codes).keys() == {"codes"}
 
 
+def test_what_nobody_writes_is_read_from_a_parameter() -> None:
+    whole = lowered("full").kernel.function
+    left = Cuts(whole).without_each()["columns"]
+    (unwritten,) = (b for b in left.params if b not in whole.params)
+    assert unwritten.name.startswith("columns")
+    assert "columns" not in stores(left)
+
+
 def test_a_new_buffer_is_a_part_of_its_own_name() -> None:
     whole = lowered("full").kernel.function
     new = lir.Buffer("new.1", lir.I64)

@@ -132,6 +132,7 @@ def _by_bucket(table, comparison, at, x) -> np.ndarray:
     """Compare with the threshold of one bucket, as the kernel does."""
     bucket = _bucket(table, at, x)
     threshold, codes = (table.numbers[at + 4 + k + 2 * bucket] for k in (0, 1))
+    codes = codes.view(np.uint32)
     right = _right(table, comparison, x, threshold)
     return np.where(right, codes // 256, codes % 256).astype(np.int64)
 

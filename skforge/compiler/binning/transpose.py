@@ -151,6 +151,12 @@ class ColumnTile:
     def vectors(self, first: Value, count: int) -> list[Value]:
         return [self.buffer[first + v, self.vec] for v in range(0, count, self.lanes)]
 
+    def halves(self, low: Value, high: Value) -> Value:
+        """Return a vector whose halves begin at two places."""
+        n = self.lanes
+        half = Vec(self.scalar, n // 2)
+        return b.shuffle(self.buffer[low, half], self.buffer[high, half], range(n))
+
     @staticmethod
     def run(n_features: int, lanes: int) -> int:
         """Return how many tiles are filled before their jobs."""

@@ -8,36 +8,51 @@ of a higher one::
     for each row:
       places[row] = bucket of x
     for each row:
-      entries[row] = threshold and codes below and above it, of places[row]
-    for each row:
+      threshold, codes below and above it = entries[places[row]]
       code = the one above if x passes the threshold, else the one below
       planes = bits of the code
 
 If that takes too many buckets, as among thresholds that are chosen exactly, each has up
-to four. A byte tells how many thresholds come before a bucket, and a value is compared
-with the four that follow; those of higher buckets are not passed::
+to four. A byte tells how many thresholds come before a bucket, and a value is
+compared with those that follow; those of higher buckets are not passed::
 
     code = before[bucket of x]
     code += ones(x passes threshold[code : code + 4])
 
 Loads of single entries take less time than vector registers take for the half of a
 search among many thresholds: their pivots do not fit one permute. (Zen 3, 8 values:
-a search of 6, 7 and 8 levels takes 6.9, 11.6 and 21 ns, 512, 1024 and 2048 buckets 5.6,
-6.9 and 7.8, gathers as long.)
+a search of 6, 7 and 8 levels takes 6.9, 11.6 and 21 ns, 512, 1024 and 2048 buckets 4.8;
+.7 of that of entries stored for eight rows and read again; gathers take longer.)
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import reduce
+from operator import add
 
 import numpy as np
 from numpy.typing import NDArray
 
 from skforge._typing import Array, Int64s
 from skforge.compiler.binning.buckets import bucket_of, clamped, spread
-from skforge.compiler.binning.transpose import low_bytes, unpacked
+from skforge.compiler.binning.transpose import unpacked
 from skforge.compiler.ir.lir.builder import b
-from skforge.compiler.ir.lir.nodes import F32, I32, I64, U8, U32, Buffer, Value, Vec
+from skforge.compiler.ir.lir.nodes import (
+    F32,
+    F64,
+    I32,
+    I64,
+    U8,
+    U16,
+    U32,
+    Buffer,
+    Value,
+    Vec,
+)
+
+#: Tells which lanes of a vector pass thresholds.
+Passes = Callable[[Value], Value]
 
 #: Most buckets of a column: the entries of more do not stay in L1.
 MOST_BUCKETS = 2048
@@ -47,28 +62,29 @@ MOST_BUCKETS = 2048
 MOST_BYTES = 2 << 20
 
 #: Most thresholds of a bucket, if one takes too many buckets, and most such buckets.
+#: (Up to two in 4096 buckets take as long.)
 FEW, MOST_OF_FEW = 4, 1024
 
 #: Rows of a register, and those whose codes become bits at once.
 LANES, ROWS = 8, 32
 
+#: Numbers before the entries; among them, where the thresholds before buckets are.
+HEAD, BEFORE = 4, 3
+
 #: What the code above a threshold is multiplied by.
 ABOVE = 256
 
-#: Where the entries of eight rows go, so that shuffles within the 128-bit halves of two
-#: registers return their thresholds in order.
-_ORDER = (0, 1, 4, 5, 2, 3, 6, 7)
-_THRESHOLDS = (0, 2, 8, 10, 4, 6, 12, 14)
-
-#: The same for entries of few thresholds, which four registers transpose.
-_ORDER_OF_FEW = (0, 2, 4, 6, 1, 3, 5, 7)
+#: The order of eight pairs, so that shuffles within the 128-bit halves of two registers
+#: return the first of each in order.
+_PAIRS = (0, 1, 4, 5, 2, 3, 6, 7)
+_FIRSTS = (0, 2, 8, 10, 4, 6, 12, 14)
 
 
 def bucket_table(thresholds: Array) -> Array | None:
     """Return the numbers of a job; None if its thresholds need too many buckets.
 
     They are scale, shift, last bucket and a spare one, and each bucket's threshold with
-    the codes of values below and above it, as one number.
+    the codes of values below and above it, as the bits of one number.
     """
     distinct, dtype = np.unique(thresholds), thresholds.dtype.type
     finite = distinct[np.isfinite(distinct)].astype(np.float64)
@@ -98,7 +114,8 @@ def _entries(
     tests[bucket] = np.unique(thresholds, return_counts=True)[1]
     above = np.cumsum(tests)
     entries[bucket, 0] = distinct
-    entries[:, 1] = above - tests + ABOVE * above
+    codes = (above - tests + ABOVE * above).astype(np.uint32)
+    entries[:, 1] = codes.view(np.float32)
     head = np.array([scale, shift, bucket[-1], 0], thresholds.dtype)
     return np.concatenate([head, entries.ravel()])
 
@@ -126,14 +143,10 @@ def table_of_few(thresholds: Array) -> tuple[Array, NDArray[np.uint8]] | None:
 
 
 class BucketSearch:
-    """Emits the search of a column of a block of rows, a vector at once.
+    """Emits the search of a column of a block of rows, ``ROWS`` rows a turn."""
 
-    ``few`` tells whether buckets have up to ``FEW`` thresholds.
-    """
-
-    def __init__(self, part: int, few: bool) -> None:
+    def __init__(self, part: int) -> None:
         self._places = b.alloc("bucket_places", I32, part)
-        self._entries = b.alloc("bucket_entries", F32, (FEW if few else 2) * part)
 
     def find(
         self,
@@ -142,57 +155,79 @@ class BucketSearch:
         rows: Value,
         vector: Callable[[Value], Value],
         missing_last: bool,
-        before: Buffer | None = None,
     ) -> None:
-        """Write the entries of rows, of which ``vector`` returns those from one on.
-
-        ``before`` has the thresholds before each bucket, if these have few.
-        """
+        """Write the buckets of rows, of which ``vector`` returns those from one on."""
         scale, shift, last = (b.splat(numbers[offset + k], LANES) for k in range(3))
-        with b.loop(0, rows, LANES, hint="row") as r:
+        whole = (rows + (ROWS - 1)) & -ROWS  # turns read places past the last row
+        with b.loop(0, whole, LANES, hint="row") as r:
             y = vector(r) * scale + shift
             self._places[r] = clamped(y, last, missing_last).to(I32)
-        first, size, order = offset + 4, 2, _ORDER
-        if before is not None:
-            size, order = FEW, _ORDER_OF_FEW
-            befores = b.view("own_before", U8, before, numbers[offset + 3].to(I64))
-        with b.loop(0, rows, LANES, hint="row") as r:
-            places = [self._places[r + k].to(I64) for k in range(LANES)]
-            if before is None:
-                entries = [first + 2 * place for place in places]
-            else:
-                codes = [befores[place] for place in places]
-                for k, code in enumerate(codes):
-                    self._places[r + k] = code.to(I32)
-                entries = [first + code.to(I64) for code in codes]
-            for k, at in zip(order, entries, strict=True):
-                self._entries[size * (r + k)] = numbers[at, Vec(F32, size)]
 
-    def entry_of_few(self, r: Value) -> tuple[list[Value], Value]:
-        """Return thresholds of a vector of rows, and how many come before them."""
-        at, vec = FEW * r, Vec(F32, LANES)
-        found = [self._entries[at + LANES * k, vec] for k in range(FEW)]
-        for unit in (1, 2):  # transpose
-            pairs = list(zip(found[::2], found[1::2], strict=True))
-            halves = [unpacked(LANES, 4, unit, high) for high in (False, True)]
-            found = [b.shuffle(x, y, half) for half in halves for x, y in pairs]
-        return found, self._places[r, Vec(I32, LANES)].to(U32)
+    def code(
+        self, numbers: Buffer, first: Value, rows: list[Value], passes: Passes
+    ) -> Value:
+        """Return the codes of eight rows, whose bucket has the entry from ``first``."""
+        entries = b.view("own_entries", F64, numbers, first)
+        pairs = [entries[self._places[rows[k]].to(I64)] for k in _PAIRS]
+        vec, packed = Vec(F32, LANES), (b.pack(pairs[k : k + 4]) for k in (0, 4))
+        low, high = (b.reinterpret(half, vec) for half in packed)
+        threshold = b.shuffle(low, high, _FIRSTS)
+        codes = b.shuffle(low, high, [k + 1 for k in _FIRSTS])
+        both = b.reinterpret(codes, Vec(U32, LANES))
+        return b.select(passes(threshold), both >> 8, both)
 
-    def entry(self, r: Value) -> tuple[Value, Value, Value]:
-        """Return thresholds of a vector of rows, and the codes above and below them."""
-        vec = Vec(F32, LANES)
-        low, high = self._entries[2 * r, vec], self._entries[2 * r + LANES, vec]
-        threshold = b.shuffle(low, high, _THRESHOLDS)
-        codes = b.shuffle(low, high, [k + 1 for k in _THRESHOLDS]).to(U32)
-        return threshold, codes >> 8, codes & (ABOVE - 1)
+    def code_of_few(
+        self,
+        before: Buffer,
+        numbers: Buffer,
+        first: Value,
+        rows: list[Value],
+        passes: Passes,
+    ) -> Value:
+        """Return the codes of eight rows, whose bucket has up to ``FEW`` thresholds.
+
+        ``before`` has the thresholds before each bucket.
+        """
+        codes = [before[self._places[row].to(I64)] for row in rows]
+        own = b.view("own_thresholds", F32, numbers, first)
+        entries = [own[code.to(I64), Vec(F32, FEW)] for code in codes]
+        none, one = (b.const(k, Vec(U32, LANES)) for k in (0, 1))
+        passed = [b.select(passes(x), one, none) for x in _transposed(entries)]
+        return reduce(add, passed, b.pack(codes).to(U32))
+
+
+def _transposed(entries: list[Value]) -> list[Value]:
+    halves = zip(entries[:4], entries[4:], strict=True)
+    found = [b.shuffle(low, high, range(LANES)) for low, high in halves]
+    for unit in (1, 2):
+        pairs = list(zip(found[::2], found[1::2], strict=True))
+        orders = [unpacked(LANES, 4, unit, high) for high in (False, True)]
+        found = [b.shuffle(x, y, order) for order in orders for x, y in pairs]
+    return found
+
+
+def rows_of_turn(r: Value) -> Iterator[tuple[Value, Value]]:
+    """Yield where the halves of four vectors begin: packs return their 32 in order."""
+    for k in range(0, ROWS // 2, LANES // 2):
+        yield r + k, r + (k + ROWS // 2)
 
 
 def store_codes(
     planes: Buffer, at: Value, line: int, codes: list[Value], n: int
 ) -> None:
     """Store bit k of the codes of 32 rows, of n bits, ``k * line`` bytes on."""
-    bits = low_bytes(codes) << (8 - n)
+    w, x, y, z = (code & 255 for code in codes)  # known zeros make packs of shuffles
+    two = Vec(U16, ROWS // 2)
+    bits = _packed(_packed(w, x, two), _packed(y, z, two), Vec(U8, ROWS)) << (8 - n)
     top = b.const(1 << 7, bits.type)
     for k in reversed(range(n)):
         b.store(planes, at + k * line, b.mask_bits(bits >= top, U32))
         bits = bits + bits
+
+
+def _packed(x: Value, y: Value, vec: Vec) -> Value:
+    """Return every other number of two vectors: of 128 bits those of x, then of y."""
+    n, half = vec.lanes, vec.lanes // 2
+    ends = [(at, side) for at in (0, half) for side in (0, n)]
+    lanes = [side + k for at, side in ends for k in range(at, at + half, 2)]
+    return b.shuffle(b.reinterpret(x, vec), b.reinterpret(y, vec), lanes)

@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial, reduce
-from operator import add, or_
+from operator import or_
 
 import numpy as np
 
@@ -204,7 +204,7 @@ class PredicateLowering:
         size = 17 * 8 * self._plane(self.line_bytes).lanes
         self.steps = b.alloc("code_steps", U8, size)
         if max(self.t.kinds) > BUCKETS:
-            self.buckets = BucketSearch(self.part, max(self.t.kinds) > BUCKETS_OF_FEW)
+            self.buckets = BucketSearch(self.part)
 
     def _plane(self, size: int) -> Vec:
         return Vec(I64, min(size, self.shape.plane_rows // 8) // 8)
@@ -352,29 +352,29 @@ class PredicateLowering:
     def _search_buckets(
         self, few: bool, bits: int, job: PredicateJob, planes: Value
     ) -> None:
-        numbers, unordered = self.numbers, self.t.unordered
+        columns, numbers, unordered = self.columns, self.numbers, self.t.unordered
         right = partial(self._rules.goes_right, unordered=unordered)
-
-        def column(r: Value) -> Value:
-            return self.columns.vectors(job.column + r, LANES)[0]
-
-        none, one = (b.const(k, Vec(U32, LANES)) for k in (0, 1))
-        before = self._model("bucket_before", self.t.before) if few else None
-        self.buckets.find(numbers, job.offset, self.left, column, unordered, before)
+        column = lambda r: columns.vectors(job.column + r, LANES)[0]  # noqa: E731
+        self.buckets.find(numbers, job.offset, self.left, column, unordered)
+        first = job.offset + bucket_search.HEAD
+        code = partial(self.buckets.code, numbers, first)
+        if few:
+            befores = self._model("bucket_before", self.t.before)
+            at = numbers[job.offset + bucket_search.BEFORE].to(I64)
+            own = b.view("own_before", U8, befores, at)
+            code = partial(self.buckets.code_of_few, own, numbers, first)
         with self._noting_ties(self.left, bucket_search.ROWS, "rows") as (r, compared):
             codes = []
-            for first in range(0, bucket_search.ROWS, LANES):
-                x = column(r + first)
-                if few:
-                    thresholds, code = self.buckets.entry_of_few(r + first)
-                    passed = [b.select(right(x, t), one, none) for t in thresholds]
-                    # padding may be passed after all thresholds
-                    codes.append((code + reduce(add, passed)).min((1 << bits) - 1))
-                else:
-                    threshold, *two = self.buckets.entry(r + first)
-                    codes.append(b.select(right(x, threshold), *two))
-                    thresholds = [threshold]
-                compared += [(x, threshold) for threshold in thresholds]
+            for low, high in bucket_search.rows_of_turn(r):
+                x = columns.halves(job.column + low, job.column + high)
+
+                def passes(threshold: Value, x: Value = x) -> Value:
+                    compared.append((x, threshold))
+                    return right(x, threshold)
+
+                found = code([at + k for at in (low, high) for k in range(4)], passes)
+                # padding may be passed after all thresholds
+                codes.append(found.min((1 << bits) - 1) if few else found)
             at = planes + r // 8
             bucket_search.store_codes(self.planes, at, self.line_bytes, codes, bits)
 
