@@ -77,6 +77,31 @@ def test_ties(missing: Missing, level: str, extremes: bool) -> None:
         for n in (1, 63, 513, 700):
             got = module.predict_raw(rows[:n]).reshape(n, -1)
             np.testing.assert_array_equal(got, raw[:n])
+        # a row's ties were settled where another row of the block had some
+        alone = [module.predict_raw(row[None]).ravel() for row in rows[:200]]
+        np.testing.assert_array_equal(alone, raw[:200])
+
+
+@pytest.mark.parametrize("near", [1e-9, 1e-8, 1e-7])
+@pytest.mark.parametrize("centre", [1.0, -1.0, 0.0, 1.7e9])
+def test_ties_with_many_thresholds(near: float, centre: float) -> None:
+    """A value may tie with dozens of thresholds, of which float32 tells few apart."""
+    scale = max(1.0, abs(centre))
+    some = [centre + scale * near * k for k in range(-20, 20)]
+    far = [centre + scale * 0.1 * k for k in range(-20, 20)]
+    made = drawn(
+        40,
+        6,
+        comparisons=(Comparison.LE,),
+        missing=(Missing.NAN,),
+        dtype="float64",
+        n_features=2,
+        thresholds=some + far,
+    )
+    rows = rows_near(made, 200, 8)
+    rows[100:] = np.random.default_rng(1).choice(some, (100, 2))
+    got = compile_forest(made, schedule=sliced(64)).predict_raw(rows)
+    np.testing.assert_array_equal(got.reshape(200, -1), reference_raw(made, rows))
 
 
 @pytest.mark.sampled(2)

@@ -9,12 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from skforge.compiler.binning.buckets import bucket_of
 from skforge.compiler.binning.search import Registers
 from skforge.compiler.forest.arrays import Comparison, Missing
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.reference import evaluate_predicates
 from skforge.compiler.layouts.bitsliced import predicate_table
 from skforge.compiler.layouts.bitsliced.bucket_search import (
+    FEW,
     bucket_table,
     table_of_few,
 )
@@ -247,6 +249,28 @@ def test_few_thresholds_of_a_bucket() -> None:
     assert table_of_few(np.append(even, far)) is not None
     for few in ([1.0] * 100, [np.inf] * 100, [-np.inf] * 50 + [0.0] * 50):
         assert table_of_few(np.array(few, np.float32)) is None
+
+
+@pytest.mark.parametrize("few", [False, True])
+def test_the_number_after_a_threshold_is_compared_with_it(few: bool) -> None:
+    """As float64 it may be below the threshold; it was in the next bucket, unseen."""
+    apart, random = 0, np.random.default_rng(0)
+    for _ in range(40):
+        steps = np.arange(200) + random.uniform(0, 0.5, 200)
+        t = (1000 + steps / 100).astype(np.float32)
+        after = np.nextafter(t, np.float32(np.inf))
+        made = table_of_few(t) if few else bucket_table(t)
+        if made is None:
+            continue
+        scale, shift, last = (made[0] if few else made)[:3]
+        buckets = bucket_of(after, scale, shift, last)
+        apart += np.sum(buckets != bucket_of(t, scale, shift, last))
+        if few:
+            first = made[1][buckets]
+            assert np.all((first <= np.arange(200)) & (np.arange(200) < first + FEW))
+        else:
+            np.testing.assert_array_equal(made[4::2][buckets], t)
+    assert apart
 
 
 def test_buckets_of_a_forest_take_a_few_megabytes_at_most() -> None:

@@ -7,7 +7,7 @@ SIGIR 2015) and RapidScorer (Ye et al., KDD 2018), whose vectors have one bit fo
 leaf.
 
 ``predicate_table.py`` groups predicates into columns, ``predicate_lines.py`` and
-``bucket_search.py`` evaluate them; ``sliced_layout.py`` encodes trees, those that are
-unbalanced by ``encode_trees.py`` and ``cut_trees.py``, and ``sliced_trees.py`` emits
-them.
+``bucket_search.py`` evaluate them, for float64 rows with ``ties.py``;
+``sliced_layout.py`` encodes trees, those that are unbalanced by ``encode_trees.py`` and
+``cut_trees.py``, and ``sliced_trees.py`` emits them.
 """

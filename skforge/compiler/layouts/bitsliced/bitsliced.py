@@ -42,7 +42,7 @@ def table_and_code(
     registers = shape.registers
 
     def laid_out() -> tuple[PredicateTable, sliced_layout.SlicedTrees]:
-        table = plan_predicates(tests, registers)
+        table = plan_predicates(tests, registers, forest.threshold)
         return table, slice_trees(forest, table.line_of, order, table.n_lines)
 
     key = ("bitsliced", id(forest), registers)

@@ -30,6 +30,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from functools import reduce
 from operator import add
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -86,7 +87,7 @@ def bucket_table(thresholds: Array) -> Array | None:
     They are scale, shift, last bucket and a spare one, and each bucket's threshold with
     the codes of values below and above it, as the bits of one number.
     """
-    distinct, dtype = np.unique(thresholds), thresholds.dtype.type
+    distinct = np.unique(thresholds)
     finite = distinct[np.isfinite(distinct)].astype(np.float64)
     if len(finite) < 2:
         return None
@@ -97,23 +98,51 @@ def bucket_table(thresholds: Array) -> Array | None:
     while count < enough / 4:
         count *= 2
     while count <= MOST_BUCKETS:
-        scale, shift = map(dtype, spread(distinct, count))
-        bucket = bucket_of(distinct, scale, shift, dtype(count - 1))
-        if np.all(np.diff(bucket)):
-            return _entries(thresholds, distinct, bucket, scale, shift)
+        scale, shift = _spread(distinct, count)
+        bucket, after = _buckets(distinct, scale, shift, count)
+        if np.all(after[:-1] < bucket[1:]):
+            return _entries(thresholds, distinct, bucket, after, scale, shift)
         count *= 2
     return None
 
 
+def _spread(thresholds: Array, count: int, edge: int = 0) -> tuple[Any, Any]:
+    """Spread thresholds from half a bucket after the first one to half before the last.
+
+    At the edge of a bucket, the number after a threshold would be in the next one.
+    """
+    dtype = thresholds.dtype.type
+    scale, shift = spread(thresholds, count - 1, edge)
+    return dtype(scale), dtype(shift + 0.5)
+
+
+def _buckets(x: Array, scale: float, shift: float, count: int) -> tuple[Int64s, Int64s]:
+    """Return the buckets of thresholds and of the numbers after them.
+
+    Those are compared with the thresholds, too: float64 values may tie (``ties.py``).
+    """
+    last = x.dtype.type(count - 1)
+    bucket = bucket_of(x, scale, shift, last)
+    with np.errstate(over="ignore"):
+        after = bucket_of(np.nextafter(x, np.inf, dtype=x.dtype), scale, shift, last)
+    return bucket, after
+
+
 def _entries(
-    thresholds: Array, distinct: Array, bucket: Int64s, scale: float, shift: float
+    thresholds: Array,
+    distinct: Array,
+    bucket: Int64s,
+    after: Int64s,
+    scale: float,
+    shift: float,
 ) -> Array:
     # The last bucket has a threshold, which NaN passes if it passes all.
     entries = np.full((bucket[-1] + 1, 2), np.inf, thresholds.dtype)
     tests = np.zeros(len(entries))
     tests[bucket] = np.unique(thresholds, return_counts=True)[1]
     above = np.cumsum(tests)
-    entries[bucket, 0] = distinct
+    for first, last, threshold in zip(bucket, after, distinct, strict=True):
+        entries[first : last + 1, 0] = threshold
     codes = (above - tests + ABOVE * above).astype(np.uint32)
     entries[:, 1] = codes.view(np.float32)
     head = np.array([scale, shift, bucket[-1], 0], thresholds.dtype)
@@ -126,18 +155,20 @@ def table_of_few(thresholds: Array) -> tuple[Array, NDArray[np.uint8]] | None:
     They are the same head and the sorted thresholds; beside them, how many come before
     each bucket. None if too many buckets would be needed.
     """
-    thresholds, dtype = np.sort(thresholds), thresholds.dtype.type
+    thresholds = np.sort(thresholds)
     count = 1 << (len(thresholds) // FEW).bit_length()
     while count <= MOST_OF_FEW:
-        for edge in (0, FEW - 1):  # the last bucket has one more than the edge
-            scale, shift = map(dtype, spread(thresholds, count, edge))
-            bucket = bucket_of(thresholds, scale, shift, dtype(count - 1))
-            held = np.bincount(bucket)
+        for edge in (0, FEW - 1):
+            scale, shift = _spread(thresholds, count, edge)
+            bucket, after = _buckets(thresholds, scale, shift, count)
+            every = np.arange(bucket[-1] + 1)
+            before = np.searchsorted(after, every)
+            held = np.searchsorted(bucket, every, side="right") - before
             if held.max() <= FEW:
                 head = np.array([scale, shift, bucket[-1], 0], thresholds.dtype)
-                after = np.full(FEW - 1, np.inf, thresholds.dtype)
-                before = (np.cumsum(held) - held).astype(np.uint8)
-                return np.concatenate([head, thresholds, after]), before
+                padding = np.full(FEW - 1, np.inf, thresholds.dtype)
+                numbers = np.concatenate([head, thresholds, padding])
+                return numbers, before.astype(np.uint8)
         count *= 2
     return None
 

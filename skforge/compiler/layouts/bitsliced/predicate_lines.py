@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial, reduce
+from itertools import starmap
 from operator import or_
 
 import numpy as np
@@ -32,8 +33,8 @@ from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.predicates import round_thresholds
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir.builder import b
-from skforge.compiler.ir.lir.nodes import F32, F64, I64, U8, U32, Buffer, Value, Vec
-from skforge.compiler.layouts.bitsliced import bucket_search, predicate_table
+from skforge.compiler.ir.lir.nodes import F32, I64, U8, U32, Buffer, Value, Vec
+from skforge.compiler.layouts.bitsliced import bucket_search, predicate_table, ties
 from skforge.compiler.layouts.bitsliced.bucket_search import LANES, BucketSearch
 from skforge.compiler.layouts.bitsliced.predicate_table import (
     BUCKETS,
@@ -43,6 +44,7 @@ from skforge.compiler.layouts.bitsliced.predicate_table import (
     search_bits,
 )
 from skforge.compiler.layouts.bitsliced.sliced_layout import BlockOfBits
+from skforge.compiler.layouts.bitsliced.ties import Compared, Ties
 
 #: Rows whose tests are stored at once.
 ROWS = 64
@@ -63,76 +65,6 @@ def narrows(forest: Forest, comparison: str) -> bool:
 def narrowed(forest: Forest) -> Forest:
     rounded = round_thresholds(forest.threshold, Comparison.LE, np.float32)
     return replace(forest, threshold=rounded)
-
-
-class Ties:
-    """Detects the ties of one job at a time, and repeats its tests in float64.
-
-    Then float64 rows are compared as float32: half the bytes, twice the lanes, same
-    answers. Let P be a threshold T rounded down to float32, and X a value x rounded to
-    the nearest one. Then ``x > T`` is ``X > P`` if x is a float32, as there is none
-    above P and up to T. It also is for others, unless X is P or the next float32: below
-    P, x is below T, and above the next one, x is above T. The comparisons detect such
-    ties: the bit patterns of value and pivot differ by one at most. Ties are rare; the
-    tests of the feature on those rows are then repeated in float64::
-
-        least = min over all compares of  bits(X) + 1 - bits(P), without a sign
-        if least <= 2 and any value of the column is not a float32:
-          line[i] = column > T[i]     for every test of the job
-
-    ``exact`` holds each line's threshold in float64.
-    """
-
-    def __init__(
-        self,
-        rules: ReadingRules,
-        exact: Buffer,
-        columns: ColumnTile,
-        clean: Callable[[Value], Value],
-        unordered: bool,
-        line_bytes: int,
-    ) -> None:
-        self.lanes, self.part = columns.lanes, columns.part
-        self._exact, self._clean, self._line_bytes = exact, clean, line_bytes
-        self._right = partial(rules.goes_right, unordered=unordered)
-        self._found = b.alloc("ties", U32, self.lanes)
-        self._column = b.alloc("exact_column", F64, self.part)
-        self._vec = Vec(U32, self.lanes)
-
-    def none(self) -> Value:
-        return b.const((1 << 32) - 1, self._vec)
-
-    def nearer(self, least: Value, x: Value, pivot: Value) -> Value:
-        """Return the minimum of ``least`` and x's distance from a pivot's neighbour."""
-        return least.min((b.bitcast(x, U32) + 1) - b.bitcast(pivot, U32))
-
-    def keep(self, least: Value) -> None:
-        self._found[0] = least
-
-    def settle(
-        self,
-        rows: BlockRows,
-        feature: Value,
-        left: Value,
-        job: PredicateJob,
-        lines: Buffer,
-    ) -> None:
-        half = self.lanes // 2
-        with b.when(b.any_true(self._found[0, self._vec] <= 2)):
-            odd = [b.const(0)]  # whether any value of the column is not a float32
-            with b.loop(0, left, carry=odd, hint="row") as r:
-                x = self._clean(rows.rows[(rows.first + r) * rows.stride + feature])
-                self._column[r] = x
-                odd[0] = odd[0] | x.to(F32).to(F64).ne(x).to(I64)
-            with b.when(odd[0].ne(0)), b.loop(job.count, hint="threshold") as i:
-                number = job.line + i
-                threshold = b.splat(self._exact[number], half)
-                to = number * self._line_bytes
-                with b.loop(0, self.part, ROWS, hint="rows") as r:
-                    places = (r + v for v in range(0, ROWS, half))
-                    values = (self._column[at, Vec(F64, half)] for at in places)
-                    masks = [self._right(x, threshold) for x in values]
-                    store_masks(lines, to + r // 8, masks)
 
 
 #: Most rows of a part. The comparisons of a part are unrolled, so this bounds the code.
@@ -191,11 +123,8 @@ class PredicateLowering:
             clean = lambda x: self._clean(x).to(F32)  # noqa: E731
         self.columns = ColumnTile(self.scalar, lanes, self.part, clean, self._run)
         if self.narrow:
-            exact = np.zeros(self.t.n_lines, np.float64)
-            exact[self.t.line_of] = self._rules.forest.threshold
-            exacts, given = self._model("exact_thresholds", exact), self._clean
-            how = self.t.unordered, self.line_bytes
-            self.ties = Ties(self._rules, exacts, self.columns, given, *how)
+            given = self.columns, self._clean, self.line_bytes
+            self.ties = Ties(self._rules, self.t, *given)
         held = len(self.searches) if self.kept else 1
         # One more set of planes, for missing values in other jobs.
         self.spare = held * PLANES * self.line_bytes
@@ -303,27 +232,38 @@ class PredicateLowering:
     @contextmanager
     def _noting_ties(
         self, end: Value, step: int, hint: str
-    ) -> Iterator[tuple[Value, list[tuple[Value, Value]]]]:
-        nearest = [self.ties.none()] if self.narrow else []
-        with b.loop(0, end, step, carry=nearest, hint=hint) as i:
-            compared: list[tuple[Value, Value]] = []
-            yield i, compared
-            for x, number in compared if nearest else ():
-                nearest[0] = self.ties.nearer(nearest[0], x, number)
-        for least in nearest:
-            self.ties.keep(least)
+    ) -> Iterator[tuple[Value, list[tuple[list[Compared], list[Value]]]]]:
+        """Open a loop; its body lists what vectors are compared with and their rows."""
+        least = [self.ties.none()] if self.narrow else []
+        with b.loop(0, end, step, carry=least, hint=hint) as i:
+            noted: list[tuple[list[Compared], list[Value]]] = []
+            yield i, noted
+            for compared, rows in noted if least else ():
+                near = ties.least(starmap(self.ties.near, compared))
+                self.ties.keep(near, rows)
+                least[0] = least[0].min(near)
+        if least:
+            self.ties.found(least[0])
 
     def _direct(self, job: PredicateJob) -> None:
         right = partial(self._rules.goes_right, unordered=self.t.unordered)
+        lanes, numbers = self.shape.registers.lanes, self.numbers
         thresholds = self._noting_ties(job.count, 1, "threshold")
-        with thresholds as (i, compared):
-            number = self.numbers[job.offset + i]
-            threshold = b.splat(number, self.shape.registers.lanes)
+        with thresholds as (i, noted):
+            threshold = b.splat(numbers[job.offset + i], lanes)
             at = job.first_byte + i * self.line_bytes
             vectors = self.columns.vectors(job.column, self.part)
             masks = [right(x, threshold) for x in vectors]
             store_masks(self._lines, at, masks, self.shape.registers.packs)
-            compared += [(x, threshold) for x in vectors]
+            noted += [([(x, threshold)], []) for x in vectors]
+        if self.narrow:
+            with b.when(self.ties.any()), b.loop(0, self.left, lanes, hint="row") as r:
+                (x,) = self.columns.vectors(job.column + r, lanes)
+                near = [self.ties.none()]
+                with b.loop(job.count, carry=near, hint="threshold") as i:
+                    threshold = b.splat(numbers[job.offset + i], lanes)
+                    near[0] = near[0].min(self.ties.near(x, threshold))
+                self.ties.keep(near[0], [r])
 
     def _search(self, levels: int, job: PredicateJob, planes: Value) -> None:
         registers = self.shape.registers
@@ -331,23 +271,25 @@ class PredicateLowering:
         index_vec = Vec(U32 if self.scalar == F32 else I64, registers.lanes)
         step = registers.lockstep * registers.lanes
         right = partial(self._rules.goes_right, unordered=self.t.unordered)
-        some_rows = self._noting_ties(self.left, step, "rows")
-        with some_rows as (r, compared):
+        with self._noting_ties(self.left, step, "rows") as (r, noted):
             x = self.columns.vectors(job.column + r, step)
             index = [b.const(0, index_vec)] * len(x)
             answers: list[list[Value]] = [[] for _ in x]
+            compared: list[list[Compared]] = [[] for _ in x]
             byte = planes + r // 8
             for j, table in enumerate(tables):
                 for v, vector in enumerate(x):
                     pivot = registers.pivot_of(table, index[v], answers[v])
                     answers[v].append(right(vector, pivot))
-                    compared.append((vector, pivot))
+                    compared[v].append((vector, pivot))
                 masks = [passed[j] for passed in answers]
                 place = byte + (levels - 1 - j) * self.line_bytes
                 store_masks(self.planes, place, masks)
                 for v, mask in enumerate(masks):
                     if j + 1 < levels:
                         index[v] = b.select(mask, index[v] | 1 << j, index[v])
+            places = ([r + v * registers.lanes] for v in range(len(x)))
+            noted += zip(compared, places, strict=True)
 
     def _search_buckets(
         self, few: bool, bits: int, job: PredicateJob, planes: Value
@@ -363,18 +305,22 @@ class PredicateLowering:
             at = numbers[job.offset + bucket_search.BEFORE].to(I64)
             own = b.view("own_before", U8, befores, at)
             code = partial(self.buckets.code_of_few, own, numbers, first)
-        with self._noting_ties(self.left, bucket_search.ROWS, "rows") as (r, compared):
+        with self._noting_ties(self.left, bucket_search.ROWS, "rows") as (r, noted):
             codes = []
             for low, high in bucket_search.rows_of_turn(r):
                 x = columns.halves(job.column + low, job.column + high)
+                compared: list[Compared] = []
 
-                def passes(threshold: Value, x: Value = x) -> Value:
-                    compared.append((x, threshold))
+                def passes(
+                    threshold: Value, x: Value = x, seen: list[Compared] = compared
+                ) -> Value:
+                    seen.append((x, threshold))
                     return right(x, threshold)
 
                 found = code([at + k for at in (low, high) for k in range(4)], passes)
                 # padding may be passed after all thresholds
                 codes.append(found.min((1 << bits) - 1) if few else found)
+                noted.append((compared, [low, high]))
             at = planes + r // 8
             bucket_search.store_codes(self.planes, at, self.line_bytes, codes, bits)
 

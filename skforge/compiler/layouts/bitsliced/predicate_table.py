@@ -118,8 +118,14 @@ def refusal(forest: Forest) -> str | None:
     return None
 
 
-def plan_predicates(forest: Forest, registers: Registers) -> PredicateTable:
-    """Lay out predicates; raise ScheduleError for equality or mixed missing rules."""
+def plan_predicates(
+    forest: Forest, registers: Registers, exact: Array | None = None
+) -> PredicateTable:
+    """Lay out predicates; raise ScheduleError for equality or mixed missing rules.
+
+    ``exact`` are the thresholds by which those of a column are in order, if the
+    forest's are rounded.
+    """
     refused = refusal(forest)
     if refused is not None:
         raise ScheduleError(refused)
@@ -127,7 +133,8 @@ def plan_predicates(forest: Forest, registers: Registers) -> PredicateTable:
     start = np.asarray(tile_starts(used, forest.n_features, lanes), np.int32)
     category = forest.comparison >= Comparison.IN
     every = np.arange(forest.n_predicates)
-    columns = TestColumns.of(every, forest.threshold, forest.feature, category)
+    ordered = forest.threshold if exact is None else exact
+    columns = TestColumns.of(every, ordered, forest.feature, category)
     features = forest.feature[columns.first]
     numbers, set_tables = rules.ThresholdPool(lanes), rules.ThresholdPool()
     before = rules.ThresholdPool()
