@@ -328,8 +328,9 @@ class PredicateLowering:
         """Write ``code > i`` for every threshold i from the bits of the code.
 
         ``code >= 16 h + l`` is ``high >= h + 1  or  high >= h and low >= l``: one
-        three-input operation and one store a line. This writes up to 15 lines too many:
-        they belong to later jobs, which overwrite them, or are spare.
+        three-input operation and one store a line, or for four lines of 64 rows. This
+        writes up to 15 lines too many: they belong to later jobs, which overwrite them,
+        or are spare.
         """
         size = self.line_bytes
         plane = self._plane(size)
@@ -338,23 +339,31 @@ class PredicateLowering:
             first = planes + shift
             to = job.first_byte + shift
             bits = [self.planes[first + k * size, plane] for k in range(levels)]
-            low = _steps(bits[3::-1], plane)
+            if size == 8:
+                words = b.view("own_planes", I64, self.planes, first)
+                low = _four_lines(*(b.splat(words[k], 4) for k in range(4)))
+            else:
+                low = _steps(bits[3::-1], plane)[1:]
+
+            def write(at: Value, steps: list[Value]) -> None:
+                for k, step in enumerate(steps):
+                    self._lines[at + k * (16 // len(low) * size)] = step
+
             if levels == 4:
-                for i in range(1, 16):
-                    self._lines[to + (i - 1) * size] = low[i]
+                write(to, low)
                 return
             for k, step in enumerate(_steps(bits[:3:-1], plane)):
                 self.steps[k * width] = step
+
+            def step_of(h: Value) -> Value:
+                if size == 8:
+                    return b.splat(b.view("own_steps", I64, self.steps)[h], 4)
+                return self.steps[h * width, plane]
+
             # For each value of the code's high bits, 16 lines.
-            with b.loop(job.count // 16 + 1, hint="high") as h:
-                at = h * width
-                here = self.steps[at, plane]
-                above = self.steps[at + width, plane]
-                line = to + h * (16 * size) - size
-                with b.when(h > 0):
-                    self._lines[line] = here
-                for i in range(1, 16):
-                    self._lines[line + i * size] = above | here & low[i]
+            with b.loop((job.count + 15) // 16, hint="high") as h:
+                here, above = step_of(h), step_of(h + 1)
+                write(to + h * (16 * size), [above | here & step for step in low])
 
     def _missing_plane(self, column: Value, planes: Value) -> None:
         masks = [b.is_nan(x) for x in self.columns.vectors(column, self.part)]
@@ -426,6 +435,14 @@ class PredicateLowering:
                     # A missing value has its own rule: it does not go right here.
                     masks.append(right & ~b.is_nan(x))
                 store_masks(self._lines, at + v // 8, masks)
+
+
+def _four_lines(q0: Value, q1: Value, q2: Value, q3: Value) -> list[Value]:
+    """Return ``code >= 1, 2, ... 16`` from words of a code's bits, four in a vector."""
+    third = b.shuffle(q1 & q0, b.const(0, q0.type), (0, 1, 2, 7))
+    low = b.shuffle(b.shuffle(q1 | q0, q1, (0, 5, 2, 3)), third, (0, 1, 6, 7))
+    one, two, three = q3 | q2, q3, q3 & q2
+    return [one | low, two | one & low, three | two & low, three & low]
 
 
 def _steps(bits: Sequence[Value], plane: Vec) -> list[Value]:
