@@ -20,6 +20,7 @@ from skforge.compiler.cost.profile import MODELLED, MachineProfile
 from skforge.compiler.cost.shape import ForestShape
 from skforge.compiler.defaults.cpu import candidates
 from skforge.compiler.defaults.walks import walking_schedules
+from skforge.compiler.forest.arrays import Comparison, Missing
 from skforge.compiler.runtime.compiling import ScheduleLowering
 from skforge.compiler.schedule.families import (
     bitsliced_schedule,
@@ -31,6 +32,7 @@ from skforge.compiler.schedule.families import (
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from tests.exactness.forests import drawn, forest
+from tests.exactness.sliced import counted as counted_forest
 
 V3, V4 = Target.x86_64("v3"), Target.x86_64("v4")
 SIZES = np.array([1, 7, 64, 512, 4096])
@@ -156,6 +158,18 @@ def test_planes_in_vectors_are_estimated_where_kernels_have_them(
         assert 0.5 * many["muxed"] < few["muxed"] < 0.55 * many["muxed"]
     else:
         assert not few["muxed"] and few["folded"] <= 0.45 * many["folded"]
+
+
+@pytest.mark.parametrize("level", ["v3", "v4"])
+def test_float64_rows_are_searched_as_float32_where_kernels_do(level: str) -> None:
+    """Every threshold was counted as a compare in float64."""
+    made = counted_forest(
+        (100, 30), dtype="float64", comparison=Comparison.LE, missing=Missing.NAN
+    )
+    wide = replace(made, n_features=1 << 14)
+    narrow, whole = (ForestCounts(f, Target.x86_64(level)) for f in (made, wide))
+    assert narrow.direct == 0 and narrow.lines == 130
+    assert narrow.bit_lanes == 2 * whole.bit_lanes
 
 
 def test_threads_share_blocks() -> None:

@@ -13,12 +13,13 @@ from skforge._compat import cached_property
 from skforge._typing import Float64s, Int32s, Int64s
 from skforge.compiler.binning.category_rows import set_groups
 from skforge.compiler.binning.search import Registers
-from skforge.compiler.binning.transpose import tile_starts
+from skforge.compiler.binning.transpose import WIDE, tile_starts
 from skforge.compiler.cost.shape import ForestShape
 from skforge.compiler.forest.arrays import Comparison, Missing, fronts_of
 from skforge.compiler.forest.bins import column_count, tested_columns
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.layouts.bitsliced import predicate_table, sliced_layout
+from skforge.compiler.layouts.bitsliced.predicate_lines import narrows
 from skforge.compiler.layouts.bitsliced.predicate_table import SETS, SETS_A_BYTE
 from skforge.compiler.layouts.even_trees import even_trees, leaf_counts
 from skforge.compiler.layouts.lanes.lane_sums import sum_registers, sums_together
@@ -161,6 +162,9 @@ class ForestCounts(ForestShape):
         ordered = forest.comparison < Comparison.IN
         of_column = np.bincount(forest.feature[ordered])
         of_column = of_column[of_column > 0]
+        if forest.n_features <= WIDE and narrows(forest, "le"):  # as float32
+            registers = Registers.of(target, np.dtype(np.float32))
+        self.bit_lanes = registers.lanes
         self.lines, self.search_levels, self.direct = _thresholds(of_column, registers)
         self.set_tables, self.single_sets = _sets(forest)
         self.set_share = 1 - float(np.mean(ordered)) if len(ordered) else 0.0

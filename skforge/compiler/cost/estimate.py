@@ -237,7 +237,7 @@ def bitsliced(w: Work) -> Terms:
     f, m, target = w.forest, w.machine, w.target
     block = w.plan.block or MOST_PART
     rows = w.rows(f.value_lanes)
-    vectors, groups = rows / f.value_lanes, w.rows(GROUP) / GROUP
+    vectors, groups = rows / f.bit_lanes, w.rows(GROUP) / GROUP
     plane = VECTOR_PLANE if f.folds_in_vectors else PLANE
     planes = w.blocks * (plane + block) / (plane + target.vector_bits)
     table = (f.lines + f.direct + f.single_sets + 8 * f.set_tables) * block / 8
