@@ -23,8 +23,8 @@ from skforge.compiler.ir.lir import walk
 _WRITES = {
     "columns": ("columns", "missing_seen"),
     "codes": ("codes", "code_words", "category_at"),
-    "search": ("code_planes", "categories", "bucket_places", "bucket_entries"),
-    "lines": ("lines", "code_steps", "ties", "exact_column"),
+    "search": ("code_planes", "categories", "bucket_places"),
+    "lines": ("lines", "code_steps", "ties", "least_tie"),
     "fold": ("leaf_planes",),
     "index": ("leaf_numbers",),
     "tests": ("found",),

@@ -13,6 +13,7 @@ import pytest
 
 from skforge.compiler.defaults.walks import walking_schedules
 from skforge.compiler.driver import Lowered
+from skforge.compiler.forest.arrays import Comparison
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir.verifier import verify_lir
 from skforge.compiler.ir.lir.walk import map_bodies, statements
@@ -21,6 +22,7 @@ from skforge.compiler.schedule import families
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
 from tests.exactness.forests import forest, rows_for
+from tests.exactness.sliced import counted
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 
@@ -114,6 +116,16 @@ def test_cut_kernels_of_every_kind_run(kind: str, name: str) -> None:
     for function in [*prefixes.values(), *cuts.without_each().values()]:
         verify_lir(function)
         _kernel(whole, HOST, function, 300)(rows, result, 1)
+
+
+def test_float64_rows_that_may_tie_have_the_same_parts() -> None:
+    made = counted((200, 40, 5), dtype="float64", comparison=Comparison.LE)
+    kernel = KernelCache(made, HOST, "exact").lowered(BLOCKS, "accumulator").kernel
+    assert any(item.buffer.name == "exact_thresholds" for item in kernel.data)
+    cuts = Cuts(kernel.function)
+    assert cuts.parts == BLOCK_PARTS
+    for function in [*cuts.prefixes().values(), *cuts.without_each().values()]:
+        verify_lir(function)
 
 
 def test_what_nobody_reads_is_written_to_a_parameter() -> None:

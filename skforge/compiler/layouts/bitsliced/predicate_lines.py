@@ -44,7 +44,7 @@ from skforge.compiler.layouts.bitsliced.predicate_table import (
     search_bits,
 )
 from skforge.compiler.layouts.bitsliced.sliced_layout import BlockOfBits
-from skforge.compiler.layouts.bitsliced.ties import Compared, Ties
+from skforge.compiler.layouts.bitsliced.ties import Compared, Noted, Ties
 
 #: Rows whose tests are stored at once.
 ROWS = 64
@@ -232,11 +232,11 @@ class PredicateLowering:
     @contextmanager
     def _noting_ties(
         self, end: Value, step: int, hint: str
-    ) -> Iterator[tuple[Value, list[tuple[list[Compared], list[Value]]]]]:
+    ) -> Iterator[tuple[Value, list[Noted]]]:
         """Open a loop; its body lists what vectors are compared with and their rows."""
         least = [self.ties.none()] if self.narrow else []
         with b.loop(0, end, step, carry=least, hint=hint) as i:
-            noted: list[tuple[list[Compared], list[Value]]] = []
+            noted: list[Noted] = []
             yield i, noted
             for compared, rows in noted if least else ():
                 near = ties.least(starmap(self.ties.near, compared))

@@ -44,6 +44,9 @@ VECTORS = 4
 #: A value and the number it is compared with.
 Compared = tuple[Value, Value]
 
+#: What a vector is compared with, and where its equal parts begin; nowhere: not kept.
+Noted = tuple[list[Compared], list[Value]]
+
 
 class Ties:
     def __init__(
@@ -73,8 +76,8 @@ class Ties:
 
     def keep(self, near: Value, rows: list[Value]) -> None:
         """Keep how near a vector's values are, whose equal parts begin at ``rows``."""
-        size = self._vec.lanes // max(1, len(rows))
         for k, row in enumerate(rows):
+            size = self._vec.lanes // len(rows)
             part = range(k * size, (k + 1) * size)
             self._near[row] = near if len(rows) == 1 else b.shuffle(near, near, part)
 
