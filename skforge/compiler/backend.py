@@ -59,7 +59,8 @@ class Backend:
 
     #: What costs depend on.
     shape: Callable[[Forest | ForestShape, Target], ForestShape]
-    default_table: Callable[[Forest | ForestShape, Target, Reduction], Table]
+    #: The last is whether this machine may be measured first.
+    default_table: Callable[[Forest | ForestShape, Target, Reduction, bool], Table]
     #: A default whose walks end at leaves, for their numbers.
     walking: Callable[[Forest, Target], Schedule]
     contribution_table: Callable[[Forest], Table]

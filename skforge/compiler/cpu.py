@@ -30,9 +30,12 @@ def _shape(forest: Forest | ForestShape, target: Target) -> ForestShape:
 
 
 def _default_table(
-    forest: Forest | ForestShape, target: Target, reduction: Reduction
+    forest: Forest | ForestShape, target: Target, reduction: Reduction, measured: bool
 ) -> SchedulesByRange:
     from skforge.compiler.defaults.cpu import default_schedules
+
+    if not measured:
+        return default_schedules(forest, target, reduction)
     from skforge.compiler.runtime.machine import machine_profile
 
     return default_schedules(forest, target, reduction, machine_profile(target))

@@ -64,7 +64,7 @@ def _device_text(function: lir.Function, target: Target, level: str) -> str:
 
 
 def _default_table(
-    forest: Forest | ForestShape, target: Target, reduction: Reduction
+    forest: Forest | ForestShape, target: Target, reduction: Reduction, _: bool
 ) -> SchedulesByRange:
     whole = ForestShape.of(forest).forest
     return defaults.default_gpu_schedules(whole, target, reduction)

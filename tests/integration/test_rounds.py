@@ -78,7 +78,7 @@ CATBOOST = {
 def plain_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     """Compile kernels in a tenth of the time; ``test_by_tree`` has the others."""
     table = {(1, None): Schedule()}
-    monkeypatch.setattr(targets, "default_table", lambda *_: table)
+    monkeypatch.setattr(targets, "default_table", lambda *_, **__: table)
 
 
 def same(found: Any, wanted: Any, what: Any = "") -> None:

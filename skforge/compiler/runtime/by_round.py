@@ -304,7 +304,8 @@ class ByRound(ByTree):
         """Return a module of rounds [begin, end), compiled for them once."""
         how = self.target, self.reduction
         forest = self.rounds.part(begin, end)
-        return self._module(forest, targets.default_table(forest, *how), *how)
+        table = targets.default_table(forest, *how, measured=False)
+        return self._module(forest, table, *how)
 
 
 def blocks_of(rows: Array) -> Iterator[Array]:

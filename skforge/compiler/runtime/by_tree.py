@@ -166,7 +166,7 @@ class ByTree:
         forest, host = finder_of(self.forest, found), self.target
         if not backend_of(host).native:
             host = Target.host()
-        table = targets.default_table(forest, host, "exact")
+        table = targets.default_table(forest, host, "exact", measured=False)
         return self._module(forest, table, host, "exact")
 
     def _module(self, *how: Any, **shared: Any) -> Any:

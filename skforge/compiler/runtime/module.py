@@ -519,9 +519,9 @@ def restored(
 
 def _estimate(forest: Forest, target: Target) -> CostEstimate:
     from skforge.compiler.cost.estimate import CostEstimate
-    from skforge.compiler.runtime.machine import machine_profile
+    from skforge.compiler.runtime.machine import known_profile
 
-    return CostEstimate(forest, target, machine_profile(target))
+    return CostEstimate(forest, target, known_profile(target))
 
 
 __all__ = ["CompiledModule", "compile_forest"]

@@ -41,11 +41,19 @@ def resolve_target(target: str | Target, schedules: Iterable[Schedule] = ()) -> 
 
 
 def default_table(
-    forest: Forest | ForestShape, target: Target, reduction: Reduction
+    forest: Forest | ForestShape,
+    target: Target,
+    reduction: Reduction,
+    measured: bool = True,
 ) -> dict[BatchRange, Schedule]:
+    """Return the default schedules for this machine, as it was measured or modelled.
+
+    What a model loads beside its scores is chosen for the modelled one: every process
+    chooses the same, and finds the code that another one made.
+    """
     if isinstance(forest, Forest):
         forest = leaf_finder(forest)
-    return backend_of(target).default_table(forest, target, reduction)
+    return backend_of(target).default_table(forest, target, reduction, measured)
 
 
 def stored_target(target: Target) -> Any:

@@ -46,9 +46,6 @@ from skforge.compiler.layouts.bitsliced.predicate_table import (
 from skforge.compiler.layouts.bitsliced.sliced_layout import BlockOfBits
 from skforge.compiler.layouts.bitsliced.ties import Compared, Noted, Ties
 
-#: Rows whose tests are stored at once.
-ROWS = 64
-
 #: Rounding values pays off from this many tests a feature.
 WORTH = 10
 
@@ -296,7 +293,10 @@ class PredicateLowering:
     ) -> None:
         columns, numbers, unordered = self.columns, self.numbers, self.t.unordered
         right = partial(self._rules.goes_right, unordered=unordered)
-        column = lambda r: columns.vectors(job.column + r, LANES)[0]  # noqa: E731
+
+        def column(r: Value) -> Value:
+            return columns.vectors(job.column + r, LANES)[0]
+
         self.buckets.find(numbers, job.offset, self.left, column, unordered)
         first = job.offset + bucket_search.HEAD
         code = partial(self.buckets.code, numbers, first)
