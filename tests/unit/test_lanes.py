@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
 
@@ -37,8 +38,8 @@ from tests.oracles.lir_interpreter import interpret_lir
 from tests.strategies_forest import edge_rows
 
 
-def codes_of(made: Forest, row: np.ndarray, width: int) -> np.ndarray:
-    """Return a row's codes in the order of the table, by the LIR of their search."""
+def searcher(made: Forest, width: int) -> Callable[[np.ndarray], np.ndarray]:
+    """Return what gives a row's codes in the order of the table, by their LIR."""
     normal, comparison = normalize_predicates.run(made)
     table = plan_codes(normal, np.uint8)
     plan = plan_row_codes(table, normal, width)
@@ -49,18 +50,20 @@ def codes_of(made: Forest, row: np.ndarray, width: int) -> np.ndarray:
         return lir.Buffer(name, scalar_of(array.dtype))
 
     b = Builder()
-    rows = lir.Buffer("rows", scalar_of(row.dtype))
+    rows = lir.Buffer("rows", scalar_of(made.input_dtype))
     out = lir.Buffer("out", lir.U8)
     search = BlockedBins(ReadingRules(normal, comparison, model), plan)
     with b:
         search.evaluate(RowAt(rows, b.const(0)), out.part(b.const(0)))
     params = [rows, out, *(lir.Buffer(n, scalar_of(a.dtype)) for n, a in data.items())]
-    found = np.zeros(table.n_columns, np.uint8)
-    interpret_lir(
-        lir.Function("search", tuple(params), b.finish()),
-        {"rows": row, "out": found, **data},
-    )
-    return found[plan.code_index]
+    function = lir.Function("search", tuple(params), b.finish())
+
+    def codes_of(row: np.ndarray) -> np.ndarray:
+        found = np.zeros(table.n_columns, np.uint8)
+        interpret_lir(function, {"rows": row, "out": found, **data})
+        return found[plan.code_index]
+
+    return codes_of
 
 
 @pytest.mark.sampled(6)
@@ -81,8 +84,9 @@ def check_codes(made: Forest, n: int, width: int) -> None:
     table = plan_codes(normal, np.uint8)
     rows = edge_rows(made, n, seed=4)
     wanted = encode_rows(table, normal, comparison, rows)
+    codes_of = searcher(made, width)
     for row, codes in zip(rows, wanted, strict=True):
-        found = codes_of(made, row, width)
+        found = codes_of(row)
         assert (np.minimum(found, table.counts) == codes).all()
 
 
