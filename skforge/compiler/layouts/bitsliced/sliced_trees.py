@@ -459,16 +459,17 @@ class BitslicedLowering(BlockCode):
                 sums[to] = sums[to, vec] + added
 
     def _numbers(self, r: Value) -> list[Value]:
-        """Return the leaf numbers of eight rows, bytes from words.
+        """Return the leaf numbers of eight rows, from words.
 
-        The loads of values wait for those of single bytes (Zen 3, four forests: .8 to
+        The loads of values wait for those of single numbers (Zen 3, four forests: .8 to
         .9 of the time; from words of 64 bits .9 to 1).
         """
-        if self.numbers.element != U8:
-            return [self.numbers[r + i].to(I64) for i in range(LOADED_ROWS)]
+        element = self.numbers.element
+        bits, most = 8 * element.bytes, (1 << 8 * element.bytes) - 1
         words = b.view("number_words", lir.U32, self.numbers, r)
-        of_rows = [words[i] for i in range(LOADED_ROWS // 4)]
-        return [(w >> shift & 255).to(I64) for w in of_rows for shift in (0, 8, 16, 24)]
+        of_rows = [words[i] for i in range(LOADED_ROWS * bits // 32)]
+        shifts = range(0, 32, bits)
+        return [(w >> shift & most).to(I64) for w in of_rows for shift in shifts]
 
 
 def _numbered(rows: Int32s, entries: int) -> tuple[Int32s, NDArray[np.uint8]]:
