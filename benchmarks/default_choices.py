@@ -25,7 +25,7 @@ from cost_model_data import HOPELESS, Timed, targets, write
 from cost_model_family import DRAWN, MAKERS, UNSEEN, get
 from machine import in_words, machine
 
-from skforge.compiler.cost.estimate import CostEstimate, plan_of
+from skforge.compiler.cost.estimate import plan_of
 from skforge.compiler.defaults.cpu import candidates, default_schedules, few_rows
 from skforge.compiler.defaults.walks import walking_schedules
 from skforge.compiler.forest.forest import Forest
@@ -102,7 +102,7 @@ def rivals(forest: Forest, target: Target) -> list[Schedule]:
     """Return the schedules that a default may be, and variants of them."""
     walks = walking_schedules(forest, target)
     made = dict.fromkeys([*walks.values(), *candidates(forest, target)])
-    kinds = {CostEstimate.kind(schedule) for schedule in made}
+    kinds = {plan.kind for plan in map(plan_of, made) if plan is not None}
     if "bitsliced" in kinds:
         made |= dict.fromkeys(bitsliced_schedule(rows) for rows in (256, 512, 1024))
     if "tiles" in kinds:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from skforge.compiler.cost.estimate import CostEstimate
+from skforge.compiler.cost.estimate import plan_of
 from skforge.compiler.defaults.cpu import default_schedules
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.reference import reference_raw
@@ -55,8 +55,8 @@ def test_defaults_take_bits_from_a_few_rows_on() -> None:
     made, uneven = even(*[10] * 50), forest_of([tree("full", 10, np.random)])
     for target in (Target.x86_64("v3"), Target.x86_64("v4")):
         table = default_schedules(made, target)
-        kinds = [CostEstimate.kind(schedule) for schedule in table.values()]
+        kinds = [plan_of(schedule).kind for schedule in table.values()]
         assert kinds[0] != "bitsliced" and kinds[-1] == "bitsliced"
         assert [first for first, _ in table][kinds.index("bitsliced")] <= 32
         other = default_schedules(uneven, target).values()
-        assert "bitsliced" not in map(CostEstimate.kind, other)
+        assert "bitsliced" not in [plan_of(schedule).kind for schedule in other]

@@ -24,6 +24,7 @@ from skforge.compiler.forest.arrays import Comparison, Missing
 from skforge.compiler.runtime.compiling import ScheduleLowering
 from skforge.compiler.schedule.families import (
     bitsliced_schedule,
+    lanes_schedule,
     pairs_schedule,
     pieces_schedule,
     tiled_row_schedule,
@@ -118,9 +119,9 @@ def test_coefficients_belong_to_terms() -> None:
     assert set(COEFFICIENTS) == set(TERMS)
     estimate = CostEstimate(drawn(20, 6), V4)
     narrow = CostEstimate(drawn(20, 6), V3)
-    schedules = {estimate.kind(s): s for s in candidates(drawn(20, 6), V4)}
+    schedules = {plan_of(s).kind: s for s in candidates(drawn(20, 6), V4)}
     schedules |= {
-        estimate.kind(s): s for s in walking_schedules(drawn(20, 6), V4).values()
+        plan_of(s).kind: s for s in walking_schedules(drawn(20, 6), V4).values()
     }
     schedules["pieces"], schedules["pairs"] = pieces_schedule(), pairs_schedule()
     permutes = replace(V4, features=f"{V4.features},+avx512vbmi")
@@ -172,6 +173,27 @@ def test_float64_rows_are_searched_as_float32_where_kernels_do(level: str) -> No
     assert narrow.bit_lanes == 2 * whole.bit_lanes
 
 
+def test_scattered_lines_of_memory_take_longer_with_avx2_only() -> None:
+    """Prefetched lines of tiles, and leaves of lanes, that outgrow a share of L3."""
+    made = drawn(100, 11, shape="full", n_features=8)
+    row, lanes = plan_of(tiled_row_schedule(15)), plan_of(lanes_schedule())
+    for target, further in ((V3, 9.0), (V4, 0.0)):
+        near, far = (
+            CostEstimate(made, replace(target, l2_bytes=1 << 12, l3_bytes=l3))
+            for l3 in (1 << 30, 1 << 12)
+        )
+        (few, many) = (one.terms(lanes, 64)["far_leaf"] for one in (near, far))
+        assert few == 0
+        assert many == pytest.approx(further * 64 * 100, rel=0.01)
+        waits = [one.terms(row, 64)["wait"] for one in (near, far)]
+        visits = far.counts.four.visits * 64 * 100
+        profile = MachineProfile.of(target)
+        quiet = 3 * profile.line_l3  # what memory takes more than L3
+        assert (waits[1] - waits[0]) / visits == pytest.approx(
+            quiet + further, rel=0.02
+        )
+
+
 def test_threads_share_blocks() -> None:
     estimate = CostEstimate(drawn(20, 6), V4)
     schedule = bitsliced_schedule(512)
@@ -183,5 +205,5 @@ def test_threads_share_blocks() -> None:
 def test_schedules_of_gpus_are_not_estimated() -> None:
     estimate = CostEstimate(drawn(20, 6), V4)
     schedule = Schedule.preset("rapids")
-    assert estimate.kind(schedule) is None
+    assert plan_of(schedule) is None
     assert np.isinf(estimate.seconds(schedule, 64))

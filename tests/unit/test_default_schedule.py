@@ -10,7 +10,7 @@ from sklearn.ensemble import ExtraTreesRegressor
 
 from skforge import load_forest
 from skforge.compiler import driver
-from skforge.compiler.cost.estimate import CostEstimate
+from skforge.compiler.cost.estimate import CostEstimate, plan_of
 from skforge.compiler.cost.profile import MachineProfile
 from skforge.compiler.cost.shape import UNROLL_LIMIT, ForestShape
 from skforge.compiler.defaults import cpu as default_schedule
@@ -57,7 +57,20 @@ def test_every_forest_has_schedules_that_lower(name: str, level: str) -> None:
 def kinds(made: Forest, target: Target) -> dict[BatchRange, str]:
     """Return the kind of schedule of each range."""
     table = default_schedules(made, target).items()
-    return {rows: str(CostEstimate.kind(schedule)) for rows, schedule in table}
+    return {rows: plan_of(schedule).kind for rows, schedule in table}
+
+
+@pytest.mark.parametrize(
+    ("l3_bytes", "n_features", "rows"),
+    [(0, 8, 256), (1 << 30, 8, 256), (1 << 16, 8, 4096), (1 << 16, 100, 256)],
+)
+def test_values_are_compared_in_large_blocks_where_trees_outgrow_l3(
+    l3_bytes: int, n_features: int, rows: int
+) -> None:
+    made = drawn(20, 11, shape="full", n_features=n_features)
+    target = replace(V3, l2_bytes=1 << 18, l3_bytes=l3_bytes)
+    plans = [plan_of(one) for one in default_schedule.candidates(made, target)]
+    assert [plan.block for plan in plans if plan.kind == "values"] == [rows]
 
 
 def test_few_rows_take_lanes_and_batches_take_bits() -> None:

@@ -54,10 +54,14 @@ KernelKind: TypeAlias = Literal[
     "trees",
 ]
 
-#: What kinds take on AVX2 beside estimates, most of which AVX-512 decides (Zen 3: with
-#: them choices lose 5.4 % in 37 forests, not 5.6, and 4.1 in 64 others, as before; 64
-#: rows of 255 leaves take 1.5 us in pieces, .85 as bit logic).
-WITHOUT_MASKS: dict[KernelKind, float] = {"pieces": 1.35, "tiles": 1.35}
+#: What kinds of so many levels take on AVX2 beside estimates, most of which AVX-512
+#: decides (Zen 3: choices lose 6.6 % in ten forests of deep trees, without them 7.8).
+WITHOUT_MASKS = {("pieces", 1): 1.15, ("tiles", 4): 1.35}
+
+
+def only_avx2(target: Target) -> bool:
+    return target.has("avx2") and not target.has_mask_registers
+
 
 #: Calls, and rows at least, after which the rows of a measurement repeat, so that
 #: branches are not learned by heart; walks whose branches a CPU has learned by then.
@@ -180,12 +184,17 @@ class Work:
     def line(self, size: float | Counts, whole: float = 0) -> float | Counts:
         """Return the ns to read a cache line of data of ``size`` bytes in order.
 
-        ``whole`` are the bytes of which other calls reach more.
+        If lines are scattered, ``whole`` are the bytes of which other calls reach more.
         """
         m, t = self.machine, self.target
         near, far = _streamed(size, t.l1_bytes), _streamed(size, t.l2_bytes)
-        l3 = m.line_l3 * self._shared(np.maximum(size, whole))
+        l3 = m.line_l3 * self._shared(np.maximum(size, whole)) + self.scattered(whole)
         return m.line_l1 + (m.line_l2 - m.line_l1) * near + (l3 - m.line_l2) * far
+
+    def scattered(self, size: float | Counts) -> float | Counts:
+        """Return the further ns of scattered lines of data that outgrows L3."""
+        share = self.target.l3_bytes / L3_SHARE * only_avx2(self.target)
+        return SCATTERED * _missed(size, share) if share else 0.0
 
     def wait(self, size: float | Counts) -> float | Counts:
         """Return the ns of a load from a place in data of ``size`` bytes."""
@@ -206,7 +215,9 @@ class Work:
 #: Part of L3 that one core may count on, and times of memory in those of a quiet L3.
 #: Of deep forests on an EPYC Turin (32 MB), those of 8, 13 and 24 MB took 1.4, 1.9 and
 #: 2.5 times as long, row by row, as L3 alone explains; one of 3 MB took 1.0.
-L3_SHARE, MEMORY = 6, 4.0
+#: The third are ns of a scattered line beside one in order, with AVX2 only (Zen 3: with
+#: them five forests of 1 to 12 million nodes take 1.09 of the best time, not 1.21).
+L3_SHARE, MEMORY, SCATTERED = 6, 4.0, 9.0
 
 
 def _streamed(size: float | Counts, cache: int) -> float | Counts:
@@ -321,6 +332,7 @@ def _in_lanes(w: Work, c: LanesCost, rest: Reach) -> Terms:
         # a sum waits for its last addition, beside those of other rows
         "leaf": np.ceil(w.n / f.sums_together) * f.trees * f.leaf_vectors * m.scalar,
         "leaf_wait": w.n * f.trees * f.leaf_vectors * w.wait(_beside_leaves(w, c)),
+        "far_leaf": w.n * f.trees * w.scattered(_beside_leaves(w, c)),
     }
 
 
@@ -533,12 +545,7 @@ class CostEstimate:
         n = np.maximum(np.asarray(n_rows, np.float64), 1.0)
         work = Work(plan, self.counts, self.profile, self.target, n)
         terms = {**TERMS[plan.kind](work), "memory": work.memory}
-        if self.target.has("avx2") and not self.target.has_mask_registers:
-            factor = WITHOUT_MASKS.get(plan.kind, 1.0)
+        if only_avx2(self.target):
+            factor = WITHOUT_MASKS.get((plan.kind, plan.levels), 1.0)
             terms = {name: factor * value for name, value in terms.items()}
         return terms
-
-    @staticmethod
-    def kind(schedule: Schedule) -> KernelKind | None:
-        plan = plan_of(schedule)
-        return None if plan is None else plan.kind

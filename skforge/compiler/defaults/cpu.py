@@ -13,7 +13,7 @@ from typing import Literal
 import numpy as np
 
 from skforge.compiler.cost.counts import counted
-from skforge.compiler.cost.estimate import CostEstimate
+from skforge.compiler.cost.estimate import L3_SHARE, CostEstimate
 from skforge.compiler.cost.profile import MachineProfile
 from skforge.compiler.cost.shape import ForestShape
 from skforge.compiler.defaults.walks import walking_schedules, without_checks
@@ -89,9 +89,11 @@ def candidates(forest: Forest | ForestShape, target: Target) -> list[Schedule]:
     if counts.allows_pieces:
         allowed += [families.pieces_schedule(rows) for rows in PIECE_BLOCKS]
     if counts.allows_value_tiles:
-        # Rows that outgrow half of L2 take 1.2 times as long (784 and 2000 columns).
+        # Rows that outgrow half of L2 take 1.2 times as long (784 and 2000 columns),
+        # and trees that outgrow L3 in blocks of 256 1.4 to 2.5 (24 and 1 M nodes).
         fit = max(64, target.l2_bytes // (2 * counts.row_bytes))
-        rows = min(256, 1 << (fit.bit_length() - 1))
+        far = 0 < target.l3_bytes / L3_SHARE < counts.values.lines.size
+        rows = min(4096 if far else 256, 1 << (fit.bit_length() - 1))
         allowed.append(families.tiled_schedule(rows, 7, codes=False))
     if counts.allows_bits:
         allowed += [

@@ -304,8 +304,7 @@ class ByRound(ByTree):
         """Return a module of rounds [begin, end), compiled for them once."""
         how = self.target, self.reduction
         forest = self.rounds.part(begin, end)
-        table = targets.default_table(forest, *how, measured=False)
-        return self._module(forest, table, *how)
+        return self._module(forest, targets.default_table(forest, *how, False), *how)
 
 
 def blocks_of(rows: Array) -> Iterator[Array]:

@@ -239,15 +239,9 @@ class TileWalks:
 
 
 class BlockWalks(BlockSums):
-    def __init__(
-        self,
-        rules: ReadingRules,
-        tiling: Tiling[TiledTrees],
-        block: int,
-        rows: Callable[[TileWalks], TileRows],
-    ) -> None:
-        super().__init__(rules, tiling, block)
-        self._walks = TileWalks(rules, tiling, block, rows)
+    def __init__(self, walks: TileWalks) -> None:
+        super().__init__(walks.rules, walks.tiling, walks.block)
+        self._walks = walks
 
     def take(self, rows: BlockRows) -> BlockCode:
         self._walks.rows.take(rows, self._left(rows))

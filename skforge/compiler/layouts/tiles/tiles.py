@@ -179,7 +179,8 @@ class Tiles(layouts.BlockRepresentation, layouts.RowRepresentation):
     def block_code(self, hir: PredictEnsemble, target: Target, block: int) -> MakeCode:
         kind = tile_rows.ValuesOfBlock if hir.codes is None else tile_rows.CodesOfBlock
         tiling = tiles_of(hir, target)
-        return lambda rules, rows: BlockWalks(rules, tiling, block, kind).take(rows)
+        walks = partial(TileWalks, tiling=tiling, block=block, rows=kind)
+        return lambda rules, rows: BlockWalks(walks(rules)).take(rows)
 
     def lay_out_rows(self, hir: PredictEnsemble, target: Target) -> layouts.RowLayout:
         return RowTiles(tiles_of(hir, target))
