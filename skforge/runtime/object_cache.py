@@ -55,7 +55,7 @@ _CAREFUL = sum(getattr(os, name, 0) for name in _NAMES)
 _WRITES = os.O_WRONLY | os.O_RDWR
 
 #: Seconds until a use is recorded again, and until a temporary file is abandoned.
-_TOUCH, _STALE = 600, 3600
+_TOUCH, _STALE = 60, 3600
 
 #: Folders whose code changes neither kernels nor what a loaded model answers with.
 _OTHERS = {"__pycache__", "cli", "display", "distributed", "exporters", "tuning"}

@@ -500,8 +500,9 @@ def fill(folder, sizes, start):
         os.utime(folder / key, (start + 60 * i, start + 60 * i))
 
 
-def test_the_longest_unused_go_first(folder, monkeypatch):
-    start = time.time() - 100_000
+@pytest.mark.parametrize("age", [100_000, 560])  # others store thousands in minutes
+def test_the_longest_unused_go_first(folder, monkeypatch, age):
+    start = time.time() - age
     fill(folder, [1000] * 8, start)
     size = objects(folder)[0].stat().st_size
     monkeypatch.setattr(object_cache, "MOST_BYTES", 5 * size)
