@@ -55,7 +55,7 @@ KernelKind: TypeAlias = Literal[
 ]
 
 #: What kinds of so many levels take on AVX2 beside estimates, most of which AVX-512
-#: decides (Zen 3: choices lose 6.6 % in ten forests of deep trees, without them 7.8).
+#: decides (Zen 3: choices lose 6.6 % in ten forests of deep trees, without them 7.7).
 WITHOUT_MASKS = {("pieces", 1): 1.15, ("tiles", 4): 1.35}
 
 
