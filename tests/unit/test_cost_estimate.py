@@ -12,6 +12,8 @@ from skforge.compiler.cost.counts import ForestCounts, counted
 from skforge.compiler.cost.estimate import (
     COEFFICIENTS,
     ON_ARM,
+    ON_AVX2,
+    SCATTERED,
     TERMS,
     CostEstimate,
     plan_of,
@@ -143,6 +145,14 @@ def test_arm_has_estimates_of_its_own() -> None:
         assert all(own[term] > COEFFICIENTS[kind][term] for term in own)
 
 
+def test_steps_below_lanes_take_longer_with_avx2_only() -> None:
+    deep, lanes = drawn(100, 12), plan_of(lanes_schedule())
+    for target, hop in ((V3, ON_AVX2["lanes"]["hop"]), (V4, None)):
+        estimate = CostEstimate(deep, target)
+        parts, terms = estimate.parts(lanes, 8), estimate.terms(lanes, 8)
+        assert parts["hop"] == (hop or COEFFICIENTS["lanes"]["hop"]) * terms["hop"] > 0
+
+
 @pytest.mark.parametrize("target", [V3, V4], ids=str)
 @pytest.mark.parametrize("name", ["full", "multiclass", "chains", "mixed trees"])
 def test_planes_in_vectors_are_estimated_where_kernels_have_them(
@@ -174,15 +184,16 @@ def test_float64_rows_are_searched_as_float32_where_kernels_do(level: str) -> No
 
 
 def test_scattered_lines_of_memory_take_longer_with_avx2_only() -> None:
-    """Prefetched lines of tiles, and leaves of lanes, that outgrow a share of L3."""
+    """Prefetched lines of tiles that outgrow a share of L3, and leaves of lanes L2."""
     made = drawn(100, 11, shape="full", n_features=8)
     row, lanes = plan_of(tiled_row_schedule(15)), plan_of(lanes_schedule())
-    for target, further in ((V3, 9.0), (V4, 0.0)):
+    for target, further in ((V3, SCATTERED), (V4, 0.0)):
         near, far = (
             CostEstimate(made, replace(target, l2_bytes=1 << 12, l3_bytes=l3))
             for l3 in (1 << 30, 1 << 12)
         )
-        (few, many) = (one.terms(lanes, 64)["far_leaf"] for one in (near, far))
+        held = CostEstimate(made, replace(target, l2_bytes=1 << 30))
+        few, many = (one.terms(lanes, 64)["far_leaf"] for one in (held, far))
         assert few == 0
         assert many == pytest.approx(further * 64 * 100, rel=0.01)
         waits = [one.terms(row, 64)["wait"] for one in (near, far)]

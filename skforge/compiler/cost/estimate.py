@@ -37,8 +37,10 @@ _FITTED = Path(__file__).with_name("coefficients.json").read_text("utf-8")
 COEFFICIENTS: dict[str, dict[str, float]] = json.loads(_FITTED)["coefficients"]
 
 #: Those of Arm, by counted instructions of six forests, since nobody timed any: NEON
-#: cannot make bits of a vector's answers at once, and no operand is in memory.
+#: cannot make bits of a vector's answers at once, and no operand is in memory. Those of
+#: AVX2, where steps below lanes take longer than in the fit (Zen 3).
 ON_ARM = {"bitsliced": {"compare": 0.93, "load": 5.0}, "trees": {"hop": 8.0}}
+ON_AVX2 = {"lanes": {"hop": 9.0}}
 
 #: Ways to pass rows through trees; "values" are tiles that compare values, "rows" and
 #: "trees" are walks with rows or trees in flight.
@@ -54,9 +56,8 @@ KernelKind: TypeAlias = Literal[
     "trees",
 ]
 
-#: What kinds of so many levels take on AVX2 beside estimates, most of which AVX-512
-#: decides (Zen 3: choices lose 6.6 % in ten forests of deep trees, without them 7.7).
-WITHOUT_MASKS = {("pieces", 1): 1.15, ("tiles", 4): 1.35}
+#: What kinds of so many levels take on AVX2 beside estimates that AVX-512 decides.
+WITHOUT_MASKS = {("pieces", 1): 1.3, ("tiles", 4): 1.35}
 
 
 def only_avx2(target: Target) -> bool:
@@ -191,9 +192,9 @@ class Work:
         l3 = m.line_l3 * self._shared(np.maximum(size, whole)) + self.scattered(whole)
         return m.line_l1 + (m.line_l2 - m.line_l1) * near + (l3 - m.line_l2) * far
 
-    def scattered(self, size: float | Counts) -> float | Counts:
-        """Return the further ns of scattered lines of data that outgrows L3."""
-        share = self.target.l3_bytes / L3_SHARE * only_avx2(self.target)
+    def scattered(self, size: float | Counts, cache: int = 0) -> float | Counts:
+        """Return the further ns of scattered lines of data beyond a cache, or L3."""
+        share = (cache or self.target.l3_bytes / L3_SHARE) * only_avx2(self.target)
         return SCATTERED * _missed(size, share) if share else 0.0
 
     def wait(self, size: float | Counts) -> float | Counts:
@@ -215,9 +216,8 @@ class Work:
 #: Part of L3 that one core may count on, and times of memory in those of a quiet L3.
 #: Of deep forests on an EPYC Turin (32 MB), those of 8, 13 and 24 MB took 1.4, 1.9 and
 #: 2.5 times as long, row by row, as L3 alone explains; one of 3 MB took 1.0.
-#: The third are ns of a scattered line beside one in order, with AVX2 only (Zen 3: with
-#: them five forests of 1 to 12 million nodes take 1.09 of the best time, not 1.21).
-L3_SHARE, MEMORY, SCATTERED = 6, 4.0, 9.0
+#: The third are ns of a scattered line beside one in order, with AVX2 only (Zen 3).
+L3_SHARE, MEMORY, SCATTERED = 6, 4.0, 15.0
 
 
 def _streamed(size: float | Counts, cache: int) -> float | Counts:
@@ -319,7 +319,7 @@ def _beside_leaves(w: Work, c: LanesCost) -> Counts:
 
 
 def _in_lanes(w: Work, c: LanesCost, rest: Reach) -> Terms:
-    f, m = w.forest, w.machine
+    f, m, l2 = w.forest, w.machine, w.target.l2_bytes
     return {
         "call": m.scalar,
         "row": w.n * m.scalar,
@@ -332,7 +332,7 @@ def _in_lanes(w: Work, c: LanesCost, rest: Reach) -> Terms:
         # a sum waits for its last addition, beside those of other rows
         "leaf": np.ceil(w.n / f.sums_together) * f.trees * f.leaf_vectors * m.scalar,
         "leaf_wait": w.n * f.trees * f.leaf_vectors * w.wait(_beside_leaves(w, c)),
-        "far_leaf": w.n * f.trees * w.scattered(_beside_leaves(w, c)),
+        "far_leaf": w.n * f.trees * w.scattered(_beside_leaves(w, c), l2),
     }
 
 
@@ -371,7 +371,7 @@ def pieces(w: Work) -> Terms:
     # Half of the last registers of a piece have no rows, unless no row reaches it.
     reached = p.pieces * (1 - np.exp(-together * f.trees / p.pieces))
     spare = w.blocks * reached / 2
-    tests = (f.inner_nodes - p.top) / p.pieces
+    tests, size = (f.inner_nodes - p.top) / p.pieces, f.inner_nodes * 16
     registers = -(-f.piece_columns // 32)
     return {
         **_quantized(w),
@@ -379,7 +379,7 @@ def pieces(w: Work) -> Terms:
         "transpose": (f.trees * rows / 16 + spare) * registers * m.permute,
         "bucket": f.trees * rows * m.scalar,
         "piece": w.blocks * p.pieces * m.scalar,
-        "fetch": w.blocks * reached * tests * w.line(f.inner_nodes * 16) / 4,
+        "fetch": w.blocks * reached * tests * w.line(size, size) / 4,
         "leaf": f.trees * rows * f.leaf_vectors * m.scalar,
     }
 
@@ -530,8 +530,9 @@ class CostEstimate:
 
     def parts(self, plan: ScheduleSizes, n_rows: ArrayLike) -> Terms:
         """Return the estimated ns of one thread by term, whose sum is the estimate."""
-        arm = ON_ARM if self.target.arch == "aarch64" else {}
-        times = COEFFICIENTS[plan.kind] | arm.get(plan.kind, {})
+        other = ON_ARM if self.target.arch == "aarch64" else {}
+        other = ON_AVX2 if only_avx2(self.target) else other
+        times = COEFFICIENTS[plan.kind] | other.get(plan.kind, {})
         terms = self.terms(plan, n_rows).items()
         return {name: times[name] * value for name, value in terms if name in times}
 
