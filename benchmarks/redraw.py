@@ -38,6 +38,7 @@ PAGES = {
     "defaults": "default_choices",
     "tuning": "tuning",
     "reliability": "reliability",
+    "scaling": "scaling",
 }
 
 #: Pages of modelled GPU times: they stay as they are, and name the commit they are of.

@@ -8,12 +8,16 @@ import math
 import re
 import sys
 import warnings
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from types import ModuleType
 
 import numpy as np
 import pytest
+
+from skforge.compiler.schedule.families import bitsliced_schedule
+from skforge.compiler.target import Target
+from tests.exactness.forests import drawn
 
 FOLDER = Path(__file__).resolve().parents[2] / "benchmarks"
 
@@ -37,10 +41,12 @@ def benchmarks(monkeypatch: pytest.MonkeyPatch) -> dict[str, ModuleType]:
     import redraw
     import remote
     import report
+    import scaling
     import synthetic
 
     modules = (engines_report, export, forms, front_page, measure, remote, report)
     more = (cold_start, fresh, machine, pipelines, pipelines_cases, redraw, synthetic)
+    more = (*more, scaling)
     found = {m.__name__: m for m in (*modules, *more)}
     for name in set(sys.modules) - before:
         if getattr(sys.modules[name], "__file__", None):
@@ -153,17 +159,43 @@ def test_the_report_names_the_best_peer_and_marks_a_wrong_one(benchmarks):
     assert "lleaves: reads LightGBM files only" in table
 
 
+def test_scaling_ends_where_blocks_waking_or_memory_end_it(benchmarks):
+    scaling = benchmarks["scaling"]
+    target = replace(Target.x86_64("v3"), l3_bytes=32 << 20)
+
+    def ends(rows: int, alone: float, n_features: int = 16, trees: int = 100) -> str:
+        forest = drawn(trees, 6, n_features=n_features)
+        case = scaling.Case("made", None, forest, np.zeros((1, n_features)), "")
+        estimate = scaling.CostEstimate(forest, target)
+        steps = scaling.steps(case, estimate, rows, alone)
+        assert [*steps] == [*scaling.THREADS]
+        seconds = [alone, *(step.seconds for step in steps.values())]
+        assert seconds == sorted(seconds, reverse=True)
+        for threads, step in steps.items():
+            assert step.threads <= threads
+            assert step.seconds >= alone / step.threads
+        plan = scaling.sizes_of(bitsliced_schedule(256))
+        moved = scaling.memory_bytes(estimate, plan, rows)
+        assert moved == rows * (n_features * forest.threshold.itemsize + 8)
+        return scaling.ends(scaling.Cell("", rows, "", 0, moved, alone, 2.0, steps))
+
+    assert ends(1 << 16, 1.0) == "more than 64"
+    assert ends(1 << 16, 1e-3) == "32, waking"
+    assert ends(512, 1e-3, trees=1000) == "8, blocks"
+    assert ends(1 << 16, 0.04, 3000) == "8, memory"
+
+
 def test_tables_and_pictures_are_those_of_the_stored_numbers(benchmarks, tmp_path):
     pytest.importorskip("matplotlib")
     stored = FOLDER / "results"
     redraw = benchmarks["redraw"]
     redraw.redraw(stored, tmp_path)
     pages = {file.name for file in stored.glob("*.md")}
-    drawn = {f"{name}.md" for name in redraw.PAGES}
+    made = {f"{name}.md" for name in redraw.PAGES}
     frozen = {f"{name}.md" for name in redraw.FROZEN}
     # What llvm-mca says of loops is not stored.
-    assert pages == drawn | frozen | {"modelled.md"}
-    for file in sorted(drawn):
+    assert pages == made | frozen | {"modelled.md"}
+    for file in sorted(made):
         assert (tmp_path / file).read_text() == (stored / file).read_text(), file
     ratios = (tmp_path / "results.svg").read_text()
     assert ">airline.json<" in ratios and ">65,536<" in ratios

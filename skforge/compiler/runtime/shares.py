@@ -135,9 +135,9 @@ class Shares:
 
     def _planned(self, n_rows: int, n_jobs: int) -> Share | None:
         wanted, limit = self._wanted(n_jobs), thread_limit()
-        self._first_shared[n_jobs] = self._plan(wanted).first_shared
+        self._first_shared[n_jobs] = self.plan(wanted).first_shared
         threads = wanted if limit is None else min(wanted, limit())
-        plan, table = self._plan(threads), self._tables.get(wanted)
+        plan, table = self.plan(threads), self._tables.get(wanted)
         if table is not None and table.threads != threads > 1:
             table.fill(plan.firsts, plan.shares, threads)
         return plan.of(n_rows)
@@ -155,12 +155,12 @@ class Shares:
 
     @cached_property
     def least_rows(self) -> int:
-        if not self._visits or not self._loops:
+        if not self._visits or not self.loops:
             return sys.maxsize
         return max(2, int(2 * WAKE / (self._visits * SLOWEST_VISIT)))
 
     @cached_property
-    def _loops(self) -> dict[int, _Loop]:
+    def loops(self) -> dict[int, _Loop]:
         loops = {k: self._loop(schedule) for k, schedule in enumerate(self._schedules)}
         return {k: loop for k, loop in loops.items() if loop is not None}
 
@@ -184,7 +184,7 @@ class Shares:
         both = inner.root == "tree" and inner.has(Parallel) and not blocks.has(Quantize)
         return _Loop(step, 0, (inner.max_trips or 1) if both else 1)
 
-    def _plan(self, threads: int) -> ThreadPlan:
+    def plan(self, threads: int) -> ThreadPlan:
         plan = self._plans.get(threads)
         if plan is None:
             plan = self._made(threads) if threads > 1 else ThreadPlan([0], [None])
@@ -196,7 +196,7 @@ class Shares:
         exact = self.least_rows * 2.0 ** (np.arange(steps) / PER_DOUBLING)
         sizes = np.unique(np.floor(exact))
         counts = np.unique(np.round(np.geomspace(2, threads, MOST_COUNTS)))[:, None]
-        rows = {k: loop.largest(sizes, counts) for k, loop in self._loops.items()}
+        rows = {k: loop.largest(sizes, counts) for k, loop in self.loops.items()}
         every = np.unique(np.concatenate([sizes, *(r.ravel() for r in rows.values())]))
         numbers = np.searchsorted(self._first_rows[1:], every, "right")
         estimated = np.array([self._seconds(s, every) for s in self._schedules])
