@@ -144,7 +144,7 @@ def test_no_more_threads_than_openmp_may_use(monkeypatch: pytest.MonkeyPatch) ->
 @pytest.mark.parametrize("schedule", [LARGE, SMALL], ids=["512", "64"])
 def test_shares_are_those_of_the_kernel(schedule: Schedule, threads: int) -> None:
     """The loop has so many iterations that no thread has more rows than is said."""
-    (loop,) = Shares(FOREST, [schedule], [1], None)._loops.values()
+    (loop,) = Shares(FOREST, [schedule], [1], None).loops.values()
     made = drawn(3, 3)
     for n in (65, 128, 512, 600, 1200, 3000):
         rows = np.zeros((n, made.n_features), made.input_dtype)
@@ -160,10 +160,10 @@ def test_shares_are_those_of_the_kernel(schedule: Schedule, threads: int) -> Non
 def test_shares_of_rows_and_trees(threads: int) -> None:
     """Of 32 rows, 16 threads have a sixteenth each: 2 tiles of trees of 8 rows."""
     small = Schedule.preset("small-batch")
-    (loop,) = Shares(FOREST, [small], [1], None)._loops.values()
+    (loop,) = Shares(FOREST, [small], [1], None).loops.values()
     assert loop.largest(np.float64(32), np.float64(threads)) == 32 / threads
     codes = small.quantize("b0")  # a block's codes are for one thread
-    (loop,) = Shares(FOREST, [codes], [1], None)._loops.values()
+    (loop,) = Shares(FOREST, [codes], [1], None).loops.values()
     assert loop.largest(np.float64(32), np.float64(16)) == 8
 
 
