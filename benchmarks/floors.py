@@ -86,11 +86,13 @@ def floors(
         case "bitsliced":
             tests = f.lines + f.direct + f.single_sets + 8 * f.set_tables
             logic = 1 if f.target.has_mask_registers else 3
-            found = 2 * f.search_levels + f.direct  # each level with a shuffle
+            vectors, each = -(-n // lanes) / n, f"for {lanes} rows"
             made["lines"] = most(
                 planes(tests, "predicates stored", 1),
-                floor(found * -(-n // lanes) / n, f"compares for {lanes} rows", 2),
+                floor(f.direct * vectors, f"compares {each}", 2),
             )
+            steps = 2 * f.search_levels * vectors
+            made["search"] = floor(steps, f"compares and shuffles {each}", 2)
             made["fold"] = planes(
                 f.folded_nodes + f.listed,
                 f"nodes, a line read and {logic} operations each",
@@ -143,6 +145,8 @@ BEYOND = {
     "read again.",
     "lines": "A mask goes to a general register and is stored as 2 bytes, and each "
     "column begins with a jump to the code of its kind.",
+    "search": "Each level of a column waits for the answer of the one above, and rows "
+    "of columns with many thresholds look up their bucket one by one.",
     "fold": "Each node loads the number of its line before the line; trees that do not "
     "fold write each result to memory and read it back.",
     "index": "The bits of a level are spread to the bytes of 64 rows, level by level, "
