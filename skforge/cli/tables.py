@@ -52,8 +52,6 @@ _REASONS = {
 #: Some rows of a file: an array of numbers or of the texts of cells, or Arrow's
 #: RecordBatch.
 Batch: TypeAlias = Any
-#: A column of a batch: an array of texts, or an Arrow array.
-TableColumn: TypeAlias = Any
 #: The rows in CSV, and the lines that have another number of cells.
 _Parsed: TypeAlias = tuple[Batch, list[tuple[int, str]]]
 

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from skforge.compiler.binning.buckets import GONE_RIGHT, Buckets, CodePlaces, bucket_of
+from skforge.compiler.cost.counts import ForestCounts
 from skforge.compiler.driver import build_hir, lower
 from skforge.compiler.forest.arrays import Missing
 from skforge.compiler.forest.bins import THRESHOLDS, column_count, plan_codes
@@ -23,12 +24,13 @@ from skforge.compiler.layouts.tiles.tile_layout import (
     TiledTrees,
     TileTests,
     tile_trees,
+    top_levels,
 )
 from skforge.compiler.passes.hir import normalize_predicates, tile_nodes
 from skforge.compiler.runtime.cpu.jit import emit_assembly
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
-from tests.exactness.forests import forest, forest_of, rows_for, tree
+from tests.exactness.forests import drawn, forest, forest_of, rows_for, tree
 from tests.oracles.codes import encode_rows
 from tests.strategies_forest import random_forest
 
@@ -328,3 +330,15 @@ def test_inner_loops_neither_gather_nor_spill(nodes: int) -> None:
     for loop in decodes:
         assert loop.count("vpcompressd") == 2
         assert "scatter" not in loop
+
+
+def test_a_register_holds_the_top_where_two_cost_more_than_they_save():
+    full, chains = drawn(4, 12, shape="full"), drawn(4, 12, shape="chain")
+    narrow, wide = Target.x86_64("v3"), Target.x86_64("v4")
+    for made in (full, chains):
+        assert [top_levels(made, n, wide) for n in (3, 4)] == [6, 6]
+    # Seven levels below need three tiles, six need two; of four levels, two each.
+    assert [top_levels(full, n, narrow) for n in (3, 4)] == [6, 5]
+    assert [top_levels(chains, n, narrow) for n in (3, 4)] == [5, 5]
+    (tiles, more) = (ForestCounts(full, t).four for t in (wide, narrow))
+    assert tiles.visits == more.visits == 2

@@ -191,19 +191,16 @@ class ForestCounts(ForestShape):
 
         # walks, tiles of codes and of values, and the nodes below lanes
         item, lines = forest.threshold.itemsize, _Lines.of(forest)
-        values_top = (
-            0 if item > 4 or len(used) > TOP_FEATURES else tile_layout.TOP_LEVELS
-        )
+        three, four = (tile_layout.top_levels(forest, n, target) for n in (3, 4))
+        values_top = 0 if item > 4 or len(used) > TOP_FEATURES else three
         self.walk_depth = lines.walked  # mean depth of a row's walk of a tree
-        self.three = lines.tiles(3, tile_layout.TOP_LEVELS, 3)
-        self.four = lines.tiles(4, tile_layout.TOP_LEVELS, 3)
+        self.three = lines.tiles(3, three, 3)
+        self.four = lines.tiles(4, four, 3)
         self.values = lines.tiles(3, values_top, 2 + item)
         self.leaves = lines.of_leaves
         self.walked = lines.below(0, item + WALKED_NODE)
         self.rest = lines.below(self.lanes.levels, REST_NODE)
-        self.pair_rest = self.rest
-        if self.pairs is not None:
-            self.pair_rest = lines.below(self.pairs.levels, REST_NODE)
+        self.pair_rest = lines.below((self.pairs or self.lanes).levels, REST_NODE)
 
         most = int(np.diff(forest.tree_offset).max(initial=0)) // 2 + 1
         self.loads_deep = most > 1 << sliced_layout.MAX_BITS  # leaves of even trees

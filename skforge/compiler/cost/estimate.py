@@ -288,24 +288,14 @@ def bitsliced(w: Work) -> Terms:
 
 
 def lanes(w: Work) -> Terms:
-    f, m, c = w.forest, w.machine, w.forest.lanes
-    return {
-        "test": w.n * c.tests * m.permute,
-        "constant": w.n * c.size / LINE * w.line(_beside_leaves(w, c)),
-        **_in_lanes(w, c, f.rest),
-    }
+    return _in_lanes(w, w.forest.lanes, w.forest.rest, w.n, "test")
 
 
 def pairs(w: Work) -> Terms:
-    f, m, c = w.forest, w.machine, w.forest.pairs
+    c, eights = w.forest.pairs, np.ceil(w.n / lane_pairs.ROWS)
     if c is None:  # rows pass trees one by one
         return lanes(w)
-    eights = np.ceil(w.n / lane_pairs.ROWS)
-    return {
-        "pair": eights * c.tests * m.permute,
-        "constant": eights * c.size / LINE * w.line(_beside_leaves(w, c)),
-        **_in_lanes(w, c, f.pair_rest),
-    }
+    return _in_lanes(w, c, w.forest.pair_rest, eights, "pair")
 
 
 def _beside_leaves(w: Work, c: LanesCost) -> Counts:
@@ -318,9 +308,11 @@ def _beside_leaves(w: Work, c: LanesCost) -> Counts:
     return np.asarray(c.size + leaves)
 
 
-def _in_lanes(w: Work, c: LanesCost, rest: Reach) -> Terms:
+def _in_lanes(w: Work, c: LanesCost, rest: Reach, calls: Counts, test: str) -> Terms:
     f, m, l2 = w.forest, w.machine, w.target.l2_bytes
     return {
+        test: calls * c.tests * m.permute,
+        "constant": calls * c.size / LINE * w.line(_beside_leaves(w, c)),
         "call": m.scalar,
         "row": w.n * m.scalar,
         "value": row_lines(w) * m.line_l2,

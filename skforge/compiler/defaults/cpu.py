@@ -108,10 +108,9 @@ def candidates(forest: Forest | ForestShape, target: Target) -> list[Schedule]:
 def few_rows(forest: Forest | ForestShape) -> Schedule:
     """Return a walk of few rows together, which do not fill the groups of other walks.
 
-    They have to fit L1: at 968 columns, trees in flight took half the time.
-
-    Rows that fill no group are walked one by one: 8 rows of one tree took 1.9 to 2.2
-    times as long in groups of 16.
+    They have to fit L1: at 968 columns, trees in flight took half the time. Rows that
+    fill no group are walked one by one: 8 rows of one tree took 1.9 to 2.2 times as
+    long in groups of 16.
     """
     shape = ForestShape.of(forest)
     blocks = families.row_blocks(FEW_BLOCK).interleave("b1", FEW_TOGETHER)

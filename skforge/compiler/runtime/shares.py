@@ -13,7 +13,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -50,8 +50,6 @@ PER_DOUBLING, LARGEST = 8, 1 << 20
 #: Most numbers of threads that a plan compares.
 MOST_COUNTS = 24
 
-Numbers: TypeAlias = Float64s
-
 
 class Share(NamedTuple):
     """How a batch is run: by which range's kernel, and on how many threads."""
@@ -68,7 +66,7 @@ class _Loop:
     group: int  # blocks may be as small as this; 0: all but the last are whole
     tiles: int = 1  # tiles of trees dealt out with each block of rows
 
-    def largest(self, rows: Numbers, threads: Numbers) -> Numbers:
+    def largest(self, rows: Float64s, threads: Float64s) -> Float64s:
         """Return the rows of the largest share; part of the trees counts as such."""
         if not self.block:
             return rows / threads
@@ -225,7 +223,7 @@ class Shares:
                 shares.append(share)
         return ThreadPlan(firsts, shares)
 
-    def _seconds(self, schedule: Schedule, rows: Numbers) -> Numbers:
+    def _seconds(self, schedule: Schedule, rows: Float64s) -> Float64s:
         if self._estimate is None:
             return np.full_like(rows, np.inf)
         return self._estimate().seconds(schedule, rows)

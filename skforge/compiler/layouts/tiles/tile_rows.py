@@ -16,7 +16,7 @@ from skforge.compiler.forest.forest import Forest
 from skforge.compiler.ir.lir.builder import b
 from skforge.compiler.ir.lir.nodes import I32, I64, U8, U16, U32, Buffer, Value, Vec
 from skforge.compiler.layouts.blocks.block_sums import GROUP
-from skforge.compiler.layouts.tiles.tile_layout import LANES, TOP_LEVELS, TileTests
+from skforge.compiler.layouts.tiles.tile_layout import LANES, TileTests
 from skforge.compiler.layouts.tiles.tiled_trees import UNROLL, TileRows, TileWalks
 
 
@@ -202,10 +202,9 @@ def refusal(forest: Forest) -> str | None:
     return None
 
 
-def value_tests(forest: Forest) -> TileTests:
+def value_tests(forest: Forest, top: int) -> TileTests:
     right = missing_right(forest)
     place = forest.feature.astype(np.uint16)
-    top = TOP_LEVELS
     if forest.threshold.itemsize > 4 or len(tested_columns(forest)) > TOP_FEATURES:
         top = 0  # a register holds only half as many rows of float64
     return TileTests(

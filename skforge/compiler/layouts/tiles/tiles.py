@@ -106,20 +106,21 @@ def tiles_of(
     hir: PredictEnsemble, target: Target
 ) -> block_sums.Tiling[tile_layout.TiledTrees]:
     levels = LEVELS[hir.nest.tile_nodes]
+    top = tile_layout.top_levels(hir.forest, levels, target)
 
     def lay_out() -> tuple[
         CodePlaces | None, tile_layout.TiledTrees, block_sums.LeafTable
     ]:
         codes = None
         if hir.codes is None:
-            tests = tile_rows.value_tests(hir.forest)
+            tests = tile_rows.value_tests(hir.forest, top)
         else:
             codes = CodePlaces.of(hir.forest, hir.codes, tile_layout.LANES)
-            tests = tile_layout.TileTests.of_codes(codes)
+            tests = tile_layout.TileTests.of_codes(codes, top)
         trees = tile_layout.tile_trees(hir.tiles, tests, levels)
         return codes, trees, block_sums.leaf_table(hir.forest, trees.leaf_row)
 
-    key = ("tiles", levels, hir.codes is None)
+    key = ("tiles", levels, top, hir.codes is None)
     return block_sums.Tiling(hir, target, *hir.shared.once(key, lay_out))
 
 
