@@ -33,6 +33,7 @@ class Codes(TileRows):
         if trees.top_marked is not None:
             self.top_equal = model("top_equal", trees.marked_bits.reshape(-1))
         self.registers = trees.top_column.shape[1]  # of codes that the top compares
+        self.vec = Vec(U16, min(LANES, walks.width))  # codes in a register
 
     @abstractmethod
     def load(self, codes: Buffer, copies: int) -> Callable[[Value], list[Value]]:
@@ -88,15 +89,10 @@ class CodesOfBlock(Codes):
         self.encoded = walks.tiling.encode(walks.rules, rows, left, walks.block)
 
     def load(self, codes: Buffer, copies: int) -> Callable[[Value], list[Value]]:
-        width, vec = self.walks.width, Vec(U16, LANES)
+        width, vec = self.walks.width, self.vec
         size, places = self.walks.block * width, range(0, width, LANES)
         registers = [copy * size + at for copy in range(copies) for at in places]
-
-        def codes_of(row: Value) -> list[Value]:
-            at = row * width
-            return [codes[at + k, vec] for k in registers]
-
-        return codes_of
+        return lambda row: [codes[row * width + k, vec] for k in registers]
 
     def compare_top(self, tree: Value, n: Value) -> Callable[[Value, Value], Value]:
         walks, vec = self.walks, Vec(U16, LANES)
@@ -142,7 +138,7 @@ class CodesOfRow(Codes):
 
     def load(self, codes: Buffer, copies: int) -> Callable[[Value], list[Value]]:
         places = range(0, copies * self.walks.width, LANES)
-        registers = [codes[k, Vec(U16, LANES)] for k in places]
+        registers = [codes[k, self.vec] for k in places]
         return lambda tree: registers
 
     def tile(self, tree: Value, number: Value, first: Value) -> Value:

@@ -107,6 +107,7 @@ def tiles_of(
 ) -> block_sums.Tiling[tile_layout.TiledTrees]:
     levels = LEVELS[hir.nest.tile_nodes]
     top = tile_layout.top_levels(hir.forest, levels, target)
+    narrow = not target.has_mask_registers
 
     def lay_out() -> tuple[
         CodePlaces | None, tile_layout.TiledTrees, block_sums.LeafTable
@@ -116,11 +117,13 @@ def tiles_of(
             tests = tile_rows.value_tests(hir.forest, top)
         else:
             codes = CodePlaces.of(hir.forest, hir.codes, tile_layout.LANES)
+            if narrow and codes.copies == 1:  # a shuffle looks up among eight codes
+                codes = CodePlaces.of(hir.forest, hir.codes, 8)
             tests = tile_layout.TileTests.of_codes(codes, top)
         trees = tile_layout.tile_trees(hir.tiles, tests, levels)
         return codes, trees, block_sums.leaf_table(hir.forest, trees.leaf_row)
 
-    key = ("tiles", levels, top, hir.codes is None)
+    key = ("tiles", levels, top, narrow, hir.codes is None)
     return block_sums.Tiling(hir, target, *hir.shared.once(key, lay_out))
 
 
