@@ -134,7 +134,8 @@ def top_levels(forest: Forest, levels: int, target: Target) -> int:
     """
     if target.has_mask_registers:
         return TOP_LEVELS
-    depth = forest.node_depths()[forest.leaf >= 0]
+    some = slice(PART_ITEMS)  # of larger forests, the first trees stand for all
+    depth = forest.node_depths()[some][forest.leaf[some] >= 0]
     five, six = (np.ceil((depth - top).clip(0) / levels).sum() for top in (5, 6))
     return TOP_LEVELS if five - six > 0.4 * len(depth) else TOP_LEVELS - 1
 
