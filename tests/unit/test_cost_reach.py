@@ -20,6 +20,7 @@ from skforge.compiler.cost.counts import (
     shares,
 )
 from skforge.compiler.forest.forest import Forest
+from skforge.compiler.layouts.tiles.tile_layout import top_levels
 from skforge.compiler.target import Target
 
 RANDOM = np.random.default_rng(0)
@@ -66,13 +67,21 @@ def test_lines_of_small_items_are_shared():
     assert together.distinct(one)[0] < apart.distinct(one)[0]
 
 
-def test_rows_pass_as_many_tiles_as_their_walks_have():
+@pytest.mark.parametrize("level", ["v3", "v4"])
+def test_rows_pass_as_many_tiles_as_their_walks_have(level):
     model = ExtraTreesRegressor(5, max_depth=15, random_state=0).fit(X, Y)
-    found = ForestCounts(load_forest(model), Target.parse("cpu"))
-    assert found.four.visits < found.three.visits < found.walk_depth
+    forest, target = load_forest(model), Target.x86_64(level)
+    found = ForestCounts(forest, target)
     walked = np.mean([e.decision_path(X).sum() / len(X) - 1 for e in model.estimators_])
     assert found.walk_depth == pytest.approx(walked)
     assert found.values.visits == found.three.visits
+    depths = np.concatenate(
+        [e.decision_path(X).sum(1).A1 - 1 for e in model.estimators_]
+    )
+    for levels, tiles in ((3, found.three), (4, found.four)):
+        below = np.maximum(depths - top_levels(forest, levels, target), 0)
+        passed = np.ceil(below / levels).mean()
+        assert tiles.visits == pytest.approx(passed, rel=0.1)  # of rounded shares
 
 
 def test_some_trees_of_a_large_forest_stand_for_all(monkeypatch):
