@@ -270,25 +270,15 @@ class Target:
         """Return how many elements one SIMD register holds."""
         return self.vector_bits // element_bits
 
-    def permute_entries(self, element_bits: int) -> int:
-        """Return the largest table of an in-register permute, in entries; 0 if none.
+    @property
+    def permuted_bytes(self) -> int:
+        """The largest table of bytes that one permute reads from registers; 0 if none.
 
-        Two-register permutes (``vpermi2*``, ``tbl4``) count where they exist, because
-        the table then still stays in registers.
+        Permutes of several registers (``vpermi2b``, ``tbl4``) count.
         """
-        if self.is_gpu:
-            return self.warp_size if element_bits == 32 else 0
-        if self.arch == "aarch64":
-            return 64 if element_bits == 8 and self.has("neon") else 0
-        if self.has_mask_registers:
-            needs = {8: "avx512vbmi", 16: "avx512bw", 32: "avx512f", 64: "avx512f"}
-            if self.has(needs.get(element_bits, "")):
-                return 2 * self.lanes(element_bits)
-        if element_bits == 8:
-            return 16 if self.has("ssse3") else 0
-        if element_bits == 32 and self.vector_bits >= 256:
-            return 8 if self.has("avx2") else 0
-        return 0
+        if self.has_mask_registers and self.has("avx512vbmi"):
+            return 2 * self.lanes(8)
+        return 64 if self.has("neon") else 16 if self.has("ssse3") else 0
 
     # -- use ---------------------------------------------------------------------
 

@@ -100,7 +100,7 @@ def test_some_trees_of_a_large_forest_stand_for_all(monkeypatch):
         assert one.lines.distinct(rows) == pytest.approx(
             all_.lines.distinct(rows), 0.05
         )
-        assert one.tops == all_.tops
+        assert one.top == all_.top
     assert some.walk_depth == pytest.approx(whole.walk_depth, rel=0.03)
     assert some.walk_depth != whole.walk_depth
     for name in ("leaves", "walked", "rest"):
@@ -112,7 +112,7 @@ def test_tiles_of_wide_values_begin_at_the_roots():
     model = HistGradientBoostingRegressor(max_iter=5, max_leaf_nodes=200)
     forest = load_forest(model.fit(X.astype(np.float64), Y))
     found = ForestCounts(forest, Target.parse("cpu"))
-    assert found.values.tops == 0 and found.values.visits > found.three.visits
+    assert found.values.top == 0 and found.values.visits > found.three.visits
 
 
 def test_rows_end_half_way_down_a_tree_deeper_than_16_bits_count():

@@ -163,6 +163,14 @@ def test_bytes_permute_sixteen_at_a_time(
     assert "rsp" not in text
 
 
+@pytest.mark.parametrize("n_tables", [1, 2, 8])
+def test_avx2_blends_parts_of_sixteen_bytes(n_tables: int) -> None:
+    parts = 2 * n_tables
+    text = assembly(U8, 256, n_tables, "v3")
+    assert len(re.findall(r"\tvpshufb\s", text)) == 2 * parts
+    assert len(re.findall(r"\tvpblendvb\s", text)) == 2 * (parts - 1)
+
+
 def test_neon_looks_bytes_up_in_four_registers() -> None:
     function = permuting(U8, 16, 4)
     text = emit_assembly(function, Target.aarch64())

@@ -47,10 +47,10 @@ def test_is_a_plain_value(name):
 @pytest.mark.parametrize(
     ("level", "bits", "masks", "gather", "registers", "entries"),
     [
-        ("v1", 128, False, False, 16, {8: 0, 16: 0, 32: 0, 64: 0}),
-        ("v2", 128, False, False, 16, {8: 16, 16: 0, 32: 0, 64: 0}),
-        ("v3", 256, False, True, 16, {8: 16, 16: 0, 32: 8, 64: 0}),
-        ("v4", 512, True, True, 32, {8: 16, 16: 64, 32: 32, 64: 16}),
+        ("v1", 128, False, False, 16, 0),
+        ("v2", 128, False, False, 16, 16),
+        ("v3", 256, False, True, 16, 16),
+        ("v4", 512, True, True, 32, 16),
     ],
 )
 def test_x86_64_levels(level, bits, masks, gather, registers, entries):
@@ -59,20 +59,20 @@ def test_x86_64_levels(level, bits, masks, gather, registers, entries):
     assert target.has_mask_registers is masks
     assert target.has_gather is gather
     assert target.vector_registers == registers
-    assert {bits: target.permute_entries(bits) for bits in entries} == entries
+    assert target.permuted_bytes == entries
 
 
 def test_byte_permutes_need_vbmi():
     target = Target.x86_64("v4")
     with_vbmi = replace(target, features=target.features + ",+avx512vbmi")
-    assert with_vbmi.permute_entries(8) == 128
+    assert with_vbmi.permuted_bytes == 128
 
 
 def test_a_narrower_width_than_the_cpu_has():
     target = replace(Target.x86_64("v4"), vector_bits=256)
     assert not target.has_mask_registers
     assert target.lanes(32) == 8
-    assert target.permute_entries(32) == 8
+    assert target.permuted_bytes == 16
 
 
 def test_aarch64_facts():
@@ -81,7 +81,7 @@ def test_aarch64_facts():
     assert facts == ("aarch64", 128, 32)
     assert not target.has_mask_registers
     assert not target.has_gather
-    assert target.permute_entries(8) == 64
+    assert target.permuted_bytes == 64
 
 
 def test_host_is_what_llvm_finds():
@@ -103,7 +103,7 @@ def test_an_arm_host_has_neon_where_llvm_finds_nothing(monkeypatch):
     monkeypatch.setattr(target_module, "_known_by_llvm", lambda: facts)
     host = target_module._host.__wrapped__()
     assert host.features == "-sve,+fp-armv8,+neon"
-    assert host.permute_entries(8) == 64
+    assert host.permuted_bytes == 64
     monkeypatch.setattr(Target, "host", classmethod(lambda cls: host))
     Target.aarch64().check_runs_here()
 

@@ -109,16 +109,15 @@ def rarity(share: Counts) -> NDArray[np.integer[Any]]:
 #: Levels of a search whose thresholds registers hold.
 NEAR_LEVELS = 8
 
-#: Bytes of a node that is walked, besides its threshold, of one below lanes, and of the
-#: top levels of a tree in tiles.
-WALKED_NODE, REST_NODE, TOP_BYTES = 4, 12, 512
+#: Bytes of a node that is walked, besides its threshold, and of one below lanes.
+WALKED_NODE, REST_NODE = 4, 12
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TileCounts:
     visits: float  # tiles that a row visits in a tree, besides the top
     lines: Reach  # of tiles and leaves
-    tops: float  # bytes of the top levels
+    top: int  # levels compared before them
 
 
 @dataclass(frozen=True, slots=True)
@@ -350,6 +349,5 @@ class _Lines:
         below = self.depth - top
         roots = self.rarity[(below >= 0) & (below % levels == 0)]
         visits = float((2.0**-roots).sum()) / (self.trees * self.part)
-        tops = TOP_BYTES * self.trees if top else 0
         lines = Reach.of(roots, tile_layout.tile_bytes(levels, False, slot), self.part)
-        return TileCounts(visits, lines, tops)
+        return TileCounts(visits, lines, top)

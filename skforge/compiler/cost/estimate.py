@@ -38,9 +38,11 @@ COEFFICIENTS: dict[str, dict[str, float]] = json.loads(_FITTED)["coefficients"]
 
 #: Those of Arm, by counted instructions of six forests, since nobody timed any: NEON
 #: cannot make bits of a vector's answers at once, and no operand is in memory. Those of
-#: AVX2, where steps below lanes take longer than in the fit (Zen 3).
+#: AVX2, where steps below lanes take longer than in the fit, and where 16 registers do
+#: not hold more than 64 codes (Zen 3).
 ON_ARM = {"bitsliced": {"compare": 0.93, "load": 5.0}, "trees": {"hop": 8.0}}
-ON_AVX2 = {"lanes": {"hop": 9.0}}
+FAR_CODES = {"far_code": 14.0}
+ON_AVX2 = {"lanes": {"hop": 9.0}, "tile-row": FAR_CODES, "tiles": FAR_CODES}
 
 #: Ways to pass rows through trees; "values" are tiles that compare values, "rows" and
 #: "trees" are walks with rows or trees in flight.
@@ -344,7 +346,14 @@ def tile_row(w: Work) -> Terms:
         "tile": w.n * tiles * f.trees * m.permute,
         "narrow_tile": narrow * w.n * tiles * f.trees * m.permute,
         "wait": w.n * tiles * f.trees * line,
+        "far_code": w.n * f.trees * _far_codes(w, counts),
     }
+
+
+def _far_codes(w: Work, counts: TileCounts) -> float:
+    """Return the ns to look up codes that no register holds, of a row and tree."""
+    looked_up = (1 << counts.top) / 16 + counts.visits
+    return (w.forest.code_columns > 64) * looked_up * w.machine.permute
 
 
 def _quantized(w: Work) -> Terms:
@@ -385,7 +394,7 @@ def tiles(w: Work) -> Terms:
 def values(w: Work) -> Terms:
     f, m = w.forest, w.machine
     rows = w.rows(16)
-    top = f.values.tops > 0
+    top = f.values.top > 0
     return {
         "value": row_lines(w) * m.line_l2,
         "column": top * rows * f.column_tiles * m.permute,
@@ -407,6 +416,7 @@ def _tiled(w: Work, counts: TileCounts, row_bytes: float) -> Terms:
         "narrow_tree": narrow * f.trees * rows * m.permute,
         "tile": met * m.permute,
         "narrow_tile": narrow * met * m.permute,
+        "far_code": f.trees * rows * _far_codes(w, counts),
         "gather": met * w.line(size / f.trees),
         "row": met * w.line(together * row_bytes),
         "fetch": w.blocks
@@ -427,7 +437,7 @@ def rows(w: Work) -> Terms:
         **_walk(w, of_tree, w.n),
         "fetch": w.blocks
         * f.walked.distinct(np.minimum(w.n, w.block))
-        * w.line(w.met(f.walked)),
+        * (w.line(w.met(f.walked)) + w.scattered(f.walked.size, w.target.l2_bytes)),
     }
 
 

@@ -309,7 +309,7 @@ WORK = {"mux": UNROLLED, "compare": UNROLLED, "permute": UNROLLED, "gather": UNR
 def functions(target: Target) -> dict[str, lir.Function]:
     params = (_DATA, _NUMBERS, _OUT, _TURNS, _SIZE)
     kernels = {}
-    has = {"permute": target.permute_entries(8) > 0, "gather": target.has_gather}
+    has = {"permute": target.permuted_bytes > 0, "gather": target.has_gather}
     for name, write in _WRITE.items():
         if not has.get(name, True):
             continue
@@ -408,7 +408,7 @@ def without_kernels(measured: dict[str, float], target: Target) -> dict[str, flo
     if not target.has_gather and "scalar" in measured:
         numbers["gather"] = target.lanes(64) * measured["scalar"]
     like = "gather" if target.has_gather else "compare"
-    if not target.permute_entries(8) and like in measured:
+    if not target.permuted_bytes and like in measured:
         numbers["permute"] = numbers[like]
     return numbers
 

@@ -180,8 +180,8 @@ class Permute:
     The number of tables is a power of two, and their elements are the result's. The
     index has unsigned or i64 integers of the same width, and as many lanes as the
     result: at most as many as a table, or more if there is a single table. This is fast
-    where ``Target.permute_entries`` covers the tables, and correct everywhere. Where
-    bytes are shuffled, indices that are known to be ``within`` the tables are faster.
+    where registers are permuted, and correct everywhere. Where bytes are shuffled,
+    indices that are known to be ``within`` the tables are faster.
     """
 
     tables: Operands

@@ -99,8 +99,8 @@ def lane_shape(target: Target, n_columns: int) -> LaneShape:
     look_up = max(1, 3 * tables // 2 - 2)  # two registers at a time, then blends
     look_up += 2 * (tables * lanes - 1) // lane_levels.BANK
     if dtype is np.uint8 and not target.has("avx512vbmi"):
-        # 16 bytes at a time, then blends, each with its own mask.
-        look_up = 3 * (narrow // 16) - 2
+        # 16 bytes at a time, then blends, by as many masks as places have bits.
+        look_up = 2 * (narrow // 16) + (narrow // 16).bit_length() - 2
     return LaneShape(dtype, lanes, tables, 0 if whole else narrow, look_up)
 
 
@@ -421,7 +421,7 @@ class LanesCost:
     @classmethod
     def of(cls, forest: Forest, target: Target) -> LanesCost:
         """Count; this lays out nothing."""
-        if refusal(forest) is not None or not target.permute_entries(8):
+        if refusal(forest) is not None or not target.permuted_bytes:
             endless = float("inf")
             return cls(endless, endless, endless, endless)
         shape = lane_shape(target, code_columns(forest)[1])

@@ -34,7 +34,7 @@ def encoder(target: Target) -> lir.Function:
     with Builder() as b, b.parallel((n + (BLOCK - 1)) // BLOCK) as block:
         first = block * BLOCK
         count = (n - first).min(BLOCK)
-        written = _Encoder(sizes, arrays, out, target.permute_entries(8) >= BLOCK)
+        written = _Encoder(sizes, arrays, out, target.permuted_bytes >= BLOCK)
 
         def rows() -> None:
             with b.loop(first, first + count) as r:
