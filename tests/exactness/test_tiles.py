@@ -15,6 +15,7 @@ from sklearn.ensemble import (
     RandomForestClassifier,
     RandomForestRegressor,
 )
+from sklearn.tree import DecisionTreeRegressor
 
 from skforge import load_forest
 from skforge.compiler.driver import build_hir, lower
@@ -177,6 +178,24 @@ def test_trees_of_any_number(n_trees: int) -> None:
         raw = reference_raw(made, rows)
         module = compile_forest(made, by_row())
         assert_same_bits(raw_of(module, rows), raw, (kind, n_trees))
+
+
+@pytest.mark.parametrize("n_thresholds", [32_767, 32_768])
+@pytest.mark.parametrize("missing", [False, True])
+def test_codes_of_15_bits_and_of_16(n_thresholds: int, missing: bool) -> None:
+    """Codes are compared as signed words if the largest rank leaves room for NaN."""
+    X = np.arange(n_thresholds + 1 - missing, dtype=np.float32)[:, None]
+    y = np.random.default_rng(0).random(len(X))
+    rows = np.concatenate([X, X + 0.5, [[-1.0], [1e9]]]).astype(np.float32)
+    if missing:
+        X, y = np.append(X, [[np.nan]], axis=0), np.append(y, 9.0)
+        rows = np.append(rows, [[np.nan]], axis=0).astype(np.float32)
+    model = DecisionTreeRegressor(random_state=0).fit(X, y)
+    splits = model.tree_.feature >= 0
+    assert len(np.unique(model.tree_.threshold[splits])) == n_thresholds
+    for schedule in (tiles(7), by_row(7)):
+        module = compile_forest(model, schedule)
+        np.testing.assert_array_equal(module.predict(rows), model.predict(rows))
 
 
 def test_items_of_large_trees_are_numbered_by_32_bits(

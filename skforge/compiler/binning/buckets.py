@@ -44,9 +44,6 @@ MAX_BUCKETS, BUCKETS_EACH = 4096, 2
 #: Vectors searched together.
 LOCKSTEP = 4
 
-#: A code above every rank: a missing value that goes right.
-GONE_RIGHT = 0xFFFF
-
 #: Most registers of a row from which columns are permuted; wider rows are gathered.
 ROW_REGISTERS = 4
 
@@ -65,6 +62,12 @@ class CodePlaces:
     copies: int
     place_of: Int32s
     rank_of: Int32s
+
+    @property
+    def most(self) -> int:
+        """The code of a missing value that goes right: a signed word, if ranks are."""
+        words = np.int16 if self.rank_of.max(initial=0) < (1 << 15) - 1 else np.uint16
+        return int(np.iinfo(words).max)
 
     @classmethod
     def of(cls, forest: Forest, table: CodeTable, lanes: int) -> CodePlaces:
@@ -334,12 +337,12 @@ class BucketBins:
         return table[at, Vec(I32, self.lanes)].ne(0)
 
     def _gone(self, at: Value, copy: int) -> Value:
-        ints = Vec(I32, self.lanes)
+        ints, most = Vec(I32, self.lanes), self.codes.most
         if self.codes.copies == 2:
-            return b.const(GONE_RIGHT if copy else 0, ints)
+            return b.const(most if copy else 0, ints)
         right = np.zeros(self._table.n_columns, np.bool_)
         right[self._table.column_of[missing_right(self._rules.forest)]] = True
         if right.all() or not right.any():
-            return b.const(GONE_RIGHT if right.any() else 0, ints)
-        gone = self._columns(np.where(right, GONE_RIGHT, 0).astype(np.int32))
+            return b.const(most if right.any() else 0, ints)
+        gone = self._columns(np.where(right, most, 0).astype(np.int32))
         return self._rules.model("bucket_gone", gone)[at, ints]

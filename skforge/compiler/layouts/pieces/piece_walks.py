@@ -20,7 +20,6 @@ from functools import partial
 
 from skforge.compiler.binning.rules import BlockRows, ReadingRules
 from skforge.compiler.binning.transpose import transpose
-from skforge.compiler.forest.arrays import Missing
 from skforge.compiler.ir.lir.builder import b
 from skforge.compiler.ir.lir.nodes import I16, I64, U8, U16, Buffer, Value, Vec
 from skforge.compiler.layouts.blocks.block_sums import BlockSums, Tiling
@@ -31,9 +30,6 @@ CHUNK = 128
 
 #: Rows and columns of a square of codes that is transposed: one 256-bit register each.
 SQUARE = 16
-
-#: The largest code, as words are signed: that of a missing value that goes right.
-MOST_CODE = (1 << 15) - 1
 
 #: Spare room of a bucket, so that buckets are not a power of two apart.
 SPARE = 96
@@ -51,9 +47,6 @@ class PieceWalks(BlockSums):
         model = rules.model
         assert tiling.codes is not None
         trees, self._places = tiling.trees, tiling.codes
-        forest = tiling.hir.forest
-        never = forest.missing == Missing.NEVER
-        self._some_right = bool((~forest.missing_left & ~never).any())
         self._tests = model("piece_tests", trees.tests.reshape(-1))
         self._pieces = model("pieces", trees.pieces.reshape(-1))
         self._tops = model("piece_tops", trees.top)
@@ -88,8 +81,6 @@ class PieceWalks(BlockSums):
                 place = first + c
                 square = [self._codes[s + place, Vec(U16, SQUARE)] for s in starts]
                 for k, column in enumerate(transpose(square, 2)):
-                    if copies == self._places.copies and self._some_right:
-                        column = column.min(MOST_CODE)
                     number = copy * width + c + k
                     to[at + number * CHUNK] = b.bitcast(column, I16)
 

@@ -48,9 +48,6 @@ TOP_LEVELS = 6
 #: Lanes of a register of codes.
 LANES = 32
 
-#: A rank that no code exceeds.
-NEVER = 0xFFFF
-
 #: Items of trees that are encoded together.
 PART_ITEMS = 1 << 18
 
@@ -70,7 +67,7 @@ class TileTests:
     def of_codes(cls, codes: CodePlaces, top: int = TOP_LEVELS) -> TileTests:
         place, rank = codes.place_of.astype(np.uint8), codes.rank_of.astype(np.uint16)
         equal = codes.table.equal
-        return cls(place, rank, NEVER, top, equal if equal.any() else None)
+        return cls(place, rank, codes.most, top, equal if equal.any() else None)
 
     @property
     def slot_bytes(self) -> int:

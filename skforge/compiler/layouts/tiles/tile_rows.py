@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 
@@ -13,6 +14,7 @@ from skforge.compiler.binning.transpose import ColumnTile, tile_starts
 from skforge.compiler.forest.arrays import Comparison, Missing
 from skforge.compiler.forest.bins import missing_right, tested_columns
 from skforge.compiler.forest.forest import Forest
+from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir.builder import b
 from skforge.compiler.ir.lir.nodes import I32, I64, U8, U16, U32, Buffer, Value, Vec
 from skforge.compiler.layouts.blocks.block_sums import GROUP
@@ -28,6 +30,8 @@ class Codes(TileRows):
     def __init__(self, walks: TileWalks) -> None:
         super().__init__(walks)
         model, trees = walks.model, walks.t
+        assert walks.tiling.codes is not None
+        self.places = walks.tiling.codes
         self.top_column = model("top_column", trees.top_column.reshape(-1))
         self.top_rank = model("top_rank", trees.top_rank.reshape(-1))
         if trees.top_marked is not None:
@@ -44,12 +48,15 @@ class Codes(TileRows):
 
         def of_copies(copies: int) -> None:
             self.codes_of = self.load(codes, copies)
+            self.permute = partial(b.permute, within=copies == self.places.copies)
             walk()
 
         self.walks.tiling.by_copies(missing, of_copies)
 
     def right(self, code: Value, rank: Value, equal: Value | None) -> Value:
         bits = U32 if code.type.lanes == LANES else U16
+        if self.places.most < 1 << 15:  # AVX2 compares signed words faster
+            code, rank = b.bitcast(code, lir.I16), b.bitcast(rank, lir.I16)
         passed = b.mask_bits(code > rank, bits)
         if equal is None:
             return passed
@@ -76,7 +83,7 @@ class Codes(TileRows):
         tiles, t, slots = self.walks.tiles, self.t, 1 << self.t.levels
         column = tiles[tile + t.column_at, Vec(U8, slots)]
         rank = tiles[tile, Vec(U16, slots)]
-        code = b.permute(self.codes_of(row), column.to(U16))
+        code = self.permute(self.codes_of(row), column.to(U16))
         equal = None
         if t.top_marked is not None:  # in slot 0, whose own bit is not read
             equal = tiles[tile, U16]
@@ -109,7 +116,7 @@ class CodesOfBlock(Codes):
                 row = r + u
                 codes = self.codes_of(row)
                 for k, column in enumerate(columns):
-                    passed = self.right(b.permute(codes, column), ranks[k], equal[k])
+                    passed = self.right(self.permute(codes, column), ranks[k], equal[k])
                     walks.top_bits[row + k * walks.block] = passed
         exits = 1 << self.t.top_levels
         first = tree * exits
@@ -158,7 +165,7 @@ class CodesOfRow(Codes):
                 for k in range(self.registers):
                     at = of_tree + k * LANES
                     column = columns[at, Vec(U8, LANES)]
-                    code = b.permute(self.codes_of(t), column.to(U16))
+                    code = self.permute(self.codes_of(t), column.to(U16))
                     equal = None
                     if trees.top_marked is not None:
                         equal = equals[(t + u) * self.registers + k]
