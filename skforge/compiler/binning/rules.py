@@ -194,9 +194,7 @@ class ReadingRules:
         return inside & bit.ne(0)
 
 
-def category_tables(
-    forest: Forest,
-) -> tuple[Uint32s, Uint32s, Uint32s]:
+def category_tables(forest: Forest) -> tuple[Uint32s, Uint32s, Uint32s]:
     """Return each set's first word, its number of words, and all words (one spare)."""
     category = np.flatnonzero(forest.comparison >= Comparison.IN)
     start = forest.category_offset[:-1][category].astype(np.uint32)

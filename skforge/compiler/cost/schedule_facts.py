@@ -12,16 +12,7 @@ from skforge.compiler.schedule import directives as d
 from skforge.compiler.schedule.schedule import Schedule
 
 #: Representations that the model distinguishes; others count as "other".
-LAYOUTS = (
-    "sparse",
-    "array",
-    "reorg",
-    "bitsliced",
-    "lanes",
-    "tiles",
-    "pieces",
-    "other",
-)
+LAYOUTS = ("sparse", "array", "reorg", "bitsliced", "lanes", "tiles", "pieces", "other")
 
 #: The facts of a schedule; 0 if the directive is absent.
 FACTS = (

@@ -12,10 +12,7 @@ from skforge.compiler.forest.bins import column_count
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.layouts.base import BlockRepresentation
 from skforge.compiler.layouts.bitsliced.predicate_table import refusal
-from skforge.compiler.layouts.bitsliced.sliced_layout import (
-    fits_bits,
-    size_in_bytes,
-)
+from skforge.compiler.layouts.bitsliced.sliced_layout import fits_bits, size_in_bytes
 from skforge.compiler.passes.hir import normalize_predicates
 from skforge.compiler.target import Target
 

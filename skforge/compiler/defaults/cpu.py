@@ -162,8 +162,7 @@ SINGLE_ROWS = 2
 
 
 def contribution_schedules(
-    forest: Forest,
-    represent: Literal["contributions", "interactions"],
+    forest: Forest, represent: Literal["contributions", "interactions"]
 ) -> dict[BatchRange, Schedule]:
     vector = 64 // forest.leaf_value.itemsize
     large = LARGE_BLOCK if forest.n_features <= WIDE else BLOCK

@@ -368,10 +368,7 @@ class _GridLowering(ThreadLowering):
 
     @contextmanager
     def _block_each(self, count: Value) -> Iterator[Value]:
-        with (
-            self._with_number() as first,
-            b.loop(first, count, self._n_threads) as i,
-        ):
+        with self._with_number() as first, b.loop(first, count, self._n_threads) as i:
             yield i
 
     def _block_cells(

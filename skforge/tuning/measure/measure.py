@@ -31,12 +31,7 @@ from skforge.compiler.ir.lir.printer import print_lir
 from skforge.compiler.runtime.cpu.code import MachineCode
 from skforge.compiler.runtime.cpu.jit import compile_functions
 from skforge.compiler.runtime.cpu.threads import parallel_for_pointer, resolve_n_jobs
-from skforge.compiler.runtime.kernels import (
-    AnyKernel,
-    Kernel,
-    KernelCache,
-    raw_scores,
-)
+from skforge.compiler.runtime.kernels import AnyKernel, Kernel, KernelCache, raw_scores
 from skforge.compiler.runtime.machine import machine_profile
 from skforge.compiler.runtime.shares import Shares
 from skforge.compiler.schedule.schedule import Schedule

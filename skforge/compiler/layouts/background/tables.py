@@ -178,11 +178,7 @@ def _goes_left(forest: Forest, rows: Array) -> Uint64s:
 
 
 def _follow(
-    order: Preorder,
-    left: Uint64s,
-    members: Uint64s,
-    given: Uint64s,
-    counts: Int64s,
+    order: Preorder, left: Uint64s, members: Uint64s, given: Uint64s, counts: Int64s
 ) -> None:
     forest, trees = order.trees.forest, order.trees
     passed = np.full((2 * len(order.node) + 1, 2), ~np.uint64(0))

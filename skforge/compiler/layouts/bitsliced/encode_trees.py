@@ -166,11 +166,7 @@ class EncodedTrees:
 
 
 def encode_trees(
-    forest: Forest,
-    trees: Array,
-    line_of: Int32s,
-    first: int,
-    most_bits: int,
+    forest: Forest, trees: Array, line_of: Int32s, first: int, most_bits: int
 ) -> EncodedTrees:
     """Encode trees of at most ``2 ** most_bits`` leaves, with a spare bit if one fits.
 
@@ -198,12 +194,7 @@ def encode_trees(
 
 class _Chunk:
     def __init__(
-        self,
-        forest: Forest,
-        trees: Array,
-        line_of: Int32s,
-        first: int,
-        most_bits: int,
+        self, forest: Forest, trees: Array, line_of: Int32s, first: int, most_bits: int
     ) -> None:
         self.forest, self.line_of = forest, line_of
         whole = in_preorder(forest, trees)

@@ -47,11 +47,7 @@ class Order:
 
 
 def put_in_order(
-    forest: Forest,
-    paths: Paths,
-    most: Int64s,
-    subtrees: Int64s,
-    are_few: Bools,
+    forest: Forest, paths: Paths, most: Int64s, subtrees: Int64s, are_few: Bools
 ) -> Order:
     """Return the order of the walk, with at most ``most[tree]`` nodes in a cluster.
 

@@ -109,11 +109,7 @@ def _groups(forest: Forest, paths: Paths, needs: Int64s) -> Int64s:
 
 
 def _in_parts(
-    forest: Forest,
-    paths: Paths,
-    group: Int64s,
-    few: Bools,
-    many: Bools,
+    forest: Forest, paths: Paths, group: Int64s, few: Bools, many: Bools
 ) -> JoinedTrees:
     in_part = np.stack([few, many])
     below = in_part[:, paths.parent] & (paths.parent >= 0)

@@ -274,10 +274,7 @@ def _interleaved(lanes: Int64s, planes: int, bits: int) -> Array:
 
 class LeafMasksLowering:
     def __init__(
-        self,
-        masks: LeafMasks,
-        model: Model,
-        categories: CategoryRows | None = None,
+        self, masks: LeafMasks, model: Model, categories: CategoryRows | None = None
     ) -> None:
         self.masks, self._categories = masks, categories
         element = scalar_of(masks.slots.dtype)

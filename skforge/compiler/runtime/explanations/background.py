@@ -115,11 +115,7 @@ class BackgroundValues:
         tables = _fill(patterns, counts, values, kernel.target, threads)
         outputs = np.array([values.shape[1]])
         kernel = kernel.with_data(
-            {
-                "tables": tables,
-                "table_outputs": aligned(outputs),
-                "bias": aligned(bias),
-            }
+            {"tables": tables, "table_outputs": aligned(outputs), "bias": aligned(bias)}
         )
         return kernel if walks is None else Both(kernel, walks)
 
@@ -161,11 +157,7 @@ def _count(
 
 
 def _fill(
-    patterns: Patterns,
-    counts: Int64s,
-    values: Float64s,
-    target: Target,
-    threads: int,
+    patterns: Patterns, counts: Int64s, values: Float64s, target: Target, threads: int
 ) -> Float64s:
     n_outputs = values.shape[1]
     tables = line_aligned(np.zeros, n_outputs * patterns.table_size, np.float64)
