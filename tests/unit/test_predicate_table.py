@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from skforge.compiler.binning.buckets import bucket_of
 from skforge.compiler.binning.search import Registers
+from skforge.compiler.binning.transpose import WIDE
 from skforge.compiler.forest.arrays import Comparison, Missing
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.reference import evaluate_predicates
@@ -273,11 +274,26 @@ def test_the_number_after_a_threshold_is_compared_with_it(few: bool) -> None:
     assert apart
 
 
-def test_buckets_of_a_forest_take_a_few_megabytes_at_most() -> None:
-    many = normalize_predicates.run(counted((255,) * 700, even=True, depth=8))[0]
+def test_buckets_of_a_forest_take_a_few_megabytes_at_most(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(predicate_table, "MOST_BYTES", 1 << 20)
+    many = normalize_predicates.run(counted((255,) * 400, even=True, depth=8))[0]
     kind = plan_predicates(many, registers(8, 8)).jobs["kind"]
     used = kind > BUCKETS
-    assert used[0] and not used[-1] and 100 < used.sum() < 600
+    assert used[0] and not used[-1] and 100 < used.sum() < 350
+
+
+def test_buckets_of_wide_rows_take_few_bytes() -> None:
+    """Each part of a block reads them again."""
+    narrow, wide = (
+        check(counted((100, 40) + (0,) * (n - 2), even=True), 8, 8)
+        for n in (WIDE, WIDE + 1)
+    )
+    kinds = [{*table.jobs["kind"].tolist()} for table in (narrow, wide)]
+    assert kinds[0] == {BUCKETS + 6, BUCKETS + 7}
+    assert kinds[1] == {BUCKETS_OF_FEW + 6, BUCKETS_OF_FEW + 7}
+    assert 2 * (wide.numbers.nbytes + wide.before.nbytes) < narrow.numbers.nbytes
 
 
 def test_thresholds_too_close_for_buckets() -> None:
