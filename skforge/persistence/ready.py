@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from skforge.runtime import facts, object_cache, stored_kernels
-from skforge.runtime.entries import KernelTable, as_method, open_entry, retire
+from skforge.runtime import entries, facts, object_cache, stored_kernels
+from skforge.runtime.entries import EntrySizes, KernelTable
 from skforge.runtime.loading import LoadedCode
 from skforge.runtime.python_objects import is_known_python, numpy_api
 
@@ -94,7 +94,7 @@ class Note:
             "ranges": firsts,
             "kernels": [kernels[number] for number in sorted(kernels)],
             "columns": _columns_out(predictor),
-            "entries": {**known["entries"], method: [*code, labels]},
+            "entries": {**known["entries"], method: [*code, labels, [*holder.sizes]]},
         }
         if record != known:
             object_cache.store(key, json.dumps(record).encode())
@@ -217,7 +217,7 @@ class _Method:
                 if self not in methods:  # no other thread was faster
                     direct = found.direct
                     methods[self] = (
-                        as_method(entry, obj, function) if direct else function
+                        entries.as_method(entry, obj, function) if direct else function
                     )
                 return MethodType(methods[self], obj)
         return getattr(_loaded(obj), name)
@@ -276,7 +276,7 @@ class _Ready:
         return self._entries.get(method)
 
     def _linked(self, method: str) -> Any:
-        key, digest, labels = self._record["entries"][method]
+        key, digest, labels, sizes = self._record["entries"][method]
         if self._table is None:
             self._table = self._filled()
         stored = _code_of(key, digest)
@@ -284,7 +284,8 @@ class _Ready:
             raise LookupError(key)
         names, _, binary = stored.partition(b"\n")
         code = partial(LoadedCode, names.decode().split(), binary)
-        return open_entry(code, self._table, _labels_in(labels))
+        labels = _labels_in(labels)
+        return entries.open_entry(code, self._table, EntrySizes(*sizes), labels)
 
     def _filled(self) -> KernelTable:
         table = KernelTable(len(self._record["ranges"]))
@@ -335,7 +336,7 @@ class _Ready:
 
     def retire(self) -> None:
         for entry in self._opened:
-            retire(entry)
+            entries.retire(entry)
 
 
 def _ready_of(forest: Any) -> _Ready | None:

@@ -11,11 +11,28 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from inspect import Parameter, signature
 from types import FunctionType
-from typing import Any
+from typing import Any, NamedTuple
 
 from skforge.runtime import python_objects
 from skforge.runtime.facts import c_address
 from skforge.runtime.loading import LoadedCode
+
+
+class EntrySizes(NamedTuple):
+    """Numbers of a model that its entries read: models of one kind share their code."""
+
+    n_features: int
+    most_rows: int  # larger batches use the ordinary path
+    method_rows: int  # larger batches use the function behind a method
+    gil_rows: int  # from this many rows the GIL is released
+    last_rows: Sequence[int]  # upper end of each batch range but the last
+
+    def words(self) -> ctypes.Array[ctypes.c_int64]:
+        return _words(*self[:-1], *self.last_rows, sys.maxsize)
+
+
+def _words(*numbers: int) -> ctypes.Array[ctypes.c_int64]:
+    return (ctypes.c_int64 * len(numbers))(*numbers)
 
 
 class KernelTable:
@@ -75,13 +92,13 @@ class ShareTable:
 
     def _point(self, steps: tuple[int, ...]) -> None:
         words = (*steps, sys.maxsize)
-        held = self._kept.setdefault(words, (ctypes.c_int64 * len(words))(*words))
+        held = self._kept.setdefault(words, _words(*words))
         self._word.value = ctypes.addressof(held)
 
 
 class Holder:
-    def __init__(self, table: KernelTable, labels: Any) -> None:
-        self.table, self.labels = table, labels
+    def __init__(self, table: KernelTable, sizes: EntrySizes, labels: Any) -> None:
+        self.table, self.sizes, self.labels = table, sizes, labels
         self.jit: LoadedCode | None = None
         #: The method's owner while its entry may answer, and its function.
         self.words = (ctypes.c_int64 * 2)()
@@ -120,7 +137,10 @@ class _ByName:
 
 
 def open_entry(
-    code: Callable[[Mapping[str, int]], LoadedCode], table: KernelTable, labels: Any
+    code: Callable[[Mapping[str, int]], LoadedCode],
+    table: KernelTable,
+    sizes: EntrySizes,
+    labels: Any,
 ) -> Any:
     """Return a compiled entry as a builtin function of one argument.
 
@@ -130,15 +150,15 @@ def open_entry(
     """
     api = python_objects.numpy_api()
     assert api is not None
-    holder = Holder(table, labels)
-    listed = labels if type(labels) is tuple else ()
-    numbers = (ctypes.c_int64 * len(listed))(*listed)
-    holder.kept.append(numbers)
+    holder, known = Holder(table, sizes, labels), sizes.words()
+    numbers = _words(*(labels if type(labels) is tuple else ()))
+    holder.kept += [numbers, known]
     holder.jit = code(
         {
             **_symbols(),
             **api,
             "skf_table": table.address,
+            "skf_sizes": ctypes.addressof(known),
             "skf_counts": ctypes.addressof(holder.counts),
             "skf_owner": ctypes.addressof(holder.words),
             "skf_classes": id(labels),

@@ -28,17 +28,17 @@ from skforge.compiler.forest.forest import Forest
 from skforge.compiler.forest.outputs import OutputSpec
 from skforge.compiler.outputs.library import power_loop
 from skforge.compiler.outputs.steps import (
+    MAX_SCRATCH,
     MAX_WRITTEN,
     OUTPUTS,
     expit_is_libm,
     inlier_length,
     steps_in_code,
 )
-from skforge.compiler.runtime.cpu import jit, threads
+from skforge.compiler.runtime.cpu import jit, programs, threads
 from skforge.compiler.runtime.cpu.workers import SEMAPHORES
 from skforge.compiler.runtime.entry import entry as entries
 from skforge.compiler.runtime.entry import mappings
-from skforge.compiler.runtime.entry.routines import MAX_SCRATCH
 from skforge.compiler.runtime.module import CompiledModule, compile_forest
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.compiler.target import Target
@@ -509,6 +509,30 @@ def test_cutoffs_that_no_length_decides_have_no_entry():
         assert steps_in_code(replace(forest, outputs=outputs), "transformed") is None
     everyone = OutputSpec("path_length", 10.0, cutoff=-1.5, decision="paths")
     check_all_outputs(replace(forest, outputs=everyone), sizes=(1, 65))
+
+
+def test_models_of_one_kind_share_the_code_of_entries(monkeypatch):
+    """Columns, batch ranges and sizes of trees are data."""
+    made, make = [], jit.object_of
+    monkeypatch.setattr(jit, "object_of", lambda *given: made.append(1) or make(*given))
+    programs._made.cache_clear()
+    first = compiled(forest_of(3))
+    other = compiled(forest_of(3, n_trees=900, n_features=37), schedule=Schedule())
+    for output in ("raw", "labels"):
+        for limit, most in ((1, 600), (0, 64)):
+            for module in (first, other):
+                module.limit_entries(most)
+                made.clear()
+                entry, rows = (
+                    module.entry(output, "infinite"),
+                    rows_of(module.forest, 64),
+                )
+                assert len(made) == (limit if module is first else 0)
+                assert_equal(entry(rows), wanted(module, output, rows))
+                assert entry(rows_of(module.forest, most + 1)) is None
+                assert entry(rows[:, 1:]) is None
+                rows[63, -1] = np.inf
+                assert entry(rows) is None
 
 
 # ---------------------------------------------------------------- batch ranges

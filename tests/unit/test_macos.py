@@ -98,8 +98,8 @@ def entries(transform: str, n_outputs: int) -> list[Function]:
     """Return an entry's routines, for rows that threads share, and Python's labels."""
     spec = outputs_of(transform, "binary", "xgboost", n_outputs)
     steps = Steps(function=spec.function, spec=spec)
-    made = entry.kind_of(small_forest(), steps, [1, 64], None)
-    takes = replace(made, n_outputs=n_outputs, shared=True, refused="infinite")
+    made = entry.kind_of(small_forest(), steps, "infinite", np.inf)
+    takes = replace(made, n_outputs=n_outputs, shared=True)
     return routines.write(takes)
 
 
@@ -109,7 +109,7 @@ PARTS: dict[str, Callable[[], Sequence[Function]]] = {
     "objects": lambda: [
         *hashed_rows._routines(),
         hashing_routines.body_of_objects(),
-        *routines.functions(64, 64),
+        *routines.functions(),
     ],
     "mappings": mappings._routines,
     "limit": lambda: threads._routines(None),

@@ -34,6 +34,8 @@ ChoiceKind: TypeAlias = Literal[
 
 #: Most model slots of a kernel that an entry can call.
 MAX_SLOTS = 60
+#: Numbers of scratch on an entry's stack: converted rows, sums before the transform.
+MAX_SCRATCH = 2048
 #: Most columns of a row whose arithmetic is unrolled.
 MAX_WRITTEN = 64
 
@@ -166,18 +168,13 @@ def _decision(spec: AnswerSpec, output: Output = "decision") -> Steps:
 
 @dataclass(frozen=True)
 class EntryKind:
-    """What an entry point computes; its code depends on nothing else."""
+    """What an entry point computes; it reads the model's ``EntrySizes``."""
 
-    n_features: int
     n_outputs: int
     row_dtype: str
     sum_dtype: str
     steps: Steps
     refused: Refused
-    last_rows: tuple[int, ...]  # upper end of each batch range but the last
-    most_rows: int  # larger batches use the ordinary path
-    gil_rows: int  # from this many rows the GIL is released
-    method_rows: int  # larger batches use the function behind a method
     shared: bool = False  # whether several threads run large batches
     takes: bool = False  # a Python function makes the answer from class indices
     #: Numbers of this size are refused too, and rows of the other precision; inf: none.

@@ -31,7 +31,7 @@ from skforge.compiler.runtime.kernels import address_of
 from skforge.compiler.target import Target
 from skforge.exceptions import InvalidInputError
 from skforge.runtime.categories import NO_CATEGORY, category, number
-from skforge.runtime.entries import open_entry
+from skforge.runtime.entries import EntrySizes, open_entry
 from skforge.runtime.python_objects import is_known_python, symbols
 
 if TYPE_CHECKING:
@@ -348,13 +348,14 @@ def entry_of_objects(entry: Any, encoder: Encoder, is_category: Array) -> Any:
     def write() -> Sequence[Routine]:
         from skforge.compiler.runtime.entry import hashing_routines, routines
 
-        ends = routines.functions(_MOST_ROWS, _METHOD_ROWS)
-        return [*_routines(), hashing_routines.body_of_objects(), *ends]
+        body = hashing_routines.body_of_objects()
+        return [*_routines(), body, *routines.functions()]
 
     def code(others: Mapping[str, int]) -> MachineCode:
         known_at = {"skf_known": ctypes.addressof(known)}
         return _program("objects", write, {**others, **known_at})
 
-    made = open_entry(code, inner.table, ())
+    sizes = EntrySizes(len(flags), _MOST_ROWS, _METHOD_ROWS, _MOST_ROWS, ())
+    made = open_entry(code, inner.table, sizes, ())
     made.__self__.kept += [known, entry, encoder, arrays]
     return made

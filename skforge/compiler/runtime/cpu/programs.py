@@ -4,16 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
 
 from skforge.compiler.runtime.cpu.code import MachineCode, code_facts
 from skforge.compiler.target import Target
+from skforge.config import dump_levels
 from skforge.exceptions import CompilerError
 from skforge.runtime import object_cache
 from skforge.runtime.object_cache import keeps, sources
 
 if TYPE_CHECKING:
     from skforge.compiler.ir.lir.nodes import Function
+
+
+#: What programs were compiled to, by their keys.
+_made: Any = lru_cache(maxsize=64)(lambda key: [])
 
 
 def program(
@@ -36,9 +42,12 @@ def program(
             code = MachineCode(names.decode().split(), binary, target, symbols)
             code.cache_key = key, stored[1]
             return code
-    from skforge.compiler.runtime.cpu.jit import object_of
+    made = _made(key)
+    if not made or dump_levels():
+        from skforge.compiler.runtime.cpu.jit import object_of
 
-    of, binary = object_of(write(), target)
+        made[:] = [object_of(write(), target)]
+    of, binary = made[0]
     code = MachineCode(of, binary, target, symbols)
     if keeps():
         digest = object_cache.store(key, " ".join(of).encode() + b"\n" + binary)

@@ -32,12 +32,13 @@ import numpy as np
 
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.outputs.library import power_loop
-from skforge.compiler.outputs.steps import EntryKind, Steps
+from skforge.compiler.outputs.steps import MAX_SCRATCH, EntryKind, Refused, Steps
 from skforge.compiler.runtime.cpu.code import MachineCode
 from skforge.compiler.runtime.cpu.programs import program
 from skforge.compiler.runtime.cpu.threads import entry_symbols
 from skforge.compiler.target import Target
 from skforge.runtime import entries, python_objects
+from skforge.runtime.entries import EntrySizes
 
 if TYPE_CHECKING:
     from skforge.compiler.ir.lir.nodes import Routine
@@ -63,31 +64,38 @@ def supports(forest: Forest) -> bool:
     )
 
 
-def kind_of(
-    forest: Forest, steps: Steps, first_rows: Sequence[int], most_rows: int | None
-) -> EntryKind:
-    """Return what an entry computes, for batches of a size that pays.
+def kind_of(forest: Forest, steps: Steps, refused: Refused, limit: float) -> EntryKind:
+    return EntryKind(
+        n_outputs=forest.n_outputs,
+        row_dtype=forest.input_dtype.name,
+        sum_dtype=forest.accumulator_dtype.name,
+        steps=steps,
+        refused=refused,
+        limit=float(limit),
+    )
+
+
+def sizes_of(
+    forest: Forest, first_rows: Sequence[int], most_rows: int | None
+) -> EntrySizes:
+    """Return the sizes of batches that pay.
 
     ``first_rows`` are the least rows of each batch range.
     """
     work = max(1, int(forest.n_trees * max(1.0, forest.mean_depth())))
     most = max(1, MAX_VALUES // max(forest.n_features, forest.n_outputs))
-    return EntryKind(
+    return EntrySizes(
         n_features=forest.n_features,
-        n_outputs=forest.n_outputs,
-        row_dtype=forest.input_dtype.name,
-        sum_dtype=forest.accumulator_dtype.name,
-        steps=steps,
-        refused="nothing",
-        last_rows=tuple(first - 1 for first in first_rows[1:]),
         most_rows=most if most_rows is None else min(most, most_rows),
-        gil_rows=max(1, GIL_WORK // work),
         method_rows=max(1, METHOD_WORK // work),
+        gil_rows=max(1, GIL_WORK // work),
+        last_rows=[first - 1 for first in first_rows[1:]],
     )
 
 
 def build_entry(
     kind: EntryKind,
+    sizes: EntrySizes,
     table: entries.KernelTable,
     target: Target,
     classes: Any = None,
@@ -103,6 +111,9 @@ def build_entry(
         known = _labels(classes)
         takes, labels = known is None, classes if known is None else known
         kind = replace(kind, takes=takes, steps=replace(kind.steps, labels=known or ()))
+    if not kind.steps.in_place:
+        most = min(sizes.most_rows, MAX_SCRATCH // kind.n_outputs)
+        sizes = sizes._replace(most_rows=most, method_rows=min(most, sizes.method_rows))
     # The code reads objects of Python and NumPy where these releases have them.
     releases = str(sys.implementation.cache_tag), np.__version__
     facts = "entry", *releases, repr(kind)
@@ -115,7 +126,7 @@ def build_entry(
     def code(known: Mapping[str, int]) -> MachineCode:
         return program(facts, partial(_routines, kind), target, {**known, **symbols})
 
-    entry = entries.open_entry(code, table, labels)
+    entry = entries.open_entry(code, table, sizes, labels)
     entry.__self__.kept.append(shares)
     entry.__self__.alone = not symbols
     return entry

@@ -10,12 +10,10 @@ from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir.builder import Builder, b
 from skforge.compiler.ir.lir.nodes import BOOL, F32, I32, I64, Buffer, Routine, Value
 from skforge.compiler.ir.lir.types import scalar_of
-from skforge.compiler.outputs.steps import MAX_SLOTS, EntryKind
+from skforge.compiler.outputs.steps import MAX_SCRATCH, MAX_SLOTS, EntryKind
 from skforge.compiler.runtime.entry.results import ResultWriter
 from skforge.runtime import python_objects
-
-#: Numbers of scratch on the stack: converted rows, sums before the transform.
-MAX_SCRATCH = 2048
+from skforge.runtime.entries import EntrySizes
 
 
 def field(address: Value, offset: int, type_: lir.Scalar = I64) -> Value:
@@ -49,30 +47,32 @@ def write(kind: EntryKind) -> list[Routine]:
 
     They call functions of CPython, NumPy and the C library, and use the symbols
 
-    - ``skf_table``, the kernel table, and ``skf_none``, ``skf_ndarray``,
-      ``skf_classes`` and ``skf_labels``: Python's None, NumPy's array class, and
-      classes to take for their indices, as an array or as a table;
+    - ``skf_sizes`` and ``skf_table``, the model's ``EntrySizes`` and kernel table;
+    - ``skf_none``, ``skf_ndarray``, ``skf_classes`` and ``skf_labels``: Python's None,
+      NumPy's array class, and classes to take for their indices, as an array or as a
+      table;
     - ``skf_counts``: the calls that the entry has answered, and their rows, to which
       it adds while the thread holds the GIL;
     - ``skf_method``'s two words ``skf_owner``: the method's object, and the function to
       call if the entry declines; both 0 if the entry is not a method.
     """
-    most = kind.most_rows
-    entry = _Entry(kind)
-    if not entry.results.in_place:
-        most = min(most, MAX_SCRATCH // kind.n_outputs)
-    method_rows = min(most, kind.method_rows)
-    return [entry.body(), *functions(most, method_rows)]
+    return [_Entry(kind).body(), *functions()]
 
 
-def functions(most: int, method_rows: int) -> list[Routine]:
-    return [_function(most), _method(method_rows)]
+def functions() -> list[Routine]:
+    return [_function(), _method()]
 
 
-def _function(most: int) -> Routine:
+def size_of(name: str, k: Value | int = 0) -> Value:
+    """Return one of the model's ``EntrySizes``, or its item ``k``."""
+    words = b.view("sizes", I64, b.symbol("skf_sizes"))
+    return words[k + EntrySizes._fields.index(name)]
+
+
+def _function() -> Routine:
     self_, arg = Value("self", I64), Value("arg", I64)
     with Builder() as b:
-        answer = b.call("skf_body", arg, b.const(most))
+        answer = b.call("skf_body", arg, size_of("most_rows"))
         with b.when(answer.ne(0)):
             b.give(answer)
         none = b.symbol("skf_none")
@@ -81,13 +81,13 @@ def _function(most: int) -> Routine:
     return Routine("skf_entry", (self_, arg), b.finish(), I64)
 
 
-def _method(most: int) -> Routine:
+def _method() -> Routine:
     self_, count, names = (Value(name, I64) for name in ("self", "count", "names"))
     args = Buffer("args", I64)
     with Builder() as b:
         owner = b.view("owner", I64, b.symbol("skf_owner"))
         with b.when(count.eq(2) & names.eq(0)), b.when(args[0].eq(owner[0])):
-            answer = b.call("skf_body", args[1], b.const(most))
+            answer = b.call("skf_body", args[1], size_of("method_rows"))
             with b.when(answer.ne(0)):
                 b.give(answer)
         b.give(b.call("skf_vectorcall", owner[1], b.address(args), count, names))
@@ -99,7 +99,7 @@ class _Entry:
         self.k = kind
         self.results = ResultWriter(kind.steps, kind.n_outputs, kind.sum_dtype)
         self.element = scalar_of(np.dtype(kind.row_dtype))
-        self.n = Value("n", I64)  # rows
+        self.n = self.columns = Value("n", I64)  # of the rows
 
     def body(self) -> Routine:
         arg, most = Value("arg", I64), Value("most", I64)
@@ -116,34 +116,31 @@ class _Entry:
 
     def _rows(self, array: Value, most: Value) -> tuple[Value, Value, Value]:
         k, item = self.k, self.element.bytes
-        wanted, other = (
-            python_objects.DTYPE_CODES["float32"],
-            python_objects.DTYPE_CODES["float64"],
-        )
-        if item == 8:
-            wanted, other = other, wanted
+        codes = python_objects.DTYPE_CODES
+        wanted, other = (codes[f"float{8 * size}"] for size in (item, 12 - item))
         fields = fields_of_array(array, b.symbol("skf_ndarray"), self._decline)
         shape, strides, data, code = fields
         is_own = code.eq(wanted)
         is_float = is_own if np.isfinite(k.limit) else is_own | code.eq(other)
         size = b.select(is_own, b.const(item), 12 - item)
-        self.n, given_bytes = shape[0], strides[0]
+        self.n, self.columns = shape[0], size_of("n_features")
+        given_bytes = strides[0]
         unaligned = (data | given_bytes) & (size - 1)
-        whole = is_float & shape[1].eq(k.n_features) & strides[1].eq(size)
+        whole = is_float & shape[1].eq(self.columns) & strides[1].eq(size)
         few = (self.n > 0) & (self.n <= most)
         self._decline(~(whole & unaligned.eq(0) & few))
         threads = self._pick_kernel()
         rows = b.either(is_own, lambda: data, lambda: self._converted(data, strides))
-        dense = b.const(k.n_features * item)
+        dense = self.columns * item
         row_bytes = b.select(is_own, given_bytes, dense)
-        self._scan(rows, row_bytes)
+        self._scan(rows, row_bytes, dense)
         return rows, row_bytes, threads
 
     def _pick_kernel(self) -> Value:
-        threads = b.const(1)
-        index = b.const(0)  # three words for each range that ends below the batch
-        for last in self.k.last_rows:
-            index = index + b.select(self.n > last, b.const(3), 0)
+        threads, number = b.const(1), [b.const(0)]  # ranges that end below the batch
+        with b.repeat(lambda: self.n > size_of("last_rows", number[0]), number):
+            number[0] = number[0] + 1
+        index = number[0] * 3
         if self.k.shared:
             threads, shared_index = self._share()
             index = b.select(threads > 1, shared_index, index)
@@ -177,7 +174,7 @@ class _Entry:
 
     def _converted(self, address: Value, strides: Buffer) -> Value:
         """Convert rows, on the stack; decline too large ones: some sources warn."""
-        columns = self.k.n_features
+        columns = self.columns
         theirs = F32 if self.element == lir.F64 else lir.F64
         self._decline(self.n * columns > MAX_SCRATCH)
         cast = b.alloc("cast", self.element, MAX_SCRATCH)
@@ -194,11 +191,11 @@ class _Entry:
             self._decline(bad[0])
         return b.address(cast)
 
-    def _scan(self, rows: Value, row_bytes: Value) -> None:
+    def _scan(self, rows: Value, row_bytes: Value, dense: Value) -> None:
         """Decline if the source refuses to predict on a value.
 
-        All exponent bits set means inf or NaN; the fraction tells them apart. Rows are
-        read in vectors, then remaining values one at a time.
+        All exponent bits set means inf or NaN; the fraction tells them apart. Rows
+        without gaps are read as one, in vectors, then remaining values one at a time.
         """
         if self.k.refused == "nothing":
             return
@@ -207,36 +204,29 @@ class _Entry:
         exponent = (0xFF << 23) if item == 4 else (0x7FF << 52)
         with np.errstate(over="ignore"):  # float64's largest is infinity in float32
             limit = int(np.array(self.k.limit, f"f{item}").view(f"u{item}"))
-        lanes, width = 64 // item, self.k.n_features
-        vectors = width // lanes * lanes
+        lanes, one, columns = 64 // item, row_bytes.eq(dense), self.columns
+        width = b.select(one, columns * self.n, columns)
+        vectors = width & -lanes
 
         def refused(bits: Value) -> Value:
             size = bits & ~(-1 << (8 * item - 1))
             if self.k.refused == "not_finite":
                 return size >= limit
-            return (
-                size.eq(limit)
-                if limit == exponent
-                else (size >= limit) & (size <= exponent)
-            )
+            return (size >= limit) & (size <= exponent)
 
         data = b.view("rows", lir.U8, rows)
-        with b.loop(self.n) as i:
+        with b.loop(b.select(one, b.const(1), self.n)) as i:
             row = b.view("row", word, data, i * row_bytes)
-            if vectors:
-                vec = lir.Vec(word, lanes)
-                none = b.const(0, vec)
-                bad_bits = [none]
-                with b.loop(0, vectors, lanes, carry=bad_bits) as j:
-                    # not masks: they are slow in loops without mask registers
-                    set_ = b.select(refused(row[j, vec]), b.const(-1, vec), none)
-                    bad_bits[0] = bad_bits[0] | set_
-                self._decline(b.any_true(bad_bits[0].ne(none)))
-            if vectors < width:
-                bad = [b.const(False, BOOL)]
-                with b.loop(vectors, width, carry=bad) as j:
-                    bad[0] = bad[0] | refused(row[j])
-                self._decline(bad[0])
+            vec = lir.Vec(word, lanes)
+            none, bad = b.const(0, vec), [b.const(False, BOOL)]
+            bad_bits = [none]
+            with b.loop(0, vectors, lanes, carry=bad_bits) as j:
+                # not masks: they are slow in loops without mask registers
+                set_ = b.select(refused(row[j, vec]), b.const(-1, vec), none)
+                bad_bits[0] = bad_bits[0] | set_
+            with b.loop(vectors, width, carry=bad) as j:
+                bad[0] = bad[0] | refused(row[j])
+            self._decline(b.any_true(bad_bits[0].ne(none)) | bad[0])
 
     # ------------------------------------------------------------ answers
 
@@ -280,7 +270,7 @@ class _Entry:
             b.run(self.kernel, filled, pfor, threads)
             b.run("skf_restore_thread", state)
 
-        frees = self.n >= self.k.gil_rows
+        frees = self.n >= size_of("gil_rows")
         if self.k.shared:
             frees = frees | (threads > 1)
         b.if_(frees, free, lambda: b.run(self.kernel, filled, zero, one))

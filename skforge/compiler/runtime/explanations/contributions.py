@@ -144,11 +144,11 @@ class ContributionKernels:
         kernels = self._kernels["contribution"][0]
         if not known or self._host != self._target or not entries.supports(forest):
             return None
-        kind = entries.kind_of(forest, Steps(), kernels.first_rows, ENTRY_ROWS)
-        rows = max(1, entries.GIL_WORK // forest.n_nodes)
-        kind = replace(kind, n_outputs=forest.n_features + 1, gil_rows=rows)
-        kind = replace(kind, refused=refused, limit=float(limit))
-        return entries.build_entry(kind, kernels.table, self._host)
+        kind = entries.kind_of(forest, Steps(), refused, limit)
+        kind = replace(kind, n_outputs=forest.n_features + 1)
+        sizes = entries.sizes_of(forest, kernels.first_rows, ENTRY_ROWS)
+        sizes = sizes._replace(gil_rows=max(1, entries.GIL_WORK // forest.n_nodes))
+        return entries.build_entry(kind, sizes, kernels.table, self._host)
 
     def _filled(self, element: Element, rows: Array, threads: int, axes: int) -> Array:
         forest, n = self.forest, len(rows)
