@@ -530,6 +530,7 @@ def test_models_of_one_kind_share_the_code_of_entries(monkeypatch):
                 assert len(made) == (limit if module is first else 0)
                 assert_equal(entry(rows), wanted(module, output, rows))
                 assert entry(rows_of(module.forest, most + 1)) is None
+                assert entry.__self__.sizes.method_rows <= most
                 assert entry(rows[:, 1:]) is None
                 rows[63, -1] = np.inf
                 assert entry(rows) is None

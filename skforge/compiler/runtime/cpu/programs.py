@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from skforge.compiler.runtime.cpu.code import MachineCode, code_facts
 from skforge.compiler.target import Target
-from skforge.config import dump_levels
+from skforge.config import dump_levels, verify_every_pass
 from skforge.exceptions import CompilerError
 from skforge.runtime import object_cache
 from skforge.runtime.object_cache import keeps, sources
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from skforge.compiler.ir.lir.nodes import Function
 
 
-#: What programs were compiled to, by their keys.
-_made: Any = lru_cache(maxsize=64)(lambda key: [])
+#: What programs were compiled to that the cache does not keep, by keys and checks.
+_made: Any = lru_cache(maxsize=64)(lambda key, verified: [])
 
 
 def program(
@@ -42,7 +42,7 @@ def program(
             code = MachineCode(names.decode().split(), binary, target, symbols)
             code.cache_key = key, stored[1]
             return code
-    made = _made(key)
+    made = [] if keeps() else _made(key, verify_every_pass())
     if not made or dump_levels():
         from skforge.compiler.runtime.cpu.jit import object_of
 

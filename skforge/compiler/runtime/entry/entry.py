@@ -111,9 +111,10 @@ def build_entry(
         known = _labels(classes)
         takes, labels = known is None, classes if known is None else known
         kind = replace(kind, takes=takes, steps=replace(kind.steps, labels=known or ()))
+    most = sizes.most_rows
     if not kind.steps.in_place:
-        most = min(sizes.most_rows, MAX_SCRATCH // kind.n_outputs)
-        sizes = sizes._replace(most_rows=most, method_rows=min(most, sizes.method_rows))
+        most = min(most, MAX_SCRATCH // kind.n_outputs)
+    sizes = sizes._replace(most_rows=most, method_rows=min(most, sizes.method_rows))
     # The code reads objects of Python and NumPy where these releases have them.
     releases = str(sys.implementation.cache_tag), np.__version__
     facts = "entry", *releases, repr(kind)
