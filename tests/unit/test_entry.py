@@ -536,6 +536,16 @@ def test_models_of_one_kind_share_the_code_of_entries(monkeypatch):
                 assert entry(rows) is None
 
 
+def test_a_module_gets_an_entry_after_a_few_calls_of_up_to_1024_rows():
+    for rows, has in ((1024, True), (1025, False)):
+        module = compiled(forest_of())
+        X = rows_of(module.forest, rows)
+        answers = [module.predict_raw(X) for _ in range(4)]
+        assert ("raw" in module._entries) is has
+        for answer in answers:
+            np.testing.assert_array_equal(answer, module.predict_raw(X, n_jobs=1))
+
+
 # ---------------------------------------------------------------- batch ranges
 
 

@@ -55,7 +55,7 @@ OutArray: TypeAlias = Array | None
 MethodName: TypeAlias = Literal["predict", "contributions", "interactions"]
 
 #: A batch of at most FEW_ROWS rows is small. After SMALL_CALLS such calls of a method,
-#: its entry is linked: it saves 5 to 8 us per call, and takes 1 ms, or 35 ms if it is
+#: its entry is linked: it saves 5 to 15 us per call, and takes 1 ms, or 35 ms if it is
 #: the first of its kind and has to be compiled.
 FEW_ROWS, SMALL_CALLS = 1024, 3
 

@@ -12,9 +12,9 @@ of a higher one::
       code = the one above if x passes the threshold, else the one below
       planes = bits of the code
 
-If that takes too many buckets, as among thresholds that are chosen exactly, each has up
-to four. A byte tells how many thresholds come before a bucket, and a value is
-compared with those that follow; those of higher buckets are not passed::
+If that takes too many buckets, as among thresholds that are chosen exactly, or if rows
+are wide, each has up to four. A byte tells how many thresholds come before a bucket,
+and a value is compared with those that follow; those of higher buckets are not passed::
 
     code = before[bucket of x]
     code += ones(x passes threshold[code : code + 4])
