@@ -323,20 +323,18 @@ class _Chunk:
         length = np.concatenate([step.length for step in steps])
         path = np.concatenate([step.path for step in steps], axis=1)
         right = np.concatenate([step.right for step in steps], axis=1)
-        total = np.full(len(tree), muxes.one)
-        single = length == 1
-        total[single] = self._line(path[0, single])
-        inside = ~single | right[0]
-        for k in range(int(length.max())):
-            on = np.flatnonzero((length > k) & ~single)
-            at = length[on] - 1 - k
-            here, is_right = total[on], right[at, on]
+        total, inside = self._line(path[0]), right[0]
+        # A path that first goes left is the complement of what is computed.
+        other = np.where(inside, muxes.zero, muxes.one)
+        for k in range(1, int(length.max())):
+            on = np.flatnonzero(length > k)
+            here, is_right = total[on], right[k, on]
             total[on] = muxes.add(
                 time[on] + k,
                 tree[on],
-                self._line(path[at, on]),
-                np.where(is_right, here, muxes.zero),
-                np.where(is_right, muxes.zero, here),
+                self._line(path[k, on]),
+                np.where(is_right, here, other[on]),
+                np.where(is_right, other[on], here),
             )
         ends = np.cumsum([len(step.whole) for step in steps])[:-1]
         return list(zip(np.split(total, ends), np.split(inside, ends), strict=True))
