@@ -7,6 +7,7 @@ compiler does the same for all trees at once.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.layouts.bitsliced.cut_trees import SEARCH_DEPTH
@@ -94,17 +95,12 @@ class Encoder:
 
     def condition(self, tree: Tree, path: Path) -> tuple[int, bool]:
         """Return a line, and whether it is set or clear for rows on the path."""
-        if len(path) == 1:
-            return tree.line, bool(path[0])
-        lines = []
-        for step in path:
-            lines.append(tree.line)
-            tree = tree.children[step]
-        total = self.one
-        for line, step in zip(lines[::-1], path[::-1], strict=True):
-            a, b = (total, self.zero) if step else (self.zero, total)
-            total = self.mux(line, a, b)
-        return total, True
+        total, inside = tree.line, bool(path[0])
+        other = self.zero if inside else self.one
+        for above, step in pairwise(path):
+            tree = tree.children[above]
+            total = self.mux(tree.line, *((total, other) if step else (other, total)))
+        return total, inside
 
     def in_order(self, tree: Tree) -> tuple[list[int], list[Cube]]:
         """Number the leaves in order."""
