@@ -154,7 +154,7 @@ def moved(code: Cube, places: list[int], width: int, is_set: bool) -> Cube:
 def estimate(leaves: int, height: int, planes: int) -> float:
     if leaves <= 1:
         return 0.0
-    guess: float = leaves * (0.35 + 1.9 * (leaves / (1 << planes)) ** 1.3)
+    guess: float = leaves * (0.3 + 2 * (leaves / (1 << planes)) ** 3)
     return min(guess, max(0.0, leaves - 1.0 - planes)) if height <= planes else guess
 
 
@@ -167,10 +167,8 @@ def best_subtree(tree: Tree, planes: int) -> Path | None:
         a, b = at.leaves, tree.leaves - at.leaves
         if path and max(a, b) <= 1 << room:
             rest = tree.children[1 - path[0]] if len(path) == 1 else tree
-            shared = min(a - 1, room) + min(b - 1, room) - room
-            cost = len(path) - 1.0 + max(shared, 0)
             parts = estimate(a, at.height, room) + estimate(b, rest.height, room)
-            found.append((cost + parts, path))
+            found.append((parts + 2 * (len(path) - 1), path))
         if len(path) < SEARCH_DEPTH:
             for step in range(len(at.children))[::-1]:
                 visit(at.children[step], (*path, step))

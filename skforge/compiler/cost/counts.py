@@ -306,8 +306,8 @@ def _bit_trees(forest: Forest) -> tuple[int, float, int, bool]:
 
 
 #: Operations of a leaf of a tree that is not folded (unbalanced trees of 31 to 255
-#: leaves: 1.1 to 1.4).
-LIST_OPERATIONS = 1.3
+#: leaves: 1 to 1.25).
+LIST_OPERATIONS = 1.15
 
 
 #: Nodes in whose lines are counted; of larger forests, trees in so many groups stand

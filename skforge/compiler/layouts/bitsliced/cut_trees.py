@@ -18,7 +18,7 @@ from skforge._typing import Array, Bools, Float64s, Int64s
 from skforge.compiler.forest.forest import Forest
 
 #: Depth to which subtrees are considered: each step of a path costs an operation.
-SEARCH_DEPTH = 10
+SEARCH_DEPTH = 14
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -170,7 +170,7 @@ def in_preorder(forest: Forest, trees: Array) -> TreeParts:
 def _estimates(planes: int) -> Float64s:
     """Estimate operations, fitted to boosted trees; row 0: higher than ``planes``."""
     leaves = np.arange((1 << planes) + 1)
-    guess = leaves * (0.35 + 1.9 * (leaves / (1 << planes)) ** 1.3)
+    guess = leaves * (0.3 + 2 * (leaves / (1 << planes)) ** 3)
     estimates = np.stack(
         [guess, np.minimum(guess, np.maximum(leaves - 1.0 - planes, 0))]
     )
@@ -194,9 +194,9 @@ def _best_subtrees(parts: TreeParts, planes: int) -> Int64s:
     a, b = parts.leaves[at], rest[at]
     estimates = _estimates(room)
     score = estimates[low[at], a] + estimates[rest_low[at], b]
-    # A path of k steps costs k - 1 operations, and each plane that both need one.
-    shared = np.minimum(a - 1, room) + np.minimum(b - 1, room) - room
-    score += parts.depth[at] - 1 + np.maximum(shared, 0)
+    # Long paths cost more than their operations: they leave uneven parts. Those of
+    # planes that both parts need are nearly the same for all cuts.
+    score += 2 * (parts.depth[at] - 1)
     best = np.full(len(first), -1)
     start = np.searchsorted(at, first)
     count = np.diff(start, append=len(at))

@@ -43,7 +43,7 @@ MAX_CODE_BITS = 9
 #: Depth classes of folded trees; a kernel has one body of code for each.
 MAX_CLASSES = 3
 
-#: A folded node costs a quarter of a list operation; a leaf costs 1.3 operations.
+#: A folded node costs a quarter of a list operation; a leaf costs 1 to 1.25 of these.
 FOLD_LIMIT = 5
 
 #: Trees whose operations are run together, and the most operations, so that their
