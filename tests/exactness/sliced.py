@@ -189,6 +189,7 @@ MAKERS: dict[str, Callable[[], Forest]] = {
     "multiclass double": lambda: drawn(23, 4, n_outputs=10, sums="float64"),
     "vector 2": lambda: drawn(6, 5, n_outputs=2, vector=True),
     "vector 3": lambda: drawn(6, 7, n_outputs=3, vector=True, sums="float64"),
+    "vector 6": lambda: drawn(5, 7, n_outputs=6, vector=True, sums="float64"),
     "vector 10": lambda: drawn(5, 8, n_outputs=10, vector=True),
     "vector 19": lambda: drawn(5, 6, n_outputs=19, vector=True),
     "extremes": lambda: drawn(8, 6, comparisons=NUMERIC, thresholds=EXTREMES),

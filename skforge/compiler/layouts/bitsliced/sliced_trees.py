@@ -19,13 +19,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import partial
+from itertools import islice
 
 import numpy as np
 from numpy.typing import NDArray
 
 from skforge._typing import Array, Int32s, Int64s
 from skforge.compiler.binning.rules import BlockRows, ReadingRules
-from skforge.compiler.binning.transpose import unpacked
+from skforge.compiler.binning.transpose import transpose, unpacked
 from skforge.compiler.ir.lir import nodes as lir
 from skforge.compiler.ir.lir.builder import b
 from skforge.compiler.ir.lir.nodes import I64, U8, U16, Buffer, Plane, Value, Vec
@@ -441,9 +442,9 @@ class BitslicedLowering(BlockCode):
 
         100 trees of 10 levels (Zen 4) take 0.057 us a row, and 0.069 where the 64 rows
         of a group are loaded as soon as they are numbered, 0.078 by gathers, and 0.087
-        if the numbers are prefetched, which helps only from 16 levels on.
+        if the numbers are prefetched, which helps only from 16 levels on. Four outputs
+        are loaded at once (4 to 10 classes, float64, Zen 3: .81 to .96 of the time).
         """
-        vec = Vec(self.sum, LOADED_ROWS)
         values = b.view("own_leaves", self.values.element, self.values, leaves)
         if remap is not None:
             assert self.remaps is not None
@@ -453,10 +454,20 @@ class BitslicedLowering(BlockCode):
             if remap is not None:
                 numbers = [number_of[number].to(I64) for number in numbers]
             places = [number * self.width for number in numbers]
-            for k in self._each_output():
-                added = b.pack([values[at + k] for at in places])
-                to = first + (r + k * self.block)
-                sums[to] = sums[to, vec] + added
+            outputs = self._each_output()
+            while some := [*islice(outputs, 4)]:
+                if len(some) == 4:
+                    at_once = [values[at + some[0], Vec(self.sum, 4)] for at in places]
+                    squares = (at_once[:4], at_once[4:])
+                    turned = [transpose(rows, self.sum.bytes) for rows in squares]
+                    parts = [*zip(*turned, strict=True)]
+                else:
+                    parts = [(b.pack([values[at + k] for at in places]),) for k in some]
+                for k, of_rows in zip(some, parts, strict=True):
+                    to = first + (r + k * self.block)
+                    for added in of_rows:
+                        sums[to] = sums[to, added.type] + added
+                        to = to + added.type.lanes
 
     def _numbers(self, r: Value) -> list[Value]:
         """Return the leaf numbers of eight rows, from words.
