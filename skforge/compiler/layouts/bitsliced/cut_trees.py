@@ -194,8 +194,8 @@ def _best_subtrees(parts: TreeParts, planes: int) -> Int64s:
     a, b = parts.leaves[at], rest[at]
     estimates = _estimates(room)
     score = estimates[low[at], a] + estimates[rest_low[at], b]
-    # Long paths cost more than their operations: they leave uneven parts. Those of
-    # planes that both parts need are nearly the same for all cuts.
+    # The weight of a path is fitted with the estimates. To count what planes cost that
+    # both parts need gained nothing.
     score += 2 * (parts.depth[at] - 1)
     best = np.full(len(first), -1)
     start = np.searchsorted(at, first)

@@ -3,12 +3,12 @@
 Each leaf gets a code of a few bits, with don't-cares, chosen so that each bit is a
 plane that is computed once. Pick a subtree ``c``; let ``s`` be the conjunction of the
 tests on the path to it, ``A`` the subtree and ``B`` the tree without it (its parent
-contracted). Plane 0 is ``s``, or its complement if the path first goes left, built from
-the root, so that paths share their beginnings. The planes of ``A`` and of ``B`` take
-different places while there are enough places; this is free, since neither cares about
-the other's planes. The remaining planes share places, at one operation a plane. With
-one plane more than the leaves need, a tree takes 1 to 1.3 operations a node; numbering
-the leaves in order takes 2.8.
+contracted). Plane 0 is ``s``, or its complement if the path first goes left. It is
+computed from the root on, so that paths share their beginnings. The planes of ``A`` and
+of ``B`` take different places while there are enough places; this is free, since
+neither cares about the other's planes. The remaining planes share places, at one
+operation a plane. With one plane more than the leaves need, a tree takes 1 to 1.3
+operations a node; numbering the leaves in order takes 2.8.
 
 Trees are encoded many at a time: all are cut (``cut_trees.py``); then planes are merged
 from the smallest parts up, and codes are found from the trees down.
@@ -325,7 +325,7 @@ class _Chunk:
         path = np.concatenate([step.path for step in steps], axis=1)
         right = np.concatenate([step.right for step in steps], axis=1)
         total, inside = self._line(path[0]), right[0]
-        # A path that first goes left is the complement of what is computed.
+        # The complement grows where a path first goes left.
         other = np.where(inside, muxes.zero, muxes.one)
         for k in range(1, int(length.max())):
             on = np.flatnonzero(length > k)

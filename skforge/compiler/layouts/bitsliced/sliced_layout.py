@@ -44,7 +44,8 @@ MAX_CODE_BITS = 9
 MAX_CLASSES = 3
 
 #: A folded node costs a quarter of a list operation; a leaf costs 1 to 1.25 of these.
-#: (Depths 6 to 8 with 12 to 31 leaves: .75 to 1.0 of the time with 5, Zen 3.)
+#: (Trees of depth 6 to 8 with 12 to 31 leaves take .75 to 1.0 of what they take if the
+#: limit is 5; Zen 3.)
 FOLD_LIMIT = 4
 
 #: Trees whose operations are run together, and the most operations, so that their

@@ -37,8 +37,9 @@ from skforge.compiler.layouts.bitsliced.sliced_layout import Shape
 
 _WIDER = {U8: U16, U16: lir.U32, lir.U32: I64}
 
-#: Rows whose leaf values are loaded together without byte permutes.
-LOADED_ROWS = 8
+#: Rows and outputs whose leaf values are loaded together without byte permutes: two
+#: squares, which are transposed.
+LOADED_ROWS, LOADED_OUTPUTS = 8, 4
 
 #: Sums written at once when a block starts; divides a group of rows.
 LANES = 8
@@ -47,7 +48,7 @@ LANES = 8
 GROUP = 64
 
 #: Outputs of a vector leaf added in one loop turn if there are more than twice as many,
-#: so that the code does not grow with them.
+#: so that the code does not grow with them; a multiple of LOADED_OUTPUTS.
 OUTPUTS_A_TURN = 8
 
 #: Parts of a block folded together if planes are shorter than blocks.
@@ -438,7 +439,7 @@ class BitslicedLowering(BlockCode):
     def _add_loads(
         self, leaves: Value, first: Value, sums: Buffer, remap: Value | None
     ) -> None:
-        """Load leaf values one by one, and add them eight rows at a time.
+        """Load the leaf values of single rows, and add them eight rows at a time.
 
         100 trees of 10 levels (Zen 4) take 0.057 us a row, and 0.069 where the 64 rows
         of a group are loaded as soon as they are numbered, 0.078 by gathers, and 0.087
@@ -454,11 +455,11 @@ class BitslicedLowering(BlockCode):
             if remap is not None:
                 numbers = [number_of[number].to(I64) for number in numbers]
             places = [number * self.width for number in numbers]
-            outputs = self._each_output()
-            while some := [*islice(outputs, 4)]:
-                if len(some) == 4:
-                    at_once = [values[at + some[0], Vec(self.sum, 4)] for at in places]
-                    squares = (at_once[:4], at_once[4:])
+            outputs, n = self._each_output(), LOADED_OUTPUTS
+            while some := [*islice(outputs, n)]:
+                if len(some) == n:
+                    loaded = [values[at + some[0], Vec(self.sum, n)] for at in places]
+                    squares = (loaded[:n], loaded[n:])
                     turned = [transpose(rows, self.sum.bytes) for rows in squares]
                     parts = [*zip(*turned, strict=True)]
                 else:
