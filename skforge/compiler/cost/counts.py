@@ -168,7 +168,8 @@ class ForestCounts(ForestShape):
         self.set_tables, self.single_sets = _sets(forest)
         self.set_share = 1 - float(np.mean(ordered)) if len(ordered) else 0.0
         self.folded_nodes, self.listed, self.look_ups, mostly = _bit_trees(forest)
-        self.folds_in_vectors = mostly and target.has_mask_registers  # as 64 rows do
+        #: Whether one instruction of vectors chooses for 64 rows, too.
+        self.muxes_in_vectors = mostly and target.has_mask_registers
         self.looks_up = sliced_layout.looks_up(forest, target)
         self.permutes = self.look_ups  # of registers, or of their parts
         if not target.has("avx512vbmi"):

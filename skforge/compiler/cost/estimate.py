@@ -242,7 +242,7 @@ MOST_PART, GROUP = 1024, 64
 
 #: A plane of n bits takes as long as n and this many (Zen 4, medians of 35 forests: 64,
 #: 128 and 256 bits take .25, .31 and .5 of 512, with AVX2 .42 and .6 of 256), and if
-#: trees are folded in vectors, as n and that many (.52, .59 and .73 of 512).
+#: one instruction chooses in vectors, as n and that many (.52, .59 and .73 of 512).
 PLANE, VECTOR_PLANE = 60, 430
 
 
@@ -251,7 +251,7 @@ def bitsliced(w: Work) -> Terms:
     block = w.plan.block or MOST_PART
     rows = w.rows(f.value_lanes)
     vectors, groups = rows / f.bit_lanes, w.rows(GROUP) / GROUP
-    plane = VECTOR_PLANE if f.folds_in_vectors else PLANE
+    plane = VECTOR_PLANE if f.muxes_in_vectors else PLANE
     planes = w.blocks * (plane + block) / (plane + target.vector_bits)
     table = (f.lines + f.direct + f.single_sets + 8 * f.set_tables) * block / 8
     part = min(block, WIDE_PART if f.row_bytes > 4 * WIDE else MOST_PART)
@@ -277,8 +277,8 @@ def bitsliced(w: Work) -> Terms:
         "line": f.lines * planes * m.mux,
         "set_table": f.set_tables * groups * (m.permute + 8 * m.compare),
         "set": f.single_sets * rows * m.gather * 64 / target.vector_bits,
-        "folded": (not f.folds_in_vectors) * f.folded_nodes * planes * m.mux,
-        "muxed": f.folds_in_vectors * f.folded_nodes * planes * m.mux,
+        "folded": (not f.muxes_in_vectors) * f.folded_nodes * planes * m.mux,
+        "muxed": f.muxes_in_vectors * f.folded_nodes * planes * m.mux,
         "listed": f.listed * planes * m.mux,
         "far_line": (f.folded_nodes + f.listed) * planes * far,
         "group": (not f.looks_up) * f.trees * groups * m.permute,

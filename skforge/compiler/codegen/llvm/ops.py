@@ -442,10 +442,12 @@ def _plane_address(
 
 def _load_plane(w: LlvmWriter, value: lir.Value, op: lir.LoadPlane) -> str:
     at, align = _plane_address(w, op, value)
-    if value.type != lir.Plane(64, vector=True):
-        return f"load {type_text(value.type)}, ptr {at}, align {align}"
+    text, masks = type_text(value.type), w.module.target.has_mask_registers
+    if value.type != lir.Plane(64, vector=True) or not masks:
+        return f"load {text}, ptr {at}, align {align}"
+    # Where one instruction chooses, loads decide; longer ones may cross a cache line.
     loaded = w.let(f"load i64, ptr {at}, align {align}")
-    return f"insertelement <2 x i64> poison, i64 {loaded}, i64 0"
+    return f"insertelement {text} poison, i64 {loaded}, i64 0"
 
 
 def _store_plane(w: LlvmWriter, stmt: lir.StorePlane) -> None:

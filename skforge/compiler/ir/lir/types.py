@@ -65,7 +65,10 @@ class Mask:
 
 @dataclass(frozen=True, slots=True)
 class Plane:
-    """One bit for each of ``rows`` rows; 64 may be in a ``vector`` register."""
+    """One bit for each of ``rows`` rows; 64 may be in a ``vector`` register.
+
+    These may be loaded with the 8 bytes behind them, as an instruction's own operand.
+    """
 
     rows: int
     vector: bool = False

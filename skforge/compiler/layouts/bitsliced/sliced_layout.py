@@ -65,7 +65,7 @@ class BlockOfBits:
     byte_lookup: bool  # whether leaves are looked up in registers of bytes
     table: int  # entries of the smallest table of these
     registers: Registers  # that hold the rows' values
-    muxes: bool  # whether one instruction of vectors chooses between planes
+    in_vectors: bool  # whether 64 rows of folded trees are best in vector registers
 
     @classmethod
     def of(
@@ -77,7 +77,7 @@ class BlockOfBits:
             byte_lookup=looks_up(forest, target),
             table=64 if target.has("avx512vbmi") else 16,
             registers=Registers.of(target, dtype),
-            muxes=target.has_mask_registers,
+            in_vectors=rows == 64 and target.has("avx2"),
         )
 
 
@@ -362,15 +362,16 @@ def fold(
     """
     planes: list[_T] = []
 
-    def reach(node: int, level: int, below: int) -> _T:
-        if below == 0:
-            return line(node)
-        left = reach(2 * node + 1, level + 1, below - 1)
-        right = reach(2 * node + 2, level + 1, below - 1)
-        return mux(planes[level], right, left)
+    def reached(level: int, known: int, place: int) -> _T:
+        """Choose by the first planes; the last, which comes latest, chooses once."""
+        if known == 0:
+            return line((1 << level) - 1 + place)
+        left = reached(level, known - 1, place)
+        right = reached(level, known - 1, place + (1 << level - known))
+        return mux(planes[known - 1], right, left)
 
     for level in range(depth):
-        planes.append(reach(0, 0, level))
+        planes.append(reached(level, level, 0))
     return planes
 
 

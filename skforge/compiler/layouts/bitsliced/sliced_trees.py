@@ -69,12 +69,12 @@ class BitslicedLowering(BlockCode):
         self.plane_rows, self.byte_lookup = shape.plane_rows, shape.byte_lookup
         #: Entries of the smallest table of bytes that is looked up in.
         self.table = shape.table
-        # 64 rows fit general registers, in which choosing takes three instructions
-        # (Zen 4, 64 rows in vectors: folded trees take .69 to .86 of the time, forests
-        # of lists .87 to 1.13).
+        # 64 rows fit general registers, but instructions of vectors need no copy of
+        # what they change. Folded trees in vectors take .69 to .86 of the time (Zen 4)
+        # or .9 to 1 (AVX2, Zen 3), forests of lists .87 to 1.13.
         folded = np.array([kind == "fold" for kind, _ in trees.shapes])[trees.shape_of]
         mostly = bool(folded.mean() > 0.5)
-        self.in_vectors = mostly and shape.muxes and shape.rows == GROUP
+        self.in_vectors = mostly and shape.in_vectors
         self.sum: lir.Scalar = scalar_of(forest.leaf_value.dtype)
         self.width = forest.leaf_value.shape[1]
         self.shape_of = model("tree_shape", trees.shape_of)
@@ -177,7 +177,8 @@ class BitslicedLowering(BlockCode):
         element = U16 if long and not self.byte_lookup else U8
         size = GROUP if self.byte_lookup else self.block
         self.numbers = b.alloc("leaf_numbers", element, size)
-        self.lines = b.alloc("lines", U8, self.t.n_lines * line)
+        # One more, since the last may be loaded with the bytes behind it.
+        self.lines = b.alloc("lines", U8, (self.t.n_lines + 1) * line)
         self.words = b.view("line_words", I64, self.lines)
         if any(kind == "list" for kind, _ in self.t.shapes):
             self._constants()
