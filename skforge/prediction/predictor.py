@@ -641,8 +641,9 @@ class ForestPredictor(OfRounds):
         if plain and "predict_contribs" not in self.entries:
             self._explain_by_entry(rows, values)
         self.counters.add(self._route, len(values))
-        hashed = self.forest.hashed
-        return values if hashed is None else hashed.shared(values)
+        if (hashed := self.forest.hashed) is None:
+            return values
+        return hashed.shared(values, options.get("interactions", False))
 
     def _explain_by_entry(self, rows: Any, values: Array) -> None:
         source, few = self.source, 0 < len(values) <= ENTRY_ROWS
@@ -670,9 +671,9 @@ class ForestPredictor(OfRounds):
         if rows is None:
             self.ask("predict", X)  # rows that the model refuses have its own error
             raise InvalidInputError(
-                f"{what} need numeric rows, but {self.source.class_name} converts "
-                f"these ({type(X).__name__}) itself; pass a float64 array or "
-                "DataFrame of its features."
+                f"{what} need rows that kernels read, but {self.source.class_name} "
+                f"answers these ({type(X).__name__}) itself; pass a float64 array or "
+                "DataFrame of its features, with numbers that float32 holds."
             )
         return rows
 

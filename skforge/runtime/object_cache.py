@@ -78,7 +78,7 @@ def directory() -> str | None:
         return None
     folder = os.environ.get("SKFORGE_CACHE_DIR", "").strip()
     if folder:
-        return folder
+        return os.path.expanduser(folder)
     home = os.path.expanduser("~")
     if home == "~":
         return None

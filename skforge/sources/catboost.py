@@ -72,8 +72,11 @@ class CatBoostSource(Source):
             known = X.dtype in (np.float32, np.float64) and self.forest.hashed is None
             fits = len(X.indptr) > 1 and X.shape[1] == self.forest.n_features
             return X if known and fits and plain.most_entries(X) < 2 else None
-        if hasattr(X, "tocsr") or 0 in np.shape(X):
+        if hasattr(X, "tocsr"):
             return None
+        if 0 in np.shape(X):
+            none = self.stored is not None and np.shape(X) == (0, self.forest.n_columns)
+            return np.empty((0, self.forest.n_features), np.float32) if none else None
         if self.stored is not None and np.ndim(X) == 1 and len(X):
             what = f"{method} of one row without a second axis"
             self.stored.refuse(what, "Use X.reshape(1, -1).")

@@ -125,9 +125,9 @@ class HashedCategories:
         """Number of columns of the forest's rows."""
         return self.n_columns + int(self.statistic_offset[-1])
 
-    def shared(self, values: Array) -> Array:
+    def shared(self, values: Array, by_pairs: bool) -> Array:
         """Share what a combination contributes among its columns, as CatBoost does."""
-        if values.shape[-2:] == 2 * (self.n_features + 1,):
+        if by_pairs:
             raise UnsupportedModelError(
                 "interactions of columns are not defined for a model whose trees test "
                 "combinations of categories; use predict_contribs without "

@@ -36,6 +36,7 @@ def reference_leaves(forest: Forest, X: ArrayLike) -> Int32s:
     return leaves
 
 
+@np.errstate(over="ignore", invalid="ignore")  # sums may pass the largest number
 def reference_raw(forest: Forest, X: ArrayLike) -> Array:
     """Return the raw scores (margins, averages) of each row, (n, n_outputs).
 
@@ -84,6 +85,8 @@ def differing_rows(
     if limit is None or not limit.any():
         parts: Any = values, expected
         if values.dtype != np.object_:  # objects, such as labels, have no bits
+            if values.dtype.kind == "f":  # there are NaNs of two signs
+                parts = (np.where(np.isnan(x), x.dtype.type(np.nan), x) for x in parts)
             parts = (np.ascontiguousarray(x).view(np.uint8) for x in parts)
         a, b = (part.reshape(len(values), -1) for part in parts)
         return np.flatnonzero((a != b).any(axis=1))
