@@ -55,8 +55,10 @@ def is_large(X: Any, made: int = 0) -> bool:
     is_array = kind is np.ndarray or kind is np.memmap
     if not is_array and kind_of(X) not in ("pandas", "polars"):
         return False
-    n, *width = X.shape
-    return len(width) == 1 and (n * made > NEAR_VALUES or n * width[0] > MOST_VALUES)
+    if len(X.shape) != 2:
+        return False
+    n, width = X.shape
+    return bool(n * made > NEAR_VALUES or n * width > MOST_VALUES)
 
 
 def by_blocks(
@@ -166,6 +168,6 @@ def dense_blocks(
             read = np.flatnonzero(to >= 0)
             at, to, data = at.take(read), to.take(read), data.take(read)
         rows = np.full((n, width), fill, dtype)
-        with np.errstate(over="ignore"):
+        with np.errstate(all="ignore"):
             rows[at, to] = data
         yield rows

@@ -43,7 +43,8 @@ class OfRounds:
         if (rounds := self.module.parts[0].rounds) is None:
             return None
         last = params.get("iteration_range")
-        if source.kind == "xgboost" and (last is None or np.ravel(last)[-1:] == 0):
+        to_end = last is None or np.array_equal(np.ravel(last)[1:], [0])
+        if source.kind == "xgboost" and to_end:
             return 0, rounds.n  # to the best round, whichever is the first
         if self.forest.source == "lightgbm" and self._stopped_early:
             start = max(0, params.get("start_iteration") or 0)
@@ -142,7 +143,8 @@ class OfRounds:
                 yield values
             return
         refuse_arguments(name, params)  # the libraries have no such method
-        for end in range(1, self.module.parts[0].rounds.n + 1):
+        rounds = self.module.parts[0].rounds  # None: there are none
+        for end in range(1, 1 + (rounds.n if rounds else 0)):
             chosen = (0, end) if last == "iteration_range" else end
             yield self._by_library(method, X, {last: chosen})
 

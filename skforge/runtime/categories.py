@@ -66,7 +66,7 @@ def numbers_and_texts(
             texts[places.index(place) :: len(places)] = found
         else:
             numbers[:, place] = found
-    with np.errstate(over="ignore"):
+    with np.errstate(all="ignore"):
         return numbers.astype(np.float32), texts
 
 

@@ -174,7 +174,7 @@ class FrameReader(_ColumnReader):
             return None
         last, to, plans = self._last
         if columns is not last:
-            if type(columns) is not type(last) or not columns.equals(last):
+            if not frames.same_labels(columns, last):
                 places = self._places_of(columns.tolist(), len(columns))
                 plans = frames.Kept()
                 to = None if places is None else np.array(places, np.intp)

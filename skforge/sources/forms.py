@@ -172,7 +172,7 @@ def as_form(frame: Any, form: Form, gaps: Collection[int], decimals: bool) -> An
         elif dtype is not None:
             values = values.astype("Float64") if gap else values
             values = values.astype(np.int64) if is_date(dtype) else values
-            with np.errstate(over="ignore"):
+            with np.errstate(all="ignore"):
                 frame[name] = values.astype(dtype)
     if form.kind in ("array", "list"):
         rows = frame.to_numpy(object)

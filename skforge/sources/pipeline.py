@@ -362,7 +362,7 @@ class PipelineSource(base.Source):
                 cut = cuts[random.integers(0, len(cuts), len(near))]
                 way = toward[random.integers(0, 3, len(near))]
                 dtype = dtypes[feature] if dtypes[feature].kind == "f" else cut.dtype
-                with np.errstate(over="ignore"):
+                with np.errstate(all="ignore"):
                     beside = np.nextafter(cut.astype(dtype), way.astype(dtype))
                 near[:, feature] = np.where(way == 0, cut, beside)
         return self.repaired(np.concatenate([rows, near]))

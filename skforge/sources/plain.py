@@ -75,7 +75,7 @@ class PlainRows:
     def read(self, X: Any) -> ReadArray | None:
         kind = type(X)
         try:
-            with np.errstate(over="raise"):
+            with np.errstate(all="ignore", over="raise"):
                 if kind is np.ndarray or kind is np.memmap:
                     return self._array(X.view(np.ndarray)) if self._r.arrays else None
                 if kind is list or kind is tuple:
@@ -132,7 +132,7 @@ class PlainRows:
         if len(names) != self._width or self.warning_of(X, names) is None:
             return None
         read = partial(frames.numbers_in, arrow=False)
-        with suppress(InvalidInputError), np.errstate(over="ignore"):
+        with suppress(InvalidInputError), np.errstate(all="ignore"):
             how: dict[str, Any] = {"unseen": r.unseen, "strict": True, "read": read}
             return self._columns.numbers(X, r.dtype, **how)
         return None
@@ -140,8 +140,7 @@ class PlainRows:
     def warning_of(self, X: Any, names: Any) -> str | None:
         last, warning = self._last.get(type(X), (None, None))
         if names is not last:
-            same = names.equals if hasattr(names, "equals") else names.__eq__
-            if type(names) is not type(last) or not same(last):
+            if not frames.same_labels(names, last):
                 warning = self._compared(X, names)
             self._last[type(X)] = names, warning
         return warning

@@ -82,9 +82,26 @@ class SklearnSource(Source):
         finite: Any = "allow-nan" if nan else True
         how = {"accept_sparse": "csr", "ensure_all_finite": finite}
         X = self._validated(X, tree, dtype=np.float32, **how)
-        if hasattr(X, "tocsr") and not _has_short_indices(X):
+        if not hasattr(X, "tocsr"):
+            return X
+        if not _has_short_indices(X):
             raise ValueError("No support for np.int64 index based sparse matrices")
-        return X
+        if X.dtype != np.float32:  # of frames with columns of sparse booleans
+            raise ValueError(f"X.dtype should be np.float32, got {X.dtype}")
+        return self._gaps_go_right(X)
+
+    def _gaps_go_right(self, rows: Any) -> Any:
+        """Return sparse rows with inf for NaN, which fails ``<=`` in trees' own code.
+
+        Frames of sparse columns have such. None if a tree would send inf left.
+        """
+        missing = np.isnan(rows.data)
+        if missing.any():
+            if np.isinf(self.forest.threshold).any():
+                return None
+            rows = rows.copy()
+            rows.data[missing] = np.inf
+        return rows
 
     def _check_fitted(self) -> None:
         from sklearn.utils.validation import check_is_fitted
@@ -377,7 +394,7 @@ class IsolationSource(SklearnSource):
     declines = "nothing"
 
     def _rows(self, X: Any, method: str) -> Any:
-        """Validate as the estimator does; replace NaN by a value that goes right."""
+        """Validate as the estimator does."""
         rows = self._validated(
             X, accept_sparse="csr", dtype=np.float32, ensure_all_finite=False
         )
@@ -386,14 +403,7 @@ class IsolationSource(SklearnSource):
         part = rows[:1]  # its trees get slices, whose indices SciPy may narrow
         if not _has_short_indices(part):
             return None
-        missing = np.isnan(rows.data)
-        if missing.any():
-            # its trees ignore missing values in sparse rows: NaN fails `<=`
-            if np.isinf(self.forest.threshold).any():
-                return None
-            rows = rows.copy()
-            rows.data[missing] = np.inf
-        return rows
+        return self._gaps_go_right(rows)
 
     def _scores(self, rows: Array) -> Any:
         """Return path lengths, which the estimator keeps private."""
@@ -431,7 +441,7 @@ class _OverTreesSource(SklearnSource):
         if hasattr(X, "tocsr"):
             rows = self._sparse(X)
         else:
-            with np.errstate(over="ignore"):
+            with np.errstate(all="ignore"):
                 values = X.astype(np.float32, copy=False)
             rows = values if self._takes(values) else None
         if rows is None and self.stored is not None:
@@ -450,7 +460,7 @@ class _OverTreesSource(SklearnSource):
         from sklearn.utils.validation import check_array
 
         X = X.tocsr()
-        with np.errstate(over="ignore"):
+        with np.errstate(all="ignore"):
             # SciPy's cast adds duplicate entries; without a cast, the last one counts
             rows = check_array(
                 X, accept_sparse="csr", dtype=np.float32, ensure_all_finite=False

@@ -228,5 +228,5 @@ class BoosterSource(_XGBoostRows):
 
 
 def _has_infinity(values: Array) -> bool:
-    with np.errstate(over="ignore"):
+    with np.errstate(all="ignore"):
         return bool(np.isinf(values.astype(np.float32, copy=False)).any())

@@ -187,6 +187,18 @@ def labels_of(X: Any) -> Any:
     return X.schema.names if arrow else getattr(X, "columns", None)
 
 
+def same_labels(labels: Any, others: Any) -> bool:
+    """Compare what :func:`labels_of` returns; 1, 1.0 and True are three labels."""
+    if type(labels) is not type(others):
+        return False
+    if not hasattr(labels, "equals"):
+        return bool(labels == others)
+    alike = labels.dtype == others.dtype and labels.equals(others)
+    return alike and (
+        labels.dtype != np.object_ or [*map(type, labels)] == [*map(type, others)]
+    )
+
+
 def column_names(X: Any) -> list[str]:
     return list(map(str, labels_of(X)))
 

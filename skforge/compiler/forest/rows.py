@@ -51,7 +51,7 @@ def prepare_rows(forest: Forest, X: Any, made: bool = True) -> Array:
     kind = rows.dtype
     if kind.kind not in "fiub":
         rows = mistakes.numbers(rows, X)
-    with np.errstate(over="ignore"):
+    with np.errstate(all="ignore"):
         # LightGBM accepts two dtypes and casts all others to float32.
         if forest.source == "lightgbm" and kind not in (np.float32, np.float64):
             rows = np.asarray(rows, np.float32)
@@ -77,7 +77,7 @@ def _of_frame(forest: Forest, X: Any) -> Array:
     coded = _columns(forest.category_names, (), forest.missing_value)
     unseen = None if forest.source == "xgboost" else np.nan
     dtype, read = forest.input_dtype, frames.any_numbers
-    with np.errstate(over="ignore"):
+    with np.errstate(all="ignore"):
         return coded.numbers(X, dtype, unseen=unseen, read=read)
 
 

@@ -70,7 +70,8 @@ def asked(rounds: BoostingRounds, params: Mapping[str, Any]) -> tuple[int, int]:
         end = index(params.get("ntree_end") or 0) or (0 if begin else n)
     else:
         try:
-            first, last = params.get("iteration_range") or (0, 0)
+            given = params.get("iteration_range")
+            first, last = (0, 0) if given is None else given
             begin, end = index(first), index(last) or n
         except (TypeError, ValueError):  # no two numbers
             begin, end = 0, -1

@@ -206,7 +206,7 @@ class HashedRows:
             values, places = values[~flags], places[~flags]
         if frames.may_round(values):  # CatBoost takes large ones as float64 first
             return False
-        with np.errstate(over="ignore"):
+        with np.errstate(all="ignore"):
             rows[:, places] = values.T
         return True
 
@@ -251,7 +251,7 @@ def _write_numbers(column: Any, rows: Array, index: int) -> bool:
     if (found := frames.numbers_in(column)) is None or frames.may_round(found[0]):
         return False
     values, missing = found
-    with np.errstate(over="ignore"):
+    with np.errstate(all="ignore"):
         rows[:, index] = values
     if missing is not None:
         rows[missing, index] = np.nan

@@ -164,7 +164,7 @@ class SparseWalk:
         indices = np.ascontiguousarray(X.indices, np.int32)
         if indices is not X.indices and (indices != X.indices).any():
             return None
-        with np.errstate(over="ignore"):
+        with np.errstate(all="ignore"):
             data = np.ascontiguousarray(X.data, forest.input_dtype)
         if _near_zero(forest):
             data = np.where(abs(data) <= ZERO_THRESHOLD, 0, data)

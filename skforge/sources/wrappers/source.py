@@ -161,7 +161,7 @@ class WrapperSource(base.Source):
             if read is None or other is None or other[1] != read[1]:
                 return None
             narrow, wide = sorted((other[0], read[0]), key=lambda x: x.dtype.itemsize)
-            with np.errstate(over="ignore"):
+            with np.errstate(all="ignore"):
                 same = wide is narrow or np.array_equal(
                     wide.astype(narrow.dtype, copy=False), narrow, equal_nan=True
                 )
@@ -227,7 +227,7 @@ class WrapperSource(base.Source):
 
     def _raw(self, rows: base.Array) -> Any:
         def scores(leaf: Leaf) -> Any:
-            with np.errstate(over="ignore"):
+            with np.errstate(all="ignore"):
                 cast = rows.astype(leaf.forest.input_dtype, copy=False)
             return leaf.source.raw(cast)
 

@@ -230,7 +230,9 @@ def load(model: Any, iteration_range: tuple[int, int] | None = None) -> Forest:
     if place.node.op_type != "TreeEnsemble":
         _check_places(ensemble, trees)
     copies = copies_of_trees(trees, ensemble.weights, ensemble.n_outputs)
-    aggregate = "sum" if average else ensemble.aggregate.lower()
+    # with one leaf, all aggregates are equal
+    sums = average or copies.sum() == 1
+    aggregate = "sum" if sums else ensemble.aggregate.lower()
     if copies.max() > 1:
         trees = build_trees(ensemble.graph, place.input_dtype, copies)
     parts = ensemble.weights, ensemble.n_outputs, ensemble.unweighted

@@ -247,6 +247,8 @@ def folded(
     if any(forest.source == "lightgbm" for forest in inner):
         from sklearn.utils._set_output import _get_output_config
 
+        if getattr(getattr(last, "booster_", last), "pandas_categorical", None):
+            cannot_fold("LightGBM knows categories of frames by their names")
         for name, step in model.steps[:-1]:
             if _get_output_config("transform", step)["dense"] == "polars":
                 cannot_fold(
