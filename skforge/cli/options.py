@@ -146,7 +146,7 @@ ScheduleOption = Annotated[
     ),
 ]
 SecondsOption = Annotated[
-    float, typer.Option(min=0.01, max=3600, help="Seconds to measure each size.")
+    float, typer.Option(min=0.01, max=3600, help="Seconds to measure each batch size.")
 ]
 Verbose = Annotated[bool, typer.Option(help="Print the schedules and their loops.")]
 RunTarget = Annotated[
