@@ -202,6 +202,11 @@ def test_where_it_is(monkeypatch):
     assert object_cache.directory() is None
 
 
+def test_a_home_in_its_place_is_expanded(monkeypatch):
+    monkeypatch.setenv("SKFORGE_CACHE_DIR", "~/x")
+    assert object_cache.directory() == str(Path.home() / "x")
+
+
 # ------------------------------------------------------------ damage
 
 

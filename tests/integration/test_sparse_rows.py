@@ -14,6 +14,7 @@ from sklearn.ensemble import (
     AdaBoostClassifier,
     BaggingClassifier,
     BaggingRegressor,
+    ExtraTreesClassifier,
     ExtraTreesRegressor,
     GradientBoostingClassifier,
     HistGradientBoostingRegressor,
@@ -21,7 +22,7 @@ from sklearn.ensemble import (
     RandomForestClassifier,
     RandomForestRegressor,
 )
-from sklearn.tree import DecisionTreeClassifier
+from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 from threadpoolctl import threadpool_limits
 
 import skforge
@@ -30,6 +31,7 @@ from skforge.exceptions import InvalidInputError, SkforgeError
 from skforge.sources.plain import most_entries
 from tests.plain import plain
 
+pd = pytest.importorskip("pandas")
 sp = pytest.importorskip("scipy.sparse")
 xgboost = pytest.importorskip("xgboost")
 lightgbm = pytest.importorskip("lightgbm")
@@ -421,3 +423,35 @@ def test_entries_in_no_column_are_refused(width, place):
     rows.indices[rows.indptr[1] - 1] = place if place < 0 else width + place
     with pytest.raises(InvalidInputError, match=f"none of their {width} columns"):
         fast.predict(rows)
+
+
+TREES = [
+    *(RandomForestRegressor, RandomForestClassifier),
+    *(ExtraTreesRegressor, ExtraTreesClassifier),
+    *(DecisionTreeRegressor, DecisionTreeClassifier),
+]
+
+
+def of_trees(kind, holes, outputs=1):
+    X, y = data(holes)
+    labels = y if outputs == 1 else np.c_[y, X[:, 1] > 0]
+    how = {"n_estimators": 4} if "Tree" not in kind.__name__[-14:-10] else {}
+    model = kind(random_state=0, **how).fit(X, labels)
+    return model, plain(model).fit(X)
+
+
+@pytest.mark.sampled(8)
+@pytest.mark.parametrize("outputs", [1, 2])
+@pytest.mark.parametrize("holes", [False, True])
+@pytest.mark.parametrize("kind", TREES)
+def test_missing_values_in_frames_of_sparse_columns(kind, holes, outputs):
+    model, fast = of_trees(kind, holes, outputs)
+    rows = data()[0]
+    rows[::2, 0] = rows[1::3, 3] = np.nan
+    frame = pd.DataFrame(rows).astype(pd.SparseDtype("float64", 0.0))
+    for method in ("predict", "apply"):
+        expected = outcome(getattr(model, method), frame)
+        assert outcome(getattr(fast, method), frame) == expected, method
+    finite = np.isfinite(fast.forest_.threshold).all()
+    by = "kernel" if finite else "library"
+    assert fast.counters()[by]["calls"] == 2

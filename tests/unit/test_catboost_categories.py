@@ -449,6 +449,15 @@ def test_values_that_are_refused(column, value, fitted, tmp_path):
         of_file.predict_raw(rows)
 
 
+@pytest.mark.parametrize("method", ["predict", "predict_proba", "predict_raw"])
+def test_saved_models_answer_no_rows(method, fitted, tmp_path):
+    _, fast, frame = fitted
+    skforge.save(fast, tmp_path / "m.skforge")
+    loaded = skforge.load(tmp_path / "m.skforge")
+    for none in (frame[:0], frame[:0].to_numpy(object)):
+        same_bits(getattr(loaded, method)(none), getattr(fast, method)(none))
+
+
 def test_rows_of_a_forest_are_no_rows_of_a_source(fitted):
     model, _, frame = fitted
     of_file = compile_forest(load_forest(model))
@@ -531,6 +540,40 @@ def test_shap_values_are_those_of_catboost():
         np.testing.assert_allclose(values, wanted, rtol=0, atol=1e-12)
     with pytest.raises(UnsupportedModelError, match="interactions of columns"):
         plain(model).fit(frame).predict_contribs(frame[:2], interactions=True)
+
+
+def check_shap_values(model, fast, rows):
+    pool = cb.Pool(rows, cat_features=[name for name in CATEGORIES if name in rows])
+    wanted = model.get_feature_importance(pool, type="ShapValues")
+    values = fast.predict_contribs(rows)
+    assert values.shape == wanted.shape
+    np.testing.assert_allclose(values, wanted, rtol=0, atol=1e-12)
+    with pytest.raises(UnsupportedModelError, match="interactions of columns"):
+        fast.predict_contribs(rows, interactions=True)
+
+
+def test_shap_values_of_one_row_more_than_columns():
+    frame, y = make_frame()
+    model = train(frame=frame, y=y, iterations=5, max_ctr_complexity=3)
+    fast = plain(model).fit(frame)
+    for n_columns in (len(frame.columns), fast.forest_.n_features):
+        check_shap_values(model, fast, frame[: n_columns + 1])
+
+
+def test_shap_values_of_one_output_more_than_columns():
+    frame, y = make_frame()
+    cities, several = frame[["city"]], np.stack([y, y**2, -y], 1)
+    model = train(
+        frame=cities,
+        y=several,
+        iterations=5,
+        cat_features=["city"],
+        loss_function="MultiRMSE",
+        simple_ctr=["Counter"],
+    )
+    fast = plain(model).fit(cities)
+    assert fast.forest_.n_outputs == fast.forest_.n_features + 1
+    check_shap_values(model, fast, cities[:9])
 
 
 def test_wrappers_and_pipelines_around_models():

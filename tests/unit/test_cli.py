@@ -33,6 +33,7 @@ from skforge.compiler.schedule.presets import PRESETS
 from skforge.compiler.target import Target
 from skforge.exceptions import InvalidInputError, ScheduleError
 from skforge.runtime import object_cache
+from tests.plain import plain
 
 pd = pytest.importorskip("pandas")
 
@@ -417,6 +418,14 @@ def test_bits_are_compared_not_values():
     assert differing_rows(nan, nan.copy()).tolist() == []
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_nans_of_two_signs_are_equal_and_zeros_are_not(dtype):
+    ones = np.array([[np.nan, 1], [0.0, 1], [np.inf, 1]], dtype)
+    others = np.array([[np.copysign(np.nan, -1), 1], [-0.0, 1], [np.inf, 1]], dtype)
+    assert np.signbit(others[0, 0]) != np.signbit(ones[0, 0])
+    assert differing_rows(ones, others).tolist() == [1]
+
+
 def test_check_reports_the_first_row_that_differs():
     pair = Pair("ours", lambda X: X[:, 0], "theirs", lambda X: X[:, 0] * 2)
     console = text_console()
@@ -547,6 +556,83 @@ def test_bench_compares_with_the_file_s_own_library(
     assert code == 0, out
     assert len(re.findall(f"{predictor} .* identical$", out, re.MULTILINE)) == 2
     assert out.count("×") == 2
+
+
+@pytest.fixture
+def of_categories(tmp_path):
+    """Return a CatBoost model with categories, and the file of its rows."""
+    catboost = pytest.importorskip("catboost")
+    random = np.random.default_rng(0)
+    frame = pd.DataFrame({"city": random.choice([*"abcdef"], 40), "size": range(40)})
+    how = {"verbose": 0, "allow_writing_files": False, "thread_count": 1}
+    model = catboost.CatBoostRegressor(iterations=3, cat_features=["city"], **how)
+    model.fit(frame, frame["size"] + (frame["city"] > "c") * 9)
+    frame.to_csv(tmp_path / "rows.csv", index=False)
+    return model, tmp_path / "rows.csv"
+
+
+def test_bench_of_catboost_with_categories(run, of_categories, tmp_path):
+    model, rows = of_categories
+    model.save_model(tmp_path / "m.cbm")
+    code, out, err = run("bench", tmp_path / "m.cbm", f"--data={rows}", *BENCH)
+    assert (code, err) == (0, "")
+    assert re.search("CatBoost.predict +40 of rows.csv +identical", out)
+
+
+def test_bench_draws_no_rows_with_categories(run, of_categories, tmp_path):
+    model, _ = of_categories
+    model.save_model(tmp_path / "m.cbm")
+    code, out, err = run("bench", tmp_path / "m.cbm", *BENCH)
+    assert (code, out) == (2, "")
+    assert "for which no rows can be drawn; give rows with --data." in err
+
+
+def test_bench_of_saved_categories_compares_with_the_reference(
+    run, of_categories, tmp_path
+):
+    model, rows = of_categories
+    fast = plain(model).fit(pd.read_csv(rows))
+    skforge.save(fast, tmp_path / "m.skforge")
+    code, out, err = run("bench", tmp_path / "m.skforge", f"--data={rows}", *BENCH)
+    assert (code, err) == (0, "")
+    assert re.search("reference +40 of rows.csv +identical", out)
+
+
+def test_bench_of_catboost_s_json_compares_with_the_reference(
+    run, of_categories, tmp_path
+):
+    model, rows = of_categories
+    frame = pd.read_csv(rows)
+    model.fit(frame[["size"]], frame["size"], cat_features=[])
+    model.save_model(tmp_path / "m.json", format="json")
+    code, out, _ = run("bench", tmp_path / "m.json", *BENCH)
+    assert code == 0
+    assert out.startswith(
+        "catboost reads the numbers of JSON files with other last bits: bits are "
+        "compared with skforge's reference walk.\n"
+    )
+    assert len(re.findall("reference .* identical$", out, re.MULTILINE)) == 2
+
+
+@pytest.mark.parametrize("dtype", ["int32", "int64"])
+def test_bench_of_an_onnx_classifier_of_integers(run, dtype, tmp_path):
+    onnx, _ = pytest.importorskip("onnx"), pytest.importorskip("onnxruntime")
+    from tests.onnx_models import RandomTrees, make_model
+
+    trees = RandomTrees(0, n_trees=3, dtype=dtype)
+    weights = trees.weights("class", lambda tree: range(3))
+    attributes = {**trees.table(), **weights, "classlabels_int64s": [0, 1, 2]}
+    model = make_model("TreeEnsembleClassifier", attributes, 4, dtype)
+    onnx.save(model, tmp_path / "m.onnx")
+    code, out, err = run("bench", tmp_path / "m.onnx", *BENCH)
+    assert (code, err) == (0, "")
+    assert len(re.findall("onnxruntime .* identical$", out, re.MULTILINE)) == 2
+
+
+def test_bench_ends(run, small_model):
+    code, out, err = run("bench", small_model, "--seconds=inf")
+    assert (code, out) == (2, "")
+    assert "Invalid value for '--seconds'" in err
 
 
 def test_bench_with_rows_of_a_file(run, small_model, tmp_path):

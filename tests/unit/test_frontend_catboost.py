@@ -369,6 +369,15 @@ def test_covers_are_training_rows_and_contributions_add_up(policy, name, tmp_pat
         np.testing.assert_allclose(values, own, atol=1e-13)
 
 
+def test_contributions_need_numbers_that_float32_holds():
+    X, y = make_rows()
+    fast = plain(train(X=X, y=y, iterations=3)).fit(X)
+    beyond = np.full((1, X.shape[1]), 1e300)
+    fast.predict(beyond)
+    with pytest.raises(InvalidInputError, match="with numbers that float32 holds"):
+        fast.predict_contribs(beyond)
+
+
 def test_an_unfitted_model_is_trained():
     X, y = make_rows()
     fast = plain(cb.CatBoostRegressor(iterations=5, **QUIET)).fit(X, y)

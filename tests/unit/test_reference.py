@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -179,6 +180,19 @@ def test_sums_are_made_one_tree_at_a_time(dtype, vector, divisor):
             for column, output in enumerate(outputs):
                 total[output] = dtype(total[output] + value[column])
         assert_array_equal(actual, [dtype(t / dtype(divisor)) for t in total])
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_sums_beyond_the_largest_number_warn_of_nothing(dtype):
+    forest = random_forest(1, dtype)
+    leaves = np.full_like(forest.leaf_value, np.finfo(dtype).max)
+    infinite = np.full_like(forest.base, -np.inf)
+    rows = odd_rows(dtype, 9)
+    above = replace(forest, leaf_value=leaves)
+    assert (reference_raw(above, rows) == np.inf).all()
+    never = replace(forest, leaf_value=leaves * 0 + np.inf, base=infinite)
+    assert np.isnan(reference_raw(never, rows)).all()
 
 
 def test_chunks_of_rows_change_nothing(monkeypatch):
