@@ -116,6 +116,48 @@ def test_dart_without_its_source_declines_what_is_rounded_otherwise(kind):
     np.testing.assert_array_equal(alone.apply(rows), source.apply(rows))
 
 
+@pytest.mark.parametrize(
+    "kind", [np.asarray, np.asfortranarray, pd.DataFrame, np.ndarray.tolist]
+)
+def test_xgboost_casts_whatever_numpy_is_told_to_raise(kind):
+    source = fitted("xgb")[0]
+    compiled = plain(source).fit(X)
+    rows = X[:9].copy()
+    rows[0, 0], rows[1, 1] = 1e300, 1e-310
+    expected = outcome(source.predict, kind(rows))
+    with np.errstate(all="raise"):
+        assert outcome(compiled.predict, kind(rows)) == expected
+
+
+@pytest.mark.parametrize("model", ["rf", "lgb", "xgb"])
+def test_a_scalar_array_is_refused_as_by_the_source(model):
+    source, compiled = fitted(model)
+    expected = outcome(source.predict, np.array(1.0))
+    assert outcome(compiled.predict, np.array(1.0)) == expected
+    kind, text = expected[0]
+    assert model == "xgb" or (kind is ValueError and "Expected 2D array" in text)
+
+
+@pytest.mark.parametrize(
+    ("kind", "trained", "other"),
+    [
+        (xgb.XGBClassifier, [*range(6)], [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]),
+        (xgb.XGBClassifier, [*range(6)], pd.Index([0, True, 2, 3, 4, 5], dtype=object)),
+        (RandomForestClassifier, NAMES, pd.Index(map(np.str_, NAMES), dtype=object)),
+    ],
+    ids=["floats", "a boolean", "NumPy's texts"],
+)
+def test_labels_that_are_equal_but_of_other_classes(kind, trained, other):
+    frame = pd.DataFrame(X, columns=trained)
+    source = kind(n_estimators=4, n_jobs=1).fit(frame, Y)
+    compiled = plain(source).fit(frame)
+    differing = outcome(source.predict, frame.set_axis(other, axis=1))
+    assert differing != outcome(source.predict, frame)
+    for labels in (trained, other, trained):
+        rows = frame.set_axis(labels, axis=1)
+        assert outcome(compiled.predict, rows) == outcome(source.predict, rows)
+
+
 def test_infinities_pass_where_scikit_learn_is_told_to_assume_none():
     source, compiled = fitted("rf")
     rows = at(np.inf)

@@ -16,6 +16,7 @@ from sklearn.ensemble import (
 import skforge
 from skforge import CompiledForest, InvalidInputError
 from skforge.prediction import blocks
+from tests.plain import plain
 
 pd = pytest.importorskip("pandas")
 
@@ -137,6 +138,33 @@ def test_an_out_that_does_not_fit_is_left_alone(out, text, large, monkeypatch):
     with pytest.raises(InvalidInputError, match=text):
         fast_of("forest").predict_proba(X, out=out)
     assert not np.any(out)
+
+
+OVERLAPS = {
+    "a column": lambda rows: rows[:, 0],
+    "a column upwards": lambda rows: rows[::-1, 0],
+    "the head": lambda rows: rows.reshape(-1)[: len(rows)],
+    "the tail": lambda rows: rows.reshape(-1)[-len(rows) :],
+}
+
+
+@pytest.mark.parametrize("part", OVERLAPS)
+def test_out_may_overlap_the_rows(part, small_blocks):
+    model = MODELS["regressor"]
+    compiled = skforge.compile_forest(model, skforge.Schedule())
+    fast = plain(model).fit(X)
+    for predict in (fast.predict_raw, compiled.predict_raw, compiled.predict):
+        rows = X.copy()
+        out = OVERLAPS[part](rows)
+        assert predict(rows, out=out) is out
+        np.testing.assert_array_equal(out, model.predict(X))
+
+
+def test_out_may_overlap_a_frame_of_the_rows(small_blocks):
+    rows, model = X.copy(), MODELS["regressor"]
+    frame = pd.DataFrame(rows, copy=False)
+    out = plain(model).fit(X).predict_raw(frame, out=rows[::-1, 0])
+    np.testing.assert_array_equal(out, model.predict(X))
 
 
 def test_modules_write_to_out():

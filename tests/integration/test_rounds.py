@@ -372,6 +372,26 @@ def test_wrappers_answer_for_rounds(library: str, early: bool, tmp_path: Any) ->
                 loaded.predict(GAPS, **how)
 
 
+def test_ranges_of_rounds_are_read_as_xgboost_reads_them() -> None:
+    model = wrapped("xgboost", early=False)
+    fast = plain(model).fit(GAPS[:50])
+    for rounds in ((0,), (2,), 0, 3):
+        with pytest.raises((IndexError, TypeError)) as own:
+            model.predict(GAPS, iteration_range=rounds)
+        with pytest.raises(own.type) as error:
+            fast.predict(GAPS, iteration_range=rounds)
+        assert str(error.value) == str(own.value)
+    for two in ((0, 0), (0, 2)):
+        wanted = model.predict(GAPS, iteration_range=two)
+        same(fast.predict(GAPS, iteration_range=two), wanted, two)
+
+
+def test_no_rounds_have_no_stages() -> None:
+    xgb = pytest.importorskip("xgboost")
+    model = xgb.XGBRegressor(n_estimators=0).fit(X, SCORE)
+    assert list(plain(model).fit(X[:50]).staged_predict(X)) == []
+
+
 def test_catboosts_stages(tmp_path: Any) -> None:
     for kind in ("binary", "classes", "poisson"):
         model, _ = boosted("catboost", kind)

@@ -10,6 +10,7 @@ from functools import cache, partial
 import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
+from sklearn.base import clone
 from sklearn.ensemble import (
     AdaBoostClassifier,
     BaggingClassifier,
@@ -425,33 +426,56 @@ def test_entries_in_no_column_are_refused(width, place):
         fast.predict(rows)
 
 
-TREES = [
-    *(RandomForestRegressor, RandomForestClassifier),
-    *(ExtraTreesRegressor, ExtraTreesClassifier),
-    *(DecisionTreeRegressor, DecisionTreeClassifier),
-]
+TREES = {
+    "forest": RandomForestRegressor(**FEW),
+    "forest of classes": RandomForestClassifier(**FEW),
+    "extra": ExtraTreesRegressor(**FEW),
+    "extra of classes": ExtraTreesClassifier(**FEW),
+    "tree": DecisionTreeRegressor(random_state=0),
+    "tree of classes": DecisionTreeClassifier(random_state=0),
+}
 
 
-def of_trees(kind, holes, outputs=1):
+def trees(name, holes=False, outputs=1):
     X, y = data(holes)
     labels = y if outputs == 1 else np.c_[y, X[:, 1] > 0]
-    how = {"n_estimators": 4} if "Tree" not in kind.__name__[-14:-10] else {}
-    model = kind(random_state=0, **how).fit(X, labels)
+    model = clone(TREES[name]).fit(X, labels)
     return model, plain(model).fit(X)
+
+
+def sparse_columns(rows, fill):
+    return pd.DataFrame(rows).astype(pd.SparseDtype(rows.dtype, fill))
 
 
 @pytest.mark.sampled(8)
 @pytest.mark.parametrize("outputs", [1, 2])
 @pytest.mark.parametrize("holes", [False, True])
-@pytest.mark.parametrize("kind", TREES)
-def test_missing_values_in_frames_of_sparse_columns(kind, holes, outputs):
-    model, fast = of_trees(kind, holes, outputs)
+@pytest.mark.parametrize("name", TREES)
+def test_missing_values_in_frames_of_sparse_columns(name, holes, outputs):
+    model, fast = trees(name, holes, outputs)
     rows = data()[0]
     rows[::2, 0] = rows[1::3, 3] = np.nan
-    frame = pd.DataFrame(rows).astype(pd.SparseDtype("float64", 0.0))
+    frame = sparse_columns(rows, 0.0)
     for method in ("predict", "apply"):
         expected = outcome(getattr(model, method), frame)
         assert outcome(getattr(fast, method), frame) == expected, method
     finite = np.isfinite(fast.forest_.threshold).all()
-    by = "kernel" if finite else "library"
-    assert fast.counters()[by]["calls"] == 2
+    assert fast.counters()["kernel" if finite else "library"]["calls"] == 2
+
+
+def test_the_model_itself_answers_where_a_tree_has_an_infinite_threshold():
+    model, fast = trees("forest", holes=True)
+    assert np.isinf(fast.forest_.threshold).any()
+    frame = sparse_columns(data(holes=True)[0], 0.0)
+    assert_array_equal(fast.predict(frame), model.predict(frame))
+    assert fast.counters()["kernel"]["calls"] == 0
+
+
+@pytest.mark.parametrize("name", ["forest of classes", "extra", "tree"])
+def test_frames_of_sparse_booleans_are_refused(name):
+    model, fast = trees(name)
+    frame = sparse_columns(data()[0] > 0, False)
+    for method in ("predict", "apply"):
+        kind, text = outcome(getattr(fast, method), frame)
+        assert (kind, text) == outcome(getattr(model, method), frame)
+        assert kind == "ValueError"

@@ -236,6 +236,30 @@ def test_steps_that_give_polars_frames_do_not_fold_before_lightgbm():
     assert np.array_equal(fast.predict_proba(rows), model.predict_proba(rows))
 
 
+@pytest.mark.filterwarnings("ignore::skforge.PerformanceWarning")
+def test_pipelines_do_not_fold_before_categories_that_lightgbm_knows_by_name():
+    rng = np.random.default_rng(0)
+    codes = rng.integers(0, 6, (2, N))
+    frame = pd.DataFrame(
+        {
+            "x": rng.normal(size=N),
+            "size": pd.Categorical.from_codes(codes[0], list("fedcba"), ordered=True),
+            "color": pd.Categorical.from_codes(codes[1], list("fedcba")),
+        }
+    )
+    light = lgb.LGBMRegressor(n_estimators=3, n_jobs=1, verbose=-1)
+    model = make_pipeline("passthrough", light).fit(frame, codes[0] + frame["x"])
+    fast = plain(model).fit(frame)
+    for rows in (frame, frame[:1], frame.iloc[::-1]):
+        assert np.array_equal(fast.predict(rows), model.predict(rows))
+    numbers = frame.assign(size=codes[0], color=codes[1])
+    with pytest.raises(ValueError, match="categorical_feature do not match") as own:
+        model.predict(numbers)
+    with pytest.raises(ValueError) as error:
+        fast.predict(numbers)
+    assert str(error.value) == str(own.value)
+
+
 def test_half_floats_of_arrow_are_refused_as_lightgbm_refuses_them():
     arrow = pytest.importorskip("pyarrow")
     X = np.random.default_rng(0).normal(size=(100, 2))
