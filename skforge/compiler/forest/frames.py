@@ -193,10 +193,10 @@ def same_labels(labels: Any, others: Any) -> bool:
         return False
     if not hasattr(labels, "equals"):
         return bool(labels == others)
-    alike = labels.dtype == others.dtype and labels.equals(others)
-    return alike and (
-        labels.dtype != np.object_ or [*map(type, labels)] == [*map(type, others)]
-    )
+    if labels.dtype != others.dtype or labels.dtype != np.object_:
+        return labels.dtype == others.dtype and bool(labels.equals(others))
+    a, b = labels.tolist(), others.tolist()  # faster than ``equals``
+    return [*map(type, a)] == [*map(type, b)] and a == b
 
 
 def column_names(X: Any) -> list[str]:
