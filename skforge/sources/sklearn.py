@@ -75,7 +75,11 @@ class SklearnSource(Source):
         if tree is None:
             self._check_fitted()
         by = self._estimator if tree is None else tree
-        return validate_data(by, X, reset=False, **options)
+        X = validate_data(by, X, reset=False, **options)
+        wanted = options.get("dtype")
+        if wanted is np.float32 and X.dtype != wanted:  # a frame of sparse booleans
+            raise ValueError(f"X.dtype should be np.float32, got {X.dtype}")
+        return X
 
     def _for_trees(self, X: Any, tree: Any = None) -> Any:
         nan = self.rules.nan and not hasattr(X, "tocsr")
@@ -86,8 +90,6 @@ class SklearnSource(Source):
             return X
         if not _has_short_indices(X):
             raise ValueError("No support for np.int64 index based sparse matrices")
-        if X.dtype != np.float32:  # of frames with columns of sparse booleans
-            raise ValueError(f"X.dtype should be np.float32, got {X.dtype}")
         return self._gaps_go_right(X)
 
     def _gaps_go_right(self, rows: Any) -> Any:

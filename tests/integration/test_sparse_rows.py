@@ -18,6 +18,7 @@ from sklearn.ensemble import (
     ExtraTreesClassifier,
     ExtraTreesRegressor,
     GradientBoostingClassifier,
+    GradientBoostingRegressor,
     HistGradientBoostingRegressor,
     IsolationForest,
     RandomForestClassifier,
@@ -479,3 +480,13 @@ def test_frames_of_sparse_booleans_are_refused(name):
         kind, text = outcome(getattr(fast, method), frame)
         assert (kind, text) == outcome(getattr(model, method), frame)
         assert kind == "ValueError"
+
+
+@pytest.mark.parametrize("make", [IsolationForest, GradientBoostingRegressor])
+def test_frames_of_sparse_booleans_are_refused_elsewhere(make):
+    X, y = data()
+    model = make(n_estimators=3, random_state=0).fit(X, y)
+    fast = plain(model).fit(X)
+    frame = sparse_columns(X > 0, False)
+    for answers in (model, fast):
+        assert outcome(answers.predict, frame)[0] == "ValueError"
