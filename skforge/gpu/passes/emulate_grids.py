@@ -267,14 +267,17 @@ class _Region:
 
     def _control(self, stmt: lir.Stmt, parts: _Parts) -> None:
         assert isinstance(stmt, lir.For | lir.While | lir.If | lir.Switch)
-        slots = [self._slot_of(result) for result in stmt.results]
-        if isinstance(stmt, lir.For | lir.While):
-            self._slots.update(zip([p.name for p in stmt.params], slots, strict=True))
-            _last(parts).puts += zip(slots, stmt.inits, strict=True)
+        carried: list[tuple[_ScratchSlot, tuple[lir.Value, ...]]] = []
+        for sources, names in walk.flows(stmt):
+            slot = self._slot_of(names[-1])
+            self._slots[names[0].name] = slot
+            carried.append((slot, sources))
         inside = [self._split(body) for body in walk.bodies(stmt)]
-        yields = _yields(stmt)
-        for body, values in zip(inside[-len(yields) :], yields, strict=True):
-            _last(body).puts += zip(slots, values, strict=True)
+        loops = isinstance(stmt, lir.For | lir.While)
+        ends = [_last(end) for end in ([parts, inside[-1]] if loops else inside)]
+        for slot, sources in carried:
+            for end, source in zip(ends, sources, strict=True):
+                end.puts.append((slot, source))
         parts.append(_Control(stmt, tuple(inside), max(_widths((stmt,)))))
 
     # ------------------------------------------------------------ slots
@@ -411,18 +414,6 @@ def _read(parts: _Parts) -> Iterator[tuple[_Part | None, Sequence[lir.Value]]]:
             yield None, walk.steers(part.stmt)
             for inner in part.parts:
                 yield from _read(inner)
-
-
-def _yields(
-    stmt: lir.For | lir.While | lir.If | lir.Switch,
-) -> tuple[tuple[lir.Value, ...], ...]:
-    match stmt:
-        case lir.For(yields=yields) | lir.While(yields=yields):
-            return (yields,)
-        case lir.If(then_yields=then, else_yields=orelse):
-            return (then, orelse)
-        case lir.Switch(yields=yields, cases=cases):
-            return yields or ((),) * len(cases)
 
 
 def run(function: Function) -> Function:
