@@ -18,7 +18,7 @@ that must wait for other blocks (sums over blocks of trees) gets its own launch.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial, reduce
 from operator import mul
@@ -42,8 +42,8 @@ from skforge.compiler.lowering.kernel import (
 )
 from skforge.compiler.target import Target
 from skforge.exceptions import ScheduleError
+from skforge.gpu import nest
 from skforge.gpu.lowering.lower_threads import ThreadLowering, is_by_lanes
-from skforge.gpu.nest import block_dims, caches, holds_grid, holds_threads, row_stride
 
 #: Yields each row and column that a thread takes, of all threads of a block.
 Cells: TypeAlias = Callable[[Value, int, int], Iterable[tuple[Value, Value]]]
@@ -62,7 +62,7 @@ def _layout(rows: int, by_row: bool) -> str:
 def _strides(layout: str, rows: int, columns: int) -> tuple[int, int, int]:
     if layout == "feature":
         return 1, rows, rows * columns
-    stride = row_stride(columns, layout == "padded")
+    stride = nest.row_stride(columns, layout == "padded")
     return stride, 1, rows * stride
 
 
@@ -175,24 +175,24 @@ class _GridLowering(ThreadLowering):
 
     def host(self, body: mir.Body, shared: mir.Body = ()) -> None:
         """Lower what is in no launch yet; each launch repeats the ``shared`` caches."""
-        shared = (*shared, *(stmt for stmt in body if _is_cache(stmt)))
+        shared = (*shared, *(stmt for stmt in body if isinstance(stmt, nest.FILLS)))
         for stmt in body:
             match stmt:
                 case mir.AllocArray():
                     self._host_array(stmt)
-                case mir.Loop() if holds_grid(stmt) and not stmt.on_grid:
+                case mir.Loop() if nest.holds_grid(stmt) and not stmt.on_grid:
                     assert stmt.kind == "serial"  # the grid is outside the block
                     self._host_loop(stmt, shared)
-                case mir.Loop() if holds_threads(stmt) or holds_grid(stmt):
+                case mir.Loop() if nest.holds_threads(stmt) or nest.holds_grid(stmt):
                     self._launches((), shared, (stmt,))
                 case mir.Loop():
                     # Later stages of a reduction, one slot after another.
                     self._host_loop(stmt, ())
-                case _ if not _is_cache(stmt):
+                case mir.CacheRows() | mir.CacheTrees() | mir.QuantizeRows():
+                    pass
+                case _:
                     with self._gpu.spread_by(self._launch_each):
                         self._statement(stmt)
-                case _:
-                    pass
 
     def _host_loop(self, loop: mir.Loop, shared: mir.Body) -> None:
         with self._serial(loop):
@@ -238,14 +238,14 @@ class _GridLowering(ThreadLowering):
         run: list[mir.Stmt] = []
 
         def flush() -> mir.Body:
-            if any(not _is_cache(stmt) for stmt in run):
+            if any(not isinstance(stmt, nest.FILLS) for stmt in run):
                 self._launch(loops, (*shared, *run))
-            stmts = (*shared, *(stmt for stmt in run if _is_cache(stmt)))
+            stmts = (*shared, *(stmt for stmt in run if isinstance(stmt, nest.FILLS)))
             run.clear()
             return stmts
 
         for stmt in body:
-            if holds_grid(stmt):
+            if nest.holds_grid(stmt):
                 shared = flush()
                 # bind refuses serial loops between loops over the grid
                 assert isinstance(stmt, mir.Loop) and stmt.on_grid
@@ -255,7 +255,7 @@ class _GridLowering(ThreadLowering):
         flush()
 
     def _launch(self, loops: tuple[mir.Loop, ...], body: mir.Body) -> None:
-        self._dims = block_dims(body)
+        self._dims = nest.block_dims(body)
         roots = (i.root for i in loops_in(body) if i.kind == "block.x")
         self._by_row = next(roots, "batch") == "batch"
         self._allocs, self._shared_bytes = [], 0
@@ -267,7 +267,11 @@ class _GridLowering(ThreadLowering):
         with b.body() as stmts:
             self._scope = "block"
             self._block_number = self._linear(numbers, counts)
-            self._grid_loops(loops, numbers, body)
+            with ExitStack() as turns:
+                for loop in loops:
+                    fits = all(bound.minus == mir.Affine() for bound in loop.bounds)
+                    turns.enter_context(self._turn(loop, numbers[loop.kind], fits))
+                self._together(body)
             self._scope = "host"
         for buffer, array in self._allocs:
             size = self._gpu.elements(self._gpu.sizes(array))
@@ -283,23 +287,6 @@ class _GridLowering(ThreadLowering):
         bounds = fixed or tuple(replace(x, minus=mir.Affine()) for x in loop.bounds)
         start, step = self.k.size(loop.start), self.k.size(loop.step)
         return self._trips(loop, start, self.k.bound(bounds), step)
-
-    def _grid_loops(
-        self, loops: tuple[mir.Loop, ...], numbers: dict[str, Value], body: mir.Body
-    ) -> None:
-        if not loops:
-            self._together(body)
-            return
-        loop, *inner = loops
-        step = self.k.size(loop.step)
-        offset = numbers[loop.kind] * step
-        var = self.k.size(loop.start) + offset
-        with self._bound(loop.var, var):
-            if all(bound.minus == mir.Affine() for bound in loop.bounds):
-                self._grid_loops(tuple(inner), numbers, body)
-                return
-            with b.when(var < self.k.bound(loop.bounds)):
-                self._grid_loops(tuple(inner), numbers, body)
 
     # ------------------------------------------------------------ a block
 
@@ -328,7 +315,10 @@ class _GridLowering(ThreadLowering):
                     view = share_codes(k, stmt, self._by_row, self._memory())
                     k.codes[stmt.name] = view
                 case mir.Loop():
-                    self._uniform_loop(stmt)
+                    # around barriers: every thread of the block runs it alike
+                    assert stmt.kind == "serial"  # bind refuses caches inside threads
+                    with self._serial(stmt):
+                        self._together(stmt.body)
                 case mir.DepthSwitch():
                     cases = [partial(self._together, body) for body in stmt.cases]
                     b.switch(self._depth_class(stmt), cases)
@@ -343,7 +333,7 @@ class _GridLowering(ThreadLowering):
     def _is_threads_own(self, stmt: mir.Stmt) -> bool:
         match stmt:
             case mir.Loop() | mir.DepthSwitch():
-                return not caches(stmt) and not _sums_arrays(stmt)
+                return not nest.caches(stmt) and not _sums_arrays(stmt)
             case mir.Let() | mir.Reduce() | mir.StoreLeaf() | mir.WalkLoop():
                 return True
             case _:
@@ -354,12 +344,6 @@ class _GridLowering(ThreadLowering):
             with self._region():
                 self.body(tuple(run))
             run.clear()
-
-    def _uniform_loop(self, loop: mir.Loop) -> None:
-        """Emit a loop around barriers; every thread of the block runs it alike."""
-        assert loop.kind == "serial"  # bind refuses caches inside threads
-        with self._serial(loop):
-            self._together(loop.body)
 
     @contextmanager
     def _with_number(self) -> Iterator[Value]:
@@ -412,7 +396,7 @@ class _GridLowering(ThreadLowering):
         array = stmt.array
         dims = self._gpu.sizes(array)
         if array.shared:
-            n = self._fixed_size(array.dims)
+            n = nest.fixed_size(array.dims, self.k.n_outputs)
             if n is None:
                 raise ScheduleError(
                     "shared_reduce needs a fixed number of rows in a block; tile the "
@@ -448,10 +432,6 @@ class _GridLowering(ThreadLowering):
         return SharedMemory(self.k.b, self._share, self._block_each)
 
 
-def _is_cache(stmt: mir.Stmt) -> bool:
-    return isinstance(stmt, mir.CacheRows | mir.CacheTrees | mir.QuantizeRows)
-
-
 def _sums_arrays(stmt: mir.Stmt) -> bool:
     match stmt:
         case mir.AllocArray(array=array):
@@ -463,7 +443,7 @@ def _sums_arrays(stmt: mir.Stmt) -> bool:
                 return False
             # One thread initialises sums that other threads add to.
             starts = any(isinstance(i, mir.Fill) and not i.by_warp for i in body)
-            if starts and any(holds_threads(i) for i in body):
+            if starts and any(nest.holds_threads(i) for i in body):
                 return True
             return any(_sums_arrays(i) for i in body)
         case mir.DepthSwitch(cases=cases):

@@ -34,10 +34,9 @@ from skforge.compiler.lowering.lower_reductions import (
 )
 from skforge.compiler.lowering.lower_to_lir import Lowering
 from skforge.compiler.passes.mir.reduces import reduces_in
-from skforge.compiler.schedule.nest import Size
 from skforge.exceptions import CompilerError
 from skforge.gpu.layouts.contributions import RowsByThread
-from skforge.gpu.nest import WARP, holds_threads
+from skforge.gpu.nest import WARP, fixed_size, holds_threads
 
 
 class ThreadLowering(Lowering):
@@ -72,9 +71,10 @@ class ThreadLowering(Lowering):
     def _n_threads(self) -> int:
         return prod(self._dims.values())
 
-    def _thread_number(self) -> Value:
-        counts = {kind: b.const(n) for kind, n in self._dims.items()}
-        return self._linear(self._tid, counts) if counts else b.const(0)
+    def _thread_number(self, besides: str = "") -> Value:
+        dims = {kind: n for kind, n in self._dims.items() if kind != besides}
+        counts = {kind: b.const(n) for kind, n in dims.items()}
+        return self._linear({kind: self._tid[kind] for kind in dims}, counts)
 
     def _linear(self, numbers: dict[str, Value], counts: dict[str, Value]) -> Value:
         if not numbers:
@@ -84,14 +84,6 @@ class ThreadLowering(Lowering):
         for kind in inner:
             total = total * counts[kind] + numbers[kind]
         return total
-
-    def _fixed_size(self, dims: tuple[Size | None, ...]) -> int | None:
-        n = 1
-        for dim in dims:
-            if dim is not None and not isinstance(dim, int):
-                return None
-            n *= self.k.n_outputs if dim is None else dim
-        return n
 
     # ------------------------------------------------------------ statements
 
@@ -165,7 +157,7 @@ class ThreadLowering(Lowering):
         Registers cannot be indexed, so the array would otherwise lie in global memory.
         Return None if registers suffice or shared memory is full.
         """
-        n = self._fixed_size((None,) if array.lanes else array.dims)
+        n = fixed_size((None,) if array.lanes else array.dims, self.k.n_outputs)
         few = self.k.vector_leaves and self.k.n_outputs <= MAX_UNROLLED_CHUNKS
         if n is None or n == 1 or (few and n == self.k.n_outputs):
             return None
@@ -180,9 +172,7 @@ class ThreadLowering(Lowering):
         return buffer
 
     def _own_row(self) -> Value:
-        dims = {kind: n for kind, n in self._dims.items() if kind != "block.x"}
-        counts = {kind: b.const(n) for kind, n in dims.items()}
-        return self._linear({kind: self._tid[kind] for kind in dims}, counts)
+        return self._thread_number(besides="block.x")
 
     def _loop(self, loop: mir.Loop) -> None:
         if isinstance(self.k.layout, RowsByThread) and loop.root == "tree":
@@ -192,13 +182,19 @@ class ThreadLowering(Lowering):
             super()._loop(loop)
             return
         outer, self._unbound = self._unbound, self._unbound - {loop.kind}
-        offset = self._tid[loop.kind] * self.k.size(loop.step)
-        var = self.k.size(loop.start) + offset
         fits = loop.trip_count == self._dims[loop.kind]
-        inside = nullcontext() if fits else b.when(var < self.k.bound(loop.bounds))
-        with inside, self._bound(loop.var, var):
+        with self._turn(loop, self._tid[loop.kind], fits):
             self.body(loop.body)
         self._unbound = outer
+
+    @contextmanager
+    def _turn(self, loop: mir.Loop, number: Value, fits: bool) -> Iterator[None]:
+        """Open the iteration of a thread or block; if not all ``fit``, with a check."""
+        offset = number * self.k.size(loop.step)
+        var = self.k.size(loop.start) + offset
+        inside = nullcontext() if fits else b.when(var < self.k.bound(loop.bounds))
+        with inside, self._bound(loop.var, var):
+            yield
 
     def _explain(self, loop: mir.Loop, layout: RowsByThread) -> None:
         k = self.k

@@ -29,7 +29,7 @@ from skforge.compiler.ir.hir.nodes import PredictEnsemble
 from skforge.compiler.ir.mir import nodes as mir
 from skforge.compiler.ir.mir import walk
 from skforge.compiler.schedule.directives import Interleave
-from skforge.gpu.nest import row_stride
+from skforge.gpu.nest import fixed_size, row_stride
 
 #: Leaves take at most this part of shared memory, so that several blocks fit.
 SHARE = 4
@@ -58,10 +58,11 @@ def _in_chunks(body: mir.Body, hir: PredictEnsemble, room: int) -> mir.Body:
         return body
     alloc, nest, total = allocs[0], nests[0], totals[0]
     leaves = alloc.array
-    bytes_a_tree = _bytes_a_tree(leaves, hir)
+    values = fixed_size(leaves.dims[1:], hir.forest.n_outputs)
     loop = _steps(nest, leaves.name)
-    if total.source != leaves.name or bytes_a_tree is None or loop is None:
+    if total.source != leaves.name or values is None or loop is None:
         return body
+    bytes_a_tree = values * hir.forest.leaf_value.itemsize
     together = loop.mark(Interleave)
     factor = 1 if together is None else together.factor or 1
     left = room - _bytes_of_rows(body, hir)
@@ -80,18 +81,6 @@ def _in_chunks(body: mir.Body, hir: PredictEnsemble, room: int) -> mir.Body:
         elif stmt is not total:
             stmts.append(stmt)
     return tuple(stmts)
-
-
-def _bytes_a_tree(leaves: mir.NamedArray, hir: PredictEnsemble) -> int | None:
-    n_bytes: int = hir.forest.leaf_value.itemsize
-    for size in leaves.dims[1:]:
-        if size is None:
-            n_bytes *= hir.forest.n_outputs
-        elif isinstance(size, int):
-            n_bytes *= size
-        else:
-            return None
-    return n_bytes
 
 
 def _bytes_of_rows(body: mir.Body, hir: PredictEnsemble) -> int:
