@@ -173,4 +173,4 @@ def gpu_schedule(point: spaces.Point, shape: ForestShape) -> Schedule:
 # Spaces are immutable, and list their points only once.
 _FULL = partial(spaces.ScheduleSpace, GPU, full_gpu_schedule, _RULES, name="gpu_full")
 _TABLE_5 = partial(spaces.ScheduleSpace, TABLE_5, gpu_schedule, name="gpu")
-spaces.MAKERS.update(gpu=lru_cache(_TABLE_5), gpu_full=lru_cache(_FULL))
+gpu_space, gpu_full_space = lru_cache(_TABLE_5), lru_cache(_FULL)

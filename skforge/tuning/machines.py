@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache
 from importlib import import_module
 from typing import Any
 
@@ -54,10 +53,5 @@ class SearchedMachine:
 _HOMES = {"cpu": "skforge.tuning.cpu", "gpu": "skforge.gpu.search"}
 
 
-@cache
-def _machine(kind: str) -> SearchedMachine:
-    return import_module(_HOMES[kind]).MACHINE
-
-
 def machine_of(target: Target) -> SearchedMachine:
-    return _machine(target.schedule_kind)
+    return import_module(_HOMES[target.schedule_kind]).MACHINE

@@ -9,7 +9,6 @@ from skforge.compiler.cost.shape import ForestShape
 from skforge.compiler.schedule import families
 from skforge.compiler.schedule.schedule import Schedule
 from skforge.tuning.space.space import (
-    MAKERS,
     Choices,
     Point,
     ScheduleSpace,
@@ -38,7 +37,7 @@ _PAPER_RULES = (
 
 
 @lru_cache(maxsize=1)
-def paper_space() -> ScheduleSpace:
+def cpu_paper_space() -> ScheduleSpace:
     """Return SilvanForge's CPU space (§8.3); blocks of 8 rows are for §9.4."""
     parameters = {
         "parallel": ("rows", "trees", "both"),
@@ -146,9 +145,6 @@ def cpu_space(threads: bool = True) -> ScheduleSpace:
     if not threads:
         parameters |= {"parallel": ("rows",), "tree_tiles": (1,)}
     return ScheduleSpace(parameters, cpu_schedule, _RULES, name="cpu")
-
-
-MAKERS.update(cpu=cpu_space, cpu_paper=paper_space)
 
 
 def cpu_point(walk: str, **values: Any) -> dict[str, Any]:

@@ -96,14 +96,13 @@ class Choices:
         return {**firsts, next(iter(self.values)): kind, **values}
 
 
-#: Functions that create the built-in spaces; the modules below register them.
-MAKERS: dict[str, Callable[..., ScheduleSpace]] = {}
+#: The modules that create the built-in spaces, each by a function of its name.
 _HOMES = {"cpu": "skforge.tuning.space.cpu", "gpu": "skforge.gpu.space"}
 
 
 def _make_space(name: str, *how: Any) -> ScheduleSpace:
-    import_module(_HOMES[name.partition("_")[0]])
-    return MAKERS[name](*how)
+    home = import_module(_HOMES[name.partition("_")[0]])
+    return getattr(home, f"{name}_space")(*how)
 
 
 class ScheduleSpace:
