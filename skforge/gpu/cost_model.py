@@ -254,9 +254,7 @@ OTHER_FEATURES = (
 )
 
 
-@lru_cache(maxsize=1)
-def _shipped(path: Path) -> CostModel:
-    return CostModel.load(path)
+_shipped = lru_cache(maxsize=1)(CostModel.load)
 
 
 __all__ = ["SHIPPED_GPU", "CostModel"]

@@ -288,14 +288,10 @@ class CudaEmitter(CudaWriter):
         lo, hi, step = (int(number or 0) for number in bounds)
         if len(range(lo, hi, max(1, step))) > _UNROLLED:
             return False
-        for inner in walk.statements(stmt.body):
-            match inner:
-                case lir.Let(op=lir.Load(buffer=buffer)) | lir.Store(buffer=buffer):
-                    if buffer.space == "private":
-                        return True
-                case _:
-                    pass
-        return False
+        inside = walk.statements(stmt.body)
+        nodes = (inner.op if isinstance(inner, lir.Let) else inner for inner in inside)
+        accesses = (node for node in nodes if isinstance(node, lir.Load | lir.Store))
+        return any(access.buffer.space == "private" for access in accesses)
 
     def _while(self, stmt: lir.While) -> None:
         self._declare(stmt.params, stmt.inits)

@@ -354,8 +354,6 @@ def _load_bits(
 
 
 def cut(source: lir.Scalar, lanes: Sequence[str], target: lir.Scalar) -> list[str]:
-    if source == target:
-        return list(lanes)
     words, size = _lane_words(source, lanes), target.bytes
     return [
         from_bits(target, _bits(words, offset, size))

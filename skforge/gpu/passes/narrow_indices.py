@@ -231,10 +231,8 @@ class _IndexWidths:
     def _bind(self, value: lir.Value, op: lir.Op) -> None:
         match op:
             case lir.Const(value=number):
-                if -_LIMIT <= number < _LIMIT:
-                    self.both.add(value.name)
-                else:
-                    self.wide.add(value.name)
+                fits = -_LIMIT <= number < _LIMIT
+                (self.both if fits else self.wide).add(value.name)
             case lir.Iota():
                 self.both.add(value.name)
             case lir.MaskBits(a=a):
