@@ -32,7 +32,7 @@ from skforge.gpu.codegen.emitter import emit_gpu
 from skforge.gpu.cost import GpuWork
 from skforge.gpu.cost_model import CostModel
 from skforge.gpu.runtime.compilers import CompilerKind, resources_of
-from skforge.gpu.runtime.kernel import GpuKernel, current_device
+from skforge.gpu.runtime.kernel import GpuKernel, current_device, in_order
 from skforge.gpu.space import PLAIN, TABLE_5
 from skforge.tuning.machines import FOREST_BYTES, SearchedMachine
 from skforge.tuning.measure.measure import KernelRunner, Runner
@@ -90,15 +90,8 @@ class _DeviceRunner(KernelRunner[GpuKernel]):
         shape = len(batches[0]), self._forest.n_outputs
         with device.current(stream):
             result = xp.empty(shape, self._forest.accumulator_dtype)
-            starts = [
-                self._kernel.bound(device, xp.asarray(batch), result)
-                for batch in batches
-            ]
-
-            def whole() -> None:
-                for start in starts:
-                    start()
-
+            arrays = map(xp.asarray, batches)
+            whole = in_order(self._kernel.bound(device, x, result) for x in arrays)
             return stream, device.record(whole, stream)
 
 

@@ -129,15 +129,17 @@ def _cupy(kind: CompilerKind | None) -> Any:
 def _checked(kind: CompilerKind) -> Any:
     try:
         import cupy
-    except ModuleNotFoundError as error:
-        if error.name != "cupy":
-            raise TargetError(_broken(error)) from error
+    except (ImportError, OSError) as error:  # OSError: ROCm's wheel without ROCm
+        if isinstance(error, ModuleNotFoundError) and error.name == "cupy":
+            raise TargetError(
+                f"target {kind!r} needs CuPy, which is not installed: "
+                f"{_INSTALL[kind]}; or use target='cpu'."
+            ) from error
+        why = str(error).strip().rstrip(".")
         raise TargetError(
-            f"target {kind!r} needs CuPy, which is not installed: {_INSTALL[kind]}; or "
-            "use target='cpu'."
+            f"CuPy is installed but cannot be imported: {why}. Install the CUDA or "
+            "ROCm libraries that it was built for, or use target='cpu'."
         ) from error
-    except (ImportError, OSError) as error:  # ROCm's wheel without ROCm
-        raise TargetError(_broken(error)) from error
     try:
         if cupy.cuda.runtime.getDeviceCount() > 0:
             USED_BY[:] = [os.getpid()]
@@ -148,14 +150,6 @@ def _checked(kind: CompilerKind) -> Any:
     raise TargetError(
         f"CuPy finds no GPU, or no driver for it: {reason.rstrip('.')}. Use "
         "target='cpu', or 'auto', which takes a GPU where there is one."
-    )
-
-
-def _broken(error: BaseException) -> str:
-    return (
-        f"CuPy is installed but cannot be imported: {str(error).strip().rstrip('.')}. "
-        "Install the CUDA or ROCm libraries that it was built for, or use "
-        "target='cpu'."
     )
 
 
@@ -171,7 +165,7 @@ class CupyDevice(GpuDevice):
     """One GPU, by CUDA's device number."""
 
     def __init__(self, cupy: Any, number: int) -> None:
-        self._cupy = cupy
+        self.xp = cupy
         self._runtime = cupy.cuda.runtime
         self.key: Hashable = number
         self.number = number
@@ -202,16 +196,12 @@ class CupyDevice(GpuDevice):
             n_cores=int(facts["multiProcessorCount"]),
         )
 
-    @property
-    def xp(self) -> Any:
-        return self._cupy
-
     def current(self, stream: Any = None) -> AbstractContextManager[Any]:
-        return self._cupy.cuda.Device(self.number) if stream is None else stream
+        return self.xp.cuda.Device(self.number) if stream is None else stream
 
     def load(self, source: str) -> Callable[[KernelCall], LaunchFunction]:
         code = code_of(source, self.arch, self.kind)
-        module = self._cupy.cuda.function.Module()
+        module = self.xp.cuda.function.Module()
         try:
             module.load(code)
         except Exception as error:
@@ -222,7 +212,7 @@ class CupyDevice(GpuDevice):
                 "than the compiler; update the driver, or install a compiler of the "
                 "driver's version."
             ) from error
-        return _Kernels(self._cupy, module, self.kind).bind
+        return _Kernels(self.xp, module, self.kind).bind
 
     def cast(self, rows: Any, to: Any, missing: float) -> None:
         """Write floats, of contiguous rows, in another dtype; NaN for ``missing``."""
@@ -268,17 +258,17 @@ class CupyDevice(GpuDevice):
         memory = self.allocate(data.nbytes)
         if data.nbytes:
             # The memory may still be in use on the stream it was allocated for.
-            stream = self._cupy.cuda.get_current_stream()
+            stream = self.xp.cuda.get_current_stream()
             way = self._runtime.memcpyHostToDevice
             self._copy(memory.ptr, data.ctypes.data, data.nbytes, way, stream)
             stream.synchronize()
         return memory
 
     def allocate(self, n_bytes: int) -> Any:
-        return self._cupy.cuda.alloc(max(1, n_bytes))
+        return self.xp.cuda.alloc(max(1, n_bytes))
 
     def new_staging(self, rows_bytes: int, result_bytes: int) -> Staging:
-        cupy = self._cupy
+        cupy = self.xp
         stream = cupy.cuda.Stream(non_blocking=True)
         with stream:
             memory = [cupy.cuda.alloc(size) for size in (rows_bytes, result_bytes)]
@@ -301,7 +291,7 @@ class CupyDevice(GpuDevice):
 
     def record(self, call: Callable[[], None], stream: Any) -> Callable[[], None]:
         """Return a CUDA graph of the call, or the call if graphs are unavailable."""
-        if not _captures(self._cupy):
+        if not _captures(self.xp):
             return call
         call()  # first-use work must not be part of the graph
         stream.synchronize()
@@ -328,8 +318,8 @@ class CupyDevice(GpuDevice):
 
     def trim(self) -> None:
         self.staging.clear()
-        self._cupy.get_default_memory_pool().free_all_blocks()
-        self._cupy.get_default_pinned_memory_pool().free_all_blocks()
+        self.xp.get_default_memory_pool().free_all_blocks()
+        self.xp.get_default_pinned_memory_pool().free_all_blocks()
 
 
 class _Kernels:

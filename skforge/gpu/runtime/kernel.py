@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable
 from contextlib import ExitStack
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -117,18 +117,13 @@ class GpuKernel:
         """Return what repeats ``on_device``; it keeps rows, result and own scratch."""
         n, stride = len(rows), rows.shape[1]
         part = self.most_rows(stride)
-        starts = [
+        starts = (
             self._launches_for(device, min(part, n - first), stride).bound(
                 rows[first:].data, result[first:].data
             )
             for first in range(0, n, part)
-        ]
-
-        def start() -> None:
-            for launch in starts:
-                launch()
-
-        return start
+        )
+        return in_order(starts)
 
     def most_rows(self, stride: int) -> int:
         n_rows = self._most.get(stride)
@@ -249,6 +244,16 @@ class GpuKernel:
                     call = known[bucket] = device.record(whole, staging.stream)
                 call()
             _collect(device, staging, result)
+
+
+def in_order(calls: Iterable[Callable[[], None]]) -> Callable[[], None]:
+    every = tuple(calls)
+
+    def start() -> None:
+        for call in every:
+            call()
+
+    return start
 
 
 class _Loaded:
