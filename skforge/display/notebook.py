@@ -19,7 +19,6 @@ from threadpoolctl import threadpool_limits
 
 from skforge._compat import no_warnings
 from skforge._docs import documented
-from skforge._typing import Float64s
 from skforge.compiler.forest.forest import Forest
 from skforge.compiler.frontends.base import class_names, is_pipeline
 from skforge.compiler.frontends.content import is_path
@@ -361,7 +360,7 @@ def _fits(times: Sequence[CallTime], size: int, seconds: float, theirs: bool) ->
 
 def _timed(
     calls: Mapping[str, Sequence[Handler]], seconds: float
-) -> dict[str, Float64s]:
+) -> dict[str, list[float]]:
     for batches in calls.values():  # compiles, and warms up
         for call in batches[:2]:
             start = perf_counter()
@@ -377,7 +376,7 @@ def _timed(
             break
         for name, ring in rings.items():
             samples[name] += _slot(ring, slot)
-    return {name: np.array(times) for name, times in samples.items()}
+    return samples
 
 
 def _slot(ring: Any, seconds: float) -> list[float]:

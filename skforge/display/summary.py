@@ -377,15 +377,12 @@ class Summary:
         rows = [list(row) for row in zip(*columns.values(), strict=True)]
         return SummaryTable(title, [*columns], rows, note)
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         lines = [self.title, *aligned(self.facts)]
         table = self.table
         if table is not None:
             lines += ["", *table.lines()]
         return "\n".join(lines)
-
-    def __repr__(self) -> str:
-        return str(self)
 
     def _repr_html_(self) -> str:
         lines = (

@@ -193,12 +193,11 @@ def wheel(
         record += f"{path},sha256={digest.rstrip(b'=').decode()},{len(data)}\n"
     files[f"{info}/RECORD"] = f"{record}{info}/RECORD,,\n".encode()
     buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+    with zipfile.ZipFile(buffer, "w") as archive:
         for path, data in files.items():
             entry = zipfile.ZipInfo(path, _EPOCH)
             entry.external_attr = 0o644 << 16
-            entry.compress_type = zipfile.ZIP_DEFLATED
-            archive.writestr(entry, data)
+            archive.writestr(entry, data, zipfile.ZIP_DEFLATED)
     return f"{base}-{tag}.whl", buffer.getvalue()
 
 
