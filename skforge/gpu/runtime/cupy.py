@@ -129,7 +129,7 @@ def _cupy(kind: CompilerKind | None) -> Any:
 def _checked(kind: CompilerKind) -> Any:
     try:
         import cupy
-    except (ImportError, OSError) as error:  # OSError: ROCm's wheel without ROCm
+    except (ImportError, OSError) as error:  # such as ROCm's wheel without ROCm
         if isinstance(error, ModuleNotFoundError) and error.name == "cupy":
             raise TargetError(
                 f"target {kind!r} needs CuPy, which is not installed: "
