@@ -267,8 +267,6 @@ def _block(kind: str, parts: Any, names: Any, details: Any) -> Any:
 # ------------------------------------------------------------ measuring calls
 
 
-Handler = Callable[[], object]
-
 #: Seconds of all measurements, without compiling and warming up.
 SECONDS = 1.0
 
@@ -359,7 +357,7 @@ def _fits(times: Sequence[CallTime], size: int, seconds: float, theirs: bool) ->
 
 
 def _timed(
-    calls: Mapping[str, Sequence[Handler]], seconds: float
+    calls: Mapping[str, Sequence[Callable[[], object]]], seconds: float
 ) -> dict[str, list[float]]:
     for batches in calls.values():  # compiles, and warms up
         for call in batches[:2]:

@@ -212,9 +212,8 @@ def _variant(
     attributes = machine_attributes(target)
     for function, (forest, table, element, reduction) in wanted.items():
         cache, numbers = HirCache(), dict[Schedule, int]()
-        for schedule in (schedule for _, schedule in sorted(table.items())):
-            if schedule in numbers:
-                continue
+        ordered = sorted(table.items())
+        for schedule in dict.fromkeys(schedule for _, schedule in ordered):
             numbers[schedule] = len(kernels)
             symbol = f"{prefix}_{len(kernels)}"
             hir = build_hir(forest, schedule, reduction, cache, element=element)
@@ -227,7 +226,7 @@ def _variant(
             data = tuple(item.data for item in lowered.kernel.data)
             kernels.append(contents.ExportedKernel(symbol, data, most, scratch))
         ranges[function] = tuple(
-            (last, numbers[schedule]) for (_, last), schedule in sorted(table.items())
+            (last, numbers[schedule]) for (_, last), schedule in ordered
         )
     return contents.ExportedVariant(target, wanted[""][1], tuple(kernels), ranges)
 
