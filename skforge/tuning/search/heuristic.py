@@ -106,13 +106,11 @@ def cpu_rounds(problem: Problem, strategy: Heuristic) -> Rounds:
     pool = _Pool(problem, strategy.name)
     for point in points_in(problem.space, kinds(problem)):
         pool.add([point], inf)
-        likely = _candidate(problem, point, strategy.name)
-        assert likely is not None
-        if likely.schedule is not None:
-            gain = odds.gain(likely.schedule, default, n_rows, inf, best)
-            if gain > HOPELESS:
-                pool.add(neighbours(point, problem), inf)
-    start = _default_point(problem)
+        likely = _schedule(problem, point, strategy.name)
+        gain = 0.0 if likely is None else odds.gain(likely, default, n_rows, inf, best)
+        if gain > HOPELESS:
+            pool.add(neighbours(point, problem), inf)
+    start = _default_point(problem, strategy.name)
     if start is not None:
         pool.add(neighbours(start, problem), best)
     if problem.space not in (ScheduleSpace.cpu(), ScheduleSpace.cpu(threads=False)):
@@ -243,17 +241,17 @@ def _worth(name: str, value: Any, point: dict[str, Any], problem: Problem) -> bo
             return True
 
 
-def _default_point(problem: Problem) -> dict[str, Any] | None:
+def _default_point(problem: Problem, name: str) -> dict[str, Any] | None:
     default = problem.default
     for point in points_in(problem.space, kinds(problem)):
-        likely = _schedule(problem, point)
+        likely = _schedule(problem, point, name)
         if likely is not None and layout_of(likely) == layout_of(default):
             for near in (point, *neighbours(point, problem)):
-                if _schedule(problem, near) == default:
+                if _schedule(problem, near, name) == default:
                     return near
     return None
 
 
-def _schedule(problem: Problem, point: dict[str, Any]) -> Schedule | None:
-    candidate = _candidate(problem, point, "")
+def _schedule(problem: Problem, point: dict[str, Any], name: str) -> Schedule | None:
+    candidate = _candidate(problem, point, name)
     return None if candidate is None else candidate.schedule
