@@ -73,12 +73,11 @@ def numbers(column: Any, dtype: Any = np.float64) -> Array:
     if pa.types.is_dictionary(kind):
         column, kind = column.dictionary_decode(), kind.value_type
     if _is_text(kind):
-        try:
+        # the latter of views, in old releases
+        with suppress(pa.ArrowInvalid, pa.ArrowNotImplementedError):
             column = _cast(column)
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):  # views, in old releases
-            return _parsed(column.to_pylist())
         kind = column.type
-    if pa.types.is_decimal(kind) or pa.types.is_null(kind):
+    if _is_text(kind) or pa.types.is_decimal(kind) or pa.types.is_null(kind):
         return _parsed(column.to_pylist())
     read = numbers_in(column)
     if read is None:

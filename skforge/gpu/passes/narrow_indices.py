@@ -156,10 +156,9 @@ class _Rewriter:
         elif isinstance(op, lir.Gather):
             other = None if op.other is None else self._as(True)(op.other)
             op = replace(walk.map_operands(op, self._any), other=other)
-        elif self._widths.takes_any(op, value):
-            op = walk.map_operands(op, self._any)
         else:
-            op = walk.map_operands(op, self._as(True))
+            takes_any = self._widths.takes_any(op, value)
+            op = walk.map_operands(op, self._any if takes_any else self._as(True))
         self._b.emit(lir.Let(self._narrow(value), op))
         if value.name in self._widths.both:
             self._widen(value, op)

@@ -238,11 +238,10 @@ class GpuKernel:
             _put(staging, rows)
             with device.current(staging.stream):
                 known = staging.recorded.setdefault(self, {})
-                call = known.get(bucket)
-                if call is None:
+                if bucket not in known:
                     whole = launches.on(staging)
-                    call = known[bucket] = device.record(whole, staging.stream)
-                call()
+                    known[bucket] = device.record(whole, staging.stream)
+                known[bucket]()
             _collect(device, staging, result)
 
 
