@@ -210,7 +210,7 @@ def _of_forest(
     if forest.hashed is None:
         given = {**given, **_drawn_rows(forest)}
     elif not given:
-        drawable(path, model)  # refuses
+        drawable(path, model)  # raises: no categories can be drawn
     stored = getattr(model, "schedule_", getattr(model, "schedules", None))
     if stored and target == "cpu" and {s.kind for s in stored.values()} == {"cpu"}:
         schedules = schedule or dict(stored)

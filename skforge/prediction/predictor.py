@@ -204,7 +204,8 @@ class ForestPredictor(OfRounds):
     ) -> Any:
         """Answer as the model's method does, by the first route that takes the rows."""
         if out is not None:
-            apart = isinstance(X, np.ndarray) and not np.may_share_memory(X, out)
+            arrays = isinstance(X, np.ndarray) and isinstance(out, np.ndarray)
+            apart = arrays and not np.may_share_memory(X, out)
             answers = self._by_blocks(method, X, n_jobs, out) if apart else None
             whole = answers is None
             return into(out, self.answer(method, X, n_jobs)) if whole else answers

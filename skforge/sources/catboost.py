@@ -75,8 +75,9 @@ class CatBoostSource(Source):
         if hasattr(X, "tocsr"):
             return None
         if 0 in np.shape(X):
-            none = self.stored is not None and np.shape(X) == (0, self.forest.n_columns)
-            return np.empty((0, self.forest.n_features), np.float32) if none else None
+            if self.stored is None or np.shape(X) != (0, self.forest.n_columns):
+                return None
+            return np.empty((0, self.forest.n_features), np.float32)
         if self.stored is not None and np.ndim(X) == 1 and len(X):
             what = f"{method} of one row without a second axis"
             self.stored.refuse(what, "Use X.reshape(1, -1).")

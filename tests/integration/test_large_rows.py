@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tracemalloc
 import warnings
+from typing import Any
 
 import numpy as np
 import pytest
@@ -138,6 +139,16 @@ def test_an_out_that_does_not_fit_is_left_alone(out, text, large, monkeypatch):
     with pytest.raises(InvalidInputError, match=text):
         fast_of("forest").predict_proba(X, out=out)
     assert not np.any(out)
+
+
+class OnADevice:
+    def __array__(self, *how: Any, **options: Any) -> Any:
+        raise TypeError("such as CuPy's arrays, which are not copied unasked")
+
+
+def test_an_out_that_numpy_cannot_copy_is_refused(small_blocks):
+    with pytest.raises(InvalidInputError, match="Got OnADevice instead"):
+        fast_of("forest").predict_proba(X, out=OnADevice())
 
 
 OVERLAPS = {

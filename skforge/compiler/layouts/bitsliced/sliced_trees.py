@@ -71,7 +71,7 @@ class BitslicedLowering(BlockCode):
         self.table = shape.table
         # 64 rows fit general registers, but instructions of vectors need no copy of
         # what they change. Folded trees in vectors take .69 to .86 of the time (Zen 4)
-        # or .9 to 1 (AVX2, Zen 3), forests of lists .87 to 1.13.
+        # or .86 to 1 (AVX2, Zen 3), forests of lists .87 to 1.13.
         folded = np.array([kind == "fold" for kind, _ in trees.shapes])[trees.shape_of]
         mostly = bool(folded.mean() > 0.5)
         self.in_vectors = mostly and shape.in_vectors
