@@ -31,17 +31,25 @@ def tuning_seconds(otherwise: float) -> float:
     return otherwise
 
 
+def compares_forms() -> bool:
+    """Tell whether forms, files and exports are compared before their first answer."""
+    return os.environ.get("SKFORGE_CHECK", "").strip().lower() != "off"
+
+
 def share_compared() -> float:
     """Return the share of calls compared with the live model (``SKFORGE_CHECK=0.01``).
 
-    A value that is not a number from 0 to 1 raises ``InvalidInputError``: nobody should
-    believe that calls are compared that are not.
+    A value that is neither a number from 0 to 1 nor ``off`` raises
+    ``InvalidInputError``: nobody should believe that calls are compared that are not.
     """
+    if not compares_forms():
+        return 0.0
     text, share = _number("SKFORGE_CHECK")
     if not 0 <= share <= 1:
         raise InvalidInputError(
-            f"SKFORGE_CHECK is {text!r:.60}, but it must be a number from 0 to 1: 1 to "
-            "compare all calls with the model, 0.01 one in a hundred, 0 none."
+            f"SKFORGE_CHECK is {text!r:.60}, but it must be a number from 0 to 1, or "
+            "off: 1 to compare all calls with the model, 0.01 one in a hundred, 0 "
+            "none; off to compare nothing before a first answer, either."
         )
     return share
 

@@ -33,7 +33,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import skforge
-from skforge import CompiledForest, InvalidInputError, SourceNeededError
+from skforge import CompiledForest, InvalidInputError, SourceNeededError, config
 from skforge.persistence.ready import ReadyForest
 from skforge.prediction.answering import Answering
 from skforge.prediction.counters import CHECKS, ROUTES
@@ -545,8 +545,9 @@ def test_bad_shares_are_refused(text, tmp_path, monkeypatch):
         with pytest.raises(InvalidInputError) as error:
             call()
         assert str(error.value) == (
-            f"SKFORGE_CHECK is {text!r}, but it must be a number from 0 to 1: 1 to "
-            "compare all calls with the model, 0.01 one in a hundred, 0 none."
+            f"SKFORGE_CHECK is {text!r}, but it must be a number from 0 to 1, or off: "
+            "1 to compare all calls with the model, 0.01 one in a hundred, 0 none; off "
+            "to compare nothing before a first answer, either."
         )
     fast.predict(X)  # goes on as it was made
 
@@ -554,10 +555,20 @@ def test_bad_shares_are_refused(text, tmp_path, monkeypatch):
 @pytest.mark.parametrize("off", ["", "0", "off", "no", " "])
 def test_off_and_zero_change_nothing(off, monkeypatch):
     monkeypatch.setenv("SKFORGE_OFF", off)
-    monkeypatch.setenv("SKFORGE_CHECK", off if off in ("", "0", " ") else "0.0")
+    monkeypatch.setenv("SKFORGE_CHECK", "0.0" if off == "no" else off)
     fast = plain(forest()).fit(FRAME)
     fast.predict(X)
     assert "_shadow" not in vars(fast) and fast.counters().keys() == {*ROUTES}
+
+
+@pytest.mark.parametrize(
+    ("text", "compares"), [("off", False), (" OFF", False), ("0", True), ("", True)]
+)
+def test_only_off_disables_comparisons_before_first_answers(
+    text, compares, monkeypatch
+):
+    monkeypatch.setenv("SKFORGE_CHECK", text)
+    assert (config.compares_forms(), config.share_compared()) == (compares, 0)
 
 
 def test_an_unknown_word_switches_off_with_a_warning(monkeypatch):
