@@ -105,6 +105,13 @@ def llvmlite() -> Any:
     try:
         from llvmlite import binding
     except ImportError as error:
+        if object_cache.hides_entries():
+            raise CompilerError(
+                f"the cache ({object_cache.directory()}) has entries that this user "
+                "may not read, and llvmlite is not installed, which compiles what the "
+                "cache lacks. Run skforge warm --shared as the user who fills the "
+                "cache, or install llvmlite."
+            ) from error
         raise CompilerError(
             f"the cache ({object_cache.directory()}) has no machine code for this "
             "model, batch size, CPU and release of Python, NumPy and skforge, and "

@@ -3,8 +3,9 @@
 An object's key is a digest of everything it depends on: the LLVM text, the target,
 LLVM's version and options, this package's version. An object is used only if its own
 digest matches, as a damaged object crashes the loader. Directories and files that
-another user than root owns, or others may write, are never used. If anything fails
-here, kernels are compiled as without a cache.
+another user than root owns, or others may write, are never used. Files are readable for
+whom their folder is: one that is written again stays shared. If anything fails here,
+kernels are compiled as without a cache.
 
 ``SKFORGE_CACHE=off`` disables the cache; ``SKFORGE_CACHE_DIR`` moves it. Anyone who may
 write the directory can run code through it: digests detect damage, not forgery.
@@ -191,6 +192,9 @@ def write(key: str, kind: str, parts: Sequence[BytesLike]) -> str | None:
                 for part in body:
                     file.write(part)
                 size = file.tell()
+            readers = os.stat(folder).st_mode & 0o044
+            if readers:
+                os.chmod(beside, 0o600 | readers)
             os.replace(beside, os.path.join(folder, key))
         except BaseException:
             with contextlib.suppress(OSError):
@@ -249,6 +253,22 @@ def opened(name: str, create: bool) -> str | None:
         _log(text, folder, error, level=level)
         return None
     return folder
+
+
+def hides_entries() -> bool:
+    """Tell whether there are entries that this user may not read."""
+    folders = [directory() or ""]
+    try:
+        for folder in folders:
+            with os.scandir(folder) as entries:
+                for entry in entries:
+                    if entry.is_dir(follow_symlinks=False):
+                        folders.append(entry.path)
+                    elif entry.name[0] != "." and not os.access(entry.path, os.R_OK):
+                        return True
+    except OSError as error:
+        return isinstance(error, PermissionError)
+    return False
 
 
 def is_writable() -> bool:

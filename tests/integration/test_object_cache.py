@@ -402,6 +402,52 @@ def test_a_cache_that_root_has_filled_serves_other_users(folder, tmp_path):
     assert served == f"{model.predict(frame).tolist()}\n[]\n"
 
 
+#: Without its capabilities, root may not read either what modes forbid.
+UNREADABLE = """
+import ctypes, sys
+capset = getattr(ctypes.CDLL(None), "capset", None)
+if capset:
+    capset((ctypes.c_uint32 * 2)(0x20080522, 0), (ctypes.c_uint32 * 6)())
+for without in sys.argv[2:]:
+    sys.modules[without] = None
+import skforge
+try:
+    print(skforge.load(sys.argv[1]).predict([[1.0, 1.0]]).tolist())
+except skforge.SkforgeError as error:
+    print(error)
+"""
+
+
+@posix
+@pytest.mark.parametrize("hidden", ["a file", "all files", "a folder"])
+def test_a_cache_that_cannot_be_read_is_no_worse_than_none(hidden, folder, tmp_path):
+    model = RandomForestRegressor(3, random_state=0).fit([[0, 0], [1, 2]], [3.0, 4.0])
+    path = tmp_path / "m.skforge"
+    skforge.save(plain(model).fit([[0, 0], [1, 2]]), path)
+    command = "from skforge.cli.main import app; import sys; app(sys.argv[1:])"
+    warm = sys.executable, "-c", command, "warm", path, "--shared"
+    subprocess.run(warm, check=True)
+
+    def asked(*without):
+        command = sys.executable, "-c", UNREADABLE, path, *without
+        return subprocess.check_output(command, text=True).strip()
+
+    answer = str(model.predict([[1, 1]]).tolist())
+    assert asked("llvmlite") == answer
+    files = [*folder.parent.glob("*/*")]
+    if hidden == "a file":
+        for file in files[1:]:
+            file.unlink()
+    for place in {"a folder": [folder], "a file": files[:1]}.get(hidden, files):
+        place.chmod(0o200)
+    assert asked("llvmlite") == (
+        f"the cache ({folder.parent}) has entries that this user may not read, and "
+        "llvmlite is not installed, which compiles what the cache lacks. Run skforge "
+        "warm --shared as the user who fills the cache, or install llvmlite."
+    )
+    assert asked() == answer
+
+
 THIN = """
 import sys, numpy as np
 for name in ("joblib", "llvmlite", "scipy", "sklearn", "threadpoolctl", "typer"):

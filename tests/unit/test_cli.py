@@ -155,6 +155,17 @@ def test_warm_fills_the_cache(run, tmp_path, monkeypatch):
     assert run("warm", path, "--shared")[0] == 0
     assert {entry.stat().st_mode & 0o777 for entry in entries} == {0o644}
     assert keep.stat().st_mode & 0o777 == 0o600
+    other = tmp_path / "other.skforge"
+    model = RandomForestRegressor(3, random_state=1).fit(X, X[:, 1])
+    skforge.save(skforge.CompiledForest(model, tuning="off").fit(X), other)
+    before = os.umask(0o077)
+    try:
+        assert run("warm", other)[0] == 0
+    finally:
+        os.umask(before)
+    more = {*(tmp_path / "cache").glob("*/*")} - {keep}
+    assert more > {*entries}
+    assert {entry.stat().st_mode & 0o777 for entry in more} == {0o644}
 
 
 def test_warm_says_what_it_cannot_do(run, tmp_path, monkeypatch, two_columns):
