@@ -282,11 +282,12 @@ class Answering:
     @offered
     @documented(predict)
     def transform(self, X: Any) -> Any:
-        """Return ``RandomTreesEmbedding``'s matrix of the leaves that rows reach.
+        """Return ``RandomTreesEmbedding``'s matrix of leaves, or the votes of members.
 
         Returns
         -------
         sparse matrix or ndarray of shape (n_samples, n_leaves)
+            Of a voting model, an ndarray with what each member answers.
         """
         return self._compiled().transform(X, self.n_jobs)
 

@@ -590,10 +590,13 @@ class ForestPredictor(OfRounds):
         return self.source.answers.leaves(leaves)
 
     def transform(self, X: Any, n_jobs: int | None = None) -> Any:
-        """Return a matrix; a model that is to return frames does so itself."""
-        model, answers = self.source.model, self.source.answers
-        if model is not None and (not answers.matrix or returns_frames(model)):
+        """Return a matrix, or votes; who is to return frames does so itself."""
+        stored, answers = self.source.stored is not None, self.source.answers
+        known = answers.transforms if stored else answers.matrix
+        if not known or returns_frames(self.source.model):
             return self.ask("transform", X)
+        if not answers.matrix:
+            return self.answer("transform", X, n_jobs)
         columns = self.answer("predict_raw", X, n_jobs)
         return answers.one_hot(columns, self.forest.n_leaves)
 

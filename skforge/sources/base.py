@@ -27,7 +27,12 @@ from skforge.compiler.forest.reference import draw_rows, reference_raw
 from skforge.compiler.frontends.base import class_names
 from skforge.compiler.outputs.answers import answer, labels_of
 from skforge.compiler.outputs.steps import Refused
-from skforge.exceptions import InvalidInputError, UnsupportedModelError, warn
+from skforge.exceptions import (
+    InvalidInputError,
+    InvalidModelError,
+    UnsupportedModelError,
+    warn,
+)
 from skforge.runtime.mappings import ColumnRule, MappingColumns, without_names
 from skforge.sources.plain import PlainRows, ReadArray, Reading
 from skforge.sources.stored_model.model import StoredModel, StoredRules
@@ -82,10 +87,21 @@ class Answers:
             return raw
         return self.root.answer(method, raw if raw.ndim == 2 else raw[:, None])
 
+    @property
+    def transforms(self) -> bool:
+        """Whether ``transform`` follows from raw scores."""
+        return bool(self.matrix) or getattr(self.root, "transforms", False)
+
     def one_hot(self, columns: Array, n_columns: int) -> Any:
         """Return the matrix that scikit-learn's encoder returns, under its settings."""
         from scipy import sparse  # type: ignore[import-untyped, unused-ignore]
 
+        if not ((columns >= 0) & (columns < n_columns)).all():  # SciPy does not look
+            raise InvalidModelError(
+                f"The forest's scores are no columns of a matrix of {n_columns}, as "
+                "they are in a RandomTreesEmbedding; the model is damaged, save it "
+                "again."
+            )
         shape, size = (len(columns), n_columns), columns.size
         indices, width = columns.astype(np.int32).reshape(-1), size // len(columns)
         known = sys.modules.get("sklearn")

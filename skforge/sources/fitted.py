@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from collections.abc import Callable
 from contextlib import suppress
 from functools import lru_cache, update_wrapper, wraps
@@ -32,10 +33,13 @@ def model_of(wrapper: Any) -> Any:
 
 
 def returns_frames(model: Any) -> bool:
-    """Tell whether ``transform`` of a model is to return a frame."""
+    """Tell whether ``transform`` of a model, or of None, is to return a frame."""
+    if "sklearn" not in sys.modules:  # whose settings say so
+        return False
     from sklearn.utils._set_output import _get_output_config
 
-    return bool(_get_output_config("transform", last_step(model))["dense"] != "default")
+    last = None if model is None else last_step(model)
+    return bool(_get_output_config("transform", last)["dense"] != "default")
 
 
 def start_of(wrapper: Any) -> Any:

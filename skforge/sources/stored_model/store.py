@@ -23,7 +23,7 @@ from skforge.runtime.records import fields_of
 from skforge.sources.base import METHODS as OF_SCORES
 from skforge.sources.base import Source, UnsureError, adapter_of
 from skforge.sources.find import source_of
-from skforge.sources.fitted import start_of
+from skforge.sources.fitted import returns_frames, start_of
 from skforge.sources.stored_model.model import (
     METHODS,
     StoredModel,
@@ -82,6 +82,9 @@ def _stored(source: Source, model: Any, offering: Any, tags: Tags) -> StoredMode
         left_out.append("score")
     if source.answers.own_log_proba:
         left_out.append("predict_log_proba")
+    # a stored model cannot tell how to name the columns of a frame
+    if hasattr(offering, "transform") and not _transforms(source, model):
+        left_out.append("transform")
     is_file = isinstance(model, (str, bytes, os.PathLike))
     root = source.answers.root
     stored = StoredModel(
@@ -120,6 +123,10 @@ def _stored(source: Source, model: Any, offering: Any, tags: Tags) -> StoredMode
                 "joblib.dump."
             ) from error
     return stored
+
+
+def _transforms(source: Source, model: Any) -> bool:
+    return source.answers.transforms and not returns_frames(model)
 
 
 def _whole(node: Any) -> Any:

@@ -38,6 +38,8 @@ _FUNCTION = "sklearn.preprocessing._function_transformer.FunctionTransformer"
 class Node(ABC):
     #: How a forest reads rows; None for a wrapper.
     source: Any = None
+    #: Whether it has an answer of ``transform``.
+    transforms = False
 
     def __init__(self, model: Any, members: Sequence[Node] = ()) -> None:
         self.model = model
@@ -417,6 +419,8 @@ class Threshold(Node):
 
 
 class _Vote(Node):
+    transforms = True
+
     def __init__(self, model: Any, members: Sequence[Node]) -> None:
         super().__init__(model, members)
         self._weights = model._weights_not_none
@@ -427,10 +431,15 @@ class _Vote(Node):
         vote.weights = self._weights
         return vote
 
+    def _each(self, method: str, raw: Array) -> Array:
+        return np.asarray([member.answer(method, raw) for member in self.members])
+
 
 class MeanVote(_Vote):
     def answer(self, method: str, raw: Array) -> Any:
-        answers = np.asarray([member.answer(method, raw) for member in self.members]).T
+        answers = self._each("predict", raw).T
+        if method == "transform":
+            return answers
         return np.average(answers, axis=1, weights=self._weights)
 
 
@@ -447,12 +456,17 @@ class Votes(_Vote):
     def answer(self, method: str, raw: Array) -> Any:
         if method == "predict_proba":
             return self._mean(raw)
+        if method == "transform" and not self._soft:
+            return self._each("predict", raw).T
+        if method == "transform":
+            each = self._each("predict_proba", raw)
+            return np.hstack([*each]) if self.model.flatten_transform else each
         chosen = self._mean(raw).argmax(axis=1) if self._soft else self._most(raw)
         return self._labels.take(chosen, axis=0)
 
     def _mean(self, raw: Array) -> Array:
-        answers = [member.answer("predict_proba", raw) for member in self.members]
-        return np.average(np.asarray(answers), axis=0, weights=self._weights)
+        answers = self._each("predict_proba", raw)
+        return np.average(answers, axis=0, weights=self._weights)
 
     def _most(self, raw: Array) -> Array:
         """Count votes in the order of the members, as ``np.bincount`` adds weights."""
