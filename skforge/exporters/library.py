@@ -22,6 +22,7 @@ from skforge.compiler.forest.leaves import not_sums
 from skforge.compiler.forest.means import explained
 from skforge.compiler.ir.hir.nodes import HirCache, Reduction
 from skforge.compiler.ir.mir.nodes import Element
+from skforge.compiler.outputs.functions import FUNCTIONS
 from skforge.compiler.outputs.steps import Steps, steps_in_code
 from skforge.compiler.passes.lir import place_scratch
 from skforge.compiler.runtime.compiling import most_rows
@@ -265,7 +266,7 @@ def outputs_of(forest: Forest) -> tuple[dict[str, Steps], dict[str, str]]:
     left_out = {}
     for name in names:
         arithmetic = steps_in_code(forest, contents.OUTPUT_OF[name])
-        if arithmetic is None:
+        if arithmetic is None or FUNCTIONS[arithmetic.function].code == "own":
             left_out[name] = (
                 "the model does not name its objective"
                 if forest.outputs.function == "unknown"

@@ -258,6 +258,52 @@ def test_multiclass_boosting_of_scikit_learn_has_no_compiled_softmax(transform):
     assert check_all_outputs(forest) == {"raw", "labels", "decision"}
 
 
+#: Beyond them, CatBoost's exponential is clipped, or 0 or infinite.
+LIMITS = [-708.39641853226408, 709.78271289338397, 709.78272569338397]
+EDGES = np.array([0.0, 1.0, -1.0, 1e300, -1e300, 1e-310, 354.9, *LIMITS])
+EDGES = np.concatenate([EDGES, *(np.nextafter(LIMITS, way) for way in (-1e9, 1e9))])
+
+
+@pytest.mark.parametrize(
+    "function, n_outputs",
+    [("fast_exp", 1), ("uncertainty", 2), *(("fast_softmax", n) for n in range(2, 10))],
+)
+def test_catboosts_exponentials(function, n_outputs):
+    """The last one to three values of an array have rules of their own."""
+    random, several = np.random.default_rng(n_outputs), function == "fast_softmax"
+    task = "multiclass" if several else "regression"
+    answers = {"labels": "column", "probabilities": "values"} if several else {}
+    forest = forest_of(
+        n_outputs,
+        function,
+        sum_dtype="float64",
+        n_trees=n_outputs * 3,
+        base=np.zeros(n_outputs),
+        source="catboost",
+        task=task,
+        constants=answers,
+    )
+    there = {"raw", "transformed"} | {*answers}
+    sizes = (1, 2, 3, 4, 5, 6, 7, 65, 700)
+    assert check_all_outputs(forest, sizes) == there
+    shape = forest.leaf_value.shape
+    alone = np.arange(shape[0])[:, np.newaxis] < 4 * n_outputs  # one tree's
+    # differences of infinities are NaNs of either sign
+    edges = EDGES if several else np.append(EDGES, [np.inf, -np.inf])
+    for leaves in (
+        random.normal(0, 400, shape),
+        random.choice(edges, shape),
+        np.where(alone, random.choice(edges, shape), 0.0),
+        np.nextafter(random.choice(LIMITS, shape), random.normal(0, 1e4, shape)),
+    ):
+        with np.errstate(all="ignore"):
+            check_all_outputs(replace(forest, leaf_value=leaves), sizes)
+
+
+def test_catboosts_exponentials_of_float32_sums_have_no_entry():
+    assert compiled(forest_of(1, "fast_exp")).entry("transformed") is None
+
+
 def test_a_raw_score_of_zero_is_cut_as_each_source_cuts_it():
     base, leaves = np.zeros(1), np.zeros((40, 1))
     for transform, label in {

@@ -458,6 +458,33 @@ def test_scores_beyond_the_limits_of_the_exponential(name):
         assert np.abs(raw_of(scaled, X)).max() > 0.8 * largest
 
 
+@pytest.mark.parametrize(
+    "name", ["Poisson", "Tweedie", "RMSEWithUncertainty", "MultiClass", "four texts"]
+)
+def test_compiled_entries_answer_one_row_and_few(name, tmp_path):
+    kind, loss, target = LOSSES[name]
+    X, signal = make_rows()
+    y = signal if target is None else target(signal)
+    model = train(kind, X, y, loss_function=loss, iterations=40)
+    fast = CompiledForest(model).fit(X)
+    fast.warm_up([1, 2, 3, 5, 8])
+    skforge.save(fast, tmp_path / "model.skforge")
+    kept = CompiledForest(model).fit(X).drop_estimator()
+    forms = fast, pickle.loads(pickle.dumps(fast)), kept
+    rows = np.concatenate([X, odd_rows(fast.forest_)])
+    for form in (*forms, skforge.load(tmp_path / "model.skforge")):
+        for method in METHODS[: 1 + hasattr(model, "predict_proba")]:
+            ask, wanted = getattr(form, method), getattr(model, method)
+            for n in (1, 2, 3, 5, 8):
+                for first in range(0, len(rows) - n, 23):
+                    part = rows[first : first + n]
+                    same_bits(ask(part), wanted(part))
+                    same_bits(ask(part.tolist()), wanted(part))
+        entries = form._predictor.entries
+        assert all(entry is not None for entry in entries.values())
+        assert {*entries} >= {"predict"}
+
+
 def test_the_exponential_at_its_limits():
     values = [-1e300, -709.0, -708.39641853226408, -708.39, 0.0, -0.0, 709.7, 709.79]
     values += [np.inf, -np.inf, 1.0, -1.0, 1e-300]

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from functools import cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,20 +19,30 @@ from skforge._typing import Array
 from skforge.compiler.outputs.library import total
 from skforge.runtime import libm
 
-_STEPS = 2048
+STEPS = 2048
 _LANES = 4
-_LOWEST, _GREATEST = -708.39641853226408, 709.78271289338397
-_CLIP = 709.78272569338397
+LOWEST, GREATEST = -708.39641853226408, 709.78271289338397
+CLIP = 709.78272569338397
 _C0, _C1 = 3.0000000027955394, 0.16666666685227835064
 _ROUNDER = float(3 << 51)  # adding it leaves an integer in the low bits
-_SCALE, _UNIT = _STEPS / math.log(2.0), math.log(2.0) / _STEPS
-_LOW_BITS, _SHIFT, _PLACE, _BIAS = map(np.uint64, (_STEPS - 1, 11, 52, 1023 * _STEPS))
+_SCALE, _UNIT = STEPS / math.log(2.0), math.log(2.0) / STEPS
+SHIFT, PLACE, BIAS = 11, 52, 1023 * STEPS
 
 
 @cache
-def _fractions() -> NDArray[np.uint64]:
-    powers = np.array([2.0 ** (k / _STEPS) for k in range(_STEPS)])
+def fractions() -> NDArray[np.uint64]:
+    powers = np.array([2.0 ** (k / STEPS) for k in range(STEPS)])
     return powers.view(np.uint64) & np.uint64((1 << 52) - 1)
+
+
+def polynomial(x: Any) -> tuple[Any, Any]:
+    """Return the number whose low bits are the steps of x, and what is between them.
+
+    ``x`` is an array, or a value of generated code.
+    """
+    rounded = x * _SCALE + _ROUNDER
+    t = (rounded - _ROUNDER) * _UNIT - x
+    return rounded, (_C0 - t) * (t * t) * _C1 - t + 1.0
 
 
 def exp(values: Array) -> Array:
@@ -39,19 +50,17 @@ def exp(values: Array) -> Array:
     if libm.on_arm():
         with np.errstate(over="ignore"):
             return libm.exp(values)
-    x = np.minimum(np.maximum(values, _LOWEST), _CLIP)
-    rounded = x * _SCALE + _ROUNDER
+    rounded, y = polynomial(np.minimum(np.maximum(values, LOWEST), CLIP))
     bits = rounded.view(np.uint64)
-    fraction = _fractions().take(bits & _LOW_BITS, mode="clip")
-    t = (rounded - _ROUNDER) * _UNIT - x
-    power = ((bits + _BIAS) >> _SHIFT) << _PLACE
-    y = (_C0 - t) * (t * t) * _C1 - t + 1.0
+    low_bits, shift, place, bias = map(np.uint64, (STEPS - 1, SHIFT, PLACE, BIAS))
+    fraction = fractions().take(bits & low_bits, mode="clip")
+    power = ((bits + bias) >> shift) << place
     with np.errstate(over="ignore"):
         result: Array = y * (power | fraction).view(np.float64)
     rest = slice(values.shape[-1] // _LANES * _LANES, None)
     last, tail = values[..., rest], result[..., rest]
-    tail[last <= _LOWEST] = 0.0
-    tail[last >= _GREATEST] = np.inf
+    tail[last <= LOWEST] = 0.0
+    tail[last >= GREATEST] = np.inf
     return result
 
 

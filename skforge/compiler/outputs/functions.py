@@ -38,14 +38,15 @@ class ScoreFunction:
 
     ``code`` says how entries and exports write it, in the C library's arithmetic:
     ``value``, of each score in its place; ``row``, of a row's scores in their places;
-    ``columns``, of a row's scores, to other places. None: only arrays have it, because
-    NumPy and SciPy round differently. GPUs compute those ``on_devices``; with ``exp``,
-    which is the device's own, results are within 8 units in the last place of the
-    host's, and others have the host's bits. ``width`` tells the number of columns.
+    ``columns``, of a row's scores, to other places. ``own`` functions have code in
+    another arithmetic, of float64 scores, for entries alone. None: only arrays have it,
+    because NumPy and SciPy round differently. GPUs compute those ``on_devices``; with
+    ``exp``, which is the device's own, results are within 8 units in the last place of
+    the host's, and others have the host's bits. ``width`` tells the number of columns.
     """
 
     of: Of
-    code: Literal["value", "row", "columns"] | None = None
+    code: Literal["value", "row", "columns", "own"] | None = None
     on_devices: bool = False
     width: Callable[[OutputSpec, int], int] = lambda _, n_outputs: n_outputs
 
@@ -120,8 +121,8 @@ FUNCTIONS: dict[FunctionName, ScoreFunction] = {
     "path_score": ScoreFunction(sklearn.path_scores),
     "path_decision": ScoreFunction(sklearn.path_decision),
     "scipy_softmax": ScoreFunction(_scipy_softmax),
-    "fast_exp": ScoreFunction(lambda x, spec, on: catboost.exp(x.reshape(-1))),
-    "fast_softmax": ScoreFunction(lambda x, spec, on: catboost.softmax(x)),
-    "uncertainty": ScoreFunction(lambda x, spec, on: catboost.uncertainty(x)),
+    "fast_exp": ScoreFunction(lambda x, spec, on: catboost.exp(x.reshape(-1)), "own"),
+    "fast_softmax": ScoreFunction(lambda x, spec, on: catboost.softmax(x), "own"),
+    "uncertainty": ScoreFunction(lambda x, spec, on: catboost.uncertainty(x), "own"),
     "unknown": ScoreFunction(_unknown),
 }

@@ -1,8 +1,8 @@
 """The rules of answers: which function of the scores, and what is made of its values.
 
 Arrays follow them in :mod:`skforge.compiler.outputs.answers`, entries and exports in
-code, unless the source's arithmetic is not the C library's (NumPy's ``exp`` rounds
-differently) or not scalar.
+code, unless the source's arithmetic is NumPy's (whose ``exp`` is not the C library's)
+or not scalar.
 """
 
 from __future__ import annotations
@@ -230,7 +230,9 @@ def _written(steps: Steps, forest: Forest) -> Steps | None:
             return None
         case function:
             constants = OutputSpec(parameter=steps.spec.parameter)
-            known = FUNCTIONS[function].code is not None
+            code = FUNCTIONS[function].code
+            double = forest.accumulator_dtype == np.float64
+            known = double if code == "own" else code is not None
             return replace(steps, spec=constants) if known else None
 
 

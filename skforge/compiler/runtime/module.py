@@ -363,7 +363,7 @@ class CompiledModule(ByRound, Explained):
         Returns
         -------
         builtin function or None
-            None if the output is not computed by the C library's scalar functions
+            None if the output is computed by NumPy's or SciPy's functions
             (scikit-learn's softmax, ONNX's PROBIT), if missing values are not NaN, and
             on Pythons other than CPython with a GIL.
 

@@ -15,7 +15,7 @@ from skforge.runtime import object_cache
 from skforge.runtime.object_cache import keeps, sources
 
 if TYPE_CHECKING:
-    from skforge.compiler.ir.lir.nodes import Function
+    from skforge.compiler.runtime.cpu.jit import JitSource
 
 
 #: What programs were compiled to that the cache does not keep, by keys and checks.
@@ -24,7 +24,7 @@ _made: Any = lru_cache(maxsize=64)(lambda key, verified: [])
 
 def program(
     facts: Sequence[str],
-    write: Callable[[], Sequence[Function]],
+    write: Callable[[], Sequence[JitSource]],
     target: Target,
     symbols: Mapping[str, int] | None = None,
 ) -> MachineCode:

@@ -133,7 +133,7 @@ def build_entry(
     return entry
 
 
-def _routines(kind: EntryKind) -> Sequence[Routine]:
+def _routines(kind: EntryKind) -> Sequence[Routine | str]:
     from skforge.compiler.runtime.entry import routines
 
     return routines.write(kind)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import inf
 from typing import Any
 
@@ -12,7 +13,12 @@ from skforge.compiler.ir.lir.nodes import F64, I64, Buffer, Value
 from skforge.compiler.ir.lir.types import scalar_of
 from skforge.compiler.outputs.functions import FUNCTIONS
 from skforge.compiler.outputs.steps import Steps
+from skforge.compiler.runtime.entry.fast_exp import fast_exp, table_text
 from skforge.compiler.runtime.entry.terms import TERMS, RowTerms, called
+from skforge.runtime.libm import on_arm
+
+#: The symbol of a table that CatBoost's exponential reads.
+FRACTIONS = "skf_fractions"
 
 
 class ResultWriter:
@@ -27,6 +33,11 @@ class ResultWriter:
         dtype, self.columns = steps.shape(n_outputs, sum_dtype)
         self.dtype = np.dtype(dtype)
         self.element = scalar_of(self.dtype)
+
+    def tables(self) -> list[str]:
+        """Return the definitions of the tables that the code reads."""
+        reads = self.steps.function in ("fast_exp", "fast_softmax", "uncertainty")
+        return [table_text(FRACTIONS)] if reads and not on_arm() else []
 
     def write(self, sums: Buffer, data: Buffer, n: Value) -> None:
         self._transform(sums, n)
@@ -49,7 +60,7 @@ class ResultWriter:
 
     def _transform(self, sums: Buffer, n: Value) -> None:
         function, code = self.steps.function, FUNCTIONS[self.steps.function].code
-        elsewhere = function in ("identity", "softmax") or code == "columns"
+        elsewhere = function in ("identity", "softmax") or code in ("columns", "own")
         if self.steps.divisors or not elsewhere:
             width = self.n_outputs if function == "expectiles" else 1
             with b.loop(n if width > 1 else n * self.n_outputs) as i:
@@ -63,10 +74,26 @@ class ResultWriter:
                     x = FUNCTIONS[function].of(x, self.steps.spec, TERMS)
                 for k, value in zip(places, x.values, strict=True):
                     sums[k] = value
-        if function == "softmax":
-            self._softmax(sums, n)
-        elif function == "path_score":
-            self._path_score(sums, n * self.n_outputs)
+        match function:
+            case "softmax":
+                self._softmax(sums, n, lambda x, j: called("exp", x))
+            case "fast_softmax":
+                last = self.n_outputs & -4
+                self._softmax(sums, n, lambda x, j: self._fast_exp(x, j >= last))
+            case "fast_exp":
+                with b.loop(n) as i:
+                    sums[i] = self._fast_exp(sums[i], i >= (n & -4))
+            case "uncertainty":
+                with b.loop(n) as i:
+                    twice = sums[i * 2 + 1] * 2.0
+                    sums[i * 2 + 1] = self._fast_exp(twice, i >= (n & -4))
+            case "path_score":
+                self._path_score(sums, n * self.n_outputs)
+            case _:
+                pass  # of each value, above
+
+    def _fast_exp(self, x: Value, last: Value) -> Value:
+        return fast_exp(x, last, FRACTIONS)
 
     def _path_score(self, sums: Buffer, count: Value) -> None:
         """Compute powers of 2 with NumPy's own loop, in place, for all rows."""
@@ -80,8 +107,13 @@ class ResultWriter:
         with b.loop(count) as i:
             sums[i] = -sums[i] - self.steps.cut
 
-    def _softmax(self, sums: Buffer, n: Value) -> None:
-        """Write softmax: exp(x - greatest), the sum in order in float64, a division."""
+    def _softmax(
+        self, sums: Buffer, n: Value, exp: Callable[[Value, Value], Value]
+    ) -> None:
+        """Write softmax: exp(x - greatest), the sum in order in float64, a division.
+
+        ``exp`` takes a value and its column.
+        """
         with b.loop(n) as i:
             row = b.view("row", self.sum, sums, i * self.n_outputs)
             greatest, whole = [b.const(-inf, self.sum)], [b.const(0.0, F64)]
@@ -89,7 +121,7 @@ class ResultWriter:
                 x = row[j]
                 greatest[0] = b.select(x > greatest[0], x, greatest[0])
             with b.loop(self.n_outputs, carry=whole) as j:
-                power = called("exp", row[j] - greatest[0])
+                power = exp(row[j] - greatest[0], j)
                 row[j] = power
                 whole[0] = whole[0] + power.to(F64)
             total = whole[0].to(self.sum)

@@ -42,8 +42,8 @@ def give_if(answer: Value | int, cond: Value, error: bool = False) -> None:
         b.give(answer)
 
 
-def write(kind: EntryKind) -> list[Routine]:
-    """Return the functions of an entry point; they contain no addresses.
+def write(kind: EntryKind) -> list[Routine | str]:
+    """Return the functions of an entry point, and tables as text, without addresses.
 
     They call functions of CPython, NumPy and the C library, and use the symbols
 
@@ -56,7 +56,8 @@ def write(kind: EntryKind) -> list[Routine]:
     - ``skf_method``'s two words ``skf_owner``: the method's object, and the function to
       call if the entry declines; both 0 if the entry is not a method.
     """
-    return [_Entry(kind).body(), *functions()]
+    entry = _Entry(kind)
+    return [entry.body(), *functions(), *entry.results.tables()]
 
 
 def functions() -> list[Routine]:
